@@ -1,0 +1,188 @@
+//! Charging, as each contender does it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bursar::{Charge, Freshness, Group};
+use bursar_machine::host::bare;
+use datafusion_execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
+
+use crate::contender::{Local, Padded, Path};
+
+/// Bytes of one charge: a page.
+pub const BYTES: usize = 4096;
+
+/// Something that bytes are charged to and uncharged from.
+pub trait Account: Send + Sync {
+    /// What a charge hands out and an uncharge takes back.
+    type Token: Send;
+    /// Charges `bytes`; the limits are far away.
+    fn charge(&self, bytes: usize) -> Self::Token;
+    /// Gives a charge back, on any thread.
+    fn uncharge(&self, token: Self::Token);
+    /// Bytes charged and not given back, when no thread is using the account.
+    fn outstanding(&self) -> i64;
+    /// Before a thread that used the account ends.
+    fn thread_done(&self) {}
+}
+
+impl Account for Group {
+    type Token = Charge;
+
+    #[inline]
+    fn charge(&self, bytes: usize) -> Charge {
+        self.try_charge(bytes).expect("the limits are far away")
+    }
+
+    #[inline]
+    fn uncharge(&self, token: Charge) {
+        drop(token);
+    }
+
+    fn outstanding(&self) -> i64 {
+        let reading = self.read(Freshness::Exact).expect("the group exists");
+        reading.usage().value as i64
+    }
+}
+
+/// The least: the number is added on this CPU, no limit is looked at, and the amount serves as the token.
+impl Account for bare::Counter {
+    type Token = usize;
+
+    #[inline]
+    fn charge(&self, bytes: usize) -> usize {
+        self.add(bytes as i64);
+        bytes
+    }
+
+    #[inline]
+    fn uncharge(&self, token: usize) {
+        self.add(-(token as i64));
+    }
+
+    fn outstanding(&self) -> i64 {
+        self.sum()
+    }
+}
+
+impl Account for Local {
+    type Token = usize;
+
+    #[inline]
+    fn charge(&self, bytes: usize) -> usize {
+        self.add(bytes as i64);
+        bytes
+    }
+
+    #[inline]
+    fn uncharge(&self, token: usize) {
+        self.add(-(token as i64));
+    }
+
+    fn outstanding(&self) -> i64 {
+        self.sum()
+    }
+
+    fn thread_done(&self) {
+        self.fold();
+    }
+}
+
+/// One shared word, no limit.
+impl Account for Padded {
+    type Token = usize;
+
+    #[inline]
+    fn charge(&self, bytes: usize) -> usize {
+        self.0.fetch_add(bytes as i64, Ordering::Relaxed);
+        bytes
+    }
+
+    #[inline]
+    fn uncharge(&self, token: usize) {
+        self.0.fetch_sub(token as i64, Ordering::Relaxed);
+    }
+
+    fn outstanding(&self) -> i64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// As the trackers of Impala and TiDB do it: add to every ancestor, look at its limit, undo on excess.
+impl Account for Path {
+    type Token = usize;
+
+    #[inline]
+    fn charge(&self, bytes: usize) -> usize {
+        const LIMIT: i64 = 1 << 50;
+        let bytes_signed = bytes as i64;
+        for (reached, level) in self.levels.iter().enumerate() {
+            if level.0.fetch_add(bytes_signed, Ordering::Relaxed) + bytes_signed > LIMIT {
+                undo(&self.levels[..=reached], bytes_signed);
+                return 0;
+            }
+        }
+        bytes
+    }
+
+    #[inline]
+    fn uncharge(&self, token: usize) {
+        for level in &self.levels {
+            level.0.fetch_sub(token as i64, Ordering::Relaxed);
+        }
+    }
+
+    fn outstanding(&self) -> i64 {
+        self.levels.iter().map(|level| Account::outstanding(&**level)).sum()
+    }
+}
+
+#[cold]
+fn undo(levels: &[Arc<Padded>], bytes: i64) {
+    for level in levels {
+        level.0.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// A reservation of a DataFusion pool, grown and shrunk as its operators do.
+pub struct Reservation {
+    reservation: MemoryReservation,
+    pool: Arc<dyn MemoryPool>,
+}
+
+impl Reservation {
+    /// Registers one more consumer with `pool`.
+    pub fn register(pool: &Arc<dyn MemoryPool>, spills: Spills) -> Self {
+        let consumer = MemoryConsumer::new("bench").with_can_spill(spills == Spills::Yes);
+        Self {
+            reservation: consumer.register(pool),
+            pool: Arc::clone(pool),
+        }
+    }
+}
+
+/// Whether a consumer says that it can spill: FairSpillPool shares among those that do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Spills {
+    Yes,
+    No,
+}
+
+impl Account for Reservation {
+    type Token = usize;
+
+    #[inline]
+    fn charge(&self, bytes: usize) -> usize {
+        self.reservation.try_grow(bytes).expect("the limits are far away");
+        bytes
+    }
+
+    #[inline]
+    fn uncharge(&self, token: usize) {
+        self.reservation.shrink(token);
+    }
+
+    fn outstanding(&self) -> i64 {
+        self.pool.reserved() as i64
+    }
+}

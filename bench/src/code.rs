@@ -1,0 +1,184 @@
+//! The machine code of this executable, and a walk along the fast path of a function.
+//!
+//! The rule of the walk: start at the function's first instruction; follow unconditional jumps; take no conditional
+//! branch, unless not taking it leads nowhere; count every instruction met until the function returns. A path leads
+//! nowhere if it meets a trap, an indirect jump or call, an instruction with a `lock` prefix, an address it has been at,
+//! or if it returns without having entered a restartable sequence (which begins with a store through the thread
+//! pointer). Paths without calls are looked for first; only if there is none are direct calls stepped into, except
+//! those of functions that panic.
+
+use std::collections::BTreeMap;
+
+use iced_x86::{
+    Decoder, DecoderOptions, FlowControl, Formatter, Instruction, IntelFormatter, Mnemonic, OpKind,
+    Register,
+};
+use object::{Object, ObjectSection, ObjectSymbol, SectionKind, SymbolKind};
+
+/// The most instructions that a fast path may have.
+const STEPS_MAX: usize = 400;
+const MODE_BITS: u32 = 64;
+
+/// The code of an executable.
+pub struct Code<'data> {
+    /// Address and bytes of each section that holds code.
+    sections: Vec<(u64, &'data [u8])>,
+    /// Demangled names by address.
+    functions: BTreeMap<u64, String>,
+    /// The compilers that made it, as it says itself.
+    pub compilers: String,
+}
+
+/// Whether direct calls may be stepped into.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Calls {
+    Forbidden,
+    SteppedInto,
+}
+
+/// Where a walk is.
+#[derive(Default)]
+struct Walk {
+    taken: Vec<Instruction>,
+    /// Where to return to.
+    callers: Vec<u64>,
+    /// Index in `taken` of the first store through the thread pointer.
+    section: Option<usize>,
+}
+
+impl<'data> Code<'data> {
+    /// Reads an executable.
+    ///
+    /// # Errors
+    /// If it is not an object file, or has no symbols.
+    pub fn of(executable: &'data [u8]) -> Result<Self, String> {
+        let file = object::File::parse(executable).map_err(|error| error.to_string())?;
+        let text = file.sections().filter(|section| section.kind() == SectionKind::Text);
+        let sections = text.filter_map(|section| Some((section.address(), section.data().ok()?)));
+        let functions: BTreeMap<u64, String> = file
+            .symbols()
+            .filter(|symbol| symbol.kind() == SymbolKind::Text)
+            .filter_map(|symbol| {
+                let name = rustc_demangle::demangle(symbol.name().ok()?);
+                Some((symbol.address(), format!("{name:#}")))
+            })
+            .collect();
+        if functions.is_empty() {
+            return Err("the executable has no symbols".to_owned());
+        }
+        let comment = file.section_by_name(".comment");
+        let comment = comment.and_then(|section| section.data().ok()).unwrap_or_default();
+        let rustc = comment
+            .split(|&byte| byte == 0)
+            .map(String::from_utf8_lossy)
+            .find(|part| part.starts_with("rustc"));
+        Ok(Self {
+            sections: sections.collect(),
+            functions,
+            compilers: rustc.unwrap_or("rustc unknown".into()).into_owned(),
+        })
+    }
+
+    /// The instructions on the fast path of the function whose name ends with `name`.
+    ///
+    /// # Errors
+    /// If there is no such function or no path through it.
+    pub fn fast_path(&self, name: &str) -> Result<Vec<Instruction>, String> {
+        let ending = format!("::{name}");
+        let mut functions = self.functions.iter();
+        let (&start, _) = functions
+            .find(|(_, function)| function.ends_with(&ending))
+            .ok_or_else(|| format!("no function {name} in the executable"))?;
+        for calls in [Calls::Forbidden, Calls::SteppedInto] {
+            let mut walk = Walk::default();
+            if self.walk(start, calls, &mut walk) {
+                return Ok(walk.taken);
+            }
+        }
+        Err(format!("no fast path through {name}"))
+    }
+
+    fn decode(&self, address: u64) -> Option<Instruction> {
+        let (start, bytes) = self
+            .sections
+            .iter()
+            .find(|(start, bytes)| (*start..*start + bytes.len() as u64).contains(&address))?;
+        let bytes = &bytes[(address - start) as usize..];
+        let mut decoder = Decoder::with_ip(MODE_BITS, bytes, address, DecoderOptions::NONE);
+        Some(decoder.decode()).filter(|instruction| !instruction.is_invalid())
+    }
+
+    /// Walks on from `address`; whether that leads to the end. If not, `walk` is as it was.
+    fn walk(&self, address: u64, calls: Calls, walk: &mut Walk) -> bool {
+        let been_here = walk.taken.iter().any(|before| before.ip() == address);
+        if walk.taken.len() >= STEPS_MAX || been_here && calls == Calls::Forbidden {
+            return false;
+        }
+        let Some(instruction) = self.decode(address) else {
+            return false;
+        };
+        if instruction.has_lock_prefix() {
+            return false;
+        }
+        walk.taken.push(instruction);
+        if enters_section(&instruction) && walk.section.is_none() {
+            walk.section = Some(walk.taken.len() - 1);
+        }
+        let arrived = match instruction.flow_control() {
+            FlowControl::Next => self.walk(instruction.next_ip(), calls, walk),
+            FlowControl::UnconditionalBranch => {
+                self.walk(instruction.near_branch_target(), calls, walk)
+            }
+            FlowControl::ConditionalBranch => {
+                self.walk(instruction.next_ip(), calls, walk)
+                    || self.walk(instruction.near_branch_target(), calls, walk)
+            }
+            FlowControl::Call if calls == Calls::SteppedInto => self.step_into(&instruction, walk),
+            FlowControl::Return => match walk.callers.pop() {
+                None => walk.section.is_some(),
+                Some(caller) => {
+                    let arrived = self.walk(caller, calls, walk);
+                    walk.callers.push(caller);
+                    arrived
+                }
+            },
+            _ => false,
+        };
+        if !arrived {
+            walk.taken.pop();
+            walk.section = walk.section.filter(|&at| at < walk.taken.len());
+        }
+        arrived
+    }
+
+    fn step_into(&self, call: &Instruction, walk: &mut Walk) -> bool {
+        let target = call.near_branch_target();
+        let name = self.functions.get(&target).map_or("", String::as_str);
+        if name.contains("panic") {
+            return false;
+        }
+        walk.callers.push(call.next_ip());
+        let arrived = self.walk(target, Calls::SteppedInto, walk);
+        walk.callers.pop();
+        arrived
+    }
+}
+
+/// Whether this is the store that announces a restartable sequence: to memory, through the thread pointer.
+fn enters_section(instruction: &Instruction) -> bool {
+    instruction.mnemonic() == Mnemonic::Mov
+        && instruction.op0_kind() == OpKind::Memory
+        && instruction.memory_segment() == Register::FS
+}
+
+/// An instruction as text, Intel's syntax.
+pub fn text(instruction: &Instruction) -> String {
+    let mut text = String::new();
+    IntelFormatter::new().format(instruction, &mut text);
+    text
+}
+
+/// The name of an instruction, without operands.
+pub fn mnemonic(instruction: &Instruction) -> String {
+    format!("{:?}", instruction.mnemonic()).to_lowercase()
+}

@@ -1,0 +1,67 @@
+//! The fast paths as functions of their own, for `golden` to find in the executable.
+//!
+//! Their symbols contain these names. Each is what a user's program would hold once inlined, plus the return.
+
+use std::hint::black_box;
+
+use bursar::{Charge, ChargeError, Group};
+use bursar_machine::host::bare;
+
+use crate::tree::ROWS;
+
+/// Names of the functions below, in the order of the golden file.
+pub const NAMES: [&str; 4] = [
+    "fast_path_bare_add",
+    "fast_path_stat_add",
+    "fast_path_charge",
+    "fast_path_uncharge",
+];
+
+#[inline(never)]
+fn fast_path_bare_add(counter: &bare::Counter, number: i64) -> bool {
+    counter.add(number)
+}
+
+#[inline(never)]
+fn fast_path_stat_add(group: &Group, number: u64) {
+    group.add(ROWS, number);
+}
+
+#[inline(never)]
+fn fast_path_charge(group: &Group, bytes: usize) -> Result<Charge, ChargeError> {
+    group.try_charge(bytes)
+}
+
+#[inline(never)]
+fn fast_path_uncharge(charge: Charge) {
+    drop(charge);
+}
+
+/// Keeps the functions in the executable, unspecialised: whoever might call these pointers is unknown.
+pub fn keep() {
+    black_box(fast_path_bare_add as fn(&bare::Counter, i64) -> bool);
+    black_box(fast_path_stat_add as fn(&Group, u64));
+    black_box(fast_path_charge as fn(&Group, usize) -> Result<Charge, ChargeError>);
+    black_box(fast_path_uncharge as fn(Charge));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::account::Account;
+    use crate::tree;
+
+    #[test]
+    fn they_do_what_their_names_say() {
+        let memory = tree::memory();
+        let group = tree::leaves(&memory, 3, 1).remove(0);
+        fast_path_stat_add(&group, 2);
+        let charge = fast_path_charge(&group, 4096).unwrap();
+        fast_path_uncharge(charge);
+        assert_eq!(group.outstanding(), 0);
+        if let Some(counter) = bare::Counter::new().unwrap() {
+            assert!(fast_path_bare_add(&counter, 3));
+            assert_eq!(counter.sum(), 3);
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! `golden`: how many instructions the fast paths have, compared with what is checked in.
+//!
+//! Timings drift with the machine; instructions do not. A change that makes a fast path longer shows as a difference to
+//! `golden/x86_64.txt`, to be explained and accepted (`--write`), or undone. The rule by which a path is found stands in
+//! `code.rs`. Only a release build for x86-64 means anything here.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use iced_x86::Instruction;
+
+use crate::code::{self, Code};
+use crate::fast_path;
+
+/// What to do with the counts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Print the instructions and the counts.
+    Show,
+    /// Compare the counts with the golden file.
+    Check,
+    /// Replace the golden file.
+    Write,
+}
+
+/// A fast path as the golden file has it.
+#[derive(Debug, PartialEq, Eq)]
+struct Entry {
+    name: String,
+    mnemonics: Vec<String>,
+}
+
+/// Does it. Returns what to print and whether all counts agree with the golden file (or nobody asked).
+///
+/// # Errors
+/// If the executable or the golden file cannot be read or written, or this is not the build to look at.
+pub fn run(action: Action) -> Result<(String, bool), String> {
+    if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
+        return Err("golden: only on x86-64 Linux".to_owned());
+    }
+    if cfg!(debug_assertions) {
+        return Err("golden: only in a release build (cargo run --release)".to_owned());
+    }
+    fast_path::keep();
+    let executable = read(Path::new("/proc/self/exe"))?;
+    let code = Code::of(&executable)?;
+    let paths = fast_path::NAMES.map(|name| code.fast_path(name).map(|path| (name, path)));
+    let paths = paths.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let entries: Vec<Entry> = paths.iter().map(|(name, path)| entry(name, path)).collect();
+    match action {
+        Action::Show => Ok((listing(&paths), true)),
+        Action::Write => {
+            let text = print(&entries, &code.compilers);
+            std::fs::write(file(), &text).map_err(|error| named(&file(), &error))?;
+            Ok((text, true))
+        }
+        Action::Check => {
+            let golden = read(&file())?;
+            let golden = parse(&String::from_utf8_lossy(&golden));
+            Ok(compare(&golden, &entries))
+        }
+    }
+}
+
+fn file() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/x86_64.txt")
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, String> {
+    std::fs::read(path).map_err(|error| named(path, &error))
+}
+
+fn named(path: &Path, error: &std::io::Error) -> String {
+    format!("{}: {error}", path.display())
+}
+
+fn entry(name: &str, path: &[Instruction]) -> Entry {
+    Entry {
+        name: name.to_owned(),
+        mnemonics: path.iter().map(code::mnemonic).collect(),
+    }
+}
+
+fn listing(paths: &[(&str, Vec<Instruction>)]) -> String {
+    let mut text = String::new();
+    for (name, path) in paths {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{name}: {}", path.len());
+        for instruction in path {
+            let _ = writeln!(text, "    {}", code::text(instruction));
+        }
+    }
+    text
+}
+
+fn print(entries: &[Entry], compilers: &str) -> String {
+    let mut text = format!(
+        "# Instructions on the fast paths, x86-64, release profile; made by `bursar-bench golden --write`.\n\
+         # The rule by which a path is followed stands in bench/src/code.rs.\n# {compilers}\n"
+    );
+    for Entry { name, mnemonics } in entries {
+        let _ = writeln!(text, "{name}: {}", mnemonics.len());
+        for mnemonic in mnemonics {
+            let _ = writeln!(text, "    {mnemonic}");
+        }
+    }
+    text
+}
+
+fn parse(text: &str) -> Vec<Entry> {
+    let mut entries: Vec<Entry> = Vec::new();
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        match (line.strip_prefix("    "), line.split_once(':')) {
+            (Some(mnemonic), _) => {
+                if let Some(entry) = entries.last_mut() {
+                    entry.mnemonics.push(mnemonic.to_owned());
+                }
+            }
+            (None, Some((name, _))) => entries.push(Entry {
+                name: name.to_owned(),
+                mnemonics: Vec::new(),
+            }),
+            (None, None) => {}
+        }
+    }
+    entries
+}
+
+/// One line for each path, and the difference where the counts differ.
+fn compare(golden: &[Entry], now: &[Entry]) -> (String, bool) {
+    let mut text = String::new();
+    let mut same = golden.len() == now.len();
+    for entry in now {
+        let none = Vec::new();
+        let before = golden.iter().find(|before| before.name == entry.name);
+        let before = before.map_or(&none, |before| &before.mnemonics);
+        let (was, is) = (before.len(), entry.mnemonics.len());
+        if was == is {
+            let _ = writeln!(text, "{}: {is}, as in the golden file", entry.name);
+            continue;
+        }
+        same = false;
+        let _ = writeln!(text, "{}: {is}, golden file: {was}", entry.name);
+        difference(&mut text, before, &entry.mnemonics);
+    }
+    (text, same)
+}
+
+/// What remains of two lists without their common beginning and end.
+fn difference(text: &mut String, before: &[String], after: &[String]) {
+    let pairs = || before.iter().zip(after);
+    let head = pairs().take_while(|(one, other)| one == other).count();
+    let shorter = before.len().min(after.len()) - head;
+    let backwards = before.iter().rev().zip(after.iter().rev()).take(shorter);
+    let tail = backwards.take_while(|(one, other)| one == other).count();
+    for removed in &before[head..before.len() - tail] {
+        let _ = writeln!(text, "  -{removed}");
+    }
+    for added in &after[head..after.len() - tail] {
+        let _ = writeln!(text, "  +{added}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(mnemonics: &[&str]) -> Entry {
+        Entry {
+            name: "f".into(),
+            mnemonics: mnemonics.iter().map(|&mnemonic| mnemonic.into()).collect(),
+        }
+    }
+
+    #[test]
+    fn the_file_is_read_as_it_was_written() {
+        let entries = [path(&["mov", "ret"]), path(&[])];
+        assert_eq!(parse(&print(&entries, "rustc")), entries);
+    }
+
+    #[test]
+    fn a_longer_path_is_shown_as_a_difference() {
+        let (text, same) = compare(&[path(&["mov", "ret"])], &[path(&["mov", "cmp", "ret"])]);
+        assert!(!same);
+        assert_eq!(text, "f: 3, golden file: 2\n  +cmp\n");
+        let (_, same) = compare(&[path(&["mov", "ret"])], &[path(&["lea", "ret"])]);
+        assert!(same, "only the count is compared");
+        let (_, same) = compare(&[], &[path(&["ret"])]);
+        assert!(!same);
+    }
+
+    #[test]
+    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+    fn the_bare_add_is_found_in_this_executable() {
+        fast_path::keep();
+        let executable = read(Path::new("/proc/self/exe")).unwrap();
+        let code = Code::of(&executable).unwrap();
+        let path = code.fast_path(fast_path::NAMES[0]).unwrap();
+        assert_eq!(code::mnemonic(path.last().unwrap()), "ret");
+        assert!(code.fast_path("no_such_function").is_err());
+    }
+}

@@ -1,0 +1,200 @@
+//! Bursar beside its peers, in one run.
+//!
+//! Each benchmark prints its conditions, a table with every contender (the ones that beat Bursar included) and which of
+//! Bursar's targets were met. Only ratios within one run mean much. See BENCHMARKS.md for the method.
+
+#![forbid(unsafe_code)]
+
+mod account;
+mod charge;
+mod code;
+mod contender;
+mod fast_path;
+mod flush;
+mod golden;
+mod hand_over;
+mod machine;
+mod output;
+mod read;
+mod read_run;
+mod rounds;
+mod series;
+mod stat;
+mod table;
+mod targets;
+mod timing;
+mod tree;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use bursar_machine::host;
+use clap::{Args, Parser, Subcommand};
+
+use crate::machine::Conditions;
+use crate::output::Output;
+use crate::rounds::Heat;
+use crate::series::{BARE, Run};
+use crate::targets::Verdict;
+use crate::timing::Effort;
+
+/// Bursar beside its peers, in one run.
+#[derive(Parser)]
+#[command(version)]
+struct Cli {
+    #[command(subcommand)]
+    benchmark: Benchmark,
+}
+
+#[derive(Subcommand)]
+enum Benchmark {
+    /// Charging and uncharging, beside atomics and DataFusion's pools.
+    Charge(Options),
+    /// Counting, beside atomics, prometheus and hytra.
+    Stat(Options),
+    /// An Exact read with ten dirty groups among 100 to 100,000.
+    Flush(Options),
+    /// Exact reads by 64 threads while one writes.
+    Read(Options),
+    /// All of the above.
+    All(Options),
+    /// Instructions on the fast paths (release build, x86-64).
+    Golden(Golden),
+}
+
+#[derive(Args, Clone)]
+struct Options {
+    /// Turns of each contender.
+    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    rounds: u32,
+    /// Short turns, to see whether everything works; the figures are not representative.
+    #[arg(long)]
+    quick: bool,
+    /// Only rows of charge, stat and flush whose "scenario depth contender" contains this.
+    #[arg(long)]
+    filter: Option<String>,
+    /// Write the raw samples there.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Keep the raw samples in bench/runs, under the day and the benchmark.
+    #[arg(long)]
+    keep: bool,
+}
+
+#[derive(Args)]
+struct Golden {
+    /// Compare with the golden file; exit with 1 if a count differs.
+    #[arg(long, conflicts_with = "write")]
+    check: bool,
+    /// Replace the golden file.
+    #[arg(long)]
+    write: bool,
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().benchmark {
+        Benchmark::Golden(options) => run_golden(&options),
+        Benchmark::Charge(options) => run("charge", &options, &[charge]),
+        Benchmark::Stat(options) => run("stat", &options, &[stat]),
+        Benchmark::Flush(options) => run("flush", &options, &[flush]),
+        Benchmark::Read(options) => run("read", &options, &[read]),
+        Benchmark::All(options) => run("all", &options, &[charge, stat, flush, read]),
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("bursar-bench: {error}");
+        ExitCode::from(2)
+    })
+}
+
+fn run_golden(options: &Golden) -> Result<ExitCode, String> {
+    let action = match options {
+        Golden { check: true, .. } => golden::Action::Check,
+        Golden { write: true, .. } => golden::Action::Write,
+        _ => golden::Action::Show,
+    };
+    let (text, same) = golden::run(action)?;
+    output::print(&text)?;
+    Ok(if same {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// One benchmark's samples, its table and its verdicts.
+type Part = (Run, String, Vec<Verdict>);
+type Measure = fn(&Options) -> Result<Part, String>;
+
+fn run(kind: &str, options: &Options, parts: &[Measure]) -> Result<ExitCode, String> {
+    // Backend first: without one nothing runs. Files next: a long run must not end at a path that cannot be written.
+    host::Host::start().map_err(|error| error.to_string())?;
+    let mut output = Output::open(kind, options.json.as_deref(), options.keep)?;
+    for (index, part) in parts.iter().enumerate() {
+        let (run, table, verdicts) = part(options)?;
+        if index == 0 {
+            output::print(&format!("{}\n", run.conditions))?;
+        }
+        let verdicts: Vec<String> = verdicts.iter().map(Verdict::line).collect();
+        let text = format!("\n## {}\n\n{table}\n\n{}\n", run.kind, verdicts.join("\n"));
+        output::print(&text)?;
+        output.add(run);
+    }
+    output.finish()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn charge(options: &Options) -> Result<Part, String> {
+    race("charge", BARE, charge::heats(), targets::of_charge, options)
+}
+
+fn stat(options: &Options) -> Result<Part, String> {
+    race("stat", BARE, stat::heats(), targets::of_stat, options)
+}
+
+fn flush(options: &Options) -> Result<Part, String> {
+    let yardstick = flush::yardstick();
+    race("flush", &yardstick, flush::heats(), targets::of_flush, options)
+}
+
+fn race(
+    kind: &str,
+    yardstick: &str,
+    heats: Vec<Heat>,
+    verdicts: fn(&Run) -> Vec<Verdict>,
+    options: &Options,
+) -> Result<Part, String> {
+    let heats = rounds::filtered(heats, options.filter.as_deref());
+    if heats.is_empty() {
+        return Err(format!("--filter: no row of {kind} contains that"));
+    }
+    let series = rounds::run(&heats, &host::allowed_cpus(), effort(options))?;
+    let run = of(kind, yardstick, options, series);
+    let (table, verdicts) = (table::of(&run).to_string(), verdicts(&run));
+    Ok((run, table, verdicts))
+}
+
+fn read(options: &Options) -> Result<Part, String> {
+    let entries = read_run::run(effort(options))?;
+    let run = of("read", "", options, read_run::series(&entries));
+    let table = read_run::table(&entries).to_string();
+    Ok((run, table, targets::of_read(&entries)))
+}
+
+fn of(kind: &str, yardstick: &str, options: &Options, series: Vec<series::Series>) -> Run {
+    Run {
+        schema: 1,
+        kind: kind.to_owned(),
+        yardstick: yardstick.to_owned(),
+        conditions: Conditions::here(effort(options)),
+        series,
+    }
+}
+
+fn effort(options: &Options) -> Effort {
+    let rounds = options.rounds as usize;
+    if options.quick {
+        Effort::quick(rounds)
+    } else {
+        Effort::full(rounds)
+    }
+}

@@ -1,0 +1,76 @@
+//! A growing table whose entries never move: what ids index into.
+
+use std::sync::OnceLock;
+
+/// Entries in the first segment; each further segment holds twice as many.
+const FIRST: usize = 64;
+/// Enough segments for 2^32 entries.
+const SEGMENTS: usize = 27;
+
+type Segment<T> = OnceLock<Box<[OnceLock<T>]>>;
+
+/// A table of `T` that grows at its end and is read without locks.
+///
+/// Growing is serialised by the caller.
+#[derive(Debug)]
+pub(crate) struct Arena<T> {
+    segments: [Segment<T>; SEGMENTS],
+}
+
+impl<T> Arena<T> {
+    pub(crate) fn new() -> Self {
+        Self {
+            segments: [const { OnceLock::new() }; SEGMENTS],
+        }
+    }
+
+    fn place(index: u32) -> (usize, usize) {
+        let position = index as usize + FIRST;
+        let segment = (position / FIRST).ilog2() as usize;
+        (segment, position - (FIRST << segment))
+    }
+
+    /// The entry at `index`.
+    ///
+    /// # Panics
+    /// If there is none: ids come from this table.
+    #[inline]
+    pub(crate) fn get(&self, index: u32) -> &T {
+        let (segment, offset) = Self::place(index);
+        self.segments[segment]
+            .get()
+            .and_then(|entries| entries[offset].get())
+            .expect("an id of this table")
+    }
+
+    /// Puts `value` at `index`, the first index that is not in use yet.
+    pub(crate) fn put(&self, index: u32, value: T) {
+        let (segment, offset) = Self::place(index);
+        let entries = self.segments[segment]
+            .get_or_init(|| (0..FIRST << segment).map(|_| OnceLock::new()).collect());
+        assert!(entries[offset].set(value).is_ok(), "entries are put once");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_stay_where_they_are() {
+        let arena = Arena::new();
+        arena.put(0, 0_u32);
+        let first: *const u32 = arena.get(0);
+        for index in 1..10_000 {
+            arena.put(index, index);
+        }
+        assert!((0..10_000).all(|index| *arena.get(index) == index));
+        assert!(std::ptr::eq(first, arena.get(0)));
+    }
+
+    #[test]
+    fn the_last_index_has_a_place() {
+        let (segment, offset) = Arena::<u8>::place(u32::MAX);
+        assert!(segment < SEGMENTS && offset < FIRST << segment);
+    }
+}

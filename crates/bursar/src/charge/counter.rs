@@ -1,0 +1,152 @@
+//! One group's counter.
+
+use std::sync::Arc;
+
+use bursar_machine::{AtomicWord, Lock, Machine, Order};
+
+use crate::stats::MarkSet;
+
+/// A limit in bytes; `u64::MAX` means none.
+pub(crate) type Limit = u64;
+
+/// Usage and limit of one group (the kernel's `page_counter`, in bytes), and what refusing exactly needs.
+pub(crate) struct PageCounter<M: Machine> {
+    /// Bytes reserved for the group and all below it, stock included.
+    pub(crate) usage: M::Word,
+    pub(crate) max: M::Word,
+    /// The highest usage so far.
+    pub(crate) peak: M::Word,
+    /// Slow operations under way at or below this group.
+    in_flight: M::Word,
+    /// How many are draining this group; no slow operation begins below while it is not zero.
+    closed: M::Word,
+    /// Set while `closed` is not zero; happens when the group opens again.
+    opened: M::Mutex<Option<Arc<M::Event>>>,
+    /// One slice of a drain, or the last try of a refusal, at a time.
+    pub(crate) slow: M::Mutex<()>,
+    /// Shards of this group that may hold stock.
+    pub(crate) holders: MarkSet<M>,
+    /// Children with holders at or below them, by ordinal.
+    pub(crate) holding_children: MarkSet<M>,
+    /// The sum of all holders' caps at or below this group: no more stock than this.
+    pub(crate) stock_max: M::Word,
+    /// Fallible charges that were refused by this group.
+    pub(crate) refused: M::Word,
+    /// Infallible charges that left this group above its limit.
+    pub(crate) overshot: M::Word,
+}
+
+impl<M: Machine> PageCounter<M> {
+    pub(crate) fn new(shards: u32) -> Self {
+        Self {
+            usage: M::Word::new(0),
+            max: M::Word::new(Limit::MAX),
+            peak: M::Word::new(0),
+            in_flight: M::Word::new(0),
+            closed: M::Word::new(0),
+            opened: M::Mutex::new(None),
+            slow: M::Mutex::new(()),
+            holders: MarkSet::new(shards),
+            holding_children: MarkSet::new(0),
+            stock_max: M::Word::new(0),
+            refused: M::Word::new(0),
+            overshot: M::Word::new(0),
+        }
+    }
+
+    /// For a new group in this record.
+    pub(crate) fn begin_life(&self, max: Limit) {
+        debug_assert_eq!(self.usage.load(Order::Full), 0);
+        self.max.store(max, Order::Full);
+        for word in [&self.peak, &self.refused, &self.overshot] {
+            word.store(0, Order::Relaxed);
+        }
+    }
+
+    /// Reserves `bytes` if the usage then stays within the limit.
+    #[doc(alias = "page_counter_try_charge")]
+    pub(crate) fn try_charge(&self, bytes: u64) -> bool {
+        let mut usage = self.usage.load(Order::Relaxed);
+        loop {
+            // Relaxed: lowering the limit closes the group, and we are counted in flight.
+            let max = self.max.load(Order::Relaxed);
+            match usage.checked_add(bytes) {
+                Some(wanted) if wanted <= max => {
+                    match self.usage.compare_exchange(usage, wanted, Order::Full) {
+                        Ok(_) => return true,
+                        Err(now) => usage = now,
+                    }
+                }
+                _ => return false,
+            }
+        }
+    }
+
+    /// Reserves `bytes` whatever the limit says; returns whether that is above it.
+    #[doc(alias = "page_counter_charge")]
+    pub(crate) fn charge(&self, bytes: u64) -> bool {
+        let usage = self.usage.fetch_add(bytes, Order::Full).wrapping_add(bytes);
+        self.peak.fetch_max(usage, Order::Relaxed);
+        usage > self.max.load(Order::Full)
+    }
+
+    /// Returns a reservation.
+    #[doc(alias = "page_counter_uncharge")]
+    pub(crate) fn uncharge(&self, bytes: u64) {
+        let before = self.usage.fetch_sub(bytes, Order::Full);
+        debug_assert!(before >= bytes, "returned more than was reserved");
+    }
+
+    /// Bytes that still fit; 0 if the usage is above the limit.
+    pub(crate) fn head_room(&self) -> u64 {
+        let max = self.max.load(Order::Relaxed);
+        max.saturating_sub(self.usage.load(Order::Relaxed))
+    }
+
+    /// Counts a slow operation in.
+    pub(crate) fn enter(&self) {
+        // Full: pairs with `close`. If our count comes first, the closer waits for us; if the closing does, we see it.
+        self.in_flight.fetch_add(1, Order::Full);
+    }
+
+    pub(crate) fn exit(&self) {
+        // Full: what we did is visible to a closer that sees us gone.
+        self.in_flight.fetch_sub(1, Order::Full);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        // Full: pairs with `close`.
+        self.closed.load(Order::Full) != 0
+    }
+
+    /// Lets no slow operation begin below, and waits for those that have begun. They never wait for anything.
+    pub(crate) fn close(&self, machine: &M) {
+        {
+            let mut opened = self.opened.lock();
+            opened.get_or_insert_with(|| Arc::new(bursar_machine::Event::new()));
+            // Full: pairs with `enter`.
+            self.closed.fetch_add(1, Order::Full);
+        }
+        bursar_machine::busy_wait(
+            || self.in_flight.load(Order::Full) == 0,
+            |round| machine.relax(round),
+        );
+    }
+
+    pub(crate) fn open(&self) {
+        let mut opened = self.opened.lock();
+        if self.closed.fetch_sub(1, Order::Full) == 1
+            && let Some(event) = opened.take()
+        {
+            bursar_machine::Event::set(&*event);
+        }
+    }
+
+    /// Waits until the group is open, if it is closed.
+    pub(crate) fn wait_until_open(&self) {
+        let opened = self.opened.lock().clone();
+        if let Some(event) = opened {
+            bursar_machine::Event::wait(&*event);
+        }
+    }
+}

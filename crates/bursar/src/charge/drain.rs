@@ -1,0 +1,147 @@
+//! Closing a subtree and taking its stock back: before a refusal, when a limit is lowered, after an overshoot.
+
+use bursar_machine::{AtomicWord, CAP, Lock, Machine, Order, STATE, Shard, Slot, State};
+
+use super::counter::Limit;
+use super::{ChargeError, Ledger, LimitReached};
+
+/// Shards that are frozen at once, and drained under one hold of a group's slow lock.
+const SHARDS_PER_SLICE: usize = 256;
+/// Children named in a refusal.
+const LARGEST: usize = 5;
+
+/// A charge that does not fit.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// This group's limit refuses it, and no stock is left below.
+    By(u32),
+    /// It fits where it did not before, but not somewhere else.
+    Elsewhere,
+}
+
+impl<M: Machine> Ledger<M> {
+    /// Reserves `bytes` from `index` up to `end` with `limiting` closed and drained.
+    pub(super) fn reserve_drained(
+        &self,
+        limiting: u32,
+        index: u32,
+        end: Option<u32>,
+        bytes: u64,
+    ) -> Result<(), Refusal> {
+        let counter = self.counter(limiting);
+        self.drain_closed(limiting, || match self.reserve(index, end, bytes) {
+            Ok(()) => Ok(()),
+            Err(at) if at == limiting => {
+                // Relaxed: a statistic.
+                counter.refused.fetch_add(1, Order::Relaxed);
+                Err(Refusal::By(at))
+            }
+            Err(_) => Err(Refusal::Elsewhere),
+        })
+    }
+
+    /// Changes a group's limit. When this returns, no stock below was reserved under a higher one.
+    pub(crate) fn set_max(&self, index: u32, max: Limit) {
+        let max_word = &self.counter(index).max;
+        if max >= max_word.load(Order::Full) {
+            // A raised limit takes nothing from anyone.
+            max_word.store(max, Order::Full);
+            return;
+        }
+        // Nothing is reserved below while the limit changes, and no stock is left that was reserved under the old one.
+        self.drain_closed(index, || max_word.store(max, Order::Full));
+    }
+
+    /// Closes `index`, takes all stock at and below it back, does `last` while nothing slow runs there, and opens it.
+    pub(super) fn drain_closed<R>(&self, index: u32, last: impl FnOnce() -> R) -> R {
+        let counter = self.counter(index);
+        let above = self.tree.node(index).parent();
+        counter.close(&self.tree.machine);
+        while self.has_holders(index) {
+            // What we take is in no counter for a moment, so those who close groups above us must know of us. If one of
+            // these is closed we wait, and hold nothing meanwhile but our own closure.
+            let _flight = self.enter_patiently(above);
+            let _slice = counter.slow.lock();
+            self.drain_slice(index);
+        }
+        let result = {
+            let _flight = self.enter_patiently(above);
+            // One at a time: another's reservation that fails higher up must not be in our way.
+            let _last = counter.slow.lock();
+            last()
+        };
+        counter.open();
+        result
+    }
+
+    /// Takes the stock of at most a slice of holders.
+    fn drain_slice(&self, scope: u32) {
+        let mut holders = Vec::new();
+        self.take_holders(scope, &mut holders);
+        for &(index, shard) in &holders {
+            let state = self.tree.node(index).slot.word(shard, STATE);
+            // Full: before the fence, after which no section that missed it commits.
+            let before = State(state.fetch_or(State::FROZEN, Order::Full));
+            debug_assert!(!before.is_frozen(), "one drain at a time");
+        }
+        if !holders.is_empty() {
+            self.tree.machine.fence();
+        }
+        for &(index, shard) in &holders {
+            let slot = &self.tree.node(index).slot;
+            slot.settle(shard);
+            let cap = slot.word(shard, CAP).swap(0, Order::Full);
+            let stock = slot.take_room(shard);
+            // Full: pairs with the look at the state that begins each operation; the cap is gone before it.
+            slot.word(shard, STATE)
+                .fetch_and(!State::FROZEN, Order::Full);
+            self.tree.chain(index).for_each(|at| {
+                self.counter(at).stock_max.fetch_sub(cap, Order::Full);
+            });
+            self.release(index, None, stock);
+        }
+    }
+
+    /// Takes holders out of the marks, at most a slice of them; the marks above stay until all below are taken.
+    fn take_holders(&self, index: u32, holders: &mut Vec<(u32, Shard)>) {
+        let counter = self.counter(index);
+        let mut shards = Vec::new();
+        counter.holders.take(|shard| shards.push(Shard(shard)));
+        for shard in shards {
+            if holders.len() < SHARDS_PER_SLICE {
+                holders.push((index, shard));
+            } else {
+                counter.holders.mark(shard.0);
+            }
+        }
+        let mut ordinals = Vec::new();
+        counter
+            .holding_children
+            .take(|ordinal| ordinals.push(ordinal));
+        for ordinal in ordinals {
+            let child = {
+                let children = self.tree.node(index).children.lock();
+                children.ordinals.get(ordinal as usize).copied().flatten()
+            };
+            let Some(child) = child else { continue };
+            if holders.len() < SHARDS_PER_SLICE {
+                self.take_holders(child, holders);
+            }
+            if self.has_holders(child) {
+                counter.holding_children.mark(ordinal);
+            }
+        }
+    }
+
+    pub(super) fn refused(&self, index: u32, limited: u32, bytes: u64) -> ChargeError {
+        let counter = self.counter(limited);
+        ChargeError::LimitReached(Box::new(LimitReached {
+            charged: self.tree.path(index),
+            limited: self.tree.path(limited),
+            requested: bytes,
+            usage: counter.usage.load(Order::Relaxed),
+            max: counter.max.load(Order::Relaxed),
+            largest: self.largest_children(limited, LARGEST),
+        }))
+    }
+}

@@ -1,0 +1,168 @@
+//! What a caller of a charge acts on.
+
+use std::fmt;
+
+/// Why a charge was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ChargeError {
+    /// The limit of the group or of one above it. The memory was not there: stock of all CPUs was taken back first.
+    LimitReached(Box<LimitReached>),
+    /// The group was removed.
+    Removed {
+        /// Its path when it lived.
+        group: String,
+    },
+    /// More bytes than any machine has (2^56).
+    TooLarge {
+        /// Bytes asked for.
+        requested: usize,
+    },
+}
+
+/// Which limit refused a charge, and who uses the memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LimitReached {
+    /// The path of the group that was to be charged.
+    pub charged: String,
+    /// The path of the group at fault: itself or an ancestor.
+    pub limited: String,
+    /// Bytes asked for.
+    pub requested: u64,
+    /// Bytes used by the group at fault and all below it.
+    pub usage: u64,
+    /// Its limit, bytes.
+    pub max: u64,
+    /// Its biggest children with their usage in bytes, biggest first, at most five.
+    pub largest: Vec<(String, u64)>,
+}
+
+impl fmt::Display for ChargeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::LimitReached(reached) => reached.fmt(f),
+            Self::Removed { group } => write!(f, "cannot charge {group}: it was removed"),
+            Self::TooLarge { requested } => {
+                write!(f, "cannot charge {requested} bytes: more than 2^56")
+            }
+        }
+    }
+}
+
+impl fmt::Display for LimitReached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "cannot charge {} to {}: {} uses {} of {}",
+            Bytes(self.requested),
+            self.charged,
+            self.limited,
+            Bytes(self.usage),
+            Bytes(self.max)
+        )?;
+        for (position, (name, usage)) in self.largest.iter().enumerate() {
+            let lead = if position == 0 {
+                "; largest below it: "
+            } else {
+                ", "
+            };
+            write!(f, "{lead}{name} {}", Bytes(*usage))?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ChargeError {}
+
+/// Why [`crate::Group::try_charge_nowait`] refused. Carries nothing that needs memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NowaitError {
+    /// It does not fit without looking for stock elsewhere; [`crate::Group::try_charge`] might find some.
+    LimitReached,
+    /// Somebody is draining the group or one above it.
+    Busy,
+    /// The group was removed.
+    Removed,
+    /// More bytes than any machine has (2^56), or none.
+    BadSize,
+}
+
+impl fmt::Display for NowaitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::LimitReached => "a limit is reached, as far as can be told without waiting",
+            Self::Busy => "the group is being drained",
+            Self::Removed => "the group was removed",
+            Self::BadSize => "not a number of bytes that can be charged",
+        })
+    }
+}
+
+impl std::error::Error for NowaitError {}
+
+/// Why a group could not be removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RemoveError {
+    /// It has children; remove them first.
+    HasChildren {
+        /// How many.
+        children: usize,
+    },
+    /// The root stays.
+    Root,
+}
+
+impl fmt::Display for RemoveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::HasChildren { children } => write!(f, "the group has {children} children"),
+            Self::Root => f.write_str("the root cannot be removed"),
+        }
+    }
+}
+
+impl std::error::Error for RemoveError {}
+
+/// Bytes for people: three digits and a binary unit.
+#[derive(Clone, Copy, Debug)]
+pub struct Bytes(
+    /// The number of bytes.
+    pub u64,
+);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+        if self.0 < 1024 {
+            return write!(f, "{} B", self.0);
+        }
+        let unit = (self.0.ilog2() / 10 - 1) as usize;
+        let number = self.0 as f64 / 1024_f64.powi(unit as i32 + 1);
+        let decimals = if number < 10.0 {
+            2
+        } else {
+            usize::from(number < 100.0)
+        };
+        write!(f, "{number:.decimals$} {}", UNITS[unit])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Bytes;
+
+    #[test]
+    fn bytes_read_well() {
+        let shown =
+            [0, 1023, 1024, 1536, 10 << 20, 300 << 30, u64::MAX].map(|n| Bytes(n).to_string());
+        assert_eq!(
+            shown,
+            [
+                "0 B", "1023 B", "1.00 KiB", "1.50 KiB", "10.0 MiB", "300 GiB", "16.0 EiB"
+            ]
+        );
+    }
+}

@@ -1,0 +1,204 @@
+//! The counters of all groups, and walking the way to the root.
+
+use bursar_machine::{AtomicWord, Lock, Machine, Order};
+
+use super::counter::{Limit, PageCounter};
+use crate::arena::Arena;
+use crate::stats::{CreateError, ROOT, Tree};
+
+/// Groups and their counters.
+pub(crate) struct Ledger<M: Machine> {
+    pub(crate) tree: Tree<M>,
+    counters: Arena<PageCounter<M>>,
+    /// Removed groups that something still refers to.
+    pub(crate) removed: M::Mutex<Vec<u32>>,
+}
+
+/// A slow operation that is counted in at a group and all above it, until dropped.
+pub(super) struct InFlight<'a, M: Machine> {
+    ledger: &'a Ledger<M>,
+    lowest: Option<u32>,
+}
+
+impl<M: Machine> Drop for InFlight<'_, M> {
+    fn drop(&mut self) {
+        if let Some(lowest) = self.lowest {
+            self.ledger
+                .tree
+                .chain(lowest)
+                .for_each(|at| self.ledger.counter(at).exit());
+        }
+    }
+}
+
+/// A group on the way is closed.
+#[derive(Debug)]
+pub(super) struct Closed(pub(super) u32);
+
+impl<M: Machine> Ledger<M> {
+    pub(crate) fn new(tree: Tree<M>, max: Limit) -> Self {
+        let ledger = Self {
+            counters: Arena::new(),
+            removed: M::Mutex::new(Vec::new()),
+            tree,
+        };
+        ledger.put_counter(ROOT);
+        ledger.counter(ROOT).begin_life(max);
+        ledger
+    }
+
+    fn put_counter(&self, index: u32) {
+        let shards = self.tree.machine.cpus() as u32;
+        self.counters.put(index, PageCounter::new(shards));
+    }
+
+    #[inline]
+    pub(crate) fn counter(&self, index: u32) -> &PageCounter<M> {
+        self.counters.get(index)
+    }
+
+    /// Makes a child with a limit.
+    pub(crate) fn create(&self, parent: u32, name: &str, max: Limit) -> Result<u32, CreateError> {
+        self.reap();
+        self.tree.create(
+            parent,
+            name,
+            |index| self.put_counter(index),
+            |index, ordinal| {
+                self.counter(parent).holding_children.ensure(ordinal);
+                self.counter(index).begin_life(max);
+            },
+        )
+    }
+
+    /// Counts a slow operation in at `lowest` and all above it, unless one of them is closed.
+    pub(super) fn enter(&self, lowest: Option<u32>) -> Result<InFlight<'_, M>, Closed> {
+        let flight = InFlight {
+            ledger: self,
+            lowest,
+        };
+        let Some(lowest) = lowest else {
+            return Ok(flight);
+        };
+        self.tree
+            .chain(lowest)
+            .for_each(|at| self.counter(at).enter());
+        match self
+            .tree
+            .chain(lowest)
+            .find(|&at| self.counter(at).is_closed())
+        {
+            // Dropping `flight` counts us out again.
+            Some(closed) => Err(Closed(closed)),
+            None => Ok(flight),
+        }
+    }
+
+    /// [`Ledger::enter`] that waits for closed groups to open. Not for use while anything at or above `lowest` is held.
+    pub(super) fn enter_patiently(&self, lowest: Option<u32>) -> InFlight<'_, M> {
+        loop {
+            match self.enter(lowest) {
+                Ok(flight) => return flight,
+                Err(Closed(at)) => self.counter(at).wait_until_open(),
+            }
+        }
+    }
+
+    /// The groups from `index` up to, and without, `end` (all if that is `None`).
+    fn way(&self, index: u32, end: Option<u32>) -> impl Iterator<Item = u32> + '_ {
+        self.tree
+            .chain(index)
+            .take_while(move |&at| Some(at) != end)
+    }
+
+    /// Reserves `bytes` on the way from `index` up to `end`, everywhere or nowhere.
+    ///
+    /// # Errors
+    /// The first group where it does not fit.
+    pub(super) fn reserve(&self, index: u32, end: Option<u32>, bytes: u64) -> Result<(), u32> {
+        for at in self.way(index, end) {
+            if !self.counter(at).try_charge(bytes) {
+                self.release(index, Some(at), bytes);
+                return Err(at);
+            }
+        }
+        for at in self.way(index, end) {
+            let counter = self.counter(at);
+            // Relaxed: a high-water mark for people.
+            counter
+                .peak
+                .fetch_max(counter.usage.load(Order::Relaxed), Order::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Returns what was reserved on the way from `index` up to `end`.
+    pub(super) fn release(&self, index: u32, end: Option<u32>, bytes: u64) {
+        if bytes > 0 {
+            self.way(index, end)
+                .for_each(|at| self.counter(at).uncharge(bytes));
+        }
+    }
+
+    /// Bytes that fit at `index` and everywhere above.
+    pub(super) fn head_room(&self, index: u32) -> u64 {
+        let rooms = self
+            .tree
+            .chain(index)
+            .map(|at| self.counter(at).head_room());
+        rooms.min().expect("a chain has a group")
+    }
+
+    /// The nearest group that is above or equal to both.
+    pub(super) fn common_ancestor(&self, one: u32, other: u32) -> u32 {
+        self.tree
+            .chain(one)
+            .find(|&at| self.tree.is_ancestor(at, other))
+            .expect("the root is above all")
+    }
+
+    /// Bounds on the usage without stock: what is reserved, less the most that can be stock.
+    pub(crate) fn usage_range(&self, index: u32) -> (i64, i64) {
+        let counter = self.counter(index);
+        let signed = |bytes| i64::try_from(bytes).unwrap_or(i64::MAX);
+        // Full: stock is allowed for before it is reserved.
+        let usage = counter.usage.load(Order::Full);
+        let stock = counter.stock_max.load(Order::Full);
+        (signed(usage.saturating_sub(stock)), signed(usage))
+    }
+
+    /// The usage of the biggest living children, biggest first.
+    pub(crate) fn largest_children(&self, index: u32, count: usize) -> Vec<(String, u64)> {
+        let mut children: Vec<(String, u64)> = {
+            let children = self.tree.node(index).children.lock();
+            let usage = |&at: &u32| self.counter(at).usage.load(Order::Relaxed);
+            children
+                .by_name
+                .iter()
+                .map(|(name, at)| (name.to_string(), usage(at)))
+                .filter(|(_, usage)| *usage > 0)
+                .collect()
+        };
+        children.sort_by(|one, other| other.1.cmp(&one.1).then_with(|| one.0.cmp(&other.0)));
+        children.truncate(count);
+        children
+    }
+
+    /// Marks that a shard of `index` may hold stock, up to the root. Slow operations only, so that no drain runs.
+    pub(super) fn mark_holder(&self, index: u32, shard: u32) {
+        self.counter(index).holders.mark(shard);
+        let mut at = index;
+        while let Some(parent) = self.tree.node(at).parent() {
+            self.counter(parent)
+                .holding_children
+                .mark(self.tree.node(at).ordinal());
+            at = parent;
+        }
+    }
+
+    /// Whether stock may be held at or below `index`.
+    pub(super) fn has_holders(&self, index: u32) -> bool {
+        let counter = self.counter(index);
+        !counter.holders.is_empty() || !counter.holding_children.is_empty()
+    }
+}

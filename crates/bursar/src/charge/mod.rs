@@ -1,0 +1,36 @@
+//! Charging bytes to a tree of groups with limits.
+//!
+//! | file | concept |
+//! |---|---|
+//! | `counter.rs` | one group's counter: usage, limit, who holds stock, who is looking for it |
+//! | `ledger.rs` | the counters of all groups; reserving along the way to the root |
+//! | `stock.rs` | charge and uncharge: the fast path through the CPU's stock, refill, return |
+//! | `drain.rs` | closing a subtree and taking its stock back; refusing, lowering limits |
+//! | `remove.rs` | the end of groups |
+//! | `error.rs` | what a caller acts on |
+//!
+//! # Usage and stock
+//! A group's *usage* (as the limit sees it) is what was reserved for it and everything below: bytes charged, and *stock*,
+//! the bytes reserved ahead by some CPU for the charges to come. A charge that the stock covers touches the current
+//! CPU's words only. A refill reserves along the way to the root, at each group only if it fits, so no usage ever
+//! exceeds a limit, not even for a moment.
+//!
+//! # Refusing
+//! A refusal must mean that the memory was not there. Three things could hide it: stock of other CPUs; a reservation
+//! under way that a higher group is about to refuse; stock being moved. So whoever would be refused by a group *closes*
+//! it: slow operations below count themselves in (`in_flight`) before they look whether the way is open, so when the
+//! count is zero, none is under way and none begins. Then it takes the stock back, in slices, and tries once more. Shards
+//! that were drained hold no stock again until the group is open: their cap is zero. Waiting is always for a group higher
+//! up, so there is no circle.
+
+mod counter;
+mod drain;
+mod error;
+mod ledger;
+mod remove;
+mod stock;
+
+pub(crate) use counter::Limit;
+pub use error::{Bytes, ChargeError, LimitReached, NowaitError, RemoveError};
+pub(crate) use ledger::Ledger;
+pub(crate) use stock::CHARGE_MAX;

@@ -1,0 +1,328 @@
+//! Charge and uncharge.
+//!
+//! The fast path is one section on the current CPU's words ([`Slot::charge`], [`Slot::uncharge`]). All else is here.
+//!
+//! A refill reserves the charge and a *batch* ahead. The batch adapts to the head-room: at most [`BATCH_MAX`], and never
+//! more than a quarter of what is left divided by the CPUs, so that stock cannot eat what others need. A shard holds
+//! stock only while it is *armed*: marked as a holder, with a cap above zero. Drains disarm.
+
+use bursar_machine::{AtomicWord, CAP, CHARGED, Machine, Order, Outcome, Shard, Slot};
+
+use super::drain::Refusal;
+use super::ledger::Closed;
+use super::{ChargeError, Ledger, NowaitError};
+
+/// The most stock of one (group, CPU), bytes: 64 pages of 4 KiB, the kernel's `MEMCG_CHARGE_BATCH`.
+#[doc(alias = "MEMCG_CHARGE_BATCH")]
+pub(crate) const BATCH_MAX: u64 = 64 * 4096;
+/// The largest charge, bytes. Sums of as many as fit in memory stay below 2^63.
+pub(crate) const CHARGE_MAX: u64 = 1 << 56;
+
+impl<M: Machine> Ledger<M> {
+    /// Charges `bytes` to `index`. Call after the fast path failed.
+    #[cold]
+    pub(crate) fn try_charge_slowly(&self, index: u32, bytes: u64) -> Result<(), ChargeError> {
+        self.check_size(bytes)?;
+        if self.charge_from_stock(index, bytes) {
+            return Ok(());
+        }
+        self.reserve_for_charge(index, None, bytes)
+    }
+
+    /// Charges `bytes` without waiting, draining or allocating. Call after the fast path failed. Async-signal-safe.
+    #[cold]
+    pub(crate) fn try_charge_nowait(&self, index: u32, bytes: u64) -> Result<(), NowaitError> {
+        if bytes == 0 || bytes > CHARGE_MAX {
+            return Err(NowaitError::BadSize);
+        }
+        if self.charge_from_stock(index, bytes) {
+            return Ok(());
+        }
+        if self.tree.node(index).is_removed() {
+            return Err(NowaitError::Removed);
+        }
+        let _flight = self
+            .enter(Some(index))
+            .map_err(|Closed(_)| NowaitError::Busy)?;
+        let ahead = self.reserve_ahead(index, None, bytes);
+        let ahead = ahead.map_err(|_| NowaitError::LimitReached)?;
+        self.commit_charge(index, bytes, ahead);
+        Ok(())
+    }
+
+    /// Charges `bytes` whatever the limits say.
+    #[cold]
+    pub(crate) fn charge_slowly(&self, index: u32, bytes: u64) {
+        debug_assert!(bytes <= CHARGE_MAX);
+        // Fallibly first: a limit that only stock of other CPUs keeps us from is not overshot.
+        let refusal = match self.try_charge_slowly(index, bytes) {
+            Ok(()) => return,
+            Err(refusal) => refusal,
+        };
+        let mut over = None;
+        for at in self.tree.chain(index) {
+            if self.counter(at).charge(bytes) {
+                // Relaxed: a statistic.
+                self.counter(at).overshot.fetch_add(1, Order::Relaxed);
+                over = Some(at);
+            }
+        }
+        self.commit_charge(index, bytes, 0);
+        // The latch: while the usage is above the limit nothing refills, and what stock there was is gone before we
+        // return, so that the next fallible charge meets the limit.
+        if let Some(highest) = over {
+            self.drain_closed(highest, || ());
+        }
+        drop(refusal);
+    }
+
+    /// Returns `bytes` of a charge. Call after the fast path failed. Never waits, never fails. Async-signal-safe.
+    #[cold]
+    pub(crate) fn uncharge_slowly(&self, index: u32, bytes: u64) {
+        let slot = &self.tree.node(index).slot;
+        loop {
+            match slot.uncharge(bytes) {
+                Outcome::Done => return,
+                // The usual reason: the shard was not published.
+                Outcome::Unpublished { shard, committed } => {
+                    let usable = self.tree.publish(index, shard);
+                    if committed {
+                        return;
+                    }
+                    if !usable {
+                        break;
+                    }
+                }
+                Outcome::Short | Outcome::Moved => break,
+            }
+        }
+        if bytes < BATCH_MAX
+            && let Ok(_flight) = self.enter(Some(index))
+            && self.uncharge_into_stock(index, bytes)
+        {
+            return;
+        }
+        self.uncharge_directly(index, None, bytes);
+    }
+
+    /// Returns `bytes` to all counters up to `end`, past the stock. The counters come first: once no byte is charged any
+    /// more, nothing keeps the group's record.
+    pub(super) fn uncharge_directly(&self, index: u32, end: Option<u32>, bytes: u64) {
+        self.release(index, end, bytes);
+        let bytes = bytes as i64;
+        self.adjust_anywhere(index, -bytes, -bytes);
+    }
+
+    /// Whether an operation took effect though it was not [`Outcome::Done`]; sees to its publication then.
+    #[cold]
+    pub(crate) fn is_committed(&self, index: u32, outcome: Outcome) -> bool {
+        let Outcome::Unpublished {
+            shard,
+            committed: true,
+        } = outcome
+        else {
+            return false;
+        };
+        self.tree.publish(index, shard);
+        true
+    }
+
+    /// Moves bytes charged to `from` to another group.
+    pub(crate) fn move_charge(&self, from: u32, to: u32, bytes: u64) -> Result<(), ChargeError> {
+        let common = self.common_ancestor(from, to);
+        self.reserve_for_charge(to, Some(common), bytes)?;
+        self.uncharge_directly(from, Some(common), bytes);
+        Ok(())
+    }
+
+    fn check_size(&self, bytes: u64) -> Result<(), ChargeError> {
+        if bytes > CHARGE_MAX {
+            return Err(ChargeError::TooLarge {
+                requested: usize::try_from(bytes).unwrap_or(usize::MAX),
+            });
+        }
+        Ok(())
+    }
+
+    /// The fast path again, publishing where that was all that was missing.
+    fn charge_from_stock(&self, index: u32, bytes: u64) -> bool {
+        let slot = &self.tree.node(index).slot;
+        loop {
+            match slot.charge(bytes) {
+                Outcome::Done => return true,
+                Outcome::Unpublished { shard, committed } => {
+                    let usable = self.tree.publish(index, shard);
+                    if committed {
+                        return true;
+                    }
+                    if !usable {
+                        return false;
+                    }
+                }
+                Outcome::Short | Outcome::Moved => return false,
+            }
+        }
+    }
+
+    /// Reserves along the way up to `end`, charges, and keeps the rest as stock; drains and tries again before it refuses.
+    pub(super) fn reserve_for_charge(
+        &self,
+        index: u32,
+        end: Option<u32>,
+        bytes: u64,
+    ) -> Result<(), ChargeError> {
+        loop {
+            let flight = self.enter_patiently(Some(index));
+            if self.tree.node(index).is_removed() {
+                drop(flight);
+                return Err(ChargeError::Removed {
+                    group: self.tree.path(index),
+                });
+            }
+            let limiting = match self.reserve_ahead(index, end, bytes) {
+                Ok(ahead) => {
+                    self.commit_charge(index, bytes, ahead);
+                    return Ok(());
+                }
+                Err(limiting) => limiting,
+            };
+            drop(flight);
+            match self.reserve_drained(limiting, index, end, bytes) {
+                Ok(()) => {
+                    self.commit_charge(index, bytes, 0);
+                    return Ok(());
+                }
+                Err(Refusal::By(at)) => return Err(self.refused(index, at, bytes)),
+                // Another limit is in the way now.
+                Err(Refusal::Elsewhere) => {}
+            }
+        }
+    }
+
+    /// Reserves `bytes` and, if that fits too, a batch ahead; returns the bytes ahead.
+    fn reserve_ahead(&self, index: u32, end: Option<u32>, bytes: u64) -> Result<u64, u32> {
+        let ahead = self.batch(index);
+        if end.is_none() && ahead > 0 && bytes < BATCH_MAX {
+            let extra = self.tree.extra();
+            if self.tree.machine.current_shard() != extra
+                && self.reserve(index, end, bytes + ahead).is_ok()
+            {
+                return Ok(ahead);
+            }
+        }
+        self.reserve(index, end, bytes).map(|()| 0)
+    }
+
+    /// How much to reserve ahead, bytes.
+    fn batch(&self, index: u32) -> u64 {
+        let share = self.head_room(index) / (4 * self.tree.machine.cpus() as u64);
+        share.min(BATCH_MAX)
+    }
+
+    /// Lets `shard` hold stock. Slow operations only.
+    fn arm(&self, index: u32, shard: Shard, cap: u64) {
+        let word = self.tree.node(index).slot.word(shard, CAP);
+        if word.load(Order::Relaxed) != 0 {
+            return;
+        }
+        // Allowed for, and marked, before there is any: a drain finds it, a reader's range contains it.
+        self.tree.chain(index).for_each(|at| {
+            self.counter(at).stock_max.fetch_add(cap, Order::Full);
+        });
+        self.mark_holder(index, shard.0);
+        if word.compare_exchange(0, cap, Order::Full).is_err() {
+            // Another thread on this CPU armed it with a cap of its own.
+            self.tree.chain(index).for_each(|at| {
+                self.counter(at).stock_max.fetch_sub(cap, Order::Full);
+            });
+        }
+    }
+
+    /// Records a charge that is reserved, with `ahead` more bytes for the stock. Slow operations only, if `ahead` > 0.
+    fn commit_charge(&self, index: u32, bytes: u64, ahead: u64) {
+        if ahead == 0 {
+            return self.adjust_anywhere(index, bytes as i64, bytes as i64);
+        }
+        let slot = &self.tree.node(index).slot;
+        loop {
+            let shard = self.tree.machine.current_shard();
+            if shard == self.tree.extra() || !self.tree.publish(index, shard) {
+                self.release(index, None, ahead);
+                return self.adjust_anywhere(index, bytes as i64, bytes as i64);
+            }
+            self.arm(index, shard, BATCH_MAX.min(ahead));
+            match slot.adjust(shard, bytes as i64, (bytes + ahead) as i64) {
+                Outcome::Done => return,
+                Outcome::Unpublished { shard, committed } => {
+                    self.tree.publish(index, shard);
+                    if committed {
+                        return;
+                    }
+                }
+                Outcome::Moved => {}
+                Outcome::Short => unreachable!("more room, not less"),
+            }
+        }
+    }
+
+    /// Adds to the account of whatever shard will take it, without changing anyone's room.
+    fn adjust_anywhere(&self, index: u32, charged: i64, ceiling: i64) {
+        debug_assert_eq!(charged, ceiling);
+        let slot = &self.tree.node(index).slot;
+        loop {
+            let shard = self.tree.machine.current_shard();
+            if shard == self.tree.extra() || !self.tree.publish(index, shard) {
+                slot.add_extra(CHARGED, charged);
+                self.tree.publish(index, self.tree.extra());
+                return;
+            }
+            match slot.adjust(shard, charged, ceiling) {
+                Outcome::Done => return,
+                Outcome::Unpublished { shard, committed } => {
+                    self.tree.publish(index, shard);
+                    if committed {
+                        return;
+                    }
+                }
+                Outcome::Moved => {}
+                Outcome::Short => unreachable!("the room stays as it is"),
+            }
+        }
+    }
+
+    /// Uncharges on this CPU, and returns what would exceed half the cap. `false` if this CPU cannot hold stock now.
+    fn uncharge_into_stock(&self, index: u32, bytes: u64) -> bool {
+        let slot = &self.tree.node(index).slot;
+        loop {
+            let shard = self.tree.machine.current_shard();
+            if shard == self.tree.extra()
+                || self.tree.node(index).is_removed()
+                || !self.tree.publish(index, shard)
+            {
+                return false;
+            }
+            let batch = self.batch(index);
+            if batch < bytes {
+                return false;
+            }
+            self.arm(index, shard, batch);
+            let cap = slot.word(shard, CAP).load(Order::Relaxed);
+            let room = u64::try_from(slot.room(shard)).unwrap_or(0) + bytes;
+            let surplus = if room > cap { room - cap / 2 } else { 0 };
+            // The counters get the surplus last, unlike in `uncharge_directly`: we are in flight, the record stays.
+            match slot.adjust(shard, -(bytes as i64), -(surplus as i64)) {
+                Outcome::Done => {}
+                Outcome::Unpublished { shard, committed } => {
+                    self.tree.publish(index, shard);
+                    if !committed {
+                        continue;
+                    }
+                }
+                // Another thread on this CPU used the room meanwhile.
+                Outcome::Moved | Outcome::Short => continue,
+            }
+            self.release(index, None, surplus);
+            return true;
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! Groups, as users see them.
+
+use std::fmt;
+
+use bursar_machine::{AtomicWord, Host, Lock, Machine, Order, Outcome, Slot};
+
+use crate::charge::{CHARGE_MAX, ChargeError, Ledger, Limit, NowaitError, RemoveError};
+use crate::held::Charge;
+use crate::stats::{CreateError, Freshness, Handle, NotFresh, Reading, sealed};
+
+/// The limits of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    max: Limit,
+}
+
+impl Limits {
+    /// No limit but those of the ancestors.
+    pub const fn none() -> Self {
+        Self { max: Limit::MAX }
+    }
+
+    /// At most `bytes` for the group and all below it.
+    pub const fn max(bytes: u64) -> Self {
+        Self { max: bytes }
+    }
+}
+
+/// A group of a memory: a tenant, a query, an operator.
+///
+/// A group lives until [`Group::remove`] or until its last handle is dropped, whichever is first; charges stay valid
+/// beyond that. Its statistics are readable as long as a handle lives. Cloning costs one contended atomic operation;
+/// the operations below do not.
+pub struct Group<M: Machine = Host> {
+    slot: M::Slot,
+    index: u32,
+    ledger: M::Shared<Ledger<M>>,
+}
+
+impl<M: Machine> Clone for Group<M> {
+    fn clone(&self) -> Self {
+        self.ledger.refer(self.index);
+        Self::new(self.ledger.clone(), self.index)
+    }
+}
+
+impl<M: Machine> Drop for Group<M> {
+    fn drop(&mut self) {
+        self.ledger.forget(self.index);
+    }
+}
+
+impl<M: Machine> fmt::Debug for Group<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Group").field(&self.path()).finish()
+    }
+}
+
+impl<M: Machine> Group<M> {
+    /// A handle; the caller has taken the reference (the root needs none).
+    pub(crate) fn new(ledger: M::Shared<Ledger<M>>, index: u32) -> Self {
+        let slot = ledger.tree.node(index).slot.clone();
+        Self {
+            slot,
+            index,
+            ledger,
+        }
+    }
+
+    /// Makes a child.
+    ///
+    /// # Errors
+    /// [`CreateError`], see there. Nothing changes then.
+    #[doc(alias = "cgroup_mkdir")]
+    pub fn child(&self, name: &str, limits: Limits) -> Result<Self, CreateError> {
+        let index = self.ledger.create(self.index, name, limits.max)?;
+        Ok(Self::new(self.ledger.clone(), index))
+    }
+
+    /// Removes the group: its name is free at once, charging it fails from now on, and its statistics count as its
+    /// parent's own. What is charged stays charged, here and to the ancestors, until it is returned. Removing twice is
+    /// fine.
+    ///
+    /// # Errors
+    /// [`RemoveError`] if it has children or is the root.
+    #[doc(alias = "cgroup_rmdir")]
+    pub fn remove(&self) -> Result<(), RemoveError> {
+        self.ledger.remove(self.index)
+    }
+
+    /// Whether the group was removed.
+    pub fn is_removed(&self) -> bool {
+        self.ledger.tree.node(self.index).is_removed()
+    }
+
+    /// The name; empty for the root.
+    pub fn name(&self) -> String {
+        self.ledger.tree.node(self.index).name()
+    }
+
+    /// The names from the root on, each after a `/`.
+    pub fn path(&self) -> String {
+        self.ledger.tree.path(self.index)
+    }
+
+    /// The parent; `None` for the root.
+    pub fn parent(&self) -> Option<Self> {
+        let parent = self.ledger.tree.node(self.index).parent()?;
+        // Our own reference keeps the parent's record.
+        self.ledger.refer(parent);
+        Some(Self::new(self.ledger.clone(), parent))
+    }
+
+    /// The children by name.
+    pub fn children(&self) -> Vec<Self> {
+        let children = self.ledger.tree.node(self.index).children.lock();
+        let indexes = children.by_name.values().copied();
+        indexes.map(|index| self.refer_to(index)).collect()
+    }
+
+    /// The child of that name.
+    pub fn find(&self, name: &str) -> Option<Self> {
+        let children = self.ledger.tree.node(self.index).children.lock();
+        children
+            .by_name
+            .get(name)
+            .map(|&index| self.refer_to(index))
+    }
+
+    /// Under the lock of our children: a name that is there has a record that is there.
+    fn refer_to(&self, index: u32) -> Self {
+        self.ledger.refer(index);
+        Self::new(self.ledger.clone(), index)
+    }
+
+    /// Charges `bytes` to the group and all its ancestors, and returns what holds them.
+    ///
+    /// Usually this takes no lock and costs the same at any depth. It may wait: when a limit is near, for the stock of
+    /// other CPUs to be taken back, and for others who do that. It never succeeds above a limit that is in force, and
+    /// fails only if the memory is not there.
+    ///
+    /// # Errors
+    /// [`ChargeError`], see there. Nothing is charged then.
+    #[doc(alias = "try_charge_memcg")]
+    #[doc(alias = "page_counter_try_charge")]
+    #[inline]
+    pub fn try_charge(&self, bytes: usize) -> Result<Charge<M>, ChargeError> {
+        match self.slot.charge(bytes as u64) {
+            Outcome::Done => Ok(self.hold(bytes as u64)),
+            outcome => self.try_charge_slowly(bytes, outcome),
+        }
+    }
+
+    #[cold]
+    fn try_charge_slowly(&self, bytes: usize, outcome: Outcome) -> Result<Charge<M>, ChargeError> {
+        if bytes == 0 {
+            return self.hold_nothing();
+        }
+        if !self.ledger.is_committed(self.index, outcome) {
+            self.ledger.try_charge_slowly(self.index, bytes as u64)?;
+        }
+        Ok(self.hold(bytes as u64))
+    }
+
+    /// [`Group::try_charge`] that never waits and takes no lock, and is async-signal-safe. It may refuse what the other
+    /// would find by looking for stock.
+    ///
+    /// # Errors
+    /// [`NowaitError`], see there. Nothing is charged then.
+    #[inline]
+    pub fn try_charge_nowait(&self, bytes: usize) -> Result<Charge<M>, NowaitError> {
+        let outcome = self.slot.charge(bytes as u64);
+        if outcome != Outcome::Done && !self.ledger.is_committed(self.index, outcome) {
+            self.ledger.try_charge_nowait(self.index, bytes as u64)?;
+        }
+        Ok(self.hold(bytes as u64))
+    }
+
+    /// Charges `bytes` whatever the limits say, for memory that is in use already.
+    ///
+    /// A limit that this oversteps is over from then on: the stock below it is gone when this returns, and fallible
+    /// charges fail until the usage is back within the limit. A removed group is charged as well. Requests beyond 2^56
+    /// bytes, or that would bring the tree beyond 2^62, are cut to that ([`Charge::bytes`] tells).
+    #[doc(alias = "page_counter_charge")]
+    pub fn charge(&self, bytes: usize) -> Charge<M> {
+        let outcome = self.slot.charge(bytes as u64);
+        if outcome == Outcome::Done || self.ledger.is_committed(self.index, outcome) {
+            return self.hold(bytes as u64);
+        }
+        let used = self
+            .ledger
+            .counter(crate::stats::ROOT)
+            .usage
+            .load(Order::Relaxed);
+        let bytes = (bytes as u64)
+            .min(CHARGE_MAX)
+            .min((1_u64 << 62).saturating_sub(used));
+        if bytes > 0 {
+            self.ledger.charge_slowly(self.index, bytes);
+            return self.hold(bytes);
+        }
+        self.ledger.refer(self.index);
+        Charge::empty(self.ledger.clone(), self.slot.clone(), self.index)
+    }
+
+    /// Adds to a statistic of the group. Lock-free, async-signal-safe, and the same cost at any depth (but see
+    /// [`crate::Statistic::eager`]).
+    ///
+    /// # Panics
+    /// If the handle belongs to another declaration of statistics than the memory's.
+    #[doc(alias = "mod_memcg_state")]
+    #[doc(alias = "count_memcg_events")]
+    #[inline]
+    pub fn add<H: Handle>(&self, statistic: H, delta: H::Delta) {
+        let place = sealed::Sealed::resolve(&statistic).0;
+        let delta = H::signed(delta);
+        self.ledger.tree.add(self.index, &self.slot, place, delta);
+    }
+
+    /// Reads the usage and all statistics of the group and everything below it, as one snapshot.
+    ///
+    /// # Errors
+    /// [`NotFresh`] if the memory's policy forbids the flush that this needs; it carries what there is.
+    #[doc(alias = "memory.stat")]
+    pub fn read(&self, freshness: Freshness) -> Result<Reading, NotFresh> {
+        let tree = &self.ledger.tree;
+        let cached = || tree.cached(self.index, self.ledger.usage_range(self.index));
+        let is_fresh = match freshness {
+            Freshness::Cached => true,
+            Freshness::AtMost(age) => u128::from(tree.age_ns(self.index)) <= age.as_nanos(),
+            Freshness::Within(error) => {
+                let reading = cached();
+                let batched = tree.layout.columns[1..].iter().zip(&reading.values[1..]);
+                if reading.usage().error() <= error
+                    && batched
+                        .filter(|(column, _)| column.batch > 0)
+                        .all(|(_, value)| value.error() <= error)
+                {
+                    return Ok(reading);
+                }
+                false
+            }
+            Freshness::Exact => false,
+        };
+        if is_fresh || tree.freshen(self.index) {
+            return Ok(cached());
+        }
+        Err(NotFresh { cached: cached() })
+    }
+
+    /// Bytes reserved for the group and everything below it, now: what limits are compared with. Stock is included.
+    #[doc(alias = "memory.current")]
+    pub fn reserved(&self) -> u64 {
+        self.ledger.counter(self.index).usage.load(Order::Full)
+    }
+
+    /// The most bytes that were ever reserved.
+    #[doc(alias = "memory.peak")]
+    pub fn peak(&self) -> u64 {
+        self.ledger.counter(self.index).peak.load(Order::Relaxed)
+    }
+
+    /// The limit, bytes; `u64::MAX` for none.
+    #[doc(alias = "memory.max")]
+    pub fn max(&self) -> u64 {
+        self.ledger.counter(self.index).max.load(Order::Full)
+    }
+
+    /// Changes the limit. May be below the usage: then charges fail until enough is returned. When this returns, no
+    /// charge succeeds above the new limit, not even from stock.
+    #[doc(alias = "page_counter_set_max")]
+    pub fn set_max(&self, bytes: u64) {
+        self.ledger.set_max(self.index, bytes);
+    }
+
+    /// Whether the usage is above the limit, after an infallible charge or a lowered limit.
+    pub fn is_over_max(&self) -> bool {
+        self.reserved() > self.max()
+    }
+
+    /// How many fallible charges this group's limit refused, its own and those from below.
+    pub fn refused(&self) -> u64 {
+        self.ledger.counter(self.index).refused.load(Order::Relaxed)
+    }
+
+    /// How many infallible charges left this group above its limit.
+    pub fn overshot(&self) -> u64 {
+        self.ledger
+            .counter(self.index)
+            .overshot
+            .load(Order::Relaxed)
+    }
+
+    /// The biggest children by bytes reserved, biggest first.
+    pub fn largest_children(&self, count: usize) -> Vec<(String, u64)> {
+        self.ledger.largest_children(self.index, count)
+    }
+
+    #[inline]
+    fn hold(&self, bytes: u64) -> Charge<M> {
+        Charge::new(self.ledger.clone(), self.slot.clone(), self.index, bytes)
+    }
+
+    fn hold_nothing(&self) -> Result<Charge<M>, ChargeError> {
+        if self.is_removed() {
+            return Err(ChargeError::Removed { group: self.path() });
+        }
+        self.ledger.refer(self.index);
+        Ok(Charge::empty(
+            self.ledger.clone(),
+            self.slot.clone(),
+            self.index,
+        ))
+    }
+
+    pub(crate) fn index(&self) -> u32 {
+        self.index
+    }
+
+    pub(crate) fn slot(&self) -> &M::Slot {
+        &self.slot
+    }
+
+    pub(crate) fn ledger(&self) -> &M::Shared<Ledger<M>> {
+        &self.ledger
+    }
+}

@@ -1,0 +1,244 @@
+//! What a charge returned: bytes that are held until they are dropped.
+
+use std::fmt;
+use std::mem;
+use std::ops::Deref;
+
+use bursar_machine::{Host, Machine, Outcome, Slot};
+
+use crate::charge::{CHARGE_MAX, ChargeError, Ledger};
+use crate::group::Group;
+
+/// Bytes charged to a group, returned on drop, by any thread.
+///
+/// A charge of 0 bytes keeps its group's record like a handle does; any other is kept by its bytes and shares no count.
+#[must_use = "dropping a charge returns its bytes"]
+pub struct Charge<M: Machine = Host> {
+    ledger: M::Shared<Ledger<M>>,
+    slot: M::Slot,
+    index: u32,
+    bytes: u64,
+}
+
+impl<M: Machine> fmt::Debug for Charge<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Charge")
+            .field("group", &self.ledger.tree.path(self.index))
+            .field("bytes", &self.bytes)
+            .finish()
+    }
+}
+
+impl<M: Machine> Drop for Charge<M> {
+    #[inline]
+    fn drop(&mut self) {
+        // An empty one is never taken by the section's fast path: there are no bytes to compare.
+        if self.bytes == 0 {
+            return self.ledger.forget(self.index);
+        }
+        self.uncharge(self.bytes);
+    }
+}
+
+/// Two charges of different groups, or of different memories, cannot be one. Both are given back as they were.
+pub struct MergeError<M: Machine = Host> {
+    /// The charge that was to be merged.
+    pub other: Charge<M>,
+}
+
+impl<M: Machine> fmt::Debug for MergeError<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MergeError")
+            .field("other", &self.other)
+            .finish()
+    }
+}
+
+impl<M: Machine> fmt::Display for MergeError<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the other charge belongs to {}", self.other.group_path())
+    }
+}
+
+impl<M: Machine> std::error::Error for MergeError<M> {}
+
+/// A split for more bytes than there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SplitError {
+    /// Bytes asked for.
+    pub requested: usize,
+    /// Bytes held.
+    pub held: usize,
+}
+
+impl fmt::Display for SplitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot split {} bytes off {}", self.requested, self.held)
+    }
+}
+
+impl std::error::Error for SplitError {}
+
+/// Why a charge could not move. It stays where it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MoveError {
+    /// The target, or a group between it and the common ancestor, refuses.
+    Refused(ChargeError),
+    /// The target belongs to another memory.
+    OtherMemory,
+}
+
+impl fmt::Display for MoveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(error) => error.fmt(f),
+            Self::OtherMemory => f.write_str("the target belongs to another memory"),
+        }
+    }
+}
+
+impl std::error::Error for MoveError {}
+
+impl<M: Machine> Charge<M> {
+    #[inline]
+    pub(crate) fn new(ledger: M::Shared<Ledger<M>>, slot: M::Slot, index: u32, bytes: u64) -> Self {
+        debug_assert!(bytes > 0);
+        Self {
+            ledger,
+            slot,
+            index,
+            bytes,
+        }
+    }
+
+    /// A charge of nothing; the caller has taken a reference to the group for it.
+    pub(crate) fn empty(ledger: M::Shared<Ledger<M>>, slot: M::Slot, index: u32) -> Self {
+        Self {
+            ledger,
+            slot,
+            index,
+            bytes: 0,
+        }
+    }
+
+    /// The bytes held.
+    pub fn bytes(&self) -> usize {
+        usize::try_from(self.bytes).unwrap_or(usize::MAX)
+    }
+
+    /// The path of the group that they are charged to.
+    pub fn group_path(&self) -> String {
+        self.ledger.tree.path(self.index)
+    }
+
+    /// Changes how many bytes are held, charging or returning the difference.
+    ///
+    /// # Errors
+    /// [`ChargeError`] if the difference cannot be charged; then nothing changes.
+    pub fn resize(&mut self, bytes: usize) -> Result<(), ChargeError> {
+        let wanted = bytes as u64;
+        if wanted > CHARGE_MAX {
+            return Err(ChargeError::TooLarge { requested: bytes });
+        }
+        if wanted > self.bytes {
+            let more = wanted - self.bytes;
+            let outcome = self.slot.charge(more);
+            if outcome != Outcome::Done && !self.ledger.is_committed(self.index, outcome) {
+                self.ledger.try_charge_slowly(self.index, more)?;
+            }
+            if self.bytes == 0 {
+                // From now on the bytes keep the record.
+                self.bytes = wanted;
+                self.ledger.forget(self.index);
+            }
+        } else if wanted < self.bytes {
+            if wanted == 0 {
+                self.ledger.refer(self.index);
+            }
+            self.uncharge(self.bytes - wanted);
+        }
+        self.bytes = wanted;
+        Ok(())
+    }
+
+    /// Takes `bytes` of this charge into a charge of their own. Nothing is charged or returned.
+    ///
+    /// # Errors
+    /// [`SplitError`] if there are fewer; then nothing changes.
+    pub fn split(&mut self, bytes: usize) -> Result<Self, SplitError> {
+        let part = bytes as u64;
+        if part > self.bytes {
+            return Err(SplitError {
+                requested: bytes,
+                held: self.bytes(),
+            });
+        }
+        // Whichever of the two is empty needs a reference; if this one was, both are.
+        if part == 0 || part == self.bytes {
+            self.ledger.refer(self.index);
+        }
+        self.bytes -= part;
+        Ok(Self {
+            ledger: self.ledger.clone(),
+            slot: self.slot.clone(),
+            index: self.index,
+            bytes: part,
+        })
+    }
+
+    /// Takes the bytes of `other` into this charge. Nothing is charged or returned.
+    ///
+    /// # Errors
+    /// [`MergeError`] if they belong to different groups; it carries `other`.
+    pub fn merge(&mut self, mut other: Self) -> Result<(), MergeError<M>> {
+        if self.index != other.index || !self.is_same_memory(&other.ledger) {
+            return Err(MergeError { other });
+        }
+        // `other` is about to be empty and to drop a reference. If either was empty before, that is the one it held;
+        // if neither was, there is none yet.
+        if self.bytes > 0 && other.bytes > 0 {
+            self.ledger.refer(self.index);
+        }
+        self.bytes += mem::take(&mut other.bytes);
+        Ok(())
+    }
+
+    /// Moves the bytes to another group. Groups above both neither gain nor lose; while it moves, their statistics count
+    /// it twice.
+    ///
+    /// # Errors
+    /// [`MoveError`] if the target refuses; then nothing changes.
+    pub fn move_to(&mut self, target: &Group<M>) -> Result<(), MoveError> {
+        if !self.is_same_memory(target.ledger()) {
+            return Err(MoveError::OtherMemory);
+        }
+        if target.index() == self.index {
+            return Ok(());
+        }
+        if self.bytes == 0 {
+            self.ledger.refer(target.index());
+            self.ledger.forget(self.index);
+        } else {
+            self.ledger
+                .move_charge(self.index, target.index(), self.bytes)
+                .map_err(MoveError::Refused)?;
+        }
+        self.index = target.index();
+        self.slot = target.slot().clone();
+        Ok(())
+    }
+
+    #[inline]
+    fn uncharge(&self, bytes: u64) {
+        let outcome = self.slot.uncharge(bytes);
+        if outcome != Outcome::Done && !self.ledger.is_committed(self.index, outcome) {
+            self.ledger.uncharge_slowly(self.index, bytes);
+        }
+    }
+
+    fn is_same_memory(&self, other: &M::Shared<Ledger<M>>) -> bool {
+        let here: &Ledger<M> = self.ledger.deref();
+        std::ptr::eq(here, other.deref())
+    }
+}

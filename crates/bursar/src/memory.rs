@@ -1,0 +1,234 @@
+//! A memory: one tree of groups, usually one per process.
+
+use std::fmt;
+use std::time::Duration;
+
+use bursar_machine::host::{StartError, Ticker};
+use bursar_machine::{AtomicWord, Host, Machine, Order};
+
+use crate::charge::{Ledger, Limit};
+use crate::group::Group;
+use crate::stats::{
+    BadSchema, CreateError, FlushCounts, FlushPolicy, Layout, ROOT, Statistic, Tree,
+};
+
+/// The kernel's `FLUSH_TIME`: 2 s.
+#[doc(alias = "FLUSH_TIME")]
+const FLUSH_PERIOD: Duration = Duration::from_secs(2);
+
+/// One tree of groups with its statistics. Cloning gives another handle of the same memory.
+///
+/// On the host, the books of a memory (not the memory that its users charge) stay allocated until the process ends, so
+/// that a charge can return to them without counting references: about 64 KiB for each CPU that touches it and 1 KiB
+/// for each group at a time. Make one per process, not one per request.
+pub struct Memory<M: Machine = Host> {
+    ledger: M::Shared<Ledger<M>>,
+}
+
+impl<M: Machine> Clone for Memory<M> {
+    fn clone(&self) -> Self {
+        Self {
+            ledger: self.ledger.clone(),
+        }
+    }
+}
+
+impl<M: Machine> fmt::Debug for Memory<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory")
+            .field("machine", &self.ledger.tree.machine)
+            .field("policy", &self.ledger.tree.policy)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a memory could not be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MemoryError {
+    /// The host cannot be used as asked.
+    Start(StartError),
+    /// Two statistics have the same name.
+    DuplicateStatistic {
+        /// The name.
+        name: &'static str,
+    },
+    /// A statistic has no name.
+    UnnamedStatistic,
+    /// The statistics need more than 252 words.
+    TooManyStatistics,
+    /// There is no memory for the root group.
+    OutOfMemory,
+}
+
+impl fmt::Display for MemoryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Start(error) => error.fmt(f),
+            Self::DuplicateStatistic { name } => {
+                write!(f, "the statistic {name:?} is declared twice")
+            }
+            Self::UnnamedStatistic => f.write_str("a statistic needs a name"),
+            Self::TooManyStatistics => f.write_str("too many statistics: at most 252 words"),
+            Self::OutOfMemory => f.write_str("no memory for the root group"),
+        }
+    }
+}
+
+impl std::error::Error for MemoryError {}
+
+/// How to make a [`Memory`]; see [`Memory::builder`].
+#[derive(Clone, Debug)]
+pub struct Builder {
+    statistics: &'static [Statistic],
+    policy: FlushPolicy,
+    flush_period: Duration,
+    max: Limit,
+}
+
+impl Memory<Host> {
+    /// A memory on this host, without statistics of its own, without a limit at the root.
+    ///
+    /// # Errors
+    /// [`MemoryError`], see there.
+    pub fn host() -> Result<Self, MemoryError> {
+        Self::builder().build()
+    }
+
+    /// Settings for a memory.
+    ///
+    /// ```
+    /// use bursar::{FlushPolicy, Memory, Statistic};
+    ///
+    /// const STATISTICS: &[Statistic] = &[Statistic::counter("rows")];
+    /// let memory = Memory::builder()
+    ///     .statistics(STATISTICS)
+    ///     .policy(FlushPolicy::Combining)
+    ///     .max(8 << 30)
+    ///     .build()?;
+    /// # Ok::<(), bursar::MemoryError>(())
+    /// ```
+    pub fn builder() -> Builder {
+        Builder {
+            statistics: &[],
+            policy: FlushPolicy::default(),
+            flush_period: FLUSH_PERIOD,
+            max: Limit::MAX,
+        }
+    }
+
+    /// Starts a thread that calls [`Memory::tick`] until the returned value is dropped.
+    ///
+    /// # Errors
+    /// What the system says if it cannot start a thread.
+    pub fn start_ticker(&self) -> std::io::Result<Ticker> {
+        let memory = self.clone();
+        let period = Duration::from_nanos(self.ledger.tree.flush_period_ns);
+        Ticker::start("bursar-tick", period / 4, move || memory.tick())
+    }
+}
+
+impl Builder {
+    /// Which statistics groups keep.
+    pub fn statistics(self, statistics: &'static [Statistic]) -> Self {
+        Self { statistics, ..self }
+    }
+
+    /// Who flushes.
+    pub fn policy(self, policy: FlushPolicy) -> Self {
+        Self { policy, ..self }
+    }
+
+    /// How old [`Memory::tick`] lets cached numbers become; 2 s unless set.
+    pub fn flush_period(self, flush_period: Duration) -> Self {
+        Self {
+            flush_period,
+            ..self
+        }
+    }
+
+    /// The limit of the root, bytes.
+    pub fn max(self, max: u64) -> Self {
+        Self { max, ..self }
+    }
+
+    /// Makes the memory on this host.
+    ///
+    /// # Errors
+    /// [`MemoryError`], see there.
+    pub fn build(self) -> Result<Memory, MemoryError> {
+        self.build_on(Host::start().map_err(MemoryError::Start)?)
+    }
+
+    /// Makes the memory on a machine.
+    ///
+    /// # Errors
+    /// [`MemoryError`], see there.
+    pub fn build_on<M: Machine>(self, machine: M) -> Result<Memory<M>, MemoryError> {
+        let layout = Layout::new(self.statistics, machine.nodes()).map_err(|bad| match bad {
+            BadSchema::Duplicate(name) => MemoryError::DuplicateStatistic { name },
+            BadSchema::Empty => MemoryError::UnnamedStatistic,
+            BadSchema::TooMany => MemoryError::TooManyStatistics,
+        })?;
+        let tree = Tree::new(machine, layout, self.policy, self.flush_period)
+            .map_err(|_: CreateError| MemoryError::OutOfMemory)?;
+        Ok(Memory {
+            ledger: M::share(Ledger::new(tree, self.max)),
+        })
+    }
+}
+
+impl<M: Machine> Memory<M> {
+    /// The root of the tree.
+    pub fn root(&self) -> Group<M> {
+        Group::new(self.ledger.clone(), ROOT)
+    }
+
+    /// Periodic upkeep: flushes the whole tree if the last time is longer ago than the flush period, and frees records
+    /// of removed groups. Cheap if there is nothing to do; call it from a timer, or see [`Memory::start_ticker`].
+    pub fn tick(&self) {
+        let tree = &self.ledger.tree;
+        if tree.age_ns(ROOT) >= tree.flush_period_ns {
+            tree.flush(ROOT);
+        }
+        self.ledger.reap();
+    }
+
+    /// How flushes came about so far.
+    pub fn flush_counts(&self) -> FlushCounts {
+        self.ledger.tree.combiner.counts()
+    }
+
+    /// The statistics that groups keep.
+    pub fn statistics(&self) -> &'static [Statistic] {
+        self.ledger.tree.layout.statistics
+    }
+
+    /// The machine.
+    pub fn machine(&self) -> &M {
+        &self.ledger.tree.machine
+    }
+
+    /// The group at a path of names separated by `/`, from the root.
+    pub fn find(&self, path: &str) -> Option<Group<M>> {
+        path.split('/')
+            .filter(|name| !name.is_empty())
+            .try_fold(self.root(), |group, name| group.find(name))
+    }
+
+    /// Removed groups whose records wait for their last handle or charge.
+    pub fn removed_groups(&self) -> usize {
+        use bursar_machine::Lock;
+        self.ledger.removed.lock().len()
+    }
+
+    /// Bytes of per-CPU words that a group takes on each CPU that touches it (rounded up to whole pages over all groups).
+    pub fn bytes_per_group_and_cpu(&self) -> usize {
+        (self.ledger.tree.layout.words * 8).next_multiple_of(64)
+    }
+
+    /// Whether the root's counters were ever used: bytes reserved now and at the highest, for tests and reports.
+    pub fn reserved(&self) -> u64 {
+        self.ledger.counter(ROOT).usage.load(Order::Full)
+    }
+}

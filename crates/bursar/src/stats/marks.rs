@@ -1,0 +1,251 @@
+//! Sets of small numbers that many CPUs mark and one flusher takes, without locks.
+//!
+//! A set is four bitmaps of growing depth: members below 64 stand in one word; the next 4,096 in 64 words under a
+//! summary word; then three and four levels. Marking sets the member's bit first and the summaries above it last;
+//! taking clears the summaries first. So a marker that finishes after a taker passed leaves a way from the top, and
+//! whoever finds a bit set need not wait for the one who set it: it sets the rest of the way itself. **Never stop early
+//! at a bit that is set already**: the one who set it may have been preempted before the summary.
+
+use std::array;
+use std::sync::OnceLock;
+
+use bursar_machine::{AtomicWord, Machine, Order};
+
+const BITS: u32 = 64;
+const DEPTH: usize = 4;
+
+struct Branch<M: Machine> {
+    word: M::Word,
+    below: OnceLock<Box<[Branch<M>]>>,
+}
+
+impl<M: Machine> Branch<M> {
+    fn new() -> Self {
+        Self {
+            word: M::Word::new(0),
+            below: OnceLock::new(),
+        }
+    }
+
+    fn below(&self, digit: usize) -> Option<&Self> {
+        Some(&self.below.get()?[digit])
+    }
+}
+
+/// A set of members below [`MarkSet::LIMIT`].
+pub(crate) struct MarkSet<M: Machine> {
+    roots: [Branch<M>; DEPTH],
+}
+
+impl<M: Machine> std::fmt::Debug for MarkSet<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut members = Vec::new();
+        self.peek(|member| members.push(member));
+        f.debug_set().entries(members).finish()
+    }
+}
+
+/// The bitmap of `member`, and its number inside it.
+fn place(member: u32) -> (usize, u32) {
+    let mut rest = member;
+    let mut size = BITS;
+    for depth in 0..DEPTH {
+        if rest < size {
+            return (depth, rest);
+        }
+        rest -= size;
+        size = size.wrapping_mul(BITS);
+    }
+    panic!("a member below the limit");
+}
+
+impl<M: Machine> MarkSet<M> {
+    /// The number of possible members.
+    pub(crate) const LIMIT: u32 = 64 + 64 * 64 + 64 * 64 * 64 + 64 * 64 * 64 * 64;
+
+    /// An empty set for members `0..capacity`.
+    pub(crate) fn new(capacity: u32) -> Self {
+        let set = Self {
+            roots: array::from_fn(|_| Branch::new()),
+        };
+        for last in (BITS..capacity)
+            .step_by(BITS as usize)
+            .chain(capacity.checked_sub(1))
+        {
+            set.ensure(last);
+        }
+        set
+    }
+
+    /// Makes room for `member`. Must have happened before it is marked; allocates, unlike marking.
+    pub(crate) fn ensure(&self, member: u32) {
+        let (depth, rest) = place(member);
+        let mut branch = &self.roots[depth];
+        for level in (1..=depth).rev() {
+            let below = branch
+                .below
+                .get_or_init(|| (0..BITS).map(|_| Branch::new()).collect());
+            branch = &below[(rest >> (6 * level) & 63) as usize];
+        }
+    }
+
+    /// Marks `member`. Async-signal-safe. A member that there is no room for is left out: only a straggler that read the
+    /// number of a group which has ended since can come with one.
+    pub(crate) fn mark(&self, member: u32) {
+        let (depth, rest) = place(member);
+        let mut way = [&self.roots[depth]; DEPTH];
+        for level in (1..=depth).rev() {
+            let Some(below) = way[level].below((rest >> (6 * level) & 63) as usize) else {
+                return;
+            };
+            way[level - 1] = below;
+        }
+        // `way[0]` holds the member's own bit, `way[depth]` is the top.
+        for (level, branch) in way.iter().enumerate().take(depth + 1) {
+            let bit = 1 << (rest >> (6 * level) & 63);
+            // Full, both: pair with the swaps in `take`. If our bit comes before the taker's swap of this word, the taker
+            // finds it; if the swap comes first, we see the words above it cleared as well, and set them again.
+            if branch.word.load(Order::Full) & bit == 0 {
+                branch.word.fetch_or(bit, Order::Full);
+            }
+        }
+    }
+
+    /// Takes all members out and gives each to `member`.
+    pub(crate) fn take(&self, mut member: impl FnMut(u32)) {
+        // Full: pairs with `mark`. Words are cleared from the top down.
+        self.walk(
+            &|branch| match branch.word.load(Order::Full) {
+                0 => 0,
+                _ => branch.word.swap(0, Order::Full),
+            },
+            &mut member,
+        );
+    }
+
+    /// Gives each member to `member` and leaves it in.
+    pub(crate) fn peek(&self, mut member: impl FnMut(u32)) {
+        self.walk(&|branch| branch.word.load(Order::Full), &mut member);
+    }
+
+    fn walk(&self, read: &impl Fn(&Branch<M>) -> u64, member: &mut impl FnMut(u32)) {
+        let mut first = 0;
+        let mut size = BITS;
+        for (depth, root) in self.roots.iter().enumerate() {
+            Self::walk_branch(root, depth, first, read, member);
+            first = first.wrapping_add(size);
+            size = size.wrapping_mul(BITS);
+        }
+    }
+
+    fn walk_branch(
+        branch: &Branch<M>,
+        level: usize,
+        first: u32,
+        read: &impl Fn(&Branch<M>) -> u64,
+        member: &mut impl FnMut(u32),
+    ) {
+        let mut bits = read(branch);
+        while bits != 0 {
+            let digit = bits.trailing_zeros();
+            bits &= bits - 1;
+            let at = first + (digit << (6 * level));
+            if level == 0 {
+                member(at);
+            } else if let Some(below) = branch.below(digit as usize) {
+                Self::walk_branch(below, level - 1, at, read, member);
+            }
+        }
+    }
+
+    /// Whether there is no member.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.roots
+            .iter()
+            .all(|root| root.word.load(Order::Full) == 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bursar_machine::Host;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn members_come_out_as_they_went_in() {
+        let members = [
+            0,
+            1,
+            63,
+            64,
+            65,
+            127,
+            128,
+            4159,
+            4160,
+            4161,
+            266_303,
+            266_304,
+            1 << 20,
+        ];
+        let set = MarkSet::<Host>::new(0);
+        for member in members {
+            set.ensure(member);
+            set.mark(member);
+            set.mark(member);
+        }
+        let mut seen = BTreeSet::new();
+        set.peek(|member| assert!(seen.insert(member)));
+        assert!(seen.iter().copied().eq(members));
+        seen.clear();
+        set.take(|member| assert!(seen.insert(member)));
+        assert!(seen.iter().copied().eq(members));
+        assert!(set.is_empty());
+    }
+
+    #[test]
+    fn capacity_makes_room_for_all_below() {
+        let set = MarkSet::<Host>::new(1025);
+        (0..1025).for_each(|member| set.mark(member));
+        let mut count = 0;
+        set.take(|_| count += 1);
+        assert_eq!(count, 1025);
+    }
+
+    /// Four threads mark while one takes: nothing marked is ever lost.
+    #[test]
+    fn nothing_marked_is_lost() {
+        use std::sync::atomic::{AtomicU64, Ordering};
+        const MEMBERS: u32 = 300;
+        let set = MarkSet::<Host>::new(MEMBERS);
+        let rounds: Vec<AtomicU64> = (0..MEMBERS).map(|_| AtomicU64::new(0)).collect();
+        let mut seen = vec![0; MEMBERS as usize];
+        std::thread::scope(|scope| {
+            let markers: Vec<_> = (0..4)
+                .map(|marker| {
+                    let (set, rounds) = (&set, &rounds);
+                    scope.spawn(move || {
+                        for step in 0..40_000_u32 {
+                            let member = (step * 7 + marker * 13) % MEMBERS;
+                            rounds[member as usize].fetch_add(1, Ordering::SeqCst);
+                            set.mark(member);
+                        }
+                    })
+                })
+                .collect();
+            let mut take = || {
+                set.take(|member| {
+                    seen[member as usize] = rounds[member as usize].load(Ordering::SeqCst);
+                });
+            };
+            while markers.iter().any(|marker| !marker.is_finished()) {
+                take();
+            }
+            take();
+        });
+        for (seen, rounds) in seen.iter().zip(rounds) {
+            assert_eq!(*seen, rounds.into_inner());
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Adding to statistics, and marking the way to the root at the first touch after a flush.
+
+use bursar_machine::{AtomicWord, Machine, Order, Outcome, STATE, Shard, Slot, State};
+
+use super::{Place, Tree};
+
+impl<M: Machine> Tree<M> {
+    /// The shard of threads and CPUs without one, which is never frozen.
+    pub(crate) fn extra(&self) -> Shard {
+        Shard(self.machine.cpus() as u32)
+    }
+
+    /// Adds to a statistic of a group. Async-signal-safe.
+    #[inline]
+    pub(crate) fn add(&self, index: u32, slot: &M::Slot, place: Place, delta: i64) {
+        assert_eq!(
+            place.fingerprint, self.layout.fingerprint,
+            "this handle belongs to another declaration of statistics"
+        );
+        if place.is_eager {
+            return self.add_eager(index, place, delta);
+        }
+        if place.batch > 0 {
+            return self.add_batched(index, slot, place, delta);
+        }
+        match slot.add(usize::from(place.word), delta) {
+            Outcome::Done => {}
+            outcome => self.add_slowly(index, slot, place, delta, outcome),
+        }
+    }
+
+    #[cold]
+    fn add_slowly(
+        &self,
+        index: u32,
+        slot: &M::Slot,
+        place: Place,
+        delta: i64,
+        mut outcome: Outcome,
+    ) {
+        let word = usize::from(place.word);
+        while let Outcome::Unpublished { shard, committed } = outcome {
+            let usable = self.publish(index, shard);
+            if committed {
+                return;
+            }
+            if !usable {
+                slot.add_extra(word, delta);
+                self.publish(index, self.extra());
+                return;
+            }
+            outcome = slot.add(word, delta);
+        }
+    }
+
+    fn add_eager(&self, index: u32, place: Place, delta: i64) {
+        for at in self.chain(index) {
+            // Full: an eager read that follows must see it.
+            self.node(at).eager[usize::from(place.word)].fetch_add_signed(delta, Order::Full);
+        }
+    }
+
+    /// Adds, and reports to the ancestors when the unreported part has reached the batch.
+    ///
+    /// The report comes before the new base is set. A flush that samples the reports in between reads the words after
+    /// that sample, so it folds what the report was about.
+    fn add_batched(&self, index: u32, slot: &M::Slot, place: Place, delta: i64) {
+        let word = usize::from(place.word);
+        let (shard, sum) = loop {
+            match slot.add_fetch(word, delta) {
+                (Outcome::Unpublished { shard, committed }, _, sum) => {
+                    let usable = self.publish(index, shard);
+                    if committed {
+                        break (shard, sum);
+                    }
+                    if !usable {
+                        slot.add_extra(word, delta);
+                        self.publish(index, self.extra());
+                        self.report(index, place, delta.unsigned_abs());
+                        return;
+                    }
+                }
+                (_, shard, sum) => break (shard, sum),
+            }
+        };
+        let base = slot.word(shard, word + 1);
+        let seen = base.load_signed(Order::Acquire);
+        let unreported = sum.wrapping_sub(seen).unsigned_abs();
+        if unreported >= place.batch {
+            self.report(index, place, unreported);
+            // Full: the report stands before the base moves. If another thread moved it, both reported, which only
+            // widens the error bar.
+            let _ = base.compare_exchange(seen as u64, sum as u64, Order::Full);
+        }
+    }
+
+    fn report(&self, index: u32, place: Place, magnitude: u64) {
+        for at in self.chain(index) {
+            // Full: pairs with the sample that a flush takes before it reads the words.
+            self.node(at).reported[usize::from(place.index) + 1].fetch_add(magnitude, Order::Full);
+        }
+    }
+
+    /// Makes `shard` of a group published: its CPU is marked in the group and the way to the root behind it. Returns
+    /// whether its account may be used (it is not frozen).
+    ///
+    /// Async-signal-safe: whoever finds a publication half-way, perhaps because it interrupted it, makes the whole way
+    /// itself.
+    #[cold]
+    pub(crate) fn publish(&self, index: u32, shard: Shard) -> bool {
+        let state = self.node(index).slot.word(shard, STATE);
+        loop {
+            // Full: pairs with the flusher's clean. If it is later, the marks below are set after it took them.
+            let seen = State(state.load(Order::Full));
+            if seen.tag() == State::PUBLISHED {
+                return !seen.is_frozen();
+            }
+            let publishing = seen.with_tag(State::PUBLISHING);
+            if seen.tag() == State::CLEAN
+                && state
+                    .compare_exchange(seen.0, publishing.0, Order::Full)
+                    .is_err()
+            {
+                continue;
+            }
+            self.mark_to_root(index, shard);
+            self.finish_publishing(state, publishing);
+        }
+    }
+
+    /// Turns `PUBLISHING` into `PUBLISHED`, unless a flush came by since: it may have taken our marks.
+    fn finish_publishing(&self, state: &M::Word, publishing: State) {
+        let mut now = State(state.load(Order::Full));
+        while now.tag() == State::PUBLISHING && now.epoch() == publishing.epoch() {
+            match state.compare_exchange(now.0, now.with_tag(State::PUBLISHED).0, Order::Full) {
+                Ok(_) => return,
+                Err(other) => now = State(other),
+            }
+        }
+    }
+
+    fn mark_to_root(&self, index: u32, shard: Shard) {
+        self.node(index).published.mark(shard.0);
+        let mut at = self.node(index);
+        while let Some(parent) = at.parent() {
+            let above = self.node(parent);
+            // Never stop at a mark that stands already, see `marks.rs`.
+            above.dirty.mark(at.ordinal());
+            at = above;
+        }
+        // After the marks: a flush that counts this publication before it takes the marks also takes ours.
+        for at in self.chain(index) {
+            self.node(at).publications.fetch_add(1, Order::Full);
+        }
+    }
+}

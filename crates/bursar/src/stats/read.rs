@@ -1,0 +1,258 @@
+//! Freshness: what a read asks for, and what it gets.
+
+use std::fmt;
+use std::time::Duration;
+
+use bursar_machine::{AtomicWord, Lock, Machine, Order};
+
+use super::{FlushPolicy, Handle, Statistic, Tree, sealed};
+
+/// How fresh a read wants its numbers.
+///
+/// "Updates" are calls that returned before the read began. An update that runs at the same time may or may not be in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Freshness {
+    /// What the last flush left. No flush, no fence; one short lock.
+    Cached,
+    /// Numbers that miss no update older than this.
+    AtMost(Duration),
+    /// Usage and batched statistics (see [`Statistic::batch`]) are off by no more than this on either side, in their own
+    /// units; the others as in [`Freshness::Cached`]. Flushes only if pending updates could exceed it.
+    Within(u64),
+    /// No update is missing: at least one flush of the group began after the read and ended before it returned.
+    Exact,
+}
+
+/// A number and the range in which the truth lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Value {
+    /// The number as of the flush that the reading comes from.
+    pub value: i64,
+    /// No less than this with all updates counted; `i64::MIN` if unknown.
+    pub lo: i64,
+    /// No more than this with all updates counted; `i64::MAX` if unknown.
+    pub hi: i64,
+}
+
+impl Value {
+    fn within(value: i64, error: Option<u64>) -> Self {
+        match error.map(i64::try_from) {
+            Some(Ok(error)) => Self {
+                value,
+                lo: value.saturating_sub(error),
+                hi: value.saturating_add(error),
+            },
+            _ => Self {
+                value,
+                lo: i64::MIN,
+                hi: i64::MAX,
+            },
+        }
+    }
+
+    /// The largest distance of the truth from `value`; `u64::MAX` if unknown.
+    pub fn error(&self) -> u64 {
+        if self.lo == i64::MIN || self.hi == i64::MAX {
+            return u64::MAX;
+        }
+        self.value
+            .abs_diff(self.lo)
+            .max(self.value.abs_diff(self.hi))
+    }
+}
+
+/// The usage and all statistics of one group, from one flush.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    pub(crate) statistics: &'static [Statistic],
+    pub(crate) fingerprint: u32,
+    pub(crate) age: Duration,
+    /// Usage, then each statistic.
+    pub(crate) values: Vec<Value>,
+    pub(crate) own: Vec<i64>,
+    /// For each statistic kept per node: its index, and its share of each node and of threads without a CPU.
+    pub(crate) per_node: Vec<(usize, Vec<i64>)>,
+}
+
+impl Reading {
+    /// Bytes charged to the group and all below it, without stock.
+    pub fn usage(&self) -> Value {
+        self.values[0]
+    }
+
+    /// A statistic of the group and all below it.
+    ///
+    /// # Panics
+    /// If the handle belongs to another declaration than the memory's.
+    pub fn get<H: Handle>(&self, statistic: H) -> Value {
+        self.values[self.index(statistic) + 1]
+    }
+
+    /// The part of a statistic that no living child accounts for: the group's own updates and those of removed children.
+    ///
+    /// # Panics
+    /// As [`Reading::get`].
+    pub fn own<H: Handle>(&self, statistic: H) -> i64 {
+        self.own[self.index(statistic) + 1]
+    }
+
+    /// The part of the usage that no living child accounts for, bytes.
+    pub fn own_usage(&self) -> i64 {
+        self.own[0]
+    }
+
+    /// The share of each NUMA node in a statistic that was declared [`Statistic::per_node`], followed by the share of
+    /// threads and CPUs without a node; `None` for other statistics. The shares add up to the value.
+    ///
+    /// # Panics
+    /// As [`Reading::get`].
+    pub fn per_node<H: Handle>(&self, statistic: H) -> Option<&[i64]> {
+        let index = self.index(statistic);
+        let found = self.per_node.iter().find(|(at, _)| *at == index)?;
+        Some(&found.1)
+    }
+
+    /// How long ago the flush began that these numbers come from: they miss no update older than this.
+    pub fn age(&self) -> Duration {
+        self.age
+    }
+
+    /// All declared statistics by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, Value)> + '_ {
+        let names = self.statistics.iter().map(Statistic::name);
+        names.zip(self.values.iter().skip(1).copied())
+    }
+
+    fn index<H: Handle>(&self, statistic: H) -> usize {
+        let place = sealed::Sealed::resolve(&statistic).0;
+        assert_eq!(
+            place.fingerprint, self.fingerprint,
+            "this handle belongs to another declaration of statistics"
+        );
+        usize::from(place.index)
+    }
+}
+
+/// The policy forbids the flush that a read needs.
+#[derive(Clone, Debug)]
+pub struct NotFresh {
+    /// What there is instead.
+    pub cached: Reading,
+}
+
+impl fmt::Display for NotFresh {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "this memory is flushed periodically only, and its numbers are {:?} old",
+            self.cached.age
+        )
+    }
+}
+
+impl std::error::Error for NotFresh {}
+
+impl<M: Machine> Tree<M> {
+    /// Whether a group's own words hold all there is to know.
+    fn is_childless(&self, index: u32) -> bool {
+        // Acquire: a child that had an update before this read was counted before.
+        self.node(index).child_count.load(Order::Acquire) == 0
+    }
+
+    /// Makes sure that a flush which covers `index` began after this call. `false` if the policy forbids it.
+    pub(crate) fn freshen(&self, index: u32) -> bool {
+        match self.policy {
+            FlushPolicy::PeriodicOnly => return false,
+            FlushPolicy::Combining if self.is_childless(index) => self.fold_in_place(index),
+            FlushPolicy::Combining => self.flush(index),
+        }
+        true
+    }
+
+    /// The age of the folded numbers, ns.
+    pub(crate) fn age_ns(&self, index: u32) -> u64 {
+        // Acquire: pairs with the Release at the end of a flush.
+        let began = |at| self.node(at).as_of_ns.load(Order::Acquire);
+        let newest = self
+            .chain(index)
+            .map(began)
+            .max()
+            .expect("a chain has a group");
+        self.machine.now_ns().saturating_sub(newest)
+    }
+
+    /// What the last flush left. `usage_range` are bounds on the usage from elsewhere.
+    pub(crate) fn cached(&self, index: u32, usage_range: (i64, i64)) -> Reading {
+        let age_ns = self.age_ns(index);
+        let node = self.node(index);
+        let layout = &self.layout;
+        let fold = node.fold.lock();
+        // Full: counts come before the updates they stand for can be missed.
+        let publications = node
+            .publications
+            .load(Order::Full)
+            .wrapping_sub(fold.sampled_publications);
+        let mut values = Vec::with_capacity(layout.columns.len());
+        for (column, declared) in layout.columns.iter().enumerate() {
+            let batch = declared.batch;
+            let error = match (publications, batch) {
+                (0, _) => Some(0),
+                (_, 0) => None,
+                _ => {
+                    let sampled = fold.sampled_reports.get(column).copied().unwrap_or(0);
+                    let reported = node.reported[column]
+                        .load(Order::Full)
+                        .wrapping_sub(sampled);
+                    // Each slot that was published since holds back less than a batch on either side of what was folded.
+                    Some(reported.saturating_add(publications.saturating_mul(2 * batch)))
+                }
+            };
+            values.push(Value::within(fold.totals[column], error));
+        }
+        if publications > 0 {
+            let usage = &mut values[0];
+            usage.lo = usage_range.0.min(usage.value);
+            usage.hi = usage_range.1.max(usage.value);
+        }
+        let mut own = fold.own[..layout.columns.len()].to_vec();
+        let per_node = layout.columns[1..]
+            .iter()
+            .enumerate()
+            .filter_map(|(index, column)| {
+                let first = column.per_node?;
+                Some((
+                    index,
+                    fold.totals[first..=first + self.machine.nodes()].to_vec(),
+                ))
+            })
+            .collect();
+        drop(fold);
+        self.read_eager(index, &mut values, &mut own);
+        Reading {
+            statistics: layout.statistics,
+            fingerprint: layout.fingerprint,
+            age: Duration::from_nanos(age_ns),
+            values,
+            own,
+            per_node,
+        }
+    }
+
+    fn read_eager(&self, index: u32, values: &mut [Value], own: &mut [i64]) {
+        let node = self.node(index);
+        if node.eager.is_empty() {
+            return;
+        }
+        let children: Vec<u32> = node.children.lock().by_name.values().copied().collect();
+        let eager = (1..values.len()).filter(|&column| self.layout.columns[column].word.is_none());
+        for (word, column) in eager.enumerate() {
+            // Full: pairs with `add_eager`.
+            let read = |at: u32| self.node(at).eager[word].load_signed(Order::Full);
+            values[column] = Value::within(read(index), Some(0));
+            own[column] = children
+                .iter()
+                .fold(read(index), |rest, &child| rest.wrapping_sub(read(child)));
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! Which statistics a memory keeps: declared once, as a constant, and used through typed handles.
+
+use bursar_machine::{FIRST_STATISTIC, WORDS_MAX};
+
+/// The declaration of one statistic.
+///
+/// ```
+/// use bursar::{Counter, Gauge, Statistic};
+///
+/// const STATISTICS: &[Statistic] = &[
+///     Statistic::counter("rows"),
+///     Statistic::gauge("spilled_bytes").batch(1 << 20),
+///     Statistic::gauge("open_files").eager(),
+/// ];
+/// const ROWS: Counter = Counter::of(STATISTICS, "rows");
+/// const SPILLED: Gauge = Gauge::of(STATISTICS, "spilled_bytes");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Statistic {
+    name: &'static str,
+    is_counter: bool,
+    is_eager: bool,
+    is_per_node: bool,
+    batch: u64,
+}
+
+impl Statistic {
+    /// A statistic that only grows.
+    pub const fn counter(name: &'static str) -> Self {
+        Self {
+            name,
+            is_counter: true,
+            is_eager: false,
+            is_per_node: false,
+            batch: 0,
+        }
+    }
+
+    /// A statistic that goes up and down.
+    pub const fn gauge(name: &'static str) -> Self {
+        Self {
+            is_counter: false,
+            ..Self::counter(name)
+        }
+    }
+
+    /// Kept exact in every ancestor by every update, so that no read ever waits for it. An update then costs one
+    /// contended atomic operation for each ancestor; for statistics that change rarely and must be right at once.
+    pub const fn eager(self) -> Self {
+        Self {
+            is_eager: true,
+            ..self
+        }
+    }
+
+    /// Kept for each NUMA node as well (by the CPU that made the update).
+    pub const fn per_node(self) -> Self {
+        Self {
+            is_per_node: true,
+            ..self
+        }
+    }
+
+    /// Bounds what cached numbers may miss: a CPU reports to the ancestors when its unreported part of one group reaches
+    /// `unit`. Gives the statistic an error bar without a flush (see [`crate::Value`]), for about twice the cost of an
+    /// update.
+    ///
+    /// # Panics
+    /// If `unit` is 0 (at compile time, in a constant).
+    pub const fn batch(self, unit: u64) -> Self {
+        assert!(unit > 0, "a batch unit is at least 1");
+        Self {
+            batch: unit,
+            ..self
+        }
+    }
+
+    /// The name.
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Whether it only grows.
+    pub const fn is_counter(&self) -> bool {
+        self.is_counter
+    }
+
+    /// Whether it is exact in every ancestor at once.
+    pub const fn is_eager(&self) -> bool {
+        self.is_eager
+    }
+
+    /// Whether it is kept for each NUMA node.
+    pub const fn is_per_node(&self) -> bool {
+        self.is_per_node
+    }
+
+    /// Words that it takes in a slot: its value, and for a batched one the value last reported.
+    const fn words(&self) -> usize {
+        if self.is_eager {
+            0
+        } else if self.batch > 0 {
+            2
+        } else {
+            1
+        }
+    }
+}
+
+/// Where a statistic is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Index in the declaration.
+    pub(crate) index: u16,
+    /// Word in the slot (lazy) or index among the eager ones.
+    pub(crate) word: u16,
+    pub(crate) is_eager: bool,
+    /// The unit of a batched statistic; 0 for others.
+    pub(crate) batch: u64,
+    /// Of the declaration, so that a handle cannot be used with a memory that declares something else.
+    pub(crate) fingerprint: u32,
+}
+
+impl Place {
+    const fn find(statistics: &[Statistic], name: &str, counter: bool) -> Self {
+        let mut word = FIRST_STATISTIC;
+        let mut eager = 0;
+        let mut index = 0;
+        while index < statistics.len() {
+            let statistic = &statistics[index];
+            if same(statistic.name, name) {
+                assert!(
+                    statistic.is_counter == counter,
+                    "this statistic is of the other kind: use Counter for counters, Gauge for gauges"
+                );
+                return Self {
+                    index: index as u16,
+                    word: if statistic.is_eager {
+                        eager
+                    } else {
+                        word as u16
+                    },
+                    is_eager: statistic.is_eager,
+                    batch: if statistic.is_eager {
+                        0
+                    } else {
+                        statistic.batch
+                    },
+                    fingerprint: fingerprint(statistics),
+                };
+            }
+            word += statistic.words();
+            if statistic.is_eager {
+                eager += 1;
+            }
+            index += 1;
+        }
+        panic!("no statistic of this name is declared");
+    }
+}
+
+const fn same(one: &str, other: &str) -> bool {
+    let (one, other) = (one.as_bytes(), other.as_bytes());
+    if one.len() != other.len() {
+        return false;
+    }
+    let mut index = 0;
+    while index < one.len() {
+        if one[index] != other[index] {
+            return false;
+        }
+        index += 1;
+    }
+    true
+}
+
+/// FNV-1a over what decides the layout.
+pub(crate) const fn fingerprint(statistics: &[Statistic]) -> u32 {
+    let mut hash = 0x811c_9dc5_u32;
+    let mut index = 0;
+    while index < statistics.len() {
+        let name = statistics[index].name.as_bytes();
+        let mut at = 0;
+        while at < name.len() {
+            hash = (hash ^ name[at] as u32).wrapping_mul(0x0100_0193);
+            at += 1;
+        }
+        let kind = statistics[index].words() as u32 + 4 * statistics[index].is_counter as u32;
+        hash = (hash ^ (0x100 + kind)).wrapping_mul(0x0100_0193);
+        index += 1;
+    }
+    hash
+}
+
+/// A handle of a declared statistic.
+pub trait Handle: sealed::Sealed + Copy {
+    /// What is added to it.
+    type Delta;
+    #[doc(hidden)]
+    fn signed(delta: Self::Delta) -> i64;
+}
+
+pub(crate) mod sealed {
+    pub trait Sealed {
+        #[doc(hidden)]
+        fn resolve(&self) -> super::Resolved;
+    }
+}
+
+/// What a handle resolves to.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct Resolved(pub(crate) Place);
+
+/// The handle of a [`Statistic::counter`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counter(Place);
+
+/// The handle of a [`Statistic::gauge`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gauge(Place);
+
+impl Counter {
+    /// The counter called `name`. Meant for constants, where a wrong name does not compile.
+    ///
+    /// # Panics
+    /// If `statistics` declares no counter of that name.
+    pub const fn of(statistics: &[Statistic], name: &str) -> Self {
+        Self(Place::find(statistics, name, true))
+    }
+}
+
+impl Gauge {
+    /// The gauge called `name`. Meant for constants, where a wrong name does not compile.
+    ///
+    /// # Panics
+    /// If `statistics` declares no gauge of that name.
+    pub const fn of(statistics: &[Statistic], name: &str) -> Self {
+        Self(Place::find(statistics, name, false))
+    }
+}
+
+impl sealed::Sealed for Counter {
+    #[inline]
+    fn resolve(&self) -> Resolved {
+        Resolved(self.0)
+    }
+}
+impl Handle for Counter {
+    type Delta = u64;
+    #[inline]
+    fn signed(delta: u64) -> i64 {
+        delta as i64
+    }
+}
+impl sealed::Sealed for Gauge {
+    #[inline]
+    fn resolve(&self) -> Resolved {
+        Resolved(self.0)
+    }
+}
+impl Handle for Gauge {
+    type Delta = i64;
+    #[inline]
+    fn signed(delta: i64) -> i64 {
+        delta
+    }
+}
+
+/// A column of folded numbers: usage, then each statistic, each followed by its share per node if it wants that.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Column {
+    /// The word of the slot that feeds it; `None` for an eager statistic.
+    pub(crate) word: Option<usize>,
+    /// The first of `nodes + 1` columns with the share of each node and of the extra shard.
+    pub(crate) per_node: Option<usize>,
+    pub(crate) batch: u64,
+}
+
+/// The layout that follows from a declaration on a machine with `nodes` nodes.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    pub(crate) statistics: &'static [Statistic],
+    pub(crate) fingerprint: u32,
+    /// Words of a slot.
+    pub(crate) words: usize,
+    /// Columns by statistic: 0 is usage, `index + 1` a declared statistic.
+    pub(crate) columns: Vec<Column>,
+    /// Folded numbers in all, including the shares per node.
+    pub(crate) width: usize,
+    pub(crate) eager: usize,
+}
+
+/// Why a declaration cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum BadSchema {
+    Duplicate(&'static str),
+    Empty,
+    TooMany,
+}
+
+impl Layout {
+    pub(crate) fn new(statistics: &'static [Statistic], nodes: usize) -> Result<Self, BadSchema> {
+        let mut words = FIRST_STATISTIC;
+        let mut eager = 0;
+        let mut width = statistics.len() + 1;
+        let mut columns = vec![Column {
+            word: Some(bursar_machine::CHARGED),
+            per_node: None,
+            batch: 0,
+        }];
+        for (index, statistic) in statistics.iter().enumerate() {
+            if statistic.name.is_empty() {
+                return Err(BadSchema::Empty);
+            }
+            if statistics[..index]
+                .iter()
+                .any(|other| other.name == statistic.name)
+            {
+                return Err(BadSchema::Duplicate(statistic.name));
+            }
+            let per_node = (statistic.is_per_node && !statistic.is_eager).then_some(width);
+            width += per_node.map_or(0, |_| nodes + 1);
+            columns.push(Column {
+                word: (!statistic.is_eager).then_some(words),
+                per_node,
+                batch: if statistic.is_eager {
+                    0
+                } else {
+                    statistic.batch
+                },
+            });
+            words += statistic.words();
+            eager += usize::from(statistic.is_eager);
+        }
+        if words > WORDS_MAX {
+            return Err(BadSchema::TooMany);
+        }
+        Ok(Self {
+            statistics,
+            fingerprint: fingerprint(statistics),
+            words,
+            columns,
+            width,
+            eager,
+        })
+    }
+}

@@ -1,0 +1,408 @@
+//! Groups: birth, names, removal, rebirth.
+//!
+//! A group is a record in a table; its id is the index, and a generation tells records' lives apart. A record is used
+//! again only when nothing can refer to it: no handle, no child, no byte charged (the layer above sees to the last).
+//! A removed group leaves its parent's names at once and stays in its marks, so that late updates still find their way.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use bursar_machine::{AtomicWord, Lock, Machine, Order};
+
+use super::combine::Combiner;
+use super::fold::Fold;
+use super::{Layout, MarkSet};
+use crate::arena::Arena;
+
+/// The longest name of a group, bytes.
+pub const NAME_MAX: usize = 255;
+/// The deepest level below the root. Deep enough for any nesting of tenants and operators; it bounds every walk.
+const DEPTH_MAX: u32 = 64;
+/// The root's id.
+pub(crate) const ROOT: u32 = 0;
+const NO_PARENT: u32 = u32::MAX;
+/// Live groups of one memory at the most; ids stay below `NO_PARENT`.
+const GROUPS_MAX: u32 = 1 << 26;
+
+/// Who flushes, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum FlushPolicy {
+    /// Readers that need fresher numbers flush; overlapping flushes are combined, so that none waits for more than two.
+    #[default]
+    Combining,
+    /// Only [`crate::Memory::tick`] flushes. Reads that need fresher numbers fail, and say so.
+    PeriodicOnly,
+}
+
+/// Why a group could not be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CreateError {
+    /// The name is empty.
+    EmptyName,
+    /// The name is longer than [`NAME_MAX`] bytes.
+    LongName {
+        /// Its length, bytes.
+        bytes: usize,
+    },
+    /// The name contains a slash, which separates names in paths, or a NUL.
+    BadName {
+        /// The name.
+        name: String,
+    },
+    /// The parent has a child of that name.
+    Exists {
+        /// The path that is taken.
+        path: String,
+    },
+    /// The parent was removed.
+    ParentRemoved {
+        /// The parent's path when it lived.
+        path: String,
+    },
+    /// The group would be more than 64 levels below the root.
+    TooDeep,
+    /// There is no memory for more groups.
+    OutOfMemory,
+}
+
+impl fmt::Display for CreateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::EmptyName => f.write_str("a group needs a name"),
+            Self::LongName { bytes } => {
+                write!(
+                    f,
+                    "a group's name has at most {NAME_MAX} bytes, this one {bytes}"
+                )
+            }
+            Self::BadName { name } => {
+                write!(f, "a group's name contains no '/' and no NUL: {name:?}")
+            }
+            Self::Exists { path } => write!(f, "there is a group {path} already"),
+            Self::ParentRemoved { path } => write!(f, "{path} was removed"),
+            Self::TooDeep => write!(f, "groups nest at most {DEPTH_MAX} levels deep"),
+            Self::OutOfMemory => f.write_str("no memory for another group"),
+        }
+    }
+}
+
+impl std::error::Error for CreateError {}
+
+/// A child by its number among its siblings, and by its name.
+#[derive(Debug, Default)]
+pub(crate) struct Children {
+    /// Those that live.
+    pub(crate) by_name: BTreeMap<Box<str>, u32>,
+    /// By ordinal, also the removed ones that late updates may come from.
+    pub(crate) ordinals: Vec<Option<u32>>,
+    free_ordinals: Vec<u32>,
+    /// No child is added any more.
+    removed: bool,
+    name: Box<str>,
+}
+
+/// The record of one group.
+pub(crate) struct Node<M: Machine> {
+    pub(crate) slot: M::Slot,
+    pub(crate) published: MarkSet<M>,
+    pub(crate) dirty: MarkSet<M>,
+    pub(crate) fold: M::Mutex<Fold>,
+    pub(crate) children: M::Mutex<Children>,
+    /// Subtree value and nothing else, one for each eager statistic.
+    pub(crate) eager: Box<[M::Word]>,
+    /// Magnitude reported by batched statistics, by column.
+    pub(crate) reported: Box<[M::Word]>,
+    /// How often a slot of the subtree was published.
+    pub(crate) publications: M::Word,
+    /// When the last flush of exactly this scope began, ns.
+    pub(crate) as_of_ns: M::Word,
+    /// Children, also removed ones.
+    pub(crate) child_count: M::Word,
+    /// Handles, children and pins.
+    pub(crate) references: M::Word,
+    pub(crate) generation: M::Word,
+    pub(crate) is_removed: M::Word,
+    // Written while nobody else knows the record, read by those who were given its id: no protocol of their own.
+    parent: AtomicU32,
+    ordinal: AtomicU32,
+    depth: AtomicU32,
+}
+
+impl<M: Machine> Node<M> {
+    /// The parent's id, if this is not the root.
+    #[inline]
+    pub(crate) fn parent(&self) -> Option<u32> {
+        match self.parent.load(Ordering::Relaxed) {
+            NO_PARENT => None,
+            parent => Some(parent),
+        }
+    }
+
+    pub(crate) fn ordinal(&self) -> u32 {
+        self.ordinal.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn depth(&self) -> u32 {
+        self.depth.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn name(&self) -> String {
+        self.children.lock().name.to_string()
+    }
+
+    pub(crate) fn is_removed(&self) -> bool {
+        // Full: pairs with the store in `Tree::detach`.
+        self.is_removed.load(Order::Full) != 0
+    }
+}
+
+struct Free<M: Machine> {
+    slots: Vec<M::Slot>,
+    records: Vec<u32>,
+    next: u32,
+}
+
+/// All groups of one memory.
+pub(crate) struct Tree<M: Machine> {
+    pub(crate) machine: M,
+    pub(crate) layout: Layout,
+    pub(crate) policy: FlushPolicy,
+    pub(crate) flush_period_ns: u64,
+    pub(crate) combiner: Combiner<M>,
+    nodes: Arena<Node<M>>,
+    free: M::Mutex<Free<M>>,
+}
+
+impl<M: Machine> Tree<M> {
+    pub(crate) fn new(
+        machine: M,
+        layout: Layout,
+        policy: FlushPolicy,
+        flush_period: Duration,
+    ) -> Result<Self, CreateError> {
+        let tree = Self {
+            layout,
+            policy,
+            flush_period_ns: u64::try_from(flush_period.as_nanos()).unwrap_or(u64::MAX),
+            combiner: Combiner::new(),
+            nodes: Arena::new(),
+            free: M::Mutex::new(Free {
+                slots: Vec::new(),
+                records: Vec::new(),
+                next: 0,
+            }),
+            machine,
+        };
+        let root = tree.take_record(|_| {})?;
+        assert_eq!(root, ROOT);
+        tree.begin_life(ROOT, NO_PARENT, 0, 0, "");
+        Ok(tree)
+    }
+
+    #[inline]
+    pub(crate) fn node(&self, index: u32) -> &Node<M> {
+        self.nodes.get(index)
+    }
+
+    /// `index` and its ancestors, the root last.
+    #[inline]
+    pub(crate) fn chain(&self, index: u32) -> impl Iterator<Item = u32> + '_ {
+        std::iter::successors(Some(index), |&at| self.node(at).parent())
+    }
+
+    /// Whether `ancestor` is `index` or above it.
+    pub(crate) fn is_ancestor(&self, ancestor: u32, index: u32) -> bool {
+        let depth = self.node(ancestor).depth();
+        let mut at = index;
+        while self.node(at).depth() > depth {
+            at = self.node(at).parent().expect("only the root has depth 0");
+        }
+        at == ancestor
+    }
+
+    /// The path of names from the root, `/` for the root itself.
+    pub(crate) fn path(&self, index: u32) -> String {
+        let names: Vec<String> = self.chain(index).map(|at| self.node(at).name()).collect();
+        match names.len() {
+            1 => "/".to_owned(),
+            _ => names
+                .iter()
+                .rev()
+                .skip(1)
+                .fold(String::new(), |path, name| path + "/" + name),
+        }
+    }
+
+    /// Makes a child. `prepare` is called with its id and ordinal while nobody else knows them.
+    pub(crate) fn create(
+        &self,
+        parent: u32,
+        name: &str,
+        prepare_record: impl FnOnce(u32),
+        prepare: impl FnOnce(u32, u32),
+    ) -> Result<u32, CreateError> {
+        check_name(name)?;
+        let above = self.node(parent);
+        let depth = above.depth() + 1;
+        if depth > DEPTH_MAX {
+            return Err(CreateError::TooDeep);
+        }
+        let mut children = above.children.lock();
+        if children.removed {
+            drop(children);
+            return Err(CreateError::ParentRemoved {
+                path: self.path(parent),
+            });
+        }
+        if children.by_name.contains_key(name) {
+            drop(children);
+            let path = self.path(parent);
+            return Err(CreateError::Exists {
+                path: format!("{}/{name}", path.trim_end_matches('/')),
+            });
+        }
+        let index = self.take_record(prepare_record)?;
+        let ordinal = match children.free_ordinals.pop() {
+            Some(ordinal) => ordinal,
+            None => {
+                children.ordinals.push(None);
+                children.ordinals.len() as u32 - 1
+            }
+        };
+        debug_assert!(ordinal < MarkSet::<M>::LIMIT);
+        above.dirty.ensure(ordinal);
+        children.ordinals[ordinal as usize] = Some(index);
+        self.begin_life(index, parent, ordinal, depth, name);
+        prepare(index, ordinal);
+        // Relaxed: counted under the parent's lock; read as hints or under it.
+        above.child_count.fetch_add(1, Order::Relaxed);
+        above.references.fetch_add(1, Order::Full);
+        children.by_name.insert(name.into(), index);
+        Ok(index)
+    }
+
+    fn begin_life(&self, index: u32, parent: u32, ordinal: u32, depth: u32, name: &str) {
+        let node = self.node(index);
+        node.parent.store(parent, Ordering::Relaxed);
+        node.ordinal.store(ordinal, Ordering::Relaxed);
+        node.depth.store(depth, Ordering::Relaxed);
+        node.references.store(1, Order::Full);
+        node.is_removed.store(0, Order::Full);
+        node.as_of_ns.store(self.machine.now_ns(), Order::Full);
+        node.fold.lock().begin_life();
+        *node.children.lock() = Children {
+            name: name.into(),
+            ..Children::default()
+        };
+    }
+
+    fn take_record(&self, prepare: impl FnOnce(u32)) -> Result<u32, CreateError> {
+        let mut free = self.free.lock();
+        if let Some(index) = free.records.pop() {
+            return Ok(index);
+        }
+        let index = free.next;
+        if index == GROUPS_MAX {
+            return Err(CreateError::OutOfMemory);
+        }
+        if free.slots.is_empty() {
+            let mut slots = self
+                .machine
+                .slots(self.layout.words)
+                .map_err(|_| CreateError::OutOfMemory)?;
+            slots.reverse();
+            free.slots = slots;
+        }
+        let slot = free.slots.pop().expect("a machine makes at least one");
+        let words = |count| (0..count).map(|_| M::Word::new(0)).collect();
+        let has_batches = self.layout.columns.iter().any(|column| column.batch > 0);
+        self.nodes.put(
+            index,
+            Node {
+                slot,
+                published: MarkSet::new(self.machine.cpus() as u32 + 1),
+                dirty: MarkSet::new(0),
+                fold: M::Mutex::new(Fold::new(&self.layout)),
+                children: M::Mutex::new(Children::default()),
+                eager: words(self.layout.eager),
+                reported: words(if has_batches {
+                    self.layout.columns.len()
+                } else {
+                    0
+                }),
+                publications: M::Word::new(0),
+                as_of_ns: M::Word::new(0),
+                child_count: M::Word::new(0),
+                references: M::Word::new(0),
+                generation: M::Word::new(0),
+                is_removed: M::Word::new(0),
+                parent: AtomicU32::new(NO_PARENT),
+                ordinal: AtomicU32::new(0),
+                depth: AtomicU32::new(0),
+            },
+        );
+        prepare(index);
+        free.next += 1;
+        Ok(index)
+    }
+
+    /// Takes a group's name away and lets it have no more children; it stays in its parent's marks.
+    ///
+    /// # Errors
+    /// The number of children that live.
+    pub(crate) fn detach(&self, index: u32) -> Result<bool, usize> {
+        let node = self.node(index);
+        let parent = node.parent().expect("the root is never removed");
+        // Lock order: parent before child.
+        let mut siblings = self.node(parent).children.lock();
+        let mut children = node.children.lock();
+        if children.removed {
+            return Ok(false);
+        }
+        if !children.by_name.is_empty() {
+            return Err(children.by_name.len());
+        }
+        children.removed = true;
+        siblings.by_name.remove(&children.name);
+        // Full: pairs with `is_removed`.
+        node.is_removed.store(1, Order::Full);
+        Ok(true)
+    }
+
+    /// Ends the life of a removed group that nobody refers to any more, and whose words are folded. The caller drops the
+    /// reference to its parent.
+    pub(super) fn end_life(&self, index: u32) {
+        let node = self.node(index);
+        let parent = node.parent().expect("the root is never removed");
+        let above = self.node(parent);
+        let mut siblings = above.children.lock();
+        let ordinal = node.ordinal();
+        siblings.ordinals[ordinal as usize] = None;
+        siblings.free_ordinals.push(ordinal);
+        node.generation.fetch_add(1, Order::Full);
+        node.eager
+            .iter()
+            .for_each(|word| word.store(0, Order::Full));
+        above.child_count.fetch_sub(1, Order::Relaxed);
+        self.free.lock().records.push(index);
+    }
+}
+
+fn check_name(name: &str) -> Result<(), CreateError> {
+    if name.is_empty() {
+        return Err(CreateError::EmptyName);
+    }
+    if name.len() > NAME_MAX {
+        return Err(CreateError::LongName { bytes: name.len() });
+    }
+    if name.contains(['/', '\0']) {
+        return Err(CreateError::BadName {
+            name: name.to_owned(),
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,516 @@
+//! What the facade promises, one promise a test, single-threaded.
+
+use std::time::Duration;
+
+use bursar::{
+    ChargeError, Counter, CreateError, FlushPolicy, Freshness, Gauge, Limits, Memory, MemoryError,
+    MoveError, NowaitError, RemoveError, SplitError, Statistic,
+};
+
+const STATISTICS: &[Statistic] = &[
+    Statistic::counter("rows"),
+    Statistic::gauge("open").eager(),
+    Statistic::gauge("spilled").batch(100),
+    Statistic::counter("faults").per_node(),
+];
+const ROWS: Counter = Counter::of(STATISTICS, "rows");
+const OPEN: Gauge = Gauge::of(STATISTICS, "open");
+const SPILLED: Gauge = Gauge::of(STATISTICS, "spilled");
+const FAULTS: Counter = Counter::of(STATISTICS, "faults");
+
+fn memory() -> Memory {
+    Memory::builder().statistics(STATISTICS).build().unwrap()
+}
+
+#[test]
+fn a_charge_is_seen_up_to_the_root_and_returned_on_drop() {
+    let memory = memory();
+    let tenant = memory.root().child("tenant", Limits::max(1 << 30)).unwrap();
+    let query = tenant.child("query", Limits::none()).unwrap();
+    let charge = query.try_charge(5000).unwrap();
+    for group in [&query, &tenant, &memory.root()] {
+        let reading = group.read(Freshness::Exact).unwrap();
+        assert_eq!(reading.usage().value, 5000, "{group:?}");
+        assert_eq!((reading.usage().lo, reading.usage().hi), (5000, 5000));
+        assert!(group.reserved() >= 5000);
+    }
+    drop(charge);
+    for group in [&query, &tenant, &memory.root()] {
+        assert_eq!(group.read(Freshness::Exact).unwrap().usage().value, 0);
+    }
+    assert!(query.peak() >= 5000);
+}
+
+#[test]
+fn statistics_add_up() {
+    let memory = memory();
+    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
+    let one = tenant.child("one", Limits::none()).unwrap();
+    let two = tenant.child("two", Limits::none()).unwrap();
+    one.add(ROWS, 3);
+    two.add(ROWS, 4);
+    tenant.add(ROWS, 5);
+    one.add(OPEN, 2);
+    tenant.add(OPEN, -1);
+    one.add(SPILLED, -250);
+    two.add(FAULTS, 9);
+    assert_eq!(
+        memory
+            .root()
+            .read(Freshness::Cached)
+            .unwrap()
+            .get(OPEN)
+            .value,
+        1,
+        "eager"
+    );
+    let reading = tenant.read(Freshness::Exact).unwrap();
+    assert_eq!(reading.get(ROWS).value, 12);
+    assert_eq!(reading.own(ROWS), 5);
+    assert_eq!((reading.get(OPEN).value, reading.own(OPEN)), (1, -1));
+    assert_eq!(reading.get(SPILLED).value, -250);
+    assert_eq!(reading.per_node(FAULTS).unwrap().iter().sum::<i64>(), 9);
+    assert_eq!(reading.per_node(ROWS), None);
+    assert_eq!(two.read(Freshness::Exact).unwrap().get(ROWS).value, 4);
+    assert_eq!(
+        memory
+            .root()
+            .read(Freshness::Exact)
+            .unwrap()
+            .get(ROWS)
+            .value,
+        12
+    );
+    assert_eq!(memory.root().read(Freshness::Exact).unwrap().own(ROWS), 0);
+    let names: Vec<_> = reading
+        .iter()
+        .map(|(name, value)| (name, value.value))
+        .collect();
+    assert_eq!(
+        names,
+        [("rows", 12), ("open", 1), ("spilled", -250), ("faults", 9)]
+    );
+}
+
+#[test]
+fn cached_numbers_are_old_and_say_so() {
+    let memory = memory();
+    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
+    let query = tenant.child("query", Limits::none()).unwrap();
+    query.add(SPILLED, 30);
+    query.add(ROWS, 1);
+    let charge = query.try_charge(1000).unwrap();
+    let cached = tenant.read(Freshness::Cached).unwrap();
+    assert_eq!(cached.get(SPILLED).value, 0);
+    assert!(cached.get(SPILLED).hi >= 30 && cached.get(SPILLED).lo <= 0);
+    assert_eq!(cached.get(ROWS).error(), u64::MAX, "not batched: no bound");
+    assert!(cached.usage().lo <= 1000 && cached.usage().hi >= 1000);
+    let error = cached.get(SPILLED).error();
+    let wide = tenant
+        .read(Freshness::Within(error.max(cached.usage().error())))
+        .unwrap();
+    assert_eq!(wide.get(SPILLED).value, 0, "within bounds without a flush");
+    let narrow = tenant.read(Freshness::Within(10)).unwrap();
+    assert_eq!(
+        narrow.get(SPILLED).value,
+        30,
+        "flushed because the bound was too wide"
+    );
+    let fresh = tenant
+        .read(Freshness::AtMost(Duration::from_secs(3600)))
+        .unwrap();
+    assert_eq!(fresh.get(ROWS).value, 1);
+    query.add(ROWS, 1);
+    let old_enough = tenant
+        .read(Freshness::AtMost(Duration::from_secs(3600)))
+        .unwrap();
+    assert_eq!(old_enough.get(ROWS).value, 1);
+    let now = tenant.read(Freshness::AtMost(Duration::ZERO)).unwrap();
+    assert_eq!(now.get(ROWS).value, 2);
+    assert!(now.age() < Duration::from_secs(3600));
+    drop(charge);
+}
+
+#[test]
+fn batched_reports_bound_the_error() {
+    let memory = memory();
+    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
+    let query = tenant.child("query", Limits::none()).unwrap();
+    let mut truth = 0;
+    for step in 1..2000_i64 {
+        let delta = if step % 7 == 0 { -step } else { step % 90 };
+        truth += delta;
+        query.add(SPILLED, delta);
+        let value = tenant.read(Freshness::Cached).unwrap().get(SPILLED);
+        assert!(
+            value.lo <= truth && truth <= value.hi,
+            "{truth} is not in {value:?}"
+        );
+        if step % 50 == 0 {
+            assert_eq!(
+                tenant.read(Freshness::Exact).unwrap().get(SPILLED).value,
+                truth
+            );
+        }
+    }
+}
+
+#[test]
+fn periodic_only_never_flushes_for_a_reader() {
+    let memory = Memory::builder()
+        .statistics(STATISTICS)
+        .policy(FlushPolicy::PeriodicOnly)
+        .flush_period(Duration::ZERO)
+        .build()
+        .unwrap();
+    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
+    tenant.add(ROWS, 7);
+    let refused = tenant.read(Freshness::Exact).unwrap_err();
+    assert_eq!(refused.cached.get(ROWS).value, 0);
+    memory.tick();
+    assert_eq!(tenant.read(Freshness::Cached).unwrap().get(ROWS).value, 7);
+    assert_eq!(memory.flush_counts().root, 1);
+}
+
+#[test]
+fn names_are_checked() {
+    let memory = memory();
+    let root = memory.root();
+    let make = |name: &str| root.child(name, Limits::none());
+    assert_eq!(make("").unwrap_err(), CreateError::EmptyName);
+    assert_eq!(
+        make(&"x".repeat(256)).unwrap_err(),
+        CreateError::LongName { bytes: 256 }
+    );
+    assert!(matches!(
+        make("a/b").unwrap_err(),
+        CreateError::BadName { .. }
+    ));
+    assert!(matches!(
+        make("a\0b").unwrap_err(),
+        CreateError::BadName { .. }
+    ));
+    let longest = make(&"x".repeat(255)).unwrap();
+    let group = make("a").unwrap();
+    let again = make("a").unwrap_err();
+    assert_eq!(
+        again,
+        CreateError::Exists {
+            path: "/a".to_owned()
+        }
+    );
+    assert!(again.to_string().contains("/a"));
+    assert_eq!(root.children().len(), 2);
+    assert_eq!(memory.find("/a").unwrap().path(), "/a");
+    assert!(memory.find("a/none").is_none());
+    drop((longest, group));
+    assert_eq!(
+        root.children().len(),
+        0,
+        "a group ends with its last handle"
+    );
+}
+
+#[test]
+fn groups_nest_to_a_stated_depth() {
+    let memory = memory();
+    let mut groups = vec![memory.root()];
+    loop {
+        match groups.last().unwrap().child("deeper", Limits::none()) {
+            Ok(child) => groups.push(child),
+            Err(error) => {
+                assert_eq!(error, CreateError::TooDeep);
+                break;
+            }
+        }
+    }
+    assert_eq!(groups.len(), 65);
+    let deepest = groups.last().unwrap();
+    deepest.add(ROWS, 1);
+    assert_eq!(
+        memory
+            .root()
+            .read(Freshness::Exact)
+            .unwrap()
+            .get(ROWS)
+            .value,
+        1
+    );
+}
+
+#[test]
+fn odd_sizes_are_refused_and_nothing_is_lost() {
+    let memory = memory();
+    let group = memory.root().child("group", Limits::max(1 << 20)).unwrap();
+    let zero = group.try_charge(0).unwrap();
+    assert_eq!(zero.bytes(), 0);
+    assert_eq!(
+        group.try_charge(usize::MAX).unwrap_err(),
+        ChargeError::TooLarge {
+            requested: usize::MAX
+        }
+    );
+    assert_eq!(
+        group.try_charge_nowait(0).unwrap_err(),
+        NowaitError::BadSize
+    );
+    assert_eq!(
+        group.try_charge_nowait(usize::MAX).unwrap_err(),
+        NowaitError::BadSize
+    );
+    assert!(matches!(
+        group.try_charge(2 << 20),
+        Err(ChargeError::LimitReached(_))
+    ));
+    assert_eq!(
+        group.try_charge_nowait(2 << 20).unwrap_err(),
+        NowaitError::LimitReached
+    );
+    let huge: Vec<_> = (0..100).map(|_| group.charge(usize::MAX)).collect();
+    let held: usize = huge.iter().map(bursar::Charge::bytes).sum();
+    assert_eq!(
+        group.read(Freshness::Exact).unwrap().usage().value,
+        held as i64
+    );
+    assert!(held as u64 <= 1 << 62);
+    drop(huge);
+    let mut none = group.charge(0);
+    assert_eq!(none.bytes(), 0);
+    none.resize(100).unwrap();
+    assert!(none.resize(usize::MAX).is_err());
+    assert_eq!(none.bytes(), 100);
+    drop((zero, none));
+    assert_eq!(group.read(Freshness::Exact).unwrap().usage().value, 0);
+}
+
+#[test]
+fn a_refusal_names_the_ancestor_and_its_biggest_children() {
+    let memory = memory();
+    let tenant = memory.root().child("tenant", Limits::max(1 << 20)).unwrap();
+    let small = tenant.child("small", Limits::none()).unwrap();
+    let big = tenant.child("big", Limits::none()).unwrap();
+    let held = (
+        small.try_charge(100 << 10).unwrap(),
+        big.try_charge(800 << 10).unwrap(),
+    );
+    let ChargeError::LimitReached(reached) = small.try_charge(200 << 10).unwrap_err() else {
+        panic!("a limit");
+    };
+    assert_eq!(reached.charged, "/tenant/small");
+    assert_eq!(reached.limited, "/tenant");
+    assert_eq!(reached.usage, 900 << 10, "stock was taken back");
+    assert_eq!(reached.max, 1 << 20);
+    assert_eq!(reached.largest[0], ("big".to_owned(), 800 << 10));
+    let text = reached.to_string();
+    for part in [
+        "200 KiB",
+        "/tenant/small",
+        "/tenant uses 900 KiB of 1.00 MiB",
+        "big 800 KiB",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+    assert_eq!(tenant.refused(), 1);
+    drop(held);
+}
+
+#[test]
+fn an_infallible_charge_latches() {
+    let memory = memory();
+    let tenant = memory.root().child("tenant", Limits::max(1 << 20)).unwrap();
+    let query = tenant.child("query", Limits::none()).unwrap();
+    let warm = query.try_charge(100).unwrap();
+    let over = query.charge(2 << 20);
+    assert!(tenant.is_over_max());
+    assert_eq!(tenant.overshot(), 1);
+    assert_eq!(tenant.reserved(), (2 << 20) + 100, "no stock is left");
+    assert!(query.try_charge(1).is_err());
+    drop(warm);
+    assert!(
+        query.try_charge(1).is_err(),
+        "what was returned does not become stock above the limit"
+    );
+    drop(over);
+    assert!(query.try_charge(1).is_ok());
+}
+
+#[test]
+fn limits_change_while_in_use() {
+    let memory = memory();
+    let tenant = memory.root().child("tenant", Limits::max(1 << 20)).unwrap();
+    let query = tenant.child("query", Limits::none()).unwrap();
+    let held = query.try_charge(500 << 10).unwrap();
+    tenant.set_max(100 << 10);
+    assert_eq!(tenant.max(), 100 << 10);
+    assert!(tenant.is_over_max());
+    assert!(query.try_charge(1).is_err());
+    tenant.set_max(600 << 10);
+    let more = query.try_charge(100 << 10).unwrap();
+    assert!(query.try_charge(1).is_err());
+    drop((held, more));
+    assert!(query.try_charge(600 << 10).is_ok());
+    memory.root().set_max(50);
+    assert!(query.try_charge(51).is_err());
+    assert!(query.try_charge(50).is_ok());
+}
+
+#[test]
+fn charges_resize_split_merge_and_move() {
+    let memory = memory();
+    let tenant = memory.root().child("tenant", Limits::max(1000)).unwrap();
+    let one = tenant.child("one", Limits::none()).unwrap();
+    let two = tenant.child("two", Limits::max(500)).unwrap();
+    let usage = |group: &bursar::Group| group.read(Freshness::Exact).unwrap().usage().value;
+    let mut charge = one.try_charge(900).unwrap();
+    let part = charge.split(400).unwrap();
+    assert_eq!((charge.bytes(), part.bytes(), usage(&one)), (500, 400, 900));
+    let refused = charge.split(501).unwrap_err();
+    assert_eq!(
+        refused,
+        SplitError {
+            requested: 501,
+            held: 500
+        }
+    );
+    charge.merge(part).unwrap();
+    assert_eq!(charge.bytes(), 900);
+    assert!(matches!(
+        charge.move_to(&two),
+        Err(MoveError::Refused(ChargeError::LimitReached(_)))
+    ));
+    assert_eq!(
+        (charge.group_path(), usage(&one)),
+        ("/tenant/one".to_owned(), 900)
+    );
+    charge.resize(450).unwrap();
+    charge.move_to(&two).unwrap();
+    assert_eq!((usage(&one), usage(&two), usage(&tenant)), (0, 450, 450));
+    // The tenant is nearly full: a move below it needs no room of its own there.
+    let rest = one.try_charge(550).unwrap();
+    charge.move_to(&one).unwrap();
+    charge.move_to(&tenant).unwrap();
+    assert_eq!((usage(&one), usage(&tenant)), (550, 1000));
+    let other = memory.root().child("other", Limits::none()).unwrap();
+    charge.move_to(&other).unwrap();
+    assert_eq!(
+        (usage(&tenant), usage(&other), usage(&memory.root())),
+        (550, 450, 1000)
+    );
+    let mut rest = rest;
+    let other = rest.merge(charge).unwrap_err().other;
+    assert_eq!(other.bytes(), 450);
+    let mut empty = rest.split(0).unwrap();
+    empty.merge(rest).unwrap();
+    assert_eq!(empty.bytes(), 550);
+    empty.resize(0).unwrap();
+    empty.move_to(&two).unwrap();
+    assert_eq!(empty.group_path(), "/tenant/two");
+    empty.resize(10).unwrap();
+    assert_eq!(usage(&two), 10);
+    let foreign = Memory::host().unwrap();
+    assert_eq!(
+        empty.move_to(&foreign.root()).unwrap_err(),
+        MoveError::OtherMemory
+    );
+    drop((empty, other));
+    assert_eq!(usage(&memory.root()), 0);
+}
+
+#[test]
+fn removal_folds_into_the_parent() {
+    let memory = memory();
+    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
+    let query = tenant.child("query", Limits::none()).unwrap();
+    assert_eq!(
+        tenant.remove().unwrap_err(),
+        RemoveError::HasChildren { children: 1 }
+    );
+    assert_eq!(memory.root().remove().unwrap_err(), RemoveError::Root);
+    let charge = query.try_charge(1000).unwrap();
+    query.add(ROWS, 5);
+    query.remove().unwrap();
+    query.remove().unwrap();
+    assert!(query.is_removed());
+    assert!(matches!(
+        query.try_charge(1),
+        Err(ChargeError::Removed { .. })
+    ));
+    assert!(matches!(
+        query.try_charge(0),
+        Err(ChargeError::Removed { .. })
+    ));
+    assert_eq!(
+        query.try_charge_nowait(1).unwrap_err(),
+        NowaitError::Removed
+    );
+    assert!(matches!(
+        query.child("x", Limits::none()),
+        Err(CreateError::ParentRemoved { .. })
+    ));
+    let reading = tenant.read(Freshness::Exact).unwrap();
+    assert_eq!((reading.get(ROWS).value, reading.own(ROWS)), (5, 5));
+    assert_eq!((reading.usage().value, reading.own_usage()), (1000, 1000));
+    // The name is free, the old group is readable, and its late updates count as the parent's own.
+    let again = tenant.child("query", Limits::none()).unwrap();
+    query.add(ROWS, 1);
+    again.add(ROWS, 10);
+    let reading = tenant.read(Freshness::Exact).unwrap();
+    assert_eq!((reading.get(ROWS).value, reading.own(ROWS)), (16, 6));
+    assert_eq!(query.read(Freshness::Exact).unwrap().get(ROWS).value, 6);
+    assert!(query.peak() >= 1000);
+    let forced = query.charge(50);
+    assert_eq!(tenant.read(Freshness::Exact).unwrap().usage().value, 1050);
+    drop((query, forced));
+    assert_eq!(memory.removed_groups(), 1, "its charge keeps the record");
+    drop(charge);
+    memory.tick();
+    assert_eq!(memory.removed_groups(), 0);
+    let reading = tenant.read(Freshness::Exact).unwrap();
+    assert_eq!((reading.usage().value, reading.own(ROWS)), (0, 6));
+}
+
+#[test]
+fn records_are_used_again_and_start_at_zero() {
+    let memory = memory();
+    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
+    for round in 1..2000_u64 {
+        let query = tenant.child("query", Limits::max(round)).unwrap();
+        assert_eq!(query.read(Freshness::Exact).unwrap().get(ROWS).value, 0);
+        assert_eq!((query.peak(), query.max()), (0, round));
+        query.add(ROWS, 1);
+        query.add(OPEN, 1);
+        let charge = query.try_charge(1).unwrap();
+        assert_eq!(query.read(Freshness::Exact).unwrap().usage().value, 1);
+        drop((query, charge));
+        memory.tick();
+    }
+    assert_eq!(memory.removed_groups(), 0);
+    let reading = tenant.read(Freshness::Exact).unwrap();
+    assert_eq!((reading.get(ROWS).value, reading.own(ROWS)), (1999, 1999));
+    assert_eq!(reading.get(OPEN).value, 1999);
+}
+
+#[test]
+fn declarations_are_checked() {
+    const TWICE: &[Statistic] = &[Statistic::counter("a"), Statistic::gauge("a")];
+    const UNNAMED: &[Statistic] = &[Statistic::counter("")];
+    const MANY: &[Statistic] = &[Statistic::counter("a"); 1];
+    let build = |statistics| Memory::builder().statistics(statistics).build();
+    assert_eq!(
+        build(TWICE).unwrap_err(),
+        MemoryError::DuplicateStatistic { name: "a" }
+    );
+    assert_eq!(build(UNNAMED).unwrap_err(), MemoryError::UnnamedStatistic);
+    assert!(build(MANY).is_ok());
+    let many: Vec<Statistic> = (0..260)
+        .map(|index| Statistic::counter(Box::leak(format!("s{index}").into_boxed_str())))
+        .collect();
+    let many: &'static [Statistic] = Box::leak(many.into_boxed_slice());
+    assert_eq!(build(many).unwrap_err(), MemoryError::TooManyStatistics);
+}
+
+#[test]
+#[should_panic(expected = "another declaration")]
+fn a_handle_of_another_declaration_is_a_bug() {
+    Memory::host().unwrap().root().add(ROWS, 1);
+}

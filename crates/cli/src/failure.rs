@@ -1,0 +1,43 @@
+//! How the command ends when it cannot do what it was asked to.
+
+use std::fmt;
+use std::io::Write;
+use std::process::ExitCode;
+
+/// Something that must hold did not.
+pub const EXPECTATION_FAILED: u8 = 1;
+/// The command line asks for something that does not exist or makes no sense.
+pub const USAGE: u8 = 2;
+/// This machine or system does not provide what is needed.
+pub const UNAVAILABLE: u8 = 3;
+/// Stopped by the user.
+pub const INTERRUPTED: i32 = 130;
+
+/// An exit code other than 0 and what to say about it.
+#[derive(Debug)]
+pub struct Failure {
+    code: u8,
+    message: String,
+}
+
+impl Failure {
+    pub fn usage(message: impl fmt::Display) -> Self {
+        Self {
+            code: USAGE,
+            message: message.to_string(),
+        }
+    }
+
+    pub fn unavailable(message: impl fmt::Display) -> Self {
+        Self {
+            code: UNAVAILABLE,
+            message: message.to_string(),
+        }
+    }
+
+    /// Says it on standard error. A closed standard error changes nothing.
+    pub fn report(&self) -> ExitCode {
+        let _ = writeln!(std::io::stderr(), "error: {}", self.message);
+        ExitCode::from(self.code)
+    }
+}

@@ -1,0 +1,35 @@
+//! `bursar`: runs Bursar's experiments and says how the library works on this machine.
+//!
+//! Standard output holds the document that was asked for and nothing else; progress and remarks go to standard error.
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod doctor;
+mod failure;
+mod format;
+mod output;
+mod picture;
+mod progress;
+mod run;
+mod system;
+mod table;
+mod units;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Args, Command};
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let ended = match &args.command {
+        Command::Run(run) => run::run(run, &args.global),
+        Command::Doctor => doctor::doctor(&args.global),
+    };
+    match ended {
+        Ok(code) => code,
+        Err(failure) => failure.report(),
+    }
+}

@@ -1,0 +1,108 @@
+//! Distributions as small pictures: a bar for each power of two.
+
+use bursar_lab::measure::{Distribution, Octave};
+
+use crate::units;
+
+/// Bars from a few to the most; a space means none.
+const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+/// Columns of one power of two.
+const WIDTH: usize = 2;
+/// Powers of two from one mark of the axis to the next.
+const MARK_EVERY: usize = 4;
+
+/// One line for each distribution, on one axis, and the axis below. Bars grow with the logarithm of the number of values, or
+/// the one read in a thousand that took long would not be seen.
+pub fn picture(rows: &[(&str, &Distribution)]) -> String {
+    let octaves = || {
+        rows.iter()
+            .flat_map(|(_, distribution)| &distribution.histogram)
+    };
+    let (Some(first), Some(last)) = (octaves().map(column).min(), octaves().map(column).max())
+    else {
+        return String::new();
+    };
+    let name_width = rows
+        .iter()
+        .map(|(name, _)| name.chars().count())
+        .max()
+        .unwrap_or(0);
+    let mut text = String::new();
+    for (name, distribution) in rows {
+        let bars: String = (first..=last)
+            .flat_map(|column| [bar(distribution, column); WIDTH])
+            .collect();
+        text.push_str(&format!("  {name:name_width$}  {}\n", bars.trim_end()));
+    }
+    let axis: String = (first..=last)
+        .step_by(MARK_EVERY)
+        .map(|column| format!("{:<width$}", mark(column), width = WIDTH * MARK_EVERY))
+        .collect();
+    text.push_str(&format!("  {:name_width$}  {}\n", "", axis.trim_end()));
+    text
+}
+
+/// The power of two that the values of a bar are below.
+fn column(octave: &Octave) -> u32 {
+    octave.below.checked_ilog2().unwrap_or(0)
+}
+
+fn bar(distribution: &Distribution, at: u32) -> char {
+    let count = distribution
+        .histogram
+        .iter()
+        .find(|octave| column(octave) == at)
+        .map_or(0, |octave| octave.count);
+    if count == 0 {
+        return ' ';
+    }
+    let most = distribution
+        .histogram
+        .iter()
+        .map(|octave| octave.count)
+        .max()
+        .unwrap_or(1);
+    let height = (1.0 + count as f64).ln() / (1.0 + most as f64).ln();
+    BARS[((height * BARS.len() as f64) as usize).min(BARS.len() - 1)]
+}
+
+/// Where the bar of `column` begins on the axis.
+fn mark(column: u32) -> String {
+    let begins = if column == 0 {
+        0.0
+    } else {
+        2_f64.powi(column as i32 - 1)
+    };
+    units::rough_nanoseconds(begins)
+}
+
+#[cfg(test)]
+mod tests {
+    use bursar_lab::measure::{Metric, Samples};
+
+    use super::*;
+
+    fn distribution(values: &[u64]) -> Distribution {
+        let mut samples = Samples::new("ns");
+        values.iter().for_each(|&value| samples.record(value));
+        match samples.metric() {
+            Metric::Distribution(distribution) => distribution,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn bars_stand_on_one_axis() {
+        let (fast, slow) = (distribution(&[4, 5, 6, 4]), distribution(&[4, 64]));
+        let drawn = picture(&[("fast", &fast), ("slower", &slow)]);
+        let lines: Vec<_> = drawn.lines().collect();
+        assert_eq!(lines[0], "  fast    ██");
+        assert_eq!(lines[1], "  slower  ██      ██");
+        assert_eq!(lines[2], "          4ns     64ns");
+    }
+
+    #[test]
+    fn nothing_gives_no_picture() {
+        assert_eq!(picture(&[("nothing", &distribution(&[]))]), "");
+    }
+}

@@ -1,0 +1,45 @@
+//! What this machine is, for the documents.
+
+use bursar_lab::document::MachineInfo;
+use bursar_machine::host::StartError;
+use bursar_machine::{Host, Machine};
+
+use crate::failure::Failure;
+
+/// The host, ready to use.
+pub fn host() -> Result<Host, Failure> {
+    Host::start().map_err(|error| match error {
+        StartError::Unavailable { .. } => Failure::unavailable(error),
+        _ => Failure::usage(error),
+    })
+}
+
+/// What a document says about the host.
+pub fn describe(host: &Host) -> MachineInfo {
+    MachineInfo {
+        kind: "host",
+        cpus: host.cpus(),
+        nodes: host.nodes(),
+        model: cpu_model().unwrap_or_else(|| "unknown CPU".to_owned()),
+        system: system(),
+        backend: host.report().backend.to_string(),
+    }
+}
+
+/// What the CPUs call themselves, where the system says.
+fn cpu_model() -> Option<String> {
+    let cpus = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = cpus.lines().find(|line| line.starts_with("model name"))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+fn system() -> String {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    format!(
+        "{} {} {}",
+        std::env::consts::OS,
+        release.trim(),
+        std::env::consts::ARCH
+    )
+    .replace("  ", " ")
+}

@@ -1,0 +1,370 @@
+//! The command as a program: exit codes, messages, and what is on which stream.
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+/// A run of a fraction of a second.
+const QUICK: [&str; 9] = [
+    "run",
+    "memcg-flush",
+    "-sduration_ms=40",
+    "-sread_interval_ms=2",
+    "-sflush_period_ms=10",
+    "-sreaders=3",
+    "-sworkers=2",
+    "-stenants=2",
+    "-squeries=2",
+];
+
+fn command() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bursar"));
+    command.env_remove("NO_COLOR").stdin(Stdio::null());
+    command
+}
+
+fn bursar(args: &[&str]) -> Output {
+    command().args(args).output().expect("the program starts")
+}
+
+fn quick(more: &[&str]) -> Output {
+    command()
+        .args(QUICK)
+        .args(more)
+        .output()
+        .expect("the program starts")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("text")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).expect("text")
+}
+
+/// Fails with this message, this code, and nothing on standard output.
+fn assert_refused(args: &[&str], code: i32, message: &str) {
+    let output = bursar(args);
+    assert_eq!(
+        output.status.code(),
+        Some(code),
+        "{args:?}: {}",
+        stderr(&output)
+    );
+    assert!(
+        stderr(&output).contains(message),
+        "{args:?}: {}",
+        stderr(&output)
+    );
+    assert!(output.stdout.is_empty(), "{args:?}: {}", stdout(&output));
+}
+
+/// A path for one test's file, gone when the test ends.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let name = format!("bursar-cli-{}-{name}", std::process::id());
+        Self(std::env::temp_dir().join(name))
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().expect("a temporary path is text")
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn wrong_usage_ends_with_2_and_says_what_is_wrong() {
+    assert_refused(&[], 2, "Usage");
+    assert_refused(&["run", "--no-such-flag"], 2, "--no-such-flag");
+    assert_refused(&["run", "no-such-experiment"], 2, "there are: memcg-flush");
+    assert_refused(&["run", "-f", "yaml"], 2, "possible values: table, json");
+    assert_refused(&["run", "--seeds", "0"], 2, "0 is not in 1..=1000");
+    assert_refused(&["run", "-q", "-v"], 2, "cannot be used with");
+    assert_refused(&["run", "-m", "moon"], 2, "unknown machine `moon`");
+}
+
+#[test]
+fn parameters_are_checked_before_anything_runs() {
+    assert_refused(&["run", "-s", "reeders=3"], 2, "did you mean `readers`?");
+    assert_refused(&["run", "-s", "reeders=3"], 2, "known parameters: ");
+    assert_refused(&["run", "-s", "readers"], 2, "is not of the form KEY=VALUE");
+    assert_refused(&["run", "-s", "readers=many"], 2, "needs a whole number");
+    assert_refused(&["run", "-s", "readers=0"], 2, "must be from 1 to");
+    assert_refused(&["run", "-s", "readers=-3"], 2, "not negative");
+    assert_refused(&["run", "-s", "duration_ms=0"], 2, "`duration_ms` is 0");
+    assert_refused(&["run", "-s", "variants=fastest"], 2, "there are combining");
+}
+
+#[test]
+fn what_this_version_lacks_is_unavailable() {
+    assert_refused(&["run", "-m", "sim:cpus=384"], 3, "no simulated machine");
+}
+
+#[test]
+fn an_output_that_cannot_be_written_is_named_before_the_run() {
+    assert_refused(
+        &["run", "-o", "/no/such/directory/out.json"],
+        2,
+        "/no/such/directory/out.json",
+    );
+    let directory = std::env::temp_dir();
+    assert_refused(
+        &["run", "-o", directory.to_str().expect("text")],
+        2,
+        "cannot write",
+    );
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_full_device_is_an_error_and_no_panic() {
+    let output = bursar(&["doctor", "-o", "/dev/full"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(stderr(&output).contains("/dev/full"), "{}", stderr(&output));
+}
+
+#[test]
+fn an_unknown_backend_is_refused() {
+    for arguments in [&["doctor"][..], &QUICK] {
+        let output = command()
+            .args(arguments)
+            .env("BURSAR_BACKEND", "abacus")
+            .output()
+            .expect("the program starts");
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr(&output).contains("abacus"), "{}", stderr(&output));
+        assert!(output.stdout.is_empty());
+    }
+}
+
+#[test]
+fn json_has_the_documents_keys_and_standard_error_is_clean() {
+    let output = quick(&["-f", "json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(output.stderr.is_empty(), "{}", stderr(&output));
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one document");
+    assert_eq!(document["schema"], 1);
+    assert_eq!(document["experiment"], "memcg-flush");
+    assert_eq!(document["machine"]["kind"], "host");
+    assert!(
+        document["machine"]["cpus"]
+            .as_u64()
+            .is_some_and(|cpus| cpus > 0)
+    );
+    assert_eq!(document["seeds"], 1);
+    assert!(document["verdicts"].as_array().expect("a list").is_empty());
+    assert_eq!(document["parameters"]["readers"], 3);
+    let names: Vec<_> = document["variants"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|variant| variant["name"].as_str().expect("a name"))
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "combining",
+            "periodic-only",
+            "unified",
+            "direct",
+            "coalesced",
+            "per-group"
+        ]
+    );
+    for variant in document["variants"].as_array().expect("a list") {
+        let metrics = &variant["metrics"];
+        for metric in ["read_latency", "staleness", "worker_runtime"] {
+            for field in [
+                "unit", "samples", "mean", "p50", "p90", "p99", "p999", "max",
+            ] {
+                assert!(metrics[metric].get(field).is_some(), "{metric}.{field}");
+            }
+        }
+        for metric in ["broken_reads", "reads_under_100us"] {
+            for field in ["unit", "value", "lo", "hi"] {
+                assert!(metrics[metric].get(field).is_some(), "{metric}.{field}");
+            }
+        }
+        for metric in ["flushes", "skips", "waits"] {
+            assert!(metrics[metric]["value"].is_u64(), "{metric}");
+        }
+    }
+    assert_eq!(document["expectations"][0]["holds"], true);
+}
+
+#[test]
+fn ndjson_has_one_line_a_variant_and_csv_one_a_number() {
+    let output = quick(&["-f", "ndjson", "-svariants=combining,direct"]);
+    let lines: Vec<serde_json::Value> = stdout(&output)
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("a document on each line"))
+        .collect();
+    assert_eq!(lines.len(), 2);
+    assert_eq!(lines[1]["variant"], "direct");
+    assert_eq!(lines[1]["machine"]["kind"], "host");
+
+    let output = quick(&["-f", "csv", "-svariants=direct"]);
+    let text = stdout(&output);
+    assert!(text.starts_with("experiment,machine,variant,metric,unit,field,value\n"));
+    assert!(
+        text.lines().all(|line| line.split(',').count() == 7),
+        "{text}"
+    );
+    assert!(text.contains("memcg-flush,host,direct,read_latency,ns,p99,"));
+}
+
+#[test]
+fn the_table_explains_itself_and_has_colours_only_when_told() {
+    let plain = stdout(&quick(&[]));
+    for part in [
+        "reading memory statistics",
+        "host figures",
+        "combining",
+        "broken reads",
+        "Findings",
+        "none of",
+    ] {
+        assert!(plain.contains(part), "{part} is not in\n{plain}");
+    }
+    assert!(!plain.contains('\x1b'), "standard output is no terminal");
+    assert!(stdout(&quick(&["--color", "always"])).contains('\x1b'));
+    let markdown = stdout(&quick(&["-f", "markdown"]));
+    assert!(markdown.contains("| combining"), "{markdown}");
+}
+
+#[test]
+fn a_document_in_a_file_replaces_the_old_one_and_leaves_standard_output_empty() {
+    let scratch = Scratch::new("replaced");
+    std::fs::write(&scratch.0, "x".repeat(1 << 20)).expect("a temporary file");
+    let output = quick(&["-f", "json", "-svariants=combining", "-o", scratch.path()]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(output.stdout.is_empty());
+    let written = std::fs::read_to_string(&scratch.0).expect("the document");
+    serde_json::from_str::<serde_json::Value>(&written).expect("one document and nothing after it");
+}
+
+#[test]
+fn a_refused_run_leaves_an_old_document_alone_and_makes_no_new_one() {
+    let scratch = Scratch::new("kept");
+    assert_refused(
+        &["run", "-s", "readers=0", "-o", scratch.path()],
+        2,
+        "readers",
+    );
+    assert!(!scratch.0.exists());
+    std::fs::write(&scratch.0, "old").expect("a temporary file");
+    assert_refused(
+        &["run", "-s", "readers=0", "-o", scratch.path()],
+        2,
+        "readers",
+    );
+    assert_eq!(
+        std::fs::read_to_string(&scratch.0).expect("the file"),
+        "old"
+    );
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    for arguments in [
+        &["--help"][..],
+        &["doctor"],
+        &[&QUICK[..], &["-f", "json"]].concat(),
+    ] {
+        let mut child = command()
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        // Gone before the program writes, or while it does.
+        drop(child.stdout.take());
+        let output = child.wait_with_output().expect("the program ends");
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "{arguments:?}: {}",
+            stderr(&output)
+        );
+        assert!(
+            output.stderr.is_empty(),
+            "{arguments:?}: {}",
+            stderr(&output)
+        );
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn an_interruption_ends_with_130_and_leaves_no_empty_file() {
+    let scratch = Scratch::new("interrupted");
+    let mut child = command()
+        .args([
+            "run",
+            "-v",
+            "-s",
+            "duration_ms=600000",
+            "-o",
+            scratch.path(),
+        ])
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut begun = String::new();
+    BufReader::new(child.stderr.take().expect("a pipe"))
+        .read_line(&mut begun)
+        .expect("the first variant is announced");
+    assert!(scratch.0.exists(), "opened before the run");
+    let sent = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status()
+        .expect("kill exists");
+    assert!(sent.success());
+    assert_eq!(child.wait().expect("the program ends").code(), Some(130));
+    assert!(!scratch.0.exists());
+}
+
+#[test]
+fn doctor_names_the_backend_and_how_to_force_one() {
+    let text = stdout(&bursar(&["doctor"]));
+    assert!(text.contains("BURSAR_BACKEND"), "{text}");
+    let output = bursar(&["doctor", "-f", "json"]);
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one document");
+    let backend = document["backend"].as_str().expect("a name");
+    assert!(["rseq", "percpu-atomic", "sharded"].contains(&backend));
+    assert!(text.contains(backend));
+    assert!(
+        document["checks"]
+            .as_array()
+            .is_some_and(|checks| !checks.is_empty())
+    );
+}
+
+#[test]
+fn doctor_follows_a_forced_backend() {
+    let output = command()
+        .args(["doctor", "-f", "json"])
+        .env("BURSAR_BACKEND", "sharded")
+        .output()
+        .expect("the program starts");
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one document");
+    assert_eq!(document["backend"], "sharded");
+    assert_eq!(document["forced"], true);
+}
+
+#[test]
+fn help_has_examples_and_exit_codes() {
+    let text = stdout(&bursar(&["--help"]));
+    assert!(
+        text.contains("Examples:") && text.contains("Exit codes:"),
+        "{text}"
+    );
+}

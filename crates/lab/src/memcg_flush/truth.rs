@@ -1,0 +1,178 @@
+//! What each read should have seen, computed after the run from the logs of all workers.
+//!
+//! The counter that is read only grows, by one an update. So if `n` updates of a group had completed before a read began,
+//! the read is broken exactly if its value is below `n`: it misses `n - value` updates, and the oldest of these cannot be
+//! younger than the `value + 1`-th completion. That is the staleness reported, a lower bound on the age of the oldest
+//! missing update (which of the updates are in the value nobody can tell).
+//!
+//! A completion is logged after the update, so an update may count as completed a little later than it was: the truth errs
+//! towards "not broken".
+
+use super::reader::Read;
+use super::tree::Tree;
+use super::worker::Log;
+use crate::measure::{Samples, Share};
+use crate::published::GroupIndex;
+
+/// When the updates of each query completed, nanoseconds since the start.
+pub(super) struct Truth {
+    tree: Tree,
+    queries: Vec<Vec<u64>>,
+}
+
+/// How far a read is from the truth.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Miss {
+    /// Updates that had completed before the read began and are not in it.
+    pub(super) updates: u64,
+    /// Age of the oldest of them when the read began, at least. 0 if there is none.
+    pub(super) staleness_ns: u64,
+}
+
+/// How all reads were, together.
+#[derive(Clone, Debug)]
+pub(super) struct Misses {
+    pub(super) broken: Share,
+    pub(super) staleness: Samples,
+    pub(super) updates: Samples,
+}
+
+impl Truth {
+    /// Sorts the logs by query; what each worker's steps took goes to `steps`.
+    pub(super) fn new(tree: Tree, logs: Vec<Log>, steps: &mut Samples) -> Self {
+        let mut queries = vec![Vec::new(); tree.all_queries()];
+        for log in logs {
+            let mut previous = None;
+            for (completed_ns, query) in log.into_entries() {
+                queries[query].push(completed_ns);
+                if let Some(previous) = previous.replace(completed_ns) {
+                    steps.record(completed_ns - previous);
+                }
+            }
+        }
+        Self { tree, queries }
+    }
+
+    /// Holds all reads against the truth.
+    pub(super) fn judge(&self, mut reads: Vec<Read>) -> Misses {
+        let mut misses = Misses {
+            broken: Share::default(),
+            staleness: Samples::new("ns"),
+            updates: Samples::new("count"),
+        };
+        let mut broken = 0;
+        reads.sort_unstable_by_key(|read| read.group);
+        for reads in reads.chunk_by(|one, other| one.group == other.group) {
+            let completions = self.completions(reads[0].group);
+            for read in reads {
+                let miss = miss(&completions, read);
+                broken += u64::from(miss.updates > 0);
+                misses.staleness.record(miss.staleness_ns);
+                misses.updates.record(miss.updates);
+            }
+        }
+        misses.broken = Share::of(broken, reads.len() as u64);
+        misses
+    }
+
+    /// When the updates that count towards `group` completed, in order.
+    fn completions(&self, group: GroupIndex) -> Vec<u64> {
+        let mut all = self.queries[self.tree.queries_below(group)].concat();
+        // Stable, because that sort makes use of the sorted runs that the workers left.
+        all.sort();
+        all
+    }
+}
+
+fn miss(completions: &[u64], read: &Read) -> Miss {
+    let completed = completions.partition_point(|&completed_ns| completed_ns < read.began_ns);
+    let seen = usize::try_from(read.value).unwrap_or(0);
+    if seen >= completed {
+        return Miss::default();
+    }
+    Miss {
+        updates: (completed - seen) as u64,
+        staleness_ns: read.began_ns - completions[seen],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TREE: Tree = Tree {
+        tenants: 2,
+        queries: 2,
+    };
+
+    fn read(group: GroupIndex, began_ns: u64, value: i64) -> Read {
+        Read {
+            group,
+            began_ns,
+            ended_ns: began_ns + 1,
+            value,
+        }
+    }
+
+    /// Two workers; queries 0 and 1 are the first tenant's, 2 the second's.
+    fn truth() -> (Truth, Samples) {
+        let mut logs = [Log::default(), Log::default()];
+        for (worker, at, query) in [(0, 10, 0), (0, 30, 1), (0, 50, 2), (1, 20, 0), (1, 40, 2)] {
+            logs[worker].push(at, query);
+        }
+        let mut steps = Samples::new("ns");
+        (Truth::new(TREE, Vec::from(logs), &mut steps), steps)
+    }
+
+    fn miss_of(read: Read) -> (u64, u64) {
+        let (truth, _) = truth();
+        let miss = miss(&truth.completions(read.group), &read);
+        (miss.updates, miss.staleness_ns)
+    }
+
+    #[test]
+    fn a_read_that_has_all_completed_updates_is_not_broken() {
+        assert_eq!(miss_of(read(Tree::ROOT, 35, 3)), (0, 0));
+        assert_eq!(
+            miss_of(read(Tree::ROOT, 35, 4)),
+            (0, 0),
+            "it may see more than had completed"
+        );
+        assert_eq!(
+            miss_of(read(TREE.tenant(1), 40, 0)),
+            (0, 0),
+            "completed at 40 is not before 40"
+        );
+    }
+
+    #[test]
+    fn a_read_that_misses_updates_is_as_old_as_the_first_one_missing() {
+        assert_eq!(miss_of(read(Tree::ROOT, 35, 1)), (2, 15));
+        assert_eq!(miss_of(read(TREE.tenant(0), 100, 2)), (1, 70));
+        assert_eq!(miss_of(read(TREE.query(2), 100, 0)), (2, 60));
+    }
+
+    #[test]
+    fn the_share_of_broken_reads_is_over_all_reads() {
+        let (truth, _) = truth();
+        let misses = truth.judge(vec![
+            read(Tree::ROOT, 35, 3),
+            read(Tree::ROOT, 35, 0),
+            read(TREE.tenant(0), 100, 3),
+            read(TREE.tenant(1), 100, 2),
+        ]);
+        let crate::measure::Metric::Ratio { value, .. } = misses.broken.metric() else {
+            panic!("a share gives a ratio");
+        };
+        assert_eq!(value, 0.25);
+    }
+
+    #[test]
+    fn steps_are_taken_within_one_worker() {
+        let (_, steps) = truth();
+        let crate::measure::Metric::Distribution(steps) = steps.metric() else {
+            panic!("samples give a distribution");
+        };
+        assert_eq!((steps.samples, steps.p50, steps.max), (3, 20, 20));
+    }
+}

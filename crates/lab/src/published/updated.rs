@@ -1,0 +1,200 @@
+//! Which groups were updated on one CPU since they were last flushed: a list per CPU, under the CPU's lock.
+//!
+//! The lists of one CPU form a tree of its own: each listed group links its listed children. Invariant: a listed group's
+//! ancestors are listed. Groups are added bottom-up until one is met that is listed already, and taken off with everything
+//! below them.
+
+use bursar_machine::{AtomicWord, Lock, Machine, Order, Shard};
+
+use super::{GroupIndex, Padded};
+
+/// No group: the end of a list of siblings.
+const END: u32 = u32::MAX;
+
+const UNLISTED: u64 = 0;
+const LISTED: u64 = 1;
+
+/// The updated lists of all CPUs.
+#[derive(Debug)]
+pub(super) struct Updated<M: Machine> {
+    parents: Vec<Option<GroupIndex>>,
+    cpus: Vec<Padded<CpuLists<M>>>,
+}
+
+struct CpuLists<M: Machine> {
+    /// Per group: `LISTED` or `UNLISTED`. Written under the lock, read without it.
+    listed: Vec<M::Word>,
+    links: M::Spin<Links>,
+}
+
+impl<M: Machine> std::fmt::Debug for CpuLists<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CpuLists")
+            .field("listed", &self.listed)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Per group: its first listed child, and its next listed sibling.
+#[derive(Debug)]
+struct Links {
+    first_child: Vec<u32>,
+    next: Vec<u32>,
+}
+
+impl<M: Machine> Updated<M> {
+    pub(super) fn new(parents: Vec<Option<GroupIndex>>, shards: usize) -> Self {
+        let groups = parents.len();
+        assert!(groups < END as usize, "group numbers fit a link");
+        let lists = || CpuLists {
+            listed: (0..groups).map(|_| M::Word::new(UNLISTED)).collect(),
+            links: M::Spin::new(Links {
+                first_child: vec![END; groups],
+                next: vec![END; groups],
+            }),
+        };
+        Self {
+            cpus: (0..shards).map(|_| Padded(lists())).collect(),
+            parents,
+        }
+    }
+
+    /// Lists `group` and its ancestors as updated on `shard`.
+    #[doc(alias = "cgroup_rstat_updated")]
+    #[inline]
+    pub(super) fn mark(&self, shard: Shard, group: GroupIndex) {
+        // Relaxed, and no barrier against the update before: the race that the kernel accepts, see the module above.
+        if self.cpus[shard.index()].0.listed[group].load(Order::Relaxed) == UNLISTED {
+            self.link(shard, group);
+        }
+    }
+
+    #[cold]
+    fn link(&self, shard: Shard, group: GroupIndex) {
+        let CpuLists { listed, links } = &self.cpus[shard.index()].0;
+        let mut links = links.lock();
+        let mut next = Some(group);
+        while let Some(group) = next {
+            // Relaxed, here and below: written only under the lock that is held.
+            if listed[group].load(Order::Relaxed) == LISTED {
+                return;
+            }
+            listed[group].store(LISTED, Order::Relaxed);
+            next = self.parents[group];
+            if let Some(parent) = next {
+                links.next[group] = links.first_child[parent];
+                links.first_child[parent] = group as u32;
+            }
+        }
+    }
+
+    /// Takes `target` and all that is listed below it off the list of `shard`: into `taken`, children before parents.
+    ///
+    /// The lock is held for this only, not while the groups are flushed.
+    #[doc(alias = "cgroup_rstat_updated_list")]
+    pub(super) fn take(&self, shard: Shard, target: GroupIndex, taken: &mut Vec<GroupIndex>) {
+        taken.clear();
+        let CpuLists { listed, links } = &self.cpus[shard.index()].0;
+        let mut links = links.lock();
+        if listed[target].load(Order::Relaxed) == UNLISTED {
+            return;
+        }
+        if let Some(parent) = self.parents[target] {
+            links.unlink(parent, target);
+        }
+        taken.push(target);
+        let mut parent_at = 0;
+        while let Some(&parent) = taken.get(parent_at) {
+            let mut child = std::mem::replace(&mut links.first_child[parent], END);
+            while child != END {
+                taken.push(child as GroupIndex);
+                child = std::mem::replace(&mut links.next[child as usize], END);
+            }
+            listed[parent].store(UNLISTED, Order::Relaxed);
+            parent_at += 1;
+        }
+        taken.reverse();
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_listed(&self, shard: Shard, group: GroupIndex) -> bool {
+        self.cpus[shard.index()].0.listed[group].load(Order::Relaxed) == LISTED
+    }
+}
+
+impl Links {
+    /// Takes a listed `child` out of its parent's list, walking its siblings.
+    fn unlink(&mut self, parent: GroupIndex, child: GroupIndex) {
+        let after = std::mem::replace(&mut self.next[child], END);
+        let mut at = self.first_child[parent];
+        if at as usize == child {
+            self.first_child[parent] = after;
+            return;
+        }
+        while at != END {
+            if self.next[at as usize] as usize == child {
+                self.next[at as usize] = after;
+                return;
+            }
+            at = self.next[at as usize];
+        }
+        unreachable!("a listed group is in its parent's list");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bursar_machine::Host;
+
+    use super::*;
+
+    const CPU: Shard = Shard(0);
+
+    /// 0 - 1 - {2, 3}, 0 - 4
+    fn lists() -> Updated<Host> {
+        Updated::new(vec![None, Some(0), Some(1), Some(1), Some(0)], 1)
+    }
+
+    fn take(lists: &Updated<Host>, target: GroupIndex) -> Vec<GroupIndex> {
+        let mut taken = Vec::new();
+        lists.take(CPU, target, &mut taken);
+        taken
+    }
+
+    #[test]
+    fn marking_lists_the_ancestors() {
+        let lists = lists();
+        lists.mark(CPU, 2);
+        assert!([0, 1, 2].iter().all(|&group| lists.is_listed(CPU, group)));
+        assert!([3, 4].iter().all(|&group| !lists.is_listed(CPU, group)));
+    }
+
+    #[test]
+    fn children_come_before_their_parents() {
+        let lists = lists();
+        for group in [2, 3, 4] {
+            lists.mark(CPU, group);
+        }
+        let taken = take(&lists, 0);
+        let place = |group| taken.iter().position(|&other| other == group).unwrap();
+        assert_eq!(taken.len(), 5);
+        assert!(
+            place(2) < place(1)
+                && place(3) < place(1)
+                && place(1) < place(0)
+                && place(4) < place(0)
+        );
+        assert!(take(&lists, 0).is_empty());
+    }
+
+    #[test]
+    fn a_subtree_leaves_the_rest_listed() {
+        let lists = lists();
+        for group in [2, 3, 4] {
+            lists.mark(CPU, group);
+        }
+        assert_eq!(take(&lists, 3), [3]);
+        assert_eq!(take(&lists, 1), [2, 1]);
+        assert_eq!(take(&lists, 0), [4, 0]);
+    }
+}

@@ -1,0 +1,32 @@
+//! Random numbers from a seed: the same on every machine.
+
+/// SplitMix64 (Steele, Lea and Flood, 2014): one addition and two multiplications a number, and any seed will do.
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// The sequence of a seed.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// A sequence of its own for the `index`-th of many tasks that share a seed.
+    pub fn fork(seed: u64, index: u64) -> Self {
+        let mut mixer = Self(seed ^ index.wrapping_mul(0xd134_2543_de82_ef95));
+        Self(mixer.number())
+    }
+
+    /// Any number.
+    pub fn number(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `bound`, which is at least 1. The bias is below `bound / 2^64`.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.number()) * u128::from(bound)) >> 64) as u64
+    }
+}

@@ -1,0 +1,279 @@
+//! Which backend this process uses, and why.
+
+use core::fmt;
+use core::sync::atomic::{AtomicU8, Ordering};
+use std::cell::Cell;
+use std::sync::OnceLock;
+
+use super::{rseq, selftest, slots, topology};
+use crate::Shard;
+
+/// How the host changes per-CPU words. The semantics are the same; the cost is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// Restartable sequences: about 2 ns an operation.
+    Rseq,
+    /// Atomic operations on the current CPU's words: 7 ns and more.
+    PercpuAtomic,
+    /// The same on words chosen by a hash of the thread, where the current CPU cannot be had, and under sanitizers.
+    Sharded,
+}
+
+impl Backend {
+    const ALL: [Self; 3] = [Self::Rseq, Self::PercpuAtomic, Self::Sharded];
+
+    /// The name that `BURSAR_BACKEND` takes.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rseq => "rseq",
+            Self::PercpuAtomic => "percpu-atomic",
+            Self::Sharded => "sharded",
+        }
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// One thing that the self-test looked at.
+#[derive(Clone, Debug)]
+pub struct Check {
+    /// What was looked at.
+    pub name: &'static str,
+    /// Whether it works here.
+    pub passed: bool,
+    /// What was seen.
+    pub detail: String,
+}
+
+/// How this process was set up.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The backend in use.
+    pub backend: Backend,
+    /// Whether `BURSAR_BACKEND` named it.
+    pub forced: bool,
+    /// CPUs that have shards of their own.
+    pub cpus: usize,
+    /// NUMA nodes.
+    pub nodes: usize,
+    /// The node of each CPU.
+    pub node_of_cpu: Vec<usize>,
+    /// What the self-test saw, in order.
+    pub checks: Vec<Check>,
+}
+
+/// The host cannot be used as asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StartError {
+    /// `BURSAR_BACKEND` holds a name that is none of ours.
+    UnknownBackend {
+        /// The value.
+        name: String,
+    },
+    /// `BURSAR_BACKEND` names a backend that does not work here.
+    Unavailable {
+        /// The backend.
+        backend: Backend,
+        /// What failed.
+        reason: String,
+    },
+    /// `BURSAR_CPUS` is not a number from 1 to 1,024.
+    BadCpus {
+        /// The value.
+        value: String,
+    },
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownBackend { name } => write!(
+                f,
+                "BURSAR_BACKEND={name}: no such backend; use rseq, percpu-atomic or sharded, or unset it"
+            ),
+            Self::Unavailable { backend, reason } => write!(
+                f,
+                "BURSAR_BACKEND={backend}: not available here: {reason}; unset it to let Bursar choose"
+            ),
+            Self::BadCpus { value } => {
+                write!(
+                    f,
+                    "BURSAR_CPUS={value}: expected a number from 1 to {CPUS_MAX}"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// More CPUs than this share the extra shard.
+const CPUS_MAX: usize = 1024;
+
+static KIND: AtomicU8 = AtomicU8::new(Backend::Sharded as u8);
+static STARTED: OnceLock<Result<Report, StartError>> = OnceLock::new();
+
+/// Whether CPU shards are changed by sections.
+#[inline]
+pub(super) fn has_sections() -> bool {
+    KIND.load(Ordering::Relaxed) == Backend::Rseq as u8
+}
+
+/// The shard of a thread that has no section, by the backend; `None` for the extra shard.
+pub(super) fn hashed_shard(cpus: usize) -> Option<Shard> {
+    let kind = KIND.load(Ordering::Relaxed);
+    if kind == Backend::Rseq as u8 {
+        return None;
+    }
+    if kind == Backend::PercpuAtomic as u8 {
+        return system_cpu()
+            .filter(|&cpu| cpu < cpus)
+            .map(|cpu| Shard(cpu as u32));
+    }
+    thread_local!(static HERE: Cell<u8> = const { Cell::new(0) });
+    // The address of a thread-local differs between threads; Fibonacci hashing spreads its upper bits.
+    let address = HERE.with(|here| std::ptr::from_ref(here) as usize as u64);
+    let hash = address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    Some(Shard((hash % cpus as u64) as u32))
+}
+
+/// The current CPU as the system tells it.
+#[cfg(target_os = "linux")]
+pub(super) fn system_cpu() -> Option<usize> {
+    // SAFETY: no arguments; async-signal-safe in practice (vDSO).
+    usize::try_from(unsafe { libc::sched_getcpu() }).ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn system_cpu() -> Option<usize> {
+    None
+}
+
+pub(super) fn start() -> Result<&'static Report, StartError> {
+    STARTED.get_or_init(choose).as_ref().map_err(Clone::clone)
+}
+
+/// How this process was set up; sets it up if need be.
+///
+/// # Panics
+/// If [`super::Host::start`] would fail.
+pub fn report() -> &'static Report {
+    match start() {
+        Ok(report) => report,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn choose() -> Result<Report, StartError> {
+    let wanted = match std::env::var("BURSAR_BACKEND") {
+        Ok(name) if !name.is_empty() => Some(
+            Backend::ALL
+                .into_iter()
+                .find(|backend| backend.name() == name)
+                .ok_or(StartError::UnknownBackend { name })?,
+        ),
+        _ => None,
+    };
+    let cpus = cpu_limit()?;
+    slots::set_cpus(cpus);
+    let mut checks = Vec::new();
+    let mut chosen = None;
+    for backend in Backend::ALL {
+        if wanted.is_some_and(|wanted| wanted != backend) {
+            continue;
+        }
+        match try_backend(backend, cpus, &mut checks) {
+            Ok(()) => {
+                chosen = Some(backend);
+                break;
+            }
+            Err(reason) if wanted.is_some() => {
+                return Err(StartError::Unavailable { backend, reason });
+            }
+            Err(_) => {}
+        }
+    }
+    let node_of_cpu = topology::node_of_cpus(cpus);
+    Ok(Report {
+        backend: chosen.expect("the sharded backend needs nothing and is tried last"),
+        forced: wanted.is_some(),
+        cpus,
+        nodes: node_of_cpu.iter().max().map_or(1, |highest| highest + 1),
+        node_of_cpu,
+        checks,
+    })
+}
+
+/// `BURSAR_CPUS` lets the CPUs from that number on share the extra shard, as CPUs do that are added after the start.
+fn cpu_limit() -> Result<usize, StartError> {
+    let possible = topology::possible_cpus().min(CPUS_MAX);
+    match std::env::var("BURSAR_CPUS") {
+        Ok(value) if !value.is_empty() => match value.parse::<usize>() {
+            Ok(cpus) if (1..=CPUS_MAX).contains(&cpus) => Ok(cpus.min(possible)),
+            _ => Err(StartError::BadCpus { value }),
+        },
+        _ => Ok(possible),
+    }
+}
+
+fn try_backend(backend: Backend, cpus: usize, checks: &mut Vec<Check>) -> Result<(), String> {
+    let mut check = |name, result: Result<String, String>| {
+        checks.push(Check {
+            name,
+            passed: result.is_ok(),
+            detail: match &result {
+                Ok(detail) | Err(detail) => detail.clone(),
+            },
+        });
+        result
+    };
+    if backend == Backend::Rseq {
+        let offset = match rseq::registration() {
+            Ok(offset) => {
+                let _ = check(
+                    "rseq registration",
+                    Ok(format!("glibc's, {offset} bytes from the thread pointer")),
+                );
+                offset
+            }
+            Err(reason) => {
+                check("rseq registration", Err(reason.to_owned()))?;
+                return Err(reason.to_owned());
+            }
+        };
+        let fences = rseq::register_membarrier() && rseq::membarrier();
+        check(
+            "membarrier for rseq",
+            if fences {
+                Ok("registered and passed".to_owned())
+            } else {
+                Err("the kernel refused MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ".to_owned())
+            },
+        )?;
+        rseq::enable(offset, cpus as u32);
+    }
+    if backend == Backend::PercpuAtomic {
+        let cpu = system_cpu()
+            .map(|cpu| format!("on CPU {cpu}"))
+            .ok_or_else(|| "this system does not tell the current CPU".to_owned());
+        check("current CPU", cpu)?;
+    }
+    KIND.store(backend as u8, Ordering::Relaxed);
+    let counted = selftest::count_across_cpus().map_err(|error| error.to_string());
+    let name = match backend {
+        Backend::Rseq => "migrating count, rseq",
+        Backend::PercpuAtomic => "migrating count, percpu-atomic",
+        Backend::Sharded => "migrating count, sharded",
+    };
+    if let Err(reason) = check(name, counted) {
+        rseq::enable(0, 0);
+        KIND.store(Backend::Sharded as u8, Ordering::Relaxed);
+        return Err(reason);
+    }
+    Ok(())
+}

@@ -1,0 +1,34 @@
+//! Memory of per-CPU words: zeroed, taken from the system when first touched, never given back.
+
+use core::ptr::NonNull;
+
+use super::slots::STRIDE;
+use crate::OutOfMemory;
+
+/// Reserves `copies` strides of zeroed memory, one for each shard, and returns the first.
+///
+/// The memory stays mapped until the process ends: handles into it are plain copies, and charges outlive everything.
+pub(super) fn reserve(copies: usize) -> Result<NonNull<u8>, OutOfMemory> {
+    let bytes = copies.checked_mul(STRIDE).ok_or(OutOfMemory)?;
+    // SAFETY: an anonymous private mapping at an address of the system's choice touches no existing memory.
+    let address = unsafe {
+        libc::mmap(
+            core::ptr::null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANON | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    if address == libc::MAP_FAILED {
+        return Err(OutOfMemory);
+    }
+    // A huge page would span the copies of 32 CPUs, so that one touch takes memory for all of them, on one node.
+    #[cfg(target_os = "linux")]
+    // SAFETY: advice about the mapping just made; failure changes nothing.
+    unsafe {
+        libc::madvise(address, bytes, libc::MADV_NOHUGEPAGE);
+    }
+    NonNull::new(address.cast()).ok_or(OutOfMemory)
+}

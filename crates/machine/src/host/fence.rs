@@ -1,0 +1,66 @@
+//! The fence of the rseq backend: membarrier's rseq form, shared by all who want one at the same time.
+//!
+//! The kernel serialises these calls and each interrupts every CPU that runs this process (about 0.15 us for a CPU that
+//! does not, 15 us for one that does; measured on a 2-core virtual machine). So callers number the fences: a caller is
+//! served by any fence that *started* after it asked, and at most two are between its call and its return.
+
+use std::sync::{Condvar, Mutex, PoisonError};
+
+#[derive(Debug)]
+struct Fences {
+    started: u64,
+    completed: u64,
+    running: bool,
+}
+
+static FENCES: Mutex<Fences> = Mutex::new(Fences {
+    started: 0,
+    completed: 0,
+    running: false,
+});
+static COMPLETED: Condvar = Condvar::new();
+
+/// Passes a fence that starts after this call.
+pub(super) fn combined() {
+    let mut fences = FENCES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mine = fences.started + 1;
+    while fences.completed < mine {
+        if fences.running {
+            fences = COMPLETED
+                .wait(fences)
+                .unwrap_or_else(PoisonError::into_inner);
+            continue;
+        }
+        fences.running = true;
+        fences.started += 1;
+        let number = fences.started;
+        drop(fences);
+        let passed = super::rseq::membarrier();
+        assert!(passed, "membarrier worked at start and cannot fail later");
+        fences = FENCES.lock().unwrap_or_else(PoisonError::into_inner);
+        fences.completed = number;
+        fences.running = false;
+        COMPLETED.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn callers_share_fences_and_all_return() {
+        if crate::host::report().backend != crate::host::Backend::Rseq {
+            return;
+        }
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| (0..100).for_each(|_| super::combined()));
+            }
+        });
+        let fences = super::FENCES.lock().unwrap();
+        assert!(
+            fences.completed >= 100,
+            "each caller saw 100 fences of its own"
+        );
+        assert!(!fences.running);
+    }
+}

@@ -1,0 +1,114 @@
+//! Real threads on real CPUs.
+//!
+//! | part | file |
+//! |---|---|
+//! | which backend, and why | `backend.rs`, `selftest.rs` |
+//! | restartable sequences | `rseq.rs` (x86-64 Linux), `rseq_absent.rs` (elsewhere) |
+//! | memory of per-CPU words, their operations | `chunk.rs`, `slots.rs` |
+//! | membarrier, shared by all who want one | `fence.rs` |
+//! | words, locks, completions | `sync.rs` |
+//! | CPUs, nodes, affinity | `topology.rs` |
+//! | threads and sleep, for experiments | `tasks.rs` |
+
+mod backend;
+pub mod bare;
+mod chunk;
+mod fence;
+#[cfg_attr(all(target_os = "linux", target_arch = "x86_64"), path = "rseq.rs")]
+#[cfg_attr(
+    not(all(target_os = "linux", target_arch = "x86_64")),
+    path = "rseq_absent.rs"
+)]
+mod rseq;
+mod selftest;
+mod slots;
+mod sync;
+mod tasks;
+mod topology;
+
+use std::sync::OnceLock;
+use std::time::Instant;
+
+pub use backend::{Backend, Check, Report, StartError, report};
+pub use slots::HostSlot;
+pub use sync::{HostEvent, HostMutex, HostSpin, HostWord};
+pub use tasks::Ticker;
+pub use topology::{allowed_cpus, pin_to};
+
+use crate::{Machine, OutOfMemory, Shard};
+
+/// The machine this process runs on. All values of this type are the same machine; each gives out slots of its own.
+#[derive(Clone, Copy, Debug)]
+pub struct Host {
+    report: &'static Report,
+}
+
+impl Host {
+    /// The host, with the backend that the self-test chose when it was first asked for (or `BURSAR_BACKEND` forced).
+    ///
+    /// The first call takes about a millisecond.
+    ///
+    /// # Errors
+    /// [`StartError`] if `BURSAR_BACKEND` names a backend that does not exist or does not work here.
+    pub fn start() -> Result<Self, StartError> {
+        backend::start().map(|report| Self { report })
+    }
+
+    /// How this machine was set up.
+    pub fn report(&self) -> &'static Report {
+        self.report
+    }
+}
+
+impl Machine for Host {
+    type Word = HostWord;
+    type Mutex<T: Send + 'static> = HostMutex<T>;
+    type Spin<T: Send + 'static> = HostSpin<T>;
+    type Event = HostEvent;
+    type Slot = HostSlot;
+    /// What is shared on the host lives as long as the process. A count of references would be a line that all CPUs
+    /// write for each charge.
+    type Shared<T: Send + Sync + 'static> = &'static T;
+
+    fn share<T: Send + Sync + 'static>(value: T) -> &'static T {
+        Box::leak(Box::new(value))
+    }
+
+    fn cpus(&self) -> usize {
+        self.report.cpus
+    }
+
+    fn nodes(&self) -> usize {
+        self.report.nodes
+    }
+
+    fn node_of(&self, shard: Shard) -> Option<usize> {
+        self.report.node_of_cpu.get(shard.index()).copied()
+    }
+
+    fn current_shard(&self) -> Shard {
+        slots::current_shard()
+    }
+
+    fn slots(&self, words: usize) -> Result<Vec<HostSlot>, OutOfMemory> {
+        slots::chunk_of_slots(words)
+    }
+
+    fn fence(&self) {
+        if self.report.backend == Backend::Rseq {
+            fence::combined();
+        }
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "this is the host's clock")]
+    fn now_ns(&self) -> u64 {
+        static START: OnceLock<Instant> = OnceLock::new();
+        let start = START.get_or_init(Instant::now);
+        // 584 years of nanoseconds fit.
+        u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn relax(&self, round: u32) {
+        sync::relax(round);
+    }
+}

@@ -1,0 +1,365 @@
+//! Restartable sequences on x86-64 Linux, through the registration that glibc (2.35 and later) makes for each thread.
+//!
+//! A section is a run of instructions that the kernel restarts from its abort handler if the thread is preempted,
+//! migrated or interrupted by a signal inside it, so its last instruction, the only store to shared memory, commits
+//! only if nothing else ran on this CPU since its first. Rules that the sections below keep:
+//!
+//! * no call inside a section, and no write to any field of the thread's rseq area but `rseq_cs`;
+//! * the CPU number is read inside, and compared unsigned with the number of CPUs that have shards: threads that are not
+//!   registered read a number near 2^32 there and leave;
+//! * the jump back stands in the abort handler, whose signature (`RSEQ_SIG` as an operand of `ud1`) precedes it;
+//! * leaving a section by a jump is allowed: the kernel only looks whether the interrupted instruction lies inside.
+//!
+//! glibc's symbols are looked up at run time: linked weakly, link-time optimisation may resolve them to null, and older
+//! C libraries have none. ABI: `linux/rseq.h`; `rseq_cs` descriptors are 32 bytes, aligned to 32.
+
+use core::arch::asm;
+use core::sync::atomic::{AtomicIsize, AtomicU32, Ordering};
+
+use super::slots::STRIDE_SHIFT;
+use crate::slot::{CAP, CEILING, CHARGED};
+use crate::{Shard, State};
+
+const CPU_ID: usize = 4;
+const RSEQ_CS: usize = 8;
+
+/// Where the thread's rseq area lies from the thread pointer, and for how many CPUs there are sections. The limit is 0
+/// while another backend is chosen: then every section leaves at once.
+struct Sections {
+    offset: AtomicIsize,
+    limit: AtomicU32,
+}
+
+static SECTIONS: Sections = Sections {
+    offset: AtomicIsize::new(0),
+    limit: AtomicU32::new(0),
+};
+
+/// How a section ended.
+pub(super) const DONE: u64 = 0;
+/// The state was not "published, not frozen".
+pub(super) const UNPUBLISHED: u64 = 1;
+/// A bound would have been exceeded.
+pub(super) const SHORT: u64 = 2;
+/// This thread, or this CPU, has no section.
+pub(super) const ABSENT: u64 = 3;
+/// Not on the CPU that was named.
+pub(super) const MOVED: u64 = 4;
+
+/// Lets sections run on CPUs below `limit`; 0 ends that.
+pub(super) fn enable(offset: isize, limit: u32) {
+    // Relaxed: both are set before the first slot exists, and what made the slot visible made these visible.
+    SECTIONS.offset.store(offset, Ordering::Relaxed);
+    SECTIONS.limit.store(limit, Ordering::Relaxed);
+}
+
+/// The offset of glibc's rseq area from the thread pointer, if this thread is registered.
+pub(super) fn registration() -> Result<isize, &'static str> {
+    // SAFETY: `dlsym` with a literal, NUL-terminated name.
+    let offset = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()) };
+    // SAFETY: as above.
+    let size = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_size".as_ptr()) };
+    if offset.is_null() || size.is_null() {
+        return Err("this C library offers no __rseq_offset (glibc 2.35 and later do)");
+    }
+    // SAFETY: glibc's ABI: `__rseq_size` is an `unsigned int` that never changes after start-up.
+    if unsafe { *size.cast::<u32>() } == 0 {
+        return Err("the C library did not register rseq (glibc.pthread.rseq=0, or an old kernel)");
+    }
+    // SAFETY: glibc's ABI: `__rseq_offset` is a `ptrdiff_t` that never changes after start-up.
+    Ok(unsafe { *offset.cast::<isize>() })
+}
+
+/// The CPU on which this thread runs by its rseq area, if that is below the limit.
+#[inline]
+pub(super) fn current_cpu() -> Option<Shard> {
+    let limit = SECTIONS.limit.load(Ordering::Relaxed);
+    if limit == 0 {
+        return None;
+    }
+    let cpu: u32;
+    // SAFETY: the limit is not 0, so `enable` was given the offset of an area that glibc keeps in every thread's
+    // thread control block, registered or not, as long as the thread lives; the field is only read.
+    unsafe {
+        asm!(
+            "mov {cpu:e}, dword ptr fs:[{offset} + {field}]",
+            cpu = lateout(reg) cpu,
+            offset = in(reg) SECTIONS.offset.load(Ordering::Relaxed),
+            field = const CPU_ID,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    (cpu < limit).then_some(Shard(cpu))
+}
+
+/// One rseq section. `$body` runs with `{at}` pointing to the current CPU's copy of the slot and ends with the commit;
+/// it may jump to `6f` (unpublished), `7f` (short) and `8f` (moved).
+macro_rules! section {
+    ([$($body:literal),+ $(,)?], $($operands:tt)+) => {
+        asm!(
+            ".pushsection __rseq_cs, \"aw\"",
+            ".balign 32",
+            "3:",
+            ".long 0, 0",
+            ".quad 4f, 5f - 4f, 9f",
+            ".popsection",
+            // Without sections there is no rseq area either, and nothing of the thread's may be written.
+            "test {limit:e}, {limit:e}",
+            "jz 62f",
+            "2:",
+            "lea {at}, [rip + 3b]",
+            "mov qword ptr fs:[{offset} + {rseq_cs}], {at}",
+            "4:",
+            "mov {cpu:e}, dword ptr fs:[{offset} + {cpu_id}]",
+            "cmp {cpu:e}, {limit:e}",
+            "jae 62f",
+            "mov {at:e}, {cpu:e}",
+            "shl {at}, {shift}",
+            "add {at}, {base}",
+            $($body,)+
+            "5:",
+            ".pushsection .text.unlikely, \"ax\"",
+            ".byte 0x0f, 0xb9, 0x3d",
+            ".long 0x53053053",
+            "9: jmp 2b",
+            "6: mov {status:e}, 1",
+            "jmp 5b",
+            "7: mov {status:e}, 2",
+            "jmp 5b",
+            "8: mov {status:e}, 4",
+            "jmp 5b",
+            "62: mov {status:e}, 3",
+            "jmp 5b",
+            ".popsection",
+            offset = in(reg) SECTIONS.offset.load(Ordering::Relaxed),
+            limit = in(reg) SECTIONS.limit.load(Ordering::Relaxed),
+            rseq_cs = const RSEQ_CS,
+            cpu_id = const CPU_ID,
+            shift = const STRIDE_SHIFT,
+            $($operands)+
+        )
+    };
+}
+
+/// Adds `delta` to a word if the state is published.
+///
+/// # Safety
+/// 1. `base` is the slot's copy for CPU 0, with a copy every `1 << STRIDE_SHIFT` bytes for each CPU below the limit.
+/// 2. `byte` is the offset of an aligned word inside a copy.
+#[inline(always)]
+pub(super) unsafe fn add(base: *mut u8, byte: usize, delta: i64) -> (u64, Shard) {
+    let mut status = DONE;
+    let cpu: u64;
+    // SAFETY: the section writes one word of the slot (the caller's contract) on the CPU that it runs on, or none.
+    unsafe {
+        section!(
+            [
+                "cmp byte ptr [{at}], {published}",
+                "jne 6f",
+                "add qword ptr [{at} + {byte}], {delta}",
+            ],
+            base = in(reg) base,
+            byte = in(reg) byte,
+            delta = in(reg) delta,
+            published = const State::PUBLISHED,
+            at = out(reg) _,
+            cpu = out(reg) cpu,
+            status = inout(reg) status,
+            options(nostack),
+        );
+    }
+    (status, Shard(cpu as u32))
+}
+
+/// [`add`] that returns the sum.
+///
+/// # Safety
+/// As [`add`].
+#[inline(always)]
+pub(super) unsafe fn add_fetch(base: *mut u8, byte: usize, delta: i64) -> (u64, Shard, i64) {
+    let mut status = DONE;
+    let mut sum = delta;
+    let cpu: u64;
+    // SAFETY: as in `add`. `{sum}` is an input that an abort must not lose, so the sum is formed in a scratch register
+    // and handed over after the commit, outside the section.
+    unsafe {
+        section!(
+            [
+                "cmp byte ptr [{at}], {published}",
+                "jne 6f",
+                "lea {at}, [{at} + {byte}]",
+                "mov {scratch}, qword ptr [{at}]",
+                "add {scratch}, {sum}",
+                "mov qword ptr [{at}], {scratch}",
+            ],
+            base = in(reg) base,
+            byte = in(reg) byte,
+            sum = in(reg) sum,
+            published = const State::PUBLISHED,
+            scratch = out(reg) sum,
+            at = out(reg) _,
+            cpu = out(reg) cpu,
+            status = inout(reg) status,
+            options(nostack),
+        );
+    }
+    (status, Shard(cpu as u32), sum)
+}
+
+/// Adds `bytes` to the account if the room covers them. The comparison is of `bytes - 1`, so that 0 and numbers beyond
+/// the signed range are short without a test of their own.
+///
+/// # Safety
+/// As [`add`], and the slot has an account.
+#[inline(always)]
+pub(super) unsafe fn charge(base: *mut u8, bytes: u64) -> (u64, Shard) {
+    let mut status = DONE;
+    let cpu: u64;
+    // SAFETY: as in `add`.
+    unsafe {
+        section!(
+            [
+                "cmp byte ptr [{at}], {published}",
+                "jne 6f",
+                "mov {room}, qword ptr [{at} + {ceiling}]",
+                "sub {room}, qword ptr [{at} + {charged}]",
+                "cmp {less_one}, {room}",
+                "jae 7f",
+                "add qword ptr [{at} + {charged}], {bytes}",
+            ],
+            base = in(reg) base,
+            bytes = in(reg) bytes,
+            less_one = in(reg) bytes.wrapping_sub(1),
+            published = const State::PUBLISHED,
+            charged = const CHARGED * 8,
+            ceiling = const CEILING * 8,
+            room = out(reg) _,
+            at = out(reg) _,
+            cpu = out(reg) cpu,
+            status = inout(reg) status,
+            options(nostack),
+        );
+    }
+    (status, Shard(cpu as u32))
+}
+
+/// Takes `bytes` off the account if the room does not grow beyond the cap.
+///
+/// # Safety
+/// As [`charge`].
+#[inline(always)]
+pub(super) unsafe fn uncharge(base: *mut u8, bytes: u64) -> (u64, Shard) {
+    let mut status = DONE;
+    let cpu: u64;
+    // SAFETY: as in `add`.
+    unsafe {
+        section!(
+            [
+                "cmp byte ptr [{at}], {published}",
+                "jne 6f",
+                "mov {room}, qword ptr [{at} + {ceiling}]",
+                "sub {room}, qword ptr [{at} + {charged}]",
+                "add {room}, {bytes}",
+                "cmp {room}, qword ptr [{at} + {cap}]",
+                "jg 7f",
+                "sub qword ptr [{at} + {charged}], {bytes}",
+            ],
+            base = in(reg) base,
+            bytes = in(reg) bytes,
+            published = const State::PUBLISHED,
+            cap = const CAP * 8,
+            charged = const CHARGED * 8,
+            ceiling = const CEILING * 8,
+            room = out(reg) _,
+            at = out(reg) _,
+            cpu = out(reg) cpu,
+            status = inout(reg) status,
+            options(nostack),
+        );
+    }
+    (status, Shard(cpu as u32))
+}
+
+/// Adds to the bytes charged and to the ceiling with one store, if this is CPU `shard` and the room stays positive.
+///
+/// # Safety
+/// As [`charge`].
+#[inline(never)]
+pub(super) unsafe fn adjust(base: *mut u8, shard: Shard, charged: i64, ceiling: i64) -> u64 {
+    let mut status = DONE;
+    // SAFETY: as in `add`; the commit is one aligned 16-byte store to the two adjacent words of the account, of which
+    // other CPUs read each 8-byte half whole.
+    unsafe {
+        section!(
+            [
+                "cmp {cpu:e}, {shard:e}",
+                "jne 8f",
+                "cmp byte ptr [{at}], {published}",
+                "jne 6f",
+                "mov {new_charged}, qword ptr [{at} + {charged}]",
+                "add {new_charged}, {charged_delta}",
+                "mov {new_ceiling}, qword ptr [{at} + {ceiling}]",
+                "add {new_ceiling}, {ceiling_delta}",
+                "cmp {new_ceiling}, {new_charged}",
+                "jl 7f",
+                "movq {pair}, {new_charged}",
+                "movq {high}, {new_ceiling}",
+                "punpcklqdq {pair}, {high}",
+                "movaps xmmword ptr [{at} + {charged}], {pair}",
+            ],
+            base = in(reg) base,
+            shard = in(reg) shard.0,
+            charged_delta = in(reg) charged,
+            ceiling_delta = in(reg) ceiling,
+            published = const State::PUBLISHED,
+            charged = const CHARGED * 8,
+            ceiling = const CEILING * 8,
+            new_charged = out(reg) _,
+            new_ceiling = out(reg) _,
+            pair = out(xmm_reg) _,
+            high = out(xmm_reg) _,
+            at = out(reg) _,
+            cpu = out(reg) _,
+            status = inout(reg) status,
+            options(nostack),
+        );
+    }
+    status
+}
+
+/// Adds to the current CPU's copy of a word and nothing else: what a per-CPU add costs at least. Returns whether it did.
+///
+/// # Safety
+/// As [`add`].
+#[inline(always)]
+pub(super) unsafe fn bare_add(base: *mut u8, delta: i64) -> bool {
+    let mut status = DONE;
+    // SAFETY: as in `add`.
+    unsafe {
+        section!(
+            ["add qword ptr [{at}], {delta}"],
+            base = in(reg) base,
+            delta = in(reg) delta,
+            at = out(reg) _,
+            cpu = out(reg) _,
+            status = inout(reg) status,
+            options(nostack),
+        );
+    }
+    status == DONE
+}
+
+/// Registers this process for the fence below.
+pub(super) fn register_membarrier() -> bool {
+    membarrier_command(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ)
+}
+
+/// Ends (by abort) every section that runs on any CPU of this process, with full barriers there and here.
+pub(super) fn membarrier() -> bool {
+    membarrier_command(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ)
+}
+
+fn membarrier_command(command: libc::c_int) -> bool {
+    // SAFETY: membarrier takes three integers and touches no memory of the caller.
+    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
+}

@@ -1,0 +1,63 @@
+//! Where restartable sequences are not written yet: every section says `ABSENT` and the caller takes the atomic path.
+
+use crate::Shard;
+
+pub(super) const DONE: u64 = 0;
+pub(super) const UNPUBLISHED: u64 = 1;
+pub(super) const SHORT: u64 = 2;
+pub(super) const ABSENT: u64 = 3;
+pub(super) const MOVED: u64 = 4;
+
+pub(super) fn enable(_offset: isize, _limit: u32) {}
+
+pub(super) fn registration() -> Result<isize, &'static str> {
+    Err("sections are written for x86-64 Linux only")
+}
+
+pub(super) fn current_cpu() -> Option<Shard> {
+    None
+}
+
+/// # Safety
+/// None: nothing is done.
+pub(super) unsafe fn add(_base: *mut u8, _byte: usize, _delta: i64) -> (u64, Shard) {
+    (ABSENT, Shard(u32::MAX))
+}
+
+/// # Safety
+/// None: nothing is done.
+pub(super) unsafe fn add_fetch(_base: *mut u8, _byte: usize, _delta: i64) -> (u64, Shard, i64) {
+    (ABSENT, Shard(u32::MAX), 0)
+}
+
+/// # Safety
+/// None: nothing is done.
+pub(super) unsafe fn charge(_base: *mut u8, _bytes: u64) -> (u64, Shard) {
+    (ABSENT, Shard(u32::MAX))
+}
+
+/// # Safety
+/// None: nothing is done.
+pub(super) unsafe fn uncharge(_base: *mut u8, _bytes: u64) -> (u64, Shard) {
+    (ABSENT, Shard(u32::MAX))
+}
+
+/// # Safety
+/// None: nothing is done.
+pub(super) unsafe fn adjust(_base: *mut u8, _shard: Shard, _charged: i64, _ceiling: i64) -> u64 {
+    ABSENT
+}
+
+/// # Safety
+/// None: nothing is done.
+pub(super) unsafe fn bare_add(_base: *mut u8, _delta: i64) -> bool {
+    false
+}
+
+pub(super) fn register_membarrier() -> bool {
+    false
+}
+
+pub(super) fn membarrier() -> bool {
+    false
+}

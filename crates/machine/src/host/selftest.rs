@@ -1,0 +1,84 @@
+//! The self-test of a backend: threads that are moved from CPU to CPU count, and none of their counts may be lost.
+
+use core::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::{slots, topology};
+use crate::slot::{FIRST_STATISTIC, STATE};
+use crate::{AtomicWord, Order, OutOfMemory, Outcome, Shard, Slot, State};
+
+const THREADS: i64 = 3;
+const MOVES: usize = 24;
+const ADDS_PER_MOVE: usize = 200;
+
+/// Why a backend is not to be used.
+#[derive(Debug)]
+pub(super) enum Failure {
+    Memory(OutOfMemory),
+    Lost { expected: i64, counted: i64 },
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory(error) => error.fmt(f),
+            Self::Lost { expected, counted } => {
+                write!(f, "counted {counted} of {expected} additions")
+            }
+        }
+    }
+}
+
+/// Counts on all CPUs that this thread may run on, two words at once, and compares.
+///
+/// Threads outnumber the words and are moved while others count, so that sections are interrupted for real.
+pub(super) fn count_across_cpus() -> Result<String, Failure> {
+    let slot = slots::chunk_of_slots(FIRST_STATISTIC + 2)
+        .map_err(Failure::Memory)?
+        .pop()
+        .expect("a chunk has slots");
+    let shards = (0..=slots::shards_max().0).map(Shard);
+    for shard in shards.clone() {
+        slot.word(shard, STATE).store(State::PUBLISHED, Order::Full);
+    }
+    let cpus = topology::allowed_cpus();
+    let moved = AtomicBool::new(cpus.len() > 1);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS as usize {
+            let (slot, cpus, moved) = (&slot, &cpus, &moved);
+            scope.spawn(move || {
+                for round in 0..MOVES {
+                    let cpu = cpus[(round + thread) % cpus.len()];
+                    if topology::pin_to(cpu).is_err() {
+                        moved.store(false, Ordering::Relaxed);
+                    }
+                    for _ in 0..ADDS_PER_MOVE {
+                        let first = slot.add(FIRST_STATISTIC, 1);
+                        let second = slot.add_fetch(FIRST_STATISTIC + 1, -1).0;
+                        debug_assert_eq!((first, second), (Outcome::Done, Outcome::Done));
+                    }
+                }
+            });
+        }
+    });
+    let sum = |word| -> i64 {
+        shards
+            .clone()
+            .map(|shard| slot.word(shard, word).load_signed(Order::Full))
+            .sum()
+    };
+    let expected = THREADS * (MOVES * ADDS_PER_MOVE) as i64;
+    for counted in [sum(FIRST_STATISTIC), -sum(FIRST_STATISTIC + 1)] {
+        if counted != expected {
+            return Err(Failure::Lost { expected, counted });
+        }
+    }
+    Ok(if moved.into_inner() {
+        format!(
+            "{expected} additions by threads moved across {} CPUs, none lost",
+            cpus.len()
+        )
+    } else {
+        format!("{expected} additions, none lost; threads could not be moved between CPUs")
+    })
+}

@@ -1,0 +1,222 @@
+//! The host's slots: where they lie, and which path an operation takes.
+//!
+//! A chunk is one stride of 64 KiB for each shard; the copies of a slot lie one stride apart, so that the address of the
+//! current CPU's copy is a shift and an add, copies of different CPUs share no page, and copies of neighbouring groups
+//! on one CPU lie side by side.
+
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use super::sync::HostWord;
+use super::{backend, chunk, rseq, sync};
+use crate::shard::{AtomicShard, busy_wait};
+use crate::slot::{FIRST_STATISTIC, STATE, WORDS_MAX};
+use crate::{OutOfMemory, Outcome, Shard, Slot};
+
+/// Log2 of the distance between the copies of a slot.
+pub(super) const STRIDE_SHIFT: u32 = 16;
+/// Bytes between the copies of a slot.
+pub(super) const STRIDE: usize = 1 << STRIDE_SHIFT;
+/// Slots start on lines of their own: neighbours belong to other groups.
+const LINE: usize = 64;
+
+/// Number of CPU shards; the extra shard's index. Set once, before the first slot exists.
+static CPUS: AtomicU32 = AtomicU32::new(0);
+
+/// Sets the number of CPU shards.
+pub(super) fn set_cpus(cpus: usize) {
+    // Relaxed: as for `rseq::enable`.
+    CPUS.store(
+        u32::try_from(cpus).expect("fewer than 2^32 CPUs"),
+        Ordering::Relaxed,
+    );
+}
+
+/// The extra shard, the last one.
+pub(super) fn shards_max() -> Shard {
+    extra()
+}
+
+#[inline]
+fn extra() -> Shard {
+    Shard(CPUS.load(Ordering::Relaxed))
+}
+
+/// The calling thread's shard.
+pub(super) fn current_shard() -> Shard {
+    rseq::current_cpu()
+        .or_else(|| backend::hashed_shard(extra().index()))
+        .unwrap_or_else(extra)
+}
+
+/// A handle of one group's per-CPU words on the host.
+#[derive(Clone, Copy, Debug)]
+pub struct HostSlot {
+    base: NonNull<u8>,
+    words: u32,
+}
+
+// SAFETY: what a slot points to is shared memory that stays mapped until the process ends and is only accessed as atomic
+// words or by sections.
+unsafe impl Send for HostSlot {}
+// SAFETY: as above.
+unsafe impl Sync for HostSlot {}
+
+/// Reserves a chunk and cuts it into slots.
+pub(super) fn chunk_of_slots(words: usize) -> Result<Vec<HostSlot>, OutOfMemory> {
+    assert!(
+        (FIRST_STATISTIC..=WORDS_MAX).contains(&words),
+        "a slot has {FIRST_STATISTIC} to {WORDS_MAX} words"
+    );
+    let size = (words * size_of::<HostWord>()).next_multiple_of(LINE);
+    let base = chunk::reserve(extra().index() + 1)?;
+    let slots = (0..STRIDE / size).map(|index| HostSlot {
+        // SAFETY: `index * size` lies inside the chunk's first stride.
+        base: unsafe { base.add(index * size) },
+        words: words as u32,
+    });
+    Ok(slots.collect())
+}
+
+impl HostSlot {
+    fn copy(&self, shard: Shard) -> &[HostWord] {
+        assert!(shard <= extra(), "no such shard");
+        // SAFETY: (1) the chunk has a stride for each shard up to the extra one, and the slot's `words` words lie inside
+        // a stride (`chunk_of_slots`); (2) it stays mapped and is only written through atomics and sections; (3) zeroed
+        // memory is a valid `HostWord`.
+        unsafe {
+            let at = self.base.add(shard.index() << STRIDE_SHIFT);
+            core::slice::from_raw_parts(at.cast().as_ptr(), self.words as usize)
+        }
+    }
+
+    fn atomic(&self, shard: Shard) -> AtomicShard<'_, HostWord> {
+        AtomicShard::new(self.copy(shard), shard)
+    }
+
+    /// The shard for a thread that has no section.
+    #[cold]
+    fn without_section(&self) -> AtomicShard<'_, HostWord> {
+        self.atomic(current_shard())
+    }
+}
+
+#[inline]
+fn outcome(status: u64, shard: Shard) -> Outcome {
+    match status {
+        rseq::DONE => Outcome::Done,
+        rseq::UNPUBLISHED => Outcome::Unpublished {
+            shard,
+            committed: false,
+        },
+        rseq::MOVED => Outcome::Moved,
+        _ => {
+            debug_assert_eq!(status, rseq::SHORT, "the caller dealt with ABSENT");
+            Outcome::Short
+        }
+    }
+}
+
+impl Slot for HostSlot {
+    type Word = HostWord;
+
+    #[inline]
+    fn add(&self, word: usize, delta: i64) -> Outcome {
+        assert!(
+            word < self.words as usize,
+            "no such statistic in this memory"
+        );
+        // SAFETY: `chunk_of_slots` laid the copies out as required, and `word` is inside.
+        let (status, shard) = unsafe { rseq::add(self.base.as_ptr(), word * 8, delta) };
+        if status == rseq::ABSENT {
+            return self.without_section().add_fetch(word, delta).0;
+        }
+        outcome(status, shard)
+    }
+
+    #[inline]
+    fn add_fetch(&self, word: usize, delta: i64) -> (Outcome, Shard, i64) {
+        assert!(
+            word < self.words as usize,
+            "no such statistic in this memory"
+        );
+        // SAFETY: as in `add`.
+        let (status, shard, sum) = unsafe { rseq::add_fetch(self.base.as_ptr(), word * 8, delta) };
+        if status == rseq::ABSENT {
+            let shard = current_shard();
+            let (outcome, sum) = self.atomic(shard).add_fetch(word, delta);
+            return (outcome, shard, sum);
+        }
+        (outcome(status, shard), shard, sum)
+    }
+
+    #[inline]
+    fn charge(&self, bytes: u64) -> Outcome {
+        // SAFETY: as in `add`; every slot has an account.
+        let (status, shard) = unsafe { rseq::charge(self.base.as_ptr(), bytes) };
+        if status == rseq::ABSENT {
+            return self.without_section().charge(bytes);
+        }
+        outcome(status, shard)
+    }
+
+    #[inline]
+    fn uncharge(&self, bytes: u64) -> Outcome {
+        // SAFETY: as in `charge`.
+        let (status, shard) = unsafe { rseq::uncharge(self.base.as_ptr(), bytes) };
+        if status == rseq::ABSENT {
+            return self.without_section().uncharge(bytes);
+        }
+        outcome(status, shard)
+    }
+
+    fn adjust(&self, shard: Shard, charged: i64, ceiling: i64) -> Outcome {
+        if shard == extra() || !backend::has_sections() {
+            return self.atomic(shard).adjust(charged, ceiling);
+        }
+        // SAFETY: as in `charge`.
+        let status = unsafe { rseq::adjust(self.base.as_ptr(), shard, charged, ceiling) };
+        if status == rseq::ABSENT {
+            return Outcome::Moved;
+        }
+        outcome(status, shard)
+    }
+
+    fn add_extra(&self, word: usize, delta: i64) {
+        self.atomic(extra()).add(word, delta);
+    }
+
+    fn word(&self, shard: Shard, word: usize) -> &HostWord {
+        &self.copy(shard)[word]
+    }
+
+    fn room(&self, shard: Shard) -> i64 {
+        if shard == extra() || !backend::has_sections() {
+            return self.atomic(shard).room();
+        }
+        use crate::{AtomicWord, CEILING, CHARGED, Order};
+        let copy = self.copy(shard);
+        copy[CEILING].load_signed(Order::Acquire) - copy[CHARGED].load_signed(Order::Acquire)
+    }
+
+    fn settle(&self, shard: Shard) {
+        if shard == extra() || !backend::has_sections() {
+            let shard = self.atomic(shard);
+            busy_wait(|| !shard.is_busy(), sync::relax);
+        }
+    }
+
+    fn take_room(&self, shard: Shard) -> u64 {
+        if shard == extra() || !backend::has_sections() {
+            return self.atomic(shard).take_room();
+        }
+        use crate::{AtomicWord, CEILING, CHARGED, Order, State};
+        let copy = self.copy(shard);
+        debug_assert!(State(copy[STATE].load(Order::Relaxed)).is_frozen());
+        let charged = copy[CHARGED].load_signed(Order::Acquire);
+        let room = copy[CEILING].load_signed(Order::Acquire) - charged;
+        // Release: pairs with the clearing of FROZEN, which sections see before they look at the ceiling again.
+        copy[CEILING].store(charged as u64, Order::Release);
+        u64::try_from(room).expect("sections never let the room become negative")
+    }
+}

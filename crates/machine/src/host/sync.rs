@@ -1,0 +1,236 @@
+//! Words, locks and completions of the host.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+
+use crate::{AtomicWord, Event, Lock, Order};
+
+/// A word of the host.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct HostWord(AtomicU64);
+
+#[inline]
+fn loads(order: Order) -> Ordering {
+    match order {
+        Order::Relaxed => Ordering::Relaxed,
+        Order::Acquire => Ordering::Acquire,
+        Order::Release | Order::Full => Ordering::SeqCst,
+    }
+}
+
+#[inline]
+fn stores(order: Order) -> Ordering {
+    match order {
+        Order::Relaxed => Ordering::Relaxed,
+        Order::Release => Ordering::Release,
+        Order::Acquire | Order::Full => Ordering::SeqCst,
+    }
+}
+
+#[inline]
+fn updates(order: Order) -> Ordering {
+    match order {
+        Order::Relaxed => Ordering::Relaxed,
+        Order::Acquire => Ordering::Acquire,
+        Order::Release => Ordering::Release,
+        Order::Full => Ordering::SeqCst,
+    }
+}
+
+impl AtomicWord for HostWord {
+    #[inline]
+    fn new(value: u64) -> Self {
+        Self(AtomicU64::new(value))
+    }
+    #[inline]
+    fn load(&self, order: Order) -> u64 {
+        self.0.load(loads(order))
+    }
+    #[inline]
+    fn store(&self, value: u64, order: Order) {
+        self.0.store(value, stores(order));
+    }
+    #[inline]
+    fn swap(&self, value: u64, order: Order) -> u64 {
+        self.0.swap(value, updates(order))
+    }
+    #[inline]
+    fn fetch_add(&self, value: u64, order: Order) -> u64 {
+        self.0.fetch_add(value, updates(order))
+    }
+    #[inline]
+    fn fetch_or(&self, bits: u64, order: Order) -> u64 {
+        self.0.fetch_or(bits, updates(order))
+    }
+    #[inline]
+    fn fetch_and(&self, bits: u64, order: Order) -> u64 {
+        self.0.fetch_and(bits, updates(order))
+    }
+    #[inline]
+    fn compare_exchange(&self, current: u64, new: u64, order: Order) -> Result<u64, u64> {
+        let failure = match order {
+            Order::Full => Ordering::SeqCst,
+            _ => Ordering::Acquire,
+        };
+        self.0
+            .compare_exchange(current, new, updates(order), failure)
+    }
+}
+
+/// Gives way: first to the sibling hyperthread, then to other threads, because the one that is waited for may have been
+/// preempted on this very CPU.
+pub(super) fn relax(round: u32) {
+    if round < 64 {
+        std::hint::spin_loop();
+    } else {
+        std::thread::yield_now();
+    }
+}
+
+/// A sleeping lock that counts the acquisitions that had to wait.
+#[derive(Debug)]
+pub struct HostMutex<T> {
+    mutex: Mutex<T>,
+    waits: AtomicU64,
+}
+
+impl<T: Send + 'static> Lock<T> for HostMutex<T> {
+    type Guard<'a> = MutexGuard<'a, T>;
+
+    fn new(value: T) -> Self {
+        Self {
+            mutex: Mutex::new(value),
+            waits: AtomicU64::new(0),
+        }
+    }
+
+    fn lock(&self) -> Self::Guard<'_> {
+        self.try_lock().unwrap_or_else(|| {
+            // Relaxed: a statistic.
+            self.waits.fetch_add(1, Ordering::Relaxed);
+            // A panic under one of our locks is a bug that has been reported already; the books stay readable.
+            self.mutex.lock().unwrap_or_else(PoisonError::into_inner)
+        })
+    }
+
+    fn try_lock(&self) -> Option<Self::Guard<'_>> {
+        match self.mutex.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    fn waits(&self) -> u64 {
+        self.waits.load(Ordering::Relaxed)
+    }
+}
+
+/// A spinning lock: the taken flag spins, the mutex behind it only hands out the reference (and is never contended).
+#[derive(Debug)]
+pub struct HostSpin<T> {
+    taken: AtomicBool,
+    value: Mutex<T>,
+    waits: AtomicU64,
+}
+
+/// Holds a [`HostSpin`].
+#[derive(Debug)]
+pub struct HostSpinGuard<'a, T> {
+    // Dropped before `taken` is cleared: `Drop for HostSpinGuard` runs first, so it takes the guard out itself.
+    value: Option<MutexGuard<'a, T>>,
+    taken: &'a AtomicBool,
+}
+
+impl<T> Deref for HostSpinGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        self.value.as_ref().expect("held until drop")
+    }
+}
+
+impl<T> DerefMut for HostSpinGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.value.as_mut().expect("held until drop")
+    }
+}
+
+impl<T> Drop for HostSpinGuard<'_, T> {
+    fn drop(&mut self) {
+        self.value = None;
+        // Release: pairs with the Acquire in `try_lock`.
+        self.taken.store(false, Ordering::Release);
+    }
+}
+
+impl<T: Send + 'static> Lock<T> for HostSpin<T> {
+    type Guard<'a> = HostSpinGuard<'a, T>;
+
+    fn new(value: T) -> Self {
+        Self {
+            taken: AtomicBool::new(false),
+            value: Mutex::new(value),
+            waits: AtomicU64::new(0),
+        }
+    }
+
+    fn lock(&self) -> Self::Guard<'_> {
+        if let Some(guard) = self.try_lock() {
+            return guard;
+        }
+        self.waits.fetch_add(1, Ordering::Relaxed);
+        let mut round = 0;
+        loop {
+            if let Some(guard) = self.try_lock() {
+                return guard;
+            }
+            relax(round);
+            round = round.saturating_add(1);
+        }
+    }
+
+    fn try_lock(&self) -> Option<Self::Guard<'_>> {
+        // Acquire: pairs with the Release in `HostSpinGuard::drop`.
+        if self.taken.load(Ordering::Relaxed) || self.taken.swap(true, Ordering::Acquire) {
+            return None;
+        }
+        let value = self.value.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(HostSpinGuard {
+            value: Some(value),
+            taken: &self.taken,
+        })
+    }
+
+    fn waits(&self) -> u64 {
+        self.waits.load(Ordering::Relaxed)
+    }
+}
+
+/// A completion.
+#[derive(Debug, Default)]
+pub struct HostEvent {
+    happened: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Event for HostEvent {
+    fn new() -> Self {
+        Self::default()
+    }
+
+    fn set(&self) {
+        *self.happened.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.changed.notify_all();
+    }
+
+    fn wait(&self) {
+        let guard = self.happened.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(
+            self.changed
+                .wait_while(guard, |happened| !*happened)
+                .unwrap_or_else(PoisonError::into_inner),
+        );
+    }
+}

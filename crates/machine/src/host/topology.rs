@@ -1,0 +1,127 @@
+//! CPUs and nodes of the host, and where a thread may run.
+
+/// Highest possible CPU number plus one. CPU numbers may have gaps; a shard for a CPU that never comes costs nothing.
+#[cfg(target_os = "linux")]
+pub(super) fn possible_cpus() -> usize {
+    let listed = std::fs::read_to_string("/sys/devices/system/cpu/possible")
+        .ok()
+        .and_then(|text| parse_list(text.trim()).into_iter().max())
+        .map(|highest| highest + 1);
+    listed.unwrap_or_else(online_cpus).max(1)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn possible_cpus() -> usize {
+    online_cpus()
+}
+
+fn online_cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// The node of each of `cpus` CPUs; all on node 0 where the system does not say.
+pub(super) fn node_of_cpus(cpus: usize) -> Vec<usize> {
+    let mut node_of = vec![0; cpus];
+    let Ok(entries) = std::fs::read_dir("/sys/devices/system/node") else {
+        return node_of;
+    };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let Some(node) = name
+            .to_str()
+            .and_then(|name| name.strip_prefix("node"))
+            .and_then(|number| number.parse::<usize>().ok())
+        else {
+            continue;
+        };
+        let list = std::fs::read_to_string(entry.path().join("cpulist")).unwrap_or_default();
+        for cpu in parse_list(list.trim()) {
+            if let Some(place) = node_of.get_mut(cpu) {
+                *place = node;
+            }
+        }
+    }
+    node_of
+}
+
+/// The kernel's list format: `0-3,8,10-11`. Parts that make no sense are left out.
+fn parse_list(text: &str) -> Vec<usize> {
+    let mut numbers = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        if let (Ok(first), Ok(last)) = (first.parse::<usize>(), last.parse::<usize>()) {
+            numbers.extend(first..=last.min(first + 65_536));
+        }
+    }
+    numbers
+}
+
+/// The CPUs on which the calling thread may run.
+#[cfg(target_os = "linux")]
+pub fn allowed_cpus() -> Vec<usize> {
+    // SAFETY: `cpu_set_t` is plain data for which all zeroes is the empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes at most the size it is told into a set of that size.
+    let failed =
+        unsafe { libc::sched_getaffinity(0, std::mem::size_of::<libc::cpu_set_t>(), &mut set) };
+    if failed != 0 {
+        return (0..online_cpus()).collect();
+    }
+    (0..libc::CPU_SETSIZE as usize)
+        // SAFETY: the index is below the size of the set.
+        .filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) })
+        .collect()
+}
+
+/// The CPUs on which the calling thread may run.
+#[cfg(not(target_os = "linux"))]
+pub fn allowed_cpus() -> Vec<usize> {
+    (0..online_cpus()).collect()
+}
+
+/// Makes the calling thread run on one CPU only.
+///
+/// # Errors
+/// What the system says: the CPU does not exist or is not allowed, or this system cannot pin.
+#[cfg(target_os = "linux")]
+pub fn pin_to(cpu: usize) -> std::io::Result<()> {
+    if cpu >= libc::CPU_SETSIZE as usize {
+        return Err(std::io::ErrorKind::InvalidInput.into());
+    }
+    // SAFETY: as in `allowed_cpus`.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the index was checked against the size of the set.
+    unsafe { libc::CPU_SET(cpu, &mut set) };
+    // SAFETY: the kernel reads the set, whose size it is told.
+    match unsafe { libc::sched_setaffinity(0, std::mem::size_of::<libc::cpu_set_t>(), &set) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+/// Makes the calling thread run on one CPU only.
+///
+/// # Errors
+/// Always, on this system.
+#[cfg(not(target_os = "linux"))]
+pub fn pin_to(_cpu: usize) -> std::io::Result<()> {
+    Err(std::io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_have_ranges_and_gaps() {
+        assert_eq!(parse_list("0-3,8,10-11"), [0, 1, 2, 3, 8, 10, 11]);
+        assert_eq!(parse_list(""), [0; 0]);
+        assert_eq!(parse_list("x,2"), [2]);
+    }
+
+    #[test]
+    fn this_machine_has_cpus() {
+        assert!(possible_cpus() >= allowed_cpus().len().min(1));
+        assert_eq!(node_of_cpus(2).len(), 2);
+    }
+}

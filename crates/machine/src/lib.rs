@@ -1,0 +1,104 @@
+//! What Bursar needs of a machine.
+//!
+//! Everything in Bursar that decides or accounts is written against [`Machine`] and does not know whether it runs on real
+//! threads ([`Host`]) or on virtual CPUs in virtual time. This crate is that seam, in types, and its host side. It is the
+//! only part of the library with `unsafe` code.
+//!
+//! * [`AtomicWord`], [`Order`]: shared words, with a `Full` ordering where a full barrier is meant.
+//! * [`Lock`], [`Event`]: locks that tell how often they were waited for; completions.
+//! * [`Slot`], [`Shard`], [`State`]: per-CPU words and the sections that change them.
+//! * [`Tasks`]: starting work and letting time pass, which only experiments and tests do.
+//! * [`host`]: real threads. Three backends with the same semantics; see [`host::Backend`].
+
+#![warn(missing_docs)]
+
+mod atomic;
+pub mod host;
+mod lock;
+mod shard;
+mod slot;
+
+use core::fmt;
+use core::ops::Deref;
+
+pub use atomic::{AtomicWord, Order};
+pub use host::Host;
+pub use lock::{Event, Lock};
+pub use shard::{AtomicShard, busy_wait};
+pub use slot::{
+    CAP, CEILING, CHARGED, FIRST_STATISTIC, Outcome, STATE, Shard, Slot, State, WORDS_MAX,
+};
+
+/// A machine: CPUs with words of their own, a fence, locks, a clock.
+///
+/// A value of this type is one *instance*: what it hands out (slots) belongs to it. Only what every instance shares,
+/// the clock and the current CPU, is static.
+pub trait Machine: Clone + fmt::Debug + Send + Sync + 'static {
+    /// A word shared by all CPUs.
+    type Word: AtomicWord;
+    /// A lock whose waiters sleep.
+    type Mutex<T: Send + 'static>: Lock<T> + 'static;
+    /// A lock whose waiters spin.
+    type Spin<T: Send + 'static>: Lock<T> + 'static;
+    /// A completion.
+    type Event: Event + 'static;
+    /// Per-CPU words of one group.
+    type Slot: Slot<Word = Self::Word>;
+    /// A reference to something that lives at least as long as any of its references. Cloning and dropping one must not
+    /// touch memory that other CPUs use where the machine can help it: charges hold one each.
+    type Shared<T: Send + Sync + 'static>: Clone + Deref<Target = T> + Send + Sync + 'static;
+
+    /// Puts a value where [`Machine::Shared`] references can point to it.
+    fn share<T: Send + Sync + 'static>(value: T) -> Self::Shared<T>;
+
+    /// The number of CPUs that have a shard of their own. The extra shard has this number as its index.
+    fn cpus(&self) -> usize;
+
+    /// The number of NUMA nodes, at least 1.
+    fn nodes(&self) -> usize;
+
+    /// The node of a shard's CPU; `None` for the extra shard.
+    fn node_of(&self, shard: Shard) -> Option<usize>;
+
+    /// The shard of the calling task at this moment; it may be another one the next.
+    fn current_shard(&self) -> Shard;
+
+    /// Makes some slots of `words` zeroed words a shard, as many as this machine finds convenient, at least one.
+    ///
+    /// Memory for a shard is taken when it is first touched.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`] if there is no room for them.
+    fn slots(&self, words: usize) -> Result<Vec<Self::Slot>, OutOfMemory>;
+
+    /// A fence against sections: each section that began before this call has ended, committed or not, when it returns,
+    /// and each later one sees what the caller wrote before. Concurrent callers share fences.
+    fn fence(&self);
+
+    /// Nanoseconds of a monotonic clock with an arbitrary start.
+    fn now_ns(&self) -> u64;
+
+    /// Gives way for a moment, in a loop that waits for another task's few remaining steps. `round` counts the loop's
+    /// rounds from 0.
+    fn relax(&self, round: u32);
+}
+
+/// A machine that can start tasks and let time pass. The library never does; experiments and tests do.
+pub trait Tasks: Machine {
+    /// Runs every task to its end, all at once, and returns.
+    fn run<'scope>(&self, tasks: Vec<Box<dyn FnOnce() + Send + 'scope>>);
+    /// Lets the calling task sleep until [`Machine::now_ns`] is at least `deadline_ns`.
+    fn sleep_until(&self, deadline_ns: u64);
+}
+
+/// The machine has no room for more slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutOfMemory;
+
+impl fmt::Display for OutOfMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no address space or memory left for per-CPU words")
+    }
+}
+
+impl std::error::Error for OutOfMemory {}

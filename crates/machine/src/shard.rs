@@ -1,0 +1,160 @@
+//! The operations of a shard that is changed by plain atomic operations: the extra shard of every machine, and all
+//! shards of a machine without sections.
+//!
+//! Several tasks may be inside an operation of the same shard at once. The account operations count themselves in the
+//! state word ([`State::BUSY_ONE`]), so that a freezer can wait for them as a fence waits for sections; the two words of
+//! an account change one after the other, in an order in which a crash between them can only hide room, never invent it.
+//!
+//! Statistics are added *before* the mark is checked, both `Full`: either the adder sees that the shard is no longer
+//! published and publishes again, or the flusher that cleaned it sees the addition.
+
+use crate::slot::{CAP, CEILING, CHARGED, STATE, Shard};
+use crate::{AtomicWord, Order, Outcome, State};
+
+/// One shard without sections: its words.
+#[derive(Debug)]
+pub struct AtomicShard<'a, W> {
+    words: &'a [W],
+    shard: Shard,
+}
+
+impl<'a, W: AtomicWord> AtomicShard<'a, W> {
+    /// A view of `words`, the words of `shard`.
+    #[inline]
+    pub fn new(words: &'a [W], shard: Shard) -> Self {
+        Self { words, shard }
+    }
+
+    /// [`crate::Slot::add_fetch`].
+    pub fn add_fetch(&self, word: usize, delta: i64) -> (Outcome, i64) {
+        // Full: pairs with the flusher's `Full` clean of the state word, see the module.
+        let now = self.words[word]
+            .fetch_add_signed(delta, Order::Full)
+            .wrapping_add(delta);
+        let state = State(self.words[STATE].load(Order::Full));
+        (self.committed(state), now)
+    }
+
+    /// [`crate::Slot::charge`].
+    pub fn charge(&self, bytes: u64) -> Outcome {
+        let Ok(bytes) = i64::try_from(bytes) else {
+            return Outcome::Short;
+        };
+        if bytes == 0 {
+            return Outcome::Short;
+        }
+        self.account(|shard| {
+            if !shard.take_from_room(bytes) {
+                return false;
+            }
+            shard.words[CHARGED].fetch_add_signed(bytes, Order::Full);
+            true
+        })
+    }
+
+    /// [`crate::Slot::uncharge`].
+    pub fn uncharge(&self, bytes: u64) -> Outcome {
+        let bytes = bytes as i64;
+        self.account(|shard| {
+            // Relaxed: the cap is a bound on waste, checked once; a racing uncharge may exceed it by its own size, and
+            // the next one that comes along returns the surplus.
+            let cap = shard.words[CAP].load_signed(Order::Relaxed);
+            if shard.words[CEILING]
+                .load_signed(Order::Relaxed)
+                .saturating_add(bytes)
+                > cap
+            {
+                return false;
+            }
+            shard.words[CHARGED].fetch_add_signed(-bytes, Order::Full);
+            shard.words[CEILING].fetch_add_signed(bytes, Order::Full);
+            true
+        })
+    }
+
+    /// [`crate::Slot::adjust`] for a shard that may hold stock.
+    pub fn adjust(&self, charged: i64, ceiling: i64) -> Outcome {
+        let room = ceiling - charged;
+        self.account(|shard| {
+            if room < 0 && !shard.take_from_room(-room) {
+                return false;
+            }
+            shard.words[CHARGED].fetch_add_signed(charged, Order::Full);
+            if room > 0 {
+                shard.words[CEILING].fetch_add_signed(room, Order::Full);
+            }
+            true
+        })
+    }
+
+    /// [`crate::Slot::add_extra`]; the caller publishes.
+    pub fn add(&self, word: usize, delta: i64) {
+        // Full: as in `add_fetch`; the caller checks the state afterwards.
+        self.words[word].fetch_add_signed(delta, Order::Full);
+    }
+
+    /// What is left, bytes.
+    pub fn room(&self) -> i64 {
+        self.words[CEILING].load_signed(Order::Full)
+    }
+
+    /// Takes all that is left, bytes.
+    pub fn take_room(&self) -> u64 {
+        self.words[CEILING].swap(0, Order::Full)
+    }
+
+    /// Whether an operation on the account is under way.
+    pub fn is_busy(&self) -> bool {
+        // Full: pairs with the count in `account`: an operation that missed `FROZEN` is seen here until it has ended.
+        State(self.words[STATE].load(Order::Full)).is_busy()
+    }
+
+    fn account(&self, commit: impl FnOnce(&Self) -> bool) -> Outcome {
+        // Full: pairs with the freezer's `fetch_or(FROZEN)`. If our count comes first, the freezer waits for us; if its
+        // flag comes first, we see it and do nothing.
+        let state = State(self.words[STATE].fetch_add(State::BUSY_ONE, Order::Full));
+        let committed = !state.is_frozen() && commit(self);
+        let state = State(self.words[STATE].fetch_sub(State::BUSY_ONE, Order::Full));
+        if committed {
+            return self.committed(state);
+        }
+        if state.is_frozen() {
+            return Outcome::Unpublished {
+                shard: self.shard,
+                committed: false,
+            };
+        }
+        Outcome::Short
+    }
+
+    fn committed(&self, state: State) -> Outcome {
+        if state.tag() == State::PUBLISHED {
+            return Outcome::Done;
+        }
+        Outcome::Unpublished {
+            shard: self.shard,
+            committed: true,
+        }
+    }
+
+    fn take_from_room(&self, bytes: i64) -> bool {
+        let word = &self.words[CEILING];
+        let mut room = word.load_signed(Order::Relaxed);
+        while room >= bytes {
+            match word.compare_exchange(room as u64, (room - bytes) as u64, Order::Full) {
+                Ok(_) => return true,
+                Err(now) => room = now as i64,
+            }
+        }
+        false
+    }
+}
+
+/// Waits for `done` with [`crate::Machine::relax`]-like back-off given by `relax`.
+pub fn busy_wait(mut done: impl FnMut() -> bool, relax: impl Fn(u32)) {
+    let mut round = 0;
+    while !done() {
+        relax(round);
+        round = round.saturating_add(1);
+    }
+}
