@@ -145,10 +145,13 @@ impl<A: Account> Racer for Charging<A> {
     }
 
     fn check(&self) -> Result<(), String> {
-        match self.contender.all().map(Account::outstanding).find(|&bytes| bytes != 0) {
-            Some(bytes) => Err(format!("{bytes} bytes are still charged")),
-            None => Ok(()),
+        for account in self.contender.distinct() {
+            match account.outstanding() {
+                0 => {}
+                bytes => return Err(format!("{bytes} bytes are still charged")),
+            }
         }
+        Ok(())
     }
 }
 

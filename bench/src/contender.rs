@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering, compiler_fence};
 
 use bursar_machine::host::bare;
 
+use crate::series::BARE;
+
 /// Accounts a contender has; most scenarios use the first only.
 pub const ACCOUNTS: usize = 16;
 /// The most threads that a scenario runs with.
@@ -27,6 +29,15 @@ impl<A> Contender<A> {
         }
     }
 
+    /// All sixteen accounts are the same one.
+    pub fn single(name: &str, account: A) -> Self {
+        let account = Arc::new(account);
+        Self {
+            name: name.to_owned(),
+            accounts: vec![vec![account; ACCOUNTS]; THREADS_MAX],
+        }
+    }
+
     /// Each thread has accounts of its own (which may share what they draw on).
     pub fn per_thread(name: &str, mut account: impl FnMut() -> A) -> Self {
         let mut accounts = || (0..ACCOUNTS).map(|_| Arc::new(account())).collect();
@@ -41,9 +52,12 @@ impl<A> Contender<A> {
         std::array::from_fn(|index| &*self.accounts[thread][index])
     }
 
-    /// Every account, those that threads share once for each.
-    pub fn all(&self) -> impl Iterator<Item = &A> {
-        self.accounts.iter().flatten().map(|account| &**account)
+    /// Every account once.
+    pub fn distinct(&self) -> Vec<&A> {
+        let mut accounts: Vec<&Arc<A>> = self.accounts.iter().flatten().collect();
+        accounts.sort_by_key(|account| Arc::as_ptr(account));
+        accounts.dedup_by(|one, other| Arc::ptr_eq(one, other));
+        accounts.into_iter().map(|account| &**account).collect()
     }
 }
 
@@ -72,13 +86,12 @@ impl Path {
 }
 
 /// The bare add, on machines that have it.
+///
+/// One counter serves as all sixteen accounts. Each counter begins a chunk of memory of its own, so that sixteen of them
+/// would compete for one set of the processor's cache: a yardstick longer than it should be.
 pub fn bare() -> Option<Contender<bare::Counter>> {
-    let counter = || bare::Counter::new().expect("memory for sixteen counters");
-    let mut first = Some(counter()?);
-    Some(Contender::shared(crate::series::BARE, |_| {
-        let next = first.take().or_else(counter);
-        next.expect("what was there a moment ago")
-    }))
+    let counter = bare::Counter::new().expect("memory for a counter")?;
+    Some(Contender::single(BARE, counter))
 }
 
 thread_local! {

@@ -193,7 +193,7 @@ impl<A: Tally> Racer for Counting<A> {
     }
 
     fn check(&self) -> Result<(), String> {
-        let counted: u64 = self.contender.of_thread(0).into_iter().map(Tally::total).sum();
+        let counted: u64 = self.contender.distinct().into_iter().map(Tally::total).sum();
         let done = self.done.get();
         if counted != done {
             return Err(format!("{done} times 1 were counted as {counted}"));

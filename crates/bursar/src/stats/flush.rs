@@ -214,7 +214,7 @@ impl<M: Machine> Tree<M> {
 }
 
 /// Sets a published shard back to clean, in a new epoch: publications that are under way start again.
-fn clean<M: Machine>(slot: &M::Slot, shard: Shard) {
+pub(super) fn clean<M: Machine>(slot: &M::Slot, shard: Shard) {
     let state = slot.word(shard, STATE);
     let mut seen = State(state.load(Order::Relaxed));
     // Full: pairs with `publish` and, on machines without sections, with the adder that looks at the mark last.

@@ -293,6 +293,11 @@ impl<M: Machine> Tree<M> {
         node.references.store(1, Order::Full);
         node.is_removed.store(0, Order::Full);
         node.as_of_ns.store(self.machine.now_ns(), Order::Full);
+        // The record's last group may have left shards published, on a way that is not this group's. In a new epoch: a
+        // straggler that is still publishing for it starts again and finds the new way.
+        for shard in self.touched(index) {
+            super::flush::clean::<M>(&node.slot, shard);
+        }
         node.fold.lock().begin_life();
         *node.children.lock() = Children {
             name: name.into(),

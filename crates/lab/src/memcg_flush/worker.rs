@@ -108,7 +108,7 @@ fn map<M: Tasks, S: Subject<M>>(
 ) -> bool {
     let group = tree.query(query);
     let charge = loop {
-        match subject.groups()[group].try_charge(PAGE_SIZE) {
+        match subject.groups()[group].try_charge(PAGE_SIZE as usize) {
             Ok(charge) => break charge,
             Err(_) if pages.is_empty() => return false,
             Err(_) => {

@@ -1,0 +1,218 @@
+//! No update is lost or counted twice: by threads that end, are moved between CPUs, and are interrupted by signals whose
+//! handlers add and charge as well; with groups that come and go.
+//!
+//! Under a sanitizer, set `BURSAR_BACKEND=sharded`: sections are invisible to it.
+
+mod common;
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+
+use bursar::machine::host::{allowed_cpus, pin_to};
+use bursar::{Freshness, Group, Limits};
+use common::{BALANCE, BATCHED, EAGER, ROWS, Random, memory, seed};
+
+/// Where threads note what they did, to compare with.
+#[derive(Default)]
+struct Truth {
+    rows: AtomicU64,
+    balance: AtomicI64,
+}
+
+fn work(groups: &[Group], truth: &Truth, seed: u64, steps: usize) {
+    let cpus = allowed_cpus();
+    let mut random = Random(seed);
+    let mut held = Vec::new();
+    for step in 0..steps {
+        if step % 64 == 0 {
+            // Best effort: a machine may forbid it, and the test is about what happens if it works.
+            let _ = pin_to(cpus[random.below(cpus.len())]);
+        }
+        let group = &groups[random.below(groups.len())];
+        match random.below(8) {
+            0..3 => {
+                group.add(ROWS, 1);
+                truth.rows.fetch_add(1, Ordering::Relaxed);
+            }
+            3 | 4 => {
+                let delta = random.below(200) as i64 - 100;
+                group.add(BALANCE, delta);
+                group.add(BATCHED, delta);
+                group.add(EAGER, delta);
+                truth.balance.fetch_add(delta, Ordering::Relaxed);
+            }
+            5 | 6 => held.extend(group.try_charge(random.below(9000)).ok()),
+            _ => {
+                let at = random.below(held.len().max(1));
+                if at < held.len() {
+                    drop(held.swap_remove(at));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn threads_that_move_and_end_lose_nothing() {
+    let seed = seed();
+    let memory = memory();
+    let tenant = memory.root().child("tenant", Limits::max(4 << 20)).unwrap();
+    let groups: Vec<Group> = (0..6)
+        .map(|index| tenant.child(&format!("q{index}"), Limits::none()).unwrap())
+        .collect();
+    let truth = Truth::default();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // A reader and limits that change keep flushes and drains in the way of the updates.
+        scope.spawn(|| {
+            let mut random = Random(seed);
+            while !stop.load(Ordering::Relaxed) {
+                let reading = tenant.read(Freshness::Exact).unwrap();
+                assert!(reading.usage().value <= 4 << 20);
+                tenant.set_max((1 + random.below(4) as u64) << 20);
+                groups[random.below(6)].read(Freshness::Exact).unwrap();
+            }
+        });
+        for generation in 0..20 {
+            std::thread::scope(|scope| {
+                for thread in 0..4 {
+                    let (groups, truth) = (&groups, &truth);
+                    scope.spawn(move || work(groups, truth, seed ^ generation << 8 ^ thread, 1000));
+                }
+            });
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    let reading = memory.root().read(Freshness::Exact).unwrap();
+    let balance = truth.balance.into_inner();
+    assert_eq!(reading.get(ROWS).value as u64, truth.rows.into_inner());
+    assert_eq!(reading.get(BALANCE).value, balance);
+    assert_eq!(reading.get(BATCHED).value, balance);
+    assert_eq!(reading.get(EAGER).value, balance);
+    assert_eq!(reading.usage().value, 0);
+    // Children and own make the parent, exactly.
+    let tenant_rows = tenant.read(Freshness::Exact).unwrap();
+    let parts: i64 = groups
+        .iter()
+        .map(|group| group.read(Freshness::Cached).unwrap().get(ROWS).value)
+        .sum();
+    assert_eq!(parts + tenant_rows.own(ROWS), tenant_rows.get(ROWS).value);
+    // All that is still reserved is stock, and it can be had.
+    tenant.set_max(1 << 20);
+    assert_eq!(tenant.reserved(), 0);
+}
+
+#[test]
+fn groups_that_come_and_go_lose_nothing() {
+    let seed = seed();
+    let memory = memory();
+    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
+    let rows = AtomicU64::new(0);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                tenant.read(Freshness::Exact).unwrap();
+                memory.tick();
+            }
+        });
+        std::thread::scope(|scope| {
+            for thread in 0..4_u64 {
+                let (tenant, rows) = (&tenant, &rows);
+                scope.spawn(move || {
+                    let mut random = Random(seed ^ thread);
+                    let mut late = Vec::new();
+                    for step in 0..600 {
+                        let name = format!("t{thread}-{step}");
+                        let query = tenant.child(&name, Limits::none()).unwrap();
+                        let operator = query.child("scan", Limits::none()).unwrap();
+                        for group in [&query, &operator] {
+                            group.add(ROWS, 1);
+                            rows.fetch_add(1, Ordering::Relaxed);
+                        }
+                        late.push(operator.try_charge(random.below(10_000)).unwrap());
+                        if random.below(2) == 0 {
+                            operator.remove().unwrap();
+                            operator.add(ROWS, 1);
+                            rows.fetch_add(1, Ordering::Relaxed);
+                        }
+                        // Charges outlive the handles of their groups.
+                        if late.len() > 20 {
+                            drop(late.swap_remove(random.below(20)));
+                        }
+                    }
+                });
+            }
+        });
+        stop.store(true, Ordering::Relaxed);
+    });
+    memory.tick();
+    memory.tick();
+    assert_eq!(memory.removed_groups(), 0);
+    assert!(tenant.children().is_empty());
+    let reading = tenant.read(Freshness::Exact).unwrap();
+    let rows = rows.into_inner() as i64;
+    assert_eq!((reading.get(ROWS).value, reading.own(ROWS)), (rows, rows));
+    assert_eq!((reading.usage().value, reading.own_usage()), (0, 0));
+}
+
+/// What the signal handler works with.
+static INTERRUPTED: OnceLock<Group> = OnceLock::new();
+static HANDLED: AtomicU64 = AtomicU64::new(0);
+
+fn on_signal() {
+    let Some(group) = INTERRUPTED.get() else { return };
+    group.add(ROWS, 1);
+    group.add(BATCHED, 3);
+    if let Ok(charge) = group.try_charge_nowait(4096) {
+        drop(charge);
+    }
+    HANDLED.fetch_add(1, Ordering::Relaxed);
+}
+
+#[cfg(unix)]
+#[test]
+fn signal_handlers_may_add_and_charge() {
+    const STEPS: u64 = 60_000;
+    let memory = memory();
+    let tenant = memory.root().child("tenant", Limits::max(1 << 20)).unwrap();
+    let query = tenant.child("query", Limits::none()).unwrap();
+    INTERRUPTED.set(query.clone()).unwrap();
+    common::signals::on(libc::SIGUSR1, on_signal);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..2)
+            .map(|_| {
+                let (send, receive) = std::sync::mpsc::channel();
+                let (query, done) = (&query, &done);
+                scope.spawn(move || {
+                    send.send(common::signals::this_thread()).unwrap();
+                    for _ in 0..STEPS {
+                        query.add(ROWS, 1);
+                        query.add(BATCHED, -1);
+                        drop(query.try_charge(5000));
+                    }
+                    // A signal needs a thread to go to until the senders have stopped.
+                    while !done.load(Ordering::Acquire) {
+                        std::thread::yield_now();
+                    }
+                });
+                receive.recv().unwrap()
+            })
+            .collect();
+        let mut sent = 0;
+        while HANDLED.load(Ordering::Relaxed) < 2000 || query.read(Freshness::Exact).unwrap().get(ROWS).value < 2 * STEPS as i64 {
+            for worker in &workers {
+                common::signals::send(worker, libc::SIGUSR1);
+                sent += 1;
+            }
+        }
+        assert!(sent >= 2000);
+        done.store(true, Ordering::Release);
+    });
+    let handled = HANDLED.load(Ordering::Relaxed) as i64;
+    let reading = tenant.read(Freshness::Exact).unwrap();
+    assert_eq!(reading.get(ROWS).value, 2 * STEPS as i64 + handled);
+    assert_eq!(reading.get(BATCHED).value, 3 * handled - 2 * STEPS as i64);
+    assert_eq!(reading.usage().value, 0);
+}

@@ -1,0 +1,416 @@
+//! A machine of loom's types, so that loom runs the production code.
+//!
+//! What is modelled: the memory model of C++ as far as loom knows it (with loads that return old values), every
+//! interleaving of atomic accesses and lock operations up to a bound on preemptions, and blocking.
+//!
+//! * [`Order::Full`] is a sequentially consistent fence *before* each access, since loom takes sequentially consistent
+//!   accesses for acquire-release ones. Between two `Full` accesses of a thread there is thus a fence. There is none
+//!   behind the last, so nothing weaker that follows is ordered, which is no more than Rust promises on the host.
+//! * A section is mutual exclusion per CPU: looks and commits are relaxed accesses under that CPU's lock. A fence takes
+//!   each lock once, so every section that began before it has ended, and every later one sees what came before. Less
+//!   than `membarrier`, which also orders what other threads do outside sections. Aborts and restarts are not modelled: a
+//!   section has no effect before its commit, so one that restarts is one that began later.
+//! * Time stands still; threads stay on the CPU that they were started on.
+
+use std::cell::Cell;
+use std::fmt;
+use std::sync::{Arc, Mutex as PlainMutex};
+
+use bursar::machine::{
+    AtomicShard, AtomicWord, CAP, CEILING, CHARGED, Event, Lock, Machine, Order, OutOfMemory,
+    Outcome, STATE, Shard, Slot, State, busy_wait,
+};
+use loom::sync::atomic::{AtomicU64, Ordering, fence};
+use loom::sync::{Condvar, Mutex, MutexGuard};
+
+loom::thread_local! {
+    static CURRENT: Cell<u32> = Cell::new(0);
+}
+
+/// Starts a thread on a CPU.
+pub fn spawn_on<T: 'static>(
+    cpu: u32,
+    work: impl FnOnce() -> T + 'static,
+) -> loom::thread::JoinHandle<T> {
+    loom::thread::spawn(move || {
+        run_on(cpu);
+        work()
+    })
+}
+
+/// Puts the calling thread on a CPU.
+pub fn run_on(cpu: u32) {
+    CURRENT.with(|current| current.set(cpu));
+}
+
+/// How the shards of CPUs are changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// By sections.
+    Sections,
+    /// By atomic operations.
+    Atomics,
+}
+
+struct Cpus {
+    kind: Kind,
+    count: u32,
+    /// Those that threads run on, and no others have words.
+    used: &'static [u32],
+    sections: Vec<Mutex<()>>,
+    slots: PlainMutex<Vec<Arc<Words>>>,
+}
+
+/// See the module.
+#[derive(Clone)]
+pub struct LoomMachine {
+    cpus: Arc<Cpus>,
+}
+
+impl fmt::Debug for LoomMachine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LoomMachine({:?})", self.cpus.kind)
+    }
+}
+
+impl LoomMachine {
+    /// A machine with `count` CPUs, of which `used` have threads.
+    pub fn new(kind: Kind, count: u32, used: &'static [u32]) -> Self {
+        assert!(used.iter().all(|&cpu| cpu < count));
+        Self {
+            cpus: Arc::new(Cpus {
+                kind,
+                count,
+                used,
+                sections: used.iter().map(|_| Mutex::new(())).collect(),
+                slots: PlainMutex::new(Vec::new()),
+            }),
+        }
+    }
+
+    /// Stock of the group that was the `index`-th to get words (the root is the 0th), bytes.
+    pub fn stock(&self, index: usize) -> u64 {
+        let words = self.cpus.slots.lock().unwrap()[index].clone();
+        let slot = LoomSlot {
+            cpus: self.cpus.clone(),
+            words,
+        };
+        let rooms = self.cpus.used.iter().map(|&cpu| slot.room(Shard(cpu)));
+        u64::try_from(rooms.sum::<i64>()).expect("no shard's room is negative")
+    }
+}
+
+impl Machine for LoomMachine {
+    type Word = LoomWord;
+    type Mutex<T: Send + 'static> = LoomMutex<T>;
+    type Spin<T: Send + 'static> = LoomMutex<T>;
+    type Event = LoomEvent;
+    type Slot = LoomSlot;
+    type Shared<T: Send + Sync + 'static> = Arc<T>;
+
+    fn share<T: Send + Sync + 'static>(value: T) -> Arc<T> {
+        Arc::new(value)
+    }
+
+    fn cpus(&self) -> usize {
+        self.cpus.count as usize
+    }
+
+    fn nodes(&self) -> usize {
+        1
+    }
+
+    fn node_of(&self, shard: Shard) -> Option<usize> {
+        (shard.0 < self.cpus.count).then_some(0)
+    }
+
+    fn current_shard(&self) -> Shard {
+        CURRENT.with(|current| Shard(current.get()))
+    }
+
+    fn slots(&self, words: usize) -> Result<Vec<LoomSlot>, OutOfMemory> {
+        let shards = self.cpus.used.len() + 1;
+        let shard = || (0..words).map(|_| LoomWord::new(0)).collect();
+        let words = Arc::new(Words((0..shards).map(|_| shard()).collect()));
+        self.cpus.slots.lock().unwrap().push(words.clone());
+        Ok(vec![LoomSlot {
+            cpus: self.cpus.clone(),
+            words,
+        }])
+    }
+
+    fn fence(&self) {
+        if self.cpus.kind == Kind::Sections {
+            self.cpus
+                .sections
+                .iter()
+                .for_each(|section| drop(section.lock().unwrap()));
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        0
+    }
+
+    fn relax(&self, _round: u32) {
+        loom::thread::yield_now();
+    }
+}
+
+/// The words of one group: of each used CPU, and of the extra shard.
+struct Words(Vec<Box<[LoomWord]>>);
+
+/// See the module.
+#[derive(Clone)]
+pub struct LoomSlot {
+    cpus: Arc<Cpus>,
+    words: Arc<Words>,
+}
+
+impl LoomSlot {
+    fn place(&self, shard: Shard) -> usize {
+        if shard.0 == self.cpus.count {
+            return self.cpus.used.len();
+        }
+        let place = self.cpus.used.iter().position(|&cpu| cpu == shard.0);
+        place.expect("a CPU that threads run on")
+    }
+
+    fn copy(&self, shard: Shard) -> &[LoomWord] {
+        &self.words.0[self.place(shard)]
+    }
+
+    fn atomic(&self, shard: Shard) -> AtomicShard<'_, LoomWord> {
+        AtomicShard::new(self.copy(shard), shard)
+    }
+
+    fn has_sections(&self, shard: Shard) -> bool {
+        self.cpus.kind == Kind::Sections && shard.0 < self.cpus.count
+    }
+
+    /// Runs `section` on the words of a CPU if they are published, alone on that CPU.
+    fn section(&self, cpu: Shard, section: impl FnOnce(&[LoomWord]) -> Outcome) -> Outcome {
+        let _alone = self.cpus.sections[self.place(cpu)].lock().unwrap();
+        let words = self.copy(cpu);
+        if words[STATE].load(Order::Relaxed) & 0xff != State::PUBLISHED {
+            return Outcome::Unpublished {
+                shard: cpu,
+                committed: false,
+            };
+        }
+        section(words)
+    }
+}
+
+fn current() -> Shard {
+    CURRENT.with(|current| Shard(current.get()))
+}
+
+/// `word += delta` inside a section.
+fn commit(word: &LoomWord, delta: i64) -> i64 {
+    let now = word.load_signed(Order::Relaxed) + delta;
+    word.store(now as u64, Order::Relaxed);
+    now
+}
+
+fn room_in_section(words: &[LoomWord]) -> i64 {
+    words[CEILING].load_signed(Order::Relaxed) - words[CHARGED].load_signed(Order::Relaxed)
+}
+
+// The sections do what `crates/machine/src/host/rseq.rs` does, the rest what `slots.rs` beside it does.
+impl Slot for LoomSlot {
+    type Word = LoomWord;
+
+    fn add(&self, word: usize, delta: i64) -> Outcome {
+        self.add_fetch(word, delta).0
+    }
+
+    fn add_fetch(&self, word: usize, delta: i64) -> (Outcome, Shard, i64) {
+        let shard = current();
+        if !self.has_sections(shard) {
+            let (outcome, sum) = self.atomic(shard).add_fetch(word, delta);
+            return (outcome, shard, sum);
+        }
+        let mut sum = 0;
+        let outcome = self.section(shard, |words| {
+            sum = commit(&words[word], delta);
+            Outcome::Done
+        });
+        (outcome, shard, sum)
+    }
+
+    fn charge(&self, bytes: u64) -> Outcome {
+        let shard = current();
+        if !self.has_sections(shard) {
+            return self.atomic(shard).charge(bytes);
+        }
+        self.section(shard, |words| {
+            if bytes.wrapping_sub(1) >= room_in_section(words) as u64 {
+                return Outcome::Short;
+            }
+            commit(&words[CHARGED], bytes as i64);
+            Outcome::Done
+        })
+    }
+
+    fn uncharge(&self, bytes: u64) -> Outcome {
+        let shard = current();
+        if !self.has_sections(shard) {
+            return self.atomic(shard).uncharge(bytes);
+        }
+        self.section(shard, |words| {
+            let cap = words[CAP].load_signed(Order::Relaxed);
+            if room_in_section(words) + bytes as i64 > cap {
+                return Outcome::Short;
+            }
+            commit(&words[CHARGED], -(bytes as i64));
+            Outcome::Done
+        })
+    }
+
+    fn adjust(&self, shard: Shard, charged: i64, ceiling: i64) -> Outcome {
+        if !self.has_sections(shard) {
+            return self.atomic(shard).adjust(charged, ceiling);
+        }
+        if current() != shard {
+            return Outcome::Moved;
+        }
+        self.section(shard, |words| {
+            if room_in_section(words) + ceiling - charged < 0 {
+                return Outcome::Short;
+            }
+            commit(&words[CHARGED], charged);
+            commit(&words[CEILING], ceiling);
+            Outcome::Done
+        })
+    }
+
+    fn add_extra(&self, word: usize, delta: i64) {
+        self.atomic(Shard(self.cpus.count)).add(word, delta);
+    }
+
+    fn word(&self, shard: Shard, word: usize) -> &LoomWord {
+        &self.copy(shard)[word]
+    }
+
+    fn room(&self, shard: Shard) -> i64 {
+        if !self.has_sections(shard) {
+            return self.atomic(shard).room();
+        }
+        let words = self.copy(shard);
+        words[CEILING].load_signed(Order::Acquire) - words[CHARGED].load_signed(Order::Acquire)
+    }
+
+    fn settle(&self, shard: Shard) {
+        if !self.has_sections(shard) {
+            let shard = self.atomic(shard);
+            busy_wait(|| !shard.is_busy(), |_| loom::thread::yield_now());
+        }
+    }
+
+    fn take_room(&self, shard: Shard) -> u64 {
+        if !self.has_sections(shard) {
+            return self.atomic(shard).take_room();
+        }
+        let words = self.copy(shard);
+        let charged = words[CHARGED].load_signed(Order::Acquire);
+        let room = words[CEILING].load_signed(Order::Acquire) - charged;
+        words[CEILING].store(charged as u64, Order::Release);
+        u64::try_from(room).expect("sections never let the room become negative")
+    }
+}
+
+/// A word of loom's.
+#[derive(Debug)]
+pub struct LoomWord(AtomicU64);
+
+/// The fence of a `Full` access, and what remains of its ordering.
+fn ordering(order: Order, full: Ordering) -> Ordering {
+    match order {
+        Order::Relaxed => Ordering::Relaxed,
+        Order::Acquire => Ordering::Acquire,
+        Order::Release => Ordering::Release,
+        Order::Full => {
+            fence(Ordering::SeqCst);
+            full
+        }
+    }
+}
+
+impl AtomicWord for LoomWord {
+    fn new(value: u64) -> Self {
+        Self(AtomicU64::new(value))
+    }
+    fn load(&self, order: Order) -> u64 {
+        self.0.load(ordering(order, Ordering::Acquire))
+    }
+    fn store(&self, value: u64, order: Order) {
+        self.0.store(value, ordering(order, Ordering::Release));
+    }
+    fn swap(&self, value: u64, order: Order) -> u64 {
+        self.0.swap(value, ordering(order, Ordering::AcqRel))
+    }
+    fn fetch_add(&self, value: u64, order: Order) -> u64 {
+        // Loom's own addition does not wrap.
+        let order = ordering(order, Ordering::AcqRel);
+        self.0.fetch_add(value, order)
+    }
+    fn fetch_or(&self, bits: u64, order: Order) -> u64 {
+        self.0.fetch_or(bits, ordering(order, Ordering::AcqRel))
+    }
+    fn fetch_and(&self, bits: u64, order: Order) -> u64 {
+        self.0.fetch_and(bits, ordering(order, Ordering::AcqRel))
+    }
+    fn compare_exchange(&self, current: u64, new: u64, order: Order) -> Result<u64, u64> {
+        let order = ordering(order, Ordering::AcqRel);
+        self.0
+            .compare_exchange(current, new, order, Ordering::Acquire)
+    }
+}
+
+/// A lock of loom's.
+pub struct LoomMutex<T>(Mutex<T>);
+
+impl<T: Send + 'static> Lock<T> for LoomMutex<T> {
+    type Guard<'a> = MutexGuard<'a, T>;
+
+    fn new(value: T) -> Self {
+        Self(Mutex::new(value))
+    }
+    fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap()
+    }
+    fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        self.0.try_lock().ok()
+    }
+    fn waits(&self) -> u64 {
+        0
+    }
+}
+
+/// A completion.
+pub struct LoomEvent {
+    happened: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Event for LoomEvent {
+    fn new() -> Self {
+        Self {
+            happened: Mutex::new(false),
+            changed: Condvar::new(),
+        }
+    }
+
+    fn set(&self) {
+        *self.happened.lock().unwrap() = true;
+        self.changed.notify_all();
+    }
+
+    fn wait(&self) {
+        let mut happened = self.happened.lock().unwrap();
+        while !*happened {
+            happened = self.changed.wait(happened).unwrap();
+        }
+    }
+}
