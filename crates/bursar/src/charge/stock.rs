@@ -2,9 +2,10 @@
 //!
 //! The fast path is one section on the current CPU's words ([`Slot::charge`], [`Slot::uncharge`]). All else is here.
 //!
-//! A refill reserves the charge and a *batch* ahead. The batch adapts to the head-room: at most [`BATCH_MAX`], and never
-//! more than a quarter of what is left divided by the CPUs, so that stock cannot eat what others need. A shard holds
-//! stock only while it is *armed*: marked as a holder, with a cap above zero. Drains disarm.
+//! A shard may hold a *batch* as stock. The batch adapts to the head-room: at most [`BATCH_MAX`], and never more than a
+//! quarter of what is left divided by the CPUs, so that stock cannot eat what others need. A refill reserves half a batch
+//! ahead and a return leaves half a batch, so that neither follows the other at once. A shard holds stock only while it
+//! is *armed*: marked as a holder, with a cap above zero. Drains disarm.
 
 use bursar_machine::{AtomicWord, CAP, CHARGED, Machine, Order, Outcome, Shard, Slot};
 
@@ -199,9 +200,9 @@ impl<M: Machine> Ledger<M> {
         }
     }
 
-    /// Reserves `bytes` and, if that fits too, a batch ahead; returns the bytes ahead.
+    /// Reserves `bytes` and, if that fits too, half a batch ahead; returns the bytes ahead.
     fn reserve_ahead(&self, index: u32, end: Option<u32>, bytes: u64) -> Result<u64, u32> {
-        let ahead = self.batch(index);
+        let ahead = self.batch(index) / 2;
         if end.is_none() && ahead > 0 && bytes < BATCH_MAX {
             let extra = self.tree.extra();
             if self.tree.machine.current_shard() != extra
@@ -213,7 +214,7 @@ impl<M: Machine> Ledger<M> {
         self.reserve(index, end, bytes).map(|()| 0)
     }
 
-    /// How much to reserve ahead, bytes.
+    /// How much stock a CPU may hold, bytes.
     fn batch(&self, index: u32) -> u64 {
         let share = self.head_room(index) / (4 * self.tree.machine.cpus() as u64);
         share.min(BATCH_MAX)
@@ -250,7 +251,7 @@ impl<M: Machine> Ledger<M> {
                 self.release(index, None, ahead);
                 return self.adjust_anywhere(index, bytes as i64, bytes as i64);
             }
-            self.arm(index, shard, BATCH_MAX.min(ahead));
+            self.arm(index, shard, 2 * ahead);
             match slot.adjust(shard, bytes as i64, (bytes + ahead) as i64) {
                 Outcome::Done => return,
                 Outcome::Unpublished { shard, committed } => {

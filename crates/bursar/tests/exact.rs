@@ -1,0 +1,151 @@
+//! `Exact` against the truth: a read counts each update that returned before the read began, and none that had not begun
+//! when it returned.
+
+mod common;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bursar::machine::host::{allowed_cpus, pin_to};
+use bursar::{FlushPolicy, Freshness, Group, Limits, Memory, NotFresh};
+use common::{ROWS, Random, STATISTICS, memory, seed};
+
+#[derive(Default)]
+struct Updates {
+    begun: AtomicU64,
+    returned: AtomicU64,
+}
+
+/// Four writers and six readers over a tree of three levels; every read is checked.
+#[test]
+fn exact_reads_miss_nothing_that_returned() {
+    const ROUNDS: usize = 400;
+    let seed = seed();
+    let memory = memory();
+    let tenants: Vec<Group> = (0..2)
+        .map(|index| memory.root().child(&format!("t{index}"), Limits::none()).unwrap())
+        .collect();
+    let queries: Vec<(usize, Group)> = (0..8)
+        .map(|index| {
+            let tenant = index % 2;
+            let name = format!("q{index}");
+            (tenant, tenants[tenant].child(&name, Limits::none()).unwrap())
+        })
+        .collect();
+    // By tenant, then by query, then all.
+    let truth: Vec<Updates> = (0..11).map(|_| Updates::default()).collect();
+    let writing = AtomicU64::new(4);
+    let reads = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for writer in 0..4 {
+            let (queries, truth, writing) = (&queries, &truth, &writing);
+            scope.spawn(move || {
+                let cpus = allowed_cpus();
+                let mut random = Random(seed ^ writer);
+                for _ in 0..ROUNDS {
+                    // Moving gives way to a reader, so that updates and reads interleave on a machine of any size.
+                    let _ = pin_to(cpus[random.below(cpus.len())]);
+                    std::thread::yield_now();
+                    for _ in 0..random.below(50) {
+                        let at = random.below(queries.len());
+                        let touched = [queries[at].0, 2 + at, 10];
+                        touched.iter().for_each(|&at| {
+                            truth[at].begun.fetch_add(1, Ordering::SeqCst);
+                        });
+                        queries[at].1.add(ROWS, 1);
+                        touched.iter().for_each(|&at| {
+                            truth[at].returned.fetch_add(1, Ordering::SeqCst);
+                        });
+                    }
+                }
+                writing.fetch_sub(1, Ordering::SeqCst);
+            });
+        }
+        for reader in 0..6 {
+            let (memory, tenants, queries, truth) = (&memory, &tenants, &queries, &truth);
+            let (writing, reads) = (&writing, &reads);
+            scope.spawn(move || {
+                let mut random = Random(seed ^ 100 ^ reader);
+                let root = memory.root();
+                while writing.load(Ordering::SeqCst) > 0 {
+                    let at = random.below(11);
+                    let group = match at {
+                        0 | 1 => &tenants[at],
+                        10 => &root,
+                        _ => &queries[at - 2].1,
+                    };
+                    let returned = truth[at].returned.load(Ordering::SeqCst);
+                    let value = group.read(Freshness::Exact).unwrap().get(ROWS).value as u64;
+                    let begun = truth[at].begun.load(Ordering::SeqCst);
+                    assert!(value >= returned, "{group:?} misses {}", returned - value);
+                    assert!(value <= begun, "{group:?} invents {}", value - begun);
+                    reads.fetch_add(1, Ordering::Relaxed);
+                    std::thread::yield_now();
+                }
+            });
+        }
+    });
+    let counts = memory.flush_counts();
+    assert!(counts.fences > 100, "reads met updates: {counts:?}, {reads:?} reads");
+}
+
+/// The contract of the other policy: it does not flush for a reader, and what it has is stale, as `Exact` never is.
+#[test]
+fn periodic_only_is_stale_and_says_so() {
+    let memory = Memory::builder()
+        .statistics(STATISTICS)
+        .policy(FlushPolicy::PeriodicOnly)
+        .build()
+        .unwrap();
+    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
+    let query = tenant.child("query", Limits::none()).unwrap();
+    query.add(ROWS, 1);
+    let NotFresh { cached } = tenant.read(Freshness::Exact).unwrap_err();
+    assert_eq!(cached.get(ROWS).value, 0, "the update is missing");
+    assert!(cached.age() > std::time::Duration::ZERO);
+}
+
+/// Readers of one scope at once need no more flushes than a few: those who come during one share the next.
+#[test]
+fn overlapping_readers_share_flushes() {
+    const READERS: u64 = 32;
+    const READS: u64 = 20;
+    let memory = memory();
+    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
+    let query = tenant.child("query", Limits::none()).unwrap();
+    let (tenant, query) = (&tenant, &query);
+    std::thread::scope(|scope| {
+        for _ in 0..READERS {
+            scope.spawn(move || {
+                for _ in 0..READS {
+                    query.add(ROWS, 1);
+                    tenant.read(Freshness::Exact).unwrap();
+                }
+            });
+        }
+    });
+    let counts = memory.flush_counts();
+    assert_eq!(counts.root, 0);
+    assert_eq!(counts.subtree + counts.joined, READERS * READS, "each read had exactly one");
+    let total = tenant.read(Freshness::Exact).unwrap().get(ROWS).value;
+    assert_eq!(total as u64, READERS * READS);
+}
+
+/// The cost of a flush follows what was touched, not how many groups there are.
+#[test]
+fn a_flush_visits_what_was_touched() {
+    let memory = memory();
+    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
+    let queries: Vec<Group> = (0..5000)
+        .map(|index| tenant.child(&format!("q{index}"), Limits::none()).unwrap())
+        .collect();
+    let read = || tenant.read(Freshness::Exact).unwrap().get(ROWS).value;
+    assert_eq!(read(), 0);
+    let fences = memory.flush_counts().fences;
+    assert_eq!(read(), 0);
+    assert_eq!(memory.flush_counts().fences, fences, "a clean tree costs no fence");
+    for query in queries.iter().step_by(500) {
+        query.add(ROWS, 1);
+    }
+    assert_eq!(read(), 10);
+    assert_eq!(memory.flush_counts().fences, fences + 1, "one fence a flush");
+}
