@@ -29,12 +29,12 @@ pub trait Account: Send + Sync {
 impl Account for Group {
     type Token = Charge;
 
-    #[inline]
+    #[inline(always)]
     fn charge(&self, bytes: usize) -> Charge {
         self.try_charge(bytes).expect("the limits are far away")
     }
 
-    #[inline]
+    #[inline(always)]
     fn uncharge(&self, token: Charge) {
         drop(token);
     }
@@ -49,13 +49,13 @@ impl Account for Group {
 impl Account for bare::Counter {
     type Token = usize;
 
-    #[inline]
+    #[inline(always)]
     fn charge(&self, bytes: usize) -> usize {
         self.add(bytes as i64);
         bytes
     }
 
-    #[inline]
+    #[inline(always)]
     fn uncharge(&self, token: usize) {
         self.add(-(token as i64));
     }
@@ -68,13 +68,13 @@ impl Account for bare::Counter {
 impl Account for Local {
     type Token = usize;
 
-    #[inline]
+    #[inline(always)]
     fn charge(&self, bytes: usize) -> usize {
         self.add(bytes as i64);
         bytes
     }
 
-    #[inline]
+    #[inline(always)]
     fn uncharge(&self, token: usize) {
         self.add(-(token as i64));
     }
@@ -92,13 +92,13 @@ impl Account for Local {
 impl Account for Padded {
     type Token = usize;
 
-    #[inline]
+    #[inline(always)]
     fn charge(&self, bytes: usize) -> usize {
         self.0.fetch_add(bytes as i64, Ordering::Relaxed);
         bytes
     }
 
-    #[inline]
+    #[inline(always)]
     fn uncharge(&self, token: usize) {
         self.0.fetch_sub(token as i64, Ordering::Relaxed);
     }
@@ -112,7 +112,7 @@ impl Account for Padded {
 impl Account for Path {
     type Token = usize;
 
-    #[inline]
+    #[inline(always)]
     fn charge(&self, bytes: usize) -> usize {
         const LIMIT: i64 = 1 << 50;
         let bytes_signed = bytes as i64;
@@ -125,7 +125,7 @@ impl Account for Path {
         bytes
     }
 
-    #[inline]
+    #[inline(always)]
     fn uncharge(&self, token: usize) {
         for level in &self.levels {
             level.0.fetch_sub(token as i64, Ordering::Relaxed);
@@ -171,13 +171,13 @@ pub enum Spills {
 impl Account for Reservation {
     type Token = usize;
 
-    #[inline]
+    #[inline(always)]
     fn charge(&self, bytes: usize) -> usize {
         self.reservation.try_grow(bytes).expect("the limits are far away");
         bytes
     }
 
-    #[inline]
+    #[inline(always)]
     fn uncharge(&self, token: usize) {
         self.reservation.shrink(token);
     }

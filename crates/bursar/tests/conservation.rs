@@ -161,7 +161,9 @@ static INTERRUPTED: OnceLock<Group> = OnceLock::new();
 static HANDLED: AtomicU64 = AtomicU64::new(0);
 
 fn on_signal() {
-    let Some(group) = INTERRUPTED.get() else { return };
+    let Some(group) = INTERRUPTED.get() else {
+        return;
+    };
     group.add(ROWS, 1);
     group.add(BATCHED, 3);
     if let Ok(charge) = group.try_charge_nowait(4096) {
@@ -201,7 +203,9 @@ fn signal_handlers_may_add_and_charge() {
             })
             .collect();
         let mut sent = 0;
-        while HANDLED.load(Ordering::Relaxed) < 2000 || query.read(Freshness::Exact).unwrap().get(ROWS).value < 2 * STEPS as i64 {
+        while HANDLED.load(Ordering::Relaxed) < 2000
+            || query.read(Freshness::Exact).unwrap().get(ROWS).value < 2 * STEPS as i64
+        {
             for worker in &workers {
                 common::signals::send(worker, libc::SIGUSR1);
                 sent += 1;

@@ -22,13 +22,21 @@ fn exact_reads_miss_nothing_that_returned() {
     let seed = seed();
     let memory = memory();
     let tenants: Vec<Group> = (0..2)
-        .map(|index| memory.root().child(&format!("t{index}"), Limits::none()).unwrap())
+        .map(|index| {
+            memory
+                .root()
+                .child(&format!("t{index}"), Limits::none())
+                .unwrap()
+        })
         .collect();
     let queries: Vec<(usize, Group)> = (0..8)
         .map(|index| {
             let tenant = index % 2;
             let name = format!("q{index}");
-            (tenant, tenants[tenant].child(&name, Limits::none()).unwrap())
+            (
+                tenant,
+                tenants[tenant].child(&name, Limits::none()).unwrap(),
+            )
         })
         .collect();
     // By tenant, then by query, then all.
@@ -85,7 +93,10 @@ fn exact_reads_miss_nothing_that_returned() {
         }
     });
     let counts = memory.flush_counts();
-    assert!(counts.fences > 100, "reads met updates: {counts:?}, {reads:?} reads");
+    assert!(
+        counts.fences > 100,
+        "reads met updates: {counts:?}, {reads:?} reads"
+    );
 }
 
 /// The contract of the other policy: it does not flush for a reader, and what it has is stale, as `Exact` never is.
@@ -125,7 +136,11 @@ fn overlapping_readers_share_flushes() {
     });
     let counts = memory.flush_counts();
     assert_eq!(counts.root, 0);
-    assert_eq!(counts.subtree + counts.joined, READERS * READS, "each read had exactly one");
+    assert_eq!(
+        counts.subtree + counts.joined,
+        READERS * READS,
+        "each read had exactly one"
+    );
     let total = tenant.read(Freshness::Exact).unwrap().get(ROWS).value;
     assert_eq!(total as u64, READERS * READS);
 }
@@ -142,10 +157,18 @@ fn a_flush_visits_what_was_touched() {
     assert_eq!(read(), 0);
     let fences = memory.flush_counts().fences;
     assert_eq!(read(), 0);
-    assert_eq!(memory.flush_counts().fences, fences, "a clean tree costs no fence");
+    assert_eq!(
+        memory.flush_counts().fences,
+        fences,
+        "a clean tree costs no fence"
+    );
     for query in queries.iter().step_by(500) {
         query.add(ROWS, 1);
     }
     assert_eq!(read(), 10);
-    assert_eq!(memory.flush_counts().fences, fences + 1, "one fence a flush");
+    assert_eq!(
+        memory.flush_counts().fences,
+        fences + 1,
+        "one fence a flush"
+    );
 }

@@ -13,14 +13,20 @@ use common::{Random, memory, seed};
 fn stock_on_another_cpu_is_found() {
     const MAX: usize = 8 << 20;
     let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::max(MAX as u64)).unwrap();
+    let tenant = memory
+        .root()
+        .child("tenant", Limits::max(MAX as u64))
+        .unwrap();
     let one = tenant.child("one", Limits::none()).unwrap();
     let two = tenant.child("two", Limits::none()).unwrap();
     let cpus = allowed_cpus();
     for round in 0..20 {
         pin_to(cpus[round % cpus.len()]).unwrap();
         drop(one.try_charge(100).unwrap());
-        assert!(tenant.reserved() > 0, "stock is held, or this test shows nothing");
+        assert!(
+            tenant.reserved() > 0,
+            "stock is held, or this test shows nothing"
+        );
         let cached = tenant.read(Freshness::Cached).unwrap().usage();
         assert!(cached.lo <= 0 && cached.hi >= 0, "{cached:?}");
         pin_to(cpus[(round + 1) % cpus.len()]).unwrap();
@@ -35,12 +41,18 @@ fn stock_on_another_cpu_is_found() {
 fn stock_adapts_to_the_head_room() {
     let memory = memory();
     let wide = memory.root().child("wide", Limits::none()).unwrap();
-    let narrow = memory.root().child("narrow", Limits::max(64 << 10)).unwrap();
+    let narrow = memory
+        .root()
+        .child("narrow", Limits::max(64 << 10))
+        .unwrap();
     drop(wide.try_charge(100).unwrap());
     drop(narrow.try_charge(100).unwrap());
     let quarter = (64 << 10) / 4 / memory.machine().cpus() as u64;
     assert!((100 << 10..=256 << 10).contains(&wide.reserved()));
-    assert!((1..=quarter).contains(&narrow.reserved()), "a quarter of what is left, by CPU");
+    assert!(
+        (1..=quarter).contains(&narrow.reserved()),
+        "a quarter of what is left, by CPU"
+    );
 }
 
 /// Each thread keeps within its share, so the sum is within the limit at all times, and no charge may be refused: not
@@ -103,7 +115,9 @@ fn nobody_within_the_limit_is_refused() {
             .collect();
         let results: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
         stop.store(true, Ordering::Relaxed);
-        results.into_iter().for_each(|result| result.expect("a worker found fault"));
+        results
+            .into_iter()
+            .for_each(|result| result.expect("a worker found fault"));
     });
     assert_eq!(tenant.read(Freshness::Exact).unwrap().usage().value, 0);
 }
@@ -115,7 +129,11 @@ fn fallible_charges_never_exceed_the_limit() {
     let memory = memory();
     let tenant = memory.root().child("tenant", Limits::max(1 << 20)).unwrap();
     let queries: Vec<Group> = (0..4)
-        .map(|index| tenant.child(&format!("q{index}"), Limits::max(700 << 10)).unwrap())
+        .map(|index| {
+            tenant
+                .child(&format!("q{index}"), Limits::max(700 << 10))
+                .unwrap()
+        })
         .collect();
     let held_bytes = AtomicU64::new(0);
     let highest_max = AtomicU64::new(1 << 20);
@@ -171,7 +189,10 @@ fn fallible_charges_never_exceed_the_limit() {
             std::thread::yield_now();
         }
         stop.store(true, Ordering::Relaxed);
-        let refused: u64 = workers.into_iter().map(|worker| worker.join().unwrap()).sum();
+        let refused: u64 = workers
+            .into_iter()
+            .map(|worker| worker.join().unwrap())
+            .sum();
         assert!(refused > 0, "the limit was felt");
     });
     assert_eq!(tenant.read(Freshness::Exact).unwrap().usage().value, 0);

@@ -64,15 +64,25 @@ impl Model {
 
     /// A removed group's numbers are its parent's own; where it was removed itself, of the next above.
     fn account(&self, group: usize) -> usize {
-        *self.way(group).iter().find(|at| !self.groups[at].is_removed).unwrap()
+        *self
+            .way(group)
+            .iter()
+            .find(|at| !self.groups[at].is_removed)
+            .unwrap()
     }
 
     fn total(&self, group: usize) -> Numbers {
         let mut sum = self.groups[&group].own;
-        for (&child, _) in self.groups.iter().filter(|(_, child)| child.parent == Some(group)) {
+        for (&child, _) in self
+            .groups
+            .iter()
+            .filter(|(_, child)| child.parent == Some(group))
+        {
             if !self.groups[&child].is_removed {
                 let part = self.total(child);
-                sum.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
+                sum.iter_mut()
+                    .zip(part)
+                    .for_each(|(sum, part)| *sum += part);
             }
         }
         sum
@@ -127,7 +137,10 @@ impl Model {
         if group == 0 {
             return;
         }
-        let has_children = self.groups.values().any(|other| other.parent == Some(group));
+        let has_children = self
+            .groups
+            .values()
+            .any(|other| other.parent == Some(group));
         if !self.groups[&group].is_removed {
             let living = self
                 .groups
@@ -145,9 +158,7 @@ impl Model {
             self.give(account, own);
         }
         // Sometimes the handle goes as well, and the record may be used again.
-        if !has_children
-            && self.random.below(2) == 0
-        {
+        if !has_children && self.random.below(2) == 0 {
             let account = self.account(group);
             for held in self.held.iter_mut().filter(|held| held.group == group) {
                 held.group = account;
@@ -159,7 +170,9 @@ impl Model {
 
     fn give(&mut self, group: usize, numbers: Numbers) {
         let own = &mut self.groups.get_mut(&group).unwrap().own;
-        own.iter_mut().zip(numbers).for_each(|(own, number)| *own += number);
+        own.iter_mut()
+            .zip(numbers)
+            .for_each(|(own, number)| *own += number);
     }
 
     fn set_max(&mut self) {
@@ -210,7 +223,11 @@ impl Model {
     /// What limits look at: also what is charged to removed groups below.
     fn usage_of(&self, group: usize) -> u64 {
         self.total(group)[0] as u64
-            + if self.groups[&group].is_removed { self.residue(group) } else { 0 }
+            + if self.groups[&group].is_removed {
+                self.residue(group)
+            } else {
+                0
+            }
     }
 
     fn residue(&self, group: usize) -> u64 {
@@ -270,8 +287,9 @@ impl Model {
 
     /// A charge whose group still has a handle.
     fn any_held(&mut self) -> Option<usize> {
-        let candidates: Vec<usize> =
-            (0..self.held.len()).filter(|&at| !self.held[at].is_orphan).collect();
+        let candidates: Vec<usize> = (0..self.held.len())
+            .filter(|&at| !self.held[at].is_orphan)
+            .collect();
         if candidates.is_empty() {
             return None;
         }
@@ -284,10 +302,13 @@ impl Model {
         let before = self.held[at].charge.bytes();
         let wanted = self.random.below(before * 2 + 100);
         let expected = wanted <= before
-            || !self.groups[&group].is_removed
-                && self.fits(group, None, (wanted - before) as u64);
+            || !self.groups[&group].is_removed && self.fits(group, None, (wanted - before) as u64);
         let resized = self.held[at].charge.resize(wanted);
-        assert_eq!(resized.is_ok(), expected, "{before} to {wanted}: {resized:?}");
+        assert_eq!(
+            resized.is_ok(),
+            expected,
+            "{before} to {wanted}: {resized:?}"
+        );
         if resized.is_ok() {
             let account = self.account(group);
             self.give(account, [wanted as i64 - before as i64, 0, 0, 0, 0]);
@@ -350,6 +371,14 @@ fn random_operations_agree_with_the_model() {
             model.drop_charge();
         }
         model.check();
-        assert_eq!(model.groups[&0].handle.read(Freshness::Exact).unwrap().usage().value, 0);
+        assert_eq!(
+            model.groups[&0]
+                .handle
+                .read(Freshness::Exact)
+                .unwrap()
+                .usage()
+                .value,
+            0
+        );
     }
 }

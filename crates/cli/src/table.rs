@@ -256,10 +256,10 @@ fn finding(variant: &VariantResult) -> Option<String> {
         )
     } else {
         format!(
-            "{}: {} of {samples} reads missed completed updates, one in a hundred by {} or more",
+            "{}: {} of {samples} reads missed completed updates, up to {} old",
             variant.name,
             percent(*value),
-            nanoseconds(stale.p99 as f64)
+            nanoseconds(stale.max as f64)
         )
     })
 }

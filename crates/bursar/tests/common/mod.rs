@@ -18,7 +18,10 @@ pub const EAGER: Gauge = Gauge::of(STATISTICS, "eager");
 pub const BATCHED: Gauge = Gauge::of(STATISTICS, "batched");
 
 pub fn memory() -> Memory {
-    Memory::builder().statistics(STATISTICS).build().expect("the host starts")
+    Memory::builder()
+        .statistics(STATISTICS)
+        .build()
+        .expect("the host starts")
 }
 
 /// SplitMix64 (Steele, Lea, Flood 2014): enough for choosing operations.

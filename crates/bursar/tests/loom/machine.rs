@@ -6,10 +6,11 @@
 //! * [`Order::Full`] is a sequentially consistent fence *before* each access, since loom takes sequentially consistent
 //!   accesses for acquire-release ones. Between two `Full` accesses of a thread there is thus a fence. There is none
 //!   behind the last, so nothing weaker that follows is ordered, which is no more than Rust promises on the host.
-//! * A section is mutual exclusion per CPU: looks and commits are relaxed accesses under that CPU's lock. A fence takes
-//!   each lock once, so every section that began before it has ended, and every later one sees what came before. Less
-//!   than `membarrier`, which also orders what other threads do outside sections. Aborts and restarts are not modelled: a
-//!   section has no effect before its commit, so one that restarts is one that began later.
+//! * A section is mutual exclusion per CPU: relaxed accesses under that CPU's lock, but for the look at the state, which
+//!   acquires (as each load does on x86-64, where alone there are sections): who sees a shard thawed must see what its
+//!   freezer left. A fence takes each lock once, so every section that began before it has ended, and every later one
+//!   sees what came before. Less than `membarrier`, which also orders what other threads do outside sections. Aborts and
+//!   restarts are not modelled: a section has no effect before its commit, so one that restarts is one that began later.
 //! * Time stands still; threads stay on the CPU that they were started on.
 
 use std::cell::Cell;
@@ -192,7 +193,7 @@ impl LoomSlot {
     fn section(&self, cpu: Shard, section: impl FnOnce(&[LoomWord]) -> Outcome) -> Outcome {
         let _alone = self.cpus.sections[self.place(cpu)].lock().unwrap();
         let words = self.copy(cpu);
-        if words[STATE].load(Order::Relaxed) & 0xff != State::PUBLISHED {
+        if words[STATE].load(Order::Acquire) & 0xff != State::PUBLISHED {
             return Outcome::Unpublished {
                 shard: cpu,
                 committed: false,
@@ -351,9 +352,7 @@ impl AtomicWord for LoomWord {
         self.0.swap(value, ordering(order, Ordering::AcqRel))
     }
     fn fetch_add(&self, value: u64, order: Order) -> u64 {
-        // Loom's own addition does not wrap.
-        let order = ordering(order, Ordering::AcqRel);
-        self.0.fetch_add(value, order)
+        self.0.fetch_add(value, ordering(order, Ordering::AcqRel))
     }
     fn fetch_or(&self, bits: u64, order: Order) -> u64 {
         self.0.fetch_or(bits, ordering(order, Ordering::AcqRel))
@@ -362,9 +361,9 @@ impl AtomicWord for LoomWord {
         self.0.fetch_and(bits, ordering(order, Ordering::AcqRel))
     }
     fn compare_exchange(&self, current: u64, new: u64, order: Order) -> Result<u64, u64> {
-        let order = ordering(order, Ordering::AcqRel);
+        let success = ordering(order, Ordering::AcqRel);
         self.0
-            .compare_exchange(current, new, order, Ordering::Acquire)
+            .compare_exchange(current, new, success, Ordering::Acquire)
     }
 }
 

@@ -226,11 +226,11 @@ fn flush_periodically<M: Machine + Tasks, S: Subject<M>>(
     parameters: &Parameters,
     (start_ns, end_ns): (u64, u64),
 ) {
-    let period_ns = parameters.flush_period_ms * 1_000_000;
+    let period_ns = parameters.flush_period_ms * 1_000_000 / S::TICKS_A_PERIOD;
     let mut next_ns = start_ns + period_ns;
     while next_ns < end_ns {
         machine.sleep_until(next_ns);
-        subject.flush_periodic();
+        subject.tick();
         next_ns = (next_ns + period_ns).max(machine.now_ns());
     }
 }

@@ -52,8 +52,10 @@ pub(super) trait Subject<M: Machine>: Send + Sync {
     /// # Errors
     /// Why there is no answer.
     fn read(&self, group: GroupIndex) -> Result<i64, String>;
-    /// The periodic flush.
-    fn flush_periodic(&self);
+    /// How often [`Subject::tick`] wants to be called in each period of the periodic flush.
+    const TICKS_A_PERIOD: u64;
+    /// The periodic flush, if it is due.
+    fn tick(&self);
     /// What it did so far.
     fn work(&self) -> Work;
 }
@@ -100,6 +102,9 @@ impl<M: Machine> Own<M> {
 }
 
 impl<M: Machine> Subject<M> for Own<M> {
+    // A tick flushes only what is older than the period, so ticks as far apart would let every other flush pass by.
+    const TICKS_A_PERIOD: u64 = 4;
+
     fn groups(&self) -> &[Group<M>] {
         &self.groups
     }
@@ -126,7 +131,7 @@ impl<M: Machine> Subject<M> for Own<M> {
         Ok(reading.get(PGFAULT).value)
     }
 
-    fn flush_periodic(&self) {
+    fn tick(&self) {
         self.memory.tick();
     }
 
@@ -179,6 +184,8 @@ impl<M: Machine> Theirs<M> {
 }
 
 impl<M: Machine> Subject<M> for Theirs<M> {
+    const TICKS_A_PERIOD: u64 = 1;
+
     fn groups(&self) -> &[Group<M>] {
         &self.charged.groups
     }
@@ -201,7 +208,7 @@ impl<M: Machine> Subject<M> for Theirs<M> {
         Ok(self.published.total(group, theirs::PGFAULT))
     }
 
-    fn flush_periodic(&self) {
+    fn tick(&self) {
         self.published.flush_periodic();
     }
 

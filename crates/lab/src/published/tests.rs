@@ -24,6 +24,15 @@ fn host() -> Host {
     Host::start().expect("the host has a backend")
 }
 
+/// Waits for what other threads are about to do. Fails, so that a broken policy does not hang the tests, after far more
+/// rounds than that can take.
+fn wait_until(happened: impl FnMut() -> bool) {
+    busy_wait(happened, |round| {
+        assert!(round < 100_000_000, "what was waited for never came");
+        thread::yield_now();
+    });
+}
+
 fn random_tree(random: &mut Random) -> Vec<Option<GroupIndex>> {
     let parent = |group: usize, random: &mut Random| random.below(group as u64) as usize;
     (0..GROUPS)
@@ -177,10 +186,7 @@ fn direct_waits_for_the_lock_once_for_each_flusher_beyond_the_first() {
                 for _ in 1..flushers {
                     scope.spawn(|| published.flush(LEAF));
                 }
-                busy_wait(
-                    || published.counts().lock_waits == flushers - 1,
-                    |_| thread::yield_now(),
-                );
+                wait_until(|| published.counts().lock_waits == flushers - 1);
             });
         });
         assert_eq!(published.counts().subtree, flushers - 1);
@@ -196,10 +202,7 @@ fn unified_skips_instead_of_waiting_for_the_lock() {
     thread::scope(|scope| {
         published.rstat.while_locked(|| {
             scope.spawn(|| published.flush(LEAF));
-            busy_wait(
-                || published.counts().lock_waits == 1,
-                |_| thread::yield_now(),
-            );
+            wait_until(|| published.counts().lock_waits == 1);
             for _ in 0..15 {
                 published.flush(LEAF);
             }
@@ -240,10 +243,7 @@ fn a_reader_that_skips_returns_old_numbers() {
     thread::scope(|scope| {
         published.rstat.while_locked(|| {
             scope.spawn(|| published.flush(0));
-            busy_wait(
-                || published.counts().lock_waits == 1,
-                |_| thread::yield_now(),
-            );
+            wait_until(|| published.counts().lock_waits == 1);
             published.flush(LEAF);
             assert_eq!(
                 published.total(LEAF, 0),
@@ -270,7 +270,7 @@ fn during_a_shared_flush(published: &Published<Host>, read: impl Fn() + Sync) {
             let now = published.counts();
             now.waits + now.skips > before.waits + before.skips
         };
-        busy_wait(arrived, |_| thread::yield_now());
+        wait_until(arrived);
         *published.shared.lock() = None;
         running.set();
     });
@@ -306,10 +306,7 @@ fn a_reader_whose_threshold_is_reset_while_it_waits_returns_old_numbers() {
         let flusher = published.flushing.lock();
         make_due(&published, LEAF);
         scope.spawn(|| published.flush(LEAF));
-        busy_wait(
-            || published.counts().lock_waits == 1,
-            |_| thread::yield_now(),
-        );
+        wait_until(|| published.counts().lock_waits == 1);
         published.rstat.counts.folded(Shard(0), LEAF);
         drop(flusher);
     });
@@ -324,14 +321,11 @@ fn contended_coalesced_flushes_the_whole_tree_once_for_all() {
     thread::scope(|scope| {
         published.rstat.while_locked(|| {
             scope.spawn(|| published.flush(LEAF));
-            busy_wait(
-                || published.counts().lock_waits == 1,
-                |_| thread::yield_now(),
-            );
+            wait_until(|| published.counts().lock_waits == 1);
             for _ in 0..6 {
                 scope.spawn(|| published.flush(LEAF));
             }
-            busy_wait(|| published.counts().waits == 5, |_| thread::yield_now());
+            wait_until(|| published.counts().waits == 5);
         });
     });
     let counts = published.counts();
@@ -348,10 +342,7 @@ fn per_group_looks_again_once_it_holds_the_mutex() {
         for _ in 0..4 {
             scope.spawn(|| published.flush(LEAF));
         }
-        busy_wait(
-            || published.counts().lock_waits == 4,
-            |_| thread::yield_now(),
-        );
+        wait_until(|| published.counts().lock_waits == 4);
         drop(first);
     });
     let counts = published.counts();

@@ -1,0 +1,469 @@
+//! The protocols under loom: every interleaving of a few threads, up to a bound on preemptions, of the production code.
+//!
+//! Each model runs with shards that are changed by sections and with shards that are changed by atomic operations; see
+//! `loom/machine.rs` for what that machine models and what it does not. `LOOM_MAX_PREEMPTIONS` overrides the bounds.
+
+#[path = "loom/machine.rs"]
+mod machine;
+
+use std::sync::Arc;
+
+use bursar::{ChargeError, Counter, Freshness, Limits, Memory, RemoveError, Statistic};
+use loom::sync::atomic::{AtomicBool, Ordering};
+use machine::{Kind, LoomMachine, run_on, spawn_on};
+
+const STATISTICS: &[Statistic] = &[Statistic::counter("rows")];
+const ROWS: Counter = Counter::of(STATISTICS, "rows");
+
+type Group = bursar::Group<LoomMachine>;
+
+/// A tree of two levels at most; groups are dropped, and so removed, from the bottom up.
+struct Books {
+    groups: Vec<Group>,
+    root: Group,
+    memory: Memory<LoomMachine>,
+}
+
+impl Books {
+    /// The root with a child for each of `limits`.
+    fn new(machine: LoomMachine, statistics: &'static [Statistic], limits: &[Limits]) -> Arc<Self> {
+        let memory = Memory::builder()
+            .statistics(statistics)
+            .build_on(machine)
+            .unwrap();
+        let root = memory.root();
+        let child =
+            |(name, &limits): (usize, &Limits)| root.child(&name.to_string(), limits).unwrap();
+        Arc::new(Self {
+            groups: limits.iter().enumerate().map(child).collect(),
+            root,
+            memory,
+        })
+    }
+
+    /// Two CPUs and groups that count rows.
+    fn of_rows(kind: Kind, groups: usize) -> Arc<Self> {
+        let machine = LoomMachine::new(kind, 2, &[0, 1]);
+        Self::new(machine, STATISTICS, &vec![Limits::none(); groups])
+    }
+
+    /// Two CPUs and one group with a limit, whose CPU 0 holds stock.
+    fn of_bytes(kind: Kind, max: u64) -> Arc<Self> {
+        let books = Self::new(LoomMachine::new(kind, 2, &[0, 1]), &[], &[Limits::max(max)]);
+        drop(books.groups[0].try_charge(16).unwrap());
+        assert!(books.memory.machine().stock(1) > 0);
+        books
+    }
+
+    /// That all that is reserved for the first group is `held` or stock, and no stock is out of reach.
+    fn check_bytes(&self, held: usize) {
+        let group = &self.groups[0];
+        let stock = self.memory.machine().stock(1);
+        assert_eq!(
+            group.reserved(),
+            held as u64 + stock,
+            "bytes were lost or made"
+        );
+        assert_eq!(self.root.reserved(), group.reserved());
+        let usage = |group: &Group| group.read(Freshness::Exact).unwrap().usage().value;
+        assert_eq!(
+            (usage(group), usage(&self.root)),
+            (held as i64, held as i64)
+        );
+        group.set_max(0);
+        assert_eq!(group.reserved(), held as u64, "a drain leaves stock");
+        assert_eq!(
+            self.root.reserved(),
+            held as u64,
+            "a drain leaves stock above"
+        );
+    }
+}
+
+fn rows(group: &Group) -> i64 {
+    group.read(Freshness::Exact).unwrap().get(ROWS).value
+}
+
+fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound.get_or_insert(preemptions);
+    builder.max_branches = builder.max_branches.max(20_000);
+    let n = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let m = n.clone();
+    builder.check(move || {
+        n.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        model()
+    });
+    eprintln!("ITER {}", m.load(std::sync::atomic::Ordering::Relaxed));
+}
+
+/// A test of each model for each kind of shard.
+macro_rules! on_both_kinds {
+    ($($model:ident),+ $(,)?) => {
+        mod sections {
+            use super::{Kind, models};
+            $(#[test] fn $model() { models::$model(Kind::Sections); })+
+        }
+        mod atomics {
+            use super::{Kind, models};
+            $(#[test] fn $model() { models::$model(Kind::Atomics); })+
+        }
+    };
+}
+
+on_both_kinds![
+    a_first_update_against_a_flush,
+    an_update_against_a_flush,
+    two_publish_one_shard,
+    two_publish_one_of_many_shards,
+    publish_flush_publish,
+    siblings_against_a_flush,
+    a_leaf_is_read_while_the_root_is_flushed,
+    stock_against_a_lowered_limit,
+    a_refill_against_a_lowered_limit,
+    stock_of_another_cpu_is_found,
+    returned_bytes_are_found,
+    two_refills_at_the_limit,
+    readers_of_overlapping_scopes,
+    a_wider_reader_swallows_two,
+    an_update_against_removal,
+    an_uncharge_against_removal,
+    a_charge_against_removal,
+    the_last_charge_against_the_last_handle,
+];
+
+mod models {
+    use super::*;
+
+    /// Publication against flush: the update is in the read that runs at the same time, or in the next.
+    pub fn a_first_update_against_a_flush(kind: Kind) {
+        explore(2, move || {
+            let books = Books::of_rows(kind, 1);
+            let adder = spawn_on(0, {
+                let books = books.clone();
+                move || books.groups[0].add(ROWS, 1)
+            });
+            run_on(1);
+            assert!((0..=1).contains(&rows(&books.root)));
+            adder.join().unwrap();
+            assert_eq!(rows(&books.root), 1);
+        });
+    }
+
+    /// The same in a slot that is published: a section that saw it so and commits late.
+    pub fn an_update_against_a_flush(kind: Kind) {
+        explore(2, move || {
+            let books = Books::of_rows(kind, 1);
+            books.groups[0].add(ROWS, 1);
+            let adder = spawn_on(0, {
+                let books = books.clone();
+                move || books.groups[0].add(ROWS, 1)
+            });
+            run_on(1);
+            assert!((1..=2).contains(&rows(&books.root)));
+            adder.join().unwrap();
+            assert_eq!(rows(&books.root), 2);
+        });
+    }
+
+    /// Two threads of one CPU publish its shard, and each finds the other half-way: whoever returns is read.
+    pub fn two_publish_one_shard(kind: Kind) {
+        explore(2, move || publish_twice(&Books::of_rows(kind, 1), 0));
+    }
+
+    /// The same with more shards than one word has bits, so that marks have a summary.
+    pub fn two_publish_one_of_many_shards(kind: Kind) {
+        explore(1, move || {
+            let machine = LoomMachine::new(kind, 65, &[64]);
+            publish_twice(&Books::new(machine, STATISTICS, &[Limits::none()]), 64);
+        });
+    }
+
+    fn publish_twice(books: &Arc<Books>, cpu: u32) {
+        let adder = spawn_on(cpu, {
+            let books = books.clone();
+            move || books.groups[0].add(ROWS, 1)
+        });
+        run_on(cpu);
+        books.groups[0].add(ROWS, 1);
+        assert!((1..=2).contains(&rows(&books.root)));
+        adder.join().unwrap();
+        assert_eq!(rows(&books.root), 2);
+    }
+
+    /// A publication that a flush passed and another began anew must not be ended by the first.
+    pub fn publish_flush_publish(kind: Kind) {
+        explore(2, move || {
+            let books = Books::of_rows(kind, 1);
+            let adder = spawn_on(0, {
+                let books = books.clone();
+                move || {
+                    books.groups[0].add(ROWS, 1);
+                    assert!((1..=2).contains(&rows(&books.root)));
+                }
+            });
+            assert!((0..=1).contains(&rows(&books.root)));
+            books.groups[0].add(ROWS, 1);
+            adder.join().unwrap();
+            assert_eq!(rows(&books.root), 2);
+        });
+    }
+
+    /// Two adders on different CPUs in different groups, and a flush of both.
+    pub fn siblings_against_a_flush(kind: Kind) {
+        explore(1, move || {
+            let books = Books::of_rows(kind, 2);
+            let adders = [0, 1].map(|cpu| {
+                let books = books.clone();
+                spawn_on(cpu, move || books.groups[cpu as usize].add(ROWS, 1))
+            });
+            assert!((0..=2).contains(&rows(&books.root)));
+            for adder in adders {
+                adder.join().unwrap();
+            }
+            assert_eq!(rows(&books.root), 2);
+        });
+    }
+
+    /// A group without children is summed in place, beside a flush that comes by.
+    pub fn a_leaf_is_read_while_the_root_is_flushed(kind: Kind) {
+        explore(2, move || {
+            let books = Books::of_rows(kind, 1);
+            let reader = spawn_on(0, {
+                let books = books.clone();
+                move || {
+                    books.groups[0].add(ROWS, 1);
+                    assert_eq!(rows(&books.groups[0]), 1);
+                }
+            });
+            run_on(1);
+            assert!((0..=1).contains(&rows(&books.root)));
+            reader.join().unwrap();
+            assert_eq!(rows(&books.root), 1);
+            assert_eq!(rows(&books.groups[0]), 1);
+        });
+    }
+
+    /// When a limit was lowered, not even stock charges above it.
+    pub fn stock_against_a_lowered_limit(kind: Kind) {
+        lower_the_limit(kind, 2, 1000, 32);
+    }
+
+    /// The same with a charge that reserves.
+    pub fn a_refill_against_a_lowered_limit(kind: Kind) {
+        lower_the_limit(kind, 2, 1000, 500);
+    }
+
+    fn lower_the_limit(kind: Kind, preemptions: usize, max: u64, bytes: usize) {
+        const LOWERED: u64 = 10;
+        explore(preemptions, move || {
+            let books = Books::of_bytes(kind, max);
+            let is_lowered = Arc::new(AtomicBool::new(false));
+            let charger = spawn_on(0, {
+                let (books, is_lowered) = (books.clone(), is_lowered.clone());
+                move || {
+                    let is_lowered = is_lowered.load(Ordering::Acquire);
+                    let charge = books.groups[0].try_charge(bytes);
+                    assert!(
+                        charge.is_err() || !is_lowered,
+                        "a charge above a limit in force"
+                    );
+                    charge.ok()
+                }
+            });
+            run_on(1);
+            let group = &books.groups[0];
+            group.set_max(LOWERED);
+            is_lowered.store(true, Ordering::Release);
+            assert!(group.try_charge(bytes).is_err());
+            let charge = charger.join().unwrap();
+            let held = charge.as_ref().map_or(0, bursar::Charge::bytes);
+            assert!(
+                group.reserved() <= LOWERED.max(held as u64),
+                "stock above the limit"
+            );
+            books.check_bytes(held);
+        });
+    }
+
+    /// A charge that fits only with another CPU's stock is not refused, and that CPU's fast path loses nothing.
+    pub fn stock_of_another_cpu_is_found(kind: Kind) {
+        explore(2, move || {
+            let books = Books::of_bytes(kind, 1000);
+            let charger = spawn_on(0, {
+                let books = books.clone();
+                move || {
+                    books.groups[0]
+                        .try_charge(40)
+                        .expect("there were 1000 - 960")
+                }
+            });
+            run_on(1);
+            let large = books.groups[0]
+                .try_charge(960)
+                .expect("there were 1000 - 40");
+            let small = charger.join().unwrap();
+            books.check_bytes(large.bytes() + small.bytes());
+        });
+    }
+
+    /// The same while the other CPU takes bytes back into its stock.
+    pub fn returned_bytes_are_found(kind: Kind) {
+        explore(2, move || {
+            let books = Books::of_bytes(kind, 1000);
+            let small = books.groups[0].try_charge(40).unwrap();
+            let returner = spawn_on(0, move || drop(small));
+            run_on(1);
+            let large = books.groups[0]
+                .try_charge(960)
+                .expect("there were 1000 - 40");
+            returner.join().unwrap();
+            books.check_bytes(large.bytes());
+        });
+    }
+
+    /// Two that reserve at once up to the last byte: neither's batch refuses the other.
+    pub fn two_refills_at_the_limit(kind: Kind) {
+        explore(2, move || {
+            let machine = LoomMachine::new(kind, 2, &[0, 1]);
+            let books = Books::new(machine, &[], &[Limits::max(1000)]);
+            let charger = spawn_on(0, {
+                let books = books.clone();
+                move || books.groups[0].try_charge(500).expect("there were 500")
+            });
+            run_on(1);
+            let one = books.groups[0].try_charge(500).expect("there were 500");
+            let other = charger.join().unwrap();
+            books.check_bytes(one.bytes() + other.bytes());
+        });
+    }
+
+    /// Readers of the root and of a group below it share flushes: all return, and none misses what came before.
+    pub fn readers_of_overlapping_scopes(kind: Kind) {
+        explore(2, move || {
+            let books = Books::of_rows(kind, 1);
+            let leaf = books.groups[0].child("leaf", Limits::none()).unwrap();
+            leaf.add(ROWS, 1);
+            let readers = [0, 1].map(|cpu| {
+                let books = books.clone();
+                spawn_on(cpu, move || {
+                    let scope = if cpu == 0 {
+                        &books.root
+                    } else {
+                        &books.groups[0]
+                    };
+                    assert_eq!(rows(scope), 1);
+                })
+            });
+            assert_eq!(rows(&books.root), 1);
+            for reader in readers {
+                reader.join().unwrap();
+            }
+        });
+    }
+
+    /// Two readers of disjoint subtrees wait for a flush of the root, and another of the root widens and swallows them.
+    pub fn a_wider_reader_swallows_two(kind: Kind) {
+        explore(1, move || {
+            let books = Books::of_rows(kind, 2);
+            let leaf = |group: &Group| group.child("leaf", Limits::none()).unwrap();
+            let leaves: Vec<Group> = books.groups.iter().map(leaf).collect();
+            leaves.iter().for_each(|leaf| leaf.add(ROWS, 1));
+            let readers = [0, 1].map(|index| {
+                let books = books.clone();
+                spawn_on(0, move || assert_eq!(rows(&books.groups[index]), 1))
+            });
+            let wider = spawn_on(0, {
+                let books = books.clone();
+                move || assert_eq!(rows(&books.root), 2)
+            });
+            assert_eq!(rows(&books.root), 2);
+            for reader in readers.into_iter().chain([wider]) {
+                reader.join().unwrap();
+            }
+        });
+    }
+
+    /// An update of a group that is removed counts as its parent's own.
+    pub fn an_update_against_removal(kind: Kind) {
+        explore(2, move || {
+            let books = Books::of_rows(kind, 1);
+            let adder = spawn_on(0, {
+                let books = books.clone();
+                move || books.groups[0].add(ROWS, 1)
+            });
+            run_on(1);
+            books.groups[0].remove().unwrap();
+            adder.join().unwrap();
+            let reading = books.root.read(Freshness::Exact).unwrap();
+            assert_eq!((reading.get(ROWS).value, reading.own(ROWS)), (1, 1));
+        });
+    }
+
+    /// Bytes returned to a group that is removed are gone from its ancestors.
+    pub fn an_uncharge_against_removal(kind: Kind) {
+        explore(2, move || {
+            let books = Books::of_bytes(kind, 1000);
+            let charge = books.groups[0].try_charge(16).unwrap();
+            let returner = spawn_on(0, move || drop(charge));
+            run_on(1);
+            books.groups[0].remove().unwrap();
+            returner.join().unwrap();
+            check_removed(&books);
+        });
+    }
+
+    /// A charge that comes when its group is removed is refused or held, and in the latter case returned by its drop.
+    pub fn a_charge_against_removal(kind: Kind) {
+        explore(2, move || {
+            let books = Books::of_bytes(kind, 1000);
+            let charger = spawn_on(0, {
+                let books = books.clone();
+                move || match books.groups[0].try_charge(16) {
+                    Ok(charge) => Some(charge),
+                    Err(ChargeError::Removed { .. }) => None,
+                    Err(error) => panic!("{error}"),
+                }
+            });
+            run_on(1);
+            books.groups[0].remove().unwrap();
+            assert!(books.groups[0].try_charge(16).is_err());
+            let charge = charger.join().unwrap();
+            let held = charge.as_ref().map_or(0, bursar::Charge::bytes);
+            assert_eq!(books.root.reserved(), held as u64);
+            drop(charge);
+            check_removed(&books);
+        });
+    }
+
+    /// That nothing is left of the first group, which was removed, at the root.
+    fn check_removed(books: &Books) {
+        let reading = books.root.read(Freshness::Exact).unwrap();
+        assert_eq!((reading.usage().value, reading.own_usage()), (0, 0));
+        assert_eq!(books.root.reserved(), 0);
+        assert_eq!(books.root.remove(), Err(RemoveError::Root));
+    }
+
+    /// The last handle removes the group while its last bytes are returned; the record ends, once, and starts at zero.
+    pub fn the_last_charge_against_the_last_handle(kind: Kind) {
+        explore(2, move || {
+            let mut books = Books::of_bytes(kind, 1000);
+            let charge = books.groups[0].try_charge(16).unwrap();
+            let returner = spawn_on(0, move || drop(charge));
+            run_on(1);
+            Arc::get_mut(&mut books)
+                .expect("nobody else has them")
+                .groups
+                .clear();
+            returner.join().unwrap();
+            books.memory.tick();
+            assert_eq!(books.memory.removed_groups(), 0);
+            assert_eq!(books.root.reserved(), 0);
+            let reborn = books.root.child("reborn", Limits::max(100)).unwrap();
+            let charge = reborn.try_charge(100).expect("the whole limit is there");
+            let usage = |group: &Group| group.read(Freshness::Exact).unwrap().usage().value;
+            assert_eq!((usage(&reborn), usage(&books.root)), (100, 100));
+            drop(charge);
+        });
+    }
+}
