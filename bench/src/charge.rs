@@ -11,7 +11,7 @@ use datafusion_execution::memory_pool::{
 };
 
 use crate::account::{Account, BYTES, Reservation, Spills};
-use crate::contender::{ACCOUNTS, Contender, Local, Padded, Path, bare};
+use crate::contender::{ACCOUNTS, Contender, Local, Padded, Path, bare, sixteen};
 use crate::hand_over;
 use crate::rounds::{Heat, Racer};
 use crate::series::BURSAR;
@@ -158,9 +158,11 @@ impl<A: Account> Racer for Charging<A> {
 #[inline(never)]
 fn hot<A: Account>(account: &A) -> u64 {
     let bytes = black_box(BYTES);
-    for _ in 0..BLOCK / 2 {
-        let token = account.charge(bytes);
-        account.uncharge(token);
+    for _ in 0..BLOCK / 2 / ACCOUNTS as u64 {
+        sixteen!(|_number| {
+            let token = account.charge(bytes);
+            account.uncharge(token);
+        });
     }
     BLOCK
 }
@@ -168,10 +170,11 @@ fn hot<A: Account>(account: &A) -> u64 {
 #[inline(never)]
 fn rotate<A: Account>(accounts: &[&A; ACCOUNTS]) -> u64 {
     let bytes = black_box(BYTES);
-    for turn in 0..BLOCK / 2 {
-        let account = accounts[turn as usize % ACCOUNTS];
-        let token = account.charge(bytes);
-        account.uncharge(token);
+    for _ in 0..BLOCK / 2 / ACCOUNTS as u64 {
+        sixteen!(|number| {
+            let token = accounts[number].charge(bytes);
+            accounts[number].uncharge(token);
+        });
     }
     BLOCK
 }

@@ -3,9 +3,9 @@
 //! The rule of the walk: start at the function's first instruction; follow unconditional jumps; take no conditional
 //! branch, unless not taking it leads nowhere; count every instruction met until the function returns. A path leads
 //! nowhere if it meets a trap, an indirect jump or call, an instruction with a `lock` prefix, an address it has been at,
-//! or if it returns without having entered a restartable sequence (which begins with a store through the thread
-//! pointer). Paths without calls are looked for first; only if there is none are direct calls stepped into, except
-//! those of functions that panic.
+//! if it enters a function that panics or has "slow" in its name, or if it returns without having entered a restartable
+//! sequence (which begins with a store through the thread pointer). Paths without calls are looked for first; only if
+//! there is none are direct calls stepped into.
 
 use std::collections::BTreeMap;
 
@@ -117,7 +117,7 @@ impl<'data> Code<'data> {
         let Some(instruction) = self.decode(address) else {
             return false;
         };
-        if instruction.has_lock_prefix() {
+        if instruction.has_lock_prefix() || self.begins_slow_function(address) {
             return false;
         }
         walk.taken.push(instruction);
@@ -152,15 +152,15 @@ impl<'data> Code<'data> {
     }
 
     fn step_into(&self, call: &Instruction, walk: &mut Walk) -> bool {
-        let target = call.near_branch_target();
-        let name = self.functions.get(&target).map_or("", String::as_str);
-        if name.contains("panic") {
-            return false;
-        }
         walk.callers.push(call.next_ip());
-        let arrived = self.walk(target, Calls::SteppedInto, walk);
+        let arrived = self.walk(call.near_branch_target(), Calls::SteppedInto, walk);
         walk.callers.pop();
         arrived
+    }
+
+    fn begins_slow_function(&self, address: u64) -> bool {
+        let name = self.functions.get(&address).map_or("", String::as_str);
+        ["panic", "slow"].iter().any(|part| name.contains(part))
     }
 }
 

@@ -12,6 +12,18 @@ pub const ACCOUNTS: usize = 16;
 /// The most threads that a scenario runs with.
 pub const THREADS_MAX: usize = 2;
 
+/// The block sixteen times over, each with its number. Loops of some ten instructions run half as fast again if they
+/// happen to lie badly in memory, which says nothing about what is in them; long ones do not.
+macro_rules! sixteen {
+    (|$number:ident| $body:block) => {
+        crate::contender::sixteen!(@ $number $body 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
+    };
+    (@ $number:ident $body:block $($literal:literal)*) => {
+        $({ let $number: usize = $literal; $body })*
+    };
+}
+pub(crate) use sixteen;
+
 /// A named set of accounts.
 pub struct Contender<A> {
     pub name: String,

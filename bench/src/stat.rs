@@ -10,7 +10,7 @@ use bursar_machine::host::bare;
 use hytra::TrAdder;
 use prometheus::IntCounter;
 
-use crate::contender::{ACCOUNTS, Contender, Done, Local, Padded, Path, bare};
+use crate::contender::{ACCOUNTS, Contender, Done, Local, Padded, Path, bare, sixteen};
 use crate::rounds::{Heat, Racer};
 use crate::series::BURSAR;
 use crate::timing::{Slice, Spent, on_cpus};
@@ -33,7 +33,7 @@ trait Tally: Send + Sync {
 }
 
 impl Tally for Group {
-    #[inline]
+    #[inline(always)]
     fn count(&self, number: u64) {
         self.add(ROWS, number);
     }
@@ -45,7 +45,7 @@ impl Tally for Group {
 }
 
 impl Tally for bare::Counter {
-    #[inline]
+    #[inline(always)]
     fn count(&self, number: u64) {
         self.add(number as i64);
     }
@@ -56,7 +56,7 @@ impl Tally for bare::Counter {
 }
 
 impl Tally for Local {
-    #[inline]
+    #[inline(always)]
     fn count(&self, number: u64) {
         self.add(number as i64);
     }
@@ -71,7 +71,7 @@ impl Tally for Local {
 }
 
 impl Tally for Padded {
-    #[inline]
+    #[inline(always)]
     fn count(&self, number: u64) {
         self.0.fetch_add(number as i64, Ordering::Relaxed);
     }
@@ -82,7 +82,7 @@ impl Tally for Padded {
 }
 
 impl Tally for Path {
-    #[inline]
+    #[inline(always)]
     fn count(&self, number: u64) {
         for level in &self.levels {
             level.count(number);
@@ -95,7 +95,7 @@ impl Tally for Path {
 }
 
 impl Tally for IntCounter {
-    #[inline]
+    #[inline(always)]
     fn count(&self, number: u64) {
         self.inc_by(number);
     }
@@ -106,7 +106,7 @@ impl Tally for IntCounter {
 }
 
 impl Tally for TrAdder<i64> {
-    #[inline]
+    #[inline(always)]
     fn count(&self, number: u64) {
         self.inc(number as i64);
     }
@@ -205,8 +205,8 @@ impl<A: Tally> Racer for Counting<A> {
 #[inline(never)]
 fn hot<A: Tally>(account: &A) -> u64 {
     let number = black_box(1);
-    for _ in 0..BLOCK {
-        account.count(number);
+    for _ in 0..BLOCK / ACCOUNTS as u64 {
+        sixteen!(|_turn| { account.count(number) });
     }
     BLOCK
 }
@@ -214,8 +214,8 @@ fn hot<A: Tally>(account: &A) -> u64 {
 #[inline(never)]
 fn rotate<A: Tally>(accounts: &[&A; ACCOUNTS]) -> u64 {
     let number = black_box(1);
-    for turn in 0..BLOCK {
-        accounts[turn as usize % ACCOUNTS].count(number);
+    for _ in 0..BLOCK / ACCOUNTS as u64 {
+        sixteen!(|turn| { accounts[turn].count(number) });
     }
     BLOCK
 }

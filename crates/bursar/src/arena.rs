@@ -43,11 +43,26 @@ impl<T> Arena<T> {
             .expect("an id of this table")
     }
 
-    /// Puts `value` at `index`, the first index that is not in use yet.
+    /// Makes room for `index`; `false` if there is no memory for it.
+    pub(crate) fn reserve(&self, index: u32) -> bool {
+        let (segment, _) = Self::place(index);
+        if self.segments[segment].get().is_some() {
+            return true;
+        }
+        let mut entries = Vec::new();
+        if entries.try_reserve_exact(FIRST << segment).is_err() {
+            return false;
+        }
+        entries.extend((0..FIRST << segment).map(|_| OnceLock::new()));
+        self.segments[segment]
+            .set(entries.into_boxed_slice())
+            .is_ok()
+    }
+
+    /// Puts `value` at `index`, the first index that is not in use yet and that room was made for.
     pub(crate) fn put(&self, index: u32, value: T) {
         let (segment, offset) = Self::place(index);
-        let entries = self.segments[segment]
-            .get_or_init(|| (0..FIRST << segment).map(|_| OnceLock::new()).collect());
+        let entries = self.segments[segment].get().expect("room was made");
         assert!(entries[offset].set(value).is_ok(), "entries are put once");
     }
 }
@@ -59,9 +74,11 @@ mod tests {
     #[test]
     fn entries_stay_where_they_are() {
         let arena = Arena::new();
+        assert!(arena.reserve(0));
         arena.put(0, 0_u32);
         let first: *const u32 = arena.get(0);
         for index in 1..10_000 {
+            assert!(arena.reserve(index));
             arena.put(index, index);
         }
         assert!((0..10_000).all(|index| *arena.get(index) == index));

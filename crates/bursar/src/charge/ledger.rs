@@ -42,14 +42,19 @@ impl<M: Machine> Ledger<M> {
             removed: M::Mutex::new(Vec::new()),
             tree,
         };
-        ledger.put_counter(ROOT);
+        let has_room = ledger.put_counter(ROOT);
+        assert!(has_room, "the first segment is small");
         ledger.counter(ROOT).begin_life(max);
         ledger
     }
 
-    fn put_counter(&self, index: u32) {
-        let shards = self.tree.machine.cpus() as u32;
-        self.counters.put(index, PageCounter::new(shards));
+    fn put_counter(&self, index: u32) -> bool {
+        let has_room = self.counters.reserve(index);
+        if has_room {
+            let shards = self.tree.machine.cpus() as u32;
+            self.counters.put(index, PageCounter::new(shards));
+        }
+        has_room
     }
 
     #[inline]

@@ -197,7 +197,7 @@ impl<M: Machine> Tree<M> {
             }),
             machine,
         };
-        let root = tree.take_record(|_| {})?;
+        let root = tree.take_record(|_| true)?;
         assert_eq!(root, ROOT);
         tree.begin_life(ROOT, NO_PARENT, 0, 0, "");
         Ok(tree)
@@ -237,12 +237,13 @@ impl<M: Machine> Tree<M> {
         }
     }
 
-    /// Makes a child. `prepare` is called with its id and ordinal while nobody else knows them.
+    /// Makes a child. `prepare_record` makes room for a new record elsewhere, or says that there is none; `prepare` is
+    /// called with the child's id and ordinal while nobody else knows them.
     pub(crate) fn create(
         &self,
         parent: u32,
         name: &str,
-        prepare_record: impl FnOnce(u32),
+        prepare_record: impl FnOnce(u32) -> bool,
         prepare: impl FnOnce(u32, u32),
     ) -> Result<u32, CreateError> {
         check_name(name)?;
@@ -305,13 +306,13 @@ impl<M: Machine> Tree<M> {
         };
     }
 
-    fn take_record(&self, prepare: impl FnOnce(u32)) -> Result<u32, CreateError> {
+    fn take_record(&self, prepare: impl FnOnce(u32) -> bool) -> Result<u32, CreateError> {
         let mut free = self.free.lock();
         if let Some(index) = free.records.pop() {
             return Ok(index);
         }
         let index = free.next;
-        if index == GROUPS_MAX {
+        if index == GROUPS_MAX || !self.nodes.reserve(index) {
             return Err(CreateError::OutOfMemory);
         }
         if free.slots.is_empty() {
@@ -321,6 +322,9 @@ impl<M: Machine> Tree<M> {
                 .map_err(|_| CreateError::OutOfMemory)?;
             slots.reverse();
             free.slots = slots;
+        }
+        if !prepare(index) {
+            return Err(CreateError::OutOfMemory);
         }
         let slot = free.slots.pop().expect("a machine makes at least one");
         let words = |count| (0..count).map(|_| M::Word::new(0)).collect();
@@ -350,7 +354,6 @@ impl<M: Machine> Tree<M> {
                 depth: AtomicU32::new(0),
             },
         );
-        prepare(index);
         free.next += 1;
         Ok(index)
     }

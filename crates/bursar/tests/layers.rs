@@ -1,0 +1,135 @@
+//! What may use what: between crates, and inside this one. ARCHITECTURE.md states the same in prose.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn sources(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(sources(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The workspace's packages that a manifest depends on outside of tests.
+fn dependencies(manifest: &str) -> Vec<&str> {
+    let mut section = "";
+    let mut found = Vec::new();
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            section = line;
+        }
+        let name = line.split(['.', ' ', '=']).next().unwrap_or("");
+        if section == "[dependencies]" && name.starts_with("bursar") {
+            found.push(name);
+        }
+    }
+    found.sort_unstable();
+    found
+}
+
+#[test]
+fn crates_depend_one_way() {
+    let allowed: [(&str, &[&str]); 4] = [
+        ("crates/machine", &[]),
+        ("crates/bursar", &["bursar-machine"]),
+        ("crates/lab", &["bursar", "bursar-machine"]),
+        ("crates/cli", &["bursar", "bursar-lab", "bursar-machine"]),
+    ];
+    for (directory, allowed) in allowed {
+        let manifest = fs::read_to_string(workspace().join(directory).join("Cargo.toml")).unwrap();
+        for name in dependencies(&manifest) {
+            assert!(allowed.contains(&name), "{directory} depends on {name}");
+        }
+    }
+}
+
+#[test]
+fn modules_use_only_those_before_them() {
+    // In the order of `lib.rs`; `pages` and `housekeeping` will stand between `charge` and the facade.
+    let layers = ["arena", "stats", "charge", "held", "group", "memory"];
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    for (level, layer) in layers.iter().enumerate() {
+        let file = source.join(format!("{layer}.rs"));
+        let files = if file.exists() {
+            vec![file]
+        } else {
+            sources(&source.join(layer))
+        };
+        for file in files {
+            let text = fs::read_to_string(&file).unwrap();
+            for later in &layers[level + 1..] {
+                // A charge that moves to a group, and a group that makes charges, are one layer in two files.
+                if (*layer, *later) == ("held", "group") {
+                    continue;
+                }
+                let used = text
+                    .lines()
+                    .filter(|line| !line.trim_start().starts_with("//"))
+                    .any(|line| line.contains(&format!("crate::{later}::")));
+                assert!(!used, "{} uses {later}", file.display());
+            }
+        }
+    }
+}
+
+/// `unsafe`, clocks, threads and the environment stay where ARCHITECTURE.md says.
+#[test]
+fn the_library_decides_and_the_machine_does() {
+    let banned = [
+        "unsafe ",
+        "std::time::Instant",
+        "SystemTime",
+        "std::thread",
+        "std::env",
+        "HashMap",
+    ];
+    for directory in ["crates/bursar/src", "crates/lab/src"] {
+        for file in sources(&workspace().join(directory)) {
+            if file.ends_with("tests.rs") {
+                continue;
+            }
+            let text = fs::read_to_string(&file).unwrap();
+            let code = text.split("#[cfg(test)]").next().unwrap();
+            for (number, line) in code.lines().enumerate() {
+                let line = line.split("//").next().unwrap();
+                for word in banned {
+                    assert!(
+                        !line.contains(word),
+                        "{}:{}: {word}",
+                        file.display(),
+                        number + 1
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// The parameter for the machine must not spread: at most about ten public types carry it.
+#[test]
+fn few_public_types_carry_the_machine() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let carriers: Vec<String> = sources(&source)
+        .iter()
+        .flat_map(|file| {
+            let text = fs::read_to_string(file).unwrap();
+            let public = text
+                .lines()
+                .filter(|line| line.starts_with("pub struct") || line.starts_with("pub enum"))
+                .filter(|line| line.contains("<M: Machine"));
+            public.map(str::to_owned).collect::<Vec<_>>()
+        })
+        .collect();
+    assert!(carriers.len() <= 10, "{carriers:#?}");
+}
