@@ -1,5 +1,6 @@
 //! Progress, on standard error.
 
+use std::cell::Cell;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use crate::args::Global;
 /// How far a run is.
 pub struct Progress {
     bar: ProgressBar,
+    begun: Cell<u64>,
     verbose: bool,
 }
 
@@ -34,23 +36,21 @@ impl Progress {
         }
         Self {
             bar,
+            begun: Cell::new(0),
             verbose: global.verbose,
         }
     }
 
-    /// A step begins.
+    /// The next step begins, and with it the one before has ended.
     pub fn begin(&self, what: &str) {
+        self.bar
+            .set_position(self.begun.replace(self.begun.get() + 1));
         self.bar.set_message(what.to_owned());
         if self.verbose {
             self.bar.suspend(|| {
                 let _ = writeln!(std::io::stderr(), "{what}");
             });
         }
-    }
-
-    /// The step has ended.
-    pub fn end(&self) {
-        self.bar.inc(1);
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
+use bursar_lab::Plan;
 use bursar_lab::document::Document;
-use bursar_lab::{Error, Plan};
 use bursar_machine::Host;
 
 use crate::args::{Format, Global, Run};
@@ -23,10 +23,7 @@ pub fn run(run: &Run, global: &Global) -> Result<ExitCode, Failure> {
     let output = Output::open(global)?;
     end_on_interruption()?;
 
-    let steps = plans
-        .iter()
-        .map(|plan| plan.variants().count() as u64)
-        .sum();
+    let steps = plans.iter().map(Plan::runs).sum();
     let progress = Progress::new(steps, global);
     let mut documents = Vec::new();
     for plan in &plans {
@@ -78,17 +75,14 @@ fn plans(run: &Run) -> Result<Vec<Plan>, Failure> {
 }
 
 fn run_plan(plan: &Plan, host: &Host, progress: &Progress) -> Result<Document, Failure> {
-    let seconds = plan.variant_ms() as f64 / 1e3;
-    let mut variants = Vec::new();
-    for name in plan.variants() {
+    let seconds = plan.run_ms() as f64 / 1e3;
+    let experiment = &plan.experiment().name;
+    let begin = |variant: &str, seed| {
         progress.begin(&format!(
-            "{} {name}, {seconds:.1} s",
-            plan.experiment().name
+            "{experiment} {variant}, seed {seed}, {seconds:.1} s"
         ));
-        let result = plan.run_variant(host, name);
-        variants.push(result.map_err(|error: Error| Failure::unavailable(error))?);
-        progress.end();
-    }
+    };
+    let variants = plan.run(host, begin).map_err(Failure::unavailable)?;
     Ok(plan.document(system::describe(host), REVISION, variants))
 }
 

@@ -7,7 +7,7 @@ use bursar_machine::Tasks;
 use crate::document::{Document, ExpectationResult, MachineInfo, SCHEMA, VariantResult};
 use crate::experiment::{Expectation, Experiment, ParameterError};
 use crate::measure::Metric;
-use crate::memcg_flush::{self, Parameters, RunError};
+use crate::memcg_flush::{self, Outcome, Parameters, RunError};
 
 /// All experiments: name and file.
 const EXPERIMENTS: [(&str, &str); 1] = [("memcg-flush", memcg_flush::FILE)];
@@ -88,22 +88,42 @@ impl Plan {
         &self.experiment
     }
 
-    /// The variants, in the order in which they run.
-    pub fn variants(&self) -> impl Iterator<Item = &str> {
-        self.experiment.variants.iter().map(String::as_str)
+    /// How many single runs there are: one for each variant and seed.
+    pub fn runs(&self) -> u64 {
+        self.seeds
+            .saturating_mul(self.experiment.variants.len() as u64)
     }
 
-    /// How long each variant runs, milliseconds of the machine's time.
-    pub fn variant_ms(&self) -> u64 {
-        self.parameters.duration_ms.saturating_mul(self.seeds)
+    /// How long each of them takes at least, milliseconds of the machine's time.
+    pub fn run_ms(&self) -> u64 {
+        self.parameters.duration_ms
     }
 
-    /// Runs one variant.
+    /// Runs all variants with one seed after the other. `begin` is told which variant and seed are next.
     ///
     /// # Errors
-    /// If it fails.
-    pub fn run_variant<M: Tasks>(&self, machine: &M, name: &str) -> Result<VariantResult, Error> {
-        memcg_flush::run(machine, name, &self.parameters, self.seeds).map_err(Error::Run)
+    /// The first failure.
+    pub fn run<M: Tasks>(
+        &self,
+        machine: &M,
+        mut begin: impl FnMut(&str, u64),
+    ) -> Result<Vec<VariantResult>, Error> {
+        let mut outcomes: Vec<Outcome> = Vec::new();
+        for seed in (0..self.seeds).map(|nth| self.parameters.seed.wrapping_add(nth)) {
+            let parameters = Parameters {
+                seed,
+                ..self.parameters
+            };
+            for (place, name) in self.experiment.variants.iter().enumerate() {
+                begin(name, seed);
+                let outcome = memcg_flush::run(machine, name, &parameters).map_err(Error::Run)?;
+                match outcomes.get_mut(place) {
+                    Some(sum) => sum.merge(&outcome),
+                    None => outcomes.push(outcome),
+                }
+            }
+        }
+        Ok(outcomes.iter().map(Outcome::result).collect())
     }
 
     /// The document of a run that gave `variants`.
@@ -214,6 +234,29 @@ mod tests {
             json["variants"][0]["metrics"]["broken_reads"]["unit"],
             "ratio"
         );
+    }
+
+    #[test]
+    fn all_variants_run_with_one_seed_before_any_runs_with_the_next() {
+        let quick = [
+            "duration_ms=10",
+            "read_interval_ms=1",
+            "variants=combining,direct",
+            "seed=7",
+        ];
+        let plan = Plan::new("memcg-flush", &quick.map(str::to_owned), 2).expect("a plan");
+        let mut begun = Vec::new();
+        let host = bursar_machine::Host::start().expect("the host has a backend");
+        let results = plan
+            .run(&host, |variant, seed| {
+                begun.push(format!("{variant} {seed}"))
+            })
+            .expect("a run");
+        assert_eq!(
+            begun,
+            ["combining 7", "direct 7", "combining 8", "direct 8"]
+        );
+        assert_eq!((results.len(), plan.runs()), (2, 4));
     }
 
     #[test]

@@ -9,10 +9,13 @@
 //! | the load | `worker.rs` |
 //! | the readers | `reader.rs` |
 //! | what each read should have seen | `truth.rs` |
+//! | what a run gave, merged over seeds | `outcome.rs` |
 //!
-//! Every variant runs the same load from the same seed for the same time, one after the other. Nothing is judged while it
+//! Every variant runs the same load from the same seed for the same time, one after the other; with several seeds, all
+//! variants run with one before any runs with the next, so that a disturbance of the machine falls on all of them. Nothing is judged while it
 //! runs: workers and readers only log.
 
+mod outcome;
 mod parameters;
 mod reader;
 mod subject;
@@ -25,15 +28,13 @@ use std::fmt;
 use bursar::{FlushPolicy, Freshness};
 use bursar_machine::{Machine, Tasks};
 
+pub use outcome::Outcome;
 pub use parameters::Parameters;
 pub use tree::Tree;
 
 use self::reader::Read;
-use self::subject::{Own, Subject, Theirs, Work};
-use self::truth::{Misses, Truth};
+use self::subject::{Own, Subject, Theirs};
 use self::worker::Log;
-use crate::document::{Metrics, VariantResult};
-use crate::measure::{Samples, Share, count};
 use crate::published::Policy;
 
 /// The experiment's file.
@@ -103,7 +104,7 @@ impl fmt::Display for RunError {
 
 impl std::error::Error for RunError {}
 
-/// Runs one variant with `seeds` seeds, the first of which is in `parameters`.
+/// Runs one variant with one seed.
 ///
 /// # Errors
 /// If there is no such variant, or what it measures reports an error.
@@ -111,8 +112,7 @@ pub fn run<M: Tasks>(
     machine: &M,
     name: &str,
     parameters: &Parameters,
-    seeds: u64,
-) -> Result<VariantResult, RunError> {
+) -> Result<Outcome, RunError> {
     let fail = |reason: String| RunError {
         variant: name.to_owned(),
         reason,
@@ -123,25 +123,10 @@ pub fn run<M: Tasks>(
     };
     let variant =
         Variant::named(name, max_waiters).ok_or_else(|| fail("no such variant".to_owned()))?;
-    let mut total: Option<Outcome> = None;
-    for seed in 0..seeds.max(1) {
-        let mut parameters = *parameters;
-        parameters.seed = parameters.seed.wrapping_add(seed);
-        let outcome = run_once(machine, variant, &parameters).map_err(fail)?;
-        match &mut total {
-            None => total = Some(outcome),
-            Some(total) => total.merge(&outcome),
-        }
-    }
-    let metrics = total.map(|total| total.metrics()).unwrap_or_default();
-    Ok(VariantResult {
-        name: name.to_owned(),
-        summary: variant.summary().to_owned(),
-        metrics,
-    })
+    run_on_subject(machine, variant, parameters).map_err(fail)
 }
 
-fn run_once<M: Tasks>(
+fn run_on_subject<M: Tasks>(
     machine: &M,
     variant: Variant,
     parameters: &Parameters,
@@ -154,7 +139,7 @@ fn run_once<M: Tasks>(
                 FlushPolicy::Combining,
                 Freshness::Exact,
             )?;
-            measure(machine, &own, parameters)
+            measure(machine, variant, &own, parameters)
         }
         Variant::PeriodicOnly => {
             let own = Own::new(
@@ -163,11 +148,11 @@ fn run_once<M: Tasks>(
                 FlushPolicy::PeriodicOnly,
                 Freshness::Cached,
             )?;
-            measure(machine, &own, parameters)
+            measure(machine, variant, &own, parameters)
         }
         Variant::Published(policy) => {
             let theirs = Theirs::new(machine, parameters, policy)?;
-            measure(machine, &theirs, parameters)
+            measure(machine, variant, &theirs, parameters)
         }
     }
 }
@@ -175,6 +160,7 @@ fn run_once<M: Tasks>(
 /// Lets workers, readers and the periodic flusher run, then holds what was read against the truth.
 fn measure<M: Tasks, S: Subject<M>>(
     machine: &M,
+    variant: Variant,
     subject: &S,
     parameters: &Parameters,
 ) -> Result<Outcome, String> {
@@ -201,23 +187,14 @@ fn measure<M: Tasks, S: Subject<M>>(
     }));
     machine.run(tasks);
 
-    let work = subject.work();
-    let reads: Vec<Read> = reads.into_iter().collect::<Result<Vec<_>, _>>()?.concat();
-    let refusals = logs.iter().map(|log| log.refusals).sum();
-    let mut steps = Samples::new("ns");
-    let truth = Truth::new(parameters.tree(), logs, &mut steps);
-    let mut latency = Samples::new("ns");
-    for read in &reads {
-        latency.record(read.ended_ns - read.began_ns);
-    }
-    Ok(Outcome {
-        buckets: BUCKETS.map(|bucket| bucket.share(&reads)),
-        latency,
-        misses: truth.judge(reads),
-        steps,
-        work,
-        refusals,
-    })
+    let reads = reads.into_iter().collect::<Result<Vec<_>, _>>()?.concat();
+    Ok(Outcome::new(
+        variant,
+        parameters.tree(),
+        logs,
+        reads,
+        subject.work(),
+    ))
 }
 
 fn flush_periodically<M: Machine + Tasks, S: Subject<M>>(
@@ -232,114 +209,6 @@ fn flush_periodically<M: Machine + Tasks, S: Subject<M>>(
         machine.sleep_until(next_ns);
         subject.tick();
         next_ns = (next_ns + period_ns).max(machine.now_ns());
-    }
-}
-
-/// A range of read latencies whose share the thread published.
-struct Bucket {
-    name: &'static str,
-    from_ns: u64,
-    below_ns: u64,
-}
-
-const BUCKETS: [Bucket; 5] = [
-    Bucket {
-        name: "reads_under_100us",
-        from_ns: 0,
-        below_ns: 100_000,
-    },
-    Bucket {
-        name: "reads_100us_to_1ms",
-        from_ns: 100_000,
-        below_ns: 1_000_000,
-    },
-    Bucket {
-        name: "reads_1ms_to_10ms",
-        from_ns: 1_000_000,
-        below_ns: 10_000_000,
-    },
-    Bucket {
-        name: "reads_10ms_to_100ms",
-        from_ns: 10_000_000,
-        below_ns: 100_000_000,
-    },
-    Bucket {
-        name: "reads_over_100ms",
-        from_ns: 100_000_000,
-        below_ns: u64::MAX,
-    },
-];
-
-impl Bucket {
-    fn share(&self, reads: &[Read]) -> Share {
-        let inside =
-            |read: &&Read| (self.from_ns..self.below_ns).contains(&(read.ended_ns - read.began_ns));
-        Share::of(
-            reads.iter().filter(inside).count() as u64,
-            reads.len() as u64,
-        )
-    }
-}
-
-/// What the runs of one variant gave, over one or more seeds.
-struct Outcome {
-    latency: Samples,
-    buckets: [Share; BUCKETS.len()],
-    misses: Misses,
-    steps: Samples,
-    work: Work,
-    refusals: u64,
-}
-
-impl Outcome {
-    fn merge(&mut self, other: &Self) {
-        self.latency.merge(&other.latency);
-        for (share, other) in self.buckets.iter_mut().zip(&other.buckets) {
-            share.merge(other);
-        }
-        self.misses.broken.merge(&other.misses.broken);
-        self.misses.staleness.merge(&other.misses.staleness);
-        self.misses.updates.merge(&other.misses.updates);
-        self.steps.merge(&other.steps);
-        self.work.merge(other.work);
-        self.refusals += other.refusals;
-    }
-
-    fn metrics(&self) -> Metrics {
-        let mut metrics = Metrics::default();
-        metrics.push("read_latency", self.latency.metric());
-        for (bucket, share) in BUCKETS.iter().zip(&self.buckets) {
-            metrics.push(bucket.name, share.metric());
-        }
-        metrics.push("broken_reads", self.misses.broken.metric());
-        metrics.push("staleness", self.misses.staleness.metric());
-        metrics.push("missing_updates", self.misses.updates.metric());
-        metrics.push("worker_runtime", self.steps.metric());
-        metrics.push("flushes", count(self.work.root + self.work.subtree));
-        metrics.push("flushes_root", count(self.work.root));
-        metrics.push("flushes_subtree", count(self.work.subtree));
-        metrics.push("skips", count(self.work.skips));
-        metrics.push("waits", count(self.work.waits));
-        if let Some(lock_waits) = self.work.lock_waits {
-            metrics.push("lock_waits", count(lock_waits));
-        }
-        if let Some(fences) = self.work.fences {
-            metrics.push("fences", count(fences));
-        }
-        metrics.push("limit_refusals", count(self.refusals));
-        metrics
-    }
-}
-
-impl Work {
-    fn merge(&mut self, other: Self) {
-        let sum = |one: Option<u64>, other: Option<u64>| Some(one? + other?);
-        self.root += other.root;
-        self.subtree += other.subtree;
-        self.skips += other.skips;
-        self.waits += other.waits;
-        self.lock_waits = sum(self.lock_waits, other.lock_waits);
-        self.fences = sum(self.fences, other.fences);
     }
 }
 

@@ -2,7 +2,9 @@
 
 use bursar_machine::Host;
 
+use super::outcome::BUCKETS;
 use super::*;
+use crate::document::VariantResult;
 use crate::experiment::Experiment;
 use crate::measure::Metric;
 
@@ -35,7 +37,9 @@ fn every_variant_runs_and_measures() {
     let host = Host::start().expect("the host has a backend");
     let (experiment, parameters) = quick();
     for name in &experiment.variants {
-        let result = run(&host, name, &parameters, 2).expect("a run");
+        let mut outcome = run(&host, name, &parameters).expect("a run");
+        outcome.merge(&run(&host, name, &parameters).expect("another run"));
+        let result = outcome.result();
         assert_eq!(&result.name, name);
         assert!(number(&result, "read_latency") > 0, "{name}");
         assert!(number(&result, "worker_runtime") > 0, "{name}");
