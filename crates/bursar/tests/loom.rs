@@ -14,6 +14,8 @@ use machine::{Kind, LoomMachine, run_on, spawn_on};
 
 const STATISTICS: &[Statistic] = &[Statistic::counter("rows")];
 const ROWS: Counter = Counter::of(STATISTICS, "rows");
+const BATCHED: &[Statistic] = &[Statistic::counter("bytes").batch(2)];
+const BYTES: Counter = Counter::of(BATCHED, "bytes");
 
 type Group = bursar::Group<LoomMachine>;
 
@@ -119,14 +121,24 @@ on_both_kinds![
     publish_flush_publish,
     siblings_against_a_flush,
     a_leaf_is_read_while_the_root_is_flushed,
+    an_update_against_a_drain,
+    a_range_holds_the_truth,
+    a_range_of_bytes_holds_the_truth,
+    a_range_of_bytes_while_a_cpu_refills,
+    a_range_of_bytes_while_stock_is_taken_back,
+    a_range_of_bytes_while_a_charge_is_refused,
     stock_against_a_lowered_limit,
     a_refill_against_a_lowered_limit,
     stock_of_another_cpu_is_found,
     returned_bytes_are_found,
     two_refills_at_the_limit,
+    a_refusal_higher_up_refuses_nobody_else,
+    stock_against_an_overshoot,
     readers_of_overlapping_scopes,
     a_wider_reader_swallows_two,
     an_update_against_removal,
+    a_read_against_removal,
+    a_read_of_a_leaf_against_removal,
     an_uncharge_against_removal,
     a_charge_against_removal,
     the_last_charge_against_the_last_handle,
@@ -244,6 +256,134 @@ mod models {
         });
     }
 
+    /// An update that meets a frozen shard.
+    pub fn an_update_against_a_drain(kind: Kind) {
+        explore(2, move || {
+            let machine = LoomMachine::new(kind, 2, &[0, 1]);
+            let books = Books::new(machine, STATISTICS, &[Limits::max(1000)]);
+            drop(books.groups[0].try_charge(16).unwrap());
+            let adder = spawn_on(0, {
+                let books = books.clone();
+                move || {
+                    books.groups[0].add(ROWS, 1);
+                    assert_eq!(rows(&books.root), 1);
+                }
+            });
+            run_on(1);
+            books.groups[0].set_max(10);
+            adder.join().unwrap();
+            assert_eq!(rows(&books.root), 1);
+            books.check_bytes(0);
+        });
+    }
+
+    /// A cached number with its range, while a flush runs: the truth lies in it.
+    pub fn a_range_holds_the_truth(kind: Kind) {
+        explore(2, move || {
+            let machine = LoomMachine::new(kind, 2, &[0, 1]);
+            let books = Books::new(machine, BATCHED, &[Limits::none()]);
+            let adder = spawn_on(0, {
+                let books = books.clone();
+                move || {
+                    books.groups[0].add(BYTES, 3);
+                    for group in [&books.groups[0], &books.root] {
+                        let value = group.read(Freshness::Cached).unwrap().get(BYTES);
+                        assert!(value.lo <= 3 && 3 <= value.hi, "{value:?} of {group:?}");
+                    }
+                }
+            });
+            run_on(1);
+            books.root.read(Freshness::Exact).unwrap();
+            adder.join().unwrap();
+        });
+    }
+
+    /// The same for the usage, which is bounded by what is reserved.
+    pub fn a_range_of_bytes_holds_the_truth(kind: Kind) {
+        explore(2, move || {
+            let machine = LoomMachine::new(kind, 2, &[0, 1]);
+            let books = Books::new(machine, &[], &[Limits::max(1000)]);
+            let charger = spawn_on(0, {
+                let books = books.clone();
+                move || {
+                    let charge = books.groups[0].try_charge(16).unwrap();
+                    for group in [&books.groups[0], &books.root] {
+                        let usage = group.read(Freshness::Cached).unwrap().usage();
+                        assert!(usage.lo <= 16 && 16 <= usage.hi, "{usage:?} of {group:?}");
+                    }
+                    charge
+                }
+            });
+            run_on(1);
+            books.root.read(Freshness::Exact).unwrap();
+            drop(charger.join().unwrap());
+            books.check_bytes(0);
+        });
+    }
+
+    /// Bytes reserved ahead are no usage, also while they are on their way into the stock.
+    pub fn a_range_of_bytes_while_a_cpu_refills(kind: Kind) {
+        range_of_no_bytes(kind, 16, |books| {
+            books.groups[0].set_max(0);
+            books.groups[0].set_max(1000);
+            let books = books.clone();
+            move || Some(books.groups[0].try_charge(16).unwrap())
+        });
+    }
+
+    /// The same while a drain takes them out of it.
+    pub fn a_range_of_bytes_while_stock_is_taken_back(kind: Kind) {
+        range_of_no_bytes(kind, 0, |books| {
+            let books = books.clone();
+            move || {
+                books.groups[0].set_max(0);
+                None
+            }
+        });
+    }
+
+    /// Nor are bytes reserved for a charge that a group higher up refuses.
+    pub fn a_range_of_bytes_while_a_charge_is_refused(kind: Kind) {
+        range_of_no_bytes(kind, 0, |books| {
+            books.groups[0].set_max(0);
+            books.groups[0].set_max(1000);
+            books.root.set_max(100);
+            let books = books.clone();
+            move || {
+                assert!(books.groups[0].try_charge(200).is_err());
+                None
+            }
+        });
+    }
+
+    /// A cached usage of 100 bytes, all of them returned since, and its range while `work` charges at most `charged`.
+    fn range_of_no_bytes<W>(
+        kind: Kind,
+        charged: i64,
+        prepare: impl Fn(&Arc<Books>) -> W + Send + Sync + 'static,
+    ) where
+        W: FnOnce() -> Option<bursar::Charge<LoomMachine>> + 'static,
+    {
+        explore(2, move || {
+            let machine = LoomMachine::new(kind, 2, &[0, 1]);
+            let books = Books::new(machine, &[], &[Limits::max(1000)]);
+            let charge = books.groups[0].try_charge(100).unwrap();
+            books.root.read(Freshness::Exact).unwrap();
+            drop(charge);
+            let worker = spawn_on(0, prepare(&books));
+            run_on(1);
+            for group in [&books.groups[0], &books.root] {
+                let usage = group.read(Freshness::Cached).unwrap().usage();
+                assert!(
+                    usage.lo <= charged && 0 <= usage.hi,
+                    "{usage:?} of {group:?}"
+                );
+            }
+            let charge = worker.join().unwrap();
+            books.check_bytes(charge.as_ref().map_or(0, bursar::Charge::bytes));
+        });
+    }
+
     /// When a limit was lowered, not even stock charges above it.
     pub fn stock_against_a_lowered_limit(kind: Kind) {
         lower_the_limit(kind, 2, 1000, 32);
@@ -338,6 +478,52 @@ mod models {
         });
     }
 
+    /// A reservation that the root is about to refuse is not in the way of one that fits everywhere.
+    pub fn a_refusal_higher_up_refuses_nobody_else(kind: Kind) {
+        explore(2, move || {
+            let machine = LoomMachine::new(kind, 2, &[0, 1]);
+            let books = Books::new(machine, &[], &[Limits::max(1000)]);
+            books.root.set_max(900);
+            let refused = spawn_on(0, {
+                let books = books.clone();
+                move || assert!(books.groups[0].try_charge(950).is_err())
+            });
+            run_on(1);
+            let charge = books.groups[0]
+                .try_charge(100)
+                .expect("nobody holds a byte");
+            refused.join().unwrap();
+            books.check_bytes(charge.bytes());
+        });
+    }
+
+    /// When a charge overstepped a limit, not even stock charges until the usage is back within it.
+    pub fn stock_against_an_overshoot(kind: Kind) {
+        explore(2, move || {
+            let books = Books::of_bytes(kind, 1000);
+            let is_over = Arc::new(AtomicBool::new(false));
+            let charger = spawn_on(0, {
+                let (books, is_over) = (books.clone(), is_over.clone());
+                move || {
+                    let is_over = is_over.load(Ordering::Acquire);
+                    let charge = books.groups[0].try_charge(16);
+                    assert!(
+                        charge.is_err() || !is_over,
+                        "a charge while the limit is over"
+                    );
+                    charge.ok()
+                }
+            });
+            run_on(1);
+            let large = books.groups[0].charge(2000);
+            is_over.store(true, Ordering::Release);
+            let small = charger.join().unwrap();
+            assert!(books.groups[0].is_over_max() && books.groups[0].overshot() == 1);
+            let held = small.as_ref().map_or(0, bursar::Charge::bytes);
+            books.check_bytes(large.bytes() + held);
+        });
+    }
+
     /// Readers of the root and of a group below it share flushes: all return, and none misses what came before.
     pub fn readers_of_overlapping_scopes(kind: Kind) {
         explore(2, move || {
@@ -395,6 +581,44 @@ mod models {
             run_on(1);
             books.groups[0].remove().unwrap();
             adder.join().unwrap();
+            let reading = books.root.read(Freshness::Exact).unwrap();
+            assert_eq!((reading.get(ROWS).value, reading.own(ROWS)), (1, 1));
+        });
+    }
+
+    /// A removed group's numbers move to its parent in one step: a read finds them once, whenever it comes.
+    pub fn a_read_against_removal(kind: Kind) {
+        explore(2, move || {
+            let mut books = Books::of_rows(kind, 1);
+            books.groups[0].add(ROWS, 1);
+            let root = books.root.clone();
+            let reader = spawn_on(0, move || assert_eq!(rows(&root), 1));
+            run_on(1);
+            Arc::get_mut(&mut books)
+                .expect("nobody else has them")
+                .groups
+                .clear();
+            reader.join().unwrap();
+            let reading = books.root.read(Freshness::Exact).unwrap();
+            assert_eq!((reading.get(ROWS).value, reading.own(ROWS)), (1, 1));
+            assert_eq!(books.memory.removed_groups(), 0);
+        });
+    }
+
+    /// The same for one who reads the group itself, which is summed without a turn.
+    pub fn a_read_of_a_leaf_against_removal(kind: Kind) {
+        explore(2, move || {
+            let books = Books::of_rows(kind, 1);
+            let reader = spawn_on(0, {
+                let books = books.clone();
+                move || {
+                    books.groups[0].add(ROWS, 1);
+                    assert_eq!(rows(&books.groups[0]), 1);
+                }
+            });
+            run_on(1);
+            books.groups[0].remove().unwrap();
+            reader.join().unwrap();
             let reading = books.root.read(Freshness::Exact).unwrap();
             assert_eq!((reading.get(ROWS).value, reading.own(ROWS)), (1, 1));
         });

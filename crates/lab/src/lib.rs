@@ -4,7 +4,7 @@
 //! counts as reproduced, all written before any run. This crate holds the loads, the measures, and the threads' policies
 //! on the substrate of their time; it knows no clock, no thread and no file of its own.
 //!
-//! Layers, bottom-up: [`random`], [`measure`]; [`published`]; [`experiment`], [`document`]; [`memcg_flush`]; [`run`].
+//! Layers, bottom-up: [`random`], [`measure`]; [`published`]; [`experiment`], [`document`]; [`memcg_flush`]; [`Plan`].
 
 #![forbid(unsafe_code)]
 
