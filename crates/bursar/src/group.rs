@@ -143,23 +143,25 @@ impl<M: Machine> Group<M> {
     /// [`ChargeError`], see there. Nothing is charged then.
     #[doc(alias = "try_charge_memcg")]
     #[doc(alias = "page_counter_try_charge")]
-    #[inline]
+    #[inline(always)]
     pub fn try_charge(&self, bytes: usize) -> Result<Charge<M>, ChargeError> {
-        match self.slot.charge(bytes as u64) {
-            Outcome::Done => Ok(self.hold(bytes as u64)),
-            outcome => self.try_charge_slowly(bytes, outcome),
-        }
-    }
-
-    #[cold]
-    fn try_charge_slowly(&self, bytes: usize, outcome: Outcome) -> Result<Charge<M>, ChargeError> {
-        if bytes == 0 {
-            return self.hold_nothing();
-        }
-        if !self.ledger.is_committed(self.index, outcome) {
-            self.ledger.try_charge_slowly(self.index, bytes as u64)?;
+        let outcome = self.slot.charge(bytes as u64);
+        if outcome != Outcome::Done {
+            self.try_charge_slowly(bytes as u64, outcome)?;
         }
         Ok(self.hold(bytes as u64))
+    }
+
+    /// Returns no charge, so that the one that the fast path makes stays in registers.
+    #[cold]
+    fn try_charge_slowly(&self, bytes: u64, outcome: Outcome) -> Result<(), ChargeError> {
+        if bytes == 0 {
+            return self.pin();
+        }
+        if self.ledger.is_committed(self.index, outcome) {
+            return Ok(());
+        }
+        self.ledger.try_charge_slowly(self.index, bytes)
     }
 
     /// [`Group::try_charge`] that never waits and takes no lock, and is async-signal-safe. It may refuse what the other
@@ -200,17 +202,17 @@ impl<M: Machine> Group<M> {
             return self.hold(bytes);
         }
         self.ledger.refer(self.index);
-        Charge::empty(self.ledger.clone(), self.slot.clone(), self.index)
+        self.hold(0)
     }
 
     /// Adds to a statistic of the group. Lock-free, async-signal-safe, and the same cost at any depth (but see
     /// [`crate::Statistic::eager`]).
     ///
-    /// # Panics
-    /// If the handle belongs to another declaration of statistics than the memory's.
+    /// The handle must belong to the declaration that the memory was built with: debug builds check that here, release
+    /// builds when the statistic is read.
     #[doc(alias = "mod_memcg_state")]
     #[doc(alias = "count_memcg_events")]
-    #[inline]
+    #[inline(always)]
     pub fn add<H: Handle>(&self, statistic: H, delta: H::Delta) {
         let place = sealed::Sealed::resolve(&statistic).0;
         let delta = H::signed(delta);
@@ -296,21 +298,21 @@ impl<M: Machine> Group<M> {
         self.ledger.largest_children(self.index, count)
     }
 
-    #[inline]
+    /// A charge of `bytes` that are charged, or of nothing for which a reference was taken.
+    #[inline(always)]
     fn hold(&self, bytes: u64) -> Charge<M> {
         Charge::new(self.ledger.clone(), self.slot.clone(), self.index, bytes)
     }
 
-    fn hold_nothing(&self) -> Result<Charge<M>, ChargeError> {
+    /// Takes the reference that a charge of nothing holds.
+    fn pin(&self) -> Result<(), ChargeError> {
         if self.is_removed() {
-            return Err(ChargeError::Removed { group: self.path() });
+            return Err(ChargeError::Removed {
+                group: self.path().into(),
+            });
         }
         self.ledger.refer(self.index);
-        Ok(Charge::empty(
-            self.ledger.clone(),
-            self.slot.clone(),
-            self.index,
-        ))
+        Ok(())
     }
 
     pub(crate) fn index(&self) -> u32 {

@@ -30,11 +30,11 @@ impl<M: Machine> fmt::Debug for Charge<M> {
 }
 
 impl<M: Machine> Drop for Charge<M> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
-        // An empty one is never taken by the section's fast path: there are no bytes to compare.
+        // An empty one holds a reference instead of bytes.
         if self.bytes == 0 {
-            return self.ledger.forget(self.index);
+            return forget(&*self.ledger, self.index);
         }
         self.uncharge(self.bytes);
     }
@@ -101,24 +101,13 @@ impl fmt::Display for MoveError {
 impl std::error::Error for MoveError {}
 
 impl<M: Machine> Charge<M> {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn new(ledger: M::Shared<Ledger<M>>, slot: M::Slot, index: u32, bytes: u64) -> Self {
-        debug_assert!(bytes > 0);
         Self {
             ledger,
             slot,
             index,
             bytes,
-        }
-    }
-
-    /// A charge of nothing; the caller has taken a reference to the group for it.
-    pub(crate) fn empty(ledger: M::Shared<Ledger<M>>, slot: M::Slot, index: u32) -> Self {
-        Self {
-            ledger,
-            slot,
-            index,
-            bytes: 0,
         }
     }
 
@@ -229,16 +218,30 @@ impl<M: Machine> Charge<M> {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn uncharge(&self, bytes: u64) {
         let outcome = self.slot.uncharge(bytes);
-        if outcome != Outcome::Done && !self.ledger.is_committed(self.index, outcome) {
-            self.ledger.uncharge_slowly(self.index, bytes);
+        if outcome != Outcome::Done {
+            uncharge_slowly(&*self.ledger, self.index, bytes, outcome);
         }
     }
 
     fn is_same_memory(&self, other: &M::Shared<Ledger<M>>) -> bool {
         let here: &Ledger<M> = self.ledger.deref();
         std::ptr::eq(here, other.deref())
+    }
+}
+
+// The slow ways take what they need by value: a charge whose address is taken cannot stay in registers.
+
+#[cold]
+fn forget<M: Machine>(ledger: &Ledger<M>, index: u32) {
+    ledger.forget(index);
+}
+
+#[cold]
+fn uncharge_slowly<M: Machine>(ledger: &Ledger<M>, index: u32, bytes: u64, outcome: Outcome) {
+    if !ledger.is_committed(index, outcome) {
+        ledger.uncharge_slowly(index, bytes);
     }
 }

@@ -90,13 +90,7 @@ fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound.get_or_insert(preemptions);
     builder.max_branches = builder.max_branches.max(20_000);
-    let n = Arc::new(std::sync::atomic::AtomicUsize::new(0));
-    let m = n.clone();
-    builder.check(move || {
-        n.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        model()
-    });
-    eprintln!("ITER {}", m.load(std::sync::atomic::Ordering::Relaxed));
+    builder.check(model);
 }
 
 /// A test of each model for each kind of shard.
@@ -149,7 +143,7 @@ mod models {
 
     /// Publication against flush: the update is in the read that runs at the same time, or in the next.
     pub fn a_first_update_against_a_flush(kind: Kind) {
-        explore(2, move || {
+        explore(3, move || {
             let books = Books::of_rows(kind, 1);
             let adder = spawn_on(0, {
                 let books = books.clone();
@@ -164,7 +158,7 @@ mod models {
 
     /// The same in a slot that is published: a section that saw it so and commits late.
     pub fn an_update_against_a_flush(kind: Kind) {
-        explore(2, move || {
+        explore(4, move || {
             let books = Books::of_rows(kind, 1);
             books.groups[0].add(ROWS, 1);
             let adder = spawn_on(0, {
@@ -185,7 +179,7 @@ mod models {
 
     /// The same with more shards than one word has bits, so that marks have a summary.
     pub fn two_publish_one_of_many_shards(kind: Kind) {
-        explore(1, move || {
+        explore(2, move || {
             let machine = LoomMachine::new(kind, 65, &[64]);
             publish_twice(&Books::new(machine, STATISTICS, &[Limits::none()]), 64);
         });
@@ -223,7 +217,7 @@ mod models {
 
     /// Two adders on different CPUs in different groups, and a flush of both.
     pub fn siblings_against_a_flush(kind: Kind) {
-        explore(1, move || {
+        explore(2, move || {
             let books = Books::of_rows(kind, 2);
             let adders = [0, 1].map(|cpu| {
                 let books = books.clone();
@@ -239,7 +233,7 @@ mod models {
 
     /// A group without children is summed in place, beside a flush that comes by.
     pub fn a_leaf_is_read_while_the_root_is_flushed(kind: Kind) {
-        explore(2, move || {
+        explore(3, move || {
             let books = Books::of_rows(kind, 1);
             let reader = spawn_on(0, {
                 let books = books.clone();
@@ -258,7 +252,7 @@ mod models {
 
     /// An update that meets a frozen shard.
     pub fn an_update_against_a_drain(kind: Kind) {
-        explore(2, move || {
+        explore(3, move || {
             let machine = LoomMachine::new(kind, 2, &[0, 1]);
             let books = Books::new(machine, STATISTICS, &[Limits::max(1000)]);
             drop(books.groups[0].try_charge(16).unwrap());
@@ -279,7 +273,7 @@ mod models {
 
     /// A cached number with its range, while a flush runs: the truth lies in it.
     pub fn a_range_holds_the_truth(kind: Kind) {
-        explore(2, move || {
+        explore(3, move || {
             let machine = LoomMachine::new(kind, 2, &[0, 1]);
             let books = Books::new(machine, BATCHED, &[Limits::none()]);
             let adder = spawn_on(0, {
@@ -300,7 +294,7 @@ mod models {
 
     /// The same for the usage, which is bounded by what is reserved.
     pub fn a_range_of_bytes_holds_the_truth(kind: Kind) {
-        explore(2, move || {
+        explore(3, move || {
             let machine = LoomMachine::new(kind, 2, &[0, 1]);
             let books = Books::new(machine, &[], &[Limits::max(1000)]);
             let charger = spawn_on(0, {
@@ -428,7 +422,7 @@ mod models {
 
     /// A charge that fits only with another CPU's stock is not refused, and that CPU's fast path loses nothing.
     pub fn stock_of_another_cpu_is_found(kind: Kind) {
-        explore(2, move || {
+        explore(3, move || {
             let books = Books::of_bytes(kind, 1000);
             let charger = spawn_on(0, {
                 let books = books.clone();
@@ -526,7 +520,7 @@ mod models {
 
     /// Readers of the root and of a group below it share flushes: all return, and none misses what came before.
     pub fn readers_of_overlapping_scopes(kind: Kind) {
-        explore(2, move || {
+        explore(3, move || {
             let books = Books::of_rows(kind, 1);
             let leaf = books.groups[0].child("leaf", Limits::none()).unwrap();
             leaf.add(ROWS, 1);
@@ -550,7 +544,7 @@ mod models {
 
     /// Two readers of disjoint subtrees wait for a flush of the root, and another of the root widens and swallows them.
     pub fn a_wider_reader_swallows_two(kind: Kind) {
-        explore(1, move || {
+        explore(2, move || {
             let books = Books::of_rows(kind, 2);
             let leaf = |group: &Group| group.child("leaf", Limits::none()).unwrap();
             let leaves: Vec<Group> = books.groups.iter().map(leaf).collect();
@@ -572,7 +566,7 @@ mod models {
 
     /// An update of a group that is removed counts as its parent's own.
     pub fn an_update_against_removal(kind: Kind) {
-        explore(2, move || {
+        explore(4, move || {
             let books = Books::of_rows(kind, 1);
             let adder = spawn_on(0, {
                 let books = books.clone();
@@ -588,7 +582,7 @@ mod models {
 
     /// A removed group's numbers move to its parent in one step: a read finds them once, whenever it comes.
     pub fn a_read_against_removal(kind: Kind) {
-        explore(2, move || {
+        explore(3, move || {
             let mut books = Books::of_rows(kind, 1);
             books.groups[0].add(ROWS, 1);
             let root = books.root.clone();
@@ -607,7 +601,7 @@ mod models {
 
     /// The same for one who reads the group itself, which is summed without a turn.
     pub fn a_read_of_a_leaf_against_removal(kind: Kind) {
-        explore(2, move || {
+        explore(3, move || {
             let books = Books::of_rows(kind, 1);
             let reader = spawn_on(0, {
                 let books = books.clone();
@@ -626,7 +620,7 @@ mod models {
 
     /// Bytes returned to a group that is removed are gone from its ancestors.
     pub fn an_uncharge_against_removal(kind: Kind) {
-        explore(2, move || {
+        explore(3, move || {
             let books = Books::of_bytes(kind, 1000);
             let charge = books.groups[0].try_charge(16).unwrap();
             let returner = spawn_on(0, move || drop(charge));

@@ -112,13 +112,14 @@ impl<'a, W: AtomicWord> AtomicShard<'a, W> {
     fn account(&self, commit: impl FnOnce(&Self) -> bool) -> Outcome {
         // Full: pairs with the freezer's `fetch_or(FROZEN)`. If our count comes first, the freezer waits for us; if its
         // flag comes first, we see it and do nothing.
-        let state = State(self.words[STATE].fetch_add(State::BUSY_ONE, Order::Full));
-        let committed = !state.is_frozen() && commit(self);
-        let state = State(self.words[STATE].fetch_sub(State::BUSY_ONE, Order::Full));
+        let before = State(self.words[STATE].fetch_add(State::BUSY_ONE, Order::Full));
+        let committed = !before.is_frozen() && commit(self);
+        let after = State(self.words[STATE].fetch_sub(State::BUSY_ONE, Order::Full));
         if committed {
-            return self.committed(state);
+            return self.committed(after);
         }
-        if state.is_frozen() {
+        // What we saw first decides: it may have been thawed since, and then the room was never looked at.
+        if before.is_frozen() {
             return Outcome::Unpublished {
                 shard: self.shard,
                 committed: false,

@@ -138,7 +138,7 @@ pub trait Slot: Clone + Send + Sync + 'static {
     /// Async-signal-safe. Never `Short` or `Moved`.
     ///
     /// # Panics
-    /// If `word` is outside the slot.
+    /// If `word` is not below [`WORDS_MAX`]. A word beyond the slot's own is somebody else's: a bug that is not looked for.
     fn add(&self, word: usize, delta: i64) -> Outcome;
 
     /// Like [`Slot::add`], and on [`Outcome::Done`] or a committed [`Outcome::Unpublished`] also tells where and what

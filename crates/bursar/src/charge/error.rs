@@ -11,7 +11,7 @@ pub enum ChargeError {
     /// The group was removed.
     Removed {
         /// Its path when it lived.
-        group: String,
+        group: Box<str>,
     },
     /// More bytes than any machine has (2^56).
     TooLarge {

@@ -177,7 +177,7 @@ impl<M: Machine> Ledger<M> {
             if self.tree.node(index).is_removed() {
                 drop(flight);
                 return Err(ChargeError::Removed {
-                    group: self.tree.path(index),
+                    group: self.tree.path(index).into(),
                 });
             }
             let limiting = match self.reserve_ahead(index, end, bytes) {

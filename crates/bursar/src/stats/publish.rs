@@ -11,9 +11,9 @@ impl<M: Machine> Tree<M> {
     }
 
     /// Adds to a statistic of a group. Async-signal-safe.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn add(&self, index: u32, slot: &M::Slot, place: Place, delta: i64) {
-        assert_eq!(
+        debug_assert_eq!(
             place.fingerprint, self.layout.fingerprint,
             "this handle belongs to another declaration of statistics"
         );
@@ -23,22 +23,16 @@ impl<M: Machine> Tree<M> {
         if place.batch > 0 {
             return self.add_batched(index, slot, place, delta);
         }
-        match slot.add(usize::from(place.word), delta) {
-            Outcome::Done => {}
-            outcome => self.add_slowly(index, slot, place, delta, outcome),
+        let outcome = slot.add(usize::from(place.word), delta);
+        if outcome != Outcome::Done {
+            self.add_slowly(index, place.word, delta, outcome);
         }
     }
 
     #[cold]
-    fn add_slowly(
-        &self,
-        index: u32,
-        slot: &M::Slot,
-        place: Place,
-        delta: i64,
-        mut outcome: Outcome,
-    ) {
-        let word = usize::from(place.word);
+    fn add_slowly(&self, index: u32, word: u16, delta: i64, mut outcome: Outcome) {
+        let slot = &self.node(index).slot;
+        let word = usize::from(word);
         while let Outcome::Unpublished { shard, committed } = outcome {
             let usable = self.publish(index, shard);
             if committed {
@@ -53,6 +47,7 @@ impl<M: Machine> Tree<M> {
         }
     }
 
+    #[inline(never)]
     fn add_eager(&self, index: u32, place: Place, delta: i64) {
         for at in self.chain(index) {
             // Full: an eager read that follows must see it.
@@ -64,6 +59,7 @@ impl<M: Machine> Tree<M> {
     ///
     /// The report comes before the new base is set. A flush that samples the reports in between reads the words after
     /// that sample, so it folds what the report was about.
+    #[inline(never)]
     fn add_batched(&self, index: u32, slot: &M::Slot, place: Place, delta: i64) {
         let word = usize::from(place.word);
         let (shard, sum) = loop {

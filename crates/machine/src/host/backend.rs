@@ -113,7 +113,7 @@ impl fmt::Display for StartError {
 impl std::error::Error for StartError {}
 
 /// More CPUs than this share the extra shard.
-const CPUS_MAX: usize = 1024;
+pub(super) const CPUS_MAX: usize = 1024;
 
 static KIND: AtomicU8 = AtomicU8::new(Backend::Sharded as u8);
 static STARTED: OnceLock<Result<Report, StartError>> = OnceLock::new();

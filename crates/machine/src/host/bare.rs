@@ -24,7 +24,7 @@ impl Counter {
         if !backend::has_sections() {
             return Ok(None);
         }
-        let base = chunk::reserve(slots::current_shard().index().max(1023) + 1)?;
+        let base = chunk::reserve(backend::CPUS_MAX, 0)?;
         Ok(Some(Self { base }))
     }
 

@@ -5,11 +5,15 @@ use core::ptr::NonNull;
 use super::slots::STRIDE;
 use crate::OutOfMemory;
 
-/// Reserves `copies` strides of zeroed memory, one for each shard, and returns the first.
+/// Reserves `copies` strides of zeroed memory, one for each shard, with `padding` bytes behind the last, and returns the
+/// first.
 ///
 /// The memory stays mapped until the process ends: handles into it are plain copies, and charges outlive everything.
-pub(super) fn reserve(copies: usize) -> Result<NonNull<u8>, OutOfMemory> {
-    let bytes = copies.checked_mul(STRIDE).ok_or(OutOfMemory)?;
+pub(super) fn reserve(copies: usize, padding: usize) -> Result<NonNull<u8>, OutOfMemory> {
+    let bytes = copies
+        .checked_mul(STRIDE)
+        .and_then(|bytes| bytes.checked_add(padding))
+        .ok_or(OutOfMemory)?;
     // SAFETY: an anonymous private mapping at an address of the system's choice touches no existing memory.
     let address = unsafe {
         libc::mmap(

@@ -53,7 +53,6 @@ pub(super) fn current_shard() -> Shard {
 #[derive(Clone, Copy, Debug)]
 pub struct HostSlot {
     base: NonNull<u8>,
-    words: u32,
 }
 
 // SAFETY: what a slot points to is shared memory that stays mapped until the process ends and is only accessed as atomic
@@ -69,11 +68,10 @@ pub(super) fn chunk_of_slots(words: usize) -> Result<Vec<HostSlot>, OutOfMemory>
         "a slot has {FIRST_STATISTIC} to {WORDS_MAX} words"
     );
     let size = (words * size_of::<HostWord>()).next_multiple_of(LINE);
-    let base = chunk::reserve(extra().index() + 1)?;
+    let base = chunk::reserve(extra().index() + 1, WORDS_MAX * size_of::<HostWord>())?;
     let slots = (0..STRIDE / size).map(|index| HostSlot {
         // SAFETY: `index * size` lies inside the chunk's first stride.
         base: unsafe { base.add(index * size) },
-        words: words as u32,
     });
     Ok(slots.collect())
 }
@@ -81,12 +79,13 @@ pub(super) fn chunk_of_slots(words: usize) -> Result<Vec<HostSlot>, OutOfMemory>
 impl HostSlot {
     fn copy(&self, shard: Shard) -> &[HostWord] {
         assert!(shard <= extra(), "no such shard");
-        // SAFETY: (1) the chunk has a stride for each shard up to the extra one, and the slot's `words` words lie inside
-        // a stride (`chunk_of_slots`); (2) it stays mapped and is only written through atomics and sections; (3) zeroed
-        // memory is a valid `HostWord`.
+        // SAFETY: (1) the chunk has a stride for each shard up to the extra one and `WORDS_MAX` words of padding behind
+        // the last, so that many words from the start of any slot's copy lie inside; those beyond the slot are a
+        // neighbour's, which is a bug to touch and sound; (2) it stays mapped and is only written through atomics and
+        // sections; (3) zeroed memory is a valid `HostWord`.
         unsafe {
             let at = self.base.add(shard.index() << STRIDE_SHIFT);
-            core::slice::from_raw_parts(at.cast().as_ptr(), self.words as usize)
+            core::slice::from_raw_parts(at.cast().as_ptr(), WORDS_MAX)
         }
     }
 
@@ -101,10 +100,18 @@ impl HostSlot {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn outcome(status: u64, shard: Shard) -> Outcome {
+    // One comparison on the fast path; the rest is out of line, or the compiler would look it up in a table.
+    if status == rseq::DONE {
+        return Outcome::Done;
+    }
+    not_done(status, shard)
+}
+
+#[cold]
+fn not_done(status: u64, shard: Shard) -> Outcome {
     match status {
-        rseq::DONE => Outcome::Done,
         rseq::UNPUBLISHED => Outcome::Unpublished {
             shard,
             committed: false,
@@ -120,26 +127,23 @@ fn outcome(status: u64, shard: Shard) -> Outcome {
 impl Slot for HostSlot {
     type Word = HostWord;
 
-    #[inline]
+    #[inline(always)]
     fn add(&self, word: usize, delta: i64) -> Outcome {
-        assert!(
-            word < self.words as usize,
-            "no such statistic in this memory"
-        );
-        // SAFETY: `chunk_of_slots` laid the copies out as required, and `word` is inside.
+        assert!(word < WORDS_MAX, "no slot has that many words");
+        // SAFETY: `chunk_of_slots` laid the copies out as required, and `word` is inside or in the padding.
         let (status, shard) = unsafe { rseq::add(self.base.as_ptr(), word * 8, delta) };
+        if status == rseq::DONE {
+            return Outcome::Done;
+        }
         if status == rseq::ABSENT {
             return self.without_section().add_fetch(word, delta).0;
         }
-        outcome(status, shard)
+        not_done(status, shard)
     }
 
     #[inline]
     fn add_fetch(&self, word: usize, delta: i64) -> (Outcome, Shard, i64) {
-        assert!(
-            word < self.words as usize,
-            "no such statistic in this memory"
-        );
+        assert!(word < WORDS_MAX, "no slot has that many words");
         // SAFETY: as in `add`.
         let (status, shard, sum) = unsafe { rseq::add_fetch(self.base.as_ptr(), word * 8, delta) };
         if status == rseq::ABSENT {
@@ -150,24 +154,30 @@ impl Slot for HostSlot {
         (outcome(status, shard), shard, sum)
     }
 
-    #[inline]
+    #[inline(always)]
     fn charge(&self, bytes: u64) -> Outcome {
         // SAFETY: as in `add`; every slot has an account.
         let (status, shard) = unsafe { rseq::charge(self.base.as_ptr(), bytes) };
+        if status == rseq::DONE {
+            return Outcome::Done;
+        }
         if status == rseq::ABSENT {
             return self.without_section().charge(bytes);
         }
-        outcome(status, shard)
+        not_done(status, shard)
     }
 
-    #[inline]
+    #[inline(always)]
     fn uncharge(&self, bytes: u64) -> Outcome {
         // SAFETY: as in `charge`.
         let (status, shard) = unsafe { rseq::uncharge(self.base.as_ptr(), bytes) };
+        if status == rseq::DONE {
+            return Outcome::Done;
+        }
         if status == rseq::ABSENT {
             return self.without_section().uncharge(bytes);
         }
-        outcome(status, shard)
+        not_done(status, shard)
     }
 
     fn adjust(&self, shard: Shard, charged: i64, ceiling: i64) -> Outcome {
