@@ -4,7 +4,7 @@ use std::fmt;
 
 use bursar_machine::{AtomicWord, Host, Lock, Machine, Order, Outcome, Slot};
 
-use crate::charge::{CHARGE_MAX, ChargeError, Ledger, Limit, NowaitError, RemoveError};
+use crate::charge::{CHARGE_MAX, ChargeError, Ledger, Limit, NowaitError, RemoveError, USAGE_MAX};
 use crate::held::Charge;
 use crate::stats::{CreateError, Freshness, Handle, NotFresh, Reading, sealed};
 
@@ -196,7 +196,7 @@ impl<M: Machine> Group<M> {
             .load(Order::Relaxed);
         let bytes = (bytes as u64)
             .min(CHARGE_MAX)
-            .min((1_u64 << 62).saturating_sub(used));
+            .min(USAGE_MAX.saturating_sub(used));
         if bytes > 0 {
             self.ledger.charge_slowly(self.index, bytes);
             return self.hold(bytes);
@@ -208,8 +208,8 @@ impl<M: Machine> Group<M> {
     /// Adds to a statistic of the group. Lock-free, async-signal-safe, and the same cost at any depth (but see
     /// [`crate::Statistic::eager`]).
     ///
-    /// The handle must belong to the declaration that the memory was built with: debug builds check that here, release
-    /// builds when the statistic is read.
+    /// # Panics
+    /// If the handle belongs to another declaration of statistics than the memory's.
     #[doc(alias = "mod_memcg_state")]
     #[doc(alias = "count_memcg_events")]
     #[inline(always)]
@@ -244,8 +244,11 @@ impl<M: Machine> Group<M> {
             }
             Freshness::Exact => false,
         };
-        if is_fresh || tree.freshen(self.index) {
+        if is_fresh {
             return Ok(cached());
+        }
+        if tree.freshen(self.index) {
+            return Ok(tree.exact(self.index));
         }
         Err(NotFresh { cached: cached() })
     }

@@ -206,6 +206,11 @@ impl<M: Machine> Charge<M> {
             return Ok(());
         }
         if self.bytes == 0 {
+            if target.is_removed() {
+                return Err(MoveError::Refused(ChargeError::Removed {
+                    group: target.path().into(),
+                }));
+            }
             self.ledger.refer(target.index());
             self.ledger.forget(self.index);
         } else {

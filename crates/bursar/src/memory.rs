@@ -124,7 +124,8 @@ impl Memory<Host> {
     pub fn start_ticker(&self) -> std::io::Result<Ticker> {
         let memory = self.clone();
         let period = Duration::from_nanos(self.ledger.tree.flush_period_ns);
-        Ticker::start("bursar-tick", period / 4, move || memory.tick())
+        let period = (period / 4).max(Duration::from_millis(1));
+        Ticker::start("bursar-tick", period, move || memory.tick())
     }
 }
 
@@ -185,13 +186,14 @@ impl<M: Machine> Memory<M> {
     }
 
     /// Periodic upkeep: flushes the whole tree if the last time is longer ago than the flush period, and frees records
-    /// of removed groups. Cheap if there is nothing to do; call it from a timer, or see [`Memory::start_ticker`].
+    /// of removed groups. Cheap if there is nothing to do; call it from a timer several times a period (one that comes just
+    /// before a flush is due leaves it to the next), or see [`Memory::start_ticker`], which does so four times.
     pub fn tick(&self) {
         let tree = &self.ledger.tree;
         if tree.age_ns(ROOT) >= tree.flush_period_ns {
             tree.flush(ROOT);
         }
-        self.ledger.reap();
+        self.ledger.reap(usize::MAX);
     }
 
     /// How flushes came about so far.

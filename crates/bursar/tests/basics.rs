@@ -509,7 +509,6 @@ fn declarations_are_checked() {
     assert_eq!(build(many).unwrap_err(), MemoryError::TooManyStatistics);
 }
 
-#[cfg(debug_assertions)]
 #[test]
 #[should_panic(expected = "another declaration")]
 fn a_handle_of_another_declaration_is_a_bug() {

@@ -137,16 +137,16 @@ fn fallible_charges_never_exceed_the_limit() {
         .collect();
     let held_bytes = AtomicU64::new(0);
     let highest_max = AtomicU64::new(1 << 20);
+    let refused = AtomicU64::new(0);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..4)
             .map(|thread| {
-                let (queries, held_bytes, highest_max, stop) =
-                    (&queries, &held_bytes, &highest_max, &stop);
+                let (queries, held_bytes, highest_max) = (&queries, &held_bytes, &highest_max);
+                let (stop, refused) = (&stop, &refused);
                 scope.spawn(move || {
                     let mut random = Random(seed ^ thread);
                     let mut held: Vec<bursar::Charge> = Vec::new();
-                    let mut refused = 0;
                     while !stop.load(Ordering::Relaxed) {
                         match queries[random.below(4)].try_charge(1 + random.below(60_000)) {
                             Ok(charge) => {
@@ -157,7 +157,7 @@ fn fallible_charges_never_exceed_the_limit() {
                                 held.push(charge);
                             }
                             Err(ChargeError::LimitReached(_)) => {
-                                refused += 1;
+                                refused.fetch_add(1, Ordering::Relaxed);
                                 for _ in 0..held.len().min(1 + random.below(8)) {
                                     let charge = held.swap_remove(random.below(held.len()));
                                     held_bytes.fetch_sub(charge.bytes() as u64, Ordering::SeqCst);
@@ -169,18 +169,22 @@ fn fallible_charges_never_exceed_the_limit() {
                     for charge in held {
                         held_bytes.fetch_sub(charge.bytes() as u64, Ordering::SeqCst);
                     }
-                    refused
                 })
             })
             .collect();
         let mut random = Random(seed);
-        for _ in 0..300 {
+        let mut rounds = 0;
+        // Until the limit was felt often, on a machine of any speed; a worker that found fault ends it.
+        while (rounds < 300 || refused.load(Ordering::Relaxed) < 100)
+            && !workers.iter().any(|worker| worker.is_finished())
+        {
+            rounds += 1;
             // Raised before, lowered after: what a thread may compare with is never below what is in force.
             let max = (200 + random.below(1000) as u64) << 10;
             highest_max.fetch_max(max, Ordering::SeqCst);
             tenant.set_max(max);
-            let overshoot = tenant.read(Freshness::Exact).unwrap().usage().value as u64;
-            if overshoot <= max {
+            // The counter, not the statistics: a sum over CPUs that change is the sum of no moment.
+            if tenant.reserved() <= max {
                 highest_max.store(max.max(held_bytes.load(Ordering::SeqCst)), Ordering::SeqCst);
             }
             for query in &queries {
@@ -189,11 +193,9 @@ fn fallible_charges_never_exceed_the_limit() {
             std::thread::yield_now();
         }
         stop.store(true, Ordering::Relaxed);
-        let refused: u64 = workers
+        workers
             .into_iter()
-            .map(|worker| worker.join().unwrap())
-            .sum();
-        assert!(refused > 0, "the limit was felt");
+            .for_each(|worker| worker.join().expect("a worker found fault"));
     });
     assert_eq!(tenant.read(Freshness::Exact).unwrap().usage().value, 0);
 }

@@ -110,6 +110,7 @@ macro_rules! on_both_kinds {
 on_both_kinds![
     a_first_update_against_a_flush,
     an_update_against_a_flush,
+    an_update_without_a_cpu_against_a_flush,
     two_publish_one_shard,
     two_publish_one_of_many_shards,
     publish_flush_publish,
@@ -124,17 +125,21 @@ on_both_kinds![
     stock_against_a_lowered_limit,
     a_refill_against_a_lowered_limit,
     stock_of_another_cpu_is_found,
+    stock_is_found_without_a_cpu,
     returned_bytes_are_found,
+    a_move_against_a_flush,
     two_refills_at_the_limit,
     a_refusal_higher_up_refuses_nobody_else,
     stock_against_an_overshoot,
     readers_of_overlapping_scopes,
+    a_wider_reader_joins_a_narrower_flush,
     a_wider_reader_swallows_two,
     an_update_against_removal,
     a_read_against_removal,
     a_read_of_a_leaf_against_removal,
     an_uncharge_against_removal,
     a_charge_against_removal,
+    a_refill_against_removal,
     the_last_charge_against_the_last_handle,
 ];
 
@@ -172,6 +177,23 @@ mod models {
         });
     }
 
+    /// The same by a thread that has no CPU's shard, which adds to the extra one.
+    pub fn an_update_without_a_cpu_against_a_flush(kind: Kind) {
+        explore(3, move || {
+            let books = Books::of_rows(kind, 1);
+            let adder = spawn_on(2, {
+                let books = books.clone();
+                move || {
+                    books.groups[0].add(ROWS, 1);
+                    assert_eq!(rows(&books.root), 1);
+                }
+            });
+            assert!((0..=1).contains(&rows(&books.root)));
+            adder.join().unwrap();
+            assert_eq!(rows(&books.root), 1);
+        });
+    }
+
     /// Two threads of one CPU publish its shard, and each finds the other half-way: whoever returns is read.
     pub fn two_publish_one_shard(kind: Kind) {
         explore(2, move || publish_twice(&Books::of_rows(kind, 1), 0));
@@ -201,16 +223,16 @@ mod models {
     pub fn publish_flush_publish(kind: Kind) {
         explore(2, move || {
             let books = Books::of_rows(kind, 1);
-            let adder = spawn_on(0, {
+            let flusher = spawn_on(0, {
                 let books = books.clone();
                 move || {
+                    assert!((0..=1).contains(&rows(&books.root)));
                     books.groups[0].add(ROWS, 1);
-                    assert!((1..=2).contains(&rows(&books.root)));
                 }
             });
-            assert!((0..=1).contains(&rows(&books.root)));
             books.groups[0].add(ROWS, 1);
-            adder.join().unwrap();
+            assert!((1..=2).contains(&rows(&books.root)));
+            flusher.join().unwrap();
             assert_eq!(rows(&books.root), 2);
         });
     }
@@ -273,7 +295,7 @@ mod models {
 
     /// A cached number with its range, while a flush runs: the truth lies in it.
     pub fn a_range_holds_the_truth(kind: Kind) {
-        explore(3, move || {
+        explore(2, move || {
             let machine = LoomMachine::new(kind, 2, &[0, 1]);
             let books = Books::new(machine, BATCHED, &[Limits::none()]);
             let adder = spawn_on(0, {
@@ -294,7 +316,7 @@ mod models {
 
     /// The same for the usage, which is bounded by what is reserved.
     pub fn a_range_of_bytes_holds_the_truth(kind: Kind) {
-        explore(3, move || {
+        explore(2, move || {
             let machine = LoomMachine::new(kind, 2, &[0, 1]);
             let books = Books::new(machine, &[], &[Limits::max(1000)]);
             let charger = spawn_on(0, {
@@ -422,6 +444,15 @@ mod models {
 
     /// A charge that fits only with another CPU's stock is not refused, and that CPU's fast path loses nothing.
     pub fn stock_of_another_cpu_is_found(kind: Kind) {
+        charge_all(kind, 1);
+    }
+
+    /// The same for a thread that has no CPU's shard.
+    pub fn stock_is_found_without_a_cpu(kind: Kind) {
+        charge_all(kind, 2);
+    }
+
+    fn charge_all(kind: Kind, cpu: u32) {
         explore(3, move || {
             let books = Books::of_bytes(kind, 1000);
             let charger = spawn_on(0, {
@@ -432,7 +463,7 @@ mod models {
                         .expect("there were 1000 - 960")
                 }
             });
-            run_on(1);
+            run_on(cpu);
             let large = books.groups[0]
                 .try_charge(960)
                 .expect("there were 1000 - 40");
@@ -453,6 +484,29 @@ mod models {
                 .expect("there were 1000 - 40");
             returner.join().unwrap();
             books.check_bytes(large.bytes());
+        });
+    }
+
+    /// Bytes that move are counted once when they have moved, and before that by what of the two groups a flush saw.
+    pub fn a_move_against_a_flush(kind: Kind) {
+        explore(2, move || {
+            let machine = LoomMachine::new(kind, 2, &[0, 1]);
+            let books = Books::new(machine, &[], &[Limits::max(1000); 2]);
+            let mut charge = books.groups[1].try_charge(16).unwrap();
+            let mover = spawn_on(0, {
+                let books = books.clone();
+                move || {
+                    charge.move_to(&books.groups[0]).unwrap();
+                    charge
+                }
+            });
+            run_on(1);
+            let usage = books.root.read(Freshness::Exact).unwrap().usage();
+            assert!([0, 16, 32].contains(&usage.value), "{usage:?}");
+            let charge = mover.join().unwrap();
+            books.groups[1].set_max(0);
+            assert_eq!(books.groups[1].reserved(), 0);
+            books.check_bytes(charge.bytes());
         });
     }
 
@@ -539,6 +593,29 @@ mod models {
             for reader in readers {
                 reader.join().unwrap();
             }
+        });
+    }
+
+    /// A reader of the root joins a flush of less that has not begun, and gets one of the root.
+    pub fn a_wider_reader_joins_a_narrower_flush(kind: Kind) {
+        explore(2, move || {
+            let books = Books::of_rows(kind, 2);
+            let leaf = books.groups[0].child("leaf", Limits::none()).unwrap();
+            leaf.add(ROWS, 1);
+            let narrower = spawn_on(0, {
+                let books = books.clone();
+                move || assert_eq!(rows(&books.groups[0]), 1)
+            });
+            let wider = spawn_on(1, {
+                let books = books.clone();
+                move || {
+                    books.groups[1].add(ROWS, 1);
+                    assert_eq!(rows(&books.root), 2);
+                }
+            });
+            assert!((1..=2).contains(&rows(&books.root)));
+            narrower.join().unwrap();
+            wider.join().unwrap();
         });
     }
 
@@ -633,11 +710,20 @@ mod models {
 
     /// A charge that comes when its group is removed is refused or held, and in the latter case returned by its drop.
     pub fn a_charge_against_removal(kind: Kind) {
+        charge_and_remove(kind, 16);
+    }
+
+    /// The same with a charge that reserves.
+    pub fn a_refill_against_removal(kind: Kind) {
+        charge_and_remove(kind, 500);
+    }
+
+    fn charge_and_remove(kind: Kind, bytes: usize) {
         explore(2, move || {
             let books = Books::of_bytes(kind, 1000);
             let charger = spawn_on(0, {
                 let books = books.clone();
-                move || match books.groups[0].try_charge(16) {
+                move || match books.groups[0].try_charge(bytes) {
                     Ok(charge) => Some(charge),
                     Err(ChargeError::Removed { .. }) => None,
                     Err(error) => panic!("{error}"),
@@ -645,7 +731,7 @@ mod models {
             });
             run_on(1);
             books.groups[0].remove().unwrap();
-            assert!(books.groups[0].try_charge(16).is_err());
+            assert!(books.groups[0].try_charge(bytes).is_err());
             let charge = charger.join().unwrap();
             let held = charge.as_ref().map_or(0, bursar::Charge::bytes);
             assert_eq!(books.root.reserved(), held as u64);
@@ -673,11 +759,12 @@ mod models {
                 .expect("nobody else has them")
                 .groups
                 .clear();
+            // In the same record, if that has ended.
+            let reborn = books.root.child("reborn", Limits::max(100)).unwrap();
             returner.join().unwrap();
             books.memory.tick();
             assert_eq!(books.memory.removed_groups(), 0);
             assert_eq!(books.root.reserved(), 0);
-            let reborn = books.root.child("reborn", Limits::max(100)).unwrap();
             let charge = reborn.try_charge(100).expect("the whole limit is there");
             let usage = |group: &Group| group.read(Freshness::Exact).unwrap().usage().value;
             assert_eq!((usage(&reborn), usage(&books.root)), (100, 100));

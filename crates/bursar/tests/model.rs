@@ -322,8 +322,8 @@ impl Model {
         let above = self.way(to);
         let common = *self.way(from).iter().find(|at| above.contains(at)).unwrap();
         let expected = from == to
-            || bytes == 0
-            || !self.groups[&to].is_removed && self.fits(to, Some(common), bytes as u64);
+            || !self.groups[&to].is_removed
+                && (bytes == 0 || self.fits(to, Some(common), bytes as u64));
         let moved = self.held[at].charge.move_to(&self.groups[&to].handle);
         assert_eq!(moved.is_ok(), expected, "{moved:?}");
         if moved.is_ok() {

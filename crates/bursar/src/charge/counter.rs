@@ -8,6 +8,10 @@ use crate::stats::MarkSet;
 
 /// A limit in bytes; `u64::MAX` means none.
 pub(crate) type Limit = u64;
+const UNDER_WAY: u64 = 0xffff_ffff;
+const BEGUN: u64 = 1 << 32;
+/// No usage is higher, so that sums are good as signed numbers.
+pub(crate) const USAGE_MAX: u64 = 1 << 62;
 
 /// Usage and limit of one group (the kernel's `page_counter`, in bytes), and what refusing exactly needs.
 pub(crate) struct PageCounter<M: Machine> {
@@ -16,7 +20,7 @@ pub(crate) struct PageCounter<M: Machine> {
     pub(crate) max: M::Word,
     /// The highest usage so far.
     pub(crate) peak: M::Word,
-    /// Slow operations under way at or below this group.
+    /// Slow operations: how many are under way at or below this group (low half), and how many ever began (high half).
     in_flight: M::Word,
     /// How many are draining this group; no slow operation begins below while it is not zero.
     closed: M::Word,
@@ -28,7 +32,7 @@ pub(crate) struct PageCounter<M: Machine> {
     pub(crate) holders: MarkSet<M>,
     /// Children with holders at or below them, by ordinal.
     pub(crate) holding_children: MarkSet<M>,
-    /// The sum of all holders' caps at or below this group: no more stock than this.
+    /// Twice the sum of all holders' caps at or below this group: there is no more stock than this.
     pub(crate) stock_max: M::Word,
     /// Fallible charges that were refused by this group.
     pub(crate) refused: M::Word,
@@ -69,7 +73,7 @@ impl<M: Machine> PageCounter<M> {
         let mut usage = self.usage.load(Order::Relaxed);
         loop {
             // Relaxed: lowering the limit closes the group, and we are counted in flight.
-            let max = self.max.load(Order::Relaxed);
+            let max = self.max.load(Order::Relaxed).min(USAGE_MAX);
             match usage.checked_add(bytes) {
                 Some(wanted) if wanted <= max => {
                     match self.usage.compare_exchange(usage, wanted, Order::Full) {
@@ -106,7 +110,7 @@ impl<M: Machine> PageCounter<M> {
     /// Counts a slow operation in.
     pub(crate) fn enter(&self) {
         // Full: pairs with `close`. If our count comes first, the closer waits for us; if the closing does, we see it.
-        self.in_flight.fetch_add(1, Order::Full);
+        self.in_flight.fetch_add(BEGUN | 1, Order::Full);
     }
 
     pub(crate) fn exit(&self) {
@@ -124,11 +128,12 @@ impl<M: Machine> PageCounter<M> {
         {
             let mut opened = self.opened.lock();
             opened.get_or_insert_with(|| Arc::new(bursar_machine::Event::new()));
-            // Full: pairs with `enter`.
+            // Full: pairs with `enter`. A closing counts as begun, so that `usage_range` sees one that came and went.
             self.closed.fetch_add(1, Order::Full);
+            self.in_flight.fetch_add(BEGUN, Order::Full);
         }
         bursar_machine::busy_wait(
-            || self.in_flight.load(Order::Full) == 0,
+            || self.in_flight.load(Order::Full) & UNDER_WAY == 0,
             |round| machine.relax(round),
         );
     }
@@ -140,6 +145,26 @@ impl<M: Machine> PageCounter<M> {
         {
             bursar_machine::Event::set(&*event);
         }
+    }
+
+    /// Bounds on what is charged at and below this group: all that is reserved is charged, or stock, of which there is no
+    /// more than all holders' caps allow. A reservation that is under way is neither yet, so while one is, or was
+    /// meanwhile, the lower bound is 0.
+    pub(crate) fn usage_range(&self) -> (u64, u64) {
+        const TRIES: usize = 4;
+        let mut usage = 0;
+        for _ in 0..TRIES {
+            let before = self.in_flight.load(Order::Full);
+            let is_closed = self.is_closed();
+            // In this order: a drain returns stock before it lowers the bound on it.
+            let stock = self.stock_max.load(Order::Full);
+            usage = self.usage.load(Order::Full);
+            let is_quiet = before & UNDER_WAY == 0 && !is_closed;
+            if is_quiet && self.in_flight.load(Order::Full) == before {
+                return (usage.saturating_sub(stock), usage);
+            }
+        }
+        (0, usage)
     }
 
     /// Waits until the group is open, if it is closed.

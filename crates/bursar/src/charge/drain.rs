@@ -2,7 +2,7 @@
 
 use bursar_machine::{AtomicWord, CAP, Lock, Machine, Order, STATE, Shard, Slot, State};
 
-use super::counter::Limit;
+use super::counter::{Limit, PageCounter};
 use super::{ChargeError, Ledger, LimitReached};
 
 /// Shards that are frozen at once, and drained under one hold of a group's slow lock.
@@ -29,24 +29,39 @@ impl<M: Machine> Ledger<M> {
         bytes: u64,
     ) -> Result<(), Refusal> {
         let counter = self.counter(limiting);
-        self.drain_closed(limiting, || match self.reserve(index, end, bytes) {
-            Ok(()) => Ok(()),
-            Err(at) if at == limiting => {
-                // Relaxed: a statistic.
-                counter.refused.fetch_add(1, Order::Relaxed);
-                Err(Refusal::By(at))
+        // Below the closed group we are not counted yet, and what we reserve there may be undone.
+        let below = || {
+            self.tree
+                .chain(index)
+                .take_while(|&at| at != limiting)
+                .map(|at| self.counter(at))
+        };
+        self.drain_closed(limiting, || {
+            below().for_each(PageCounter::enter);
+            let reserved = self.reserve(index, end, bytes);
+            below().for_each(PageCounter::exit);
+            match reserved {
+                Ok(()) => Ok(()),
+                Err(at) if at == limiting => {
+                    // Relaxed: a statistic.
+                    counter.refused.fetch_add(1, Order::Relaxed);
+                    Err(Refusal::By(at))
+                }
+                Err(_) => Err(Refusal::Elsewhere),
             }
-            Err(_) => Err(Refusal::Elsewhere),
         })
     }
 
     /// Changes a group's limit. When this returns, no stock below was reserved under a higher one.
     pub(crate) fn set_max(&self, index: u32, max: Limit) {
         let max_word = &self.counter(index).max;
-        if max >= max_word.load(Order::Full) {
-            // A raised limit takes nothing from anyone.
-            max_word.store(max, Order::Full);
-            return;
+        let mut seen = max_word.load(Order::Full);
+        while max >= seen {
+            // A raised limit takes nothing from anyone, if it is this one that is raised.
+            match max_word.compare_exchange(seen, max, Order::Full) {
+                Ok(_) => return,
+                Err(now) => seen = now,
+            }
         }
         // Nothing is reserved below while the limit changes, and no stock is left that was reserved under the old one.
         self.drain_closed(index, || max_word.store(max, Order::Full));
@@ -95,10 +110,11 @@ impl<M: Machine> Ledger<M> {
             // Full: pairs with the look at the state that begins each operation; the cap is gone before it.
             slot.word(shard, STATE)
                 .fetch_and(!State::FROZEN, Order::Full);
-            self.tree.chain(index).for_each(|at| {
-                self.counter(at).stock_max.fetch_sub(cap, Order::Full);
-            });
             self.release(index, None, stock);
+            // After the stock is returned: a reader's range contains both.
+            self.tree.chain(index).for_each(|at| {
+                self.counter(at).stock_max.fetch_sub(2 * cap, Order::Full);
+            });
         }
     }
 

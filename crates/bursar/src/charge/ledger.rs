@@ -1,5 +1,7 @@
 //! The counters of all groups, and walking the way to the root.
 
+use std::collections::VecDeque;
+
 use bursar_machine::{AtomicWord, Lock, Machine, Order};
 
 use super::counter::{Limit, PageCounter};
@@ -11,7 +13,7 @@ pub(crate) struct Ledger<M: Machine> {
     pub(crate) tree: Tree<M>,
     counters: Arena<PageCounter<M>>,
     /// Removed groups that something still refers to.
-    pub(crate) removed: M::Mutex<Vec<u32>>,
+    pub(crate) removed: M::Mutex<VecDeque<u32>>,
 }
 
 /// A slow operation that is counted in at a group and all above it, until dropped.
@@ -39,7 +41,7 @@ impl<M: Machine> Ledger<M> {
     pub(crate) fn new(tree: Tree<M>, max: Limit) -> Self {
         let ledger = Self {
             counters: Arena::new(),
-            removed: M::Mutex::new(Vec::new()),
+            removed: M::Mutex::new(VecDeque::new()),
             tree,
         };
         let has_room = ledger.put_counter(ROOT);
@@ -64,7 +66,7 @@ impl<M: Machine> Ledger<M> {
 
     /// Makes a child with a limit.
     pub(crate) fn create(&self, parent: u32, name: &str, max: Limit) -> Result<u32, CreateError> {
-        self.reap();
+        self.reap(2);
         self.tree.create(
             parent,
             name,
@@ -164,12 +166,9 @@ impl<M: Machine> Ledger<M> {
 
     /// Bounds on the usage without stock: what is reserved, less the most that can be stock.
     pub(crate) fn usage_range(&self, index: u32) -> (i64, i64) {
-        let counter = self.counter(index);
+        let (lo, hi) = self.counter(index).usage_range();
         let signed = |bytes| i64::try_from(bytes).unwrap_or(i64::MAX);
-        // Full: stock is allowed for before it is reserved.
-        let usage = counter.usage.load(Order::Full);
-        let stock = counter.stock_max.load(Order::Full);
-        (signed(usage.saturating_sub(stock)), signed(usage))
+        (signed(lo), signed(hi))
     }
 
     /// The usage of the biggest living children, biggest first.

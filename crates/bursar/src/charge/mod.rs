@@ -30,7 +30,7 @@ mod ledger;
 mod remove;
 mod stock;
 
-pub(crate) use counter::Limit;
+pub(crate) use counter::{Limit, USAGE_MAX};
 pub use error::{Bytes, ChargeError, LimitReached, NowaitError, RemoveError};
 pub(crate) use ledger::Ledger;
 pub(crate) use stock::CHARGE_MAX;

@@ -5,6 +5,9 @@ use bursar_machine::{AtomicWord, CHARGED, Lock, Machine, Order, Shard, Slot};
 use super::{Ledger, RemoveError};
 use crate::stats::ROOT;
 
+/// Candidates that a call looks at in passing.
+const SOME: usize = 4;
+
 impl<M: Machine> Ledger<M> {
     /// Removes a group: its name is free, it takes no charge and no child, its numbers count as its parent's own.
     ///
@@ -14,15 +17,19 @@ impl<M: Machine> Ledger<M> {
             return Err(RemoveError::Root);
         }
         match self.tree.detach(index) {
-            Ok(true) => {}
-            Ok(false) => return Ok(()),
+            Ok(true) => self.end(index),
+            Ok(false) => {}
             Err(children) => return Err(RemoveError::HasChildren { children }),
         }
+        Ok(())
+    }
+
+    /// What follows when a group has lost its name.
+    fn end(&self, index: u32) {
         // Those who looked before the name was gone are done when this returns, and their stock is back.
         self.drain_closed(index, || ());
         self.tree.absorb(index);
-        self.removed.lock().push(index);
-        Ok(())
+        self.removed.lock().push_back(index);
     }
 
     /// Takes one more reference to a group.
@@ -37,25 +44,40 @@ impl<M: Machine> Ledger<M> {
             return;
         }
         if self.tree.node(index).references.fetch_sub(1, Order::Full) == 1 {
-            // Nobody refers to it, so it has no children.
-            self.remove(index)
-                .expect("a group without references has no children");
-            self.reap();
+            // Without references it has no children. Somebody may have looked it up by name meanwhile: then it lives on,
+            // and that handle's drop comes here again.
+            if self.tree.detach_unreferenced(index) == Ok(true) {
+                self.end(index);
+            }
+            self.reap(SOME);
         }
     }
 
-    /// Ends the life of removed groups that nothing refers to any more.
-    pub(crate) fn reap(&self) {
+    /// Ends the life of removed groups that nothing refers to any more, looking at `count` candidates at most.
+    pub(crate) fn reap(&self, count: usize) {
         let candidates: Vec<u32> = {
             let mut removed = self.removed.lock();
             let unreferenced =
                 |&index: &u32| self.tree.node(index).references.load(Order::Full) == 0;
-            let (candidates, rest) = removed.drain(..).partition(unreferenced);
-            *removed = rest;
+            let mut candidates = Vec::new();
+            // Those looked at go to the end, so that all get their turn.
+            for _ in 0..removed.len() {
+                if candidates.len() == count {
+                    break;
+                }
+                if let Some(index) = removed.pop_front() {
+                    if unreferenced(&index) {
+                        candidates.push(index);
+                    } else {
+                        removed.push_back(index);
+                    }
+                }
+            }
             candidates
         };
         for index in candidates {
-            if self.is_uncharged(index) {
+            // In this order: a charge that becomes one of nothing takes its reference before it returns its bytes.
+            if self.is_uncharged(index) && self.tree.node(index).references.load(Order::Full) == 0 {
                 // In flight at the end, so that no drain higher up is about to look at this record.
                 let parent = self.tree.node(index).parent();
                 let parent = self.tree.bury(index, |end| {
@@ -64,7 +86,7 @@ impl<M: Machine> Ledger<M> {
                 });
                 self.forget(parent);
             } else {
-                self.removed.lock().push(index);
+                self.removed.lock().push_back(index);
             }
         }
     }

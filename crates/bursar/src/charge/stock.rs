@@ -39,12 +39,13 @@ impl<M: Machine> Ledger<M> {
         if self.charge_from_stock(index, bytes) {
             return Ok(());
         }
-        if self.tree.node(index).is_removed() {
-            return Err(NowaitError::Removed);
-        }
         let _flight = self
             .enter(Some(index))
             .map_err(|Closed(_)| NowaitError::Busy)?;
+        // Counted in first: a removal waits for us, or we see it.
+        if self.tree.node(index).is_removed() {
+            return Err(NowaitError::Removed);
+        }
         let ahead = self.reserve_ahead(index, None, bytes);
         let ahead = ahead.map_err(|_| NowaitError::LimitReached)?;
         self.commit_charge(index, bytes, ahead);
@@ -190,8 +191,13 @@ impl<M: Machine> Ledger<M> {
             drop(flight);
             match self.reserve_drained(limiting, index, end, bytes) {
                 Ok(()) => {
-                    self.commit_charge(index, bytes, 0);
-                    return Ok(());
+                    let flight = self.enter_patiently(Some(index));
+                    if !self.tree.node(index).is_removed() {
+                        self.commit_charge(index, bytes, 0);
+                        return Ok(());
+                    }
+                    self.release(index, end, bytes);
+                    drop(flight);
                 }
                 Err(Refusal::By(at)) => return Err(self.refused(index, at, bytes)),
                 // Another limit is in the way now.
@@ -220,27 +226,32 @@ impl<M: Machine> Ledger<M> {
         share.min(BATCH_MAX)
     }
 
-    /// Lets `shard` hold stock. Slow operations only.
+    /// Lets `shard` hold `cap` bytes of stock, if it may not hold as much already. Slow operations only.
+    ///
+    /// A refill tops up to the cap by what it saw, and an uncharge on the same CPU may come in between, so there may be up
+    /// to twice the cap, which is what the counters allow for.
     fn arm(&self, index: u32, shard: Shard, cap: u64) {
         let word = self.tree.node(index).slot.word(shard, CAP);
-        if word.load(Order::Relaxed) != 0 {
+        let seen = word.load(Order::Relaxed);
+        if seen >= cap {
             return;
         }
+        let more = 2 * (cap - seen);
         // Allowed for, and marked, before there is any: a drain finds it, a reader's range contains it.
         self.tree.chain(index).for_each(|at| {
-            self.counter(at).stock_max.fetch_add(cap, Order::Full);
+            self.counter(at).stock_max.fetch_add(more, Order::Full);
         });
         self.mark_holder(index, shard.0);
-        if word.compare_exchange(0, cap, Order::Full).is_err() {
+        if word.compare_exchange(seen, cap, Order::Full).is_err() {
             // Another thread on this CPU armed it with a cap of its own.
             self.tree.chain(index).for_each(|at| {
-                self.counter(at).stock_max.fetch_sub(cap, Order::Full);
+                self.counter(at).stock_max.fetch_sub(more, Order::Full);
             });
         }
     }
 
     /// Records a charge that is reserved, with `ahead` more bytes for the stock. Slow operations only, if `ahead` > 0.
-    fn commit_charge(&self, index: u32, bytes: u64, ahead: u64) {
+    fn commit_charge(&self, index: u32, bytes: u64, mut ahead: u64) {
         if ahead == 0 {
             return self.adjust_anywhere(index, bytes as i64, bytes as i64);
         }
@@ -252,6 +263,12 @@ impl<M: Machine> Ledger<M> {
                 return self.adjust_anywhere(index, bytes as i64, bytes as i64);
             }
             self.arm(index, shard, 2 * ahead);
+            // Charges that the room does not cover leave it as it is, so topping up must look at it.
+            let cap = slot.word(shard, CAP).load(Order::Relaxed);
+            let room = u64::try_from(slot.room(shard)).unwrap_or(0);
+            let surplus = ahead.saturating_sub(cap.saturating_sub(room));
+            self.release(index, None, surplus);
+            ahead -= surplus;
             match slot.adjust(shard, bytes as i64, (bytes + ahead) as i64) {
                 Outcome::Done => return,
                 Outcome::Unpublished { shard, committed } => {

@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use bursar_machine::{AtomicWord, Lock, Machine, Order, STATE, Shard, Slot, State};
 
-use super::fold::SHARDS_PER_HOLD;
+use super::fold::{SHARDS_PER_HOLD, Sample};
 use super::{Node, Tree};
 
 /// Children looked up under one hold of their parent's lock.
@@ -23,13 +23,14 @@ struct Visit {
     /// The parent's position among the visits; its own for the scope.
     parent: usize,
     shards: Range<usize>,
+    sample: Option<Sample>,
 }
 
 impl<M: Machine> Tree<M> {
     /// Flushes the subtree of `scope`. Calls for overlapping scopes must not overlap; the combiner sees to that.
     pub(super) fn flush_exclusively(&self, scope: u32) {
         let began_ns = self.machine.now_ns();
-        let (visits, shards) = self.take_marks(scope);
+        let (mut visits, shards) = self.take_marks(scope);
         if !shards.is_empty() {
             self.combiner.count_fence();
             self.machine.fence();
@@ -37,12 +38,13 @@ impl<M: Machine> Tree<M> {
         let width = self.layout.width;
         let mut brought = vec![0_i64; width * visits.len()];
         let mut absorbed = vec![0_i64; width * visits.len()];
-        for (position, visit) in visits.iter().enumerate().rev() {
+        for (position, visit) in visits.iter_mut().enumerate().rev() {
             let node = self.node(visit.index);
             self.stage(node, &shards[visit.shards.clone()]);
             let range = position * width..(position + 1) * width;
             let mut fold = node.fold.lock();
             fold.apply(&brought[range.clone()], &absorbed[range]);
+            fold.settle(visit.sample.take().expect("taken with the marks"));
             if position > 0 {
                 let up = visit.parent * width..(visit.parent + 1) * width;
                 if fold.is_absorbed {
@@ -84,6 +86,7 @@ impl<M: Machine> Tree<M> {
             index: scope,
             parent: 0,
             shards: 0..0,
+            sample: None,
         }];
         let mut shards = Vec::new();
         let mut ordinals = Vec::new();
@@ -91,7 +94,7 @@ impl<M: Machine> Tree<M> {
         while position < visits.len() {
             let node = self.node(visits[position].index);
             let first = shards.len();
-            self.take_shards(node, &mut shards);
+            visits[position].sample = Some(self.take_shards(node, &mut shards));
             visits[position].shards = first..shards.len();
             ordinals.clear();
             node.dirty.take(|ordinal| ordinals.push(ordinal));
@@ -103,6 +106,7 @@ impl<M: Machine> Tree<M> {
                         index: (*children.ordinals.get(ordinal as usize)?)?,
                         parent: position,
                         shards: 0..0,
+                        sample: None,
                     })
                 }));
             }
@@ -111,9 +115,9 @@ impl<M: Machine> Tree<M> {
         (visits, shards)
     }
 
-    fn take_shards(&self, node: &Node<M>, shards: &mut Vec<Shard>) {
+    fn take_shards(&self, node: &Node<M>, shards: &mut Vec<Shard>) -> Sample {
         let mut fold = node.fold.lock();
-        fold.sample(node);
+        let sample = Sample::of(node);
         // Under the fold's lock, so that who sums the group directly finds each shard here or in the marks.
         node.published.take(|shard| {
             let shard = Shard(shard);
@@ -121,6 +125,7 @@ impl<M: Machine> Tree<M> {
             clean::<M>(&node.slot, shard);
             shards.push(shard);
         });
+        sample
     }
 
     /// Stages the differences of `shards`, a bounded number under each hold.
@@ -138,11 +143,9 @@ impl<M: Machine> Tree<M> {
     ///
     /// Every update that returned before this call is in a word of a shard that is marked or was touched before.
     pub(crate) fn fold_in_place(&self, index: u32) {
-        let began_ns = self.machine.now_ns();
         let node = self.node(index);
         let touched = {
             let mut fold = node.fold.lock();
-            fold.sample(node);
             node.published
                 .peek(|shard| fold.touch(&self.layout, Shard(shard)));
             // Additions from frozen shards land here before they are published.
@@ -151,7 +154,6 @@ impl<M: Machine> Tree<M> {
         };
         self.stage(node, &touched);
         node.fold.lock().apply(&[], &[]);
-        node.as_of_ns.fetch_max(began_ns, Order::Release);
     }
 
     /// Folds a removed group in place and hands all its news to its parent, for which the caller holds the turn.

@@ -21,6 +21,28 @@ struct Seen {
     words: Box<[i64]>,
 }
 
+/// What had been published and reported when a flush came by, before it took the marks and read the words. Only a flush
+/// that cleans the shards it finds may settle one: a shard that stays published is not counted again.
+#[derive(Debug)]
+pub(crate) struct Sample {
+    publications: u64,
+    reports: Vec<u64>,
+}
+
+impl Sample {
+    pub(crate) fn of<M: Machine>(node: &Node<M>) -> Self {
+        // Full: pairs with `mark_to_root` and `report`, whose counts come after what they count.
+        Self {
+            publications: node.publications.load(Order::Full),
+            reports: node
+                .reported
+                .iter()
+                .map(|word| word.load(Order::Full))
+                .collect(),
+        }
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Fold {
@@ -63,13 +85,10 @@ impl Fold {
         self.is_absorbed = false;
     }
 
-    /// Remembers when the numbers to come were asked for. Before marks are taken and words are read.
-    pub(crate) fn sample<M: Machine>(&mut self, node: &Node<M>) {
-        // Full: pairs with `mark_to_root` and `report`, whose counts come after what they count.
-        self.sampled_publications = node.publications.load(Order::Full);
-        self.sampled_reports.clear();
-        self.sampled_reports
-            .extend(node.reported.iter().map(|word| word.load(Order::Full)));
+    /// The counts that a flush answers for, once it has applied what it found.
+    pub(crate) fn settle(&mut self, sample: Sample) {
+        self.sampled_publications = sample.publications;
+        self.sampled_reports = sample.reports;
     }
 
     /// Makes sure that whoever sums the group directly looks at `shard`.

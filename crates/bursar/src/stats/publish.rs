@@ -4,6 +4,12 @@ use bursar_machine::{AtomicWord, Machine, Order, Outcome, STATE, Shard, Slot, St
 
 use super::{Place, Tree};
 
+#[cold]
+#[inline(never)]
+fn foreign_handle() -> ! {
+    panic!("this handle belongs to another declaration of statistics");
+}
+
 impl<M: Machine> Tree<M> {
     /// The shard of threads and CPUs without one, which is never frozen.
     pub(crate) fn extra(&self) -> Shard {
@@ -13,10 +19,9 @@ impl<M: Machine> Tree<M> {
     /// Adds to a statistic of a group. Async-signal-safe.
     #[inline(always)]
     pub(crate) fn add(&self, index: u32, slot: &M::Slot, place: Place, delta: i64) {
-        debug_assert_eq!(
-            place.fingerprint, self.layout.fingerprint,
-            "this handle belongs to another declaration of statistics"
-        );
+        if place.fingerprint != self.layout.fingerprint {
+            foreign_handle();
+        }
         if place.is_eager {
             return self.add_eager(index, place, delta);
         }
@@ -62,12 +67,12 @@ impl<M: Machine> Tree<M> {
     #[inline(never)]
     fn add_batched(&self, index: u32, slot: &M::Slot, place: Place, delta: i64) {
         let word = usize::from(place.word);
-        let (shard, sum) = loop {
+        let shard = loop {
             match slot.add_fetch(word, delta) {
-                (Outcome::Unpublished { shard, committed }, _, sum) => {
+                (Outcome::Unpublished { shard, committed }, _, _) => {
                     let usable = self.publish(index, shard);
                     if committed {
-                        break (shard, sum);
+                        break shard;
                     }
                     if !usable {
                         slot.add_extra(word, delta);
@@ -76,11 +81,13 @@ impl<M: Machine> Tree<M> {
                         return;
                     }
                 }
-                (_, shard, sum) => break (shard, sum),
+                (_, shard, _) => break shard,
             }
         };
         let base = slot.word(shard, word + 1);
         let seen = base.load_signed(Order::Acquire);
+        // Read after the base: with an older sum, the base could move backwards.
+        let sum = slot.word(shard, word).load_signed(Order::Full);
         let unreported = sum.wrapping_sub(seen).unsigned_abs();
         if unreported >= place.batch {
             self.report(index, place, unreported);

@@ -29,9 +29,9 @@ pub enum Freshness {
 pub struct Value {
     /// The number as of the flush that the reading comes from.
     pub value: i64,
-    /// No less than this with all updates counted; `i64::MIN` if unknown.
+    /// No less than this with all updates counted that had returned when the read began; `i64::MIN` if unknown.
     pub lo: i64,
-    /// No more than this with all updates counted; `i64::MAX` if unknown.
+    /// No more than this with all updates counted that had returned when the read began; `i64::MAX` if unknown.
     pub hi: i64,
 }
 
@@ -163,11 +163,22 @@ impl<M: Machine> Tree<M> {
     /// Makes sure that a flush which covers `index` began after this call. `false` if the policy forbids it.
     pub(crate) fn freshen(&self, index: u32) -> bool {
         match self.policy {
-            FlushPolicy::PeriodicOnly => return false,
-            FlushPolicy::Combining if self.is_childless(index) => self.fold_in_place(index),
-            FlushPolicy::Combining => self.flush(index),
+            FlushPolicy::PeriodicOnly => false,
+            FlushPolicy::Combining => {
+                // Before the look at the children: what a child that is born later does is no part of this.
+                let began_ns = self.machine.now_ns();
+                if self.is_childless(index) {
+                    self.fold_in_place(index);
+                    // Release: pairs with the Acquire in `age_ns`.
+                    self.node(index)
+                        .as_of_ns
+                        .fetch_max(began_ns, Order::Release);
+                } else {
+                    self.flush(index);
+                }
+                true
+            }
         }
-        true
     }
 
     /// The age of the folded numbers, ns.
@@ -182,8 +193,27 @@ impl<M: Machine> Tree<M> {
         self.machine.now_ns().saturating_sub(newest)
     }
 
-    /// What the last flush left. `usage_range` are bounds on the usage from elsewhere.
+    /// What the last flush left. `usage_range` are bounds on the usage from elsewhere, taken before this call.
     pub(crate) fn cached(&self, index: u32, usage_range: (i64, i64)) -> Reading {
+        let mut reading = self.snapshot(index);
+        let usage = &mut reading.values[0];
+        if usage.error() > 0 {
+            usage.lo = usage_range.0.min(usage.value);
+            usage.hi = usage_range.1.max(usage.value);
+        }
+        reading
+    }
+
+    /// The numbers after [`Tree::freshen`]: no update that the caller knows of is missing.
+    pub(crate) fn exact(&self, index: u32) -> Reading {
+        let mut reading = self.snapshot(index);
+        for value in &mut reading.values {
+            *value = Value::within(value.value, Some(0));
+        }
+        reading
+    }
+
+    fn snapshot(&self, index: u32) -> Reading {
         let age_ns = self.age_ns(index);
         let node = self.node(index);
         let layout = &self.layout;
@@ -205,15 +235,11 @@ impl<M: Machine> Tree<M> {
                         .load(Order::Full)
                         .wrapping_sub(sampled);
                     // Each slot that was published since holds back less than a batch on either side of what was folded.
-                    Some(reported.saturating_add(publications.saturating_mul(2 * batch)))
+                    let held_back = publications.saturating_mul(batch.saturating_mul(2));
+                    Some(reported.saturating_add(held_back))
                 }
             };
             values.push(Value::within(fold.totals[column], error));
-        }
-        if publications > 0 {
-            let usage = &mut values[0];
-            usage.lo = usage_range.0.min(usage.value);
-            usage.hi = usage_range.1.max(usage.value);
         }
         let mut own = fold.own[..layout.columns.len()].to_vec();
         let per_node = layout.columns[1..]

@@ -185,8 +185,14 @@ pub(crate) const fn fingerprint(statistics: &[Statistic]) -> u32 {
             hash = (hash ^ name[at] as u32).wrapping_mul(0x0100_0193);
             at += 1;
         }
-        let kind = statistics[index].words() as u32 + 4 * statistics[index].is_counter as u32;
-        hash = (hash ^ (0x100 + kind)).wrapping_mul(0x0100_0193);
+        let statistic = &statistics[index];
+        let flags = statistic.is_counter as u32
+            + 2 * statistic.is_eager as u32
+            + 4 * statistic.is_per_node as u32;
+        // Beyond a byte, so that no name looks like it.
+        hash = (hash ^ (0x100 + flags)).wrapping_mul(0x0100_0193);
+        hash = (hash ^ statistic.batch as u32).wrapping_mul(0x0100_0193);
+        hash = (hash ^ (statistic.batch >> 32) as u32).wrapping_mul(0x0100_0193);
         index += 1;
     }
     hash

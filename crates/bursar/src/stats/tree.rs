@@ -266,6 +266,11 @@ impl<M: Machine> Tree<M> {
                 path: format!("{}/{name}", path.trim_end_matches('/')),
             });
         }
+        if children.free_ordinals.is_empty()
+            && children.ordinals.len() >= MarkSet::<M>::LIMIT as usize
+        {
+            return Err(CreateError::OutOfMemory);
+        }
         let index = self.take_record(prepare_record)?;
         let ordinal = match children.free_ordinals.pop() {
             Some(ordinal) => ordinal,
@@ -274,7 +279,6 @@ impl<M: Machine> Tree<M> {
                 children.ordinals.len() as u32 - 1
             }
         };
-        debug_assert!(ordinal < MarkSet::<M>::LIMIT);
         above.dirty.ensure(ordinal);
         children.ordinals[ordinal as usize] = Some(index);
         self.begin_life(index, parent, ordinal, depth, name);
@@ -363,12 +367,22 @@ impl<M: Machine> Tree<M> {
     /// # Errors
     /// The number of children that live.
     pub(crate) fn detach(&self, index: u32) -> Result<bool, usize> {
+        self.detach_if(index, |_| true)
+    }
+
+    /// [`Tree::detach`] for a group that nobody refers to; nothing happens if somebody does by now.
+    pub(crate) fn detach_unreferenced(&self, index: u32) -> Result<bool, usize> {
+        // Under the parent's lock, under which names are looked up: no new reference comes from a name after this.
+        self.detach_if(index, |node| node.references.load(Order::Full) == 0)
+    }
+
+    fn detach_if(&self, index: u32, condition: impl Fn(&Node<M>) -> bool) -> Result<bool, usize> {
         let node = self.node(index);
         let parent = node.parent().expect("the root is never removed");
         // Lock order: parent before child.
         let mut siblings = self.node(parent).children.lock();
         let mut children = node.children.lock();
-        if children.removed {
+        if children.removed || !condition(node) {
             return Ok(false);
         }
         if !children.by_name.is_empty() {

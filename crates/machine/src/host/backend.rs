@@ -82,6 +82,11 @@ pub enum StartError {
         /// What failed.
         reason: String,
     },
+    /// No backend works here, for want of memory.
+    NoBackend {
+        /// What failed, for each.
+        reason: String,
+    },
     /// `BURSAR_CPUS` is not a number from 1 to 1,024.
     BadCpus {
         /// The value.
@@ -100,6 +105,7 @@ impl fmt::Display for StartError {
                 f,
                 "BURSAR_BACKEND={backend}: not available here: {reason}; unset it to let Bursar choose"
             ),
+            Self::NoBackend { reason } => write!(f, "no backend works here: {reason}"),
             Self::BadCpus { value } => {
                 write!(
                     f,
@@ -198,9 +204,15 @@ fn choose() -> Result<Report, StartError> {
             Err(_) => {}
         }
     }
+    let Some(backend) = chosen else {
+        let reasons: Vec<String> = checks.into_iter().map(|check| check.detail).collect();
+        return Err(StartError::NoBackend {
+            reason: reasons.join("; "),
+        });
+    };
     let node_of_cpu = topology::node_of_cpus(cpus);
     Ok(Report {
-        backend: chosen.expect("the sharded backend needs nothing and is tried last"),
+        backend,
         forced: wanted.is_some(),
         cpus,
         nodes: node_of_cpu.iter().max().map_or(1, |highest| highest + 1),

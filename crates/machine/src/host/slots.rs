@@ -93,10 +93,16 @@ impl HostSlot {
         AtomicShard::new(self.copy(shard), shard)
     }
 
-    /// The shard for a thread that has no section.
+    /// The shard for a thread that has no section. Beside sections that is the extra shard and no other, whatever CPU the
+    /// thread runs on by now: what sections change, nothing else may.
     #[cold]
-    fn without_section(&self) -> AtomicShard<'_, HostWord> {
-        self.atomic(current_shard())
+    fn without_section(&self) -> (Shard, AtomicShard<'_, HostWord>) {
+        let shard = if backend::has_sections() {
+            extra()
+        } else {
+            current_shard()
+        };
+        (shard, self.atomic(shard))
     }
 }
 
@@ -136,7 +142,7 @@ impl Slot for HostSlot {
             return Outcome::Done;
         }
         if status == rseq::ABSENT {
-            return self.without_section().add_fetch(word, delta).0;
+            return self.without_section().1.add_fetch(word, delta).0;
         }
         not_done(status, shard)
     }
@@ -147,8 +153,8 @@ impl Slot for HostSlot {
         // SAFETY: as in `add`.
         let (status, shard, sum) = unsafe { rseq::add_fetch(self.base.as_ptr(), word * 8, delta) };
         if status == rseq::ABSENT {
-            let shard = current_shard();
-            let (outcome, sum) = self.atomic(shard).add_fetch(word, delta);
+            let (shard, words) = self.without_section();
+            let (outcome, sum) = words.add_fetch(word, delta);
             return (outcome, shard, sum);
         }
         (outcome(status, shard), shard, sum)
@@ -162,7 +168,7 @@ impl Slot for HostSlot {
             return Outcome::Done;
         }
         if status == rseq::ABSENT {
-            return self.without_section().charge(bytes);
+            return self.without_section().1.charge(bytes);
         }
         not_done(status, shard)
     }
@@ -175,7 +181,7 @@ impl Slot for HostSlot {
             return Outcome::Done;
         }
         if status == rseq::ABSENT {
-            return self.without_section().uncharge(bytes);
+            return self.without_section().1.uncharge(bytes);
         }
         not_done(status, shard)
     }
