@@ -41,7 +41,7 @@ impl Account for Group {
 
     fn outstanding(&self) -> i64 {
         let reading = self.read(Freshness::Exact).expect("the group exists");
-        reading.usage().value as i64
+        reading.usage().value
     }
 }
 
@@ -133,7 +133,10 @@ impl Account for Path {
     }
 
     fn outstanding(&self) -> i64 {
-        self.levels.iter().map(|level| Account::outstanding(&**level)).sum()
+        self.levels
+            .iter()
+            .map(|level| Account::outstanding(&**level))
+            .sum()
     }
 }
 
@@ -173,7 +176,9 @@ impl Account for Reservation {
 
     #[inline(always)]
     fn charge(&self, bytes: usize) -> usize {
-        self.reservation.try_grow(bytes).expect("the limits are far away");
+        self.reservation
+            .try_grow(bytes)
+            .expect("the limits are far away");
         bytes
     }
 

@@ -11,7 +11,7 @@ use datafusion_execution::memory_pool::{
 };
 
 use crate::account::{Account, BYTES, Reservation, Spills};
-use crate::contender::{ACCOUNTS, Contender, Local, Padded, Path, bare, sixteen};
+use crate::contender::{ACCOUNTS, Contender, Local, Padded, Path, bare, unrolled};
 use crate::hand_over;
 use crate::rounds::{Heat, Racer};
 use crate::series::BURSAR;
@@ -85,7 +85,10 @@ pub fn racers(shape: Shape, depth: usize) -> Vec<Box<dyn Racer>> {
     let path = Contender::shared("atomics per ancestor", Path::bundle(depth));
     racers.push(enter(path, shape));
     if depth == COMMON_DEPTH {
-        racers.push(enter(Contender::shared("thread-local Cell", Local::new), shape));
+        racers.push(enter(
+            Contender::shared("thread-local Cell", Local::new),
+            shape,
+        ));
         let word = Contender::shared("AtomicU64", |_| Padded::default());
         racers.push(enter(word, shape));
         racers.extend(pools().into_iter().map(|pool| enter(pool, shape)));
@@ -158,8 +161,8 @@ impl<A: Account> Racer for Charging<A> {
 #[inline(never)]
 fn hot<A: Account>(account: &A) -> u64 {
     let bytes = black_box(BYTES);
-    for _ in 0..BLOCK / 2 / ACCOUNTS as u64 {
-        sixteen!(|_number| {
+    for _ in 0..BLOCK / 2 / 4 {
+        unrolled!([0 1 2 3] |_number| {
             let token = account.charge(bytes);
             account.uncharge(token);
         });
@@ -171,7 +174,7 @@ fn hot<A: Account>(account: &A) -> u64 {
 fn rotate<A: Account>(accounts: &[&A; ACCOUNTS]) -> u64 {
     let bytes = black_box(BYTES);
     for _ in 0..BLOCK / 2 / ACCOUNTS as u64 {
-        sixteen!(|number| {
+        unrolled!([0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15] |number| {
             let token = accounts[number].charge(bytes);
             accounts[number].uncharge(token);
         });

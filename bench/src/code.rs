@@ -53,7 +53,9 @@ impl<'data> Code<'data> {
     /// If it is not an object file, or has no symbols.
     pub fn of(executable: &'data [u8]) -> Result<Self, String> {
         let file = object::File::parse(executable).map_err(|error| error.to_string())?;
-        let text = file.sections().filter(|section| section.kind() == SectionKind::Text);
+        let text = file
+            .sections()
+            .filter(|section| section.kind() == SectionKind::Text);
         let sections = text.filter_map(|section| Some((section.address(), section.data().ok()?)));
         let functions: BTreeMap<u64, String> = file
             .symbols()
@@ -67,7 +69,9 @@ impl<'data> Code<'data> {
             return Err("the executable has no symbols".to_owned());
         }
         let comment = file.section_by_name(".comment");
-        let comment = comment.and_then(|section| section.data().ok()).unwrap_or_default();
+        let comment = comment
+            .and_then(|section| section.data().ok())
+            .unwrap_or_default();
         let rustc = comment
             .split(|&byte| byte == 0)
             .map(String::from_utf8_lossy)

@@ -12,17 +12,17 @@ pub const ACCOUNTS: usize = 16;
 /// The most threads that a scenario runs with.
 pub const THREADS_MAX: usize = 2;
 
-/// The block sixteen times over, each with its number. Loops of some ten instructions run half as fast again if they
-/// happen to lie badly in memory, which says nothing about what is in them; long ones do not.
-macro_rules! sixteen {
-    (|$number:ident| $body:block) => {
-        crate::contender::sixteen!(@ $number $body 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
-    };
-    (@ $number:ident $body:block $($literal:literal)*) => {
-        $({ let $number: usize = $literal; $body })*
+/// The block once for each of the numbers. Loops of some ten instructions run half as fast again if they happen to lie
+/// badly in memory, which says nothing about what is in them; longer ones do not.
+macro_rules! unrolled {
+    ([$($literal:literal)+] |$number:ident| $body:block) => {
+        $({
+            let $number: usize = $literal;
+            $body
+        })+
     };
 }
-pub(crate) use sixteen;
+pub(crate) use unrolled;
 
 /// A named set of accounts.
 pub struct Contender<A> {
@@ -34,7 +34,9 @@ pub struct Contender<A> {
 impl<A> Contender<A> {
     /// All threads use the same accounts.
     pub fn shared(name: &str, mut account: impl FnMut(usize) -> A) -> Self {
-        let accounts: Vec<_> = (0..ACCOUNTS).map(|index| Arc::new(account(index))).collect();
+        let accounts: Vec<_> = (0..ACCOUNTS)
+            .map(|index| Arc::new(account(index)))
+            .collect();
         Self {
             name: name.to_owned(),
             accounts: vec![accounts; THREADS_MAX],

@@ -38,7 +38,9 @@ pub fn heats() -> Vec<Heat> {
 }
 
 fn heat(sizes: &[usize]) -> Heat {
-    let racers = sizes.iter().map(|&size| Box::new(Flushing::new(size)) as Box<dyn Racer>);
+    let racers = sizes
+        .iter()
+        .map(|&size| Box::new(Flushing::new(size)) as Box<dyn Racer>);
     Heat {
         scenario: SCENARIO.to_owned(),
         depth: 2,
@@ -58,7 +60,10 @@ struct Flushing {
 impl Flushing {
     fn new(size: usize) -> Self {
         let memory = tree::memory();
-        let parent = memory.root().child("parent", Limits::none()).expect("a new group");
+        let parent = memory
+            .root()
+            .child("parent", Limits::none())
+            .expect("a new group");
         let child = |index| parent.child(&format!("group-{index}"), Limits::none());
         let groups: Vec<Group> = (0..size)
             .map(|index| child(index).expect("room for a group"))
@@ -80,7 +85,10 @@ impl Flushing {
     }
 
     fn read(&self) -> i64 {
-        let reading = self.parent.read(Freshness::Exact).expect("the group exists");
+        let reading = self
+            .parent
+            .read(Freshness::Exact)
+            .expect("the group exists");
         reading.get(ROWS).value
     }
 }

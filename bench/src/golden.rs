@@ -87,7 +87,10 @@ fn listing(paths: &[(&str, Vec<Instruction>)]) -> String {
         // Writing to a string does not fail.
         let _ = writeln!(text, "{name}: {}", path.len());
         if path.is_empty() {
-            let _ = writeln!(text, "    none found that ends without an indirect jump or a slow function");
+            let _ = writeln!(
+                text,
+                "    none found that ends without an indirect jump or a slow function"
+            );
         }
         for instruction in path {
             let _ = writeln!(text, "    {}", code::text(instruction));

@@ -58,7 +58,11 @@ impl Conditions {
 
 impl fmt::Display for Conditions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = if self.virtual_machine { " (virtual)" } else { "" };
+        let kind = if self.virtual_machine {
+            " (virtual)"
+        } else {
+            ""
+        };
         writeln!(f, "machine: {}, {} CPUs{kind}", self.model, self.cpus)?;
         writeln!(f, "kernel: {}; backend: {}", self.kernel, self.backend)?;
         writeln!(f, "commit: {}; date: {}", self.commit, self.date)?;
@@ -156,6 +160,12 @@ mod tests {
 
     #[test]
     fn the_command_names_no_directory() {
-        assert!(!command().split(' ').next().unwrap_or_default().contains('/'));
+        assert!(
+            !command()
+                .split(' ')
+                .next()
+                .unwrap_or_default()
+                .contains('/')
+        );
     }
 }

@@ -153,7 +153,13 @@ fn stat(options: &Options) -> Result<Part, String> {
 
 fn flush(options: &Options) -> Result<Part, String> {
     let yardstick = flush::yardstick();
-    race("flush", &yardstick, flush::heats(), targets::of_flush, options)
+    race(
+        "flush",
+        &yardstick,
+        flush::heats(),
+        targets::of_flush,
+        options,
+    )
 }
 
 fn race(

@@ -13,7 +13,9 @@ use crate::series::Run;
 /// If standard output cannot be written for another reason.
 pub fn print(text: &str) -> Result<(), String> {
     let mut stdout = std::io::stdout();
-    let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    let written = stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush());
     match written {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             Err(format!("standard output: {error}"))
@@ -59,9 +61,11 @@ impl Output {
     /// # Errors
     /// Which file could not be written, and why.
     pub fn finish(mut self) -> Result<(), String> {
-        let text = serde_json::to_string_pretty(&self.runs).map_err(|error| error.to_string())?;
+        let text = serde_json::to_string(&self.runs).map_err(|error| error.to_string())?;
         for (path, file) in &mut self.files {
-            let written = file.write_all(text.as_bytes()).and_then(|()| file.write_all(b"\n"));
+            let written = file
+                .write_all(text.as_bytes())
+                .and_then(|()| file.write_all(b"\n"));
             written.map_err(|error| format!("{}: {error}", path.display()))?;
         }
         Ok(())

@@ -96,7 +96,10 @@ impl Stage {
     /// A tenant with `leaves` leaves.
     pub fn new(leaves: usize) -> Self {
         let memory = tree::memory();
-        let tenant = memory.root().child("tenant", Limits::none()).expect("a new group");
+        let tenant = memory
+            .root()
+            .child("tenant", Limits::none())
+            .expect("a new group");
         let leaf = |index| tenant.child(&format!("leaf-{index}"), Limits::none());
         let groups = (0..leaves).map(|index| leaf(index).expect("room for a group"));
         Self {
@@ -143,7 +146,10 @@ impl Stage {
     /// # Errors
     /// What is wrong.
     pub fn check(&self) -> Result<(), String> {
-        let reading = self.tenant.read(Freshness::Exact).expect("the group exists");
+        let reading = self
+            .tenant
+            .read(Freshness::Exact)
+            .expect("the group exists");
         let (read, complete) = (reading.get(ROWS).value as u64, &self.complete_in_all);
         match complete.load(Ordering::Acquire) {
             complete if complete == read => Ok(()),
@@ -185,7 +191,8 @@ impl Stage {
             let watch = Stopwatch::start();
             let found = match (target, &self.kernel) {
                 (Target::Kernel, Some(file)) => {
-                    file.read_at(&mut buffer, 0).expect("the file could be read before");
+                    file.read_at(&mut buffer, 0)
+                        .expect("the file could be read before");
                     expected
                 }
                 _ => {
@@ -214,7 +221,9 @@ fn own_memory_stat() -> Option<File> {
             _ => return None,
         };
         let file = File::open(format!("{root}{path}/memory.stat")).ok()?;
-        file.read_at(&mut [0; 64], 0).ok().filter(|&read| read > 0)?;
+        file.read_at(&mut [0; 64], 0)
+            .ok()
+            .filter(|&read| read > 0)?;
         Some(file)
     })
 }

@@ -48,7 +48,9 @@ pub fn run(effort: Effort) -> Result<Vec<Entry>, String> {
     let stage = Stage::new(LEAVES);
     let mut entries: Vec<Entry> = Vec::new();
     for (load, _) in LOADS {
-        let targets = Target::ALL.into_iter().filter(|&target| stage.offers(target));
+        let targets = Target::ALL
+            .into_iter()
+            .filter(|&target| stage.offers(target));
         entries.extend(targets.map(|target| Entry {
             load,
             target,
@@ -71,7 +73,9 @@ pub fn run(effort: Effort) -> Result<Vec<Entry>, String> {
             let outcome = stage.run(entry.target, load);
             let latency = &outcome.latency_ns;
             let quantile = |q| latency.value_at_quantile(q) as f64;
-            entry.rounds.push([quantile(0.5), quantile(0.99), latency.max() as f64]);
+            entry
+                .rounds
+                .push([quantile(0.5), quantile(0.99), latency.max() as f64]);
             entry.total.merge(&outcome);
         }
     }
@@ -103,7 +107,14 @@ pub fn table(entries: &[Entry]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::ASCII_MARKDOWN);
     table.set_header([
-        "load", "read", "reads", "p50 us", "p99 us", "max us", "p99 of the rounds us", "broken",
+        "load",
+        "read",
+        "reads",
+        "p50 us",
+        "p99 us",
+        "max us",
+        "p99 of the rounds us",
+        "broken",
     ]);
     for entry in entries {
         let latency = &entry.total.latency_ns;

@@ -86,7 +86,12 @@ impl Run {
 
     /// The cost of `series` in units of the yardstick of the same scenario, depth and number of threads.
     pub fn ratio_to_yardstick(&self, series: &Series) -> Option<Summary> {
-        let Series { scenario, depth, threads, .. } = series;
+        let Series {
+            scenario,
+            depth,
+            threads,
+            ..
+        } = series;
         let below = self.find(scenario, *depth, &self.yardstick, *threads)?;
         Self::ratio(series, below)
     }

@@ -10,7 +10,7 @@ use bursar_machine::host::bare;
 use hytra::TrAdder;
 use prometheus::IntCounter;
 
-use crate::contender::{ACCOUNTS, Contender, Done, Local, Padded, Path, bare, sixteen};
+use crate::contender::{ACCOUNTS, Contender, Done, Local, Padded, Path, bare, unrolled};
 use crate::rounds::{Heat, Racer};
 use crate::series::BURSAR;
 use crate::timing::{Slice, Spent, on_cpus};
@@ -193,7 +193,12 @@ impl<A: Tally> Racer for Counting<A> {
     }
 
     fn check(&self) -> Result<(), String> {
-        let counted: u64 = self.contender.distinct().into_iter().map(Tally::total).sum();
+        let counted: u64 = self
+            .contender
+            .distinct()
+            .into_iter()
+            .map(Tally::total)
+            .sum();
         let done = self.done.get();
         if counted != done {
             return Err(format!("{done} times 1 were counted as {counted}"));
@@ -205,8 +210,8 @@ impl<A: Tally> Racer for Counting<A> {
 #[inline(never)]
 fn hot<A: Tally>(account: &A) -> u64 {
     let number = black_box(1);
-    for _ in 0..BLOCK / ACCOUNTS as u64 {
-        sixteen!(|_turn| { account.count(number) });
+    for _ in 0..BLOCK / 4 {
+        unrolled!([0 1 2 3] |_turn| { account.count(number) });
     }
     BLOCK
 }
@@ -215,7 +220,7 @@ fn hot<A: Tally>(account: &A) -> u64 {
 fn rotate<A: Tally>(accounts: &[&A; ACCOUNTS]) -> u64 {
     let number = black_box(1);
     for _ in 0..BLOCK / ACCOUNTS as u64 {
-        sixteen!(|turn| { accounts[turn].count(number) });
+        unrolled!([0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15] |turn| { accounts[turn].count(number) });
     }
     BLOCK
 }

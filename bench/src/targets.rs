@@ -122,9 +122,14 @@ fn near_bare(run: &Run, what: &str, scenario: &str) -> Vec<Verdict> {
             .into_iter()
             .filter_map(at)
             .max_by(|(_, one), (_, other)| one.median.total_cmp(&other.median));
-        let depth = worst.map_or_else(String::new, |(depth, _)| format!(", worst at depth {depth}"));
+        let depth = worst.map_or_else(String::new, |(depth, _)| {
+            format!(", worst at depth {depth}")
+        });
         Verdict {
-            target: format!("{what}, {scenario}, threads: {threads}{depth}, x {}", run.yardstick),
+            target: format!(
+                "{what}, {scenario}, threads: {threads}{depth}, x {}",
+                run.yardstick
+            ),
             measured: worst.map(|(_, ratio)| ratio),
             wanted: Wanted::AtMost(1.2),
         }

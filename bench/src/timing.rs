@@ -28,7 +28,10 @@ impl Stopwatch {
 }
 
 /// Seconds since 1970, UTC.
-#[allow(clippy::disallowed_methods, reason = "the report says when it was made")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the report says when it was made"
+)]
 pub fn unix_seconds() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(0, |since| since.as_secs())
