@@ -141,12 +141,138 @@ macro_rules! section {
     };
 }
 
+/// The fast paths: a section without a status, which jumps to `missed` wherever [`section`] would set one. The caller then
+/// runs the section with a status to learn why; nothing was committed.
+macro_rules! fast_section {
+    ([$($body:literal),+ $(,)?], $($operands:tt)+) => {
+        asm!(
+            ".pushsection __rseq_cs, \"aw\"",
+            ".balign 32",
+            "3:",
+            ".long 0, 0",
+            ".quad 4f, 5f - 4f, 9f",
+            ".popsection",
+            "test {limit:e}, {limit:e}",
+            "jz {missed}",
+            "2:",
+            "lea {at}, [rip + 3b]",
+            "mov qword ptr fs:[{offset} + {rseq_cs}], {at}",
+            "4:",
+            "mov {at:e}, dword ptr fs:[{offset} + {cpu_id}]",
+            "cmp {at:e}, {limit:e}",
+            "jae {missed}",
+            "shl {at}, {shift}",
+            "add {at}, {base}",
+            $($body,)+
+            "5:",
+            ".pushsection .text.unlikely, \"ax\"",
+            ".byte 0x0f, 0xb9, 0x3d",
+            ".long 0x53053053",
+            "9: jmp 2b",
+            ".popsection",
+            offset = in(reg) SECTIONS.offset.load(Ordering::Relaxed),
+            limit = in(reg) SECTIONS.limit.load(Ordering::Relaxed),
+            rseq_cs = const RSEQ_CS,
+            cpu_id = const CPU_ID,
+            shift = const STRIDE_SHIFT,
+            at = out(reg) _,
+            $($operands)+
+            missed = label { return false },
+            options(nostack),
+        )
+    };
+}
+
+/// [`add`] without a reason if it does nothing.
+///
+/// # Safety
+/// As [`add`].
+#[inline(always)]
+pub(super) unsafe fn try_add(base: *mut u8, byte: usize, delta: i64) -> bool {
+    // SAFETY: as in `add`.
+    unsafe {
+        fast_section!(
+            [
+                "cmp byte ptr [{at}], {published}",
+                "jne {missed}",
+                "add qword ptr [{at} + {byte}], {delta}",
+            ],
+            base = in(reg) base,
+            byte = in(reg) byte,
+            delta = in(reg) delta,
+            published = const State::PUBLISHED,
+        );
+    }
+    true
+}
+
+/// [`charge`] without a reason if it does nothing.
+///
+/// # Safety
+/// As [`charge`].
+#[inline(always)]
+pub(super) unsafe fn try_charge(base: *mut u8, bytes: u64) -> bool {
+    // SAFETY: as in `add`.
+    unsafe {
+        fast_section!(
+            [
+                "cmp byte ptr [{at}], {published}",
+                "jne {missed}",
+                "mov {room}, qword ptr [{at} + {ceiling}]",
+                "sub {room}, qword ptr [{at} + {charged}]",
+                "cmp {less_one}, {room}",
+                "jae {missed}",
+                "add qword ptr [{at} + {charged}], {bytes}",
+            ],
+            base = in(reg) base,
+            bytes = in(reg) bytes,
+            less_one = in(reg) bytes.wrapping_sub(1),
+            published = const State::PUBLISHED,
+            charged = const CHARGED * 8,
+            ceiling = const CEILING * 8,
+            room = out(reg) _,
+        );
+    }
+    true
+}
+
+/// [`uncharge`] without a reason if it does nothing.
+///
+/// # Safety
+/// As [`charge`].
+#[inline(always)]
+pub(super) unsafe fn try_uncharge(base: *mut u8, bytes: u64) -> bool {
+    // SAFETY: as in `add`.
+    unsafe {
+        fast_section!(
+            [
+                "cmp byte ptr [{at}], {published}",
+                "jne {missed}",
+                "mov {room}, qword ptr [{at} + {ceiling}]",
+                "sub {room}, qword ptr [{at} + {charged}]",
+                "add {room}, {bytes}",
+                "cmp {room}, qword ptr [{at} + {cap}]",
+                "jg {missed}",
+                "sub qword ptr [{at} + {charged}], {bytes}",
+            ],
+            base = in(reg) base,
+            bytes = in(reg) bytes,
+            published = const State::PUBLISHED,
+            cap = const CAP * 8,
+            charged = const CHARGED * 8,
+            ceiling = const CEILING * 8,
+            room = out(reg) _,
+        );
+    }
+    true
+}
+
 /// Adds `delta` to a word if the state is published.
 ///
 /// # Safety
 /// 1. `base` is the slot's copy for CPU 0, with a copy every `1 << STRIDE_SHIFT` bytes for each CPU below the limit.
 /// 2. `byte` is the offset of an aligned word inside a copy.
-#[inline(always)]
+#[inline]
 pub(super) unsafe fn add(base: *mut u8, byte: usize, delta: i64) -> (u64, Shard) {
     let mut status = DONE;
     let cpu: u64;
@@ -211,7 +337,7 @@ pub(super) unsafe fn add_fetch(base: *mut u8, byte: usize, delta: i64) -> (u64, 
 ///
 /// # Safety
 /// As [`add`], and the slot has an account.
-#[inline(always)]
+#[inline]
 pub(super) unsafe fn charge(base: *mut u8, bytes: u64) -> (u64, Shard) {
     let mut status = DONE;
     let cpu: u64;
@@ -247,7 +373,7 @@ pub(super) unsafe fn charge(base: *mut u8, bytes: u64) -> (u64, Shard) {
 ///
 /// # Safety
 /// As [`charge`].
-#[inline(always)]
+#[inline]
 pub(super) unsafe fn uncharge(base: *mut u8, bytes: u64) -> (u64, Shard) {
     let mut status = DONE;
     let cpu: u64;
@@ -333,20 +459,15 @@ pub(super) unsafe fn adjust(base: *mut u8, shard: Shard, charged: i64, ceiling: 
 /// As [`add`].
 #[inline(always)]
 pub(super) unsafe fn bare_add(base: *mut u8, delta: i64) -> bool {
-    let mut status = DONE;
     // SAFETY: as in `add`.
     unsafe {
-        section!(
+        fast_section!(
             ["add qword ptr [{at}], {delta}"],
             base = in(reg) base,
             delta = in(reg) delta,
-            at = out(reg) _,
-            cpu = out(reg) _,
-            status = inout(reg) status,
-            options(nostack),
         );
     }
-    status == DONE
+    true
 }
 
 /// Registers this process for the fence below.

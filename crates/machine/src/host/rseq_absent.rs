@@ -61,3 +61,24 @@ pub(super) fn register_membarrier() -> bool {
 pub(super) fn membarrier() -> bool {
     false
 }
+
+/// # Safety
+/// None: nothing is done.
+#[inline]
+pub(super) unsafe fn try_add(_base: *mut u8, _byte: usize, _delta: i64) -> bool {
+    false
+}
+
+/// # Safety
+/// None: nothing is done.
+#[inline]
+pub(super) unsafe fn try_charge(_base: *mut u8, _bytes: u64) -> bool {
+    false
+}
+
+/// # Safety
+/// None: nothing is done.
+#[inline]
+pub(super) unsafe fn try_uncharge(_base: *mut u8, _bytes: u64) -> bool {
+    false
+}

@@ -93,6 +93,40 @@ impl HostSlot {
         AtomicShard::new(self.copy(shard), shard)
     }
 
+    /// After [`rseq::try_add`] did nothing: does it with a reason, or on a shard without sections.
+    #[cold]
+    #[inline(never)]
+    fn add_again(self, word: usize, delta: i64) -> Outcome {
+        // SAFETY: as in `add`.
+        let (status, shard) = unsafe { rseq::add(self.base.as_ptr(), word * 8, delta) };
+        if status == rseq::ABSENT {
+            return self.without_section().1.add_fetch(word, delta).0;
+        }
+        outcome(status, shard)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn charge_again(self, bytes: u64) -> Outcome {
+        // SAFETY: as in `charge`.
+        let (status, shard) = unsafe { rseq::charge(self.base.as_ptr(), bytes) };
+        if status == rseq::ABSENT {
+            return self.without_section().1.charge(bytes);
+        }
+        outcome(status, shard)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn uncharge_again(self, bytes: u64) -> Outcome {
+        // SAFETY: as in `charge`.
+        let (status, shard) = unsafe { rseq::uncharge(self.base.as_ptr(), bytes) };
+        if status == rseq::ABSENT {
+            return self.without_section().1.uncharge(bytes);
+        }
+        outcome(status, shard)
+    }
+
     /// The shard for a thread that has no section. Beside sections that is the extra shard and no other, whatever CPU the
     /// thread runs on by now: what sections change, nothing else may.
     #[cold]
@@ -106,18 +140,9 @@ impl HostSlot {
     }
 }
 
-#[inline(always)]
 fn outcome(status: u64, shard: Shard) -> Outcome {
-    // One comparison on the fast path; the rest is out of line, or the compiler would look it up in a table.
-    if status == rseq::DONE {
-        return Outcome::Done;
-    }
-    not_done(status, shard)
-}
-
-#[cold]
-fn not_done(status: u64, shard: Shard) -> Outcome {
     match status {
+        rseq::DONE => Outcome::Done,
         rseq::UNPUBLISHED => Outcome::Unpublished {
             shard,
             committed: false,
@@ -137,14 +162,10 @@ impl Slot for HostSlot {
     fn add(&self, word: usize, delta: i64) -> Outcome {
         assert!(word < WORDS_MAX, "no slot has that many words");
         // SAFETY: `chunk_of_slots` laid the copies out as required, and `word` is inside or in the padding.
-        let (status, shard) = unsafe { rseq::add(self.base.as_ptr(), word * 8, delta) };
-        if status == rseq::DONE {
+        if unsafe { rseq::try_add(self.base.as_ptr(), word * 8, delta) } {
             return Outcome::Done;
         }
-        if status == rseq::ABSENT {
-            return self.without_section().1.add_fetch(word, delta).0;
-        }
-        not_done(status, shard)
+        self.add_again(word, delta)
     }
 
     #[inline]
@@ -163,27 +184,19 @@ impl Slot for HostSlot {
     #[inline(always)]
     fn charge(&self, bytes: u64) -> Outcome {
         // SAFETY: as in `add`; every slot has an account.
-        let (status, shard) = unsafe { rseq::charge(self.base.as_ptr(), bytes) };
-        if status == rseq::DONE {
+        if unsafe { rseq::try_charge(self.base.as_ptr(), bytes) } {
             return Outcome::Done;
         }
-        if status == rseq::ABSENT {
-            return self.without_section().1.charge(bytes);
-        }
-        not_done(status, shard)
+        self.charge_again(bytes)
     }
 
     #[inline(always)]
     fn uncharge(&self, bytes: u64) -> Outcome {
         // SAFETY: as in `charge`.
-        let (status, shard) = unsafe { rseq::uncharge(self.base.as_ptr(), bytes) };
-        if status == rseq::DONE {
+        if unsafe { rseq::try_uncharge(self.base.as_ptr(), bytes) } {
             return Outcome::Done;
         }
-        if status == rseq::ABSENT {
-            return self.without_section().1.uncharge(bytes);
-        }
-        not_done(status, shard)
+        self.uncharge_again(bytes)
     }
 
     fn adjust(&self, shard: Shard, charged: i64, ceiling: i64) -> Outcome {
