@@ -347,7 +347,7 @@ impl Model {
             assert_eq!(seen, self.total(id), "group {id}");
             let own = [
                 reading.own_usage(),
-                reading.own(ROWS) as i64,
+                reading.own(ROWS),
                 reading.own(BALANCE),
                 reading.own(EAGER),
                 reading.own(BATCHED),
