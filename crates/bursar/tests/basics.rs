@@ -514,3 +514,117 @@ fn declarations_are_checked() {
 fn a_handle_of_another_declaration_is_a_bug() {
     Memory::host().unwrap().root().add(ROWS, 1);
 }
+
+#[test]
+fn a_cached_read_after_an_exact_one_does_not_claim_to_be_exact() {
+    let memory = memory();
+    let leaf = memory.root().child("leaf", Limits::none()).unwrap();
+    leaf.add(ROWS, 1);
+    leaf.add(SPILLED, 1);
+    assert_eq!(leaf.read(Freshness::Exact).unwrap().get(ROWS).value, 1);
+    leaf.add(ROWS, 5);
+    leaf.add(SPILLED, 1000);
+    let held = leaf.try_charge(1 << 30).unwrap();
+    let cached = leaf.read(Freshness::Cached).unwrap();
+    assert_eq!(cached.get(ROWS).error(), u64::MAX);
+    assert!(cached.get(SPILLED).hi >= 1001);
+    assert!(cached.usage().hi >= 1 << 30);
+    let within = leaf.read(Freshness::Within(0)).unwrap();
+    assert_eq!(within.get(SPILLED).value, 1001);
+    assert_eq!(within.usage().value, 1 << 30);
+    drop(held);
+}
+
+#[test]
+fn a_removed_parent_of_late_updates_does_not_claim_to_be_fresh() {
+    let memory = memory();
+    let query = memory.root().child("query", Limits::none()).unwrap();
+    let scan = query.child("scan", Limits::none()).unwrap();
+    let held = scan.try_charge(1 << 20).unwrap();
+    assert_eq!(query.read(Freshness::Exact).unwrap().usage().value, 1 << 20);
+    scan.remove().unwrap();
+    drop(held);
+    query.remove().unwrap();
+    let reading = query.read(Freshness::Cached).unwrap();
+    assert!(reading.usage().lo <= 0, "{:?}", reading.usage());
+    assert_eq!(query.read(Freshness::Exact).unwrap().usage().value, 0);
+}
+
+#[test]
+fn sums_of_huge_charges_do_not_wrap() {
+    let memory = memory();
+    let group = memory.root().child("group", Limits::none()).unwrap();
+    let mut held = Vec::new();
+    let refusal = loop {
+        match group.try_charge(1 << 56) {
+            Ok(charge) => held.push(charge),
+            Err(refusal) => break refusal,
+        }
+    };
+    assert!(matches!(refusal, ChargeError::LimitReached(_)));
+    assert_eq!(held.len(), 64, "2^62 bytes in all");
+    let mut all = held.pop().unwrap();
+    held.into_iter()
+        .for_each(|charge| all.merge(charge).unwrap());
+    drop(all);
+    group.set_max(1000);
+    assert_eq!(group.reserved(), 0);
+    assert!(group.try_charge(1001).is_err());
+}
+
+#[test]
+fn the_range_of_usage_holds_after_a_limit_was_raised() {
+    let memory = memory();
+    let group = memory.root().child("group", Limits::max(20_000)).unwrap();
+    let first = group.try_charge(10_000).unwrap();
+    group.set_max(1 << 30);
+    let mut held = vec![first];
+    for _ in 0..50 {
+        held.push(group.try_charge(200_000).unwrap());
+        let usage = group.read(Freshness::Cached).unwrap().usage();
+        let truth: i64 = held.iter().map(|charge| charge.bytes() as i64).sum();
+        assert!(
+            usage.lo <= truth && truth <= usage.hi,
+            "{truth} is not in {usage:?}"
+        );
+    }
+    assert!(
+        group.reserved() <= 10_000 + 50 * 200_000 + (512 << 10),
+        "stock does not pile up"
+    );
+}
+
+#[test]
+fn a_group_looked_up_while_its_last_handle_goes_is_usable_or_gone() {
+    let memory = memory();
+    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
+    std::thread::scope(|scope| {
+        let finder = scope.spawn(|| {
+            for _ in 0..3000 {
+                if let Some(group) = tenant.find("query") {
+                    let _ = group.child("scan", Limits::none());
+                }
+            }
+        });
+        while !finder.is_finished() {
+            drop(tenant.child("query", Limits::none()));
+        }
+    });
+    memory.tick();
+    memory.tick();
+    assert_eq!((tenant.children().len(), memory.removed_groups()), (0, 0));
+}
+
+#[test]
+fn units_of_any_size_are_fine() {
+    const HUGE: &[Statistic] = &[Statistic::gauge("huge").batch(1 << 63)];
+    let memory = Memory::builder().statistics(HUGE).build().unwrap();
+    let group = memory.root().child("group", Limits::none()).unwrap();
+    group.add(Gauge::of(HUGE, "huge"), 1000);
+    let value = memory
+        .root()
+        .read(Freshness::Cached)
+        .unwrap()
+        .get(Gauge::of(HUGE, "huge"));
+    assert!(value.hi >= 1000);
+}
