@@ -193,8 +193,8 @@ impl<M: Machine> Charge<M> {
         Ok(())
     }
 
-    /// Moves the bytes to another group. Groups above both neither gain nor lose; while it moves, their statistics count
-    /// it twice.
+    /// Moves the bytes to another group. Groups above both neither gain nor lose; a reading taken while it moves may count
+    /// it twice or not at all.
     ///
     /// # Errors
     /// [`MoveError`] if the target refuses; then nothing changes.

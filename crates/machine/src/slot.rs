@@ -19,7 +19,8 @@
 //! An operation looks at the state word and commits in one section: nothing else runs on that CPU's words in between.
 //! Freezing a shard is three steps: set [`State::FROZEN`], pass [`crate::Machine::fence`], call [`Slot::settle`]. After
 //! that, no operation that began before commits any more, and those that begin later see `FROZEN` and do nothing, so the
-//! freezer alone may write the shard until it clears the bit. [`Slot::add`] is exempt on machines without sections: there
+//! freezer alone may write the shard until it clears the bit. The look at the state is an acquire (on x86-64 each load is):
+//! whoever sees the bit cleared sees what the freezer wrote. [`Slot::add`] is exempt on machines without sections: there
 //! it may still commit, which is why nothing but `CHARGED` and `CEILING` may be written by a freezer.
 
 use crate::AtomicWord;

@@ -241,6 +241,11 @@ impl<M: Machine> Tree<M> {
             };
             values.push(Value::within(fold.totals[column], error));
         }
+        // Shards are read one after the other, so a return may be in whose charge is not: no usage is below 0.
+        let usage = &mut values[0];
+        usage.value = usage.value.max(0);
+        usage.lo = usage.lo.max(0).min(usage.value);
+        usage.hi = usage.hi.max(usage.value);
         let mut own = fold.own[..layout.columns.len()].to_vec();
         let per_node = layout.columns[1..]
             .iter()
