@@ -229,7 +229,7 @@ impl<M: Machine> Memory<M> {
         (self.ledger.tree.layout.words * 8).next_multiple_of(64)
     }
 
-    /// Whether the root's counters were ever used: bytes reserved now and at the highest, for tests and reports.
+    /// Bytes reserved in the whole tree now, stock included.
     pub fn reserved(&self) -> u64 {
         self.ledger.counter(ROOT).usage.load(Order::Full)
     }

@@ -1,6 +1,6 @@
 //! Groups: birth, names, removal, rebirth.
 //!
-//! A group is a record in a table; its id is the index, and a generation tells records' lives apart. A record is used
+//! A group is a record in a table; its id is the index. A record is used
 //! again only when nothing can refer to it: no handle, no child, no byte charged (the layer above sees to the last).
 //! A removed group leaves its parent's names at once and stays in its marks, so that late updates still find their way.
 
@@ -124,7 +124,6 @@ pub(crate) struct Node<M: Machine> {
     pub(crate) child_count: M::Word,
     /// Handles, children and pins.
     pub(crate) references: M::Word,
-    pub(crate) generation: M::Word,
     pub(crate) is_removed: M::Word,
     // Written while nobody else knows the record, read by those who were given its id: no protocol of their own.
     parent: AtomicU32,
@@ -351,7 +350,6 @@ impl<M: Machine> Tree<M> {
                 as_of_ns: M::Word::new(0),
                 child_count: M::Word::new(0),
                 references: M::Word::new(0),
-                generation: M::Word::new(0),
                 is_removed: M::Word::new(0),
                 parent: AtomicU32::new(NO_PARENT),
                 ordinal: AtomicU32::new(0),
@@ -405,7 +403,6 @@ impl<M: Machine> Tree<M> {
         let ordinal = node.ordinal();
         siblings.ordinals[ordinal as usize] = None;
         siblings.free_ordinals.push(ordinal);
-        node.generation.fetch_add(1, Order::Full);
         node.eager
             .iter()
             .for_each(|word| word.store(0, Order::Full));
