@@ -85,10 +85,28 @@ pub trait Machine: Clone + fmt::Debug + Send + Sync + 'static {
 
 /// A machine that can start tasks and let time pass. The library never does; experiments and tests do.
 pub trait Tasks: Machine {
+    /// Memory of one page of 4 KiB that is in use; dropping it frees the page.
+    type PageMemory: Send;
+
     /// Runs every task to its end, all at once, and returns.
     fn run<'scope>(&self, tasks: Vec<Box<dyn FnOnce() + Send + 'scope>>);
     /// Lets the calling task sleep until [`Machine::now_ns`] is at least `deadline_ns`.
     fn sleep_until(&self, deadline_ns: u64);
+    /// Takes a page and writes `mark` to each of its cache lines.
+    fn touch_page(&self, mark: u64) -> Self::PageMemory;
+    /// Computes for `duration_ns` of the CPU's time, touching nothing that others use.
+    fn compute(&self, duration_ns: u64);
+}
+
+/// A machine that runs one step of one task at a time, and can look at the books in between.
+pub trait Watched: Tasks {
+    /// [`Tasks::run`] that calls `check` after each step of any task. What `check` reads costs nothing and lets nobody
+    /// else run.
+    fn run_watched<'scope>(
+        &self,
+        check: Box<dyn FnMut() + 'scope>,
+        tasks: Vec<Box<dyn FnOnce() + Send + 'scope>>,
+    );
 }
 
 /// The machine has no room for more slots.

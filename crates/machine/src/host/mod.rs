@@ -32,7 +32,7 @@ use std::time::Instant;
 pub use backend::{Backend, Check, Report, StartError, report};
 pub use slots::HostSlot;
 pub use sync::{HostEvent, HostMutex, HostSpin, HostWord};
-pub use tasks::Ticker;
+pub use tasks::{PageMemory, Ticker};
 pub use topology::{allowed_cpus, pin_to};
 
 use crate::{Machine, OutOfMemory, Shard};

@@ -1,5 +1,6 @@
 //! Threads and sleep, for experiments, and a thread that ticks for those who ask for one.
 
+use std::hint::black_box;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -7,7 +8,25 @@ use std::time::Duration;
 use super::Host;
 use crate::{Machine, Tasks};
 
+/// Words in a page.
+const WORDS: usize = 4096 / 8;
+/// Words in a cache line.
+const LINE: usize = 8;
+
+/// A page of the process's own memory.
+#[derive(Debug)]
+pub struct PageMemory(Box<[u64; WORDS]>);
+
+impl Drop for PageMemory {
+    fn drop(&mut self) {
+        // The last use of the page: one look at each of its lines.
+        black_box(self.0.iter().step_by(LINE).fold(0, |sum, line| sum ^ line));
+    }
+}
+
 impl Tasks for Host {
+    type PageMemory = PageMemory;
+
     fn run<'scope>(&self, tasks: Vec<Box<dyn FnOnce() + Send + 'scope>>) {
         std::thread::scope(|scope| {
             for task in tasks {
@@ -20,6 +39,23 @@ impl Tasks for Host {
         let now = self.now_ns();
         if deadline_ns > now {
             std::thread::sleep(Duration::from_nanos(deadline_ns - now));
+        }
+    }
+
+    fn touch_page(&self, mark: u64) -> PageMemory {
+        let mut memory = Box::new([0; WORDS]);
+        memory
+            .iter_mut()
+            .step_by(LINE)
+            .zip(mark..)
+            .for_each(|(line, mark)| *line = mark);
+        PageMemory(black_box(memory))
+    }
+
+    fn compute(&self, duration_ns: u64) {
+        let end_ns = self.now_ns().saturating_add(duration_ns);
+        while duration_ns > 0 && self.now_ns() < end_ns {
+            std::hint::spin_loop();
         }
     }
 }

@@ -1,0 +1,159 @@
+//! Stackful coroutines: the one place where the simulator needs `unsafe`.
+//!
+//! Code that runs on the simulated machine is written for threads: it calls [`suspend`] from deep inside, at any visible
+//! operation, and does not know of it. So each task has a stack of its own. corosensei switches stacks in a few
+//! nanoseconds; stacks are reserved, not touched, and reused from one run to the next.
+
+use std::cell::{Cell, RefCell};
+use std::ptr;
+
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+
+/// Address space of one stack, bytes. Pages that are not touched take no memory.
+const STACK_BYTES: usize = 256 << 10;
+/// Stacks that are kept for reuse.
+const STACKS_KEPT: usize = 1 << 15;
+
+type Switch = Yielder<(), ()>;
+
+thread_local! {
+    /// Of the routine that runs now on this thread; null outside of all.
+    static RUNNING: Cell<*const Switch> = const { Cell::new(ptr::null()) };
+    static STACKS: RefCell<Vec<DefaultStack>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A task's stack and where it stopped.
+pub(crate) struct Routine {
+    /// Always there, until dropped.
+    coroutine: Option<Coroutine<(), (), (), DefaultStack>>,
+    switch: *const Switch,
+}
+
+impl Routine {
+    /// A routine that will run `body`, which must not panic.
+    ///
+    /// # Errors
+    /// What the system says if it has no room for a stack.
+    ///
+    /// # Safety
+    /// What `body` borrows must live until the routine has ended or is dropped.
+    pub(crate) unsafe fn new<'scope>(body: Box<dyn FnOnce() + 'scope>) -> std::io::Result<Self> {
+        let kept = STACKS.with_borrow_mut(Vec::pop);
+        let stack = kept.map_or_else(|| DefaultStack::new(STACK_BYTES), Ok)?;
+        let start = move |switch: &Switch, ()| {
+            RUNNING.set(switch);
+            body();
+        };
+        Ok(Self {
+            // SAFETY: the bounds that are not checked here are `'scope` on the body, which the caller vouches for, and
+            // nothing is passed in or out.
+            coroutine: Some(unsafe { Coroutine::with_stack_unchecked(stack, start) }),
+            switch: ptr::null(),
+        })
+    }
+
+    /// Runs on until the routine suspends itself (`false`) or ends (`true`).
+    pub(crate) fn resume(&mut self) -> bool {
+        let resumer = RUNNING.replace(self.switch);
+        let coroutine = self.coroutine.as_mut().expect("there until dropped");
+        let result = coroutine.resume(());
+        self.switch = RUNNING.replace(resumer);
+        matches!(result, CoroutineResult::Return(()))
+    }
+}
+
+impl Drop for Routine {
+    /// A routine that has not ended is given up where it stands: what its stack holds is leaked, never used again.
+    fn drop(&mut self) {
+        let Some(mut coroutine) = self.coroutine.take() else {
+            return;
+        };
+        if coroutine.started() && !coroutine.done() {
+            // SAFETY: no destructor on that stack runs, which safe code must allow for; nothing on it is pinned, and
+            // nothing outside points to it but `switch`, which goes with us.
+            unsafe { coroutine.force_reset() };
+        }
+        if !coroutine.started() {
+            return;
+        }
+        let stack = coroutine.into_stack();
+        // The thread's list is gone if the thread is ending.
+        let _ = STACKS.try_with(|stacks| {
+            let mut stacks = stacks.borrow_mut();
+            if stacks.len() < STACKS_KEPT {
+                stacks.push(stack);
+            }
+        });
+    }
+}
+
+/// Stops the running routine until it is resumed.
+pub(crate) fn suspend() {
+    let switch = RUNNING.get();
+    assert!(!switch.is_null(), "nothing to suspend outside of a routine");
+    // SAFETY: `RUNNING` is the switch of the routine that we are on: `resume` sets it whenever it enters one and
+    // takes it back when that stops, and corosensei keeps it alive as long as the routine's body runs.
+    unsafe { (*switch).suspend(()) };
+}
+
+/// Whether the caller runs on a routine.
+pub(crate) fn is_inside() -> bool {
+    !RUNNING.get().is_null()
+}
+
+/// Something that can be reached from anywhere on the thread while it is installed.
+pub(crate) struct Installed<T: 'static> {
+    place: &'static std::thread::LocalKey<Cell<*const T>>,
+    value: Box<T>,
+}
+
+impl<T: 'static> Installed<T> {
+    /// Puts `value` at `place` until the result is dropped.
+    pub(crate) fn new(
+        place: &'static std::thread::LocalKey<Cell<*const T>>,
+        value: Box<T>,
+    ) -> Self {
+        assert!(
+            place.get().is_null(),
+            "one simulator at a time on each thread"
+        );
+        place.set(&raw const *value);
+        Self { place, value }
+    }
+
+    /// The value.
+    pub(crate) fn get(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T: 'static> Drop for Installed<T> {
+    fn drop(&mut self) {
+        self.place.set(ptr::null());
+    }
+}
+
+/// Does `work` with what is installed at `place`; `None` if nothing is.
+#[inline]
+pub(crate) fn with_installed<T: 'static, R>(
+    place: &'static std::thread::LocalKey<Cell<*const T>>,
+    work: impl FnOnce(&T) -> R,
+) -> Option<R> {
+    let value = place.get();
+    // SAFETY: not null, so `Installed` owns it, at this address, until it takes the pointer away again. `work` runs
+    // inside the simulator, which drops no `Installed`: routines that suspend in `work` have ended or been given up before
+    // whoever owns the simulator gets control again.
+    unsafe { value.as_ref() }.map(work)
+}
+
+/// Lets a closure be kept in a place without its lifetime.
+///
+/// # Safety
+/// The result must be dropped before `'scope` ends.
+pub(crate) unsafe fn forget_scope<'scope>(
+    check: Box<dyn FnMut() + 'scope>,
+) -> Box<dyn FnMut() + 'static> {
+    // SAFETY: only the lifetime changes, and the caller keeps to it.
+    unsafe { std::mem::transmute(check) }
+}

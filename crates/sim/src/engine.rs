@@ -1,0 +1,404 @@
+//! The machine: its tasks, its CPUs, and what happens between two visible operations.
+//!
+//! A task runs until it is about to do something that another could see: an access to a shared word, a lock, a completion,
+//! a section, sleep. There the engine decides who goes on. In *virtual time* that is whoever is earliest: each CPU has a
+//! clock, operations cost time, and ties are broken by a seeded permutation that changes with time. In an *exploration*
+//! there is no time, and a strategy chooses.
+//!
+//! Run-ahead: a task whose CPU is the earliest anyway goes on without leaving its stack. The order of events is the same.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::collections::{BinaryHeap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr;
+
+use crate::coroutine::{self, Routine, suspend};
+use crate::explored::Explored;
+use crate::failure::{Failure, message_of};
+use crate::fault::{Injector, Killed};
+use crate::lines::{Access, LineId, Lines};
+use crate::locks::LockTable;
+use crate::random::Random;
+use crate::settings::{Mode, Settings};
+use crate::timed::{Cpu, Timer};
+use crate::tournament::{NEVER, Tournament};
+
+/// Number of a task of the current run.
+pub(crate) type TaskId = u32;
+/// No task.
+pub(crate) const NOBODY: TaskId = u32::MAX;
+
+thread_local! {
+    /// The simulator of this thread.
+    pub(crate) static ENGINE: Cell<*const Engine> = const { Cell::new(ptr::null()) };
+}
+
+/// Does `work` with this thread's simulator; `None` if there is none.
+#[inline]
+pub(crate) fn with_engine<R>(work: impl FnOnce(&Engine) -> R) -> Option<R> {
+    coroutine::with_installed(&ENGINE, work)
+}
+
+/// Where a task stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// On its CPU, or about to be.
+    Running,
+    /// Wants its CPU.
+    Queued,
+    /// On its CPU, waiting for a lock.
+    Spinning,
+    /// Wants its CPU, to go on waiting for a lock.
+    SpinQueued,
+    /// Waits for somebody to wake it.
+    Blocked,
+    Done,
+}
+
+/// A task.
+pub(crate) struct Task {
+    routine: RefCell<Option<Routine>>,
+    pub(crate) state: Cell<State>,
+    pub(crate) cpu: Cell<u32>,
+    /// A lock that it spun for is its own now.
+    pub(crate) is_granted: Cell<bool>,
+    pub(crate) spin_began_ns: Cell<u64>,
+    /// When it stops spinning and sleeps.
+    pub(crate) spin_until_ns: Cell<u64>,
+    /// Spin locks held or waited for.
+    pub(crate) spins: Cell<u32>,
+    /// Grows whenever a section that is under way must begin anew.
+    pub(crate) breaks: Cell<u32>,
+    /// May only run on its CPU.
+    pub(crate) is_bound: bool,
+}
+
+/// What the simulator counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) events: u64,
+    pub(crate) switches: u64,
+    pub(crate) preemptions: u64,
+    pub(crate) wakes: u64,
+    pub(crate) fences: u64,
+    pub(crate) migrations: u64,
+}
+
+/// See the module.
+pub(crate) struct Engine {
+    pub(crate) settings: Settings,
+    pub(crate) lines: Lines,
+    pub(crate) locks: LockTable,
+    pub(crate) tasks: RefCell<Vec<Task>>,
+    live: Cell<usize>,
+    pub(crate) current: Cell<TaskId>,
+    /// The CPU of the current task.
+    pub(crate) cpu: Cell<u32>,
+    /// The clock of that CPU; outside of tasks, that of the machine.
+    pub(crate) now_ns: Cell<u64>,
+    /// Up to here, exclusively, the current task may go on.
+    pub(crate) horizon_ns: Cell<u64>,
+    /// The earliest key of all others.
+    pub(crate) next_other: Cell<u64>,
+    pub(crate) cpus: Vec<Cpu>,
+    pub(crate) idle: RefCell<Vec<u64>>,
+    pub(crate) queued: Cell<usize>,
+    pub(crate) tree: Tournament,
+    pub(crate) timers: RefCell<BinaryHeap<Timer>>,
+    pub(crate) timer_number: Cell<u64>,
+    pub(crate) fences: RefCell<crate::fence::Fences>,
+    pub(crate) random: RefCell<Random>,
+    pub(crate) faults: Injector,
+    pub(crate) explored: Option<Explored>,
+    pub(crate) tally: Cell<Tally>,
+    hash: Cell<u64>,
+    check: RefCell<Option<Box<dyn FnMut()>>>,
+    failure: RefCell<Option<(Failure, Option<Box<dyn Any + Send>>)>>,
+}
+
+/// What happens, in the event hash.
+#[derive(Clone, Copy, Debug)]
+#[repr(u64)]
+pub(crate) enum Step {
+    Load = 1,
+    Store,
+    Update,
+    Section,
+    Lock,
+    Unlock,
+    Wait,
+    Set,
+    Fence,
+    Sleep,
+    Relax,
+    Start,
+}
+
+impl Engine {
+    pub(crate) fn new(settings: Settings) -> Box<Self> {
+        let cpus = settings.topology.cpus;
+        let places = (0..cpus).map(|cpu| settings.topology.place(cpu)).collect();
+        let mut random = Random::new(settings.seed);
+        let mut ranks: Vec<u16> = (0..cpus as u16).collect();
+        for at in (1..cpus).rev() {
+            ranks.swap(at, random.below(at as u64 + 1) as usize);
+        }
+        let explored = match &settings.mode {
+            Mode::Timed => None,
+            Mode::Explored(strategy) => Some(Explored::new(strategy.clone(), settings.seed)),
+        };
+        Box::new(Self {
+            lines: Lines::new(places, &settings.costs),
+            locks: LockTable::default(),
+            tasks: RefCell::default(),
+            live: Cell::new(0),
+            current: Cell::new(NOBODY),
+            cpu: Cell::new(0),
+            now_ns: Cell::new(0),
+            horizon_ns: Cell::new(0),
+            next_other: Cell::new(NEVER),
+            cpus: ranks.into_iter().map(Cpu::new).collect(),
+            idle: RefCell::new(vec![0; cpus.div_ceil(64)]),
+            queued: Cell::new(0),
+            // The last leaf is the timers'.
+            tree: Tournament::new(cpus + 1),
+            timers: RefCell::default(),
+            timer_number: Cell::new(0),
+            fences: RefCell::default(),
+            faults: Injector::new(&settings.faults, settings.seed),
+            random: RefCell::new(random),
+            explored,
+            tally: Cell::default(),
+            hash: Cell::new(settings.seed),
+            check: RefCell::default(),
+            failure: RefCell::default(),
+            settings,
+        })
+    }
+
+    /// Whether somebody is there to be scheduled.
+    #[inline]
+    pub(crate) fn is_scheduled(&self) -> bool {
+        self.current.get() != NOBODY
+    }
+
+    /// A visible operation is about to happen: lets everyone go first who is earlier.
+    #[inline]
+    pub(crate) fn visible(&self, step: Step, subject: u32) {
+        if self.now_ns.get() >= self.horizon_ns.get() {
+            self.sync_slowly();
+        }
+        self.note(step, subject);
+    }
+
+    /// Lets everyone go first who is earlier.
+    #[inline]
+    pub(crate) fn sync(&self) {
+        if self.now_ns.get() >= self.horizon_ns.get() {
+            self.sync_slowly();
+        }
+    }
+
+    #[cold]
+    fn sync_slowly(&self) {
+        if !self.is_scheduled() {
+            return;
+        }
+        match &self.explored {
+            Some(explored) => self.explored_point(explored, crate::explored::Point::Step),
+            None => self.timed_sync(),
+        }
+    }
+
+    #[inline]
+    fn note(&self, step: Step, subject: u32) {
+        if !self.is_scheduled() {
+            return;
+        }
+        let mut tally = self.tally.get();
+        tally.events += 1;
+        self.tally.set(tally);
+        let what = self.now_ns.get()
+            ^ (u64::from(self.current.get()) << 40)
+            ^ (u64::from(subject) << 20)
+            ^ (step as u64) << 60;
+        let mixed = (self.hash.get() ^ what).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.hash.set(mixed ^ mixed >> 29);
+    }
+
+    /// An access to a line, whose time the current task spends.
+    #[inline]
+    pub(crate) fn access(&self, line: LineId, access: Access, extra_ns: u64) {
+        if !self.is_scheduled() || self.explored.is_some() {
+            return;
+        }
+        let now_ns = self.now_ns.get();
+        let served_ns = self.lines.access(line, self.cpu.get(), access, now_ns);
+        self.now_ns.set(served_ns + extra_ns);
+    }
+
+    /// Time that the current task spends.
+    #[inline]
+    pub(crate) fn spend(&self, duration_ns: u64) {
+        if self.is_scheduled() && self.explored.is_none() {
+            self.now_ns.set(self.now_ns.get() + duration_ns);
+        }
+    }
+
+    pub(crate) fn with_task<R>(&self, task: TaskId, look: impl FnOnce(&Task) -> R) -> R {
+        look(&self.tasks.borrow()[task as usize])
+    }
+
+    pub(crate) fn count(&self, change: impl FnOnce(&mut Tally)) {
+        let mut tally = self.tally.get();
+        change(&mut tally);
+        self.tally.set(tally);
+    }
+
+    pub(crate) fn event_hash(&self) -> u64 {
+        self.hash.get()
+    }
+
+    /// Runs all bodies to their end. `check` is called after each step.
+    pub(crate) fn run<'scope>(
+        &self,
+        bodies: Vec<(Option<u32>, Box<dyn FnOnce() + Send + 'scope>)>,
+        check: Option<Box<dyn FnMut() + 'scope>>,
+    ) {
+        assert!(!self.is_scheduled(), "a task does not start a run");
+        let outside = (self.cpu.get(), self.now_ns.get());
+        // SAFETY: taken away again below, before this returns, and nothing unwinds through here in between.
+        *self.check.borrow_mut() = check.map(|check| unsafe { coroutine::forget_scope(check) });
+        self.live.set(bodies.len());
+        for (number, (bound, body)) in (0..).zip(bodies) {
+            let cpu = bound.unwrap_or((number as usize % self.cpus.len()) as u32);
+            self.start(number, cpu, bound.is_some(), body);
+        }
+        match &self.explored {
+            Some(explored) => self.explored_loop(explored),
+            None => self.timed_loop(),
+        }
+        // Those that have not ended are given up here, and with them all that the bodies borrow.
+        self.current.set(NOBODY);
+        self.horizon_ns.set(0);
+        self.tasks.borrow_mut().clear();
+        self.check.borrow_mut().take();
+        self.cpu.set(outside.0);
+        if self.has_failed() && coroutine::is_inside() {
+            // The scenario is given up where it stands: locks may be held for ever, and it must not find out.
+            self.give_up();
+        }
+        let failure = self.failure.borrow_mut().take();
+        if let Some((failure, payload)) = failure {
+            match payload {
+                Some(payload) if self.explored.is_none() => resume_unwind(payload),
+                _ => resume_unwind(Box::new(failure)),
+            }
+        }
+    }
+
+    fn start<'scope>(
+        &self,
+        number: TaskId,
+        cpu: u32,
+        is_bound: bool,
+        body: Box<dyn FnOnce() + Send + 'scope>,
+    ) {
+        let guarded = move || {
+            let result = catch_unwind(AssertUnwindSafe(body));
+            if let Err(payload) = result
+                && !payload.is::<Killed>()
+            {
+                with_engine(|engine| {
+                    engine.fail(Failure::Panic(message_of(&*payload)), Some(payload));
+                });
+            }
+        };
+        // SAFETY: `run` drops all routines before it returns.
+        let routine = unsafe { Routine::new(Box::new(guarded)) };
+        let routine = routine.unwrap_or_else(|error| {
+            panic!("no stack for simulated task {number}: {error}");
+        });
+        self.tasks.borrow_mut().push(Task {
+            routine: RefCell::new(Some(routine)),
+            state: Cell::new(State::Blocked),
+            cpu: Cell::new(cpu),
+            is_granted: Cell::new(false),
+            spin_began_ns: Cell::new(0),
+            spin_until_ns: Cell::new(NEVER),
+            spins: Cell::new(0),
+            breaks: Cell::new(0),
+            is_bound,
+        });
+        match &self.explored {
+            Some(_) => self.with_task(number, |task| task.state.set(State::Running)),
+            None => self.timed_start(number),
+        }
+    }
+
+    /// Lets the current task run until it suspends itself; `true` if it ended.
+    pub(crate) fn resume_current(&self) -> bool {
+        let current = self.current.get();
+        let routine = self.with_task(current, |task| task.routine.borrow_mut().take());
+        let mut routine = routine.expect("a live task has a routine");
+        let has_ended = routine.resume();
+        if has_ended {
+            self.with_task(current, |task| task.state.set(State::Done));
+            self.live.set(self.live.get() - 1);
+        } else {
+            self.with_task(current, |task| *task.routine.borrow_mut() = Some(routine));
+        }
+        has_ended
+    }
+
+    pub(crate) fn has_live_tasks(&self) -> bool {
+        self.live.get() > 0
+    }
+
+    /// Ends the run. The first failure is the one reported.
+    pub(crate) fn fail(&self, failure: Failure, payload: Option<Box<dyn Any + Send>>) {
+        self.failure.borrow_mut().get_or_insert((failure, payload));
+    }
+
+    /// Why the run ended, when the scenario that started it was given up as well.
+    pub(crate) fn take_failure(&self) -> Failure {
+        let failure = self.failure.borrow_mut().take();
+        failure.expect("a run that is given up has failed").0
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failure.borrow().is_some()
+    }
+
+    /// Stops the current task for good, because the run has failed.
+    pub(crate) fn give_up(&self) -> ! {
+        loop {
+            suspend();
+        }
+    }
+
+    /// Looks at the books after a step, outside of all tasks.
+    pub(crate) fn run_check(&self) {
+        let Some(mut check) = self.check.borrow_mut().take() else {
+            return;
+        };
+        let current = self.current.replace(NOBODY);
+        let result = catch_unwind(AssertUnwindSafe(&mut *check));
+        self.current.set(current);
+        *self.check.borrow_mut() = Some(check);
+        if let Err(payload) = result {
+            self.fail(Failure::Check(message_of(&*payload)), Some(payload));
+        }
+    }
+
+    /// All tasks that wait, for a report.
+    pub(crate) fn waiting(&self) -> VecDeque<TaskId> {
+        let tasks = self.tasks.borrow();
+        (0..)
+            .zip(tasks.iter())
+            .filter(|(_, task)| task.state.get() != State::Done)
+            .map(|(number, _)| number)
+            .collect()
+    }
+}

@@ -1,0 +1,177 @@
+//! Exploration: no time, and a strategy that says who goes on after each step.
+//!
+//! A waiter is woken whenever what it waits for may have come, and looks again; so all orders in which waiters can be
+//! served are among the schedules. Sections can be interrupted between look and commit by whoever else runs on that CPU.
+
+use std::cell::{Cell, RefCell};
+
+use crate::coroutine::suspend;
+use crate::engine::{Engine, NOBODY, State, TaskId};
+use crate::failure::Failure;
+use crate::random::Random;
+use crate::strategy::{Chooser, Decision, Strategy};
+
+/// Schedules with more steps than this have a loop that does not end.
+const STEPS_MAX: u64 = 200_000;
+
+/// At what a choice is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Point {
+    /// The current task can go on.
+    Step,
+    /// It can, but there is no sense in it until somebody else has.
+    Relax,
+    /// It cannot.
+    Stop,
+}
+
+/// See the module.
+pub(crate) struct Explored {
+    chooser: RefCell<Chooser>,
+    random: RefCell<Random>,
+    steps: Cell<u64>,
+    next: Cell<TaskId>,
+    decisions: RefCell<Vec<Decision>>,
+    candidates: RefCell<Vec<TaskId>>,
+}
+
+impl Explored {
+    pub(crate) fn new(strategy: Strategy, seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        Self {
+            chooser: RefCell::new(Chooser::new(&strategy, &mut random)),
+            random: RefCell::new(random),
+            steps: Cell::new(0),
+            next: Cell::new(NOBODY),
+            decisions: RefCell::default(),
+            candidates: RefCell::default(),
+        }
+    }
+
+    pub(crate) fn steps(&self) -> u64 {
+        self.steps.get()
+    }
+
+    pub(crate) fn take_decisions(&self) -> Vec<Decision> {
+        self.decisions.take()
+    }
+}
+
+impl Engine {
+    pub(crate) fn explored_loop(&self, explored: &Explored) {
+        self.explored_choose(explored, Point::Stop);
+        while self.has_live_tasks() && !self.has_failed() {
+            let task = explored.next.get();
+            self.current.set(task);
+            self.cpu.set(self.with_task(task, |task| task.cpu.get()));
+            if self.resume_current() && self.has_live_tasks() && !self.has_failed() {
+                self.run_check();
+                self.explored_choose(explored, Point::Stop);
+            }
+            self.current.set(NOBODY);
+        }
+    }
+
+    /// A step of the current task has ended; somebody goes on.
+    pub(crate) fn explored_point(&self, explored: &Explored, point: Point) {
+        if std::thread::panicking() {
+            // On the way to the failure that is reported.
+            return;
+        }
+        explored.steps.set(explored.steps.get() + 1);
+        self.now_ns.set(self.now_ns.get() + 1);
+        self.run_check();
+        if explored.steps.get() > STEPS_MAX {
+            let steps = STEPS_MAX;
+            self.fail(Failure::TooLong { steps }, None);
+        }
+        if !self.has_failed() {
+            self.explored_choose(explored, point);
+        }
+        if self.has_failed() {
+            self.give_up();
+        }
+        if explored.next.get() != self.current.get() {
+            suspend();
+        }
+    }
+
+    /// Blocks the current task until [`Engine::explored_wake`].
+    pub(crate) fn explored_block(&self, explored: &Explored) {
+        let current = self.current.get();
+        self.with_task(current, |task| task.state.set(State::Blocked));
+        if std::thread::panicking() {
+            let waiting = self.waiting();
+            self.fail(Failure::Deadlock { waiting }, None);
+            self.give_up();
+        }
+        self.explored_point(explored, Point::Stop);
+    }
+
+    pub(crate) fn explored_wake(&self, task: TaskId) {
+        self.with_task(task, |task| {
+            if task.state.get() == State::Blocked {
+                task.state.set(State::Running);
+            }
+        });
+    }
+
+    fn explored_choose(&self, explored: &Explored, point: Point) {
+        let mut candidates = explored.candidates.borrow_mut();
+        candidates.clear();
+        let tasks = self.tasks.borrow();
+        let numbers = (0..).zip(tasks.iter());
+        candidates.extend(
+            numbers
+                .filter(|(_, task)| task.state.get() == State::Running)
+                .map(|(number, _)| number),
+        );
+        drop(tasks);
+        let current = self.current.get();
+        match candidates.as_slice() {
+            [] => {
+                let waiting = self.waiting();
+                return self.fail(Failure::Deadlock { waiting }, None);
+            }
+            [only] => {
+                let only = *only;
+                return self.explored_switch(explored, only);
+            }
+            _ => {}
+        }
+        let decision = explored.chooser.borrow_mut().choose(
+            &candidates,
+            current,
+            point == Point::Relax,
+            explored.steps.get(),
+            self.cpus.len() as u64,
+            &mut explored.random.borrow_mut(),
+        );
+        explored.decisions.borrow_mut().push(decision);
+        let next = TaskId::from(decision & 0xff);
+        let moved_to = u32::from(decision >> 8);
+        if moved_to > 0 && current != NOBODY && (moved_to as usize) <= self.cpus.len() {
+            self.count(|tally| tally.migrations += 1);
+            self.with_task(current, |task| {
+                task.cpu.set(moved_to - 1);
+                task.breaks.set(task.breaks.get() + 1);
+            });
+        }
+        self.explored_switch(explored, next);
+    }
+
+    /// `next` goes on. Whoever had begun a section on its CPU is preempted there.
+    fn explored_switch(&self, explored: &Explored, next: TaskId) {
+        explored.next.set(next);
+        if next == self.current.get() {
+            return;
+        }
+        let tasks = self.tasks.borrow();
+        let cpu = tasks[next as usize].cpu.get();
+        for (number, task) in (0..).zip(tasks.iter()) {
+            if number != next && task.cpu.get() == cpu {
+                task.breaks.set(task.breaks.get() + 1);
+            }
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Many schedules of one scenario, and the shortest beginning of one that fails.
+
+use std::cell::Cell;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::{Arc, Once};
+
+use crate::failure::Failure;
+use crate::machine::{Sim, Simulator};
+use crate::random::Random;
+use crate::settings::{Mode, SectionKind, Settings};
+use crate::strategy::{Decision, Strategy};
+use crate::topology::Topology;
+
+/// What is explored, apart from the scenario.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Explorer {
+    /// The machine; few CPUs show more.
+    pub topology: Topology,
+    /// How words of a CPU are changed.
+    pub sections: SectionKind,
+    /// Of all schedules.
+    pub seed: u64,
+}
+
+/// A schedule, to be replayed: `SEED:NUMBER` or `SEED:NUMBER:LENGTH`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScheduleId {
+    /// The explorer's seed.
+    pub seed: u64,
+    /// Which of its schedules.
+    pub number: u64,
+    /// How many of its choices are followed; beyond, whoever runs goes on until it waits. `None` for all.
+    pub length: Option<usize>,
+}
+
+/// A text that is not a [`ScheduleId`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadScheduleId(pub String);
+
+impl fmt::Display for BadScheduleId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "`{}` is not a schedule; write SEED:NUMBER or SEED:NUMBER:LENGTH",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for BadScheduleId {}
+
+impl fmt::Display for ScheduleId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.seed, self.number)?;
+        self.length.map_or(Ok(()), |length| write!(f, ":{length}"))
+    }
+}
+
+impl FromStr for ScheduleId {
+    type Err = BadScheduleId;
+
+    fn from_str(text: &str) -> Result<Self, BadScheduleId> {
+        let bad = || BadScheduleId(text.to_owned());
+        let mut parts = text.split(':');
+        let mut number = || parts.next().map(str::parse::<u64>);
+        let (Some(Ok(seed)), Some(Ok(index)), length) = (number(), number(), number()) else {
+            return Err(bad());
+        };
+        let length = length.transpose().map_err(|_| bad())?;
+        if parts.next().is_some() {
+            return Err(bad());
+        }
+        Ok(Self {
+            seed,
+            number: index,
+            length: length.map(|length| length as usize),
+        })
+    }
+}
+
+/// A schedule that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The shortest beginning of it that still fails, if whoever runs then goes on until it waits.
+    pub schedule: ScheduleId,
+    /// How it failed.
+    pub failure: Failure,
+    /// The choices of that beginning: which task goes on.
+    pub choices: Vec<Decision>,
+}
+
+/// What an exploration did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explored {
+    /// Schedules run, up to and with the first that failed.
+    pub schedules: u64,
+    /// Steps of all of them.
+    pub steps: u64,
+    /// The first that failed.
+    pub found: Option<Found>,
+}
+
+/// What one schedule did.
+struct Outcome {
+    result: Result<(), Failure>,
+    decisions: Vec<Decision>,
+    steps: u64,
+}
+
+/// The deepest bug that PCT schedules look for: how many events must come in one order.
+const DEPTH_MAX: u64 = 5;
+
+impl Explorer {
+    /// Runs schedules `first..first + count` of `scenario` until one fails, half of them random walks, half PCT.
+    /// `progress` is told how many have run.
+    pub fn explore(
+        &self,
+        scenario: &dyn Fn(&Sim),
+        first: u64,
+        count: u64,
+        mut progress: impl FnMut(u64),
+    ) -> Explored {
+        let typical_steps = self.typical_steps(scenario);
+        let mut steps = 0;
+        for done in 0..count {
+            let number = first + done;
+            let outcome = self.run(scenario, number, self.strategy(number, typical_steps));
+            steps += outcome.steps;
+            if let Err(failure) = outcome.result {
+                let found = self.shorten(scenario, number, failure, outcome.decisions);
+                return Explored {
+                    schedules: done + 1,
+                    steps,
+                    found: Some(found),
+                };
+            }
+            progress(done + 1);
+        }
+        Explored {
+            schedules: count,
+            steps,
+            found: None,
+        }
+    }
+
+    /// Runs one schedule again.
+    ///
+    /// # Errors
+    /// How it fails, and the choices made.
+    pub fn replay(&self, scenario: &dyn Fn(&Sim), schedule: ScheduleId) -> Result<(), Found> {
+        let explorer = Self {
+            seed: schedule.seed,
+            ..*self
+        };
+        let strategy = explorer.strategy(schedule.number, explorer.typical_steps(scenario));
+        let mut outcome = explorer.run(scenario, schedule.number, strategy);
+        if let Some(length) = schedule.length {
+            outcome.decisions.truncate(length);
+            let replayed = Strategy::Replay(outcome.decisions.clone().into());
+            outcome.result = explorer.run(scenario, schedule.number, replayed).result;
+        }
+        outcome.result.map_err(|failure| Found {
+            schedule,
+            failure,
+            choices: outcome.decisions,
+        })
+    }
+
+    /// The steps of the schedule without any choice.
+    fn typical_steps(&self, scenario: &dyn Fn(&Sim)) -> u64 {
+        self.run(scenario, 0, Strategy::Replay(Arc::new([]))).steps
+    }
+
+    fn strategy(&self, number: u64, steps: u64) -> Strategy {
+        if number.is_multiple_of(2) {
+            return Strategy::RandomWalk;
+        }
+        Strategy::Pct {
+            depth: 1 + (number / 2 % DEPTH_MAX) as u32,
+            steps,
+        }
+    }
+
+    fn run(&self, scenario: &dyn Fn(&Sim), number: u64, strategy: Strategy) -> Outcome {
+        let seed = Random::new(self.seed ^ number.wrapping_mul(0xd134_2543_de82_ef95)).number();
+        let mut settings = Settings::new(self.topology, seed);
+        settings.sections = self.sections;
+        settings.mode = Mode::Explored(strategy);
+        let simulator = Simulator::new(settings);
+        let result = quietly(|| simulator.try_run(scenario));
+        Outcome {
+            result,
+            decisions: simulator.take_decisions(),
+            steps: simulator.counts().steps,
+        }
+    }
+
+    /// The shortest beginning that fails. Beginnings are tried from the shortest on, since one that fails says nothing
+    /// about longer ones.
+    fn shorten(
+        &self,
+        scenario: &dyn Fn(&Sim),
+        number: u64,
+        failure: Failure,
+        decisions: Vec<Decision>,
+    ) -> Found {
+        for length in 0..decisions.len() {
+            let some = &decisions[..length];
+            // Only a change of mind is worth trying: without the last choice it was the same beginning.
+            let outcome = self.run(scenario, number, Strategy::Replay(some.into()));
+            if let Err(failure) = outcome.result {
+                return self.found(number, Some(length), failure, some.to_vec());
+            }
+        }
+        self.found(number, None, failure, decisions)
+    }
+
+    fn found(
+        &self,
+        number: u64,
+        length: Option<usize>,
+        failure: Failure,
+        choices: Vec<Decision>,
+    ) -> Found {
+        Found {
+            schedule: ScheduleId {
+                seed: self.seed,
+                number,
+                length,
+            },
+            failure,
+            choices,
+        }
+    }
+}
+
+thread_local! {
+    static IS_QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Panics in `work` are results, not messages.
+fn quietly<R>(work: impl FnOnce() -> R) -> R {
+    static INSTALL: Once = Once::new();
+    INSTALL.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !IS_QUIET.get() {
+                usual(info);
+            }
+        }));
+    });
+    let before = IS_QUIET.replace(true);
+    let result = work();
+    IS_QUIET.set(before);
+    result
+}

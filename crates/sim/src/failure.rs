@@ -1,0 +1,55 @@
+//! How a run can go wrong.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::fmt;
+
+use crate::engine::TaskId;
+
+/// Why a run ended before its tasks did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Failure {
+    /// A task panicked.
+    Panic(String),
+    /// The check between two steps panicked.
+    Check(String),
+    /// Tasks wait, and nobody is left to wake them.
+    Deadlock {
+        /// Which.
+        waiting: VecDeque<TaskId>,
+    },
+    /// The tasks still run after so many steps.
+    TooLong {
+        /// How many.
+        steps: u64,
+    },
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Panic(message) => write!(f, "a task panicked: {message}"),
+            Self::Check(message) => write!(f, "between two steps: {message}"),
+            Self::Deadlock { waiting } => {
+                let names: Vec<_> = waiting.iter().map(ToString::to_string).collect();
+                write!(f, "deadlock: tasks {} wait for ever", names.join(", "))
+            }
+            Self::TooLong { steps } => {
+                write!(f, "no end after {steps} steps: a livelock, or a loop")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+pub(crate) fn message_of(payload: &(dyn Any + Send)) -> String {
+    if let Some(message) = payload.downcast_ref::<String>() {
+        return message.clone();
+    }
+    match payload.downcast_ref::<&str>() {
+        Some(message) => (*message).to_owned(),
+        None => "a panic without a message".to_owned(),
+    }
+}

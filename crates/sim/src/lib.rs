@@ -1,0 +1,47 @@
+//! A machine in virtual time.
+//!
+//! [`Sim`] is a [`bursar_machine::Machine`] with as many CPUs as one likes. It runs the code that real threads run, one
+//! step at a time, on one thread of the host, and the same seed gives the same run.
+//!
+//! | part | file |
+//! |---|---|
+//! | which machine | `topology.rs`, `cost.rs`, `settings.rs`, `fault.rs` |
+//! | tasks, and what a visible operation is | `engine.rs`, `coroutine.rs` |
+//! | virtual time: clocks, run queues, timers | `timed.rs`, `tournament.rs` |
+//! | what is shared | `lines.rs`, `word.rs`, `slot.rs`, `locks.rs`, `fence.rs` |
+//! | exploration without time | `explored.rs`, `strategy.rs`, `explorer.rs` |
+//! | all of it as a machine | `machine.rs` |
+//!
+//! Memory is sequentially consistent here: what weaker orderings allow is for loom, in the tests of the library.
+
+mod coroutine;
+mod cost;
+mod engine;
+mod explored;
+mod explorer;
+mod failure;
+mod fault;
+mod fence;
+mod lines;
+mod locks;
+mod machine;
+mod random;
+mod settings;
+mod slot;
+mod strategy;
+mod timed;
+mod topology;
+mod tournament;
+mod word;
+
+pub use cost::{Constant, CostError, CostModel};
+pub use explorer::{BadScheduleId, Explored, Explorer, Found, ScheduleId};
+pub use failure::Failure;
+pub use fault::{Chance, Faults, Kill, Stall};
+pub use locks::{SimEvent, SimGuard, SimMutex, SimSpin};
+pub use machine::{Counts, Sim, SimPage, Simulator};
+pub use settings::{Mode, SectionKind, Settings};
+pub use slot::SimSlot;
+pub use strategy::{Decision, Strategy};
+pub use topology::{Distance, LockKind, Place, PreemptionKind, Topology, TopologyError};
+pub use word::SimWord;

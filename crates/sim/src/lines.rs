@@ -1,0 +1,193 @@
+//! Cache lines that are busy until served.
+//!
+//! A line is owned by the CPU that wrote it last, or shared by those that have read it since. Whoever needs it from
+//! elsewhere waits until those before are served, then for the way it has to go. So a line that all CPUs write is a queue,
+//! and its cost grows with their number. A model without the queue shows no contention at all.
+
+use std::cell::{Cell, RefCell};
+
+use crate::cost::CostModel;
+use crate::topology::{Distance, Place};
+
+/// Number of a line.
+pub(crate) type LineId = u32;
+
+/// No CPU.
+const NOBODY: u32 = u32::MAX;
+
+/// What an access does to the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
+}
+
+#[derive(Clone, Copy)]
+struct Line {
+    busy_until_ns: u64,
+    /// The last writer, or first reader.
+    owner: u32,
+    /// Where the set of those who share it begins; `NOBODY` if it never was shared.
+    sharers: u32,
+    /// How far the sharers are apart.
+    reach: Distance,
+    is_shared: bool,
+}
+
+const UNTOUCHED: Line = Line {
+    busy_until_ns: 0,
+    owner: NOBODY,
+    sharers: NOBODY,
+    reach: Distance::Own,
+    is_shared: false,
+};
+
+/// All lines of a machine. Lines have numbers, given when words are built; addresses would differ from run to run.
+pub(crate) struct Lines {
+    lines: RefCell<Vec<Line>>,
+    free: RefCell<Vec<LineId>>,
+    /// Sets of CPUs, `words_per_set` words each.
+    sets: RefCell<Vec<u64>>,
+    words_per_set: usize,
+    places: Vec<Place>,
+    read_ns: [u64; 5],
+    memory_ns: u64,
+    /// How long a line cannot serve others while it answers a read.
+    read_busy_ns: u64,
+    transfers: Cell<u64>,
+}
+
+impl Lines {
+    pub(crate) fn new(places: Vec<Place>, costs: &CostModel) -> Self {
+        Self {
+            lines: RefCell::default(),
+            free: RefCell::default(),
+            sets: RefCell::default(),
+            words_per_set: places.len().div_ceil(64),
+            places,
+            read_ns: [
+                costs.line_own_ns,
+                costs.line_core_ns,
+                costs.line_cluster_ns,
+                costs.line_socket_ns,
+                costs.line_remote_ns,
+            ],
+            memory_ns: costs.line_memory_ns,
+            read_busy_ns: costs.line_cluster_ns,
+            transfers: Cell::new(0),
+        }
+    }
+
+    /// A line that nobody has touched.
+    pub(crate) fn allocate(&self) -> LineId {
+        let mut lines = self.lines.borrow_mut();
+        if let Some(id) = self.free.borrow_mut().pop() {
+            let line = &mut lines[id as usize];
+            let sharers = line.sharers;
+            if line.is_shared {
+                let start = sharers as usize;
+                self.sets.borrow_mut()[start..start + self.words_per_set].fill(0);
+            }
+            *line = Line {
+                sharers,
+                ..UNTOUCHED
+            };
+            return id;
+        }
+        lines.push(UNTOUCHED);
+        LineId::try_from(lines.len() - 1).expect("fewer than 2^32 lines")
+    }
+
+    /// Gives a line back.
+    pub(crate) fn release(&self, line: LineId) {
+        self.free.borrow_mut().push(line);
+    }
+
+    pub(crate) fn distance(&self, one: u32, other: u32) -> Distance {
+        if one == other {
+            return Distance::Own;
+        }
+        let (one, other) = (&self.places[one as usize], &self.places[other as usize]);
+        if one.node != other.node {
+            Distance::Remote
+        } else if one.cluster != other.cluster {
+            Distance::Socket
+        } else if one.core != other.core {
+            Distance::Cluster
+        } else {
+            Distance::Core
+        }
+    }
+
+    pub(crate) fn way_ns(&self, distance: Distance) -> u64 {
+        self.read_ns[distance as usize]
+    }
+
+    /// When an access by `cpu` that begins at `now_ns` is served.
+    #[inline]
+    pub(crate) fn access(&self, id: LineId, cpu: u32, access: Access, now_ns: u64) -> u64 {
+        let mut lines = self.lines.borrow_mut();
+        let line = &mut lines[id as usize];
+        if line.owner == cpu && (!line.is_shared || access == Access::Read) {
+            return now_ns + self.read_ns[0];
+        }
+        self.fetch(line, cpu, access, now_ns)
+    }
+
+    fn fetch(&self, line: &mut Line, cpu: u32, access: Access, now_ns: u64) -> u64 {
+        if line.owner == NOBODY {
+            line.owner = cpu;
+            line.busy_until_ns = now_ns + self.memory_ns;
+            return line.busy_until_ns;
+        }
+        let away = self.distance(line.owner, cpu);
+        if access == Access::Read {
+            if !self.join(line, cpu) {
+                return now_ns + self.read_ns[0];
+            }
+            self.transfers.set(self.transfers.get() + 1);
+            line.reach = line.reach.max(away);
+            let begin_ns = now_ns.max(line.busy_until_ns);
+            line.busy_until_ns = begin_ns + self.read_busy_ns;
+            return begin_ns + self.way_ns(away);
+        }
+        self.transfers.set(self.transfers.get() + 1);
+        // A writer waits for the farthest copy to be dropped.
+        let farthest = if line.is_shared {
+            away.max(line.reach)
+        } else {
+            away
+        };
+        if line.is_shared {
+            let start = line.sharers as usize;
+            self.sets.borrow_mut()[start..start + self.words_per_set].fill(0);
+            line.is_shared = false;
+            line.reach = Distance::Own;
+        }
+        line.owner = cpu;
+        line.busy_until_ns =
+            now_ns.max(line.busy_until_ns) + self.way_ns(farthest.max(Distance::Core));
+        line.busy_until_ns
+    }
+
+    /// Adds a reader; `false` if it had a copy.
+    fn join(&self, line: &mut Line, cpu: u32) -> bool {
+        let mut sets = self.sets.borrow_mut();
+        if line.sharers == NOBODY {
+            line.sharers = u32::try_from(sets.len()).expect("fewer than 2^32 words");
+            let words = sets.len() + self.words_per_set;
+            sets.resize(words, 0);
+        }
+        line.is_shared = true;
+        let word = &mut sets[line.sharers as usize + cpu as usize / 64];
+        let bit = 1 << (cpu % 64);
+        let joins = *word & bit == 0;
+        *word |= bit;
+        joins
+    }
+
+    /// How often a line went from one CPU to another.
+    pub(crate) fn transfers(&self) -> u64 {
+        self.transfers.get()
+    }
+}

@@ -1,0 +1,507 @@
+//! Locks: who has them, who waits, and who gets them next.
+//!
+//! Giving a lock back is no event of its own: it records when the lock is free, and whoever comes later works out its own
+//! turn. Only if somebody waits does anything happen.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+
+use bursar_machine::{Event, Lock};
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+
+use crate::engine::{Engine, NOBODY, State, Step, TaskId, with_engine};
+use crate::explored::Point;
+use crate::lines::{Access, LineId};
+use crate::topology::LockKind;
+use crate::tournament::NEVER;
+
+/// Number of a lock.
+type LockId = u32;
+
+/// How a lock's waiters wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waiting {
+    Spin,
+    Sleep,
+}
+
+#[derive(Default)]
+struct State_ {
+    owner: Option<TaskId>,
+    owner_cpu: u32,
+    /// When it was given back.
+    free_ns: u64,
+    line: LineId,
+    spinners: VecDeque<TaskId>,
+    sleepers: VecDeque<TaskId>,
+    /// The first sleeper was woken in vain once: it gets the lock next.
+    is_promised: bool,
+}
+
+/// The locks of a machine.
+#[derive(Default)]
+pub(crate) struct LockTable {
+    locks: RefCell<Vec<State_>>,
+    free: RefCell<Vec<LockId>>,
+    acquisitions: Cell<u64>,
+}
+
+impl LockTable {
+    fn with<R>(&self, lock: LockId, look: impl FnOnce(&mut State_) -> R) -> R {
+        look(&mut self.locks.borrow_mut()[lock as usize])
+    }
+
+    pub(crate) fn acquisitions(&self) -> u64 {
+        self.acquisitions.get()
+    }
+}
+
+impl Engine {
+    fn make_lock(&self) -> LockId {
+        let line = self.lines.allocate();
+        let state = State_ {
+            line,
+            ..State_::default()
+        };
+        let mut locks = self.locks.locks.borrow_mut();
+        if let Some(lock) = self.locks.free.borrow_mut().pop() {
+            locks[lock as usize] = state;
+            return lock;
+        }
+        locks.push(state);
+        LockId::try_from(locks.len() - 1).expect("fewer than 2^32 locks")
+    }
+
+    fn drop_lock(&self, lock: LockId) {
+        self.lines
+            .release(self.locks.with(lock, |state| state.line));
+        self.locks.free.borrow_mut().push(lock);
+    }
+
+    /// Takes the lock for the current task; `true` if it had to wait.
+    fn lock(&self, lock: LockId, waiting: Waiting) -> bool {
+        if !self.is_scheduled() {
+            let before = self.locks.with(lock, |state| state.owner.replace(NOBODY));
+            assert!(before.is_none(), "nobody is there to give the lock back");
+            return false;
+        }
+        self.locks
+            .acquisitions
+            .set(self.locks.acquisitions.get() + 1);
+        if waiting == Waiting::Spin && self.explored.is_none() {
+            self.change_spins(1);
+        }
+        self.visible(Step::Lock, lock);
+        if let Some(explored) = &self.explored {
+            let mut has_waited = false;
+            while !self.try_own(lock) {
+                has_waited = true;
+                let current = self.current.get();
+                self.locks
+                    .with(lock, |state| state.sleepers.push_back(current));
+                self.explored_block(explored);
+            }
+            return has_waited;
+        }
+        let has_waited = match waiting {
+            Waiting::Spin => self.lock_spinning(lock),
+            Waiting::Sleep => self.lock_sleeping(lock),
+        };
+        self.spend(self.settings.costs.lock_ns + self.faults.lock_stall_ns());
+        has_waited
+    }
+
+    /// Spin locks held, which may keep the task from being preempted.
+    fn change_spins(&self, by: i32) {
+        self.with_task(self.current.get(), |task| {
+            task.spins.set(task.spins.get().wrapping_add_signed(by));
+        });
+        if self.settings.topology.preemption == crate::topology::PreemptionKind::Kernel {
+            self.update_horizon();
+        }
+    }
+
+    /// Takes the lock if it is free, and spends the time until it is.
+    fn try_own(&self, lock: LockId) -> bool {
+        let (current, cpu) = (self.current.get(), self.cpu.get());
+        let taken = self.locks.with(lock, |state| {
+            if state.owner.is_some() {
+                return None;
+            }
+            state.owner = Some(current);
+            Some((
+                state.line,
+                state.free_ns,
+                std::mem::replace(&mut state.owner_cpu, cpu),
+            ))
+        });
+        let Some((line, free_ns, last_cpu)) = taken else {
+            return false;
+        };
+        if self.explored.is_some() {
+            return true;
+        }
+        self.access(line, Access::Write, self.settings.costs.atomic_ns);
+        if self.now_ns.get() < free_ns {
+            // It was taken when we came: the last owner ran ahead on the host, not in time.
+            let way_ns = self.lines.way_ns(self.lines.distance(last_cpu, cpu));
+            self.now_ns.set(free_ns + way_ns);
+        }
+        true
+    }
+
+    fn lock_spinning(&self, lock: LockId) -> bool {
+        let mut has_waited = false;
+        loop {
+            if self.try_own(lock) {
+                return has_waited;
+            }
+            has_waited = true;
+            let current = self.current.get();
+            self.locks
+                .with(lock, |state| state.spinners.push_back(current));
+            let is_granted = self.spin(NEVER);
+            debug_assert!(is_granted);
+            if self.locks.with(lock, |state| state.owner) == Some(current) {
+                return true;
+            }
+        }
+    }
+
+    /// Spins while the owner runs, but not for long; then sleeps. One that was woken in vain is served next.
+    fn lock_sleeping(&self, lock: LockId) -> bool {
+        let current = self.current.get();
+        let mut times = 0;
+        loop {
+            if self.try_own(lock) {
+                return times > 0;
+            }
+            times += 1;
+            let owner = self.locks.with(lock, |state| state.owner);
+            let owner_runs = owner.is_some_and(|owner| {
+                owner != NOBODY && self.with_task(owner, |task| task.state.get() == State::Running)
+            });
+            if owner_runs && times == 1 {
+                self.locks
+                    .with(lock, |state| state.spinners.push_back(current));
+                if self.spin(self.now_ns.get() + self.settings.costs.mutex_spin_ns) {
+                    return true;
+                }
+                self.locks
+                    .with(lock, |state| state.spinners.retain(|&task| task != current));
+            }
+            self.spend(self.settings.costs.syscall_ns);
+            self.sync();
+            // It may have been given back on the way into the kernel.
+            if self.try_own(lock) {
+                return true;
+            }
+            self.locks.with(lock, |state| {
+                if times > 2 {
+                    state.sleepers.push_front(current);
+                    state.is_promised = true;
+                } else {
+                    state.sleepers.push_back(current);
+                }
+            });
+            self.block();
+            if self.locks.with(lock, |state| state.owner) == Some(current) {
+                return true;
+            }
+            times += 1;
+        }
+    }
+
+    fn try_lock(&self, lock: LockId) -> bool {
+        if !self.is_scheduled() {
+            let mut locks = self.locks.locks.borrow_mut();
+            let is_free = locks[lock as usize].owner.is_none();
+            if is_free {
+                locks[lock as usize].owner = Some(NOBODY);
+            }
+            return is_free;
+        }
+        self.visible(Step::Lock, lock);
+        let (line, free_ns) = self.locks.with(lock, |state| (state.line, state.free_ns));
+        // Given back later than now: as good as taken.
+        let is_ours =
+            (self.explored.is_some() || free_ns <= self.now_ns.get()) && self.try_own(lock);
+        if is_ours {
+            self.locks
+                .acquisitions
+                .set(self.locks.acquisitions.get() + 1);
+        } else {
+            self.access(line, Access::Read, 0);
+        }
+        is_ours
+    }
+
+    fn unlock(&self, lock: LockId, waiting: Waiting) {
+        let has_waiters = self.locks.with(lock, |state| {
+            !state.spinners.is_empty() || !state.sleepers.is_empty()
+        });
+        if !self.is_scheduled() {
+            return self.locks.with(lock, |state| state.owner = None);
+        }
+        if let Some(explored) = &self.explored {
+            let waiters = self.locks.with(lock, |state| {
+                state.owner = None;
+                std::mem::take(&mut state.sleepers)
+            });
+            waiters
+                .into_iter()
+                .for_each(|task| self.explored_wake(task));
+            return self.explored_point(explored, Point::Step);
+        }
+        if has_waiters {
+            self.visible(Step::Unlock, lock);
+        }
+        let kind = match waiting {
+            Waiting::Spin => self.settings.topology.lock,
+            Waiting::Sleep => LockKind::Queued,
+        };
+        self.hand_over(lock, kind);
+        if waiting == Waiting::Spin {
+            self.change_spins(-1);
+        }
+    }
+
+    /// Gives the lock to the next, or back.
+    fn hand_over(&self, lock: LockId, kind: LockKind) {
+        let now_ns = self.now_ns.get();
+        let is_promised = self.locks.with(lock, |state| state.is_promised);
+        let spinner = if is_promised {
+            None
+        } else {
+            self.next_spinner(lock, kind)
+        };
+        if let Some((task, rest)) = spinner {
+            let (from, to) = (self.cpu.get(), self.with_task(task, |task| task.cpu.get()));
+            let way_ns = self.lines.way_ns(self.lines.distance(from, to));
+            let handover_ns = match kind {
+                LockKind::Queued | LockKind::Unfair => way_ns,
+                // All who wait read the line again, one after the other; the next is served half-way on average.
+                LockKind::Ticket => way_ns + rest * way_ns / 2,
+            };
+            self.locks.with(lock, |state| {
+                state.owner = (kind != LockKind::Unfair).then_some(task);
+                state.owner_cpu = to;
+                state.free_ns = now_ns;
+            });
+            return self.grant(task, now_ns + handover_ns);
+        }
+        let sleeper = self.locks.with(lock, |state| state.sleepers.pop_front());
+        self.locks.with(lock, |state| {
+            state.is_promised = false;
+            state.free_ns = now_ns;
+            state.owner = if is_promised { sleeper } else { None };
+        });
+        if let Some(task) = sleeper {
+            self.spend(self.settings.costs.syscall_ns + self.settings.costs.wake_ns);
+            self.wake(task, self.now_ns.get());
+        }
+    }
+
+    /// Takes the next spinner out of the queue; also how many stay in it.
+    fn next_spinner(&self, lock: LockId, kind: LockKind) -> Option<(TaskId, u64)> {
+        let here = self.cpu.get();
+        self.locks.with(lock, |state| {
+            let at = if kind == LockKind::Unfair {
+                // Whoever is nearest sees the line first; among equals, the seed decides.
+                let spinners = state.spinners.iter().enumerate();
+                let by_distance = spinners.map(|(at, &task)| {
+                    let cpu = self.with_task(task, |task| task.cpu.get());
+                    let tie = self.random.borrow_mut().number();
+                    (self.lines.distance(here, cpu), tie, at)
+                });
+                by_distance.min()?.2
+            } else {
+                0
+            };
+            let task = state.spinners.remove(at)?;
+            Some((task, state.spinners.len() as u64))
+        })
+    }
+}
+
+/// What the two kinds of locks share.
+struct Raw<T> {
+    value: Mutex<T>,
+    lock: LockId,
+    waits: AtomicU64,
+    waiting: Waiting,
+}
+
+impl<T: Send> Raw<T> {
+    fn new(value: T, waiting: Waiting) -> Self {
+        Self {
+            value: Mutex::new(value),
+            lock: with_engine(Engine::make_lock).unwrap_or(LockId::MAX),
+            waits: AtomicU64::new(0),
+            waiting,
+        }
+    }
+
+    fn lock(&self) -> SimGuard<'_, T> {
+        let has_waited = with_engine(|engine| engine.lock(self.lock, self.waiting));
+        if has_waited == Some(true) {
+            self.waits.fetch_add(1, Ordering::Relaxed);
+        }
+        self.guard()
+    }
+
+    fn try_lock(&self) -> Option<SimGuard<'_, T>> {
+        let is_ours = with_engine(|engine| engine.try_lock(self.lock)).unwrap_or(true);
+        is_ours.then(|| self.guard())
+    }
+
+    fn guard(&self) -> SimGuard<'_, T> {
+        let value = match self.value.try_lock() {
+            Ok(value) => value,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => unreachable!("a lock has one owner"),
+        };
+        SimGuard {
+            value: Some(value),
+            lock: self.lock,
+            waiting: self.waiting,
+        }
+    }
+}
+
+impl<T> Drop for Raw<T> {
+    fn drop(&mut self) {
+        if self.lock != LockId::MAX {
+            with_engine(|engine| engine.drop_lock(self.lock));
+        }
+    }
+}
+
+/// Holds a lock of a simulated machine.
+pub struct SimGuard<'a, T> {
+    // Given back before the lock is.
+    value: Option<MutexGuard<'a, T>>,
+    lock: LockId,
+    waiting: Waiting,
+}
+
+impl<T> Deref for SimGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        self.value.as_ref().expect("held until drop")
+    }
+}
+
+impl<T> DerefMut for SimGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.value.as_mut().expect("held until drop")
+    }
+}
+
+impl<T> Drop for SimGuard<'_, T> {
+    fn drop(&mut self) {
+        self.value = None;
+        with_engine(|engine| engine.unlock(self.lock, self.waiting));
+    }
+}
+
+/// A lock whose waiters spin: queued, ticket or unfair, as the topology says.
+pub struct SimSpin<T>(Raw<T>);
+
+/// A lock whose waiters spin for a while if the owner runs, then sleep.
+pub struct SimMutex<T>(Raw<T>);
+
+macro_rules! lock {
+    ($name:ident, $waiting:expr) => {
+        impl<T: Send + 'static> Lock<T> for $name<T> {
+            type Guard<'a> = SimGuard<'a, T>;
+
+            fn new(value: T) -> Self {
+                Self(Raw::new(value, $waiting))
+            }
+            fn lock(&self) -> SimGuard<'_, T> {
+                self.0.lock()
+            }
+            fn try_lock(&self) -> Option<SimGuard<'_, T>> {
+                self.0.try_lock()
+            }
+            fn waits(&self) -> u64 {
+                self.0.waits.load(Ordering::Relaxed)
+            }
+        }
+    };
+}
+
+lock!(SimSpin, Waiting::Spin);
+lock!(SimMutex, Waiting::Sleep);
+
+/// A completion of a simulated machine.
+pub struct SimEvent(Mutex<Completion>);
+
+#[derive(Default)]
+struct Completion {
+    has_happened: bool,
+    waiters: Vec<TaskId>,
+}
+
+impl SimEvent {
+    fn state(&self) -> MutexGuard<'_, Completion> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Event for SimEvent {
+    fn new() -> Self {
+        Self(Mutex::default())
+    }
+
+    fn set(&self) {
+        with_engine(|engine| {
+            engine.visible(Step::Set, 0);
+            let waiters = {
+                let mut state = self.state();
+                state.has_happened = true;
+                std::mem::take(&mut state.waiters)
+            };
+            if let Some(explored) = &engine.explored {
+                waiters
+                    .into_iter()
+                    .for_each(|task| engine.explored_wake(task));
+                return engine.explored_point(explored, Point::Step);
+            }
+            if waiters.is_empty() {
+                return;
+            }
+            engine.spend(engine.settings.costs.syscall_ns);
+            for task in waiters {
+                engine.spend(engine.settings.costs.wake_ns);
+                engine.wake(task, engine.now_ns.get());
+            }
+        });
+    }
+
+    fn wait(&self) {
+        with_engine(|engine| {
+            engine.visible(Step::Wait, 0);
+            loop {
+                {
+                    let mut state = self.state();
+                    if state.has_happened {
+                        return;
+                    }
+                    assert!(engine.is_scheduled(), "nobody is there to wait for");
+                    state.waiters.push(engine.current.get());
+                }
+                match &engine.explored {
+                    Some(explored) => engine.explored_block(explored),
+                    None => {
+                        engine.spend(engine.settings.costs.syscall_ns);
+                        engine.block();
+                    }
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,313 @@
+//! The simulated machine as a [`Machine`].
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use bursar_machine::{Machine, OutOfMemory, Shard, Tasks, Watched};
+
+use crate::coroutine::{Installed, Routine};
+use crate::engine::{ENGINE, Engine, Step, with_engine};
+use crate::explored::Point;
+use crate::failure::{Failure, message_of};
+use crate::locks::{SimEvent, SimMutex, SimSpin};
+use crate::settings::{Mode, SectionKind, Settings};
+use crate::slot::SimSlot;
+use crate::strategy::Decision;
+use crate::timed::Alarm;
+use crate::word::SimWord;
+
+/// A simulated machine that is running: one on each thread of the host at a time.
+///
+/// ```
+/// use bursar_machine::{AtomicWord, Machine, Order, Tasks};
+/// use bursar_sim::{Settings, Simulator, Topology};
+///
+/// let simulator = Simulator::new(Settings::new(Topology::new(384, 2, 1000), 1));
+/// let machine = simulator.machine();
+/// let word = <bursar_sim::Sim as Machine>::Word::new(0);
+/// let add = || { word.fetch_add(1, Order::Full); };
+/// machine.run((0..384).map(|_| Box::new(add) as Box<dyn FnOnce() + Send>).collect());
+/// assert_eq!(word.load(Order::Relaxed), 384);
+/// // They all came at once, so the last waited for 383 others.
+/// assert!(machine.now_ns() > 384 * 10);
+/// ```
+pub struct Simulator {
+    engine: Installed<Engine>,
+}
+
+impl fmt::Debug for Simulator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let settings = &self.engine.get().settings;
+        f.debug_tuple("Simulator").field(settings).finish()
+    }
+}
+
+/// What happened on a simulated machine so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Visible operations.
+    pub events: u64,
+    /// Locks taken.
+    pub acquisitions: u64,
+    /// Cache lines that went from one CPU to another.
+    pub transfers: u64,
+    /// Tasks that were put on a CPU after another.
+    pub switches: u64,
+    /// Tasks that lost their CPU though they could run.
+    pub preemptions: u64,
+    /// Tasks that were woken.
+    pub wakes: u64,
+    /// Tasks that went to another CPU to run.
+    pub migrations: u64,
+    /// Fences asked for.
+    pub fences: u64,
+    /// Faults that struck.
+    pub faults: u64,
+    /// Steps of an exploration.
+    pub steps: u64,
+}
+
+impl Simulator {
+    /// Starts a machine on this thread.
+    ///
+    /// # Panics
+    /// If one runs on this thread already.
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            engine: Installed::new(&ENGINE, Engine::new(settings)),
+        }
+    }
+
+    /// The machine, for the code that is to run on it.
+    pub fn machine(&self) -> Sim {
+        let settings = &self.engine.get().settings;
+        Sim(Arc::new(Shape {
+            cpus: settings.topology.cpus,
+            nodes: settings.topology.nodes,
+            node_of: (0..settings.topology.cpus)
+                .map(|cpu| settings.topology.node_of(cpu))
+                .collect(),
+            sections: settings.sections,
+        }))
+    }
+
+    /// Identifies all events so far and their order.
+    pub fn event_hash(&self) -> u64 {
+        self.engine.get().event_hash()
+    }
+
+    /// What happened so far.
+    pub fn counts(&self) -> Counts {
+        let engine = self.engine.get();
+        let tally = engine.tally.get();
+        Counts {
+            events: tally.events,
+            acquisitions: engine.locks.acquisitions(),
+            transfers: engine.lines.transfers(),
+            switches: tally.switches,
+            preemptions: tally.preemptions,
+            wakes: tally.wakes,
+            migrations: tally.migrations,
+            fences: tally.fences,
+            faults: engine.faults.struck(),
+            steps: engine
+                .explored
+                .as_ref()
+                .map_or(0, |explored| explored.steps()),
+        }
+    }
+
+    /// Runs `scenario`, which may start tasks, to its end.
+    ///
+    /// # Errors
+    /// The first failure, of the scenario or of a task. What they held then is given up, not dropped.
+    pub fn try_run(&self, scenario: impl FnOnce(&Sim)) -> Result<(), Failure> {
+        let machine = self.machine();
+        let mut result = Ok(());
+        let body = || {
+            result = catch_unwind(AssertUnwindSafe(|| scenario(&machine))).map_err(|payload| {
+                match payload.downcast::<Failure>() {
+                    Ok(failure) => *failure,
+                    Err(payload) => Failure::Panic(message_of(&*payload)),
+                }
+            });
+        };
+        // SAFETY: dropped at the end of this function, before what `body` borrows.
+        let mut routine = unsafe { Routine::new(Box::new(body)) }
+            .unwrap_or_else(|error| panic!("no stack for a scenario: {error}"));
+        let has_ended = routine.resume();
+        drop(routine);
+        if has_ended {
+            return result;
+        }
+        Err(self.engine.get().take_failure())
+    }
+
+    /// The choices of an exploration so far.
+    pub fn take_decisions(&self) -> Vec<Decision> {
+        let explored = self.engine.get().explored.as_ref();
+        explored.map_or_else(Vec::new, |explored| explored.take_decisions())
+    }
+}
+
+#[derive(Debug)]
+struct Shape {
+    cpus: usize,
+    nodes: usize,
+    node_of: Vec<usize>,
+    sections: SectionKind,
+}
+
+/// See the crate. All values that one [`Simulator`] gave are the same machine; they work on its thread only.
+#[derive(Clone, Debug)]
+pub struct Sim(Arc<Shape>);
+
+/// The current task's CPU; outside of tasks CPU 0.
+pub(crate) fn current_shard() -> Shard {
+    Shard(with_engine(|engine| engine.cpu.get()).unwrap_or(0))
+}
+
+pub(crate) fn relax(round: u32) {
+    with_engine(|engine| {
+        if !engine.is_scheduled() {
+            assert!(round < 1 << 20, "nobody is there to wait for");
+            return;
+        }
+        if let Some(explored) = &engine.explored {
+            return engine.explored_point(explored, Point::Relax);
+        }
+        engine.visible(Step::Relax, 0);
+        if round < 64 {
+            engine.spend(engine.settings.costs.relax_ns);
+        } else {
+            engine.spend(engine.settings.costs.syscall_ns);
+            engine.yield_now();
+        }
+    });
+}
+
+impl Machine for Sim {
+    type Word = SimWord;
+    type Mutex<T: Send + 'static> = SimMutex<T>;
+    type Spin<T: Send + 'static> = SimSpin<T>;
+    type Event = SimEvent;
+    type Slot = SimSlot;
+    type Shared<T: Send + Sync + 'static> = Arc<T>;
+
+    fn share<T: Send + Sync + 'static>(value: T) -> Arc<T> {
+        Arc::new(value)
+    }
+
+    fn cpus(&self) -> usize {
+        self.0.cpus
+    }
+
+    fn nodes(&self) -> usize {
+        self.0.nodes
+    }
+
+    fn node_of(&self, shard: Shard) -> Option<usize> {
+        self.0.node_of.get(shard.index()).copied()
+    }
+
+    fn current_shard(&self) -> Shard {
+        current_shard()
+    }
+
+    fn slots(&self, words: usize) -> Result<Vec<SimSlot>, OutOfMemory> {
+        Ok(vec![SimSlot::new(self.0.cpus, words, self.0.sections)])
+    }
+
+    fn fence(&self) {
+        if self.0.sections == SectionKind::Restartable {
+            with_engine(Engine::fence);
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        with_engine(|engine| {
+            engine.spend(engine.settings.costs.clock_ns);
+            engine.now_ns.get()
+        })
+        .unwrap_or(0)
+    }
+
+    fn relax(&self, round: u32) {
+        relax(round);
+    }
+}
+
+/// A page of a simulated machine.
+#[derive(Debug)]
+pub struct SimPage(());
+
+impl Drop for SimPage {
+    fn drop(&mut self) {
+        with_engine(|engine| engine.spend(engine.settings.costs.page_free_ns));
+    }
+}
+
+/// Longest stretch of computing after which a task looks whether it is to be preempted, virtual nanoseconds.
+const COMPUTE_NS: u64 = 1_000_000;
+
+impl Tasks for Sim {
+    type PageMemory = SimPage;
+
+    /// Tasks are placed on the CPUs in turn.
+    ///
+    /// # Panics
+    /// What a task panicked with. If tasks wait for ever, with the [`Failure`] that says which.
+    fn run<'scope>(&self, tasks: Vec<Box<dyn FnOnce() + Send + 'scope>>) {
+        let tasks = tasks.into_iter().map(|task| (None, task)).collect();
+        with_engine(|engine| engine.run(tasks, None))
+            .expect("a machine runs while its simulator does");
+    }
+
+    fn sleep_until(&self, deadline_ns: u64) {
+        with_engine(|engine| match &engine.explored {
+            Some(explored) if engine.is_scheduled() => {
+                engine.now_ns.set(engine.now_ns.get().max(deadline_ns));
+                engine.explored_point(explored, Point::Step);
+            }
+            _ if !engine.is_scheduled() => engine.now_ns.set(engine.now_ns.get().max(deadline_ns)),
+            _ => {
+                let slack_ns = engine.settings.costs.timer_slack_ns;
+                engine.sleep(deadline_ns.saturating_add(slack_ns), Alarm::Wake);
+            }
+        });
+    }
+
+    fn touch_page(&self, _mark: u64) -> SimPage {
+        with_engine(|engine| engine.spend(engine.settings.costs.page_touch_ns));
+        SimPage(())
+    }
+
+    fn compute(&self, duration_ns: u64) {
+        with_engine(|engine| {
+            if matches!(engine.settings.mode, Mode::Explored(_)) {
+                return;
+            }
+            let mut left_ns = duration_ns;
+            while left_ns > 0 {
+                let some_ns = left_ns.min(COMPUTE_NS);
+                engine.spend(some_ns);
+                engine.sync();
+                left_ns -= some_ns;
+            }
+        });
+    }
+}
+
+impl Watched for Sim {
+    fn run_watched<'scope>(
+        &self,
+        check: Box<dyn FnMut() + 'scope>,
+        tasks: Vec<Box<dyn FnOnce() + Send + 'scope>>,
+    ) {
+        let tasks = tasks.into_iter().map(|task| (None, task)).collect();
+        with_engine(|engine| engine.run(tasks, Some(check)))
+            .expect("a machine runs while its simulator does");
+    }
+}

@@ -1,0 +1,262 @@
+//! Per-CPU words and the sections that change them.
+//!
+//! A section looks at the state and the words it needs, and commits. In between it can be interrupted: by preemption, by
+//! moving to another CPU, by a fence. Then it begins anew, which is what the kernel does to a restartable sequence. In
+//! virtual time the two moments are one unless preemption inside sections is asked for; an exploration tells them apart.
+
+use std::sync::{Arc, OnceLock};
+
+use bursar_machine::{
+    AtomicShard, AtomicWord, CAP, CEILING, CHARGED, Order, Outcome, STATE, Shard, Slot, State,
+    WORDS_MAX, busy_wait,
+};
+
+use crate::engine::{Engine, Step, with_engine};
+use crate::lines::Access;
+use crate::machine::{current_shard, relax};
+use crate::settings::SectionKind;
+use crate::word::SimWord;
+
+/// Words of a cache line.
+const LINE_WORDS: usize = 8;
+
+/// What a section commits: words and their new values.
+type Changes = [Option<(usize, i64)>; 2];
+
+struct Words {
+    cpus: u32,
+    words: usize,
+    sections: SectionKind,
+    shards: Box<[OnceLock<Box<[SimWord]>>]>,
+}
+
+/// Per-CPU words of one group on a simulated machine.
+#[derive(Clone)]
+pub struct SimSlot(Arc<Words>);
+
+impl SimSlot {
+    pub(crate) fn new(cpus: usize, words: usize, sections: SectionKind) -> Self {
+        Self(Arc::new(Words {
+            cpus: cpus as u32,
+            words,
+            sections,
+            shards: (0..=cpus).map(|_| OnceLock::new()).collect(),
+        }))
+    }
+
+    fn shard(&self, shard: Shard) -> &[SimWord] {
+        self.0.shards[shard.index()].get_or_init(|| {
+            let mut line = 0;
+            let word = |at: usize| {
+                if at.is_multiple_of(LINE_WORDS) {
+                    line = with_engine(|engine| engine.lines.allocate()).unwrap_or(0);
+                }
+                SimWord::on_line(0, line)
+            };
+            (0..self.0.words).map(word).collect()
+        })
+    }
+
+    fn atomic(&self, shard: Shard) -> AtomicShard<'_, SimWord> {
+        AtomicShard::new(self.shard(shard), shard)
+    }
+
+    fn has_sections(&self, shard: Shard) -> bool {
+        self.0.sections == SectionKind::Restartable && shard.0 < self.0.cpus
+    }
+
+    /// Runs a section on the current CPU's words: `look` says what to write where, or how it ends without.
+    fn section(
+        &self,
+        shard: Shard,
+        mut look: impl FnMut(&[SimWord]) -> Result<Changes, Outcome>,
+    ) -> Outcome {
+        let words = self.shard(shard);
+        with_engine(|engine| {
+            engine.visible(Step::Section, words[STATE].line());
+            engine.access(
+                words[STATE].line(),
+                Access::Write,
+                engine.settings.costs.section_ns,
+            );
+            let outcome = if words[STATE].peek() & 0xff == State::PUBLISHED {
+                look(words)
+            } else {
+                Err(Outcome::Unpublished {
+                    shard,
+                    committed: false,
+                })
+            };
+            if engine.section_can_break() && !engine.section_survives(shard, words[STATE].line()) {
+                return None;
+            }
+            Some(match outcome {
+                Ok(changes) => {
+                    for (word, value) in changes.into_iter().flatten() {
+                        words[word].poke(value as u64);
+                        if word >= LINE_WORDS {
+                            engine.access(words[word].line(), Access::Write, 0);
+                        }
+                    }
+                    Outcome::Done
+                }
+                Err(outcome) => outcome,
+            })
+        })
+        .unwrap_or_else(|| panic!("sections run on a simulator"))
+        .unwrap_or(Outcome::Moved)
+    }
+
+    /// [`SimSlot::section`] on whatever CPU it takes.
+    fn anywhere(
+        &self,
+        mut look: impl FnMut(&[SimWord]) -> Result<Changes, Outcome>,
+        otherwise: impl FnOnce(AtomicShard<'_, SimWord>) -> Outcome,
+    ) -> (Outcome, Shard) {
+        loop {
+            let shard = current_shard();
+            if !self.has_sections(shard) {
+                return (otherwise(self.atomic(shard)), shard);
+            }
+            match self.section(shard, &mut look) {
+                // Interrupted.
+                Outcome::Moved => {}
+                outcome => return (outcome, shard),
+            }
+        }
+    }
+}
+
+fn value(words: &[SimWord], word: usize) -> i64 {
+    words[word].peek() as i64
+}
+
+fn room_of(words: &[SimWord]) -> i64 {
+    value(words, CEILING) - value(words, CHARGED)
+}
+
+impl Slot for SimSlot {
+    type Word = SimWord;
+
+    fn add(&self, word: usize, delta: i64) -> Outcome {
+        self.add_fetch(word, delta).0
+    }
+
+    fn add_fetch(&self, word: usize, delta: i64) -> (Outcome, Shard, i64) {
+        assert!(word < WORDS_MAX);
+        let sum = std::cell::Cell::new(0);
+        let (outcome, shard) = self.anywhere(
+            |words| {
+                sum.set(value(words, word).wrapping_add(delta));
+                Ok([Some((word, sum.get())), None])
+            },
+            |shard| {
+                let (outcome, now) = shard.add_fetch(word, delta);
+                sum.set(now);
+                outcome
+            },
+        );
+        (outcome, shard, sum.get())
+    }
+
+    fn charge(&self, bytes: u64) -> Outcome {
+        let look = |words: &[SimWord]| {
+            if bytes.wrapping_sub(1) >= room_of(words) as u64 {
+                return Err(Outcome::Short);
+            }
+            Ok([Some((CHARGED, value(words, CHARGED) + bytes as i64)), None])
+        };
+        self.anywhere(look, |shard| shard.charge(bytes)).0
+    }
+
+    fn uncharge(&self, bytes: u64) -> Outcome {
+        let look = |words: &[SimWord]| {
+            if room_of(words) + bytes as i64 > value(words, CAP) {
+                return Err(Outcome::Short);
+            }
+            Ok([Some((CHARGED, value(words, CHARGED) - bytes as i64)), None])
+        };
+        self.anywhere(look, |shard| shard.uncharge(bytes)).0
+    }
+
+    fn adjust(&self, shard: Shard, charged: i64, ceiling: i64) -> Outcome {
+        if !self.has_sections(shard) {
+            return self.atomic(shard).adjust(charged, ceiling);
+        }
+        let look = |words: &[SimWord]| {
+            if room_of(words) + ceiling - charged < 0 {
+                return Err(Outcome::Short);
+            }
+            Ok([
+                Some((CHARGED, value(words, CHARGED) + charged)),
+                Some((CEILING, value(words, CEILING) + ceiling)),
+            ])
+        };
+        loop {
+            if current_shard() != shard {
+                return Outcome::Moved;
+            }
+            match self.section(shard, look) {
+                Outcome::Moved => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn add_extra(&self, word: usize, delta: i64) {
+        self.atomic(Shard(self.0.cpus)).add(word, delta);
+    }
+
+    fn word(&self, shard: Shard, word: usize) -> &SimWord {
+        &self.shard(shard)[word]
+    }
+
+    fn room(&self, shard: Shard) -> i64 {
+        if !self.has_sections(shard) {
+            return self.atomic(shard).room();
+        }
+        let words = self.shard(shard);
+        words[CEILING].load_signed(Order::Acquire) - words[CHARGED].load_signed(Order::Acquire)
+    }
+
+    fn settle(&self, shard: Shard) {
+        if !self.has_sections(shard) {
+            let shard = self.atomic(shard);
+            busy_wait(|| !shard.is_busy(), relax);
+        }
+    }
+
+    fn take_room(&self, shard: Shard) -> u64 {
+        if !self.has_sections(shard) {
+            return self.atomic(shard).take_room();
+        }
+        let words = self.shard(shard);
+        let charged = words[CHARGED].load_signed(Order::Acquire);
+        let room = words[CEILING].load_signed(Order::Acquire) - charged;
+        words[CEILING].store(charged as u64, Order::Release);
+        u64::try_from(room).expect("sections never let the room become negative")
+    }
+}
+
+impl Engine {
+    /// Whether the look and the commit of a section are two moments.
+    fn section_can_break(&self) -> bool {
+        self.is_scheduled() && (self.explored.is_some() || self.faults.has_section_preemption)
+    }
+
+    /// Lets others in between look and commit; `false` if the section must begin anew.
+    fn section_survives(&self, shard: Shard, line: u32) -> bool {
+        let current = self.current.get();
+        let breaks = || self.with_task(current, |task| task.breaks.get());
+        let begun = breaks();
+        if self.explored.is_none() {
+            let away_ns = self.faults.section_preemption_ns();
+            if away_ns > 0 {
+                self.spend(away_ns);
+                self.with_task(current, |task| task.breaks.set(task.breaks.get() + 1));
+            }
+        }
+        self.visible(Step::Section, line);
+        breaks() == begun && self.cpu.get() == shard.0
+    }
+}

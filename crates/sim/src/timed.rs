@@ -1,0 +1,546 @@
+//! Virtual time: CPUs with clocks, run queues, slices, wake-ups; whoever is earliest goes on.
+
+use std::cell::{Cell, RefCell};
+use std::cmp::{Ordering, Reverse};
+use std::collections::VecDeque;
+
+use crate::coroutine::suspend;
+use crate::engine::{Engine, NOBODY, State, TaskId};
+use crate::failure::Failure;
+use crate::topology::PreemptionKind;
+use crate::tournament::NEVER;
+
+/// A CPU.
+pub(crate) struct Cpu {
+    /// Breaks ties between CPUs, together with the time.
+    rank: u16,
+    /// How far it is, while its task is not running on the host.
+    pub(crate) clock_ns: Cell<u64>,
+    pub(crate) current: Cell<TaskId>,
+    queue: RefCell<VecDeque<TaskId>>,
+    slice_end_ns: Cell<u64>,
+}
+
+impl Cpu {
+    pub(crate) fn new(rank: u16) -> Self {
+        Self {
+            rank,
+            clock_ns: Cell::new(0),
+            current: Cell::new(NOBODY),
+            queue: RefCell::default(),
+            slice_end_ns: Cell::new(0),
+        }
+    }
+}
+
+/// What a timer does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Alarm {
+    /// Wakes a task.
+    Wake(TaskId),
+    /// Wakes a task that sleeps on a deferrable timer: not before its CPU has something to do.
+    WakeDeferrable(TaskId),
+}
+
+/// A timer that runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Timer {
+    expires_ns: u64,
+    /// Of timers that expire at once, the seed decides.
+    tie: u64,
+    alarm: Alarm,
+}
+
+impl Ord for Timer {
+    fn cmp(&self, other: &Self) -> Ordering {
+        // The heap gives the greatest first.
+        Reverse((self.expires_ns, self.tie)).cmp(&Reverse((other.expires_ns, other.tie)))
+    }
+}
+
+impl PartialOrd for Timer {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+const TIE_BITS: u32 = 16;
+
+/// The key of a moment before all CPUs that are as far.
+fn key_of_timer(expires_ns: u64) -> u64 {
+    expires_ns << TIE_BITS
+}
+
+impl Engine {
+    /// Keys order CPUs by their clocks, and among equal clocks by a permutation that is another one each nanosecond.
+    #[inline]
+    fn key(&self, cpu: u32, now_ns: u64) -> u64 {
+        let shuffled = (now_ns ^ self.settings.seed).wrapping_mul(0xd134_2543_de82_ef95) >> 48;
+        let mask = (self.cpus.len() as u64).next_power_of_two() - 1;
+        let rank = u64::from(self.cpus[cpu as usize].rank) ^ (shuffled & mask);
+        // Never 0, which is the timers'.
+        now_ns << TIE_BITS | 1 << (TIE_BITS - 1) | rank
+    }
+
+    fn leaf_of_timers(&self) -> usize {
+        self.cpus.len()
+    }
+
+    pub(crate) fn timed_start(&self, task: TaskId) {
+        let cpu = self.with_task(task, |task| task.cpu.get());
+        if self.cpus[cpu as usize].current.get() == NOBODY {
+            self.run_on_idle(cpu, task, self.now_ns.get());
+        } else {
+            self.enqueue(cpu, task);
+        }
+    }
+
+    /// Runs events until no task is left.
+    pub(crate) fn timed_loop(&self) {
+        for (cpu, here) in self.cpus.iter().enumerate() {
+            if here.current.get() == NOBODY {
+                self.idle.borrow_mut()[cpu / 64] |= 1 << (cpu % 64);
+            }
+        }
+        while self.has_live_tasks() && !self.has_failed() {
+            let Some(leaf) = self.tree.winner() else {
+                let waiting = self.waiting();
+                self.fail(Failure::Deadlock { waiting }, None);
+                break;
+            };
+            if leaf == self.leaf_of_timers() {
+                self.fire_timer();
+            } else {
+                self.run_cpu(leaf as u32);
+            }
+            self.current.set(NOBODY);
+        }
+        if !self.has_failed() {
+            let latest = self.cpus.iter().map(|cpu| cpu.clock_ns.get()).max();
+            self.now_ns.set(latest.unwrap_or(0));
+        }
+        self.timers.borrow_mut().clear();
+        self.tree.set(self.leaf_of_timers(), NEVER);
+        for (leaf, cpu) in self.cpus.iter().enumerate() {
+            cpu.current.set(NOBODY);
+            cpu.queue.borrow_mut().clear();
+            cpu.clock_ns.set(self.now_ns.get());
+            self.tree.set(leaf, NEVER);
+        }
+        self.idle.borrow_mut().fill(0);
+        self.queued.set(0);
+    }
+
+    fn run_cpu(&self, cpu: u32) {
+        let here = &self.cpus[cpu as usize];
+        let task = here.current.get();
+        let now_ns = self.tree.get(cpu as usize) >> TIE_BITS;
+        self.cpu.set(cpu);
+        self.current.set(task);
+        if self.with_task(task, |task| {
+            task.state.get() == State::Spinning && task.spin_until_ns.get() > now_ns
+        }) {
+            // Its slice is over, and it has nothing to do there but to wait.
+            here.clock_ns.set(now_ns.max(here.clock_ns.get()));
+            self.with_task(task, |task| task.state.set(State::SpinQueued));
+            self.count(|tally| tally.preemptions += 1);
+            self.switch_out(cpu, task);
+            return;
+        }
+        self.with_task(task, |task| task.state.set(State::Running));
+        self.now_ns.set(now_ns);
+        self.next_other.set(self.tree.earliest_but(cpu as usize));
+        self.update_horizon();
+        if self.resume_current() {
+            here.clock_ns.set(self.now_ns.get());
+            self.switch_to_next(cpu);
+        }
+    }
+
+    /// The current task may go on until somebody else is earlier or its CPU wants it to stop.
+    pub(crate) fn update_horizon(&self) {
+        if self.explored.is_some() || !self.settings.run_ahead {
+            return self.horizon_ns.set(0);
+        }
+        let others_ns = self.next_other.get() >> TIE_BITS;
+        self.horizon_ns
+            .set(others_ns.min(self.interrupt_ns(self.cpu.get())));
+    }
+
+    /// When a CPU's task is to be interrupted.
+    fn interrupt_ns(&self, cpu: u32) -> u64 {
+        let stall_ns = self.faults.next_stall_ns(cpu);
+        let here = &self.cpus[cpu as usize];
+        if here.queue.borrow().is_empty() {
+            return stall_ns;
+        }
+        let end_ns = here.slice_end_ns.get();
+        let task = here.current.get();
+        let limit_ns = self.with_task(task, |task| {
+            if self.settings.topology.preemption == PreemptionKind::Kernel && task.spins.get() > 0 {
+                NEVER
+            } else if task.state.get() == State::Spinning {
+                // A spinning thread yields after a while.
+                end_ns.min(task.spin_began_ns.get() + self.settings.costs.mutex_spin_ns)
+            } else {
+                end_ns
+            }
+        });
+        stall_ns.min(limit_ns)
+    }
+
+    /// Returns when the current task is the earliest of all, having been preempted if that was due.
+    pub(crate) fn timed_sync(&self) {
+        let mut must_park = !self.settings.run_ahead;
+        loop {
+            let cpu = self.cpu.get();
+            let key = self.key(cpu, self.now_ns.get());
+            if must_park || key > self.next_other.get() {
+                must_park = false;
+                self.park(cpu, key);
+                continue;
+            }
+            if let Some(stall_ns) = self.faults.take_stall(cpu, self.now_ns.get()) {
+                self.now_ns.set(self.now_ns.get() + stall_ns);
+                continue;
+            }
+            if self.interrupt_ns(cpu) <= self.now_ns.get() {
+                self.preempt();
+                continue;
+            }
+            return self.update_horizon();
+        }
+    }
+
+    fn park(&self, cpu: u32, key: u64) {
+        self.cpus[cpu as usize].clock_ns.set(self.now_ns.get());
+        self.tree.set(cpu as usize, key);
+        suspend();
+    }
+
+    fn preempt(&self) {
+        let (cpu, current) = (self.cpu.get(), self.current.get());
+        self.count(|tally| tally.preemptions += 1);
+        self.with_task(current, |task| {
+            task.state.set(State::Queued);
+            task.breaks.set(task.breaks.get() + 1);
+        });
+        self.cpus[cpu as usize].clock_ns.set(self.now_ns.get());
+        self.switch_out(cpu, current);
+        suspend();
+    }
+
+    /// The current task gives its CPU to the next in the queue, if there is one.
+    pub(crate) fn yield_now(&self) {
+        self.sync();
+        if !self.cpus[self.cpu.get() as usize].queue.borrow().is_empty() {
+            self.preempt();
+        }
+    }
+
+    fn switch_out(&self, cpu: u32, task: TaskId) {
+        self.cpus[cpu as usize].queue.borrow_mut().push_back(task);
+        self.queued.set(self.queued.get() + 1);
+        self.switch_to_next(cpu);
+    }
+
+    /// Blocks the current task until [`Engine::wake`].
+    pub(crate) fn block(&self) {
+        let (cpu, current) = (self.cpu.get(), self.current.get());
+        self.with_task(current, |task| task.state.set(State::Blocked));
+        self.cpus[cpu as usize].clock_ns.set(self.now_ns.get());
+        self.switch_to_next(cpu);
+        suspend();
+    }
+
+    /// Lets the current task spin until it is granted something, or until `until_ns`; returns whether it was.
+    pub(crate) fn spin(&self, until_ns: u64) -> bool {
+        let (cpu, current) = (self.cpu.get(), self.current.get());
+        self.with_task(current, |task| {
+            task.state.set(State::Spinning);
+            task.is_granted.set(false);
+            task.spin_began_ns.set(self.now_ns.get());
+            task.spin_until_ns.set(until_ns);
+        });
+        self.cpus[cpu as usize].clock_ns.set(self.now_ns.get());
+        self.refresh_leaf(cpu);
+        suspend();
+        self.with_task(current, |task| {
+            task.spin_until_ns.set(NEVER);
+            task.is_granted.replace(false)
+        })
+    }
+
+    /// Tells a spinning task that its time has come, at `at_ns`.
+    pub(crate) fn grant(&self, task: TaskId, at_ns: u64) {
+        let (state, cpu) = self.with_task(task, |task| {
+            task.is_granted.set(true);
+            (task.state.get(), task.cpu.get())
+        });
+        if state == State::Spinning {
+            self.with_task(task, |task| task.state.set(State::Running));
+            let clock = &self.cpus[cpu as usize].clock_ns;
+            clock.set(clock.get().max(at_ns));
+            self.refresh_leaf(cpu);
+        }
+    }
+
+    /// Brings the CPU's leaf up to date, while its task does not run on the host.
+    fn refresh_leaf(&self, cpu: u32) {
+        let here = &self.cpus[cpu as usize];
+        let task = here.current.get();
+        let key = if task == NOBODY {
+            NEVER
+        } else {
+            let (state, until_ns) =
+                self.with_task(task, |task| (task.state.get(), task.spin_until_ns.get()));
+            let at_ns = if state == State::Spinning {
+                until_ns.min(self.interrupt_ns_of_waiter(cpu))
+            } else {
+                0
+            };
+            if at_ns == NEVER {
+                NEVER
+            } else {
+                self.key(cpu, at_ns.max(here.clock_ns.get()))
+            }
+        };
+        self.set_leaf(cpu as usize, key);
+    }
+
+    fn interrupt_ns_of_waiter(&self, cpu: u32) -> u64 {
+        if self.cpus[cpu as usize].queue.borrow().is_empty() {
+            return NEVER;
+        }
+        self.interrupt_ns(cpu)
+    }
+
+    fn set_leaf(&self, leaf: usize, key: u64) {
+        self.tree.set(leaf, key);
+        if self.is_scheduled() && leaf != self.cpu.get() as usize && key < self.next_other.get() {
+            self.next_other.set(key);
+            self.update_horizon();
+        }
+    }
+
+    /// The CPU's task is gone from it; the next in its queue, or in another's, takes its place.
+    fn switch_to_next(&self, cpu: u32) {
+        let here = &self.cpus[cpu as usize];
+        here.current.set(NOBODY);
+        let next = here.queue.borrow_mut().pop_front();
+        let next = next.or_else(|| self.steal());
+        let Some(task) = next else {
+            self.idle.borrow_mut()[cpu as usize / 64] |= 1 << (cpu % 64);
+            return self.tree.set(cpu as usize, NEVER);
+        };
+        self.queued.set(self.queued.get() - 1);
+        let start_ns = here.clock_ns.get() + self.settings.costs.switch_ns;
+        self.count(|tally| tally.switches += 1);
+        self.put_on(cpu, task, start_ns);
+    }
+
+    fn put_on(&self, cpu: u32, task: TaskId, start_ns: u64) {
+        let here = &self.cpus[cpu as usize];
+        here.current.set(task);
+        here.clock_ns.set(start_ns);
+        here.slice_end_ns
+            .set(start_ns + self.settings.costs.slice_ns);
+        self.with_task(task, |task| {
+            task.cpu.set(cpu);
+            let still_spins = task.state.get() == State::SpinQueued && !task.is_granted.get();
+            task.spin_began_ns.set(start_ns);
+            task.state.set(if still_spins {
+                State::Spinning
+            } else {
+                State::Running
+            });
+        });
+        self.refresh_leaf(cpu);
+    }
+
+    fn run_on_idle(&self, cpu: u32, task: TaskId, at_ns: u64) {
+        self.idle.borrow_mut()[cpu as usize / 64] &= !(1 << (cpu % 64));
+        let clock_ns = self.cpus[cpu as usize].clock_ns.get();
+        self.put_on(cpu, task, clock_ns.max(at_ns));
+    }
+
+    fn enqueue(&self, cpu: u32, task: TaskId) {
+        let state = &self.cpus[cpu as usize];
+        self.with_task(task, |task| {
+            task.cpu.set(cpu);
+            task.state.set(State::Queued);
+        });
+        state.queue.borrow_mut().push_back(task);
+        self.queued.set(self.queued.get() + 1);
+        if self.is_scheduled() && cpu == self.cpu.get() {
+            return self.update_horizon();
+        }
+        let current = state.current.get();
+        if self.is_spinning(current) {
+            self.refresh_leaf(cpu);
+        }
+    }
+
+    fn is_spinning(&self, task: TaskId) -> bool {
+        task != NOBODY && self.with_task(task, |task| task.state.get() == State::Spinning)
+    }
+
+    /// Takes a task from the queue of a CPU that has more than it can do.
+    fn steal(&self) -> Option<TaskId> {
+        if self.queued.get() == 0 {
+            return None;
+        }
+        let cpus = self.cpus.len();
+        let first = self.random.borrow_mut().below(cpus as u64) as usize;
+        for at in (first..cpus).chain(0..first) {
+            let mut queue = self.cpus[at].queue.borrow_mut();
+            let movable = queue
+                .iter()
+                .position(|&task| self.with_task(task, |task| !task.is_bound));
+            if let Some(position) = movable {
+                self.count(|tally| tally.migrations += 1);
+                let task = queue.remove(position);
+                drop(queue);
+                // Its old CPU may have nothing left to be interrupted for.
+                if self.is_spinning(self.cpus[at].current.get()) {
+                    self.refresh_leaf(at as u32);
+                }
+                return task;
+            }
+        }
+        None
+    }
+
+    /// Wakes a blocked task at `at_ns`: on its last CPU if that is idle, else on one that is, else in a queue.
+    pub(crate) fn wake(&self, task: TaskId, at_ns: u64) {
+        let (last, is_bound) = self.with_task(task, |task| {
+            debug_assert_eq!(task.state.get(), State::Blocked);
+            (task.cpu.get(), task.is_bound)
+        });
+        self.count(|tally| tally.wakes += 1);
+        let idle_exit_ns = self.settings.costs.idle_exit_ns;
+        match self.idle_near(last, is_bound) {
+            Some(cpu) => self.run_on_idle(cpu, task, at_ns + idle_exit_ns),
+            None => {
+                let cpu = if is_bound { last } else { self.less_busy(last) };
+                self.enqueue(cpu, task);
+            }
+        }
+    }
+
+    /// An idle CPU: `last`, else the next on its node, else any.
+    fn idle_near(&self, last: u32, is_bound: bool) -> Option<u32> {
+        let idle = self.idle.borrow();
+        let is_idle = |cpu: u32| idle[cpu as usize / 64] >> (cpu % 64) & 1 == 1;
+        if is_idle(last) {
+            return Some(last);
+        }
+        if is_bound {
+            return None;
+        }
+        let words = idle.len();
+        let home = last as usize / 64;
+        // By words of 64 CPUs, its own first: near enough to its node.
+        for at in (home..words).chain(0..home) {
+            let word = idle[at];
+            if word == 0 {
+                continue;
+            }
+            let turn = last % 64;
+            let bit = (word.rotate_right(turn).trailing_zeros() + turn) % 64;
+            return Some(at as u32 * 64 + bit);
+        }
+        None
+    }
+
+    fn less_busy(&self, last: u32) -> u32 {
+        let other = self.random.borrow_mut().below(self.cpus.len() as u64) as u32;
+        let length = |cpu: u32| self.cpus[cpu as usize].queue.borrow().len();
+        if length(other) < length(last) {
+            other
+        } else {
+            last
+        }
+    }
+
+    /// Takes time from another CPU's task, for an interrupt.
+    pub(crate) fn interrupt(&self, cpu: u32, duration_ns: u64) {
+        let here = &self.cpus[cpu as usize];
+        let task = here.current.get();
+        if task == NOBODY {
+            return;
+        }
+        self.with_task(task, |task| task.breaks.set(task.breaks.get() + 1));
+        here.clock_ns
+            .set(here.clock_ns.get().max(self.now_ns.get()) + duration_ns);
+        self.refresh_leaf(cpu);
+    }
+
+    /// Lets a task be woken when a timer expires.
+    pub(crate) fn arm(&self, expires_ns: u64, alarm: Alarm) {
+        let number = self.timer_number.get();
+        self.timer_number.set(number + 1);
+        let shuffled = (number ^ self.settings.seed).wrapping_mul(0xd134_2543_de82_ef95);
+        self.timers.borrow_mut().push(Timer {
+            expires_ns: expires_ns + self.faults.late_timer_ns(),
+            // A bijection of the number: no two are equal.
+            tie: shuffled ^ shuffled >> 32,
+            alarm,
+        });
+        self.refresh_timers();
+    }
+
+    fn refresh_timers(&self) {
+        let first = self.timers.borrow().peek().map(|timer| timer.expires_ns);
+        let leaf = self.leaf_of_timers();
+        self.set_leaf(leaf, first.map_or(NEVER, key_of_timer));
+    }
+
+    fn fire_timer(&self) {
+        let timer = self.timers.borrow_mut().pop();
+        let timer = timer.expect("the leaf says there is one");
+        match timer.alarm {
+            Alarm::Wake(task) => self.wake(
+                task,
+                timer.expires_ns + self.settings.costs.timer_interrupt_ns,
+            ),
+            Alarm::WakeDeferrable(task) => {
+                let cpu = self.with_task(task, |task| task.cpu.get());
+                if self.cpus[cpu as usize].current.get() == NOBODY {
+                    // Its CPU sleeps. Looked at again with the next tick that finds it awake.
+                    let tick_ns = 1_000_000_000 / u64::from(self.settings.topology.hz);
+                    let later = Timer {
+                        expires_ns: timer.expires_ns + tick_ns,
+                        ..timer
+                    };
+                    self.timers.borrow_mut().push(later);
+                } else {
+                    self.wake(
+                        task,
+                        timer.expires_ns + self.settings.costs.timer_interrupt_ns,
+                    );
+                }
+            }
+        }
+        self.refresh_timers();
+    }
+
+    /// Sleeps until `expires_ns`.
+    pub(crate) fn sleep(&self, expires_ns: u64, alarm: fn(TaskId) -> Alarm) {
+        self.sync();
+        if expires_ns > self.now_ns.get() {
+            self.arm(expires_ns, alarm(self.current.get()));
+            self.block();
+        }
+        self.kill_if_due();
+    }
+
+    fn kill_if_due(&self) {
+        if self
+            .faults
+            .takes_life(self.current.get(), self.now_ns.get())
+        {
+            std::panic::resume_unwind(Box::new(crate::fault::Killed));
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Shared words.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bursar_machine::{AtomicWord, Order};
+
+use crate::engine::{Step, with_engine};
+use crate::lines::{Access, LineId};
+
+/// No line: a word that was built without a simulator.
+const NO_LINE: LineId = LineId::MAX;
+/// Set in the line of words that share one, which is not theirs to give back.
+const SHARED: LineId = 1 << 31;
+
+/// A word of a simulated machine. One that stands alone has a cache line to itself.
+///
+/// Atomic only because it must be `Sync`: one thread of the host runs all tasks.
+pub struct SimWord {
+    value: AtomicU64,
+    line: LineId,
+}
+
+impl fmt::Debug for SimWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SimWord").field(&self.peek()).finish()
+    }
+}
+
+impl Drop for SimWord {
+    fn drop(&mut self) {
+        if self.line & SHARED == 0 {
+            with_engine(|engine| engine.lines.release(self.line));
+        }
+    }
+}
+
+impl SimWord {
+    /// A word on a line that others are on, too.
+    pub(crate) fn on_line(value: u64, line: LineId) -> Self {
+        debug_assert!(line < SHARED);
+        Self {
+            value: AtomicU64::new(value),
+            line: line | SHARED,
+        }
+    }
+
+    /// The line's number.
+    #[inline]
+    pub(crate) fn line(&self) -> LineId {
+        self.line & !SHARED
+    }
+
+    /// The value, for the machine itself.
+    #[inline]
+    pub(crate) fn peek(&self) -> u64 {
+        self.value.load(Ordering::Relaxed)
+    }
+
+    /// Sets the value, for the machine itself.
+    #[inline]
+    pub(crate) fn poke(&self, value: u64) {
+        self.value.store(value, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn step(&self, step: Step, order: Order) {
+        if self.line == NO_LINE {
+            return;
+        }
+        with_engine(|engine| {
+            engine.visible(step, self.line());
+            let costs = &engine.settings.costs;
+            let (access, extra_ns) = match step {
+                Step::Load => (Access::Read, 0),
+                Step::Store => (Access::Write, 0),
+                _ => (Access::Write, costs.atomic_ns),
+            };
+            let barrier_ns = match (step, order) {
+                (Step::Load | Step::Store, Order::Full) => costs.full_barrier_ns,
+                _ => 0,
+            };
+            engine.access(self.line(), access, extra_ns + barrier_ns);
+        });
+    }
+
+    #[inline]
+    fn update(&self, order: Order, change: impl FnOnce(u64) -> u64) -> u64 {
+        self.step(Step::Update, order);
+        let before = self.peek();
+        self.poke(change(before));
+        before
+    }
+}
+
+impl AtomicWord for SimWord {
+    fn new(value: u64) -> Self {
+        Self {
+            value: AtomicU64::new(value),
+            line: with_engine(|engine| engine.lines.allocate()).unwrap_or(NO_LINE),
+        }
+    }
+    fn load(&self, order: Order) -> u64 {
+        self.step(Step::Load, order);
+        self.peek()
+    }
+    fn store(&self, value: u64, order: Order) {
+        self.step(Step::Store, order);
+        self.poke(value);
+    }
+    fn swap(&self, value: u64, order: Order) -> u64 {
+        self.update(order, |_| value)
+    }
+    fn fetch_add(&self, value: u64, order: Order) -> u64 {
+        self.update(order, |before| before.wrapping_add(value))
+    }
+    fn fetch_or(&self, bits: u64, order: Order) -> u64 {
+        self.update(order, |before| before | bits)
+    }
+    fn fetch_and(&self, bits: u64, order: Order) -> u64 {
+        self.update(order, |before| before & bits)
+    }
+    fn compare_exchange(&self, current: u64, new: u64, order: Order) -> Result<u64, u64> {
+        self.step(Step::Update, order);
+        let found = self.peek();
+        if found != current {
+            return Err(found);
+        }
+        self.poke(new);
+        Ok(found)
+    }
+}
