@@ -70,6 +70,8 @@ pub(crate) struct Task {
     pub(crate) spins: Cell<u32>,
     /// Grows whenever a section that is under way must begin anew.
     pub(crate) breaks: Cell<u32>,
+    /// How often it was blocked and woken.
+    pub(crate) sleeps: Cell<u64>,
     /// May only run on its CPU.
     pub(crate) is_bound: bool,
 }
@@ -130,9 +132,7 @@ pub(crate) enum Step {
     Wait,
     Set,
     Fence,
-    Sleep,
     Relax,
-    Start,
 }
 
 impl Engine {
@@ -329,6 +329,7 @@ impl Engine {
             spin_until_ns: Cell::new(NEVER),
             spins: Cell::new(0),
             breaks: Cell::new(0),
+            sleeps: Cell::new(0),
             is_bound,
         });
         match &self.explored {

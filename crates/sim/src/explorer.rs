@@ -113,10 +113,11 @@ const DEPTH_MAX: u64 = 5;
 
 impl Explorer {
     /// Runs schedules `first..first + count` of `scenario` until one fails, half of them random walks, half PCT.
-    /// `progress` is told how many have run.
+    /// `progress` is told how many have run. The scenario is given a number of the schedule's own, so that what its tasks
+    /// do can vary, too.
     pub fn explore(
         &self,
-        scenario: &dyn Fn(&Sim),
+        scenario: &dyn Fn(&Sim, u64),
         first: u64,
         count: u64,
         mut progress: impl FnMut(u64),
@@ -148,7 +149,7 @@ impl Explorer {
     ///
     /// # Errors
     /// How it fails, and the choices made.
-    pub fn replay(&self, scenario: &dyn Fn(&Sim), schedule: ScheduleId) -> Result<(), Found> {
+    pub fn replay(&self, scenario: &dyn Fn(&Sim, u64), schedule: ScheduleId) -> Result<(), Found> {
         let explorer = Self {
             seed: schedule.seed,
             ..*self
@@ -168,7 +169,7 @@ impl Explorer {
     }
 
     /// The steps of the schedule without any choice.
-    fn typical_steps(&self, scenario: &dyn Fn(&Sim)) -> u64 {
+    fn typical_steps(&self, scenario: &dyn Fn(&Sim, u64)) -> u64 {
         self.run(scenario, 0, Strategy::Replay(Arc::new([]))).steps
     }
 
@@ -182,13 +183,15 @@ impl Explorer {
         }
     }
 
-    fn run(&self, scenario: &dyn Fn(&Sim), number: u64, strategy: Strategy) -> Outcome {
-        let seed = Random::new(self.seed ^ number.wrapping_mul(0xd134_2543_de82_ef95)).number();
+    fn run(&self, scenario: &dyn Fn(&Sim, u64), number: u64, strategy: Strategy) -> Outcome {
+        let mut seeds = Random::new(self.seed ^ number.wrapping_mul(0xd134_2543_de82_ef95));
+        let seed = seeds.number();
+        let variety = seeds.number();
         let mut settings = Settings::new(self.topology, seed);
         settings.sections = self.sections;
         settings.mode = Mode::Explored(strategy);
         let simulator = Simulator::new(settings);
-        let result = quietly(|| simulator.try_run(scenario));
+        let result = quietly(|| simulator.try_run(|machine| scenario(machine, variety)));
         Outcome {
             result,
             decisions: simulator.take_decisions(),
@@ -200,7 +203,7 @@ impl Explorer {
     /// about longer ones.
     fn shorten(
         &self,
-        scenario: &dyn Fn(&Sim),
+        scenario: &dyn Fn(&Sim, u64),
         number: u64,
         failure: Failure,
         decisions: Vec<Decision>,

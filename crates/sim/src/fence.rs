@@ -70,7 +70,9 @@ impl Engine {
                 targets += 1;
             }
         }
-        self.spend(self.settings.costs.fence_base_ns + targets * self.settings.costs.fence_cpu_ns);
+        let costs = &self.settings.costs;
+        let wait_ns = if targets > 0 { costs.fence_wait_ns } else { 0 };
+        self.spend(costs.fence_base_ns + wait_ns + targets * costs.fence_cpu_ns);
     }
 
     /// One CPU after the other, and others go on in between.

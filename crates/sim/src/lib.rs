@@ -7,7 +7,8 @@
 //! |---|---|
 //! | which machine | `topology.rs`, `cost.rs`, `settings.rs`, `fault.rs` |
 //! | tasks, and what a visible operation is | `engine.rs`, `coroutine.rs` |
-//! | virtual time: clocks, run queues, timers | `timed.rs`, `tournament.rs` |
+//! | virtual time: clocks, run queues | `timed.rs`, `tournament.rs` |
+//! | timers, deferred work | `wheel.rs`, `work.rs` |
 //! | what is shared | `lines.rs`, `word.rs`, `slot.rs`, `locks.rs`, `fence.rs` |
 //! | exploration without time | `explored.rs`, `strategy.rs`, `explorer.rs` |
 //! | all of it as a machine | `machine.rs` |
@@ -32,7 +33,9 @@ mod strategy;
 mod timed;
 mod topology;
 mod tournament;
+mod wheel;
 mod word;
+mod work;
 
 pub use cost::{Constant, CostError, CostModel};
 pub use explorer::{BadScheduleId, Explored, Explorer, Found, ScheduleId};
@@ -44,4 +47,6 @@ pub use settings::{Mode, SectionKind, Settings};
 pub use slot::SimSlot;
 pub use strategy::{Decision, Strategy};
 pub use topology::{Distance, LockKind, Place, PreemptionKind, Topology, TopologyError};
+pub use wheel::{Jiffies, wheel_expiry, wheel_granularity};
 pub use word::SimWord;
+pub use work::{TimerKind, WorkQueue};

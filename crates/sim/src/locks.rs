@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use crate::engine::{Engine, NOBODY, State, Step, TaskId, with_engine};
 use crate::explored::Point;
 use crate::lines::{Access, LineId};
-use crate::topology::LockKind;
+use crate::topology::{LockKind, PreemptionKind};
 use crate::tournament::NEVER;
 
 /// Number of a lock.
@@ -118,7 +118,7 @@ impl Engine {
         self.with_task(self.current.get(), |task| {
             task.spins.set(task.spins.get().wrapping_add_signed(by));
         });
-        if self.settings.topology.preemption == crate::topology::PreemptionKind::Kernel {
+        if self.settings.topology.preemption == PreemptionKind::Kernel {
             self.update_horizon();
         }
     }
@@ -186,7 +186,7 @@ impl Engine {
             if owner_runs && times == 1 {
                 self.locks
                     .with(lock, |state| state.spinners.push_back(current));
-                if self.spin(self.now_ns.get() + self.settings.costs.mutex_spin_ns) {
+                if self.spin(self.now_ns.get() + self.mutex_spin_ns()) {
                     return true;
                 }
                 self.locks
@@ -211,6 +211,14 @@ impl Engine {
                 return true;
             }
             times += 1;
+        }
+    }
+
+    /// A process spins for a while; the kernel until the slice ends.
+    fn mutex_spin_ns(&self) -> u64 {
+        match self.settings.topology.preemption {
+            PreemptionKind::User => self.settings.costs.mutex_spin_ns,
+            PreemptionKind::Kernel => self.settings.costs.slice_ns,
         }
     }
 
@@ -465,6 +473,9 @@ impl Event for SimEvent {
                 state.has_happened = true;
                 std::mem::take(&mut state.waiters)
             };
+            if !engine.is_scheduled() {
+                return;
+            }
             if let Some(explored) = &engine.explored {
                 waiters
                     .into_iter()

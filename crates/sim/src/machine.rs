@@ -14,8 +14,8 @@ use crate::locks::{SimEvent, SimMutex, SimSpin};
 use crate::settings::{Mode, SectionKind, Settings};
 use crate::slot::SimSlot;
 use crate::strategy::Decision;
-use crate::timed::Alarm;
 use crate::word::SimWord;
+use crate::work::TimerKind;
 
 /// A simulated machine that is running: one on each thread of the host at a time.
 ///
@@ -274,7 +274,7 @@ impl Tasks for Sim {
             _ if !engine.is_scheduled() => engine.now_ns.set(engine.now_ns.get().max(deadline_ns)),
             _ => {
                 let slack_ns = engine.settings.costs.timer_slack_ns;
-                engine.sleep(deadline_ns.saturating_add(slack_ns), Alarm::Wake);
+                engine.sleep(TimerKind::Exact, deadline_ns.saturating_add(slack_ns));
             }
         });
     }

@@ -19,6 +19,8 @@ pub(crate) struct Cpu {
     pub(crate) current: Cell<TaskId>,
     queue: RefCell<VecDeque<TaskId>>,
     slice_end_ns: Cell<u64>,
+    /// Tasks whose deferrable timers have expired while it was idle.
+    deferred: RefCell<Vec<Alarm>>,
 }
 
 impl Cpu {
@@ -29,17 +31,19 @@ impl Cpu {
             current: Cell::new(NOBODY),
             queue: RefCell::default(),
             slice_end_ns: Cell::new(0),
+            deferred: RefCell::default(),
         }
     }
 }
 
-/// What a timer does.
+/// Whom a timer wakes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Alarm {
-    /// Wakes a task.
-    Wake(TaskId),
-    /// Wakes a task that sleeps on a deferrable timer: not before its CPU has something to do.
-    WakeDeferrable(TaskId),
+pub(crate) struct Alarm {
+    pub(crate) task: TaskId,
+    /// Which of its sleeps it is for; another one it leaves alone.
+    pub(crate) number: u64,
+    /// Not before its CPU has something to do.
+    pub(crate) is_deferrable: bool,
 }
 
 /// A timer that runs.
@@ -138,9 +142,9 @@ impl Engine {
         self.cpu.set(cpu);
         self.current.set(task);
         if self.with_task(task, |task| {
-            task.state.get() == State::Spinning && task.spin_until_ns.get() > now_ns
+            task.state.get() == State::Spinning && task.spin_until_ns.get() == NEVER
         }) {
-            // Its slice is over, and it has nothing to do there but to wait.
+            // Its slice is over, and it has nothing to do there but to wait. (One that may sleep goes to sleep.)
             here.clock_ns.set(now_ns.max(here.clock_ns.get()));
             self.with_task(task, |task| task.state.set(State::SpinQueued));
             self.count(|tally| tally.preemptions += 1);
@@ -181,7 +185,7 @@ impl Engine {
                 NEVER
             } else if task.state.get() == State::Spinning {
                 // A spinning thread yields after a while.
-                end_ns.min(task.spin_began_ns.get() + self.settings.costs.mutex_spin_ns)
+                end_ns.min(task.spin_began_ns.get() + self.settings.costs.spin_yield_ns)
             } else {
                 end_ns
             }
@@ -251,6 +255,7 @@ impl Engine {
         self.cpus[cpu as usize].clock_ns.set(self.now_ns.get());
         self.switch_to_next(cpu);
         suspend();
+        self.with_task(current, |task| task.sleeps.set(task.sleeps.get() + 1));
     }
 
     /// Lets the current task spin until it is granted something, or until `until_ns`; returns whether it was.
@@ -362,6 +367,12 @@ impl Engine {
         self.idle.borrow_mut()[cpu as usize / 64] &= !(1 << (cpu % 64));
         let clock_ns = self.cpus[cpu as usize].clock_ns.get();
         self.put_on(cpu, task, clock_ns.max(at_ns));
+        let deferred = self.cpus[cpu as usize].deferred.take();
+        for alarm in deferred {
+            if self.is_asleep(alarm) {
+                self.enqueue(cpu, alarm.task);
+            }
+        }
     }
 
     fn enqueue(&self, cpu: u32, task: TaskId) {
@@ -499,48 +510,22 @@ impl Engine {
     fn fire_timer(&self) {
         let timer = self.timers.borrow_mut().pop();
         let timer = timer.expect("the leaf says there is one");
-        match timer.alarm {
-            Alarm::Wake(task) => self.wake(
-                task,
-                timer.expires_ns + self.settings.costs.timer_interrupt_ns,
-            ),
-            Alarm::WakeDeferrable(task) => {
-                let cpu = self.with_task(task, |task| task.cpu.get());
-                if self.cpus[cpu as usize].current.get() == NOBODY {
-                    // Its CPU sleeps. Looked at again with the next tick that finds it awake.
-                    let tick_ns = 1_000_000_000 / u64::from(self.settings.topology.hz);
-                    let later = Timer {
-                        expires_ns: timer.expires_ns + tick_ns,
-                        ..timer
-                    };
-                    self.timers.borrow_mut().push(later);
-                } else {
-                    self.wake(
-                        task,
-                        timer.expires_ns + self.settings.costs.timer_interrupt_ns,
-                    );
-                }
-            }
+        let alarm = timer.alarm;
+        let cpu = self.with_task(alarm.task, |task| task.cpu.get()) as usize;
+        let is_asleep = self.is_asleep(alarm);
+        if is_asleep && alarm.is_deferrable && self.cpus[cpu].current.get() == NOBODY {
+            self.cpus[cpu].deferred.borrow_mut().push(alarm);
+        } else if is_asleep {
+            let begin_ns = timer.expires_ns + self.settings.costs.timer_interrupt_ns;
+            self.wake(alarm.task, begin_ns);
         }
         self.refresh_timers();
     }
 
-    /// Sleeps until `expires_ns`.
-    pub(crate) fn sleep(&self, expires_ns: u64, alarm: fn(TaskId) -> Alarm) {
-        self.sync();
-        if expires_ns > self.now_ns.get() {
-            self.arm(expires_ns, alarm(self.current.get()));
-            self.block();
-        }
-        self.kill_if_due();
-    }
-
-    fn kill_if_due(&self) {
-        if self
-            .faults
-            .takes_life(self.current.get(), self.now_ns.get())
-        {
-            std::panic::resume_unwind(Box::new(crate::fault::Killed));
-        }
+    /// Whether the sleep that the alarm is for goes on.
+    fn is_asleep(&self, alarm: Alarm) -> bool {
+        self.with_task(alarm.task, |task| {
+            task.state.get() == State::Blocked && task.sleeps.get() == alarm.number
+        })
     }
 }

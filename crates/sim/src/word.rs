@@ -76,8 +76,9 @@ impl SimWord {
                 Step::Store => (Access::Write, 0),
                 _ => (Access::Write, costs.atomic_ns),
             };
+            // A load needs none on the machine that is modelled.
             let barrier_ns = match (step, order) {
-                (Step::Load | Step::Store, Order::Full) => costs.full_barrier_ns,
+                (Step::Store, Order::Full) => costs.full_barrier_ns,
                 _ => 0,
             };
             engine.access(self.line(), access, extra_ns + barrier_ns);

@@ -1,0 +1,264 @@
+//! Timers of all kinds, and deferred work that is bound to a CPU.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::engine::{Engine, NOBODY, TaskId, with_engine};
+use crate::machine::Sim;
+use crate::timed::Alarm;
+use crate::wheel::{Jiffies, wheel_expiry};
+
+/// What wakes a task that waits for a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimerKind {
+    /// An exact timer: at that very nanosecond.
+    Exact,
+    /// The timer wheel: at a tick, rounded up as the kernel does.
+    Wheel,
+    /// The timer wheel; if the CPU is idle then, not before something else wakes it.
+    Deferrable,
+}
+
+impl Engine {
+    fn tick_ns(&self) -> u64 {
+        1_000_000_000 / u64::from(self.settings.topology.hz)
+    }
+
+    /// When a timer of `kind` that is set now for `deadline_ns` expires.
+    fn expiry_ns(&self, kind: TimerKind, deadline_ns: u64) -> u64 {
+        if kind == TimerKind::Exact {
+            return deadline_ns;
+        }
+        let tick_ns = self.tick_ns();
+        let now = self.now_ns.get() / tick_ns;
+        wheel_expiry(now, deadline_ns.div_ceil(tick_ns)) * tick_ns
+    }
+
+    fn alarm(&self, kind: TimerKind, task: TaskId) -> Alarm {
+        let number = self.with_task(task, |task| task.sleeps.get());
+        Alarm {
+            task,
+            number,
+            is_deferrable: kind == TimerKind::Deferrable,
+        }
+    }
+
+    /// Sleeps until a timer of `kind` for `deadline_ns` expires, or somebody wakes the task.
+    pub(crate) fn sleep(&self, kind: TimerKind, deadline_ns: u64) {
+        self.sync();
+        if deadline_ns > self.now_ns.get() {
+            let expires_ns = self.expiry_ns(kind, deadline_ns);
+            self.arm(expires_ns, self.alarm(kind, self.current.get()));
+            self.block();
+        }
+        self.kill_if_due();
+    }
+
+    fn kill_if_due(&self) {
+        if self
+            .faults
+            .takes_life(self.current.get(), self.now_ns.get())
+        {
+            std::panic::resume_unwind(Box::new(crate::fault::Killed));
+        }
+    }
+}
+
+impl Sim {
+    /// Ticks since the machine started.
+    pub fn jiffies(&self) -> Jiffies {
+        with_engine(|engine| engine.now_ns.get() / engine.tick_ns()).unwrap_or(0)
+    }
+
+    /// Nanoseconds of a tick.
+    pub fn tick_ns(&self) -> u64 {
+        with_engine(Engine::tick_ns).unwrap_or(1)
+    }
+
+    /// Lets the calling task sleep until a timer of `kind` expires that is set for `deadline_ns`. Unlike
+    /// [`bursar_machine::Tasks::sleep_until`], which is a thread's sleep and has its slack.
+    pub fn sleep_on_timer(&self, kind: TimerKind, deadline_ns: u64) {
+        with_engine(|engine| {
+            assert!(engine.is_scheduled(), "only a task can sleep");
+            if engine.explored.is_none() {
+                engine.sleep(kind, deadline_ns);
+            }
+        });
+    }
+
+    /// Runs tasks that may not leave their CPUs.
+    ///
+    /// # Panics
+    /// As [`bursar_machine::Tasks::run`] does; or if there is no such CPU.
+    pub fn run_bound<'scope>(&self, tasks: Vec<(Option<u32>, Box<dyn FnOnce() + Send + 'scope>)>) {
+        with_engine(|engine| {
+            let cpus = engine.cpus.len() as u32;
+            assert!(
+                tasks
+                    .iter()
+                    .all(|(cpu, _)| cpu.is_none_or(|cpu| cpu < cpus))
+            );
+            engine.run(tasks, None);
+        })
+        .expect("a machine runs while its simulator does");
+    }
+}
+
+type Work<'a> = Box<dyn FnOnce() + Send + 'a>;
+
+struct Queue<'a> {
+    /// By due time and number.
+    work: BTreeMap<(u64, u64), (TimerKind, Work<'a>)>,
+    number: u64,
+    worker: TaskId,
+    is_waiting: bool,
+    has_stopped: bool,
+}
+
+/// Work that is done later, each piece on the CPU it was queued for (the kernel's per-CPU workqueue).
+#[doc(alias = "workqueue_struct")]
+pub struct WorkQueue<'a> {
+    machine: Sim,
+    cpus: Vec<Mutex<Queue<'a>>>,
+}
+
+impl fmt::Debug for WorkQueue<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkQueue").finish_non_exhaustive()
+    }
+}
+
+impl<'a> WorkQueue<'a> {
+    /// An empty queue for each CPU. [`WorkQueue::workers`] must run for anything to happen.
+    pub fn new(machine: &Sim) -> Self {
+        let queue = || {
+            Mutex::new(Queue {
+                work: BTreeMap::new(),
+                number: 0,
+                worker: NOBODY,
+                is_waiting: false,
+                has_stopped: false,
+            })
+        };
+        let cpus = bursar_machine::Machine::cpus(machine);
+        Self {
+            machine: machine.clone(),
+            cpus: (0..cpus).map(|_| queue()).collect(),
+        }
+    }
+
+    fn queue(&self, cpu: u32) -> MutexGuard<'_, Queue<'a>> {
+        self.cpus[cpu as usize]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Queues `work` for `cpu`, to be done when a timer of `kind` for `deadline_ns` has expired.
+    #[doc(alias = "queue_delayed_work_on")]
+    pub fn queue_on(
+        &self,
+        cpu: u32,
+        kind: TimerKind,
+        deadline_ns: u64,
+        work: impl FnOnce() + Send + 'a,
+    ) {
+        let due_ns = with_engine(|engine| match deadline_ns <= engine.now_ns.get() {
+            true => deadline_ns,
+            false => engine.expiry_ns(kind, deadline_ns),
+        })
+        .unwrap_or(deadline_ns);
+        let mut queue = self.queue(cpu);
+        queue.number += 1;
+        let number = queue.number;
+        queue.work.insert((due_ns, number), (kind, Box::new(work)));
+        let is_first = queue
+            .work
+            .first_key_value()
+            .is_some_and(|(key, _)| *key == (due_ns, number));
+        if is_first && std::mem::take(&mut queue.is_waiting) {
+            let worker = queue.worker;
+            drop(queue);
+            wake(worker);
+        }
+    }
+
+    /// Lets the workers end once they have done what is due.
+    pub fn stop(&self) {
+        for cpu in 0..self.cpus.len() as u32 {
+            let mut queue = self.queue(cpu);
+            queue.has_stopped = true;
+            if std::mem::take(&mut queue.is_waiting) {
+                let worker = queue.worker;
+                drop(queue);
+                wake(worker);
+            }
+        }
+    }
+
+    /// The tasks that do the work, for [`Sim::run_bound`].
+    pub fn workers<'scope>(&'scope self) -> Vec<(Option<u32>, Box<dyn FnOnce() + Send + 'scope>)>
+    where
+        'a: 'scope,
+    {
+        let worker = |cpu: u32| {
+            let task: Box<dyn FnOnce() + Send + 'scope> = Box::new(move || self.serve(cpu));
+            (Some(cpu), task)
+        };
+        (0..self.cpus.len() as u32).map(worker).collect()
+    }
+
+    fn serve(&self, cpu: u32) {
+        loop {
+            let now_ns = with_engine(|engine| {
+                engine.sync();
+                engine.now_ns.get()
+            });
+            let now_ns = now_ns.unwrap_or(0);
+            let mut queue = self.queue(cpu);
+            queue.worker = with_engine(|engine| engine.current.get()).unwrap_or(NOBODY);
+            let first = queue.work.first_key_value();
+            let first = first.map(|(&key, (kind, _))| (key, *kind));
+            match first {
+                Some((key, _)) if key.0 <= now_ns => {
+                    let (_, work) = queue.work.remove(&key).expect("just seen");
+                    drop(queue);
+                    work();
+                }
+                _ if queue.has_stopped => return,
+                Some((key, kind)) => {
+                    queue.is_waiting = true;
+                    drop(queue);
+                    // Rounded when it was queued.
+                    with_engine(|engine| engine.wait_for(key.0, kind));
+                    self.queue(cpu).is_waiting = false;
+                }
+                None => {
+                    queue.is_waiting = true;
+                    drop(queue);
+                    with_engine(Engine::block);
+                }
+            }
+        }
+    }
+
+    /// The machine.
+    pub fn machine(&self) -> &Sim {
+        &self.machine
+    }
+}
+
+fn wake(task: TaskId) {
+    with_engine(|engine| {
+        engine.spend(engine.settings.costs.wake_ns);
+        engine.wake(task, engine.now_ns.get());
+    });
+}
+
+impl Engine {
+    /// Blocks until a timer that expires at exactly `expires_ns`, or until somebody wakes the task.
+    fn wait_for(&self, expires_ns: u64, kind: TimerKind) {
+        self.arm(expires_ns, self.alarm(kind, self.current.get()));
+        self.block();
+    }
+}

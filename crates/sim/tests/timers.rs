@@ -1,0 +1,116 @@
+//! Timers of both kinds, deferrable ones, and work that is bound to a CPU.
+
+use std::sync::Mutex;
+
+use bursar_machine::{Machine, Tasks};
+use bursar_sim::{Settings, Simulator, TimerKind, Topology, WorkQueue};
+
+type Bound<'a> = (Option<u32>, Box<dyn FnOnce() + Send + 'a>);
+
+fn simulator(cpus: usize, hz: u32) -> Simulator {
+    Simulator::new(Settings::new(Topology::new(cpus, 1, hz), 1))
+}
+
+/// How late a sleep of `ahead_ns` is that begins a moment after a tick.
+fn lateness_ns(hz: u32, kind: TimerKind, ahead_ns: u64) -> u64 {
+    let simulator = simulator(1, hz);
+    let machine = simulator.machine();
+    let mut late_ns = 0;
+    let task: Bound = (
+        Some(0),
+        Box::new(|| {
+            let deadline_ns = machine.now_ns() + ahead_ns;
+            machine.sleep_on_timer(kind, deadline_ns);
+            late_ns = machine.now_ns() - deadline_ns;
+        }),
+    );
+    machine.run_bound(vec![task]);
+    late_ns
+}
+
+#[test]
+fn exact_timers_are_exact_and_wheel_timers_are_not() {
+    let second_ns = 1_000_000_000;
+    assert!(lateness_ns(1000, TimerKind::Exact, second_ns) < 20_000);
+    // At 1,000 Hz a second ahead is in the level with a granularity of 64 ticks.
+    let wheel_ms = lateness_ns(1000, TimerKind::Wheel, second_ns) / 1_000_000;
+    assert!((22..=24).contains(&wheel_ms), "{wheel_ms}");
+    // At 250 Hz in the one with 8 ticks of 4 ms: 256 ticks instead of 250 (and a bit).
+    let wheel_ms = lateness_ns(250, TimerKind::Wheel, second_ns) / 1_000_000;
+    assert!((20..=24).contains(&wheel_ms), "{wheel_ms}");
+    let near_ms = lateness_ns(1000, TimerKind::Wheel, 10_000_000) / 1_000_000;
+    assert!(near_ms <= 2, "{near_ms}");
+}
+
+#[test]
+fn a_deferrable_timer_waits_until_its_idle_cpu_wakes() {
+    let simulator = simulator(2, 1000);
+    let machine = simulator.machine();
+    let woke_ms = Mutex::new(Vec::new());
+    let note = |who: u32| {
+        let now_ms = machine.now_ns() / 1_000_000;
+        woke_ms.lock().unwrap().push((who, now_ms));
+    };
+    let deferrable = |cpu: u32| -> Bound {
+        (
+            Some(cpu),
+            Box::new({
+                let (machine, note) = (&machine, &note);
+                move || {
+                    machine.sleep_on_timer(TimerKind::Deferrable, 5_000_000);
+                    note(cpu);
+                }
+            }),
+        )
+    };
+    // CPU 0 is woken after 50 ms by an exact timer; CPU 1 is busy all the time.
+    let waker: Bound = (
+        Some(0),
+        Box::new(|| {
+            machine.sleep_on_timer(TimerKind::Exact, 50_000_000);
+            machine.compute(1_000_000);
+        }),
+    );
+    let busy: Bound = (Some(1), Box::new(|| machine.compute(20_000_000)));
+    machine.run_bound(vec![deferrable(0), deferrable(1), waker, busy]);
+    let woke_ms = woke_ms.into_inner().unwrap();
+    let of = |cpu: u32| woke_ms.iter().find(|(who, _)| *who == cpu).unwrap().1;
+    assert!((50..55).contains(&of(0)), "{woke_ms:?}");
+    assert!((5..12).contains(&of(1)), "{woke_ms:?}");
+}
+
+#[test]
+fn deferred_work_runs_on_its_cpu_in_order_of_its_timers() {
+    let simulator = simulator(4, 1000);
+    let machine = simulator.machine();
+    let done = Mutex::new(Vec::new());
+    let queue = WorkQueue::new(&machine);
+    let mut tasks = queue.workers();
+    tasks.push((
+        None,
+        Box::new(|| {
+            for cpu in 0..4_u32 {
+                for delay_ms in [30, 10, 0] {
+                    let (machine, done) = (&machine, &done);
+                    let deadline_ns = machine.now_ns() + delay_ms * 1_000_000;
+                    queue.queue_on(cpu, TimerKind::Wheel, deadline_ns, move || {
+                        let on = machine.current_shard().0;
+                        done.lock().unwrap().push((on, cpu, delay_ms));
+                    });
+                }
+            }
+            machine.sleep_until(machine.now_ns() + 100_000_000);
+            queue.stop();
+        }),
+    ));
+    machine.run_bound(tasks);
+    drop(queue);
+    let done = done.into_inner().unwrap();
+    assert_eq!(done.len(), 12);
+    assert!(done.iter().all(|(on, meant, _)| on == meant), "{done:?}");
+    for cpu in 0..4 {
+        let own = done.iter().filter(|(on, ..)| *on == cpu);
+        let delays: Vec<_> = own.map(|(.., delay)| *delay).collect();
+        assert_eq!(delays, [0, 10, 30]);
+    }
+}
