@@ -26,6 +26,10 @@ use crate::tournament::{NEVER, Tournament};
 
 /// Number of a task of the current run.
 pub(crate) type TaskId = u32;
+/// A task that is to run, and the CPU that it may not leave.
+pub type BoundTask<'a> = (Option<u32>, Box<dyn FnOnce() + Send + 'a>);
+/// What a panic carries.
+type Payload = Box<dyn Any + Send>;
 /// No task.
 pub(crate) const NOBODY: TaskId = u32::MAX;
 
@@ -116,7 +120,7 @@ pub(crate) struct Engine {
     pub(crate) tally: Cell<Tally>,
     hash: Cell<u64>,
     check: RefCell<Option<Box<dyn FnMut()>>>,
-    failure: RefCell<Option<(Failure, Option<Box<dyn Any + Send>>)>>,
+    failure: RefCell<Option<(Failure, Option<Payload>)>>,
 }
 
 /// What happens, in the event hash.
@@ -263,7 +267,7 @@ impl Engine {
     /// Runs all bodies to their end. `check` is called after each step.
     pub(crate) fn run<'scope>(
         &self,
-        bodies: Vec<(Option<u32>, Box<dyn FnOnce() + Send + 'scope>)>,
+        bodies: Vec<BoundTask<'scope>>,
         check: Option<Box<dyn FnMut() + 'scope>>,
     ) {
         assert!(!self.is_scheduled(), "a task does not start a run");
@@ -358,7 +362,7 @@ impl Engine {
     }
 
     /// Ends the run. The first failure is the one reported.
-    pub(crate) fn fail(&self, failure: Failure, payload: Option<Box<dyn Any + Send>>) {
+    pub(crate) fn fail(&self, failure: Failure, payload: Option<Payload>) {
         self.failure.borrow_mut().get_or_insert((failure, payload));
     }
 

@@ -38,6 +38,7 @@ mod word;
 mod work;
 
 pub use cost::{Constant, CostError, CostModel};
+pub use engine::BoundTask;
 pub use explorer::{BadScheduleId, Explored, Explorer, Found, ScheduleId};
 pub use failure::Failure;
 pub use fault::{Chance, Faults, Kill, Stall};

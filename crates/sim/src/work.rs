@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::engine::{Engine, NOBODY, TaskId, with_engine};
+use crate::engine::{BoundTask, Engine, NOBODY, TaskId, with_engine};
 use crate::machine::Sim;
 use crate::timed::Alarm;
 use crate::wheel::{Jiffies, wheel_expiry};
@@ -91,7 +91,7 @@ impl Sim {
     ///
     /// # Panics
     /// As [`bursar_machine::Tasks::run`] does; or if there is no such CPU.
-    pub fn run_bound<'scope>(&self, tasks: Vec<(Option<u32>, Box<dyn FnOnce() + Send + 'scope>)>) {
+    pub fn run_bound<'scope>(&self, tasks: Vec<BoundTask<'scope>>) {
         with_engine(|engine| {
             let cpus = engine.cpus.len() as u32;
             assert!(
@@ -197,7 +197,7 @@ impl<'a> WorkQueue<'a> {
     }
 
     /// The tasks that do the work, for [`Sim::run_bound`].
-    pub fn workers<'scope>(&'scope self) -> Vec<(Option<u32>, Box<dyn FnOnce() + Send + 'scope>)>
+    pub fn workers<'scope>(&'scope self) -> Vec<BoundTask<'scope>>
     where
         'a: 'scope,
     {
