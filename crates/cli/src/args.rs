@@ -2,21 +2,40 @@
 
 use std::path::PathBuf;
 
+use bursar_lab::SeedShard;
 use clap::{Args as ClapArgs, ColorChoice, Parser, Subcommand, ValueEnum};
+
+use crate::explore::{EXAMPLES as EXPLORE_EXAMPLES, Explore};
 
 const EXAMPLES: &str = "\
 Examples:
-  bursar run                                   every experiment there is, as a table
-  bursar run memcg-flush -f json -o out.json   one experiment, as a document for programs
+  bursar run                                   every experiment there is, each on its own machine, as a table
+  bursar run memcg-flush -m host               with real threads on this machine
+  bursar run memcg-flush -m sim:cpus=384,nodes=2,hz=1000
+  bursar run memcg-flush -s cpus=72,384 -s read_interval_ms=100,10 --seeds 20 -f json -o out.json
+  bursar run memcg-flush --seeds 20 --shard 3/4 -f json -o part-3.json
+  bursar report part-1.json part-2.json part-3.json part-4.json
   bursar run memcg-flush -s readers=200 -s variants=combining,direct
+  bursar explore --schedules 1000000           whether any of a million schedules breaks a protocol
   bursar doctor                                how Bursar works on this machine, and why
 
 Exit codes:
   0  done
   1  done, and something that must hold on any machine did not
-  2  wrong usage: unknown flag, experiment or parameter, a value that makes no sense, an output path that cannot exist
-  3  not available here: permission denied, no such machine, a backend that does not work on this system
-  130  interrupted";
+  2  wrong usage: unknown flag, experiment, parameter or key of a machine, a value that makes no sense, an output path
+     that cannot exist, a file that is no result, results that are not parts of one run
+  3  not available here: permission denied, a backend that does not work on this system, a run that failed
+  130  interrupted; runs that had finished are in the document, which says so";
+
+const MACHINES: &str = "\
+Machines:
+  host                   this machine, with real threads
+  sim                    the simulated machine that the experiment's file names
+  sim:KEY=VALUE,...      another one: cpus, nodes, cluster, threads, hz, lock=queued|ticket|unfair, preempt=user|kernel;
+                         hz, lock and preempt are the experiment's where they are left out
+
+A list of values is a sweep: -s cpus=72,384 -s readers=100,1000 gives four documents, in this order.
+Keys of the machine can be set like parameters. Parameters and their meanings are in experiments/*.toml.";
 
 /// Memory accounting for many tenants in one process, judged by experiment.
 #[derive(Debug, Parser)]
@@ -72,8 +91,14 @@ pub enum Color {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run experiments and print what they measured
-    #[command(after_help = EXAMPLES)]
+    #[command(after_help = format!("{MACHINES}\n\n{EXAMPLES}"))]
     Run(Run),
+    /// Print results that are in files; parts of one run are merged
+    #[command(after_help = EXAMPLES)]
+    Report(Report),
+    /// Run the library's protocols under many schedules, and look for one that breaks them
+    #[command(after_help = EXPLORE_EXAMPLES)]
+    Explore(Explore),
     /// Say how Bursar works on this machine: the backend, why it was chosen, and how to force another
     Doctor,
 }
@@ -83,15 +108,37 @@ pub struct Run {
     /// Experiments to run; all there are if none is named
     #[arg(value_name = "EXPERIMENT")]
     pub experiments: Vec<String>,
-    /// Where: `host` is this machine, with real threads
-    #[arg(short, long, value_name = "MACHINE", default_value = "host")]
-    pub machine: String,
-    /// Change a parameter of the experiment; may be given several times
-    #[arg(short, long = "set", value_name = "KEY=VALUE")]
+    /// Where: `host`, `sim`, or `sim:KEY=VALUE,...`; by default the machine that the experiment's file names
+    #[arg(short, long, value_name = "MACHINE")]
+    pub machine: Option<String>,
+    /// Change a parameter of the experiment or a key of its machine, or sweep over several values; may be given several
+    /// times
+    #[arg(short, long = "set", value_name = "KEY=VALUE[,VALUE]...")]
     pub set: Vec<String>,
     /// Run each variant with this many seeds and report them together
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub seeds: u64,
+    /// Run the I-th of N parts of the seeds only; `bursar report` merges the results
+    #[arg(long, value_name = "I/N", value_parser = shard, default_value_t = SeedShard::WHOLE)]
+    pub shard: SeedShard,
+}
+
+fn shard(text: &str) -> Result<SeedShard, String> {
+    let number = |text: &str| text.parse::<u64>().ok();
+    let shard = text
+        .split_once('/')
+        .and_then(|(index, of)| Some((number(index)?, number(of)?)));
+    match shard {
+        Some((index, of)) if (1..=of).contains(&index) => Ok(SeedShard { index, of }),
+        _ => Err("must be I/N with I from 1 to N".to_owned()),
+    }
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct Report {
+    /// Documents of `bursar run -f json`
+    #[arg(value_name = "RESULT", required = true)]
+    pub files: Vec<PathBuf>,
 }
 
 #[cfg(test)]
@@ -101,5 +148,14 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         super::Args::command().debug_assert();
+    }
+
+    #[test]
+    fn shards_count_from_one() {
+        let shard = super::shard("2/3").expect("a shard");
+        assert_eq!((shard.index, shard.of), (2, 3));
+        for wrong in ["", "1", "0/3", "4/3", "1/0", "-1/3", "a/b", "1/2/3"] {
+            assert!(super::shard(wrong).is_err(), "{wrong}");
+        }
     }
 }

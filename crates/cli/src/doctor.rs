@@ -9,9 +9,10 @@ use serde::Serialize;
 
 use crate::args::{Format, Global};
 use crate::failure::Failure;
+use crate::form::Form;
 use crate::format;
 use crate::output::Output;
-use crate::{system, table};
+use crate::system;
 
 /// The environment variable that forces a backend.
 const FORCE: &str = "BURSAR_BACKEND";
@@ -58,11 +59,11 @@ pub fn doctor(global: &Global) -> Result<ExitCode, Failure> {
     let document = match global.format {
         Format::Table => text(
             &diagnosis,
-            table::Form::Terminal {
+            Form::Terminal {
                 color: output.has_color(),
             },
         ),
-        Format::Markdown => text(&diagnosis, table::Form::Markdown),
+        Format::Markdown => text(&diagnosis, Form::Markdown),
         Format::Json => format::json(&diagnosis)?,
         Format::Ndjson => format::json_line(&diagnosis)?,
         Format::Csv => csv(&diagnosis),
@@ -71,7 +72,7 @@ pub fn doctor(global: &Global) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn text(diagnosis: &Diagnosis, form: table::Form) -> String {
+fn text(diagnosis: &Diagnosis, form: Form) -> String {
     let why = if diagnosis.forced {
         format!("because {FORCE} says so; unset it to let the self-test choose")
     } else {

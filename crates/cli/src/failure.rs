@@ -11,7 +11,7 @@ pub const USAGE: u8 = 2;
 /// This machine or system does not provide what is needed.
 pub const UNAVAILABLE: u8 = 3;
 /// Stopped by the user.
-pub const INTERRUPTED: i32 = 130;
+pub const INTERRUPTED: u8 = 130;
 
 /// An exit code other than 0 and what to say about it.
 #[derive(Debug)]

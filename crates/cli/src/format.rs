@@ -1,12 +1,42 @@
-//! Documents for programs.
+//! Documents of runs: in the form that was asked for.
 
 use std::fmt::Write;
+use std::process::ExitCode;
 
-use bursar_lab::document::{Document, Metrics};
+use bursar_lab::document::{Document, Metrics, ParameterTable};
+use bursar_lab::machine_info::{MachineInfo, MachineKind};
 use bursar_lab::measure::Metric;
 use serde::Serialize;
 
-use crate::failure::Failure;
+use crate::args::{Format, Global};
+use crate::failure::{EXPECTATION_FAILED, Failure};
+use crate::form::Form;
+use crate::points::points;
+use crate::table;
+
+/// The documents in the form that was asked for.
+pub fn documents(
+    documents: &[Document],
+    global: &Global,
+    has_color: bool,
+) -> Result<String, Failure> {
+    match global.format {
+        Format::Table => Ok(table::run(documents, Form::Terminal { color: has_color })),
+        Format::Markdown => Ok(table::run(documents, Form::Markdown)),
+        Format::Json => run_json(documents),
+        Format::Ndjson => run_ndjson(documents),
+        Format::Csv => run_csv(documents),
+    }
+}
+
+/// Whether everything held.
+pub fn exit_code(documents: &[Document]) -> ExitCode {
+    if documents.iter().all(Document::holds) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(EXPECTATION_FAILED)
+    }
+}
 
 /// An indented JSON document.
 pub fn json(document: &impl Serialize) -> Result<String, Failure> {
@@ -21,7 +51,7 @@ pub fn json_line(document: &impl Serialize) -> Result<String, Failure> {
 }
 
 /// One document, or a list if there are several.
-pub fn run_json(documents: &[Document]) -> Result<String, Failure> {
+fn run_json(documents: &[Document]) -> Result<String, Failure> {
     match documents {
         [document] => json(document),
         several => json(&several),
@@ -35,15 +65,18 @@ struct Line<'a> {
     experiment: &'a str,
     experiment_hash: &'a str,
     revision: &'a str,
-    machine: &'a bursar_lab::document::MachineInfo,
+    machine: &'a MachineInfo,
+    parameters: &'a ParameterTable,
     seed: u64,
     seeds: u64,
+    interrupted: bool,
     variant: &'a str,
+    ran_seeds: &'a [u64],
     metrics: &'a Metrics,
 }
 
 /// One line a variant.
-pub fn run_ndjson(documents: &[Document]) -> Result<String, Failure> {
+fn run_ndjson(documents: &[Document]) -> Result<String, Failure> {
     let mut lines = String::new();
     for document in documents {
         for variant in &document.variants {
@@ -53,9 +86,12 @@ pub fn run_ndjson(documents: &[Document]) -> Result<String, Failure> {
                 experiment_hash: &document.experiment_hash,
                 revision: &document.revision,
                 machine: &document.machine,
+                parameters: &document.parameters,
                 seed: document.seed,
                 seeds: document.seeds,
+                interrupted: document.interrupted,
                 variant: &variant.name,
+                ran_seeds: &variant.ran_seeds,
                 metrics: &variant.metrics,
             })?);
         }
@@ -63,48 +99,58 @@ pub fn run_ndjson(documents: &[Document]) -> Result<String, Failure> {
     Ok(lines)
 }
 
-/// One line a number.
-pub fn run_csv(documents: &[Document]) -> String {
-    let mut lines = "experiment,machine,variant,metric,unit,field,value\n".to_owned();
-    for document in documents {
+/// One line a number. Simulated figures have a column of another name, so that nobody adds them to those of a host.
+fn run_csv(documents: &[Document]) -> Result<String, Failure> {
+    let kind = |document: &Document| document.machine.kind();
+    let first = documents.first().map_or(MachineKind::Host, kind);
+    if documents.iter().any(|document| kind(document) != first) {
+        return Err(Failure::usage(
+            "figures of the host and simulated ones cannot share a column; write two csv documents",
+        ));
+    }
+    let column = match first {
+        MachineKind::Host => "value",
+        MachineKind::Sim => "simulated_value",
+    };
+    let mut lines = format!("experiment,machine,point,variant,metric,unit,field,{column}\n");
+    for (document, point) in documents.iter().zip(points(documents)) {
         for variant in &document.variants {
             for (metric, value) in variant.metrics.iter() {
-                for (unit, field, number) in numbers(value) {
-                    let [experiment, kind, name] =
-                        [&document.experiment, document.machine.kind, &variant.name].map(csv_field);
+                for (field, number) in numbers(value) {
+                    let [experiment, point, name] =
+                        [&document.experiment, &point, &variant.name].map(|text| csv_field(text));
+                    let unit = value.unit().name();
                     let _ = writeln!(
                         lines,
-                        "{experiment},{kind},{name},{metric},{unit},{field},{number}"
+                        "{experiment},{first},{point},{name},{metric},{unit},{field},{number}"
                     );
                 }
             }
         }
     }
-    lines
+    Ok(lines)
 }
 
-fn numbers(metric: &Metric) -> Vec<(&'static str, &'static str, String)> {
+fn numbers(metric: &Metric) -> Vec<(&'static str, String)> {
     match metric {
-        Metric::Distribution(all) => vec![
-            (all.unit, "samples", all.samples.to_string()),
-            (all.unit, "mean", all.mean.to_string()),
-            (all.unit, "p50", all.p50.to_string()),
-            (all.unit, "p90", all.p90.to_string()),
-            (all.unit, "p99", all.p99.to_string()),
-            (all.unit, "p999", all.p999.to_string()),
-            (all.unit, "max", all.max.to_string()),
+        Metric::Distribution(distribution) => {
+            let all = distribution.summary();
+            vec![
+                ("samples", all.samples.to_string()),
+                ("mean", all.mean.to_string()),
+                ("p50", all.p50.to_string()),
+                ("p90", all.p90.to_string()),
+                ("p99", all.p99.to_string()),
+                ("p999", all.p999.to_string()),
+                ("max", all.max.to_string()),
+            ]
+        }
+        Metric::Ratio(share) => vec![
+            ("value", share.value().to_string()),
+            ("lo", share.lo().to_string()),
+            ("hi", share.hi().to_string()),
         ],
-        Metric::Ratio {
-            unit,
-            value,
-            lo,
-            hi,
-        } => vec![
-            (unit, "value", value.to_string()),
-            (unit, "lo", lo.to_string()),
-            (unit, "hi", hi.to_string()),
-        ],
-        Metric::Count { unit, value } => vec![(unit, "value", value.to_string())],
+        Metric::Count(value) => vec![("value", value.to_string())],
     }
 }
 

@@ -6,12 +6,21 @@
 
 mod args;
 mod doctor;
+mod explore;
 mod failure;
+mod findings;
+mod form;
 mod format;
+mod jobs;
+mod machine;
 mod output;
 mod picture;
+mod points;
 mod progress;
+mod report;
+mod result_file;
 mod run;
+mod shares;
 mod system;
 mod table;
 mod units;
@@ -26,6 +35,8 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let ended = match &args.command {
         Command::Run(run) => run::run(run, &args.global),
+        Command::Report(report) => report::report(report, &args.global),
+        Command::Explore(explore) => explore::explore(explore, &args.global),
         Command::Doctor => doctor::doctor(&args.global),
     };
     match ended {

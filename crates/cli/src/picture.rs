@@ -14,10 +14,11 @@ const MARK_EVERY: usize = 4;
 /// One line for each distribution, on one axis, and the axis below. Bars grow with the logarithm of the number of values, or
 /// the one read in a thousand that took long would not be seen.
 pub fn picture(rows: &[(&str, &Distribution)]) -> String {
-    let octaves = || {
-        rows.iter()
-            .flat_map(|(_, distribution)| &distribution.histogram)
-    };
+    let rows: Vec<(&str, Vec<Octave>)> = rows
+        .iter()
+        .map(|(name, distribution)| (*name, distribution.octaves()))
+        .collect();
+    let octaves = || rows.iter().flat_map(|(_, octaves)| octaves);
     let (Some(first), Some(last)) = (octaves().map(column).min(), octaves().map(column).max())
     else {
         return String::new();
@@ -28,9 +29,9 @@ pub fn picture(rows: &[(&str, &Distribution)]) -> String {
         .max()
         .unwrap_or(0);
     let mut text = String::new();
-    for (name, distribution) in rows {
+    for (name, octaves) in &rows {
         let bars: String = (first..=last)
-            .flat_map(|column| [bar(distribution, column); WIDTH])
+            .flat_map(|column| [bar(octaves, column); WIDTH])
             .collect();
         text.push_str(&format!("  {name:name_width$}  {}\n", bars.trim_end()));
     }
@@ -47,21 +48,15 @@ fn column(octave: &Octave) -> u32 {
     octave.below.checked_ilog2().unwrap_or(0)
 }
 
-fn bar(distribution: &Distribution, at: u32) -> char {
-    let count = distribution
-        .histogram
+fn bar(octaves: &[Octave], at: u32) -> char {
+    let count = octaves
         .iter()
         .find(|octave| column(octave) == at)
         .map_or(0, |octave| octave.count);
     if count == 0 {
         return ' ';
     }
-    let most = distribution
-        .histogram
-        .iter()
-        .map(|octave| octave.count)
-        .max()
-        .unwrap_or(1);
+    let most = octaves.iter().map(|octave| octave.count).max().unwrap_or(1);
     let height = (1.0 + count as f64).ln() / (1.0 + most as f64).ln();
     BARS[((height * BARS.len() as f64) as usize).min(BARS.len() - 1)]
 }
@@ -78,17 +73,14 @@ fn mark(column: u32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use bursar_lab::measure::{Metric, Samples};
+    use bursar_lab::measure::{Samples, Unit};
 
     use super::*;
 
     fn distribution(values: &[u64]) -> Distribution {
-        let mut samples = Samples::new("ns");
+        let mut samples = Samples::new(Unit::Ns);
         values.iter().for_each(|&value| samples.record(value));
-        match samples.metric() {
-            Metric::Distribution(distribution) => distribution,
-            other => panic!("{other:?}"),
-        }
+        samples.distribution()
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! Progress, on standard error.
 
-use std::cell::Cell;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use crate::args::Global;
 /// How far a run is.
 pub struct Progress {
     bar: ProgressBar,
-    begun: Cell<u64>,
+    steps: u64,
     verbose: bool,
 }
 
@@ -25,9 +24,9 @@ impl Progress {
             ProgressDrawTarget::hidden()
         };
         let bar = ProgressBar::with_draw_target(Some(steps), target);
-        if let Ok(style) =
-            ProgressStyle::with_template("{spinner} [{bar:24}] {pos}/{len} {elapsed} {msg}")
-        {
+        if let Ok(style) = ProgressStyle::with_template(
+            "{spinner} [{bar:24}] {pos}/{len} {elapsed}, {eta} to go: {msg}",
+        ) {
             bar.set_style(style);
         }
         if shown {
@@ -36,19 +35,46 @@ impl Progress {
         }
         Self {
             bar,
-            begun: Cell::new(0),
+            steps,
             verbose: global.verbose,
         }
     }
 
-    /// The next step begins, and with it the one before has ended.
+    /// A step begins.
     pub fn begin(&self, what: &str) {
-        self.bar
-            .set_position(self.begun.replace(self.begun.get() + 1));
         self.bar.set_message(what.to_owned());
+        self.say(what);
+    }
+
+    /// A step has ended.
+    pub fn end(&self, what: &str) {
+        self.bar.inc(1);
+        self.say(&format!(
+            "finished {} of {}: {what}",
+            self.bar.position(),
+            self.steps
+        ));
+    }
+
+    /// Some steps have ended, and more of `what` follow.
+    pub fn advance(&self, steps: u64, what: &'static str) {
+        self.bar.inc(steps);
+        self.bar.set_message(what);
+    }
+
+    /// Says how fast steps were done.
+    pub fn say_rate(&self, what: &str) {
+        let (steps, seconds) = (self.bar.position(), self.bar.elapsed().as_secs_f64());
+        let rate = steps as f64 / seconds;
+        self.say(&format!(
+            "{steps} {what} in {seconds:.1} s, {rate:.0} a second"
+        ));
+    }
+
+    fn say(&self, line: &str) {
         if self.verbose {
             self.bar.suspend(|| {
-                let _ = writeln!(std::io::stderr(), "{what}");
+                let _ = writeln!(std::io::stderr(), "{line}");
             });
         }
     }

@@ -1,96 +1,84 @@
 //! `bursar run`.
 
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
 
-use bursar_lab::Plan;
-use bursar_lab::document::Document;
-use bursar_machine::Host;
+use bursar_lab::{Plan, Request};
 
-use crate::args::{Format, Global, Run};
-use crate::failure::{EXPECTATION_FAILED, Failure, INTERRUPTED};
+use crate::args::{Global, Run};
+use crate::failure::{Failure, INTERRUPTED};
+use crate::format;
+use crate::jobs::{self, Batch, End, Mailbox, Message};
+use crate::machine;
 use crate::output::{self, Output};
 use crate::progress::Progress;
-use crate::{format, system, table};
 
 /// The revision of the source, noted when this was built.
 const REVISION: &str = env!("BURSAR_REVISION");
 
 /// Runs experiments and writes one document. All that can be refused is refused before anything runs.
 pub fn run(run: &Run, global: &Global) -> Result<ExitCode, Failure> {
-    check_machine(&run.machine)?;
-    let plans = plans(run)?;
-    let host = system::host()?;
+    let batches = batches(run)?;
     let output = Output::open(global)?;
-    end_on_interruption()?;
+    let mailbox = Mailbox::new();
+    stop_on_interruption(mailbox.sender.clone())?;
 
-    let steps = plans.iter().map(Plan::runs).sum();
-    let progress = Progress::new(steps, global);
-    let mut documents = Vec::new();
-    for plan in &plans {
-        documents.push(run_plan(plan, &host, &progress)?);
-    }
+    let progress = Progress::new(jobs::count(&batches), global);
+    let (documents, end) = jobs::run(batches, REVISION, &mailbox, &progress)?;
     drop(progress);
-
-    let document = match global.format {
-        Format::Table => table::run(
-            &documents,
-            table::Form::Terminal {
-                color: output.has_color(),
-            },
-        ),
-        Format::Markdown => table::run(&documents, table::Form::Markdown),
-        Format::Json => format::run_json(&documents)?,
-        Format::Ndjson => format::run_ndjson(&documents)?,
-        Format::Csv => format::run_csv(&documents),
-    };
-    output.write(&document)?;
-    Ok(if documents.iter().all(Document::holds) {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(EXPECTATION_FAILED)
+    // What an interruption leaves behind is no document if it has no figures.
+    if !documents.is_empty() {
+        let text = format::documents(&documents, global, output.has_color())?;
+        output.write(&text)?;
+    }
+    Ok(match end {
+        End::Complete => format::exit_code(&documents),
+        End::Interrupted => ExitCode::from(INTERRUPTED),
     })
 }
 
-fn check_machine(machine: &str) -> Result<(), Failure> {
-    match machine {
-        "host" => Ok(()),
-        sim if sim == "sim" || sim.starts_with("sim:") => Err(Failure::unavailable(format!(
-            "machine `{sim}`: this version has no simulated machine; use `-m host`"
-        ))),
-        other => Err(Failure::usage(format!(
-            "unknown machine `{other}`; there is: host"
-        ))),
-    }
-}
-
 /// The experiments that are asked for, each once, in the order in which they were named.
-fn plans(run: &Run) -> Result<Vec<Plan>, Failure> {
-    let plan = |name: &str| Plan::new(name, &run.set, run.seeds).map_err(Failure::usage);
-    if run.experiments.is_empty() {
-        return bursar_lab::names().map(plan).collect();
+fn batches(run: &Run) -> Result<Vec<Batch>, Failure> {
+    let mut names: Vec<&str> = Vec::new();
+    for name in &run.experiments {
+        if !names.contains(&name.as_str()) {
+            names.push(name);
+        }
     }
-    let named = |place: &usize| !run.experiments[..*place].contains(&run.experiments[*place]);
-    let places = (0..run.experiments.len()).filter(named);
-    places.map(|place| plan(&run.experiments[place])).collect()
+    if names.is_empty() {
+        names = bursar_lab::names().collect();
+    }
+    names.into_iter().map(|name| batch(name, run)).collect()
 }
 
-fn run_plan(plan: &Plan, host: &Host, progress: &Progress) -> Result<Document, Failure> {
-    let seconds = plan.run_ms() as f64 / 1e3;
-    let experiment = &plan.experiment().name;
-    let begin = |variant: &str, seed| {
-        progress.begin(&format!(
-            "{experiment} {variant}, seed {seed}, {seconds:.1} s"
-        ));
+fn batch(name: &str, run: &Run) -> Result<Batch, Failure> {
+    let experiment = bursar_lab::experiment_named(name).map_err(Failure::usage)?;
+    let asked = machine::Request::new(run.machine.as_deref(), &experiment)?;
+    let keys = machine::keys();
+    let keys: Vec<_> = keys.iter().map(String::as_str).collect();
+    let request = Request {
+        machine: asked.kind(),
+        machine_keys: &keys,
+        assignments: &run.set,
+        seeds: run.seeds,
+        shard: run.shard,
     };
-    let variants = plan.run(host, begin).map_err(Failure::unavailable)?;
-    Ok(plan.document(system::describe(host), REVISION, variants))
+    let plan = Plan::new(experiment, request).map_err(Failure::usage)?;
+    let machines = plan.points().map(|point| asked.at(point));
+    let machines = machines.collect::<Result<_, _>>()?;
+    Ok(Batch { plan, machines })
 }
 
-/// Lets an interruption end the process at once, and leave no empty file behind.
-fn end_on_interruption() -> Result<(), Failure> {
-    let handler = || {
-        output::abandon();
-        std::process::exit(INTERRUPTED);
+/// Lets an interruption end the run with what it has; a second one ends the process at once, and leaves no empty file.
+fn stop_on_interruption(sender: Sender<Message>) -> Result<(), Failure> {
+    let again = AtomicBool::new(false);
+    let handler = move || {
+        // Relaxed: only this handler looks at it, and it runs on one thread.
+        if again.swap(true, Ordering::Relaxed) || sender.send(Message::Interrupted).is_err() {
+            output::abandon();
+            std::process::exit(i32::from(INTERRUPTED));
+        }
     };
     ctrlc::set_handler(handler)
         .map_err(|error| Failure::unavailable(format!("cannot catch interruptions: {error}")))

@@ -1,6 +1,6 @@
 //! What this machine is, for the documents.
 
-use bursar_lab::document::MachineInfo;
+use bursar_lab::machine_info::HostInfo;
 use bursar_machine::host::StartError;
 use bursar_machine::{Host, Machine};
 
@@ -15,9 +15,8 @@ pub fn host() -> Result<Host, Failure> {
 }
 
 /// What a document says about the host.
-pub fn describe(host: &Host) -> MachineInfo {
-    MachineInfo {
-        kind: "host",
+pub fn describe(host: &Host) -> HostInfo {
+    HostInfo {
         cpus: host.cpus(),
         nodes: host.nodes(),
         model: cpu_model().unwrap_or_else(|| "unknown CPU".to_owned()),

@@ -3,96 +3,64 @@
 use std::fmt::Write;
 
 use bursar_lab::document::{Document, Metrics, VariantResult};
-use bursar_lab::measure::{Distribution, Metric};
-use comfy_table::{CellAlignment, Table, TableComponent, presets};
+use bursar_lab::machine_info::MachineInfo;
+use bursar_lab::measure::{Distribution, Metric, Summary};
+use comfy_table::{CellAlignment, Table};
 
+use crate::findings::findings;
+use crate::form::Form;
 use crate::picture::picture;
+use crate::points::points;
+use crate::shares::shares;
 use crate::units::{nanoseconds, percent, thousands};
-
-/// Where the table is looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    Terminal { color: bool },
-    Markdown,
-}
-
-impl Form {
-    /// A line that stands above what it names.
-    pub fn heading(self, text: &str) -> String {
-        match self {
-            Form::Terminal { color: true } => format!("\x1b[1m{text}\x1b[0m\n"),
-            Form::Terminal { color: false } => format!("{text}\n"),
-            Form::Markdown => format!("## {text}\n\n"),
-        }
-    }
-
-    /// An empty table.
-    pub fn table(self, header: &[&str]) -> Table {
-        let mut table = Table::new();
-        match self {
-            Form::Terminal { .. } => table
-                .load_preset(presets::NOTHING)
-                .set_style(TableComponent::HeaderLines, '─'),
-            Form::Markdown => table.load_preset(presets::ASCII_MARKDOWN),
-        };
-        table.set_header(header);
-        table
-    }
-
-    /// The table as text.
-    pub fn render(self, table: &Table) -> String {
-        let lines = table.lines().map(|line| line.trim_end().to_owned() + "\n");
-        lines.collect()
-    }
-
-    /// Text whose columns must stay as they are.
-    fn verbatim(self, text: &str) -> String {
-        match self {
-            Form::Terminal { .. } => text.to_owned(),
-            Form::Markdown => format!("```text\n{text}```\n"),
-        }
-    }
-
-    fn item(self, text: &str) -> String {
-        match self {
-            Form::Terminal { .. } => format!("  {text}\n"),
-            Form::Markdown => format!("- {text}\n"),
-        }
-    }
-
-    fn alarm(self, text: &str) -> String {
-        match self {
-            Form::Terminal { color: true } => format!("\x1b[31m{text}\x1b[0m"),
-            _ => text.to_owned(),
-        }
-    }
-}
 
 /// Everything a run found, for a reader who knows neither the thread nor the kernel.
 pub fn run(documents: &[Document], form: Form) -> String {
-    let texts: Vec<_> = documents
-        .iter()
-        .map(|document| one(document, form))
-        .collect();
-    texts.join("\n")
+    let points = points(documents);
+    let mut text = String::new();
+    for (place, (document, point)) in documents.iter().zip(&points).enumerate() {
+        if place > 0 {
+            text.push('\n');
+        }
+        text.push_str(&one(document, point, form));
+        let next = documents.get(place + 1);
+        if next.is_none_or(|next| next.experiment != document.experiment) {
+            text.push('\n');
+            text.push_str(&legend(document, form));
+        }
+    }
+    text
 }
 
-fn one(document: &Document, form: Form) -> String {
-    let mut text = form.heading(&format!("{}: {}", document.experiment, document.title));
+fn one(document: &Document, point: &str, form: Form) -> String {
+    let mut title = format!("{}: {}", document.experiment, document.title);
+    if !point.is_empty() {
+        let _ = write!(title, ", {point}");
+    }
+    let mut text = form.heading(&title);
     text.push_str(&machine_line(document));
     text.push_str(&load_line(document));
+    if document.interrupted {
+        text.push_str(
+            &form.alarm("INTERRUPTED: only the runs that had finished are in these figures.\n"),
+        );
+    }
     text.push('\n');
     text.push_str(&form.render(&figures(document, form)));
+    text.push('\n');
+    text.push_str(&shares(document, form));
     for (metric, title) in PICTURES {
         let of = |variant| Some((name(variant), distribution(variant, metric)?));
         let rows: Vec<_> = document.variants.iter().filter_map(of).collect();
         let drawn = picture(&rows);
         if !drawn.is_empty() {
-            let _ = write!(text, "\n{title}\n{}", form.verbatim(&drawn));
+            let time = match document.machine {
+                MachineInfo::Host(_) => "",
+                MachineInfo::Sim(_) => ", in virtual time",
+            };
+            let _ = write!(text, "\n{title}{time}:\n{}", form.verbatim(&drawn));
         }
     }
-    text.push('\n');
-    text.push_str(&legend(document, form));
     text.push('\n');
     text.push_str(&findings(document, form));
     text
@@ -101,33 +69,30 @@ fn one(document: &Document, form: Form) -> String {
 const PICTURES: [(&str, &str); 3] = [
     (
         "read_latency",
-        "How long reads took (bars grow with the logarithm of the number of reads):",
+        "How long reads took (bars grow with the logarithm of the number of reads)",
     ),
     (
         "staleness",
-        "How old what they missed was (0 ns: nothing was missed):",
+        "How old what they missed was (0 ns: nothing was missed)",
     ),
-    ("worker_runtime", "How long workers took for a page:"),
+    ("worker_runtime", "How long workers took for a page"),
 ];
 
 fn machine_line(document: &Document) -> String {
-    let machine = &document.machine;
-    let label = match machine.kind {
-        "host" => "host figures (this machine, real threads, real time)",
-        other => other,
-    };
     let seeds = match document.seeds {
         1 => format!("seed {}", document.seed),
-        seeds => format!(
-            "seeds {}-{}",
-            document.seed,
-            document.seed.wrapping_add(seeds - 1)
-        ),
+        seeds => format!("{seeds} seeds from {}", document.seed),
     };
-    format!(
-        "{label}: {} CPUs, {} node(s), {}, {}, per-CPU words by {}; {seeds}\n",
-        machine.cpus, machine.nodes, machine.model, machine.system, machine.backend
-    )
+    match &document.machine {
+        MachineInfo::Host(host) => format!(
+            "host figures (this machine, real threads, real time): {} CPUs, {} node(s), {}, {}, per-CPU words by {}; {seeds}\n",
+            host.cpus, host.nodes, host.model, host.system, host.backend
+        ),
+        MachineInfo::Sim(sim) => format!(
+            "SIMULATED figures (virtual time, cost model {}): {} CPUs, {} node(s), {} ticks a second; {seeds}\n{}\n",
+            sim.model, sim.cpus, sim.nodes, sim.hz, document.machine
+        ),
+    }
 }
 
 fn load_line(document: &Document) -> String {
@@ -153,7 +118,10 @@ fn load_line(document: &Document) -> String {
 
 fn figures(document: &Document, form: Form) -> Table {
     let mut table = form.table(&[
-        "variant",
+        match document.machine {
+            MachineInfo::Host(_) => "variant",
+            MachineInfo::Sim(_) => "variant (simulated)",
+        },
         "read p50",
         "p99",
         "max",
@@ -174,15 +142,17 @@ fn figures(document: &Document, form: Form) -> Table {
             .iter()
             .any(|expectation| !expectation.holds && expectation.variant == variant.name);
         let broken = if failed { form.alarm(&broken) } else { broken };
+        let [reads, staleness, pages] =
+            ["read_latency", "staleness", "worker_runtime"].map(|metric| summary(variant, metric));
         table.add_row([
             variant.name.clone(),
-            time(metrics, "read_latency", |all| all.p50 as f64),
-            time(metrics, "read_latency", |all| all.p99 as f64),
-            time(metrics, "read_latency", |all| all.max as f64),
+            time(reads, |all| all.p50 as f64),
+            time(reads, |all| all.p99 as f64),
+            time(reads, |all| all.max as f64),
             broken,
-            time(metrics, "staleness", |all| all.p99 as f64),
-            time(metrics, "worker_runtime", |all| all.p50 as f64),
-            time(metrics, "worker_runtime", |all| all.mean),
+            time(staleness, |all| all.p99 as f64),
+            time(pages, |all| all.p50 as f64),
+            time(pages, |all| all.mean),
             number(metrics, "flushes"),
             number(metrics, "skips"),
             number(metrics, "waits"),
@@ -214,56 +184,6 @@ fn legend(document: &Document, form: Form) -> String {
     text
 }
 
-fn findings(document: &Document, form: Form) -> String {
-    let mut text = form.heading("Findings");
-    for variant in &document.variants {
-        if let Some(finding) = finding(variant) {
-            text.push_str(&form.item(&finding));
-        }
-    }
-    for expectation in document
-        .expectations
-        .iter()
-        .filter(|expectation| !expectation.holds)
-    {
-        let said = format!(
-            "FAILED: {} of {} is {}, and must be at most {}, because {}",
-            expectation.metric,
-            expectation.variant,
-            expectation.measured,
-            expectation.at_most,
-            expectation.reason
-        );
-        text.push_str(&form.item(&form.alarm(&said)));
-    }
-    text.push_str(&form.item(
-        "These are figures of this machine. The thread's are of 384 CPUs; no verdict on them is claimed here.",
-    ));
-    text
-}
-
-fn finding(variant: &VariantResult) -> Option<String> {
-    let Some(Metric::Ratio { value, .. }) = variant.metrics.get("broken_reads") else {
-        return None;
-    };
-    let reads = distribution(variant, "read_latency")?;
-    let stale = distribution(variant, "staleness")?;
-    let samples = thousands(reads.samples);
-    Some(if *value == 0.0 {
-        format!(
-            "{}: none of {samples} reads missed a completed update",
-            variant.name
-        )
-    } else {
-        format!(
-            "{}: {} of {samples} reads missed completed updates, up to {} old",
-            variant.name,
-            percent(*value),
-            nanoseconds(stale.max as f64)
-        )
-    })
-}
-
 fn name(variant: &VariantResult) -> &str {
     &variant.name
 }
@@ -275,23 +195,26 @@ fn distribution<'a>(variant: &'a VariantResult, metric: &str) -> Option<&'a Dist
     }
 }
 
-fn time(metrics: &Metrics, metric: &str, field: impl Fn(&Distribution) -> f64) -> String {
-    match metrics.get(metric) {
-        Some(Metric::Distribution(distribution)) => nanoseconds(field(distribution)),
-        _ => "-".to_owned(),
-    }
+/// The summary of a distribution of a variant, if it has run.
+pub fn summary(variant: &VariantResult, metric: &str) -> Option<Summary> {
+    distribution(variant, metric).map(Distribution::summary)
 }
 
-fn share(metrics: &Metrics, metric: &str) -> String {
+fn time(summary: Option<Summary>, field: impl Fn(&Summary) -> f64) -> String {
+    summary.map_or_else(|| "-".to_owned(), |all| nanoseconds(field(&all)))
+}
+
+/// A share of a variant, for people.
+pub fn share(metrics: &Metrics, metric: &str) -> String {
     match metrics.get(metric) {
-        Some(Metric::Ratio { value, .. }) => percent(*value),
+        Some(Metric::Ratio(share)) => percent(share.value()),
         _ => "-".to_owned(),
     }
 }
 
 fn number(metrics: &Metrics, metric: &str) -> String {
     match metrics.get(metric) {
-        Some(Metric::Count { value, .. }) => thousands(*value),
+        Some(Metric::Count(value)) => thousands(*value),
         _ => "-".to_owned(),
     }
 }

@@ -28,7 +28,8 @@ pub fn percent(ratio: f64) -> String {
         percent if percent < 0.01 => "< 0.01 %".to_owned(),
         100.0 => "100 %".to_owned(),
         percent if percent > 99.99 => "> 99.99 %".to_owned(),
-        percent if percent < 10.0 => format!("{percent:.2} %"),
+        // One decimal would round to 100.
+        percent if !(10.0..99.95).contains(&percent) => format!("{percent:.2} %"),
         percent => format!("{percent:.1} %"),
     }
 }
@@ -71,10 +72,18 @@ mod tests {
 
     #[test]
     fn small_and_large_shares_stay_visible() {
-        let shown = [0.0, 0.00001, 0.0123, 0.5, 0.99999, 1.0].map(percent);
+        let shown = [0.0, 0.00001, 0.0123, 0.5, 0.9997, 0.99999, 1.0].map(percent);
         assert_eq!(
             shown,
-            ["0 %", "< 0.01 %", "1.23 %", "50.0 %", "> 99.99 %", "100 %"]
+            [
+                "0 %",
+                "< 0.01 %",
+                "1.23 %",
+                "50.0 %",
+                "99.97 %",
+                "> 99.99 %",
+                "100 %"
+            ]
         );
     }
 

@@ -1,84 +1,11 @@
 //! The command as a program: exit codes, messages, and what is on which stream.
 
+mod common;
+
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
-/// A run of a fraction of a second.
-const QUICK: [&str; 9] = [
-    "run",
-    "memcg-flush",
-    "-sduration_ms=40",
-    "-sread_interval_ms=2",
-    "-sflush_period_ms=10",
-    "-sreaders=3",
-    "-sworkers=2",
-    "-stenants=2",
-    "-squeries=2",
-];
-
-fn command() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bursar"));
-    command.env_remove("NO_COLOR").stdin(Stdio::null());
-    command
-}
-
-fn bursar(args: &[&str]) -> Output {
-    command().args(args).output().expect("the program starts")
-}
-
-fn quick(more: &[&str]) -> Output {
-    command()
-        .args(QUICK)
-        .args(more)
-        .output()
-        .expect("the program starts")
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8(output.stdout.clone()).expect("text")
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8(output.stderr.clone()).expect("text")
-}
-
-/// Fails with this message, this code, and nothing on standard output.
-fn assert_refused(args: &[&str], code: i32, message: &str) {
-    let output = bursar(args);
-    assert_eq!(
-        output.status.code(),
-        Some(code),
-        "{args:?}: {}",
-        stderr(&output)
-    );
-    assert!(
-        stderr(&output).contains(message),
-        "{args:?}: {}",
-        stderr(&output)
-    );
-    assert!(output.stdout.is_empty(), "{args:?}: {}", stdout(&output));
-}
-
-/// A path for one test's file, gone when the test ends.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let name = format!("bursar-cli-{}-{name}", std::process::id());
-        Self(std::env::temp_dir().join(name))
-    }
-
-    fn path(&self) -> &str {
-        self.0.to_str().expect("a temporary path is text")
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
+use common::{QUICK, Scratch, assert_refused, bursar, command, quick, stderr, stdout};
 
 #[test]
 fn wrong_usage_ends_with_2_and_says_what_is_wrong() {
@@ -101,11 +28,6 @@ fn parameters_are_checked_before_anything_runs() {
     assert_refused(&["run", "-s", "readers=-3"], 2, "not negative");
     assert_refused(&["run", "-s", "duration_ms=0"], 2, "`duration_ms` is 0");
     assert_refused(&["run", "-s", "variants=fastest"], 2, "there are combining");
-}
-
-#[test]
-fn what_this_version_lacks_is_unavailable() {
-    assert_refused(&["run", "-m", "sim:cpus=384"], 3, "no simulated machine");
 }
 
 #[test]
@@ -213,12 +135,12 @@ fn ndjson_has_one_line_a_variant_and_csv_one_a_number() {
 
     let output = quick(&["-f", "csv", "-svariants=direct"]);
     let text = stdout(&output);
-    assert!(text.starts_with("experiment,machine,variant,metric,unit,field,value\n"));
+    assert!(text.starts_with("experiment,machine,point,variant,metric,unit,field,value\n"));
     assert!(
-        text.lines().all(|line| line.split(',').count() == 7),
+        text.lines().all(|line| line.split(',').count() == 8),
         "{text}"
     );
-    assert!(text.contains("memcg-flush,host,direct,read_latency,ns,p99,"));
+    assert!(text.contains("memcg-flush,host,,direct,read_latency,ns,p99,"));
 }
 
 #[test]
@@ -312,6 +234,7 @@ fn an_interruption_ends_with_130_and_leaves_no_empty_file() {
             "-v",
             "-s",
             "duration_ms=600000",
+            "-mhost",
             "-o",
             scratch.path(),
         ])

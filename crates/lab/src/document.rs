@@ -1,15 +1,25 @@
-//! The document of a run: what `bursar run -f json` prints.
+//! The document of a run: what `bursar run -f json` prints, and what is read back to be merged.
 
+use std::fmt;
+
+use serde::de::{MapAccess, Visitor};
 use serde::ser::SerializeMap;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::measure::Metric;
+use crate::machine_info::MachineInfo;
+use crate::measure::{Metric, Unlike};
+use crate::one_line;
+use crate::verdict::Verdict;
 
 /// Version of the document's form.
 pub const SCHEMA: u32 = 1;
 
-/// The result of one experiment on one machine.
-#[derive(Clone, Debug, Serialize)]
+/// Parameters by name.
+pub type ParameterTable = toml::Table;
+
+/// The result of one experiment on one machine with one set of parameters.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Document {
     /// [`SCHEMA`].
     pub schema: u32,
@@ -24,55 +34,81 @@ pub struct Document {
     /// Where it ran.
     pub machine: MachineInfo,
     /// With what it ran.
-    pub parameters: toml::Table,
-    /// The first seed; the others follow it.
+    pub parameters: ParameterTable,
+    /// The least seed it has a result of.
     pub seed: u64,
-    /// How many seeds.
+    /// How many seeds it has results of.
     pub seeds: u64,
+    /// Whether it was stopped before all was done that was asked for.
+    #[serde(default, skip_serializing_if = "is_complete")]
+    pub interrupted: bool,
     /// What was measured.
     pub variants: Vec<VariantResult>,
     /// What must hold on any machine, and whether it did.
     pub expectations: Vec<ExpectationResult>,
-    /// Comparisons with published figures. Empty where the machine is not the published one.
+    /// Comparisons with published figures. Empty where the machine or the load is not the published one.
     pub verdicts: Vec<Verdict>,
 }
 
-/// Where an experiment ran.
-#[derive(Clone, Debug, Serialize)]
-pub struct MachineInfo {
-    /// `host`: real threads, real time.
-    pub kind: &'static str,
-    /// Number of CPUs.
-    pub cpus: usize,
-    /// Number of NUMA nodes.
-    pub nodes: usize,
-    /// What the CPUs call themselves.
-    pub model: String,
-    /// Kernel and architecture.
-    pub system: String,
-    /// How per-CPU words are changed.
-    pub backend: String,
+fn is_complete(interrupted: &bool) -> bool {
+    !interrupted
 }
 
 /// What one variant gave.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct VariantResult {
     /// Its name.
     pub name: String,
     /// What it does, in one line.
     pub summary: String,
+    /// The seeds that it has run with, in order.
+    #[serde(serialize_with = "one_line::serialize")]
+    pub ran_seeds: Vec<u64>,
     /// What was measured, in the order of interest.
     pub metrics: Metrics,
 }
 
+impl VariantResult {
+    /// Adds what the same variant gave with other seeds.
+    ///
+    /// # Errors
+    /// The name of a metric that is not the same thing in both.
+    pub fn merge(&mut self, other: &Self) -> Result<(), String> {
+        self.ran_seeds.extend(&other.ran_seeds);
+        self.ran_seeds.sort_unstable();
+        if self.metrics.0.is_empty() {
+            self.metrics = other.metrics.clone();
+            return Ok(());
+        }
+        if other.metrics.0.is_empty() {
+            return Ok(());
+        }
+        for (name, metric) in &mut self.metrics.0 {
+            let merged = other.metrics.get(name).ok_or(Unlike);
+            merged
+                .and_then(|other| metric.merge(other))
+                .map_err(|Unlike| name.clone())?;
+        }
+        match other
+            .metrics
+            .iter()
+            .find(|(name, _)| self.metrics.get(name).is_none())
+        {
+            Some((name, _)) => Err(name.to_owned()),
+            None => Ok(()),
+        }
+    }
+}
+
 /// Metrics by name, in the order in which they were added.
-#[derive(Clone, Debug, Default)]
-pub struct Metrics(Vec<(&'static str, Metric)>);
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Metrics(Vec<(String, Metric)>);
 
 impl Metrics {
     /// Adds a metric.
-    pub fn push(&mut self, name: &'static str, metric: Metric) {
-        self.0.push((name, metric));
+    pub fn push(&mut self, name: &str, metric: Metric) {
+        self.0.push((name.to_owned(), metric));
     }
 
     /// A metric by its name.
@@ -83,8 +119,8 @@ impl Metrics {
     }
 
     /// All metrics.
-    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &Metric)> {
-        self.0.iter().map(|(name, metric)| (*name, metric))
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Metric)> {
+        self.0.iter().map(|(name, metric)| (name.as_str(), metric))
     }
 }
 
@@ -98,8 +134,31 @@ impl Serialize for Metrics {
     }
 }
 
+impl<'de> Deserialize<'de> for Metrics {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct InOrder;
+        impl<'de> Visitor<'de> for InOrder {
+            type Value = Metrics;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("metrics by name")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Metrics, A::Error> {
+                let mut metrics = Metrics::default();
+                while let Some(entry) = map.next_entry()? {
+                    metrics.0.push(entry);
+                }
+                Ok(metrics)
+            }
+        }
+        deserializer.deserialize_map(InOrder)
+    }
+}
+
 /// Whether something that must hold did.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ExpectationResult {
     /// Of which variant.
     pub variant: String,
@@ -115,30 +174,76 @@ pub struct ExpectationResult {
     pub reason: String,
 }
 
-/// A published figure beside ours.
-#[derive(Clone, Debug, Serialize)]
-pub struct Verdict {
-    /// Of which variant.
-    pub variant: String,
-    /// Of which metric.
-    pub metric: String,
-    /// What the thread published.
-    pub published: f64,
-    /// What we found.
-    pub measured: f64,
-    /// Lower end of our interval.
-    pub lo: f64,
-    /// Upper end of our interval.
-    pub hi: f64,
-    /// `reproduced`, `direction only`, `not reproduced` or `inconclusive`.
-    pub verdict: &'static str,
-}
-
 impl Document {
     /// Whether everything that must hold did.
     pub fn holds(&self) -> bool {
         self.expectations
             .iter()
             .all(|expectation| expectation.holds)
+    }
+
+    /// Refuses a document that this program cannot have written.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check(&self) -> Result<(), String> {
+        for variant in &self.variants {
+            let seeds = &variant.ran_seeds;
+            if !seeds.is_sorted_by(|one, next| one < next) {
+                return Err(format!(
+                    "`ran_seeds` of `{}` are not in order",
+                    variant.name
+                ));
+            }
+            for (name, metric) in variant.metrics.iter() {
+                if let Metric::Ratio(share) = metric
+                    && !share.seeds().eq(seeds.iter().copied())
+                {
+                    return Err(format!(
+                        "`{name}` of `{}` is not of its `ran_seeds`",
+                        variant.name
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Derives from the variants all that follows from them: which seeds there are, what holds, what is reproduced.
+    /// Expectations and verdicts of what has not run are left out.
+    pub fn conclude(&mut self) {
+        let mut seeds: Vec<u64> = self
+            .variants
+            .iter()
+            .flat_map(|variant| &variant.ran_seeds)
+            .copied()
+            .collect();
+        seeds.sort_unstable();
+        seeds.dedup();
+        self.seed = seeds.first().copied().unwrap_or(self.seed);
+        self.seeds = seeds.len() as u64;
+        let variants = &self.variants;
+        let share = |variant: &str, metric: &str| {
+            let variant = variants.iter().find(|result| result.name == variant)?;
+            match variant.metrics.get(metric) {
+                Some(Metric::Ratio(share)) => Some(share),
+                _ => None,
+            }
+        };
+        self.expectations.retain_mut(|expectation| {
+            let share = share(&expectation.variant, &expectation.metric);
+            if let Some(share) = share {
+                expectation.measured = share.value();
+                expectation.holds = expectation.measured <= expectation.at_most;
+            }
+            share.is_some()
+        });
+        self.verdicts.retain_mut(|verdict| {
+            let share = share(&verdict.variant, &verdict.metric);
+            if let Some(share) = share {
+                verdict.judge(share);
+            }
+            share.is_some()
+        });
     }
 }

@@ -1,10 +1,10 @@
 //! Experiments as files: what is run, with which parameters, what was published and what is expected.
 
-use std::fmt;
-
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
-use toml::{Table, Value};
+use toml::Table;
+
+use crate::machine_info::{MachineInfo, MachineKind};
+use crate::verdict::Row;
 
 /// An experiment's file (`experiments/*.toml`).
 #[derive(Clone, Debug, Deserialize)]
@@ -18,10 +18,18 @@ pub struct Experiment {
     pub thread: String,
     /// What happens and what is measured, in a paragraph.
     pub about: String,
+    /// The machine it runs on if none is asked for, as the command line has it.
+    pub machine: String,
     /// The variants, in the order in which they run.
     pub variants: Vec<String>,
     /// The parameters and their defaults.
     pub parameters: Table,
+    /// What is different on the host. A list of values is a sweep.
+    #[serde(default)]
+    pub host: Table,
+    /// What is different on a simulated machine. A list of values is a sweep.
+    #[serde(default)]
+    pub sim: Table,
     /// What a smoke test changes in `parameters`.
     pub quick: Table,
     /// What must hold on any machine.
@@ -29,7 +37,7 @@ pub struct Experiment {
     pub expectations: Vec<Expectation>,
     /// Figures from the thread.
     #[serde(default)]
-    pub published: Vec<PublishedFigure>,
+    pub published: Vec<PublishedRow>,
     /// What counts as reproduced, in words, by subject.
     #[serde(rename = "criterion", default)]
     pub criteria: Table,
@@ -52,80 +60,45 @@ pub struct Expectation {
     pub reason: String,
 }
 
-/// A figure that a thread published.
+/// Shares that a thread published for one machine and load.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct PublishedFigure {
+pub struct PublishedRow {
     /// Of which variant.
     pub variant: String,
-    /// Name of the metric.
-    pub metric: String,
-    /// The figure, in the metric's unit.
-    pub value: f64,
-    /// Machine and load.
+    /// What the row is used for.
+    pub row: Row,
+    /// Machine and load, in words.
     pub load: String,
+    /// The machine it holds for.
+    pub machine: PublishedMachine,
+    /// The parameters it holds for; others are not known.
+    pub parameters: Table,
+    /// The figures.
+    pub shares: Vec<PublishedShare>,
 }
 
-/// One `-s key=value`, or a default, that makes no sense.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ParameterError {
-    /// There is no `=` in it.
-    NotAssigned(String),
-    /// No parameter has this name.
-    Unknown {
-        /// The name.
-        key: String,
-        /// The known name that is nearest, if one is near.
-        nearest: Option<String>,
-        /// All known names.
-        known: Vec<String>,
-    },
-    /// The value has another type than the parameter.
-    Type {
-        /// The parameter.
-        key: String,
-        /// What was given.
-        given: String,
-        /// What is needed.
-        needed: &'static str,
-    },
-    /// The value is out of range, or does not go with others.
-    Range {
-        /// The parameter.
-        key: String,
-        /// What is wrong.
-        problem: String,
-    },
+/// What is known of the machine of a published figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PublishedMachine {
+    /// Where it can be compared.
+    pub kind: MachineKind,
+    /// Number of CPUs.
+    pub cpus: usize,
 }
 
-impl fmt::Display for ParameterError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotAssigned(given) => write!(f, "`{given}` is not of the form KEY=VALUE"),
-            Self::Unknown {
-                key,
-                nearest,
-                known,
-            } => {
-                write!(f, "unknown parameter `{key}`")?;
-                if let Some(nearest) = nearest {
-                    write!(f, "; did you mean `{nearest}`?")?;
-                }
-                write!(f, "\n  known parameters: {}", known.join(", "))
-            }
-            Self::Type { key, given, needed } => {
-                write!(f, "parameter `{key}` needs {needed}, not `{given}`")
-            }
-            Self::Range { key, problem } => write!(f, "parameter `{key}` {problem}"),
-        }
-    }
+/// One published share.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PublishedShare {
+    /// Name of the ratio.
+    pub metric: String,
+    /// The share.
+    pub share: f64,
+    /// How far ours may be from it.
+    pub tolerance: f64,
 }
-
-impl std::error::Error for ParameterError {}
-
-/// The name of the key that overrides the list of variants.
-const VARIANTS: &str = "variants";
 
 impl Experiment {
     /// Reads an experiment's file.
@@ -145,96 +118,24 @@ impl Experiment {
         self
     }
 
-    /// Replaces one parameter, given as `key=value`. `variants=a,b` chooses variants.
-    ///
-    /// # Errors
-    /// If there is no such parameter or the value has the wrong type.
-    pub fn set(&mut self, assignment: &str) -> Result<(), ParameterError> {
-        let (key, given) = assignment
-            .split_once('=')
-            .ok_or_else(|| ParameterError::NotAssigned(assignment.to_owned()))?;
-        let (key, given) = (key.trim(), given.trim());
-        if key == VARIANTS {
-            return self.choose_variants(given);
-        }
-        let Some(value) = self.parameters.get_mut(key) else {
-            return Err(self.unknown(key));
-        };
-        *value = parse_like(value, given).map_err(|needed| ParameterError::Type {
-            key: key.to_owned(),
-            given: given.to_owned(),
-            needed,
-        })?;
-        Ok(())
-    }
-
-    /// The parameters in the experiment's own type.
-    ///
-    /// # Errors
-    /// If the file's defaults are not what the experiment needs.
-    pub fn parameters<P: DeserializeOwned>(&self) -> Result<P, toml::de::Error> {
-        self.parameters.clone().try_into()
-    }
-
-    fn choose_variants(&mut self, given: &str) -> Result<(), ParameterError> {
-        let chosen: Vec<String> = given
-            .split(',')
-            .map(|name| name.trim().to_owned())
-            .collect();
-        if let Some(stranger) = chosen.iter().find(|name| !self.variants.contains(name)) {
-            return Err(ParameterError::Range {
-                key: VARIANTS.to_owned(),
-                problem: format!(
-                    "has no `{stranger}`; there are {}",
-                    self.variants.join(", ")
-                ),
-            });
-        }
-        self.variants.retain(|name| chosen.contains(name));
-        Ok(())
-    }
-
-    fn unknown(&self, key: &str) -> ParameterError {
-        let known: Vec<String> = self
-            .parameters
-            .keys()
-            .map(String::as_str)
-            .chain([VARIANTS])
-            .map(str::to_owned)
-            .collect();
-        let near = |name: &&String| strsim::jaro_winkler(name, key) > 0.75;
-        let nearest = known
-            .iter()
-            .filter(near)
-            .max_by(|a, b| strsim::jaro_winkler(a, key).total_cmp(&strsim::jaro_winkler(b, key)));
-        ParameterError::Unknown {
-            key: key.to_owned(),
-            nearest: nearest.cloned(),
-            known,
+    /// What is different on a machine of this kind.
+    pub fn overrides(&self, machine: MachineKind) -> &Table {
+        match machine {
+            MachineKind::Host => &self.host,
+            MachineKind::Sim => &self.sim,
         }
     }
 }
 
-/// Reads `given` as a value of the type that `default` has; on failure says what that is.
-fn parse_like(default: &Value, given: &str) -> Result<Value, &'static str> {
-    match default {
-        Value::Integer(_) => {
-            let digits = given.replace('_', "");
-            let number = digits.parse::<i64>().map_err(|_| "a whole number");
-            number.and_then(|number| {
-                if number < 0 {
-                    Err("a number that is not negative")
-                } else {
-                    Ok(Value::Integer(number))
-                }
-            })
-        }
-        Value::Float(_) => given.parse().map(Value::Float).map_err(|_| "a number"),
-        Value::Boolean(_) => given
-            .parse()
-            .map(Value::Boolean)
-            .map_err(|_| "true or false"),
-        _ => Ok(Value::String(given.to_owned())),
+impl PublishedRow {
+    /// Whether the row's figures are of a machine and a load like these.
+    pub fn holds_for(&self, machine: &MachineInfo, parameters: &Table) -> bool {
+        self.machine.kind == machine.kind()
+            && self.machine.cpus == machine.cpus()
+            && self
+                .parameters
+                .iter()
+                .all(|(key, value)| parameters.get(key) == Some(value))
     }
 }
 
@@ -248,78 +149,6 @@ fn fnv1a64(bytes: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn experiment() -> Experiment {
-        Experiment::parse(
-            r#"
-            name = "x"
-            title = "x"
-            thread = "x"
-            about = "x"
-            variants = ["one", "two"]
-            [parameters]
-            readers = 4
-            read_interval_ms = 10
-            [quick]
-            readers = 1
-            "#,
-        )
-        .expect("the file above")
-    }
-
-    #[test]
-    fn a_known_key_is_replaced() {
-        let mut experiment = experiment();
-        experiment.set("readers=1_000").unwrap();
-        assert_eq!(experiment.parameters["readers"].as_integer(), Some(1_000));
-    }
-
-    #[test]
-    fn an_unknown_key_names_the_nearest_and_all_others() {
-        let error = experiment().set("reader=3").unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "unknown parameter `reader`; did you mean `readers`?\n  known parameters: read_interval_ms, readers, variants"
-        );
-    }
-
-    #[test]
-    fn a_key_like_no_other_gets_no_suggestion() {
-        let error = experiment().set("zzz=3").unwrap_err();
-        assert!(matches!(
-            error,
-            ParameterError::Unknown { nearest: None, .. }
-        ));
-    }
-
-    #[test]
-    fn values_are_checked_for_their_type() {
-        for wrong in [
-            "readers=many",
-            "readers=1.5",
-            "readers=",
-            "readers=-1",
-            "readers=99999999999999999999",
-        ] {
-            let error = experiment().set(wrong).unwrap_err();
-            assert!(
-                matches!(error, ParameterError::Type { .. }),
-                "{wrong}: {error}"
-            );
-        }
-        assert!(matches!(
-            experiment().set("readers"),
-            Err(ParameterError::NotAssigned(_))
-        ));
-    }
-
-    #[test]
-    fn variants_are_chosen_by_name() {
-        let mut experiment = experiment();
-        assert!(experiment.set("variants=three").is_err());
-        experiment.set("variants=two").unwrap();
-        assert_eq!(experiment.variants, ["two"]);
-    }
 
     #[test]
     fn a_file_with_an_unknown_key_is_refused() {

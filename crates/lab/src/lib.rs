@@ -4,16 +4,24 @@
 //! counts as reproduced, all written before any run. This crate holds the loads, the measures, and the threads' policies
 //! on the substrate of their time; it knows no clock, no thread and no file of its own.
 //!
-//! Layers, bottom-up: [`random`], [`measure`]; [`published`]; [`experiment`], [`document`]; [`memcg_flush`]; [`Plan`].
+//! Layers, bottom-up: [`random`], [`measure`]; [`published`]; [`machine_info`], [`verdict`], [`document`], [`merge()`];
+//! [`experiment`], [`settings`]; [`memcg_flush`]; [`Plan`]. Beside them, [`protocols`]: the library's, to be explored.
 
 #![forbid(unsafe_code)]
 
 pub mod document;
 pub mod experiment;
+pub mod machine_info;
 pub mod measure;
 pub mod memcg_flush;
+mod merge;
+mod one_line;
+mod plan;
+pub mod protocols;
 pub mod published;
 pub mod random;
-mod run;
+pub mod settings;
+pub mod verdict;
 
-pub use run::{Error, Plan, names};
+pub use merge::{MergeError, Source, merge};
+pub use plan::{Error, Job, Plan, Request, SeedShard, experiment_named, names};

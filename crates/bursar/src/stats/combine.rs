@@ -192,6 +192,16 @@ impl<M: Machine> Tree<M> {
     }
 
     fn begin(&self, turns: &mut Turns<M>, scope: u32) -> u64 {
+        // Bounded waiting: whoever is pending is overtaken by none that overlaps it.
+        debug_assert!(
+            turns
+                .pending
+                .iter()
+                .map(|pending| pending.scope)
+                .chain(turns.running.iter().map(|running| running.scope))
+                .all(|other| !self.overlap(other, scope)),
+            "turns of overlapping scopes overlap, or one overtakes another"
+        );
         turns.next += 1;
         let number = turns.next;
         turns.running.push(Running {

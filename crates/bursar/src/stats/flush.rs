@@ -71,7 +71,7 @@ impl<M: Machine> Tree<M> {
     }
 
     /// Marks a group in its ancestors, so that their flushes visit it.
-    fn mark_above(&self, index: u32) {
+    pub(super) fn mark_above(&self, index: u32) {
         let mut at = self.node(index);
         while let Some(parent) = at.parent() {
             let above = self.node(parent);
@@ -141,8 +141,9 @@ impl<M: Machine> Tree<M> {
 
     /// Brings the numbers of a group without children up to date: the sum of its own words needs no flush.
     ///
-    /// Every update that returned before this call is in a word of a shard that is marked or was touched before.
-    pub(crate) fn fold_in_place(&self, index: u32) {
+    /// Every update that returned before this call is in a word of a shard that is marked or was touched before. Returns
+    /// whether the parent has something to hear.
+    pub(crate) fn fold_in_place(&self, index: u32) -> bool {
         let node = self.node(index);
         let touched = {
             let mut fold = node.fold.lock();
@@ -153,7 +154,9 @@ impl<M: Machine> Tree<M> {
             fold.touched()
         };
         self.stage(node, &touched);
-        node.fold.lock().apply(&[], &[]);
+        let mut fold = node.fold.lock();
+        fold.apply(&[], &[]);
+        fold.has_news()
     }
 
     /// Folds a removed group in place and hands all its news to its parent, for which the caller holds the turn.

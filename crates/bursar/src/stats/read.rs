@@ -77,6 +77,9 @@ pub struct Reading {
 
 impl Reading {
     /// Bytes charged to the group and all below it, without stock.
+    ///
+    /// Of the charges and returns that run while an exact read does, any may be in: also a return on one CPU without the
+    /// charge on another that it belongs to. Then this is less than what was charged at any moment of the read.
     pub fn usage(&self) -> Value {
         self.values[0]
     }
@@ -168,7 +171,11 @@ impl<M: Machine> Tree<M> {
                 // Before the look at the children: what a child that is born later does is no part of this.
                 let began_ns = self.machine.now_ns();
                 if self.is_childless(index) {
-                    self.fold_in_place(index);
+                    // Without sections an update is in its word before its marks are set. Once it was read here, reads of
+                    // the groups above must find it, too.
+                    if self.fold_in_place(index) {
+                        self.mark_above(index);
+                    }
                     // Release: pairs with the Acquire in `age_ns`.
                     self.node(index)
                         .as_of_ns

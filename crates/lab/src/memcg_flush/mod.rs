@@ -9,11 +9,10 @@
 //! | the load | `worker.rs` |
 //! | the readers | `reader.rs` |
 //! | what each read should have seen | `truth.rs` |
-//! | what a run gave, merged over seeds | `outcome.rs` |
+//! | what a run gave | `outcome.rs` |
 //!
-//! Every variant runs the same load from the same seed for the same time, one after the other; with several seeds, all
-//! variants run with one before any runs with the next, so that a disturbance of the machine falls on all of them. Nothing is judged while it
-//! runs: workers and readers only log.
+//! Every variant runs the same load from the same seed for the same time. Nothing is judged while it runs: workers and
+//! readers only log.
 
 mod outcome;
 mod parameters;
@@ -104,6 +103,11 @@ impl fmt::Display for RunError {
 
 impl std::error::Error for RunError {}
 
+/// What a variant does, in one line; nothing if there is no such variant.
+pub fn summary(name: &str) -> &'static str {
+    Variant::named(name, 1).map_or("", Variant::summary)
+}
+
 /// Runs one variant with one seed.
 ///
 /// # Errors
@@ -190,6 +194,7 @@ fn measure<M: Tasks, S: Subject<M>>(
     let reads = reads.into_iter().collect::<Result<Vec<_>, _>>()?.concat();
     Ok(Outcome::new(
         variant,
+        parameters.seed,
         parameters.tree(),
         logs,
         reads,

@@ -1,4 +1,4 @@
-//! What the runs of one variant gave.
+//! What a run of one variant gave.
 
 use super::Variant;
 use super::reader::Read;
@@ -7,7 +7,7 @@ use super::tree::Tree;
 use super::truth::{Misses, Truth};
 use super::worker::Log;
 use crate::document::{Metrics, VariantResult};
-use crate::measure::{Samples, Share, count};
+use crate::measure::{Metric, Samples, Share, Unit};
 
 /// A range of read latencies whose share the thread published.
 pub(super) struct Bucket {
@@ -45,22 +45,21 @@ pub(super) const BUCKETS: [Bucket; 5] = [
 ];
 
 impl Bucket {
-    fn share(&self, reads: &[Read]) -> Share {
+    fn count(&self, reads: &[Read]) -> u64 {
         let inside =
             |read: &&Read| (self.from_ns..self.below_ns).contains(&(read.ended_ns - read.began_ns));
-        Share::of(
-            reads.iter().filter(inside).count() as u64,
-            reads.len() as u64,
-        )
+        reads.iter().filter(inside).count() as u64
     }
 }
 
-/// What the runs of one variant gave, over one or more seeds.
+/// What a run of one variant with one seed gave.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     variant: Variant,
+    seed: u64,
+    reads: u64,
     latency: Samples,
-    buckets: [Share; BUCKETS.len()],
+    buckets: [u64; BUCKETS.len()],
     misses: Misses,
     steps: Samples,
     work: Work,
@@ -71,21 +70,24 @@ impl Outcome {
     /// Holds what was logged against the truth.
     pub(super) fn new(
         variant: Variant,
+        seed: u64,
         tree: Tree,
         logs: Vec<Log>,
         reads: Vec<Read>,
         work: Work,
     ) -> Self {
         let refusals = logs.iter().map(|log| log.refusals).sum();
-        let mut steps = Samples::new("ns");
+        let mut steps = Samples::new(Unit::Ns);
         let truth = Truth::new(tree, logs, &mut steps);
-        let mut latency = Samples::new("ns");
+        let mut latency = Samples::new(Unit::Ns);
         for read in &reads {
             latency.record(read.ended_ns - read.began_ns);
         }
         Self {
             variant,
-            buckets: BUCKETS.map(|bucket| bucket.share(&reads)),
+            seed,
+            reads: reads.len() as u64,
+            buckets: BUCKETS.map(|bucket| bucket.count(&reads)),
             latency,
             misses: truth.judge(reads),
             steps,
@@ -94,63 +96,43 @@ impl Outcome {
         }
     }
 
-    /// Adds the outcome of the same variant with another seed.
-    pub fn merge(&mut self, other: &Self) {
-        self.latency.merge(&other.latency);
-        for (share, other) in self.buckets.iter_mut().zip(&other.buckets) {
-            share.merge(other);
-        }
-        self.misses.broken.merge(&other.misses.broken);
-        self.misses.staleness.merge(&other.misses.staleness);
-        self.misses.updates.merge(&other.misses.updates);
-        self.steps.merge(&other.steps);
-        self.work.merge(other.work);
-        self.refusals += other.refusals;
-    }
-
     /// What a document says about it.
     pub fn result(&self) -> VariantResult {
         VariantResult {
             name: self.variant.name().to_owned(),
             summary: self.variant.summary().to_owned(),
+            ran_seeds: vec![self.seed],
             metrics: self.metrics(),
         }
     }
 
     fn metrics(&self) -> Metrics {
+        let distribution = |samples: &Samples| Metric::Distribution(samples.distribution());
+        let share = |part| Metric::Ratio(Share::of(self.seed, part, self.reads));
         let mut metrics = Metrics::default();
-        metrics.push("read_latency", self.latency.metric());
-        for (bucket, share) in BUCKETS.iter().zip(&self.buckets) {
-            metrics.push(bucket.name, share.metric());
+        metrics.push("read_latency", distribution(&self.latency));
+        for (bucket, part) in BUCKETS.iter().zip(self.buckets) {
+            metrics.push(bucket.name, share(part));
         }
-        metrics.push("broken_reads", self.misses.broken.metric());
-        metrics.push("staleness", self.misses.staleness.metric());
-        metrics.push("missing_updates", self.misses.updates.metric());
-        metrics.push("worker_runtime", self.steps.metric());
-        metrics.push("flushes", count(self.work.root + self.work.subtree));
-        metrics.push("flushes_root", count(self.work.root));
-        metrics.push("flushes_subtree", count(self.work.subtree));
-        metrics.push("skips", count(self.work.skips));
-        metrics.push("waits", count(self.work.waits));
-        if let Some(lock_waits) = self.work.lock_waits {
-            metrics.push("lock_waits", count(lock_waits));
+        metrics.push("broken_reads", share(self.misses.broken));
+        metrics.push("staleness", distribution(&self.misses.staleness));
+        metrics.push("missing_updates", distribution(&self.misses.updates));
+        metrics.push("worker_runtime", distribution(&self.steps));
+        let work = &self.work;
+        for (name, count) in [
+            ("flushes", Some(work.root + work.subtree)),
+            ("flushes_root", Some(work.root)),
+            ("flushes_subtree", Some(work.subtree)),
+            ("skips", Some(work.skips)),
+            ("waits", Some(work.waits)),
+            ("lock_waits", work.lock_waits),
+            ("fences", work.fences),
+            ("limit_refusals", Some(self.refusals)),
+        ] {
+            if let Some(count) = count {
+                metrics.push(name, Metric::Count(count));
+            }
         }
-        if let Some(fences) = self.work.fences {
-            metrics.push("fences", count(fences));
-        }
-        metrics.push("limit_refusals", count(self.refusals));
         metrics
-    }
-}
-
-impl Work {
-    fn merge(&mut self, other: Self) {
-        let sum = |one: Option<u64>, other: Option<u64>| Some(one? + other?);
-        self.root += other.root;
-        self.subtree += other.subtree;
-        self.skips += other.skips;
-        self.waits += other.waits;
-        self.lock_waits = sum(self.lock_waits, other.lock_waits);
-        self.fences = sum(self.fences, other.fences);
     }
 }

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::tree::Tree;
-use crate::experiment::ParameterError;
+use crate::settings::ParameterError;
 
 /// What `[parameters]` of the experiment's file holds; units are in the names, meanings in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -24,6 +24,7 @@ pub struct Parameters {
     pub working_set_pages: u64,
     pub pages_per_query: u64,
     pub tenant_limit_pages: u64,
+    pub compute_ns: u64,
     pub max_waiters: u64,
 }
 
@@ -43,7 +44,7 @@ impl Parameters {
     pub fn check(&self) -> Result<(), ParameterError> {
         // A log entry holds a query in 20 bits and nanoseconds in 44 (see `worker`): an hour is well inside.
         let ranges = [
-            ("readers", self.readers, 1, 10_000),
+            ("readers", self.readers, 1, 100_000),
             ("workers", self.workers, 1, 10_000),
             ("tenants", self.tenants, 1, 100_000),
             ("queries", self.queries, 1, 100_000),
@@ -53,6 +54,7 @@ impl Parameters {
             ("working_set_pages", self.working_set_pages, 1, 1 << 24),
             ("pages_per_query", self.pages_per_query, 1, 1 << 24),
             ("tenant_limit_pages", self.tenant_limit_pages, 1, 1 << 40),
+            ("compute_ns", self.compute_ns, 0, 1_000_000_000),
             ("max_waiters", self.max_waiters, 0, 1_000_000),
         ];
         let range_error = |key: &str, problem: String| ParameterError::Range {

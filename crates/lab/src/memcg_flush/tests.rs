@@ -7,27 +7,33 @@ use super::*;
 use crate::document::VariantResult;
 use crate::experiment::Experiment;
 use crate::measure::Metric;
+use crate::settings::ParameterError;
+
+fn parameters(experiment: &Experiment) -> Parameters {
+    let table = experiment.parameters.clone();
+    table.try_into().expect("its parameters")
+}
 
 fn quick() -> (Experiment, Parameters) {
     let experiment = Experiment::parse(FILE)
         .expect("the experiment's file")
         .quick();
-    let parameters: Parameters = experiment.parameters().expect("its parameters");
+    let parameters = parameters(&experiment);
     parameters.check().expect("in their ranges");
     (experiment, parameters)
 }
 
 fn ratio(result: &VariantResult, name: &str) -> f64 {
     match result.metrics.get(name) {
-        Some(Metric::Ratio { value, .. }) => *value,
+        Some(Metric::Ratio(share)) => share.value(),
         other => panic!("{name} of {}: {other:?}", result.name),
     }
 }
 
 fn number(result: &VariantResult, name: &str) -> u64 {
     match result.metrics.get(name) {
-        Some(Metric::Count { value, .. }) => *value,
-        Some(Metric::Distribution(distribution)) => distribution.samples,
+        Some(Metric::Count(value)) => *value,
+        Some(Metric::Distribution(distribution)) => distribution.samples(),
         other => panic!("{name} of {}: {other:?}", result.name),
     }
 }
@@ -37,9 +43,13 @@ fn every_variant_runs_and_measures() {
     let host = Host::start().expect("the host has a backend");
     let (experiment, parameters) = quick();
     for name in &experiment.variants {
-        let mut outcome = run(&host, name, &parameters).expect("a run");
-        outcome.merge(&run(&host, name, &parameters).expect("another run"));
-        let result = outcome.result();
+        let mut result = run(&host, name, &parameters).expect("a run").result();
+        let other = Parameters {
+            seed: parameters.seed + 1,
+            ..parameters
+        };
+        let other = run(&host, name, &other).expect("another run").result();
+        result.merge(&other).expect("the same metrics");
         assert_eq!(&result.name, name);
         assert!(number(&result, "read_latency") > 0, "{name}");
         assert!(number(&result, "worker_runtime") > 0, "{name}");
@@ -89,21 +99,23 @@ fn the_file_names_variants_and_metrics_that_exist() {
     let of_expectations = experiment
         .expectations
         .iter()
-        .map(|e| (&e.variant, &e.metric));
-    let of_figures = experiment
-        .published
-        .iter()
-        .map(|figure| (&figure.variant, &figure.metric));
+        .map(|e| (e.variant.clone(), e.metric.clone()));
+    let figures_of = |row: &'_ crate::experiment::PublishedRow| {
+        let variant = row.variant.clone();
+        let shares = row.shares.iter();
+        let named = shares.map(move |share| (variant.clone(), share.metric.clone()));
+        named.collect::<Vec<_>>()
+    };
+    let of_figures = experiment.published.iter().flat_map(figures_of);
     for (variant, metric) in of_expectations.chain(of_figures) {
-        assert!(experiment.variants.contains(variant), "{variant}");
+        assert!(experiment.variants.contains(&variant), "{variant}");
         assert!(names.contains(&metric.as_str()), "{metric}");
     }
-    Experiment::parse(FILE)
-        .expect("the experiment's file")
-        .parameters::<Parameters>()
-        .expect("its parameters")
-        .check()
-        .expect("in their ranges");
+    for row in &experiment.published {
+        for key in row.parameters.keys() {
+            assert!(experiment.parameters.contains_key(key), "{key}");
+        }
+    }
 }
 
 #[test]
@@ -122,14 +134,11 @@ fn parameters_that_measure_nothing_are_refused() {
         "queries=100000",
     ] {
         let (mut experiment, _) = quick();
-        experiment
-            .set(wrong)
-            .expect("the key exists and the value is a number");
-        let parameters: Parameters = experiment.parameters().expect("the types are right");
+        let (key, value) = wrong.split_once('=').expect("an assignment");
+        let value: i64 = value.parse().expect("a number");
+        experiment.parameters.insert(key.to_owned(), value.into());
+        let parameters = parameters(&experiment);
         let error = parameters.check().expect_err(wrong);
-        assert!(
-            matches!(error, crate::experiment::ParameterError::Range { .. }),
-            "{wrong}"
-        );
+        assert!(matches!(error, ParameterError::Range { .. }), "{wrong}");
     }
 }

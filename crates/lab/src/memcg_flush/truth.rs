@@ -11,7 +11,7 @@
 use super::reader::Read;
 use super::tree::Tree;
 use super::worker::Log;
-use crate::measure::{Samples, Share};
+use crate::measure::{Samples, Unit};
 use crate::published::GroupIndex;
 
 /// When the updates of each query completed, nanoseconds since the start.
@@ -32,7 +32,8 @@ pub(super) struct Miss {
 /// How all reads were, together.
 #[derive(Clone, Debug)]
 pub(super) struct Misses {
-    pub(super) broken: Share,
+    /// How many missed an update.
+    pub(super) broken: u64,
     pub(super) staleness: Samples,
     pub(super) updates: Samples,
 }
@@ -56,22 +57,20 @@ impl Truth {
     /// Holds all reads against the truth.
     pub(super) fn judge(&self, mut reads: Vec<Read>) -> Misses {
         let mut misses = Misses {
-            broken: Share::default(),
-            staleness: Samples::new("ns"),
-            updates: Samples::new("count"),
+            broken: 0,
+            staleness: Samples::new(Unit::Ns),
+            updates: Samples::new(Unit::Count),
         };
-        let mut broken = 0;
         reads.sort_unstable_by_key(|read| read.group);
         for reads in reads.chunk_by(|one, other| one.group == other.group) {
             let completions = self.completions(reads[0].group);
             for read in reads {
                 let miss = miss(&completions, read);
-                broken += u64::from(miss.updates > 0);
+                misses.broken += u64::from(miss.updates > 0);
                 misses.staleness.record(miss.staleness_ns);
                 misses.updates.record(miss.updates);
             }
         }
-        misses.broken = Share::of(broken, reads.len() as u64);
         misses
     }
 
@@ -120,7 +119,7 @@ mod tests {
         for (worker, at, query) in [(0, 10, 0), (0, 30, 1), (0, 50, 2), (1, 20, 0), (1, 40, 2)] {
             logs[worker].push(at, query);
         }
-        let mut steps = Samples::new("ns");
+        let mut steps = Samples::new(Unit::Ns);
         (Truth::new(TREE, Vec::from(logs), &mut steps), steps)
     }
 
@@ -153,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_of_broken_reads_is_over_all_reads() {
+    fn broken_reads_of_all_groups_are_counted() {
         let (truth, _) = truth();
         let misses = truth.judge(vec![
             read(Tree::ROOT, 35, 3),
@@ -161,18 +160,13 @@ mod tests {
             read(TREE.tenant(0), 100, 3),
             read(TREE.tenant(1), 100, 2),
         ]);
-        let crate::measure::Metric::Ratio { value, .. } = misses.broken.metric() else {
-            panic!("a share gives a ratio");
-        };
-        assert_eq!(value, 0.25);
+        assert_eq!(misses.broken, 1);
     }
 
     #[test]
     fn steps_are_taken_within_one_worker() {
         let (_, steps) = truth();
-        let crate::measure::Metric::Distribution(steps) = steps.metric() else {
-            panic!("samples give a distribution");
-        };
+        let steps = steps.distribution().summary();
         assert_eq!((steps.samples, steps.p50, steps.max), (3, 20, 20));
     }
 }

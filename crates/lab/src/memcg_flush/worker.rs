@@ -7,7 +7,6 @@ use bursar_machine::Tasks;
 
 use super::parameters::Parameters;
 use super::subject::{PAGE_SIZE, Subject};
-use super::tree::Tree;
 use crate::published::GroupIndex;
 use crate::random::Random;
 
@@ -54,13 +53,9 @@ impl Log {
 /// One mapped page.
 struct Page<M: Tasks> {
     group: GroupIndex,
-    memory: Box<[u64; WORDS]>,
+    memory: M::PageMemory,
     _charge: Charge<M>,
 }
-
-const WORDS: usize = PAGE_SIZE as usize / 8;
-/// Words in a cache line.
-const LINE: usize = 8;
 
 /// Maps and frees pages until `end_ns`.
 pub(super) fn work<M: Tasks, S: Subject<M>>(
@@ -81,7 +76,10 @@ pub(super) fn work<M: Tasks, S: Subject<M>>(
             if pages.len() as u64 >= parameters.working_set_pages {
                 free_oldest(subject, &mut pages);
             }
-            let mapped = map(subject, tree, query, &mut pages, &mut log);
+            if parameters.compute_ns > 0 {
+                machine.compute(parameters.compute_ns);
+            }
+            let mapped = map(machine, subject, tree.query(query), &mut pages, &mut log);
             // After the update: what completed before this moment must be in every fresh read that begins after it.
             now = machine.now_ns();
             if mapped {
@@ -100,13 +98,12 @@ pub(super) fn work<M: Tasks, S: Subject<M>>(
 
 /// Maps one page. Where the tenant's limit refuses it, frees pages until it does not; `false` if that is not enough.
 fn map<M: Tasks, S: Subject<M>>(
+    machine: &M,
     subject: &S,
-    tree: Tree,
-    query: usize,
+    group: GroupIndex,
     pages: &mut VecDeque<Page<M>>,
     log: &mut Log,
 ) -> bool {
-    let group = tree.query(query);
     let charge = loop {
         match subject.groups()[group].try_charge(PAGE_SIZE as usize) {
             Ok(charge) => break charge,
@@ -117,16 +114,11 @@ fn map<M: Tasks, S: Subject<M>>(
             }
         }
     };
-    let mut memory = Box::new([0; WORDS]);
-    memory
-        .iter_mut()
-        .step_by(LINE)
-        .zip(group as u64..)
-        .for_each(|(line, mark)| *line = mark);
+    let memory = machine.touch_page(group as u64);
     subject.mapped(group);
     pages.push_back(Page {
         group,
-        memory: std::hint::black_box(memory),
+        memory,
         _charge: charge,
     });
     true
@@ -134,13 +126,7 @@ fn map<M: Tasks, S: Subject<M>>(
 
 fn free_oldest<M: Tasks, S: Subject<M>>(subject: &S, pages: &mut VecDeque<Page<M>>) {
     if let Some(page) = pages.pop_front() {
-        // The last use of the page: one look at each of its lines.
-        std::hint::black_box(
-            page.memory
-                .iter()
-                .step_by(LINE)
-                .fold(0, |sum, line| sum ^ line),
-        );
+        drop(page.memory);
         subject.freed(page.group);
     }
 }

@@ -1,0 +1,115 @@
+//! `bursar explore`: the protocols of the library under many schedules of a machine without time.
+//!
+//! | part | file |
+//! |---|---|
+//! | the command line | `args.rs` |
+//! | what can be explored | `subject.rs` |
+//! | threads that explore, and which failure is the first | `campaign.rs` |
+//! | the document, for programs | `document.rs` |
+//! | the document, for people | `text.rs` |
+
+mod args;
+mod campaign;
+mod document;
+mod subject;
+mod text;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub use args::{EXAMPLES, Explore};
+
+use self::campaign::Campaign;
+use self::document::Document;
+use self::subject::{Subject, Target};
+use crate::args::{Format, Global};
+use crate::failure::{EXPECTATION_FAILED, Failure, INTERRUPTED};
+use crate::form::Form;
+use crate::format;
+use crate::output::{self, Output};
+use crate::progress::Progress;
+
+/// Explores, or runs one schedule again, and writes one document.
+pub fn explore(explore: &Explore, global: &Global) -> Result<ExitCode, Failure> {
+    let targets = targets(explore)?;
+    let output = Output::open(global)?;
+    let document = match explore.replay {
+        Some(schedule) => Document::replay(&targets[0], schedule),
+        None => {
+            let campaign = Campaign::new(targets, explore.seed, explore.schedules);
+            let stop = stop_on_interruption()?;
+            let progress = Progress::new(campaign.schedules(), global);
+            progress.begin(&format!("seed {}", explore.seed));
+            let document = campaign.run(&stop, &progress);
+            progress.say_rate("schedules");
+            document
+        }
+    };
+    let text = match global.format {
+        Format::Table => text::text(
+            &document,
+            Form::Terminal {
+                color: output.has_color(),
+            },
+        ),
+        Format::Markdown => text::text(&document, Form::Markdown),
+        Format::Json => format::json(&document)?,
+        Format::Ndjson => document::ndjson(&document)?,
+        Format::Csv => document::csv(&document),
+    };
+    output.write(&text)?;
+    Ok(if document.interrupted {
+        ExitCode::from(INTERRUPTED)
+    } else if document.is_as_expected() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(EXPECTATION_FAILED)
+    })
+}
+
+/// What is asked for, each once, in the order in which it was named, with each kind of sections.
+fn targets(explore: &Explore) -> Result<Vec<Target>, Failure> {
+    let all = subject::all(explore.group());
+    let mut subjects: Vec<Subject> = Vec::new();
+    for name in &explore.protocols {
+        let subject = subject::named(&all, name)?;
+        if !subjects.iter().any(|other| other.name == subject.name) {
+            subjects.push(subject);
+        }
+    }
+    if subjects.is_empty() {
+        subjects = all;
+    }
+    let kinds = explore.sections.kinds();
+    let with_kinds = |subject: &Subject| {
+        let subject = *subject;
+        kinds
+            .iter()
+            .map(move |&sections| Target { subject, sections })
+    };
+    let targets: Vec<Target> = subjects.iter().flat_map(with_kinds).collect();
+    if explore.replay.is_some() && targets.len() != 1 {
+        return Err(Failure::usage(
+            "a schedule belongs to one protocol and one kind of sections: name it, and say `--sections restartable` or \
+             `--sections atomic`",
+        ));
+    }
+    Ok(targets)
+}
+
+/// Lets an interruption end the exploration with what it has; a second one ends the process at once.
+fn stop_on_interruption() -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&stop);
+    let handler = move || {
+        // Relaxed: nothing else is passed with it.
+        if flag.swap(true, Ordering::Relaxed) {
+            output::abandon();
+            std::process::exit(i32::from(INTERRUPTED));
+        }
+    };
+    ctrlc::set_handler(handler)
+        .map_err(|error| Failure::unavailable(format!("cannot catch interruptions: {error}")))?;
+    Ok(stop)
+}

@@ -1,0 +1,191 @@
+//! Which machine a run is on: `-m`, the experiment's own, and what `-s` changes of it.
+
+use bursar_lab::document::VariantResult;
+use bursar_lab::experiment::Experiment;
+use bursar_lab::machine_info::{MachineInfo, MachineKind, SimInfo};
+use bursar_lab::settings::Point;
+use bursar_lab::{Error, Job, Plan};
+use bursar_machine::Host;
+use bursar_sim::{CostModel, Settings, Simulator, Topology};
+
+use crate::failure::Failure;
+use crate::system;
+
+/// What stands before the keys of a simulated machine.
+const SIM: &str = "sim";
+const HOST: &str = "host";
+/// Keys that say how large a machine is. Others say how it works; where they are left out, it works like the experiment's own.
+const SIZES: [&str; 4] = ["cpus", "nodes", "cluster", "threads"];
+
+/// A machine as it is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    Host,
+    /// With these keys, as the command line has them.
+    Sim(String),
+}
+
+impl Request {
+    /// What `-m` asks for, or the experiment's own machine.
+    pub fn new(asked: Option<&str>, experiment: &Experiment) -> Result<Self, Failure> {
+        let own = Self::parse(&experiment.machine)?;
+        let Some(asked) = asked else {
+            return Ok(own);
+        };
+        match (asked, Self::parse(asked)?, own) {
+            (SIM, _, own @ Self::Sim(_)) => Ok(own),
+            (_, Self::Sim(keys), Self::Sim(own)) => {
+                let keys = inherit(&keys, &own);
+                topology(&keys).map(|_| Self::Sim(keys))
+            }
+            (_, asked, _) => Ok(asked),
+        }
+    }
+
+    fn parse(text: &str) -> Result<Self, Failure> {
+        let request = match text.split_once(':') {
+            None if text == HOST => Self::Host,
+            None if text == SIM => Self::Sim(String::new()),
+            Some((SIM, keys)) => Self::Sim(keys.to_owned()),
+            _ => {
+                return Err(Failure::usage(format!(
+                    "unknown machine `{text}`; there are host, sim, and sim:KEY=VALUE,..."
+                )));
+            }
+        };
+        if let Self::Sim(keys) = &request {
+            topology(keys)?;
+        }
+        Ok(request)
+    }
+
+    pub fn kind(&self) -> MachineKind {
+        match self {
+            Self::Host => MachineKind::Host,
+            Self::Sim(_) => MachineKind::Sim,
+        }
+    }
+
+    /// The machine of a point of a sweep.
+    pub fn at(&self, point: &Point) -> Result<Machine, Failure> {
+        match self {
+            Self::Host => system::host().map(Machine::Host),
+            Self::Sim(keys) => topology(&with(keys, &point.machine)).map(Machine::Sim),
+        }
+    }
+}
+
+/// The keys of simulated machines.
+pub fn keys() -> Vec<String> {
+    let all = Topology::default().to_string();
+    all.split(',').map(|part| key(part).to_owned()).collect()
+}
+
+fn topology(keys: &str) -> Result<Topology, Failure> {
+    keys.parse()
+        .map_err(|error| Failure::usage(format!("machine `{SIM}:{keys}`: {error}")))
+}
+
+fn key(part: &str) -> &str {
+    part.split('=').next().unwrap_or(part)
+}
+
+/// The keys, and those of the experiment's machine that say how it works and are left out.
+fn inherit(keys: &str, own: &str) -> String {
+    let is_given = |own: &str| keys.split(',').any(|part| key(part) == key(own));
+    let inherited = own
+        .split(',')
+        .filter(|part| !SIZES.contains(&key(part)) && !is_given(part));
+    let given = keys.split(',').filter(|part| !part.is_empty());
+    let parts: Vec<_> = given.chain(inherited).collect();
+    parts.join(",")
+}
+
+/// The keys with some replaced or added.
+fn with(keys: &str, changes: &[(String, String)]) -> String {
+    let is_changed = |part: &&str| changes.iter().any(|(changed, _)| changed == key(part));
+    let kept = keys
+        .split(',')
+        .filter(|part| !part.is_empty() && !is_changed(part));
+    let changed = changes.iter().map(|(key, value)| format!("{key}={value}"));
+    let parts: Vec<_> = kept.map(str::to_owned).chain(changed).collect();
+    parts.join(",")
+}
+
+/// A machine that can be run on.
+#[derive(Clone, Debug)]
+pub enum Machine {
+    Host(Host),
+    Sim(Topology),
+}
+
+impl Machine {
+    /// What documents say about it.
+    pub fn info(&self) -> MachineInfo {
+        match self {
+            Self::Host(host) => MachineInfo::Host(system::describe(host)),
+            Self::Sim(topology) => MachineInfo::Sim(SimInfo {
+                cpus: topology.cpus,
+                nodes: topology.nodes,
+                hz: topology.hz,
+                topology: topology.to_string(),
+                model: CostModel::default().hash(),
+            }),
+        }
+    }
+
+    /// Does one run: on a simulated machine on one of its own, with the run's seed.
+    pub fn run(&self, plan: &Plan, job: Job) -> Result<VariantResult, Error> {
+        match self {
+            Self::Host(host) => plan.run(host, job),
+            Self::Sim(topology) => {
+                let simulator = Simulator::new(Settings::new(*topology, job.seed));
+                plan.run(&simulator.machine(), job)
+            }
+        }
+    }
+
+    /// How many runs may be under way at a time. Those on the host would disturb each other; simulated ones have nothing to
+    /// do with each other.
+    pub fn runs_at_once(&self) -> usize {
+        match self {
+            Self::Host(_) => 1,
+            Self::Sim(_) => std::thread::available_parallelism().map_or(1, usize::from),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_replaced_or_added() {
+        let change = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        assert_eq!(with("cpus=8,hz=250", &[]), "cpus=8,hz=250");
+        assert_eq!(
+            with("cpus=8,hz=250", &[change("cpus", "4")]),
+            "hz=250,cpus=4"
+        );
+        assert_eq!(with("", &[change("cpus", "4")]), "cpus=4");
+    }
+
+    #[test]
+    fn how_a_machine_works_is_inherited_but_not_how_large_it_is() {
+        let own = "cpus=384,nodes=2,hz=1000,preempt=kernel";
+        assert_eq!(inherit("cpus=8", own), "cpus=8,hz=1000,preempt=kernel");
+        assert_eq!(inherit("hz=250", own), "hz=250,preempt=kernel");
+        assert_eq!(inherit("", own), "hz=1000,preempt=kernel");
+    }
+
+    #[test]
+    fn every_key_of_a_topology_is_known() {
+        assert!(keys().contains(&"cpus".to_owned()) && keys().contains(&"lock".to_owned()));
+        let all: Vec<_> = Topology::default()
+            .to_string()
+            .split(',')
+            .map(str::to_owned)
+            .collect();
+        assert_eq!(all.len(), keys().len());
+    }
+}

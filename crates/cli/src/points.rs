@@ -1,0 +1,49 @@
+//! Which point of a sweep a document is of: what differs between it and the others.
+
+use bursar_lab::document::Document;
+use bursar_lab::machine_info::MachineInfo;
+
+/// For each document the keys in which those of its experiment differ, as `key=value key=value`; nothing if there is but
+/// one.
+pub fn points(documents: &[Document]) -> Vec<String> {
+    documents
+        .iter()
+        .map(|document| point(document, documents))
+        .collect()
+}
+
+fn point(document: &Document, all: &[Document]) -> String {
+    let others: Vec<_> = all
+        .iter()
+        .filter(|other| other.experiment == document.experiment)
+        .map(settings)
+        .collect();
+    let differs = |setting: &&(String, String)| {
+        others.iter().any(|other| {
+            let same = other.iter().find(|(key, _)| *key == setting.0);
+            same.is_some_and(|(_, value)| *value != setting.1)
+        })
+    };
+    let own = settings(document);
+    let parts: Vec<_> = own
+        .iter()
+        .filter(differs)
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
+    parts.join(" ")
+}
+
+/// Everything that is set, by key.
+fn settings(document: &Document) -> Vec<(String, String)> {
+    let mut settings = vec![("machine".to_owned(), document.machine.kind().to_string())];
+    if let MachineInfo::Sim(sim) = &document.machine {
+        let pairs = sim
+            .topology
+            .split(',')
+            .filter_map(|part| part.split_once('='));
+        settings.extend(pairs.map(|(key, value)| (key.to_owned(), value.to_owned())));
+    }
+    let parameters = document.parameters.iter();
+    settings.extend(parameters.map(|(key, value)| (key.clone(), value.to_string())));
+    settings
+}

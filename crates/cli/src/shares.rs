@@ -1,0 +1,93 @@
+//! How many reads took how long: what was published beside what was measured.
+
+use bursar_lab::document::Document;
+use bursar_lab::machine_info::MachineInfo;
+use bursar_lab::verdict::{Row, Verdict};
+use comfy_table::CellAlignment;
+
+use crate::form::Form;
+use crate::table::share;
+use crate::units::percent;
+
+/// The shares that threads publish, and their names for people.
+const BUCKETS: [(&str, &str); 5] = [
+    ("reads_under_100us", "under 100 us"),
+    ("reads_100us_to_1ms", "100 us to 1 ms"),
+    ("reads_1ms_to_10ms", "1 ms to 10 ms"),
+    ("reads_10ms_to_100ms", "10 ms to 100 ms"),
+    ("reads_over_100ms", "over 100 ms"),
+];
+
+/// A row for each bucket; a column for what was published for this machine and load, if anything was, and one for each
+/// variant.
+pub fn shares(document: &Document, form: Form) -> String {
+    let published = document.verdicts.first();
+    let mut header = vec![match document.machine {
+        MachineInfo::Host(_) => "share of reads".to_owned(),
+        MachineInfo::Sim(_) => "share of reads (simulated)".to_owned(),
+    }];
+    if let Some(verdict) = published {
+        header.push(format!("PUBLISHED, {}", verdict.variant));
+    }
+    header.extend(document.variants.iter().map(|variant| variant.name.clone()));
+    let header: Vec<_> = header.iter().map(String::as_str).collect();
+    let mut table = form.table(&header);
+    for (metric, title) in BUCKETS {
+        let mut row = vec![title.to_owned()];
+        if published.is_some() {
+            let figure = document
+                .verdicts
+                .iter()
+                .find(|verdict| verdict.metric == metric);
+            row.push(figure.map_or_else(|| "-".to_owned(), |figure| percent(figure.published)));
+        }
+        let measured =
+            |variant: &bursar_lab::document::VariantResult| share(&variant.metrics, metric);
+        row.extend(document.variants.iter().map(measured));
+        table.add_row(row);
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    form.render(&table)
+}
+
+/// Each published share with ours and the ruling on it.
+pub fn rulings(document: &Document, form: Form) -> String {
+    let mut text = String::new();
+    for row in [Row::Calibration, Row::Prediction] {
+        let verdicts: Vec<&Verdict> = document
+            .verdicts
+            .iter()
+            .filter(|verdict| verdict.row == row)
+            .collect();
+        let Some(first) = verdicts.first() else {
+            continue;
+        };
+        text.push_str(&form.item(&match row {
+            Row::Calibration => format!(
+                "calibration row, no verdict: {}, {}; {}",
+                first.variant, first.load, first.reason
+            ),
+            Row::Prediction => format!("predicted row: {}, {}", first.variant, first.load),
+        }));
+        for verdict in verdicts {
+            let name = BUCKETS
+                .iter()
+                .find(|(metric, _)| *metric == verdict.metric)
+                .map_or(verdict.metric.as_str(), |(_, title)| title);
+            let mut line = format!(
+                "{name}: published {}, simulated {} (seeds {} to {})",
+                percent(verdict.published),
+                percent(verdict.measured),
+                percent(verdict.lo),
+                percent(verdict.hi)
+            );
+            if let Some(ruling) = verdict.verdict {
+                line.push_str(&format!(": {ruling}, {}", verdict.reason));
+            }
+            text.push_str(&form.item(&line));
+        }
+    }
+    text
+}

@@ -1,0 +1,115 @@
+//! The program, for tests of it.
+
+#![allow(
+    dead_code,
+    missing_docs,
+    reason = "each test uses some of it, and nobody else any"
+)]
+
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+/// A run of a fraction of a second.
+pub const QUICK: [&str; 10] = [
+    "run",
+    "memcg-flush",
+    "-mhost",
+    "-sduration_ms=40",
+    "-sread_interval_ms=2",
+    "-sflush_period_ms=10",
+    "-sreaders=3",
+    "-sworkers=2",
+    "-stenants=2",
+    "-squeries=2",
+];
+
+/// A run of a fraction of a second on a simulated machine.
+pub const SIMULATED: [&str; 11] = [
+    "run",
+    "memcg-flush",
+    "-msim:cpus=8,nodes=2,hz=1000",
+    "-sduration_ms=60",
+    "-sread_interval_ms=5",
+    "-sflush_period_ms=20",
+    "-sreaders=20",
+    "-sworkers=4",
+    "-stenants=2",
+    "-squeries=2",
+    "-svariants=combining,coalesced",
+];
+
+pub fn command() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bursar"));
+    command.env_remove("NO_COLOR").stdin(Stdio::null());
+    command
+}
+
+pub fn bursar(args: &[&str]) -> Output {
+    command().args(args).output().expect("the program starts")
+}
+
+pub fn quick(more: &[&str]) -> Output {
+    command()
+        .args(QUICK)
+        .args(more)
+        .output()
+        .expect("the program starts")
+}
+
+pub fn simulated(more: &[&str]) -> Output {
+    simulated_as("json", more)
+}
+
+pub fn simulated_as(format: &str, more: &[&str]) -> Output {
+    command()
+        .args(SIMULATED)
+        .args(["-f", format])
+        .args(more)
+        .output()
+        .expect("the program starts")
+}
+
+pub fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("text")
+}
+
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).expect("text")
+}
+
+/// Fails with this message, this code, and nothing on standard output.
+pub fn assert_refused(args: &[&str], code: i32, message: &str) {
+    let output = bursar(args);
+    assert_eq!(
+        output.status.code(),
+        Some(code),
+        "{args:?}: {}",
+        stderr(&output)
+    );
+    assert!(
+        stderr(&output).contains(message),
+        "{args:?}: {}",
+        stderr(&output)
+    );
+    assert!(output.stdout.is_empty(), "{args:?}: {}", stdout(&output));
+}
+
+/// A path for one test's file, gone when the test ends.
+pub struct Scratch(pub PathBuf);
+
+impl Scratch {
+    pub fn new(name: &str) -> Self {
+        let name = format!("bursar-cli-{}-{name}", std::process::id());
+        Self(std::env::temp_dir().join(name))
+    }
+
+    pub fn path(&self) -> &str {
+        self.0.to_str().expect("a temporary path is text")
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}

@@ -1,0 +1,153 @@
+//! `bursar explore` as a program.
+
+mod common;
+
+use common::{Scratch, assert_refused, bursar, stderr, stdout};
+
+#[test]
+fn protocols_that_hold_end_with_0() {
+    let output = bursar(&["explore", "--schedules", "200"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = stdout(&output);
+    assert!(text.contains("none broken"), "{text}");
+    for name in ["publish-flush", "combining", "quiesce", "removal"] {
+        let lines = text
+            .lines()
+            .filter(|line| line.trim_start().starts_with(name));
+        assert_eq!(
+            lines.count(),
+            2,
+            "{name}, by either kind of sections:\n{text}"
+        );
+    }
+    // What is printed follows from the seed alone.
+    assert_eq!(text, stdout(&bursar(&["explore", "--schedules", "200"])));
+    let other = bursar(&["explore", "--schedules", "200", "--seed", "2"]);
+    assert_ne!(text, stdout(&other));
+}
+
+#[test]
+fn planted_bugs_are_found_and_replayed_by_the_printed_command() {
+    let output = bursar(&["explore", "--planted", "-f", "json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let document: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+    let results = document["results"].as_array().expect("a list");
+    assert_eq!(results.len(), 10);
+    for result in results {
+        let failure = &result["failure"];
+        let command = failure["replay"].as_str().expect("a command");
+        let mut words: Vec<&str> = command.split(' ').collect();
+        assert_eq!(words.remove(0), "bursar");
+        words.extend(["-f", "json"]);
+        let again = bursar(&words);
+        assert_eq!(again.status.code(), Some(1), "{command}");
+        let again: serde_json::Value = serde_json::from_str(&stdout(&again)).expect("JSON");
+        let replayed = &again["results"][0]["failure"];
+        for field in ["schedule", "reason", "order", "choices"] {
+            assert_eq!(replayed[field], failure[field], "{command}");
+        }
+    }
+}
+
+#[test]
+fn a_planted_bug_that_is_not_found_ends_with_1() {
+    // One schedule is too few for this one.
+    let output = bursar(&["explore", "--planted", "stopped-early", "--schedules", "2"]);
+    assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
+    assert!(stdout(&output).contains("NOT FOUND"), "{}", stdout(&output));
+}
+
+#[test]
+fn a_schedule_that_fails_for_nobody_ends_with_0() {
+    let output = bursar(&[
+        "explore",
+        "quiesce",
+        "--sections",
+        "atomic",
+        "--replay",
+        "1:5",
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+}
+
+#[test]
+fn wrong_usage_is_refused() {
+    assert_refused(&["explore", "combinin"], 2, "did you mean `combining`?");
+    assert_refused(&["explore", "nonsense"], 2, "there are: publish-flush");
+    assert_refused(
+        &["explore", "--planted", "combining"],
+        2,
+        "there are: stale-join",
+    );
+    assert_refused(&["explore", "--schedules", "0"], 2, "0 is not in");
+    assert_refused(&["explore", "--sections", "none"], 2, "possible values");
+    assert_refused(&["explore", "--replay", "1"], 2, "is not a schedule");
+    assert_refused(&["explore", "--replay", "1:2"], 2, "one protocol");
+    assert_refused(&["explore", "removal", "--replay", "1:2"], 2, "--sections");
+    assert_refused(
+        &["explore", "--replay", "1:2", "--seed", "3"],
+        2,
+        "cannot be used with",
+    );
+}
+
+#[test]
+fn every_format_has_a_line_for_each_target() {
+    let explore = |format| {
+        let args = ["explore", "quiesce", "--schedules", "20", "-f", format];
+        let output = bursar(&args);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        stdout(&output)
+    };
+    let csv = explore("csv");
+    assert_eq!(csv.lines().count(), 3, "{csv}");
+    assert!(csv.contains("quiesce,atomic,10,"), "{csv}");
+    assert_eq!(explore("ndjson").lines().count(), 2);
+    assert!(explore("markdown").starts_with("## "));
+}
+
+#[test]
+fn the_document_can_go_to_a_file() {
+    let file = Scratch::new("explored.json");
+    let args = [
+        "explore",
+        "quiesce",
+        "--schedules",
+        "20",
+        "-f",
+        "json",
+        "-o",
+    ];
+    let output = bursar(&[&args[..], &[file.path()]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(output.stdout.is_empty());
+    let text = std::fs::read_to_string(&file.0).expect("a document");
+    assert!(text.contains("\"protocol\": \"quiesce\""), "{text}");
+}
+
+/// The first interruption ends the exploration, and what was explored is in the document.
+#[test]
+#[cfg(unix)]
+fn an_interruption_leaves_what_was_explored() {
+    use std::io::Read;
+    use std::process::Stdio;
+
+    let mut child = common::command()
+        .args(["explore", "--schedules", "1000000000", "-f", "json", "-v"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    // It says so when it can be interrupted.
+    let mut byte = [0];
+    let mut errors = child.stderr.take().expect("piped");
+    errors.read_exact(&mut byte).expect("it says something");
+    let kill = std::process::Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status();
+    assert!(kill.expect("there is a kill").success());
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(130));
+    let document: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+    assert_eq!(document["interrupted"], true);
+}

@@ -1,0 +1,271 @@
+//! `bursar report`: parts of a run give the whole, and nothing else is merged.
+
+mod common;
+
+use std::process::Stdio;
+
+use common::{Scratch, assert_refused, bursar, command, simulated, stderr, stdout};
+use serde_json::Value;
+
+/// The file of a quick simulated run.
+fn result(name: &str, more: &[&str]) -> Scratch {
+    let scratch = Scratch::new(name);
+    let output = simulated(&[more, &["-o", scratch.path()]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    scratch
+}
+
+/// A file with another file's document after a change.
+fn changed(name: &str, from: &Scratch, change: impl FnOnce(&mut Value)) -> Scratch {
+    let text = std::fs::read_to_string(&from.0).expect("a result");
+    let mut document: Value = serde_json::from_str(&text).expect("a document");
+    change(&mut document);
+    file(name, &document.to_string())
+}
+
+fn file(name: &str, text: &str) -> Scratch {
+    let scratch = Scratch::new(name);
+    std::fs::write(&scratch.0, text).expect("a temporary file");
+    scratch
+}
+
+#[test]
+fn merged_shards_are_byte_for_byte_the_whole_run() {
+    let run = ["--seeds", "5", "-scpus=4,8"];
+    let whole = result("whole", &run);
+    let shards: Vec<_> = ["1/3", "2/3", "3/3"]
+        .into_iter()
+        .map(|shard| {
+            let name = format!("shard-{}", &shard[..1]);
+            result(&name, &[&run[..], &["--shard", shard]].concat())
+        })
+        .collect();
+    for order in [[0, 1, 2], [2, 0, 1]] {
+        let mut arguments = vec!["report", "-f", "json"];
+        arguments.extend(order.map(|place: usize| shards[place].path()));
+        let merged = bursar(&arguments);
+        assert_eq!(merged.status.code(), Some(0), "{}", stderr(&merged));
+        let whole = std::fs::read_to_string(&whole.0).expect("the whole");
+        assert!(stdout(&merged) == whole, "{order:?} gives another document");
+    }
+    for format in ["table", "markdown", "csv", "ndjson"] {
+        let mut arguments = vec!["report", "-f", format];
+        arguments.extend(shards.iter().map(Scratch::path));
+        let merged = stdout(&bursar(&arguments));
+        assert_eq!(
+            merged,
+            stdout(&bursar(&["report", "-f", format, whole.path()]))
+        );
+        assert!(!merged.is_empty());
+    }
+}
+
+#[test]
+fn a_part_may_be_replaced_by_the_whole() {
+    let one = result("replaced-1", &["--seeds=2", "--shard=1/2"]);
+    let other = result("replaced-2", &["--seeds=2", "--shard=2/2"]);
+    let output = bursar(&[
+        "report",
+        one.path(),
+        other.path(),
+        "-fjson",
+        "-o",
+        one.path(),
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = std::fs::read_to_string(&one.0).expect("the whole");
+    let document: Value = serde_json::from_str(&text).expect("a document");
+    assert_eq!(document["seeds"], 2);
+}
+
+#[test]
+fn what_is_no_result_is_refused_by_name_and_place() {
+    let good = result("good", &[]);
+    let text = std::fs::read_to_string(&good.0).expect("a result");
+    for (name, text, message) in [
+        (
+            "truncated",
+            &text[..text.len() / 2],
+            "is truncated: it ends in the middle, at line",
+        ),
+        ("empty", "", "is truncated"),
+        (
+            "garbage",
+            "experiment,machine\n",
+            "is not JSON: expected value at line 1 column 1",
+        ),
+        ("foreign", "{\"benches\": []}", "it has no key `schema`"),
+        ("number", "3", "is not a result of `bursar run -f json`"),
+        ("list", "[]", "holds no result"),
+        (
+            "later",
+            "{\"schema\": 2}",
+            "is of schema 2, and this program reads schema 1",
+        ),
+        ("headless", "{\"schema\": 1}", "missing field `experiment`"),
+    ] {
+        let bad = file(name, text);
+        assert_refused(&["report", bad.path()], 2, message);
+        // Beside a good one, and named.
+        assert_refused(&["report", good.path(), bad.path()], 2, bad.path());
+    }
+    assert_refused(
+        &["report", "/no/such/result.json"],
+        2,
+        "/no/such/result.json",
+    );
+    assert_refused(&["report"], 2, "RESULT");
+}
+
+#[test]
+fn a_result_with_a_wrong_key_is_refused_with_the_key() {
+    type Change = fn(&mut Value);
+    let good = result("wrong-key", &[]);
+    let changes: [(&str, Change, &str); 6] = [
+        (
+            "extra",
+            |document| document["speed"] = 1.into(),
+            "unknown field `speed`",
+        ),
+        (
+            "no-buckets",
+            |document| {
+                let latency = &mut document["variants"][0]["metrics"]["read_latency"];
+                latency.as_object_mut().expect("a metric").remove("buckets");
+            },
+            "missing field `buckets`",
+        ),
+        (
+            "more-than-all",
+            |document| {
+                document["variants"][0]["metrics"]["broken_reads"]["by_seed"] =
+                    serde_json::json!([[1, 9, 8]]);
+            },
+            "the share of seed 1 is 9 of 8",
+        ),
+        (
+            "other-seed",
+            |document| {
+                document["variants"][0]["metrics"]["broken_reads"]["by_seed"] =
+                    serde_json::json!([[2, 0, 8]]);
+            },
+            "`broken_reads` of `combining` is not of its `ran_seeds`",
+        ),
+        (
+            "other-kind",
+            |document| document["machine"]["kind"] = "moon".into(),
+            "unknown variant `moon`",
+        ),
+        (
+            "not-a-list",
+            |document| document["variants"] = "none".into(),
+            "invalid type",
+        ),
+    ];
+    for (name, change, message) in changes {
+        let bad = changed(name, &good, change);
+        assert_refused(&["report", bad.path()], 2, message);
+        assert_refused(&["report", bad.path()], 2, bad.path());
+    }
+}
+
+#[test]
+fn results_of_different_runs_are_not_merged() {
+    let one = result("one", &[]);
+    let other = result("other", &["-sseed=2"]);
+    let merged = bursar(&["report", one.path(), other.path(), "-fjson"]);
+    assert_eq!(merged.status.code(), Some(0), "{}", stderr(&merged));
+
+    type Change = fn(&mut Value);
+    let changes: [(&str, Change, &str); 5] = [
+        (
+            "model",
+            |document| document["machine"]["model"] = "fnv1a64:0".into(),
+            "the cost model is",
+        ),
+        (
+            "hash",
+            |document| document["experiment_hash"] = "fnv1a64:0".into(),
+            "the experiment's file is",
+        ),
+        (
+            "revision",
+            |document| document["revision"] = "0".into(),
+            "the revision is",
+        ),
+        (
+            "machine",
+            |document| document["machine"]["topology"] = "cpus=9".into(),
+            "the machine is",
+        ),
+        (
+            "parameter",
+            |document| document["parameters"]["workers"] = 5.into(),
+            "parameter `workers` is\n  4 in",
+        ),
+    ];
+    for (name, change, message) in changes {
+        let bad = changed(name, &other, change);
+        let arguments = ["report", one.path(), bad.path()];
+        assert_refused(&arguments, 2, message);
+        assert_refused(&arguments, 2, one.path());
+        assert_refused(&arguments, 2, bad.path());
+    }
+    assert_refused(
+        &["report", one.path(), one.path()],
+        2,
+        "`combining` has seed 1 twice in",
+    );
+    let again = result("again", &[]);
+    let arguments = ["report", one.path(), again.path()];
+    assert_refused(&arguments, 2, "`combining` has seed 1 in ");
+    assert_refused(&arguments, 2, again.path());
+}
+
+#[test]
+fn figures_of_hosts_and_simulated_ones_have_no_common_column() {
+    let simulated = result("column-sim", &[]);
+    let host = Scratch::new("column-host");
+    let arguments = ["-fjson", "-svariants=combining", "-o", host.path()];
+    assert_eq!(common::quick(&arguments).status.code(), Some(0));
+    let host = changed("column-other", &host, |document| {
+        // As if of another experiment: results of one experiment on two machines are refused before.
+        document["experiment"] = "another".into();
+    });
+    assert_refused(
+        &["report", "-fcsv", simulated.path(), host.path()],
+        2,
+        "cannot share a column",
+    );
+    let table = bursar(&["report", simulated.path(), host.path()]);
+    assert_eq!(table.status.code(), Some(0), "{}", stderr(&table));
+    assert!(stdout(&table).contains("SIMULATED figures"));
+    assert!(stdout(&table).contains("host figures"));
+}
+
+#[test]
+fn a_report_of_what_failed_ends_with_1() {
+    let good = result("good-reads", &[]);
+    let bad = changed("broken-reads", &good, |document| {
+        document["variants"][0]["metrics"]["broken_reads"]["by_seed"] =
+            serde_json::json!([[1, 1, 8]]);
+    });
+    let output = bursar(&["report", bad.path()]);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stdout(&output).contains("FAILED: broken_reads of combining"));
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let result = result("unread", &[]);
+    let mut child = command()
+        .args(["report", "-fjson", result.path()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("the program ends");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(output.stderr.is_empty(), "{}", stderr(&output));
+}

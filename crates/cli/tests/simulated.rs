@@ -1,0 +1,253 @@
+//! `bursar run` on simulated machines: the same seed gives the same bytes, and every figure says that it is simulated.
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use common::{
+    SIMULATED, Scratch, assert_refused, bursar, command, simulated, simulated_as, stderr, stdout,
+};
+use serde_json::Value;
+
+fn document(more: &[&str]) -> Value {
+    let output = simulated(more);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(output.stderr.is_empty(), "{}", stderr(&output));
+    serde_json::from_slice(&output.stdout).expect("one document")
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes() {
+    let more = ["--seeds", "4", "-s", "read_interval_ms=5,7"];
+    let first = simulated(&more);
+    assert_eq!(first.status.code(), Some(0), "{}", stderr(&first));
+    for _ in 0..3 {
+        assert!(simulated(&more).stdout == first.stdout, "another document");
+    }
+    let other = simulated(&[&more[..], &["-s", "seed=2"]].concat());
+    assert!(other.stdout != first.stdout, "the seed makes no difference");
+}
+
+#[test]
+fn a_document_says_which_machine_was_simulated_and_nothing_of_the_host() {
+    let document = document(&[]);
+    let machine = document["machine"].as_object().expect("an object");
+    assert_eq!(machine["kind"], "sim");
+    assert_eq!(machine["cpus"], 8);
+    assert_eq!(machine["nodes"], 2);
+    assert_eq!(machine["hz"], 1000);
+    assert!(
+        machine["model"]
+            .as_str()
+            .is_some_and(|hash| hash.starts_with("fnv1a64:"))
+    );
+    for key in ["system", "backend"] {
+        assert!(!machine.contains_key(key), "{key}");
+    }
+    assert_eq!(document["variants"][0]["ran_seeds"][0], 1);
+    assert_eq!(document["expectations"][0]["holds"], true);
+    assert!(document.get("interrupted").is_none());
+}
+
+#[test]
+fn simulated_figures_say_so_in_every_form() {
+    let table = stdout(&simulated_as("table", &[]));
+    for part in ["SIMULATED figures", "variant (simulated)", "virtual time"] {
+        assert!(table.contains(part), "{part} is not in\n{table}");
+    }
+    assert!(!table.contains("host"), "{table}");
+    let markdown = stdout(&simulated_as("markdown", &[]));
+    assert!(markdown.contains("SIMULATED figures"), "{markdown}");
+    assert!(markdown.contains("| variant (simulated)"), "{markdown}");
+    let csv = stdout(&simulated_as("csv", &[]));
+    assert!(
+        csv.starts_with("experiment,machine,point,variant,metric,unit,field,simulated_value\n"),
+        "{csv}"
+    );
+    assert!(csv.lines().skip(1).all(|line| line.contains(",sim,")));
+    for line in stdout(&simulated_as("ndjson", &[])).lines() {
+        let line: Value = serde_json::from_str(line).expect("a document on each line");
+        assert_eq!(line["machine"]["kind"], "sim");
+    }
+}
+
+#[test]
+fn without_a_machine_the_experiments_own_is_simulated() {
+    for more in [&[][..], &["-m", "sim"]] {
+        let mut arguments: Vec<_> = SIMULATED.to_vec();
+        arguments.retain(|argument| !argument.starts_with("-m"));
+        let output = command()
+            .args(arguments)
+            .args(["-fjson"])
+            .args(more)
+            .output()
+            .expect("the program starts");
+        let document: Value = serde_json::from_slice(&output.stdout).expect("one document");
+        assert_eq!(document["machine"]["kind"], "sim");
+        assert_eq!(document["machine"]["cpus"], 384);
+    }
+}
+
+#[test]
+fn machines_that_make_no_sense_are_refused() {
+    for (machine, message) in [
+        ("sim:cpus=0", "cpus=0: must be 1 to"),
+        ("sim:cpus=2,nodes=3", "nodes=3: must be 1 to 2"),
+        ("sim:cpu=8", "unknown key `cpu`: did you mean `cpus`?"),
+        ("sim:cpus=8,cpus=9", "`cpus` is given twice"),
+        ("sim:cpus=many", "cpus=many: must be a number"),
+        ("sim:8", "`8` is not KEY=VALUE"),
+        ("sim:lock=fair", "must be queued or ticket or unfair"),
+        ("sim-384", "unknown machine `sim-384`"),
+        ("", "unknown machine ``"),
+    ] {
+        assert_refused(&["run", "-m", machine], 2, message);
+    }
+    let sim = ["run", "-m", "sim:cpus=8,nodes=2"];
+    for (key, message) in [
+        ("cpus=1", "nodes=2: must be 1 to 1"),
+        ("cpus=8,0", "cpus=0: must be 1 to"),
+        ("cpus=8,8", "parameter `cpus` is to be 8 twice"),
+        ("cpsu=8", "did you mean `cpus`?"),
+    ] {
+        assert_refused(&[&sim[..], &["-s", key]].concat(), 2, message);
+    }
+    assert_refused(
+        &["run", "-m", "host", "-s", "cpus=8"],
+        2,
+        "`cpus` is a key of simulated machines",
+    );
+}
+
+#[test]
+fn a_sweep_gives_one_document_a_point_in_order() {
+    let sweep = ["-scpus=32,64", "-sreaders=10,20"];
+    let documents = document(&sweep);
+    let points: Vec<_> = documents
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|document| {
+            (
+                document["machine"]["cpus"].as_u64().expect("a number"),
+                document["parameters"]["readers"]
+                    .as_u64()
+                    .expect("a number"),
+            )
+        })
+        .collect();
+    assert_eq!(points, [(32, 10), (32, 20), (64, 10), (64, 20)]);
+
+    for (place, (cpus, readers)) in points.iter().enumerate() {
+        let alone = [format!("-scpus={cpus}"), format!("-sreaders={readers}")];
+        let alone: Vec<_> = alone.iter().map(String::as_str).collect();
+        assert!(
+            documents[place] == document(&alone),
+            "{alone:?} alone is another document"
+        );
+    }
+
+    let table = stdout(&simulated_as("table", &sweep));
+    let csv = stdout(&simulated_as("csv", &sweep));
+    for (cpus, readers) in points {
+        let point = format!("cpus={cpus} readers={readers}");
+        assert!(table.contains(&format!(", {point}\n")), "{table}");
+        assert!(csv.contains(&format!(",sim,{point},combining,")), "{csv}");
+    }
+}
+
+#[test]
+fn a_sweep_that_is_a_mistake_is_refused() {
+    assert_refused(&["run", "-s", "seed=1,2"], 2, "--seeds N");
+    assert_refused(&["run", "-s", "readers=1,0"], 2, "must be from 1 to");
+    assert_refused(&["run", "-s", "readers=1,2,1"], 2, "1 twice");
+    assert_refused(&["run", "--shard", "3/2"], 2, "must be I/N");
+    assert_refused(
+        &["run", "--shard", "2/2"],
+        2,
+        "shard 2/2 has none of the 1 seed(s)",
+    );
+}
+
+#[test]
+fn published_figures_stand_beside_those_of_their_machine_and_load() {
+    let arguments = [
+        "run",
+        "-sduration_ms=11",
+        "-sread_interval_ms=10",
+        "-svariants=coalesced",
+    ];
+    let output = bursar(&[&arguments[..], &["-fjson"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let document: Value = serde_json::from_slice(&output.stdout).expect("one document");
+    assert_eq!(document["parameters"]["readers"], 10_000);
+    let verdicts = document["verdicts"].as_array().expect("a list");
+    assert_eq!(verdicts.len(), 4);
+    assert_eq!(verdicts[0]["published"], 0.823);
+    for verdict in verdicts {
+        assert_eq!(verdict["row"], "prediction");
+        assert_eq!(verdict["verdict"], "inconclusive");
+        assert_eq!(verdict["reason"], "1 seed(s), and 20 are needed");
+        for key in ["measured", "lo", "hi", "tolerance"] {
+            assert!(verdict[key].is_number(), "{key}");
+        }
+    }
+    let table = stdout(&bursar(&arguments));
+    assert!(table.contains("PUBLISHED, coalesced"), "{table}");
+    assert!(table.contains("82.3 %"), "{table}");
+}
+
+/// Sends an interruption once a run has finished, and returns what the program wrote and its exit code.
+#[cfg(unix)]
+fn interrupted(arguments: &[&str]) -> (Value, Option<i32>) {
+    let scratch = Scratch::new(&format!("kept-{}", arguments[0]));
+    let mut child = command()
+        .args(["run", "-v", "-fjson", "-o", scratch.path()])
+        .args(arguments)
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();
+    let finished = lines.find(|line| {
+        let line = line.as_ref().expect("text");
+        line.starts_with("finished ")
+    });
+    assert!(finished.is_some(), "no run finished");
+    let sent = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status()
+        .expect("kill exists");
+    assert!(sent.success());
+    // What it still has to say, so that it does not wait for a reader.
+    lines.for_each(drop);
+    let code = child.wait().expect("the program ends").code();
+    let text = std::fs::read_to_string(&scratch.0).expect("the document");
+    (serde_json::from_str(&text).expect("one document"), code)
+}
+
+#[test]
+#[cfg(unix)]
+fn an_interruption_keeps_what_has_finished() {
+    let quick = ["-sreaders=3", "-sworkers=2", "-sduration_ms=200"];
+    for machine in ["-mhost", "-msim:cpus=8"] {
+        let arguments = [
+            &[machine, "--seeds", "1000", "-sread_interval_ms=2"][..],
+            &quick,
+        ]
+        .concat();
+        let (document, code) = interrupted(&arguments);
+        assert_eq!(code, Some(130), "{machine}");
+        assert_eq!(document["interrupted"], true, "{machine}");
+        let seeds = document["seeds"].as_u64().expect("a number");
+        assert!((1..1000).contains(&seeds), "{machine}: {seeds}");
+        // Whichever ended first, where several are under way.
+        let variants = document["variants"].as_array().expect("a list");
+        assert_eq!(variants[0]["name"], "combining");
+        for variant in variants {
+            let has_run = variant["ran_seeds"] != serde_json::json!([]);
+            let reads = &variant["metrics"]["read_latency"]["samples"];
+            assert_eq!(reads.is_u64(), has_run, "{machine}: {variant}");
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Many values of one quantity.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
+
+use super::Unit;
+use crate::one_line::OneLine;
+
+/// Values above this (an hour of nanoseconds) count as this.
+const LARGEST: u64 = 3_600_000_000_000;
+
+fn empty() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LARGEST, 3).expect("a range that is supported")
+}
+
+/// Collects values; three significant digits are kept.
+#[derive(Clone, Debug)]
+pub struct Samples {
+    unit: Unit,
+    histogram: Histogram<u64>,
+}
+
+impl Samples {
+    /// No values yet.
+    pub fn new(unit: Unit) -> Self {
+        Self {
+            unit,
+            histogram: empty(),
+        }
+    }
+
+    /// Adds a value.
+    pub fn record(&mut self, value: u64) {
+        self.histogram.saturating_record(value.min(LARGEST));
+    }
+
+    /// What was collected.
+    pub fn distribution(&self) -> Distribution {
+        let lowest = |value| self.histogram.lowest_equivalent(value);
+        Distribution {
+            unit: self.unit,
+            buckets: self
+                .histogram
+                .iter_recorded()
+                .map(|bucket| (lowest(bucket.value_iterated_to()), bucket.count_at_value()))
+                .collect(),
+        }
+    }
+}
+
+/// How many values there were of each size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Distribution {
+    unit: Unit,
+    /// The least value that a bucket stands for, and how many there were.
+    buckets: BTreeMap<u64, u64>,
+}
+
+/// A summary of many values.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Summary {
+    /// How many.
+    pub samples: u64,
+    /// Arithmetic mean.
+    pub mean: f64,
+    /// Median.
+    pub p50: u64,
+    /// 90th percentile.
+    pub p90: u64,
+    /// 99th percentile.
+    pub p99: u64,
+    /// 99.9th percentile.
+    pub p999: u64,
+    /// The largest value.
+    pub max: u64,
+}
+
+/// One bar of a picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Octave {
+    /// The power of two that the values are below; 1 for the value 0.
+    pub below: u64,
+    /// How many values.
+    pub count: u64,
+}
+
+impl Distribution {
+    /// A distribution from what a document holds of it.
+    ///
+    /// # Errors
+    /// What is wrong with a bucket.
+    pub(super) fn read_back(unit: Unit, buckets: &[(u64, u64)]) -> Result<Self, String> {
+        let mut total = 0_u64;
+        for &(value, count) in buckets {
+            let sum = total.checked_add(count);
+            if value > LARGEST || count == 0 || sum.is_none() {
+                return Err(format!(
+                    "bucket [{value}, {count}] is none of this program's"
+                ));
+            }
+            total = sum.unwrap_or(total);
+        }
+        let read: BTreeMap<u64, u64> = buckets.iter().copied().collect();
+        if read.len() != buckets.len() {
+            return Err("a value has two buckets".to_owned());
+        }
+        Ok(Self {
+            unit,
+            buckets: read,
+        })
+    }
+
+    /// The values' unit.
+    pub fn unit(&self) -> Unit {
+        self.unit
+    }
+
+    /// The number of values.
+    pub fn samples(&self) -> u64 {
+        self.buckets
+            .values()
+            .fold(0, |sum, count| sum.saturating_add(*count))
+    }
+
+    /// Adds the values of another one.
+    pub fn merge(&mut self, other: &Self) {
+        for (value, count) in &other.buckets {
+            let sum = self.buckets.entry(*value).or_default();
+            *sum = sum.saturating_add(*count);
+        }
+    }
+
+    /// The summary.
+    pub fn summary(&self) -> Summary {
+        let mut histogram = empty();
+        for (value, count) in &self.buckets {
+            histogram.saturating_record_n(*value, *count);
+        }
+        let quantile = |quantile| histogram.value_at_quantile(quantile).min(histogram.max());
+        Summary {
+            samples: histogram.len(),
+            mean: histogram.mean(),
+            p50: quantile(0.5),
+            p90: quantile(0.9),
+            p99: quantile(0.99),
+            p999: quantile(0.999),
+            max: histogram.max(),
+        }
+    }
+
+    /// How many values are below a power of two and not below the one before; powers without values are left out.
+    pub fn octaves(&self) -> Vec<Octave> {
+        let mut octaves: Vec<Octave> = Vec::new();
+        for (value, count) in &self.buckets {
+            let bits = 64 - value.leading_zeros();
+            let below = 1_u64.checked_shl(bits).unwrap_or(u64::MAX);
+            match octaves.last_mut() {
+                Some(octave) if octave.below == below => octave.count += count,
+                _ => octaves.push(Octave {
+                    below,
+                    count: *count,
+                }),
+            }
+        }
+        octaves
+    }
+}
+
+impl Serialize for Distribution {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let summary = self.summary();
+        let buckets: Vec<_> = self.buckets.iter().collect();
+        let mut fields = serializer.serialize_struct("Distribution", 10)?;
+        fields.serialize_field("unit", &self.unit)?;
+        fields.serialize_field("samples", &summary.samples)?;
+        fields.serialize_field("mean", &summary.mean)?;
+        fields.serialize_field("p50", &summary.p50)?;
+        fields.serialize_field("p90", &summary.p90)?;
+        fields.serialize_field("p99", &summary.p99)?;
+        fields.serialize_field("p999", &summary.p999)?;
+        fields.serialize_field("max", &summary.max)?;
+        fields.serialize_field("histogram", &self.octaves())?;
+        fields.serialize_field("buckets", &OneLine(buckets))?;
+        fields.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn distribution(values: &[u64]) -> Distribution {
+        let mut samples = Samples::new(Unit::Ns);
+        values.iter().for_each(|&value| samples.record(value));
+        samples.distribution()
+    }
+
+    #[test]
+    fn a_distribution_of_nothing_is_all_zero() {
+        let nothing = distribution(&[]).summary();
+        assert_eq!((nothing.samples, nothing.max, nothing.p999), (0, 0, 0));
+        assert_eq!(nothing.mean, 0.0);
+    }
+
+    #[test]
+    fn octaves_hold_every_value_once() {
+        let bars: Vec<_> = distribution(&[0, 1, 2, 3, 1_000, u64::MAX])
+            .octaves()
+            .into_iter()
+            .map(|bar| (bar.below, bar.count))
+            .collect();
+        let largest = LARGEST.next_power_of_two();
+        assert_eq!(bars, [(1, 1), (2, 1), (4, 2), (1_024, 1), (largest, 1)]);
+    }
+
+    #[test]
+    fn percentiles_are_within_three_digits_over_the_whole_range() {
+        let mut values = vec![20; 100];
+        values.extend([123_456_789, u64::MAX]);
+        let summary = distribution(&values).summary();
+        assert_eq!(summary.p50, 20);
+        assert!(summary.p99.abs_diff(123_456_789) < 123_456);
+        assert!(summary.max.abs_diff(LARGEST) < LARGEST / 1_000);
+    }
+
+    #[test]
+    fn merged_parts_are_the_whole() {
+        let values: Vec<u64> = (0..5_000).map(|nth| nth * nth * 37).collect();
+        let (one, other) = values.split_at(1_234);
+        let mut merged = distribution(other);
+        merged.merge(&distribution(one));
+        assert_eq!(merged, distribution(&values));
+        assert_eq!(merged.summary(), distribution(&values).summary());
+    }
+}

@@ -1,0 +1,200 @@
+//! What is measured: distributions, shares and counts, each of one variant.
+//!
+//! A metric keeps what is needed to merge it with that of other seeds exactly (buckets, parts and wholes, never percentiles), and
+//! a document holds both that and the summary that people read. What is read back is the former; the summary is made anew.
+
+mod distribution;
+mod share;
+
+use std::fmt;
+
+use serde::de::Error as _;
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+pub use distribution::{Distribution, Octave, Samples, Summary};
+pub use share::Share;
+
+/// The unit of a metric's values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unit {
+    /// Nanoseconds, of the machine's time.
+    Ns,
+    /// A number of things.
+    Count,
+    /// Parts of a whole.
+    Ratio,
+}
+
+impl Unit {
+    /// The unit as documents write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ns => "ns",
+            Self::Count => "count",
+            Self::Ratio => "ratio",
+        }
+    }
+}
+
+/// One measure.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Metric {
+    /// Many values.
+    Distribution(Distribution),
+    /// A share, of each seed.
+    Ratio(Share),
+    /// A number of events, added up over all seeds.
+    Count(u64),
+}
+
+/// Two metrics that are not the same thing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unlike;
+
+impl fmt::Display for Unlike {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("has another unit")
+    }
+}
+
+impl std::error::Error for Unlike {}
+
+impl Metric {
+    /// The unit of its values.
+    pub fn unit(&self) -> Unit {
+        match self {
+            Self::Distribution(distribution) => distribution.unit(),
+            Self::Ratio(_) => Unit::Ratio,
+            Self::Count(_) => Unit::Count,
+        }
+    }
+
+    /// Adds what other seeds gave. The order in which seeds are added makes no difference.
+    ///
+    /// # Errors
+    /// [`Unlike`] if the other one is of another kind or unit.
+    pub fn merge(&mut self, other: &Self) -> Result<(), Unlike> {
+        match (self, other) {
+            (Self::Distribution(sum), Self::Distribution(other)) if sum.unit() == other.unit() => {
+                sum.merge(other);
+            }
+            (Self::Ratio(sum), Self::Ratio(other)) => sum.merge(other),
+            (Self::Count(sum), Self::Count(other)) => *sum = sum.saturating_add(*other),
+            _ => return Err(Unlike),
+        }
+        Ok(())
+    }
+}
+
+impl Serialize for Metric {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Distribution(distribution) => distribution.serialize(serializer),
+            Self::Ratio(share) => share.serialize(serializer),
+            Self::Count(value) => {
+                let mut map = serializer.serialize_map(Some(2))?;
+                map.serialize_entry("unit", &Unit::Count)?;
+                map.serialize_entry("value", value)?;
+                map.end()
+            }
+        }
+    }
+}
+
+/// A metric as a document holds it, without the summaries. Which of the last three keys is there says what it is.
+#[derive(Deserialize)]
+struct Held {
+    unit: Unit,
+    buckets: Option<Vec<(u64, u64)>>,
+    by_seed: Option<Vec<(u64, u64, u64)>>,
+    value: Option<serde_json::Number>,
+}
+
+impl<'de> Deserialize<'de> for Metric {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let held = Held::deserialize(deserializer)?;
+        match (held.unit, held.buckets, held.by_seed) {
+            (Unit::Ratio, None, Some(by_seed)) => Share::read_back(&by_seed)
+                .map(Self::Ratio)
+                .map_err(D::Error::custom),
+            (Unit::Ratio, _, None) => Err(D::Error::missing_field("by_seed")),
+            (Unit::Ns | Unit::Count, Some(buckets), None) => {
+                Distribution::read_back(held.unit, &buckets)
+                    .map(Self::Distribution)
+                    .map_err(D::Error::custom)
+            }
+            (Unit::Ns, None, _) => Err(D::Error::missing_field("buckets")),
+            (Unit::Count, None, None) => held
+                .value
+                .ok_or_else(|| D::Error::missing_field("value"))?
+                .as_u64()
+                .map(Self::Count)
+                .ok_or_else(|| D::Error::custom("`value` of a count is not a whole number")),
+            (_, Some(_), Some(_)) | (Unit::Count, None, Some(_)) => Err(D::Error::custom(
+                "`buckets` and `by_seed` are of different kinds of metrics",
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metrics() -> [Metric; 4] {
+        let mut samples = Samples::new(Unit::Ns);
+        [0, 1, 20, 123_456_789, u64::MAX]
+            .into_iter()
+            .for_each(|value| samples.record(value));
+        [
+            Metric::Distribution(samples.distribution()),
+            Metric::Distribution(Samples::new(Unit::Count).distribution()),
+            Metric::Ratio(Share::of(7, 1, 3)),
+            Metric::Count(12),
+        ]
+    }
+
+    #[test]
+    fn what_is_read_back_is_what_was_written() {
+        for metric in metrics() {
+            let text = serde_json::to_string(&metric).expect("json");
+            let back: Metric = serde_json::from_str(&text).expect(&text);
+            assert_eq!(back, metric);
+            assert_eq!(serde_json::to_string(&back).expect("json"), text);
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_not_read() {
+        for (text, problem) in [
+            (r#"{"unit":"ns","value":1}"#, "missing field `buckets`"),
+            (r#"{"unit":"ratio","value":1}"#, "missing field `by_seed`"),
+            (r#"{"unit":"count"}"#, "missing field `value`"),
+            (r#"{"unit":"count","value":-1}"#, "not a whole number"),
+            (r#"{"unit":"ratio","by_seed":[[1,3,2]]}"#, "3 of 2"),
+            (r#"{"unit":"ratio","by_seed":[[1,1,2],[1,1,2]]}"#, "twice"),
+            (r#"{"unit":"ns","buckets":[[5,0]]}"#, "bucket"),
+            (r#"{"unit":"ns","buckets":[[2001,1]]}"#, ""),
+            (r#"{"unit":"furlong","value":1}"#, "unknown variant"),
+        ] {
+            match serde_json::from_str::<Metric>(text) {
+                Ok(_) => assert_eq!(problem, "", "{text}"),
+                Err(error) => assert!(error.to_string().contains(problem), "{text}: {error}"),
+            }
+        }
+    }
+
+    #[test]
+    fn unlike_metrics_are_not_merged() {
+        let [distribution, counts, share, count] = metrics();
+        for (one, other) in [
+            (&distribution, &counts),
+            (&distribution, &share),
+            (&share, &count),
+        ] {
+            assert_eq!(one.clone().merge(other), Err(Unlike));
+        }
+    }
+}

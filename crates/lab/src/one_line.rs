@@ -1,0 +1,24 @@
+//! Long lists of numbers in documents that are otherwise indented.
+
+use serde::ser::Error as _;
+use serde::{Serialize, Serializer};
+use serde_json::value::to_raw_value;
+
+/// Writes a value on one line, whatever the form of the document around it.
+pub(crate) fn serialize<T: Serialize, S: Serializer>(
+    value: &T,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    to_raw_value(value)
+        .map_err(S::Error::custom)?
+        .serialize(serializer)
+}
+
+/// What is written that way as the field of a value that is written by hand.
+pub(crate) struct OneLine<T>(pub(crate) T);
+
+impl<T: Serialize> Serialize for OneLine<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serialize(&self.0, serializer)
+    }
+}

@@ -1,0 +1,262 @@
+use super::*;
+use crate::experiment::PublishedRow;
+use crate::machine_info::{HostInfo, SimInfo};
+use crate::measure::{Metric, Share};
+use crate::verdict::{Row, Ruling, SEEDS_NEEDED};
+
+const EXPERIMENT: &str = "memcg-flush";
+
+fn plan(machine: MachineKind, assignments: &[&str], seeds: u64, shard: SeedShard) -> Plan {
+    let assignments: Vec<_> = assignments.iter().map(|&text| text.to_owned()).collect();
+    let request = Request {
+        machine,
+        machine_keys: &["cpus"],
+        assignments: &assignments,
+        seeds,
+        shard,
+    };
+    Plan::new(experiment_named(EXPERIMENT).expect("the file"), request).expect("a plan")
+}
+
+fn host() -> MachineInfo {
+    MachineInfo::Host(HostInfo {
+        cpus: 384,
+        nodes: 1,
+        model: "a model".to_owned(),
+        system: "a system".to_owned(),
+        backend: "a backend".to_owned(),
+    })
+}
+
+fn sim(cpus: usize) -> MachineInfo {
+    MachineInfo::Sim(SimInfo {
+        cpus,
+        nodes: 2,
+        hz: 1000,
+        topology: format!("cpus={cpus}"),
+        model: "a cost model".to_owned(),
+    })
+}
+
+/// A document in which `variant` has these shares with `seeds` seeds.
+fn document(mut document: Document, variant: &str, seeds: u64, shares: &[(&str, f64)]) -> Document {
+    let result = document
+        .variants
+        .iter_mut()
+        .find(|result| result.name == variant)
+        .expect("a variant of the plan");
+    for seed in 0..seeds {
+        let mut metrics = Metrics::default();
+        for (metric, share) in shares {
+            let part = (share * 100_000.0) as u64;
+            metrics.push(metric, Metric::Ratio(Share::of(seed, part, 100_000)));
+        }
+        let one = VariantResult {
+            ran_seeds: vec![seed],
+            metrics,
+            ..result.clone()
+        };
+        if seed == 0 {
+            *result = one;
+        } else {
+            result.merge(&one).expect("the same metrics");
+        }
+    }
+    document.conclude();
+    document
+}
+
+fn broken(part: f64) -> Document {
+    let plan = plan(MachineKind::Host, &[], 1, SeedShard::WHOLE);
+    let empty = plan.document(0, host(), "a revision");
+    document(empty, "combining", 1, &[("broken_reads", part)])
+}
+
+#[test]
+fn one_broken_read_fails_the_expectation() {
+    assert!(broken(0.0).holds());
+    assert!(!broken(0.5).holds());
+}
+
+#[test]
+fn what_did_not_run_is_not_judged() {
+    let plan = plan(MachineKind::Host, &[], 1, SeedShard::WHOLE);
+    let mut document = plan.document(0, host(), "a revision");
+    document.conclude();
+    assert!(document.holds() && document.expectations.is_empty());
+}
+
+#[test]
+fn the_document_has_the_keys_of_its_schema_and_can_be_read_back() {
+    let written = broken(0.0);
+    let json = serde_json::to_value(&written).expect("json");
+    for key in [
+        "schema",
+        "experiment",
+        "machine",
+        "seeds",
+        "variants",
+        "verdicts",
+        "experiment_hash",
+        "revision",
+    ] {
+        assert!(json.get(key).is_some(), "{key}");
+    }
+    assert_eq!(
+        json["variants"][0]["metrics"]["broken_reads"]["unit"],
+        "ratio"
+    );
+    assert!(json.get("interrupted").is_none());
+    let text = serde_json::to_string(&written).expect("json");
+    let back: Document = serde_json::from_str(&text).expect("the document");
+    back.check().expect("its own document");
+    assert_eq!(back, written);
+}
+
+#[test]
+fn all_variants_run_with_one_seed_before_any_runs_with_the_next() {
+    let quick = [
+        "variants=combining,direct",
+        "seed=7",
+        "read_interval_ms=1,2",
+    ];
+    let plan = plan(MachineKind::Host, &quick, 2, SeedShard::WHOLE);
+    let jobs = plan.jobs();
+    let named: Vec<_> = jobs[..4]
+        .iter()
+        .map(|job| format!("{} {}", plan.variant(*job), job.seed))
+        .collect();
+    assert_eq!(
+        named,
+        ["combining 7", "direct 7", "combining 8", "direct 8"]
+    );
+    assert_eq!((jobs.len(), jobs[4].point), (8, 1));
+}
+
+#[test]
+fn a_run_has_its_own_seed() {
+    let quick = ["duration_ms=10", "read_interval_ms=1", "workers=1"];
+    let plan = plan(MachineKind::Host, &quick, 2, SeedShard::WHOLE);
+    let host = bursar_machine::Host::start().expect("the host has a backend");
+    let result = plan.run(&host, plan.jobs()[6]).expect("a run");
+    assert_eq!(
+        (result.name.as_str(), result.ran_seeds),
+        ("combining", vec![2])
+    );
+}
+
+#[test]
+fn shards_are_balanced_and_have_each_seed_once() {
+    let whole = plan(MachineKind::Sim, &[], 20, SeedShard::WHOLE);
+    let mut seeds = Vec::new();
+    for index in 1..=3 {
+        let shard = plan(MachineKind::Sim, &[], 20, SeedShard { index, of: 3 });
+        assert!((6..=7).contains(&shard.seeds.len()));
+        seeds.extend(shard.seeds);
+    }
+    seeds.sort_unstable();
+    assert_eq!(seeds, whole.seeds);
+}
+
+#[test]
+fn a_shard_without_seeds_is_refused() {
+    let shard = SeedShard { index: 3, of: 3 };
+    let request = Request {
+        machine: MachineKind::Sim,
+        machine_keys: &[],
+        assignments: &[],
+        seeds: 2,
+        shard,
+    };
+    let error = Plan::new(experiment_named(EXPERIMENT).expect("the file"), request).unwrap_err();
+    assert_eq!(error, Error::EmptyShard { shard, seeds: 2 });
+}
+
+#[test]
+fn names_and_files_agree() {
+    for name in names() {
+        assert_eq!(experiment_named(name).expect(name).name, name);
+    }
+    assert_eq!(
+        experiment_named("nothing").unwrap_err(),
+        Error::Unknown("nothing".to_owned())
+    );
+}
+
+/// The simulated machine's points, as the file has them.
+fn simulated(point: usize, machine: MachineInfo) -> Document {
+    let plan = plan(MachineKind::Sim, &[], 1, SeedShard::WHOLE);
+    plan.document(point, machine, "a revision")
+}
+
+fn published(row: Row) -> PublishedRow {
+    let experiment = experiment_named(EXPERIMENT).expect("the file");
+    let mut rows = experiment.published.into_iter();
+    rows.find(|published| published.row == row)
+        .expect("a row of each kind")
+}
+
+fn shares(row: &PublishedRow) -> Vec<(&str, f64)> {
+    let shares = row.shares.iter();
+    shares
+        .map(|share| (share.metric.as_str(), share.share))
+        .collect()
+}
+
+#[test]
+fn published_figures_are_for_their_own_machine_and_load_only() {
+    assert_eq!(simulated(0, sim(384)).verdicts[0].row, Row::Calibration);
+    assert_eq!(simulated(1, sim(384)).verdicts[0].row, Row::Prediction);
+    assert!(simulated(0, sim(72)).verdicts.is_empty());
+    assert!(simulated(0, host()).verdicts.is_empty());
+    let plan = plan(MachineKind::Sim, &["readers=9999"], 1, SeedShard::WHOLE);
+    assert!(plan.document(0, sim(384), "").verdicts.is_empty());
+}
+
+#[test]
+fn what_was_published_is_reproduced_by_itself_but_never_on_the_calibration_row() {
+    for (point, row, expected) in [
+        (0, Row::Calibration, None),
+        (1, Row::Prediction, Some(Ruling::Reproduced)),
+    ] {
+        let row = published(row);
+        let document = document(
+            simulated(point, sim(384)),
+            &row.variant,
+            SEEDS_NEEDED as u64,
+            &shares(&row),
+        );
+        assert_eq!(document.verdicts.len(), row.shares.len());
+        for verdict in &document.verdicts {
+            assert_eq!(verdict.verdict, expected, "{verdict:?}");
+        }
+    }
+}
+
+#[test]
+fn no_effect_does_not_score_reproduced() {
+    let prediction = published(Row::Prediction);
+    let all_fast = prediction.shares.iter().map(|share| {
+        let fast = share.metric == "reads_under_100us";
+        (share.metric.as_str(), if fast { 1.0 } else { 0.0 })
+    });
+    let all_fast: Vec<_> = all_fast.collect();
+    // Reading ten times as often changes nothing.
+    let calibration = published(Row::Calibration);
+    let mut unchanged = shares(&calibration);
+    unchanged.push(("reads_10ms_to_100ms", 0.0));
+    let even: Vec<_> = prediction
+        .shares
+        .iter()
+        .map(|share| (share.metric.as_str(), 0.2))
+        .collect();
+    for null in [all_fast, unchanged, even] {
+        for seeds in [1, SEEDS_NEEDED as u64, 200] {
+            let document = document(simulated(1, sim(384)), "coalesced", seeds, &null);
+            assert_eq!(document.verdicts.len(), prediction.shares.len());
+            for verdict in &document.verdicts {
+                assert_ne!(verdict.verdict, Some(Ruling::Reproduced), "{verdict:?}");
+            }
+        }
+    }
+}

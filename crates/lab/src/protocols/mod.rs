@@ -1,0 +1,65 @@
+//! Bursar's protocols as small scenarios, to be run under many schedules by a machine that can be watched.
+//!
+//! | file | what runs at once | what is checked |
+//! |---|---|---|
+//! | `publish_flush.rs` | updates, first ones and later, with exact reads of any scope; the same of one shard | freshness, conservation |
+//! | `combining.rs` | many exact readers of overlapping and of disjoint scopes | freshness; nobody waits for ever |
+//! | `quiesce.rs` | freeze, fence, settle, take, thaw with charges on the CPU's words | nothing commits while frozen |
+//! | `charge_refuse.rs` | charges near limits, returns, drains | limits; no false refusal; usage |
+//! | `set_limit.rs` | the same while limits change | the limits in force |
+//! | `removal.rs` | the end of groups with updates, charges, reads and rebirths | conservation; clean records |
+//! | `nowait_and_overshoot.rs` | charges that may not wait, and such that may not fail | the latch |
+//! | `move_charge.rs` | charges that move between groups | limits; ancestors keep their usage |
+//! | `ranges.rs` | cached reads with updates and flushes | the truth lies in the range |
+//!
+//! A scenario takes variety (who does what, how often, with how many bytes) from a number that belongs to the schedule.
+//! What it checks: after each step, what can be read without a lock; at the end, everything, by what was noted on the way
+//! (`truth.rs`, `judge.rs`). It panics where something is wrong.
+//!
+//! [`planted`] holds broken mechanisms with correct twins: what an explorer that is worth anything must find.
+
+mod books;
+mod charge_refuse;
+mod charging;
+mod combining;
+mod judge;
+mod move_charge;
+mod nowait_and_overshoot;
+pub mod planted;
+mod publish_flush;
+mod quiesce;
+mod ranges;
+mod removal;
+mod set_limit;
+mod truth;
+
+use bursar_machine::Watched;
+
+/// One protocol, and how to put it to the test.
+#[derive(Debug)]
+pub struct Protocol<M> {
+    /// What it is called on the command line.
+    pub name: &'static str,
+    /// What runs at once, and what must hold.
+    pub summary: &'static str,
+    /// CPUs of the machine to run it on.
+    pub cpus: usize,
+    /// Runs it once, with variety from a number. Panics where something is wrong.
+    pub scenario: fn(&M, u64),
+}
+
+/// All protocols.
+pub fn all<M: Watched>() -> Vec<Protocol<M>> {
+    vec![
+        publish_flush::protocol(),
+        publish_flush::one_shard(),
+        combining::protocol(),
+        quiesce::protocol(),
+        charge_refuse::protocol(),
+        set_limit::protocol(),
+        removal::protocol(),
+        nowait_and_overshoot::protocol(),
+        move_charge::protocol(),
+        ranges::protocol(),
+    ]
+}

@@ -1,0 +1,74 @@
+//! Bugs planted on purpose, one of each class that the protocols must not have, each with a twin that is right.
+//!
+//! They are mechanisms of their own, as small as shows the bug: nothing of the library can be switched to them.
+
+mod drain_update;
+mod lock_order;
+mod lost_wakeup;
+mod stale_join;
+mod stopped_early;
+
+use bursar_machine::Watched;
+
+/// A mechanism with a bug, and without.
+#[derive(Debug)]
+pub struct Planted<M> {
+    /// The class of the bug.
+    pub name: &'static str,
+    /// What is wrong.
+    pub summary: &'static str,
+    /// CPUs of the machine to run it on.
+    pub cpus: usize,
+    /// Fails under some schedules.
+    pub broken: fn(&M, u64),
+    /// Fails under none.
+    pub mended: fn(&M, u64),
+}
+
+/// Which of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    Broken,
+    Mended,
+}
+
+/// All planted bugs.
+pub fn all<M: Watched>() -> Vec<Planted<M>> {
+    vec![
+        Planted {
+            name: "stale-join",
+            summary: "a reader joins the flush that runs, which may have passed by what it must see",
+            cpus: 2,
+            broken: |machine, seed| stale_join::scenario(machine, seed, Version::Broken),
+            mended: |machine, seed| stale_join::scenario(machine, seed, Version::Mended),
+        },
+        Planted {
+            name: "stopped-early",
+            summary: "whoever finds a mark set stops there, and its setter was preempted half-way to the root",
+            cpus: 2,
+            broken: |machine, seed| stopped_early::scenario(machine, seed, Version::Broken),
+            mended: |machine, seed| stopped_early::scenario(machine, seed, Version::Mended),
+        },
+        Planted {
+            name: "lost-wakeup",
+            summary: "a waiter looks, then goes to sleep, and does not look again in between",
+            cpus: 2,
+            broken: |machine, seed| lost_wakeup::scenario(machine, seed, Version::Broken),
+            mended: |machine, seed| lost_wakeup::scenario(machine, seed, Version::Mended),
+        },
+        Planted {
+            name: "lock-order",
+            summary: "two locks are taken in two orders",
+            cpus: 2,
+            broken: |machine, seed| lock_order::scenario(machine, seed, Version::Broken),
+            mended: |machine, seed| lock_order::scenario(machine, seed, Version::Mended),
+        },
+        Planted {
+            name: "drain-update",
+            summary: "a drain reads the stock and then clears it, with no freezing and no fence",
+            cpus: 2,
+            broken: |machine, seed| drain_update::scenario(machine, seed, Version::Broken),
+            mended: |machine, seed| drain_update::scenario(machine, seed, Version::Mended),
+        },
+    ]
+}

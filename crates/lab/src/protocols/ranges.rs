@@ -1,0 +1,157 @@
+//! Cached reads: whatever runs, the truth lies in the range that comes with the number.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use bursar::{Counter, Freshness, Limits, Memory, Statistic, Value};
+use bursar_machine::Watched;
+
+use super::Protocol;
+use super::books::run;
+use crate::random::Random;
+
+pub(super) fn protocol<M: Watched>() -> Protocol<M> {
+    Protocol {
+        name: "ranges",
+        summary: "cached reads while others update, charge and flush: the truth lies in the range",
+        cpus: 2,
+        scenario,
+    }
+}
+
+const STATISTICS: &[Statistic] = &[Statistic::counter("bytes").batch(3)];
+const BYTES: Counter = Counter::of(STATISTICS, "bytes");
+
+/// What must be there and what may be, now and since a read began. Not the machine's words: noting costs no step.
+#[derive(Default)]
+struct Sum {
+    least: AtomicI64,
+    most: AtomicI64,
+    lowest: AtomicI64,
+    highest: AtomicI64,
+}
+
+// Relaxed throughout: one thread of the host runs all tasks.
+impl Sum {
+    fn change<R>(&self, by: i64, work: impl FnOnce() -> R) -> R {
+        // What is on its way down need not be there any more.
+        let (before, after) = match by {
+            0.. => (&self.most, &self.least),
+            _ => (&self.least, &self.most),
+        };
+        before.fetch_add(by, Ordering::Relaxed);
+        self.note();
+        let result = work();
+        after.fetch_add(by, Ordering::Relaxed);
+        self.note();
+        result
+    }
+
+    fn note(&self) {
+        self.lowest.fetch_min(self.least(), Ordering::Relaxed);
+        self.highest.fetch_max(self.most(), Ordering::Relaxed);
+    }
+
+    /// A read begins; there is one reader.
+    fn begin(&self) {
+        self.lowest.store(self.least(), Ordering::Relaxed);
+        self.highest.store(self.most(), Ordering::Relaxed);
+    }
+
+    /// The range that was read must hold what was there at some moment since.
+    fn check(&self, what: &str, read: Value) {
+        let (lowest, highest) = [&self.lowest, &self.highest]
+            .map(|bound| bound.load(Ordering::Relaxed))
+            .into();
+        assert!(
+            read.lo <= highest && lowest <= read.hi,
+            "{what}: {read:?}, and there were {lowest} to {highest}"
+        );
+        assert!(
+            read.lo <= read.value && read.value <= read.hi,
+            "{what}: {read:?} is no range"
+        );
+    }
+
+    fn least(&self) -> i64 {
+        self.least.load(Ordering::Relaxed)
+    }
+
+    fn most(&self) -> i64 {
+        self.most.load(Ordering::Relaxed)
+    }
+}
+
+fn scenario<M: Watched>(machine: &M, seed: u64) {
+    let memory = Memory::builder()
+        .statistics(STATISTICS)
+        .build_on(machine.clone())
+        .expect("a small memory");
+    let root = &memory.root();
+    let leaf = &root.child("leaf", Limits::max(1000)).expect("a name");
+    let (rows, bytes) = (&Sum::default(), &Sum::default());
+    let work = move |mut random: Random| {
+        let mut held = Vec::new();
+        for _ in 0..4 {
+            let size = 1 + random.below(120);
+            match random.below(3) {
+                0 => {
+                    let by = 1 + random.below(4);
+                    rows.change(by as i64, || leaf.add(BYTES, by));
+                }
+                1 => held.push(bytes.change(size as i64, || {
+                    leaf.try_charge(size as usize).expect("there is room")
+                })),
+                _ => {
+                    if let Some(charge) = held.pop() {
+                        bytes.change(-(charge.bytes() as i64), || drop(charge));
+                    }
+                }
+            }
+        }
+        for charge in held {
+            bytes.change(-(charge.bytes() as i64), || drop(charge));
+        }
+    };
+    let read = move |mut random: Random| {
+        for _ in 0..3 {
+            let group = [root, leaf][random.below(2) as usize];
+            let freshness = match random.below(3) {
+                0 => Freshness::Exact,
+                1 => Freshness::Within(random.below(20)),
+                _ => Freshness::Cached,
+            };
+            rows.begin();
+            bytes.begin();
+            let reading = group.read(freshness).expect("readers may flush");
+            rows.check(&format!("rows, {freshness:?}"), reading.get(BYTES));
+            // What a flush of this very read found has no range, and may count a return on one CPU without the charge on
+            // another, both of them under way: then it is below what was held at any moment.
+            let usage = reading.usage();
+            if freshness == Freshness::Cached || usage.error() > 0 {
+                bytes.check(&format!("usage, {freshness:?}"), usage);
+            }
+        }
+    };
+    run(
+        machine,
+        seed,
+        || {
+            let (held, reserved) = (bytes.least(), leaf.reserved());
+            assert!(
+                held <= reserved as i64,
+                "{held} bytes held, {reserved} reserved"
+            );
+        },
+        vec![Box::new(work), Box::new(work), Box::new(read)],
+    );
+    for group in [root, leaf] {
+        rows.begin();
+        bytes.begin();
+        let reading = group.read(Freshness::Cached).expect("cached");
+        rows.check("rows in the end", reading.get(BYTES));
+        bytes.check("usage in the end", reading.usage());
+        let reading = group.read(Freshness::Exact).expect("readers may flush");
+        assert_eq!(reading.get(BYTES).value, rows.least(), "rows in the end");
+        assert_eq!(reading.usage().value, 0, "bytes in the end");
+    }
+}

@@ -1,0 +1,303 @@
+//! What is really charged: a log of all operations on bytes. `judge.rs` holds answers against it.
+//!
+//! Tasks note when an operation begins and when it has ended. Noting costs no step of the machine.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::books::{GroupIndex, Shape};
+use super::judge;
+
+/// Number of a charge.
+pub(super) type ChargeId = usize;
+
+/// Where the bytes of a charge are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// On the way into a group.
+    Charging(GroupIndex),
+    Held(GroupIndex),
+    Moving(GroupIndex, GroupIndex),
+    Returning(GroupIndex),
+    Gone,
+}
+
+/// What a charge must respect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Fallible,
+    /// Charges whatever the limits say.
+    Infallible,
+}
+
+/// One charge, in time.
+#[derive(Debug)]
+pub(super) struct Charged {
+    pub(super) bytes: u64,
+    kind: Kind,
+    /// From when on; ascending.
+    pub(super) states: Vec<(u64, State)>,
+}
+
+impl Charged {
+    pub(super) fn at(&self, time: u64) -> State {
+        let passed = self.states.iter().take_while(|(from, _)| *from <= time);
+        passed.last().map_or(State::Gone, |(_, state)| *state)
+    }
+}
+
+/// A limit, which may be either of two while it changes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limit {
+    from: u64,
+    pub(super) least: u64,
+    pub(super) most: u64,
+}
+
+/// What a call answered, and when.
+#[derive(Debug)]
+pub(super) enum Answer {
+    Granted {
+        charge: ChargeId,
+        /// The groups whose limits it had to respect.
+        groups: Vec<GroupIndex>,
+    },
+    Refused {
+        bytes: u64,
+        by: GroupIndex,
+    },
+    Read {
+        group: GroupIndex,
+        usage: i64,
+    },
+}
+
+/// All of it.
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    now: u64,
+    pub(super) charges: Vec<Charged>,
+    limits: Vec<Vec<Limit>>,
+    /// When the call began, and when it ended.
+    pub(super) answers: Vec<(u64, u64, Answer)>,
+}
+
+impl Log {
+    /// A group's limit at a moment.
+    pub(super) fn limit(&self, group: GroupIndex, time: u64) -> Limit {
+        let passed = self.limits[group]
+            .iter()
+            .take_while(|limit| limit.from <= time);
+        *passed.last().expect("the first is from the beginning")
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Truth {
+    shape: Shape,
+    log: Mutex<Log>,
+    /// By group: bytes held at and below it, at least, now.
+    held: Vec<AtomicU64>,
+}
+
+impl Truth {
+    pub(super) fn new(shape: &Shape, maxima: impl Iterator<Item = u64>) -> Self {
+        let limit = |max| {
+            vec![Limit {
+                from: 0,
+                least: max,
+                most: max,
+            }]
+        };
+        Self {
+            shape: shape.clone(),
+            log: Mutex::new(Log {
+                limits: maxima.map(limit).collect(),
+                ..Log::default()
+            }),
+            held: (0..shape.len()).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+
+    /// The log at the next moment.
+    fn log(&self) -> MutexGuard<'_, Log> {
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        log.now += 1;
+        log
+    }
+
+    /// Bytes held at and below a group, at least. For the check after each step.
+    pub(super) fn held(&self, group: GroupIndex) -> u64 {
+        self.held[group].load(Ordering::Relaxed)
+    }
+
+    fn change_held(&self, group: GroupIndex, end: Option<GroupIndex>, by: i64) {
+        let way = self.shape.chain(group).take_while(|&at| Some(at) != end);
+        way.for_each(|at| {
+            self.held[at].fetch_add(by as u64, Ordering::Relaxed);
+        });
+    }
+
+    fn common(&self, one: GroupIndex, other: GroupIndex) -> Option<GroupIndex> {
+        self.shape
+            .chain(one)
+            .find(|&at| self.shape.contains(at, other))
+    }
+
+    /// A charge begins.
+    pub(super) fn charging(&self, group: GroupIndex, bytes: u64, kind: Kind) -> ChargeId {
+        let mut log = self.log();
+        let states = vec![(log.now, State::Charging(group))];
+        log.charges.push(Charged {
+            bytes,
+            kind,
+            states,
+        });
+        log.charges.len() - 1
+    }
+
+    /// It was granted.
+    pub(super) fn charged(&self, charge: ChargeId, group: GroupIndex) {
+        let mut log = self.log();
+        let now = log.now;
+        let charged = &mut log.charges[charge];
+        let began = charged.states[0].0;
+        charged.states.push((now, State::Held(group)));
+        let (bytes, kind) = (charged.bytes, charged.kind);
+        if kind == Kind::Fallible {
+            let groups = self.shape.chain(group).collect();
+            log.answers
+                .push((began, now, Answer::Granted { charge, groups }));
+        }
+        self.change_held(group, None, bytes as i64);
+    }
+
+    /// It was refused; `by` whom, if the refusal must be right.
+    pub(super) fn refused(&self, charge: ChargeId, by: Option<GroupIndex>) {
+        let mut log = self.log();
+        let now = log.now;
+        let charged = &mut log.charges[charge];
+        let began = charged.states[0].0;
+        let bytes = charged.bytes;
+        charged.states.clear();
+        if let Some(by) = by {
+            log.answers
+                .push((began, now, Answer::Refused { bytes, by }));
+        }
+    }
+
+    /// A charge is about to move.
+    pub(super) fn moving(&self, charge: ChargeId, from: GroupIndex, to: GroupIndex) {
+        let mut log = self.log();
+        let now = log.now;
+        log.charges[charge]
+            .states
+            .push((now, State::Moving(from, to)));
+        let bytes = log.charges[charge].bytes as i64;
+        self.change_held(from, self.common(from, to), -bytes);
+    }
+
+    /// It has moved.
+    pub(super) fn moved(&self, charge: ChargeId, from: GroupIndex, to: GroupIndex) {
+        let mut log = self.log();
+        let now = log.now;
+        let states = &mut log.charges[charge].states;
+        let began = states.last().expect("it was moving").0;
+        states.push((now, State::Held(to)));
+        let common = self.common(from, to);
+        let way = self.shape.chain(to).take_while(|&at| Some(at) != common);
+        let groups = way.collect();
+        log.answers
+            .push((began, now, Answer::Granted { charge, groups }));
+        let bytes = log.charges[charge].bytes as i64;
+        self.change_held(to, common, bytes);
+    }
+
+    /// It may not move.
+    pub(super) fn stays(
+        &self,
+        charge: ChargeId,
+        from: GroupIndex,
+        to: GroupIndex,
+        by: Option<GroupIndex>,
+    ) {
+        let mut log = self.log();
+        let now = log.now;
+        let charged = &mut log.charges[charge];
+        let bytes = charged.bytes;
+        // It was where it was all the time.
+        let began = charged.states.pop().expect("it was moving").0;
+        if let Some(by) = by {
+            log.answers
+                .push((began, now, Answer::Refused { bytes, by }));
+        }
+        self.change_held(from, self.common(from, to), bytes as i64);
+    }
+
+    /// A charge is about to be returned.
+    pub(super) fn returning(&self, charge: ChargeId, group: GroupIndex) {
+        let mut log = self.log();
+        let now = log.now;
+        log.charges[charge]
+            .states
+            .push((now, State::Returning(group)));
+        let bytes = log.charges[charge].bytes;
+        self.change_held(group, None, -(bytes as i64));
+    }
+
+    /// It is gone.
+    pub(super) fn returned(&self, charge: ChargeId) {
+        let mut log = self.log();
+        let now = log.now;
+        log.charges[charge].states.push((now, State::Gone));
+    }
+
+    /// A limit is about to change.
+    pub(super) fn limiting(&self, group: GroupIndex, max: u64) {
+        let mut log = self.log();
+        let from = log.now;
+        let limits = &mut log.limits[group];
+        let before = *limits.last().expect("there is a first");
+        limits.push(Limit {
+            from,
+            least: before.least.min(max),
+            most: before.most.max(max),
+        });
+    }
+
+    /// It has changed, and nobody else changes it.
+    pub(super) fn limited(&self, group: GroupIndex, max: u64) {
+        let mut log = self.log();
+        let from = log.now;
+        log.limits[group].push(Limit {
+            from,
+            least: max,
+            most: max,
+        });
+    }
+
+    /// A read begins.
+    pub(super) fn reading(&self) -> u64 {
+        self.log().now
+    }
+
+    /// It has ended.
+    pub(super) fn read(&self, began: u64, group: GroupIndex, usage: i64) {
+        let mut log = self.log();
+        let now = log.now;
+        log.answers
+            .push((began, now, Answer::Read { group, usage }));
+    }
+
+    /// Bytes at and below a group now, at most. Charges that may still be refused are in.
+    pub(super) fn at_most(&self, group: GroupIndex) -> u64 {
+        let log = self.log();
+        judge::at_most(&log, &self.shape, group, log.now)
+    }
+
+    /// Judges all answers. Call when nothing runs.
+    pub(super) fn judge(&self) {
+        judge::judge(&self.log(), &self.shape);
+    }
+}
