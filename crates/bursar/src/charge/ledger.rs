@@ -124,17 +124,13 @@ impl<M: Machine> Ledger<M> {
     /// The first group where it does not fit.
     pub(super) fn reserve(&self, index: u32, end: Option<u32>, bytes: u64) -> Result<(), u32> {
         for at in self.way(index, end) {
-            if !self.counter(at).try_charge(bytes) {
+            let counter = self.counter(at);
+            let Some(usage) = counter.try_charge(bytes) else {
                 self.release(index, Some(at), bytes);
                 return Err(at);
-            }
-        }
-        for at in self.way(index, end) {
-            let counter = self.counter(at);
-            // Relaxed: a high-water mark for people.
-            counter
-                .peak
-                .fetch_max(counter.usage.load(Order::Relaxed), Order::Relaxed);
+            };
+            // Relaxed: a high-water mark for people, which a reservation that fails higher up may raise as well.
+            counter.peak.fetch_max(usage, Order::Relaxed);
         }
         Ok(())
     }

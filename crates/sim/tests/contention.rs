@@ -1,0 +1,44 @@
+//! The library where it hurts: many CPUs at one limit. Counts of line transfers, so the same on every host.
+
+use bursar::{Limits, Memory};
+use bursar_machine::{Machine, Tasks};
+use bursar_sim::{Settings, Simulator, Topology};
+
+/// Line transfers of a charge and its return, when all CPUs charge below one limit that leaves no room for stock.
+fn transfers_per_charge(cpus: usize) -> u64 {
+    const ROUNDS: usize = 20;
+    const PAGE: usize = 4096;
+    let simulator = Simulator::new(Settings::new(
+        Topology::new(cpus, cpus.div_ceil(192), 1000),
+        1,
+    ));
+    let machine = simulator.machine();
+    let memory = Memory::<bursar::machine::Host>::builder()
+        .build_on(machine.clone())
+        .unwrap();
+    // Room for one page of each CPU, and a batch of less than a page.
+    let max = (2 * cpus * PAGE) as u64;
+    let tenant = memory.root().child("tenant", Limits::max(max)).unwrap();
+    let query = |cpu: usize| tenant.child(&cpu.to_string(), Limits::none()).unwrap();
+    let queries: Vec<_> = (0..cpus).map(query).collect();
+    let before = simulator.counts().transfers;
+    let charge = |cpu: usize| -> Box<dyn FnOnce() + Send + '_> {
+        let (query, machine) = (&queries[cpu], &machine);
+        Box::new(move || {
+            for _ in 0..ROUNDS {
+                let charge = query.try_charge(PAGE).unwrap();
+                machine.compute(1_000);
+                drop(charge);
+            }
+        })
+    };
+    machine.run((0..cpus).map(charge).collect());
+    (simulator.counts().transfers - before) / (cpus * ROUNDS) as u64
+}
+
+/// With a loop of compare-and-exchange on the usage it was 723 at 384 CPUs: each that succeeded made all others try again.
+#[test]
+fn a_charge_at_a_contended_limit_waits_for_each_line_a_few_times_and_no_more() {
+    let [some, many] = [72, 384].map(transfers_per_charge);
+    assert!(some <= 60 && many <= 60, "{some} {many}");
+}
