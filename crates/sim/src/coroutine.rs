@@ -5,7 +5,7 @@
 //! nanoseconds; stacks are reserved, not touched, and reused from one run to the next.
 
 use std::cell::{Cell, RefCell};
-use std::ptr;
+use std::ptr::{self, NonNull};
 
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
@@ -70,8 +70,10 @@ impl Drop for Routine {
             return;
         };
         if coroutine.started() && !coroutine.done() {
-            // SAFETY: no destructor on that stack runs, which safe code must allow for; nothing on it is pinned, and
-            // nothing outside points to it but `switch`, which goes with us.
+            // SAFETY: no destructor on that stack runs, which safe code must allow for, and nothing outside points to it
+            // but `switch`, which goes with us. What a task shares with other threads of the host while it is suspended
+            // (`std::thread::scope` around a visible operation) or has pinned there would be an exception; code that is
+            // written against `Machine` does neither.
             unsafe { coroutine.force_reset() };
         }
         if !coroutine.started() {
@@ -105,7 +107,8 @@ pub(crate) fn is_inside() -> bool {
 /// Something that can be reached from anywhere on the thread while it is installed.
 pub(crate) struct Installed<T: 'static> {
     place: &'static std::thread::LocalKey<Cell<*const T>>,
-    value: Box<T>,
+    /// From a box. Not the box itself, which must be its value's only way while it is moved.
+    value: NonNull<T>,
 }
 
 impl<T: 'static> Installed<T> {
@@ -118,19 +121,23 @@ impl<T: 'static> Installed<T> {
             place.get().is_null(),
             "one simulator at a time on each thread"
         );
-        place.set(&raw const *value);
+        let value = NonNull::from(Box::leak(value));
+        place.set(value.as_ptr());
         Self { place, value }
     }
 
     /// The value.
     pub(crate) fn get(&self) -> &T {
-        &self.value
+        // SAFETY: ours until we are dropped, and only ever shared.
+        unsafe { self.value.as_ref() }
     }
 }
 
 impl<T: 'static> Drop for Installed<T> {
     fn drop(&mut self) {
         self.place.set(ptr::null());
+        // SAFETY: from a box, in `new`, and nobody can reach it any more.
+        drop(unsafe { Box::from_raw(self.value.as_ptr()) });
     }
 }
 
@@ -142,8 +149,8 @@ pub(crate) fn with_installed<T: 'static, R>(
 ) -> Option<R> {
     let value = place.get();
     // SAFETY: not null, so `Installed` owns it, at this address, until it takes the pointer away again. `work` runs
-    // inside the simulator, which drops no `Installed`: routines that suspend in `work` have ended or been given up before
-    // whoever owns the simulator gets control again.
+    // inside the simulator: routines that suspend in it have ended or been given up before a run ends, and `Simulator` is
+    // never freed during a run.
     unsafe { value.as_ref() }.map(work)
 }
 

@@ -11,7 +11,7 @@ use crate::topology::nearest;
 
 /// Version of what the constants mean. Raise it when the engine charges differently for the same constants, so that
 /// results of different models do not mix.
-const MODEL_VERSION: u32 = 1;
+const MODEL_VERSION: u32 = 2;
 
 /// The most a constant may be set to: a quarter of an hour. Sums of such steps stay far from the end of the clock.
 const MOST_NS: u64 = 1_000_000_000_000;
@@ -139,7 +139,7 @@ constants! {
     line_memory_ns: 120, 80..150, zero, "[vm] 147; [rome] 122 to 134; [mlc] 81 local, 141 remote";
     /// Extra for a locked read-modify-write.
     atomic_ns: 5, 3..10, zero, "[vm] locked add 4.8, plain add 0.24; prototypes 7 to 9 in all";
-    /// Extra for a `Full` load or store.
+    /// Extra for a `Full` store.
     full_barrier_ns: 5, 0..20, zero, "[vm] store by xchg 4.8, with mfence 18.6; an x86 load needs none";
     /// A restartable sequence (add or charge) beyond its line accesses.
     section_ns: 1, 1..3, zero, "[vm] prototypes' rseq add 1.9 to 2.1 in all";

@@ -12,13 +12,14 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BinaryHeap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::coroutine::{self, Routine, suspend};
 use crate::explored::Explored;
 use crate::failure::{Failure, message_of};
 use crate::fault::{Injector, Killed};
 use crate::lines::{Access, LineId, Lines};
-use crate::locks::LockTable;
+use crate::locks::{LockId, LockTable};
 use crate::random::Random;
 use crate::settings::{Mode, Settings};
 use crate::timed::{Cpu, Timer};
@@ -76,6 +77,10 @@ pub(crate) struct Task {
     pub(crate) breaks: Cell<u32>,
     /// How often it was blocked and woken.
     pub(crate) sleeps: Cell<u64>,
+    /// While it is in a queue: since when it could run.
+    pub(crate) ready_ns: Cell<u64>,
+    /// Sleeping locks that it has.
+    pub(crate) mutexes: RefCell<Vec<LockId>>,
     /// May only run on its CPU.
     pub(crate) is_bound: bool,
 }
@@ -93,6 +98,8 @@ pub(crate) struct Tally {
 
 /// See the module.
 pub(crate) struct Engine {
+    /// No other engine of the process has it. Lines and locks are given back to the engine that they are from.
+    pub(crate) number: u32,
     pub(crate) settings: Settings,
     pub(crate) lines: Lines,
     pub(crate) locks: LockTable,
@@ -113,6 +120,8 @@ pub(crate) struct Engine {
     pub(crate) tree: Tournament,
     pub(crate) timers: RefCell<BinaryHeap<Timer>>,
     pub(crate) timer_number: Cell<u64>,
+    /// When the last event was that left its stack; none is before.
+    pub(crate) event_ns: Cell<u64>,
     pub(crate) fences: RefCell<crate::fence::Fences>,
     pub(crate) random: RefCell<Random>,
     pub(crate) faults: Injector,
@@ -120,6 +129,12 @@ pub(crate) struct Engine {
     pub(crate) tally: Cell<Tally>,
     hash: Cell<u64>,
     check: RefCell<Option<Box<dyn FnMut()>>>,
+    pub(crate) is_checked: Cell<bool>,
+    is_running: Cell<bool>,
+    /// A run has failed: locks may be held for ever.
+    is_broken: Cell<bool>,
+    /// The thread unwinds already, or seems to for ever because a task was given up while it did.
+    pub(crate) is_tainted: bool,
     failure: RefCell<Option<(Failure, Option<Payload>)>>,
 }
 
@@ -141,8 +156,12 @@ pub(crate) enum Step {
 
 impl Engine {
     pub(crate) fn new(settings: Settings) -> Box<Self> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        if let Err(error) = settings.topology.check() {
+            panic!("no such machine: {error}");
+        }
         let cpus = settings.topology.cpus;
-        let places = (0..cpus).map(|cpu| settings.topology.place(cpu)).collect();
+        let places = settings.topology.places();
         let mut random = Random::new(settings.seed);
         let mut ranks: Vec<u16> = (0..cpus as u16).collect();
         for at in (1..cpus).rev() {
@@ -153,6 +172,8 @@ impl Engine {
             Mode::Explored(strategy) => Some(Explored::new(strategy.clone(), settings.seed)),
         };
         Box::new(Self {
+            // Relaxed: only that it is another one each time.
+            number: NUMBER.fetch_add(1, Ordering::Relaxed),
             lines: Lines::new(places, &settings.costs),
             locks: LockTable::default(),
             tasks: RefCell::default(),
@@ -169,6 +190,7 @@ impl Engine {
             tree: Tournament::new(cpus + 1),
             timers: RefCell::default(),
             timer_number: Cell::new(0),
+            event_ns: Cell::new(0),
             fences: RefCell::default(),
             faults: Injector::new(&settings.faults, settings.seed),
             random: RefCell::new(random),
@@ -176,6 +198,10 @@ impl Engine {
             tally: Cell::default(),
             hash: Cell::new(settings.seed),
             check: RefCell::default(),
+            is_checked: Cell::new(false),
+            is_running: Cell::new(false),
+            is_broken: Cell::new(false),
+            is_tainted: std::thread::panicking(),
             failure: RefCell::default(),
             settings,
         })
@@ -211,8 +237,26 @@ impl Engine {
         }
         match &self.explored {
             Some(explored) => self.explored_point(explored, crate::explored::Point::Step),
-            None => self.timed_sync(),
+            None => {
+                self.timed_sync();
+                if self.is_checked.get() {
+                    self.run_check();
+                    if self.has_failed() {
+                        self.give_up();
+                    }
+                }
+            }
         }
+    }
+
+    /// Whether the current task is on its way to a failure.
+    pub(crate) fn is_unwinding(&self) -> bool {
+        std::thread::panicking() && !self.is_tainted
+    }
+
+    /// Whether a run is under way.
+    pub(crate) fn is_running(&self) -> bool {
+        self.is_running.get()
     }
 
     #[inline]
@@ -270,25 +314,26 @@ impl Engine {
         bodies: Vec<BoundTask<'scope>>,
         check: Option<Box<dyn FnMut() + 'scope>>,
     ) {
-        assert!(!self.is_scheduled(), "a task does not start a run");
-        let outside = (self.cpu.get(), self.now_ns.get());
-        // SAFETY: taken away again below, before this returns, and nothing unwinds through here in between.
+        assert!(!self.is_running(), "a run does not start another");
+        assert!(!self.is_broken.get(), "a run of this machine has failed");
+        self.is_running.set(true);
+        let outside_cpu = self.cpu.get();
+        let borrowed = Borrowed(self);
+        self.is_checked.set(check.is_some());
+        // SAFETY: `borrowed` takes it away again before this returns or unwinds.
         *self.check.borrow_mut() = check.map(|check| unsafe { coroutine::forget_scope(check) });
         self.live.set(bodies.len());
         for (number, (bound, body)) in (0..).zip(bodies) {
             let cpu = bound.unwrap_or((number as usize % self.cpus.len()) as u32);
-            self.start(number, cpu, bound.is_some(), body);
+            self.add_task(number, cpu, bound.is_some(), body);
         }
         match &self.explored {
             Some(explored) => self.explored_loop(explored),
             None => self.timed_loop(),
         }
-        // Those that have not ended are given up here, and with them all that the bodies borrow.
-        self.current.set(NOBODY);
-        self.horizon_ns.set(0);
-        self.tasks.borrow_mut().clear();
-        self.check.borrow_mut().take();
-        self.cpu.set(outside.0);
+        drop(borrowed);
+        self.cpu.set(outside_cpu);
+        self.is_broken.set(self.has_failed());
         if self.has_failed() && coroutine::is_inside() {
             // The scenario is given up where it stands: locks may be held for ever, and it must not find out.
             self.give_up();
@@ -302,7 +347,7 @@ impl Engine {
         }
     }
 
-    fn start<'scope>(
+    fn add_task<'scope>(
         &self,
         number: TaskId,
         cpu: u32,
@@ -319,7 +364,7 @@ impl Engine {
                 });
             }
         };
-        // SAFETY: `run` drops all routines before it returns.
+        // SAFETY: `run` drops all routines before it returns or unwinds.
         let routine = unsafe { Routine::new(Box::new(guarded)) };
         let routine = routine.unwrap_or_else(|error| {
             panic!("no stack for simulated task {number}: {error}");
@@ -334,12 +379,10 @@ impl Engine {
             spins: Cell::new(0),
             breaks: Cell::new(0),
             sleeps: Cell::new(0),
+            ready_ns: Cell::new(0),
+            mutexes: RefCell::default(),
             is_bound,
         });
-        match &self.explored {
-            Some(_) => self.with_task(number, |task| task.state.set(State::Running)),
-            None => self.timed_start(number),
-        }
     }
 
     /// Lets the current task run until it suspends itself; `true` if it ended.
@@ -405,5 +448,21 @@ impl Engine {
             .filter(|(_, task)| task.state.get() != State::Done)
             .map(|(number, _)| number)
             .collect()
+    }
+}
+
+/// What a run borrows from its caller. Tasks that have not ended are given up when this goes.
+struct Borrowed<'a>(&'a Engine);
+
+impl Drop for Borrowed<'_> {
+    fn drop(&mut self) {
+        let Self(engine) = self;
+        engine.current.set(NOBODY);
+        engine.horizon_ns.set(0);
+        engine.is_checked.set(false);
+        // Not dropped while they are borrowed: bodies that never began hold what may use the machine.
+        drop(engine.tasks.take());
+        drop(engine.check.take());
+        engine.is_running.set(false);
     }
 }

@@ -7,9 +7,9 @@ use std::cell::{Cell, RefCell};
 
 use crate::coroutine::suspend;
 use crate::engine::{Engine, NOBODY, State, TaskId};
-use crate::failure::Failure;
+use crate::failure::{Failure, take_last_panic};
 use crate::random::Random;
-use crate::strategy::{Chooser, Decision, Strategy};
+use crate::strategy::{Chooser, DECISIONS_MAX, Decision, Strategy};
 
 /// Schedules with more steps than this have a loop that does not end.
 const STEPS_MAX: u64 = 200_000;
@@ -59,14 +59,26 @@ impl Explored {
 
 impl Engine {
     pub(crate) fn explored_loop(&self, explored: &Explored) {
-        self.explored_choose(explored, Point::Stop);
+        let tasks = self.tasks.borrow().len();
+        assert!(
+            tasks <= DECISIONS_MAX && self.cpus.len() < DECISIONS_MAX,
+            "an exploration has at most 256 tasks and 255 CPUs"
+        );
+        for task in self.tasks.borrow().iter() {
+            task.state.set(State::Running);
+        }
+        if tasks > 0 {
+            self.explored_choose(explored, Point::Stop);
+        }
         while self.has_live_tasks() && !self.has_failed() {
             let task = explored.next.get();
             self.current.set(task);
             self.cpu.set(self.with_task(task, |task| task.cpu.get()));
-            if self.resume_current() && self.has_live_tasks() && !self.has_failed() {
+            if self.resume_current() && !self.has_failed() {
                 self.run_check();
-                self.explored_choose(explored, Point::Stop);
+                if self.has_live_tasks() && !self.has_failed() {
+                    self.explored_choose(explored, Point::Stop);
+                }
             }
             self.current.set(NOBODY);
         }
@@ -74,16 +86,18 @@ impl Engine {
 
     /// A step of the current task has ended; somebody goes on.
     pub(crate) fn explored_point(&self, explored: &Explored, point: Point) {
-        if std::thread::panicking() {
-            // On the way to the failure that is reported.
+        if self.is_unwinding() && point == Point::Step {
+            // On the way to the failure that is reported; others go on only if it has to wait for them.
             return;
         }
         explored.steps.set(explored.steps.get() + 1);
         self.now_ns.set(self.now_ns.get() + 1);
-        self.run_check();
+        if !self.is_unwinding() {
+            self.run_check();
+        }
         if explored.steps.get() > STEPS_MAX {
             let steps = STEPS_MAX;
-            self.fail(Failure::TooLong { steps }, None);
+            self.fail_waiting(Failure::TooLong { steps });
         }
         if !self.has_failed() {
             self.explored_choose(explored, point);
@@ -100,12 +114,26 @@ impl Engine {
     pub(crate) fn explored_block(&self, explored: &Explored) {
         let current = self.current.get();
         self.with_task(current, |task| task.state.set(State::Blocked));
-        if std::thread::panicking() {
-            let waiting = self.waiting();
-            self.fail(Failure::Deadlock { waiting }, None);
-            self.give_up();
-        }
         self.explored_point(explored, Point::Stop);
+    }
+
+    /// Time passes for the current task, which is a step like any other here.
+    pub(crate) fn explored_sleep(&self, explored: &Explored, deadline_ns: u64) {
+        // An end that nobody reaches by steps.
+        let deadline_ns = deadline_ns.min(u64::MAX / 2);
+        self.now_ns.set(self.now_ns.get().max(deadline_ns));
+        self.explored_point(explored, Point::Step);
+    }
+
+    /// Ends the run because nobody gets on: the fault of a task that unwinds, if there is one.
+    fn fail_waiting(&self, failure: Failure) {
+        // On a tainted thread a panic that was kept is the best guess.
+        let message = match self.is_unwinding() {
+            true => Some(take_last_panic().unwrap_or_else(|| "while it unwinds".to_owned())),
+            false if self.is_tainted => take_last_panic(),
+            false => None,
+        };
+        self.fail(message.map_or(failure, Failure::Panic), None);
     }
 
     pub(crate) fn explored_wake(&self, task: TaskId) {
@@ -128,10 +156,14 @@ impl Engine {
         );
         drop(tasks);
         let current = self.current.get();
+        explored
+            .chooser
+            .borrow_mut()
+            .pass(current, explored.steps.get(), point == Point::Relax);
         match candidates.as_slice() {
             [] => {
                 let waiting = self.waiting();
-                return self.fail(Failure::Deadlock { waiting }, None);
+                return self.fail_waiting(Failure::Deadlock { waiting });
             }
             [only] => {
                 let only = *only;
@@ -143,7 +175,6 @@ impl Engine {
             &candidates,
             current,
             point == Point::Relax,
-            explored.steps.get(),
             self.cpus.len() as u64,
             &mut explored.random.borrow_mut(),
         );
@@ -151,10 +182,11 @@ impl Engine {
         let next = TaskId::from(decision & 0xff);
         let moved_to = u32::from(decision >> 8);
         if moved_to > 0 && current != NOBODY && (moved_to as usize) <= self.cpus.len() {
-            self.count(|tally| tally.migrations += 1);
             self.with_task(current, |task| {
-                task.cpu.set(moved_to - 1);
-                task.breaks.set(task.breaks.get() + 1);
+                if !task.is_bound && task.cpu.replace(moved_to - 1) != moved_to - 1 {
+                    self.count(|tally| tally.migrations += 1);
+                    task.breaks.set(task.breaks.get() + 1);
+                }
             });
         }
         self.explored_switch(explored, next);

@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::{Arc, Once};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, keep_last_panic, message_of, take_last_panic};
 use crate::machine::{Sim, Simulator};
 use crate::random::Random;
 use crate::settings::{Mode, SectionKind, Settings};
@@ -248,11 +248,14 @@ fn quietly<R>(work: impl FnOnce() -> R) -> R {
     INSTALL.call_once(|| {
         let usual = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            if !IS_QUIET.get() {
+            if IS_QUIET.get() {
+                keep_last_panic(message_of(info.payload()));
+            } else {
                 usual(info);
             }
         }));
     });
+    take_last_panic();
     let before = IS_QUIET.replace(true);
     let result = work();
     IS_QUIET.set(before);

@@ -1,6 +1,7 @@
 //! How a run can go wrong.
 
 use std::any::Any;
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
 
@@ -44,7 +45,21 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-pub(crate) fn message_of(payload: &(dyn Any + Send)) -> String {
+thread_local! {
+    static LAST_PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Keeps what a panic says for a failure that comes before the panic has unwound its task.
+pub(crate) fn keep_last_panic(message: String) {
+    LAST_PANIC.set(Some(message));
+}
+
+/// What the last panic said, if it was kept.
+pub(crate) fn take_last_panic() -> Option<String> {
+    LAST_PANIC.take()
+}
+
+pub(crate) fn message_of(payload: &dyn Any) -> String {
     if let Some(message) = payload.downcast_ref::<String>() {
         return message.clone();
     }

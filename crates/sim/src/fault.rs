@@ -107,6 +107,22 @@ impl Injector {
         Some(stall.for_ns)
     }
 
+    /// A CPU that did nothing is to go on at `now_ns`: when it can, since stalls that began before may still last.
+    pub(crate) fn pass_stalls(&self, cpu: u32, now_ns: u64) -> u64 {
+        let mut free_ns = now_ns;
+        while self.next_stall_ns(cpu) < free_ns {
+            let mut stalls = self.stalls.borrow_mut();
+            let own = stalls.iter_mut().find(|(other, _)| *other == cpu);
+            let stall = own.and_then(|(_, stalls)| stalls.pop());
+            let end_ns = stall.map_or(0, |stall| stall.at_ns.saturating_add(stall.for_ns));
+            if end_ns > free_ns {
+                free_ns = end_ns;
+                self.strike();
+            }
+        }
+        free_ns
+    }
+
     fn chance(&self, chance: Chance) -> u64 {
         if chance.one_in > 0 && self.random.borrow_mut().happens(chance.one_in) {
             self.strike();

@@ -66,6 +66,9 @@ impl Engine {
         let mut targets = 0;
         for (cpu, state) in (0..).zip(&self.cpus) {
             if cpu != own && state.current.get() != NOBODY {
+                self.with_task(state.current.get(), |task| {
+                    task.breaks.set(task.breaks.get() + 1);
+                });
                 self.interrupt(cpu, self.settings.costs.fence_interrupt_ns);
                 targets += 1;
             }

@@ -107,16 +107,7 @@ impl Lines {
         if one == other {
             return Distance::Own;
         }
-        let (one, other) = (&self.places[one as usize], &self.places[other as usize]);
-        if one.node != other.node {
-            Distance::Remote
-        } else if one.cluster != other.cluster {
-            Distance::Socket
-        } else if one.core != other.core {
-            Distance::Cluster
-        } else {
-            Distance::Core
-        }
+        self.places[one as usize].distance(self.places[other as usize])
     }
 
     pub(crate) fn way_ns(&self, distance: Distance) -> u64 {

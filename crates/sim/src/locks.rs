@@ -1,15 +1,15 @@
 //! Locks: who has them, who waits, and who gets them next.
 //!
 //! Giving a lock back is no event of its own: it records when the lock is free, and whoever comes later works out its own
-//! turn. Only if somebody waits does anything happen.
+//! turn. Only if somebody waits does anything happen, or if who is next depends on who waits (ticket and unfair locks).
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-
-use bursar_machine::{Event, Lock};
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+
+use bursar_machine::{Event, Lock};
 
 use crate::engine::{Engine, NOBODY, State, Step, TaskId, with_engine};
 use crate::explored::Point;
@@ -18,7 +18,7 @@ use crate::topology::{LockKind, PreemptionKind};
 use crate::tournament::NEVER;
 
 /// Number of a lock.
-type LockId = u32;
+pub(crate) type LockId = u32;
 
 /// How a lock's waiters wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ enum Waiting {
 }
 
 #[derive(Default)]
-struct State_ {
+struct LockState {
     owner: Option<TaskId>,
     owner_cpu: u32,
     /// When it was given back.
@@ -43,13 +43,13 @@ struct State_ {
 /// The locks of a machine.
 #[derive(Default)]
 pub(crate) struct LockTable {
-    locks: RefCell<Vec<State_>>,
+    locks: RefCell<Vec<LockState>>,
     free: RefCell<Vec<LockId>>,
     acquisitions: Cell<u64>,
 }
 
 impl LockTable {
-    fn with<R>(&self, lock: LockId, look: impl FnOnce(&mut State_) -> R) -> R {
+    fn with<R>(&self, lock: LockId, look: impl FnOnce(&mut LockState) -> R) -> R {
         look(&mut self.locks.borrow_mut()[lock as usize])
     }
 
@@ -61,9 +61,9 @@ impl LockTable {
 impl Engine {
     fn make_lock(&self) -> LockId {
         let line = self.lines.allocate();
-        let state = State_ {
+        let state = LockState {
             line,
-            ..State_::default()
+            ..LockState::default()
         };
         let mut locks = self.locks.locks.borrow_mut();
         if let Some(lock) = self.locks.free.borrow_mut().pop() {
@@ -91,12 +91,13 @@ impl Engine {
             .acquisitions
             .set(self.locks.acquisitions.get() + 1);
         if waiting == Waiting::Spin && self.explored.is_none() {
+            // Before it has the lock: who waits for one cannot be preempted either.
             self.change_spins(1);
         }
         self.visible(Step::Lock, lock);
         if let Some(explored) = &self.explored {
             let mut has_waited = false;
-            while !self.try_own(lock) {
+            while self.try_own(lock).is_none() {
                 has_waited = true;
                 let current = self.current.get();
                 self.locks
@@ -109,8 +110,31 @@ impl Engine {
             Waiting::Spin => self.lock_spinning(lock),
             Waiting::Sleep => self.lock_sleeping(lock),
         };
-        self.spend(self.settings.costs.lock_ns + self.faults.lock_stall_ns());
+        self.note_owned(lock, waiting);
         has_waited
+    }
+
+    /// The current task has got a lock.
+    fn note_owned(&self, lock: LockId, waiting: Waiting) {
+        if waiting == Waiting::Sleep {
+            let current = self.current.get();
+            self.with_task(current, |task| task.mutexes.borrow_mut().push(lock));
+        }
+        self.spend(self.settings.costs.lock_ns + self.faults.lock_stall_ns());
+    }
+
+    /// The spinners of the sleeping locks that `task` has, which does not run any more, go to sleep.
+    pub(crate) fn stop_spinners_of(&self, task: TaskId) {
+        // Almost always none.
+        let locks = self.with_task(task, |task| task.mutexes.borrow().clone());
+        locks.into_iter().for_each(|lock| self.stop_spinners(lock));
+    }
+
+    fn stop_spinners(&self, lock: LockId) {
+        let spinners = self.locks.with(lock, |state| state.spinners.clone());
+        spinners
+            .into_iter()
+            .for_each(|task| self.stop_spinning(task));
     }
 
     /// Spin locks held, which may keep the task from being preempted.
@@ -123,8 +147,8 @@ impl Engine {
         }
     }
 
-    /// Takes the lock if it is free, and spends the time until it is.
-    fn try_own(&self, lock: LockId) -> bool {
+    /// Takes the lock if it is free, and spends the time until it is; tells whether that was later than now.
+    fn try_own(&self, lock: LockId) -> Option<bool> {
         let (current, cpu) = (self.current.get(), self.cpu.get());
         let taken = self.locks.with(lock, |state| {
             if state.owner.is_some() {
@@ -137,28 +161,27 @@ impl Engine {
                 std::mem::replace(&mut state.owner_cpu, cpu),
             ))
         });
-        let Some((line, free_ns, last_cpu)) = taken else {
-            return false;
-        };
+        let (line, free_ns, last_cpu) = taken?;
         if self.explored.is_some() {
-            return true;
+            return Some(false);
         }
+        // It was taken when we came: the last owner ran ahead on the host, not in time.
+        let has_waited = self.now_ns.get() < free_ns;
         self.access(line, Access::Write, self.settings.costs.atomic_ns);
         if self.now_ns.get() < free_ns {
-            // It was taken when we came: the last owner ran ahead on the host, not in time.
             let way_ns = self.lines.way_ns(self.lines.distance(last_cpu, cpu));
             self.now_ns.set(free_ns + way_ns);
         }
-        true
+        Some(has_waited)
     }
 
     fn lock_spinning(&self, lock: LockId) -> bool {
-        let mut has_waited = false;
+        let mut has_spun = false;
         loop {
-            if self.try_own(lock) {
-                return has_waited;
+            if let Some(has_waited) = self.try_own(lock) {
+                return has_spun || has_waited;
             }
-            has_waited = true;
+            has_spun = true;
             let current = self.current.get();
             self.locks
                 .with(lock, |state| state.spinners.push_back(current));
@@ -175,13 +198,14 @@ impl Engine {
         let current = self.current.get();
         let mut times = 0;
         loop {
-            if self.try_own(lock) {
-                return times > 0;
+            if let Some(has_waited) = self.try_own(lock) {
+                return has_waited || times > 0;
             }
             times += 1;
             let owner = self.locks.with(lock, |state| state.owner);
             let owner_runs = owner.is_some_and(|owner| {
-                owner != NOBODY && self.with_task(owner, |task| task.state.get() == State::Running)
+                let state = self.with_task(owner, |task| task.state.get());
+                matches!(state, State::Running | State::Spinning)
             });
             if owner_runs && times == 1 {
                 self.locks
@@ -195,7 +219,7 @@ impl Engine {
             self.spend(self.settings.costs.syscall_ns);
             self.sync();
             // It may have been given back on the way into the kernel.
-            if self.try_own(lock) {
+            if self.try_own(lock).is_some() {
                 return true;
             }
             self.locks.with(lock, |state| {
@@ -222,7 +246,7 @@ impl Engine {
         }
     }
 
-    fn try_lock(&self, lock: LockId) -> bool {
+    fn try_lock(&self, lock: LockId, waiting: Waiting) -> bool {
         if !self.is_scheduled() {
             let mut locks = self.locks.locks.borrow_mut();
             let is_free = locks[lock as usize].owner.is_none();
@@ -234,12 +258,18 @@ impl Engine {
         self.visible(Step::Lock, lock);
         let (line, free_ns) = self.locks.with(lock, |state| (state.line, state.free_ns));
         // Given back later than now: as good as taken.
-        let is_ours =
-            (self.explored.is_some() || free_ns <= self.now_ns.get()) && self.try_own(lock);
+        let is_ours = (self.explored.is_some() || free_ns <= self.now_ns.get())
+            && self.try_own(lock).is_some();
         if is_ours {
             self.locks
                 .acquisitions
                 .set(self.locks.acquisitions.get() + 1);
+            if self.explored.is_none() {
+                if waiting == Waiting::Spin {
+                    self.change_spins(1);
+                }
+                self.note_owned(lock, waiting);
+            }
         } else {
             self.access(line, Access::Read, 0);
         }
@@ -263,16 +293,19 @@ impl Engine {
                 .for_each(|task| self.explored_wake(task));
             return self.explored_point(explored, Point::Step);
         }
-        if has_waiters {
-            self.visible(Step::Unlock, lock);
-        }
         let kind = match waiting {
             Waiting::Spin => self.settings.topology.lock,
             Waiting::Sleep => LockKind::Queued,
         };
+        if has_waiters || kind != LockKind::Queued {
+            self.visible(Step::Unlock, lock);
+        }
         self.hand_over(lock, kind);
-        if waiting == Waiting::Spin {
-            self.change_spins(-1);
+        match waiting {
+            Waiting::Spin => self.change_spins(-1),
+            Waiting::Sleep => self.with_task(self.current.get(), |task| {
+                task.mutexes.borrow_mut().retain(|&other| other != lock);
+            }),
         }
     }
 
@@ -300,12 +333,25 @@ impl Engine {
             });
             return self.grant(task, now_ns + handover_ns);
         }
+        if kind == LockKind::Unfair {
+            // Those who want it are off their CPUs: whoever runs first.
+            let spinners = self
+                .locks
+                .with(lock, |state| std::mem::take(&mut state.spinners));
+            spinners
+                .into_iter()
+                .for_each(|task| self.grant(task, now_ns));
+        }
         let sleeper = self.locks.with(lock, |state| state.sleepers.pop_front());
         self.locks.with(lock, |state| {
             state.is_promised = false;
             state.free_ns = now_ns;
             state.owner = if is_promised { sleeper } else { None };
         });
+        if is_promised {
+            // Their owner does not run yet.
+            self.stop_spinners(lock);
+        }
         if let Some(task) = sleeper {
             self.spend(self.settings.costs.syscall_ns + self.settings.costs.wake_ns);
             self.wake(task, self.now_ns.get());
@@ -319,6 +365,7 @@ impl Engine {
             let at = if kind == LockKind::Unfair {
                 // Whoever is nearest sees the line first; among equals, the seed decides.
                 let spinners = state.spinners.iter().enumerate();
+                let spinners = spinners.filter(|(_, task)| self.is_spinning(**task));
                 let by_distance = spinners.map(|(at, &task)| {
                     let cpu = self.with_task(task, |task| task.cpu.get());
                     let tie = self.random.borrow_mut().number();
@@ -338,6 +385,8 @@ impl Engine {
 struct Raw<T> {
     value: Mutex<T>,
     lock: LockId,
+    /// Number of the engine that it is from.
+    engine: Option<u32>,
     waits: AtomicU64,
     waiting: Waiting,
 }
@@ -347,6 +396,7 @@ impl<T: Send> Raw<T> {
         Self {
             value: Mutex::new(value),
             lock: with_engine(Engine::make_lock).unwrap_or(LockId::MAX),
+            engine: with_engine(|engine| engine.number),
             waits: AtomicU64::new(0),
             waiting,
         }
@@ -361,7 +411,8 @@ impl<T: Send> Raw<T> {
     }
 
     fn try_lock(&self) -> Option<SimGuard<'_, T>> {
-        let is_ours = with_engine(|engine| engine.try_lock(self.lock)).unwrap_or(true);
+        let is_ours =
+            with_engine(|engine| engine.try_lock(self.lock, self.waiting)).unwrap_or(true);
         is_ours.then(|| self.guard())
     }
 
@@ -381,9 +432,11 @@ impl<T: Send> Raw<T> {
 
 impl<T> Drop for Raw<T> {
     fn drop(&mut self) {
-        if self.lock != LockId::MAX {
-            with_engine(|engine| engine.drop_lock(self.lock));
-        }
+        with_engine(|engine| {
+            if self.engine == Some(engine.number) {
+                engine.drop_lock(self.lock);
+            }
+        });
     }
 }
 

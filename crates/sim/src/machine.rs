@@ -33,12 +33,26 @@ use crate::work::TimerKind;
 /// assert!(machine.now_ns() > 384 * 10);
 /// ```
 pub struct Simulator {
-    engine: Installed<Engine>,
+    /// Always there, until dropped.
+    engine: Option<Installed<Engine>>,
+}
+
+impl Drop for Simulator {
+    /// # Panics
+    /// If a run is under way: the check of a watched run may own the simulator, and must not take it away.
+    fn drop(&mut self) {
+        let is_running = self.engine().is_running();
+        let engine = self.engine.take();
+        if is_running {
+            std::mem::forget(engine);
+            panic!("a simulator was dropped while it ran");
+        }
+    }
 }
 
 impl fmt::Debug for Simulator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let settings = &self.engine.get().settings;
+        let settings = &self.engine().settings;
         f.debug_tuple("Simulator").field(settings).finish()
     }
 }
@@ -73,16 +87,20 @@ impl Simulator {
     /// Starts a machine on this thread.
     ///
     /// # Panics
-    /// If one runs on this thread already.
+    /// If one runs on this thread already, or if there can be no such topology.
     pub fn new(settings: Settings) -> Self {
         Self {
-            engine: Installed::new(&ENGINE, Engine::new(settings)),
+            engine: Some(Installed::new(&ENGINE, Engine::new(settings))),
         }
+    }
+
+    fn engine(&self) -> &Engine {
+        self.engine.as_ref().expect("there until dropped").get()
     }
 
     /// The machine, for the code that is to run on it.
     pub fn machine(&self) -> Sim {
-        let settings = &self.engine.get().settings;
+        let settings = &self.engine().settings;
         Sim(Arc::new(Shape {
             cpus: settings.topology.cpus,
             nodes: settings.topology.nodes,
@@ -95,12 +113,12 @@ impl Simulator {
 
     /// Identifies all events so far and their order.
     pub fn event_hash(&self) -> u64 {
-        self.engine.get().event_hash()
+        self.engine().event_hash()
     }
 
     /// What happened so far.
     pub fn counts(&self) -> Counts {
-        let engine = self.engine.get();
+        let engine = self.engine();
         let tally = engine.tally.get();
         Counts {
             events: tally.events,
@@ -142,12 +160,12 @@ impl Simulator {
         if has_ended {
             return result;
         }
-        Err(self.engine.get().take_failure())
+        Err(self.engine().take_failure())
     }
 
     /// The choices of an exploration so far.
     pub fn take_decisions(&self) -> Vec<Decision> {
-        let explored = self.engine.get().explored.as_ref();
+        let explored = self.engine().explored.as_ref();
         explored.map_or_else(Vec::new, |explored| explored.take_decisions())
     }
 }
@@ -258,7 +276,9 @@ impl Tasks for Sim {
     /// Tasks are placed on the CPUs in turn.
     ///
     /// # Panics
-    /// What a task panicked with. If tasks wait for ever, with the [`Failure`] that says which.
+    /// What a task panicked with. If tasks wait for ever, with the [`Failure`] that says which. Tasks that had not ended
+    /// then are given up where they stand, with the locks that they hold: the machine runs no more, and whoever takes
+    /// such a lock panics. [`Simulator::try_run`] gives up the scenario as well.
     fn run<'scope>(&self, tasks: Vec<Box<dyn FnOnce() + Send + 'scope>>) {
         let tasks = tasks.into_iter().map(|task| (None, task)).collect();
         with_engine(|engine| engine.run(tasks, None))
@@ -267,20 +287,23 @@ impl Tasks for Sim {
 
     fn sleep_until(&self, deadline_ns: u64) {
         with_engine(|engine| match &engine.explored {
-            Some(explored) if engine.is_scheduled() => {
-                engine.now_ns.set(engine.now_ns.get().max(deadline_ns));
-                engine.explored_point(explored, Point::Step);
-            }
+            Some(explored) if engine.is_scheduled() => engine.explored_sleep(explored, deadline_ns),
             _ if !engine.is_scheduled() => engine.now_ns.set(engine.now_ns.get().max(deadline_ns)),
             _ => {
                 let slack_ns = engine.settings.costs.timer_slack_ns;
+                engine.spend(engine.settings.costs.syscall_ns);
                 engine.sleep(TimerKind::Exact, deadline_ns.saturating_add(slack_ns));
             }
         });
     }
 
     fn touch_page(&self, _mark: u64) -> SimPage {
-        with_engine(|engine| engine.spend(engine.settings.costs.page_touch_ns));
+        with_engine(|engine| {
+            engine.spend(engine.settings.costs.page_touch_ns);
+            if engine.explored.is_none() {
+                engine.sync();
+            }
+        });
         SimPage(())
     }
 

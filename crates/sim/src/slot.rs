@@ -28,6 +28,22 @@ struct Words {
     words: usize,
     sections: SectionKind,
     shards: Box<[OnceLock<Box<[SimWord]>>]>,
+    /// Number of the engine that the lines are from.
+    engine: Option<u32>,
+}
+
+impl Drop for Words {
+    fn drop(&mut self) {
+        with_engine(|engine| {
+            if self.engine != Some(engine.number) {
+                return;
+            }
+            for shard in self.shards.iter().filter_map(OnceLock::get) {
+                let firsts = shard.iter().step_by(LINE_WORDS);
+                firsts.for_each(|word| engine.lines.release(word.line()));
+            }
+        });
+    }
 }
 
 /// Per-CPU words of one group on a simulated machine.
@@ -41,6 +57,7 @@ impl SimSlot {
             words,
             sections,
             shards: (0..=cpus).map(|_| OnceLock::new()).collect(),
+            engine: with_engine(|engine| engine.number),
         }))
     }
 
@@ -74,6 +91,9 @@ impl SimSlot {
         let words = self.shard(shard);
         with_engine(|engine| {
             engine.visible(Step::Section, words[STATE].line());
+            if engine.is_scheduled() && engine.cpu.get() != shard.0 {
+                return None;
+            }
             engine.access(
                 words[STATE].line(),
                 Access::Write,

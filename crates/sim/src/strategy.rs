@@ -26,6 +26,9 @@ pub enum Strategy {
 /// Who goes on (low byte), and the CPU, plus one, to which whoever stops is moved (high byte, 0: it stays).
 pub type Decision = u16;
 
+/// More tasks do not fit in a [`Decision`], and not as many CPUs.
+pub(crate) const DECISIONS_MAX: usize = 1 << 8;
+
 /// One switch in so many also moves a task to another CPU.
 const MOVE_ONE_IN: u64 = 32;
 
@@ -36,7 +39,10 @@ pub(crate) enum Chooser {
     Pct {
         /// By task; the highest runs.
         priorities: Vec<u64>,
+        /// Steps at which the one that runs becomes lower: to `LATER_PRIORITY`, less its place here. They are in no
+        /// order, so one that comes later does not go below one that came before, as likely as it does.
         change_at: Vec<u64>,
+        /// Below all of them, who gave way.
         lowest: u64,
     },
     Replay {
@@ -45,22 +51,50 @@ pub(crate) enum Chooser {
     },
 }
 
-/// Priorities that change points give are below this; first ones above.
+/// First priorities are above this.
 const FIRST_PRIORITY: u64 = 1 << 32;
+/// Priorities that change points give are at or below this.
+const LATER_PRIORITY: u64 = FIRST_PRIORITY - 1;
 
 impl Chooser {
     pub(crate) fn new(strategy: &Strategy, random: &mut Random) -> Self {
         match strategy {
             Strategy::RandomWalk => Self::RandomWalk,
             Strategy::Pct { depth, steps } => Self::Pct {
-                priorities: Vec::new(),
-                change_at: (1..*depth).map(|_| random.below((*steps).max(1))).collect(),
-                lowest: FIRST_PRIORITY,
+                priorities: (0..DECISIONS_MAX)
+                    .map(|_| FIRST_PRIORITY + random.below(FIRST_PRIORITY))
+                    .collect(),
+                change_at: (1..*depth)
+                    .map(|_| 1 + random.below((*steps).max(1)))
+                    .collect(),
+                lowest: LATER_PRIORITY - u64::from(*depth),
             },
             Strategy::Replay(decisions) => Self::Replay {
                 decisions: decisions.clone(),
                 next: 0,
             },
+        }
+    }
+
+    /// A step of `current` has ended, after which it perhaps gives way (`is_polite`).
+    pub(crate) fn pass(&mut self, current: TaskId, step: u64, is_polite: bool) {
+        let Self::Pct {
+            priorities,
+            change_at,
+            lowest,
+        } = self
+        else {
+            return;
+        };
+        let Some(priority) = priorities.get_mut(current as usize) else {
+            return;
+        };
+        if let Some(change) = change_at.iter().position(|&at| at == step) {
+            *priority = LATER_PRIORITY - change as u64;
+        }
+        if is_polite {
+            *lowest -= 1;
+            *priority = *lowest;
         }
     }
 
@@ -71,7 +105,6 @@ impl Chooser {
         candidates: &[TaskId],
         current: TaskId,
         is_polite: bool,
-        step: u64,
         cpus: u64,
         random: &mut Random,
     ) -> Decision {
@@ -93,23 +126,7 @@ impl Chooser {
                 let task = others.into_iter().nth(at).copied().unwrap_or(current);
                 with_move(task, random)
             }
-            Self::Pct {
-                priorities,
-                change_at,
-                lowest,
-            } => {
-                let tasks = candidates[candidates.len() - 1]
-                    .max(current.wrapping_add(1).wrapping_sub(1))
-                    as usize;
-                while priorities.len() <= tasks && priorities.len() < 256 {
-                    priorities.push(FIRST_PRIORITY + random.below(FIRST_PRIORITY));
-                }
-                if is_polite || change_at.contains(&step) {
-                    *lowest -= 1;
-                    if let Some(priority) = priorities.get_mut(current as usize) {
-                        *priority = *lowest;
-                    }
-                }
+            Self::Pct { priorities, .. } => {
                 let highest = candidates
                     .iter()
                     .max_by_key(|&&task| (priorities[task as usize], task));

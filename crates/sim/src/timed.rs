@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::cmp::{Ordering, Reverse};
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use crate::coroutine::suspend;
 use crate::engine::{Engine, NOBODY, State, TaskId};
@@ -69,6 +70,8 @@ impl PartialOrd for Timer {
 }
 
 const TIE_BITS: u32 = 16;
+/// The end of virtual time, after 78 hours.
+const END_NS: u64 = 1 << (u64::BITS - TIE_BITS);
 
 /// The key of a moment before all CPUs that are as far.
 fn key_of_timer(expires_ns: u64) -> u64 {
@@ -79,6 +82,7 @@ impl Engine {
     /// Keys order CPUs by their clocks, and among equal clocks by a permutation that is another one each nanosecond.
     #[inline]
     fn key(&self, cpu: u32, now_ns: u64) -> u64 {
+        assert!(now_ns < END_NS, "virtual time ends after 78 hours");
         let shuffled = (now_ns ^ self.settings.seed).wrapping_mul(0xd134_2543_de82_ef95) >> 48;
         let mask = (self.cpus.len() as u64).next_power_of_two() - 1;
         let rank = u64::from(self.cpus[cpu as usize].rank) ^ (shuffled & mask);
@@ -90,28 +94,39 @@ impl Engine {
         self.cpus.len()
     }
 
-    pub(crate) fn timed_start(&self, task: TaskId) {
-        let cpu = self.with_task(task, |task| task.cpu.get());
-        if self.cpus[cpu as usize].current.get() == NOBODY {
-            self.run_on_idle(cpu, task, self.now_ns.get());
-        } else {
-            self.enqueue(cpu, task);
+    /// Puts all tasks on their CPUs, or near: the bound ones first, since the others can go elsewhere.
+    fn place_tasks(&self) {
+        for cpu in 0..self.cpus.len() {
+            self.idle.borrow_mut()[cpu / 64] |= 1 << (cpu % 64);
+        }
+        let now_ns = self.now_ns.get();
+        let tasks = self.tasks.borrow().len() as TaskId;
+        for places_bound in [true, false] {
+            for task in 0..tasks {
+                let (cpu, is_bound) = self.with_task(task, |task| (task.cpu.get(), task.is_bound));
+                if is_bound != places_bound {
+                    continue;
+                }
+                match self.idle_near(cpu, is_bound) {
+                    Some(cpu) => self.run_on_idle(cpu, task, now_ns),
+                    None => self.enqueue(cpu, task, now_ns),
+                }
+            }
         }
     }
 
     /// Runs events until no task is left.
     pub(crate) fn timed_loop(&self) {
-        for (cpu, here) in self.cpus.iter().enumerate() {
-            if here.current.get() == NOBODY {
-                self.idle.borrow_mut()[cpu / 64] |= 1 << (cpu % 64);
-            }
-        }
+        self.place_tasks();
         while self.has_live_tasks() && !self.has_failed() {
             let Some(leaf) = self.tree.winner() else {
                 let waiting = self.waiting();
                 self.fail(Failure::Deadlock { waiting }, None);
                 break;
             };
+            let next_ns = self.tree.earliest() >> TIE_BITS;
+            debug_assert!(next_ns >= self.event_ns.get(), "an event in the past");
+            self.event_ns.set(next_ns);
             if leaf == self.leaf_of_timers() {
                 self.fire_timer();
             } else {
@@ -120,14 +135,16 @@ impl Engine {
             self.current.set(NOBODY);
         }
         if !self.has_failed() {
-            let latest = self.cpus.iter().map(|cpu| cpu.clock_ns.get()).max();
-            self.now_ns.set(latest.unwrap_or(0));
+            let clocks = self.cpus.iter().map(|cpu| cpu.clock_ns.get());
+            self.now_ns.set(clocks.fold(self.now_ns.get(), u64::max));
         }
+        self.fences.take();
         self.timers.borrow_mut().clear();
         self.tree.set(self.leaf_of_timers(), NEVER);
         for (leaf, cpu) in self.cpus.iter().enumerate() {
             cpu.current.set(NOBODY);
             cpu.queue.borrow_mut().clear();
+            cpu.deferred.borrow_mut().clear();
             cpu.clock_ns.set(self.now_ns.get());
             self.tree.set(leaf, NEVER);
         }
@@ -141,6 +158,7 @@ impl Engine {
         let now_ns = self.tree.get(cpu as usize) >> TIE_BITS;
         self.cpu.set(cpu);
         self.current.set(task);
+        self.now_ns.set(now_ns);
         if self.with_task(task, |task| {
             task.state.get() == State::Spinning && task.spin_until_ns.get() == NEVER
         }) {
@@ -152,18 +170,18 @@ impl Engine {
             return;
         }
         self.with_task(task, |task| task.state.set(State::Running));
-        self.now_ns.set(now_ns);
         self.next_other.set(self.tree.earliest_but(cpu as usize));
         self.update_horizon();
         if self.resume_current() {
             here.clock_ns.set(self.now_ns.get());
+            self.run_check();
             self.switch_to_next(cpu);
         }
     }
 
     /// The current task may go on until somebody else is earlier or its CPU wants it to stop.
     pub(crate) fn update_horizon(&self) {
-        if self.explored.is_some() || !self.settings.run_ahead {
+        if self.explored.is_some() || !self.settings.run_ahead || self.is_checked.get() {
             return self.horizon_ns.set(0);
         }
         let others_ns = self.next_other.get() >> TIE_BITS;
@@ -174,13 +192,18 @@ impl Engine {
     /// When a CPU's task is to be interrupted.
     fn interrupt_ns(&self, cpu: u32) -> u64 {
         let stall_ns = self.faults.next_stall_ns(cpu);
+        stall_ns.min(self.preemption_ns(cpu))
+    }
+
+    /// When a CPU's task must make room for another.
+    fn preemption_ns(&self, cpu: u32) -> u64 {
         let here = &self.cpus[cpu as usize];
         if here.queue.borrow().is_empty() {
-            return stall_ns;
+            return NEVER;
         }
         let end_ns = here.slice_end_ns.get();
         let task = here.current.get();
-        let limit_ns = self.with_task(task, |task| {
+        self.with_task(task, |task| {
             if self.settings.topology.preemption == PreemptionKind::Kernel && task.spins.get() > 0 {
                 NEVER
             } else if task.state.get() == State::Spinning {
@@ -189,8 +212,7 @@ impl Engine {
             } else {
                 end_ns
             }
-        });
-        stall_ns.min(limit_ns)
+        })
     }
 
     /// Returns when the current task is the earliest of all, having been preempted if that was due.
@@ -229,6 +251,7 @@ impl Engine {
             task.state.set(State::Queued);
             task.breaks.set(task.breaks.get() + 1);
         });
+        self.stop_spinners_of(current);
         self.cpus[cpu as usize].clock_ns.set(self.now_ns.get());
         self.switch_out(cpu, current);
         suspend();
@@ -242,9 +265,21 @@ impl Engine {
         }
     }
 
+    /// The CPU's task goes to an idle CPU, or else to the end of the queue.
     fn switch_out(&self, cpu: u32, task: TaskId) {
-        self.cpus[cpu as usize].queue.borrow_mut().push_back(task);
-        self.queued.set(self.queued.get() + 1);
+        let here = &self.cpus[cpu as usize];
+        let now_ns = here.clock_ns.get();
+        let is_bound = self.with_task(task, |task| {
+            task.ready_ns.set(now_ns);
+            task.is_bound
+        });
+        match self.idle_near(cpu, is_bound) {
+            Some(idle) => self.run_on_idle(idle, task, now_ns + self.settings.costs.idle_exit_ns),
+            None => {
+                here.queue.borrow_mut().push_back(task);
+                self.queued.set(self.queued.get() + 1);
+            }
+        }
         self.switch_to_next(cpu);
     }
 
@@ -252,6 +287,7 @@ impl Engine {
     pub(crate) fn block(&self) {
         let (cpu, current) = (self.cpu.get(), self.current.get());
         self.with_task(current, |task| task.state.set(State::Blocked));
+        self.stop_spinners_of(current);
         self.cpus[cpu as usize].clock_ns.set(self.now_ns.get());
         self.switch_to_next(cpu);
         suspend();
@@ -270,6 +306,9 @@ impl Engine {
         self.cpus[cpu as usize].clock_ns.set(self.now_ns.get());
         self.refresh_leaf(cpu);
         suspend();
+        // Whatever stalled its CPU until now did no harm.
+        let passed_ns = self.faults.pass_stalls(self.cpu.get(), self.now_ns.get());
+        self.now_ns.set(passed_ns);
         self.with_task(current, |task| {
             task.spin_until_ns.set(NEVER);
             task.is_granted.replace(false)
@@ -280,12 +319,24 @@ impl Engine {
     pub(crate) fn grant(&self, task: TaskId, at_ns: u64) {
         let (state, cpu) = self.with_task(task, |task| {
             task.is_granted.set(true);
+            task.ready_ns.set(task.ready_ns.get().max(at_ns));
             (task.state.get(), task.cpu.get())
         });
         if state == State::Spinning {
             self.with_task(task, |task| task.state.set(State::Running));
             let clock = &self.cpus[cpu as usize].clock_ns;
             clock.set(clock.get().max(at_ns));
+            self.refresh_leaf(cpu);
+        }
+    }
+
+    /// Tells a spinning task that it need not wait any longer for what it spins for.
+    pub(crate) fn stop_spinning(&self, task: TaskId) {
+        if self.is_spinning(task) {
+            let cpu = self.with_task(task, |task| {
+                task.spin_until_ns.set(self.now_ns.get());
+                task.cpu.get()
+            });
             self.refresh_leaf(cpu);
         }
     }
@@ -300,7 +351,8 @@ impl Engine {
             let (state, until_ns) =
                 self.with_task(task, |task| (task.state.get(), task.spin_until_ns.get()));
             let at_ns = if state == State::Spinning {
-                until_ns.min(self.interrupt_ns_of_waiter(cpu))
+                // It may have been due before, had there been a reason.
+                until_ns.min(self.preemption_ns(cpu)).max(self.now_ns.get())
             } else {
                 0
             };
@@ -311,13 +363,6 @@ impl Engine {
             }
         };
         self.set_leaf(cpu as usize, key);
-    }
-
-    fn interrupt_ns_of_waiter(&self, cpu: u32) -> u64 {
-        if self.cpus[cpu as usize].queue.borrow().is_empty() {
-            return NEVER;
-        }
-        self.interrupt_ns(cpu)
     }
 
     fn set_leaf(&self, leaf: usize, key: u64) {
@@ -339,7 +384,8 @@ impl Engine {
             return self.tree.set(cpu as usize, NEVER);
         };
         self.queued.set(self.queued.get() - 1);
-        let start_ns = here.clock_ns.get() + self.settings.costs.switch_ns;
+        let ready_ns = self.with_task(task, |task| task.ready_ns.get());
+        let start_ns = here.clock_ns.get().max(ready_ns) + self.settings.costs.switch_ns;
         self.count(|tally| tally.switches += 1);
         self.put_on(cpu, task, start_ns);
     }
@@ -351,7 +397,9 @@ impl Engine {
         here.slice_end_ns
             .set(start_ns + self.settings.costs.slice_ns);
         self.with_task(task, |task| {
-            task.cpu.set(cpu);
+            if task.cpu.replace(cpu) != cpu {
+                self.count(|tally| tally.migrations += 1);
+            }
             let still_spins = task.state.get() == State::SpinQueued && !task.is_granted.get();
             task.spin_began_ns.set(start_ns);
             task.state.set(if still_spins {
@@ -366,19 +414,23 @@ impl Engine {
     fn run_on_idle(&self, cpu: u32, task: TaskId, at_ns: u64) {
         self.idle.borrow_mut()[cpu as usize / 64] &= !(1 << (cpu % 64));
         let clock_ns = self.cpus[cpu as usize].clock_ns.get();
-        self.put_on(cpu, task, clock_ns.max(at_ns));
+        let start_ns = self.faults.pass_stalls(cpu, clock_ns.max(at_ns));
+        self.put_on(cpu, task, start_ns);
         let deferred = self.cpus[cpu as usize].deferred.take();
         for alarm in deferred {
             if self.is_asleep(alarm) {
-                self.enqueue(cpu, alarm.task);
+                self.enqueue(cpu, alarm.task, start_ns);
             }
         }
     }
 
-    fn enqueue(&self, cpu: u32, task: TaskId) {
+    fn enqueue(&self, cpu: u32, task: TaskId, at_ns: u64) {
         let state = &self.cpus[cpu as usize];
         self.with_task(task, |task| {
-            task.cpu.set(cpu);
+            if task.cpu.replace(cpu) != cpu {
+                self.count(|tally| tally.migrations += 1);
+            }
+            task.ready_ns.set(at_ns);
             task.state.set(State::Queued);
         });
         state.queue.borrow_mut().push_back(task);
@@ -392,7 +444,7 @@ impl Engine {
         }
     }
 
-    fn is_spinning(&self, task: TaskId) -> bool {
+    pub(crate) fn is_spinning(&self, task: TaskId) -> bool {
         task != NOBODY && self.with_task(task, |task| task.state.get() == State::Spinning)
     }
 
@@ -409,7 +461,6 @@ impl Engine {
                 .iter()
                 .position(|&task| self.with_task(task, |task| !task.is_bound));
             if let Some(position) = movable {
-                self.count(|tally| tally.migrations += 1);
                 let task = queue.remove(position);
                 drop(queue);
                 // Its old CPU may have nothing left to be interrupted for.
@@ -434,34 +485,32 @@ impl Engine {
             Some(cpu) => self.run_on_idle(cpu, task, at_ns + idle_exit_ns),
             None => {
                 let cpu = if is_bound { last } else { self.less_busy(last) };
-                self.enqueue(cpu, task);
+                self.enqueue(cpu, task, at_ns);
             }
         }
     }
 
-    /// An idle CPU: `last`, else the next on its node, else any.
+    /// An idle CPU: `last`, else the next of its cluster, else of its node, else any.
     fn idle_near(&self, last: u32, is_bound: bool) -> Option<u32> {
         let idle = self.idle.borrow();
-        let is_idle = |cpu: u32| idle[cpu as usize / 64] >> (cpu % 64) & 1 == 1;
-        if is_idle(last) {
-            return Some(last);
+        let last = last as usize;
+        if idle[last / 64] >> (last % 64) & 1 == 1 {
+            return Some(last as u32);
         }
-        if is_bound {
+        if is_bound || idle.iter().all(|&word| word == 0) {
             return None;
         }
-        let words = idle.len();
-        let home = last as usize / 64;
-        // By words of 64 CPUs, its own first: near enough to its node.
-        for at in (home..words).chain(0..home) {
-            let word = idle[at];
-            if word == 0 {
-                continue;
-            }
-            let turn = last % 64;
-            let bit = (word.rotate_right(turn).trailing_zeros() + turn) % 64;
-            return Some(at as u32 * 64 + bit);
-        }
-        None
+        let topology = &self.settings.topology;
+        let node = topology.cpus_of(topology.node_of(last));
+        let cluster = last - (last - node.start) % topology.cluster;
+        let cluster = cluster..node.end.min(cluster + topology.cluster);
+        [cluster, node, 0..self.cpus.len()]
+            .into_iter()
+            .find_map(|near| {
+                let after = first_of(&idle, last..near.end);
+                after.or_else(|| first_of(&idle, near.start..last))
+            })
+            .map(|cpu| cpu as u32)
     }
 
     fn less_busy(&self, last: u32) -> u32 {
@@ -474,14 +523,13 @@ impl Engine {
         }
     }
 
-    /// Takes time from another CPU's task, for an interrupt.
+    /// Takes time from what a CPU does now, for an interrupt.
     pub(crate) fn interrupt(&self, cpu: u32, duration_ns: u64) {
         let here = &self.cpus[cpu as usize];
         let task = here.current.get();
         if task == NOBODY {
             return;
         }
-        self.with_task(task, |task| task.breaks.set(task.breaks.get() + 1));
         here.clock_ns
             .set(here.clock_ns.get().max(self.now_ns.get()) + duration_ns);
         self.refresh_leaf(cpu);
@@ -489,11 +537,16 @@ impl Engine {
 
     /// Lets a task be woken when a timer expires.
     pub(crate) fn arm(&self, expires_ns: u64, alarm: Alarm) {
+        let expires_ns = expires_ns.saturating_add(self.faults.late_timer_ns());
+        if expires_ns >= END_NS {
+            // Never.
+            return;
+        }
         let number = self.timer_number.get();
         self.timer_number.set(number + 1);
         let shuffled = (number ^ self.settings.seed).wrapping_mul(0xd134_2543_de82_ef95);
         self.timers.borrow_mut().push(Timer {
-            expires_ns: expires_ns + self.faults.late_timer_ns(),
+            expires_ns: expires_ns.max(self.now_ns.get()),
             // A bijection of the number: no two are equal.
             tie: shuffled ^ shuffled >> 32,
             alarm,
@@ -511,21 +564,38 @@ impl Engine {
         let timer = self.timers.borrow_mut().pop();
         let timer = timer.expect("the leaf says there is one");
         let alarm = timer.alarm;
+        self.now_ns.set(timer.expires_ns);
         let cpu = self.with_task(alarm.task, |task| task.cpu.get()) as usize;
         let is_asleep = self.is_asleep(alarm);
         if is_asleep && alarm.is_deferrable && self.cpus[cpu].current.get() == NOBODY {
             self.cpus[cpu].deferred.borrow_mut().push(alarm);
         } else if is_asleep {
-            let begin_ns = timer.expires_ns + self.settings.costs.timer_interrupt_ns;
+            let interrupt_ns = self.settings.costs.timer_interrupt_ns;
+            let begin_ns = timer.expires_ns + interrupt_ns;
+            self.interrupt(cpu as u32, interrupt_ns);
             self.wake(alarm.task, begin_ns);
         }
         self.refresh_timers();
     }
 
     /// Whether the sleep that the alarm is for goes on.
-    fn is_asleep(&self, alarm: Alarm) -> bool {
+    pub(crate) fn is_asleep(&self, alarm: Alarm) -> bool {
         self.with_task(alarm.task, |task| {
             task.state.get() == State::Blocked && task.sleeps.get() == alarm.number
         })
     }
+}
+
+/// The first member of a set of numbers within a range.
+fn first_of(set: &[u64], range: Range<usize>) -> Option<usize> {
+    let mut at = range.start;
+    while at < range.end {
+        let rest = set[at / 64] >> (at % 64);
+        if rest != 0 {
+            let found = at + rest.trailing_zeros() as usize;
+            return (found < range.end).then_some(found);
+        }
+        at = (at / 64 + 1) * 64;
+    }
+    None
 }

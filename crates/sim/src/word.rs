@@ -10,6 +10,8 @@ use crate::lines::{Access, LineId};
 
 /// No line: a word that was built without a simulator.
 const NO_LINE: LineId = LineId::MAX;
+/// No engine: of a word without a line of its own.
+const NO_ENGINE: u32 = u32::MAX;
 /// Set in the line of words that share one, which is not theirs to give back.
 const SHARED: LineId = 1 << 31;
 
@@ -19,6 +21,8 @@ const SHARED: LineId = 1 << 31;
 pub struct SimWord {
     value: AtomicU64,
     line: LineId,
+    /// Number of the engine that the line is from.
+    engine: u32,
 }
 
 impl fmt::Debug for SimWord {
@@ -30,7 +34,11 @@ impl fmt::Debug for SimWord {
 impl Drop for SimWord {
     fn drop(&mut self) {
         if self.line & SHARED == 0 {
-            with_engine(|engine| engine.lines.release(self.line));
+            with_engine(|engine| {
+                if engine.number == self.engine {
+                    engine.lines.release(self.line);
+                }
+            });
         }
     }
 }
@@ -42,6 +50,7 @@ impl SimWord {
         Self {
             value: AtomicU64::new(value),
             line: line | SHARED,
+            engine: NO_ENGINE,
         }
     }
 
@@ -96,9 +105,12 @@ impl SimWord {
 
 impl AtomicWord for SimWord {
     fn new(value: u64) -> Self {
+        let line = with_engine(|engine| (engine.lines.allocate(), engine.number));
+        let (line, engine) = line.unwrap_or((NO_LINE, NO_ENGINE));
         Self {
             value: AtomicU64::new(value),
-            line: with_engine(|engine| engine.lines.allocate()).unwrap_or(NO_LINE),
+            line,
+            engine,
         }
     }
     fn load(&self, order: Order) -> u64 {

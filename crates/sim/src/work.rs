@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::engine::{BoundTask, Engine, NOBODY, TaskId, with_engine};
+use crate::engine::{BoundTask, Engine, NOBODY, State, TaskId, with_engine};
 use crate::machine::Sim;
 use crate::timed::Alarm;
 use crate::wheel::{Jiffies, wheel_expiry};
@@ -32,7 +32,7 @@ impl Engine {
         }
         let tick_ns = self.tick_ns();
         let now = self.now_ns.get() / tick_ns;
-        wheel_expiry(now, deadline_ns.div_ceil(tick_ns)) * tick_ns
+        wheel_expiry(now, deadline_ns.div_ceil(tick_ns)).saturating_mul(tick_ns)
     }
 
     fn alarm(&self, kind: TimerKind, task: TaskId) -> Alarm {
@@ -55,10 +55,12 @@ impl Engine {
         self.kill_if_due();
     }
 
+    /// Not in a destructor: a task dies once.
     fn kill_if_due(&self) {
-        if self
-            .faults
-            .takes_life(self.current.get(), self.now_ns.get())
+        if !std::thread::panicking()
+            && self
+                .faults
+                .takes_life(self.current.get(), self.now_ns.get())
         {
             std::panic::resume_unwind(Box::new(crate::fault::Killed));
         }
@@ -81,8 +83,9 @@ impl Sim {
     pub fn sleep_on_timer(&self, kind: TimerKind, deadline_ns: u64) {
         with_engine(|engine| {
             assert!(engine.is_scheduled(), "only a task can sleep");
-            if engine.explored.is_none() {
-                engine.sleep(kind, deadline_ns);
+            match &engine.explored {
+                Some(explored) => engine.explored_sleep(explored, deadline_ns),
+                None => engine.sleep(kind, deadline_ns),
             }
         });
     }
@@ -114,6 +117,20 @@ struct Queue<'a> {
     worker: TaskId,
     is_waiting: bool,
     has_stopped: bool,
+}
+
+impl Queue<'_> {
+    /// What the worker must be woken for at the latest: a deferrable timer that is first, and the first that is not.
+    fn timers(&self) -> Vec<(u64, TimerKind)> {
+        let all = self
+            .work
+            .iter()
+            .map(|(&(due_ns, _), &(kind, _))| (due_ns, kind));
+        let first = all.clone().next();
+        let sure = all.clone().find(|(_, kind)| *kind != TimerKind::Deferrable);
+        let sure = sure.filter(|sure| Some(*sure) != first);
+        first.into_iter().chain(sure).collect()
+    }
 }
 
 /// Work that is done later, each piece on the CPU it was queued for (the kernel's per-CPU workqueue).
@@ -163,24 +180,29 @@ impl<'a> WorkQueue<'a> {
         deadline_ns: u64,
         work: impl FnOnce() + Send + 'a,
     ) {
-        let due_ns = with_engine(|engine| match deadline_ns <= engine.now_ns.get() {
-            true => deadline_ns,
-            false => engine.expiry_ns(kind, deadline_ns),
-        })
-        .unwrap_or(deadline_ns);
-        let mut queue = self.queue(cpu);
-        queue.number += 1;
-        let number = queue.number;
-        queue.work.insert((due_ns, number), (kind, Box::new(work)));
-        let is_first = queue
-            .work
-            .first_key_value()
-            .is_some_and(|(key, _)| *key == (due_ns, number));
-        if is_first && std::mem::take(&mut queue.is_waiting) {
+        with_engine(|engine| {
+            let now_ns = engine.now_ns.get();
+            let due_ns = match deadline_ns <= now_ns {
+                true => deadline_ns,
+                false => engine.expiry_ns(kind, deadline_ns),
+            };
+            let mut queue = self.queue(cpu);
+            queue.number += 1;
+            let number = queue.number;
+            queue.work.insert((due_ns, number), (kind, Box::new(work)));
+            if !queue.is_waiting {
+                // The worker will look at it before it waits.
+                return;
+            }
             let worker = queue.worker;
             drop(queue);
-            wake(worker);
-        }
+            if due_ns <= now_ns || engine.explored.is_some() {
+                engine.wake_worker(worker);
+            } else {
+                engine.arm(due_ns, engine.alarm(kind, worker));
+            }
+        })
+        .expect("a machine has a queue while its simulator runs");
     }
 
     /// Lets the workers end once they have done what is due.
@@ -188,10 +210,10 @@ impl<'a> WorkQueue<'a> {
         for cpu in 0..self.cpus.len() as u32 {
             let mut queue = self.queue(cpu);
             queue.has_stopped = true;
-            if std::mem::take(&mut queue.is_waiting) {
+            if queue.is_waiting {
                 let worker = queue.worker;
                 drop(queue);
-                wake(worker);
+                with_engine(|engine| engine.wake_worker(worker));
             }
         }
     }
@@ -217,27 +239,21 @@ impl<'a> WorkQueue<'a> {
             let now_ns = now_ns.unwrap_or(0);
             let mut queue = self.queue(cpu);
             queue.worker = with_engine(|engine| engine.current.get()).unwrap_or(NOBODY);
-            let first = queue.work.first_key_value();
-            let first = first.map(|(&key, (kind, _))| (key, *kind));
-            match first {
-                Some((key, _)) if key.0 <= now_ns => {
-                    let (_, work) = queue.work.remove(&key).expect("just seen");
-                    drop(queue);
-                    work();
-                }
-                _ if queue.has_stopped => return,
-                Some((key, kind)) => {
-                    queue.is_waiting = true;
-                    drop(queue);
-                    // Rounded when it was queued.
-                    with_engine(|engine| engine.wait_for(key.0, kind));
-                    self.queue(cpu).is_waiting = false;
-                }
-                None => {
-                    queue.is_waiting = true;
-                    drop(queue);
-                    with_engine(Engine::block);
-                }
+            let first = queue.work.first_entry();
+            if let Some(first) = first
+                && first.key().0 <= now_ns
+            {
+                let (_, work) = first.remove();
+                drop(queue);
+                work();
+            } else if queue.has_stopped {
+                return;
+            } else {
+                let timers = queue.timers();
+                queue.is_waiting = true;
+                drop(queue);
+                with_engine(|engine| engine.wait_for_any(timers));
+                self.queue(cpu).is_waiting = false;
             }
         }
     }
@@ -248,17 +264,30 @@ impl<'a> WorkQueue<'a> {
     }
 }
 
-fn wake(task: TaskId) {
-    with_engine(|engine| {
-        engine.spend(engine.settings.costs.wake_ns);
-        engine.wake(task, engine.now_ns.get());
-    });
-}
-
 impl Engine {
-    /// Blocks until a timer that expires at exactly `expires_ns`, or until somebody wakes the task.
-    fn wait_for(&self, expires_ns: u64, kind: TimerKind) {
-        self.arm(expires_ns, self.alarm(kind, self.current.get()));
+    /// Wakes a worker that waits, unless its timer has.
+    fn wake_worker(&self, worker: TaskId) {
+        if self.with_task(worker, |task| task.state.get() != State::Blocked) {
+            return;
+        }
+        if self.explored.is_some() {
+            return self.explored_wake(worker);
+        }
+        self.spend(self.settings.costs.wake_ns);
+        self.wake(worker, self.now_ns.get());
+    }
+
+    /// Blocks until one of some timers expires, which were rounded when they were set, or until somebody wakes the task.
+    fn wait_for_any(&self, timers: Vec<(u64, TimerKind)>) {
+        if let Some(explored) = &self.explored {
+            return match timers.first() {
+                Some((expires_ns, _)) => self.explored_sleep(explored, *expires_ns),
+                None => self.explored_block(explored),
+            };
+        }
+        for (expires_ns, kind) in timers {
+            self.arm(expires_ns, self.alarm(kind, self.current.get()));
+        }
         self.block();
     }
 }

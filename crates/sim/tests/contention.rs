@@ -1,7 +1,7 @@
 //! The library where it hurts: many CPUs at one limit. Counts of line transfers, so the same on every host.
 
 use bursar::{Limits, Memory};
-use bursar_machine::{Machine, Tasks};
+use bursar_machine::Tasks;
 use bursar_sim::{Settings, Simulator, Topology};
 
 /// Line transfers of a charge and its return, when all CPUs charge below one limit that leaves no room for stock.

@@ -114,3 +114,52 @@ fn deferred_work_runs_on_its_cpu_in_order_of_its_timers() {
         assert_eq!(delays, [0, 10, 30]);
     }
 }
+
+#[test]
+fn work_that_is_queued_while_its_worker_wakes_is_done_once() {
+    let simulator = simulator(2, 1000);
+    let machine = simulator.machine();
+    let done = Mutex::new(Vec::new());
+    let queue = WorkQueue::new(&machine);
+    let mut tasks = queue.workers();
+    tasks.push((
+        Some(0),
+        Box::new(|| {
+            queue.queue_on(1, TimerKind::Exact, 50_000, || done.lock().unwrap().push(1));
+            // The timer has expired, and CPU 1 is about to run its worker.
+            machine.sleep_on_timer(TimerKind::Exact, 45_000);
+            while machine.now_ns() < 53_000 {
+                machine.compute(100);
+            }
+            queue.queue_on(1, TimerKind::Exact, 0, || done.lock().unwrap().push(2));
+            machine.sleep_on_timer(TimerKind::Exact, 1_000_000);
+            queue.stop();
+        }),
+    ));
+    machine.run_bound(tasks);
+    drop(queue);
+    assert_eq!(done.into_inner().unwrap(), [2, 1]);
+}
+
+#[test]
+fn deferrable_work_neither_wakes_its_cpu_nor_delays_other_work() {
+    let simulator = simulator(2, 1000);
+    let machine = simulator.machine();
+    let done_ms = Mutex::new(Vec::new());
+    let note = || done_ms.lock().unwrap().push(machine.now_ns() / 1_000_000);
+    let queue = WorkQueue::new(&machine);
+    let mut tasks = queue.workers();
+    tasks.push((
+        Some(0),
+        Box::new(|| {
+            machine.sleep_on_timer(TimerKind::Exact, 1_000_000);
+            queue.queue_on(1, TimerKind::Deferrable, 5_000_000, note);
+            queue.queue_on(1, TimerKind::Exact, 20_000_000, note);
+            machine.sleep_on_timer(TimerKind::Exact, 100_000_000);
+            queue.stop();
+        }),
+    ));
+    machine.run_bound(tasks);
+    drop(queue);
+    assert_eq!(done_ms.into_inner().unwrap(), [20, 20]);
+}
