@@ -23,8 +23,8 @@ const MODE_BITS: u32 = 64;
 pub struct Code<'data> {
     /// Address and bytes of each section that holds code.
     sections: Vec<(u64, &'data [u8])>,
-    /// Demangled names by address.
-    functions: BTreeMap<u64, String>,
+    /// Demangled names by address; several where functions were folded into one.
+    functions: BTreeMap<u64, Vec<String>>,
     /// The compilers that made it, as it says itself.
     pub compilers: String,
 }
@@ -57,14 +57,16 @@ impl<'data> Code<'data> {
             .sections()
             .filter(|section| section.kind() == SectionKind::Text);
         let sections = text.filter_map(|section| Some((section.address(), section.data().ok()?)));
-        let functions: BTreeMap<u64, String> = file
+        let mut functions = BTreeMap::<u64, Vec<String>>::new();
+        let texts = file
             .symbols()
-            .filter(|symbol| symbol.kind() == SymbolKind::Text)
-            .filter_map(|symbol| {
-                let name = rustc_demangle::demangle(symbol.name().ok()?);
-                Some((symbol.address(), format!("{name:#}")))
-            })
-            .collect();
+            .filter(|symbol| symbol.kind() == SymbolKind::Text);
+        for symbol in texts {
+            if let Ok(name) = symbol.name() {
+                let name = format!("{:#}", rustc_demangle::demangle(name));
+                functions.entry(symbol.address()).or_default().push(name);
+            }
+        }
         if functions.is_empty() {
             return Err("the executable has no symbols".to_owned());
         }
@@ -83,16 +85,30 @@ impl<'data> Code<'data> {
         })
     }
 
+    /// Where the function begins whose name ends with `name`; of one that only jumps to another, where that begins.
+    ///
+    /// # Errors
+    /// If there is no such function.
+    pub fn start(&self, name: &str) -> Result<u64, String> {
+        let ending = format!("::{name}");
+        let mut functions = self.functions.iter();
+        let (&start, _) = functions
+            .find(|(_, names)| names.iter().any(|name| name.ends_with(&ending)))
+            .ok_or_else(|| format!("no function {name} in the executable"))?;
+        let first = self.decode(start);
+        let jump = first.filter(|first| first.flow_control() == FlowControl::UnconditionalBranch);
+        let target = jump.map(|jump| jump.near_branch_target());
+        Ok(target
+            .filter(|target| self.functions.contains_key(target))
+            .unwrap_or(start))
+    }
+
     /// The instructions on the fast path of the function whose name ends with `name`.
     ///
     /// # Errors
     /// If there is no such function or no path through it.
     pub fn fast_path(&self, name: &str) -> Result<Vec<Instruction>, String> {
-        let ending = format!("::{name}");
-        let mut functions = self.functions.iter();
-        let (&start, _) = functions
-            .find(|(_, function)| function.ends_with(&ending))
-            .ok_or_else(|| format!("no function {name} in the executable"))?;
+        let start = self.start(name)?;
         for calls in [Calls::Forbidden, Calls::SteppedInto] {
             let mut walk = Walk::default();
             if self.walk(start, calls, &mut walk) {
@@ -163,8 +179,11 @@ impl<'data> Code<'data> {
     }
 
     fn begins_slow_function(&self, address: u64) -> bool {
-        let name = self.functions.get(&address).map_or("", String::as_str);
-        ["panic", "slow"].iter().any(|part| name.contains(part))
+        let names = self.functions.get(&address);
+        names.into_iter().flatten().any(|name| {
+            let mut parts = ["panic", "slow"].iter();
+            parts.any(|part| name.contains(part))
+        })
     }
 }
 

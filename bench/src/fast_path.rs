@@ -23,17 +23,17 @@ fn fast_path_bare_add(counter: &bare::Counter, number: i64) -> bool {
 }
 
 #[inline(never)]
-fn fast_path_stat_add(group: &Group, number: u64) {
+pub fn fast_path_stat_add(group: &Group, number: u64) {
     group.add(ROWS, number);
 }
 
 #[inline(never)]
-fn fast_path_charge(group: &Group, bytes: usize) -> Result<Charge, ChargeError> {
+pub fn fast_path_charge(group: &Group, bytes: usize) -> Result<Charge, ChargeError> {
     group.try_charge(bytes)
 }
 
 #[inline(never)]
-fn fast_path_uncharge(charge: Charge) {
+pub fn fast_path_uncharge(charge: Charge) {
     drop(charge);
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Timings drift with the machine; instructions do not. A change that makes a fast path longer shows as a difference to
 //! `golden/x86_64.txt`, to be explained and accepted (`--write`), or undone. The rule by which a path is found stands in
-//! `code.rs`. Only a release build for x86-64 means anything here.
+//! `code.rs`. Besides, the library's fast paths are compared with hand-written ones, see `same_code.rs`. Only a release
+//! build for x86-64 means anything here.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -11,6 +12,7 @@ use iced_x86::Instruction;
 
 use crate::code::{self, Code};
 use crate::fast_path;
+use crate::same_code;
 
 /// What to do with the counts.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -30,7 +32,8 @@ struct Entry {
     mnemonics: Vec<String>,
 }
 
-/// Does it. Returns what to print and whether all counts agree with the golden file (or nobody asked).
+/// Does it. Returns what to print and whether all counts agree with the golden file and all code with its hand-written
+/// counterpart (or nobody asked).
 ///
 /// # Errors
 /// If the executable or the golden file cannot be read or written, or this is not the build to look at.
@@ -42,13 +45,17 @@ pub fn run(action: Action) -> Result<(String, bool), String> {
         return Err("golden: only in a release build (cargo run --release)".to_owned());
     }
     fast_path::keep();
+    let pairs = same_code::pairs();
     let executable = read(Path::new("/proc/self/exe"))?;
     let code = Code::of(&executable)?;
     // A path that cannot be followed (an indirect jump on it, say) counts 0, so that it shows in the golden file.
     let paths = fast_path::NAMES.map(|name| (name, code.fast_path(name).unwrap_or_default()));
     let entries: Vec<Entry> = paths.iter().map(|(name, path)| entry(name, path)).collect();
     match action {
-        Action::Show => Ok((listing(&paths), true)),
+        Action::Show => {
+            let (lines, _) = same_code::compare(&code, &pairs)?;
+            Ok((listing(&paths) + &lines, true))
+        }
         Action::Write => {
             let text = print(&entries, &code.compilers);
             std::fs::write(file(), &text).map_err(|error| named(&file(), &error))?;
@@ -57,7 +64,9 @@ pub fn run(action: Action) -> Result<(String, bool), String> {
         Action::Check => {
             let golden = read(&file())?;
             let golden = parse(&String::from_utf8_lossy(&golden));
-            Ok(compare(&golden, &entries))
+            let (counts, same_counts) = compare(&golden, &entries);
+            let (lines, same_code) = same_code::compare(&code, &pairs)?;
+            Ok((counts + &lines, same_counts && same_code))
         }
     }
 }
@@ -153,7 +162,7 @@ fn compare(golden: &[Entry], now: &[Entry]) -> (String, bool) {
 }
 
 /// What remains of two lists without their common beginning and end.
-fn difference(text: &mut String, before: &[String], after: &[String]) {
+pub fn difference(text: &mut String, before: &[String], after: &[String]) {
     let pairs = || before.iter().zip(after);
     let head = pairs().take_while(|(one, other)| one == other).count();
     let shorter = before.len().min(after.len()) - head;

@@ -30,7 +30,7 @@ pub struct Conditions {
     pub date: String,
     /// Rounds.
     pub rounds: usize,
-    /// Length of a turn, nanoseconds.
+    /// Length of a turn, nanoseconds; 0 if a turn is over when its work is done.
     pub slice_ns: u64,
 }
 
@@ -67,8 +67,12 @@ impl fmt::Display for Conditions {
         writeln!(f, "kernel: {}; backend: {}", self.kernel, self.backend)?;
         writeln!(f, "commit: {}; date: {}", self.commit, self.date)?;
         writeln!(f, "command: {}", self.command)?;
+        write!(f, "rounds: {}", self.rounds)?;
+        if self.slice_ns == 0 {
+            return Ok(());
+        }
         let slice_ms = self.slice_ns as f64 / 1e6;
-        write!(f, "rounds: {}, {slice_ms} ms a turn", self.rounds)
+        write!(f, ", {slice_ms} ms a turn")
     }
 }
 

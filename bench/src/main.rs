@@ -13,12 +13,16 @@ mod fast_path;
 mod flush;
 mod golden;
 mod hand_over;
+mod hand_written;
 mod machine;
 mod output;
 mod read;
 mod read_run;
 mod rounds;
+mod same_code;
 mod series;
+mod sim;
+mod sim_run;
 mod stat;
 mod table;
 mod targets;
@@ -56,6 +60,8 @@ enum Benchmark {
     Flush(Options),
     /// Exact reads by 64 threads while one writes.
     Read(Options),
+    /// The simulator: locks, tasks, shared words and schedules a second, and its memory.
+    Sim(Sim),
     /// All of the above.
     All(Options),
     /// Instructions on the fast paths (release build, x86-64).
@@ -70,7 +76,7 @@ struct Options {
     /// Short turns, to see whether everything works; the figures are not representative.
     #[arg(long)]
     quick: bool,
-    /// Only rows of charge, stat and flush whose "scenario depth contender" contains this.
+    /// Only rows of charge, stat and flush whose "scenario depth contender" contains this, or of sim whose name does.
     #[arg(long)]
     filter: Option<String>,
     /// Write the raw samples there.
@@ -82,8 +88,20 @@ struct Options {
 }
 
 #[derive(Args)]
+struct Sim {
+    #[command(flatten)]
+    options: Options,
+    /// Do one turn of this row and say as JSON what it measured: what the benchmark starts a process for.
+    #[arg(long, value_name = "NAME")]
+    row: Option<String>,
+    /// That turn without run-ahead.
+    #[arg(long, requires = "row")]
+    step_by_step: bool,
+}
+
+#[derive(Args)]
 struct Golden {
-    /// Compare with the golden file; exit with 1 if a count differs.
+    /// Compare with the golden file, and the library's code with hand-written; exit with 1 if anything differs.
     #[arg(long, conflicts_with = "write")]
     check: bool,
     /// Replace the golden file.
@@ -98,7 +116,8 @@ fn main() -> ExitCode {
         Benchmark::Stat(options) => run("stat", &options, &[stat]),
         Benchmark::Flush(options) => run("flush", &options, &[flush]),
         Benchmark::Read(options) => run("read", &options, &[read]),
-        Benchmark::All(options) => run("all", &options, &[charge, stat, flush, read]),
+        Benchmark::Sim(options) => run_sim(options),
+        Benchmark::All(options) => run("all", &options, &[charge, stat, flush, read, sim]),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("bursar-bench: {error}");
@@ -119,6 +138,20 @@ fn run_golden(options: &Golden) -> Result<ExitCode, String> {
     } else {
         ExitCode::FAILURE
     })
+}
+
+fn run_sim(options: Sim) -> Result<ExitCode, String> {
+    let Some(row) = options.row else {
+        return run("sim", &options.options, &[sim]);
+    };
+    let job = sim_run::Job {
+        row,
+        step_by_step: options.step_by_step,
+        quick: options.options.quick,
+    };
+    let report = sim_run::job(&job)?;
+    output::print(&format!("{report}\n"))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// One benchmark's samples, its table and its verdicts.
@@ -184,6 +217,16 @@ fn read(options: &Options) -> Result<Part, String> {
     let run = of("read", "", options, read_run::series(&entries));
     let table = read_run::table(&entries).to_string();
     Ok((run, table, targets::of_read(&entries)))
+}
+
+fn sim(options: &Options) -> Result<Part, String> {
+    let rounds = sim_run::rounds(options.rounds as usize);
+    let entries = sim_run::run(rounds, options.quick, options.filter.as_deref())?;
+    let mut run = of("sim", "", options, sim_run::series(&entries));
+    // A turn is as long as its work takes, and there are fewer of them.
+    (run.conditions.rounds, run.conditions.slice_ns) = (rounds, 0);
+    let table = sim_run::table(&entries).to_string();
+    Ok((run, table, targets::of_sim(&entries)))
 }
 
 fn of(kind: &str, yardstick: &str, options: &Options, series: Vec<series::Series>) -> Run {

@@ -57,7 +57,8 @@ fn none() -> String {
     "-".to_owned()
 }
 
-fn with_range(summary: Summary) -> String {
+/// The median, and minimum and maximum.
+pub fn with_range(summary: Summary) -> String {
     let Summary { median, min, max } = summary;
     let digits = if median >= 100.0 { 0 } else { 2 };
     format!("{median:.digits$} ({min:.digits$}-{max:.digits$})")

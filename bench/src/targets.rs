@@ -5,6 +5,8 @@ use crate::flush;
 use crate::read::Target;
 use crate::read_run::Entry;
 use crate::series::{BURSAR, Run, Series, Summary};
+use crate::sim::{LOCKS_ROW, SLEEPERS_ROW, WORD_ROWS};
+use crate::sim_run;
 use crate::tree::{COMMON_DEPTH, DEPTHS};
 
 /// Peers that the targets name.
@@ -109,6 +111,51 @@ pub fn of_read(entries: &[Entry]) -> Vec<Verdict> {
         });
     }
     verdicts
+}
+
+/// The targets of `sim`: speed, memory, and that a word that all CPUs add to is a queue.
+pub fn of_sim(entries: &[sim_run::Entry]) -> Vec<Verdict> {
+    let usual = |name: &str| {
+        let mut usual = entries.iter().filter(|entry| entry.is_usual());
+        usual.find(|entry| entry.row.name == name)
+    };
+    let speed = |name: &str, bound: f64| {
+        let millions = |entry: &sim_run::Entry| {
+            let samples = entry.per_second();
+            Summary::of(
+                &samples
+                    .iter()
+                    .map(|sample| sample / 1e6)
+                    .collect::<Vec<_>>(),
+            )
+        };
+        Verdict {
+            target: format!("{name}, million lock events a second"),
+            measured: usual(name).and_then(millions),
+            wanted: Wanted::AtLeast(bound),
+        }
+    };
+    let growth = |few: &str, many: &str, bound: f64| Verdict {
+        target: format!("virtual ns an addition, {many} x {few}"),
+        measured: usual(few).zip(usual(many)).and_then(|(few, many)| {
+            let pairs = many.virtual_ns().into_iter().zip(few.virtual_ns());
+            Summary::of(&pairs.map(|(many, few)| many / few).collect::<Vec<_>>())
+        }),
+        wanted: Wanted::AtLeast(bound),
+    };
+    let [few, some, many] = WORD_ROWS;
+    vec![
+        speed(LOCKS_ROW, 8.0),
+        speed(SLEEPERS_ROW, 4.0),
+        Verdict {
+            target: format!("{SLEEPERS_ROW}, peak of memory, MiB"),
+            measured: usual(SLEEPERS_ROW).and_then(|entry| Summary::of(&entry.peak_mib())),
+            wanted: Wanted::AtMost(256.0),
+        },
+        // Nine times as many, and a bit more than five times.
+        growth(few, some, 5.0),
+        growth(some, many, 4.0),
+    ]
 }
 
 /// At most 1.2 times the bare add, at the depth that does worst.

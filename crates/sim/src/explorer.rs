@@ -112,7 +112,7 @@ struct Outcome {
 const DEPTH_MAX: u64 = 5;
 
 impl Explorer {
-    /// Runs schedules `first..first + count` of `scenario` until one fails, half of them random walks, half PCT.
+    /// Runs schedules `first..first + count` of `scenario` until one fails, a quarter of them random walks, the others PCT.
     /// `progress` is told how many have run. The scenario is given a number of the schedule's own, so that what its tasks
     /// do can vary, too.
     pub fn explore(
@@ -174,11 +174,12 @@ impl Explorer {
     }
 
     fn strategy(&self, number: u64, steps: u64) -> Strategy {
-        if number.is_multiple_of(2) {
+        // Nearly all that was ever found, PCT found.
+        if number.is_multiple_of(4) {
             return Strategy::RandomWalk;
         }
         Strategy::Pct {
-            depth: 1 + (number / 2 % DEPTH_MAX) as u32,
+            depth: 1 + (number % DEPTH_MAX) as u32,
             steps,
         }
     }
@@ -210,7 +211,6 @@ impl Explorer {
     ) -> Found {
         for length in 0..decisions.len() {
             let some = &decisions[..length];
-            // Only a change of mind is worth trying: without the last choice it was the same beginning.
             let outcome = self.run(scenario, number, Strategy::Replay(some.into()));
             if let Err(failure) = outcome.result {
                 return self.found(number, Some(length), failure, some.to_vec());
