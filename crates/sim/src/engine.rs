@@ -115,6 +115,10 @@ pub(crate) struct Engine {
     /// The earliest key of all others.
     pub(crate) next_other: Cell<u64>,
     pub(crate) cpus: Vec<Cpu>,
+    /// Which CPU has a rank.
+    pub(crate) cpu_of_rank: Vec<u16>,
+    /// The bits of a rank.
+    pub(crate) rank_mask: u64,
     pub(crate) idle: RefCell<Vec<u64>>,
     pub(crate) queued: Cell<usize>,
     pub(crate) tree: Tournament,
@@ -167,6 +171,10 @@ impl Engine {
         for at in (1..cpus).rev() {
             ranks.swap(at, random.below(at as u64 + 1) as usize);
         }
+        let mut cpu_of_rank = vec![0; cpus];
+        for (cpu, &rank) in (0..).zip(&ranks) {
+            cpu_of_rank[usize::from(rank)] = cpu;
+        }
         let explored = match &settings.mode {
             Mode::Timed => None,
             Mode::Explored(strategy) => Some(Explored::new(strategy.clone(), settings.seed)),
@@ -183,6 +191,8 @@ impl Engine {
             now_ns: Cell::new(0),
             horizon_ns: Cell::new(0),
             next_other: Cell::new(NEVER),
+            cpu_of_rank,
+            rank_mask: (cpus as u64).next_power_of_two() - 1,
             cpus: ranks.into_iter().map(Cpu::new).collect(),
             idle: RefCell::new(vec![0; cpus.div_ceil(64)]),
             queued: Cell::new(0),
@@ -388,14 +398,19 @@ impl Engine {
     /// Lets the current task run until it suspends itself; `true` if it ended.
     pub(crate) fn resume_current(&self) -> bool {
         let current = self.current.get();
-        let routine = self.with_task(current, |task| task.routine.borrow_mut().take());
-        let mut routine = routine.expect("a live task has a routine");
-        let has_ended = routine.resume();
+        // Borrowed while it runs: tasks are added before the first runs, and removed after the last has.
+        let has_ended = self.with_task(current, |task| {
+            let mut routine = task.routine.borrow_mut();
+            let running = routine.as_mut().expect("a live task has a routine");
+            let has_ended = running.resume();
+            if has_ended {
+                *routine = None;
+                task.state.set(State::Done);
+            }
+            has_ended
+        });
         if has_ended {
-            self.with_task(current, |task| task.state.set(State::Done));
             self.live.set(self.live.get() - 1);
-        } else {
-            self.with_task(current, |task| *task.routine.borrow_mut() = Some(routine));
         }
         has_ended
     }

@@ -139,12 +139,13 @@ impl Engine {
 
     /// Spin locks held, which may keep the task from being preempted.
     fn change_spins(&self, by: i32) {
+        if self.settings.topology.preemption != PreemptionKind::Kernel {
+            return;
+        }
         self.with_task(self.current.get(), |task| {
             task.spins.set(task.spins.get().wrapping_add_signed(by));
         });
-        if self.settings.topology.preemption == PreemptionKind::Kernel {
-            self.update_horizon();
-        }
+        self.update_horizon();
     }
 
     /// Takes the lock if it is free, and spends the time until it is; tells whether that was later than now.
@@ -299,8 +300,16 @@ impl Engine {
         };
         if has_waiters || kind != LockKind::Queued {
             self.visible(Step::Unlock, lock);
+            self.hand_over(lock, kind);
+        } else {
+            // Nobody can come in between.
+            let now_ns = self.now_ns.get();
+            self.locks.with(lock, |state| {
+                state.owner = None;
+                state.is_promised = false;
+                state.free_ns = now_ns;
+            });
         }
-        self.hand_over(lock, kind);
         match waiting {
             Waiting::Spin => self.change_spins(-1),
             Waiting::Sleep => self.with_task(self.current.get(), |task| {

@@ -70,6 +70,8 @@ impl PartialOrd for Timer {
 }
 
 const TIE_BITS: u32 = 16;
+/// Set in the keys of CPUs, whose rank is below.
+const RANKED: u64 = 1 << (TIE_BITS - 1);
 /// The end of virtual time, after 78 hours.
 const END_NS: u64 = 1 << (u64::BITS - TIE_BITS);
 
@@ -83,11 +85,26 @@ impl Engine {
     #[inline]
     fn key(&self, cpu: u32, now_ns: u64) -> u64 {
         assert!(now_ns < END_NS, "virtual time ends after 78 hours");
-        let shuffled = (now_ns ^ self.settings.seed).wrapping_mul(0xd134_2543_de82_ef95) >> 48;
-        let mask = (self.cpus.len() as u64).next_power_of_two() - 1;
-        let rank = u64::from(self.cpus[cpu as usize].rank) ^ (shuffled & mask);
+        let rank = u64::from(self.cpus[cpu as usize].rank) ^ self.shuffle(now_ns);
         // Never 0, which is the timers'.
-        now_ns << TIE_BITS | 1 << (TIE_BITS - 1) | rank
+        now_ns << TIE_BITS | RANKED | rank
+    }
+
+    /// How ranks are exchanged at a moment.
+    #[inline]
+    fn shuffle(&self, now_ns: u64) -> u64 {
+        let mixed = (now_ns ^ self.settings.seed).wrapping_mul(0xd134_2543_de82_ef95);
+        mixed >> 48 & self.rank_mask
+    }
+
+    /// Whose key it is. To go down the tree instead is a chain of loads, each of which waits for the one before.
+    #[inline]
+    fn leaf_of(&self, key: u64) -> usize {
+        if key & RANKED == 0 {
+            return self.leaf_of_timers();
+        }
+        let rank = (key & (RANKED - 1)) ^ self.shuffle(key >> TIE_BITS);
+        usize::from(self.cpu_of_rank[rank as usize])
     }
 
     fn leaf_of_timers(&self) -> usize {
@@ -119,12 +136,15 @@ impl Engine {
     pub(crate) fn timed_loop(&self) {
         self.place_tasks();
         while self.has_live_tasks() && !self.has_failed() {
-            let Some(leaf) = self.tree.winner() else {
+            let key = self.tree.earliest();
+            if key == NEVER {
                 let waiting = self.waiting();
                 self.fail(Failure::Deadlock { waiting }, None);
                 break;
-            };
-            let next_ns = self.tree.earliest() >> TIE_BITS;
+            }
+            let leaf = self.leaf_of(key);
+            debug_assert_eq!(self.tree.winner(), Some(leaf));
+            let next_ns = key >> TIE_BITS;
             debug_assert!(next_ns >= self.event_ns.get(), "an event in the past");
             self.event_ns.set(next_ns);
             if leaf == self.leaf_of_timers() {
