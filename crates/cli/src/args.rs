@@ -32,7 +32,8 @@ Machines:
   host                   this machine, with real threads
   sim                    the simulated machine that the experiment's file names
   sim:KEY=VALUE,...      another one: cpus, nodes, cluster, threads, hz, lock=queued|ticket|unfair, preempt=user|kernel;
-                         hz, lock and preempt are the experiment's where they are left out
+                         hz, lock and preempt are the experiment's where they are left out, while cpus is 8 and nodes 1;
+                         -s cpus=72 changes one key of the experiment's machine and keeps the others
 
 A list of values is a sweep: -s cpus=72,384 -s readers=100,1000 gives four documents, in this order.
 Keys of the machine can be set like parameters. Parameters and their meanings are in experiments/*.toml.";

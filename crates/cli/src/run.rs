@@ -1,5 +1,6 @@
 //! `bursar run`.
 
+use std::io::Write;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
@@ -28,7 +29,12 @@ pub fn run(run: &Run, global: &Global) -> Result<ExitCode, Failure> {
     let (documents, end) = jobs::run(batches, REVISION, &mailbox, &progress)?;
     drop(progress);
     // What an interruption leaves behind is no document if it has no figures.
-    if !documents.is_empty() {
+    if documents.is_empty() {
+        let _ = writeln!(
+            std::io::stderr(),
+            "interrupted before any run had finished; nothing is written"
+        );
+    } else {
         let text = format::documents(&documents, global, output.has_color())?;
         output.write(&text)?;
     }

@@ -181,6 +181,9 @@ fn legend(document: &Document, form: Form) -> String {
     ] {
         text.push_str(&form.item(line));
     }
+    if document.seeds > 1 {
+        text.push_str(&form.item("numbers of flushes, skips and waits are of all seeds together"));
+    }
     text
 }
 

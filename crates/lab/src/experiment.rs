@@ -1,7 +1,7 @@
 //! Experiments as files: what is run, with which parameters, what was published and what is expected.
 
 use serde::Deserialize;
-use toml::Table;
+use toml::{Table, Value};
 
 use crate::machine_info::{MachineInfo, MachineKind};
 use crate::verdict::Row;
@@ -124,6 +124,22 @@ impl Experiment {
             MachineKind::Host => &self.host,
             MachineKind::Sim => &self.sim,
         }
+    }
+
+    /// Whether machine and parameters are those of the file, but for the seed.
+    pub fn is_own_load(&self, machine: &MachineInfo, parameters: &Table) -> bool {
+        let overrides = self.overrides(machine.kind());
+        let own = |key: &str, value: &Value| match overrides.get(key).or(self.parameters.get(key)) {
+            // A sweep: each of its points is the file's.
+            Some(Value::Array(points)) => points.contains(value),
+            own => own == Some(value),
+        };
+        let is_own_machine = match machine {
+            MachineInfo::Sim(sim) => self.machine == format!("sim:{}", sim.topology),
+            MachineInfo::Host(_) => self.machine == "host",
+        };
+        let mut parameters = parameters.iter();
+        is_own_machine && parameters.all(|(key, value)| key == "seed" || own(key, value))
     }
 }
 

@@ -10,7 +10,7 @@ use crate::experiment::Experiment;
 use crate::machine_info::{MachineInfo, MachineKind};
 use crate::memcg_flush::{self, Parameters, RunError};
 use crate::settings::{ParameterError, Point, Settings};
-use crate::verdict::Verdict;
+use crate::verdict::{Basis, Verdict};
 
 /// All experiments: name and file.
 const EXPERIMENTS: [(&str, &str); 1] = [("memcg-flush", memcg_flush::FILE)];
@@ -272,12 +272,18 @@ impl Plan {
 /// The published figures that hold for a machine and parameters, not judged yet.
 fn verdicts(experiment: &Experiment, machine: &MachineInfo, parameters: &Table) -> Vec<Verdict> {
     let rows = experiment.published.iter();
+    let basis = if experiment.is_own_load(machine, parameters) {
+        Basis::OneModel
+    } else {
+        Basis::WhatIf
+    };
     rows.filter(|row| row.holds_for(machine, parameters))
         .flat_map(|row| {
             row.shares.iter().map(|share| Verdict {
                 variant: row.variant.clone(),
                 metric: share.metric.clone(),
                 row: row.row,
+                basis,
                 load: row.load.clone(),
                 published: share.share,
                 tolerance: share.tolerance,

@@ -167,7 +167,12 @@ impl<'a> Settings<'a> {
             return self.choose_variants(values().collect());
         }
         if self.machine_keys.contains(&key) {
-            return self.set_machine(key, values().map(str::to_owned).collect());
+            // `4` and `04` are one machine.
+            let plain = |value: &str| match value.parse::<u64>() {
+                Ok(number) => number.to_string(),
+                Err(_) => value.to_owned(),
+            };
+            return self.set_machine(key, values().map(plain).collect());
         }
         let default = self.parameter(key)?;
         let type_error = |needed| ParameterError::Type {

@@ -2,7 +2,8 @@
 //!
 //! For shares: the published share with its tolerance is one interval, what single seeds gave is another. If the second
 //! lies inside the first, the share is reproduced; if they do not meet, it is not; else the runs do not say. With fewer
-//! than [`SEEDS_NEEDED`] seeds they never do, and of a calibration row nothing is said at all.
+//! than [`SEEDS_NEEDED`] seeds, with one cost model instead of an ensemble, and on any other machine or load than the
+//! file's they never do, and of a calibration row nothing is said at all.
 
 use std::fmt;
 
@@ -21,6 +22,18 @@ pub enum Row {
     Calibration,
     /// They are predicted, and the prediction is judged.
     Prediction,
+}
+
+/// With what a prediction was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Basis {
+    /// The file's machine and load, and draws of the cost model's uncertain constants.
+    Ensemble,
+    /// The file's machine and load, and the cost model's own constants.
+    OneModel,
+    /// Something was changed that the file sets: a question of its own, whose answer rules on nothing.
+    WhatIf,
 }
 
 /// How a prediction ended.
@@ -61,6 +74,8 @@ pub struct Verdict {
     pub metric: String,
     /// What the published figure is used for.
     pub row: Row,
+    /// With what ours was found.
+    pub basis: Basis,
     /// Machine and load of the published figure, in words.
     pub load: String,
     /// What the thread published.
@@ -94,6 +109,18 @@ impl Verdict {
                 Some(Ruling::Inconclusive),
                 format!("{seeds} seed(s), and {SEEDS_NEEDED} are needed"),
             ),
+            Row::Prediction if self.basis == Basis::WhatIf => (
+                Some(Ruling::Inconclusive),
+                "other parameters than the experiment's own".to_owned(),
+            ),
+            Row::Prediction if self.basis == Basis::OneModel => {
+                let within = from <= self.lo && self.hi <= to;
+                let place = if within { "within" } else { "not all within" };
+                let reason = format!(
+                    "seeds {place} the tolerance, but of one cost model, and an ensemble is needed"
+                );
+                (Some(Ruling::Inconclusive), reason)
+            }
             Row::Prediction if from <= self.lo && self.hi <= to => (
                 Some(Ruling::Reproduced),
                 "every seed within the tolerance".to_owned(),
@@ -120,6 +147,7 @@ mod tests {
             variant: String::new(),
             metric: String::new(),
             row,
+            basis: Basis::Ensemble,
             load: String::new(),
             published,
             tolerance: 0.02,
@@ -166,6 +194,18 @@ mod tests {
         assert_eq!(found, Some(Ruling::Inconclusive));
         let found = ruling(Row::Prediction, 0.823, &share(19, 1, 2));
         assert_eq!(found, Some(Ruling::Inconclusive));
+    }
+
+    #[test]
+    fn one_model_or_another_load_decides_nothing() {
+        for basis in [Basis::OneModel, Basis::WhatIf] {
+            for (lo, hi) in [(823, 823), (1, 2)] {
+                let mut verdict = verdict(Row::Prediction, 0.823);
+                verdict.basis = basis;
+                verdict.judge(&share(20, lo, hi));
+                assert_eq!(verdict.verdict, Some(Ruling::Inconclusive), "{basis:?}");
+            }
+        }
     }
 
     #[test]

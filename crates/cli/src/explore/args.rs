@@ -14,7 +14,7 @@ Examples:
   bursar explore removal --sections atomic --replay 7:1234:56
 
 A schedule is SEED:NUMBER:LENGTH: which of the seed's schedules, and how many of its choices are followed before whoever
-runs just goes on. The same command finds the same, on any machine and with any number of threads.
+runs just goes on; without LENGTH all are. The same command finds the same, on any machine and with any number of threads.
 
 Exit codes:
   0  nothing is broken (with --planted: everything is found)

@@ -4,7 +4,7 @@
 //! it are left out, and all before it are done, so the first failure is found whoever finds it.
 
 use std::num::NonZero;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
@@ -29,23 +29,15 @@ struct Piece {
 pub struct Campaign {
     targets: Vec<Target>,
     seed: u64,
-    pieces: Vec<Piece>,
+    /// Schedules of each target.
+    each: u64,
 }
 
 impl Campaign {
     /// `schedules` are shared evenly by the targets, each of which gets at least one.
     pub fn new(targets: Vec<Target>, seed: u64, schedules: u64) -> Self {
-        let each = schedules.div_ceil(targets.len() as u64);
-        let pieces_of = |target: usize| {
-            let firsts = (0..each).step_by(PIECE as usize);
-            firsts.map(move |first| Piece {
-                target,
-                first,
-                count: PIECE.min(each - first),
-            })
-        };
         Self {
-            pieces: (0..targets.len()).flat_map(pieces_of).collect(),
+            each: schedules.div_ceil(targets.len() as u64),
             targets,
             seed,
         }
@@ -53,7 +45,19 @@ impl Campaign {
 
     /// How many schedules run if nothing fails.
     pub fn schedules(&self) -> u64 {
-        self.pieces.iter().map(|piece| piece.count).sum()
+        self.each * self.targets.len() as u64
+    }
+
+    /// The `nth` piece of all: those of the first target, then those of the next.
+    fn piece(&self, nth: u64) -> Option<Piece> {
+        let of_a_target = self.each.div_ceil(PIECE);
+        let target = usize::try_from(nth / of_a_target).ok()?;
+        let first = nth % of_a_target * PIECE;
+        (target < self.targets.len()).then(|| Piece {
+            target,
+            first,
+            count: PIECE.min(self.each - first),
+        })
     }
 
     /// Explores until all is done or `stop` is set.
@@ -63,12 +67,12 @@ impl Campaign {
             .iter()
             .map(|_| AtomicU64::new(u64::MAX))
             .collect();
-        let next = AtomicUsize::new(0);
+        let next = AtomicU64::new(0);
         let done: Mutex<Vec<(Piece, Explored)>> = Mutex::new(Vec::new());
         let work = || {
             // Relaxed, all of them: numbers are all that is shared; results go through the mutex.
             while !stop.load(Ordering::Relaxed)
-                && let Some(&piece) = self.pieces.get(next.fetch_add(1, Ordering::Relaxed))
+                && let Some(piece) = self.piece(next.fetch_add(1, Ordering::Relaxed))
             {
                 let found = &found[piece.target];
                 if found.load(Ordering::Relaxed) > piece.first {
@@ -84,7 +88,7 @@ impl Campaign {
         };
         let threads = thread::available_parallelism().map_or(1, NonZero::get);
         thread::scope(|scope| {
-            for _ in 0..threads.min(self.pieces.len()) {
+            for _ in 0..threads {
                 scope.spawn(work);
             }
         });

@@ -124,6 +124,8 @@ impl Result {
     /// The result in two words at most.
     pub fn verdict(&self) -> &'static str {
         match (self.planted, &self.failure) {
+            // Interrupted before.
+            (_, None) if self.schedules == 0 => "not explored",
             (false, None) => "holds",
             (false, Some(_)) => "BROKEN",
             (true, Some(_)) => "found",

@@ -2,7 +2,7 @@ use super::*;
 use crate::experiment::PublishedRow;
 use crate::machine_info::{HostInfo, SimInfo};
 use crate::measure::{Metric, Share};
-use crate::verdict::{Row, Ruling, SEEDS_NEEDED};
+use crate::verdict::{Basis, Row, Ruling, SEEDS_NEEDED};
 
 const EXPERIMENT: &str = "memcg-flush";
 
@@ -33,7 +33,9 @@ fn sim(cpus: usize) -> MachineInfo {
         cpus,
         nodes: 2,
         hz: 1000,
-        topology: format!("cpus={cpus}"),
+        topology: format!(
+            "cpus={cpus},nodes=2,cluster=16,threads=2,hz=1000,lock=queued,preempt=kernel"
+        ),
         model: "a cost model".to_owned(),
     })
 }
@@ -213,6 +215,39 @@ fn published_figures_are_for_their_own_machine_and_load_only() {
     assert!(plan.document(0, sim(384), "").verdicts.is_empty());
 }
 
+/// As if the runs had been draws of the cost model.
+fn of_ensemble(mut document: Document) -> Document {
+    document
+        .verdicts
+        .iter_mut()
+        .for_each(|verdict| verdict.basis = Basis::Ensemble);
+    document
+}
+
+#[test]
+fn what_the_file_does_not_say_is_a_what_if() {
+    let own = simulated(1, sim(384));
+    assert_eq!(own.verdicts[0].basis, Basis::OneModel);
+    for changed in ["workers=1", "duration_ms=11", "compute_ns=1"] {
+        let plan = plan(
+            MachineKind::Sim,
+            &[changed, "read_interval_ms=10"],
+            1,
+            SeedShard::WHOLE,
+        );
+        let document = plan.document(0, sim(384), "");
+        assert_eq!(document.verdicts[0].basis, Basis::WhatIf, "{changed}");
+    }
+    let other = MachineInfo::Sim(SimInfo {
+        topology: "cpus=384,lock=unfair".to_owned(),
+        ..match sim(384) {
+            MachineInfo::Sim(info) => info,
+            MachineInfo::Host(_) => unreachable!("asked for a simulated one"),
+        }
+    });
+    assert_eq!(simulated(1, other).verdicts[0].basis, Basis::WhatIf);
+}
+
 #[test]
 fn what_was_published_is_reproduced_by_itself_but_never_on_the_calibration_row() {
     for (point, row, expected) in [
@@ -221,7 +256,7 @@ fn what_was_published_is_reproduced_by_itself_but_never_on_the_calibration_row()
     ] {
         let row = published(row);
         let document = document(
-            simulated(point, sim(384)),
+            of_ensemble(simulated(point, sim(384))),
             &row.variant,
             SEEDS_NEEDED as u64,
             &shares(&row),
@@ -252,7 +287,8 @@ fn no_effect_does_not_score_reproduced() {
         .collect();
     for null in [all_fast, unchanged, even] {
         for seeds in [1, SEEDS_NEEDED as u64, 200] {
-            let document = document(simulated(1, sim(384)), "coalesced", seeds, &null);
+            let simulated = of_ensemble(simulated(1, sim(384)));
+            let document = document(simulated, "coalesced", seeds, &null);
             assert_eq!(document.verdicts.len(), prediction.shares.len());
             for verdict in &document.verdicts {
                 assert_ne!(verdict.verdict, Some(Ruling::Reproduced), "{verdict:?}");
