@@ -181,7 +181,9 @@ mod tests {
     #[test]
     fn experiments_spell_their_machines_out() {
         for name in bursar_lab::names() {
-            let machine = bursar_lab::experiment_named(name).expect("its file").machine;
+            let machine = bursar_lab::experiment_named(name)
+                .expect("its file")
+                .machine;
             let keys = machine.strip_prefix("sim:").expect("simulated by default");
             let topology: Topology = keys.parse().expect("a machine");
             assert_eq!(topology.to_string(), keys, "{name}");
