@@ -100,10 +100,11 @@ impl<M: Machine> PageCounter<M> {
     /// Reserves `bytes` whatever the limit says; returns whether that is above it.
     #[doc(alias = "page_counter_charge")]
     pub(crate) fn charge(&self, bytes: u64) -> bool {
-        self.claimed.fetch_add(bytes, Order::Full);
-        let usage = self.usage.fetch_add(bytes, Order::Full).wrapping_add(bytes);
+        let claimed = self.claimed.fetch_add(bytes, Order::Full) + bytes;
+        let usage = self.usage.fetch_add(bytes, Order::Full) + bytes;
         self.peak.fetch_max(usage, Order::Relaxed);
-        usage > self.max.load(Order::Full)
+        // By what is claimed: one that fits, and came before us, may not have reached the usage yet.
+        claimed > self.max.load(Order::Full)
     }
 
     /// Returns a reservation. The usage first, so that it never exceeds what is claimed.

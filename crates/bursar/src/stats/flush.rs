@@ -141,9 +141,8 @@ impl<M: Machine> Tree<M> {
 
     /// Brings the numbers of a group without children up to date: the sum of its own words needs no flush.
     ///
-    /// Every update that returned before this call is in a word of a shard that is marked or was touched before. Returns
-    /// whether the parent has something to hear.
-    pub(crate) fn fold_in_place(&self, index: u32) -> bool {
+    /// Every update that returned before this call is in a word of a shard that is marked or was touched before.
+    pub(crate) fn fold_in_place(&self, index: u32) {
         let node = self.node(index);
         let touched = {
             let mut fold = node.fold.lock();
@@ -154,9 +153,7 @@ impl<M: Machine> Tree<M> {
             fold.touched()
         };
         self.stage(node, &touched);
-        let mut fold = node.fold.lock();
-        fold.apply(&[], &[]);
-        fold.has_news()
+        node.fold.lock().apply(&[], &[]);
     }
 
     /// Folds a removed group in place and hands all its news to its parent, for which the caller holds the turn.

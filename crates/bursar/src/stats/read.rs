@@ -171,11 +171,7 @@ impl<M: Machine> Tree<M> {
                 // Before the look at the children: what a child that is born later does is no part of this.
                 let began_ns = self.machine.now_ns();
                 if self.is_childless(index) {
-                    // Without sections an update is in its word before its marks are set. Once it was read here, reads of
-                    // the groups above must find it, too.
-                    if self.fold_in_place(index) {
-                        self.mark_above(index);
-                    }
+                    self.fold_in_place(index);
                     // Release: pairs with the Acquire in `age_ns`.
                     self.node(index)
                         .as_of_ns
@@ -265,7 +261,13 @@ impl<M: Machine> Tree<M> {
                 ))
             })
             .collect();
+        let has_news = fold.has_news();
         drop(fold);
+        // Without sections an update is in its word before its marks are set, and a fold in place
+        // finds it there. Once it was read, reads of the groups above must find it, too.
+        if has_news {
+            self.mark_above(index);
+        }
         self.read_eager(index, &mut values, &mut own);
         Reading {
             statistics: layout.statistics,
