@@ -4,7 +4,7 @@
 //! counts as reproduced, all written before any run. This crate holds the loads, the measures, and the threads' policies
 //! on the substrate of their time; it knows no clock, no thread and no file of its own.
 //!
-//! Layers, bottom-up: [`random`], [`measure`]; [`published`]; [`machine_info`], [`verdict`], [`document`], [`merge()`];
+//! Layers, bottom-up: [`measure`]; [`published`]; [`machine_info`], [`verdict`], [`document`], [`merge()`];
 //! [`experiment`], [`settings`]; [`memcg_flush`]; [`Plan`]. Beside them, [`protocols`]: the library's, to be explored.
 
 #![forbid(unsafe_code)]
@@ -19,9 +19,9 @@ mod one_line;
 mod plan;
 pub mod protocols;
 pub mod published;
-pub mod random;
 pub mod settings;
 pub mod verdict;
 
+pub use bursar_machine::random;
 pub use merge::{MergeError, Source, merge};
 pub use plan::{Error, Job, Plan, Request, SeedShard, experiment_named, names};

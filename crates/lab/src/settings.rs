@@ -277,14 +277,10 @@ impl<'a> Settings<'a> {
             .chain(of_machine.iter().copied())
             .map(str::to_owned)
             .collect();
-        let near = |name: &&String| strsim::jaro_winkler(name, key) > 0.75;
-        let nearest = known
-            .iter()
-            .filter(near)
-            .max_by(|a, b| strsim::jaro_winkler(a, key).total_cmp(&strsim::jaro_winkler(b, key)));
+        let nearest = nearest(key, known.iter().map(String::as_str)).map(str::to_owned);
         ParameterError::Unknown {
             key: key.to_owned(),
-            nearest: nearest.cloned(),
+            nearest,
             known,
         }
     }
@@ -338,6 +334,19 @@ fn parse_like(default: &Value, given: &str) -> Result<Value, &'static str> {
             .map_err(|_| "true or false"),
         _ => Ok(Value::String(given.to_owned())),
     }
+}
+
+/// The known name that is most like `given`, if any is.
+pub fn nearest<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    /// Below this, a hint is more often wrong than right: judgement.
+    const ALIKE: f64 = 0.75;
+    let likeness = |name| (strsim::jaro_winkler(name, given), name);
+    let alike = known
+        .map(likeness)
+        .filter(|(likeness, _)| *likeness > ALIKE);
+    alike
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, name)| name)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 //! * [`Lock`], [`Event`]: locks that tell how often they were waited for; completions.
 //! * [`Slot`], [`Shard`], [`State`]: per-CPU words and the sections that change them.
 //! * [`Tasks`]: starting work and letting time pass, which only experiments and tests do.
+//! * [`random`]: numbers from a seed, for simulated machines and loads.
 //! * [`host`]: real threads. Three backends with the same semantics; see [`host::Backend`].
 
 #![warn(missing_docs)]
@@ -15,6 +16,7 @@
 mod atomic;
 pub mod host;
 mod lock;
+pub mod random;
 mod shard;
 mod slot;
 

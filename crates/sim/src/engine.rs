@@ -20,10 +20,10 @@ use crate::failure::{Failure, message_of};
 use crate::fault::{Injector, Killed};
 use crate::lines::{Access, LineId, Lines};
 use crate::locks::{LockId, LockTable};
-use crate::random::Random;
 use crate::settings::{Mode, Settings};
 use crate::timed::{Cpu, Timer};
 use crate::tournament::{NEVER, Tournament};
+use bursar_machine::random::Random;
 
 /// Number of a task of the current run.
 pub(crate) type TaskId = u32;
@@ -71,7 +71,7 @@ pub(crate) struct Task {
     pub(crate) spin_began_ns: Cell<u64>,
     /// When it stops spinning and sleeps.
     pub(crate) spin_until_ns: Cell<u64>,
-    /// Spin locks held or waited for.
+    /// Spin locks held or waited for, counted where they keep it from being preempted.
     pub(crate) spins: Cell<u32>,
     /// Grows whenever a section that is under way must begin anew.
     pub(crate) breaks: Cell<u32>,

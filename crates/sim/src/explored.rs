@@ -8,8 +8,8 @@ use std::cell::{Cell, RefCell};
 use crate::coroutine::suspend;
 use crate::engine::{Engine, NOBODY, State, TaskId};
 use crate::failure::{Failure, take_last_panic};
-use crate::random::Random;
 use crate::strategy::{Chooser, DECISIONS_MAX, Decision, Strategy};
+use bursar_machine::random::Random;
 
 /// Schedules with more steps than this have a loop that does not end.
 const STEPS_MAX: u64 = 200_000;

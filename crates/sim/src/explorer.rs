@@ -7,10 +7,10 @@ use std::sync::{Arc, Once};
 
 use crate::failure::{Failure, keep_last_panic, message_of, take_last_panic};
 use crate::machine::{Sim, Simulator};
-use crate::random::Random;
 use crate::settings::{Mode, SectionKind, Settings};
 use crate::strategy::{Decision, Strategy};
 use crate::topology::Topology;
+use bursar_machine::random::Random;
 
 /// What is explored, apart from the scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 
-use crate::random::Random;
 use crate::tournament::NEVER;
+use bursar_machine::random::Random;
 
 /// Something that happens to one CPU once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -87,7 +87,7 @@ impl Engine {
     }
 
     /// Sections that are under way on `cpu` begin anew.
-    pub(crate) fn break_sections(&self, cpu: u32) {
+    fn break_sections(&self, cpu: u32) {
         for task in self.tasks.borrow().iter() {
             if task.cpu.get() == cpu {
                 task.breaks.set(task.breaks.get() + 1);

@@ -26,7 +26,6 @@ mod fence;
 mod lines;
 mod locks;
 mod machine;
-mod random;
 mod settings;
 mod slot;
 mod strategy;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::engine::TaskId;
-use crate::random::Random;
+use bursar_machine::random::Random;
 
 /// How an exploration chooses.
 #[derive(Clone, Debug, PartialEq, Eq)]

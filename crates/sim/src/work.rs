@@ -136,7 +136,6 @@ impl Queue<'_> {
 /// Work that is done later, each piece on the CPU it was queued for (the kernel's per-CPU workqueue).
 #[doc(alias = "workqueue_struct")]
 pub struct WorkQueue<'a> {
-    machine: Sim,
     cpus: Vec<Mutex<Queue<'a>>>,
 }
 
@@ -160,7 +159,6 @@ impl<'a> WorkQueue<'a> {
         };
         let cpus = bursar_machine::Machine::cpus(machine);
         Self {
-            machine: machine.clone(),
             cpus: (0..cpus).map(|_| queue()).collect(),
         }
     }
@@ -256,11 +254,6 @@ impl<'a> WorkQueue<'a> {
                 self.queue(cpu).is_waiting = false;
             }
         }
-    }
-
-    /// The machine.
-    pub fn machine(&self) -> &Sim {
-        &self.machine
     }
 }
 

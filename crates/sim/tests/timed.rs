@@ -160,9 +160,28 @@ fn more_tasks_than_cpus_share_them_in_slices() {
 }
 
 #[test]
-fn the_machine_is_shared_by_several_memories_of_words() {
+fn several_memories_keep_their_own_books() {
     let simulator = Simulator::new(settings(4, 1));
     let machine: Sim = simulator.machine();
-    let slots = [machine.slots(8).unwrap(), machine.slots(8).unwrap()];
-    assert_eq!(slots.len(), 2);
+    let memory = || {
+        bursar::Memory::<bursar::machine::Host>::builder()
+            .build_on(machine.clone())
+            .unwrap()
+    };
+    let memories = [memory(), memory()];
+    let held = std::sync::Mutex::new(Vec::new());
+    machine.run(repeat(8, |number| {
+        let charge = memories[number % 2]
+            .root()
+            .try_charge(100 + number)
+            .unwrap();
+        held.lock().unwrap().push(charge);
+    }));
+    let usage = |memory: &bursar::Memory<Sim>| {
+        let reading = memory.root().read(bursar::Freshness::Exact).unwrap();
+        reading.usage().value
+    };
+    assert_eq!(memories.each_ref().map(usage), [412, 416]);
+    held.into_inner().unwrap().clear();
+    assert_eq!(memories.each_ref().map(usage), [0, 0]);
 }

@@ -1,6 +1,7 @@
 //! What can be explored: the protocols, and mechanisms with a planted bug.
 
 use bursar_lab::protocols;
+use bursar_lab::settings::nearest;
 use bursar_sim::{Explorer, SectionKind, Sim, Topology};
 
 use crate::failure::Failure;
@@ -84,13 +85,9 @@ pub fn named(all: &[Subject], name: &str) -> Result<Subject, Failure> {
     if let Some(subject) = all.iter().find(|subject| subject.name == name) {
         return Ok(*subject);
     }
-    let likeness = |subject: &&Subject| strsim::jaro_winkler(subject.name, name);
-    let nearest = all
-        .iter()
-        .filter(|subject| likeness(subject) > 0.75)
-        .max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
-    let hint = nearest.map_or_else(String::new, |subject| {
-        format!("; did you mean `{}`?", subject.name)
+    let nearest = nearest(name, all.iter().map(|subject| subject.name));
+    let hint = nearest.map_or_else(String::new, |nearest| {
+        format!("; did you mean `{nearest}`?")
     });
     let names: Vec<_> = all.iter().map(|subject| subject.name).collect();
     Err(Failure::usage(format!(

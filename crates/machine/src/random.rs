@@ -25,6 +25,11 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
+    /// Whether something happens that does once in `one_in`; never if that is 0.
+    pub fn happens(&mut self, one_in: u64) -> bool {
+        one_in > 0 && self.below(one_in) == 0
+    }
+
     /// A number below `bound`, which is at least 1. The bias is below `bound / 2^64`.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.number()) * u128::from(bound)) >> 64) as u64
