@@ -7,7 +7,7 @@
 //! * [`AtomicWord`], [`Order`]: shared words, with a `Full` ordering where a full barrier is meant.
 //! * [`Lock`], [`Event`]: locks that tell how often they were waited for; completions.
 //! * [`Slot`], [`Shard`], [`State`]: per-CPU words and the sections that change them.
-//! * [`Tasks`]: starting work and letting time pass, which only experiments and tests do.
+//! * [`Tasks`]: starting work, which only experiments and tests do.
 //! * [`random`]: numbers from a seed, for simulated machines and loads.
 //! * [`host`]: real threads. Three backends with the same semantics; see [`host::Backend`].
 
@@ -49,6 +49,8 @@ pub trait Machine: Clone + fmt::Debug + Send + Sync + 'static {
     /// A reference to something that lives at least as long as any of its references. Cloning and dropping one must not
     /// touch memory that other CPUs use where the machine can help it: charges hold one each.
     type Shared<T: Send + Sync + 'static>: Clone + Deref<Target = T> + Send + Sync + 'static;
+    /// See [`Machine::operation`].
+    type Operation;
 
     /// Puts a value where [`Machine::Shared`] references can point to it.
     fn share<T: Send + Sync + 'static>(value: T) -> Self::Shared<T>;
@@ -83,17 +85,29 @@ pub trait Machine: Clone + fmt::Debug + Send + Sync + 'static {
     /// Gives way for a moment, in a loop that waits for another task's few remaining steps. `round` counts the loop's
     /// rounds from 0.
     fn relax(&self, round: u32);
+
+    /// Lets the calling task sleep until [`Machine::now_ns`] is at least `deadline_ns`.
+    fn sleep_until(&self, deadline_ns: u64);
+
+    /// A number that no other living task has; never 0.
+    fn task(&self) -> u64;
+
+    /// Counts the calling task in as being in the middle of something that a fork must not cut in two, until what is
+    /// returned is dropped. Waits while another task forks. May be nested. Not for signal handlers.
+    fn operation(&self) -> Self::Operation;
+
+    /// How many forks lie between the first process and this one: another number than before means that all other tasks
+    /// are gone, each wherever it was, but none inside an [`Machine::operation`].
+    fn forks(&self) -> u64;
 }
 
-/// A machine that can start tasks and let time pass. The library never does; experiments and tests do.
+/// A machine that can start tasks and load its CPUs. The library never does; experiments and tests do.
 pub trait Tasks: Machine {
     /// Memory of one page of 4 KiB that is in use; dropping it frees the page.
     type PageMemory: Send;
 
     /// Runs every task to its end, all at once, and returns.
     fn run<'scope>(&self, tasks: Vec<Box<dyn FnOnce() + Send + 'scope>>);
-    /// Lets the calling task sleep until [`Machine::now_ns`] is at least `deadline_ns`.
-    fn sleep_until(&self, deadline_ns: u64);
     /// Takes a page and writes `mark` to each of its cache lines.
     fn touch_page(&self, mark: u64) -> Self::PageMemory;
     /// Computes for `duration_ns` of the CPU's time, touching nothing that others use.

@@ -213,6 +213,7 @@ impl Machine for Sim {
     type Event = SimEvent;
     type Slot = SimSlot;
     type Shared<T: Send + Sync + 'static> = Arc<T>;
+    type Operation = ();
 
     fn share<T: Send + Sync + 'static>(value: T) -> Arc<T> {
         Arc::new(value)
@@ -255,6 +256,29 @@ impl Machine for Sim {
     fn relax(&self, round: u32) {
         relax(round);
     }
+
+    fn sleep_until(&self, deadline_ns: u64) {
+        with_engine(|engine| match &engine.explored {
+            Some(explored) if engine.is_scheduled() => engine.explored_sleep(explored, deadline_ns),
+            _ if !engine.is_scheduled() => engine.now_ns.set(engine.now_ns.get().max(deadline_ns)),
+            _ => {
+                let slack_ns = engine.settings.costs.timer_slack_ns;
+                engine.spend(engine.settings.costs.syscall_ns);
+                engine.sleep(TimerKind::Exact, deadline_ns.saturating_add(slack_ns));
+            }
+        });
+    }
+
+    fn task(&self) -> u64 {
+        with_engine(|engine| u64::from(engine.current.get()) + 1).unwrap_or(u64::MAX)
+    }
+
+    /// Simulated processes do not fork.
+    fn operation(&self) {}
+
+    fn forks(&self) -> u64 {
+        0
+    }
 }
 
 /// A page of a simulated machine.
@@ -283,18 +307,6 @@ impl Tasks for Sim {
         let tasks = tasks.into_iter().map(|task| (None, task)).collect();
         with_engine(|engine| engine.run(tasks, None))
             .expect("a machine runs while its simulator does");
-    }
-
-    fn sleep_until(&self, deadline_ns: u64) {
-        with_engine(|engine| match &engine.explored {
-            Some(explored) if engine.is_scheduled() => engine.explored_sleep(explored, deadline_ns),
-            _ if !engine.is_scheduled() => engine.now_ns.set(engine.now_ns.get().max(deadline_ns)),
-            _ => {
-                let slack_ns = engine.settings.costs.timer_slack_ns;
-                engine.spend(engine.settings.costs.syscall_ns);
-                engine.sleep(TimerKind::Exact, deadline_ns.saturating_add(slack_ns));
-            }
-        });
     }
 
     fn touch_page(&self, _mark: u64) -> SimPage {

@@ -121,6 +121,7 @@ impl Machine for LoomMachine {
     type Event = LoomEvent;
     type Slot = LoomSlot;
     type Shared<T: Send + Sync + 'static> = Arc<T>;
+    type Operation = ();
 
     fn share<T: Send + Sync + 'static>(value: T) -> Arc<T> {
         Arc::new(value)
@@ -168,6 +169,20 @@ impl Machine for LoomMachine {
 
     fn relax(&self, _round: u32) {
         loom::thread::yield_now();
+    }
+
+    fn sleep_until(&self, _deadline_ns: u64) {
+        loom::thread::yield_now();
+    }
+
+    fn task(&self) -> u64 {
+        NUMBER.with(|number| number.get() as u64 + 1)
+    }
+
+    fn operation(&self) {}
+
+    fn forks(&self) -> u64 {
+        0
     }
 }
 

@@ -6,6 +6,7 @@
 //! | restartable sequences | `rseq.rs` (x86-64 Linux), `rseq_absent.rs` (elsewhere) |
 //! | memory of per-CPU words, their operations | `chunk.rs`, `slots.rs` |
 //! | membarrier, shared by all who want one | `fence.rs` |
+//! | operations that a fork waits for | `fork.rs` |
 //! | words, locks, completions | `sync.rs` |
 //! | CPUs, nodes, affinity | `topology.rs` |
 //! | threads and sleep, for experiments | `tasks.rs` |
@@ -14,6 +15,7 @@ mod backend;
 pub mod bare;
 mod chunk;
 mod fence;
+mod fork;
 #[cfg_attr(all(target_os = "linux", target_arch = "x86_64"), path = "rseq.rs")]
 #[cfg_attr(
     not(all(target_os = "linux", target_arch = "x86_64")),
@@ -27,9 +29,10 @@ mod tasks;
 mod topology;
 
 use std::sync::OnceLock;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 pub use backend::{Backend, Check, Report, StartError, report};
+pub use fork::HostOperation;
 pub use slots::HostSlot;
 pub use sync::{HostEvent, HostMutex, HostSpin, HostWord};
 pub use tasks::{PageMemory, Ticker};
@@ -69,6 +72,7 @@ impl Machine for Host {
     /// What is shared on the host lives as long as the process. A count of references would be a line that all CPUs
     /// write for each charge.
     type Shared<T: Send + Sync + 'static> = &'static T;
+    type Operation = fork::HostOperation;
 
     fn share<T: Send + Sync + 'static>(value: T) -> &'static T {
         Box::leak(Box::new(value))
@@ -110,5 +114,24 @@ impl Machine for Host {
 
     fn relax(&self, round: u32) {
         sync::relax(round);
+    }
+
+    fn sleep_until(&self, deadline_ns: u64) {
+        let now = self.now_ns();
+        if deadline_ns > now {
+            std::thread::sleep(Duration::from_nanos(deadline_ns - now));
+        }
+    }
+
+    fn task(&self) -> u64 {
+        fork::task()
+    }
+
+    fn operation(&self) -> fork::HostOperation {
+        fork::operation()
+    }
+
+    fn forks(&self) -> u64 {
+        fork::forks()
     }
 }

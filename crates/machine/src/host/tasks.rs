@@ -35,13 +35,6 @@ impl Tasks for Host {
         });
     }
 
-    fn sleep_until(&self, deadline_ns: u64) {
-        let now = self.now_ns();
-        if deadline_ns > now {
-            std::thread::sleep(Duration::from_nanos(deadline_ns - now));
-        }
-    }
-
     fn touch_page(&self, mark: u64) -> PageMemory {
         let mut memory = Box::new([0; WORDS]);
         memory
