@@ -4,27 +4,11 @@ use std::fmt;
 
 use bursar_machine::{AtomicWord, Host, Lock, Machine, Order, Outcome, Slot};
 
-use crate::charge::{CHARGE_MAX, ChargeError, Ledger, Limit, NowaitError, RemoveError, USAGE_MAX};
+use crate::charge::{
+    CHARGE_MAX, ChargeError, Debt, Events, Ledger, Limits, NowaitError, RemoveError, USAGE_MAX,
+};
 use crate::held::Charge;
 use crate::stats::{CreateError, Freshness, Handle, NotFresh, Reading, sealed};
-
-/// The limits of a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    max: Limit,
-}
-
-impl Limits {
-    /// No limit but those of the ancestors.
-    pub const fn none() -> Self {
-        Self { max: Limit::MAX }
-    }
-
-    /// At most `bytes` for the group and all below it.
-    pub const fn max(bytes: u64) -> Self {
-        Self { max: bytes }
-    }
-}
 
 /// A group of a memory: a tenant, a query, an operator.
 ///
@@ -73,7 +57,7 @@ impl<M: Machine> Group<M> {
     /// [`CreateError`], see there. Nothing changes then.
     #[doc(alias = "cgroup_mkdir")]
     pub fn child(&self, name: &str, limits: Limits) -> Result<Self, CreateError> {
-        let index = self.ledger.create(self.index, name, limits.max)?;
+        let index = self.ledger.create(self.index, name, limits)?;
         Ok(Self::new(self.ledger.clone(), index))
     }
 
@@ -137,7 +121,8 @@ impl<M: Machine> Group<M> {
     ///
     /// Usually this takes no lock and costs the same at any depth. It may wait: when a limit is near, for the stock of
     /// other CPUs to be taken back, and for others who do that. It never succeeds above a limit that is in force, and
-    /// fails only if the memory is not there.
+    /// fails only if the memory is not there and reclaimers ([`Group::add_reclaimer`]) do not free it. Above a `high` it
+    /// sleeps, unless the memory's [`crate::HighPolicy`] says otherwise.
     ///
     /// # Errors
     /// [`ChargeError`], see there. Nothing is charged then.
@@ -268,14 +253,38 @@ impl<M: Machine> Group<M> {
     /// The limit, bytes; `u64::MAX` for none.
     #[doc(alias = "memory.max")]
     pub fn max(&self) -> u64 {
-        self.ledger.counter(self.index).max.load(Order::Full)
+        self.limits().max
     }
 
-    /// Changes the limit. May be below the usage: then charges fail until enough is returned. When this returns, no
-    /// charge succeeds above the new limit, not even from stock.
+    /// All limits.
+    pub fn limits(&self) -> Limits {
+        self.ledger.limits(self.index)
+    }
+
+    /// Changes the limit. May be below the usage: then reclaimers are asked for the difference, and charges fail until
+    /// enough is returned. When this returns, no charge succeeds above the new limit, not even from stock.
     #[doc(alias = "page_counter_set_max")]
     pub fn set_max(&self, bytes: u64) {
         self.ledger.set_max(self.index, bytes);
+    }
+
+    /// Changes from where on charges are throttled (see [`crate::HighPolicy`]). If it is below the usage, reclaimers are
+    /// asked for the difference.
+    #[doc(alias = "page_counter_set_high")]
+    pub fn set_high(&self, bytes: u64) {
+        self.ledger.set_high(self.index, bytes);
+    }
+
+    /// Changes how much of the group reclaim takes only if there is nothing else.
+    #[doc(alias = "page_counter_set_low")]
+    pub fn set_low(&self, bytes: u64) {
+        self.ledger.set_low(self.index, bytes);
+    }
+
+    /// Changes how much of the group reclaim never takes.
+    #[doc(alias = "page_counter_set_min")]
+    pub fn set_min(&self, bytes: u64) {
+        self.ledger.set_min(self.index, bytes);
     }
 
     /// Whether the usage is above the limit, after an infallible charge or a lowered limit.
@@ -283,17 +292,32 @@ impl<M: Machine> Group<M> {
         self.reserved() > self.max()
     }
 
-    /// How many fallible charges this group's limit refused, its own and those from below.
-    pub fn refused(&self) -> u64 {
-        self.ledger.counter(self.index).refused.load(Order::Relaxed)
+    /// What happened at the limits of this group and all that are or were below it.
+    #[doc(alias = "memory.events")]
+    pub fn events(&self) -> Events {
+        self.ledger.counter(self.index).events.total()
     }
 
-    /// How many infallible charges left this group above its limit.
-    pub fn overshot(&self) -> u64 {
-        self.ledger
-            .counter(self.index)
-            .overshot
-            .load(Order::Relaxed)
+    /// What happened at this group's own limits, to charges of its own and from below.
+    #[doc(alias = "memory.events.local")]
+    pub fn own_events(&self) -> Events {
+        self.ledger.counter(self.index).events.own()
+    }
+
+    /// Takes the debt that charges left while a `high` was exceeded, here or above, without waiting for it. Who takes it
+    /// is to wait for [`Debt::delay`], in whatever way suits.
+    ///
+    /// ```
+    /// # use bursar::{HighPolicy, Limits, Memory};
+    /// let memory = Memory::builder().high_policy(HighPolicy::Owe).build()?;
+    /// let tenant = memory.root().child("tenant", Limits::none().high(1 << 20))?;
+    /// let charge = tenant.try_charge(3 << 20)?;
+    /// let debt = tenant.take_debt();
+    /// assert!(debt.bytes >= 3 << 20 && debt.delay.as_millis() == 2000);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn take_debt(&self) -> Debt {
+        self.ledger.take_debt(self.index)
     }
 
     /// The biggest children by bytes reserved, biggest first.
@@ -303,12 +327,12 @@ impl<M: Machine> Group<M> {
 
     /// A charge of `bytes` that are charged, or of nothing for which a reference was taken.
     #[inline(always)]
-    fn hold(&self, bytes: u64) -> Charge<M> {
+    pub(crate) fn hold(&self, bytes: u64) -> Charge<M> {
         Charge::new(self.ledger.clone(), self.slot.clone(), self.index, bytes)
     }
 
     /// Takes the reference that a charge of nothing holds.
-    fn pin(&self) -> Result<(), ChargeError> {
+    pub(crate) fn pin(&self) -> Result<(), ChargeError> {
         if self.is_removed() {
             return Err(ChargeError::Removed {
                 group: self.path().into(),

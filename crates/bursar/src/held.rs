@@ -8,6 +8,7 @@ use bursar_machine::{Host, Machine, Outcome, Slot};
 
 use crate::charge::{CHARGE_MAX, ChargeError, Ledger};
 use crate::group::Group;
+use crate::stats::ROOT;
 
 /// Bytes charged to a group, returned on drop, by any thread.
 ///
@@ -221,6 +222,22 @@ impl<M: Machine> Charge<M> {
         self.index = target.index();
         self.slot = target.slot().clone();
         Ok(())
+    }
+
+    /// Returns the bytes as dropping does, but wakes and calls nobody: who waits for memory or watches pressure is told by
+    /// the next charge or return that may, or by [`crate::Memory::tick`]. Async-signal-safe, unless the charge is empty and
+    /// the last to refer to its group.
+    pub fn release_nowait(mut self) {
+        if self.bytes == 0 {
+            return;
+        }
+        let outcome = self.slot.uncharge(self.bytes);
+        if outcome != Outcome::Done && !self.ledger.is_committed(self.index, outcome) {
+            self.ledger.uncharge_nowait(self.index, self.bytes);
+        }
+        // What is left to drop is an empty charge of the root, which is not counted.
+        self.index = ROOT;
+        self.bytes = 0;
     }
 
     #[inline(always)]

@@ -10,15 +10,27 @@ mod charge;
 
 mod group;
 mod held;
+mod registration;
+mod reserve;
+mod survey;
+mod waiting;
+
 mod memory;
 
 pub use bursar_machine as machine;
 pub use bursar_machine::Host;
-pub use charge::{Bytes, ChargeError, LimitReached, NowaitError, RemoveError};
-pub use group::{Group, Limits};
+pub use charge::{
+    Bytes, ChargeError, Debt, Events, HighPolicy, Level, LimitReached, Limits, NowaitError,
+    Pressure, PressurePolicy, Reason, ReclaimRequest, Recursive, RemoveError, Stall, StallShare,
+};
+pub use group::Group;
 pub use held::{Charge, MergeError, MoveError, SplitError};
 pub use memory::{Builder, Memory, MemoryError};
+pub use registration::Registration;
+pub use reserve::{Exhausted, Reserve, Reserved};
 pub use stats::{
     Counter, CreateError, FlushCounts, FlushPolicy, Freshness, Gauge, Handle, NAME_MAX, NotFresh,
     Reading, Statistic, Value,
 };
+pub use survey::{By, Consumer, Victim};
+pub use waiting::{ChargeAsync, PressureChanged};

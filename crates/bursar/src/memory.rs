@@ -6,7 +6,7 @@ use std::time::Duration;
 use bursar_machine::host::{StartError, Ticker};
 use bursar_machine::{AtomicWord, Host, Machine, Order};
 
-use crate::charge::{Ledger, Limit};
+use crate::charge::{HighPolicy, Ledger, Limits, Policies, PressurePolicy, Recursive};
 use crate::group::Group;
 use crate::stats::{
     BadSchema, CreateError, FlushCounts, FlushPolicy, Layout, ROOT, Statistic, Tree,
@@ -83,7 +83,8 @@ pub struct Builder {
     statistics: &'static [Statistic],
     policy: FlushPolicy,
     flush_period: Duration,
-    max: Limit,
+    limits: Limits,
+    policies: Policies,
 }
 
 impl Memory<Host> {
@@ -113,7 +114,8 @@ impl Memory<Host> {
             statistics: &[],
             policy: FlushPolicy::default(),
             flush_period: FLUSH_PERIOD,
-            max: Limit::MAX,
+            limits: Limits::none(),
+            policies: Policies::default(),
         }
     }
 
@@ -150,7 +152,39 @@ impl Builder {
 
     /// The limit of the root, bytes.
     pub fn max(self, max: u64) -> Self {
-        Self { max, ..self }
+        Self {
+            limits: Limits { max, ..self.limits },
+            ..self
+        }
+    }
+
+    /// What charges above a `high` do; [`HighPolicy::Throttle`] unless set.
+    pub fn high_policy(self, high: HighPolicy) -> Self {
+        let policies = Policies {
+            high,
+            ..self.policies
+        };
+        Self { policies, ..self }
+    }
+
+    /// Whether protection that a group does not use itself goes to its children; [`Recursive::Yes`] unless set, as systemd
+    /// mounts the kernel's control groups.
+    #[doc(alias = "memory_recursiveprot")]
+    pub fn recursive_protection(self, recursive: Recursive) -> Self {
+        let policies = Policies {
+            recursive,
+            ..self.policies
+        };
+        Self { policies, ..self }
+    }
+
+    /// What makes which level of pressure.
+    pub fn pressure_policy(self, pressure: PressurePolicy) -> Self {
+        let policies = Policies {
+            pressure,
+            ..self.policies
+        };
+        Self { policies, ..self }
     }
 
     /// Makes the memory on this host.
@@ -174,7 +208,7 @@ impl Builder {
         let tree = Tree::new(machine, layout, self.policy, self.flush_period)
             .map_err(|_: CreateError| MemoryError::OutOfMemory)?;
         Ok(Memory {
-            ledger: M::share(Ledger::new(tree, self.max)),
+            ledger: M::share(Ledger::new(tree, self.policies, self.limits)),
         })
     }
 }
@@ -185,8 +219,8 @@ impl<M: Machine> Memory<M> {
         Group::new(self.ledger.clone(), ROOT)
     }
 
-    /// Periodic upkeep: flushes the whole tree if the last time is longer ago than the flush period, and frees records
-    /// of removed groups. Cheap if there is nothing to do; call it from a timer several times a period (one that comes just
+    /// Periodic upkeep: flushes the whole tree if the last time is longer ago than the flush period, frees records of
+    /// removed groups, and tells those who watch pressure or wait for memory what they have not been told. Cheap if there is nothing to do; call it from a timer several times a period (one that comes just
     /// before a flush is due leaves it to the next), or see [`Memory::start_ticker`], which does so four times.
     pub fn tick(&self) {
         let tree = &self.ledger.tree;
@@ -194,6 +228,8 @@ impl<M: Machine> Memory<M> {
             tree.flush(ROOT);
         }
         self.ledger.reap(usize::MAX);
+        // Stall averages change with time alone.
+        self.ledger.notice_all();
     }
 
     /// How flushes came about so far.

@@ -310,7 +310,7 @@ fn a_refusal_names_the_ancestor_and_its_biggest_children() {
     ] {
         assert!(text.contains(part), "{text}");
     }
-    assert_eq!(tenant.refused(), 1);
+    assert_eq!(tenant.own_events().refused, 1);
     drop(held);
 }
 
@@ -322,7 +322,7 @@ fn an_infallible_charge_latches() {
     let warm = query.try_charge(100).unwrap();
     let over = query.charge(2 << 20);
     assert!(tenant.is_over_max());
-    assert_eq!(tenant.overshot(), 1);
+    assert_eq!(tenant.own_events().overshot, 1);
     assert_eq!(tenant.reserved(), (2 << 20) + 100, "no stock is left");
     assert!(query.try_charge(1).is_err());
     drop(warm);

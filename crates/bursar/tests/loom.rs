@@ -568,7 +568,7 @@ mod models {
             let large = books.groups[0].charge(2000);
             is_over.store(true, Ordering::Release);
             let small = charger.join().unwrap();
-            assert!(books.groups[0].is_over_max() && books.groups[0].overshot() == 1);
+            assert!(books.groups[0].is_over_max() && books.groups[0].events().overshot == 1);
             let held: usize = small.iter().flatten().map(bursar::Charge::bytes).sum();
             books.check_bytes(large.bytes() + held);
         });

@@ -1,19 +1,35 @@
 //! One group's counter.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bursar_machine::{AtomicWord, Lock, Machine, Order};
 
+use super::events::EventCounts;
+use super::hooks::Hooks;
+use super::limits::{Limit, Limits};
 use crate::stats::MarkSet;
 
-/// A limit in bytes; `u64::MAX` means none.
-pub(crate) type Limit = u64;
 const UNDER_WAY: u64 = 0xffff_ffff;
 const BEGUN: u64 = 1 << 32;
 /// No usage is higher, so that sums are good as signed numbers.
 pub(crate) const USAGE_MAX: u64 = 1 << 62;
 
-/// Usage and limit of one group (the kernel's `page_counter`, in bytes), and what refusing exactly needs.
+/// What slow operations of all CPUs read and few write, away from the words that all of them write.
+#[repr(align(64))]
+pub(crate) struct Settings<M: Machine> {
+    pub(crate) max: M::Word,
+    pub(crate) high: M::Word,
+    pub(crate) low: M::Word,
+    pub(crate) min: M::Word,
+    /// Tasks that wait for this group's limit: while there are any, no stock is held below.
+    pub(crate) waiting: M::Word,
+    /// Who wants to know of this group's pressure.
+    pub(crate) watchers: M::Word,
+    /// Reclaimers at or below this group.
+    pub(crate) reclaimers: M::Word,
+}
+
+/// Usage and limits of one group (the kernel's `page_counter`, in bytes), and what refusing exactly needs.
 pub(crate) struct PageCounter<M: Machine> {
     /// Bytes reserved for the group and all below it, stock included.
     pub(crate) usage: M::Word,
@@ -22,8 +38,8 @@ pub(crate) struct PageCounter<M: Machine> {
     /// A claim is one addition, so many who charge at once wait for the line once each. (A loop of compare-and-exchange
     /// on the usage fails whenever another comes in between: at 384 CPUs each charge took hundreds of turns.) The usage is
     /// raised only by claims that fit, so it never shows one that is given up again.
-    claimed: M::Word,
-    pub(crate) max: M::Word,
+    pub(super) claimed: M::Word,
+    pub(crate) settings: Settings<M>,
     /// The highest usage so far.
     pub(crate) peak: M::Word,
     /// Slow operations: how many are under way at or below this group (low half), and how many ever began (high half).
@@ -40,10 +56,11 @@ pub(crate) struct PageCounter<M: Machine> {
     pub(crate) holding_children: MarkSet<M>,
     /// Twice the sum of all holders' caps at or below this group: there is no more stock than this.
     pub(crate) stock_max: M::Word,
-    /// Fallible charges that were refused by this group.
-    pub(crate) refused: M::Word,
-    /// Infallible charges that left this group above its limit.
-    pub(crate) overshot: M::Word,
+    /// Bytes charged while a limit called `high` was exceeded, that nobody has paid for by waiting.
+    pub(crate) debt_bytes: M::Word,
+    pub(crate) events: EventCounts<M>,
+    /// What only some groups have.
+    hooks: OnceLock<Box<Hooks<M>>>,
 }
 
 impl<M: Machine> PageCounter<M> {
@@ -51,7 +68,15 @@ impl<M: Machine> PageCounter<M> {
         Self {
             usage: M::Word::new(0),
             claimed: M::Word::new(0),
-            max: M::Word::new(Limit::MAX),
+            settings: Settings {
+                max: M::Word::new(Limit::MAX),
+                high: M::Word::new(Limit::MAX),
+                low: M::Word::new(0),
+                min: M::Word::new(0),
+                waiting: M::Word::new(0),
+                watchers: M::Word::new(0),
+                reclaimers: M::Word::new(0),
+            },
             peak: M::Word::new(0),
             in_flight: M::Word::new(0),
             closed: M::Word::new(0),
@@ -60,19 +85,40 @@ impl<M: Machine> PageCounter<M> {
             holders: MarkSet::new(shards),
             holding_children: MarkSet::new(0),
             stock_max: M::Word::new(0),
-            refused: M::Word::new(0),
-            overshot: M::Word::new(0),
+            debt_bytes: M::Word::new(0),
+            events: EventCounts::new(),
+            hooks: OnceLock::new(),
         }
     }
 
     /// For a new group in this record.
-    pub(crate) fn begin_life(&self, max: Limit) {
+    pub(crate) fn begin_life(&self, limits: Limits) {
         debug_assert_eq!(self.usage.load(Order::Full), 0);
         debug_assert_eq!(self.claimed.load(Order::Full), 0);
-        self.max.store(max, Order::Full);
-        for word in [&self.peak, &self.refused, &self.overshot] {
+        // What is registered with a group keeps its record.
+        debug_assert_eq!(self.settings.waiting.load(Order::Full), 0);
+        debug_assert_eq!(self.settings.watchers.load(Order::Full), 0);
+        debug_assert_eq!(self.settings.reclaimers.load(Order::Full), 0);
+        self.settings.max.store(limits.max, Order::Full);
+        self.settings.high.store(limits.high, Order::Full);
+        self.settings.low.store(limits.low, Order::Full);
+        self.settings.min.store(limits.min, Order::Full);
+        for word in [&self.peak, &self.debt_bytes] {
             word.store(0, Order::Relaxed);
         }
+        self.events.clear();
+        if let Some(hooks) = self.hooks.get() {
+            hooks.clear();
+        }
+    }
+
+    /// What only some groups have, if this one does.
+    pub(super) fn hooks(&self) -> Option<&Hooks<M>> {
+        self.hooks.get().map(|hooks| &**hooks)
+    }
+
+    pub(super) fn hooks_or_new(&self) -> &Hooks<M> {
+        self.hooks.get_or_init(|| Box::new(Hooks::new()))
     }
 
     /// Reserves `bytes` if the usage then stays within the limit; returns the usage then.
@@ -82,7 +128,7 @@ impl<M: Machine> PageCounter<M> {
     #[doc(alias = "page_counter_try_charge")]
     pub(crate) fn try_charge(&self, bytes: u64) -> Option<u64> {
         // Relaxed: lowering the limit closes the group, and we are counted in flight.
-        let max = self.max.load(Order::Relaxed).min(USAGE_MAX);
+        let max = self.settings.max.load(Order::Relaxed).min(USAGE_MAX);
         let fits = |claimed: u64| claimed.checked_add(bytes).is_some_and(|sum| sum <= max);
         // Relaxed: only spares the others a claim that is hopeless. So no more than USAGE_MAX is claimed beside those
         // who claim right now, of whom there are not 2^63 bytes' worth.
@@ -104,7 +150,7 @@ impl<M: Machine> PageCounter<M> {
         let usage = self.usage.fetch_add(bytes, Order::Full) + bytes;
         self.peak.fetch_max(usage, Order::Relaxed);
         // By what is claimed: one that fits, and came before us, may not have reached the usage yet.
-        claimed > self.max.load(Order::Full)
+        claimed > self.settings.max.load(Order::Full)
     }
 
     /// Returns a reservation. The usage first, so that it never exceeds what is claimed.
@@ -115,11 +161,13 @@ impl<M: Machine> PageCounter<M> {
         self.claimed.fetch_sub(bytes, Order::Full);
     }
 
-    /// Bytes that still fit; 0 if the usage is above the limit.
+    /// Bytes that may be held as stock: what still fits; 0 if the usage is above the limit, or somebody waits for it.
     pub(crate) fn head_room(&self) -> u64 {
-        match self.max.load(Order::Relaxed) {
+        match self.settings.max.load(Order::Relaxed) {
             // Spares a look at a word that all CPUs write.
             Limit::MAX => USAGE_MAX,
+            // Relaxed: we are in flight; who comes to wait closes the group before it sleeps.
+            _ if self.settings.waiting.load(Order::Relaxed) != 0 => 0,
             max => max.saturating_sub(self.usage.load(Order::Relaxed)),
         }
     }

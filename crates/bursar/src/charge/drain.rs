@@ -2,7 +2,9 @@
 
 use bursar_machine::{AtomicWord, CAP, Lock, Machine, Order, STATE, Shard, Slot, State};
 
-use super::counter::{Limit, PageCounter};
+use super::counter::PageCounter;
+use super::events::Event;
+use super::stock::Refused;
 use super::{ChargeError, Ledger, LimitReached};
 
 /// Shards that are frozen at once, and drained under one hold of a group's slow lock.
@@ -28,7 +30,6 @@ impl<M: Machine> Ledger<M> {
         end: Option<u32>,
         bytes: u64,
     ) -> Result<(), Refusal> {
-        let counter = self.counter(limiting);
         // Below the closed group we are not counted yet, and what we reserve there may be undone.
         let below = || {
             self.tree
@@ -43,28 +44,12 @@ impl<M: Machine> Ledger<M> {
             match reserved {
                 Ok(()) => Ok(()),
                 Err(at) if at == limiting => {
-                    // Relaxed: a statistic.
-                    counter.refused.fetch_add(1, Order::Relaxed);
+                    self.count(at, Event::Max, 1);
                     Err(Refusal::By(at))
                 }
                 Err(_) => Err(Refusal::Elsewhere),
             }
         })
-    }
-
-    /// Changes a group's limit. When this returns, no stock below was reserved under a higher one.
-    pub(crate) fn set_max(&self, index: u32, max: Limit) {
-        let max_word = &self.counter(index).max;
-        let mut seen = max_word.load(Order::Full);
-        while max >= seen {
-            // A raised limit takes nothing from anyone, if it is this one that is raised.
-            match max_word.compare_exchange(seen, max, Order::Full) {
-                Ok(_) => return,
-                Err(now) => seen = now,
-            }
-        }
-        // Nothing is reserved below while the limit changes, and no stock is left that was reserved under the old one.
-        self.drain_closed(index, || max_word.store(max, Order::Full));
     }
 
     /// Closes `index`, takes all stock at and below it back, does `last` while nothing slow runs there, and opens it.
@@ -102,6 +87,7 @@ impl<M: Machine> Ledger<M> {
         if !holders.is_empty() {
             self.tree.machine.fence();
         }
+        let mut drained = 0;
         for &(index, shard) in &holders {
             let slot = &self.tree.node(index).slot;
             slot.settle(shard);
@@ -111,10 +97,14 @@ impl<M: Machine> Ledger<M> {
             slot.word(shard, STATE)
                 .fetch_and(!State::FROZEN, Order::Full);
             self.release(index, None, stock);
+            drained += stock;
             // After the stock is returned: a reader's range contains both.
             self.tree.chain(index).for_each(|at| {
                 self.counter(at).stock_max.fetch_sub(2 * cap, Order::Full);
             });
+        }
+        if drained > 0 {
+            self.count(scope, Event::Drained, drained);
         }
     }
 
@@ -149,14 +139,24 @@ impl<M: Machine> Ledger<M> {
         }
     }
 
-    pub(super) fn refused(&self, index: u32, limited: u32, bytes: u64) -> ChargeError {
+    /// Says why a charge is refused, and counts it.
+    pub(super) fn refuse(&self, index: u32, refused: Refused, bytes: u64) -> ChargeError {
+        let limited = match refused {
+            Refused::By(limited) => limited,
+            Refused::Removed => {
+                return ChargeError::Removed {
+                    group: self.tree.path(index).into(),
+                };
+            }
+        };
+        self.count(limited, Event::Refused, 1);
         let counter = self.counter(limited);
         ChargeError::LimitReached(Box::new(LimitReached {
             charged: self.tree.path(index),
             limited: self.tree.path(limited),
             requested: bytes,
             usage: counter.usage.load(Order::Relaxed),
-            max: counter.max.load(Order::Relaxed),
+            max: counter.settings.max.load(Order::Relaxed),
             largest: self.largest_children(limited, LARGEST),
         }))
     }

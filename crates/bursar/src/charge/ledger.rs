@@ -1,10 +1,14 @@
 //! The counters of all groups, and walking the way to the root.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use bursar_machine::{AtomicWord, Lock, Machine, Order};
 
-use super::counter::{Limit, PageCounter};
+use super::counter::PageCounter;
+use super::high::HighPolicy;
+use super::limits::Limits;
+use super::pressure::PressurePolicy;
+use super::protection::Recursive;
 use crate::arena::Arena;
 use crate::stats::{CreateError, ROOT, Tree};
 
@@ -14,6 +18,37 @@ pub(crate) struct Ledger<M: Machine> {
     counters: Arena<PageCounter<M>>,
     /// Removed groups that something still refers to.
     pub(crate) removed: M::Mutex<VecDeque<u32>>,
+    pub(super) policies: Policies,
+    /// Tasks that run reclaimers.
+    pub(super) reclaiming: M::Mutex<Vec<u64>>,
+    /// The next ticket of a charge that waits.
+    pub(super) tickets: M::Word,
+    /// Who waits for memory or watches pressure, anywhere.
+    pub(super) listeners: M::Word,
+    /// The same by group.
+    pub(super) listening: M::Mutex<BTreeMap<u32, u32>>,
+    /// Not 0: something changed, and nobody was told yet.
+    pub(super) unnoticed: M::Word,
+}
+
+/// What a memory does about its limits.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Policies {
+    pub(crate) high: HighPolicy,
+    pub(crate) recursive: Recursive,
+    pub(crate) pressure: PressurePolicy,
+}
+
+/// A reference to a group's record, until dropped.
+pub(crate) struct Referred<'a, M: Machine> {
+    ledger: &'a Ledger<M>,
+    pub(crate) index: u32,
+}
+
+impl<M: Machine> Drop for Referred<'_, M> {
+    fn drop(&mut self) {
+        self.ledger.forget(self.index);
+    }
 }
 
 /// A slow operation that is counted in at a group and all above it, until dropped.
@@ -38,15 +73,21 @@ impl<M: Machine> Drop for InFlight<'_, M> {
 pub(super) struct Closed(pub(super) u32);
 
 impl<M: Machine> Ledger<M> {
-    pub(crate) fn new(tree: Tree<M>, max: Limit) -> Self {
+    pub(crate) fn new(tree: Tree<M>, policies: Policies, limits: Limits) -> Self {
         let ledger = Self {
             counters: Arena::new(),
             removed: M::Mutex::new(VecDeque::new()),
+            policies,
+            reclaiming: M::Mutex::new(Vec::new()),
+            tickets: M::Word::new(0),
+            listeners: M::Word::new(0),
+            listening: M::Mutex::new(BTreeMap::new()),
+            unnoticed: M::Word::new(0),
             tree,
         };
         let has_room = ledger.put_counter(ROOT);
         assert!(has_room, "the first segment is small");
-        ledger.counter(ROOT).begin_life(max);
+        ledger.counter(ROOT).begin_life(limits);
         ledger
     }
 
@@ -64,8 +105,22 @@ impl<M: Machine> Ledger<M> {
         self.counters.get(index)
     }
 
-    /// Makes a child with a limit.
-    pub(crate) fn create(&self, parent: u32, name: &str, max: Limit) -> Result<u32, CreateError> {
+    /// One more reference to a group that the caller knows to be there.
+    pub(crate) fn referred(&self, index: u32) -> Referred<'_, M> {
+        self.refer(index);
+        Referred {
+            ledger: self,
+            index,
+        }
+    }
+
+    /// Makes a child with limits.
+    pub(crate) fn create(
+        &self,
+        parent: u32,
+        name: &str,
+        limits: Limits,
+    ) -> Result<u32, CreateError> {
         self.reap(2);
         self.tree.create(
             parent,
@@ -73,7 +128,7 @@ impl<M: Machine> Ledger<M> {
             |index| self.put_counter(index),
             |index, ordinal| {
                 self.counter(parent).holding_children.ensure(ordinal);
-                self.counter(index).begin_life(max);
+                self.counter(index).begin_life(limits);
             },
         )
     }

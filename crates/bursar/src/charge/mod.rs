@@ -7,6 +7,14 @@
 //! | `stock.rs` | charge and uncharge: the fast path through the CPU's stock, refill, return |
 //! | `drain.rs` | closing a subtree and taking its stock back; refusing, lowering limits |
 //! | `remove.rs` | the end of groups |
+//! | `limits.rs` | what limits a group has, and changing them |
+//! | `protection.rs`, `standing.rs` | effective `min` and `low`: the formula, and along the tree |
+//! | `throttle.rs`, `high.rs` | above `high`: the formula, and paying for it |
+//! | `reclaim.rs` | asking users for memory, before a refusal |
+//! | `waiting.rs` | charges that wait for a limit, in turn |
+//! | `pressure.rs`, `stall.rs`, `stalled.rs` | levels of pressure; stall time as the kernel's PSI |
+//! | `notice.rs`, `hooks.rs` | who is told of changes |
+//! | `events.rs` | what happened to a group's limits |
 //! | `error.rs` | what a caller acts on |
 //!
 //! # Usage and stock
@@ -26,11 +34,32 @@
 mod counter;
 mod drain;
 mod error;
+mod events;
+mod high;
+mod hooks;
 mod ledger;
+mod limits;
+mod notice;
+mod pressure;
+mod protection;
+mod reclaim;
 mod remove;
+mod stall;
+mod stalled;
+mod standing;
 mod stock;
+mod throttle;
+mod waiting;
 
-pub(crate) use counter::{Limit, USAGE_MAX};
+pub(crate) use counter::USAGE_MAX;
 pub use error::{Bytes, ChargeError, LimitReached, NowaitError, RemoveError};
-pub(crate) use ledger::Ledger;
+pub use events::Events;
+pub use high::{Debt, HighPolicy};
+pub(crate) use ledger::{Ledger, Policies};
+pub use limits::Limits;
+pub use pressure::{Level, Pressure, PressurePolicy};
+pub use protection::Recursive;
+pub use reclaim::{Reason, ReclaimRequest};
+pub use stall::{Stall, StallShare};
 pub(crate) use stock::CHARGE_MAX;
+pub(crate) use waiting::Ticket;

@@ -26,8 +26,10 @@ impl<M: Machine> Ledger<M> {
 
     /// What follows when a group has lost its name.
     fn end(&self, index: u32) {
+        self.unprotect(index);
         // Those who looked before the name was gone are done when this returns, and their stock is back.
         self.drain_closed(index, || ());
+        self.wake_removed(index);
         self.tree.absorb(index);
         self.removed.lock().push_back(index);
     }

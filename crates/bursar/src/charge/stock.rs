@@ -10,7 +10,9 @@
 use bursar_machine::{AtomicWord, CAP, CHARGED, Machine, Order, Outcome, Shard, Slot};
 
 use super::drain::Refusal;
+use super::events::Event;
 use super::ledger::Closed;
+use super::reclaim::{RECLAIM_TRIES, Round};
 use super::{ChargeError, Ledger, NowaitError};
 
 /// The most stock of one (group, CPU), bytes: 64 pages of 4 KiB, the kernel's `MEMCG_CHARGE_BATCH`.
@@ -18,6 +20,15 @@ use super::{ChargeError, Ledger, NowaitError};
 pub(crate) const BATCH_MAX: u64 = 64 * 4096;
 /// The largest charge, bytes. Sums of as many as fit in memory stay below 2^63.
 pub(crate) const CHARGE_MAX: u64 = 1 << 56;
+
+/// Why an attempt to charge failed.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Refused {
+    /// This group's limit, with all stock below it taken back.
+    By(u32),
+    /// The group was removed.
+    Removed,
+}
 
 impl<M: Machine> Ledger<M> {
     /// Charges `bytes` to `index`. Call after the fast path failed.
@@ -27,7 +38,33 @@ impl<M: Machine> Ledger<M> {
         if self.charge_from_stock(index, bytes) {
             return Ok(());
         }
-        self.reserve_for_charge(index, None, bytes)
+        let charged = self.charge_reclaiming(index, None, bytes);
+        charged.map_err(|refused| self.refuse(index, refused, bytes))
+    }
+
+    /// Charges along the way up to `end`; asks for reclaim before it gives up.
+    fn charge_reclaiming(&self, index: u32, end: Option<u32>, bytes: u64) -> Result<(), Refused> {
+        let mut tries = RECLAIM_TRIES;
+        loop {
+            let refused = match self.attempt(index, end, bytes) {
+                Ok(reserved) => {
+                    self.notice(index);
+                    self.pay_for_high(index, reserved);
+                    return Ok(());
+                }
+                Err(refused) => refused,
+            };
+            let round = match refused {
+                Refused::By(limiting) if tries > 0 => self.reclaim_for(index, limiting, bytes),
+                _ => Round::default(),
+            };
+            if !round.asked {
+                self.notice(index);
+                return Err(refused);
+            }
+            // Once more in any case: what was freed counts, not what was said. Who frees nothing is not asked again.
+            tries = if round.freed == 0 { 0 } else { tries - 1 };
+        }
     }
 
     /// Charges `bytes` without waiting, draining or allocating. Call after the fast path failed. Async-signal-safe.
@@ -49,6 +86,8 @@ impl<M: Machine> Ledger<M> {
         let ahead = self.reserve_ahead(index, None, bytes);
         let ahead = ahead.map_err(|_| NowaitError::LimitReached)?;
         self.commit_charge(index, bytes, ahead);
+        self.owe_for_high(index, bytes + ahead);
+        self.notice_later();
         Ok(())
     }
 
@@ -56,16 +95,16 @@ impl<M: Machine> Ledger<M> {
     #[cold]
     pub(crate) fn charge_slowly(&self, index: u32, bytes: u64) {
         debug_assert!(bytes <= CHARGE_MAX);
-        // Fallibly first: a limit that only stock of other CPUs keeps us from is not overshot.
-        let refusal = match self.try_charge_slowly(index, bytes) {
-            Ok(()) => return,
-            Err(refusal) => refusal,
-        };
+        // Fallibly first: a limit that only stock of other CPUs keeps us from, or what can be reclaimed, is not overshot.
+        if self.charge_from_stock(index, bytes)
+            || self.charge_reclaiming(index, None, bytes).is_ok()
+        {
+            return;
+        }
         let mut over = None;
         for at in self.tree.chain(index) {
             if self.counter(at).charge(bytes) {
-                // Relaxed: a statistic.
-                self.counter(at).overshot.fetch_add(1, Order::Relaxed);
+                self.count(at, Event::Overshot, 1);
                 over = Some(at);
             }
         }
@@ -75,21 +114,42 @@ impl<M: Machine> Ledger<M> {
         if let Some(highest) = over {
             self.drain_closed(highest, || ());
         }
-        drop(refusal);
+        self.notice(index);
+        self.pay_for_high(index, bytes);
     }
 
-    /// Returns `bytes` of a charge. Call after the fast path failed. Never waits, never fails. Async-signal-safe.
+    /// Returns `bytes` of a charge. Call after the fast path failed. Never waits, never fails; wakes and calls those who
+    /// listen.
     #[cold]
     pub(crate) fn uncharge_slowly(&self, index: u32, bytes: u64) {
+        let told = self.uncharge_telling(index, bytes, |index| self.listening_at(index));
+        if let Some(Some(told)) = told {
+            self.notice(told.index);
+        }
+    }
+
+    /// [`Ledger::uncharge_slowly`] that leaves it to others to tell those who listen. Async-signal-safe.
+    #[cold]
+    pub(crate) fn uncharge_nowait(&self, index: u32, bytes: u64) {
+        self.uncharge_telling(index, bytes, |_| self.notice_later());
+    }
+
+    /// Returns `bytes`. If that changed any usage, calls `tell` after it, while the group's record is certain to be there.
+    fn uncharge_telling<R>(
+        &self,
+        index: u32,
+        bytes: u64,
+        tell: impl FnOnce(u32) -> R,
+    ) -> Option<R> {
         let slot = &self.tree.node(index).slot;
         loop {
             match slot.uncharge(bytes) {
-                Outcome::Done => return,
+                Outcome::Done => return None,
                 // The usual reason: the shard was not published.
                 Outcome::Unpublished { shard, committed } => {
                     let usable = self.tree.publish(index, shard);
                     if committed {
-                        return;
+                        return None;
                     }
                     if !usable {
                         break;
@@ -100,19 +160,28 @@ impl<M: Machine> Ledger<M> {
         }
         if bytes < BATCH_MAX
             && let Ok(_flight) = self.enter(Some(index))
-            && self.uncharge_into_stock(index, bytes)
+            && let Some(surplus) = self.uncharge_into_stock(index, bytes)
         {
-            return;
+            // In flight: the record stays.
+            return (surplus > 0).then(|| tell(index));
         }
-        self.uncharge_directly(index, None, bytes);
+        Some(self.uncharge_directly(index, None, bytes, tell))
     }
 
     /// Returns `bytes` to all counters up to `end`, past the stock. The counters come first: once no byte is charged any
     /// more, nothing keeps the group's record.
-    pub(super) fn uncharge_directly(&self, index: u32, end: Option<u32>, bytes: u64) {
+    pub(super) fn uncharge_directly<R>(
+        &self,
+        index: u32,
+        end: Option<u32>,
+        bytes: u64,
+        tell: impl FnOnce(u32) -> R,
+    ) -> R {
         self.release(index, end, bytes);
+        let told = tell(index);
         let bytes = bytes as i64;
         self.adjust_anywhere(index, -bytes, -bytes);
+        told
     }
 
     /// Whether an operation took effect though it was not [`Outcome::Done`]; sees to its publication then.
@@ -132,12 +201,17 @@ impl<M: Machine> Ledger<M> {
     /// Moves bytes charged to `from` to another group.
     pub(crate) fn move_charge(&self, from: u32, to: u32, bytes: u64) -> Result<(), ChargeError> {
         let common = self.common_ancestor(from, to);
-        self.reserve_for_charge(to, Some(common), bytes)?;
-        self.uncharge_directly(from, Some(common), bytes);
+        self.charge_reclaiming(to, Some(common), bytes)
+            .map_err(|refused| self.refuse(to, refused, bytes))?;
+        let told =
+            self.uncharge_directly(from, Some(common), bytes, |index| self.listening_at(index));
+        if let Some(told) = told {
+            self.notice(told.index);
+        }
         Ok(())
     }
 
-    fn check_size(&self, bytes: u64) -> Result<(), ChargeError> {
+    pub(super) fn check_size(&self, bytes: u64) -> Result<(), ChargeError> {
         if bytes > CHARGE_MAX {
             return Err(ChargeError::TooLarge {
                 requested: usize::try_from(bytes).unwrap_or(usize::MAX),
@@ -166,25 +240,18 @@ impl<M: Machine> Ledger<M> {
         }
     }
 
-    /// Reserves along the way up to `end`, charges, and keeps the rest as stock; drains and tries again before it refuses.
-    pub(super) fn reserve_for_charge(
-        &self,
-        index: u32,
-        end: Option<u32>,
-        bytes: u64,
-    ) -> Result<(), ChargeError> {
+    /// Reserves along the way up to `end`, charges, and keeps the rest as stock; drains and tries again where a limit is in
+    /// the way. Returns the bytes reserved.
+    pub(super) fn attempt(&self, index: u32, end: Option<u32>, bytes: u64) -> Result<u64, Refused> {
         loop {
             let flight = self.enter_patiently(Some(index));
             if self.tree.node(index).is_removed() {
-                drop(flight);
-                return Err(ChargeError::Removed {
-                    group: self.tree.path(index).into(),
-                });
+                return Err(Refused::Removed);
             }
             let limiting = match self.reserve_ahead(index, end, bytes) {
                 Ok(ahead) => {
                     self.commit_charge(index, bytes, ahead);
-                    return Ok(());
+                    return Ok(bytes + ahead);
                 }
                 Err(limiting) => limiting,
             };
@@ -194,12 +261,12 @@ impl<M: Machine> Ledger<M> {
                     let flight = self.enter_patiently(Some(index));
                     if !self.tree.node(index).is_removed() {
                         self.commit_charge(index, bytes, 0);
-                        return Ok(());
+                        return Ok(bytes);
                     }
                     self.release(index, end, bytes);
                     drop(flight);
                 }
-                Err(Refusal::By(at)) => return Err(self.refused(index, at, bytes)),
+                Err(Refusal::By(at)) => return Err(Refused::By(at)),
                 // Another limit is in the way now.
                 Err(Refusal::Elsewhere) => {}
             }
@@ -308,8 +375,9 @@ impl<M: Machine> Ledger<M> {
         }
     }
 
-    /// Uncharges on this CPU, and returns what would exceed half the cap. `false` if this CPU cannot hold stock now.
-    fn uncharge_into_stock(&self, index: u32, bytes: u64) -> bool {
+    /// Uncharges on this CPU, and returns to the counters what would exceed half the cap; says how much that was. `None` if
+    /// this CPU cannot hold stock now.
+    fn uncharge_into_stock(&self, index: u32, bytes: u64) -> Option<u64> {
         let slot = &self.tree.node(index).slot;
         loop {
             let shard = self.tree.machine.current_shard();
@@ -317,11 +385,11 @@ impl<M: Machine> Ledger<M> {
                 || self.tree.node(index).is_removed()
                 || !self.tree.publish(index, shard)
             {
-                return false;
+                return None;
             }
             let batch = self.batch(index);
             if batch < bytes {
-                return false;
+                return None;
             }
             self.arm(index, shard, batch);
             let cap = slot.word(shard, CAP).load(Order::Relaxed);
@@ -340,7 +408,7 @@ impl<M: Machine> Ledger<M> {
                 Outcome::Moved | Outcome::Short => continue,
             }
             self.release(index, None, surplus);
-            return true;
+            return Some(surplus);
         }
     }
 }

@@ -1,0 +1,111 @@
+//! Above `high`: reclaim, then waiting, or a debt for the caller to wait for.
+
+use std::time::Duration;
+
+use bursar_machine::{AtomicWord, Machine, Order};
+
+use super::Ledger;
+use super::events::Event;
+use super::limits::Limit;
+use super::reclaim::Reason;
+use super::throttle;
+
+/// What a charge above `high` does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum HighPolicy {
+    /// The charging task sleeps, for as long as the kernel's formula says, at most two seconds. Charges that may not wait
+    /// ([`crate::Group::try_charge_nowait`], [`crate::Group::charge_async`]) leave a debt instead.
+    #[default]
+    Throttle,
+    /// Nobody sleeps: what was charged becomes a debt of the group, which [`crate::Group::take_debt`] hands to whoever is in
+    /// a place to wait.
+    Owe,
+}
+
+/// Bytes that were charged while a `high` was exceeded, and how long the kernel's formula would have their owner wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Debt {
+    /// The bytes.
+    pub bytes: u64,
+    /// The time, as of now.
+    pub delay: Duration,
+}
+
+impl<M: Machine> Ledger<M> {
+    /// Usage and `high` of the groups on the way from `index` to the root that have one.
+    fn highs(&self, index: u32) -> impl Iterator<Item = (u32, u64, Limit)> + '_ {
+        self.tree.chain(index).filter_map(|at| {
+            let counter = self.counter(at);
+            // Relaxed: throttling is a matter of degree.
+            let high = counter.settings.high.load(Order::Relaxed);
+            // Spares a look at a word that all CPUs write.
+            (high != Limit::MAX).then(|| (at, counter.usage.load(Order::Relaxed), high))
+        })
+    }
+
+    fn is_over_high(&self, index: u32) -> bool {
+        self.highs(index).any(|(_, usage, high)| usage > high)
+    }
+
+    /// Notes a debt if a `high` is exceeded. Async-signal-safe.
+    pub(crate) fn owe_for_high(&self, index: u32, bytes: u64) -> bool {
+        let is_over = self.is_over_high(index);
+        if is_over {
+            // Relaxed: a number that is taken later.
+            let debt = &self.counter(index).debt_bytes;
+            debt.fetch_add(bytes, Order::Relaxed);
+        }
+        is_over
+    }
+
+    /// After a charge for which `bytes` were reserved: pays for what is above a `high`.
+    pub(super) fn pay_for_high(&self, index: u32, bytes: u64) {
+        if !self.is_over_high(index) || self.is_reclaiming() {
+            return;
+        }
+        let over: Vec<u32> = self
+            .highs(index)
+            .filter_map(|(at, usage, high)| (usage > high).then_some(at))
+            .collect();
+        for &at in &over {
+            self.count(at, Event::High, 1);
+        }
+        if self.policies.high == HighPolicy::Owe {
+            self.owe_for_high(index, bytes);
+            return;
+        }
+        for at in over {
+            self.reclaim_stalled(index, at, bytes, Reason::High);
+        }
+        let delay = self.penalty(index, bytes);
+        if delay > Duration::ZERO {
+            self.throttle(index, delay);
+        }
+    }
+
+    fn penalty(&self, index: u32, bytes: u64) -> Duration {
+        let highs = self.highs(index).map(|(_, usage, high)| (usage, high));
+        throttle::penalty_of(highs, bytes)
+    }
+
+    fn throttle(&self, index: u32, delay: Duration) {
+        let machine = &self.tree.machine;
+        let _stalled = self.stall(index);
+        let begun_ns = machine.now_ns();
+        let delay_ns = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
+        machine.sleep_until(begun_ns.saturating_add(delay_ns));
+        let slept_ns = machine.now_ns().saturating_sub(begun_ns);
+        self.count(index, Event::Throttled, slept_ns);
+    }
+
+    /// Takes the debt of a group: who takes it pays for it.
+    pub(crate) fn take_debt(&self, index: u32) -> Debt {
+        let bytes = self.counter(index).debt_bytes.swap(0, Order::Relaxed);
+        Debt {
+            bytes,
+            delay: self.penalty(index, bytes),
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! What users registered with a group: reclaimers, those who watch its pressure, those who wait for its limit.
+//!
+//! Most groups have none of it, so it is made when first wanted. Everything here is reached by slow operations only, under
+//! short locks that are leaves; what users gave us is called after they are released.
+
+use bursar_machine::{Lock, Machine};
+
+use super::pressure::Watch;
+use super::reclaim::Reclaimers;
+use super::stall::StallClock;
+use super::waiting::Queue;
+
+pub(crate) struct Hooks<M: Machine> {
+    pub(super) reclaimers: M::Mutex<Reclaimers>,
+    pub(super) watch: M::Mutex<Watch>,
+    pub(super) queue: M::Mutex<Queue>,
+    /// Made when a task first stalls or works.
+    pub(super) stall: M::Mutex<Option<StallClock>>,
+}
+
+impl<M: Machine> Hooks<M> {
+    pub(super) fn new() -> Self {
+        Self {
+            reclaimers: M::Mutex::new(Reclaimers::default()),
+            watch: M::Mutex::new(Watch::default()),
+            queue: M::Mutex::new(Queue::default()),
+            stall: M::Mutex::new(None),
+        }
+    }
+
+    /// For a new group in this record: whoever registered has gone.
+    pub(super) fn clear(&self) {
+        *self.watch.lock() = Watch::default();
+        *self.stall.lock() = None;
+    }
+}

@@ -1,0 +1,69 @@
+//! Telling those who listen, after an operation that changed some group's usage or limits, and outside of all locks.
+
+use bursar_machine::{AtomicWord, Lock, Machine, Order};
+
+use super::Ledger;
+use super::ledger::Referred;
+
+impl<M: Machine> Ledger<M> {
+    /// One more listener at a group.
+    pub(super) fn listen(&self, index: u32) {
+        *self.listening.lock().entry(index).or_insert(0) += 1;
+        // Full: pairs with `listening_at`.
+        self.listeners.fetch_add(1, Order::Full);
+    }
+
+    pub(super) fn unlisten(&self, index: u32) {
+        self.listeners.fetch_sub(1, Order::Full);
+        let mut listening = self.listening.lock();
+        if let Some(count) = listening.get_mut(&index) {
+            *count -= 1;
+            if *count == 0 {
+                listening.remove(&index);
+            }
+        }
+    }
+
+    /// A reference to a group whose usage has just changed, if anybody listens; for [`Ledger::notice`], after the last byte
+    /// that kept the group's record may be gone. Call while it is there.
+    pub(super) fn listening_at(&self, index: u32) -> Option<Referred<'_, M>> {
+        // Full: after the change. Either we see the listener, or it sees the change.
+        (self.listeners.load(Order::Full) != 0).then(|| self.referred(index))
+    }
+
+    /// Tells those who listen at a group and above it that its usage or limits have changed.
+    pub(crate) fn notice(&self, index: u32) {
+        if self.listeners.load(Order::Full) == 0 {
+            return;
+        }
+        if self.unnoticed.load(Order::Relaxed) != 0 {
+            return self.notice_all();
+        }
+        self.tree.chain(index).for_each(|at| self.notice_at(at));
+    }
+
+    fn notice_at(&self, at: u32) {
+        let settings = &self.counter(at).settings;
+        if settings.waiting.load(Order::Full) != 0 {
+            self.wake_first(at);
+        }
+        if settings.watchers.load(Order::Full) != 0 {
+            self.tell(at);
+        }
+    }
+
+    /// For who may not call: leaves it to the next who may. Async-signal-safe.
+    pub(crate) fn notice_later(&self) {
+        if self.listeners.load(Order::Full) != 0 {
+            self.unnoticed.store(1, Order::Full);
+        }
+    }
+
+    /// Tells all who listen anywhere.
+    pub(crate) fn notice_all(&self) {
+        // Full: what comes later is noticed later.
+        self.unnoticed.swap(0, Order::Full);
+        let listening: Vec<u32> = self.listening.lock().keys().copied().collect();
+        listening.into_iter().for_each(|at| self.notice_at(at));
+    }
+}

@@ -1,0 +1,241 @@
+//! Waiting for a limit: charges that are granted in the order in which they came, when others return memory.
+//!
+//! A task that waits has a ticket, and an entry in the queue of the group whose limit is in its way. Of all who wait on the
+//! way to the root, the one with the lowest ticket tries; the others queue behind it. Whoever returned memory, raised a limit
+//! or left the queue wakes the first in it, if its charge may now fit.
+//!
+//! No wake-up is lost: a task enters the queue, and then closes and drains the group and tries. While anybody is in the
+//! queue nothing below holds stock, so after that each return goes to the counters, and looks at the queue afterwards.
+//!
+//! Charges that do not wait ([`crate::Group::try_charge`]) take what is there, whoever waits: they cannot be refused for
+//! those who came first.
+
+use std::collections::BTreeMap;
+use std::task::{Poll, Waker};
+
+use bursar_machine::{AtomicWord, Lock, Machine, Order};
+
+use super::events::Event;
+use super::limits::Limit;
+use super::reclaim::Reason;
+use super::stock::Refused;
+use super::{ChargeError, Ledger};
+
+struct Waiter {
+    index: u32,
+    bytes: u64,
+    waker: Waker,
+}
+
+/// Those who wait for one group's limit, by ticket.
+#[derive(Default)]
+pub(crate) struct Queue(BTreeMap<u64, Waiter>);
+
+/// A charge that waits.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    index: u32,
+    bytes: u64,
+    number: Option<u64>,
+    /// In whose queue.
+    queued_at: Option<u32>,
+}
+
+impl Ticket {
+    pub(crate) fn new(index: u32, bytes: u64) -> Self {
+        Self {
+            index,
+            bytes,
+            number: None,
+            queued_at: None,
+        }
+    }
+}
+
+impl<M: Machine> Ledger<M> {
+    fn queue(&self, index: u32) -> &M::Mutex<Queue> {
+        &self.counter(index).hooks_or_new().queue
+    }
+
+    /// Charges if it is the ticket's turn and the memory is there; else sees to it that `waker` is woken when that may
+    /// have changed. The caller refers to the group.
+    ///
+    /// # Errors
+    /// [`ChargeError`] if waiting is in vain: the charge is larger than a limit, or the group was removed.
+    pub(crate) fn poll_charge(
+        &self,
+        ticket: &mut Ticket,
+        waker: &Waker,
+    ) -> Poll<Result<(), ChargeError>> {
+        let charged = self.poll_queued(ticket, waker);
+        if charged.is_ready() {
+            self.leave(ticket);
+            self.notice(ticket.index);
+        }
+        charged
+    }
+
+    fn poll_queued(&self, ticket: &mut Ticket, waker: &Waker) -> Poll<Result<(), ChargeError>> {
+        let (index, bytes) = (ticket.index, ticket.bytes);
+        self.check_size(bytes)?;
+        if ticket.number.is_none() {
+            // Relaxed: each number is given once.
+            ticket.number = Some(self.tickets.fetch_add(1, Order::Relaxed));
+        } else if let Some(at) = ticket.queued_at {
+            // Before we try: whoever wakes us from now on wakes this one.
+            self.enqueue(ticket, at, waker);
+        }
+        let mut has_asked = false;
+        loop {
+            if self.tree.node(index).is_removed() {
+                return Poll::Ready(Err(self.refuse(index, Refused::Removed, bytes)));
+            }
+            if let Some(at) = self.first_ahead(ticket) {
+                // In its queue, so that its leaving wakes us. It may leave before we enter, so look again then.
+                if ticket.queued_at == Some(at) {
+                    return Poll::Pending;
+                }
+                self.enqueue(ticket, at, waker);
+                continue;
+            }
+            let refused = match self.attempt(index, None, bytes) {
+                Ok(reserved) => {
+                    if self.owe_for_high(index, reserved) {
+                        self.count(index, Event::High, 1);
+                    }
+                    return Poll::Ready(Ok(()));
+                }
+                Err(refused) => refused,
+            };
+            let Refused::By(limiting) = refused else {
+                continue;
+            };
+            if self.counter(limiting).settings.max.load(Order::Full) < bytes {
+                return Poll::Ready(Err(self.refuse(index, refused, bytes)));
+            }
+            if ticket.queued_at != Some(limiting) {
+                self.enqueue(ticket, limiting, waker);
+            } else if !has_asked && self.reclaim_for(index, limiting, bytes).asked {
+                has_asked = true;
+            } else {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// A group on the way to the root where somebody waits who came before.
+    fn first_ahead(&self, ticket: &Ticket) -> Option<u32> {
+        let number = ticket.number.expect("taken first");
+        self.tree.chain(ticket.index).find(|&at| {
+            // Full: a queue that somebody has entered is seen.
+            self.counter(at).settings.waiting.load(Order::Full) != 0 && {
+                let queue = self.queue(at).lock();
+                queue.0.keys().next().is_some_and(|&first| first < number)
+            }
+        })
+    }
+
+    /// Puts a ticket in a group's queue, and takes it out of another's.
+    fn enqueue(&self, ticket: &mut Ticket, at: u32, waker: &Waker) {
+        let number = ticket.number.expect("taken first");
+        if ticket.queued_at.is_some_and(|before| before != at) {
+            self.leave(ticket);
+        }
+        if ticket.queued_at.is_none() {
+            // First of all: what is returned from now on looks at the queue, or is there when we try.
+            self.listen(at);
+        }
+        let waiter = Waiter {
+            index: ticket.index,
+            bytes: ticket.bytes,
+            waker: waker.clone(),
+        };
+        let replaced = {
+            let mut queue = self.queue(at).lock();
+            let replaced = queue.0.insert(number, waiter);
+            if replaced.is_none() {
+                // Full: pairs with `listening`. Either a return sees us, or we see what it returned.
+                let waiting = &self.counter(at).settings.waiting;
+                waiting.fetch_add(1, Order::Full);
+            }
+            replaced
+        };
+        ticket.queued_at = Some(at);
+        // Its drop is the runtime's code.
+        drop(replaced);
+    }
+
+    /// Takes a ticket out of its queue, for whatever reason; the next one gets its turn.
+    pub(crate) fn leave(&self, ticket: &mut Ticket) {
+        let Some(at) = ticket.queued_at.take() else {
+            return;
+        };
+        let number = ticket.number.expect("it was queued");
+        let (removed, next) = {
+            let mut queue = self.queue(at).lock();
+            let removed = queue.0.remove(&number);
+            let waiting = &self.counter(at).settings.waiting;
+            waiting.fetch_sub(1, Order::Full);
+            let first = queue.0.first_key_value();
+            // If it was the first, there is another first now.
+            let next = first.filter(|(other, _)| **other > number);
+            (removed, next.map(|(_, waiter)| waiter.waker.clone()))
+        };
+        drop(removed);
+        if let Some(next) = next {
+            next.wake();
+        }
+        self.unlisten(at);
+    }
+
+    /// Wakes the first in a group's queue if its charge may fit, or will never.
+    pub(super) fn wake_first(&self, at: u32) {
+        let waker = {
+            let queue = self.queue(at).lock();
+            let first = queue.0.first_key_value();
+            let first = first.filter(|(_, waiter)| self.may_fit(at, waiter.bytes));
+            first.map(|(_, waiter)| waiter.waker.clone())
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn may_fit(&self, at: u32, bytes: u64) -> bool {
+        let counter = self.counter(at);
+        // Full: after what was returned. By the usage: a claim that is given up again is not looked at by anyone.
+        let usage = counter.usage.load(Order::Full);
+        let max: Limit = counter.settings.max.load(Order::Full);
+        bytes > max || usage.saturating_add(bytes) <= max
+    }
+
+    /// Wakes all who wait to charge a group that was removed.
+    pub(super) fn wake_removed(&self, index: u32) {
+        for at in self.tree.chain(index) {
+            let Some(hooks) = self.counter(at).hooks() else {
+                continue;
+            };
+            let wakers: Vec<Waker> = {
+                let queue = hooks.queue.lock();
+                let theirs = queue.0.values().filter(|waiter| waiter.index == index);
+                theirs.map(|waiter| waiter.waker.clone()).collect()
+            };
+            wakers.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// One round of reclaim for a charge that does not fit at `limiting`.
+    pub(super) fn reclaim_for(
+        &self,
+        index: u32,
+        limiting: u32,
+        bytes: u64,
+    ) -> super::reclaim::Round {
+        let counter = self.counter(limiting);
+        // Relaxed: how much to ask for; whether it fits is tried.
+        let usage = counter.usage.load(Order::Relaxed);
+        let max = counter.settings.max.load(Order::Relaxed);
+        let over = usage.saturating_add(bytes).saturating_sub(max).max(1);
+        self.reclaim_stalled(index, limiting, over, Reason::Max)
+    }
+}

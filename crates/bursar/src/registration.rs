@@ -1,0 +1,133 @@
+//! What users register with a group, until they drop it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bursar_machine::{Host, Machine};
+
+use crate::charge::{Pressure, ReclaimRequest};
+use crate::group::Group;
+
+/// Something that is registered with a group as long as this lives. It keeps the group like a handle.
+#[must_use = "dropping a registration ends it"]
+pub struct Registration<M: Machine = Host> {
+    group: Group<M>,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Reclaimer(u64),
+    Watcher(u64),
+    Work,
+}
+
+impl<M: Machine> fmt::Debug for Registration<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Registration")
+            .field(&self.kind)
+            .field(&self.group)
+            .finish()
+    }
+}
+
+impl<M: Machine> Drop for Registration<M> {
+    fn drop(&mut self) {
+        let (ledger, index) = (self.group.ledger(), self.group.index());
+        match self.kind {
+            Kind::Reclaimer(number) => ledger.remove_reclaimer(index, number),
+            Kind::Watcher(number) => ledger.unsubscribe(index, number),
+            Kind::Work => ledger.work_ends(index),
+        }
+    }
+}
+
+impl<M: Machine> Registration<M> {
+    /// The group.
+    pub fn group(&self) -> &Group<M> {
+        &self.group
+    }
+}
+
+impl<M: Machine> Group<M> {
+    /// Registers a function that frees memory of this group: spills, evicts, cancels. It is asked before a charge is
+    /// refused by this group's `max` or one above it, when a `high` is exceeded, and by [`Group::reclaim`]; in the order of
+    /// `order`, and among equal ones, of registration. It returns how many bytes it freed; what it freed must have been
+    /// returned (its [`crate::Charge`]s dropped) by then.
+    ///
+    /// It runs in the task whose charge needs the memory, without a lock of Bursar's, but with whatever locks that task
+    /// holds: so let it only try to take locks. Several tasks may run it at once, each with a target of its own. It may
+    /// charge, return, read, make and remove groups, this one too; what it charges never starts reclaim again, so for memory
+    /// that it needs to free memory, give it a [`crate::Reserve`]. If it panics, the charge that asked unwinds and charges
+    /// nothing. Dropping the registration lets calls that are under way go on.
+    ///
+    /// ```
+    /// use std::sync::{Arc, Mutex};
+    /// use bursar::{Charge, Limits, Memory};
+    ///
+    /// let memory = Memory::host()?;
+    /// let cache = memory.root().child("cache", Limits::max(8 << 20))?;
+    /// let pages: Arc<Mutex<Vec<Charge>>> = Arc::default();
+    /// let evicted = pages.clone();
+    /// let _reclaimer = cache.add_reclaimer(0, move |request| {
+    ///     let Ok(mut pages) = evicted.try_lock() else { return 0 };
+    ///     let mut freed = 0;
+    ///     while freed < request.target && let Some(page) = pages.pop() {
+    ///         freed += page.bytes() as u64;
+    ///     }
+    ///     freed
+    /// });
+    /// for _ in 0..100 {
+    ///     let page = cache.try_charge(1 << 20)?;      // never refused: it evicts
+    ///     pages.lock().unwrap().push(page);
+    /// }
+    /// assert!(cache.events().reclaimed_bytes >= 92 << 20);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[doc(alias = "shrinker")]
+    pub fn add_reclaimer(
+        &self,
+        order: i32,
+        reclaim: impl Fn(&ReclaimRequest) -> u64 + Send + Sync + 'static,
+    ) -> Registration<M> {
+        let group = self.clone();
+        let number = self
+            .ledger()
+            .add_reclaimer(self.index(), order, Arc::new(reclaim));
+        Registration {
+            group,
+            kind: Kind::Reclaimer(number),
+        }
+    }
+
+    /// Asks the reclaimers of the group and below for `bytes`, as long as they free some, at most 16 times. Returns what they
+    /// say they freed.
+    #[doc(alias = "memory.reclaim")]
+    pub fn reclaim(&self, bytes: u64) -> u64 {
+        self.ledger().reclaim_asked(self.index(), bytes)
+    }
+
+    /// Calls `tell` at each change of the group's level of pressure, from [`crate::Level::None`] on: so at once, if there is
+    /// pressure now. Calls come from the task whose charge, return or [`crate::Memory::tick`] found the change, without
+    /// locks, one at a time; of levels that follow each other quickly some may be left out, but never the last. A call that
+    /// panics unwinds through whatever found the change: the drop of a [`crate::Charge`] among others.
+    pub fn on_pressure(&self, tell: impl Fn(Pressure) + Send + Sync + 'static) -> Registration<M> {
+        let group = self.clone();
+        let number = self.ledger().subscribe(self.index(), Arc::new(tell));
+        Registration {
+            group,
+            kind: Kind::Watcher(number),
+        }
+    }
+
+    /// Declares that one more task works for the group, until the registration is dropped, so that stall time in which nobody
+    /// works can be told from the rest ([`crate::Stall::full`]). Declare all tasks of a group or none.
+    pub fn work(&self) -> Registration<M> {
+        let group = self.clone();
+        self.ledger().work_begins(self.index());
+        Registration {
+            group,
+            kind: Kind::Work,
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Who uses the memory: the biggest consumers of a subtree, and whom to end when nothing else helps.
+
+use bursar_machine::{AtomicWord, Host, Machine, Order};
+
+use crate::charge::Events;
+use crate::group::Group;
+use crate::stats::{Freshness, NotFresh};
+
+/// What consumers are ranked by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum By {
+    /// Bytes reserved now.
+    #[default]
+    Reserved,
+    /// The most bytes ever reserved.
+    Peak,
+    /// Charges refused.
+    Refused,
+    /// Time throttled.
+    Throttled,
+    /// Bytes reclaimed.
+    Reclaimed,
+}
+
+/// A group and what it consumes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Consumer {
+    /// The path from the root.
+    pub path: String,
+    /// Bytes reserved for it and all below it now, stock included.
+    pub reserved: u64,
+    /// The most bytes that were ever reserved.
+    pub peak: u64,
+    /// What happened at its own limits.
+    pub events: Events,
+}
+
+impl Consumer {
+    fn rank(&self, by: By) -> u128 {
+        match by {
+            By::Reserved => u128::from(self.reserved),
+            By::Peak => u128::from(self.peak),
+            By::Refused => u128::from(self.events.refused),
+            By::Throttled => self.events.throttled.as_nanos(),
+            By::Reclaimed => u128::from(self.events.reclaimed_bytes),
+        }
+    }
+}
+
+/// A group that could be ended to get memory back, and why it.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Victim<M: Machine = Host> {
+    /// The group. It has no children.
+    pub group: Group<M>,
+    /// Bytes charged to it, from an [`Freshness::Exact`] read.
+    pub usage: u64,
+    /// Its effective `min` and `low` against the group that the victim was wanted for, the higher of them.
+    pub protected: u64,
+    /// What it uses beyond that.
+    pub excess: u64,
+}
+
+impl<M: Machine> Group<M> {
+    /// All living groups below this one.
+    fn descendants(&self) -> Vec<Self> {
+        let mut found = self.children();
+        let mut next = 0;
+        while next < found.len() {
+            let below = found[next].children();
+            found.extend(below);
+            next += 1;
+        }
+        found
+    }
+
+    /// The biggest of the groups below this one, at any depth, biggest first; those that rank 0 are left out. A group counts
+    /// what is below it, so it comes before its children.
+    pub fn top(&self, count: usize, by: By) -> Vec<Consumer> {
+        let mut consumers: Vec<Consumer> = self
+            .descendants()
+            .into_iter()
+            .map(|group| Consumer {
+                path: group.path(),
+                // Relaxed: numbers for people, from different moments.
+                reserved: group
+                    .ledger()
+                    .counter(group.index())
+                    .usage
+                    .load(Order::Relaxed),
+                peak: group.peak(),
+                events: group.own_events(),
+            })
+            .filter(|consumer| consumer.rank(by) > 0)
+            .collect();
+        // By path among equals, so that a parent comes first.
+        consumers.sort_by(|one, other| {
+            let rank = other.rank(by).cmp(&one.rank(by));
+            rank.then_with(|| one.path.cmp(&other.path))
+        });
+        consumers.truncate(count);
+        consumers
+    }
+
+    /// The group below this one to be ended when nothing else brings memory back: of those without children, the one whose
+    /// usage exceeds its effective `low` most, or if none does, its effective `min`. `None` if no usage exceeds that.
+    ///
+    /// Goes by what was charged when it looked, not by what a flush left some time ago: each candidate is read `Exact`.
+    /// What others charge meanwhile may make another the biggest.
+    ///
+    /// # Errors
+    /// [`NotFresh`] if the memory's policy forbids readers to flush.
+    #[doc(alias = "oom_badness")]
+    pub fn choose_victim(&self) -> Result<Option<Victim<M>>, NotFresh> {
+        let mut candidates = Vec::new();
+        self.ledger().walk_protected(
+            self.index(),
+            |_| true,
+            |index, standing| {
+                self.ledger().refer(index);
+                let group = Self::new(self.ledger().clone(), index);
+                candidates.push((group, standing));
+            },
+        );
+        let mut best: Option<(bool, u64, Victim<M>)> = None;
+        for (group, standing) in candidates {
+            if !group.children().is_empty() {
+                continue;
+            }
+            let usage = group.read(Freshness::Exact)?.usage().value;
+            let usage = u64::try_from(usage).unwrap_or(0);
+            let above_low = usage > standing.low.max(standing.min);
+            let protected = if above_low {
+                standing.low.max(standing.min)
+            } else {
+                standing.min
+            };
+            let excess = usage.saturating_sub(protected);
+            let is_better = excess > 0
+                && best.as_ref().is_none_or(|(best_above, best_excess, _)| {
+                    (above_low, excess) > (*best_above, *best_excess)
+                });
+            if is_better {
+                let victim = Victim {
+                    group,
+                    usage,
+                    protected,
+                    excess,
+                };
+                best = Some((above_low, excess, victim));
+            }
+        }
+        Ok(best.map(|(_, _, victim)| victim))
+    }
+
+    /// The group's effective `min` and `low`, bytes: how much of it is protected when this group's root runs short. Shares of
+    /// what its ancestors protect, by the kernel's formula; at most its usage.
+    #[doc(alias = "page_counter_calculate_protection")]
+    pub fn protection(&self) -> (u64, u64) {
+        let standing = self.ledger().standing(crate::stats::ROOT, self.index());
+        let usage = self.reserved();
+        (standing.min.min(usage), standing.low.min(usage))
+    }
+}

@@ -1,0 +1,139 @@
+//! Futures: charges that wait for memory, and changes of pressure. They need no runtime.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bursar_machine::{Host, Machine};
+
+use crate::charge::{ChargeError, Level, Pressure, Ticket};
+use crate::group::Group;
+use crate::held::Charge;
+
+/// A charge that waits for its turn and for the memory; see [`Group::charge_async`]. Dropping it gives its place up.
+#[must_use = "a future does nothing unless it is polled"]
+pub struct ChargeAsync<M: Machine = Host> {
+    group: Group<M>,
+    bytes: u64,
+    ticket: Ticket,
+    is_done: bool,
+}
+
+impl<M: Machine> fmt::Debug for ChargeAsync<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChargeAsync")
+            .field("group", &self.group)
+            .field("bytes", &self.bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+// Nothing here is pinned: the queue holds a waker and a number.
+impl<M: Machine> Unpin for ChargeAsync<M> {}
+
+impl<M: Machine> Future for ChargeAsync<M> {
+    type Output = Result<Charge<M>, ChargeError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        assert!(!this.is_done, "polled after it was done");
+        let charged = if this.bytes == 0 {
+            this.group.pin()
+        } else {
+            ready!(
+                this.group
+                    .ledger()
+                    .poll_charge(&mut this.ticket, context.waker())
+            )
+        };
+        this.is_done = true;
+        Poll::Ready(charged.map(|()| this.group.hold(this.bytes)))
+    }
+}
+
+impl<M: Machine> Drop for ChargeAsync<M> {
+    fn drop(&mut self) {
+        self.group.ledger().leave(&mut self.ticket);
+    }
+}
+
+/// A change of a group's level of pressure; see [`Group::pressure_changed`].
+#[must_use = "a future does nothing unless it is polled"]
+pub struct PressureChanged<M: Machine = Host> {
+    group: Group<M>,
+    from: Level,
+    number: Option<u64>,
+}
+
+impl<M: Machine> fmt::Debug for PressureChanged<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PressureChanged")
+            .field("group", &self.group)
+            .field("from", &self.from)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<M: Machine> Unpin for PressureChanged<M> {}
+
+impl<M: Machine> Future for PressureChanged<M> {
+    type Output = Level;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Level> {
+        let this = &mut *self;
+        let (ledger, index) = (this.group.ledger(), this.group.index());
+        match ledger.poll_pressure(index, this.from, &mut this.number, context.waker()) {
+            Some(level) => Poll::Ready(level),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl<M: Machine> Drop for PressureChanged<M> {
+    fn drop(&mut self) {
+        let (ledger, index) = (self.group.ledger(), self.group.index());
+        ledger.forget_pressure(index, &mut self.number);
+    }
+}
+
+impl<M: Machine> Group<M> {
+    /// Charges `bytes`, waiting for others to return memory or for limits to be raised if need be.
+    ///
+    /// Those who wait are served in the order in which they were first polled; a large charge is not passed by smaller ones
+    /// behind it that wait for the same limit. [`Group::try_charge`] waits for nobody and may pass. Dropping the future
+    /// cancels it: nothing is charged, and the next one has its turn.
+    ///
+    /// Polling may wait as [`Group::try_charge`] does for stock to be taken back, and asks reclaimers, so these should
+    /// not block if the poll must not. Above a `high` nothing sleeps; the debt is left for [`Group::take_debt`].
+    ///
+    /// # Errors
+    /// [`ChargeError`] if waiting is in vain: the charge is larger than the limit in its way, or the group was removed.
+    #[must_use = "a future does nothing unless it is polled"]
+    pub fn charge_async(&self, bytes: usize) -> ChargeAsync<M> {
+        ChargeAsync {
+            group: self.clone(),
+            bytes: bytes as u64,
+            ticket: Ticket::new(self.index(), bytes as u64),
+            is_done: false,
+        }
+    }
+
+    /// How pressed the group is, by its own limits and by the stalls of tasks that charge to it and below.
+    ///
+    /// To know of the limits of an ancestor, ask the ancestor.
+    #[doc(alias = "memory.pressure")]
+    pub fn pressure(&self) -> Pressure {
+        self.ledger().pressure(self.index())
+    }
+
+    /// Waits until the level of pressure is another one than `from`, and returns it.
+    #[must_use = "a future does nothing unless it is polled"]
+    pub fn pressure_changed(&self, from: Level) -> PressureChanged<M> {
+        PressureChanged {
+            group: self.clone(),
+            from,
+            number: None,
+        }
+    }
+}
