@@ -19,13 +19,14 @@ mod memory;
 
 pub use bursar_machine as machine;
 pub use bursar_machine::Host;
+pub use bursar_machine::host::{CgroupError, ResidentError};
 pub use charge::{
     Bytes, ChargeError, Debt, Events, HighPolicy, Level, LimitReached, Limits, NowaitError,
     Pressure, PressurePolicy, Reason, ReclaimRequest, Recursive, RemoveError, Stall, StallShare,
 };
 pub use group::Group;
 pub use held::{Charge, MergeError, MoveError, SplitError};
-pub use memory::{Builder, Memory, MemoryError};
+pub use memory::{Builder, Drift, Memory, MemoryError};
 pub use registration::Registration;
 pub use reserve::{Exhausted, Reserve, Reserved};
 pub use stats::{

@@ -1,9 +1,13 @@
 //! A memory: one tree of groups, usually one per process.
 
+mod cgroup;
+mod drift;
+
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use bursar_machine::host::{StartError, Ticker};
+use bursar_machine::host::{CgroupError, StartError, Ticker};
 use bursar_machine::{AtomicWord, Host, Machine, Order};
 
 use crate::charge::{HighPolicy, Ledger, Limits, Policies, PressurePolicy, Recursive};
@@ -11,6 +15,8 @@ use crate::group::Group;
 use crate::stats::{
     BadSchema, CreateError, FlushCounts, FlushPolicy, Layout, ROOT, Statistic, Tree,
 };
+use cgroup::{Follow, FromCgroup};
+pub use drift::Drift;
 
 /// The kernel's `FLUSH_TIME`: 2 s.
 #[doc(alias = "FLUSH_TIME")]
@@ -23,12 +29,15 @@ const FLUSH_PERIOD: Duration = Duration::from_secs(2);
 /// for each group at a time. Make one per process, not one per request.
 pub struct Memory<M: Machine = Host> {
     ledger: M::Shared<Ledger<M>>,
+    /// Set by [`Builder::max_from_cgroup`].
+    cgroup: Option<Arc<Follow>>,
 }
 
 impl<M: Machine> Clone for Memory<M> {
     fn clone(&self) -> Self {
         Self {
             ledger: self.ledger.clone(),
+            cgroup: self.cgroup.clone(),
         }
     }
 }
@@ -59,6 +68,10 @@ pub enum MemoryError {
     TooManyStatistics,
     /// There is no memory for the root group.
     OutOfMemory,
+    /// The limit of this process's cgroup was asked for ([`Builder::max_from_cgroup`]) and could not be read.
+    Cgroup(CgroupError),
+    /// [`Builder::max_from_cgroup`] goes with [`Builder::build`]: a machine that is handed in has no cgroup.
+    NoCgroup,
 }
 
 impl fmt::Display for MemoryError {
@@ -71,6 +84,10 @@ impl fmt::Display for MemoryError {
             Self::UnnamedStatistic => f.write_str("a statistic needs a name"),
             Self::TooManyStatistics => f.write_str("too many statistics: at most 252 words"),
             Self::OutOfMemory => f.write_str("no memory for the root group"),
+            Self::Cgroup(error) => error.fmt(f),
+            Self::NoCgroup => f.write_str(
+                "max_from_cgroup needs build(): a machine that is handed in has no cgroup",
+            ),
         }
     }
 }
@@ -85,6 +102,7 @@ pub struct Builder {
     flush_period: Duration,
     limits: Limits,
     policies: Policies,
+    cgroup: Option<FromCgroup>,
 }
 
 impl Memory<Host> {
@@ -116,10 +134,13 @@ impl Memory<Host> {
             flush_period: FLUSH_PERIOD,
             limits: Limits::none(),
             policies: Policies::default(),
+            cgroup: None,
         }
     }
 
-    /// Starts a thread that calls [`Memory::tick`] until the returned value is dropped.
+    /// Starts a thread that calls [`Memory::tick`], and [`Memory::reread_cgroup`] once per flush period if the memory was
+    /// built with [`Builder::max_from_cgroup`], until the returned value is dropped. A cgroup that cannot be read leaves
+    /// the last limit.
     ///
     /// # Errors
     /// What the system says if it cannot start a thread.
@@ -127,7 +148,11 @@ impl Memory<Host> {
         let memory = self.clone();
         let period = Duration::from_nanos(self.ledger.tree.flush_period_ns);
         let period = (period / 4).max(Duration::from_millis(1));
-        Ticker::start("bursar-tick", period, move || memory.tick())
+        let mut cgroup_due_ns = 0;
+        Ticker::start("bursar-tick", period, move || {
+            memory.tick();
+            memory.tick_cgroup(&mut cgroup_due_ns);
+        })
     }
 }
 
@@ -191,15 +216,25 @@ impl Builder {
     ///
     /// # Errors
     /// [`MemoryError`], see there.
-    pub fn build(self) -> Result<Memory, MemoryError> {
-        self.build_on(Host::start().map_err(MemoryError::Start)?)
+    pub fn build(mut self) -> Result<Memory, MemoryError> {
+        let host = Host::start().map_err(MemoryError::Start)?;
+        let Some(from) = self.cgroup.take() else {
+            return self.build_on(host);
+        };
+        let follow = Follow::new(from, self.limits.max).map_err(MemoryError::Cgroup)?;
+        let mut memory = self.max(follow.root_max()).build_on(host)?;
+        memory.cgroup = Some(Arc::new(follow));
+        Ok(memory)
     }
 
-    /// Makes the memory on a machine.
+    /// Makes the memory on a machine. Not together with [`Builder::max_from_cgroup`].
     ///
     /// # Errors
     /// [`MemoryError`], see there.
     pub fn build_on<M: Machine>(self, machine: M) -> Result<Memory<M>, MemoryError> {
+        if self.cgroup.is_some() {
+            return Err(MemoryError::NoCgroup);
+        }
         let layout = Layout::new(self.statistics, machine.nodes()).map_err(|bad| match bad {
             BadSchema::Duplicate(name) => MemoryError::DuplicateStatistic { name },
             BadSchema::Empty => MemoryError::UnnamedStatistic,
@@ -209,6 +244,7 @@ impl Builder {
             .map_err(|_: CreateError| MemoryError::OutOfMemory)?;
         Ok(Memory {
             ledger: M::share(Ledger::new(tree, self.policies, self.limits)),
+            cgroup: None,
         })
     }
 }

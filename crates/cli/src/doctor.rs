@@ -3,8 +3,9 @@
 use std::fmt::Write;
 use std::process::ExitCode;
 
+use bursar::Bytes;
 use bursar_machine::Machine;
-use bursar_machine::host::Check;
+use bursar_machine::host::{CgroupError, CgroupLimits, CgroupMemory, Check, resident};
 use serde::Serialize;
 
 use crate::args::{Format, Global};
@@ -54,7 +55,12 @@ pub fn doctor(global: &Global) -> Result<ExitCode, Failure> {
         nodes: host.nodes(),
         model: machine.model,
         system: machine.system,
-        checks: report.checks.iter().map(result).collect(),
+        checks: report
+            .checks
+            .iter()
+            .map(result)
+            .chain([cgroup_limit(), resident_size()])
+            .collect(),
     };
     let document = match global.format {
         Format::Table => text(
@@ -70,6 +76,51 @@ pub fn doctor(global: &Global) -> Result<ExitCode, Failure> {
     };
     output.write(&document)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What limits this process's memory from outside.
+fn cgroup_limit() -> CheckResult {
+    let read = || -> Result<String, CgroupError> {
+        let cgroup = CgroupMemory::of_this_process()?;
+        Ok(describe_limits(&cgroup, &cgroup.read()?))
+    };
+    let seen = read().map_err(|error| error.to_string());
+    check("cgroup memory limit", seen)
+}
+
+fn describe_limits(cgroup: &CgroupMemory, limits: &CgroupLimits) -> String {
+    let version = cgroup.version();
+    let mut seen = match (limits.max, &limits.limited_by) {
+        (Some(max), Some(directory)) => {
+            let directory = directory.display();
+            format!("{} ({max} bytes) by {directory}", Bytes(max))
+        }
+        _ => format!("none, at and above {}", cgroup.directory().display()),
+    };
+    let _ = write!(seen, ", {version}");
+    if let Some(high) = limits.high {
+        let _ = write!(seen, "; throttled above {}", Bytes(high));
+    }
+    if let Some(current) = limits.current {
+        let _ = write!(seen, "; {} in use", Bytes(current));
+    }
+    seen
+}
+
+fn resident_size() -> CheckResult {
+    let seen = resident().map(|resident| {
+        let [all, anonymous] = [resident.bytes, resident.anonymous_bytes].map(Bytes);
+        format!("{all} in this process, {anonymous} of it anonymous")
+    });
+    check("resident size", seen.map_err(|error| error.to_string()))
+}
+
+fn check(name: &'static str, seen: Result<String, String>) -> CheckResult {
+    CheckResult {
+        name,
+        passed: seen.is_ok(),
+        detail: seen.unwrap_or_else(|why| why),
+    }
 }
 
 fn text(diagnosis: &Diagnosis, form: Form) -> String {

@@ -272,6 +272,20 @@ fn doctor_names_the_backend_and_how_to_force_one() {
 }
 
 #[test]
+fn doctor_names_the_memory_limit_and_the_resident_size() {
+    let text = stdout(&bursar(&["doctor"]));
+    let output = bursar(&["doctor", "-f", "json"]);
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one document");
+    let checks = document["checks"].as_array().expect("a list");
+    for name in ["cgroup memory limit", "resident size"] {
+        assert!(text.contains(name), "{text}");
+        let check = checks.iter().find(|check| check["name"] == name);
+        let detail = check.and_then(|check| check["detail"].as_str());
+        assert!(detail.is_some_and(|detail| !detail.is_empty()), "{name}");
+    }
+}
+
+#[test]
 fn doctor_follows_a_forced_backend() {
     let output = command()
         .args(["doctor", "-f", "json"])

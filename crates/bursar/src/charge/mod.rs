@@ -56,6 +56,7 @@ pub use error::{Bytes, ChargeError, LimitReached, NowaitError, RemoveError};
 pub use events::Events;
 pub use high::{Debt, HighPolicy};
 pub(crate) use ledger::{Ledger, Policies};
+pub(crate) use limits::Limit;
 pub use limits::Limits;
 pub use pressure::{Level, Pressure, PressurePolicy};
 pub use protection::Recursive;

@@ -9,13 +9,17 @@
 //! | operations that a fork waits for | `fork.rs` |
 //! | words, locks, completions | `sync.rs` |
 //! | CPUs, nodes, affinity | `topology.rs` |
+//! | the memory limit of this process's cgroup | `cgroup.rs` |
+//! | the resident size of this process | `resident.rs` |
 //! | threads and sleep, for experiments | `tasks.rs` |
 
 mod backend;
 pub mod bare;
+mod cgroup;
 mod chunk;
 mod fence;
 mod fork;
+mod resident;
 #[cfg_attr(all(target_os = "linux", target_arch = "x86_64"), path = "rseq.rs")]
 #[cfg_attr(
     not(all(target_os = "linux", target_arch = "x86_64")),
@@ -32,7 +36,9 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 pub use backend::{Backend, Check, Report, StartError, report};
+pub use cgroup::{CgroupError, CgroupLimits, CgroupMemory, CgroupVersion};
 pub use fork::HostOperation;
+pub use resident::{Resident, ResidentError, resident};
 pub use slots::HostSlot;
 pub use sync::{HostEvent, HostMutex, HostSpin, HostWord};
 pub use tasks::{PageMemory, Ticker};

@@ -1,0 +1,382 @@
+//! The root's limit follows the limit of the process's cgroup.
+//!
+//! No lock, so that nothing is held while files are read and stock is drained: whoever changes what the root's limit
+//! depends on sets the limit, and looks again until what was set is what it should be. Of several who do so at once, the
+//! last to set it has also looked last.
+
+use std::path::PathBuf;
+
+use bursar_machine::host::{CgroupError, CgroupMemory, HostWord};
+use bursar_machine::{AtomicWord, Host, Machine, Order};
+
+use super::{Builder, Memory};
+use crate::charge::Limit;
+
+/// That the root's limit is to follow a cgroup's.
+#[derive(Clone, Debug)]
+pub(super) struct FromCgroup {
+    keep_free: u64,
+    /// The directory in `/proc` of the process whose cgroup it is.
+    proc: PathBuf,
+}
+
+impl FromCgroup {
+    fn of_this_process(keep_free: u64) -> Self {
+        Self {
+            keep_free,
+            proc: PathBuf::from("/proc/self"),
+        }
+    }
+
+    /// The cgroup's limit now. Finds the cgroup each time, as the process may have been moved.
+    fn read(&self) -> Result<Option<u64>, CgroupError> {
+        Ok(CgroupMemory::find(&self.proc)?.read()?.max)
+    }
+}
+
+/// What the root's limit is made of.
+pub(super) struct Follow {
+    from: FromCgroup,
+    /// [`Builder::max`], or [`Memory::set_max`] since.
+    own_max: HostWord,
+    /// The cgroup's limit as last read; [`Limit::MAX`] for none.
+    cgroup_max: HostWord,
+}
+
+impl Follow {
+    pub(super) fn new(from: FromCgroup, own_max: Limit) -> Result<Self, CgroupError> {
+        let cgroup_max = from.read()?.unwrap_or(Limit::MAX);
+        Ok(Self {
+            from,
+            own_max: HostWord::new(own_max),
+            cgroup_max: HostWord::new(cgroup_max),
+        })
+    }
+
+    /// What the root's limit should be.
+    pub(super) fn root_max(&self) -> Limit {
+        // Full, both: pair with the stores in `set_max` and `reread_cgroup`. Either we see the store, or who stored sees
+        // what we set, and sets it anew.
+        let left = match self.cgroup_max.load(Order::Full) {
+            Limit::MAX => Limit::MAX,
+            max => max.saturating_sub(self.from.keep_free),
+        };
+        left.min(self.own_max.load(Order::Full))
+    }
+}
+
+impl Builder {
+    /// Lets the root's limit follow the memory limit of this process's cgroup: it is the smaller of [`Builder::max`] and
+    /// the cgroup's limit less `keep_free`, bytes for what nobody charges (code, stacks, the allocator's slack, page
+    /// cache, other processes of the cgroup). 0 if the cgroup's limit is no more than that: then every charge is refused.
+    ///
+    /// The limit is that of the cgroup or of one above it, whichever is smallest; where none has one, [`Builder::max`]
+    /// stands. It is read by [`Builder::build`], which fails if that cannot be done, again by each
+    /// [`Memory::reread_cgroup`], and once per flush period by [`Memory::start_ticker`].
+    ///
+    /// ```
+    /// use bursar::{Memory, MemoryError};
+    ///
+    /// let builder = Memory::builder().max(64 << 30);
+    /// let memory = match builder.clone().max_from_cgroup(512 << 20).build() {
+    ///     // No cgroups here: the number above must do.
+    ///     Err(MemoryError::Cgroup(error)) => {
+    ///         eprintln!("{error}");
+    ///         builder.build()?
+    ///     }
+    ///     other => other?,
+    /// };
+    /// assert!(memory.root().max() <= 64 << 30);
+    /// # Ok::<(), MemoryError>(())
+    /// ```
+    #[doc(alias = "memory.max")]
+    #[doc(alias = "memory.limit_in_bytes")]
+    pub fn max_from_cgroup(self, keep_free: u64) -> Self {
+        Self {
+            cgroup: Some(FromCgroup::of_this_process(keep_free)),
+            ..self
+        }
+    }
+}
+
+impl Memory<Host> {
+    /// Reads the limit of this process's cgroup again, and lowers or raises the root's limit to what
+    /// [`Builder::max_from_cgroup`] says. Returns what the cgroup's limit is now; `None` for none. Without
+    /// [`Builder::max_from_cgroup`] it only reads.
+    ///
+    /// What [`crate::Group::set_max`] on the root has set by hand lasts until then: the cgroup wins. To set a limit that
+    /// stays, use [`Memory::set_max`].
+    ///
+    /// # Errors
+    /// [`CgroupError`], see there. The limit of the last time stays.
+    pub fn reread_cgroup(&self) -> Result<Option<u64>, CgroupError> {
+        let Some(follow) = &self.cgroup else {
+            return FromCgroup::of_this_process(0).read();
+        };
+        self.reread(follow, || follow.from.read())
+    }
+
+    fn reread(
+        &self,
+        follow: &Follow,
+        mut read: impl FnMut() -> Result<Option<u64>, CgroupError>,
+    ) -> Result<Option<u64>, CgroupError> {
+        let mut max = read()?;
+        loop {
+            // Full: pairs with `root_max`.
+            follow
+                .cgroup_max
+                .store(max.unwrap_or(Limit::MAX), Order::Full);
+            self.apply(|| follow.root_max());
+            // Another who read it earlier may have stored it later, and we may be that one.
+            let now = read()?;
+            if now == max {
+                return Ok(max);
+            }
+            max = now;
+        }
+    }
+
+    /// Changes what [`Builder::max`] has set: the root's limit is `bytes`, or what [`Builder::max_from_cgroup`] leaves if
+    /// that is less. Reads no files. See [`crate::Group::set_max`] for what holds when this returns.
+    pub fn set_max(&self, bytes: u64) {
+        let Some(follow) = &self.cgroup else {
+            return self.root().set_max(bytes);
+        };
+        // Full: pairs with `root_max`.
+        follow.own_max.store(bytes, Order::Full);
+        self.apply(|| follow.root_max());
+    }
+
+    fn apply(&self, mut root_max: impl FnMut() -> Limit) {
+        loop {
+            let max = root_max();
+            self.root().set_max(max);
+            if root_max() == max {
+                return;
+            }
+        }
+    }
+
+    /// Rereads the cgroup if the time has come, for a ticker; `due_ns` is when that is.
+    pub(super) fn tick_cgroup(&self, due_ns: &mut u64) {
+        let now_ns = self.machine().now_ns();
+        if self.cgroup.is_some() && now_ns >= *due_ns {
+            *due_ns = now_ns.saturating_add(self.ledger.tree.flush_period_ns);
+            // Nobody to tell: the last limit stays, and who wants to know calls `reread_cgroup`.
+            let _ = self.reread_cgroup();
+        }
+    }
+}
+
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod tests {
+    use std::fs;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{ChargeError, MemoryError};
+
+    /// A fake `/proc/self` and a cgroup that can be limited.
+    struct Fake(PathBuf);
+
+    impl Fake {
+        fn new(limit: &str) -> Self {
+            static NEXT: AtomicU32 = AtomicU32::new(0);
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let name = format!("bursar-follow-{}-{number}", std::process::id());
+            let fake = Self(std::env::temp_dir().join(name));
+            for directory in ["proc", "fs/web"] {
+                fs::create_dir_all(fake.0.join(directory)).unwrap();
+            }
+            let here = fake.0.display();
+            let mount = format!("35 22 0:30 / {here}/fs rw - cgroup2 cgroup2 rw\n");
+            fake.write("proc/cgroup", "0::/web\n");
+            fake.write("proc/mountinfo", &mount);
+            fake.write("fs/cgroup.controllers", "memory\n");
+            fake.limit(limit);
+            fake
+        }
+
+        fn write(&self, path: &str, text: &str) {
+            fs::write(self.0.join(path), text).unwrap();
+        }
+
+        /// At once, as the kernel does it.
+        fn limit(&self, limit: &str) {
+            self.write("fs/web/new", limit);
+            fs::rename(self.0.join("fs/web/new"), self.0.join("fs/web/memory.max")).unwrap();
+        }
+
+        fn follow(&self, builder: Builder, keep_free: u64) -> Builder {
+            let cgroup = Some(FromCgroup {
+                keep_free,
+                proc: self.0.join("proc"),
+            });
+            Builder { cgroup, ..builder }
+        }
+    }
+
+    impl Drop for Fake {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn the_smaller_limit_counts() {
+        let fake = Fake::new("1000000");
+        let max = |builder: Builder, keep_free| {
+            let memory = fake.follow(builder, keep_free).build().unwrap();
+            memory.root().max()
+        };
+        assert_eq!(max(Memory::builder(), 0), 1_000_000);
+        assert_eq!(max(Memory::builder(), 300_000), 700_000);
+        assert_eq!(max(Memory::builder().max(800_000), 300_000), 700_000);
+        assert_eq!(max(Memory::builder().max(600_000), 300_000), 600_000);
+        assert_eq!(max(Memory::builder(), 2_000_000), 0);
+        fake.limit("max");
+        assert_eq!(max(Memory::builder(), 300_000), u64::MAX);
+        assert_eq!(max(Memory::builder().max(600_000), 300_000), 600_000);
+    }
+
+    #[test]
+    fn a_cgroup_that_cannot_be_read_is_an_error() {
+        let fake = Fake::new("a lot");
+        let error = fake.follow(Memory::builder(), 0).build().unwrap_err();
+        assert!(matches!(
+            &error,
+            MemoryError::Cgroup(CgroupError::Malformed { .. })
+        ));
+        assert!(error.to_string().contains("memory.max"), "{error}");
+    }
+
+    #[test]
+    fn rereading_lowers_and_raises_and_charges_feel_it() {
+        let fake = Fake::new("1000000");
+        let builder = Memory::builder().max(2_000_000);
+        let memory = fake.follow(builder, 100_000).build().unwrap();
+        let group = memory.root().child("g", crate::Limits::none()).unwrap();
+        drop(group.try_charge(900_000).unwrap());
+        fake.limit("500000");
+        assert_eq!(memory.clone().reread_cgroup(), Ok(Some(500_000)));
+        assert_eq!(memory.root().max(), 400_000);
+        assert!(matches!(
+            group.try_charge(400_001).unwrap_err(),
+            ChargeError::LimitReached(_)
+        ));
+        drop(group.try_charge(400_000).unwrap());
+        fake.limit("5000000");
+        assert_eq!(memory.reread_cgroup(), Ok(Some(5_000_000)));
+        assert_eq!(memory.root().max(), 2_000_000, "its own");
+        fake.limit("max");
+        assert_eq!(memory.reread_cgroup(), Ok(None));
+        assert_eq!(memory.root().max(), 2_000_000);
+        drop(group.try_charge(2_000_000).unwrap());
+    }
+
+    #[test]
+    fn an_unreadable_cgroup_leaves_the_limit() {
+        let fake = Fake::new("1000000");
+        let memory = fake.follow(Memory::builder(), 0).build().unwrap();
+        fs::remove_dir_all(fake.0.join("fs/web")).unwrap();
+        assert!(matches!(
+            memory.reread_cgroup(),
+            Err(CgroupError::Unreadable { .. })
+        ));
+        assert_eq!(memory.root().max(), 1_000_000);
+    }
+
+    #[test]
+    fn a_process_that_is_moved_is_followed() {
+        let fake = Fake::new("1000000");
+        let memory = fake.follow(Memory::builder(), 0).build().unwrap();
+        fs::create_dir(fake.0.join("fs/other")).unwrap();
+        fake.write("fs/other/memory.max", "5000\n");
+        fake.write("proc/cgroup", "0::/other\n");
+        assert_eq!(memory.reread_cgroup(), Ok(Some(5000)));
+        assert_eq!(memory.root().max(), 5000);
+    }
+
+    #[test]
+    fn what_is_set_by_hand() {
+        let fake = Fake::new("1000000");
+        let memory = fake.follow(Memory::builder(), 0).build().unwrap();
+        memory.root().set_max(3_000_000);
+        assert_eq!(memory.root().max(), 3_000_000, "until the next reading");
+        assert_eq!(memory.reread_cgroup(), Ok(Some(1_000_000)));
+        assert_eq!(memory.root().max(), 1_000_000);
+        memory.set_max(700_000);
+        assert_eq!(memory.root().max(), 700_000);
+        assert_eq!(memory.reread_cgroup(), Ok(Some(1_000_000)));
+        assert_eq!(memory.root().max(), 700_000, "stays");
+        memory.set_max(3_000_000);
+        assert_eq!(memory.root().max(), 1_000_000, "the smaller");
+    }
+
+    /// Another rereads between our reading of the file and our setting of the limit.
+    #[test]
+    fn what_was_read_too_early_does_not_stay() {
+        let fake = Fake::new("1000000");
+        let memory = fake.follow(Memory::builder(), 0).build().unwrap();
+        let follow = memory.cgroup.as_ref().unwrap();
+        let mut has_changed = false;
+        let last = memory.reread(follow, || {
+            let read = follow.from.read();
+            if !has_changed {
+                has_changed = true;
+                fake.limit("5000");
+                assert_eq!(memory.reread_cgroup(), Ok(Some(5000)));
+            }
+            read
+        });
+        assert_eq!(last, Ok(Some(5000)));
+        assert_eq!(memory.root().max(), 5000);
+    }
+
+    /// Another sets a limit between our look at what it should be and our setting of it.
+    #[test]
+    fn what_was_computed_too_early_does_not_stay() {
+        let fake = Fake::new("1000000");
+        let memory = fake.follow(Memory::builder(), 0).build().unwrap();
+        let follow = memory.cgroup.as_ref().unwrap();
+        let mut has_changed = false;
+        memory.apply(|| {
+            let max = follow.root_max();
+            if !has_changed {
+                has_changed = true;
+                memory.set_max(5000);
+            }
+            max
+        });
+        assert_eq!(memory.root().max(), 5000);
+    }
+
+    #[test]
+    fn the_ticker_rereads() {
+        let fake = Fake::new("1000000");
+        let builder = Memory::builder().flush_period(Duration::from_millis(2));
+        let memory = fake.follow(builder, 0).build().unwrap();
+        let ticker = memory.start_ticker().unwrap();
+        for limit in [2_000_000, 500_000] {
+            // What it cannot read in between is passed over.
+            fake.limit("nonsense");
+            fake.limit(&format!("{limit}"));
+            // Never ends if the ticker does not do it, or ended at the nonsense.
+            while memory.root().max() != limit {
+                std::thread::yield_now();
+            }
+        }
+        drop(ticker);
+    }
+
+    #[test]
+    fn a_machine_that_is_handed_in_has_no_cgroup() {
+        let fake = Fake::new("1000000");
+        let builder = fake.follow(Memory::builder(), 0);
+        let error = builder.build_on(Host::start().unwrap()).unwrap_err();
+        assert_eq!(error, MemoryError::NoCgroup);
+    }
+}
