@@ -3,6 +3,11 @@
 //!
 //! `cargo run --release -p bursar --example limits`
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a program of its own has a clock"
+)]
+
 use std::error::Error;
 use std::future::Future;
 use std::pin::pin;

@@ -7,7 +7,7 @@ use bursar_machine::{AtomicWord, Machine, Order};
 use super::Ledger;
 use super::events::Event;
 use super::limits::Limit;
-use super::reclaim::Reason;
+use super::reclaim::{RECLAIM_TRIES, Reason};
 use super::throttle;
 
 /// What a charge above `high` does.
@@ -65,24 +65,35 @@ impl<M: Machine> Ledger<M> {
         if !self.is_over_high(index) || self.is_reclaiming() {
             return;
         }
-        let over: Vec<u32> = self
-            .highs(index)
-            .filter_map(|(at, usage, high)| (usage > high).then_some(at))
-            .collect();
-        for &at in &over {
-            self.count(at, Event::High, 1);
+        for (at, usage, high) in self.highs(index) {
+            if usage > high {
+                self.count(at, Event::High, 1);
+            }
         }
         if self.policies.high == HighPolicy::Owe {
             self.owe_for_high(index, bytes);
             return;
         }
-        for at in over {
-            self.reclaim_stalled(index, at, bytes, Reason::High);
+        for _ in 0..RECLAIM_TRIES {
+            let freed = self.reclaim_above_high(index);
+            let delay = self.penalty(index, bytes);
+            if delay.is_zero() {
+                return;
+            }
+            if freed == 0 {
+                return self.throttle(index, delay);
+            }
         }
-        let delay = self.penalty(index, bytes);
-        if delay > Duration::ZERO {
-            self.throttle(index, delay);
-        }
+    }
+
+    /// Asks for what exceeds each `high` on the way; returns the bytes that reclaimers say they freed.
+    fn reclaim_above_high(&self, index: u32) -> u64 {
+        let highs: Vec<_> = self.highs(index).collect();
+        let freed = highs.into_iter().map(|(at, usage, high)| {
+            let over = usage.saturating_sub(high);
+            self.reclaim_stalled(index, at, over, Reason::High).freed
+        });
+        freed.fold(0, u64::saturating_add)
     }
 
     fn penalty(&self, index: u32, bytes: u64) -> Duration {
