@@ -1,0 +1,192 @@
+//! Waiting for a limit and watching pressure under loom: nobody sleeps on what has come, nobody misses the last change.
+//!
+//! As `loom.rs`; see there and `loom/machine.rs`.
+
+#[path = "loom/machine.rs"]
+mod machine;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+
+use bursar::{ChargeAsync, Level, Limits, Memory};
+use machine::{Kind, LoomMachine, run_on, spawn_on};
+
+type Group = bursar::Group<LoomMachine>;
+type Charge = bursar::Charge<LoomMachine>;
+
+const MAX: u64 = 1000;
+
+fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound.get_or_insert(preemptions);
+    builder.max_branches = builder.max_branches.max(20_000);
+    builder.check(model);
+}
+
+/// Two CPUs, and a group with a limit.
+fn limited(kind: Kind) -> (Memory<LoomMachine>, Group) {
+    let memory = Memory::builder()
+        .build_on(LoomMachine::new(kind, 2, &[0, 1]))
+        .unwrap();
+    let group = memory.root().child("g", Limits::max(MAX)).unwrap();
+    (memory, group)
+}
+
+/// A future, and whether it was woken since it was last polled. Std's flag: what it orders is not what is looked for.
+struct Waiting {
+    future: ChargeAsync<LoomMachine>,
+    woken: Arc<Woken>,
+}
+
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+impl Waiting {
+    fn new(group: &Group, bytes: usize) -> Self {
+        Self {
+            future: group.charge_async(bytes),
+            woken: Arc::default(),
+        }
+    }
+
+    fn poll(&mut self) -> Option<Charge> {
+        self.woken.0.store(false, Ordering::SeqCst);
+        let waker = Waker::from(self.woken.clone());
+        match Pin::new(&mut self.future).poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(charged) => Some(charged.expect("it fits the limit")),
+            Poll::Pending => None,
+        }
+    }
+
+    /// After all that it waited for has happened.
+    fn finish(&mut self) -> Charge {
+        assert!(self.woken.0.load(Ordering::SeqCst), "a lost wake-up");
+        self.poll().expect("the memory is there")
+    }
+}
+
+macro_rules! on_both_kinds {
+    ($($model:ident),+ $(,)?) => {
+        mod sections {
+            use super::{Kind, models};
+            $(#[test] fn $model() { models::$model(Kind::Sections); })+
+        }
+        mod atomics {
+            use super::{Kind, models};
+            $(#[test] fn $model() { models::$model(Kind::Atomics); })+
+        }
+    };
+}
+
+on_both_kinds![
+    a_waiter_against_a_return,
+    a_waiter_against_a_return_into_stock,
+    a_waiter_against_a_raised_limit,
+    a_waiter_against_one_who_gives_up,
+    a_watcher_against_a_charge,
+];
+
+mod models {
+    use super::*;
+
+    /// Whether the return comes before or after the waiter has queued, it gets the memory.
+    pub fn a_waiter_against_a_return(kind: Kind) {
+        explore(2, move || {
+            let (_memory, group) = limited(kind);
+            let all = group.try_charge(MAX as usize).unwrap();
+            let returner = spawn_on(0, move || drop(all));
+            run_on(1);
+            let mut waiting = Waiting::new(&group, 600);
+            let charge = waiting.poll();
+            returner.join().unwrap();
+            let charge = charge.unwrap_or_else(|| waiting.finish());
+            assert!(group.reserved() >= charge.bytes() as u64);
+        });
+    }
+
+    /// The same with a return that would fit the CPU's stock.
+    pub fn a_waiter_against_a_return_into_stock(kind: Kind) {
+        explore(2, move || {
+            let (_memory, group) = limited(kind);
+            let most = group.try_charge(900).unwrap();
+            run_on(0);
+            let small = group.try_charge(10).unwrap();
+            let returner = spawn_on(0, move || drop(small));
+            run_on(1);
+            let mut waiting = Waiting::new(&group, 100);
+            let charge = waiting.poll();
+            returner.join().unwrap();
+            let charge = charge.unwrap_or_else(|| waiting.finish());
+            assert_eq!(group.reserved(), 1000);
+            drop((charge, most));
+        });
+    }
+
+    pub fn a_waiter_against_a_raised_limit(kind: Kind) {
+        explore(2, move || {
+            let (_memory, group) = limited(kind);
+            let all = group.try_charge(MAX as usize).unwrap();
+            let raiser = spawn_on(0, {
+                let group = group.clone();
+                move || group.set_max(2 * MAX)
+            });
+            run_on(1);
+            let mut waiting = Waiting::new(&group, 600);
+            let charge = waiting.poll();
+            raiser.join().unwrap();
+            drop((charge.unwrap_or_else(|| waiting.finish()), all));
+        });
+    }
+
+    /// The first in the queue goes away while memory comes back: the second gets its turn.
+    pub fn a_waiter_against_one_who_gives_up(kind: Kind) {
+        explore(2, move || {
+            let (_memory, group) = limited(kind);
+            let most = group.try_charge(700).unwrap();
+            let rest = group.try_charge(300).unwrap();
+            // Not enough for the first even when the rest is back.
+            let mut first = Waiting::new(&group, 800);
+            assert!(first.poll().is_none());
+            let mut second = Waiting::new(&group, 300);
+            assert!(second.poll().is_none());
+            let leaver = spawn_on(0, move || drop(first));
+            run_on(1);
+            drop(rest);
+            leaver.join().unwrap();
+            drop((second.finish(), most));
+        });
+    }
+
+    /// What a watcher was last told is how it is.
+    pub fn a_watcher_against_a_charge(kind: Kind) {
+        explore(2, move || {
+            let (_memory, group) = limited(kind);
+            let told = Arc::new(Mutex::new(Level::None));
+            let watching = group.on_pressure({
+                let told = told.clone();
+                move |pressure| *told.lock().unwrap() = pressure.level
+            });
+            let most = group.try_charge(960).unwrap();
+            assert_eq!(*told.lock().unwrap(), Level::Critical);
+            let charger = spawn_on(0, {
+                let group = group.clone();
+                move || group.try_charge(20).ok()
+            });
+            run_on(1);
+            drop(most);
+            let charge = charger.join().unwrap();
+            assert_eq!(*told.lock().unwrap(), group.pressure().level);
+            assert_eq!(group.pressure().level, Level::None);
+            drop((charge, watching));
+        });
+    }
+}
