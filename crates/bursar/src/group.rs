@@ -79,12 +79,13 @@ impl<M: Machine> Group<M> {
 
     /// The name; empty for the root.
     pub fn name(&self) -> String {
+        let _operation = self.ledger.operation();
         self.ledger.tree.node(self.index).name()
     }
 
     /// The names from the root on, each after a `/`.
     pub fn path(&self) -> String {
-        self.ledger.tree.path(self.index)
+        self.ledger.path(self.index)
     }
 
     /// The parent; `None` for the root.
@@ -97,6 +98,7 @@ impl<M: Machine> Group<M> {
 
     /// The children by name.
     pub fn children(&self) -> Vec<Self> {
+        let _operation = self.ledger.operation();
         let children = self.ledger.tree.node(self.index).children.lock();
         let indexes = children.by_name.values().copied();
         indexes.map(|index| self.refer_to(index)).collect()
@@ -104,6 +106,7 @@ impl<M: Machine> Group<M> {
 
     /// The child of that name.
     pub fn find(&self, name: &str) -> Option<Self> {
+        let _operation = self.ledger.operation();
         let children = self.ledger.tree.node(self.index).children.lock();
         children
             .by_name
@@ -210,6 +213,7 @@ impl<M: Machine> Group<M> {
     /// [`NotFresh`] if the memory's policy forbids the flush that this needs; it carries what there is.
     #[doc(alias = "memory.stat")]
     pub fn read(&self, freshness: Freshness) -> Result<Reading, NotFresh> {
+        let _operation = self.ledger.operation();
         let tree = &self.ledger.tree;
         let cached = || tree.cached(self.index, self.ledger.usage_range(self.index));
         let is_fresh = match freshness {

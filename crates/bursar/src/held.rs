@@ -24,7 +24,7 @@ pub struct Charge<M: Machine = Host> {
 impl<M: Machine> fmt::Debug for Charge<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Charge")
-            .field("group", &self.ledger.tree.path(self.index))
+            .field("group", &self.ledger.path(self.index))
             .field("bytes", &self.bytes)
             .finish()
     }
@@ -119,7 +119,7 @@ impl<M: Machine> Charge<M> {
 
     /// The path of the group that they are charged to.
     pub fn group_path(&self) -> String {
-        self.ledger.tree.path(self.index)
+        self.ledger.path(self.index)
     }
 
     /// Changes how many bytes are held, charging or returning the difference.

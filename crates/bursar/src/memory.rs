@@ -27,6 +27,15 @@ const FLUSH_PERIOD: Duration = Duration::from_secs(2);
 /// On the host, the books of a memory (not the memory that its users charge) stay allocated until the process ends, so
 /// that a charge can return to them without counting references: about 64 KiB for each CPU that touches it and 1 KiB
 /// for each group at a time. Make one per process, not one per request.
+///
+/// # Fork
+/// `fork` waits until no thread is inside an operation of a memory, so that the child finds the books whole. There they
+/// are a copy of their own: what is charged or returned in one process is not in the other. The child may read, charge,
+/// and drop what it holds; what threads that are gone had charged stays charged, also what they were about to return.
+/// Before it starts threads it should do one operation that is not for signal handlers, such as [`Memory::tick`], which puts
+/// right what those threads left half done. Until then [`Group::reserved`] may be off and [`Group::try_charge_nowait`] is
+/// refused. A child that has nothing in common with its parent's work begins again with
+/// [`Memory::reset_after_fork`]. A ticker does not tick in the child.
 pub struct Memory<M: Machine = Host> {
     ledger: M::Shared<Ledger<M>>,
     /// Set by [`Builder::max_from_cgroup`].
@@ -140,7 +149,7 @@ impl Memory<Host> {
 
     /// Starts a thread that calls [`Memory::tick`], and [`Memory::reread_cgroup`] once per flush period if the memory was
     /// built with [`Builder::max_from_cgroup`], until the returned value is dropped. A cgroup that cannot be read leaves
-    /// the last limit.
+    /// the last limit. A forked child has no such thread and may start one of its own.
     ///
     /// # Errors
     /// What the system says if it cannot start a thread.
@@ -256,16 +265,57 @@ impl<M: Machine> Memory<M> {
     }
 
     /// Periodic upkeep: flushes the whole tree if the last time is longer ago than the flush period, frees records of
-    /// removed groups, and tells those who watch pressure or wait for memory what they have not been told. Cheap if there is nothing to do; call it from a timer several times a period (one that comes just
-    /// before a flush is due leaves it to the next), or see [`Memory::start_ticker`], which does so four times.
+    /// removed groups, and tells those who watch pressure or wait for memory what they have not been told. Cheap if there is
+    /// nothing to do; call it from a timer several times a period (one that comes just before a flush is due leaves it to
+    /// the next), or see [`Memory::start_ticker`], which does so four times.
     pub fn tick(&self) {
-        let tree = &self.ledger.tree;
-        if tree.age_ns(ROOT) >= tree.flush_period_ns {
-            tree.flush(ROOT);
+        {
+            let _operation = self.ledger.operation();
+            let tree = &self.ledger.tree;
+            if tree.age_ns(ROOT) >= tree.flush_period_ns {
+                tree.flush(ROOT);
+            }
+            self.ledger.reap(usize::MAX);
         }
-        self.ledger.reap(usize::MAX);
         // Stall averages change with time alone.
         self.ledger.notice_all();
+    }
+
+    /// A fresh memory with the same statistics, flushes and tree of groups with their limits, in which nothing is charged
+    /// or counted: what a forked child wants that does work of its own.
+    ///
+    /// This memory, its groups and charges stay valid, and separate: inherited charges are dropped into it as ever. Groups
+    /// live as long as somebody holds a handle, so all of the new ones but the root come along, parents before children;
+    /// dropping those that are not needed removes them.
+    ///
+    /// # Errors
+    /// [`MemoryError::OutOfMemory`].
+    pub fn reset_after_fork(&self) -> Result<(Self, Vec<Group<M>>), MemoryError> {
+        let tree = &self.ledger.tree;
+        let builder = Builder {
+            statistics: tree.layout.statistics,
+            policy: tree.policy,
+            flush_period: Duration::from_nanos(tree.flush_period_ns),
+            limits: self.root().limits(),
+            policies: self.ledger.policies,
+            cgroup: None,
+        };
+        let mut fresh = builder.build_on(tree.machine.clone())?;
+        fresh.cgroup = self.cgroup.clone();
+        let mut pairs = vec![(self.root(), fresh.root())];
+        let mut position = 0;
+        while position < pairs.len() {
+            let (from, to) = &pairs[position];
+            let mut below = Vec::new();
+            for child in from.children() {
+                let copy = to.child(&child.name(), child.limits());
+                below.push((child, copy.map_err(|_| MemoryError::OutOfMemory)?));
+            }
+            pairs.extend(below);
+            position += 1;
+        }
+        let groups = pairs.into_iter().skip(1).map(|(_, copy)| copy);
+        Ok((fresh, groups.collect()))
     }
 
     /// How flushes came about so far.
@@ -293,6 +343,7 @@ impl<M: Machine> Memory<M> {
     /// Removed groups whose records wait for their last handle or charge.
     pub fn removed_groups(&self) -> usize {
         use bursar_machine::Lock;
+        let _operation = self.ledger.operation();
         self.ledger.removed.lock().len()
     }
 

@@ -3,6 +3,7 @@
 //! As `loom.rs`; see there and `loom/machine.rs`.
 
 #[path = "loom/machine.rs"]
+#[allow(dead_code, reason = "shared with loom.rs")]
 mod machine;
 
 use std::future::Future;

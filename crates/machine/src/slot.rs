@@ -68,6 +68,8 @@ impl State {
     pub const FROZEN: u64 = 4;
     /// One operation under way (shards without sections).
     pub const BUSY_ONE: u64 = 1 << 40;
+    /// All operations under way (shards without sections).
+    pub const BUSY: u64 = !(Self::BUSY_ONE - 1);
     const TAG: u64 = 3;
     const EPOCH_ONE: u64 = 1 << 8;
     const EPOCH: u64 = 0xffff_ffff << 8;

@@ -232,6 +232,18 @@ impl<M: Machine> PageCounter<M> {
         (0, usage)
     }
 
+    /// In a forked child: the usage is this, without stock, and nothing is under way.
+    pub(super) fn put_right(&self, usage: u64) {
+        debug_assert_eq!(self.closed.load(Order::Full), 0, "a drain is an operation");
+        // Counts as begun: what looked at the range before is not to be believed.
+        let begun = self.in_flight.load(Order::Full) & !UNDER_WAY;
+        self.in_flight.store(begun.wrapping_add(BEGUN), Order::Full);
+        self.stock_max.store(0, Order::Full);
+        self.claimed.store(usage, Order::Full);
+        self.usage.store(usage, Order::Full);
+        self.peak.fetch_max(usage, Order::Relaxed);
+    }
+
     /// Waits until the group is open, if it is closed.
     pub(crate) fn wait_until_open(&self) {
         let opened = self.opened.lock().clone();

@@ -54,6 +54,7 @@ impl<M: Machine> Ledger<M> {
 
     /// Closes `index`, takes all stock at and below it back, does `last` while nothing slow runs there, and opens it.
     pub(super) fn drain_closed<R>(&self, index: u32, last: impl FnOnce() -> R) -> R {
+        let _operation = self.operation();
         let counter = self.counter(index);
         let above = self.tree.node(index).parent();
         counter.close(&self.tree.machine);

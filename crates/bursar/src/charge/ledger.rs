@@ -1,6 +1,7 @@
 //! The counters of all groups, and walking the way to the root.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::AtomicU64;
 
 use bursar_machine::{AtomicWord, Lock, Machine, Order};
 
@@ -18,7 +19,7 @@ pub(crate) struct Ledger<M: Machine> {
     counters: Arena<PageCounter<M>>,
     /// Removed groups that something still refers to.
     pub(crate) removed: M::Mutex<VecDeque<u32>>,
-    pub(super) policies: Policies,
+    pub(crate) policies: Policies,
     /// Tasks that run reclaimers.
     pub(super) reclaiming: M::Mutex<Vec<u64>>,
     /// The next ticket of a charge that waits.
@@ -29,6 +30,13 @@ pub(crate) struct Ledger<M: Machine> {
     pub(super) listening: M::Mutex<BTreeMap<u32, u32>>,
     /// Not 0: something changed, and nobody was told yet.
     pub(super) unnoticed: M::Word,
+    // As in `Node`: no protocol between CPUs, see `fork.rs`.
+    /// [`Machine::forks`] where these books are right.
+    pub(super) forks: AtomicU64,
+    /// Uncharges that left their counters to whoever puts the books right.
+    pub(super) deferred: AtomicU64,
+    /// Putting the books right, once.
+    pub(super) repair: M::Mutex<()>,
 }
 
 /// What a memory does about its limits.
@@ -83,6 +91,9 @@ impl<M: Machine> Ledger<M> {
             listeners: M::Word::new(0),
             listening: M::Mutex::new(BTreeMap::new()),
             unnoticed: M::Word::new(0),
+            forks: AtomicU64::new(tree.machine.forks()),
+            deferred: AtomicU64::new(0),
+            repair: M::Mutex::new(()),
             tree,
         };
         let has_room = ledger.put_counter(ROOT);
@@ -121,6 +132,7 @@ impl<M: Machine> Ledger<M> {
         name: &str,
         limits: Limits,
     ) -> Result<u32, CreateError> {
+        let _operation = self.operation();
         self.reap(2);
         self.tree.create(
             parent,
@@ -215,6 +227,12 @@ impl<M: Machine> Ledger<M> {
             .expect("the root is above all")
     }
 
+    /// The path of names from the root.
+    pub(crate) fn path(&self, index: u32) -> String {
+        let _operation = self.operation();
+        self.tree.path(index)
+    }
+
     /// Bounds on the usage without stock: what is reserved, less the most that can be stock.
     pub(crate) fn usage_range(&self, index: u32) -> (i64, i64) {
         let (lo, hi) = self.counter(index).usage_range();
@@ -224,6 +242,7 @@ impl<M: Machine> Ledger<M> {
 
     /// The usage of the biggest living children, biggest first.
     pub(crate) fn largest_children(&self, index: u32, count: usize) -> Vec<(String, u64)> {
+        let _operation = self.operation();
         let mut children: Vec<(String, u64)> = {
             let children = self.tree.node(index).children.lock();
             let usage = |&at: &u32| self.counter(at).usage.load(Order::Relaxed);

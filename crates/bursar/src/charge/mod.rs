@@ -15,6 +15,7 @@
 //! | `pressure.rs`, `stall.rs`, `stalled.rs` | levels of pressure; stall time as the kernel's PSI |
 //! | `notice.rs`, `hooks.rs` | who is told of changes |
 //! | `events.rs` | what happened to a group's limits |
+//! | `fork.rs` | the books in a forked child |
 //! | `error.rs` | what a caller acts on |
 //!
 //! # Usage and stock
@@ -35,6 +36,7 @@ mod counter;
 mod drain;
 mod error;
 mod events;
+mod fork;
 mod high;
 mod hooks;
 mod ledger;

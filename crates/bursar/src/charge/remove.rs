@@ -16,11 +16,15 @@ impl<M: Machine> Ledger<M> {
         if index == ROOT {
             return Err(RemoveError::Root);
         }
-        match self.tree.detach(index) {
-            Ok(true) => self.end(index),
-            Ok(false) => {}
-            Err(children) => return Err(RemoveError::HasChildren { children }),
+        {
+            let _operation = self.operation();
+            match self.tree.detach(index) {
+                Ok(true) => self.end(index),
+                Ok(false) => {}
+                Err(children) => return Err(RemoveError::HasChildren { children }),
+            }
         }
+        self.wake_removed(index);
         Ok(())
     }
 
@@ -29,7 +33,6 @@ impl<M: Machine> Ledger<M> {
         self.unprotect(index);
         // Those who looked before the name was gone are done when this returns, and their stock is back.
         self.drain_closed(index, || ());
-        self.wake_removed(index);
         self.tree.absorb(index);
         self.removed.lock().push_back(index);
     }
@@ -45,6 +48,7 @@ impl<M: Machine> Ledger<M> {
         if index == ROOT {
             return;
         }
+        let _operation = self.operation();
         if self.tree.node(index).references.fetch_sub(1, Order::Full) == 1 {
             // Without references it has no children. Somebody may have looked it up by name meanwhile: then it lives on,
             // and that handle's drop comes here again.
@@ -57,6 +61,7 @@ impl<M: Machine> Ledger<M> {
 
     /// Ends the life of removed groups that nothing refers to any more, looking at `count` candidates at most.
     pub(crate) fn reap(&self, count: usize) {
+        let _operation = self.operation();
         let candidates: Vec<u32> = {
             let mut removed = self.removed.lock();
             let unreferenced =

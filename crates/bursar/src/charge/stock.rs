@@ -73,6 +73,9 @@ impl<M: Machine> Ledger<M> {
         if bytes == 0 || bytes > CHARGE_MAX {
             return Err(NowaitError::BadSize);
         }
+        if self.is_forked() {
+            return Err(NowaitError::Busy);
+        }
         if self.charge_from_stock(index, bytes) {
             return Ok(());
         }
@@ -101,6 +104,7 @@ impl<M: Machine> Ledger<M> {
         {
             return;
         }
+        let operation = self.operation();
         let mut over = None;
         for at in self.tree.chain(index) {
             if self.counter(at).charge(bytes) {
@@ -114,6 +118,7 @@ impl<M: Machine> Ledger<M> {
         if let Some(highest) = over {
             self.drain_closed(highest, || ());
         }
+        drop(operation);
         self.notice(index);
         self.pay_for_high(index, bytes);
     }
@@ -158,6 +163,11 @@ impl<M: Machine> Ledger<M> {
                 Outcome::Short | Outcome::Moved => break,
             }
         }
+        if self.is_forked() {
+            self.defer_uncharge(index, bytes);
+            self.notice_later();
+            return None;
+        }
         if bytes < BATCH_MAX
             && let Ok(_flight) = self.enter(Some(index))
             && let Some(surplus) = self.uncharge_into_stock(index, bytes)
@@ -200,6 +210,8 @@ impl<M: Machine> Ledger<M> {
 
     /// Moves bytes charged to `from` to another group.
     pub(crate) fn move_charge(&self, from: u32, to: u32, bytes: u64) -> Result<(), ChargeError> {
+        // Both halves: whoever holds the charge is charged once.
+        let _operation = self.operation();
         let common = self.common_ancestor(from, to);
         self.charge_reclaiming(to, Some(common), bytes)
             .map_err(|refused| self.refuse(to, refused, bytes))?;
@@ -244,6 +256,7 @@ impl<M: Machine> Ledger<M> {
     /// the way. Returns the bytes reserved.
     pub(super) fn attempt(&self, index: u32, end: Option<u32>, bytes: u64) -> Result<u64, Refused> {
         loop {
+            let _operation = self.operation();
             let flight = self.enter_patiently(Some(index));
             if self.tree.node(index).is_removed() {
                 return Err(Refused::Removed);
@@ -351,7 +364,7 @@ impl<M: Machine> Ledger<M> {
     }
 
     /// Adds to the account of whatever shard will take it, without changing anyone's room.
-    fn adjust_anywhere(&self, index: u32, charged: i64, ceiling: i64) {
+    pub(super) fn adjust_anywhere(&self, index: u32, charged: i64, ceiling: i64) {
         debug_assert_eq!(charged, ceiling);
         let slot = &self.tree.node(index).slot;
         loop {

@@ -77,7 +77,7 @@ impl<M: Machine> Tree<M> {
                     if !usable {
                         slot.add_extra(word, delta);
                         self.publish(index, self.extra());
-                        self.report(index, place, delta.unsigned_abs());
+                        self.report(index, usize::from(place.index) + 1, delta.unsigned_abs());
                         return;
                     }
                 }
@@ -90,17 +90,35 @@ impl<M: Machine> Tree<M> {
         let sum = slot.word(shard, word).load_signed(Order::Full);
         let unreported = sum.wrapping_sub(seen).unsigned_abs();
         if unreported >= place.batch {
-            self.report(index, place, unreported);
+            self.report(index, usize::from(place.index) + 1, unreported);
             // Full: the report stands before the base moves. If another thread moved it, both reported, which only
             // widens the error bar.
             let _ = base.compare_exchange(seen as u64, sum as u64, Order::Full);
         }
     }
 
-    fn report(&self, index: u32, place: Place, magnitude: u64) {
+    fn report(&self, index: u32, column: usize, magnitude: u64) {
         for at in self.chain(index) {
             // Full: pairs with the sample that a flush takes before it reads the words.
-            self.node(at).reported[usize::from(place.index) + 1].fetch_add(magnitude, Order::Full);
+            self.node(at).reported[column].fetch_add(magnitude, Order::Full);
+        }
+    }
+
+    /// Publishes a shard in a new epoch, and reports what its batched statistics hold back: in a forked child, whoever was
+    /// about to do so is gone.
+    pub(crate) fn publish_anew(&self, index: u32, shard: Shard) {
+        let slot = &self.node(index).slot;
+        super::flush::clean::<M>(slot, shard);
+        self.publish(index, shard);
+        for (column, declared) in self.layout.columns.iter().enumerate() {
+            if let (Some(word), 1..) = (declared.word, declared.batch) {
+                let read = |word| slot.word(shard, word).load_signed(Order::Full);
+                let unreported = read(word).wrapping_sub(read(word + 1)).unsigned_abs();
+                // The base stays: reporting twice only widens the error bar.
+                if unreported >= declared.batch {
+                    self.report(index, column, unreported);
+                }
+            }
         }
     }
 

@@ -223,6 +223,25 @@ impl<M: Machine> Tree<M> {
         at == ancestor
     }
 
+    /// The records that there are, also those without a group.
+    pub(crate) fn records(&self) -> u32 {
+        self.free.lock().next
+    }
+
+    /// All groups, parents before children, each with its parent's position (the root with its own); also removed ones
+    /// that have yet to end.
+    pub(crate) fn groups(&self) -> Vec<(u32, usize)> {
+        let mut groups = vec![(ROOT, 0)];
+        let mut position = 0;
+        while position < groups.len() {
+            let children = self.node(groups[position].0).children.lock();
+            let indexes = children.ordinals.iter().flatten();
+            groups.extend(indexes.map(|&index| (index, position)));
+            position += 1;
+        }
+        groups
+    }
+
     /// The path of names from the root, `/` for the root itself.
     pub(crate) fn path(&self, index: u32) -> String {
         let names: Vec<String> = self.chain(index).map(|at| self.node(at).name()).collect();

@@ -2,6 +2,8 @@
 #![allow(dead_code, reason = "each test uses a part")]
 
 #[cfg(unix)]
+pub mod fork;
+#[cfg(unix)]
 pub mod signals;
 
 use bursar::{Counter, Gauge, Memory, Statistic};

@@ -8,17 +8,19 @@ pub struct Target(libc::pthread_t);
 // SAFETY: `pthread_kill` may be called for any thread that has not ended.
 unsafe impl Send for Target {}
 
-static HANDLER: OnceLock<fn()> = OnceLock::new();
+/// By signal; none of ours is higher.
+static HANDLERS: [OnceLock<fn()>; 32] = [const { OnceLock::new() }; 32];
 
-extern "C" fn handle(_signal: libc::c_int) {
-    if let Some(handler) = HANDLER.get() {
+extern "C" fn handle(signal: libc::c_int) {
+    if let Some(handler) = HANDLERS[signal as usize].get() {
         handler();
     }
 }
 
-/// Calls `handler` on each `signal`, of which there can be one.
+/// Calls `handler` on each `signal`.
 pub fn on(signal: libc::c_int, handler: fn()) {
-    assert!(HANDLER.set(handler).is_ok(), "one handler a process");
+    let is_first = HANDLERS[signal as usize].set(handler).is_ok();
+    assert!(is_first, "one handler a signal");
     let address = handle as extern "C" fn(libc::c_int);
     // SAFETY: `handle` only calls a function that the test promises to be async-signal-safe.
     let before = unsafe { libc::signal(signal, address as libc::sighandler_t) };

@@ -92,6 +92,11 @@ pub enum StartError {
         /// The value.
         value: String,
     },
+    /// The system has no room for the handlers that make `fork` safe.
+    NoForkHandlers {
+        /// What the system says.
+        reason: String,
+    },
 }
 
 impl fmt::Display for StartError {
@@ -111,6 +116,9 @@ impl fmt::Display for StartError {
                     f,
                     "BURSAR_CPUS={value}: expected a number from 1 to {CPUS_MAX}"
                 )
+            }
+            Self::NoForkHandlers { reason } => {
+                write!(f, "cannot register handlers for fork: {reason}")
             }
         }
     }
@@ -162,17 +170,6 @@ pub(super) fn system_cpu() -> Option<usize> {
 
 pub(super) fn start() -> Result<&'static Report, StartError> {
     STARTED.get_or_init(choose).as_ref().map_err(Clone::clone)
-}
-
-/// How this process was set up; sets it up if need be.
-///
-/// # Panics
-/// If [`super::Host::start`] would fail.
-pub fn report() -> &'static Report {
-    match start() {
-        Ok(report) => report,
-        Err(error) => panic!("{error}"),
-    }
 }
 
 fn choose() -> Result<Report, StartError> {

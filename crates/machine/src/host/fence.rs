@@ -22,6 +22,8 @@ static COMPLETED: Condvar = Condvar::new();
 
 /// Passes a fence that starts after this call.
 pub(super) fn combined() {
+    // The lock below is the process's: a fork must not leave it taken in the child.
+    let _operation = super::fork::operation();
     let mut fences = FENCES.lock().unwrap_or_else(PoisonError::into_inner);
     let mine = fences.started + 1;
     while fences.completed < mine {

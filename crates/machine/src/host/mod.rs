@@ -35,7 +35,7 @@ mod topology;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-pub use backend::{Backend, Check, Report, StartError, report};
+pub use backend::{Backend, Check, Report, StartError};
 pub use cgroup::{CgroupError, CgroupLimits, CgroupMemory, CgroupVersion};
 pub use fork::HostOperation;
 pub use resident::{Resident, ResidentError, resident};
@@ -60,12 +60,30 @@ impl Host {
     /// # Errors
     /// [`StartError`] if `BURSAR_BACKEND` names a backend that does not exist or does not work here.
     pub fn start() -> Result<Self, StartError> {
-        backend::start().map(|report| Self { report })
+        fork::register().map_err(|error| StartError::NoForkHandlers {
+            reason: error.to_string(),
+        })?;
+        // A fork must not cut what runs once in a process.
+        let _operation = fork::operation();
+        let host = backend::start().map(|report| Self { report })?;
+        host.now_ns();
+        Ok(host)
     }
 
     /// How this machine was set up.
     pub fn report(&self) -> &'static Report {
         self.report
+    }
+}
+
+/// How this process was set up; sets it up if need be.
+///
+/// # Panics
+/// If [`Host::start`] would fail.
+pub fn report() -> &'static Report {
+    match Host::start() {
+        Ok(host) => host.report,
+        Err(error) => panic!("{error}"),
     }
 }
 

@@ -4,6 +4,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 
+use super::fork::{self, HostOperation};
 use crate::{AtomicWord, Event, Lock, Order};
 
 /// A word of the host.
@@ -96,8 +97,29 @@ pub struct HostMutex<T> {
     waits: AtomicU64,
 }
 
+/// Holds a [`HostMutex`]. An operation: a fork waits until it is gone, so that no lock is taken for ever in the child.
+#[derive(Debug)]
+pub struct HostMutexGuard<'a, T> {
+    // In this order: the lock is free before the operation ends.
+    value: MutexGuard<'a, T>,
+    _operation: HostOperation,
+}
+
+impl<T> Deref for HostMutexGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> DerefMut for HostMutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value
+    }
+}
+
 impl<T: Send + 'static> Lock<T> for HostMutex<T> {
-    type Guard<'a> = MutexGuard<'a, T>;
+    type Guard<'a> = HostMutexGuard<'a, T>;
 
     fn new(value: T) -> Self {
         Self {
@@ -107,24 +129,40 @@ impl<T: Send + 'static> Lock<T> for HostMutex<T> {
     }
 
     fn lock(&self) -> Self::Guard<'_> {
-        self.try_lock().unwrap_or_else(|| {
+        let operation = fork::operation();
+        let value = self.try_take().unwrap_or_else(|| {
             // Relaxed: a statistic.
             self.waits.fetch_add(1, Ordering::Relaxed);
             // A panic under one of our locks is a bug that has been reported already; the books stay readable.
             self.mutex.lock().unwrap_or_else(PoisonError::into_inner)
-        })
+        });
+        HostMutexGuard {
+            value,
+            _operation: operation,
+        }
     }
 
     fn try_lock(&self) -> Option<Self::Guard<'_>> {
-        match self.mutex.try_lock() {
-            Ok(guard) => Some(guard),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
+        let operation = fork::operation();
+        let value = self.try_take()?;
+        Some(HostMutexGuard {
+            value,
+            _operation: operation,
+        })
     }
 
     fn waits(&self) -> u64 {
         self.waits.load(Ordering::Relaxed)
+    }
+}
+
+impl<T> HostMutex<T> {
+    fn try_take(&self) -> Option<MutexGuard<'_, T>> {
+        match self.mutex.try_lock() {
+            Ok(value) => Some(value),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 }
 

@@ -53,9 +53,11 @@ impl Tasks for Host {
     }
 }
 
-/// A thread that calls a function periodically until this value is dropped.
+/// A thread that calls a function periodically until this value is dropped. A forked child has no such thread.
 #[derive(Debug)]
 pub struct Ticker {
+    /// [`Machine::forks`] where the thread runs.
+    forks: u64,
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -79,6 +81,7 @@ impl Ticker {
                 }
             })?;
         Ok(Self {
+            forks: super::fork::forks(),
             stop: Some(stop),
             thread: Some(thread),
         })
@@ -87,6 +90,11 @@ impl Ticker {
 
 impl Drop for Ticker {
     fn drop(&mut self) {
+        if self.forks != super::fork::forks() {
+            // In a forked child there is no such thread, and it may have held the channel's locks.
+            std::mem::forget((self.stop.take(), self.thread.take()));
+            return;
+        }
         self.stop = None;
         if let Some(thread) = self.thread.take() {
             // A panic of `tick` has been reported by its own thread.

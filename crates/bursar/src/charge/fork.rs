@@ -1,0 +1,122 @@
+//! The books in a forked child.
+//!
+//! The child has one thread, and a copy of the books from one moment. No other thread was inside an operation then
+//! ([`Machine::operation`]): every lock is free, no group is closed, no shard frozen, no flush under way. But what is
+//! async-signal-safe is no operation, so other threads may have stopped, for ever, at any step of a publication, of
+//! an account that is changed by plain atomic operations, of [`Ledger::try_charge_nowait`] or of
+//! [`Ledger::uncharge_slowly`]. The first operation that finds itself in another process than the one before puts the books
+//! right, before it does anything else.
+//!
+//! What to go by are the bytes charged, in the slots: a charge that its owner may believe in is there, and one that is not
+//! there nobody can ever return. All else follows. Stock is given up, so that no cap, no holder and no bound on stock need
+//! agree with it; usage is summed up from the bottom; whatever shard was touched is published anew, so that
+//! the next flush looks at it. What threads that are gone had charged stays charged, also what they were about to return.
+//!
+//! Signal handlers may run on the one thread meanwhile. Those that would charge are refused, and an uncharge lowers the
+//! slot's word alone and says so; then the books are put right once more. Other threads must not run yet: an operation that
+//! is under way on a shard could not be told from one that was under way when the process forked.
+
+use std::sync::atomic::Ordering;
+
+use bursar_machine::{AtomicWord, CAP, CHARGED, Lock, Machine, Order, STATE, Shard, Slot, State};
+
+use super::Ledger;
+
+impl<M: Machine> Ledger<M> {
+    /// Begins an operation that a fork waits for; see [`Machine::operation`]. Puts the books right after one.
+    pub(crate) fn operation(&self) -> M::Operation {
+        let operation = self.tree.machine.operation();
+        if self.is_forked() {
+            self.put_right();
+        }
+        operation
+    }
+
+    /// Whether this is a child of the process that these books were right in. Async-signal-safe.
+    pub(super) fn is_forked(&self) -> bool {
+        // Relaxed: written by a thread that was the only one; what started the others made it visible.
+        self.forks.load(Ordering::Relaxed) != self.tree.machine.forks()
+    }
+
+    /// [`Ledger::uncharge_directly`] while the counters are wrong anyway. Async-signal-safe.
+    pub(super) fn defer_uncharge(&self, index: u32, bytes: u64) {
+        let bytes = bytes as i64;
+        self.adjust_anywhere(index, -bytes, -bytes);
+        // Relaxed: read by the thread that a signal handler, if this is one, interrupted.
+        self.deferred.fetch_add(1, Ordering::Relaxed);
+    }
+
+    #[cold]
+    fn put_right(&self) {
+        let _repair = self.repair.lock();
+        let wrong = self.forks.load(Ordering::Relaxed);
+        while self.is_forked() {
+            let deferred = self.deferred.load(Ordering::Relaxed);
+            self.recount();
+            // SeqCst, both: in this order for a signal handler on this thread, too. One that comes after the store lowers
+            // the counters itself; one that came before is seen by the load.
+            self.forks
+                .store(self.tree.machine.forks(), Ordering::SeqCst);
+            if self.deferred.load(Ordering::SeqCst) != deferred {
+                self.forks.store(wrong, Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// Takes all stock back, and makes the counters what is charged.
+    fn recount(&self) {
+        for index in 0..self.tree.records() {
+            self.counter(index).put_right(0);
+            for shard in self.touched_shards(index) {
+                let state = self.tree.node(index).slot.word(shard, STATE);
+                state.fetch_and(!State::BUSY, Order::Full);
+            }
+        }
+        let groups = self.tree.groups();
+        let touched: Vec<(usize, Shard)> = (0..groups.len())
+            .flat_map(|position| {
+                let shards = self.touched_shards(groups[position].0);
+                shards.map(move |shard| (position, shard))
+            })
+            .collect();
+        let extra = self.tree.extra();
+        for &(position, shard) in touched.iter().filter(|(_, shard)| *shard != extra) {
+            let state = self.tree.node(groups[position].0).slot.word(shard, STATE);
+            let before = State(state.fetch_or(State::FROZEN, Order::Full));
+            debug_assert!(!before.is_frozen(), "a drain is an operation");
+        }
+        self.tree.machine.fence();
+        let mut usage = vec![0_i64; groups.len()];
+        for &(position, shard) in &touched {
+            let (index, _) = groups[position];
+            let slot = &self.tree.node(index).slot;
+            if shard != extra {
+                slot.settle(shard);
+                slot.word(shard, CAP).store(0, Order::Full);
+                // Given up with the counter that it was reserved in.
+                slot.take_room(shard);
+            }
+            usage[position] += slot.word(shard, CHARGED).load_signed(Order::Full);
+            // Full: pairs with the look at the state that begins each operation, as after a drain.
+            slot.word(shard, STATE)
+                .fetch_and(!State::FROZEN, Order::Full);
+            self.tree.publish_anew(index, shard);
+        }
+        for (position, &(index, parent)) in groups.iter().enumerate().rev() {
+            let sum = u64::try_from(usage[position]);
+            self.counter(index)
+                .put_right(sum.expect("no more is returned than was charged"));
+            if position > 0 {
+                usage[parent] += usage[position];
+            }
+        }
+    }
+
+    /// The shards of a record with a word that is not zero: marks may be missing.
+    fn touched_shards(&self, index: u32) -> impl Iterator<Item = Shard> + '_ {
+        let slot = &self.tree.node(index).slot;
+        (0..=self.tree.extra().0).map(Shard).filter(move |&shard| {
+            (0..self.tree.layout.words).any(|word| slot.word(shard, word).load(Order::Full) != 0)
+        })
+    }
+}
