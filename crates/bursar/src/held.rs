@@ -146,7 +146,9 @@ impl<M: Machine> Charge<M> {
             if wanted == 0 {
                 self.ledger.refer(self.index);
             }
-            self.uncharge(self.bytes - wanted);
+            // First: who is told of it may panic.
+            let before = mem::replace(&mut self.bytes, wanted);
+            self.uncharge(before - wanted);
         }
         self.bytes = wanted;
         Ok(())
@@ -206,21 +208,26 @@ impl<M: Machine> Charge<M> {
         if target.index() == self.index {
             return Ok(());
         }
-        if self.bytes == 0 {
+        let ledger = self.ledger.clone();
+        let moved = if self.bytes == 0 {
             if target.is_removed() {
                 return Err(MoveError::Refused(ChargeError::Removed {
                     group: target.path().into(),
                 }));
             }
-            self.ledger.refer(target.index());
-            self.ledger.forget(self.index);
+            ledger.refer(target.index());
+            ledger.forget(self.index);
+            None
         } else {
-            self.ledger
-                .move_charge(self.index, target.index(), self.bytes)
-                .map_err(MoveError::Refused)?;
-        }
+            let moved = ledger.move_charge(self.index, target.index(), self.bytes);
+            Some(moved.map_err(MoveError::Refused)?)
+        };
         self.index = target.index();
         self.slot = target.slot().clone();
+        // Last: who is told may panic.
+        if let Some(moved) = moved {
+            ledger.after_move(self.index, moved);
+        }
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use bursar_machine::{AtomicWord, CAP, CHARGED, Machine, Order, Outcome, Shard, S
 
 use super::drain::Refusal;
 use super::events::Event;
-use super::ledger::Closed;
+use super::ledger::{Closed, Referred};
 use super::reclaim::{RECLAIM_TRIES, Round};
 use super::{ChargeError, Ledger, NowaitError};
 
@@ -30,7 +30,48 @@ pub(super) enum Refused {
     Removed,
 }
 
+/// A charge that has moved.
+pub(crate) struct Moved<'a, M: Machine> {
+    reserved: u64,
+    /// The group that it was charged to before, if anybody listens.
+    told: Option<Referred<'a, M>>,
+}
+
+/// Bytes that are charged and that nobody holds yet. Returned on drop: whoever is asked for memory or told of a change may
+/// panic, and then the charge unwinds.
+#[must_use]
+pub(super) struct Unheld<'a, M: Machine> {
+    ledger: &'a Ledger<M>,
+    index: u32,
+    bytes: u64,
+}
+
+impl<M: Machine> Drop for Unheld<'_, M> {
+    fn drop(&mut self) {
+        // Calls nobody, since it unwinds.
+        let later = |_| self.ledger.notice_later();
+        self.ledger
+            .uncharge_directly(self.index, None, self.bytes, later);
+    }
+}
+
+impl<M: Machine> Unheld<'_, M> {
+    /// The caller's caller holds them from now on.
+    pub(super) fn hand_over(self) {
+        std::mem::forget(self);
+    }
+}
+
 impl<M: Machine> Ledger<M> {
+    /// Bytes that were just charged, until they are handed over.
+    pub(super) fn unheld(&self, index: u32, bytes: u64) -> Unheld<'_, M> {
+        Unheld {
+            ledger: self,
+            index,
+            bytes,
+        }
+    }
+
     /// Charges `bytes` to `index`. Call after the fast path failed.
     #[cold]
     pub(crate) fn try_charge_slowly(&self, index: u32, bytes: u64) -> Result<(), ChargeError> {
@@ -38,22 +79,37 @@ impl<M: Machine> Ledger<M> {
         if self.charge_from_stock(index, bytes) {
             return Ok(());
         }
-        let charged = self.charge_reclaiming(index, None, bytes);
+        let charged = self.charge_and_pay(index, bytes);
         charged.map_err(|refused| self.refuse(index, refused, bytes))
     }
 
-    /// Charges along the way up to `end`; asks for reclaim before it gives up.
-    fn charge_reclaiming(&self, index: u32, end: Option<u32>, bytes: u64) -> Result<(), Refused> {
+    /// Charges, asking for reclaim before it gives up, and does what follows from it.
+    fn charge_and_pay(&self, index: u32, bytes: u64) -> Result<(), Refused> {
+        let (reserved, ()) = self.charge_reclaiming(index, None, bytes, || ())?;
+        let unheld = self.unheld(index, bytes);
+        self.notice(index);
+        self.pay_for_high(index, reserved);
+        unheld.hand_over();
+        Ok(())
+    }
+
+    /// Charges along the way up to `end`, and does `then` in the same operation; asks for reclaim before it gives up. Returns
+    /// the bytes reserved.
+    fn charge_reclaiming<R>(
+        &self,
+        index: u32,
+        end: Option<u32>,
+        bytes: u64,
+        then: impl FnOnce() -> R,
+    ) -> Result<(u64, R), Refused> {
         let mut tries = RECLAIM_TRIES;
         loop {
+            let operation = self.operation();
             let refused = match self.attempt(index, end, bytes) {
-                Ok(reserved) => {
-                    self.notice(index);
-                    self.pay_for_high(index, reserved);
-                    return Ok(());
-                }
+                Ok(reserved) => return Ok((reserved, then())),
                 Err(refused) => refused,
             };
+            drop(operation);
             let round = match refused {
                 Refused::By(limiting) if tries > 0 => self.reclaim_for(index, limiting, bytes),
                 _ => Round::default(),
@@ -99,9 +155,7 @@ impl<M: Machine> Ledger<M> {
     pub(crate) fn charge_slowly(&self, index: u32, bytes: u64) {
         debug_assert!(bytes <= CHARGE_MAX);
         // Fallibly first: a limit that only stock of other CPUs keeps us from, or what can be reclaimed, is not overshot.
-        if self.charge_from_stock(index, bytes)
-            || self.charge_reclaiming(index, None, bytes).is_ok()
-        {
+        if self.charge_from_stock(index, bytes) || self.charge_and_pay(index, bytes).is_ok() {
             return;
         }
         let operation = self.operation();
@@ -113,6 +167,7 @@ impl<M: Machine> Ledger<M> {
             }
         }
         self.commit_charge(index, bytes, 0);
+        let unheld = self.unheld(index, bytes);
         // The latch: while the usage is above the limit nothing refills, and what stock there was is gone before we
         // return, so that the next fallible charge meets the limit.
         if let Some(highest) = over {
@@ -121,6 +176,7 @@ impl<M: Machine> Ledger<M> {
         drop(operation);
         self.notice(index);
         self.pay_for_high(index, bytes);
+        unheld.hand_over();
     }
 
     /// Returns `bytes` of a charge. Call after the fast path failed. Never waits, never fails; wakes and calls those who
@@ -208,19 +264,30 @@ impl<M: Machine> Ledger<M> {
         true
     }
 
-    /// Moves bytes charged to `from` to another group.
-    pub(crate) fn move_charge(&self, from: u32, to: u32, bytes: u64) -> Result<(), ChargeError> {
-        // Both halves: whoever holds the charge is charged once.
-        let _operation = self.operation();
+    /// Moves bytes charged to `from` to another group. The caller says so to whoever holds them, and then calls
+    /// [`Ledger::after_move`].
+    pub(crate) fn move_charge(
+        &self,
+        from: u32,
+        to: u32,
+        bytes: u64,
+    ) -> Result<Moved<'_, M>, ChargeError> {
         let common = self.common_ancestor(from, to);
-        self.charge_reclaiming(to, Some(common), bytes)
-            .map_err(|refused| self.refuse(to, refused, bytes))?;
-        let told =
-            self.uncharge_directly(from, Some(common), bytes, |index| self.listening_at(index));
-        if let Some(told) = told {
+        // Both halves are one operation: a forked child finds the bytes charged once.
+        let uncharge =
+            || self.uncharge_directly(from, Some(common), bytes, |index| self.listening_at(index));
+        let moved = self.charge_reclaiming(to, Some(common), bytes, uncharge);
+        let (reserved, told) = moved.map_err(|refused| self.refuse(to, refused, bytes))?;
+        Ok(Moved { reserved, told })
+    }
+
+    /// Tells those who listen, and pays for what is above a `high`; either may unwind.
+    pub(crate) fn after_move(&self, to: u32, moved: Moved<'_, M>) {
+        if let Some(told) = moved.told {
             self.notice(told.index);
         }
-        Ok(())
+        self.notice(to);
+        self.pay_for_high(to, moved.reserved);
     }
 
     pub(super) fn check_size(&self, bytes: u64) -> Result<(), ChargeError> {

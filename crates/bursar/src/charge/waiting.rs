@@ -69,8 +69,13 @@ impl<M: Machine> Ledger<M> {
     ) -> Poll<Result<(), ChargeError>> {
         let charged = self.poll_queued(ticket, waker);
         if charged.is_ready() {
+            let is_charged = matches!(charged, Poll::Ready(Ok(())));
+            let unheld = is_charged.then(|| self.unheld(ticket.index, ticket.bytes));
             self.leave(ticket);
             self.notice(ticket.index);
+            if let Some(unheld) = unheld {
+                unheld.hand_over();
+            }
         }
         charged
     }
