@@ -53,6 +53,7 @@ impl<M: Machine> Ledger<M> {
         while self.is_forked() {
             let deferred = self.deferred.load(Ordering::Relaxed);
             self.recount();
+            self.forget_tasks();
             // SeqCst, both: in this order for a signal handler on this thread, too. One that comes after the store lowers
             // the counters itself; one that came before is seen by the load.
             self.forks
@@ -108,6 +109,20 @@ impl<M: Machine> Ledger<M> {
                 .put_right(sum.expect("no more is returned than was charged"));
             if position > 0 {
                 usage[parent] += usage[position];
+            }
+        }
+    }
+
+    /// Forgets what tasks that are gone were about: who ran reclaimers, stalled, told others of a change, or waited in a
+    /// queue. A task of this process that waits enters its queue again when it is polled.
+    fn forget_tasks(&self) {
+        let me = self.tree.machine.task();
+        self.reclaiming.lock().retain(|&task| task == me);
+        for index in 0..self.tree.records() {
+            let counter = self.counter(index);
+            if let Some(hooks) = counter.hooks() {
+                hooks.forget_tasks(self.tree.machine.now_ns());
+                counter.settings.waiting.store(0, Order::Full);
             }
         }
     }

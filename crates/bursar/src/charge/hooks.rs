@@ -28,6 +28,15 @@ impl<M: Machine> Hooks<M> {
         }
     }
 
+    /// In a forked child: for those who registered, without the tasks that are gone.
+    pub(super) fn forget_tasks(&self, now_ns: u64) {
+        self.watch.lock().forget_tasks();
+        self.queue.lock().forget_tasks();
+        if let Some(stall) = &mut *self.stall.lock() {
+            stall.forget_stalls(now_ns);
+        }
+    }
+
     /// For a new group in this record: whoever registered has gone.
     pub(super) fn clear(&self) {
         *self.watch.lock() = Watch::default();

@@ -148,6 +148,12 @@ impl Watch {
         taken.map(|one| one.waker).collect()
     }
 
+    /// In a forked child. Wakers are left alone: what they belong to may be locked for ever.
+    pub(super) fn forget_tasks(&mut self) {
+        self.is_telling = false;
+        std::mem::forget(std::mem::take(&mut self.waiting));
+    }
+
     fn untold(&mut self, level: Level) -> Vec<Arc<PressureFn>> {
         let untold = self.subscribers.iter_mut().filter(|one| one.told != level);
         untold

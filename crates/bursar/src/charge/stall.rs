@@ -110,6 +110,12 @@ impl StallClock {
         self.stalled = self.stalled.saturating_sub(1);
     }
 
+    /// In a forked child: the tasks that stalled are not there.
+    pub(crate) fn forget_stalls(&mut self, now_ns: u64) {
+        self.pass(now_ns);
+        self.stalled = 0;
+    }
+
     pub(crate) fn work_begins(&mut self, now_ns: u64) {
         self.pass(now_ns);
         self.working += 1;

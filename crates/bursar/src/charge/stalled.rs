@@ -9,11 +9,15 @@ use super::stall::StallClock;
 pub(super) struct Stalled<'a, M: Machine> {
     ledger: &'a Ledger<M>,
     index: u32,
+    forks: u64,
 }
 
 impl<M: Machine> Drop for Stalled<'_, M> {
     fn drop(&mut self) {
-        self.ledger.clock(self.index, StallClock::stall_ends);
+        // A forked child has forgotten it.
+        if self.forks == self.ledger.tree.machine.forks() {
+            self.ledger.clock(self.index, StallClock::stall_ends);
+        }
     }
 }
 
@@ -24,6 +28,7 @@ impl<M: Machine> Ledger<M> {
         Stalled {
             ledger: self,
             index,
+            forks: self.tree.machine.forks(),
         }
     }
 

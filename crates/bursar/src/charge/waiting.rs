@@ -31,6 +31,13 @@ struct Waiter {
 #[derive(Default)]
 pub(crate) struct Queue(BTreeMap<u64, Waiter>);
 
+impl Queue {
+    /// In a forked child. Wakers are left alone: what they belong to may be locked for ever.
+    pub(super) fn forget_tasks(&mut self) {
+        std::mem::forget(std::mem::take(&mut self.0));
+    }
+}
+
 /// A charge that waits.
 #[derive(Debug)]
 pub(crate) struct Ticket {
@@ -179,8 +186,11 @@ impl<M: Machine> Ledger<M> {
         let (removed, next) = {
             let mut queue = self.queue(at).lock();
             let removed = queue.0.remove(&number);
-            let waiting = &self.counter(at).settings.waiting;
-            waiting.fetch_sub(1, Order::Full);
+            // Or a forked child has forgotten it.
+            if removed.is_some() {
+                let waiting = &self.counter(at).settings.waiting;
+                waiting.fetch_sub(1, Order::Full);
+            }
             let first = queue.0.first_key_value();
             // If it was the first, there is another first now.
             let next = first.filter(|(other, _)| **other > number);

@@ -1,0 +1,102 @@
+//! A process that forks while threads reclaim, wait and are told of pressure: in the child nobody waits for them.
+#![cfg(unix)]
+
+mod common;
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, Mutex};
+use std::task::{Context, Poll, Waker};
+
+use bursar::{ChargeAsync, Level, Limits};
+use common::fork::{in_child, limit_time};
+use common::memory;
+
+const MAX: usize = 1 << 20;
+
+fn poll(future: ChargeAsync) -> Poll<bool> {
+    let mut future = pin!(future);
+    let polled = future
+        .as_mut()
+        .poll(&mut Context::from_waker(Waker::noop()));
+    polled.map(|charged| charged.is_ok())
+}
+
+#[test]
+fn nobody_waits_for_threads_that_are_gone() {
+    limit_time();
+    let memory = memory();
+    let group = memory.root().child("g", Limits::max(MAX as u64)).unwrap();
+    let parent = std::process::id();
+    // Met when a thread is inside its callback, and again when it may leave.
+    let (inside, leave) = (Arc::new(Barrier::new(3)), Arc::new(Barrier::new(3)));
+    let blocks = {
+        let (inside, leave) = (inside.clone(), leave.clone());
+        move || {
+            if std::process::id() == parent {
+                inside.wait();
+                leave.wait();
+            }
+        }
+    };
+    let asked = Arc::new(AtomicUsize::new(0));
+    let reclaims = group.add_reclaimer(0, {
+        let (asked, blocks) = (asked.clone(), blocks.clone());
+        move |_| {
+            asked.fetch_add(1, Ordering::SeqCst);
+            blocks();
+            0
+        }
+    });
+    let told = Arc::new(Mutex::new(Level::None));
+    let is_blocking = Arc::new(AtomicBool::new(true));
+    let watched = memory.root().child("w", Limits::max(MAX as u64)).unwrap();
+    let watches = watched.on_pressure({
+        let (told, is_blocking) = (told.clone(), is_blocking.clone());
+        move |pressure| {
+            *told.lock().unwrap() = pressure.level;
+            if is_blocking.load(Ordering::SeqCst) {
+                blocks();
+            }
+        }
+    });
+    let mut all = Some(group.try_charge(MAX).unwrap());
+    std::thread::scope(|scope| {
+        let refused = scope.spawn(|| group.try_charge(1).is_err());
+        let charged = scope.spawn(|| watched.try_charge(MAX).unwrap());
+        inside.wait();
+        // In the queue, and never polled again in the child.
+        let mut first = Box::pin(group.charge_async(10));
+        let mut context = Context::from_waker(Waker::noop());
+        // Its poll asks the reclaimer, which waits for nobody in the child, and here for us: so it is polled there only.
+        in_child((0, 0), || {
+            assert_eq!(asked.load(Ordering::SeqCst), 1);
+            assert!(first.as_mut().poll(&mut context).is_pending());
+            assert_eq!(
+                asked.load(Ordering::SeqCst),
+                2,
+                "the task that reclaimed is gone"
+            );
+            assert_eq!(group.pressure().stall.some.avg10, 0.0);
+            in_child((0, 0), || {
+                memory.tick();
+                // Without being polled again it is in nobody's way, and leaves in peace.
+                drop(all.take());
+                assert_eq!(poll(group.charge_async(MAX)), Poll::Ready(true));
+                drop(first);
+                assert_eq!(poll(group.charge_async(MAX)), Poll::Ready(true));
+                // What the thread charged that is gone stays charged, and the level with it; here it changes.
+                assert_eq!(*told.lock().unwrap(), Level::Critical);
+                watched.set_max(100 * MAX as u64);
+                assert_eq!(*told.lock().unwrap(), Level::None, "somebody tells");
+            });
+        });
+        is_blocking.store(false, Ordering::SeqCst);
+        leave.wait();
+        assert!(refused.join().unwrap());
+        drop(charged.join().unwrap());
+    });
+    assert_eq!(*told.lock().unwrap(), Level::None);
+    drop((reclaims, watches));
+}
