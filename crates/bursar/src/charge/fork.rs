@@ -10,7 +10,8 @@
 //! What to go by are the bytes charged, in the slots: a charge that its owner may believe in is there, and one that is not
 //! there nobody can ever return. All else follows. Stock is given up, so that no cap, no holder and no bound on stock need
 //! agree with it; usage is summed up from the bottom; whatever shard was touched is published anew, so that
-//! the next flush looks at it. What threads that are gone had charged stays charged, also what they were about to return.
+//! the next flush looks at it; eager statistics are summed up like usage. What threads that are gone had charged stays
+//! charged, also what they were about to return.
 //!
 //! Signal handlers may run on the one thread meanwhile. Those that would charge are refused, and an uncharge lowers the
 //! slot's word alone and says so; then the books are put right once more. Other threads must not run yet: an operation that
@@ -107,6 +108,7 @@ impl<M: Machine> Ledger<M> {
             let sum = u64::try_from(usage[position]);
             self.counter(index)
                 .put_right(sum.expect("no more is returned than was charged"));
+            self.tree.sum_eager(index);
             if position > 0 {
                 usage[parent] += usage[position];
             }

@@ -1,6 +1,6 @@
 //! Adding to statistics, and marking the way to the root at the first touch after a flush.
 
-use bursar_machine::{AtomicWord, Machine, Order, Outcome, STATE, Shard, Slot, State};
+use bursar_machine::{AtomicWord, Lock, Machine, Order, Outcome, STATE, Shard, Slot, State};
 
 use super::{Place, Tree};
 
@@ -54,6 +54,9 @@ impl<M: Machine> Tree<M> {
 
     #[inline(never)]
     fn add_eager(&self, index: u32, place: Place, delta: i64) {
+        let own = self.layout.eager + usize::from(place.word);
+        // The own part first, from which a forked child sums up the others. Full: as below.
+        self.node(index).eager[own].fetch_add_signed(delta, Order::Full);
         for at in self.chain(index) {
             // Full: an eager read that follows must see it.
             self.node(at).eager[usize::from(place.word)].fetch_add_signed(delta, Order::Full);
@@ -101,6 +104,34 @@ impl<M: Machine> Tree<M> {
         for at in self.chain(index) {
             // Full: pairs with the sample that a flush takes before it reads the words.
             self.node(at).reported[column].fetch_add(magnitude, Order::Full);
+        }
+    }
+
+    /// In a forked child: makes a group's eager statistics what its own part and its children's add up to. Whoever was on
+    /// the way to the root is gone.
+    pub(crate) fn sum_eager(&self, index: u32) {
+        let node = self.node(index);
+        let (totals, own) = node.eager.split_at(self.layout.eager);
+        let children = node.children.lock();
+        let children: Vec<_> = children
+            .ordinals
+            .iter()
+            .flatten()
+            .map(|&at| self.node(at))
+            .collect();
+        for (word, total) in totals.iter().enumerate() {
+            let read = |word: &M::Word| word.load(Order::Full);
+            let sum = || {
+                let parts = children.iter().map(|child| read(&child.eager[word]));
+                parts.fold(read(&own[word]), u64::wrapping_add)
+            };
+            // A signal handler may add to any of these in between.
+            loop {
+                let (before, now) = (sum(), read(total));
+                if sum() == before && total.compare_exchange(now, before, Order::Full).is_ok() {
+                    break;
+                }
+            }
         }
     }
 

@@ -112,7 +112,7 @@ pub(crate) struct Node<M: Machine> {
     pub(crate) dirty: MarkSet<M>,
     pub(crate) fold: M::Mutex<Fold>,
     pub(crate) children: M::Mutex<Children>,
-    /// Subtree value and nothing else, one for each eager statistic.
+    /// The subtree's value of each eager statistic; then of each the group's own part, with that of children that ended.
     pub(crate) eager: Box<[M::Word]>,
     /// Magnitude reported by batched statistics, by column.
     pub(crate) reported: Box<[M::Word]>,
@@ -359,7 +359,7 @@ impl<M: Machine> Tree<M> {
                 dirty: MarkSet::new(0),
                 fold: M::Mutex::new(Fold::new(&self.layout)),
                 children: M::Mutex::new(Children::default()),
-                eager: words(self.layout.eager),
+                eager: words(2 * self.layout.eager),
                 reported: words(if has_batches {
                     self.layout.columns.len()
                 } else {
@@ -422,6 +422,9 @@ impl<M: Machine> Tree<M> {
         let ordinal = node.ordinal();
         siblings.ordinals[ordinal as usize] = None;
         siblings.free_ordinals.push(ordinal);
+        for (word, own) in above.eager[self.layout.eager..].iter().enumerate() {
+            own.fetch_add_signed(node.eager[word].load_signed(Order::Full), Order::Full);
+        }
         node.eager
             .iter()
             .for_each(|word| word.store(0, Order::Full));

@@ -1,10 +1,12 @@
 //! Shared by the tests: a small generator of random numbers that a seed determines, and the statistics they use.
 #![allow(dead_code, reason = "each test uses a part")]
 
+pub mod child;
 #[cfg(unix)]
 pub mod fork;
 #[cfg(unix)]
 pub mod signals;
+pub mod world;
 
 use bursar::{Counter, Gauge, Memory, Statistic};
 

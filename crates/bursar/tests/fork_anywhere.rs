@@ -1,0 +1,172 @@
+//! Threads that a fork meets at any instruction outside operations, and signals that meet the child's first operation.
+#![cfg(unix)]
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
+
+use bursar::{Charge, Freshness};
+use common::child::live_in_child;
+use common::fork::{in_child, limit_time};
+use common::world::{FORKS, Stop, THREADS, World};
+use common::{BATCHED, Random, seed, signals};
+
+/// Where threads stand still, at whatever instruction the signal met them; it is of no operation.
+static ROUND: AtomicUsize = AtomicUsize::new(0);
+static STANDING: AtomicUsize = AtomicUsize::new(0);
+
+fn stand_still() {
+    let round = ROUND.load(Ordering::SeqCst);
+    STANDING.fetch_add(1, Ordering::SeqCst);
+    while ROUND.load(Ordering::SeqCst) == round {
+        std::thread::yield_now();
+    }
+}
+
+/// What a signal handler may do, over and over, without memory from the system, whose lock a fork wants.
+fn step_nowait(world: &World, random: &mut Random, held: &mut Vec<(usize, Charge)>) {
+    let at = 1 + random.below(world.groups.len() - 1);
+    let (group, note) = (&world.groups[at].0, &world.notes[at]);
+    match random.below(4) {
+        0 => note.add(group),
+        1 => {
+            let delta = random.below(200) as i64 - 100;
+            group.add(BATCHED, delta);
+            note.add_eager(group, delta);
+        }
+        _ if held.len() < held.capacity() => held.extend(
+            note.charge(random.below(60_000), |bytes| {
+                group.try_charge_nowait(bytes).ok()
+            })
+            .map(|charge| (at, charge)),
+        ),
+        _ => {}
+    }
+    if held.len() == held.capacity() || !held.is_empty() && random.below(2) == 0 {
+        let (at, charge) = held.swap_remove(random.below(held.len()));
+        world.notes[at].uncharge(charge);
+    }
+}
+
+#[test]
+fn threads_that_are_gone_may_have_been_anywhere_but_in_an_operation() {
+    limit_time();
+    let mut random = Random(seed());
+    let world = World::new();
+    signals::on(libc::SIGUSR1, stand_still);
+    let stop = AtomicBool::new(false);
+    let (sender, targets) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            let (world, stop, sender) = (&world, &stop, sender.clone());
+            let mut random = Random(random.next());
+            scope.spawn(move || {
+                sender.send(signals::this_thread()).unwrap();
+                let mut held = Vec::with_capacity(6);
+                while !stop.load(Ordering::Relaxed) {
+                    step_nowait(world, &mut random, &mut held);
+                }
+                for (at, charge) in held {
+                    world.notes[at].uncharge(charge);
+                }
+            });
+        }
+        let targets: Vec<_> = targets.iter().take(THREADS).collect();
+        let _stop = Stop(&stop);
+        let _go = Go;
+        for _ in 0..FORKS {
+            STANDING.store(0, Ordering::SeqCst);
+            // From here on they publish anew.
+            world.memory.root().read(Freshness::Exact).unwrap();
+            for target in &targets {
+                let most = 1 << random.below(14);
+                let steps = random.below(most);
+                (0..steps).for_each(|_| std::hint::spin_loop());
+                signals::send(target, libc::SIGUSR1);
+            }
+            while STANDING.load(Ordering::SeqCst) < THREADS {
+                std::thread::yield_now();
+            }
+            let seed = random.next();
+            in_child(None, || {
+                live_in_child(&world, Vec::new(), &mut Random(seed));
+            });
+            ROUND.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    world.check();
+    assert_eq!(
+        world
+            .memory
+            .root()
+            .read(Freshness::Exact)
+            .unwrap()
+            .usage()
+            .value,
+        0
+    );
+}
+
+/// Lets those go on that stand still, also after a panic.
+struct Go;
+
+impl Drop for Go {
+    fn drop(&mut self) {
+        ROUND.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+static WORLD: OnceLock<World> = OnceLock::new();
+/// Set in the child just before its first operation, lest all is returned by then.
+static BEGUN: AtomicBool = AtomicBool::new(false);
+static HELD: Mutex<Vec<(usize, Charge)>> = Mutex::new(Vec::new());
+
+fn uncharge_one() {
+    if BEGUN.load(Ordering::SeqCst)
+        && let Some(world) = WORLD.get()
+        && let Ok(mut held) = HELD.try_lock()
+        && let Some((at, charge)) = held.pop()
+    {
+        world.notes[at].uncharge(charge);
+        world.notes[at].add(&world.groups[at].0);
+        let _ = world.groups[at].0.try_charge_nowait(50_000);
+    }
+}
+
+#[test]
+fn signals_may_come_while_the_books_are_put_right() {
+    limit_time();
+    let mut random = Random(seed());
+    let world = WORLD.get_or_init(World::new);
+    signals::on(libc::SIGUSR2, uncharge_one);
+    for _ in 0..FORKS {
+        {
+            let mut held = HELD.lock().unwrap();
+            for _ in 0..200 {
+                let at = 1 + random.below(world.groups.len() - 1);
+                let note = &world.notes[at];
+                let charge = note.charge(1 + random.below(6_000), |bytes| {
+                    world.groups[at].0.try_charge(bytes).ok()
+                });
+                held.extend(charge.map(|charge| (at, charge)));
+            }
+        }
+        in_child(Some(libc::SIGUSR2), || {
+            BEGUN.store(true, Ordering::SeqCst);
+            world.memory.tick();
+            while !HELD.lock().unwrap().is_empty() {
+                uncharge_one();
+            }
+            world.check();
+            for (group, _) in &world.groups {
+                group.set_max(0);
+                assert_eq!(group.reserved(), 0, "{group:?}");
+            }
+        });
+        for (at, charge) in HELD.lock().unwrap().drain(..) {
+            world.notes[at].uncharge(charge);
+        }
+    }
+    world.check();
+}
