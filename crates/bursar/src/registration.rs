@@ -114,10 +114,12 @@ impl<M: Machine> Group<M> {
     pub fn on_pressure(&self, tell: impl Fn(Pressure) + Send + Sync + 'static) -> Registration<M> {
         let group = self.clone();
         let number = self.ledger().subscribe(self.index(), Arc::new(tell));
-        Registration {
+        let registration = Registration {
             group,
             kind: Kind::Watcher(number),
-        }
+        };
+        self.ledger().tell(self.index());
+        registration
     }
 
     /// Declares that one more task works for the group, until the registration is dropped, so that stall time in which nobody

@@ -45,7 +45,7 @@ fn throttled_ns(group: &Group<Sim>, machine: &Sim, high: u64, usage: u64, bytes:
 #[test]
 fn a_charge_above_high_sleeps_as_long_as_the_formula_says() {
     let settings = settings(72, 1);
-    let costs = settings.costs.clone();
+    let costs = settings.costs;
     let simulator = Simulator::new(settings);
     let machine = simulator.machine();
     let memory = builder().build_on(machine.clone()).unwrap();

@@ -50,14 +50,19 @@ impl<M: Machine> Ledger<M> {
     }
 
     /// Notes a debt if a `high` is exceeded. Async-signal-safe.
-    pub(crate) fn owe_for_high(&self, index: u32, bytes: u64) -> bool {
-        let is_over = self.is_over_high(index);
+    pub(crate) fn owe_for_high(&self, index: u32, bytes: u64) {
+        let mut is_over = false;
+        for (at, usage, high) in self.highs(index) {
+            if usage > high {
+                self.count(at, Event::High, 1);
+                is_over = true;
+            }
+        }
         if is_over {
             // Relaxed: a number that is taken later.
             let debt = &self.counter(index).debt_bytes;
             debt.fetch_add(bytes, Order::Relaxed);
         }
-        is_over
     }
 
     /// After a charge for which `bytes` were reserved: pays for what is above a `high`.
@@ -65,14 +70,13 @@ impl<M: Machine> Ledger<M> {
         if !self.is_over_high(index) || self.is_reclaiming() {
             return;
         }
+        if self.policies.high == HighPolicy::Owe {
+            return self.owe_for_high(index, bytes);
+        }
         for (at, usage, high) in self.highs(index) {
             if usage > high {
                 self.count(at, Event::High, 1);
             }
-        }
-        if self.policies.high == HighPolicy::Owe {
-            self.owe_for_high(index, bytes);
-            return;
         }
         for _ in 0..RECLAIM_TRIES {
             let freed = self.reclaim_above_high(index);

@@ -63,7 +63,11 @@ impl<M: Machine> Ledger<M> {
     pub(crate) fn notice_all(&self) {
         // Full: what comes later is noticed later.
         self.unnoticed.swap(0, Order::Full);
-        let listening: Vec<u32> = self.listening.lock().keys().copied().collect();
-        listening.into_iter().for_each(|at| self.notice_at(at));
+        // Referred to under the lock: who listens keeps the group, but may stop when it is told.
+        let listening: Vec<Referred<'_, M>> = {
+            let listening = self.listening.lock();
+            listening.keys().map(|&at| self.referred(at)).collect()
+        };
+        listening.iter().for_each(|at| self.notice_at(at.index));
     }
 }

@@ -154,18 +154,20 @@ impl Watch {
         std::mem::forget(std::mem::take(&mut self.waiting));
     }
 
-    fn untold(&mut self, level: Level) -> Vec<Arc<PressureFn>> {
-        let untold = self.subscribers.iter_mut().filter(|one| one.told != level);
-        untold
-            .map(|one| {
-                one.told = level;
-                one.call.clone()
-            })
-            .collect()
+    fn untold(&self, level: Level) -> Vec<(u64, Arc<PressureFn>)> {
+        let untold = self.subscribers.iter().filter(|one| one.told != level);
+        untold.map(|one| (one.number, one.call.clone())).collect()
+    }
+
+    /// Notes that a subscriber is about to be told; whether it is still there.
+    fn mark_told(&mut self, number: u64, level: Level) -> bool {
+        let mut subscribers = self.subscribers.iter_mut();
+        let found = subscribers.find(|one| one.number == number);
+        found.map(|one| one.told = level).is_some()
     }
 }
 
-/// Ends the telling also when a subscriber panics.
+/// Ends the telling when a subscriber panics, or after many rounds. Then there may be more to tell.
 struct Telling<'a, M: Machine> {
     ledger: &'a Ledger<M>,
     index: u32,
@@ -174,6 +176,8 @@ struct Telling<'a, M: Machine> {
 impl<M: Machine> Drop for Telling<'_, M> {
     fn drop(&mut self) {
         self.ledger.watch(self.index).lock().is_telling = false;
+        // In this order: who found us telling until now left it to us.
+        self.ledger.notice_later();
     }
 }
 
@@ -219,25 +223,22 @@ impl<M: Machine> Ledger<M> {
     }
 
     /// Registers somebody who is told of each change of the level, from [`Level::None`] on; returns a number for
-    /// [`Ledger::unsubscribe`]. The caller refers to the group.
+    /// [`Ledger::unsubscribe`]. The caller refers to the group, and calls [`Ledger::tell`] when it can undo this: who is told
+    /// may panic.
     pub(crate) fn subscribe(&self, index: u32, call: Arc<PressureFn>) -> u64 {
         self.listen(index);
         self.counter(index)
             .settings
             .watchers
             .fetch_add(1, Order::Full);
-        let number = {
-            let mut watch = self.watch(index).lock();
-            watch.registered += 1;
-            let number = watch.registered;
-            watch.subscribers.push(Subscriber {
-                number,
-                call,
-                told: Level::None,
-            });
-            number
-        };
-        self.tell(index);
+        let mut watch = self.watch(index).lock();
+        watch.registered += 1;
+        let number = watch.registered;
+        watch.subscribers.push(Subscriber {
+            number,
+            call,
+            told: Level::None,
+        });
         number
     }
 
@@ -303,7 +304,7 @@ impl<M: Machine> Ledger<M> {
     }
 
     /// Works out the level, wakes and calls those who know another; returns the level.
-    pub(super) fn tell(&self, index: u32) -> Level {
+    pub(crate) fn tell(&self, index: u32) -> Level {
         let mut telling = None;
         let mut level = Level::None;
         for _ in 0..ROUNDS {
@@ -337,14 +338,19 @@ impl<M: Machine> Ledger<M> {
                 }
                 return level;
             }
-            telling.get_or_insert(Telling {
+            // Not `get_or_insert`: a second one would end the telling when it is dropped.
+            telling.get_or_insert_with(|| Telling {
                 ledger: self,
                 index,
             });
-            calls.iter().for_each(|call| call(pressure));
+            for (number, call) in calls {
+                // One by one: who comes after one that panics has not been told.
+                if self.watch(index).lock().mark_told(number, level) {
+                    call(pressure);
+                }
+            }
         }
-        // Subscribers that change the level each time they are told of it.
-        self.notice_later();
+        // Subscribers that change the level each time they are told of it: the rest is left to the next.
         level
     }
 }

@@ -15,7 +15,6 @@ use std::task::{Poll, Waker};
 
 use bursar_machine::{AtomicWord, Lock, Machine, Order};
 
-use super::events::Event;
 use super::limits::Limit;
 use super::reclaim::Reason;
 use super::stock::Refused;
@@ -112,9 +111,7 @@ impl<M: Machine> Ledger<M> {
             }
             let refused = match self.attempt(index, None, bytes) {
                 Ok(reserved) => {
-                    if self.owe_for_high(index, reserved) {
-                        self.count(index, Event::High, 1);
-                    }
+                    self.owe_for_high(index, reserved);
                     return Poll::Ready(Ok(()));
                 }
                 Err(refused) => refused,

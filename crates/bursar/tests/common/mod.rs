@@ -1,14 +1,25 @@
-//! Shared by the tests: a small generator of random numbers that a seed determines, and the statistics they use.
+//! Shared by the tests: a small generator of random numbers that a seed determines, the statistics they use, futures run by
+//! hand, memory that reclaimers give back.
 #![allow(dead_code, reason = "each test uses a part")]
 
 pub mod child;
+#[cfg(target_os = "linux")]
+pub mod cpus;
 #[cfg(unix)]
 pub mod fork;
 #[cfg(unix)]
 pub mod signals;
 pub mod world;
 
-use bursar::{Counter, Gauge, Memory, Statistic};
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+
+use bursar::{Charge, Counter, Gauge, Group, Memory, Statistic};
 
 pub const STATISTICS: &[Statistic] = &[
     Statistic::counter("rows"),
@@ -53,4 +64,100 @@ pub fn seed() -> u64 {
         .unwrap_or(20_261_121);
     println!("replay with BURSAR_SEED={seed}");
     seed
+}
+
+/// Four times the largest batch: charges of whole units leave no stock, so what is reserved is what is charged.
+pub const UNIT: usize = 1 << 20;
+
+/// A waker that counts.
+#[derive(Default)]
+pub struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// A future that the test polls by hand.
+pub struct Task<F> {
+    future: F,
+    wakes: Arc<Wakes>,
+}
+
+impl<F: Future + Unpin> Task<F> {
+    pub fn new(future: F) -> Self {
+        Self {
+            future,
+            wakes: Arc::default(),
+        }
+    }
+
+    pub fn poll(&mut self) -> Poll<F::Output> {
+        let waker = Waker::from(self.wakes.clone());
+        Pin::new(&mut self.future).poll(&mut Context::from_waker(&waker))
+    }
+
+    /// How often it was woken since the last time that it was asked.
+    pub fn wakes(&self) -> usize {
+        self.wakes.0.swap(0, Ordering::SeqCst)
+    }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Runs a future on this thread.
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return output;
+        }
+        std::thread::park();
+    }
+}
+
+/// Whether it panics.
+pub fn panics<R>(call: impl FnOnce() -> R) -> bool {
+    catch_unwind(AssertUnwindSafe(call)).is_err()
+}
+
+/// Charges that a reclaimer gives back, the latest first.
+#[derive(Clone, Default)]
+pub struct Pages(Arc<Mutex<Vec<Charge>>>);
+
+impl Pages {
+    pub fn push(&self, page: Charge) {
+        self.0.lock().unwrap().push(page);
+    }
+
+    /// Charges so many units, one by one.
+    pub fn fill(&self, group: &Group, units: usize) {
+        (0..units).for_each(|_| self.push(group.try_charge(UNIT).expect("there is room")));
+    }
+
+    /// Returns pages of `target` bytes, or all; says how many bytes that was.
+    pub fn evict(&self, target: u64) -> u64 {
+        let mut freed = 0;
+        while freed < target {
+            // Not under the lock: a return may call others who want it.
+            let Some(page) = self.0.lock().unwrap().pop() else {
+                break;
+            };
+            freed += page.bytes() as u64;
+        }
+        freed
+    }
+
+    pub fn bytes(&self) -> u64 {
+        let pages = self.0.lock().unwrap();
+        pages.iter().map(|page| page.bytes() as u64).sum()
+    }
 }

@@ -1,0 +1,166 @@
+//! Stock on CPUs on which nobody runs any more: its threads were moved away, or the CPU was taken offline.
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bursar::machine::host::{allowed_cpus, pin_to};
+use bursar::{Charge, Freshness, Limits};
+use common::{Random, cpus, memory, seed};
+
+/// The stock of a CPU that the only thread has left is found from another, and returns there are not lost.
+#[test]
+fn a_cpu_that_is_left_gives_its_stock() {
+    const MAX: usize = 8 << 20;
+    let cpus = allowed_cpus();
+    let memory = memory();
+    let tenant = memory
+        .root()
+        .child("tenant", Limits::max(MAX as u64))
+        .unwrap();
+    let [one, two] = ["one", "two"].map(|name| tenant.child(name, Limits::none()).unwrap());
+    for round in 0..20 {
+        pin_to(cpus[round % cpus.len()]).unwrap();
+        let kept = one.try_charge(100).unwrap();
+        let stock = tenant.reserved() - 100;
+        assert!(stock > 0, "stock is held, or this test shows nothing");
+        let before = tenant.events().drained_bytes;
+        pin_to(cpus[(round + 1) % cpus.len()]).unwrap();
+        let rest = two.try_charge(MAX - 100).expect("the stock counts");
+        assert_eq!(tenant.events().drained_bytes - before, stock);
+        assert!(two.try_charge(1).is_err());
+        // Charged there, returned here.
+        drop(kept);
+        drop(two.try_charge(100).unwrap());
+        drop(rest);
+        assert_eq!(tenant.read(Freshness::Exact).unwrap().usage().value, 0);
+        tenant.set_max(0);
+        assert_eq!(tenant.reserved(), 0);
+        tenant.set_max(MAX as u64);
+    }
+}
+
+/// Threads that others move all the time, each within its share of the limit: nobody is refused.
+#[test]
+fn threads_that_are_moved_near_a_limit() {
+    const THREADS: usize = 3;
+    const SHARE: usize = 128 << 10;
+    let seed = seed();
+    let cpus = allowed_cpus();
+    let memory = memory();
+    let max = (THREADS * SHARE) as u64;
+    let tenant = memory.root().child("tenant", Limits::max(max)).unwrap();
+    let groups = ["a", "b"].map(|name| tenant.child(name, Limits::none()).unwrap());
+    let running = AtomicUsize::new(THREADS);
+    let moves = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS as u64)
+            .map(|thread| {
+                let (send, receive) = std::sync::mpsc::channel();
+                let (groups, running, moves) = (&groups, &running, &moves);
+                scope.spawn(move || {
+                    send.send(cpus::this_thread()).unwrap();
+                    let mut random = Random(seed ^ thread);
+                    let mut held: Vec<Charge> = Vec::new();
+                    let mut steps = 0;
+                    let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                        while steps < 4000 || moves.load(Ordering::Relaxed) < 2000 {
+                            steps += 1;
+                            let bytes = 1 + random.below(SHARE / 3);
+                            let sum =
+                                |held: &[Charge]| held.iter().map(Charge::bytes).sum::<usize>();
+                            while sum(&held) + bytes > SHARE {
+                                drop(held.swap_remove(random.below(held.len())));
+                            }
+                            held.push(groups[random.below(2)].try_charge(bytes).expect("fits"));
+                        }
+                    }));
+                    running.fetch_sub(1, Ordering::Relaxed);
+                    ended.unwrap_or_else(|fault| std::panic::resume_unwind(fault));
+                });
+                receive.recv().unwrap()
+            })
+            .collect();
+        let mut random = Random(!seed);
+        while running.load(Ordering::Relaxed) > 0 {
+            let thread = threads[random.below(THREADS)];
+            if cpus::move_to(thread, cpus[random.below(cpus.len())]) {
+                moves.fetch_add(1, Ordering::Relaxed);
+            }
+            assert!(tenant.reserved() <= max);
+        }
+    });
+    assert_eq!(tenant.read(Freshness::Exact).unwrap().usage().value, 0);
+    tenant.set_max(0);
+    assert_eq!(tenant.reserved(), 0);
+}
+
+const ONLINE: &str = "/sys/devices/system/cpu/cpu1/online";
+
+/// Puts the CPU back also when this process is killed: the shell waits for the end of its input.
+struct BackOnline(Child);
+
+impl Drop for BackOnline {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        self.0.wait().expect("the shell ends");
+    }
+}
+
+/// Off unless `BURSAR_TEST_OFFLINE=1`: the whole machine loses a CPU for a moment, and threads pinned to it their affinity.
+#[test]
+fn a_cpu_that_goes_offline_gives_its_stock() {
+    const MAX: usize = 8 << 20;
+    if std::env::var_os("BURSAR_TEST_OFFLINE").is_none_or(|wanted| wanted != "1") {
+        return println!("skipped: takes a CPU of this machine offline if BURSAR_TEST_OFFLINE=1");
+    }
+    if !allowed_cpus().contains(&1) || std::fs::read_to_string(ONLINE).is_err() {
+        return println!("skipped: CPU 1 is not ours, or cannot be taken offline");
+    }
+    let restores = Command::new("sh")
+        .args(["-c", &format!("cat; echo 1 > {ONLINE}")])
+        .stdin(Stdio::piped())
+        .spawn();
+    let back = BackOnline(restores.expect("there is a shell"));
+    let memory = memory();
+    let tenant = memory
+        .root()
+        .child("tenant", Limits::max(MAX as u64))
+        .unwrap();
+    let [one, two] = ["one", "two"].map(|name| tenant.child(name, Limits::none()).unwrap());
+    let kept = std::thread::scope(|scope| {
+        let there = scope.spawn(|| {
+            pin_to(1).unwrap();
+            let kept = one.try_charge(100).unwrap();
+            assert!(tenant.reserved() > 100, "stock is held there");
+            if let Err(error) = std::fs::write(ONLINE, "0") {
+                println!("skipped: {error}");
+                return None;
+            }
+            // Still the same thread, wherever it runs now.
+            drop(one.try_charge(50).unwrap());
+            Some(kept)
+        });
+        there.join().unwrap()
+    });
+    let Some(kept) = kept else { return };
+    let rest = two
+        .try_charge(MAX - 100)
+        .expect("the stock of a CPU that is gone counts");
+    assert!(tenant.events().drained_bytes > 0);
+    assert!(two.try_charge(1).is_err());
+    drop(kept);
+    drop(two.try_charge(100).unwrap());
+    drop(rest);
+    assert_eq!(tenant.read(Freshness::Exact).unwrap().usage().value, 0);
+    drop(back);
+    let online = std::fs::read_to_string(ONLINE).unwrap();
+    assert_eq!(online.trim(), "1");
+    // And back: its books are as it left them.
+    pin_to(1).unwrap();
+    drop(one.try_charge(100).unwrap());
+    tenant.set_max(0);
+    assert_eq!(tenant.reserved(), 0);
+}

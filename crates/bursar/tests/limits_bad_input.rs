@@ -1,0 +1,210 @@
+//! Limits that make no sense, one by one and together, while threads charge; what is owed or slept above `high`.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use bursar::{Charge, Freshness, HighPolicy, Limits, Memory};
+use common::{Random, Task, UNIT, panics, seed};
+
+fn units(count: u64) -> u64 {
+    count * UNIT as u64
+}
+
+fn owing() -> Memory {
+    let builder = Memory::builder().high_policy(HighPolicy::Owe);
+    builder.build().expect("the host starts")
+}
+
+const ANY: [u64; 6] = [0, 1, 5 << 20, 6 << 20, 7 << 20, u64::MAX];
+
+/// Each combination by itself: the strictest of them decides, and none can be set that is not in force.
+#[test]
+fn any_combination() {
+    let memory = owing();
+    let group = memory.root().child("group", Limits::none()).unwrap();
+    let _held = group.try_charge(5 * UNIT).unwrap();
+    for at in 0..ANY.len().pow(4) {
+        let pick = |place: u32| ANY[at / ANY.len().pow(place) % ANY.len()];
+        let [min, low, high, max] = [pick(0), pick(1), pick(2), pick(3)];
+        group.set_min(min);
+        group.set_low(low);
+        group.set_high(high);
+        group.set_max(max);
+        let limits = Limits::max(max).high(high).low(low).min(min);
+        assert_eq!(group.limits(), limits);
+        assert_eq!(group.is_over_max(), max < units(5));
+        let expected = (min.min(units(5)), low.min(units(5)));
+        assert_eq!(group.protection(), expected, "{limits:?}");
+        group.take_debt();
+        let before = group.events();
+        let charged = group.try_charge(UNIT);
+        assert_eq!(charged.is_ok(), max >= units(6), "{limits:?}");
+        let owed = charged.is_ok() && high < units(6);
+        assert_eq!(group.take_debt().bytes, if owed { UNIT as u64 } else { 0 });
+        assert_eq!(group.events().high - before.high, u64::from(owed));
+        assert_eq!(
+            group.events().refused - before.refused,
+            u64::from(charged.is_err())
+        );
+        drop(charged);
+        // The same from the start.
+        let born = group.child("born", limits).unwrap();
+        assert_eq!(born.limits(), limits);
+        assert_eq!(
+            born.try_charge(1).is_ok(),
+            max >= units(6) || max == u64::MAX
+        );
+        assert_eq!(group.try_charge(0).map(|charge| charge.bytes()), Ok(0));
+    }
+}
+
+/// A limit that is set to what it is asks nobody, unless it is exceeded.
+#[test]
+fn the_same_again() {
+    let memory = owing();
+    let group = memory.root().child("group", Limits::max(units(4))).unwrap();
+    let calls = Arc::new(AtomicU64::new(0));
+    let counted = calls.clone();
+    let _kept = group.add_reclaimer(0, move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        0
+    });
+    let held = group.try_charge(4 * UNIT).unwrap();
+    for _ in 0..3 {
+        group.set_max(units(4));
+        group.set_high(units(4));
+    }
+    assert_eq!(calls.load(Ordering::Relaxed), 0);
+    group.set_high(units(4) - 1);
+    group.set_high(u64::MAX);
+    group.set_max(0);
+    assert_eq!(calls.load(Ordering::Relaxed), 2);
+    assert!(group.try_charge(1).is_err() && group.try_charge_nowait(1).is_err());
+    assert!(!panics(|| group.charge(1)));
+    drop(held);
+    group.set_max(u64::MAX);
+    assert_eq!(group.try_charge(UNIT).unwrap().bytes(), UNIT);
+}
+
+/// All of it at once, at two levels: nothing is lost, and a `max` that was set is in force when that returns.
+#[test]
+fn limits_change_while_threads_charge() {
+    let seed = seed();
+    let memory = owing();
+    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
+    let groups = ["a", "b"].map(|name| tenant.child(name, Limits::none()).unwrap());
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..3)
+            .map(|thread| {
+                let (groups, stop) = (&groups, &stop);
+                scope.spawn(move || {
+                    let mut random = Random(seed ^ thread);
+                    let mut held: Vec<Charge> = Vec::new();
+                    while !stop.load(Ordering::Relaxed) {
+                        let group = &groups[random.below(2)];
+                        held.extend(group.try_charge(random.below(40_000)).ok());
+                        if held.len() > random.below(20) {
+                            drop(held.swap_remove(random.below(held.len())));
+                        }
+                        group.take_debt();
+                    }
+                })
+            })
+            .collect();
+        let mut random = Random(!seed);
+        for _ in 0..600 {
+            let any = |random: &mut Random| match random.below(3) {
+                0 => ANY[random.below(ANY.len())],
+                _ => random.below(400_000) as u64,
+            };
+            let group = [&tenant, &groups[0], &groups[1]][random.below(3)];
+            match random.below(4) {
+                0 => group.set_min(any(&mut random)),
+                1 => group.set_low(any(&mut random)),
+                2 => group.set_high(any(&mut random)),
+                _ => {
+                    let max = any(&mut random);
+                    group.set_max(max);
+                    // Fallible charges only, so the usage falls from here on until it is within the limit.
+                    let before = group.reserved();
+                    assert!(group.reserved() <= before.max(max), "{max}");
+                }
+            }
+            let (min, low) = groups[0].protection();
+            assert!(min <= tenant.peak() && low <= tenant.peak());
+        }
+        stop.store(true, Ordering::Relaxed);
+        workers
+            .into_iter()
+            .for_each(|worker| worker.join().unwrap());
+    });
+    assert_eq!(tenant.read(Freshness::Exact).unwrap().usage().value, 0);
+    for group in [&groups[0], &groups[1], &tenant] {
+        group.set_max(u64::MAX);
+        group.set_max(0);
+        assert_eq!(group.reserved(), 0);
+    }
+}
+
+#[test]
+fn debts_instead_of_sleep() {
+    let memory = owing();
+    let tenant = memory
+        .root()
+        .child("tenant", Limits::none().high(units(4)))
+        .unwrap();
+    let query = tenant.child("query", Limits::none()).unwrap();
+    let within = query.try_charge(4 * UNIT).unwrap();
+    assert_eq!(query.take_debt(), bursar::Debt::default());
+    let over = query.try_charge(4 * UNIT).unwrap();
+    // Where it was charged, not where `high` was exceeded; and what is fallible or not, waits or not, is the same.
+    assert_eq!(tenant.take_debt().bytes, 0);
+    let more = query.charge(UNIT);
+    let nowait = query.try_charge_nowait(UNIT).unwrap();
+    assert!(Task::new(query.charge_async(UNIT)).poll().is_ready());
+    let debt = query.take_debt();
+    assert_eq!((debt.bytes, debt.delay), (units(7), Duration::from_secs(2)));
+    assert_eq!(query.take_debt().bytes, 0);
+    assert_eq!((tenant.own_events().high, query.own_events().high), (4, 0));
+    assert_eq!(tenant.events().throttled, Duration::ZERO);
+    let small = query.try_charge(UNIT).unwrap();
+    drop((more, nowait, over, small));
+    assert_eq!(query.take_debt().bytes, units(1), "as charged");
+    drop(within);
+    assert_eq!(query.take_debt(), bursar::Debt::default());
+}
+
+#[test]
+fn throttled_by_how_far_above() {
+    const HIGH: usize = 20 << 20;
+    let memory = Memory::host().unwrap();
+    let tenant = memory
+        .root()
+        .child("tenant", Limits::none().high(HIGH as u64))
+        .unwrap();
+    let query = tenant.child("query", Limits::none()).unwrap();
+    let _high = query.try_charge(HIGH).unwrap();
+    // At most 192 KiB with stock, 0.94 %: 4.2 ms, which is not worth a sleep.
+    let small = query.try_charge(64 << 10).unwrap();
+    let events = tenant.own_events();
+    assert_eq!((events.high, events.throttled), (1, Duration::ZERO));
+    drop(small);
+    // No sleep for who may not; a debt instead.
+    let nowait = query.try_charge_nowait(1 << 20).unwrap();
+    assert_eq!(query.events().throttled, Duration::ZERO);
+    assert!(query.take_debt().bytes >= 1 << 20);
+    drop(nowait);
+    // 1.33 % and 272 KiB, perhaps with 256 KiB of stock: 12 ms, or some more.
+    let slow = query.try_charge(272 << 10).unwrap();
+    let throttled = query.own_events().throttled;
+    assert!(throttled > Duration::from_millis(10));
+    assert_eq!(tenant.events().throttled, throttled);
+    let stall = tenant.pressure().stall;
+    assert!(stall.some.total >= throttled);
+    assert_eq!(query.take_debt().bytes, 0, "paid");
+    drop(slow);
+}

@@ -1,0 +1,368 @@
+//! Pressure: levels by usage and `high`, who is told and when, what callbacks may do; stalls while reclaimers run.
+//!
+//! How averages of stall grow and fade is a matter of time, so that is for the unit tests of the clock and the simulated
+//! machine. Charges are whole units, so there is no stock and usage is exact.
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bursar::{
+    Charge, Freshness, Group, HighPolicy, Level, Limits, Memory, Pressure, PressurePolicy, Reason,
+    Registration,
+};
+use common::{Random, Task, UNIT, block_on, panics, seed};
+
+fn units(count: u64) -> u64 {
+    count * UNIT as u64
+}
+
+/// A memory in which nobody sleeps.
+fn memory() -> Memory {
+    let builder = Memory::builder().high_policy(HighPolicy::Owe);
+    builder.build().expect("the host starts")
+}
+
+fn watched(group: &Group, seen: &Arc<Mutex<Vec<Level>>>) -> Registration {
+    let seen = seen.clone();
+    group.on_pressure(move |pressure| seen.lock().unwrap().push(pressure.level))
+}
+
+#[test]
+fn levels_follow_usage_and_callbacks_follow_levels() {
+    let memory = memory();
+    let group = memory
+        .root()
+        .child("group", Limits::max(units(100)))
+        .unwrap();
+    let seen = Arc::default();
+    let registration = watched(&group, &seen);
+    let mut held = group.try_charge(0).unwrap();
+    let mut told = Level::None;
+    // Up at 70, 85 and 95; down 5 lower.
+    for (usage, expected) in [
+        (69, Level::None),
+        (70, Level::Low),
+        (84, Level::Low),
+        (85, Level::High),
+        (95, Level::Critical),
+        (91, Level::Critical),
+        (89, Level::High),
+        (81, Level::High),
+        (79, Level::Low),
+        (66, Level::Low),
+        (64, Level::None),
+        (100, Level::Critical),
+        (0, Level::None),
+    ] {
+        held.resize(usage * UNIT).unwrap();
+        let pressure = group.pressure();
+        assert_eq!((pressure.level, pressure.by_usage), (expected, expected));
+        assert_eq!(pressure.by_stall, Level::None);
+        let news = std::mem::take(&mut *seen.lock().unwrap());
+        let changed = (told != expected).then_some(expected);
+        assert_eq!(news, Vec::from_iter(changed), "{usage}");
+        told = expected;
+    }
+    // Limits count as much as usage does.
+    held.resize(50 * UNIT).unwrap();
+    group.set_max(units(50));
+    group.set_max(units(100));
+    group.set_high(units(60));
+    group.set_high(units(49));
+    group.set_high(u64::MAX);
+    let expected = [Level::Critical, Level::None, Level::Low, Level::High];
+    let expected = Vec::from_iter(expected.into_iter().chain([Level::None]));
+    assert_eq!(std::mem::take(&mut *seen.lock().unwrap()), expected);
+    // Who comes late is told at once; who has gone, never.
+    held.resize(100 * UNIT).unwrap();
+    let late = Arc::default();
+    let _late = watched(&group, &late);
+    assert_eq!(*late.lock().unwrap(), [Level::Critical]);
+    drop(registration);
+    drop(held);
+    assert_eq!(*late.lock().unwrap(), [Level::Critical, Level::None]);
+    assert_eq!(*seen.lock().unwrap(), [Level::Critical]);
+}
+
+#[test]
+fn levels_follow_the_policy() {
+    let mut policy = PressurePolicy::default();
+    policy.usage_percent = [10, 20, 30];
+    policy.release_percent = 0;
+    // Any share of stall, none included, is high.
+    policy.stall_ratio = [0.0, 0.0, 2.0];
+    let memory = Memory::builder().pressure_policy(policy).build().unwrap();
+    let group = memory
+        .root()
+        .child("group", Limits::max(units(10)))
+        .unwrap();
+    let mut held = group.try_charge(UNIT).unwrap();
+    for (usage, expected) in [
+        (1, Level::Low),
+        (2, Level::High),
+        (3, Level::Critical),
+        (2, Level::High),
+        (0, Level::None),
+    ] {
+        held.resize(usage * UNIT).unwrap();
+        let pressure = group.pressure();
+        assert_eq!(
+            (pressure.by_usage, pressure.by_stall),
+            (expected, Level::High)
+        );
+        assert_eq!(pressure.level, expected.max(Level::High));
+    }
+}
+
+#[test]
+fn callbacks_may_change_the_level() {
+    let memory = memory();
+    let group = memory
+        .root()
+        .child("group", Limits::max(units(10)))
+        .unwrap();
+    let (seen, depth) = (Arc::new(Mutex::new(Vec::new())), AtomicUsize::new(0));
+    let cache: Arc<Mutex<Vec<Charge>>> = Arc::default();
+    let itself: Arc<Mutex<Option<Registration>>> = Arc::default();
+    let (noted, cached, own, handle) = (
+        seen.clone(),
+        cache.clone(),
+        Arc::downgrade(&itself),
+        group.clone(),
+    );
+    let registration = group.on_pressure(move |pressure: Pressure| {
+        assert_eq!(depth.fetch_add(1, Ordering::Relaxed), 0, "one at a time");
+        noted.lock().unwrap().push(pressure.level);
+        match pressure.level {
+            Level::Critical => drop(std::mem::take(&mut *cached.lock().unwrap())),
+            Level::Low => {
+                let more = handle.try_charge(3 * UNIT).unwrap();
+                cached.lock().unwrap().push(more);
+                // The end of it, from within.
+                if let Some(own) = own.upgrade() {
+                    drop(own.lock().unwrap().take());
+                }
+            }
+            _ => {}
+        }
+        handle.read(Freshness::Exact).unwrap();
+        depth.fetch_sub(1, Ordering::Relaxed);
+    });
+    cache
+        .lock()
+        .unwrap()
+        .push(group.try_charge(3 * UNIT).unwrap());
+    let rest = group.try_charge(7 * UNIT).unwrap();
+    // At 10 all of the cache goes; at 7 it grows again; and so on, until this thread leaves it to others.
+    let first = [Level::Critical, Level::Low, Level::Critical, Level::Low];
+    {
+        let seen = seen.lock().unwrap();
+        assert_eq!(seen[..4], first);
+        assert!(seen.len() < 100, "it comes to an end");
+    }
+    *itself.lock().unwrap() = Some(registration);
+    memory.tick();
+    assert!(itself.lock().unwrap().is_none());
+    let told = seen.lock().unwrap().len();
+    drop(rest);
+    assert_eq!(seen.lock().unwrap().len(), told, "unsubscribed");
+}
+
+/// Whatever found the change unwinds with the books right, and who was not told yet is told by the next.
+#[test]
+fn a_callback_that_panics() {
+    let memory = memory();
+    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
+    let group = tenant.child("group", Limits::max(units(10))).unwrap();
+    let other = tenant.child("other", Limits::none()).unwrap();
+    let (fails, seen) = (Arc::new(AtomicBool::new(false)), Arc::default());
+    let failing = fails.clone();
+    // Once, so that a test that fails does not end in a panic while it unwinds.
+    let _bad = group.on_pressure(move |_| {
+        assert!(!failing.swap(false, Ordering::Relaxed), "as planned");
+    });
+    let _good = watched(&group, &seen);
+    let check = |expected: u64, level: Level| {
+        let usage = group.read(Freshness::Exact).unwrap().usage().value;
+        assert_eq!(
+            (usage as u64, group.reserved()),
+            (units(expected), units(expected))
+        );
+        assert_eq!(tenant.reserved(), units(10), "the other's as well");
+        memory.tick();
+        let told = seen.lock().unwrap().last().copied();
+        assert_eq!(told.unwrap_or_default(), level);
+    };
+    let fails_in = |call: &mut dyn FnMut()| {
+        fails.store(true, Ordering::Relaxed);
+        assert!(panics(call) && !fails.load(Ordering::Relaxed));
+    };
+    let mut held = group.try_charge(UNIT).unwrap();
+    let mut elsewhere = other.try_charge(9 * UNIT).unwrap();
+    fails_in(&mut || drop(group.try_charge(9 * UNIT)));
+    check(1, Level::None);
+    fails_in(&mut || drop(group.charge(9 * UNIT)));
+    check(1, Level::None);
+    fails_in(&mut || drop(Task::new(group.charge_async(9 * UNIT)).poll()));
+    check(1, Level::None);
+    fails_in(&mut || held.resize(10 * UNIT).unwrap());
+    assert_eq!(held.bytes(), UNIT);
+    check(1, Level::None);
+    fails_in(&mut || elsewhere.move_to(&group).unwrap());
+    assert_eq!(elsewhere.group_path(), "/tenant/other");
+    check(1, Level::None);
+    // What gives back has done so.
+    elsewhere.move_to(&group).unwrap();
+    check(10, Level::Critical);
+    fails_in(&mut || elsewhere.move_to(&other).unwrap());
+    assert_eq!(elsewhere.group_path(), "/tenant/other");
+    check(1, Level::None);
+    drop(elsewhere);
+    held.resize(10 * UNIT).unwrap();
+    check(10, Level::Critical);
+    let mut part = Some(held.split(9 * UNIT).unwrap());
+    fails_in(&mut || drop(part.take()));
+    let filler = other.try_charge(9 * UNIT).unwrap();
+    check(1, Level::None);
+    drop(filler);
+    held.resize(10 * UNIT).unwrap();
+    check(10, Level::Critical);
+    fails_in(&mut || held.resize(0).unwrap());
+    assert_eq!((held.bytes(), tenant.reserved()), (0, 0));
+    held.resize(10 * UNIT).unwrap();
+    // One that panics when it registers is not registered.
+    assert!(panics(|| group.on_pressure(|_| panic!("as planned"))));
+    check(10, Level::Critical);
+    drop(held);
+    assert_eq!(tenant.reserved(), 0);
+}
+
+#[test]
+fn futures_wait_for_another_level() {
+    let memory = memory();
+    let group = memory
+        .root()
+        .child("group", Limits::max(units(10)))
+        .unwrap();
+    let mut now = Task::new(group.pressure_changed(Level::High));
+    assert!(now.poll().is_ready());
+    let mut change = Task::new(group.pressure_changed(Level::None));
+    let mut dropped = Task::new(group.pressure_changed(Level::None));
+    assert!(change.poll().is_pending() && dropped.poll().is_pending());
+    let small = group.try_charge(UNIT).unwrap();
+    assert_eq!(change.wakes(), 0);
+    let large = group.try_charge(9 * UNIT).unwrap();
+    assert_eq!((change.wakes(), dropped.wakes()), (1, 1));
+    drop(dropped);
+    let polled = change.poll();
+    assert!(matches!(polled, std::task::Poll::Ready(Level::Critical)));
+    // Gone again before the task looks: it waits on.
+    let mut change = Task::new(group.pressure_changed(Level::Critical));
+    assert!(change.poll().is_pending());
+    drop(large);
+    let large = group.try_charge(9 * UNIT).unwrap();
+    assert!(change.wakes() >= 1 && change.poll().is_pending());
+    large.release_nowait();
+    assert_eq!(change.wakes(), 0, "not by who may call nobody");
+    memory.tick();
+    assert!(change.wakes() >= 1 && change.poll().is_ready());
+    drop(small);
+}
+
+/// The last level is always told, whoever changes it while others tell.
+#[test]
+fn the_last_change_is_told() {
+    let seed = seed();
+    let memory = memory();
+    let group = memory
+        .root()
+        .child("group", Limits::max(units(10)))
+        .unwrap();
+    let last = Arc::new(Mutex::new((Level::None, false)));
+    let told = last.clone();
+    let _kept = group.on_pressure(move |pressure| {
+        {
+            let mut last = told.lock().unwrap();
+            assert!(!std::mem::replace(&mut last.1, true), "one at a time");
+            last.0 = pressure.level;
+        }
+        std::thread::yield_now();
+        told.lock().unwrap().1 = false;
+    });
+    for round in 0..400 {
+        let kept: Vec<Option<Charge>> = std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| block_on(group.pressure_changed(Level::None)));
+            let workers: Vec<_> = (0..3)
+                .map(|thread| {
+                    let group = &group;
+                    let mut random = Random(seed ^ round << 4 ^ thread);
+                    scope.spawn(move || {
+                        let mut held = None;
+                        for _ in 0..random.below(6) {
+                            held = group.try_charge((1 + random.below(4)) * UNIT).ok();
+                        }
+                        held
+                    })
+                })
+                .collect();
+            let kept = workers.into_iter().map(|worker| worker.join().unwrap());
+            let kept = kept.collect();
+            // For the one that waits, if it has to.
+            drop(group.charge(10 * UNIT));
+            let all = group.charge(10 * UNIT);
+            assert!(waiter.join().unwrap() > Level::None);
+            drop(all);
+            kept
+        });
+        assert_eq!(
+            *last.lock().unwrap(),
+            (group.pressure().level, false),
+            "{round}"
+        );
+        drop(kept);
+        assert_eq!(last.lock().unwrap().0, Level::None);
+    }
+}
+
+/// Time passes for `some` while a reclaimer runs; for `full` too, unless somebody else works.
+#[test]
+fn stalls_of_all_and_of_some() {
+    let memory = memory();
+    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
+    let group = tenant.child("group", Limits::max(units(1))).unwrap();
+    let _held = group.try_charge(UNIT).unwrap();
+    let [handle, above] = [&group, &tenant].map(Clone::clone);
+    let _kept = group.add_reclaimer(0, move |request| {
+        if request.reason == Reason::Asked {
+            return 0;
+        }
+        for group in [&handle, &above] {
+            let before = group.pressure().stall.some.total;
+            // Until the clock has moved on.
+            while group.pressure().stall.some.total == before {}
+        }
+        0
+    });
+    let stalls = |group: &Group| {
+        let stall = group.pressure().stall;
+        (stall.some.total, stall.full.total)
+    };
+    let mut before = stalls(&group);
+    for (workers, is_full) in [(0, true), (1, true), (2, false), (0, true)] {
+        let _at_work: Vec<_> = (0..workers).map(|_| group.work()).collect();
+        assert!(group.try_charge(UNIT).is_err());
+        let after = stalls(&group);
+        assert!(after.0 > before.0, "{workers}");
+        assert_eq!(after.1 > before.1, is_full, "{workers}");
+        assert_eq!(stalls(&group), after, "over when the charge is");
+        before = after;
+    }
+    // Above it stalled and worked as well.
+    assert!(stalls(&tenant).1 > Duration::ZERO && stalls(&tenant).1 < stalls(&tenant).0);
+    // Group::reclaim is nobody's need.
+    group.reclaim(1);
+    assert_eq!(stalls(&group), before);
+}

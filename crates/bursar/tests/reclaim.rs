@@ -1,0 +1,450 @@
+//! Reclaim: who is asked, in which order, for how much; what follows if reclaimers lie, panic or call back.
+//!
+//! All charges are whole units, so there is no stock and each target is exact.
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use bursar::{ChargeError, Freshness, Group, LimitReached, Limits, Memory, Reason, Registration};
+use common::{Pages, Random, Task, UNIT, memory, panics, seed};
+
+fn units(count: u64) -> u64 {
+    count * UNIT as u64
+}
+
+fn refused(charged: Result<bursar::Charge, ChargeError>) -> LimitReached {
+    match charged {
+        Err(ChargeError::LimitReached(reached)) => *reached,
+        other => panic!("not refused by a limit: {other:?}"),
+    }
+}
+
+/// Who was asked for how many units.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<(String, u64)>>>);
+
+impl Log {
+    /// A reclaimer that notes what it is asked for, and gives `pages`.
+    fn reclaimer(&self, group: &Group, order: i32, name: &str, pages: &Pages) -> Registration {
+        let (log, name, pages) = (self.clone(), name.to_owned(), pages.clone());
+        group.add_reclaimer(order, move |request| {
+            assert_eq!(request.target % UNIT as u64, 0);
+            let asked = (name.clone(), request.target / UNIT as u64);
+            log.0.lock().unwrap().push(asked);
+            pages.evict(request.target)
+        })
+    }
+
+    fn take(&self) -> Vec<(String, u64)> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+
+    fn assert(&self, expected: &[(&str, u64)]) {
+        let expected: Vec<_> = expected.iter().map(|(n, u)| (n.to_string(), *u)).collect();
+        assert_eq!(self.take(), expected);
+    }
+}
+
+#[test]
+fn own_reclaimers_in_their_order() {
+    let memory = memory();
+    let group = memory
+        .root()
+        .child("group", Limits::max(units(10)))
+        .unwrap();
+    let (log, pages) = (Log::default(), [(); 4].map(|()| Pages::default()));
+    let kept: Vec<_> = [(5, "5a"), (-1, "-1"), (5, "5b"), (0, "0")]
+        .iter()
+        .zip(&pages)
+        .map(|((order, name), pages)| log.reclaimer(&group, *order, name, pages))
+        .collect();
+    pages[1].fill(&group, 1);
+    pages[0].fill(&group, 6);
+    let rest = group.try_charge(3 * UNIT).unwrap();
+    // 1 of 4, none of 3, 3 of 3; the last is not needed.
+    let more = group.try_charge(4 * UNIT).unwrap();
+    log.assert(&[("-1", 4), ("0", 3), ("5a", 3)]);
+    drop((rest, more));
+    drop(kept);
+    let _all = group.try_charge(7 * UNIT).unwrap();
+    refused(group.try_charge(UNIT));
+    log.assert(&[]);
+}
+
+fn evicting(group: &Group, pages: &Pages) -> Registration {
+    let pages = pages.clone();
+    group.add_reclaimer(0, move |request| pages.evict(request.target))
+}
+
+/// Children with usage, `min` and `low` in units, below a tenant that they fill; each with a reclaimer.
+struct Family {
+    tenant: Group,
+    children: Vec<(Group, Pages)>,
+    log: Log,
+    _kept: Vec<Registration>,
+}
+
+fn family(memory: &Memory, rows: &[(&str, &str, u64, Limits)], can_free: bool) -> Family {
+    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
+    let log = Log::default();
+    let none = Pages::default();
+    let mut kept = vec![log.reclaimer(&tenant, 0, "tenant", &none)];
+    let mut children: Vec<(Group, Pages)> = Vec::new();
+    for (parent, name, usage, limits) in rows {
+        let parent = match *parent {
+            "" => tenant.clone(),
+            other => tenant.find(other).expect("made before"),
+        };
+        let group = parent.child(name, *limits).unwrap();
+        let pages = Pages::default();
+        pages.fill(&group, *usage as usize);
+        if *usage > 0 {
+            let gives = if can_free { &pages } else { &none };
+            kept.push(log.reclaimer(&group, 0, name, gives));
+        }
+        children.push((group, pages));
+    }
+    tenant.set_max(tenant.reserved());
+    Family {
+        tenant,
+        children,
+        log,
+        _kept: kept,
+    }
+}
+
+fn protect(min: u64, low: u64) -> Limits {
+    Limits::none().min(units(min)).low(units(low))
+}
+
+const FOUR: [(&str, &str, u64, Limits); 4] = [
+    ("", "b", 30, Limits::none()),
+    ("", "a", 40, Limits::none().low(5 << 20)),
+    ("", "c", 20, Limits::none().min(15 << 20)),
+    ("", "d", 10, Limits::none().min(20 << 20)),
+];
+
+#[test]
+fn descendants_by_excess_and_never_within_min() {
+    let memory = memory();
+    let family = family(&memory, &FOUR, false);
+    let error = refused(family.tenant.try_charge(33 * UNIT));
+    // Above low: a 35, b 30, c 5, d none. Above min: a 40, b 30, c 5.
+    family.log.assert(&[
+        ("tenant", 33),
+        ("a", 33),
+        ("b", 30),
+        ("c", 5),
+        ("a", 33),
+        ("b", 30),
+        ("c", 5),
+    ]);
+    assert_eq!(error.limited, "/tenant");
+    assert_eq!(
+        (error.usage, error.max, error.requested),
+        (units(100), units(100), units(33))
+    );
+    let largest: Vec<_> = error.largest.iter().map(|(n, u)| (&n[..], *u)).collect();
+    let expected = [("a", 40), ("b", 30), ("c", 20), ("d", 10)];
+    assert_eq!(largest, expected.map(|(name, used)| (name, units(used))));
+    let events = family.tenant.events();
+    assert_eq!((events.low, events.max, events.refused), (0, 2, 1));
+}
+
+#[test]
+fn low_is_taken_only_if_there_is_nothing_else() {
+    let memory = memory();
+    let rows = [
+        ("", "a", 40, protect(0, 40)),
+        ("", "b", 30, protect(0, 30)),
+        ("", "c", 20, protect(15, 0)),
+        ("", "d", 10, protect(20, 0)),
+    ];
+    let family = family(&memory, &rows, true);
+    let charge = family.tenant.try_charge(30 * UNIT).unwrap();
+    family.log.assert(&[("tenant", 30), ("c", 5), ("a", 25)]);
+    let lows = |at: usize| family.children[at].0.own_events().low;
+    assert_eq!([lows(0), lows(1), lows(2), lows(3)], [1, 0, 0, 0]);
+    assert_eq!(family.tenant.events().low, 1);
+    assert_eq!(family.tenant.own_events().low, 0);
+    // All that is left is d within its min, c within its own, and a and b.
+    let more = family.tenant.try_charge(45 * UNIT).unwrap();
+    family.log.assert(&[("tenant", 45), ("b", 30), ("a", 15)]);
+    assert_eq!([lows(0), lows(1)], [2, 1]);
+    refused(family.tenant.try_charge(UNIT));
+    family.log.assert(&[("tenant", 1)]);
+    drop((charge, more));
+}
+
+#[test]
+fn protection_is_shared_down_the_tree() {
+    let memory = memory();
+    let rows = [
+        ("", "dept", 0, protect(0, 20)),
+        ("dept", "e", 40, protect(0, 30)),
+        ("dept", "f", 20, protect(0, 10)),
+    ];
+    let family = family(&memory, &rows, false);
+    // e and f claim 30 and 10 of 20: they get 15 and 5.
+    refused(family.tenant.try_charge(50 * UNIT));
+    let asked = [("tenant", 50), ("e", 25), ("f", 15), ("e", 40), ("f", 20)];
+    family.log.assert(&asked);
+    let protected = |at: usize| family.children[at].0.protection();
+    // As a part of what the root has, the tenant's protection is none, so that of all below is.
+    assert_eq!([protected(0), protected(1)], [(0, 0), (0, 0)]);
+    family.tenant.set_low(units(60));
+    assert_eq!([protected(0).1, protected(1).1], [units(60), units(40)]);
+}
+
+#[test]
+fn rounds_are_bounded() {
+    let memory = memory();
+    let group = memory.root().child("group", Limits::max(units(4))).unwrap();
+    let _held = group.try_charge(4 * UNIT).unwrap();
+    for (said, calls_expected) in [(0, 1), (1, 16), (units(1), 16), (u64::MAX, 16)] {
+        let calls = Arc::new(AtomicU64::new(0));
+        let counted = calls.clone();
+        let _liar = group.add_reclaimer(0, move |request| {
+            assert_eq!((request.target, request.reason), (units(1), Reason::Max));
+            counted.fetch_add(1, Ordering::Relaxed);
+            said
+        });
+        let before = group.events();
+        let error = refused(group.try_charge(UNIT));
+        assert_eq!((&error.limited[..], error.usage), ("/group", units(4)));
+        assert_eq!(calls.load(Ordering::Relaxed), calls_expected, "{said}");
+        let events = group.events();
+        assert_eq!(events.max - before.max, calls_expected + 1);
+        assert_eq!(events.refused - before.refused, 1);
+    }
+}
+
+#[test]
+fn too_much_is_fine_and_requests_say_why() {
+    let memory = memory();
+    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
+    let cache = tenant.child("cache", Limits::none()).unwrap();
+    let (pages, seen) = (Pages::default(), Arc::new(Mutex::new(Vec::new())));
+    let (evicted, noted) = (pages.clone(), seen.clone());
+    let _kept = cache.add_reclaimer(0, move |request| {
+        let line = (request.target, request.reason, request.scope.clone());
+        noted.lock().unwrap().push(line);
+        evicted.evict(u64::MAX)
+    });
+    let expect = |target, reason, scope: &str| {
+        let line = (units(target), reason, scope.to_owned());
+        assert_eq!(std::mem::take(&mut *seen.lock().unwrap()), [line]);
+        assert_eq!(tenant.reserved(), 0);
+    };
+    pages.fill(&cache, 10);
+    assert_eq!(tenant.reclaim(units(3)), units(10));
+    expect(3, Reason::Asked, "/tenant");
+    pages.fill(&cache, 10);
+    tenant.set_max(units(7));
+    expect(3, Reason::Max, "/tenant");
+    pages.fill(&cache, 7);
+    cache.set_high(units(2));
+    expect(5, Reason::High, "/tenant/cache");
+    pages.fill(&cache, 2);
+    cache.set_max(0);
+    expect(2, Reason::Max, "/tenant/cache");
+    assert_eq!((tenant.reclaim(units(1)), tenant.reclaim(0)), (0, 0));
+    assert_eq!(memory.root().events().reclaimed_bytes, units(29));
+    assert_eq!(seen.lock().unwrap().len(), 0, "nothing to ask for");
+}
+
+/// One unit at a time: lowering a limit goes on as long as that helps, 16 times at most.
+#[test]
+fn a_lowered_limit_asks_again_while_it_helps() {
+    for limit in [Group::set_max, Group::set_high] {
+        let memory = memory();
+        let group = memory.root().child("group", Limits::none()).unwrap();
+        let (pages, log) = (Pages::default(), Arc::new(Mutex::new(Vec::new())));
+        pages.fill(&group, 25);
+        let (evicted, noted) = (pages.clone(), log.clone());
+        let _kept = group.add_reclaimer(0, move |request| {
+            noted.lock().unwrap().push(request.target / UNIT as u64);
+            evicted.evict(1)
+        });
+        limit(&group, units(20));
+        assert_eq!(*log.lock().unwrap(), [5, 4, 3, 2, 1]);
+        log.lock().unwrap().clear();
+        limit(&group, 0);
+        assert_eq!(*log.lock().unwrap(), (5..=20).rev().collect::<Vec<_>>());
+        assert_eq!(group.reserved(), units(4));
+    }
+}
+
+#[test]
+fn infallible_charges_reclaim_before_they_overshoot() {
+    let memory = memory();
+    let group = memory.root().child("group", Limits::max(units(4))).unwrap();
+    let pages = Pages::default();
+    pages.fill(&group, 4);
+    let _kept = evicting(&group, &pages);
+    let forced = group.charge(3 * UNIT);
+    assert_eq!((pages.bytes(), group.events().overshot), (units(1), 0));
+    let over = group.charge(3 * UNIT);
+    assert_eq!((pages.bytes(), group.events().overshot), (0, 1));
+    assert!(group.is_over_max());
+    assert_eq!(group.reserved(), units(6));
+    drop((forced, over));
+}
+
+/// Whatever asks: nothing is charged, and later calls ask again, so that no trace of the interrupted one is left.
+#[test]
+fn a_panic_leaves_no_trace() {
+    let memory = memory();
+    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
+    let group = tenant.child("group", Limits::max(units(4))).unwrap();
+    let other = tenant.child("other", Limits::none()).unwrap();
+    let (pages, fails) = (Pages::default(), Arc::new(AtomicBool::new(true)));
+    let (evicted, failing) = (pages.clone(), fails.clone());
+    let _kept = group.add_reclaimer(0, move |request| {
+        assert!(!failing.load(Ordering::Relaxed), "as planned");
+        evicted.evict(request.target)
+    });
+    pages.fill(&group, 4);
+    let mut elsewhere = other.try_charge(UNIT).unwrap();
+    let mut small = group.try_charge(0).unwrap();
+    let check = || {
+        assert_eq!((group.reserved(), tenant.reserved()), (units(4), units(5)));
+        let usage = tenant.read(Freshness::Exact).unwrap().usage().value;
+        assert_eq!(usage as u64, units(5));
+        let stall = || group.pressure().stall.some.total;
+        assert_eq!(stall(), stall(), "nobody stalls any more");
+    };
+    // `high` as well: there the charge has succeeded when reclaimers are asked.
+    for high in [u64::MAX, units(4)] {
+        fails.store(false, Ordering::Relaxed);
+        group.set_high(high);
+        if high != u64::MAX {
+            group.set_max(u64::MAX);
+        }
+        fails.store(true, Ordering::Relaxed);
+        assert!(panics(|| group.try_charge(UNIT)));
+        check();
+        assert!(panics(|| group.charge(UNIT)));
+        check();
+        assert!(panics(|| small.resize(UNIT)));
+        assert_eq!(small.bytes(), 0);
+        check();
+        assert!(panics(|| elsewhere.move_to(&group)));
+        assert_eq!(elsewhere.group_path(), "/tenant/other");
+        check();
+        assert!(panics(|| group.reclaim(UNIT as u64)));
+        check();
+    }
+    assert!(panics(|| group.set_high(0)));
+    group.set_high(u64::MAX);
+    assert!(panics(|| group.set_max(units(3))));
+    assert_eq!(group.max(), units(3), "set before anyone is asked");
+    check();
+    let mut waits = Task::new(group.charge_async(UNIT));
+    assert!(panics(|| waits.poll()));
+    drop(waits);
+    check();
+    fails.store(false, Ordering::Relaxed);
+    let charge = group.try_charge(UNIT).expect("it evicts");
+    let mut waits = Task::new(group.charge_async(UNIT));
+    assert!(waits.poll().is_ready(), "nobody is left in the queue");
+    drop(charge);
+}
+
+#[test]
+fn reclaimers_may_call_back() {
+    let memory = memory();
+    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
+    let group = tenant.child("group", Limits::max(units(4))).unwrap();
+    let pages = Pages::default();
+    pages.fill(&group, 4);
+    let itself: Arc<Mutex<Option<Registration>>> = Arc::default();
+    let calls = Arc::new(AtomicU64::new(0));
+    let (evicted, counted) = (pages.clone(), calls.clone());
+    // Weak: a reclaimer that keeps its own registration would live for ever.
+    let (handle, own) = (group.clone(), Arc::downgrade(&itself));
+    *itself.lock().unwrap() = Some(group.add_reclaimer(0, move |request| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        refused(handle.try_charge(5 * UNIT));
+        assert_eq!(handle.reclaim(1), 0, "not from within");
+        let usage = handle.read(Freshness::Exact).unwrap().usage();
+        assert_eq!(usage.value as u64, units(4));
+        let child = handle.child("child", Limits::max(1)).unwrap();
+        child.set_max(UNIT as u64);
+        child.remove().unwrap();
+        let freed = evicted.evict(request.target);
+        drop(handle.try_charge(UNIT).expect("just freed"));
+        drop(Weak::upgrade(&own).unwrap().lock().unwrap().take());
+        freed
+    }));
+    let charge = group.try_charge(UNIT).unwrap();
+    refused(group.try_charge(UNIT));
+    assert_eq!(calls.load(Ordering::Relaxed), 1, "it unregistered itself");
+    // Another that ends its own group, on the way of a charge to it.
+    let handle = group.clone();
+    let last = group.add_reclaimer(0, move |_| {
+        handle.remove().unwrap();
+        1
+    });
+    match group.try_charge(UNIT) {
+        Err(ChargeError::Removed { group }) => assert_eq!(&*group, "/tenant/group"),
+        other => panic!("{other:?}"),
+    }
+    drop((charge, last));
+    pages.evict(u64::MAX);
+    assert_eq!(tenant.reserved(), 0);
+}
+
+/// Threads that share a cache near its limit: never above it, and the books are right.
+#[test]
+fn threads_with_one_cache() {
+    const MAX: u64 = 4 << 20;
+    let seed = seed();
+    let memory = memory();
+    let tenant = memory.root().child("tenant", Limits::max(MAX)).unwrap();
+    let groups = ["a", "b"].map(|name| tenant.child(name, Limits::none()).unwrap());
+    groups[0].set_min(1 << 20);
+    let caches = [(); 2].map(|()| Pages::default());
+    let _kept: Vec<_> = std::iter::zip(&groups, &caches)
+        .map(|(group, pages)| evicting(group, pages))
+        .collect();
+    let stop = AtomicBool::new(false);
+    let succeeded = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                let reserved = tenant.reserved();
+                assert!(reserved <= MAX, "{reserved}");
+            }
+        });
+        let workers: Vec<_> = (0..4)
+            .map(|thread| {
+                let (groups, caches, succeeded) = (&groups, &caches, &succeeded);
+                scope.spawn(move || {
+                    let mut random = Random(seed ^ thread);
+                    for _ in 0..2000 {
+                        let at = random.below(2);
+                        // Others may take what was freed for us.
+                        if let Ok(page) = groups[at].try_charge(1 + random.below(60_000)) {
+                            succeeded.fetch_add(1, Ordering::Relaxed);
+                            caches[at].push(page);
+                        }
+                    }
+                })
+            })
+            .collect();
+        let ended: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
+        stop.store(true, Ordering::Relaxed);
+        ended.into_iter().for_each(|end| end.unwrap());
+    });
+    assert!(succeeded.into_inner() > 4000, "eviction makes room");
+    for (group, pages) in std::iter::zip(&groups, &caches) {
+        let usage = group.read(Freshness::Exact).unwrap().usage().value;
+        assert_eq!(usage as u64, pages.bytes());
+        pages.evict(u64::MAX);
+    }
+    tenant.set_max(0);
+    assert_eq!(tenant.reserved(), 0);
+}

@@ -1,0 +1,297 @@
+//! Charges that wait for memory: in turn, cancelled at any stage, woken whenever it may help, under threads.
+//!
+//! By hand, with whole units (so that there is no stock), then with an executor that parks its thread.
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::Poll;
+
+use bursar::machine::host::{allowed_cpus, pin_to};
+use bursar::{Charge, ChargeAsync, ChargeError, Freshness, Group, Limits};
+use common::{Random, Task, UNIT, block_on, memory, seed};
+
+fn units(count: u64) -> u64 {
+    count * UNIT as u64
+}
+
+fn wait(group: &Group, units: usize) -> Task<ChargeAsync> {
+    Task::new(group.charge_async(units * UNIT))
+}
+
+fn served(task: &mut Task<ChargeAsync>) -> Charge {
+    match task.poll() {
+        Poll::Ready(charged) => charged.expect("not refused"),
+        Poll::Pending => panic!("not served"),
+    }
+}
+
+fn assert_refused(task: &mut Task<ChargeAsync>, limited: &str) {
+    match task.poll() {
+        Poll::Ready(Err(ChargeError::LimitReached(reached))) => {
+            assert_eq!(reached.limited, limited)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn served_in_turn() {
+    let memory = memory();
+    let group = memory.root().child("group", Limits::max(units(8))).unwrap();
+    let mut held = group.try_charge(8 * UNIT).unwrap();
+    let mut tasks = [wait(&group, 4), wait(&group, 1), wait(&group, 3)];
+    assert!(tasks.iter_mut().all(|task| task.poll().is_pending()));
+    // Not enough for the first, and the others do not pass it.
+    drop(held.split(3 * UNIT).unwrap());
+    assert_eq!(tasks.each_ref().map(Task::wakes), [0, 0, 0]);
+    assert!(tasks[1].poll().is_pending() && tasks[2].poll().is_pending());
+    drop(held.split(UNIT).unwrap());
+    assert_eq!(tasks.each_ref().map(Task::wakes), [1, 0, 0]);
+    assert!(
+        tasks[1].poll().is_pending(),
+        "even before the first is polled"
+    );
+    let first = served(&mut tasks[0]);
+    assert!(tasks[1].wakes() >= 1);
+    assert!(tasks[1].poll().is_pending());
+    // One that does not wait may pass.
+    drop(held.split(2 * UNIT).unwrap());
+    let passed = group.try_charge(UNIT).unwrap();
+    let second = served(&mut tasks[1]);
+    assert!(tasks[2].poll().is_pending());
+    drop((first, second, passed, held));
+    assert!(tasks[2].wakes() >= 1);
+    drop(served(&mut tasks[2]));
+    assert_eq!(group.reserved(), 0);
+}
+
+#[test]
+fn giving_up_passes_the_turn_on() {
+    let memory = memory();
+    let group = memory.root().child("group", Limits::max(units(4))).unwrap();
+    let mut held = group.try_charge(4 * UNIT).unwrap();
+    drop(wait(&group, 1));
+    let [mut first, mut behind, mut last] = [wait(&group, 4), wait(&group, 3), wait(&group, 1)];
+    assert!(first.poll().is_pending() && behind.poll().is_pending() && last.poll().is_pending());
+    // Queued behind: nobody's turn changes.
+    drop(behind);
+    assert_eq!((first.wakes(), last.wakes()), (0, 0));
+    // Queued first, with room for the next only.
+    drop(held.split(UNIT).unwrap());
+    assert_eq!((first.wakes(), last.wakes()), (0, 0));
+    drop(first);
+    assert_eq!(last.wakes(), 1);
+    let got = served(&mut last);
+    // Woken, but gone before it was polled.
+    let [mut first, mut last] = [wait(&group, 1), wait(&group, 1)];
+    assert!(first.poll().is_pending() && last.poll().is_pending());
+    drop(got);
+    assert_eq!((first.wakes(), last.wakes()), (1, 0));
+    drop(first);
+    assert_eq!(last.wakes(), 1);
+    drop((served(&mut last), held));
+    assert_eq!(group.reserved(), 0);
+    drop(group.try_charge(100).unwrap());
+    assert!(group.reserved() > 0, "nobody waits: stock is held again");
+}
+
+#[test]
+fn waiting_in_vain_is_an_error() {
+    let memory = memory();
+    let tenant = memory
+        .root()
+        .child("tenant", Limits::max(units(4)))
+        .unwrap();
+    let group = tenant.child("group", Limits::none()).unwrap();
+    assert_refused(&mut wait(&group, 5), "/tenant");
+    let mut task = Task::new(group.charge_async(usize::MAX));
+    let too_large = |polled| matches!(polled, Poll::Ready(Err(ChargeError::TooLarge { .. })));
+    assert!(too_large(task.poll()));
+    assert_eq!(served(&mut Task::new(group.charge_async(0))).bytes(), 0);
+    let held = group.try_charge(4 * UNIT).unwrap();
+    let mut task = wait(&group, 3);
+    assert!(task.poll().is_pending());
+    tenant.set_max(units(3));
+    assert_eq!(task.wakes(), 0, "it fits as soon as enough is returned");
+    tenant.set_max(units(2));
+    assert_eq!(task.wakes(), 1);
+    assert_refused(&mut task, "/tenant");
+    // Raised again: enough for the one, and then for the other.
+    let mut tasks = [wait(&group, 2), wait(&group, 1)];
+    assert!(tasks.iter_mut().all(|task| task.poll().is_pending()));
+    tenant.set_max(units(5));
+    assert_eq!(tasks[0].wakes(), 0);
+    tenant.set_max(units(7));
+    assert_eq!(tasks.each_ref().map(Task::wakes), [1, 0]);
+    let charge = served(&mut tasks[0]);
+    assert!(tasks[1].wakes() >= 1);
+    drop((served(&mut tasks[1]), charge));
+    // Of a group that is removed all give up, and others have their turn.
+    let other = tenant.child("other", Limits::none()).unwrap();
+    let mut tasks = [wait(&group, 7), wait(&group, 7), wait(&other, 3)];
+    assert!(tasks.iter_mut().all(|task| task.poll().is_pending()));
+    group.remove().unwrap();
+    assert_eq!(tasks.each_ref().map(Task::wakes), [1, 1, 0]);
+    for task in &mut tasks[..2] {
+        let polled = task.poll();
+        assert!(matches!(
+            polled,
+            Poll::Ready(Err(ChargeError::Removed { .. }))
+        ));
+    }
+    assert!(tasks[2].wakes() >= 1);
+    drop((served(&mut tasks[2]), held));
+    assert_eq!(tenant.reserved(), 0);
+}
+
+#[test]
+fn two_levels() {
+    let memory = memory();
+    let tenant = memory
+        .root()
+        .child("tenant", Limits::max(units(8)))
+        .unwrap();
+    let one = tenant.child("one", Limits::max(units(4))).unwrap();
+    let two = tenant.child("two", Limits::none()).unwrap();
+    let (in_one, in_two) = (
+        one.try_charge(4 * UNIT).unwrap(),
+        two.try_charge(4 * UNIT).unwrap(),
+    );
+    let [mut first, mut later] = [wait(&one, 3), wait(&two, 2)];
+    assert!(first.poll().is_pending() && later.poll().is_pending());
+    // What is returned elsewhere is not for who waits for `one`.
+    drop(in_two);
+    assert_eq!((first.wakes(), later.wakes()), (0, 1));
+    let charge = served(&mut later);
+    // Room in `one`, but gone from the tenant before the task looks: it waits there now.
+    let kept = two.try_charge(2 * UNIT).unwrap();
+    drop(in_one);
+    let taken = two.try_charge(4 * UNIT).unwrap();
+    assert_eq!(first.wakes(), 1);
+    assert!(first.poll().is_pending());
+    drop(charge);
+    assert_eq!(first.wakes(), 0, "2 of 3");
+    drop(kept);
+    assert_eq!(first.wakes(), 1);
+    drop((served(&mut first), taken));
+    assert_eq!(tenant.reserved(), 0);
+}
+
+/// Who may call nobody leaves it to whoever may.
+#[test]
+fn a_silent_return_is_noticed_later() {
+    let memory = memory();
+    let group = memory.root().child("group", Limits::max(units(4))).unwrap();
+    let other = memory.root().child("other", Limits::none()).unwrap();
+    for by_tick in [true, false] {
+        let held = group.try_charge(4 * UNIT).unwrap();
+        let mut task = wait(&group, 1);
+        assert!(task.poll().is_pending());
+        held.release_nowait();
+        assert_eq!((task.wakes(), group.reserved()), (0, 0));
+        if by_tick {
+            memory.tick();
+        } else {
+            drop(other.try_charge(UNIT).unwrap());
+        }
+        assert!(task.wakes() >= 1, "{by_tick}");
+        drop(served(&mut task));
+    }
+}
+
+/// Tasks that want more than fits: all finish, nothing is ever above the limit, and nothing is left in the books.
+#[test]
+fn threads_all_get_their_turn() {
+    const MAX: u64 = 1 << 20;
+    let seed = seed();
+    let memory = memory();
+    let tenant = memory.root().child("tenant", Limits::max(MAX)).unwrap();
+    let groups = [u64::MAX, MAX / 2, MAX / 3]
+        .map(|max| tenant.child(&format!("to{max}"), Limits::max(max)).unwrap());
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                let reserved = tenant.reserved();
+                assert!(reserved <= MAX, "{reserved}");
+                memory.tick();
+            }
+        });
+        let workers: Vec<_> = (0..6)
+            .map(|thread| {
+                let groups = &groups;
+                scope.spawn(move || {
+                    let cpus = allowed_cpus();
+                    let mut random = Random(seed ^ thread);
+                    for step in 0..500 {
+                        if step % 16 == 0 {
+                            let _ = pin_to(cpus[random.below(cpus.len())]);
+                        }
+                        let group = &groups[random.below(3)];
+                        let wanted = 1 + random.below(MAX as usize / 3);
+                        let mut given_up = Task::new(group.charge_async(wanted));
+                        if random.below(4) == 0 && given_up.poll().is_pending() {
+                            std::thread::yield_now();
+                        }
+                        drop(given_up);
+                        let charge = block_on(group.charge_async(wanted)).unwrap();
+                        assert_eq!(charge.bytes(), wanted);
+                        std::thread::yield_now();
+                        if random.below(4) == 0 {
+                            // The watcher's tick wakes those who wait for it.
+                            charge.release_nowait();
+                        }
+                    }
+                })
+            })
+            .collect();
+        let ended: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
+        stop.store(true, Ordering::Relaxed);
+        ended.into_iter().for_each(|end| end.unwrap());
+    });
+    assert_eq!(tenant.read(Freshness::Exact).unwrap().usage().value, 0);
+    tenant.set_max(0);
+    assert_eq!(tenant.reserved(), 0);
+}
+
+/// A charge of all there is, against small ones that keep coming: each of those that came before it is served once more
+/// at most.
+#[test]
+fn a_large_charge_is_not_passed_for_ever() {
+    const SMALL: usize = 4;
+    let memory = memory();
+    let group = memory.root().child("group", Limits::max(units(4))).unwrap();
+    let (done, rounds) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..SMALL {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    let charge = block_on(group.charge_async(2 * UNIT)).unwrap();
+                    rounds.fetch_add(1, Ordering::Relaxed);
+                    std::thread::yield_now();
+                    drop(charge);
+                }
+            });
+        }
+        let mut passed = 0;
+        while passed < 50 {
+            let mut large = Task::new(group.charge_async(4 * UNIT));
+            let mut polled = large.poll();
+            let before = rounds.load(Ordering::Relaxed);
+            passed += usize::from(polled.is_pending());
+            while polled.is_pending() {
+                std::thread::yield_now();
+                // Those that were served, but not counted, before the first poll are no more than there are threads.
+                let since = rounds.load(Ordering::Relaxed) - before;
+                if since > 2 * SMALL {
+                    done.store(true, Ordering::Relaxed);
+                    panic!("passed {since} times");
+                }
+                polled = large.poll();
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(group.reserved(), 0);
+}
