@@ -197,7 +197,7 @@ impl<M: Machine> Charge<M> {
     }
 
     /// Moves the bytes to another group. Groups above both neither gain nor lose; a reading taken while it moves may count
-    /// it twice or not at all.
+    /// it twice or not at all. If somebody who is told of it, or asked because of a `high`, panics, the bytes have moved.
     ///
     /// # Errors
     /// [`MoveError`] if the target refuses; then nothing changes.

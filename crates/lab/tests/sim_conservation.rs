@@ -196,8 +196,8 @@ fn run(cpus: usize, struck: Struck, sections: SectionKind, seed: u64) -> Run {
         let (machine, places, kept) = (&machine, &places, &kept);
         bodies.push(Box::new(move || work(machine, places, kept, seed, number)));
     }
-    for number in 0..3 {
-        let (machine, memory, tenant) = (&machine, &memory, &tenants[number].group);
+    for tenant in &tenants[..3] {
+        let (machine, memory, tenant) = (&machine, &memory, &tenant.group);
         bodies.push(Box::new(move || {
             for round in 0..12 {
                 // Flushes, upkeep and drains in the way of the others.

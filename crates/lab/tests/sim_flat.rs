@@ -122,10 +122,8 @@ fn a_refusal_passes_a_fence_for_each_slice_with_stock_and_none_without() {
         let queries: Vec<_> = (0..cpus)
             .map(|cpu| tenant.child(&cpu.to_string(), Limits::none()).unwrap())
             .collect();
-        for cpu in 0..holders {
-            cost_on(&simulator, cpu as u32, || {
-                drop(queries[cpu].try_charge(100).unwrap());
-            });
+        for (cpu, query) in (0..).zip(&queries[..holders]) {
+            cost_on(&simulator, cpu, || drop(query.try_charge(100).unwrap()));
         }
         assert_eq!(tenant.reserved() > 0, holders > 0);
         let refuse = || assert!(tenant.try_charge(MAX as usize + 1).is_err());
