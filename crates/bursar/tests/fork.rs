@@ -54,7 +54,5 @@ fn books_are_whole_in_the_child_and_untouched_in_the_parent() {
 
 fn in_child_with(world: &World, held: &mut Vec<(usize, Charge)>, random: &mut Random) {
     let seed = random.next();
-    in_child(None, || {
-        live_in_child(world, std::mem::take(held), &mut Random(seed))
-    });
+    in_child(|| live_in_child(world, std::mem::take(held), &mut Random(seed)));
 }

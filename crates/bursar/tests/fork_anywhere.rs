@@ -1,5 +1,5 @@
 //! Threads that a fork meets at any instruction outside operations, and signals that meet the child's first operation.
-#![cfg(unix)]
+#![cfg(target_os = "linux")]
 
 mod common;
 
@@ -89,7 +89,7 @@ fn threads_that_are_gone_may_have_been_anywhere_but_in_an_operation() {
                 std::thread::yield_now();
             }
             let seed = random.next();
-            in_child(None, || {
+            in_child(|| {
                 live_in_child(&world, Vec::new(), &mut Random(seed));
             });
             ROUND.fetch_add(1, Ordering::SeqCst);
@@ -152,9 +152,12 @@ fn signals_may_come_while_the_books_are_put_right() {
                 held.extend(charge.map(|charge| (at, charge)));
             }
         }
-        in_child(Some(libc::SIGUSR2), || {
-            BEGUN.store(true, Ordering::SeqCst);
-            world.memory.tick();
+        in_child(|| {
+            {
+                let _signals = signals::Signals::every_ns(40_000, libc::SIGUSR2);
+                BEGUN.store(true, Ordering::SeqCst);
+                world.memory.tick();
+            }
             while !HELD.lock().unwrap().is_empty() {
                 uncharge_one();
             }

@@ -64,13 +64,16 @@ fn no_operation_is_cut_in_two() {
             let stop = &stop;
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
-                    let _operation = host.operation();
+                    let operation = host.operation();
                     pair[0].fetch_add(1, Ordering::SeqCst);
                     {
                         let _inner = host.operation();
                         std::hint::spin_loop();
                     }
                     pair[1].fetch_add(1, Ordering::SeqCst);
+                    drop(operation);
+                    // Its lock is the process's.
+                    host.fence();
                 }
             });
         }

@@ -42,9 +42,11 @@ pub fn live_in_child(world: &World, mut held: Vec<(usize, Charge)>, random: &mut
     }
     world.check();
     for (group, way) in &world.groups {
-        // Stock, of which the range above must know.
-        drop(group.try_charge(100));
+        // It becomes stock, of which the range above must know.
+        let charge = group.try_charge(3_000);
         let above = &world.groups[way[way.len().saturating_sub(2)]].0;
+        above.read(Freshness::Exact).unwrap();
+        drop(charge);
         let cached = above.read(Freshness::Cached).unwrap().usage();
         let usage = above.read(Freshness::Exact).unwrap().usage().value;
         assert!((cached.lo..=cached.hi).contains(&usage), "{cached:?}");

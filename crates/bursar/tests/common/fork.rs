@@ -11,12 +11,11 @@ pub fn limit_time() {
     unsafe { libc::alarm(LIMIT_SECONDS) };
 }
 
-/// Forks, runs `work` in the child, and returns once that has ended well. Meanwhile sends the child one `signal` after
-/// the other, if there is one.
+/// Forks, runs `work` in the child, and returns once that has ended well.
 ///
 /// # Panics
 /// If the child panicked or was killed.
-pub fn in_child(signal: Option<libc::c_int>, work: impl FnOnce()) {
+pub fn in_child(work: impl FnOnce()) {
     // SAFETY: the child runs on with this thread alone; what it uses of the C library (memory, standard error) is kept
     // usable by it.
     let pid = unsafe { libc::fork() };
@@ -29,16 +28,10 @@ pub fn in_child(signal: Option<libc::c_int>, work: impl FnOnce()) {
     }
     let mut status = 0;
     loop {
-        let options = if signal.is_some() { libc::WNOHANG } else { 0 };
         // SAFETY: the child is ours, and `status` is a place to write to.
-        let ended = unsafe { libc::waitpid(pid, &mut status, options) };
+        let ended = unsafe { libc::waitpid(pid, &mut status, 0) };
         if ended == pid {
             break;
-        }
-        if let (0, Some(signal)) = (ended, signal) {
-            // SAFETY: the child is ours, so its number is nobody else's until it was waited for.
-            unsafe { libc::kill(pid, signal) };
-            continue;
         }
         let error = std::io::Error::last_os_error();
         assert_eq!(error.kind(), std::io::ErrorKind::Interrupted, "{error}");

@@ -39,3 +39,41 @@ pub fn send(target: &Target, signal: libc::c_int) {
     let failed = unsafe { libc::pthread_kill(target.0, signal) };
     assert_eq!(failed, 0);
 }
+
+/// Signals to this process at short intervals, until dropped.
+#[cfg(target_os = "linux")]
+pub struct Signals(libc::timer_t);
+
+#[cfg(target_os = "linux")]
+impl Signals {
+    pub fn every_ns(interval_ns: libc::c_long, signal: libc::c_int) -> Self {
+        // SAFETY: plain data, for which all zeroes is a value.
+        let mut event: libc::sigevent = unsafe { std::mem::zeroed() };
+        event.sigev_notify = libc::SIGEV_SIGNAL;
+        event.sigev_signo = signal;
+        let mut timer = std::ptr::null_mut();
+        // SAFETY: both places are ours.
+        let failed = unsafe { libc::timer_create(libc::CLOCK_MONOTONIC, &mut event, &mut timer) };
+        assert_eq!(failed, 0);
+        let interval = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: interval_ns,
+        };
+        let times = libc::itimerspec {
+            it_interval: interval,
+            it_value: interval,
+        };
+        // SAFETY: the timer was just made; the old times are not asked for.
+        let failed = unsafe { libc::timer_settime(timer, 0, &times, std::ptr::null_mut()) };
+        assert_eq!(failed, 0);
+        Self(timer)
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Drop for Signals {
+    fn drop(&mut self) {
+        // SAFETY: deleted once.
+        unsafe { libc::timer_delete(self.0) };
+    }
+}
