@@ -3,99 +3,20 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
+use std::sync::atomic::AtomicI64;
 
-use bursar::{Charge, Freshness, Group, Limits, Memory};
+use bursar::{Freshness, Group, Limits, Memory};
 use bursar_machine::random::Random;
 use bursar_machine::{Machine, Tasks};
 use bursar_sim::{SectionKind, Sim, Simulator};
+use common::truth::{Held, Place, Truth, seen};
 use common::{BALANCE, BATCHED, Body, EAGER, ROWS, Struck, US, builder, settings};
 
 const TENANTS: usize = 3;
 const QUERIES: usize = 3;
 /// Of each tenant, bytes: near enough to be met.
 const LIMIT: u64 = 24 << 20;
-
-/// What a group is known to hold. The simulator runs one task at a time, so this needs no care.
-#[derive(Default)]
-struct Truth {
-    bytes: AtomicI64,
-    rows: AtomicI64,
-    balance: AtomicI64,
-}
-
-fn note(count: &AtomicI64, delta: i64) {
-    count.fetch_add(delta, Ordering::Relaxed);
-}
-
-fn seen(count: &AtomicI64) -> i64 {
-    count.load(Ordering::Relaxed)
-}
-
-/// A charge that is in the truth as long as it is held, also when its task is killed.
-struct Held {
-    charge: Option<Charge<Sim>>,
-    truth: Arc<Truth>,
-}
-
-impl Held {
-    fn new(charge: Charge<Sim>, truth: &Arc<Truth>) -> Self {
-        note(&truth.bytes, charge.bytes() as i64);
-        let truth = truth.clone();
-        let charge = Some(charge);
-        Self { charge, truth }
-    }
-
-    fn change(&mut self, target: &Place, work: impl FnOnce(&mut Charge<Sim>) -> bool) {
-        let charge = self.charge.as_mut().expect("until dropped");
-        let before = charge.bytes() as i64;
-        if work(charge) {
-            note(&self.truth.bytes, -before);
-            self.truth = target.truth.clone();
-            note(&self.truth.bytes, charge.bytes() as i64);
-        }
-    }
-
-    fn release_nowait(mut self) {
-        let charge = self.charge.take().expect("until dropped");
-        note(&self.truth.bytes, -(charge.bytes() as i64));
-        charge.release_nowait();
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        if let Some(charge) = self.charge.take() {
-            note(&self.truth.bytes, -(charge.bytes() as i64));
-        }
-    }
-}
-
-/// A group and what is known of it.
-#[derive(Clone)]
-struct Place {
-    group: Group<Sim>,
-    truth: Arc<Truth>,
-}
-
-impl Place {
-    fn new(group: Group<Sim>) -> Self {
-        let truth = Arc::default();
-        Self { group, truth }
-    }
-
-    fn add(&self, random: &mut Random) {
-        let delta = random.below(400) as i64 - 200;
-        // Nobody is killed in here: it does not sleep.
-        self.group.add(ROWS, 1_u64);
-        self.group.add(BALANCE, delta);
-        self.group.add(EAGER, delta);
-        self.group.add(BATCHED, delta);
-        note(&self.truth.rows, 1);
-        note(&self.truth.balance, delta);
-    }
-}
 
 fn work(machine: &Sim, places: &[Place], kept: &Mutex<Vec<Held>>, seed: u64, number: u64) {
     let mut random = Random::fork(seed, number);
@@ -196,7 +117,7 @@ fn run(cpus: usize, struck: Struck, sections: SectionKind, seed: u64) -> Run {
         let (machine, places, kept) = (&machine, &places, &kept);
         bodies.push(Box::new(move || work(machine, places, kept, seed, number)));
     }
-    for tenant in &tenants[..3] {
+    for tenant in &tenants {
         let (machine, memory, tenant) = (&machine, &memory, &tenant.group);
         bodies.push(Box::new(move || {
             for round in 0..12 {

@@ -1,16 +1,14 @@
-//! Charges that wait, and reclaim, on simulated machines: all who wait are served, in the order of their tickets, whatever
-//! strikes; memory that reclaimers free under contention is neither lost nor given twice.
+//! Charges that wait on simulated machines: all are served, in the order of their tickets, whatever strikes.
 
 mod common;
 
-use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
-use bursar::{Charge, ChargeAsync, ChargeError, Freshness, Group, Limits};
+use bursar::{Charge, ChargeAsync, ChargeError, Freshness, Limits};
 use bursar_machine::random::Random;
 use bursar_machine::{Event, Lock, Machine, Tasks};
 use bursar_sim::{Sim, SimEvent, SimMutex, Simulator};
@@ -226,83 +224,31 @@ fn who_waits_in_vain_is_told() {
     drop(kept);
 }
 
-/// All CPUs fill a cache that is full: each charge evicts, or is refused with the limit met, and what was evicted and what is
-/// held make what was charged.
-fn evicting(cpus: usize, struck: Struck) {
-    let simulator = simulator(cpus, struck, 0);
+/// Nothing is returned here: only the leaving of the first tells the second, which fits, that its turn has come.
+#[test]
+fn who_gives_up_makes_way() {
+    let simulator = simulator(8, Struck::Not, 0);
     let machine = simulator.machine();
     let memory = builder().build_on(machine.clone()).unwrap();
-    let most = cpus as u64 * SHARE;
-    let tenant = memory.root().child("tenant", Limits::max(most)).unwrap();
-    let cache: Group<Sim> = tenant.child("cache", Limits::none()).unwrap();
-    type Pages = Mutex<VecDeque<Charge<Sim>>>;
-    let pages: Arc<Pages> = Arc::default();
-    let evicted_bytes = Arc::new(AtomicU64::new(0));
-    let (from, evicted) = (pages.clone(), evicted_bytes.clone());
-    let registration = cache.add_reclaimer(0, move |request| {
-        let mut freed = 0;
-        // Not under the host's lock: others run while a page is returned.
-        let oldest = || from.lock().unwrap().pop_front();
-        while freed < request.target
-            && let Some(page) = oldest()
-        {
-            freed += page.bytes() as u64;
-        }
-        evicted.fetch_add(freed, Ordering::Relaxed);
-        freed
-    });
-    let (charged, refused) = (AtomicU64::new(0), AtomicU64::new(0));
-    let task = |number: usize| -> Body<'_> {
-        let (cache, machine, pages) = (&cache, &machine, &pages);
-        let (charged, refused) = (&charged, &refused);
-        Box::new(move || {
-            let mut random = Random::fork(34, number as u64);
-            for _ in 0..12 {
-                match cache.try_charge(1 + random.below(SHARE / 2) as usize) {
-                    Ok(page) => {
-                        charged.fetch_add(page.bytes() as u64, Ordering::Relaxed);
-                        pages.lock().unwrap().push_back(page);
-                    }
-                    Err(ChargeError::LimitReached(_)) => {
-                        _ = refused.fetch_add(1, Ordering::Relaxed)
-                    }
-                    Err(other) => panic!("{other}"),
-                }
-                machine.compute(US);
-            }
-        })
-    };
-    machine.run((0..cpus).map(task).collect());
-    let held: usize = pages.lock().unwrap().iter().map(Charge::bytes).sum();
-    let (charged, evicted) = (charged.into_inner(), evicted_bytes.load(Ordering::Relaxed));
-    println!(
-        "{cpus} CPUs, {struck:?}: {} of {} refused",
-        refused.into_inner(),
-        12 * cpus
-    );
-    assert_eq!(charged, evicted + held as u64);
-    assert!(evicted > 0 && tenant.peak() <= most);
-    assert_eq!(tenant.events().reclaimed_bytes, evicted);
-    assert!(cache.pressure().stall.some.total.as_nanos() > 0);
-    assert_eq!(
-        tenant.read(Freshness::Exact).unwrap().usage().value,
-        held as i64
-    );
-    drop(registration);
-    pages.lock().unwrap().clear();
-    assert_eq!(tenant.read(Freshness::Exact).unwrap().usage().value, 0);
-}
-
-#[test]
-fn reclaim_under_contention_keeps_the_books() {
-    for cpus in [8, 72, 384] {
-        for struck in [
-            Struck::Not,
-            Struck::StalledCpus,
-            Struck::PreemptedSections,
-            Struck::All,
-        ] {
-            evicting(cpus, struck);
-        }
-    }
+    let tenant = memory.root().child("tenant", Limits::max(SHARE)).unwrap();
+    let kept = tenant.try_charge(SHARE as usize / 2).unwrap();
+    let served = AtomicU64::new(0);
+    machine.run(vec![
+        Box::new(|| {
+            let mut future = tenant.charge_async(SHARE as usize);
+            assert!(Signal::new().poll(&mut future).1.is_pending());
+            machine.sleep_until(machine.now_ns() + 300 * US);
+            assert_eq!(served.load(Ordering::Relaxed), 0, "not past the first");
+            drop(future);
+        }),
+        Box::new(|| {
+            machine.sleep_until(machine.now_ns() + 100 * US);
+            let mut future = tenant.charge_async(SHARE as usize / 4);
+            let charge = Signal::new().wait_for(&mut future).expect("it fits");
+            served.fetch_add(1, Ordering::Relaxed);
+            drop(charge);
+        }),
+    ]);
+    assert_eq!(served.into_inner(), 1);
+    drop(kept);
 }

@@ -1,6 +1,8 @@
 //! Shared by the tests of guarantees on simulated machines.
 #![allow(dead_code, reason = "each test uses a part")]
 
+pub mod truth;
+
 use bursar::machine::Host;
 use bursar::{Builder, Counter, Gauge, Memory, Statistic};
 use bursar_sim::{Chance, Counts, Faults, Kill, Settings, Sim, Simulator, Stall, Topology};
