@@ -5,11 +5,11 @@
 
 mod common;
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use bursar::machine::host::{allowed_cpus, pin_to};
-use bursar::{Freshness, Group, Limits};
+use bursar::{Freshness, Group, Level, Limits};
 use common::{BALANCE, BATCHED, EAGER, ROWS, Random, memory, seed};
 
 /// Where threads note what they did, to compare with.
@@ -159,6 +159,7 @@ fn groups_that_come_and_go_lose_nothing() {
 /// What the signal handler works with.
 static INTERRUPTED: OnceLock<Group> = OnceLock::new();
 static HANDLED: AtomicU64 = AtomicU64::new(0);
+static CHARGED: AtomicU64 = AtomicU64::new(0);
 
 fn on_signal() {
     let Some(group) = INTERRUPTED.get() else {
@@ -166,8 +167,10 @@ fn on_signal() {
     };
     group.add(ROWS, 1);
     group.add(BATCHED, 3);
-    if let Ok(charge) = group.try_charge_nowait(4096) {
-        drop(charge);
+    // Small enough to fit beside the one that waits.
+    if let Ok(charge) = group.try_charge_nowait(1000) {
+        CHARGED.fetch_add(1, Ordering::Relaxed);
+        charge.release_nowait();
     }
     HANDLED.fetch_add(1, Ordering::Relaxed);
 }
@@ -182,7 +185,25 @@ fn signal_handlers_may_add_and_charge() {
     INTERRUPTED.set(query.clone()).unwrap();
     common::signals::on(libc::SIGUSR1, on_signal);
     let done = AtomicBool::new(false);
+    // What handlers return is for others to notice: somebody watches, and somebody waits.
+    let (level, told) = (Arc::new(AtomicU64::new(0)), AtomicU64::new(0));
+    let last = level.clone();
+    let _watcher = tenant.on_pressure(move |pressure| {
+        last.store(pressure.level as u64, Ordering::Relaxed);
+    });
+    let served = AtomicU64::new(0);
     std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            while !done.load(Ordering::Acquire) || served.load(Ordering::Relaxed) < 50 {
+                let charge = common::block_on(query.charge_async((1 << 20) - 3000)).unwrap();
+                told.fetch_max(level.load(Ordering::Relaxed), Ordering::Relaxed);
+                served.fetch_add(1, Ordering::Relaxed);
+                // In the way of the others for a moment.
+                std::thread::yield_now();
+                drop(charge);
+                std::thread::yield_now();
+            }
+        });
         let workers: Vec<_> = (0..2)
             .map(|_| {
                 let (send, receive) = std::sync::mpsc::channel();
@@ -210,10 +231,20 @@ fn signal_handlers_may_add_and_charge() {
                 common::signals::send(worker, libc::SIGUSR1);
                 sent += 1;
             }
+            memory.tick();
         }
         assert!(sent >= 2000);
         done.store(true, Ordering::Release);
+        while !waiter.is_finished() {
+            memory.tick();
+            std::thread::yield_now();
+        }
     });
+    assert_eq!(told.into_inner(), Level::Critical as u64);
+    memory.tick();
+    let now = tenant.pressure().level;
+    assert_eq!(level.load(Ordering::Relaxed), now as u64);
+    assert!(CHARGED.load(Ordering::Relaxed) > 0);
     let handled = HANDLED.load(Ordering::Relaxed) as i64;
     let reading = tenant.read(Freshness::Exact).unwrap();
     assert_eq!(reading.get(ROWS).value, 2 * STEPS as i64 + handled);

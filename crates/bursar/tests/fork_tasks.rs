@@ -70,7 +70,7 @@ fn nobody_waits_for_threads_that_are_gone() {
         let mut first = Box::pin(group.charge_async(10));
         let mut context = Context::from_waker(Waker::noop());
         // Its poll asks the reclaimer, which waits for nobody in the child, and here for us: so it is polled there only.
-        in_child(None, || {
+        in_child(|| {
             assert_eq!(asked.load(Ordering::SeqCst), 1);
             assert!(first.as_mut().poll(&mut context).is_pending());
             assert_eq!(
@@ -79,7 +79,7 @@ fn nobody_waits_for_threads_that_are_gone() {
                 "the task that reclaimed is gone"
             );
             assert_eq!(group.pressure().stall.some.avg10, 0.0);
-            in_child(None, || {
+            in_child(|| {
                 memory.tick();
                 // Without being polled again it is in nobody's way, and leaves in peace.
                 drop(all.take());

@@ -7,11 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bursar::{Charge, Freshness, HighPolicy, Limits, Memory};
-use common::{Random, Task, UNIT, panics, seed};
-
-fn units(count: u64) -> u64 {
-    count * UNIT as u64
-}
+use common::{Random, Task, UNIT, panics, seed, units};
 
 fn owing() -> Memory {
     let builder = Memory::builder().high_policy(HighPolicy::Owe);
@@ -87,6 +83,11 @@ fn the_same_again() {
     drop(held);
     group.set_max(u64::MAX);
     assert_eq!(group.try_charge(UNIT).unwrap().bytes(), UNIT);
+    // The stock that a small one leaves is gone with the limit.
+    drop(group.try_charge(100).unwrap());
+    assert!(group.reserved() > 0);
+    group.set_max(0);
+    assert!(group.try_charge(1).is_err() && group.reserved() == 0);
 }
 
 /// All of it at once, at two levels: nothing is lost, and a `max` that was set is in force when that returns.

@@ -1,25 +1,13 @@
-//! Reclaim: who is asked, in which order, for how much; what follows if reclaimers lie, panic or call back.
+//! Reclaim: who is asked, in which order, for how much; `reclaim_faults.rs` has those that misbehave.
 //!
 //! All charges are whole units, so there is no stock and each target is exact.
 
 mod common;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 
-use bursar::{ChargeError, Freshness, Group, LimitReached, Limits, Memory, Reason, Registration};
-use common::{Pages, Random, Task, UNIT, memory, panics, seed};
-
-fn units(count: u64) -> u64 {
-    count * UNIT as u64
-}
-
-fn refused(charged: Result<bursar::Charge, ChargeError>) -> LimitReached {
-    match charged {
-        Err(ChargeError::LimitReached(reached)) => *reached,
-        other => panic!("not refused by a limit: {other:?}"),
-    }
-}
+use bursar::{Group, Limits, Memory, Reason, Registration};
+use common::{Pages, UNIT, memory, refused, units};
 
 /// Who was asked for how many units.
 #[derive(Clone, Default)]
@@ -71,11 +59,6 @@ fn own_reclaimers_in_their_order() {
     let _all = group.try_charge(7 * UNIT).unwrap();
     refused(group.try_charge(UNIT));
     log.assert(&[]);
-}
-
-fn evicting(group: &Group, pages: &Pages) -> Registration {
-    let pages = pages.clone();
-    group.add_reclaimer(0, move |request| pages.evict(request.target))
 }
 
 /// Children with usage, `min` and `low` in units, below a tenant that they fill; each with a reclaimer.
@@ -199,29 +182,6 @@ fn protection_is_shared_down_the_tree() {
 }
 
 #[test]
-fn rounds_are_bounded() {
-    let memory = memory();
-    let group = memory.root().child("group", Limits::max(units(4))).unwrap();
-    let _held = group.try_charge(4 * UNIT).unwrap();
-    for (said, calls_expected) in [(0, 1), (1, 16), (units(1), 16), (u64::MAX, 16)] {
-        let calls = Arc::new(AtomicU64::new(0));
-        let counted = calls.clone();
-        let _liar = group.add_reclaimer(0, move |request| {
-            assert_eq!((request.target, request.reason), (units(1), Reason::Max));
-            counted.fetch_add(1, Ordering::Relaxed);
-            said
-        });
-        let before = group.events();
-        let error = refused(group.try_charge(UNIT));
-        assert_eq!((&error.limited[..], error.usage), ("/group", units(4)));
-        assert_eq!(calls.load(Ordering::Relaxed), calls_expected, "{said}");
-        let events = group.events();
-        assert_eq!(events.max - before.max, calls_expected + 1);
-        assert_eq!(events.refused - before.refused, 1);
-    }
-}
-
-#[test]
 fn too_much_is_fine_and_requests_say_why() {
     let memory = memory();
     let tenant = memory.root().child("tenant", Limits::none()).unwrap();
@@ -283,7 +243,7 @@ fn infallible_charges_reclaim_before_they_overshoot() {
     let group = memory.root().child("group", Limits::max(units(4))).unwrap();
     let pages = Pages::default();
     pages.fill(&group, 4);
-    let _kept = evicting(&group, &pages);
+    let _kept = pages.evict_for(&group);
     let forced = group.charge(3 * UNIT);
     assert_eq!((pages.bytes(), group.events().overshot), (units(1), 0));
     let over = group.charge(3 * UNIT);
@@ -291,163 +251,4 @@ fn infallible_charges_reclaim_before_they_overshoot() {
     assert!(group.is_over_max());
     assert_eq!(group.reserved(), units(6));
     drop((forced, over));
-}
-
-/// Whatever asks: nothing is charged, and later calls ask again, so that no trace of the interrupted one is left.
-#[test]
-fn a_panic_leaves_no_trace() {
-    let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
-    let group = tenant.child("group", Limits::max(units(4))).unwrap();
-    let other = tenant.child("other", Limits::none()).unwrap();
-    let (pages, fails) = (Pages::default(), Arc::new(AtomicBool::new(true)));
-    let (evicted, failing) = (pages.clone(), fails.clone());
-    let _kept = group.add_reclaimer(0, move |request| {
-        assert!(!failing.load(Ordering::Relaxed), "as planned");
-        evicted.evict(request.target)
-    });
-    pages.fill(&group, 4);
-    let mut elsewhere = other.try_charge(UNIT).unwrap();
-    let mut small = group.try_charge(0).unwrap();
-    let check = || {
-        assert_eq!((group.reserved(), tenant.reserved()), (units(4), units(5)));
-        let usage = tenant.read(Freshness::Exact).unwrap().usage().value;
-        assert_eq!(usage as u64, units(5));
-        let stall = || group.pressure().stall.some.total;
-        assert_eq!(stall(), stall(), "nobody stalls any more");
-    };
-    // `high` as well: there the charge has succeeded when reclaimers are asked.
-    for high in [u64::MAX, units(4)] {
-        fails.store(false, Ordering::Relaxed);
-        group.set_high(high);
-        if high != u64::MAX {
-            group.set_max(u64::MAX);
-        }
-        fails.store(true, Ordering::Relaxed);
-        assert!(panics(|| group.try_charge(UNIT)));
-        check();
-        assert!(panics(|| group.charge(UNIT)));
-        check();
-        assert!(panics(|| small.resize(UNIT)));
-        assert_eq!(small.bytes(), 0);
-        check();
-        assert!(panics(|| elsewhere.move_to(&group)));
-        // Above `high` the bytes have moved already.
-        let moved = elsewhere.group_path() == "/tenant/group";
-        assert_eq!(moved, high != u64::MAX);
-        elsewhere.move_to(&other).unwrap();
-        check();
-        assert!(panics(|| group.reclaim(UNIT as u64)));
-        check();
-    }
-    assert!(panics(|| group.set_high(0)));
-    group.set_high(u64::MAX);
-    assert!(panics(|| group.set_max(units(3))));
-    assert_eq!(group.max(), units(3), "set before anyone is asked");
-    check();
-    let mut waits = Task::new(group.charge_async(UNIT));
-    assert!(panics(|| waits.poll()));
-    drop(waits);
-    check();
-    fails.store(false, Ordering::Relaxed);
-    let charge = group.try_charge(UNIT).expect("it evicts");
-    let mut waits = Task::new(group.charge_async(UNIT));
-    assert!(waits.poll().is_ready(), "nobody is left in the queue");
-    drop(charge);
-}
-
-#[test]
-fn reclaimers_may_call_back() {
-    let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
-    let group = tenant.child("group", Limits::max(units(4))).unwrap();
-    let pages = Pages::default();
-    pages.fill(&group, 4);
-    let itself: Arc<Mutex<Option<Registration>>> = Arc::default();
-    let calls = Arc::new(AtomicU64::new(0));
-    let (evicted, counted) = (pages.clone(), calls.clone());
-    // Weak: a reclaimer that keeps its own registration would live for ever.
-    let (handle, own) = (group.clone(), Arc::downgrade(&itself));
-    *itself.lock().unwrap() = Some(group.add_reclaimer(0, move |request| {
-        counted.fetch_add(1, Ordering::Relaxed);
-        refused(handle.try_charge(5 * UNIT));
-        assert_eq!(handle.reclaim(1), 0, "not from within");
-        let usage = handle.read(Freshness::Exact).unwrap().usage();
-        assert_eq!(usage.value as u64, units(4));
-        let child = handle.child("child", Limits::max(1)).unwrap();
-        child.set_max(UNIT as u64);
-        child.remove().unwrap();
-        let freed = evicted.evict(request.target);
-        drop(handle.try_charge(UNIT).expect("just freed"));
-        drop(Weak::upgrade(&own).unwrap().lock().unwrap().take());
-        freed
-    }));
-    let charge = group.try_charge(UNIT).unwrap();
-    refused(group.try_charge(UNIT));
-    assert_eq!(calls.load(Ordering::Relaxed), 1, "it unregistered itself");
-    // Another that ends its own group, on the way of a charge to it.
-    let handle = group.clone();
-    let last = group.add_reclaimer(0, move |_| {
-        handle.remove().unwrap();
-        1
-    });
-    match group.try_charge(UNIT) {
-        Err(ChargeError::Removed { group }) => assert_eq!(&*group, "/tenant/group"),
-        other => panic!("{other:?}"),
-    }
-    drop((charge, last));
-    pages.evict(u64::MAX);
-    assert_eq!(tenant.reserved(), 0);
-}
-
-/// Threads that share a cache near its limit: never above it, and the books are right.
-#[test]
-fn threads_with_one_cache() {
-    const MAX: u64 = 4 << 20;
-    let seed = seed();
-    let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::max(MAX)).unwrap();
-    let groups = ["a", "b"].map(|name| tenant.child(name, Limits::none()).unwrap());
-    groups[0].set_min(1 << 20);
-    let caches = [(); 2].map(|()| Pages::default());
-    let _kept: Vec<_> = std::iter::zip(&groups, &caches)
-        .map(|(group, pages)| evicting(group, pages))
-        .collect();
-    let stop = AtomicBool::new(false);
-    let succeeded = AtomicU64::new(0);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !stop.load(Ordering::Relaxed) {
-                let reserved = tenant.reserved();
-                assert!(reserved <= MAX, "{reserved}");
-            }
-        });
-        let workers: Vec<_> = (0..4)
-            .map(|thread| {
-                let (groups, caches, succeeded) = (&groups, &caches, &succeeded);
-                scope.spawn(move || {
-                    let mut random = Random(seed ^ thread);
-                    for _ in 0..2000 {
-                        let at = random.below(2);
-                        // Others may take what was freed for us.
-                        if let Ok(page) = groups[at].try_charge(1 + random.below(60_000)) {
-                            succeeded.fetch_add(1, Ordering::Relaxed);
-                            caches[at].push(page);
-                        }
-                    }
-                })
-            })
-            .collect();
-        let ended: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
-        stop.store(true, Ordering::Relaxed);
-        ended.into_iter().for_each(|end| end.unwrap());
-    });
-    assert!(succeeded.into_inner() > 4000, "eviction makes room");
-    for (group, pages) in std::iter::zip(&groups, &caches) {
-        let usage = group.read(Freshness::Exact).unwrap().usage().value;
-        assert_eq!(usage as u64, pages.bytes());
-        pages.evict(u64::MAX);
-    }
-    tenant.set_max(0);
-    assert_eq!(tenant.reserved(), 0);
 }

@@ -9,11 +9,7 @@ use std::task::Poll;
 
 use bursar::machine::host::{allowed_cpus, pin_to};
 use bursar::{Charge, ChargeAsync, ChargeError, Freshness, Group, Limits};
-use common::{Random, Task, UNIT, block_on, memory, seed};
-
-fn units(count: u64) -> u64 {
-    count * UNIT as u64
-}
+use common::{Random, Task, UNIT, block_on, memory, seed, units};
 
 fn wait(group: &Group, units: usize) -> Task<ChargeAsync> {
     Task::new(group.charge_async(units * UNIT))

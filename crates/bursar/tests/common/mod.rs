@@ -7,6 +7,7 @@ pub mod child;
 pub mod cpus;
 #[cfg(unix)]
 pub mod fork;
+pub mod naive;
 #[cfg(unix)]
 pub mod signals;
 pub mod world;
@@ -19,7 +20,9 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 
-use bursar::{Charge, Counter, Gauge, Group, Memory, Statistic};
+use bursar::{
+    Charge, ChargeError, Counter, Gauge, Group, LimitReached, Memory, Registration, Statistic,
+};
 
 pub const STATISTICS: &[Statistic] = &[
     Statistic::counter("rows"),
@@ -68,6 +71,18 @@ pub fn seed() -> u64 {
 
 /// Four times the largest batch: charges of whole units leave no stock, so what is reserved is what is charged.
 pub const UNIT: usize = 1 << 20;
+
+pub fn units(count: u64) -> u64 {
+    count * UNIT as u64
+}
+
+/// The limit that refused a charge.
+pub fn refused(charged: Result<Charge, ChargeError>) -> LimitReached {
+    match charged {
+        Err(ChargeError::LimitReached(reached)) => *reached,
+        other => panic!("not refused by a limit: {other:?}"),
+    }
+}
 
 /// A waker that counts.
 #[derive(Default)]
@@ -159,5 +174,11 @@ impl Pages {
     pub fn bytes(&self) -> u64 {
         let pages = self.0.lock().unwrap();
         pages.iter().map(|page| page.bytes() as u64).sum()
+    }
+
+    /// Registers the eviction as a reclaimer.
+    pub fn evict_for(&self, group: &Group) -> Registration {
+        let pages = self.clone();
+        group.add_reclaimer(0, move |request| pages.evict(request.target))
     }
 }
