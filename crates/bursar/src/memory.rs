@@ -264,18 +264,23 @@ impl<M: Machine> Memory<M> {
         Group::new(self.ledger.clone(), ROOT)
     }
 
-    /// Periodic upkeep: flushes the whole tree if the last time is longer ago than the flush period, frees records of
-    /// removed groups, and tells those who watch pressure or wait for memory what they have not been told. Cheap if there is
+    /// Periodic upkeep: flushes the whole tree if the last time is longer ago than the flush period, and then takes back stock
+    /// that is more than a quarter of what a limit has left; frees records of removed groups; tells those who watch pressure or wait for memory what they have not been told. Cheap if there is
     /// nothing to do; call it from a timer several times a period (one that comes just before a flush is due leaves it to
     /// the next), or see [`Memory::start_ticker`], which does so four times.
     pub fn tick(&self) {
+        let is_due;
         {
             let _operation = self.ledger.operation();
             let tree = &self.ledger.tree;
-            if tree.age_ns(ROOT) >= tree.flush_period_ns {
+            is_due = tree.age_ns(ROOT) >= tree.flush_period_ns;
+            if is_due {
                 tree.flush(ROOT);
             }
             self.ledger.reap(usize::MAX);
+        }
+        if is_due {
+            self.ledger.trim(ROOT);
         }
         // Stall averages change with time alone.
         self.ledger.notice_all();

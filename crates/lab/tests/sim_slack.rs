@@ -79,6 +79,11 @@ fn a_thousand_groups_keep_the_bound_each_and_all_within_the_limit() {
         assert_eq!(stock_of(&tenant), sum);
         println!("{cpus} CPUs: {sum} bytes of stock in 1,000 groups");
         assert!(sum > 0 && tenant.reserved() <= max);
+        machine.sleep_until(machine.now_ns() + 3_000_000_000);
+        memory.tick();
+        let kept = stock_of(&tenant);
+        assert!(kept <= max / 4, "upkeep leaves a quarter: {kept}");
+        stir(&machine, &groups, 20_000 / cpus, 4096);
         // From one CPU, all of it: a charge of the whole limit fits.
         let counts = cost_on(&simulator, cpus as u32 - 1, || {
             drop(

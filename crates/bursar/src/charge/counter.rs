@@ -161,14 +161,34 @@ impl<M: Machine> PageCounter<M> {
         self.claimed.fetch_sub(bytes, Order::Full);
     }
 
-    /// Bytes that may be held as stock: what still fits; 0 if the usage is above the limit, or somebody waits for it.
+    /// Bytes that may be held as stock: what is left below `max` and `high`; 0 if the usage is above them, or somebody waits.
     pub(crate) fn head_room(&self) -> u64 {
-        match self.settings.max.load(Order::Relaxed) {
+        match self.stock_limit() {
             // Spares a look at a word that all CPUs write.
             Limit::MAX => USAGE_MAX,
             // Relaxed: we are in flight; who comes to wait closes the group before it sleeps.
             _ if self.settings.waiting.load(Order::Relaxed) != 0 => 0,
-            max => max.saturating_sub(self.usage.load(Order::Relaxed)),
+            limit => limit.saturating_sub(self.usage.load(Order::Relaxed)),
+        }
+    }
+
+    /// What stock must not bring the usage above: it is neither to be refused nor to be throttled for.
+    fn stock_limit(&self) -> Limit {
+        // Relaxed: a hint, as is the usage that it is compared with.
+        let max = self.settings.max.load(Order::Relaxed);
+        max.min(self.settings.high.load(Order::Relaxed))
+    }
+
+    /// Whether the stock below may be more than a quarter of what there would be left without it. Each CPU's share of what is
+    /// left is taken when it first needs stock, so many groups on many CPUs may have taken nearly all in the end.
+    pub(super) fn has_much_stock(&self) -> bool {
+        let stock = self.stock_max.load(Order::Relaxed) / 2;
+        match self.stock_limit() {
+            Limit::MAX => false,
+            limit => {
+                let left = limit.saturating_sub(self.usage.load(Order::Relaxed));
+                stock > left.saturating_add(stock) / 4
+            }
         }
     }
 

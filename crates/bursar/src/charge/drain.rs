@@ -4,6 +4,7 @@ use bursar_machine::{AtomicWord, CAP, Lock, Machine, Order, STATE, Shard, Slot, 
 
 use super::counter::PageCounter;
 use super::events::Event;
+use super::ledger::Referred;
 use super::stock::Refused;
 use super::{ChargeError, Ledger, LimitReached};
 
@@ -73,6 +74,25 @@ impl<M: Machine> Ledger<M> {
         };
         counter.open();
         result
+    }
+
+    /// Takes stock back where a limit has much of it below, at `index` or under it.
+    pub(crate) fn trim(&self, index: u32) {
+        let counter = self.counter(index);
+        if counter.stock_max.load(Order::Relaxed) == 0 {
+            return;
+        }
+        if counter.has_much_stock() {
+            self.drain_closed(index, || ());
+            return self.notice(index);
+        }
+        let below: Vec<Referred<'_, M>> = {
+            let children = self.tree.node(index).children.lock();
+            let stocked = |&&at: &&u32| self.counter(at).stock_max.load(Order::Relaxed) != 0;
+            let stocked = children.by_name.values().filter(stocked);
+            stocked.map(|&at| self.referred(at)).collect()
+        };
+        below.iter().for_each(|at| self.trim(at.index));
     }
 
     /// Takes the stock of at most a slice of holders.

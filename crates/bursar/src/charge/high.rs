@@ -70,6 +70,10 @@ impl<M: Machine> Ledger<M> {
         if !self.is_over_high(index) || self.is_reclaiming() {
             return;
         }
+        self.drain_above_high(index);
+        if !self.is_over_high(index) {
+            return;
+        }
         if self.policies.high == HighPolicy::Owe {
             return self.owe_for_high(index, bytes);
         }
@@ -87,6 +91,18 @@ impl<M: Machine> Ledger<M> {
             if freed == 0 {
                 return self.throttle(index, delay);
             }
+        }
+    }
+
+    /// Takes stock back below each `high` that is exceeded: nobody is to wait for what nobody uses. While it is exceeded no
+    /// new stock is held there.
+    fn drain_above_high(&self, index: u32) {
+        let over = self.highs(index).filter(|(_, usage, high)| usage > high);
+        // The highest one, below which are the others.
+        if let Some((at, ..)) = over.last()
+            && self.has_holders(at)
+        {
+            self.drain_closed(at, || ());
         }
     }
 
@@ -118,6 +134,9 @@ impl<M: Machine> Ledger<M> {
     /// Takes the debt of a group: who takes it pays for it.
     pub(crate) fn take_debt(&self, index: u32) -> Debt {
         let bytes = self.counter(index).debt_bytes.swap(0, Order::Relaxed);
+        if bytes > 0 {
+            self.drain_above_high(index);
+        }
         Debt {
             bytes,
             delay: self.penalty(index, bytes),
