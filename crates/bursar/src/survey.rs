@@ -118,7 +118,7 @@ impl<M: Machine> Group<M> {
         self.ledger().walk_protected(
             self.index(),
             |_| true,
-            |index, standing| {
+            |index, _, standing| {
                 self.ledger().refer(index);
                 let group = Self::new(self.ledger().clone(), index);
                 candidates.push((group, standing));

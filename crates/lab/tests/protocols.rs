@@ -58,6 +58,9 @@ protocols![
     nowait_and_overshoot: "nowait-and-overshoot",
     move_charge: "move-charge",
     ranges: "ranges",
+    waiting: "waiting",
+    reclaim: "reclaim",
+    pressure: "pressure",
 ];
 
 #[test]

@@ -123,6 +123,18 @@ pub trait Watched: Tasks {
         check: Box<dyn FnMut() + 'scope>,
         tasks: Vec<Box<dyn FnOnce() + Send + 'scope>>,
     );
+
+    /// The step that has just ended, for a check.
+    fn last_step(&self) -> Watch;
+}
+
+/// A step of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watch {
+    /// Whose step it was: its [`Machine::task`].
+    pub task: u64,
+    /// Whether the task now waits for another: it sleeps, or has given way in a loop.
+    pub waits: bool,
 }
 
 /// The machine has no room for more slots.

@@ -466,6 +466,11 @@ impl Engine {
     }
 }
 
+/// What [`bursar_machine::Machine::task`] says of a task.
+pub(crate) fn number_of(task: TaskId) -> u64 {
+    u64::from(task) + 1
+}
+
 /// What a run borrows from its caller. Tasks that have not ended are given up when this goes.
 struct Borrowed<'a>(&'a Engine);
 

@@ -6,9 +6,10 @@
 use std::cell::{Cell, RefCell};
 
 use crate::coroutine::suspend;
-use crate::engine::{Engine, NOBODY, State, TaskId};
+use crate::engine::{Engine, NOBODY, State, TaskId, number_of};
 use crate::failure::{Failure, take_last_panic};
 use crate::strategy::{Chooser, DECISIONS_MAX, Decision, Strategy};
+use bursar_machine::Watch;
 use bursar_machine::random::Random;
 
 /// Schedules with more steps than this have a loop that does not end.
@@ -30,6 +31,8 @@ pub(crate) struct Explored {
     chooser: RefCell<Chooser>,
     random: RefCell<Random>,
     steps: Cell<u64>,
+    /// Whose step ended last, and how.
+    last: Cell<(TaskId, Point)>,
     next: Cell<TaskId>,
     decisions: RefCell<Vec<Decision>>,
     candidates: RefCell<Vec<TaskId>>,
@@ -42,6 +45,7 @@ impl Explored {
             chooser: RefCell::new(Chooser::new(&strategy, &mut random)),
             random: RefCell::new(random),
             steps: Cell::new(0),
+            last: Cell::new((NOBODY, Point::Step)),
             next: Cell::new(NOBODY),
             decisions: RefCell::default(),
             candidates: RefCell::default(),
@@ -50,6 +54,14 @@ impl Explored {
 
     pub(crate) fn steps(&self) -> u64 {
         self.steps.get()
+    }
+
+    pub(crate) fn last_step(&self) -> Watch {
+        let (task, point) = self.last.get();
+        Watch {
+            task: number_of(task),
+            waits: point != Point::Step,
+        }
     }
 
     pub(crate) fn take_decisions(&self) -> Vec<Decision> {
@@ -75,6 +87,7 @@ impl Engine {
             self.current.set(task);
             self.cpu.set(self.with_task(task, |task| task.cpu.get()));
             if self.resume_current() && !self.has_failed() {
+                explored.last.set((task, Point::Step));
                 self.run_check();
                 if self.has_live_tasks() && !self.has_failed() {
                     self.explored_choose(explored, Point::Stop);
@@ -92,6 +105,7 @@ impl Engine {
         }
         explored.steps.set(explored.steps.get() + 1);
         self.now_ns.set(self.now_ns.get() + 1);
+        explored.last.set((self.current.get(), point));
         if !self.is_unwinding() {
             self.run_check();
         }

@@ -4,10 +4,10 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use bursar_machine::{Machine, OutOfMemory, Shard, Tasks, Watched};
+use bursar_machine::{Machine, OutOfMemory, Shard, Tasks, Watch, Watched};
 
 use crate::coroutine::{Installed, Routine};
-use crate::engine::{ENGINE, Engine, Step, with_engine};
+use crate::engine::{ENGINE, Engine, Step, number_of, with_engine};
 use crate::explored::Point;
 use crate::failure::{Failure, message_of};
 use crate::locks::{SimEvent, SimMutex, SimSpin};
@@ -270,7 +270,7 @@ impl Machine for Sim {
     }
 
     fn task(&self) -> u64 {
-        with_engine(|engine| u64::from(engine.current.get()) + 1).unwrap_or(u64::MAX)
+        with_engine(|engine| number_of(engine.current.get())).unwrap_or(u64::MAX)
     }
 
     /// Simulated processes do not fork.
@@ -344,5 +344,15 @@ impl Watched for Sim {
         let tasks = tasks.into_iter().map(|task| (None, task)).collect();
         with_engine(|engine| engine.run(tasks, Some(check)))
             .expect("a machine runs while its simulator does");
+    }
+
+    /// # Panics
+    /// If the machine does not explore: in virtual time tasks run ahead, and whether one waits is known later.
+    fn last_step(&self) -> Watch {
+        with_engine(|engine| {
+            let explored = engine.explored.as_ref();
+            explored.expect("explored").last_step()
+        })
+        .expect("a machine runs while its simulator does")
     }
 }

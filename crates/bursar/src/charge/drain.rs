@@ -20,11 +20,16 @@ pub(super) enum Refusal {
     By(u32),
     /// It fits where it did not before, but not somewhere else.
     Elsewhere,
+    /// The group was removed meanwhile.
+    Removed,
 }
 
 impl<M: Machine> Ledger<M> {
-    /// Reserves `bytes` from `index` up to `end` with `limiting` closed and drained.
-    pub(super) fn reserve_drained(
+    /// Charges `bytes` from `index` up to `end` with `limiting` closed and drained.
+    ///
+    /// All of it while nothing else is under way there. If the charge were recorded later, the group could be removed in
+    /// between, and others would have been refused for bytes that nobody gets.
+    pub(super) fn charge_drained(
         &self,
         limiting: u32,
         index: u32,
@@ -40,9 +45,15 @@ impl<M: Machine> Ledger<M> {
         };
         self.drain_closed(limiting, || {
             below().for_each(PageCounter::enter);
-            let reserved = self.reserve(index, end, bytes);
+            let reserved = match self.tree.node(index).is_removed() {
+                true => None,
+                false => Some(self.reserve(index, end, bytes)),
+            };
+            if let Some(Ok(())) = reserved {
+                self.commit_charge(index, bytes, 0);
+            }
             below().for_each(PageCounter::exit);
-            match reserved {
+            match reserved.ok_or(Refusal::Removed)? {
                 Ok(()) => Ok(()),
                 Err(at) if at == limiting => {
                     self.count(at, Event::Max, 1);
@@ -119,6 +130,10 @@ impl<M: Machine> Ledger<M> {
                 .fetch_and(!State::FROZEN, Order::Full);
             self.release(index, None, stock);
             drained += stock;
+            if stock > 0 {
+                // Who asked for the drain tells those who listen at and above `scope`, and may be told of no other groups.
+                self.notice_later_below(index, scope);
+            }
             // After the stock is returned: a reader's range contains both.
             self.tree.chain(index).for_each(|at| {
                 self.counter(at).stock_max.fetch_sub(2 * cap, Order::Full);

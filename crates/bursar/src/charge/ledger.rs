@@ -24,6 +24,8 @@ pub(crate) struct Ledger<M: Machine> {
     pub(super) reclaiming: M::Mutex<Vec<u64>>,
     /// The next ticket of a charge that waits.
     pub(super) tickets: M::Word,
+    /// How often one that waits went from one queue to another.
+    pub(super) moves: M::Word,
     /// Who waits for memory or watches pressure, anywhere.
     pub(super) listeners: M::Word,
     /// The same by group.
@@ -88,6 +90,7 @@ impl<M: Machine> Ledger<M> {
             policies,
             reclaiming: M::Mutex::new(Vec::new()),
             tickets: M::Word::new(0),
+            moves: M::Word::new(0),
             listeners: M::Word::new(0),
             listening: M::Mutex::new(BTreeMap::new()),
             unnoticed: M::Word::new(0),
@@ -179,7 +182,7 @@ impl<M: Machine> Ledger<M> {
     }
 
     /// The groups from `index` up to, and without, `end` (all if that is `None`).
-    fn way(&self, index: u32, end: Option<u32>) -> impl Iterator<Item = u32> + '_ {
+    pub(super) fn way(&self, index: u32, end: Option<u32>) -> impl Iterator<Item = u32> + '_ {
         self.tree
             .chain(index)
             .take_while(move |&at| Some(at) != end)
@@ -194,6 +197,8 @@ impl<M: Machine> Ledger<M> {
             let counter = self.counter(at);
             let Some(usage) = counter.try_charge(bytes) else {
                 self.release(index, Some(at), bytes);
+                // What others returned meanwhile may have been hidden by it.
+                self.notice_later_below(index, at);
                 return Err(at);
             };
             // Relaxed: a high-water mark for people, which a reservation that fails higher up may raise as well.

@@ -59,6 +59,26 @@ impl<M: Machine> Ledger<M> {
         }
     }
 
+    /// [`Ledger::notice_later`] for the groups from `index` up to, and without, `end`.
+    pub(super) fn notice_later_below(&self, index: u32, end: u32) {
+        let is_listened_to = |at: u32| {
+            let settings = &self.counter(at).settings;
+            // Full: after the change.
+            let listening = [&settings.waiting, &settings.watchers];
+            listening.iter().any(|word| word.load(Order::Full) != 0)
+        };
+        if self.listeners.load(Order::Full) != 0 && self.way(index, Some(end)).any(is_listened_to) {
+            self.notice_later();
+        }
+    }
+
+    /// Tells those whom somebody left to the next who may.
+    pub(super) fn notice_unnoticed(&self) {
+        if self.unnoticed.load(Order::Relaxed) != 0 {
+            self.notice_all();
+        }
+    }
+
     /// Tells all who listen anywhere.
     pub(crate) fn notice_all(&self) {
         // Full: what comes later is noticed later.

@@ -327,6 +327,11 @@ impl<M: Machine> Ledger<M> {
                     }
                 } else {
                     watch.is_telling = true;
+                    // Only if there is none: one that is dropped here would end the telling.
+                    telling.get_or_insert_with(|| Telling {
+                        ledger: self,
+                        index,
+                    });
                 }
                 (pressure, wakers, calls)
             };
@@ -338,11 +343,6 @@ impl<M: Machine> Ledger<M> {
                 }
                 return level;
             }
-            // Not `get_or_insert`: a second one would end the telling when it is dropped.
-            telling.get_or_insert_with(|| Telling {
-                ledger: self,
-                index,
-            });
             for (number, call) in calls {
                 // One by one: who comes after one that panics has not been told.
                 if self.watch(index).lock().mark_told(number, level) {

@@ -78,6 +78,8 @@ pub(super) struct Round {
 /// A descendant that may be asked.
 struct Candidate<'a, M: Machine> {
     group: Referred<'a, M>,
+    /// When its protection was worked out.
+    usage: u64,
     low: u64,
     min: u64,
 }
@@ -180,7 +182,9 @@ impl<M: Machine> Ledger<M> {
                     Pass::AboveLow => one.low.max(one.min),
                     Pass::AboveMin => one.min,
                 };
-                protection::reclaimable(self.usage(one.group.index), protected)
+                // What it charged since is not taken from it: it was not there to be protected.
+                let usage = self.usage(one.group.index).min(one.usage);
+                protection::reclaimable(usage, protected)
             };
             // Their usage changes meanwhile; the order is as of now, and what is asked for as of then.
             let mut candidates = self.candidates(scope);
@@ -233,7 +237,7 @@ impl<M: Machine> Ledger<M> {
         let mut found = Vec::new();
         // Relaxed: see `add_reclaimer`.
         let has_any = |at: u32| self.counter(at).settings.reclaimers.load(Order::Relaxed) != 0;
-        self.walk_protected(scope, has_any, |index, standing| {
+        self.walk_protected(scope, has_any, |index, usage, standing| {
             let has_own = self.counter(index).hooks().is_some_and(|hooks| {
                 let reclaimers = hooks.reclaimers.lock();
                 !reclaimers.list.is_empty()
@@ -241,6 +245,7 @@ impl<M: Machine> Ledger<M> {
             if has_own {
                 found.push(Candidate {
                     group: self.referred(index),
+                    usage,
                     low: standing.low,
                     min: standing.min,
                 });

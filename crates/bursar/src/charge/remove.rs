@@ -25,6 +25,7 @@ impl<M: Machine> Ledger<M> {
             }
         }
         self.wake_removed(index);
+        self.notice(index);
         Ok(())
     }
 
@@ -33,6 +34,8 @@ impl<M: Machine> Ledger<M> {
         self.unprotect(index);
         // Those who looked before the name was gone are done when this returns, and their stock is back.
         self.drain_closed(index, || ());
+        // Its stock is back; the caller may not call.
+        self.notice_later();
         self.tree.absorb(index);
         self.removed.lock().push_back(index);
     }

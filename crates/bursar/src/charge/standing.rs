@@ -15,7 +15,7 @@ pub(crate) struct Standing {
 }
 
 impl<M: Machine> Ledger<M> {
-    /// Visits the living groups below `scope` that are `wanted`, parents first, with their protection. Those below one that
+    /// Visits the living groups below `scope` that are `wanted`, parents first, with their usage and their protection. Those below one that
     /// is not wanted are left out. `wanted` is asked under a lock.
     ///
     /// The kernel keeps the sums of what siblings claim up to date with every charge; here they are taken when wanted,
@@ -24,7 +24,7 @@ impl<M: Machine> Ledger<M> {
         &self,
         scope: u32,
         wanted: impl Fn(u32) -> bool,
-        mut visit: impl FnMut(u32, Standing),
+        mut visit: impl FnMut(u32, u64, Standing),
     ) {
         let mut parents = vec![(self.referred(scope), None)];
         while let Some((parent, above)) = parents.pop() {
@@ -40,7 +40,7 @@ impl<M: Machine> Ledger<M> {
                     },
                     Some(above) => self.below(parent.index, above, claimed, sibling),
                 };
-                visit(child.index, standing);
+                visit(child.index, sibling.usage, standing);
                 parents.push((child, Some(standing)));
             }
         }
@@ -85,7 +85,7 @@ impl<M: Machine> Ledger<M> {
     pub(crate) fn standing(&self, scope: u32, index: u32) -> Standing {
         let mut found = Standing::default();
         let is_on_the_way = |at| self.tree.is_ancestor(at, index);
-        self.walk_protected(scope, is_on_the_way, |at, standing| {
+        self.walk_protected(scope, is_on_the_way, |at, _, standing| {
             if at == index {
                 found = standing;
             }

@@ -336,16 +336,9 @@ impl<M: Machine> Ledger<M> {
                 Err(limiting) => limiting,
             };
             drop(flight);
-            match self.reserve_drained(limiting, index, end, bytes) {
-                Ok(()) => {
-                    let flight = self.enter_patiently(Some(index));
-                    if !self.tree.node(index).is_removed() {
-                        self.commit_charge(index, bytes, 0);
-                        return Ok(bytes);
-                    }
-                    self.release(index, end, bytes);
-                    drop(flight);
-                }
+            match self.charge_drained(limiting, index, end, bytes) {
+                Ok(()) => return Ok(bytes),
+                Err(Refusal::Removed) => return Err(Refused::Removed),
                 Err(Refusal::By(at)) => return Err(Refused::By(at)),
                 // Another limit is in the way now.
                 Err(Refusal::Elsewhere) => {}
@@ -398,7 +391,7 @@ impl<M: Machine> Ledger<M> {
     }
 
     /// Records a charge that is reserved, with `ahead` more bytes for the stock. Slow operations only, if `ahead` > 0.
-    fn commit_charge(&self, index: u32, bytes: u64, mut ahead: u64) {
+    pub(super) fn commit_charge(&self, index: u32, bytes: u64, mut ahead: u64) {
         if ahead == 0 {
             return self.adjust_anywhere(index, bytes as i64, bytes as i64);
         }

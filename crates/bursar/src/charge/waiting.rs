@@ -82,6 +82,8 @@ impl<M: Machine> Ledger<M> {
             if let Some(unheld) = unheld {
                 unheld.hand_over();
             }
+        } else {
+            self.notice_unnoticed();
         }
         charged
     }
@@ -135,22 +137,28 @@ impl<M: Machine> Ledger<M> {
     /// A group on the way to the root where somebody waits who came before.
     fn first_ahead(&self, ticket: &Ticket) -> Option<u32> {
         let number = ticket.number.expect("taken first");
-        self.tree.chain(ticket.index).find(|&at| {
+        let is_ahead = |&at: &u32| {
             // Full: a queue that somebody has entered is seen.
             self.counter(at).settings.waiting.load(Order::Full) != 0 && {
                 let queue = self.queue(at).lock();
                 queue.0.keys().next().is_some_and(|&first| first < number)
             }
-        })
+        };
+        loop {
+            // Full: who moves is in two queues when it counts. If that was before this look, it is in the new one; if it is
+            // after the last look, it was in the old one; in between, we look again.
+            let moves = self.moves.load(Order::Full);
+            let ahead = self.tree.chain(ticket.index).find(is_ahead);
+            if ahead.is_some() || self.moves.load(Order::Full) == moves {
+                return ahead;
+            }
+        }
     }
 
     /// Puts a ticket in a group's queue, and takes it out of another's.
     fn enqueue(&self, ticket: &mut Ticket, at: u32, waker: &Waker) {
         let number = ticket.number.expect("taken first");
-        if ticket.queued_at.is_some_and(|before| before != at) {
-            self.leave(ticket);
-        }
-        if ticket.queued_at.is_none() {
+        if ticket.queued_at != Some(at) {
             // First of all: what is returned from now on looks at the queue, or is there when we try.
             self.listen(at);
         }
@@ -169,17 +177,24 @@ impl<M: Machine> Ledger<M> {
             }
             replaced
         };
-        ticket.queued_at = Some(at);
         // Its drop is the runtime's code.
         drop(replaced);
+        let before = ticket.queued_at.replace(at);
+        if let Some(before) = before.filter(|&before| before != at) {
+            // In both until now, so that nobody who looks for those ahead misses us: see `first_ahead`.
+            self.moves.fetch_add(1, Order::Full);
+            self.leave_queue(before, number);
+        }
     }
 
     /// Takes a ticket out of its queue, for whatever reason; the next one gets its turn.
     pub(crate) fn leave(&self, ticket: &mut Ticket) {
-        let Some(at) = ticket.queued_at.take() else {
-            return;
-        };
-        let number = ticket.number.expect("it was queued");
+        if let Some(at) = ticket.queued_at.take() {
+            self.leave_queue(at, ticket.number.expect("it was queued"));
+        }
+    }
+
+    fn leave_queue(&self, at: u32, number: u64) {
         let (removed, next) = {
             let mut queue = self.queue(at).lock();
             let removed = queue.0.remove(&number);

@@ -21,6 +21,7 @@ pub(super) const NO_LIMIT: u64 = u64::MAX;
 
 /// A memory whose groups have indexes. Dropped from the bottom up.
 pub(super) struct Books<M: Machine> {
+    pub(super) memory: Memory<M>,
     pub(super) groups: Vec<Group<M>>,
     pub(super) shape: Shape,
     /// Updates of each group that have begun, and that have returned. Not the machine's words: noting costs no step.
@@ -88,6 +89,7 @@ impl<M: Machine> Books<M> {
             seen: counts(),
             shape,
             groups,
+            memory,
         }
     }
 

@@ -1,6 +1,10 @@
 //! Tasks that charge, return and move bytes at random, and the checks that go with them.
 
-use bursar::{Charge, ChargeError, Freshness, Group, MoveError};
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bursar::{Charge, ChargeAsync, ChargeError, Freshness, Group, MoveError, Reserve};
 use bursar_machine::Machine;
 
 use super::books::{Books, GroupIndex};
@@ -20,6 +24,19 @@ pub(super) struct Holding<M: Machine> {
     group: GroupIndex,
 }
 
+/// Bytes that are charged for emergencies.
+pub(super) struct Spare<M: Machine> {
+    pub(super) reserve: Reserve<M>,
+    id: ChargeId,
+    group: GroupIndex,
+}
+
+impl<M: Machine> Holding<M> {
+    pub(super) fn bytes(&self) -> u64 {
+        self.charge.bytes() as u64
+    }
+}
+
 impl<M: Machine> Charging<M> {
     pub(super) fn new(books: Books<M>) -> Self {
         let maxima = books.groups.iter().map(Group::max);
@@ -28,23 +45,45 @@ impl<M: Machine> Charging<M> {
     }
 
     /// The check after each step, if all charges are fallible: nothing is reserved above a limit (one that was lowered
-    /// below what is charged lets nothing more in), and what is held is reserved.
+    /// below what is charged lets nothing more in), what is held is reserved, and there is not more stock than its bound.
     pub(super) fn check(&self) -> impl FnMut() + '_ {
         let mut before = vec![0; self.books.groups.len()];
+        let mut highest = vec![0; self.books.groups.len()];
         move || {
             for (at, group) in self.books.groups.iter().enumerate() {
-                let reserved = group.reserved();
+                let (reserved, max) = (group.reserved(), group.max());
                 if reserved > before[at] {
-                    let (max, path) = (group.max(), &self.books.shape.paths[at]);
+                    let path = &self.books.shape.paths[at];
                     assert!(
                         reserved <= max,
                         "above the limit: {reserved} bytes reserved in {path}, and the limit is {max}"
                     );
                 }
                 before[at] = reserved;
+                highest[at] = highest[at].max(max);
                 self.check_held(at, reserved);
             }
+            for at in 0..before.len() {
+                self.check_stock(at, before[at], &highest);
+            }
         }
+    }
+
+    /// What is reserved, and neither charged nor on the way in or out, is stock, or about to be. A CPU's cap is a quarter of
+    /// the head-room divided by the CPUs, and it may hold twice its cap; a refill reserves half as much ahead.
+    fn check_stock(&self, scope: GroupIndex, reserved: u64, highest: &[u64]) {
+        let shape = &self.books.shape;
+        let room = |at: GroupIndex| shape.chain(at).map(|at| highest[at]).min().unwrap_or(0);
+        let below = (0..shape.len()).filter(|&at| shape.contains(scope, at));
+        // As many refills under way as a scenario has tasks: no more than eight, on two CPUs or more.
+        let bound = |at| room(at) / 2 + 8 * (room(at) / 16);
+        let bound = below.map(bound).fold(0, u64::saturating_add);
+        let stock = reserved.saturating_sub(self.truth.present(scope));
+        assert!(
+            stock <= bound,
+            "too much stock: {stock} bytes of {} are reserved for nobody, and {bound} may be",
+            shape.paths[scope]
+        );
     }
 
     /// After each step, whatever is charged: what is held is reserved.
@@ -70,9 +109,11 @@ impl<M: Machine> Charging<M> {
             .expect("a refusal names a group")
     }
 
-    fn who(&self, error: &ChargeError) -> GroupIndex {
+    /// Who refuses by its limit; nobody for a group that was removed.
+    fn who(&self, error: &ChargeError) -> Option<GroupIndex> {
         match error {
-            ChargeError::LimitReached(reached) => self.group_at(&reached.limited),
+            ChargeError::LimitReached(reached) => Some(self.group_at(&reached.limited)),
+            ChargeError::Removed { .. } => None,
             other => panic!("refused for no reason: {other}"),
         }
     }
@@ -83,7 +124,7 @@ impl<M: Machine> Charging<M> {
         match self.books.groups[group].try_charge(bytes as usize) {
             Ok(charge) => Some(self.hold(charge, id, group)),
             Err(error) => {
-                self.truth.refused(id, Some(self.who(&error)));
+                self.truth.refused(id, self.who(&error));
                 None
             }
         }
@@ -101,6 +142,28 @@ impl<M: Machine> Charging<M> {
         }
     }
 
+    /// Polls a charge that waits. What a poll does not charge was never there.
+    pub(super) fn poll(
+        &self,
+        future: &mut ChargeAsync<M>,
+        group: GroupIndex,
+        bytes: u64,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Holding<M>>> {
+        let id = self.truth.charging(group, bytes, Kind::Fallible);
+        match Pin::new(future).poll(context) {
+            Poll::Ready(Ok(charge)) => Poll::Ready(Some(self.hold(charge, id, group))),
+            Poll::Ready(Err(error)) => {
+                self.truth.refused(id, self.who(&error));
+                Poll::Ready(None)
+            }
+            Poll::Pending => {
+                self.truth.refused(id, None);
+                Poll::Pending
+            }
+        }
+    }
+
     /// Charges whatever the limits say.
     pub(super) fn charge_anyway(&self, group: GroupIndex, bytes: u64) -> Holding<M> {
         let id = self.truth.charging(group, bytes, Kind::Infallible);
@@ -114,9 +177,34 @@ impl<M: Machine> Charging<M> {
         Holding { charge, id, group }
     }
 
+    /// Charges for emergencies; nobody else charges yet.
+    pub(super) fn reserve(&self, group: GroupIndex, bytes: u64) -> Spare<M> {
+        let id = self.truth.charging(group, bytes, Kind::Fallible);
+        let reserve = self.books.groups[group].reserve(bytes as usize);
+        self.truth.charged(id, group);
+        Spare {
+            reserve: reserve.expect("nobody else charges"),
+            id,
+            group,
+        }
+    }
+
+    pub(super) fn unreserve(&self, spare: Spare<M>) {
+        self.truth.returning(spare.id, spare.group);
+        drop(spare.reserve);
+        self.truth.returned(spare.id);
+    }
+
     pub(super) fn uncharge(&self, holding: Holding<M>) {
         self.truth.returning(holding.id, holding.group);
         drop(holding.charge);
+        self.truth.returned(holding.id);
+    }
+
+    /// Returns bytes, and tells nobody.
+    pub(super) fn uncharge_nowait(&self, holding: Holding<M>) {
+        self.truth.returning(holding.id, holding.group);
+        holding.charge.release_nowait();
         self.truth.returned(holding.id);
     }
 
@@ -133,7 +221,7 @@ impl<M: Machine> Charging<M> {
             }
             Err(MoveError::Refused(error)) => {
                 let by = self.who(&error);
-                self.truth.stays(holding.id, from, to, Some(by));
+                self.truth.stays(holding.id, from, to, by);
             }
             Err(error) => panic!("{error}"),
         }
@@ -147,26 +235,40 @@ impl<M: Machine> Charging<M> {
         self.truth.read(began, group, usage.value);
     }
 
-    /// Changes a limit; nobody else may change the same. What is reserved when this returns is held or fits.
+    /// Changes a limit. What is reserved when this returns is held or fits.
     pub(super) fn set_max(&self, group: GroupIndex, max: u64) {
         self.truth.limiting(group, max);
         self.books.groups[group].set_max(max);
-        self.truth.limited(group, max);
+        // What others set meanwhile is in force, too. Between a look and its note nothing happens.
+        let now = self.books.groups[group].max();
+        self.truth.limited(group, now);
         let reserved = self.books.groups[group].reserved();
-        let most = self.truth.at_most(group);
+        let max = self.truth.max_at_most(group);
+        let most = self.truth.present(group);
         assert!(
             reserved <= max.max(most),
             "stock above the limit: {reserved} bytes reserved, limit {max}, {most} held at most"
         );
     }
 
-    /// Charges, adds and returns at random, with `some_charge` for the charges; holds a few at a time.
+    /// Charges, adds and returns at random, with `some_charge` for the charges; holds a few at a time, and none in the end.
     pub(super) fn churn(
+        &self,
+        random: Random,
+        operations: u64,
+        some_charge: impl FnMut(&mut Random, &mut Vec<Holding<M>>),
+    ) {
+        let held = self.churn_keeping(random, operations, some_charge);
+        held.into_iter().for_each(|holding| self.uncharge(holding));
+    }
+
+    /// [`Charging::churn`] that keeps what it holds in the end.
+    pub(super) fn churn_keeping(
         &self,
         mut random: Random,
         operations: u64,
         mut some_charge: impl FnMut(&mut Random, &mut Vec<Holding<M>>),
-    ) {
+    ) -> Vec<Holding<M>> {
         let mut held = Vec::new();
         for _ in 0..operations {
             if !held.is_empty() && random.below(3) == 0 {
@@ -176,7 +278,7 @@ impl<M: Machine> Charging<M> {
                 some_charge(&mut random, &mut held);
             }
         }
-        held.into_iter().for_each(|holding| self.uncharge(holding));
+        held
     }
 
     /// When nothing runs any more and all is returned.

@@ -78,7 +78,7 @@ fn at_least(
 }
 
 /// Bytes at and below `scope` at `time`, at most.
-pub(super) fn at_most(log: &Log, shape: &Shape, scope: GroupIndex, time: u64) -> u64 {
+fn at_most(log: &Log, shape: &Shape, scope: GroupIndex, time: u64) -> u64 {
     let charges = log.charges.iter();
     charges
         .filter(|charge| touches(shape, scope, charge.at(time)))

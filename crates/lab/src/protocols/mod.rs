@@ -10,6 +10,9 @@
 //! | `removal.rs` | the end of groups with updates, charges, reads and rebirths | conservation; clean records |
 //! | `nowait_and_overshoot.rs` | charges that may not wait, and such that may not fail | the latch |
 //! | `move_charge.rs` | charges that move between groups | limits; ancestors keep their usage |
+//! | `waiting.rs` | charges that wait, are dropped half-way; returns, limits, the end of groups | in turn; nobody waits for ever |
+//! | `reclaim.rs` | charges beyond limits, and reclaimers of all manners | refusals, protection, no recursion |
+//! | `pressure.rs` | those who watch levels, with charges and limits that change | the last level is told; one call at a time |
 //! | `ranges.rs` | cached reads with updates and flushes | the truth lies in the range |
 //!
 //! A scenario takes variety (who does what, how often, with how many bytes) from a number that belongs to the schedule.
@@ -22,16 +25,21 @@ mod books;
 mod charge_refuse;
 mod charging;
 mod combining;
+mod executor;
 mod judge;
 mod move_charge;
 mod nowait_and_overshoot;
+mod own_steps;
 pub mod planted;
+mod pressure;
 mod publish_flush;
 mod quiesce;
 mod ranges;
+mod reclaim;
 mod removal;
 mod set_limit;
 mod truth;
+mod waiting;
 
 use bursar_machine::Watched;
 
@@ -61,5 +69,8 @@ pub fn all<M: Watched>() -> Vec<Protocol<M>> {
         nowait_and_overshoot::protocol(),
         move_charge::protocol(),
         ranges::protocol(),
+        waiting::protocol(),
+        reclaim::protocol(),
+        pressure::protocol(),
     ]
 }

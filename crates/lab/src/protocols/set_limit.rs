@@ -20,6 +20,8 @@ const MAX: u64 = 1000;
 
 fn scenario<M: Watched>(machine: &M, seed: u64) {
     let books = Books::new(machine, NO_LIMIT, &[(0, MAX), (1, MAX)]);
+    // Two who set one limit at once, or two limits.
+    let other = 1 + Random::fork(seed, 0).below(2) as usize;
     let charging = Charging::new(books);
     let all = &charging;
     let charge = move |random: Random| {
@@ -28,7 +30,6 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
             held.extend(all.charge(group, some_bytes(random, MAX / 2)));
         });
     };
-    // One setter a group: with two it would not be known which limit is in force.
     let change = move |group: usize| {
         move |mut random: Random| {
             for _ in 0..1 + random.below(2) {
@@ -46,7 +47,7 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
             Box::new(charge),
             Box::new(charge),
             Box::new(change(1)),
-            Box::new(change(2)),
+            Box::new(change(other)),
         ],
     );
     charging.finish();

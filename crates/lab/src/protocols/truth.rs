@@ -78,6 +78,8 @@ pub(super) struct Log {
     now: u64,
     pub(super) charges: Vec<Charged>,
     limits: Vec<Vec<Limit>>,
+    /// By group: calls under way that change its limit.
+    limiting: Vec<u32>,
     /// When the call began, and when it ended.
     pub(super) answers: Vec<(u64, u64, Answer)>,
 }
@@ -99,6 +101,8 @@ pub(super) struct Truth {
     log: Mutex<Log>,
     /// By group: bytes held at and below it, at least, now.
     held: Vec<AtomicU64>,
+    /// The same, at most: with what is on the way in or out.
+    present: Vec<AtomicU64>,
 }
 
 impl Truth {
@@ -110,13 +114,16 @@ impl Truth {
                 most: max,
             }]
         };
+        let zeros = || (0..shape.len()).map(|_| AtomicU64::new(0)).collect();
         Self {
             shape: shape.clone(),
             log: Mutex::new(Log {
                 limits: maxima.map(limit).collect(),
+                limiting: vec![0; shape.len()],
                 ..Log::default()
             }),
-            held: (0..shape.len()).map(|_| AtomicU64::new(0)).collect(),
+            held: zeros(),
+            present: zeros(),
         }
     }
 
@@ -132,10 +139,23 @@ impl Truth {
         self.held[group].load(Ordering::Relaxed)
     }
 
+    /// Bytes held at and below a group, at most. For the check after each step.
+    pub(super) fn present(&self, group: GroupIndex) -> u64 {
+        self.present[group].load(Ordering::Relaxed)
+    }
+
     fn change_held(&self, group: GroupIndex, end: Option<GroupIndex>, by: i64) {
+        self.change(&self.held, group, end, by);
+    }
+
+    fn change_present(&self, group: GroupIndex, end: Option<GroupIndex>, by: i64) {
+        self.change(&self.present, group, end, by);
+    }
+
+    fn change(&self, sums: &[AtomicU64], group: GroupIndex, end: Option<GroupIndex>, by: i64) {
         let way = self.shape.chain(group).take_while(|&at| Some(at) != end);
         way.for_each(|at| {
-            self.held[at].fetch_add(by as u64, Ordering::Relaxed);
+            sums[at].fetch_add(by as u64, Ordering::Relaxed);
         });
     }
 
@@ -154,6 +174,7 @@ impl Truth {
             kind,
             states,
         });
+        self.change_present(group, None, bytes as i64);
         log.charges.len() - 1
     }
 
@@ -178,9 +199,12 @@ impl Truth {
         let mut log = self.log();
         let now = log.now;
         let charged = &mut log.charges[charge];
-        let began = charged.states[0].0;
+        let (began, state) = charged.states[0];
         let bytes = charged.bytes;
         charged.states.clear();
+        if let State::Charging(group) = state {
+            self.change_present(group, None, -(bytes as i64));
+        }
         if let Some(by) = by {
             log.answers
                 .push((began, now, Answer::Refused { bytes, by }));
@@ -195,7 +219,9 @@ impl Truth {
             .states
             .push((now, State::Moving(from, to)));
         let bytes = log.charges[charge].bytes as i64;
-        self.change_held(from, self.common(from, to), -bytes);
+        let common = self.common(from, to);
+        self.change_held(from, common, -bytes);
+        self.change_present(to, common, bytes);
     }
 
     /// It has moved.
@@ -212,6 +238,7 @@ impl Truth {
             .push((began, now, Answer::Granted { charge, groups }));
         let bytes = log.charges[charge].bytes as i64;
         self.change_held(to, common, bytes);
+        self.change_present(from, common, -bytes);
     }
 
     /// It may not move.
@@ -232,7 +259,9 @@ impl Truth {
             log.answers
                 .push((began, now, Answer::Refused { bytes, by }));
         }
-        self.change_held(from, self.common(from, to), bytes as i64);
+        let common = self.common(from, to);
+        self.change_held(from, common, bytes as i64);
+        self.change_present(to, common, -(bytes as i64));
     }
 
     /// A charge is about to be returned.
@@ -250,13 +279,20 @@ impl Truth {
     pub(super) fn returned(&self, charge: ChargeId) {
         let mut log = self.log();
         let now = log.now;
-        log.charges[charge].states.push((now, State::Gone));
+        let charged = &mut log.charges[charge];
+        let (_, state) = *charged.states.last().expect("it was returning");
+        charged.states.push((now, State::Gone));
+        if let State::Returning(group) = state {
+            let bytes = charged.bytes as i64;
+            self.change_present(group, None, -bytes);
+        }
     }
 
     /// A limit is about to change.
     pub(super) fn limiting(&self, group: GroupIndex, max: u64) {
         let mut log = self.log();
         let from = log.now;
+        log.limiting[group] += 1;
         let limits = &mut log.limits[group];
         let before = *limits.last().expect("there is a first");
         limits.push(Limit {
@@ -266,15 +302,30 @@ impl Truth {
         });
     }
 
-    /// It has changed, and nobody else changes it.
+    /// It has changed, and is `max` now. While somebody else changes it, too, it may still be any of what it may have been.
     pub(super) fn limited(&self, group: GroupIndex, max: u64) {
         let mut log = self.log();
         let from = log.now;
-        log.limits[group].push(Limit {
-            from,
-            least: max,
-            most: max,
-        });
+        log.limiting[group] -= 1;
+        let before = *log.limits[group].last().expect("there is a first");
+        assert!(
+            (before.least..=before.most).contains(&max),
+            "the limit of {} is {max}, which nobody set",
+            self.shape.paths[group]
+        );
+        if log.limiting[group] == 0 {
+            log.limits[group].push(Limit {
+                from,
+                least: max,
+                most: max,
+            });
+        }
+    }
+
+    /// The highest that a group's limit may be now.
+    pub(super) fn max_at_most(&self, group: GroupIndex) -> u64 {
+        let log = self.log();
+        log.limit(group, log.now).most
     }
 
     /// A read begins.
@@ -288,12 +339,6 @@ impl Truth {
         let now = log.now;
         log.answers
             .push((began, now, Answer::Read { group, usage }));
-    }
-
-    /// Bytes at and below a group now, at most. Charges that may still be refused are in.
-    pub(super) fn at_most(&self, group: GroupIndex) -> u64 {
-        let log = self.log();
-        judge::at_most(&log, &self.shape, group, log.now)
     }
 
     /// Judges all answers. Call when nothing runs.

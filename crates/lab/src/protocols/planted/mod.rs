@@ -2,11 +2,15 @@
 //!
 //! They are mechanisms of their own, as small as shows the bug: nothing of the library can be switched to them.
 
+mod add_then_undo;
 mod drain_update;
 mod lock_order;
 mod lost_wakeup;
+mod refuse_undrained;
 mod stale_join;
+mod stale_level;
 mod stopped_early;
+mod wake_before_return;
 
 use bursar_machine::Watched;
 
@@ -69,6 +73,34 @@ pub fn all<M: Watched>() -> Vec<Planted<M>> {
             cpus: 2,
             broken: |machine, seed| drain_update::scenario(machine, seed, Version::Broken),
             mended: |machine, seed| drain_update::scenario(machine, seed, Version::Mended),
+        },
+        Planted {
+            name: "add-then-undo",
+            summary: "a charge is added, compared with the limit, and undone, and others see it meanwhile",
+            cpus: 2,
+            broken: |machine, seed| add_then_undo::scenario(machine, seed, Version::Broken),
+            mended: |machine, seed| add_then_undo::scenario(machine, seed, Version::Mended),
+        },
+        Planted {
+            name: "refuse-undrained",
+            summary: "a charge is refused while another CPU holds the memory as stock",
+            cpus: 2,
+            broken: |machine, seed| refuse_undrained::scenario(machine, seed, Version::Broken),
+            mended: |machine, seed| refuse_undrained::scenario(machine, seed, Version::Mended),
+        },
+        Planted {
+            name: "wake-before-return",
+            summary: "who returns memory looks for somebody to wake before the memory is there",
+            cpus: 2,
+            broken: |machine, seed| wake_before_return::scenario(machine, seed, Version::Broken),
+            mended: |machine, seed| wake_before_return::scenario(machine, seed, Version::Mended),
+        },
+        Planted {
+            name: "stale-level",
+            summary: "who tells of changes does not look again, and others rely on it",
+            cpus: 2,
+            broken: |machine, seed| stale_level::scenario(machine, seed, Version::Broken),
+            mended: |machine, seed| stale_level::scenario(machine, seed, Version::Mended),
         },
     ]
 }

@@ -1,0 +1,55 @@
+//! Operations that finish without the help of others: they wait for nobody, and take few steps of their own.
+//!
+//! The steps of other tasks cannot matter then: if they were all stopped for good, wherever they are, and whatever they
+//! hold, each step of this one could still be taken.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bursar_machine::Watched;
+
+/// More steps than any such operation takes, however often sections begin anew and claims are looked at again.
+const STEPS_MAX: u32 = 200;
+
+/// Operations that are under way, by task: what, and how many steps it has taken.
+pub(super) struct OwnSteps<M: Watched> {
+    machine: M,
+    under_way: Mutex<BTreeMap<u64, (&'static str, u32)>>,
+}
+
+impl<M: Watched> OwnSteps<M> {
+    pub(super) fn new(machine: &M) -> Self {
+        Self {
+            machine: machine.clone(),
+            under_way: Mutex::default(),
+        }
+    }
+
+    fn under_way(&self) -> MutexGuard<'_, BTreeMap<u64, (&'static str, u32)>> {
+        self.under_way
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something that must not need others.
+    pub(super) fn of<R>(&self, what: &'static str, operation: impl FnOnce() -> R) -> R {
+        let task = self.machine.task();
+        self.under_way().insert(task, (what, 0));
+        let result = operation();
+        self.under_way().remove(&task);
+        result
+    }
+
+    /// After each step.
+    pub(super) fn check(&self) {
+        let last = self.machine.last_step();
+        if let Some((what, steps)) = self.under_way().get_mut(&last.task) {
+            assert!(!last.waits, "{what} waits for another task");
+            *steps += 1;
+            assert!(
+                *steps <= STEPS_MAX,
+                "{what} has taken {steps} steps, and is not done"
+            );
+        }
+    }
+}
