@@ -103,6 +103,7 @@ impl<M: Machine> Ledger<M> {
             && self.has_holders(at)
         {
             self.drain_closed(at, || ());
+            self.notice(at);
         }
     }
 

@@ -72,13 +72,6 @@ impl<M: Machine> Ledger<M> {
         }
     }
 
-    /// Tells those whom somebody left to the next who may.
-    pub(super) fn notice_unnoticed(&self) {
-        if self.unnoticed.load(Order::Relaxed) != 0 {
-            self.notice_all();
-        }
-    }
-
     /// Tells all who listen anywhere.
     pub(crate) fn notice_all(&self) {
         // Full: what comes later is noticed later.

@@ -74,16 +74,15 @@ impl<M: Machine> Ledger<M> {
         waker: &Waker,
     ) -> Poll<Result<(), ChargeError>> {
         let charged = self.poll_queued(ticket, waker);
+        let is_charged = matches!(charged, Poll::Ready(Ok(())));
+        let unheld = is_charged.then(|| self.unheld(ticket.index, ticket.bytes));
         if charged.is_ready() {
-            let is_charged = matches!(charged, Poll::Ready(Ok(())));
-            let unheld = is_charged.then(|| self.unheld(ticket.index, ticket.bytes));
             self.leave(ticket);
-            self.notice(ticket.index);
-            if let Some(unheld) = unheld {
-                unheld.hand_over();
-            }
-        } else {
-            self.notice_unnoticed();
+        }
+        // Also if it is to wait: stock was taken back.
+        self.notice(ticket.index);
+        if let Some(unheld) = unheld {
+            unheld.hand_over();
         }
         charged
     }
