@@ -124,7 +124,7 @@ impl<M: Machine> PageCounter<M> {
     /// Reserves `bytes` if the usage then stays within the limit; returns the usage then.
     ///
     /// It may also fail for what others claim and are about to give up, or are returning. Who must know for sure asks again
-    /// when nothing slow is under way below (`reserve_drained`).
+    /// when nothing slow is under way below (`charge_drained`).
     #[doc(alias = "page_counter_try_charge")]
     pub(crate) fn try_charge(&self, bytes: u64) -> Option<u64> {
         // Relaxed: lowering the limit closes the group, and we are counted in flight.

@@ -63,8 +63,8 @@ impl<M: Machine> Charging<M> {
                 highest[at] = highest[at].max(max);
                 self.check_held(at, reserved);
             }
-            for at in 0..before.len() {
-                self.check_stock(at, before[at], &highest);
+            for (at, &reserved) in before.iter().enumerate() {
+                self.check_stock(at, reserved, &highest);
             }
         }
     }

@@ -110,6 +110,26 @@ fn charge<M: Watched>(
     charged.flatten()
 }
 
+/// One who waits and one who returns a little at a time: nobody else wakes who was not woken.
+fn duel<M: Watched>(machine: &M, seed: u64, all: &Charging<M>, turns: &Turns) {
+    const SMALL: u64 = 30;
+    let kept = all.charge(1, MAX - BYTES_MAX - SMALL);
+    let held: Vec<_> = (0..4).filter_map(|_| all.charge(2, SMALL)).collect();
+    let wait = move |mut random: Random| {
+        let wanted = (1 + random.below(3) as usize, BYTES_MAX);
+        let charged = charge(all, turns, wanted, Patience::Endless);
+        charged.into_iter().for_each(|one| all.uncharge(one));
+    };
+    let give_back = move |_: Random| held.into_iter().for_each(|one| all.uncharge(one));
+    run(
+        machine,
+        seed,
+        all.check(),
+        vec![Box::new(wait), Box::new(give_back)],
+    );
+    kept.into_iter().for_each(|one| all.uncharge(one));
+}
+
 fn scenario<M: Watched>(machine: &M, seed: u64) {
     let mut random = Random::fork(seed, 0);
     let child_max = [NO_LIMIT, MAX * 6 / 10][random.below(2) as usize];
@@ -121,6 +141,10 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
     let charging = Charging::new(books);
     let turns = Turns::default();
     let (all, turns) = (&charging, &turns);
+    if random.below(4) == 0 {
+        duel(machine, seed, all, turns);
+        return charging.finish();
+    }
     // Returned with all that follows, or by somebody who tells nobody and leaves that to the next.
     let give_back = move |random: &mut Random, holding: Holding<M>, group: GroupIndex| {
         if random.below(3) > 0 {
