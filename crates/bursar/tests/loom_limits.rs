@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
-use bursar::{ChargeAsync, Level, Limits, Memory};
+use bursar::{ChargeAsync, ChargeError, Level, Limits, Memory};
 use machine::{Kind, LoomMachine, run_on, spawn_on};
 
 type Group = bursar::Group<LoomMachine>;
@@ -59,12 +59,27 @@ impl Waiting {
         }
     }
 
-    fn poll(&mut self) -> Option<Charge> {
+    fn poll_anyhow(&mut self) -> Poll<Result<Charge, ChargeError>> {
         self.woken.0.store(false, Ordering::SeqCst);
         let waker = Waker::from(self.woken.clone());
-        match Pin::new(&mut self.future).poll(&mut Context::from_waker(&waker)) {
+        Pin::new(&mut self.future).poll(&mut Context::from_waker(&waker))
+    }
+
+    fn poll(&mut self) -> Option<Charge> {
+        match self.poll_anyhow() {
             Poll::Ready(charged) => Some(charged.expect("it fits the limit")),
             Poll::Pending => None,
+        }
+    }
+
+    /// Whether waiting is in vain.
+    fn poll_refused(&mut self) -> bool {
+        match self.poll_anyhow() {
+            Poll::Ready(charged) => {
+                assert!(matches!(charged, Err(ChargeError::Removed { .. })));
+                true
+            }
+            Poll::Pending => false,
         }
     }
 
@@ -93,6 +108,7 @@ on_both_kinds![
     a_waiter_against_a_return_into_stock,
     a_waiter_against_a_raised_limit,
     a_waiter_against_one_who_gives_up,
+    a_waiter_against_removal,
     a_watcher_against_a_charge,
 ];
 
@@ -164,6 +180,27 @@ mod models {
             drop(rest);
             leaver.join().unwrap();
             drop((second.finish(), most));
+        });
+    }
+
+    /// Who waits to charge a group that is removed learns it.
+    pub fn a_waiter_against_removal(kind: Kind) {
+        explore(2, move || {
+            let (_memory, group) = limited(kind);
+            let all = group.try_charge(MAX as usize).unwrap();
+            let remover = spawn_on(0, {
+                let group = group.clone();
+                move || group.remove().unwrap()
+            });
+            run_on(1);
+            let mut waiting = Waiting::new(&group, 600);
+            let refused = waiting.poll_refused();
+            remover.join().unwrap();
+            if !refused {
+                assert!(waiting.woken.0.load(Ordering::SeqCst), "a lost wake-up");
+                assert!(waiting.poll_refused());
+            }
+            drop(all);
         });
     }
 

@@ -42,6 +42,21 @@ impl<M: Machine> Ledger<M> {
         self.tree.chain(index).for_each(|at| self.notice_at(at));
     }
 
+    /// [`Ledger::notice`] without those who wait, unless somebody left telling them to the next.
+    pub(super) fn notice_watchers(&self, index: u32) {
+        if self.listeners.load(Order::Full) == 0 {
+            return;
+        }
+        if self.unnoticed.load(Order::Relaxed) != 0 {
+            return self.notice_all();
+        }
+        for at in self.tree.chain(index) {
+            if self.counter(at).settings.watchers.load(Order::Full) != 0 {
+                self.tell(at);
+            }
+        }
+    }
+
     fn notice_at(&self, at: u32) {
         let settings = &self.counter(at).settings;
         if settings.waiting.load(Order::Full) != 0 {

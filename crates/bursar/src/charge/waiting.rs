@@ -11,6 +11,7 @@
 //! those who came first.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use bursar_machine::{AtomicWord, Lock, Machine, Order};
@@ -23,7 +24,8 @@ use super::{ChargeError, Ledger};
 struct Waiter {
     index: u32,
     bytes: u64,
-    waker: Waker,
+    /// Shared, as cloning one runs the runtime's code, and this is done under the queue's lock.
+    waker: Arc<Waker>,
 }
 
 /// Those who wait for one group's limit, by ticket.
@@ -78,9 +80,12 @@ impl<M: Machine> Ledger<M> {
         let unheld = is_charged.then(|| self.unheld(ticket.index, ticket.bytes));
         if charged.is_ready() {
             self.leave(ticket);
+            self.notice(ticket.index);
+        } else {
+            // Stock was taken back. Of those who wait, whoever returns memory wakes the first; that may be us, who would
+            // only be polled again until it has.
+            self.notice_watchers(ticket.index);
         }
-        // Also if it is to wait: stock was taken back.
-        self.notice(ticket.index);
         if let Some(unheld) = unheld {
             unheld.hand_over();
         }
@@ -164,7 +169,7 @@ impl<M: Machine> Ledger<M> {
         let waiter = Waiter {
             index: ticket.index,
             bytes: ticket.bytes,
-            waker: waker.clone(),
+            waker: Arc::new(waker.clone()),
         };
         let replaced = {
             let mut queue = self.queue(at).lock();
@@ -207,11 +212,12 @@ impl<M: Machine> Ledger<M> {
             let next = first.filter(|(other, _)| **other > number);
             (removed, next.map(|(_, waiter)| waiter.waker.clone()))
         };
+        // First: what follows is the runtime's code.
+        self.unlisten(at);
         drop(removed);
         if let Some(next) = next {
-            next.wake();
+            next.wake_by_ref();
         }
-        self.unlisten(at);
     }
 
     /// Wakes the first in a group's queue if its charge may fit, or will never.
@@ -223,7 +229,7 @@ impl<M: Machine> Ledger<M> {
             first.map(|(_, waiter)| waiter.waker.clone())
         };
         if let Some(waker) = waker {
-            waker.wake();
+            waker.wake_by_ref();
         }
     }
 
@@ -241,12 +247,12 @@ impl<M: Machine> Ledger<M> {
             let Some(hooks) = self.counter(at).hooks() else {
                 continue;
             };
-            let wakers: Vec<Waker> = {
+            let wakers: Vec<Arc<Waker>> = {
                 let queue = hooks.queue.lock();
                 let theirs = queue.0.values().filter(|waiter| waiter.index == index);
                 theirs.map(|waiter| waiter.waker.clone()).collect()
             };
-            wakers.into_iter().for_each(Waker::wake);
+            wakers.iter().for_each(|waker| waker.wake_by_ref());
         }
     }
 
