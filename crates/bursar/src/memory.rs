@@ -280,7 +280,7 @@ impl<M: Machine> Memory<M> {
             self.ledger.reap(usize::MAX);
         }
         if is_due {
-            self.ledger.trim(ROOT);
+            self.ledger.trim();
         }
         // Stall averages change with time alone.
         self.ledger.notice_all();

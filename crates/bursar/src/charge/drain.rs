@@ -7,6 +7,7 @@ use super::events::Event;
 use super::ledger::Referred;
 use super::stock::Refused;
 use super::{ChargeError, Ledger, LimitReached};
+use crate::stats::ROOT;
 
 /// Shards that are frozen at once, and drained under one hold of a group's slow lock.
 const SHARDS_PER_SLICE: usize = 256;
@@ -87,8 +88,15 @@ impl<M: Machine> Ledger<M> {
         result
     }
 
-    /// Takes stock back where a limit has much of it below, at `index` or under it.
-    pub(crate) fn trim(&self, index: u32) {
+    /// Takes stock back where a limit has much of it below, if there is such a limit.
+    pub(crate) fn trim(&self) {
+        // Relaxed: a hint; a group that comes to have much stock now is for the next time.
+        if self.much_stock.swap(0, Order::Relaxed) != 0 {
+            self.trim_below(ROOT);
+        }
+    }
+
+    fn trim_below(&self, index: u32) {
         let counter = self.counter(index);
         if counter.stock_max.load(Order::Relaxed) == 0 {
             return;
@@ -103,7 +111,7 @@ impl<M: Machine> Ledger<M> {
             let stocked = children.by_name.values().filter(stocked);
             stocked.map(|&at| self.referred(at)).collect()
         };
-        below.iter().for_each(|at| self.trim(at.index));
+        below.iter().for_each(|at| self.trim_below(at.index));
     }
 
     /// Takes the stock of at most a slice of holders.

@@ -32,6 +32,8 @@ pub(crate) struct Ledger<M: Machine> {
     pub(super) listening: M::Mutex<BTreeMap<u32, u32>>,
     /// Not 0: something changed, and nobody was told yet.
     pub(super) unnoticed: M::Word,
+    /// Not 0: some limit may have much stock below.
+    pub(super) much_stock: M::Word,
     // As in `Node`: no protocol between CPUs, see `fork.rs`.
     /// [`Machine::forks`] where these books are right.
     pub(super) forks: AtomicU64,
@@ -94,6 +96,7 @@ impl<M: Machine> Ledger<M> {
             listeners: M::Word::new(0),
             listening: M::Mutex::new(BTreeMap::new()),
             unnoticed: M::Word::new(0),
+            much_stock: M::Word::new(0),
             forks: AtomicU64::new(tree.machine.forks()),
             deferred: AtomicU64::new(0),
             repair: M::Mutex::new(()),

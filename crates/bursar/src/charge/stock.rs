@@ -380,6 +380,10 @@ impl<M: Machine> Ledger<M> {
         // Allowed for, and marked, before there is any: a drain finds it, a reader's range contains it.
         self.tree.chain(index).for_each(|at| {
             self.counter(at).stock_max.fetch_add(more, Order::Full);
+            if self.counter(at).has_much_stock() {
+                // Relaxed: upkeep looks for itself.
+                self.much_stock.store(1, Order::Relaxed);
+            }
         });
         self.mark_holder(index, shard.0);
         if word.compare_exchange(seen, cap, Order::Full).is_err() {
