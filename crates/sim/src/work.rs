@@ -79,7 +79,7 @@ impl Sim {
     }
 
     /// Lets the calling task sleep until a timer of `kind` expires that is set for `deadline_ns`. Unlike
-    /// [`bursar_machine::Tasks::sleep_until`], which is a thread's sleep and has its slack.
+    /// [`bursar_machine::Machine::sleep_until`], which is a thread's sleep and has its slack.
     pub fn sleep_on_timer(&self, kind: TimerKind, deadline_ns: u64) {
         with_engine(|engine| {
             assert!(engine.is_scheduled(), "only a task can sleep");
