@@ -2,10 +2,10 @@
 
 use bursar_machine::{AtomicWord, CAP, Lock, Machine, Order, STATE, Shard, Slot, State};
 
+use super::charging::Refused;
 use super::counter::PageCounter;
 use super::events::Event;
 use super::ledger::Referred;
-use super::stock::Refused;
 use super::{ChargeError, Ledger, LimitReached};
 use crate::stats::ROOT;
 

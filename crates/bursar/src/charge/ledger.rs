@@ -7,8 +7,8 @@ use bursar_machine::{AtomicWord, Lock, Machine, Order};
 
 use super::counter::PageCounter;
 use super::high::HighPolicy;
+use super::level::PressurePolicy;
 use super::limits::Limits;
-use super::pressure::PressurePolicy;
 use super::protection::Recursive;
 use crate::arena::Arena;
 use crate::stats::{CreateError, ROOT, Tree};

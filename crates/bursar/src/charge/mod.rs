@@ -4,7 +4,8 @@
 //! |---|---|
 //! | `counter.rs` | one group's counter: usage, limit, who holds stock, who is looking for it |
 //! | `ledger.rs` | the counters of all groups; reserving along the way to the root |
-//! | `stock.rs` | charge and uncharge: the fast path through the CPU's stock, refill, return |
+//! | `charging.rs`, `returning.rs` | what follows when the fast path does not do |
+//! | `stock.rs` | what CPUs hold ahead: batch, refill, return |
 //! | `drain.rs` | closing a subtree and taking its stock back; refusing, lowering limits |
 //! | `remove.rs` | the end of groups |
 //! | `limits.rs` | what limits a group has, and changing them |
@@ -12,7 +13,8 @@
 //! | `throttle.rs`, `high.rs` | above `high`: the formula, and paying for it |
 //! | `reclaim.rs` | asking users for memory, before a refusal |
 //! | `waiting.rs` | charges that wait for a limit, in turn |
-//! | `pressure.rs`, `stall.rs`, `stalled.rs` | levels of pressure; stall time as the kernel's PSI |
+//! | `level.rs`, `pressure.rs` | levels of pressure; who is told of them |
+//! | `stall.rs`, `stalled.rs` | stall time, as the kernel's PSI |
 //! | `notice.rs`, `hooks.rs` | who is told of changes |
 //! | `events.rs` | what happened to a group's limits |
 //! | `fork.rs` | the books in a forked child |
@@ -32,6 +34,7 @@
 //! that were drained hold no stock again until the group is open: their cap is zero. Waiting is always for a group higher
 //! up, so there is no circle.
 
+mod charging;
 mod counter;
 mod drain;
 mod error;
@@ -40,12 +43,14 @@ mod fork;
 mod high;
 mod hooks;
 mod ledger;
+mod level;
 mod limits;
 mod notice;
 mod pressure;
 mod protection;
 mod reclaim;
 mod remove;
+mod returning;
 mod stall;
 mod stalled;
 mod standing;
@@ -58,9 +63,9 @@ pub use error::{Bytes, ChargeError, LimitReached, NowaitError, RemoveError};
 pub use events::Events;
 pub use high::{Debt, HighPolicy};
 pub(crate) use ledger::{Ledger, Policies};
+pub use level::{Level, Pressure, PressurePolicy};
 pub(crate) use limits::Limit;
 pub use limits::Limits;
-pub use pressure::{Level, Pressure, PressurePolicy};
 pub use protection::Recursive;
 pub use reclaim::{Reason, ReclaimRequest};
 pub use stall::{Stall, StallShare};

@@ -16,9 +16,9 @@ use std::task::{Poll, Waker};
 
 use bursar_machine::{AtomicWord, Lock, Machine, Order};
 
+use super::charging::Refused;
 use super::limits::Limit;
 use super::reclaim::Reason;
-use super::stock::Refused;
 use super::{ChargeError, Ledger};
 
 struct Waiter {

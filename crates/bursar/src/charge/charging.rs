@@ -1,0 +1,251 @@
+//! Charging past the fast path: reserve, drain, reclaim, and only then refuse.
+
+use bursar_machine::{Machine, Outcome, Slot};
+
+use super::drain::Refusal;
+use super::events::Event;
+use super::ledger::{Closed, Referred};
+use super::reclaim::{RECLAIM_TRIES, Round};
+use super::stock::CHARGE_MAX;
+use super::{ChargeError, Ledger, NowaitError};
+
+/// Why an attempt to charge failed.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Refused {
+    /// This group's limit, with all stock below it taken back.
+    By(u32),
+    /// The group was removed.
+    Removed,
+}
+
+/// A charge that has moved.
+pub(crate) struct Moved<'a, M: Machine> {
+    reserved: u64,
+    /// The group that it was charged to before, if anybody listens.
+    told: Option<Referred<'a, M>>,
+}
+
+/// Bytes that are charged and that nobody holds yet. Returned on drop: whoever is asked for memory or told of a change may
+/// panic, and then the charge unwinds.
+#[must_use]
+pub(super) struct Unheld<'a, M: Machine> {
+    ledger: &'a Ledger<M>,
+    index: u32,
+    bytes: u64,
+}
+
+impl<M: Machine> Drop for Unheld<'_, M> {
+    fn drop(&mut self) {
+        // Calls nobody, since it unwinds.
+        let later = |_| self.ledger.notice_later();
+        self.ledger
+            .uncharge_directly(self.index, None, self.bytes, later);
+    }
+}
+
+impl<M: Machine> Unheld<'_, M> {
+    /// The caller's caller holds them from now on.
+    pub(super) fn hand_over(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl<M: Machine> Ledger<M> {
+    /// Bytes that were just charged, until they are handed over.
+    pub(super) fn unheld(&self, index: u32, bytes: u64) -> Unheld<'_, M> {
+        Unheld {
+            ledger: self,
+            index,
+            bytes,
+        }
+    }
+
+    /// Charges `bytes` to `index`. Call after the fast path failed.
+    #[cold]
+    pub(crate) fn try_charge_slowly(&self, index: u32, bytes: u64) -> Result<(), ChargeError> {
+        self.check_size(bytes)?;
+        if self.charge_from_stock(index, bytes) {
+            return Ok(());
+        }
+        let charged = self.charge_and_pay(index, bytes);
+        charged.map_err(|refused| self.refuse(index, refused, bytes))
+    }
+
+    /// Charges, asking for reclaim before it gives up, and does what follows from it.
+    fn charge_and_pay(&self, index: u32, bytes: u64) -> Result<(), Refused> {
+        let (reserved, ()) = self.charge_reclaiming(index, None, bytes, || ())?;
+        let unheld = self.unheld(index, bytes);
+        self.notice(index);
+        self.pay_for_high(index, reserved);
+        unheld.hand_over();
+        Ok(())
+    }
+
+    /// Charges along the way up to `end`, and does `then` in the same operation; asks for reclaim before it gives up. Returns
+    /// the bytes reserved.
+    fn charge_reclaiming<R>(
+        &self,
+        index: u32,
+        end: Option<u32>,
+        bytes: u64,
+        then: impl FnOnce() -> R,
+    ) -> Result<(u64, R), Refused> {
+        let mut tries = RECLAIM_TRIES;
+        loop {
+            let operation = self.operation();
+            let refused = match self.attempt(index, end, bytes) {
+                Ok(reserved) => return Ok((reserved, then())),
+                Err(refused) => refused,
+            };
+            drop(operation);
+            let round = match refused {
+                Refused::By(limiting) if tries > 0 => self.reclaim_for(index, limiting, bytes),
+                _ => Round::default(),
+            };
+            if !round.asked {
+                self.notice(index);
+                return Err(refused);
+            }
+            // Once more in any case: what was freed counts, not what was said. Who frees nothing is not asked again.
+            tries = if round.freed == 0 { 0 } else { tries - 1 };
+        }
+    }
+
+    /// Reserves along the way up to `end`, charges, and keeps the rest as stock; drains and tries again where a limit is in
+    /// the way. Returns the bytes reserved.
+    pub(super) fn attempt(&self, index: u32, end: Option<u32>, bytes: u64) -> Result<u64, Refused> {
+        loop {
+            let _operation = self.operation();
+            let flight = self.enter_patiently(Some(index));
+            if self.tree.node(index).is_removed() {
+                return Err(Refused::Removed);
+            }
+            let limiting = match self.reserve_ahead(index, end, bytes) {
+                Ok(ahead) => {
+                    self.commit_charge(index, bytes, ahead);
+                    return Ok(bytes + ahead);
+                }
+                Err(limiting) => limiting,
+            };
+            drop(flight);
+            match self.charge_drained(limiting, index, end, bytes) {
+                Ok(()) => return Ok(bytes),
+                Err(Refusal::Removed) => return Err(Refused::Removed),
+                Err(Refusal::By(at)) => return Err(Refused::By(at)),
+                // Another limit is in the way now.
+                Err(Refusal::Elsewhere) => {}
+            }
+        }
+    }
+
+    /// Charges `bytes` without waiting, draining or allocating. Call after the fast path failed. Async-signal-safe.
+    #[cold]
+    pub(crate) fn try_charge_nowait(&self, index: u32, bytes: u64) -> Result<(), NowaitError> {
+        if bytes == 0 || bytes > CHARGE_MAX {
+            return Err(NowaitError::BadSize);
+        }
+        if self.is_forked() {
+            return Err(NowaitError::Busy);
+        }
+        if self.charge_from_stock(index, bytes) {
+            return Ok(());
+        }
+        let _flight = self
+            .enter(Some(index))
+            .map_err(|Closed(_)| NowaitError::Busy)?;
+        // Counted in first: a removal waits for us, or we see it.
+        if self.tree.node(index).is_removed() {
+            return Err(NowaitError::Removed);
+        }
+        let ahead = self.reserve_ahead(index, None, bytes);
+        let ahead = ahead.map_err(|_| NowaitError::LimitReached)?;
+        self.commit_charge(index, bytes, ahead);
+        self.owe_for_high(index, bytes + ahead);
+        self.notice_later();
+        Ok(())
+    }
+
+    /// Charges `bytes` whatever the limits say.
+    #[cold]
+    pub(crate) fn charge_slowly(&self, index: u32, bytes: u64) {
+        debug_assert!(bytes <= CHARGE_MAX);
+        // Fallibly first: a limit that only stock of other CPUs keeps us from, or what can be reclaimed, is not overshot.
+        if self.charge_from_stock(index, bytes) || self.charge_and_pay(index, bytes).is_ok() {
+            return;
+        }
+        let operation = self.operation();
+        let mut over = None;
+        for at in self.tree.chain(index) {
+            if self.counter(at).charge(bytes) {
+                self.count(at, Event::Overshot, 1);
+                over = Some(at);
+            }
+        }
+        self.commit_charge(index, bytes, 0);
+        let unheld = self.unheld(index, bytes);
+        // The latch: while the usage is above the limit nothing refills, and what stock there was is gone before we
+        // return, so that the next fallible charge meets the limit.
+        if let Some(highest) = over {
+            self.drain_closed(highest, || ());
+        }
+        drop(operation);
+        self.notice(index);
+        self.pay_for_high(index, bytes);
+        unheld.hand_over();
+    }
+
+    /// The fast path again, publishing where that was all that was missing.
+    fn charge_from_stock(&self, index: u32, bytes: u64) -> bool {
+        let slot = &self.tree.node(index).slot;
+        loop {
+            match slot.charge(bytes) {
+                Outcome::Done => return true,
+                Outcome::Unpublished { shard, committed } => {
+                    let usable = self.tree.publish(index, shard);
+                    if committed {
+                        return true;
+                    }
+                    if !usable {
+                        return false;
+                    }
+                }
+                Outcome::Short | Outcome::Moved => return false,
+            }
+        }
+    }
+
+    /// Moves bytes charged to `from` to another group. The caller says so to whoever holds them, and then calls
+    /// [`Ledger::after_move`].
+    pub(crate) fn move_charge(
+        &self,
+        from: u32,
+        to: u32,
+        bytes: u64,
+    ) -> Result<Moved<'_, M>, ChargeError> {
+        let common = self.common_ancestor(from, to);
+        // Both halves are one operation: a forked child finds the bytes charged once.
+        let uncharge =
+            || self.uncharge_directly(from, Some(common), bytes, |index| self.listening_at(index));
+        let moved = self.charge_reclaiming(to, Some(common), bytes, uncharge);
+        let (reserved, told) = moved.map_err(|refused| self.refuse(to, refused, bytes))?;
+        Ok(Moved { reserved, told })
+    }
+
+    /// Tells those who listen, and pays for what is above a `high`; either may unwind.
+    pub(crate) fn after_move(&self, to: u32, moved: Moved<'_, M>) {
+        if let Some(told) = moved.told {
+            self.notice(told.index);
+        }
+        self.notice(to);
+        self.pay_for_high(to, moved.reserved);
+    }
+
+    pub(super) fn check_size(&self, bytes: u64) -> Result<(), ChargeError> {
+        if bytes > CHARGE_MAX {
+            return Err(ChargeError::TooLarge {
+                requested: usize::try_from(bytes).unwrap_or(usize::MAX),
+            });
+        }
+        Ok(())
+    }
+}
