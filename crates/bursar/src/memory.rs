@@ -269,19 +269,15 @@ impl<M: Machine> Memory<M> {
     /// nothing to do; call it from a timer several times a period (one that comes just before a flush is due leaves it to
     /// the next), or see [`Memory::start_ticker`], which does so four times.
     pub fn tick(&self) {
-        let is_due;
         {
             let _operation = self.ledger.operation();
             let tree = &self.ledger.tree;
-            is_due = tree.age_ns(ROOT) >= tree.flush_period_ns;
-            if is_due {
+            if tree.age_ns(ROOT) >= tree.flush_period_ns {
                 tree.flush(ROOT);
             }
             self.ledger.reap(usize::MAX);
         }
-        if is_due {
-            self.ledger.trim();
-        }
+        self.ledger.trim();
         // Stall averages change with time alone.
         self.ledger.notice_all();
     }

@@ -100,3 +100,30 @@ fn nobody_waits_for_threads_that_are_gone() {
     assert_eq!(*told.lock().unwrap(), Level::None);
     drop((reclaims, watches));
 }
+
+/// The first that the child does is to wait: it does not wait behind a thread that is gone.
+#[test]
+fn a_child_that_waits_first() {
+    limit_time();
+    let memory = memory();
+    let group = memory.root().child("g", Limits::max(MAX as u64)).unwrap();
+    let mut all = Some(group.try_charge(MAX).unwrap());
+    let (waits, leave) = (Barrier::new(2), Barrier::new(2));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut future = Box::pin(group.charge_async(500));
+            let polled = future
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()));
+            assert!(polled.is_pending());
+            waits.wait();
+            leave.wait();
+        });
+        waits.wait();
+        in_child(|| {
+            drop(all.take());
+            assert_eq!(poll(group.charge_async(500)), Poll::Ready(true));
+        });
+        leave.wait();
+    });
+}

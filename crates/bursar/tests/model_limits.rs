@@ -170,13 +170,14 @@ impl Model {
         }
     }
 
-    fn book(&mut self, at: usize, bytes: usize) {
+    fn book(&mut self, at: usize, bytes: usize, asks: bool) {
         self.naive.nodes.get_mut(&at).unwrap().own += bytes as u64;
-        self.naive.charged(at, bytes as u64);
+        self.naive.charged(at, bytes as u64, asks);
     }
 
     fn charge(&mut self) {
         let (at, bytes) = (self.any_group(), self.bytes());
+        let mut asks = true;
         let charge = match self.random.below(6) {
             0 => {
                 let charge = self.groups[&at].charge(bytes);
@@ -191,6 +192,7 @@ impl Model {
                 Some(charge)
             }
             1 => {
+                asks = false;
                 let charged = self.groups[&at].try_charge_nowait(bytes);
                 let fits = self.naive.limiting(at, bytes as u64).is_none();
                 assert_eq!(charged.is_ok(), fits, "{charged:?}");
@@ -199,7 +201,7 @@ impl Model {
             _ => self.try_charge(at, bytes),
         };
         if let Some(charge) = charge {
-            self.book(at, bytes);
+            self.book(at, bytes, asks);
             self.held.push((at, charge));
         }
     }
@@ -225,12 +227,14 @@ impl Model {
         let Some(charge) = self.try_charge(at, bytes) else {
             return;
         };
+        // The reclaimer has it only when the charge is done.
+        self.book(at, bytes, true);
         self.reclaimers[&number].2.push(charge);
         let node = self.naive.nodes.get_mut(&at).unwrap();
+        node.own -= bytes as u64;
         let mut reclaimers = node.reclaimers.iter_mut();
         let found = reclaimers.find(|one| one.number == number);
         found.unwrap().pages.push(bytes as u64);
-        self.naive.charged(at, bytes as u64);
     }
 
     fn add_reclaimer(&mut self) {
@@ -291,7 +295,7 @@ impl Model {
             self.naive.count(limiting, |counts| counts.refused += 1);
         }
         let Ok(reserve) = reserved else { return };
-        self.book(group, bytes);
+        self.book(group, bytes, true);
         let taken = Vec::new();
         self.reserves.push(Ahead {
             group,

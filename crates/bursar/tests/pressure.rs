@@ -361,3 +361,23 @@ fn stalls_of_all_and_of_some() {
     group.reclaim(1);
     assert_eq!(stalls(&group), before);
 }
+
+/// Stock that is taken back so that nobody sleeps for it lowers the level, and that is told.
+#[test]
+fn stock_taken_back_for_a_limit_is_told() {
+    let memory = memory();
+    let tenant = memory
+        .root()
+        .child("tenant", Limits::none().high(units(1)))
+        .unwrap();
+    let [one, other] = ["one", "other"].map(|name| tenant.child(name, Limits::none()).unwrap());
+    let seen = Arc::default();
+    let _watches = watched(&tenant, &seen);
+    let _small = one.try_charge(1).unwrap();
+    let stock = tenant.reserved() as usize - 1;
+    assert!(stock > 100, "stock is held, or this shows nothing");
+    let _large = other.try_charge(UNIT - stock + 100).unwrap();
+    assert_eq!(tenant.events().high, 0, "not above it without stock");
+    let told = seen.lock().unwrap().last().copied();
+    assert_eq!(told.unwrap_or_default(), tenant.pressure().level);
+}

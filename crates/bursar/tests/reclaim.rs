@@ -252,3 +252,23 @@ fn infallible_charges_reclaim_before_they_overshoot() {
     assert_eq!(group.reserved(), units(6));
     drop((forced, over));
 }
+
+/// Stock is taken back first: nobody is asked to free what nobody uses.
+#[test]
+fn nobody_is_asked_for_stock() {
+    let memory = memory();
+    let group = memory.root().child("group", Limits::none()).unwrap();
+    let _reclaimer = group.add_reclaimer(0, |request| panic!("{request:?}"));
+    let held = group.try_charge(100).unwrap();
+    assert!(
+        group.reserved() > 1000,
+        "stock is held, or this shows nothing"
+    );
+    group.set_high(1000);
+    assert_eq!(group.reserved(), 100);
+    drop(held);
+    group.set_high(u64::MAX);
+    let _held = group.try_charge(900).unwrap();
+    assert!(group.reserved() > 1000);
+    group.set_max(1000);
+}

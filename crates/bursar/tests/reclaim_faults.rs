@@ -191,3 +191,22 @@ fn threads_with_one_cache() {
     tenant.set_max(0);
     assert_eq!(tenant.reserved(), 0);
 }
+
+/// Who says that it freed something buys nobody off: what stays above `high` is slept for.
+#[test]
+fn a_liar_does_not_lift_the_throttle() {
+    let memory = memory();
+    let group = memory
+        .root()
+        .child("group", Limits::none().high(units(50)))
+        .unwrap();
+    let _held = group.try_charge(50 * UNIT).unwrap();
+    let calls = Arc::new(AtomicU64::new(0));
+    let counted = calls.clone();
+    let _liar = group.add_reclaimer(0, move |_| counted.fetch_add(1, Ordering::Relaxed).max(1));
+    let _more = group.try_charge(UNIT).unwrap();
+    assert_eq!(calls.load(Ordering::Relaxed), 16);
+    let throttled = group.events().throttled;
+    // 2 per cent over with four batches: 64 s x 0.02^2 x 4, and a little less for what the formula rounds off.
+    assert!(throttled.as_millis() >= 102, "{throttled:?}");
+}

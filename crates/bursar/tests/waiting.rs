@@ -291,3 +291,20 @@ fn a_large_charge_is_not_passed_for_ever() {
     });
     assert_eq!(group.reserved(), 0);
 }
+
+/// However long others wait, and wherever the limit is that it exceeds.
+#[test]
+fn too_large_is_refused_at_once() {
+    let memory = memory();
+    let tenant = memory
+        .root()
+        .child("tenant", Limits::max(units(6)))
+        .unwrap();
+    let query = tenant.child("query", Limits::max(units(8))).unwrap();
+    let _held = query.try_charge(5 * UNIT).unwrap();
+    let mut first = wait(&query, 3);
+    assert!(first.poll().is_pending());
+    assert_refused(&mut wait(&query, 7), "/tenant");
+    assert_refused(&mut wait(&query, 9), "/tenant/query");
+    assert_eq!(first.wakes(), 0);
+}

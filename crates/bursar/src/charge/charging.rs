@@ -37,7 +37,7 @@ pub(super) struct Unheld<'a, M: Machine> {
 impl<M: Machine> Drop for Unheld<'_, M> {
     fn drop(&mut self) {
         // Calls nobody, since it unwinds.
-        let later = |_| self.ledger.notice_later();
+        let later = |index| self.ledger.notice_later_below(index, None);
         self.ledger
             .uncharge_directly(self.index, None, self.bytes, later);
     }
@@ -76,7 +76,7 @@ impl<M: Machine> Ledger<M> {
         let (reserved, ()) = self.charge_reclaiming(index, None, bytes, || ())?;
         let unheld = self.unheld(index, bytes);
         self.notice(index);
-        self.pay_for_high(index, reserved);
+        self.pay_for_high(index, reserved, self.policies.high);
         unheld.hand_over();
         Ok(())
     }
@@ -98,12 +98,13 @@ impl<M: Machine> Ledger<M> {
                 Err(refused) => refused,
             };
             drop(operation);
+            // Before others are asked: what was undone may have hidden memory that came back, and stock was taken back.
+            self.notice(index);
             let round = match refused {
                 Refused::By(limiting) if tries > 0 => self.reclaim_for(index, limiting, bytes),
                 _ => Round::default(),
             };
             if !round.asked {
-                self.notice(index);
                 return Err(refused);
             }
             // Once more in any case: what was freed counts, not what was said. Who frees nothing is not asked again.
@@ -161,7 +162,7 @@ impl<M: Machine> Ledger<M> {
         let ahead = ahead.map_err(|_| NowaitError::LimitReached)?;
         self.commit_charge(index, bytes, ahead);
         self.owe_for_high(index, bytes + ahead);
-        self.notice_later();
+        self.notice_later_below(index, None);
         Ok(())
     }
 
@@ -190,7 +191,7 @@ impl<M: Machine> Ledger<M> {
         }
         drop(operation);
         self.notice(index);
-        self.pay_for_high(index, bytes);
+        self.pay_for_high(index, bytes, self.policies.high);
         unheld.hand_over();
     }
 
@@ -237,7 +238,7 @@ impl<M: Machine> Ledger<M> {
             self.notice(told.index);
         }
         self.notice(to);
-        self.pay_for_high(to, moved.reserved);
+        self.pay_for_high(to, moved.reserved, self.policies.high);
     }
 
     pub(super) fn check_size(&self, bytes: u64) -> Result<(), ChargeError> {

@@ -117,6 +117,9 @@ impl<M: Machine> PageCounter<M> {
         self.hooks.get().map(|hooks| &**hooks)
     }
 
+    /// Makes them if need be, which is waited for: only in an operation (see [`Ledger::hooks`]).
+    ///
+    /// [`Ledger::hooks`]: super::Ledger::hooks
     pub(super) fn hooks_or_new(&self) -> &Hooks<M> {
         self.hooks.get_or_init(|| Box::new(Hooks::new()))
     }
@@ -141,6 +144,18 @@ impl<M: Machine> PageCounter<M> {
         }
         self.claimed.fetch_sub(bytes, Order::Full);
         None
+    }
+
+    /// Whether [`PageCounter::try_charge`] has a chance.
+    pub(super) fn may_fit(&self, bytes: u64) -> bool {
+        match self.settings.max.load(Order::Relaxed) {
+            // Spares a look at a word that all CPUs write.
+            Limit::MAX => true,
+            max => {
+                let claimed = self.claimed.load(Order::Relaxed);
+                claimed.checked_add(bytes).is_some_and(|sum| sum <= max)
+            }
+        }
     }
 
     /// Reserves `bytes` whatever the limit says; returns whether that is above it.

@@ -88,12 +88,18 @@ impl<M: Machine> Ledger<M> {
         result
     }
 
-    /// Takes stock back where a limit has much of it below, if there is such a limit.
+    /// Takes stock back where a limit has much of it below, if there is such a limit; once a flush period.
     pub(crate) fn trim(&self) {
-        // Relaxed: a hint; a group that comes to have much stock now is for the next time.
-        if self.much_stock.swap(0, Order::Relaxed) != 0 {
-            self.trim_below(ROOT);
+        let now_ns = self.tree.machine.now_ns();
+        // Relaxed, both: hints. Who trims at the same time does it once more.
+        if now_ns < self.trim_due_ns.load(Order::Relaxed)
+            || self.much_stock.swap(0, Order::Relaxed) == 0
+        {
+            return;
         }
+        let due_ns = now_ns.saturating_add(self.tree.flush_period_ns);
+        self.trim_due_ns.store(due_ns, Order::Relaxed);
+        self.trim_below(ROOT);
     }
 
     fn trim_below(&self, index: u32) {
@@ -105,12 +111,12 @@ impl<M: Machine> Ledger<M> {
             self.drain_closed(index, || ());
             return self.notice(index);
         }
-        let below: Vec<Referred<'_, M>> = {
-            let children = self.tree.node(index).children.lock();
-            let stocked = |&&at: &&u32| self.counter(at).stock_max.load(Order::Relaxed) != 0;
-            let stocked = children.by_name.values().filter(stocked);
-            stocked.map(|&at| self.referred(at)).collect()
-        };
+        let mut below: Vec<Referred<'_, M>> = Vec::new();
+        self.tree.for_each_child(index, |_, child| {
+            if self.counter(child).stock_max.load(Order::Relaxed) != 0 {
+                below.push(self.referred(child));
+            }
+        });
         below.iter().for_each(|at| self.trim_below(at.index));
     }
 
@@ -140,7 +146,7 @@ impl<M: Machine> Ledger<M> {
             drained += stock;
             if stock > 0 {
                 // Who asked for the drain tells those who listen at and above `scope`, and may be told of no other groups.
-                self.notice_later_below(index, scope);
+                self.notice_later_below(index, Some(scope));
             }
             // After the stock is returned: a reader's range contains both.
             self.tree.chain(index).for_each(|at| {

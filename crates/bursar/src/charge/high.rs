@@ -10,6 +10,9 @@ use super::limits::Limit;
 use super::reclaim::{RECLAIM_TRIES, Reason};
 use super::throttle;
 
+/// How long a throttled task sleeps before it looks whether it still must.
+const SLEEP_NS: u64 = 100_000_000;
+
 /// What a charge above `high` does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -65,31 +68,30 @@ impl<M: Machine> Ledger<M> {
         }
     }
 
-    /// After a charge for which `bytes` were reserved: pays for what is above a `high`.
-    pub(super) fn pay_for_high(&self, index: u32, bytes: u64) {
+    /// After a charge for which `bytes` were reserved: asks for what is above a `high`, and pays for what stays above.
+    pub(super) fn pay_for_high(&self, index: u32, bytes: u64, policy: HighPolicy) {
         if !self.is_over_high(index) || self.is_reclaiming() {
             return;
         }
         self.drain_above_high(index);
-        if !self.is_over_high(index) {
-            return;
-        }
-        if self.policies.high == HighPolicy::Owe {
-            return self.owe_for_high(index, bytes);
-        }
         for (at, usage, high) in self.highs(index) {
             if usage > high {
                 self.count(at, Event::High, 1);
             }
         }
-        for _ in 0..RECLAIM_TRIES {
-            let freed = self.reclaim_above_high(index);
-            let delay = self.penalty(index, bytes);
-            if delay.is_zero() {
-                return;
-            }
-            if freed == 0 {
-                return self.throttle(index, delay);
+        let mut tries = RECLAIM_TRIES;
+        while tries > 0 && self.is_over_high(index) && self.reclaim_above_high(index) > 0 {
+            tries -= 1;
+        }
+        if !self.is_over_high(index) {
+            return;
+        }
+        match policy {
+            HighPolicy::Throttle => self.throttle(index, bytes),
+            // Relaxed: a number that is taken later.
+            HighPolicy::Owe => {
+                let debt = &self.counter(index).debt_bytes;
+                debt.fetch_add(bytes, Order::Relaxed);
             }
         }
     }
@@ -109,8 +111,7 @@ impl<M: Machine> Ledger<M> {
 
     /// Asks for what exceeds each `high` on the way; returns the bytes that reclaimers say they freed.
     fn reclaim_above_high(&self, index: u32) -> u64 {
-        let highs: Vec<_> = self.highs(index).collect();
-        let freed = highs.into_iter().map(|(at, usage, high)| {
+        let freed = self.highs(index).map(|(at, usage, high)| {
             let over = usage.saturating_sub(high);
             self.reclaim_stalled(index, at, over, Reason::High).freed
         });
@@ -122,22 +123,29 @@ impl<M: Machine> Ledger<M> {
         throttle::penalty_of(highs, bytes)
     }
 
-    fn throttle(&self, index: u32, delay: Duration) {
+    fn throttle(&self, index: u32, bytes: u64) {
+        let delay = self.penalty(index, bytes);
+        if delay.is_zero() {
+            return;
+        }
         let machine = &self.tree.machine;
         let _stalled = self.stall(index);
         let begun_ns = machine.now_ns();
-        let delay_ns = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
-        machine.sleep_until(begun_ns.saturating_add(delay_ns));
-        let slept_ns = machine.now_ns().saturating_sub(begun_ns);
-        self.count(index, Event::Throttled, slept_ns);
+        let end_ns = begun_ns + delay.as_nanos() as u64;
+        let mut now_ns = begun_ns;
+        // In parts, for `high` may be lifted, and others may give back.
+        while now_ns < end_ns && self.is_over_high(index) {
+            machine.sleep_until(end_ns.min(now_ns + SLEEP_NS));
+            now_ns = machine.now_ns();
+        }
+        self.count(index, Event::Throttled, now_ns.saturating_sub(begun_ns));
     }
 
     /// Takes the debt of a group: who takes it pays for it.
     pub(crate) fn take_debt(&self, index: u32) -> Debt {
+        // First: who is told of it may panic, and the debt would be lost.
+        self.drain_above_high(index);
         let bytes = self.counter(index).debt_bytes.swap(0, Order::Relaxed);
-        if bytes > 0 {
-            self.drain_above_high(index);
-        }
         Debt {
             bytes,
             delay: self.penalty(index, bytes),

@@ -5,6 +5,7 @@
 
 use bursar_machine::{Lock, Machine};
 
+use super::Ledger;
 use super::pressure::Watch;
 use super::reclaim::Reclaimers;
 use super::stall::StallClock;
@@ -16,6 +17,15 @@ pub(crate) struct Hooks<M: Machine> {
     pub(super) queue: M::Mutex<Queue>,
     /// Made when a task first stalls or works.
     pub(super) stall: M::Mutex<Option<StallClock>>,
+}
+
+impl<M: Machine> Ledger<M> {
+    /// What users registered with a group.
+    pub(super) fn hooks(&self, index: u32) -> &Hooks<M> {
+        // A fork must not leave them half made; and in its child no task is waited for that is gone.
+        let _operation = self.operation();
+        self.counter(index).hooks_or_new()
+    }
 }
 
 impl<M: Machine> Hooks<M> {

@@ -11,7 +11,7 @@ use super::level::PressurePolicy;
 use super::limits::Limits;
 use super::protection::Recursive;
 use crate::arena::Arena;
-use crate::stats::{CreateError, ROOT, Tree};
+use crate::stats::{CreateError, LEVELS, ROOT, Tree};
 
 /// Groups and their counters.
 pub(crate) struct Ledger<M: Machine> {
@@ -34,6 +34,8 @@ pub(crate) struct Ledger<M: Machine> {
     pub(super) unnoticed: M::Word,
     /// Not 0: some limit may have much stock below.
     pub(super) much_stock: M::Word,
+    /// When upkeep next looks at that.
+    pub(super) trim_due_ns: M::Word,
     // As in `Node`: no protocol between CPUs, see `fork.rs`.
     /// [`Machine::forks`] where these books are right.
     pub(super) forks: AtomicU64,
@@ -97,6 +99,7 @@ impl<M: Machine> Ledger<M> {
             listening: M::Mutex::new(BTreeMap::new()),
             unnoticed: M::Word::new(0),
             much_stock: M::Word::new(0),
+            trim_due_ns: M::Word::new(0),
             forks: AtomicU64::new(tree.machine.forks()),
             deferred: AtomicU64::new(0),
             repair: M::Mutex::new(()),
@@ -196,16 +199,24 @@ impl<M: Machine> Ledger<M> {
     /// # Errors
     /// The first group where it does not fit.
     pub(super) fn reserve(&self, index: u32, end: Option<u32>, bytes: u64) -> Result<(), u32> {
-        for at in self.way(index, end) {
-            let counter = self.counter(at);
-            let Some(usage) = counter.try_charge(bytes) else {
+        // First only looking, so that what is refused higher up shows nowhere below, in general.
+        let refuses = |&at: &u32| !self.counter(at).may_fit(bytes);
+        if let Some(at) = self.way(index, end).find(refuses) {
+            return Err(at);
+        }
+        let mut usage = [0; LEVELS];
+        for (at, usage) in self.way(index, end).zip(&mut usage) {
+            let Some(now) = self.counter(at).try_charge(bytes) else {
                 self.release(index, Some(at), bytes);
                 // What others returned meanwhile may have been hidden by it.
-                self.notice_later_below(index, at);
+                self.notice_later_below(index, Some(at));
                 return Err(at);
             };
-            // Relaxed: a high-water mark for people, which a reservation that fails higher up may raise as well.
-            counter.peak.fetch_max(usage, Order::Relaxed);
+            *usage = now;
+        }
+        for (at, usage) in self.way(index, end).zip(usage) {
+            // Relaxed: a high-water mark for people.
+            self.counter(at).peak.fetch_max(usage, Order::Relaxed);
         }
         Ok(())
     }
@@ -251,16 +262,13 @@ impl<M: Machine> Ledger<M> {
     /// The usage of the biggest living children, biggest first.
     pub(crate) fn largest_children(&self, index: u32, count: usize) -> Vec<(String, u64)> {
         let _operation = self.operation();
-        let mut children: Vec<(String, u64)> = {
-            let children = self.tree.node(index).children.lock();
-            let usage = |&at: &u32| self.counter(at).usage.load(Order::Relaxed);
-            children
-                .by_name
-                .iter()
-                .map(|(name, at)| (name.to_string(), usage(at)))
-                .filter(|(_, usage)| *usage > 0)
-                .collect()
-        };
+        let mut children = Vec::new();
+        self.tree.for_each_child(index, |name, child| {
+            let usage = self.usage(child);
+            if usage > 0 {
+                children.push((name.to_owned(), usage));
+            }
+        });
         children.sort_by(|one, other| other.1.cmp(&one.1).then_with(|| one.0.cmp(&other.0)));
         children.truncate(count);
         children

@@ -115,6 +115,10 @@ impl<M: Machine> Ledger<M> {
         let high_word = &self.counter(index).settings.high;
         // Full, here and below: whoever is told that a limit was set finds it set.
         high_word.store(high, Order::Full);
+        if self.counter(index).usage.load(Order::Full) > high {
+            // Nobody is asked for what nobody uses.
+            self.drain_closed(index, || ());
+        }
         self.notice(index);
         self.reclaim_down_to(index, Reason::High, || high_word.load(Order::Full));
     }

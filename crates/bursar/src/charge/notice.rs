@@ -74,15 +74,15 @@ impl<M: Machine> Ledger<M> {
         }
     }
 
-    /// [`Ledger::notice_later`] for the groups from `index` up to, and without, `end`.
-    pub(super) fn notice_later_below(&self, index: u32, end: u32) {
+    /// [`Ledger::notice_later`] if somebody listens on the way from `index` up to, and without, `end`. Async-signal-safe.
+    pub(super) fn notice_later_below(&self, index: u32, end: Option<u32>) {
         let is_listened_to = |at: u32| {
             let settings = &self.counter(at).settings;
             // Full: after the change.
             let listening = [&settings.waiting, &settings.watchers];
             listening.iter().any(|word| word.load(Order::Full) != 0)
         };
-        if self.listeners.load(Order::Full) != 0 && self.way(index, Some(end)).any(is_listened_to) {
+        if self.listeners.load(Order::Full) != 0 && self.way(index, end).any(is_listened_to) {
             self.notice_later();
         }
     }

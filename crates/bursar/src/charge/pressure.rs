@@ -34,6 +34,23 @@ struct Waiting {
     waker: Waker,
 }
 
+/// To be woken, each of them, also if one panics.
+struct Wakers(Vec<Waker>);
+
+impl Wakers {
+    fn wake(mut self) {
+        while let Some(waker) = self.0.pop() {
+            waker.wake();
+        }
+    }
+}
+
+impl Drop for Wakers {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(Waker::wake);
+    }
+}
+
 /// Who watches one group.
 #[derive(Default)]
 pub(crate) struct Watch {
@@ -46,14 +63,14 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    fn take_wakers(&mut self, level: Level) -> Vec<Waker> {
+    fn take_wakers(&mut self, level: Level) -> Wakers {
         let done: Vec<u64> = self
             .waiting
             .iter()
             .filter_map(|(&number, one)| (one.from != level).then_some(number))
             .collect();
         let taken = done.iter().filter_map(|number| self.waiting.remove(number));
-        taken.map(|one| one.waker).collect()
+        Wakers(taken.map(|one| one.waker).collect())
     }
 
     /// In a forked child. Wakers are left alone: what they belong to may be locked for ever.
@@ -94,7 +111,7 @@ const ROUNDS: usize = 16;
 
 impl<M: Machine> Ledger<M> {
     fn watch(&self, index: u32) -> &M::Mutex<Watch> {
-        &self.counter(index).hooks_or_new().watch
+        &self.hooks(index).watch
     }
 
     /// The stall times of a group.
@@ -243,14 +260,15 @@ impl<M: Machine> Ledger<M> {
                 }
                 (pressure, wakers, calls)
             };
-            wakers.into_iter().for_each(Waker::wake);
             if calls.is_empty() {
                 // Done under the lock already; another may be telling by now.
                 if let Some(telling) = telling {
                     std::mem::forget(telling);
                 }
+                wakers.wake();
                 return level;
             }
+            wakers.wake();
             for (number, call) in calls {
                 // One by one: who comes after one that panics has not been told.
                 if self.watch(index).lock().mark_told(number, level) {

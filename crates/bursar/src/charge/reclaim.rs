@@ -108,7 +108,7 @@ impl<M: Machine> Ledger<M> {
     /// Registers a reclaimer; returns its number for [`Ledger::remove_reclaimer`]. The caller refers to the group.
     pub(crate) fn add_reclaimer(&self, index: u32, order: i32, call: Arc<ReclaimFn>) -> u64 {
         let number = {
-            let mut reclaimers = self.counter(index).hooks_or_new().reclaimers.lock();
+            let mut reclaimers = self.hooks(index).reclaimers.lock();
             let number = reclaimers.registered;
             reclaimers.registered += 1;
             // Behind those of the same order.
@@ -135,7 +135,7 @@ impl<M: Machine> Ledger<M> {
     /// Ends a registration. A call that is under way goes on.
     pub(crate) fn remove_reclaimer(&self, index: u32, number: u64) {
         let removed = {
-            let mut reclaimers = self.counter(index).hooks_or_new().reclaimers.lock();
+            let mut reclaimers = self.hooks(index).reclaimers.lock();
             let at = reclaimers.list.iter().position(|one| one.number == number);
             at.map(|at| reclaimers.list.remove(at))
         };
@@ -225,7 +225,9 @@ impl<M: Machine> Ledger<M> {
                 break;
             }
             round.asked = true;
-            let freed = call(&request(left));
+            let held = self.usage(index);
+            // No more than there was, so that sums stay sums whatever it says.
+            let freed = call(&request(left)).min(held);
             self.count(index, Event::Reclaimed, freed);
             round.freed = round.freed.saturating_add(freed);
             left = left.saturating_sub(freed);

@@ -35,7 +35,7 @@ impl<M: Machine> Ledger<M> {
         // Those who looked before the name was gone are done when this returns, and their stock is back.
         self.drain_closed(index, || ());
         // Its stock is back; the caller may not call.
-        self.notice_later();
+        self.notice_later_below(index, None);
         self.tree.absorb(index);
         self.removed.lock().push_back(index);
     }

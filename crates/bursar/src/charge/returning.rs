@@ -19,7 +19,9 @@ impl<M: Machine> Ledger<M> {
     /// [`Ledger::uncharge_slowly`] that leaves it to others to tell those who listen. Async-signal-safe.
     #[cold]
     pub(crate) fn uncharge_nowait(&self, index: u32, bytes: u64) {
-        self.uncharge_telling(index, bytes, |_| self.notice_later());
+        self.uncharge_telling(index, bytes, |index| {
+            self.notice_later_below(index, None);
+        });
     }
 
     /// Returns `bytes`. If that changed any usage, calls `tell` after it, while the group's record is certain to be there.
@@ -48,7 +50,7 @@ impl<M: Machine> Ledger<M> {
         }
         if self.is_forked() {
             self.defer_uncharge(index, bytes);
-            self.notice_later();
+            self.notice_later_below(index, None);
             return None;
         }
         if bytes < BATCH_MAX

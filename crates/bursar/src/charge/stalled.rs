@@ -43,7 +43,7 @@ impl<M: Machine> Ledger<M> {
 
     fn clock(&self, index: u32, happens: fn(&mut StallClock, u64)) {
         for at in self.tree.chain(index) {
-            let mut stall = self.counter(at).hooks_or_new().stall.lock();
+            let mut stall = self.hooks(at).stall.lock();
             // Under the lock, so that a clock hears of its events in order.
             let now_ns = self.tree.machine.now_ns();
             happens(stall.get_or_insert_with(|| StallClock::new(now_ns)), now_ns);

@@ -1,6 +1,6 @@
 //! How groups stand against reclaim of one above them: their effective protection, along the tree.
 
-use bursar_machine::{AtomicWord, Lock, Machine, Order};
+use bursar_machine::{AtomicWord, Machine, Order};
 
 use super::Ledger;
 use super::ledger::Referred;
@@ -15,8 +15,8 @@ pub(crate) struct Standing {
 }
 
 impl<M: Machine> Ledger<M> {
-    /// Visits the living groups below `scope` that are `wanted`, parents first, with their usage and their protection. Those below one that
-    /// is not wanted are left out. `wanted` is asked under a lock.
+    /// Visits the living groups below `scope` that are `wanted`, parents first, with their usage and their protection.
+    /// Those below one that is not wanted are left out. `wanted` is asked under a lock.
     ///
     /// The kernel keeps the sums of what siblings claim up to date with every charge; here they are taken when wanted,
     /// which costs a look at each sibling and leaves charges alone. Usage changes meanwhile, as it does there.
@@ -53,16 +53,16 @@ impl<M: Machine> Ledger<M> {
         parent: u32,
         wanted: &impl Fn(u32) -> bool,
     ) -> (Vec<Sibling>, Vec<Option<Referred<'_, M>>>) {
-        let children = self.tree.node(parent).children.lock();
-        // Under the lock: a name that is there has a record that is there.
-        let rows = children.by_name.values().map(|&child| {
-            let sibling = Sibling {
+        let mut rows = (Vec::new(), Vec::new());
+        self.tree.for_each_child(parent, |_, child| {
+            rows.0.push(Sibling {
                 usage: self.usage(child),
                 limits: self.limits(child),
-            };
-            (sibling, wanted(child).then(|| self.referred(child)))
+            });
+            // Under the lock: a name that is there has a record that is there.
+            rows.1.push(wanted(child).then(|| self.referred(child)));
         });
-        rows.unzip()
+        rows
     }
 
     fn below(&self, parent: u32, above: Standing, claimed: Standing, one: &Sibling) -> Standing {

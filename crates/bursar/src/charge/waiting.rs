@@ -17,6 +17,7 @@ use std::task::{Poll, Waker};
 use bursar_machine::{AtomicWord, Lock, Machine, Order};
 
 use super::charging::Refused;
+use super::high::HighPolicy;
 use super::limits::Limit;
 use super::reclaim::Reason;
 use super::{ChargeError, Ledger};
@@ -62,7 +63,7 @@ impl Ticket {
 
 impl<M: Machine> Ledger<M> {
     fn queue(&self, index: u32) -> &M::Mutex<Queue> {
-        &self.counter(index).hooks_or_new().queue
+        &self.hooks(index).queue
     }
 
     /// Charges if it is the ticket's turn and the memory is there; else sees to it that `waker` is woken when that may
@@ -75,24 +76,31 @@ impl<M: Machine> Ledger<M> {
         ticket: &mut Ticket,
         waker: &Waker,
     ) -> Poll<Result<(), ChargeError>> {
+        // Puts the books right in a forked child: nobody is waited for who is gone.
+        drop(self.operation());
         let charged = self.poll_queued(ticket, waker);
-        let is_charged = matches!(charged, Poll::Ready(Ok(())));
-        let unheld = is_charged.then(|| self.unheld(ticket.index, ticket.bytes));
-        if charged.is_ready() {
-            self.leave(ticket);
-            self.notice(ticket.index);
-        } else {
+        let Poll::Ready(charged) = charged else {
             // Stock was taken back. Of those who wait, whoever returns memory wakes the first; that may be us, who would
             // only be polled again until it has.
             self.notice_watchers(ticket.index);
+            return Poll::Pending;
+        };
+        let unheld = charged
+            .is_ok()
+            .then(|| self.unheld(ticket.index, ticket.bytes));
+        self.leave(ticket);
+        self.notice(ticket.index);
+        if let Ok(reserved) = charged {
+            self.pay_for_high(ticket.index, reserved, HighPolicy::Owe);
         }
         if let Some(unheld) = unheld {
             unheld.hand_over();
         }
-        charged
+        Poll::Ready(charged.map(|_| ()))
     }
 
-    fn poll_queued(&self, ticket: &mut Ticket, waker: &Waker) -> Poll<Result<(), ChargeError>> {
+    /// [`Ledger::poll_charge`] up to the charge, of which it returns the bytes reserved.
+    fn poll_queued(&self, ticket: &mut Ticket, waker: &Waker) -> Poll<Result<u64, ChargeError>> {
         let (index, bytes) = (ticket.index, ticket.bytes);
         self.check_size(bytes)?;
         if ticket.number.is_none() {
@@ -107,6 +115,9 @@ impl<M: Machine> Ledger<M> {
             if self.tree.node(index).is_removed() {
                 return Poll::Ready(Err(self.refuse(index, Refused::Removed, bytes)));
             }
+            if let Some(at) = self.never_fits(index, bytes) {
+                return Poll::Ready(Err(self.refuse(index, Refused::By(at), bytes)));
+            }
             if let Some(at) = self.first_ahead(ticket) {
                 // In its queue, so that its leaving wakes us. It may leave before we enter, so look again then.
                 if ticket.queued_at == Some(at) {
@@ -116,18 +127,12 @@ impl<M: Machine> Ledger<M> {
                 continue;
             }
             let refused = match self.attempt(index, None, bytes) {
-                Ok(reserved) => {
-                    self.owe_for_high(index, reserved);
-                    return Poll::Ready(Ok(()));
-                }
+                Ok(reserved) => return Poll::Ready(Ok(reserved)),
                 Err(refused) => refused,
             };
             let Refused::By(limiting) = refused else {
                 continue;
             };
-            if self.counter(limiting).settings.max.load(Order::Full) < bytes {
-                return Poll::Ready(Err(self.refuse(index, refused, bytes)));
-            }
             if ticket.queued_at != Some(limiting) {
                 self.enqueue(ticket, limiting, waker);
             } else if !has_asked && self.reclaim_for(index, limiting, bytes).asked {
@@ -136,6 +141,12 @@ impl<M: Machine> Ledger<M> {
                 return Poll::Pending;
             }
         }
+    }
+
+    /// A group on the way to the root whose limit a charge exceeds all by itself.
+    fn never_fits(&self, index: u32, bytes: u64) -> Option<u32> {
+        let max = |at: u32| self.counter(at).settings.max.load(Order::Full);
+        self.tree.chain(index).find(|&at| max(at) < bytes)
     }
 
     /// A group on the way to the root where somebody waits who came before.
@@ -162,15 +173,16 @@ impl<M: Machine> Ledger<M> {
     /// Puts a ticket in a group's queue, and takes it out of another's.
     fn enqueue(&self, ticket: &mut Ticket, at: u32, waker: &Waker) {
         let number = ticket.number.expect("taken first");
-        if ticket.queued_at != Some(at) {
-            // First of all: what is returned from now on looks at the queue, or is there when we try.
-            self.listen(at);
-        }
         let waiter = Waiter {
             index: ticket.index,
             bytes: ticket.bytes,
+            // The runtime's code, so before anything is changed.
             waker: Arc::new(waker.clone()),
         };
+        if ticket.queued_at != Some(at) {
+            // What is returned from now on looks at the queue, or is there when we try.
+            self.listen(at);
+        }
         let replaced = {
             let mut queue = self.queue(at).lock();
             let replaced = queue.0.insert(number, waiter);

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Bound;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -20,6 +21,10 @@ use crate::arena::Arena;
 pub const NAME_MAX: usize = 255;
 /// The deepest level below the root. Deep enough for any nesting of tenants and operators; it bounds every walk.
 const DEPTH_MAX: u32 = 64;
+/// Groups on the way from the deepest to the root.
+pub(crate) const LEVELS: usize = DEPTH_MAX as usize + 1;
+/// Children that are looked at under one hold of a group's lock.
+const NAMES_PER_HOLD: usize = 64;
 /// The root's id.
 pub(crate) const ROOT: u32 = 0;
 const NO_PARENT: u32 = u32::MAX;
@@ -377,6 +382,26 @@ impl<M: Machine> Tree<M> {
         );
         free.next += 1;
         Ok(index)
+    }
+
+    /// Calls `each` with the name and id of every living child, by name. It runs under the lock of the children, which is let
+    /// go after each [`NAMES_PER_HOLD`]; children that come or go meanwhile may be left out.
+    pub(crate) fn for_each_child(&self, index: u32, mut each: impl FnMut(&str, u32)) {
+        let mut last: Option<Box<str>> = None;
+        loop {
+            let children = self.node(index).children.lock();
+            let from = last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+            let mut names = children.by_name.range::<str, _>((from, Bound::Unbounded));
+            let mut seen = None;
+            for (name, &child) in names.by_ref().take(NAMES_PER_HOLD) {
+                each(name, child);
+                seen = Some(name);
+            }
+            if names.next().is_none() {
+                return;
+            }
+            last = seen.cloned();
+        }
     }
 
     /// Takes a group's name away and lets it have no more children; it stays in its parent's marks.

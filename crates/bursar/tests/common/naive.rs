@@ -225,15 +225,10 @@ impl Naive {
         }
     }
 
-    /// Tries to reserve; says who refuses. Below that group it is reserved for a moment.
-    pub fn limiting(&mut self, at: usize, bytes: u64) -> Option<usize> {
-        for at in self.way(at) {
-            if self.usage(at) + bytes > self.nodes[&at].limits.max {
-                return Some(at);
-            }
-            self.reach(at, bytes);
-        }
-        None
+    /// Says who refuses to reserve.
+    pub fn limiting(&self, at: usize, bytes: u64) -> Option<usize> {
+        let refuses = |at: &usize| self.usage(*at) + bytes > self.nodes[at].limits.max;
+        self.way(at).into_iter().find(refuses)
     }
 
     /// Whether it fits, after reclaim; who refuses it if not. Charges nothing.
@@ -262,18 +257,35 @@ impl Naive {
         *peak = usage.max(*peak);
     }
 
-    /// After a charge was booked: high-water marks, and what is owed for a `high`.
-    pub fn charged(&mut self, at: usize, bytes: u64) {
-        let mut is_over = false;
-        for above in self.way(at) {
+    /// After a charge was booked: high-water marks, who is asked because of a `high`, and what is owed for what stays above.
+    pub fn charged(&mut self, at: usize, bytes: u64, asks: bool) {
+        let way: Vec<usize> = self.way(at);
+        for &above in &way {
             self.reach(above, 0);
-            if self.usage(above) > self.nodes[&above].limits.high {
+            if self.over_high(above) > 0 {
                 self.count(above, |counts| counts.high += 1);
-                is_over = true;
             }
         }
-        if is_over {
+        let is_over = |naive: &Self| way.iter().any(|&above| naive.over_high(above) > 0);
+        for _ in 0..TRIES {
+            if !asks || !is_over(self) {
+                break;
+            }
+            let mut freed = 0;
+            for &above in &way {
+                let over = self.over_high(above);
+                freed += self.round(above, over, Reason::High).freed;
+            }
+            if freed == 0 {
+                break;
+            }
+        }
+        if is_over(self) {
             self.nodes.get_mut(&at).unwrap().debt += bytes;
         }
+    }
+
+    fn over_high(&self, at: usize) -> u64 {
+        self.usage(at).saturating_sub(self.nodes[&at].limits.high)
     }
 }

@@ -36,16 +36,26 @@ struct Watcher<M: Machine> {
     nests: bool,
 }
 
+/// Ends a call.
+struct Told<'a>(&'a AtomicBool);
+
+impl Drop for Told<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
 impl<M: Machine> Watcher<M> {
     // Relaxed, here and below: one thread of the host runs all tasks.
     fn tell(&self, level: Level) {
         let is_second = self.is_told.swap(true, Ordering::Relaxed);
-        // A task that unwinds may come here again.
         assert!(
-            !is_second || std::thread::panicking(),
+            !is_second,
             "two calls at once for the watchers of {:?}",
             self.group
         );
+        // Also when it unwinds, since what is dropped then may come here again.
+        let _told = Told(&self.is_told);
         // Takes a step, so that others come in between.
         let _ = self.group.reserved();
         *self.told.lock().unwrap_or_else(PoisonError::into_inner) = level;
@@ -53,7 +63,6 @@ impl<M: Machine> Watcher<M> {
             drop(self.group.try_charge(MAX as usize / 3));
             self.group.set_max(self.group.max() + 1);
         }
-        self.is_told.store(false, Ordering::Relaxed);
     }
 
     fn told(&self) -> Level {

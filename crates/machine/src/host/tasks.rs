@@ -1,6 +1,7 @@
 //! Threads and sleep, for experiments, and a thread that ticks for those who ask for one.
 
 use std::hint::black_box;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -63,7 +64,8 @@ pub struct Ticker {
 }
 
 impl Ticker {
-    /// Starts a thread named `name` that calls `tick` every `period`.
+    /// Starts a thread named `name` that calls `tick` every `period`. If one call panics, which is reported as usual, the next
+    /// comes all the same.
     ///
     /// # Errors
     /// What the system says if it cannot start a thread.
@@ -77,7 +79,8 @@ impl Ticker {
             .name(name.to_owned())
             .spawn(move || {
                 while stopped.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
-                    tick();
+                    // What a tick changes, it leaves right when it unwinds; and without it nobody would keep up.
+                    let _ = catch_unwind(AssertUnwindSafe(&mut tick));
                 }
             })?;
         Ok(Self {
@@ -100,5 +103,28 @@ impl Drop for Ticker {
             // A panic of `tick` has been reported by its own thread.
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_tick_that_panics_is_not_the_last() {
+        let ticks = Arc::new(AtomicU64::new(0));
+        let counted = ticks.clone();
+        let ticker = Ticker::start("test-tick", Duration::from_millis(1), move || {
+            let before = counted.fetch_add(1, Ordering::Relaxed);
+            assert_ne!(before, 0, "as planned");
+        });
+        // Never ends if it was the last.
+        while ticks.load(Ordering::Relaxed) < 3 {
+            std::thread::yield_now();
+        }
+        drop(ticker);
     }
 }
