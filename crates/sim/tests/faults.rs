@@ -112,7 +112,8 @@ fn run(cpus: usize, kind: &str, sections: SectionKind, seed: u64) -> u64 {
                     before <= rows && rows <= after,
                     "{before} <= {rows} <= {after}"
                 );
-                assert!(reading.usage().value <= LIMIT as i64);
+                // Not so the usage read: a charge may be in it without the return that made room for it.
+                assert!(group.reserved() <= LIMIT);
                 machine.sleep_until(machine.now_ns() + 30_000);
             }
         }));

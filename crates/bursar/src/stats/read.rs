@@ -79,7 +79,8 @@ impl Reading {
     /// Bytes charged to the group and all below it, without stock.
     ///
     /// Of the charges and returns that run while an exact read does, any may be in: also a return on one CPU without the
-    /// charge on another that it belongs to. Then this is less than what was charged at any moment of the read.
+    /// charge on another that it belongs to, or a charge without the return that made room for it. Then this is less or
+    /// more than what was charged at any moment of the read, and may be above a limit. [`crate::Group::reserved`] never is.
     pub fn usage(&self) -> Value {
         self.values[0]
     }
