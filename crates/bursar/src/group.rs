@@ -1,6 +1,7 @@
 //! Groups, as users see them.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 use bursar_machine::{AtomicWord, Host, Lock, Machine, Order, Outcome, Slot};
 
@@ -15,6 +16,7 @@ use crate::stats::{CreateError, Freshness, Handle, NotFresh, Reading, sealed};
 /// A group lives until [`Group::remove`] or until its last handle is dropped, whichever is first; charges stay valid
 /// beyond that. Its statistics are readable as long as a handle lives. Cloning costs one contended atomic operation;
 /// the operations below do not.
+#[must_use = "a group is removed with its last handle"]
 pub struct Group<M: Machine = Host> {
     slot: M::Slot,
     index: u32,
@@ -31,6 +33,30 @@ impl<M: Machine> Clone for Group<M> {
 impl<M: Machine> Drop for Group<M> {
     fn drop(&mut self) {
         self.ledger.forget(self.index);
+    }
+}
+
+/// The same group of the same memory. As a handle keeps the group's record, this stays so while it lives, also when the
+/// group is removed and another has its name.
+impl<M: Machine> PartialEq for Group<M> {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq::<Ledger<M>>(&*self.ledger, &*other.ledger) && self.index == other.index
+    }
+}
+
+impl<M: Machine> Eq for Group<M> {}
+
+impl<M: Machine> Hash for Group<M> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        std::ptr::hash::<Ledger<M>, H>(&*self.ledger, state);
+        self.index.hash(state);
+    }
+}
+
+/// The path.
+impl<M: Machine> fmt::Display for Group<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.path())
     }
 }
 
@@ -124,8 +150,10 @@ impl<M: Machine> Group<M> {
     ///
     /// Usually this takes no lock and costs the same at any depth. It may wait: when a limit is near, for the stock of
     /// other CPUs to be taken back, and for others who do that. It never succeeds above a limit that is in force, and
-    /// fails only if the memory is not there and reclaimers ([`Group::add_reclaimer`]) do not free it. Above a `high` it
-    /// sleeps, unless the memory's [`crate::HighPolicy`] says otherwise.
+    /// fails only if the memory is not there and reclaimers ([`Group::add_reclaimer`]) do not free it.
+    ///
+    /// Above a `high`, here or above, it blocks the thread of the operating system for up to 2 s a call, under
+    /// [`crate::HighPolicy::Throttle`], which is the default. On an async runtime use [`crate::HighPolicy::Owe`].
     ///
     /// # Errors
     /// [`ChargeError`], see there. Nothing is charged then.
@@ -166,11 +194,13 @@ impl<M: Machine> Group<M> {
         Ok(self.hold(bytes as u64))
     }
 
-    /// Charges `bytes` whatever the limits say, for memory that is in use already.
+    /// Charges `bytes` whatever the limits say, for memory that is in use already. Not the one to begin with: what can
+    /// still be refused belongs to [`Group::try_charge`].
     ///
-    /// A limit that this oversteps is over from then on: the stock below it is gone when this returns, and fallible
-    /// charges fail until the usage is back within the limit. A removed group is charged as well. Requests beyond 2^56
-    /// bytes, or that would bring the tree beyond 2^62, are cut to that ([`Charge::bytes`] tells).
+    /// It tries to stay within the limits as that does, so it may wait for stock, asks reclaimers, and may sleep above
+    /// a `high`. A limit that this oversteps is over from then on: the stock below it is gone when this returns, and
+    /// fallible charges fail until the usage is back within the limit. A removed group is charged as well. Requests
+    /// beyond 2^56 bytes, or that would bring the tree beyond 2^62, are cut to that ([`Charge::bytes`] tells).
     #[doc(alias = "page_counter_charge")]
     pub fn charge(&self, bytes: usize) -> Charge<M> {
         let outcome = self.slot.charge(bytes as u64);
@@ -242,13 +272,14 @@ impl<M: Machine> Group<M> {
         Err(NotFresh { cached: cached() })
     }
 
-    /// Bytes reserved for the group and everything below it, now: what limits are compared with. Stock is included.
+    /// Bytes reserved for the group and everything below it, now: what limits are compared with. Stock is included. A
+    /// charge that an ancestor refuses may count here for a moment, but never above the limit.
     #[doc(alias = "memory.current")]
     pub fn reserved(&self) -> u64 {
         self.ledger.counter(self.index).usage.load(Order::Full)
     }
 
-    /// The most bytes that were ever reserved.
+    /// The most bytes that were ever reserved. What an ancestor refuses may have counted here for a moment.
     #[doc(alias = "memory.peak")]
     pub fn peak(&self) -> u64 {
         self.ledger.counter(self.index).peak.load(Order::Relaxed)
@@ -267,6 +298,12 @@ impl<M: Machine> Group<M> {
 
     /// Changes the limit. May be below the usage: then reclaimers are asked for the difference, and charges fail until
     /// enough is returned. When this returns, no charge succeeds above the new limit, not even from stock.
+    ///
+    /// On a root that follows a cgroup ([`crate::Builder::max_from_cgroup`]) this lasts until the cgroup is read again;
+    /// use [`crate::Memory::set_max`].
+    ///
+    /// # Panics
+    /// If a reclaimer, or somebody who is told of pressure, does. The limit is changed then.
     #[doc(alias = "page_counter_set_max")]
     pub fn set_max(&self, bytes: u64) {
         self.ledger.set_max(self.index, bytes);
@@ -274,6 +311,9 @@ impl<M: Machine> Group<M> {
 
     /// Changes from where on charges are throttled (see [`crate::HighPolicy`]). If it is below the usage, reclaimers are
     /// asked for the difference.
+    ///
+    /// # Panics
+    /// If a reclaimer, or somebody who is told of pressure, does. The limit is changed then.
     #[doc(alias = "page_counter_set_high")]
     pub fn set_high(&self, bytes: u64) {
         self.ledger.set_high(self.index, bytes);
@@ -291,12 +331,33 @@ impl<M: Machine> Group<M> {
         self.ledger.set_min(self.index, bytes);
     }
 
+    /// Changes all limits, one after the other: first the protection, so that reclaim goes by the new one; then `max`
+    /// before `high` if it is lowered, after it if it is raised. So at no moment does a charge get in, or pass
+    /// unthrottled, that neither the old nor the new limits would have let in so. Whoever else changes them meanwhile
+    /// may leave a mixture.
+    ///
+    /// # Panics
+    /// As [`Group::set_max`] and [`Group::set_high`]; limits that were to follow are not changed then.
+    pub fn set_limits(&self, limits: Limits) {
+        self.set_min(limits.min);
+        self.set_low(limits.low);
+        let lowers_max = limits.max < self.max();
+        if lowers_max {
+            self.set_max(limits.max);
+        }
+        self.set_high(limits.high);
+        if !lowers_max {
+            self.set_max(limits.max);
+        }
+    }
+
     /// Whether the usage is above the limit, after an infallible charge or a lowered limit.
     pub fn is_over_max(&self) -> bool {
         self.reserved() > self.max()
     }
 
-    /// What happened at the limits of this group and all that are or were below it.
+    /// What happened at the limits of this group and all that are or were below it; [`Events`] says what is counted
+    /// where.
     #[doc(alias = "memory.events")]
     pub fn events(&self) -> Events {
         self.ledger.counter(self.index).events.total()
@@ -311,6 +372,10 @@ impl<M: Machine> Group<M> {
     /// Takes the debt that charges left while a `high` was exceeded, here or above, without waiting for it. Who takes it
     /// is to wait for [`Debt::delay`], in whatever way suits.
     ///
+    /// It is the debt of charges to this very group: those to groups below leave theirs there. All tasks that charge
+    /// the group share it. The delay is as of now, zero once the usage is back below `high`, and at most 2 s however
+    /// much is owed. So take it after every charge.
+    ///
     /// ```
     /// # use bursar::{HighPolicy, Limits, Memory};
     /// let memory = Memory::builder().high_policy(HighPolicy::Owe).build()?;
@@ -324,7 +389,7 @@ impl<M: Machine> Group<M> {
         self.ledger.take_debt(self.index)
     }
 
-    /// The biggest children by bytes reserved, biggest first.
+    /// The biggest children by bytes reserved, biggest first. A charge that an ancestor refuses may count for a moment.
     pub fn largest_children(&self, count: usize) -> Vec<(String, u64)> {
         self.ledger.largest_children(self.index, count)
     }

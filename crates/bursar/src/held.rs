@@ -13,6 +13,9 @@ use crate::stats::ROOT;
 /// Bytes charged to a group, returned on drop, by any thread.
 ///
 /// A charge of 0 bytes keeps its group's record like a handle does; any other is kept by its bytes and shares no count.
+///
+/// Dropping one may call those who wait for memory or watch pressure: wakers, and what [`Group::on_pressure`] was
+/// given. So do not drop it under a lock that these take, or use [`Charge::release_nowait`].
 #[must_use = "dropping a charge returns its bytes"]
 pub struct Charge<M: Machine = Host> {
     ledger: M::Shared<Ledger<M>>,
@@ -117,12 +120,20 @@ impl<M: Machine> Charge<M> {
         usize::try_from(self.bytes).unwrap_or(usize::MAX)
     }
 
+    /// The group that they are charged to.
+    pub fn group(&self) -> Group<M> {
+        // Its record is there: our bytes, or our own reference, keep it.
+        self.ledger.refer(self.index);
+        Group::new(self.ledger.clone(), self.index)
+    }
+
     /// The path of the group that they are charged to.
     pub fn group_path(&self) -> String {
         self.ledger.path(self.index)
     }
 
-    /// Changes how many bytes are held, charging or returning the difference.
+    /// Changes how many bytes are held, charging or returning the difference. Charging more may block the thread, like
+    /// [`Group::try_charge`].
     ///
     /// # Errors
     /// [`ChargeError`] if the difference cannot be charged; then nothing changes.
@@ -196,8 +207,9 @@ impl<M: Machine> Charge<M> {
         Ok(())
     }
 
-    /// Moves the bytes to another group. Groups above both neither gain nor lose; a reading taken while it moves may count
-    /// it twice or not at all. If somebody who is told of it, or asked because of a `high`, panics, the bytes have moved.
+    /// Moves the bytes to another group. Groups above both neither gain nor lose; a reading taken while it moves may
+    /// count it twice or not at all. If somebody who is told of it, or asked because of a `high`, panics, the bytes
+    /// have moved. May block the thread, like [`Group::try_charge`].
     ///
     /// # Errors
     /// [`MoveError`] if the target refuses; then nothing changes.

@@ -18,8 +18,8 @@ mod waiting;
 mod memory;
 
 pub use bursar_machine as machine;
-pub use bursar_machine::Host;
-pub use bursar_machine::host::{CgroupError, ResidentError};
+pub use bursar_machine::host::{CgroupError, ResidentError, StartError, Ticker};
+pub use bursar_machine::{Host, Machine};
 pub use charge::{
     Bytes, ChargeError, Debt, Events, HighPolicy, Level, LimitReached, Limits, NowaitError,
     Pressure, PressurePolicy, Reason, ReclaimRequest, Recursive, RemoveError, Stall, StallShare,
@@ -28,10 +28,10 @@ pub use group::Group;
 pub use held::{Charge, MergeError, MoveError, SplitError};
 pub use memory::{Builder, Drift, Memory, MemoryError};
 pub use registration::Registration;
-pub use reserve::{Exhausted, Reserve, Reserved};
+pub use reserve::{EmergencyReserve, Exhausted, Taken};
 pub use stats::{
     Counter, CreateError, FlushCounts, FlushPolicy, Freshness, Gauge, Handle, NAME_MAX, NotFresh,
     Reading, Statistic, Value,
 };
-pub use survey::{By, Consumer, Victim};
+pub use survey::{By, Consumer, Protection, Victim};
 pub use waiting::{ChargeAsync, PressureChanged};

@@ -24,6 +24,9 @@ const FLUSH_PERIOD: Duration = Duration::from_secs(2);
 
 /// One tree of groups with its statistics. Cloning gives another handle of the same memory.
 ///
+/// `M`, here and in all types that have it, is what a memory runs on: [`Host`], threads of this machine, unless you
+/// simulate. Write `Memory` and forget it.
+///
 /// On the host, the books of a memory (not the memory that its users charge) stay allocated until the process ends, so
 /// that a charge can return to them without counting references: about 64 KiB for each CPU that touches it and 1 KiB
 /// for each group at a time. Make one per process, not one per request.
@@ -81,6 +84,11 @@ pub enum MemoryError {
     Cgroup(CgroupError),
     /// [`Builder::max_from_cgroup`] goes with [`Builder::build`]: a machine that is handed in has no cgroup.
     NoCgroup,
+    /// The [`PressurePolicy`] makes no sense.
+    BadPressurePolicy {
+        /// What is wrong with it.
+        reason: &'static str,
+    },
 }
 
 impl fmt::Display for MemoryError {
@@ -97,6 +105,7 @@ impl fmt::Display for MemoryError {
             Self::NoCgroup => f.write_str(
                 "max_from_cgroup needs build(): a machine that is handed in has no cgroup",
             ),
+            Self::BadPressurePolicy { reason } => write!(f, "bad pressure policy: {reason}"),
         }
     }
 }
@@ -105,6 +114,7 @@ impl std::error::Error for MemoryError {}
 
 /// How to make a [`Memory`]; see [`Memory::builder`].
 #[derive(Clone, Debug)]
+#[must_use = "a builder makes nothing until it builds"]
 pub struct Builder {
     statistics: &'static [Statistic],
     policy: FlushPolicy,
@@ -244,6 +254,8 @@ impl Builder {
         if self.cgroup.is_some() {
             return Err(MemoryError::NoCgroup);
         }
+        let checked = self.policies.pressure.check();
+        checked.map_err(|reason| MemoryError::BadPressurePolicy { reason })?;
         let layout = Layout::new(self.statistics, machine.nodes()).map_err(|bad| match bad {
             BadSchema::Duplicate(name) => MemoryError::DuplicateStatistic { name },
             BadSchema::Empty => MemoryError::UnnamedStatistic,
@@ -264,10 +276,11 @@ impl<M: Machine> Memory<M> {
         Group::new(self.ledger.clone(), ROOT)
     }
 
-    /// Periodic upkeep: flushes the whole tree if the last time is longer ago than the flush period, and then takes back stock
-    /// that is more than a quarter of what a limit has left; frees records of removed groups; tells those who watch pressure or wait for memory what they have not been told. Cheap if there is
-    /// nothing to do; call it from a timer several times a period (one that comes just before a flush is due leaves it to
-    /// the next), or see [`Memory::start_ticker`], which does so four times.
+    /// Periodic upkeep: flushes the whole tree if the last time is longer ago than the flush period, and then takes
+    /// back stock that is more than a quarter of what a limit has left; frees records of removed groups; tells those
+    /// who watch pressure or wait for memory what they have not been told, among others that stall has abated. Cheap if
+    /// there is nothing to do; call it from a timer several times a period (one that comes just before a flush is due
+    /// leaves it to the next), or see [`Memory::start_ticker`], which does so four times.
     pub fn tick(&self) {
         {
             let _operation = self.ledger.operation();

@@ -51,15 +51,27 @@ impl<M: Machine> Registration<M> {
 
 impl<M: Machine> Group<M> {
     /// Registers a function that frees memory of this group: spills, evicts, cancels. It is asked before a charge is
-    /// refused by this group's `max` or one above it, when a `high` is exceeded, and by [`Group::reclaim`]; in the order of
-    /// `order`, and among equal ones, of registration. It returns how many bytes it freed; what it freed must have been
-    /// returned (its [`crate::Charge`]s dropped) by then.
+    /// refused by this group's `max` or one above it, when a `high` is exceeded, and by [`Group::reclaim`]. It returns
+    /// how many bytes it freed; what it freed must have been returned (its [`crate::Charge`]s dropped) by then. What
+    /// counts is what is freed, not what is said: a claim beyond what the group had is cut, and whether the charge fits
+    /// is tried.
+    ///
+    /// First are asked those of the group whose limit is in the way, then those of the groups below it, the group that
+    /// exceeds its protection most first. Among the reclaimers of one group the lowest `order` is first, and among
+    /// equal ones who registered first. One charge may ask several times: for what is above the effective `low`, then
+    /// for what is above the effective `min`, and that in up to 16 rounds as long as something is freed. Those of a
+    /// removed group are not asked any more.
     ///
     /// It runs in the task whose charge needs the memory, without a lock of Bursar's, but with whatever locks that task
     /// holds: so let it only try to take locks. Several tasks may run it at once, each with a target of its own. It may
-    /// charge, return, read, make and remove groups, this one too; what it charges never starts reclaim again, so for memory
-    /// that it needs to free memory, give it a [`crate::Reserve`]. If it panics, the charge that asked unwinds and charges
+    /// charge, return, read, make and remove groups, this one too; what it charges never starts reclaim again, so for
+    /// memory that it needs to free memory, give it a [`crate::EmergencyReserve`]. That goes by task: if it hands work
+    /// to other threads, what these charge may start reclaim. If it panics, the charge that asked unwinds and charges
     /// nothing. Dropping the registration lets calls that are under way go on.
+    ///
+    /// Dropping a charge may call wakers and those who watch pressure, so drop none under a lock that these take:
+    /// below, they are collected first, and dropped after it is given back. A closure that owns its own
+    /// [`Registration`], or what owns it, never ends; let it hold a [`std::sync::Weak`].
     ///
     /// ```
     /// use std::sync::{Arc, Mutex};
@@ -70,11 +82,14 @@ impl<M: Machine> Group<M> {
     /// let pages: Arc<Mutex<Vec<Charge>>> = Arc::default();
     /// let evicted = pages.clone();
     /// let _reclaimer = cache.add_reclaimer(0, move |request| {
+    ///     let (mut freed, mut out) = (0, Vec::new());
     ///     let Ok(mut pages) = evicted.try_lock() else { return 0 };
-    ///     let mut freed = 0;
     ///     while freed < request.target && let Some(page) = pages.pop() {
     ///         freed += page.bytes() as u64;
+    ///         out.push(page);
     ///     }
+    ///     drop(pages);        // first the lock, then what it guarded
+    ///     drop(out);
     ///     freed
     /// });
     /// for _ in 0..100 {

@@ -1,29 +1,33 @@
 //! The emergency reserve: memory charged ahead, for work that must finish.
+//!
+//! The charge stays whole until the reserve and all that was taken from it are gone; only a number says how much of it
+//! is left. So taking and putting back are one atomic operation, and take no lock.
 
 use std::fmt;
 use std::sync::Arc;
 
-use bursar_machine::{Host, Lock, Machine};
+use bursar_machine::{AtomicWord, Host, Machine, Order};
 
 use crate::charge::ChargeError;
 use crate::group::Group;
 use crate::held::Charge;
 
 struct Kept<M: Machine> {
-    charge: M::Mutex<Charge<M>>,
-    bytes: u64,
+    charge: Charge<M>,
+    left: M::Word,
 }
 
-/// Bytes that are charged to a group ahead of need. Taking some of them never waits, never reclaims and passes no limit, for
-/// they are within all limits already; what is taken comes back when it is dropped. For work that must finish when no
-/// memory is left, as spilling does.
+/// Bytes that are charged to a group ahead of need. Taking some of them never waits, never reclaims and passes no
+/// limit, for they are within all limits already; what is taken comes back when it is dropped. For work that must
+/// finish when no memory is left, as spilling does. Clones share the bytes, which are returned with the last of them
+/// and all that was taken.
 ///
 /// ```
 /// use bursar::{Limits, Memory};
 ///
 /// let memory = Memory::host()?;
 /// let query = memory.root().child("query", Limits::max(64 << 20))?;
-/// let spilling = query.reserve(4 << 20)?;
+/// let spilling = query.emergency_reserve(4 << 20)?;
 /// let _all = query.try_charge(60 << 20)?;
 /// assert!(query.try_charge(1 << 20).is_err());
 /// let buffer = spilling.take(1 << 20).expect("that is what it is for");
@@ -32,11 +36,12 @@ struct Kept<M: Machine> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[doc(alias = "mempool")]
-pub struct Reserve<M: Machine = Host> {
+#[must_use = "dropping a reserve returns its bytes"]
+pub struct EmergencyReserve<M: Machine = Host> {
     kept: Arc<Kept<M>>,
 }
 
-impl<M: Machine> Clone for Reserve<M> {
+impl<M: Machine> Clone for EmergencyReserve<M> {
     fn clone(&self) -> Self {
         Self {
             kept: self.kept.clone(),
@@ -44,44 +49,40 @@ impl<M: Machine> Clone for Reserve<M> {
     }
 }
 
-impl<M: Machine> fmt::Debug for Reserve<M> {
+impl<M: Machine> fmt::Debug for EmergencyReserve<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reserve")
-            .field("bytes", &self.kept.bytes)
+        f.debug_struct("EmergencyReserve")
+            .field("bytes", &self.kept.charge.bytes())
             .field("available", &self.available())
             .finish()
     }
 }
 
-/// Bytes taken from a [`Reserve`], until dropped.
+/// Bytes taken from an [`EmergencyReserve`], until dropped.
 #[must_use = "dropping it puts the bytes back"]
-pub struct Reserved<M: Machine = Host> {
+pub struct Taken<M: Machine = Host> {
     kept: Arc<Kept<M>>,
-    charge: Option<Charge<M>>,
+    bytes: usize,
 }
 
-impl<M: Machine> fmt::Debug for Reserved<M> {
+impl<M: Machine> fmt::Debug for Taken<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reserved")
-            .field("bytes", &self.bytes())
-            .finish()
+        f.debug_struct("Taken").field("bytes", &self.bytes).finish()
     }
 }
 
-impl<M: Machine> Reserved<M> {
+impl<M: Machine> Taken<M> {
     /// The bytes.
     pub fn bytes(&self) -> usize {
-        self.charge.as_ref().map_or(0, Charge::bytes)
+        self.bytes
     }
 }
 
-impl<M: Machine> Drop for Reserved<M> {
+impl<M: Machine> Drop for Taken<M> {
     fn drop(&mut self) {
-        let Some(charge) = self.charge.take() else {
-            return;
-        };
-        let merged = self.kept.charge.lock().merge(charge);
-        debug_assert!(merged.is_ok(), "both are of one group");
+        // Relaxed, here and below: all that counts is in this number.
+        let left = &self.kept.left;
+        left.fetch_add(self.bytes as u64, Order::Relaxed);
     }
 }
 
@@ -106,41 +107,50 @@ impl fmt::Display for Exhausted {
 
 impl std::error::Error for Exhausted {}
 
-impl<M: Machine> Reserve<M> {
+impl<M: Machine> EmergencyReserve<M> {
     /// Takes `bytes` of what is left.
     ///
     /// # Errors
     /// [`Exhausted`] if there are fewer; then nothing is taken.
-    pub fn take(&self, bytes: usize) -> Result<Reserved<M>, Exhausted> {
-        let split = self.kept.charge.lock().split(bytes);
-        let charge = split.map_err(|short| Exhausted {
-            requested: short.requested,
-            available: short.held,
-        })?;
-        Ok(Reserved {
+    pub fn take(&self, bytes: usize) -> Result<Taken<M>, Exhausted> {
+        let left = &self.kept.left;
+        let mut seen = left.load(Order::Relaxed);
+        loop {
+            let Some(rest) = seen.checked_sub(bytes as u64) else {
+                return Err(Exhausted {
+                    requested: bytes,
+                    available: seen as usize,
+                });
+            };
+            match left.compare_exchange(seen, rest, Order::Relaxed) {
+                Ok(_) => break,
+                Err(now) => seen = now,
+            }
+        }
+        Ok(Taken {
             kept: self.kept.clone(),
-            charge: Some(charge),
+            bytes,
         })
     }
 
     /// Bytes that are left.
     pub fn available(&self) -> usize {
-        self.kept.charge.lock().bytes()
+        self.kept.left.load(Order::Relaxed) as usize
     }
 }
 
 impl<M: Machine> Group<M> {
-    /// Charges `bytes` ahead, to be taken when no other memory is left. They count as used until the reserve and all that
-    /// was taken from it are dropped.
+    /// Charges `bytes` ahead, to be taken when no other memory is left. They count as used until the reserve and all
+    /// that was taken from it are dropped. Charges as [`Group::try_charge`] does, and may block the thread like it.
     ///
     /// # Errors
     /// [`ChargeError`], as [`Group::try_charge`].
-    pub fn reserve(&self, bytes: usize) -> Result<Reserve<M>, ChargeError> {
+    pub fn emergency_reserve(&self, bytes: usize) -> Result<EmergencyReserve<M>, ChargeError> {
         let charge = self.try_charge(bytes)?;
-        Ok(Reserve {
+        Ok(EmergencyReserve {
             kept: Arc::new(Kept {
-                charge: M::Mutex::new(charge),
-                bytes: bytes as u64,
+                charge,
+                left: M::Word::new(bytes as u64),
             }),
         })
     }

@@ -49,7 +49,7 @@ impl Consumer {
     }
 }
 
-/// A group that could be ended to get memory back, and why it.
+/// A group that could be ended to get memory back, and why it; see [`Group::choose_victim`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Victim<M: Machine = Host> {
@@ -61,6 +61,16 @@ pub struct Victim<M: Machine = Host> {
     pub protected: u64,
     /// What it uses beyond that.
     pub excess: u64,
+}
+
+/// How much of a group is protected, bytes; see [`Group::protection`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Protection {
+    /// What reclaim never takes.
+    pub min: u64,
+    /// What reclaim takes only if there is nothing else to take.
+    pub low: u64,
 }
 
 impl<M: Machine> Group<M> {
@@ -110,10 +120,25 @@ impl<M: Machine> Group<M> {
     /// Goes by what was charged when it looked, not by what a flush left some time ago: each candidate is read `Exact`.
     /// What others charge meanwhile may make another the biggest.
     ///
+    /// It only chooses. To end the victim is the caller's: cancel its work, so that it drops its charges.
+    /// [`Group::remove`] returns no bytes.
+    ///
     /// # Errors
     /// [`NotFresh`] if the memory's policy forbids readers to flush.
     #[doc(alias = "oom_badness")]
     pub fn choose_victim(&self) -> Result<Option<Victim<M>>, NotFresh> {
+        self.choose_victim_where(|_| true)
+    }
+
+    /// [`Group::choose_victim`] among the groups that `may_end` allows: not those that are being ended already, say. It
+    /// is asked once of each candidate, without a lock.
+    ///
+    /// # Errors
+    /// [`NotFresh`] if the memory's policy forbids readers to flush.
+    pub fn choose_victim_where(
+        &self,
+        may_end: impl Fn(&Self) -> bool,
+    ) -> Result<Option<Victim<M>>, NotFresh> {
         let mut candidates = Vec::new();
         self.ledger().walk_protected(
             self.index(),
@@ -126,7 +151,7 @@ impl<M: Machine> Group<M> {
         );
         let mut best: Option<(bool, u64, Victim<M>)> = None;
         for (group, standing) in candidates {
-            if !group.children().is_empty() {
+            if !group.children().is_empty() || !may_end(&group) {
                 continue;
             }
             let usage = group.read(Freshness::Exact)?.usage().value;
@@ -158,9 +183,12 @@ impl<M: Machine> Group<M> {
     /// The group's effective `min` and `low`, bytes: how much of it is protected when this group's root runs short. Shares of
     /// what its ancestors protect, by the kernel's formula; at most its usage.
     #[doc(alias = "page_counter_calculate_protection")]
-    pub fn protection(&self) -> (u64, u64) {
+    pub fn protection(&self) -> Protection {
         let standing = self.ledger().standing(crate::stats::ROOT, self.index());
         let usage = self.reserved();
-        (standing.min.min(usage), standing.low.min(usage))
+        Protection {
+            min: standing.min.min(usage),
+            low: standing.low.min(usage),
+        }
     }
 }

@@ -12,6 +12,10 @@ use crate::group::Group;
 use crate::held::Charge;
 
 /// A charge that waits for its turn and for the memory; see [`Group::charge_async`]. Dropping it gives its place up.
+///
+/// # Panics
+/// If polled after it was ready, or if somebody who is asked or told in the poll panics; after that it may be polled
+/// again.
 #[must_use = "a future does nothing unless it is polled"]
 pub struct ChargeAsync<M: Machine = Host> {
     group: Group<M>,
@@ -37,7 +41,7 @@ impl<M: Machine> Future for ChargeAsync<M> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        assert!(!this.is_done, "polled after it was done");
+        assert!(!this.is_done, "polled after it was ready");
         let charged = if this.bytes == 0 {
             this.group.pin()
         } else {
@@ -107,6 +111,10 @@ impl<M: Machine> Group<M> {
     /// Polling may wait as [`Group::try_charge`] does for stock to be taken back, and asks reclaimers, so these should
     /// not block if the poll must not. Above a `high` nothing sleeps; the debt is left for [`Group::take_debt`].
     ///
+    /// The future is `Send + 'static` and needs no runtime. Two hazards: tasks that hold charges while they wait for
+    /// more may wait for each other for ever, so put a timeout around it, and spill when that ends. And a future that
+    /// was polled, and is neither dropped nor polled again when it is woken, blocks those behind it.
+    ///
     /// # Errors
     /// [`ChargeError`] if waiting is in vain: the charge is larger than the limit in its way, or the group was removed.
     #[must_use = "a future does nothing unless it is polled"]
@@ -128,6 +136,9 @@ impl<M: Machine> Group<M> {
     }
 
     /// Waits until the level of pressure is another one than `from`, and returns it.
+    ///
+    /// Levels by usage change with charges and returns. Levels by stall fall with time, so whoever waits for that is
+    /// told only by [`crate::Memory::tick`] or a ticker ([`crate::Memory::start_ticker`]).
     #[must_use = "a future does nothing unless it is polled"]
     pub fn pressure_changed(&self, from: Level) -> PressureChanged<M> {
         PressureChanged {

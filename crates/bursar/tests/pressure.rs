@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bursar::{
-    Charge, Freshness, Group, HighPolicy, Level, Limits, Memory, Pressure, PressurePolicy, Reason,
-    Registration,
+    Charge, Freshness, Group, HighPolicy, Level, Limits, Memory, MemoryError, Pressure,
+    PressurePolicy, Reason, Registration,
 };
 use common::{Random, Task, UNIT, block_on, panics, seed, units};
 
@@ -88,8 +88,8 @@ fn levels_follow_the_policy() {
     let mut policy = PressurePolicy::default();
     policy.usage_percent = [10, 20, 30];
     policy.release_percent = 0;
-    // Any share of stall, none included, is high.
-    policy.stall_ratio = [0.0, 0.0, 2.0];
+    // Any share of stall, none included, is high; critical is all of it.
+    policy.stall_ratio = [0.0, 0.0, 1.0];
     let memory = Memory::builder().pressure_policy(policy).build().unwrap();
     let group = memory
         .root()
@@ -110,6 +110,50 @@ fn levels_follow_the_policy() {
             (expected, Level::High)
         );
         assert_eq!(pressure.level, expected.max(Level::High));
+    }
+}
+
+#[test]
+fn policies_that_make_no_sense() {
+    let build = |policy| Memory::builder().pressure_policy(policy).build().map(drop);
+    let good = PressurePolicy::default();
+    for policy in [
+        good.usage_percent([5, 5, 100]).release_percent(4),
+        good.release_percent(69),
+        good.stall_ratio([0.0, 1.0, 1.0]),
+    ] {
+        assert_eq!(build(policy), Ok(()), "{policy:?}");
+    }
+    for (policy, reason) in [
+        (good.usage_percent([70, 69, 95]), "usage_percent descends"),
+        (
+            good.usage_percent([70, 85, 101]),
+            "usage_percent is above 100",
+        ),
+        (
+            good.release_percent(70),
+            "release_percent is not below the first usage_percent",
+        ),
+        (
+            good.usage_percent([0, 1, 2]).release_percent(0),
+            "release_percent is not below the first usage_percent",
+        ),
+        (good.stall_ratio([0.2, 0.1, 0.6]), "stall_ratio descends"),
+        (
+            good.stall_ratio([0.1, 0.2, 1.1]),
+            "stall_ratio is not from 0 to 1",
+        ),
+        (
+            good.stall_ratio([-0.1, 0.2, 0.3]),
+            "stall_ratio is not from 0 to 1",
+        ),
+        (
+            good.stall_ratio([0.1, f64::NAN, 0.3]),
+            "stall_ratio is not from 0 to 1",
+        ),
+    ] {
+        let error = MemoryError::BadPressurePolicy { reason };
+        assert_eq!(build(policy), Err(error), "{policy:?}");
     }
 }
 

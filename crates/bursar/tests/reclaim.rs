@@ -6,7 +6,7 @@ mod common;
 
 use std::sync::{Arc, Mutex};
 
-use bursar::{Group, Limits, Memory, Reason, Registration};
+use bursar::{Group, Limits, Memory, Protection, Reason, Registration};
 use common::{Pages, UNIT, memory, refused, units};
 
 /// Who was asked for how many units.
@@ -176,9 +176,9 @@ fn protection_is_shared_down_the_tree() {
     family.log.assert(&asked);
     let protected = |at: usize| family.children[at].0.protection();
     // As a part of what the root has, the tenant's protection is none, so that of all below is.
-    assert_eq!([protected(0), protected(1)], [(0, 0), (0, 0)]);
+    assert_eq!([protected(0), protected(1)], [Protection::default(); 2]);
     family.tenant.set_low(units(60));
-    assert_eq!([protected(0).1, protected(1).1], [units(60), units(40)]);
+    assert_eq!([protected(0).low, protected(1).low], [units(60), units(40)]);
 }
 
 #[test]

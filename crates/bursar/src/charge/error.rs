@@ -38,6 +38,13 @@ pub struct LimitReached {
     pub largest: Vec<(String, u64)>,
 }
 
+impl LimitReached {
+    /// Whether the charge is larger than the limit, so that waiting and reclaim are in vain until the limit is raised.
+    pub fn never_fits(&self) -> bool {
+        self.requested > self.max
+    }
+}
+
 impl fmt::Display for ChargeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -81,11 +88,12 @@ impl std::error::Error for ChargeError {}
 pub enum NowaitError {
     /// It does not fit without looking for stock elsewhere; [`crate::Group::try_charge`] might find some.
     LimitReached,
-    /// Somebody is draining the group or one above it.
+    /// Somebody is draining the group or one above it; or this is a forked child before its first operation that is not
+    /// for signal handlers (see [`crate::Memory`]).
     Busy,
     /// The group was removed.
     Removed,
-    /// More bytes than any machine has (2^56), or none.
+    /// 0 bytes, or more than 2^56.
     BadSize,
 }
 
@@ -93,9 +101,11 @@ impl fmt::Display for NowaitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::LimitReached => "a limit is reached, as far as can be told without waiting",
-            Self::Busy => "the group is being drained",
+            Self::Busy => {
+                "the group is being drained, or this is a forked child that has only begun"
+            }
             Self::Removed => "the group was removed",
-            Self::BadSize => "not a number of bytes that can be charged",
+            Self::BadSize => "0 bytes, or more than 2^56",
         })
     }
 }
@@ -118,8 +128,16 @@ pub enum RemoveError {
 impl fmt::Display for RemoveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::HasChildren { children } => write!(f, "the group has {children} children"),
-            Self::Root => f.write_str("the root cannot be removed"),
+            Self::HasChildren { children: 1 } => {
+                f.write_str("cannot remove: it has 1 child; remove it first")
+            }
+            Self::HasChildren { children } => {
+                write!(
+                    f,
+                    "cannot remove: it has {children} children; remove them first"
+                )
+            }
+            Self::Root => f.write_str("cannot remove: it is the root"),
         }
     }
 }
@@ -152,7 +170,17 @@ impl fmt::Display for Bytes {
 
 #[cfg(test)]
 mod tests {
-    use super::Bytes;
+    use super::*;
+
+    #[test]
+    fn what_to_remove_first() {
+        let shown = |children| RemoveError::HasChildren { children }.to_string();
+        assert_eq!(shown(1), "cannot remove: it has 1 child; remove it first");
+        assert_eq!(
+            shown(2),
+            "cannot remove: it has 2 children; remove them first"
+        );
+    }
 
     #[test]
     fn bytes_read_well() {

@@ -2,11 +2,12 @@
 //!
 //! Events are rare, so they are counted at once: at the group itself, and in the sums of all groups above it.
 
+use std::fmt;
 use std::time::Duration;
 
 use bursar_machine::{AtomicWord, Machine, Order};
 
-use super::Ledger;
+use super::{Bytes, Ledger};
 
 /// One kind of event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,27 +25,80 @@ pub(crate) enum Event {
 const EVENTS: usize = 8;
 
 /// How often the limits of a group mattered, and what followed. Grows only.
+///
+/// Each field says at which group it is counted; [`crate::Group::events`] adds up a group and all that are or were
+/// below it, [`crate::Group::own_events`] does not.
 #[doc(alias = "memory.events")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Events {
-    /// How often reclaim took from the group although its usage was within its effective `low`, because there was nothing
-    /// else to take.
+    /// How often reclaim asked the group although its usage was within its effective `low`, because there was nothing
+    /// else to take. At the group that was asked.
     pub low: u64,
-    /// How often a charge left the usage above `high`, and was throttled or its debt noted.
+    /// How often a charge left the usage above `high` with all stock taken back; then reclaimers were asked, and what
+    /// stayed above was slept for or owed. At each group whose `high` it is.
     pub high: u64,
-    /// How often a charge met `max` with all stock taken back; then reclaim was tried, or the charge refused.
+    /// How often a charge met `max` with all stock taken back; then reclaim was tried, or the charge refused or left
+    /// waiting. A charge that tries again counts again. At the group whose `max` it is.
     pub max: u64,
-    /// Fallible charges that `max` refused in the end.
+    /// Fallible charges that `max` refused in the end, those of [`crate::Group::try_charge_nowait`] left out. At the
+    /// group whose `max` it is.
     pub refused: u64,
-    /// Infallible charges that left the usage above `max`.
+    /// Infallible charges that left the usage above `max`. At each group whose `max` it is.
     pub overshot: u64,
-    /// Bytes of stock that were taken back from CPUs.
+    /// Bytes of stock that were taken back from CPUs. At the group below which all stock was wanted: the one in the
+    /// way.
     pub drained_bytes: u64,
-    /// Bytes that reclaimers said they had freed.
+    /// Bytes that reclaimers said they had freed, as far as that is plausible: a claim beyond what the group had is
+    /// cut. At the group whose reclaimer it was.
     pub reclaimed_bytes: u64,
-    /// How long charges were made to wait for `high`.
+    /// How long charges slept for a `high`, here or above. At the group that was charged.
     pub throttled: Duration,
+}
+
+impl Events {
+    /// What happened since `before`, which was taken earlier of the same group. What is less now, as in a group of
+    /// another memory, is 0.
+    #[must_use]
+    pub fn since(&self, before: &Events) -> Events {
+        Events {
+            low: self.low.saturating_sub(before.low),
+            high: self.high.saturating_sub(before.high),
+            max: self.max.saturating_sub(before.max),
+            refused: self.refused.saturating_sub(before.refused),
+            overshot: self.overshot.saturating_sub(before.overshot),
+            drained_bytes: self.drained_bytes.saturating_sub(before.drained_bytes),
+            reclaimed_bytes: self.reclaimed_bytes.saturating_sub(before.reclaimed_bytes),
+            throttled: self.throttled.saturating_sub(before.throttled),
+        }
+    }
+}
+
+impl fmt::Display for Events {
+    /// What is not zero.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut lead = "";
+        let mut show = |name: &str, value: &dyn fmt::Display, is_zero: bool| {
+            if is_zero {
+                return Ok(());
+            }
+            write!(f, "{}{name} {value}", std::mem::replace(&mut lead, ", "))
+        };
+        show("low", &self.low, self.low == 0)?;
+        show("high", &self.high, self.high == 0)?;
+        show("max", &self.max, self.max == 0)?;
+        show("refused", &self.refused, self.refused == 0)?;
+        show("overshot", &self.overshot, self.overshot == 0)?;
+        let (drained, reclaimed) = (self.drained_bytes, self.reclaimed_bytes);
+        show("drained", &Bytes(drained), drained == 0)?;
+        show("reclaimed", &Bytes(reclaimed), reclaimed == 0)?;
+        let slept_ms = format_args!("{:.1} ms", self.throttled.as_secs_f64() * 1e3).to_string();
+        show("throttled", &slept_ms, self.throttled.is_zero())?;
+        if lead.is_empty() {
+            f.write_str("nothing")?;
+        }
+        Ok(())
+    }
 }
 
 /// The counts of one group.
@@ -99,5 +153,33 @@ impl<M: Machine> Ledger<M> {
         for at in self.tree.chain(index) {
             self.counter(at).events.total[event as usize].fetch_add(amount, Order::Relaxed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_read_well() {
+        assert_eq!(Events::default().to_string(), "nothing");
+        let before = Events {
+            low: 2,
+            drained_bytes: 5,
+            ..Events::default()
+        };
+        let after = Events {
+            low: 3,
+            drained_bytes: 5,
+            reclaimed_bytes: 1 << 20,
+            throttled: Duration::from_micros(1_500),
+            ..Events::default()
+        };
+        let new = after.since(&before);
+        assert_eq!(
+            new.to_string(),
+            "low 1, reclaimed 1.00 MiB, throttled 1.5 ms"
+        );
+        assert_eq!(before.since(&after), Events::default());
     }
 }

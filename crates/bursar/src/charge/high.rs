@@ -1,39 +1,56 @@
 //! Above `high`: reclaim, then waiting, or a debt for the caller to wait for.
 
+use std::fmt;
 use std::time::Duration;
 
 use bursar_machine::{AtomicWord, Machine, Order};
 
-use super::Ledger;
 use super::events::Event;
 use super::limits::Limit;
 use super::reclaim::{RECLAIM_TRIES, Reason};
 use super::throttle;
+use super::{Bytes, Ledger};
 
 /// How long a throttled task sleeps before it looks whether it still must.
 const SLEEP_NS: u64 = 100_000_000;
 
-/// What a charge above `high` does.
+/// What a charge that leaves the usage above a `high` does, here or at a group above, once stock was taken back and
+/// reclaimers were asked. Only what then remains above `high` is slept for or owed.
+///
+/// [`crate::Group::charge_async`] asks reclaimers too and then owes, under either policy;
+/// [`crate::Group::try_charge_nowait`] asks nobody and owes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum HighPolicy {
-    /// The charging task sleeps, for as long as the kernel's formula says, at most two seconds. Charges that may not wait
-    /// ([`crate::Group::try_charge_nowait`], [`crate::Group::charge_async`]) leave a debt instead.
+    /// The charge sleeps before it returns, for as long as the kernel's formula says: 64 s times the square of
+    /// `(usage - high) / high` for each 256 KiB charged, at most 2 s. It looks every 100 ms whether the usage is still
+    /// above `high`, so a `high` that is lifted wakes it.
+    ///
+    /// This blocks the thread of the operating system. On an async runtime, use [`HighPolicy::Owe`].
     #[default]
     Throttle,
-    /// Nobody sleeps: what was charged becomes a debt of the group, which [`crate::Group::take_debt`] hands to whoever is in
-    /// a place to wait.
+    /// Nobody sleeps: what was charged becomes a debt of the group that was charged, which [`crate::Group::take_debt`]
+    /// hands to whoever is in a place to wait.
     Owe,
 }
 
-/// Bytes that were charged while a `high` was exceeded, and how long the kernel's formula would have their owner wait.
+/// Bytes that were charged while a `high` was exceeded, and how long the kernel's formula would have their owner wait;
+/// see [`crate::Group::take_debt`].
+#[must_use = "a debt that was taken is forgotten unless whoever took it waits"]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Debt {
     /// The bytes.
     pub bytes: u64,
-    /// The time, as of now.
+    /// The time by the usage and `high` as they were when the debt was taken: zero below `high`, at most 2 s however
+    /// many the bytes.
     pub delay: Duration,
+}
+
+impl fmt::Display for Debt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} owe {} ms", Bytes(self.bytes), self.delay.as_millis())
+    }
 }
 
 impl<M: Machine> Ledger<M> {

@@ -1,5 +1,7 @@
 //! Levels of pressure: what usage and stalls make of a group, as pure functions of plain values.
 
+use std::fmt;
+
 use super::limits::{Limit, Limits};
 use super::stall::Stall;
 
@@ -18,14 +20,36 @@ pub enum Level {
     Critical,
 }
 
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::None => "none",
+            Self::Low => "low",
+            Self::High => "high",
+            Self::Critical => "critical",
+        })
+    }
+}
+
 /// What makes which level.
+///
+/// [`crate::Builder::build`] refuses what makes no sense: the percentages and the ratios must not descend, the
+/// percentages be at most 100, the ratios from 0 to 1, and the release below the first percentage.
+///
+/// ```
+/// use bursar::{Memory, PressurePolicy};
+///
+/// let early = PressurePolicy::default().usage_percent([50, 75, 90]).release_percent(10);
+/// let memory = Memory::builder().pressure_policy(early).build()?;
+/// # Ok::<(), bursar::MemoryError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct PressurePolicy {
     /// Usage in per cent of `max` from which on the level is low, high, critical. Above `high` it is high at least, and low
     /// from the first of these percentages of `high` on.
     pub usage_percent: [u8; 3],
-    /// How far below the usage must fall for the level to go down, per cent of the limit.
+    /// How far below the usage must fall for the level to go down, percentage points of the limit.
     pub release_percent: u8,
     /// Share of the last ten seconds in which some task stalled, from which on the level is low, high, critical.
     pub stall_ratio: [f64; 3],
@@ -40,6 +64,56 @@ impl Default for PressurePolicy {
             release_percent: 5,
             stall_ratio: [0.05, 0.2, 0.6],
         }
+    }
+}
+
+impl PressurePolicy {
+    /// The same with other percentages of usage.
+    #[must_use]
+    pub fn usage_percent(self, usage_percent: [u8; 3]) -> Self {
+        Self {
+            usage_percent,
+            ..self
+        }
+    }
+
+    /// The same with another release.
+    #[must_use]
+    pub fn release_percent(self, release_percent: u8) -> Self {
+        Self {
+            release_percent,
+            ..self
+        }
+    }
+
+    /// The same with other shares of stall.
+    #[must_use]
+    pub fn stall_ratio(self, stall_ratio: [f64; 3]) -> Self {
+        Self {
+            stall_ratio,
+            ..self
+        }
+    }
+
+    /// Says what is wrong with it.
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
+        if !self.usage_percent.is_sorted() {
+            return Err("usage_percent descends");
+        }
+        if self.usage_percent[2] > 100 {
+            return Err("usage_percent is above 100");
+        }
+        if self.release_percent >= self.usage_percent[0] {
+            return Err("release_percent is not below the first usage_percent");
+        }
+        // Neither does a NaN lie there.
+        if !self.stall_ratio.iter().all(|r| (0.0..=1.0).contains(r)) {
+            return Err("stall_ratio is not from 0 to 1");
+        }
+        if !self.stall_ratio.is_sorted() {
+            return Err("stall_ratio descends");
+        }
+        Ok(())
     }
 }
 

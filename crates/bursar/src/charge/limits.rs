@@ -10,9 +10,10 @@ pub(crate) type Limit = u64;
 
 /// The limits of a group, bytes. All compare with the usage of the group and everything below it, stock included.
 ///
-/// Any combination is allowed, as in the kernel: each is judged by itself, and the strictest decides. So with `min` above
-/// `max` the group is limited to `max` and protected up to it; `low` above `high` throttles a group that reclaim passes
-/// over; a limit below the usage takes nothing back by itself but lets nothing more in.
+/// Any combination is allowed, as in the kernel: each is judged by itself, and the strictest decides. So with `min`
+/// above `max` the group is limited to `max` and protected up to it; `low` above `high` throttles a group that reclaim
+/// passes over. A limit below the usage lets nothing more in; what is above it stays until it is returned, though
+/// reclaimers are asked for it when `max` or `high` is set.
 ///
 /// ```
 /// use bursar::Limits;
@@ -23,13 +24,14 @@ pub(crate) type Limit = u64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Reclaim never takes from what is within the effective `min`. 0 for no protection.
+    /// Reclaim never takes from what is within the effective `min`: no round asks for it. 0 for no protection.
     #[doc(alias = "memory.min")]
     pub min: Limit,
     /// Reclaim takes from what is within the effective `low` only if there is nothing else to take. 0 for no protection.
     #[doc(alias = "memory.low")]
     pub low: Limit,
-    /// Charges above it succeed, and are throttled or noted as a debt; `u64::MAX` for none.
+    /// Charges above it succeed, ask reclaimers, and are then throttled or noted as a debt ([`crate::HighPolicy`]);
+    /// `u64::MAX` for none.
     #[doc(alias = "memory.high")]
     pub high: Limit,
     /// No fallible charge goes above it; `u64::MAX` for none.

@@ -10,7 +10,7 @@
 //!
 //! Reclaimers run without any lock of ours. One that panics unwinds through the charge that called it, which then charges
 //! nothing. A charge made by a reclaimer never starts reclaim itself, as with the kernel's `PF_MEMALLOC`: it is refused
-//! where it does not fit, and has the emergency reserve ([`crate::Reserve`]) to turn to.
+//! where it does not fit, and has the emergency reserve ([`crate::EmergencyReserve`]) to turn to.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -30,19 +30,20 @@ pub(super) const RECLAIM_TRIES: u32 = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
-    /// A charge left the usage above `high`, or `high` was set below the usage.
+    /// A charge left the usage above `high`, or `high` was set below the usage. Whoever charges is slowed down by what
+    /// is not freed.
     High,
-    /// A charge does not fit below `max`, or `max` was set below the usage.
+    /// A charge does not fit below `max`, or `max` was set below the usage. Charges are refused if nothing is freed.
     Max,
     /// [`crate::Group::reclaim`].
     Asked,
 }
 
-/// What a reclaimer is asked for.
+/// What a reclaimer is asked for. One charge may ask several times, as may several charges at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReclaimRequest {
-    /// Bytes wanted of this reclaimer; never 0. Freeing more is fine.
+    /// Bytes wanted of this reclaimer in this call; never 0. Freeing more is fine.
     pub target: u64,
     /// Why.
     pub reason: Reason,

@@ -35,8 +35,9 @@ impl Memory<Host> {
     ///
     /// `charged` comes from an exact read, or where the memory's policy forbids that
     /// ([`crate::FlushPolicy::PeriodicOnly`]), from what the last flush left. The numbers are read one after the other:
-    /// what is charged and touched meanwhile may be in one and not in the other. The kernel may batch
-    /// its counters, which then hide up to 128 KiB for each CPU, and more on machines with more than 16. Several memories in one process share what is resident.
+    /// what is charged and touched meanwhile may be in one and not in the other. The kernel may batch its counters,
+    /// which then hide up to 128 KiB for each CPU, and more on machines with more than 16. Several memories in one
+    /// process share what is resident.
     ///
     /// ```
     /// use bursar::{Limits, Memory};

@@ -80,7 +80,7 @@ impl Reading {
     ///
     /// Of the charges and returns that run while an exact read does, any may be in: also a return on one CPU without the
     /// charge on another that it belongs to, or a charge without the return that made room for it. Then this is less or
-    /// more than what was charged at any moment of the read, and may be above a limit. [`crate::Group::reserved`] never is.
+    /// more than what was charged at any moment of the read, and may be above a limit that [`crate::Group::reserved`] keeps.
     pub fn usage(&self) -> Value {
         self.values[0]
     }

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use bursar::{Charge, ChargeAsync, ChargeError, Freshness, Group, MoveError, Reserve};
+use bursar::{Charge, ChargeAsync, ChargeError, EmergencyReserve, Freshness, Group, MoveError};
 use bursar_machine::Machine;
 
 use super::books::{Books, GroupIndex};
@@ -26,7 +26,7 @@ pub(super) struct Holding<M: Machine> {
 
 /// Bytes that are charged for emergencies.
 pub(super) struct Spare<M: Machine> {
-    pub(super) reserve: Reserve<M>,
+    pub(super) reserve: EmergencyReserve<M>,
     id: ChargeId,
     group: GroupIndex,
 }
@@ -180,7 +180,7 @@ impl<M: Machine> Charging<M> {
     /// Charges for emergencies; nobody else charges yet.
     pub(super) fn reserve(&self, group: GroupIndex, bytes: u64) -> Spare<M> {
         let id = self.truth.charging(group, bytes, Kind::Fallible);
-        let reserve = self.books.groups[group].reserve(bytes as usize);
+        let reserve = self.books.groups[group].emergency_reserve(bytes as usize);
         self.truth.charged(id, group);
         Spare {
             reserve: reserve.expect("nobody else charges"),

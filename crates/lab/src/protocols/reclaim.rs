@@ -83,7 +83,7 @@ struct Caches<M: Machine> {
     charging: Charging<M>,
     /// What is protected of the protected group.
     min: u64,
-    reserve: Mutex<Option<bursar::Reserve<M>>>,
+    reserve: Mutex<Option<bursar::EmergencyReserve<M>>>,
     notes: Mutex<Notes>,
 }
 

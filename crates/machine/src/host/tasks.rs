@@ -56,6 +56,7 @@ impl Tasks for Host {
 
 /// A thread that calls a function periodically until this value is dropped. A forked child has no such thread.
 #[derive(Debug)]
+#[must_use = "dropping a ticker stops it"]
 pub struct Ticker {
     /// [`Machine::forks`] where the thread runs.
     forks: u64,

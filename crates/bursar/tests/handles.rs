@@ -1,0 +1,128 @@
+//! What handles are to each other, and what is said of them.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::time::Duration;
+
+use bursar::{ChargeError, Debt, Group, Level, Limits, Memory};
+use common::{UNIT, memory, units};
+
+fn hash(group: &Group) -> u64 {
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(group)
+}
+
+#[test]
+fn the_same_group_of_the_same_memory() {
+    let (memory, other) = (memory(), Memory::host().unwrap());
+    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
+    let found = memory.find("tenant").unwrap();
+    assert_eq!((&found, hash(&found)), (&tenant, hash(&tenant)));
+    assert_eq!(tenant.parent(), Some(memory.root()));
+    assert_ne!(tenant, memory.root());
+    assert_ne!(memory.root(), other.root());
+    assert_ne!(hash(&memory.root()), hash(&other.root()));
+    assert_eq!(memory.clone().root(), memory.root());
+    assert_eq!(
+        (tenant.to_string(), memory.root().to_string()),
+        ("/tenant".into(), "/".into())
+    );
+    // Another of the same name, while a handle keeps the first.
+    tenant.remove().unwrap();
+    let again = memory.root().child("tenant", Limits::none()).unwrap();
+    assert_ne!(again, tenant);
+    let all: BTreeSet<u64> = [&tenant, &again, &found].map(hash).into();
+    assert_eq!(all.len(), 2);
+}
+
+/// Bytes keep the record of a group whose handles are gone, so it can be had from them; so does a charge of nothing.
+#[test]
+fn the_group_of_a_charge() {
+    let memory = memory();
+    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
+    let (some, none) = (
+        tenant.try_charge(UNIT).unwrap(),
+        tenant.try_charge(0).unwrap(),
+    );
+    assert_eq!(
+        (some.group(), none.group()),
+        (tenant.clone(), tenant.clone())
+    );
+    drop((none, tenant));
+    let gone = some.group();
+    assert!(gone.is_removed() && gone == some.group());
+    assert_eq!((gone.reserved(), memory.removed_groups()), (units(1), 1));
+    drop(some);
+    assert_eq!(gone.reserved(), 0);
+    drop(gone);
+    memory.tick();
+    assert_eq!(memory.removed_groups(), 0);
+}
+
+/// While all limits change, a charge that neither the old nor the new ones let in is refused, and one that neither
+/// throttles is not. A reclaimer looks on from within the change.
+#[test]
+fn limits_change_in_order() {
+    let memory = memory();
+    let group = memory.root().child("group", Limits::none()).unwrap();
+    let _held = group.try_charge(30 * UNIT).unwrap();
+    let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let (noted, watched) = (seen.clone(), group.clone());
+    let _looks = group.add_reclaimer(0, move |_| {
+        noted.lock().unwrap().push(watched.limits());
+        0
+    });
+    let lower = Limits::max(units(20)).high(units(10)).low(2).min(1);
+    group.set_limits(lower);
+    let half = lower.high(u64::MAX);
+    assert_eq!(std::mem::take(&mut *seen.lock().unwrap()), [half, lower]);
+    let higher = Limits::max(units(25)).high(units(15)).low(4).min(3);
+    group.set_limits(higher);
+    let half = Limits::max(lower.max)
+        .high(higher.high)
+        .low(higher.low)
+        .min(higher.min);
+    assert_eq!(*seen.lock().unwrap(), [half]);
+    assert_eq!(group.limits(), higher);
+}
+
+#[test]
+fn some_charges_never_fit() {
+    let memory = memory();
+    let group = memory
+        .root()
+        .child("group", Limits::max(units(10)))
+        .unwrap();
+    let _held = group.try_charge(UNIT).unwrap();
+    for (count, never) in [(10, false), (11, true)] {
+        let Err(ChargeError::LimitReached(reached)) = group.try_charge(count * UNIT) else {
+            panic!("{count} fit");
+        };
+        assert_eq!(reached.never_fits(), never, "{count}");
+    }
+}
+
+#[test]
+fn victims_that_may_be_ended() {
+    let memory = memory();
+    let child = |name| memory.root().child(name, Limits::none()).unwrap();
+    let (big, small) = (child("big"), child("small"));
+    let _held = (big.try_charge(2 * UNIT), small.try_charge(UNIT));
+    let chosen = |may_end: &dyn Fn(&Group) -> bool| {
+        let victim = memory.root().choose_victim_where(may_end).unwrap();
+        victim.map(|victim| victim.group)
+    };
+    assert_eq!(chosen(&|_| true), Some(big.clone()));
+    assert_eq!(chosen(&|group| *group != big), Some(small));
+    assert_eq!(chosen(&|_| false), None);
+}
+
+#[test]
+fn they_read_well() {
+    assert_eq!(format!("{:>9}", Level::Critical), " critical");
+    let mut debt = Debt::default();
+    debt.bytes = 3 << 20;
+    debt.delay = Duration::from_micros(2500);
+    assert_eq!(debt.to_string(), "3.00 MiB owe 2 ms");
+}
