@@ -61,6 +61,7 @@ protocols![
     waiting: "waiting",
     reclaim: "reclaim",
     pressure: "pressure",
+    fork: "fork",
 ];
 
 #[test]

@@ -128,6 +128,13 @@ pub trait Watched: Tasks {
     fn last_step(&self) -> Watch;
 }
 
+/// A machine whose tasks can fork.
+pub trait Forks: Watched {
+    /// Waits until no other task is inside a [`Machine::operation`], and goes on as the child, alone: all other tasks of the
+    /// run are gone, each wherever it is, and [`Machine::forks`] is one more.
+    fn fork(&self);
+}
+
 /// A step of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watch {

@@ -81,6 +81,8 @@ pub(crate) struct Task {
     pub(crate) ready_ns: Cell<u64>,
     /// Sleeping locks that it has.
     pub(crate) mutexes: RefCell<Vec<LockId>>,
+    /// Operations that it is inside of, one inside the other.
+    pub(crate) operations: Cell<u32>,
     /// May only run on its CPU.
     pub(crate) is_bound: bool,
 }
@@ -104,7 +106,10 @@ pub(crate) struct Engine {
     pub(crate) lines: Lines,
     pub(crate) locks: LockTable,
     pub(crate) tasks: RefCell<Vec<Task>>,
-    live: Cell<usize>,
+    pub(crate) live: Cell<usize>,
+    /// The task that forks or is about to.
+    pub(crate) forking: Cell<TaskId>,
+    pub(crate) forks: Cell<u64>,
     pub(crate) current: Cell<TaskId>,
     /// The CPU of the current task.
     pub(crate) cpu: Cell<u32>,
@@ -186,6 +191,8 @@ impl Engine {
             locks: LockTable::default(),
             tasks: RefCell::default(),
             live: Cell::new(0),
+            forking: Cell::new(NOBODY),
+            forks: Cell::new(0),
             current: Cell::new(NOBODY),
             cpu: Cell::new(0),
             now_ns: Cell::new(0),
@@ -364,8 +371,9 @@ impl Engine {
         is_bound: bool,
         body: Box<dyn FnOnce() + Send + 'scope>,
     ) {
+        let body = Body(Some(body));
         let guarded = move || {
-            let result = catch_unwind(AssertUnwindSafe(body));
+            let result = catch_unwind(AssertUnwindSafe(|| body.run()));
             if let Err(payload) = result
                 && !payload.is::<Killed>()
             {
@@ -391,6 +399,7 @@ impl Engine {
             sleeps: Cell::new(0),
             ready_ns: Cell::new(0),
             mutexes: RefCell::default(),
+            operations: Cell::new(0),
             is_bound,
         });
     }
@@ -469,6 +478,25 @@ impl Engine {
 /// What [`bursar_machine::Machine::task`] says of a task.
 pub(crate) fn number_of(task: TaskId) -> u64 {
     u64::from(task) + 1
+}
+
+/// What a task is to do. Of one that was gone before it began nothing is dropped, as nothing is of one that is given up.
+struct Body<'a>(Option<Box<dyn FnOnce() + Send + 'a>>);
+
+impl Body<'_> {
+    fn run(mut self) {
+        if let Some(body) = self.0.take() {
+            body();
+        }
+    }
+}
+
+impl Drop for Body<'_> {
+    fn drop(&mut self) {
+        if with_engine(|engine| engine.forks.get() > 0) == Some(true) {
+            std::mem::forget(self.0.take());
+        }
+    }
 }
 
 /// What a run borrows from its caller. Tasks that have not ended are given up when this goes.

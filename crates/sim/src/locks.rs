@@ -14,6 +14,7 @@ use bursar_machine::{Event, Lock};
 use crate::engine::{Engine, NOBODY, State, Step, TaskId, with_engine};
 use crate::explored::Point;
 use crate::lines::{Access, LineId};
+use crate::operation::{SimOperation, operation};
 use crate::topology::{LockKind, PreemptionKind};
 use crate::tournament::NEVER;
 
@@ -411,21 +412,28 @@ impl<T: Send> Raw<T> {
         }
     }
 
+    /// As on the host, a sleeping lock that is held is an operation: a fork leaves none taken.
+    fn operation(&self) -> Option<SimOperation> {
+        (self.waiting == Waiting::Sleep).then(operation)
+    }
+
     fn lock(&self) -> SimGuard<'_, T> {
+        let operation = self.operation();
         let has_waited = with_engine(|engine| engine.lock(self.lock, self.waiting));
         if has_waited == Some(true) {
             self.waits.fetch_add(1, Ordering::Relaxed);
         }
-        self.guard()
+        self.guard(operation)
     }
 
     fn try_lock(&self) -> Option<SimGuard<'_, T>> {
+        let operation = self.operation();
         let is_ours =
             with_engine(|engine| engine.try_lock(self.lock, self.waiting)).unwrap_or(true);
-        is_ours.then(|| self.guard())
+        is_ours.then(|| self.guard(operation))
     }
 
-    fn guard(&self) -> SimGuard<'_, T> {
+    fn guard(&self, operation: Option<SimOperation>) -> SimGuard<'_, T> {
         let value = match self.value.try_lock() {
             Ok(value) => value,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -435,6 +443,7 @@ impl<T: Send> Raw<T> {
             value: Some(value),
             lock: self.lock,
             waiting: self.waiting,
+            _operation: operation,
         }
     }
 }
@@ -455,6 +464,8 @@ pub struct SimGuard<'a, T> {
     value: Option<MutexGuard<'a, T>>,
     lock: LockId,
     waiting: Waiting,
+    /// Ends when the lock is free.
+    _operation: Option<SimOperation>,
 }
 
 impl<T> Deref for SimGuard<'_, T> {

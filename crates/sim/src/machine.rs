@@ -4,13 +4,14 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use bursar_machine::{Machine, OutOfMemory, Shard, Tasks, Watch, Watched};
+use bursar_machine::{Forks, Machine, OutOfMemory, Shard, Tasks, Watch, Watched};
 
 use crate::coroutine::{Installed, Routine};
 use crate::engine::{ENGINE, Engine, Step, number_of, with_engine};
 use crate::explored::Point;
 use crate::failure::{Failure, message_of};
 use crate::locks::{SimEvent, SimMutex, SimSpin};
+use crate::operation::{SimOperation, operation};
 use crate::settings::{Mode, SectionKind, Settings};
 use crate::slot::SimSlot;
 use crate::strategy::Decision;
@@ -213,7 +214,7 @@ impl Machine for Sim {
     type Event = SimEvent;
     type Slot = SimSlot;
     type Shared<T: Send + Sync + 'static> = Arc<T>;
-    type Operation = ();
+    type Operation = SimOperation;
 
     fn share<T: Send + Sync + 'static>(value: T) -> Arc<T> {
         Arc::new(value)
@@ -273,11 +274,12 @@ impl Machine for Sim {
         with_engine(|engine| number_of(engine.current.get())).unwrap_or(u64::MAX)
     }
 
-    /// Simulated processes do not fork.
-    fn operation(&self) {}
+    fn operation(&self) -> SimOperation {
+        operation()
+    }
 
     fn forks(&self) -> u64 {
-        0
+        with_engine(|engine| engine.forks.get()).unwrap_or(0)
     }
 }
 
@@ -354,5 +356,13 @@ impl Watched for Sim {
             explored.expect("explored").last_step()
         })
         .expect("a machine runs while its simulator does")
+    }
+}
+
+impl Forks for Sim {
+    /// # Panics
+    /// If the machine does not explore.
+    fn fork(&self) {
+        with_engine(Engine::fork).expect("a machine runs while its simulator does");
     }
 }

@@ -24,8 +24,8 @@ pub(crate) type PressureFn = dyn Fn(Pressure) + Send + Sync;
 struct Subscriber {
     number: u64,
     call: Arc<PressureFn>,
-    /// What it was last told.
-    told: Level,
+    /// What it was last told; `None` if that is not known.
+    told: Option<Level>,
 }
 
 /// A task that waits for another level than `from`.
@@ -75,12 +75,20 @@ impl Watch {
 
     /// In a forked child. Wakers are left alone: what they belong to may be locked for ever.
     pub(super) fn forget_tasks(&mut self) {
-        self.is_telling = false;
+        if std::mem::take(&mut self.is_telling) {
+            // Who is gone may have noted what it did not live to tell.
+            for subscriber in &mut self.subscribers {
+                subscriber.told = None;
+            }
+        }
         std::mem::forget(std::mem::take(&mut self.waiting));
     }
 
     fn untold(&self, level: Level) -> Vec<(u64, Arc<PressureFn>)> {
-        let untold = self.subscribers.iter().filter(|one| one.told != level);
+        let untold = self
+            .subscribers
+            .iter()
+            .filter(|one| one.told != Some(level));
         untold.map(|one| (one.number, one.call.clone())).collect()
     }
 
@@ -88,7 +96,7 @@ impl Watch {
     fn mark_told(&mut self, number: u64, level: Level) -> bool {
         let mut subscribers = self.subscribers.iter_mut();
         let found = subscribers.find(|one| one.number == number);
-        found.map(|one| one.told = level).is_some()
+        found.map(|one| one.told = Some(level)).is_some()
     }
 }
 
@@ -162,7 +170,7 @@ impl<M: Machine> Ledger<M> {
         watch.subscribers.push(Subscriber {
             number,
             call,
-            told: Level::None,
+            told: Some(Level::None),
         });
         number
     }

@@ -95,10 +95,15 @@ impl<M: Machine> Books<M> {
 
     /// One row more.
     pub(super) fn add(&self, group: GroupIndex) {
+        self.add_to(&self.groups[group], group);
+    }
+
+    /// One row more for a group that comes and goes below `noted_at`, where it is noted.
+    pub(super) fn add_to(&self, group: &Group<M>, noted_at: GroupIndex) {
         // Relaxed, here and below: one thread of the host runs all tasks.
-        self.begun[group].fetch_add(1, Ordering::Relaxed);
-        self.groups[group].add(ROWS, 1);
-        self.returned[group].fetch_add(1, Ordering::Relaxed);
+        self.begun[noted_at].fetch_add(1, Ordering::Relaxed);
+        group.add(ROWS, 1);
+        self.returned[noted_at].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Rows of a group that were begun.
@@ -156,6 +161,34 @@ impl<M: Machine> Books<M> {
             let children: i64 = self.shape.children(group).map(|at| rows[at]).sum();
             let path = &self.shape.paths[group];
             assert_eq!(rows[group], own + children, "own and children of {path}");
+        }
+    }
+
+    /// When nothing runs any more, though some updates may have been cut off: own and children make the group, and what is
+    /// noted at a group is between what returned and what began.
+    pub(super) fn check_parts(&self) {
+        for (at, group) in self.groups.iter().enumerate() {
+            let whole = self.read(at);
+            let (mut rows, mut usage) = (whole.own(ROWS), whole.own_usage());
+            let mut noted = rows;
+            for child in group.children() {
+                let part = child.read(Freshness::Exact).expect("as above");
+                rows += part.get(ROWS).value;
+                usage += part.usage().value;
+                if !self.shape.paths.contains(&child.path()) {
+                    noted += part.get(ROWS).value;
+                }
+            }
+            let path = &self.shape.paths[at];
+            let parts = (rows, usage);
+            let all = (whole.get(ROWS).value, whole.usage().value);
+            assert_eq!(parts, all, "rows and bytes, own and children's, of {path}");
+            let returned = self.returned[at].load(Ordering::Relaxed) as i64;
+            let begun = self.begun[at].load(Ordering::Relaxed) as i64;
+            assert!(
+                (returned..=begun).contains(&noted),
+                "{path} itself has {noted} rows, and {returned} to {begun} were added"
+            );
         }
     }
 

@@ -46,8 +46,16 @@ impl<M: Machine> Charging<M> {
 
     /// The check after each step, if all charges are fallible: nothing is reserved above a limit (one that was lowered
     /// below what is charged lets nothing more in), what is held is reserved, and there is not more stock than its bound.
-    pub(super) fn check(&self) -> impl FnMut() + '_ {
-        let mut before = vec![0; self.books.groups.len()];
+    pub(super) fn check(&self) -> impl FnMut() + use<'_, M> {
+        self.check_from(vec![0; self.books.groups.len()])
+    }
+
+    /// The same, whatever is above a limit already.
+    pub(super) fn check_from_now(&self) -> impl FnMut() + use<'_, M> {
+        self.check_from(self.books.groups.iter().map(Group::reserved).collect())
+    }
+
+    fn check_from(&self, mut before: Vec<u64>) -> impl FnMut() + use<'_, M> {
         let mut highest = vec![0; self.books.groups.len()];
         move || {
             for (at, group) in self.books.groups.iter().enumerate() {
@@ -120,9 +128,19 @@ impl<M: Machine> Charging<M> {
 
     /// Charges, may wait, may be refused.
     pub(super) fn charge(&self, group: GroupIndex, bytes: u64) -> Option<Holding<M>> {
-        let id = self.truth.charging(group, bytes, Kind::Fallible);
-        match self.books.groups[group].try_charge(bytes as usize) {
-            Ok(charge) => Some(self.hold(charge, id, group)),
+        self.charge_below(&self.books.groups[group], group, bytes)
+    }
+
+    /// The same for a group that comes and goes below `noted_at`, where it is noted.
+    pub(super) fn charge_below(
+        &self,
+        group: &Group<M>,
+        noted_at: GroupIndex,
+        bytes: u64,
+    ) -> Option<Holding<M>> {
+        let id = self.truth.charging(noted_at, bytes, Kind::Fallible);
+        match group.try_charge(bytes as usize) {
+            Ok(charge) => Some(self.hold(charge, id, noted_at)),
             Err(error) => {
                 self.truth.refused(id, self.who(&error));
                 None

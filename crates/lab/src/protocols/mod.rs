@@ -14,6 +14,7 @@
 //! | `reclaim.rs` | charges beyond limits, and reclaimers of all manners | refusals, protection, no recursion |
 //! | `pressure.rs` | those who watch levels, with charges and limits that change | the last level is told; one call at a time |
 //! | `ranges.rs` | cached reads with updates and flushes | the truth lies in the range |
+//! | `fork.rs` | a fork with charges, returns, reads, limits and the end of groups | the child's books; nobody waits for who is gone |
 //!
 //! A scenario takes variety (who does what, how often, with how many bytes) from a number that belongs to the schedule.
 //! What it checks: after each step, what can be read without a lock; at the end, everything, by what was noted on the way
@@ -26,6 +27,7 @@ mod charge_refuse;
 mod charging;
 mod combining;
 mod executor;
+mod fork;
 mod judge;
 mod move_charge;
 mod nowait_and_overshoot;
@@ -41,7 +43,7 @@ mod set_limit;
 mod truth;
 mod waiting;
 
-use bursar_machine::Watched;
+use bursar_machine::Forks;
 
 /// One protocol, and how to put it to the test.
 #[derive(Debug)]
@@ -57,7 +59,7 @@ pub struct Protocol<M> {
 }
 
 /// All protocols.
-pub fn all<M: Watched>() -> Vec<Protocol<M>> {
+pub fn all<M: Forks>() -> Vec<Protocol<M>> {
     vec![
         publish_flush::protocol(),
         publish_flush::one_shard(),
@@ -72,5 +74,6 @@ pub fn all<M: Watched>() -> Vec<Protocol<M>> {
         waiting::protocol(),
         reclaim::protocol(),
         pressure::protocol(),
+        fork::protocol(),
     ]
 }
