@@ -116,7 +116,8 @@ impl<M: Machine> Ledger<M> {
     }
 
     /// Forgets what tasks that are gone were about: who ran reclaimers, stalled, told others of a change, or waited in a
-    /// queue. A task of this process that waits enters its queue again when it is polled.
+    /// queue. A task of this process that waits enters its queue again when it is polled; who watches a group whose watchers
+    /// were being told is told again.
     fn forget_tasks(&self) {
         let me = self.tree.machine.task();
         self.reclaiming.lock().retain(|&task| task == me);
