@@ -125,9 +125,10 @@ impl<M: Machine> Group<M> {
     /// The children by name.
     pub fn children(&self) -> Vec<Self> {
         let _operation = self.ledger.operation();
-        let children = self.ledger.tree.node(self.index).children.lock();
-        let indexes = children.by_name.values().copied();
-        indexes.map(|index| self.refer_to(index)).collect()
+        let mut children = Vec::new();
+        let tree = &self.ledger.tree;
+        tree.for_each_child(self.index, |_, child| children.push(self.refer_to(child)));
+        children
     }
 
     /// The child of that name.

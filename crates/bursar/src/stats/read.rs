@@ -285,7 +285,8 @@ impl<M: Machine> Tree<M> {
         if node.eager.is_empty() {
             return;
         }
-        let children: Vec<u32> = node.children.lock().by_name.values().copied().collect();
+        let mut children = Vec::new();
+        self.for_each_child(index, |_, child| children.push(child));
         let eager = (1..values.len()).filter(|&column| self.layout.columns[column].word.is_none());
         for (word, column) in eager.enumerate() {
             // Full: pairs with `add_eager`.
