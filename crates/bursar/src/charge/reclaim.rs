@@ -227,9 +227,10 @@ impl<M: Machine> Ledger<M> {
             }
             round.asked = true;
             let held = self.usage(index);
-            // No more than there was, so that sums stay sums whatever it says.
-            let freed = call(&request(left)).min(held);
-            self.count(index, Event::Reclaimed, freed);
+            let freed = call(&request(left));
+            // Counted up to what there was, so that sums stay sums whatever it says. Believed in full, for it may have freed
+            // what came meanwhile: at worst there is another round.
+            self.count(index, Event::Reclaimed, freed.min(held));
             round.freed = round.freed.saturating_add(freed);
             left = left.saturating_sub(freed);
         }
