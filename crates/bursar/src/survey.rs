@@ -57,7 +57,8 @@ pub struct Victim<M: Machine = Host> {
     pub group: Group<M>,
     /// Bytes charged to it, from an [`Freshness::Exact`] read.
     pub usage: u64,
-    /// Its effective `min` and `low` against the group that the victim was wanted for, the higher of them.
+    /// Its effective protection against the group that the victim was wanted for: `low` (or `min` if that is higher), and
+    /// only `min` if no candidate exceeded its `low`.
     pub protected: u64,
     /// What it uses beyond that.
     pub excess: u64,

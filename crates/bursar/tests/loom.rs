@@ -3,6 +3,7 @@
 //! Each model runs with shards that are changed by sections and with shards that are changed by atomic operations; see
 //! `loom/machine.rs` for what that machine models and what it does not. `LOOM_MAX_PREEMPTIONS` overrides the bounds.
 
+#[macro_use]
 #[path = "loom/machine.rs"]
 mod machine;
 
@@ -10,7 +11,7 @@ use std::sync::Arc;
 
 use bursar::{ChargeError, Counter, Freshness, Limits, Memory, RemoveError, Statistic};
 use loom::sync::atomic::{AtomicBool, Ordering};
-use machine::{Kind, LoomMachine, run_on, spawn_on};
+use machine::{Kind, LoomMachine, explore, run_on, spawn_on};
 
 const STATISTICS: &[Statistic] = &[Statistic::counter("rows")];
 const ROWS: Counter = Counter::of(STATISTICS, "rows");
@@ -84,27 +85,6 @@ impl Books {
 
 fn rows(group: &Group) -> i64 {
     group.read(Freshness::Exact).unwrap().get(ROWS).value
-}
-
-fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound.get_or_insert(preemptions);
-    builder.max_branches = builder.max_branches.max(20_000);
-    builder.check(model);
-}
-
-/// A test of each model for each kind of shard.
-macro_rules! on_both_kinds {
-    ($($model:ident),+ $(,)?) => {
-        mod sections {
-            use super::{Kind, models};
-            $(#[test] fn $model() { models::$model(Kind::Sections); })+
-        }
-        mod atomics {
-            use super::{Kind, models};
-            $(#[test] fn $model() { models::$model(Kind::Atomics); })+
-        }
-    };
 }
 
 on_both_kinds![

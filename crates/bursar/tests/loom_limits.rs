@@ -2,6 +2,7 @@
 //!
 //! As `loom.rs`; see there and `loom/machine.rs`.
 
+#[macro_use]
 #[path = "loom/machine.rs"]
 #[allow(dead_code, reason = "shared with loom.rs")]
 mod machine;
@@ -13,19 +14,12 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
 use bursar::{ChargeAsync, ChargeError, Level, Limits, Memory};
-use machine::{Kind, LoomMachine, run_on, spawn_on};
+use machine::{Kind, LoomMachine, explore, run_on, spawn_on};
 
 type Group = bursar::Group<LoomMachine>;
 type Charge = bursar::Charge<LoomMachine>;
 
 const MAX: u64 = 1000;
-
-fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound.get_or_insert(preemptions);
-    builder.max_branches = builder.max_branches.max(20_000);
-    builder.check(model);
-}
 
 /// Two CPUs, and a group with a limit.
 fn limited(kind: Kind) -> (Memory<LoomMachine>, Group) {
@@ -88,19 +82,6 @@ impl Waiting {
         assert!(self.woken.0.load(Ordering::SeqCst), "a lost wake-up");
         self.poll().expect("the memory is there")
     }
-}
-
-macro_rules! on_both_kinds {
-    ($($model:ident),+ $(,)?) => {
-        mod sections {
-            use super::{Kind, models};
-            $(#[test] fn $model() { models::$model(Kind::Sections); })+
-        }
-        mod atomics {
-            use super::{Kind, models};
-            $(#[test] fn $model() { models::$model(Kind::Atomics); })+
-        }
-    };
 }
 
 on_both_kinds![

@@ -71,6 +71,13 @@ impl<M: Machine> Ledger<M> {
 
     /// Notes a debt if a `high` is exceeded. Async-signal-safe.
     pub(crate) fn owe_for_high(&self, index: u32, bytes: u64) {
+        if self.count_high(index) {
+            self.owe(index, bytes);
+        }
+    }
+
+    /// Counts the event at each group whose `high` is exceeded; says whether there is one.
+    fn count_high(&self, index: u32) -> bool {
         let mut is_over = false;
         for (at, usage, high) in self.highs(index) {
             if usage > high {
@@ -78,11 +85,13 @@ impl<M: Machine> Ledger<M> {
                 is_over = true;
             }
         }
-        if is_over {
-            // Relaxed: a number that is taken later.
-            let debt = &self.counter(index).debt_bytes;
-            debt.fetch_add(bytes, Order::Relaxed);
-        }
+        is_over
+    }
+
+    fn owe(&self, index: u32, bytes: u64) {
+        // Relaxed: a number that is taken later.
+        let debt = &self.counter(index).debt_bytes;
+        debt.fetch_add(bytes, Order::Relaxed);
     }
 
     /// After a charge for which `bytes` were reserved: asks for what is above a `high`, and pays for what stays above.
@@ -91,11 +100,7 @@ impl<M: Machine> Ledger<M> {
             return;
         }
         self.drain_above_high(index);
-        for (at, usage, high) in self.highs(index) {
-            if usage > high {
-                self.count(at, Event::High, 1);
-            }
-        }
+        self.count_high(index);
         let mut tries = RECLAIM_TRIES;
         while tries > 0 && self.is_over_high(index) && self.reclaim_above_high(index) > 0 {
             tries -= 1;
@@ -105,11 +110,7 @@ impl<M: Machine> Ledger<M> {
         }
         match policy {
             HighPolicy::Throttle => self.throttle(index, bytes),
-            // Relaxed: a number that is taken later.
-            HighPolicy::Owe => {
-                let debt = &self.counter(index).debt_bytes;
-                debt.fetch_add(bytes, Order::Relaxed);
-            }
+            HighPolicy::Owe => self.owe(index, bytes),
         }
     }
 

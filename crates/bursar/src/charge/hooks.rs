@@ -22,6 +22,11 @@ pub(crate) struct Hooks<M: Machine> {
 impl<M: Machine> Ledger<M> {
     /// What users registered with a group.
     pub(super) fn hooks(&self, index: u32) -> &Hooks<M> {
+        if let Some(hooks) = self.counter(index).hooks()
+            && !self.is_forked()
+        {
+            return hooks;
+        }
         // A fork must not leave them half made; and in its child no task is waited for that is gone.
         let _operation = self.operation();
         self.counter(index).hooks_or_new()

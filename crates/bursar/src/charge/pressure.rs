@@ -155,15 +155,24 @@ impl<M: Machine> Ledger<M> {
         self.pressure_since(index, before)
     }
 
+    fn watcher_comes(&self, index: u32) {
+        self.listen(index);
+        // Full, here and below: pairs with the look in `notice`.
+        let watchers = &self.counter(index).settings.watchers;
+        watchers.fetch_add(1, Order::Full);
+    }
+
+    fn watcher_goes(&self, index: u32) {
+        let watchers = &self.counter(index).settings.watchers;
+        watchers.fetch_sub(1, Order::Full);
+        self.unlisten(index);
+    }
+
     /// Registers somebody who is told of each change of the level, from [`Level::None`] on; returns a number for
     /// [`Ledger::unsubscribe`]. The caller refers to the group, and calls [`Ledger::tell`] when it can undo this: who is told
     /// may panic.
     pub(crate) fn subscribe(&self, index: u32, call: Arc<PressureFn>) -> u64 {
-        self.listen(index);
-        self.counter(index)
-            .settings
-            .watchers
-            .fetch_add(1, Order::Full);
+        self.watcher_comes(index);
         let mut watch = self.watch(index).lock();
         watch.registered += 1;
         let number = watch.registered;
@@ -182,11 +191,7 @@ impl<M: Machine> Ledger<M> {
             let at = subscribers.position(|one| one.number == number);
             at.map(|at| watch.subscribers.remove(at))
         };
-        self.counter(index)
-            .settings
-            .watchers
-            .fetch_sub(1, Order::Full);
-        self.unlisten(index);
+        self.watcher_goes(index);
         // Its drop is the user's code.
         drop(removed);
     }
@@ -201,11 +206,7 @@ impl<M: Machine> Ledger<M> {
         waker: &Waker,
     ) -> Option<Level> {
         let own = *number.get_or_insert_with(|| {
-            self.listen(index);
-            self.counter(index)
-                .settings
-                .watchers
-                .fetch_add(1, Order::Full);
+            self.watcher_comes(index);
             let mut watch = self.watch(index).lock();
             watch.registered += 1;
             watch.registered
@@ -228,11 +229,7 @@ impl<M: Machine> Ledger<M> {
     pub(crate) fn forget_pressure(&self, index: u32, number: &mut Option<u64>) {
         let Some(number) = number.take() else { return };
         let removed = self.watch(index).lock().waiting.remove(&number);
-        self.counter(index)
-            .settings
-            .watchers
-            .fetch_sub(1, Order::Full);
-        self.unlisten(index);
+        self.watcher_goes(index);
         drop(removed);
     }
 

@@ -187,7 +187,7 @@ impl<M: Machine> Ledger<M> {
             let mut queue = self.queue(at).lock();
             let replaced = queue.0.insert(number, waiter);
             if replaced.is_none() {
-                // Full: pairs with `listening`. Either a return sees us, or we see what it returned.
+                // Full: pairs with `listening_at`. Either a return sees us, or we see what it returned.
                 let waiting = &self.counter(at).settings.waiting;
                 waiting.fetch_add(1, Order::Full);
             }

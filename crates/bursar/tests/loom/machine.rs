@@ -29,6 +29,28 @@ use bursar::machine::{
 use loom::sync::atomic::{AtomicU64, Ordering, fence};
 use loom::sync::{Condvar, Mutex, MutexGuard};
 
+/// A test of each model for each kind of shard.
+macro_rules! on_both_kinds {
+    ($($model:ident),+ $(,)?) => {
+        mod sections {
+            use super::{Kind, models};
+            $(#[test] fn $model() { models::$model(Kind::Sections); })+
+        }
+        mod atomics {
+            use super::{Kind, models};
+            $(#[test] fn $model() { models::$model(Kind::Atomics); })+
+        }
+    };
+}
+
+/// Explores a model up to a bound on preemptions; `LOOM_MAX_PREEMPTIONS` overrides it.
+pub fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound.get_or_insert(preemptions);
+    builder.max_branches = builder.max_branches.max(20_000);
+    builder.check(model);
+}
+
 loom::thread_local! {
     static CURRENT: Cell<u32> = Cell::new(0);
     /// The first thread is number 0.
