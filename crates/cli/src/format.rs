@@ -151,6 +151,11 @@ fn numbers(metric: &Metric) -> Vec<(&'static str, String)> {
             ("hi", share.hi().to_string()),
         ],
         Metric::Count(value) => vec![("value", value.to_string())],
+        Metric::Figure(figure) => vec![
+            ("value", figure.value().to_string()),
+            ("lo", figure.lo().to_string()),
+            ("hi", figure.hi().to_string()),
+        ],
     }
 }
 

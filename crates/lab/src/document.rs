@@ -196,9 +196,12 @@ impl Document {
                 ));
             }
             for (name, metric) in variant.metrics.iter() {
-                if let Metric::Ratio(share) = metric
-                    && !share.seeds().eq(seeds.iter().copied())
-                {
+                let is_of_seeds = match metric {
+                    Metric::Ratio(share) => share.seeds().eq(seeds.iter().copied()),
+                    Metric::Figure(figure) => figure.seeds().eq(seeds.iter().copied()),
+                    Metric::Distribution(_) | Metric::Count(_) => true,
+                };
+                if !is_of_seeds {
                     return Err(format!(
                         "`{name}` of `{}` is not of its `ran_seeds`",
                         variant.name

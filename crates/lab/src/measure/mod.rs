@@ -4,6 +4,8 @@
 //! a document holds both that and the summary that people read. What is read back is the former; the summary is made anew.
 
 mod distribution;
+mod figure;
+pub mod interval;
 mod share;
 
 use std::fmt;
@@ -13,6 +15,7 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub use distribution::{Distribution, Octave, Samples, Summary};
+pub use figure::Figure;
 pub use share::Share;
 
 /// The unit of a metric's values.
@@ -25,6 +28,9 @@ pub enum Unit {
     Count,
     /// Parts of a whole.
     Ratio,
+    /// Events in each second of the machine's time.
+    #[serde(rename = "per second")]
+    PerSecond,
 }
 
 impl Unit {
@@ -34,6 +40,7 @@ impl Unit {
             Self::Ns => "ns",
             Self::Count => "count",
             Self::Ratio => "ratio",
+            Self::PerSecond => "per second",
         }
     }
 }
@@ -47,6 +54,8 @@ pub enum Metric {
     Ratio(Share),
     /// A number of events, added up over all seeds.
     Count(u64),
+    /// One number of each seed.
+    Figure(Figure),
 }
 
 /// Two metrics that are not the same thing.
@@ -68,6 +77,7 @@ impl Metric {
             Self::Distribution(distribution) => distribution.unit(),
             Self::Ratio(_) => Unit::Ratio,
             Self::Count(_) => Unit::Count,
+            Self::Figure(figure) => figure.unit(),
         }
     }
 
@@ -82,6 +92,9 @@ impl Metric {
             }
             (Self::Ratio(sum), Self::Ratio(other)) => sum.merge(other),
             (Self::Count(sum), Self::Count(other)) => *sum = sum.saturating_add(*other),
+            (Self::Figure(sum), Self::Figure(other)) if sum.unit() == other.unit() => {
+                sum.merge(other);
+            }
             _ => return Err(Unlike),
         }
         Ok(())
@@ -93,6 +106,7 @@ impl Serialize for Metric {
         match self {
             Self::Distribution(distribution) => distribution.serialize(serializer),
             Self::Ratio(share) => share.serialize(serializer),
+            Self::Figure(figure) => figure.serialize(serializer),
             Self::Count(value) => {
                 let mut map = serializer.serialize_map(Some(2))?;
                 map.serialize_entry("unit", &Unit::Count)?;
@@ -103,18 +117,29 @@ impl Serialize for Metric {
     }
 }
 
-/// A metric as a document holds it, without the summaries. Which of the last three keys is there says what it is.
+/// A metric as a document holds it, without the summaries. Which of the last four keys is there says what it is.
 #[derive(Deserialize)]
 struct Held {
     unit: Unit,
     buckets: Option<Vec<(u64, u64)>>,
     by_seed: Option<Vec<(u64, u64, u64)>>,
+    figures: Option<Vec<(u64, f64)>>,
     value: Option<serde_json::Number>,
 }
 
 impl<'de> Deserialize<'de> for Metric {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let held = Held::deserialize(deserializer)?;
+        if let Some(figures) = &held.figures {
+            if held.buckets.is_some() || held.by_seed.is_some() {
+                return Err(D::Error::custom(
+                    "`figures` and `buckets` or `by_seed` are of different kinds of metrics",
+                ));
+            }
+            return Figure::read_back(held.unit, figures)
+                .map(Self::Figure)
+                .map_err(D::Error::custom);
+        }
         match (held.unit, held.buckets, held.by_seed) {
             (Unit::Ratio, None, Some(by_seed)) => Share::read_back(&by_seed)
                 .map(Self::Ratio)
@@ -125,6 +150,7 @@ impl<'de> Deserialize<'de> for Metric {
                     .map(Self::Distribution)
                     .map_err(D::Error::custom)
             }
+            (Unit::PerSecond, _, _) => Err(D::Error::missing_field("figures")),
             (Unit::Ns, None, _) => Err(D::Error::missing_field("buckets")),
             (Unit::Count, None, None) => held
                 .value
@@ -143,7 +169,7 @@ impl<'de> Deserialize<'de> for Metric {
 mod tests {
     use super::*;
 
-    fn metrics() -> [Metric; 4] {
+    fn metrics() -> [Metric; 5] {
         let mut samples = Samples::new(Unit::Ns);
         [0, 1, 20, 123_456_789, u64::MAX]
             .into_iter()
@@ -153,6 +179,7 @@ mod tests {
             Metric::Distribution(Samples::new(Unit::Count).distribution()),
             Metric::Ratio(Share::of(7, 1, 3)),
             Metric::Count(12),
+            Metric::Figure(Figure::of(Unit::PerSecond, 3, 0.1 + 0.2)),
         ]
     }
 
@@ -177,6 +204,11 @@ mod tests {
             (r#"{"unit":"ratio","by_seed":[[1,1,2],[1,1,2]]}"#, "twice"),
             (r#"{"unit":"ns","buckets":[[5,0]]}"#, "bucket"),
             (r#"{"unit":"ns","buckets":[[2001,1]]}"#, ""),
+            (
+                r#"{"unit":"per second","value":1}"#,
+                "missing field `figures`",
+            ),
+            (r#"{"unit":"ns","figures":[[1,2.0],[1,2.0]]}"#, "twice"),
             (r#"{"unit":"furlong","value":1}"#, "unknown variant"),
         ] {
             match serde_json::from_str::<Metric>(text) {
@@ -188,11 +220,12 @@ mod tests {
 
     #[test]
     fn unlike_metrics_are_not_merged() {
-        let [distribution, counts, share, count] = metrics();
+        let [distribution, counts, share, count, figure] = metrics();
         for (one, other) in [
             (&distribution, &counts),
             (&distribution, &share),
             (&share, &count),
+            (&count, &figure),
         ] {
             assert_eq!(one.clone().merge(other), Err(Unlike));
         }

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | the tree of tenants and queries | `tree.rs` |
 //! | the parameters and their ranges | `parameters.rs` |
+//! | the statistics that are kept | `statistics.rs` |
 //! | what is compared | `subject.rs` |
 //! | the load | `worker.rs` |
 //! | the readers | `reader.rs` |
@@ -17,6 +18,7 @@
 mod outcome;
 mod parameters;
 mod reader;
+mod statistics;
 mod subject;
 mod tree;
 mod truth;

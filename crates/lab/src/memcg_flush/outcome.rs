@@ -64,6 +64,8 @@ pub struct Outcome {
     steps: Samples,
     work: Work,
     refusals: u64,
+    /// What other tasks than readers measured.
+    more: Vec<(&'static str, Metric)>,
 }
 
 impl Outcome {
@@ -93,7 +95,13 @@ impl Outcome {
             steps,
             work,
             refusals,
+            more: Vec::new(),
         }
+    }
+
+    /// Adds a measure that only some loads have.
+    pub(super) fn push(&mut self, name: &'static str, metric: Metric) {
+        self.more.push((name, metric));
     }
 
     /// What a document says about it.
@@ -118,6 +126,9 @@ impl Outcome {
         metrics.push("staleness", distribution(&self.misses.staleness));
         metrics.push("missing_updates", distribution(&self.misses.updates));
         metrics.push("worker_runtime", distribution(&self.steps));
+        for (name, metric) in &self.more {
+            metrics.push(name, metric.clone());
+        }
         let work = &self.work;
         for (name, count) in [
             ("flushes", Some(work.root + work.subtree)),

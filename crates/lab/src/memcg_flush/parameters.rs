@@ -18,6 +18,8 @@ pub struct Parameters {
     pub workers: u64,
     pub tenants: u64,
     pub queries: u64,
+    pub ancestors: u64,
+    pub format_ns: u64,
     pub read_interval_ms: u64,
     pub duration_ms: u64,
     pub flush_period_ms: u64,
@@ -34,6 +36,7 @@ impl Parameters {
         Tree {
             tenants: self.tenants as usize,
             queries: self.queries as usize,
+            ancestors: self.ancestors as usize,
         }
     }
 
@@ -48,6 +51,8 @@ impl Parameters {
             ("workers", self.workers, 1, 10_000),
             ("tenants", self.tenants, 1, 100_000),
             ("queries", self.queries, 1, 100_000),
+            ("ancestors", self.ancestors, 2, 32),
+            ("format_ns", self.format_ns, 0, 1_000_000_000),
             ("read_interval_ms", self.read_interval_ms, 1, 60_000),
             ("duration_ms", self.duration_ms, 10, 3_600_000),
             ("flush_period_ms", self.flush_period_ms, 1, 3_600_000),

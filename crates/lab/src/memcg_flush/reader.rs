@@ -3,7 +3,8 @@
 use bursar_machine::Tasks;
 
 use super::parameters::Parameters;
-use super::subject::Subject;
+use super::statistics::Stat;
+use super::subject::{Need, Subject};
 use super::tree::Tree;
 use crate::published::GroupIndex;
 use crate::random::Random;
@@ -43,13 +44,16 @@ pub(super) fn read<M: Tasks, S: Subject<M>>(
         machine.sleep_until(next_ns);
         let group = choose(parameters.tree(), &mut random);
         let began_ns = machine.now_ns();
-        let value = subject.read(group)?;
+        let numbers = subject.read(group, Need::Own, &[Stat::Pgfault])?;
+        if parameters.format_ns > 0 {
+            machine.compute(parameters.format_ns);
+        }
         let ended_ns = machine.now_ns();
         reads.push(Read {
             group,
             began_ns: began_ns.saturating_sub(start_ns),
             ended_ns: ended_ns.saturating_sub(start_ns),
-            value,
+            value: numbers.get(Stat::Pgfault),
         });
         next_ns = (next_ns + interval_ns).max(ended_ns);
     }

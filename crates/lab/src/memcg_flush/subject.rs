@@ -5,26 +5,51 @@
 
 use std::time::Duration;
 
-use bursar::{Counter, FlushPolicy, Freshness, Gauge, Group, Limits, Memory, Statistic};
+use bursar::{FlushPolicy, Freshness, Group, Limits, Memory};
 use bursar_machine::Machine;
 
 use super::parameters::Parameters;
+use super::statistics::{GAUGES, STATISTICS, Stat};
 use super::tree::Tree;
 use crate::published::{GroupIndex, Policy, Published};
 
 /// Size of a page, bytes.
 pub(super) const PAGE_SIZE: u64 = 4096;
 
-const STATISTICS: &[Statistic] = &[
-    Statistic::counter("pgalloc"),
-    Statistic::counter("pgfree"),
-    Statistic::gauge("anon"),
-    Statistic::counter("pgfault"),
-];
-const PGALLOC: Counter = Counter::of(STATISTICS, "pgalloc");
-const PGFREE: Counter = Counter::of(STATISTICS, "pgfree");
-const ANON: Gauge = Gauge::of(STATISTICS, "anon");
-const PGFAULT: Counter = Counter::of(STATISTICS, "pgfault");
+/// A place in the kernel where statistics are flushed for another purpose than showing them, by how badly it wants fresh ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Site {
+    /// Flushes if enough was updated, as a reader does.
+    Unlimited,
+    /// Flushes only if the periodic flusher is a full cycle late.
+    RateLimited,
+    /// Flushes whatever was updated.
+    Forced,
+}
+
+/// How fresh a reader needs its numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Need {
+    /// As fresh as the variant makes them: whatever its readers get.
+    Own,
+    /// No older than this. Only Bursar can be told so; a published policy does what it does.
+    AtMost(Duration),
+}
+
+/// What a reader gets.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Numbers {
+    /// By [`Stat`], of the group and all below it.
+    values: [i64; Stat::COUNT],
+    /// Pages charged, of the group and all below it.
+    pub(super) usage_pages: i64,
+}
+
+impl Numbers {
+    pub(super) fn get(&self, stat: Stat) -> i64 {
+        self.values[stat as usize]
+    }
+}
 
 /// What a variant did besides answering, as far as it counts it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,15 +68,18 @@ pub(super) struct Work {
 pub(super) trait Subject<M: Machine>: Send + Sync {
     /// The groups in which pages are charged, by index.
     fn groups(&self) -> &[Group<M>];
-    /// A page was mapped in `group`. The counter that readers read goes last: once it is added, the update is complete.
-    fn mapped(&self, group: GroupIndex);
-    /// A page of `group` was freed.
-    fn freed(&self, group: GroupIndex);
-    /// What a reader of `group` gets: the number of pages mapped in it and below it so far.
+    /// Adds to a statistic of a group.
+    fn add(&self, group: GroupIndex, stat: Stat, delta: i64);
+    /// What a reader of `group` gets who looks at the statistics `wanted`; the others may be 0.
     ///
     /// # Errors
     /// Why there is no answer.
-    fn read(&self, group: GroupIndex) -> Result<i64, String>;
+    fn read(&self, group: GroupIndex, need: Need, wanted: &[Stat]) -> Result<Numbers, String>;
+    /// Lets the statistics of `group` be flushed as a site of this kind does.
+    ///
+    /// # Errors
+    /// Why they could not be.
+    fn flush_at(&self, group: GroupIndex, site: Site) -> Result<(), String>;
     /// How often [`Subject::tick`] wants to be called in each period of the periodic flush.
     const TICKS_A_PERIOD: u64;
     /// The periodic flush, if it is due.
@@ -65,6 +93,7 @@ pub(super) struct Own<M: Machine> {
     memory: Memory<M>,
     groups: Vec<Group<M>>,
     freshness: Freshness,
+    flush_period: Duration,
 }
 
 impl<M: Machine> Own<M> {
@@ -89,7 +118,7 @@ impl<M: Machine> Own<M> {
                     &format!("tenant-{group}"),
                     Limits::max(parameters.tenant_limit_pages.saturating_mul(PAGE_SIZE)),
                 ),
-                Some(tenant) => groups[tenant].child(&format!("query-{group}"), Limits::none()),
+                Some(above) => groups[above].child(&format!("group-{group}"), Limits::none()),
             };
             groups.push(made.map_err(|error| error.to_string())?);
         }
@@ -97,6 +126,7 @@ impl<M: Machine> Own<M> {
             memory,
             groups,
             freshness,
+            flush_period: Duration::from_millis(parameters.flush_period_ms),
         })
     }
 }
@@ -110,25 +140,32 @@ impl<M: Machine> Subject<M> for Own<M> {
     }
 
     #[inline]
-    fn mapped(&self, group: GroupIndex) {
-        let group = &self.groups[group];
-        group.add(PGALLOC, 1_u64);
-        group.add(ANON, 1_i64);
-        group.add(PGFAULT, 1_u64);
+    fn add(&self, group: GroupIndex, stat: Stat, delta: i64) {
+        self.groups[group].add(GAUGES[stat as usize], delta);
     }
 
-    #[inline]
-    fn freed(&self, group: GroupIndex) {
-        let group = &self.groups[group];
-        group.add(ANON, -1_i64);
-        group.add(PGFREE, 1_u64);
-    }
-
-    fn read(&self, group: GroupIndex) -> Result<i64, String> {
+    fn read(&self, group: GroupIndex, need: Need, _: &[Stat]) -> Result<Numbers, String> {
+        let freshness = match need {
+            Need::Own => self.freshness,
+            Need::AtMost(age) => Freshness::AtMost(age),
+        };
         let reading = self.groups[group]
-            .read(self.freshness)
+            .read(freshness)
             .map_err(|error| error.to_string())?;
-        Ok(reading.get(PGFAULT).value)
+        Ok(Numbers {
+            values: GAUGES.map(|gauge| reading.get(gauge).value),
+            usage_pages: reading.usage().value / PAGE_SIZE as i64,
+        })
+    }
+
+    fn flush_at(&self, group: GroupIndex, site: Site) -> Result<(), String> {
+        let freshness = match (self.freshness, site) {
+            (Freshness::Cached, _) => return Ok(()),
+            (_, Site::RateLimited) => Freshness::AtMost(self.flush_period * 2),
+            (own, Site::Unlimited | Site::Forced) => own,
+        };
+        let read = self.groups[group].read(freshness);
+        read.map(drop).map_err(|error| error.to_string())
     }
 
     fn tick(&self) {
@@ -154,15 +191,6 @@ pub(super) struct Theirs<M: Machine> {
     published: Published<M>,
 }
 
-/// The statistics of a published policy, by index.
-mod theirs {
-    pub(super) const PGALLOC: usize = 0;
-    pub(super) const PGFREE: usize = 1;
-    pub(super) const ANON: usize = 2;
-    pub(super) const PGFAULT: usize = 3;
-    pub(super) const ALL: usize = 4;
-}
-
 impl<M: Machine> Theirs<M> {
     pub(super) fn new(
         machine: &M,
@@ -177,7 +205,7 @@ impl<M: Machine> Theirs<M> {
                 FlushPolicy::PeriodicOnly,
                 Freshness::Cached,
             )?,
-            published: Published::new(machine, policy, &parents, theirs::ALL)
+            published: Published::new(machine, policy, &parents, Stat::COUNT)
                 .map_err(|error| error.to_string())?,
         })
     }
@@ -191,21 +219,28 @@ impl<M: Machine> Subject<M> for Theirs<M> {
     }
 
     #[inline]
-    fn mapped(&self, group: GroupIndex) {
-        self.published.add(group, theirs::PGALLOC, 1);
-        self.published.add(group, theirs::ANON, 1);
-        self.published.add(group, theirs::PGFAULT, 1);
+    fn add(&self, group: GroupIndex, stat: Stat, delta: i64) {
+        self.published.add(group, stat as usize, delta);
     }
 
-    #[inline]
-    fn freed(&self, group: GroupIndex) {
-        self.published.add(group, theirs::ANON, -1);
-        self.published.add(group, theirs::PGFREE, 1);
-    }
-
-    fn read(&self, group: GroupIndex) -> Result<i64, String> {
+    fn read(&self, group: GroupIndex, _: Need, wanted: &[Stat]) -> Result<Numbers, String> {
         self.published.flush(group);
-        Ok(self.published.total(group, theirs::PGFAULT))
+        let mut values = [0; Stat::COUNT];
+        for &stat in wanted {
+            values[stat as usize] = self.published.total(group, stat as usize);
+        }
+        Ok(Numbers {
+            values,
+            usage_pages: (self.charged.groups[group].reserved() / PAGE_SIZE) as i64,
+        })
+    }
+
+    fn flush_at(&self, group: GroupIndex, site: Site) -> Result<(), String> {
+        match site {
+            Site::Unlimited => self.published.flush(group),
+            Site::RateLimited | Site::Forced => {}
+        }
+        Ok(())
     }
 
     fn tick(&self) {

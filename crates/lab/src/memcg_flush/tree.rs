@@ -1,4 +1,5 @@
-//! The tree of the experiment: a root, tenants below it, queries below each tenant, numbered in this order.
+//! The tree of the experiment: a root, tenants below it, queries below each tenant. Between a tenant and its queries there may
+//! be a chain of groups, which makes the queries deeper. Numbered level by level.
 
 use std::ops::Range;
 
@@ -11,6 +12,8 @@ pub struct Tree {
     pub tenants: usize,
     /// Number of queries below each.
     pub queries: usize,
+    /// Number of ancestors of a query, at least 2: the root and a tenant.
+    pub ancestors: usize,
 }
 
 impl Tree {
@@ -19,7 +22,7 @@ impl Tree {
 
     /// The number of groups.
     pub fn groups(self) -> usize {
-        1 + self.tenants + self.all_queries()
+        self.query(0) + self.all_queries()
     }
 
     /// The number of queries of all tenants.
@@ -34,14 +37,26 @@ impl Tree {
 
     /// A query by its number among the queries of all tenants.
     pub fn query(self, query: usize) -> GroupIndex {
-        1 + self.tenants + query
+        1 + self.tenants * (self.ancestors - 1) + query
+    }
+
+    /// The tenant, by number, of a query.
+    pub fn tenant_of(self, query: usize) -> usize {
+        query / self.queries
     }
 
     /// The parent of each group.
     pub fn parents(self) -> Vec<Option<GroupIndex>> {
-        let tenants = (0..self.tenants).map(|_| Some(Self::ROOT));
-        let queries = (0..self.all_queries()).map(|query| Some(self.tenant(query / self.queries)));
-        [None].into_iter().chain(tenants).chain(queries).collect()
+        let parent = |group: GroupIndex| match group {
+            Self::ROOT => None,
+            group if group <= self.tenants => Some(Self::ROOT),
+            group if group < self.query(0) => Some(group - self.tenants),
+            group => {
+                let tenant = self.tenant_of(group - self.query(0));
+                Some(self.tenant(tenant) + self.tenants * (self.ancestors - 2))
+            }
+        };
+        (0..self.groups()).map(parent).collect()
     }
 
     /// The queries, by number, that count towards `group`.
@@ -51,7 +66,10 @@ impl Tree {
         }
         match group.checked_sub(self.query(0)) {
             Some(query) => query..query + 1,
-            None => (group - 1) * self.queries..group * self.queries,
+            None => {
+                let tenant = (group - 1) % self.tenants;
+                tenant * self.queries..(tenant + 1) * self.queries
+            }
         }
     }
 }
@@ -63,6 +81,11 @@ mod tests {
     const TREE: Tree = Tree {
         tenants: 2,
         queries: 3,
+        ancestors: 2,
+    };
+    const DEEP: Tree = Tree {
+        ancestors: 4,
+        ..TREE
     };
 
     #[test]
@@ -74,11 +97,26 @@ mod tests {
     }
 
     #[test]
+    fn a_chain_makes_queries_deeper() {
+        let parents = DEEP.parents();
+        for query in 0..DEEP.all_queries() {
+            let mut at = DEEP.query(query);
+            let mut ancestors = 0;
+            while let Some(parent) = parents[at] {
+                (at, ancestors) = (parent, ancestors + 1);
+            }
+            assert_eq!((at, ancestors), (Tree::ROOT, 4));
+        }
+    }
+
+    #[test]
     fn parents_agree_with_the_queries_below() {
-        for (group, parent) in TREE.parents().into_iter().enumerate().skip(1) {
-            let parent = TREE.queries_below(parent.expect("only the root has none"));
-            let own = TREE.queries_below(group);
-            assert!(parent.start <= own.start && own.end <= parent.end);
+        for tree in [TREE, DEEP] {
+            for (group, parent) in tree.parents().into_iter().enumerate().skip(1) {
+                let parent = tree.queries_below(parent.expect("only the root has none"));
+                let own = tree.queries_below(group);
+                assert!(parent.start <= own.start && own.end <= parent.end);
+            }
         }
     }
 }

@@ -102,6 +102,7 @@ mod tests {
     const TREE: Tree = Tree {
         tenants: 2,
         queries: 2,
+        ancestors: 2,
     };
 
     fn read(group: GroupIndex, began_ns: u64, value: i64) -> Read {

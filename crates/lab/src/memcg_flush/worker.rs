@@ -6,6 +6,7 @@ use bursar::Charge;
 use bursar_machine::Tasks;
 
 use super::parameters::Parameters;
+use super::statistics::Stat;
 use super::subject::{PAGE_SIZE, Subject};
 use crate::published::GroupIndex;
 use crate::random::Random;
@@ -115,7 +116,8 @@ fn map<M: Tasks, S: Subject<M>>(
         }
     };
     let memory = machine.touch_page(group as u64);
-    subject.mapped(group);
+    subject.add(group, Stat::Anon, 1);
+    subject.add(group, Stat::Pgfault, 1);
     pages.push_back(Page {
         group,
         memory,
@@ -127,6 +129,6 @@ fn map<M: Tasks, S: Subject<M>>(
 fn free_oldest<M: Tasks, S: Subject<M>>(subject: &S, pages: &mut VecDeque<Page<M>>) {
     if let Some(page) = pages.pop_front() {
         drop(page.memory);
-        subject.freed(page.group);
+        subject.add(page.group, Stat::Anon, -1);
     }
 }

@@ -1,0 +1,105 @@
+//! One number a seed: a mean, a rate, a quotient.
+
+use std::collections::BTreeMap;
+
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
+
+use super::Unit;
+use super::interval::{central, mean};
+use crate::one_line::OneLine;
+
+/// One number of each seed. Not a mean over all: seeds count alike, however many events each of them had.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figure {
+    unit: Unit,
+    by_seed: BTreeMap<u64, f64>,
+}
+
+impl Figure {
+    /// The figure of one seed.
+    pub fn of(unit: Unit, seed: u64, value: f64) -> Self {
+        let by_seed = BTreeMap::from([(seed, value)]);
+        Self { unit, by_seed }
+    }
+
+    /// A figure from what a document holds of it: seed, value.
+    ///
+    /// # Errors
+    /// What is wrong with an entry.
+    pub(super) fn read_back(unit: Unit, figures: &[(u64, f64)]) -> Result<Self, String> {
+        let by_seed: BTreeMap<u64, f64> = figures.iter().copied().collect();
+        if by_seed.len() != figures.len() {
+            return Err("a seed has a figure twice".to_owned());
+        }
+        Ok(Self { unit, by_seed })
+    }
+
+    /// Adds the figures of other seeds.
+    pub fn merge(&mut self, other: &Self) {
+        self.by_seed.extend(&other.by_seed);
+    }
+
+    /// The values' unit.
+    pub fn unit(&self) -> Unit {
+        self.unit
+    }
+
+    /// The seeds that it is of.
+    pub fn seeds(&self) -> impl Iterator<Item = u64> {
+        self.by_seed.keys().copied()
+    }
+
+    /// Seeds and values, in order of the seeds.
+    pub fn by_seed(&self) -> impl Iterator<Item = (u64, f64)> {
+        self.by_seed.iter().map(|(seed, value)| (*seed, *value))
+    }
+
+    /// The mean over the seeds.
+    pub fn value(&self) -> f64 {
+        mean(&self.values())
+    }
+
+    /// Lower end of the central 90 % of the seeds.
+    pub fn lo(&self) -> f64 {
+        central(&self.values()).0
+    }
+
+    /// Upper end of the central 90 % of the seeds.
+    pub fn hi(&self) -> f64 {
+        central(&self.values()).1
+    }
+
+    fn values(&self) -> Vec<f64> {
+        self.by_seed.values().copied().collect()
+    }
+}
+
+impl Serialize for Figure {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let figures: Vec<_> = self.by_seed().collect();
+        let mut fields = serializer.serialize_struct("Figure", 5)?;
+        fields.serialize_field("unit", &self.unit)?;
+        fields.serialize_field("value", &self.value())?;
+        fields.serialize_field("lo", &self.lo())?;
+        fields.serialize_field("hi", &self.hi())?;
+        fields.serialize_field("figures", &OneLine(figures))?;
+        fields.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_count_alike() {
+        let mut figure = Figure::of(Unit::Ns, 2, 10.0);
+        figure.merge(&Figure::of(Unit::Ns, 1, 30.0));
+        assert_eq!(
+            (figure.value(), figure.lo(), figure.hi()),
+            (20.0, 10.0, 30.0)
+        );
+        assert_eq!(figure.by_seed().collect::<Vec<_>>(), [(1, 30.0), (2, 10.0)]);
+    }
+}
