@@ -27,6 +27,14 @@ Exit codes:
   3  not available here: permission denied, a backend that does not work on this system, a run that failed
   130  interrupted; runs that had finished are in the document, which says so";
 
+const CALIBRATION: &str = "\
+Constants of the cost model are drawn from the ranges that their sources span, parameters from [uncertain] of the
+experiment's file. A draw fits if each figure of each row marked `calibration` is within its tolerance. The file it prints
+is the one beside the experiment's; the experiment must be built anew to use it.
+
+Examples:
+  bursar calibrate memcg-flush --draws 400 -o experiments/memcg-flush.draws.toml";
+
 const MACHINES: &str = "\
 Machines:
   host                   this machine, with real threads
@@ -100,6 +108,9 @@ pub enum Command {
     /// Run the library's protocols under many schedules, and look for one that breaks them
     #[command(after_help = EXPLORE_EXAMPLES)]
     Explore(Explore),
+    /// Draw what nobody knows of an experiment's machine and load, and print the draws that fit its calibration rows
+    #[command(after_help = CALIBRATION)]
+    Calibrate(Calibrate),
     /// Say how Bursar works on this machine: the backend, why it was chosen, and how to force another
     Doctor,
 }
@@ -119,9 +130,25 @@ pub struct Run {
     /// Run each variant with this many seeds and report them together
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub seeds: u64,
+    /// Run the quick form: for less time, which rules on nothing. Implied where no experiment is named
+    #[arg(long)]
+    pub quick: bool,
     /// Run the I-th of N parts of the seeds only; `bursar report` merges the results
     #[arg(long, value_name = "I/N", value_parser = shard, default_value_t = SeedShard::WHOLE)]
     pub shard: SeedShard,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct Calibrate {
+    /// The experiment
+    #[arg(value_name = "EXPERIMENT")]
+    pub experiment: String,
+    /// How many draws to try
+    #[arg(long, value_name = "N", default_value_t = 400, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub draws: u64,
+    /// From which seed to draw
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    pub seed: u64,
 }
 
 fn shard(text: &str) -> Result<SeedShard, String> {

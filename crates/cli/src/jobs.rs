@@ -170,8 +170,9 @@ fn name(batches: &[Batch], task: Task) -> String {
         points => format!(", point {} of {points}", task.job.point + 1),
     };
     format!(
-        "{} {}, seed {}{point}",
+        "{} {} {}, seed {}{point}",
         plan.experiment().name,
+        plan.load(task.job),
         plan.variant(task.job),
         task.job.seed
     )
@@ -182,7 +183,7 @@ fn announce(batches: &[Batch], task: Task) -> String {
     let seconds = plan.run_ms(task.job) as f64 / 1e3;
     let time = match machines[task.job.point] {
         Machine::Host(_) => "s",
-        Machine::Sim(_) => "s of virtual time",
+        Machine::Sim(..) => "s of virtual time",
     };
     format!("{}, {seconds:.1} {time}", name(batches, task))
 }

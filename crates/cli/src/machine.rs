@@ -1,6 +1,7 @@
 //! Which machine a run is on: `-m`, the experiment's own, and what `-s` changes of it.
 
 use bursar_lab::document::VariantResult;
+use bursar_lab::draws::Values;
 use bursar_lab::experiment::Experiment;
 use bursar_lab::machine_info::{MachineInfo, MachineKind, SimInfo};
 use bursar_lab::settings::Point;
@@ -66,11 +67,15 @@ impl Request {
         }
     }
 
-    /// The machine of a point of a sweep.
-    pub fn at(&self, point: &Point) -> Result<Machine, Failure> {
+    /// The machine of a point of a sweep. `ensemble` names the draws of its cost model, if runs use any.
+    pub fn at(&self, point: &Point, ensemble: Option<String>) -> Result<Machine, Failure> {
         match self {
             Self::Host => system::host().map(Machine::Host),
-            Self::Sim(keys) => topology(&with(keys, &point.machine)).map(Machine::Sim),
+            Self::Sim(keys) => {
+                let topology = topology(&with(keys, &point.machine))?;
+                let model = ensemble.unwrap_or_else(|| CostModel::default().hash());
+                Ok(Machine::Sim(topology, model))
+            }
         }
     }
 }
@@ -116,7 +121,8 @@ fn with(keys: &str, changes: &[(String, String)]) -> String {
 #[derive(Clone, Debug)]
 pub enum Machine {
     Host(Host),
-    Sim(Topology),
+    /// With the identity of its cost model.
+    Sim(Topology, String),
 }
 
 impl Machine {
@@ -124,12 +130,12 @@ impl Machine {
     pub fn info(&self) -> MachineInfo {
         match self {
             Self::Host(host) => MachineInfo::Host(system::describe(host)),
-            Self::Sim(topology) => MachineInfo::Sim(SimInfo {
+            Self::Sim(topology, model) => MachineInfo::Sim(SimInfo {
                 cpus: topology.cpus,
                 nodes: topology.nodes,
                 hz: topology.hz,
                 topology: topology.to_string(),
-                model: CostModel::default().hash(),
+                model: model.clone(),
             }),
         }
     }
@@ -138,8 +144,12 @@ impl Machine {
     pub fn run(&self, plan: &Plan, job: Job) -> Result<VariantResult, Error> {
         match self {
             Self::Host(host) => plan.run(host, job),
-            Self::Sim(topology) => {
-                let simulator = Simulator::new(Settings::new(*topology, job.seed));
+            Self::Sim(topology, _) => {
+                let mut settings = Settings::new(*topology, job.seed);
+                if let Some(values) = plan.costs(job) {
+                    settings.costs = costs(values).map_err(Error::File)?;
+                }
+                let simulator = Simulator::new(settings);
                 plan.run(&simulator.machine(), job)
             }
         }
@@ -150,9 +160,29 @@ impl Machine {
     pub fn runs_at_once(&self) -> usize {
         match self {
             Self::Host(_) => 1,
-            Self::Sim(_) => std::thread::available_parallelism().map_or(1, usize::from),
+            Self::Sim(..) => std::thread::available_parallelism().map_or(1, usize::from),
         }
     }
+}
+
+/// The simulated machine that an experiment's file names.
+pub fn own_topology(experiment: &Experiment) -> Result<Topology, Failure> {
+    match Request::parse(&experiment.machine)? {
+        Request::Sim(keys) => topology(&keys),
+        Request::Host => Err(Failure::usage(format!(
+            "{} runs on the host, where nothing can be drawn",
+            experiment.name
+        ))),
+    }
+}
+
+/// The cost model with the constants of a draw.
+pub fn costs(values: &Values) -> Result<CostModel, String> {
+    let mut costs = CostModel::default();
+    for (name, value) in values {
+        costs.set(name, *value).map_err(|error| error.to_string())?;
+    }
+    Ok(costs)
 }
 
 #[cfg(test)]

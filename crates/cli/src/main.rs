@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod calibrate;
 mod doctor;
 mod explore;
 mod failure;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         Command::Run(run) => run::run(run, &args.global),
         Command::Report(report) => report::report(report, &args.global),
         Command::Explore(explore) => explore::explore(explore, &args.global),
+        Command::Calibrate(calibrate) => calibrate::calibrate(calibrate, &args.global),
         Command::Doctor => doctor::doctor(&args.global),
     };
     match ended {

@@ -67,11 +67,12 @@ fn batch(name: &str, run: &Run) -> Result<Batch, Failure> {
         machine: asked.kind(),
         machine_keys: &keys,
         assignments: &run.set,
+        is_quick: run.quick || run.experiments.is_empty(),
         seeds: run.seeds,
         shard: run.shard,
     };
     let plan = Plan::new(experiment, request).map_err(Failure::usage)?;
-    let machines = plan.points().map(|point| asked.at(point));
+    let machines = plan.points().map(|point| asked.at(point, plan.ensemble()));
     let machines = machines.collect::<Result<_, _>>()?;
     Ok(Batch { plan, machines })
 }

@@ -39,6 +39,9 @@ pub struct Document {
     pub seed: u64,
     /// How many seeds it has results of.
     pub seeds: u64,
+    /// How many draws of what is uncertain the seeds run through; 0 if the model's own values are used.
+    #[serde(default)]
+    pub draws: u64,
     /// Whether it was stopped before all was done that was asked for.
     #[serde(default, skip_serializing_if = "is_complete")]
     pub interrupted: bool,
@@ -241,12 +244,12 @@ impl Document {
             }
             share.is_some()
         });
-        self.verdicts.retain_mut(|verdict| {
-            let share = share(&verdict.variant, &verdict.metric);
-            if let Some(share) = share {
-                verdict.judge(share);
-            }
-            share.is_some()
-        });
+        let metric = |variant: &str, metric: &str| {
+            let variant = variants.iter().find(|result| result.name == variant)?;
+            variant.metrics.get(metric)
+        };
+        let draws = self.draws as usize;
+        self.verdicts
+            .retain_mut(|verdict| verdict.judge(metric, draws));
     }
 }

@@ -1,10 +1,11 @@
 //! Experiments as files: what is run, with which parameters, what was published and what is expected.
 
 use serde::Deserialize;
-use toml::{Table, Value};
+use toml::Table;
 
+use crate::draws::Draws;
 use crate::machine_info::{MachineInfo, MachineKind};
-use crate::verdict::Row;
+use crate::verdict::{Row, Rule};
 
 /// An experiment's file (`experiments/*.toml`).
 #[derive(Clone, Debug, Deserialize)]
@@ -20,18 +21,28 @@ pub struct Experiment {
     pub about: String,
     /// The machine it runs on if none is asked for, as the command line has it.
     pub machine: String,
-    /// The variants, in the order in which they run.
+    /// All variants, in the order in which they run.
     pub variants: Vec<String>,
     /// The parameters and their defaults.
     pub parameters: Table,
-    /// What is different on the host. A list of values is a sweep.
+    /// What is different on the host. `load` says which loads run there if none is asked for.
     #[serde(default)]
     pub host: Table,
-    /// What is different on a simulated machine. A list of values is a sweep.
+    /// What is different on a simulated machine. `load` says which loads run there if none is asked for.
     #[serde(default)]
     pub sim: Table,
-    /// What a smoke test changes in `parameters`.
+    /// What the quick form changes on the host.
+    #[serde(default)]
     pub quick: Table,
+    /// What the quick form changes on a simulated machine.
+    #[serde(default)]
+    pub quick_sim: Table,
+    /// Parameters that nobody knows, and from what to what they may be. Draws hold values for them.
+    #[serde(default)]
+    pub uncertain: Table,
+    /// The loads.
+    #[serde(rename = "load", default)]
+    pub loads: Vec<Load>,
     /// What must hold on any machine.
     #[serde(rename = "expectation", default)]
     pub expectations: Vec<Expectation>,
@@ -41,9 +52,36 @@ pub struct Experiment {
     /// What counts as reproduced, in words, by subject.
     #[serde(rename = "criterion", default)]
     pub criteria: Table,
-    /// Of the whole file; identifies parameters, expectations and criteria in a result.
+    /// Of the whole file and of the draws; identifies parameters, expectations and criteria in a result.
     #[serde(skip)]
     pub hash: String,
+    /// The draws of uncertain constants and parameters that fit the calibration rows.
+    #[serde(skip)]
+    pub draws: Draws,
+}
+
+/// Values of parameters that belong together.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Load {
+    /// Its name, for `-s load=NAME`.
+    pub name: String,
+    /// What happens in it, and which question it is for.
+    pub about: String,
+    /// The variants that run in it if none are asked for; all if there is no list.
+    pub variants: Option<Vec<String>>,
+    /// What is different in it.
+    #[serde(default)]
+    pub parameters: Table,
+    /// What is different in it on the host.
+    #[serde(default)]
+    pub host: Table,
+    /// What is different in it on a simulated machine.
+    #[serde(default)]
+    pub sim: Table,
+    /// What the quick form changes in it besides.
+    #[serde(default)]
+    pub quick: Table,
 }
 
 /// A bound on a ratio that must hold on any machine.
@@ -60,7 +98,7 @@ pub struct Expectation {
     pub reason: String,
 }
 
-/// Shares that a thread published for one machine and load.
+/// Figures that a thread published for one machine and load.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PublishedRow {
@@ -68,14 +106,17 @@ pub struct PublishedRow {
     pub variant: String,
     /// What the row is used for.
     pub row: Row,
-    /// Machine and load, in words.
+    /// The load it holds for.
     pub load: String,
+    /// Machine and load, in words.
+    pub about: String,
     /// The machine it holds for.
     pub machine: PublishedMachine,
     /// The parameters it holds for; others are not known.
+    #[serde(default)]
     pub parameters: Table,
     /// The figures.
-    pub shares: Vec<PublishedShare>,
+    pub figures: Vec<PublishedFigure>,
 }
 
 /// What is known of the machine of a published figure.
@@ -88,34 +129,28 @@ pub struct PublishedMachine {
     pub cpus: usize,
 }
 
-/// One published share.
+/// One published figure.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct PublishedShare {
-    /// Name of the ratio.
+pub struct PublishedFigure {
+    /// Name of a metric that has a number for each seed.
     pub metric: String,
-    /// The share.
-    pub share: f64,
-    /// How far ours may be from it.
-    pub tolerance: f64,
+    /// What was published: a share, a quotient, or a change.
+    pub published: f64,
+    /// By what ours is judged.
+    pub rule: Rule,
 }
 
 impl Experiment {
-    /// Reads an experiment's file.
+    /// Reads an experiment's file, and the file of its draws.
     ///
     /// # Errors
-    /// What is wrong with it, and where.
-    pub fn parse(text: &str) -> Result<Self, toml::de::Error> {
+    /// What is wrong with one of them, and where.
+    pub fn parse(text: &str, draws: &str) -> Result<Self, toml::de::Error> {
         let mut experiment: Self = toml::from_str(text)?;
-        experiment.hash = format!("fnv1a64:{:016x}", fnv1a64(text.as_bytes()));
+        experiment.draws = toml::from_str(draws)?;
+        experiment.hash = format!("fnv1a64:{:016x}", fnv1a64(&[text, draws].concat()));
         Ok(experiment)
-    }
-
-    /// The same experiment with the parameters of its smoke test.
-    #[must_use]
-    pub fn quick(mut self) -> Self {
-        self.parameters.extend(self.quick.clone());
-        self
     }
 
     /// What is different on a machine of this kind.
@@ -126,27 +161,38 @@ impl Experiment {
         }
     }
 
-    /// Whether machine and parameters are those of the file, but for the seed.
-    pub fn is_own_load(&self, machine: &MachineInfo, parameters: &Table) -> bool {
-        let overrides = self.overrides(machine.kind());
-        let own = |key: &str, value: &Value| match overrides.get(key).or(self.parameters.get(key)) {
-            // A sweep: each of its points is the file's.
-            Some(Value::Array(points)) => points.contains(value),
-            own => own == Some(value),
-        };
-        let is_own_machine = match machine {
+    /// What the quick form changes on a machine of this kind.
+    pub fn quick_overrides(&self, machine: MachineKind) -> &Table {
+        match machine {
+            MachineKind::Host => &self.quick,
+            MachineKind::Sim => &self.quick_sim,
+        }
+    }
+
+    /// Whether the machine is the one that the file names.
+    pub fn is_own_machine(&self, machine: &MachineInfo) -> bool {
+        match machine {
             MachineInfo::Sim(sim) => self.machine == format!("sim:{}", sim.topology),
             MachineInfo::Host(_) => self.machine == "host",
-        };
-        let mut parameters = parameters.iter();
-        is_own_machine && parameters.all(|(key, value)| key == "seed" || own(key, value))
+        }
+    }
+}
+
+impl Load {
+    /// What is different on a machine of this kind.
+    pub fn overrides(&self, machine: MachineKind) -> &Table {
+        match machine {
+            MachineKind::Host => &self.host,
+            MachineKind::Sim => &self.sim,
+        }
     }
 }
 
 impl PublishedRow {
     /// Whether the row's figures are of a machine and a load like these.
-    pub fn holds_for(&self, machine: &MachineInfo, parameters: &Table) -> bool {
-        self.machine.kind == machine.kind()
+    pub fn holds_for(&self, machine: &MachineInfo, load: &str, parameters: &Table) -> bool {
+        self.load == load
+            && self.machine.kind == machine.kind()
             && self.machine.cpus == machine.cpus()
             && self
                 .parameters
@@ -156,9 +202,9 @@ impl PublishedRow {
 }
 
 /// FNV-1a, 64 bits: an identity, not a protection.
-fn fnv1a64(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+pub(crate) fn fnv1a64(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })
 }
 
@@ -168,11 +214,11 @@ mod tests {
 
     #[test]
     fn a_file_with_an_unknown_key_is_refused() {
-        assert!(Experiment::parse("nmae = \"x\"").is_err());
+        assert!(Experiment::parse("nmae = \"x\"", "").is_err());
     }
 
     #[test]
     fn the_hash_follows_the_published_test_vector() {
-        assert_eq!(fnv1a64(b"foobar"), 0x8594_4171_f739_67e8);
+        assert_eq!(fnv1a64("foobar"), 0x8594_4171_f739_67e8);
     }
 }

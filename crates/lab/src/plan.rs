@@ -2,22 +2,22 @@
 
 use std::fmt;
 
-use bursar_machine::Tasks;
-use toml::Table;
-
 use crate::document::{Document, ExpectationResult, Metrics, SCHEMA, VariantResult};
-use crate::experiment::Experiment;
+use crate::draws::{Draw, Values};
+use crate::experiment::{Experiment, fnv1a64};
 use crate::machine_info::{MachineInfo, MachineKind};
 use crate::memcg_flush::{self, Parameters, RunError};
-use crate::settings::{ParameterError, Point, Settings};
+use crate::settings::{DrawsKind, LOAD, ParameterError, Point, SEED, Settings};
 use crate::verdict::{Basis, Verdict};
+use bursar_machine::Tasks;
 
-/// All experiments: name and file.
-const EXPERIMENTS: [(&str, &str); 1] = [("memcg-flush", memcg_flush::FILE)];
+/// All experiments: name, file, and file of draws.
+const EXPERIMENTS: [(&str, &str, &str); 1] =
+    [("memcg-flush", memcg_flush::FILE, memcg_flush::DRAWS)];
 
 /// The names of all experiments.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    EXPERIMENTS.into_iter().map(|(name, _)| name)
+    EXPERIMENTS.into_iter().map(|(name, _, _)| name)
 }
 
 /// The experiment of this name.
@@ -25,11 +25,11 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 /// # Errors
 /// If there is none, or its file is wrong.
 pub fn experiment_named(name: &str) -> Result<Experiment, Error> {
-    let (_, file) = EXPERIMENTS
+    let (_, file, draws) = EXPERIMENTS
         .into_iter()
-        .find(|(known, _)| *known == name)
+        .find(|(known, _, _)| *known == name)
         .ok_or_else(|| Error::Unknown(name.to_owned()))?;
-    Experiment::parse(file).map_err(|error| Error::File(error.to_string()))
+    Experiment::parse(file, draws).map_err(|error| Error::File(error.to_string()))
 }
 
 /// What is asked for.
@@ -41,6 +41,8 @@ pub struct Request<'a> {
     pub machine_keys: &'a [&'a str],
     /// What is set, as `key=value` or `key=value,value`.
     pub assignments: &'a [String],
+    /// Whether the quick form is asked for.
+    pub is_quick: bool,
     /// How many seeds.
     pub seeds: u64,
     /// Which of them.
@@ -75,8 +77,8 @@ impl fmt::Display for SeedShard {
 #[derive(Clone, Debug)]
 pub struct Plan {
     experiment: Experiment,
-    variants: Vec<String>,
     points: Vec<(Point, Parameters)>,
+    draws: DrawsKind,
     seeds: Vec<u64>,
 }
 
@@ -87,7 +89,7 @@ pub struct Job {
     pub point: usize,
     /// The seed.
     pub seed: u64,
-    /// Number of the variant.
+    /// Number of the variant among those of the point.
     pub variant: usize,
 }
 
@@ -142,17 +144,14 @@ impl Plan {
     /// # Errors
     /// If there is no such parameter, or a value makes no sense.
     pub fn new(experiment: Experiment, request: Request<'_>) -> Result<Self, Error> {
-        let mut settings = Settings::new(&experiment, request.machine, request.machine_keys)
-            .map_err(|error| Error::File(format!("[{}]: {error}", request.machine)))?;
+        let kind = request.machine;
+        let mut settings = Settings::new(&experiment, kind, request.machine_keys, request.is_quick)
+            .map_err(|error| Error::File(format!("on {kind}: {error}")))?;
         for assignment in request.assignments {
             settings.set(assignment).map_err(Error::Parameter)?;
         }
         let typed = |point: Point| {
-            let parameters: Parameters = point
-                .parameters
-                .clone()
-                .try_into()
-                .map_err(|error: toml::de::Error| Error::File(error.to_string()))?;
+            let parameters = typed(&point.parameters).map_err(Error::File)?;
             parameters.check().map_err(Error::Parameter)?;
             Ok((point, parameters))
         };
@@ -169,11 +168,11 @@ impl Plan {
                 seeds: request.seeds,
             });
         }
-        let variants = settings.variants;
+        let draws = settings.draws;
         Ok(Self {
             experiment,
-            variants,
             points,
+            draws,
             seeds,
         })
     }
@@ -191,9 +190,9 @@ impl Plan {
     /// All runs: at each point all variants with one seed before any with the next, so that what disturbs a host for a
     /// while falls on all of them.
     pub fn jobs(&self) -> Vec<Job> {
-        let variants = 0..self.variants.len();
-        let of_seed = |point, seed| {
-            variants.clone().map(move |variant| Job {
+        let of_seed = |point: usize, seed| {
+            let variants = 0..self.points[point].0.variants.len();
+            variants.map(move |variant| Job {
                 point,
                 seed,
                 variant,
@@ -207,7 +206,64 @@ impl Plan {
 
     /// The name of a run's variant.
     pub fn variant(&self, job: Job) -> &str {
-        &self.variants[job.variant]
+        &self.points[job.point].0.variants[job.variant]
+    }
+
+    /// The name of a run's load.
+    pub fn load(&self, job: Job) -> &str {
+        &self.points[job.point].0.load
+    }
+
+    /// What is different in a run from the cost model's own constants.
+    pub fn costs(&self, job: Job) -> Option<&Values> {
+        self.draw(job.seed).map(|draw| &draw.costs)
+    }
+
+    /// Whether runs use accepted draws, and of which identity they are together.
+    pub fn ensemble(&self) -> Option<String> {
+        match self.draws {
+            DrawsKind::None => None,
+            DrawsKind::Accepted => {
+                let draws = &self.experiment.draws;
+                let costs = draws
+                    .accepted
+                    .iter()
+                    .map(|draw| format!("{:?}", draw.costs));
+                let hash = fnv1a64(&costs.collect::<String>());
+                Some(format!(
+                    "ensemble of {} draws fnv1a64:{hash:016x}",
+                    draws.accepted.len()
+                ))
+            }
+        }
+    }
+
+    fn draw(&self, seed: u64) -> Option<&Draw> {
+        match self.draws {
+            DrawsKind::None => None,
+            DrawsKind::Accepted => self.experiment.draws.of_seed(seed),
+        }
+    }
+
+    /// The parameters of a run: the point's, with what the seed's draw has for those that nobody fixed.
+    fn parameters(&self, job: Job, draw: Option<&Draw>) -> Result<Parameters, Error> {
+        let (point, parameters) = &self.points[job.point];
+        let Some(draw) = draw else {
+            return Ok(Parameters {
+                seed: job.seed,
+                ..*parameters
+            });
+        };
+        let mut table = point.parameters.clone();
+        for (name, value) in &draw.parameters {
+            if !point.fixed.contains(name) {
+                table.insert(name.clone(), toml::Value::Integer(*value as i64));
+            }
+        }
+        table.insert(SEED.to_owned(), toml::Value::Integer(job.seed as i64));
+        let parameters = typed(&table).map_err(Error::File)?;
+        parameters.check().map_err(Error::Parameter)?;
+        Ok(parameters)
     }
 
     /// How long a run takes at least, milliseconds of the machine's time.
@@ -220,10 +276,20 @@ impl Plan {
     /// # Errors
     /// Why it gave no result.
     pub fn run<M: Tasks>(&self, machine: &M, job: Job) -> Result<VariantResult, Error> {
-        let parameters = Parameters {
-            seed: job.seed,
-            ..self.points[job.point].1
-        };
+        self.run_with(machine, job, self.draw(job.seed))
+    }
+
+    /// Does one run with a draw of one's own, for calibration. Its costs are the machine's, and the caller's part.
+    ///
+    /// # Errors
+    /// Why it gave no result.
+    pub fn run_with<M: Tasks>(
+        &self,
+        machine: &M,
+        job: Job,
+        draw: Option<&Draw>,
+    ) -> Result<VariantResult, Error> {
+        let parameters = self.parameters(job, draw)?;
         let outcome =
             memcg_flush::run(machine, self.variant(job), &parameters).map_err(Error::Run)?;
         Ok(outcome.result())
@@ -231,7 +297,11 @@ impl Plan {
 
     /// The document of a point, of no runs yet.
     pub fn document(&self, point: usize, machine: MachineInfo, revision: &str) -> Document {
-        let parameters = self.points[point].0.parameters.clone();
+        let planned = &self.points[point].0;
+        let mut parameters = planned.parameters.clone();
+        if !planned.load.is_empty() {
+            parameters.insert(LOAD.to_owned(), planned.load.clone().into());
+        }
         let variant = |name: &String| VariantResult {
             name: name.clone(),
             summary: memcg_flush::summary(name).to_owned(),
@@ -252,13 +322,17 @@ impl Plan {
             title: self.experiment.title.clone(),
             experiment_hash: self.experiment.hash.clone(),
             revision: revision.to_owned(),
-            verdicts: verdicts(&self.experiment, &machine, &parameters),
+            verdicts: self.verdicts(planned, &machine),
+            draws: match self.draws {
+                DrawsKind::None => 0,
+                DrawsKind::Accepted => self.experiment.draws.accepted.len() as u64,
+            },
             machine,
             parameters,
             seed: 0,
             seeds: 0,
             interrupted: false,
-            variants: self.variants.iter().map(variant).collect(),
+            variants: planned.variants.iter().map(variant).collect(),
             expectations: self
                 .experiment
                 .expectations
@@ -267,34 +341,41 @@ impl Plan {
                 .collect(),
         }
     }
+
+    /// The published figures that hold for a point and a machine, not judged yet.
+    fn verdicts(&self, point: &Point, machine: &MachineInfo) -> Vec<Verdict> {
+        let is_own = point.is_own && self.experiment.is_own_machine(machine);
+        let basis = match (is_own, self.draws) {
+            (false, _) => Basis::WhatIf,
+            (true, DrawsKind::None) => Basis::OneModel,
+            (true, DrawsKind::Accepted) => Basis::Ensemble,
+        };
+        let rows = self.experiment.published.iter();
+        rows.filter(|row| row.holds_for(machine, &point.load, &point.parameters))
+            .flat_map(|row| {
+                row.figures.iter().map(|figure| Verdict {
+                    variant: row.variant.clone(),
+                    metric: figure.metric.clone(),
+                    row: row.row,
+                    basis,
+                    load: row.about.clone(),
+                    rule: figure.rule.clone(),
+                    published: figure.published,
+                    measured: 0.0,
+                    lo: 0.0,
+                    hi: 0.0,
+                    verdict: None,
+                    reason: String::new(),
+                })
+            })
+            .collect()
+    }
 }
 
-/// The published figures that hold for a machine and parameters, not judged yet.
-fn verdicts(experiment: &Experiment, machine: &MachineInfo, parameters: &Table) -> Vec<Verdict> {
-    let rows = experiment.published.iter();
-    let basis = if experiment.is_own_load(machine, parameters) {
-        Basis::OneModel
-    } else {
-        Basis::WhatIf
-    };
-    rows.filter(|row| row.holds_for(machine, parameters))
-        .flat_map(|row| {
-            row.shares.iter().map(|share| Verdict {
-                variant: row.variant.clone(),
-                metric: share.metric.clone(),
-                row: row.row,
-                basis,
-                load: row.load.clone(),
-                published: share.share,
-                tolerance: share.tolerance,
-                measured: 0.0,
-                lo: 0.0,
-                hi: 0.0,
-                verdict: None,
-                reason: String::new(),
-            })
-        })
-        .collect()
+/// The parameters in a table.
+fn typed(table: &toml::Table) -> Result<Parameters, String> {
+    let typed: Result<_, toml::de::Error> = table.clone().try_into();
+    typed.map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

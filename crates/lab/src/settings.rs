@@ -4,7 +4,7 @@ use std::fmt;
 
 use toml::{Table, Value};
 
-use crate::experiment::Experiment;
+use crate::experiment::{Experiment, Load};
 use crate::machine_info::MachineKind;
 
 /// One `-s key=value`, or a default, that makes no sense.
@@ -81,31 +81,59 @@ impl fmt::Display for ParameterError {
 
 impl std::error::Error for ParameterError {}
 
+/// The name of the key that chooses loads.
+pub const LOAD: &str = "load";
+/// The name of the key that says whether draws are used.
+const DRAWS: &str = "draws";
 /// The name of the key that overrides the list of variants.
 const VARIANTS: &str = "variants";
 /// The name of the key that `--seeds` sweeps over.
-const SEED: &str = "seed";
+pub(crate) const SEED: &str = "seed";
+/// Keys of no parameter.
+const CHOICES: [&str; 3] = [LOAD, VARIANTS, DRAWS];
 /// More points than this are a mistake.
 const POINTS_MAX: usize = 10_000;
+
+/// Whether runs use the accepted draws of what is uncertain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DrawsKind {
+    /// Each seed has the one that belongs to it.
+    Accepted,
+    /// None: the model's and the file's own values.
+    None,
+}
 
 /// One combination of all that is set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Point {
+    /// The name of the load; empty in an experiment without loads.
+    pub load: String,
     /// A value for each parameter.
     pub parameters: Table,
+    /// The parameters that draws do not change: those that the load or the user sets.
+    pub fixed: Vec<String>,
     /// What is set of the machine, by key.
     pub machine: Vec<(String, String)>,
+    /// Whether the parameters are the load's own, but for the seed.
+    pub is_own: bool,
+    /// The variants that run, in the file's order.
+    pub variants: Vec<String>,
 }
 
 /// What each parameter is set to: one value, or several to sweep over.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings<'a> {
+    experiment: &'a Experiment,
     kind: MachineKind,
     machine_keys: &'a [&'a str],
-    all_variants: Vec<String>,
-    pub(crate) variants: Vec<String>,
-    parameters: Table,
-    sweeps: Vec<(String, Vec<Value>)>,
+    loads: Vec<Load>,
+    variants: Option<Vec<String>>,
+    pub(crate) draws: DrawsKind,
+    is_quick: bool,
+    /// Defaults on this kind of machine, without those of loads.
+    defaults: Table,
+    /// What the user set, in the order of setting.
+    set: Vec<(String, Vec<Value>)>,
     machine: Vec<(String, Vec<String>)>,
 }
 
@@ -115,45 +143,50 @@ impl<'a> Settings<'a> {
     /// # Errors
     /// What is wrong with the file's overrides.
     pub(crate) fn new(
-        experiment: &Experiment,
+        experiment: &'a Experiment,
         kind: MachineKind,
         machine_keys: &'a [&'a str],
+        is_quick: bool,
     ) -> Result<Self, ParameterError> {
         let mut settings = Self {
+            experiment,
             kind,
             machine_keys,
-            all_variants: experiment.variants.clone(),
-            variants: experiment.variants.clone(),
-            parameters: experiment.parameters.clone(),
-            sweeps: Vec::new(),
+            loads: Vec::new(),
+            variants: None,
+            draws: match kind {
+                MachineKind::Sim if !experiment.draws.accepted.is_empty() => DrawsKind::Accepted,
+                _ => DrawsKind::None,
+            },
+            is_quick,
+            defaults: experiment.parameters.clone(),
+            set: Vec::new(),
             machine: Vec::new(),
         };
-        for (key, value) in experiment.overrides(kind) {
-            let values = match value {
-                Value::Array(values) => values.clone(),
-                single => vec![single.clone()],
-            };
-            let default = settings.parameter(key)?;
-            if values.is_empty() {
-                return Err(ParameterError::Range {
-                    key: key.clone(),
-                    problem: "has an empty list of values".to_owned(),
-                });
+        let mut overrides = experiment.overrides(kind).clone();
+        settings.loads = match overrides.remove(LOAD) {
+            Some(Value::Array(names)) => {
+                let names = names.iter().map(|name| name.as_str().unwrap_or(""));
+                settings.loads_named(names)?
             }
-            if let Some(wrong) = values.iter().find(|value| !value.same_type(default)) {
-                return Err(ParameterError::Type {
-                    key: key.clone(),
-                    given: wrong.to_string(),
-                    needed: default.type_str(),
-                });
+            Some(other) => settings.loads_named([other.as_str().unwrap_or("")])?,
+            None => vec![Load::default()],
+        };
+        settings.override_defaults(&overrides)?;
+        for load in &experiment.loads {
+            let quick = experiment.quick_overrides(kind);
+            for table in [&load.parameters, load.overrides(kind), quick, &load.quick] {
+                settings.check(table)?;
             }
-            settings.set_parameter(key, values)?;
+            for variant in load.variants.iter().flatten() {
+                settings.check_variant(variant)?;
+            }
         }
         Ok(settings)
     }
 
     /// Replaces one parameter or key of the machine, given as `key=value`, or as `key=value,value` for a sweep.
-    /// `variants=a,b` chooses variants.
+    /// `variants=a,b` chooses variants, `load=a,b` loads, `draws=none` the model's own values.
     ///
     /// # Errors
     /// If there is no such parameter or the value has the wrong type.
@@ -163,8 +196,16 @@ impl<'a> Settings<'a> {
             .ok_or_else(|| ParameterError::NotAssigned(assignment.to_owned()))?;
         let (key, given) = (key.trim(), given.trim());
         let values = || given.split(',').map(str::trim);
-        if key == VARIANTS {
-            return self.choose_variants(values().collect());
+        match key {
+            VARIANTS => return self.choose_variants(values().collect()),
+            LOAD => {
+                let names: Vec<_> = values().collect();
+                refuse_repetition(key, &names)?;
+                self.loads = self.loads_named(names)?;
+                return Ok(());
+            }
+            DRAWS => return self.choose_draws(given),
+            _ => {}
         }
         if self.machine_keys.contains(&key) {
             // `4` and `04` are one machine.
@@ -180,13 +221,22 @@ impl<'a> Settings<'a> {
             given: given.to_owned(),
             needed,
         };
-        let values = values()
+        let values: Vec<Value> = values()
             .map(|value| parse_like(default, value).map_err(type_error))
             .collect::<Result<_, _>>()?;
-        self.set_parameter(key, values)
+        refuse_repetition(key, &values)?;
+        if key == SEED && values.len() != 1 {
+            return Err(ParameterError::Range {
+                key: key.to_owned(),
+                problem: "is the first of the seeds; --seeds N runs with several".to_owned(),
+            });
+        }
+        self.set.retain(|(set, _)| set != key);
+        self.set.push((key.to_owned(), values));
+        Ok(())
     }
 
-    /// All combinations of what is swept; what was set last varies fastest.
+    /// All combinations of what is swept; what was set last varies fastest, loads slowest.
     ///
     /// # Errors
     /// [`ParameterError::TooManyPoints`].
@@ -195,46 +245,116 @@ impl<'a> Settings<'a> {
             .machine
             .iter()
             .map(|(_, values)| values.len())
-            .chain(self.sweeps.iter().map(|(_, values)| values.len()))
-            .fold(1_usize, usize::saturating_mul);
+            .chain(self.set.iter().map(|(_, values)| values.len()))
+            .fold(self.loads.len(), usize::saturating_mul);
         if count > POINTS_MAX {
             return Err(ParameterError::TooManyPoints(count));
         }
-        let mut points = vec![Point {
-            parameters: self.parameters.clone(),
-            machine: Vec::new(),
-        }];
+        let mut points: Vec<Point> = self.loads.iter().map(|load| self.own_point(load)).collect();
         for (key, values) in &self.machine {
             points = spread(&points, values, |point, value| {
                 point.machine.push((key.clone(), value.clone()));
             });
         }
-        for (key, values) in &self.sweeps {
+        for (key, values) in &self.set {
             points = spread(&points, values, |point, value| {
-                point.parameters.insert(key.clone(), value.clone());
+                let old = point.parameters.insert(key.clone(), value.clone());
+                point.is_own &= key == SEED || old.as_ref() == Some(value);
+                point.fixed.push(key.clone());
             });
         }
         Ok(points)
     }
 
-    fn parameter(&self, key: &str) -> Result<&Value, ParameterError> {
-        self.parameters.get(key).ok_or_else(|| self.unknown(key))
+    /// A load as the file has it.
+    fn own_point(&self, load: &Load) -> Point {
+        let mut parameters = self.defaults.clone();
+        let mut fixed = Vec::new();
+        let quick = self.experiment.quick_overrides(self.kind);
+        let mut tables = vec![&load.parameters, load.overrides(self.kind)];
+        if self.is_quick {
+            tables.extend([quick, &load.quick]);
+        }
+        for table in tables {
+            parameters.extend(table.clone());
+            fixed.extend(table.keys().cloned());
+        }
+        let runs = |name: &&String| match (&self.variants, &load.variants) {
+            (Some(chosen), _) => chosen.contains(name),
+            (None, Some(own)) => own.contains(name),
+            (None, None) => true,
+        };
+        Point {
+            load: load.name.clone(),
+            parameters,
+            fixed,
+            machine: Vec::new(),
+            is_own: !self.is_quick,
+            variants: self
+                .experiment
+                .variants
+                .iter()
+                .filter(runs)
+                .cloned()
+                .collect(),
+        }
     }
 
-    fn set_parameter(&mut self, key: &str, mut values: Vec<Value>) -> Result<(), ParameterError> {
-        refuse_repetition(key, &values)?;
-        self.sweeps.retain(|(swept, _)| swept != key);
-        if values.len() != 1 {
-            if key == SEED {
-                return Err(ParameterError::Range {
-                    key: key.to_owned(),
-                    problem: "is the first of the seeds; --seeds N runs with several".to_owned(),
+    fn parameter(&self, key: &str) -> Result<&Value, ParameterError> {
+        self.defaults.get(key).ok_or_else(|| self.unknown(key))
+    }
+
+    fn override_defaults(&mut self, table: &Table) -> Result<(), ParameterError> {
+        self.check(table)?;
+        self.defaults.extend(table.clone());
+        Ok(())
+    }
+
+    /// Whether each key of the file's table is a parameter, and its value of the parameter's type.
+    fn check(&self, table: &Table) -> Result<(), ParameterError> {
+        for (key, value) in table {
+            let default = self.parameter(key)?;
+            if !value.same_type(default) {
+                return Err(ParameterError::Type {
+                    key: key.clone(),
+                    given: value.to_string(),
+                    needed: default.type_str(),
                 });
             }
-            self.sweeps.push((key.to_owned(), values));
-        } else if let Some(value) = values.pop() {
-            self.parameters.insert(key.to_owned(), value);
         }
+        Ok(())
+    }
+
+    fn loads_named<'n>(
+        &self,
+        names: impl IntoIterator<Item = &'n str>,
+    ) -> Result<Vec<Load>, ParameterError> {
+        let all = &self.experiment.loads;
+        let named = |name: &str| {
+            let load = all.iter().find(|load| load.name == name);
+            load.cloned().ok_or_else(|| {
+                let known: Vec<_> = all.iter().map(|load| load.name.as_str()).collect();
+                none_such(LOAD, name, &known)
+            })
+        };
+        names.into_iter().map(named).collect()
+    }
+
+    fn choose_draws(&mut self, given: &str) -> Result<(), ParameterError> {
+        self.draws = match given {
+            "none" => DrawsKind::None,
+            "accepted" if self.kind == MachineKind::Host => {
+                return Err(ParameterError::OfSimulatedMachines(DRAWS.to_owned()));
+            }
+            "accepted" if self.experiment.draws.accepted.is_empty() => {
+                return Err(ParameterError::Range {
+                    key: DRAWS.to_owned(),
+                    problem: "cannot be `accepted`: the experiment has none".to_owned(),
+                });
+            }
+            "accepted" => DrawsKind::Accepted,
+            other => return Err(none_such(DRAWS, other, &["accepted", "none"])),
+        };
         Ok(())
     }
 
@@ -249,19 +369,20 @@ impl<'a> Settings<'a> {
     }
 
     fn choose_variants(&mut self, chosen: Vec<&str>) -> Result<(), ParameterError> {
-        let known = |name: &&str| self.all_variants.iter().any(|variant| variant == name);
-        if let Some(stranger) = chosen.iter().find(|name| !known(name)) {
-            return Err(ParameterError::Range {
-                key: VARIANTS.to_owned(),
-                problem: format!(
-                    "has no `{stranger}`; there are {}",
-                    self.all_variants.join(", ")
-                ),
-            });
+        for name in &chosen {
+            self.check_variant(name)?;
         }
-        self.variants = self.all_variants.clone();
-        self.variants.retain(|name| chosen.contains(&name.as_str()));
+        self.variants = Some(chosen.into_iter().map(str::to_owned).collect());
         Ok(())
+    }
+
+    fn check_variant(&self, name: &str) -> Result<(), ParameterError> {
+        let all = &self.experiment.variants;
+        if all.iter().any(|variant| variant == name) {
+            return Ok(());
+        }
+        let known: Vec<_> = all.iter().map(String::as_str).collect();
+        Err(none_such(VARIANTS, name, &known))
     }
 
     fn unknown(&self, key: &str) -> ParameterError {
@@ -270,10 +391,10 @@ impl<'a> Settings<'a> {
             MachineKind::Sim => self.machine_keys,
         };
         let known: Vec<String> = self
-            .parameters
+            .defaults
             .keys()
             .map(String::as_str)
-            .chain([VARIANTS])
+            .chain(CHOICES)
             .chain(of_machine.iter().copied())
             .map(str::to_owned)
             .collect();
@@ -283,6 +404,15 @@ impl<'a> Settings<'a> {
             nearest,
             known,
         }
+    }
+}
+
+fn none_such(key: &str, stranger: &str, known: &[&str]) -> ParameterError {
+    let hint = nearest(stranger, known.iter().copied());
+    let hint = hint.map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
+    ParameterError::Range {
+        key: key.to_owned(),
+        problem: format!("has no `{stranger}`; there are {}{hint}", known.join(", ")),
     }
 }
 

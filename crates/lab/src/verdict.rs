@@ -1,18 +1,33 @@
 //! What counts as reproduced: the rules, written before any run.
 //!
-//! For shares: the published share with its tolerance is one interval, what single seeds gave is another. If the second
-//! lies inside the first, the share is reproduced; if they do not meet, it is not; else the runs do not say. With fewer
-//! than [`SEEDS_NEEDED`] seeds, with one cost model instead of an ensemble, and on any other machine or load than the
-//! file's they never do, and of a calibration row nothing is said at all.
+//! Each rule turns the runs of an ensemble (one draw of the uncertain constants and one seed each) into numbers, one a seed, and
+//! holds them against what was published. Nothing is ruled of a calibration row, and `inconclusive` is the ruling with fewer
+//! than [`SEEDS_NEEDED`] seeds, with one cost model instead of an ensemble, and on any other machine or load than the file's.
+//!
+//! | rule | of each seed | reproduced | not reproduced |
+//! |---|---|---|---|
+//! | share | the share | central 90 % within the tolerance | central 90 % outside of it |
+//! | ratio | variant / baseline | central 90 % within the published range | outside of it; `direction only` if it is on the same side of 1 |
+//! | no worse | variant / baseline - 1 | its mean is surely below the margin, and that of a control surely above | surely above the margin |
+//! | equivalent | variant / baseline - 1 | never: `equivalent` if its mean is surely within the margin either way | surely outside |
+//! | change | variant / baseline - 1 | central 90 % holds the published change, and is narrower than 30 points | holds it not, and the sign differs or is unsure; `direction only` if it agrees in 90 % of seeds |
+//!
+//! "Surely" is a 90 % confidence interval: two one-sided tests at 5 %. A control is a variant that is known to be worse. Without
+//! one, an instrument that sees nothing at all would find that nothing got worse.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::measure::Share;
+use crate::measure::Metric;
+use crate::measure::interval::{central, confidence_of_mean, mean};
 
 /// Fewer seeds than this decide nothing.
 pub const SEEDS_NEEDED: usize = 20;
+/// An interval at least as wide as this says nothing about a change.
+const CHANGE_WIDTH_MAX: f64 = 0.30;
+/// A sign is sure that this part of the seeds has.
+const SIGN_SURE: f64 = 0.9;
 
 /// What is done with published figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,7 +57,10 @@ pub enum Ruling {
     /// It is what was published.
     #[serde(rename = "reproduced")]
     Reproduced,
-    /// It is something else, to the same side. Of changes, not of shares.
+    /// There is no difference, as was published. Not the same as `reproduced`: a model without any effect has it too.
+    #[serde(rename = "equivalent")]
+    Equivalent,
+    /// It is something else, to the same side.
     #[serde(rename = "direction only")]
     DirectionOnly,
     /// It is something else.
@@ -57,10 +75,73 @@ impl fmt::Display for Ruling {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Reproduced => "reproduced",
+            Self::Equivalent => "equivalent",
             Self::DirectionOnly => "direction only",
             Self::NotReproduced => "not reproduced",
             Self::Inconclusive => "inconclusive",
         })
+    }
+}
+
+/// By which rule a figure is judged.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Rule {
+    /// A share of events.
+    Share {
+        /// How far ours may be from it.
+        tolerance: f64,
+    },
+    /// So many times as much as the baseline.
+    Ratio {
+        /// The variant that it is compared with.
+        baseline: String,
+        /// The least published.
+        from: f64,
+        /// The most published.
+        to: f64,
+    },
+    /// No more than the baseline, in words.
+    NoWorse {
+        /// The variant that it is compared with.
+        baseline: String,
+        /// Less than this is no regression.
+        margin: f64,
+        /// A variant that is known to be worse.
+        control: String,
+    },
+    /// As much as the baseline, within what was published as noise.
+    Equivalent {
+        /// The variant that it is compared with.
+        baseline: String,
+        /// The change that counts as none.
+        margin: f64,
+    },
+    /// A relative change against the baseline.
+    Change {
+        /// The variant that it is compared with.
+        baseline: String,
+    },
+}
+
+impl Rule {
+    /// The variant that the judged one is compared with, if it is.
+    pub fn baseline(&self) -> Option<&str> {
+        match self {
+            Self::Share { .. } => None,
+            Self::Ratio { baseline, .. }
+            | Self::NoWorse { baseline, .. }
+            | Self::Equivalent { baseline, .. }
+            | Self::Change { baseline } => Some(baseline),
+        }
+    }
+
+    /// The variant that must be worse, if there is one.
+    pub fn control(&self) -> Option<&str> {
+        match self {
+            Self::NoWorse { control, .. } => Some(control),
+            _ => None,
+        }
     }
 }
 
@@ -74,15 +155,15 @@ pub struct Verdict {
     pub metric: String,
     /// What the published figure is used for.
     pub row: Row,
-    /// With what ours was found.
+    /// With what ours was made.
     pub basis: Basis,
-    /// Machine and load of the published figure, in words.
+    /// Machine and load, in words.
     pub load: String,
-    /// What the thread published.
+    /// By what it is judged.
+    pub rule: Rule,
+    /// What the thread published: a share, a quotient, or a change; 0 for words that say that nothing changed.
     pub published: f64,
-    /// How far ours may be from it.
-    pub tolerance: f64,
-    /// What we found.
+    /// What we found: of the same kind.
     pub measured: f64,
     /// Lower end of our interval.
     pub lo: f64,
@@ -94,123 +175,184 @@ pub struct Verdict {
     pub reason: String,
 }
 
+/// One number of each seed of a metric, by seed; `None` for those that keep none.
+pub fn by_seed(metric: &Metric) -> Option<Vec<(u64, f64)>> {
+    match metric {
+        Metric::Ratio(share) => Some(share.by_seed().collect()),
+        Metric::Figure(figure) => Some(figure.by_seed().collect()),
+        Metric::Distribution(_) | Metric::Count(_) => None,
+    }
+}
+
 impl Verdict {
-    /// Holds the share against the published one, by the rules.
-    pub fn judge(&mut self, share: &Share) {
-        (self.measured, self.lo, self.hi) = (share.value(), share.lo(), share.hi());
-        let (from, to) = (
-            self.published - self.tolerance,
-            self.published + self.tolerance,
-        );
-        let seeds = share.seeds().count();
-        let (verdict, reason) = match self.row {
-            Row::Calibration => (None, "the model may be fitted to this row".to_owned()),
-            Row::Prediction if seeds < SEEDS_NEEDED => (
-                Some(Ruling::Inconclusive),
-                format!("{seeds} seed(s), and {SEEDS_NEEDED} are needed"),
-            ),
-            Row::Prediction if self.basis == Basis::WhatIf => (
-                Some(Ruling::Inconclusive),
-                "other parameters than the experiment's own".to_owned(),
-            ),
-            Row::Prediction if self.basis == Basis::OneModel => {
-                let within = from <= self.lo && self.hi <= to;
-                let place = if within { "within" } else { "not all within" };
-                let reason = format!(
-                    "seeds {place} the tolerance, but of one cost model, and an ensemble is needed"
-                );
-                (Some(Ruling::Inconclusive), reason)
-            }
-            Row::Prediction if from <= self.lo && self.hi <= to => (
-                Some(Ruling::Reproduced),
-                "every seed within the tolerance".to_owned(),
-            ),
-            Row::Prediction if self.hi < from || to < self.lo => (
-                Some(Ruling::NotReproduced),
-                "every seed outside the tolerance, to one side".to_owned(),
-            ),
-            Row::Prediction => (
-                Some(Ruling::Inconclusive),
-                "seeds within and outside the tolerance".to_owned(),
-            ),
+    /// Holds what was measured against what was published. `metric` gives a metric of a variant; `draws` is how many different
+    /// draws there are. `false` if what it takes was not measured.
+    pub fn judge<'a>(
+        &mut self,
+        metric: impl Fn(&str, &str) -> Option<&'a Metric>,
+        draws: usize,
+    ) -> bool {
+        let of = |variant: &str| metric(variant, &self.metric).and_then(by_seed);
+        let Some(own) = of(&self.variant) else {
+            return false;
         };
-        (self.verdict, self.reason) = (verdict, reason);
+        let against = |baseline: &str| Some(quotients(&own, &of(baseline)?));
+        let values = match &self.rule {
+            Rule::Share { .. } => Some(own.iter().map(|(_, value)| *value).collect()),
+            Rule::Ratio { baseline, .. } => against(baseline),
+            Rule::NoWorse { baseline, .. }
+            | Rule::Equivalent { baseline, .. }
+            | Rule::Change { baseline } => against(baseline).map(changes),
+        };
+        let Some(values) = values.filter(|values: &Vec<f64>| !values.is_empty()) else {
+            return false;
+        };
+        let control = match (self.rule.control(), self.rule.baseline()) {
+            (Some(control), Some(baseline)) => match (of(control), of(baseline)) {
+                (Some(control), Some(baseline)) => changes(quotients(&control, &baseline)),
+                _ => return false,
+            },
+            _ => Vec::new(),
+        };
+        self.measured = mean(&values);
+        (self.lo, self.hi) = self.rule.interval(&values);
+        let different = values.len().min(draws);
+        (self.verdict, self.reason) = match (self.row, self.basis) {
+            (Row::Calibration, _) => (None, "the model was fitted to this row".to_owned()),
+            (_, Basis::WhatIf) => undecided("other parameters than the experiment's own"),
+            (_, Basis::OneModel) => undecided("one cost model, and an ensemble is needed"),
+            (_, Basis::Ensemble) if different < SEEDS_NEEDED => undecided(&format!(
+                "{different} seed(s) with draws of their own, and {SEEDS_NEEDED} are needed"
+            )),
+            (_, Basis::Ensemble) => self.rule.decide(self.published, &values, &control),
+        };
+        true
+    }
+}
+
+fn undecided(reason: &str) -> (Option<Ruling>, String) {
+    (Some(Ruling::Inconclusive), reason.to_owned())
+}
+
+/// One divided by the other, of each seed that both have. Division by nothing gives nothing.
+fn quotients(one: &[(u64, f64)], other: &[(u64, f64)]) -> Vec<f64> {
+    let quotient = |&(seed, value): &(u64, f64)| {
+        let at = other.binary_search_by_key(&seed, |(seed, _)| *seed).ok()?;
+        Some(value / other[at].1).filter(|quotient| quotient.is_finite())
+    };
+    one.iter().filter_map(quotient).collect()
+}
+
+fn changes(quotients: Vec<f64>) -> Vec<f64> {
+    quotients.into_iter().map(|times| times - 1.0).collect()
+}
+
+impl Rule {
+    /// The interval that the rule looks at.
+    fn interval(&self, values: &[f64]) -> (f64, f64) {
+        match self {
+            Self::Share { .. } | Self::Ratio { .. } | Self::Change { .. } => central(values),
+            Self::NoWorse { .. } | Self::Equivalent { .. } => {
+                confidence_of_mean(values).unwrap_or_else(|| central(values))
+            }
+        }
+    }
+
+    fn decide(&self, published: f64, values: &[f64], control: &[f64]) -> (Option<Ruling>, String) {
+        let (lo, hi) = self.interval(values);
+        let (ruling, reason) = match self {
+            Self::Share { tolerance } => {
+                within(lo, hi, published - tolerance, published + tolerance)
+            }
+            Self::Ratio { from, to, .. } => match within(lo, hi, *from, *to) {
+                (Ruling::NotReproduced, _) if same_side(lo, hi, *from, *to) => (
+                    Ruling::DirectionOnly,
+                    "on the published side of 1, outside of the published range",
+                ),
+                ruling => ruling,
+            },
+            Self::NoWorse { margin, .. } => {
+                let seen = confidence_of_mean(control).is_some_and(|(lo, _)| lo > *margin);
+                if lo > *margin {
+                    (
+                        Ruling::NotReproduced,
+                        "surely worse by more than the margin",
+                    )
+                } else if hi >= *margin {
+                    (Ruling::Inconclusive, "the interval holds the margin")
+                } else if seen {
+                    (
+                        Ruling::Reproduced,
+                        "surely within the margin, and the control is not",
+                    )
+                } else {
+                    (
+                        Ruling::Inconclusive,
+                        "within the margin, but so is the control",
+                    )
+                }
+            }
+            Self::Equivalent { margin, .. } => {
+                if -margin < lo && hi < *margin {
+                    (Ruling::Equivalent, "surely within the margin")
+                } else if hi < -margin || *margin < lo {
+                    (Ruling::NotReproduced, "surely outside of the margin")
+                } else {
+                    (
+                        Ruling::Inconclusive,
+                        "the interval holds an end of the margin",
+                    )
+                }
+            }
+            Self::Change { .. } => decide_change(published, values, lo, hi),
+        };
+        (Some(ruling), reason.to_owned())
+    }
+}
+
+/// How an interval lies to a range.
+fn within(lo: f64, hi: f64, from: f64, to: f64) -> (Ruling, &'static str) {
+    if from <= lo && hi <= to {
+        (Ruling::Reproduced, "the central 90 % of seeds lie within")
+    } else if hi < from || to < lo {
+        (
+            Ruling::NotReproduced,
+            "the central 90 % of seeds lie outside",
+        )
+    } else {
+        (Ruling::Inconclusive, "seeds lie within and outside")
+    }
+}
+
+fn same_side(lo: f64, hi: f64, from: f64, to: f64) -> bool {
+    (from > 1.0 && lo > 1.0) || (to < 1.0 && hi < 1.0)
+}
+
+fn decide_change(published: f64, values: &[f64], lo: f64, hi: f64) -> (Ruling, &'static str) {
+    let agree = values
+        .iter()
+        .filter(|value| value.signum() == published.signum() && **value != 0.0);
+    let agreement = agree.count() as f64 / values.len() as f64;
+    let holds = lo <= published && published <= hi;
+    if holds && hi - lo < CHANGE_WIDTH_MAX {
+        (Ruling::Reproduced, "inside a narrow interval")
+    } else if holds {
+        (
+            Ruling::Inconclusive,
+            "inside an interval of 30 points or more",
+        )
+    } else if agreement >= SIGN_SURE {
+        (
+            Ruling::DirectionOnly,
+            "outside of the interval, with the published sign",
+        )
+    } else {
+        (
+            Ruling::NotReproduced,
+            "outside of the interval, and the sign differs or is unsure",
+        )
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn verdict(row: Row, published: f64) -> Verdict {
-        Verdict {
-            variant: String::new(),
-            metric: String::new(),
-            row,
-            basis: Basis::Ensemble,
-            load: String::new(),
-            published,
-            tolerance: 0.02,
-            measured: 0.0,
-            lo: 0.0,
-            hi: 0.0,
-            verdict: None,
-            reason: String::new(),
-        }
-    }
-
-    /// `seeds` seeds, half of them with each share in a thousand.
-    fn share(seeds: u64, lo: u64, hi: u64) -> Share {
-        let mut share = Share::default();
-        for seed in 0..seeds {
-            share.merge(&Share::of(seed, if seed % 2 == 0 { lo } else { hi }, 1_000));
-        }
-        share
-    }
-
-    fn ruling(row: Row, published: f64, share: &Share) -> Option<Ruling> {
-        let mut verdict = verdict(row, published);
-        verdict.judge(share);
-        verdict.verdict
-    }
-
-    #[test]
-    fn shares_are_judged_by_both_intervals() {
-        for (lo, hi, expected) in [
-            (815, 830, Ruling::Reproduced),
-            (700, 800, Ruling::NotReproduced),
-            (850, 990, Ruling::NotReproduced),
-            (815, 850, Ruling::Inconclusive),
-            (700, 990, Ruling::Inconclusive),
-        ] {
-            let found = ruling(Row::Prediction, 0.823, &share(20, lo, hi));
-            assert_eq!(found, Some(expected), "{lo}-{hi}");
-        }
-    }
-
-    #[test]
-    fn few_seeds_decide_nothing() {
-        let found = ruling(Row::Prediction, 0.823, &share(19, 820, 825));
-        assert_eq!(found, Some(Ruling::Inconclusive));
-        let found = ruling(Row::Prediction, 0.823, &share(19, 1, 2));
-        assert_eq!(found, Some(Ruling::Inconclusive));
-    }
-
-    #[test]
-    fn one_model_or_another_load_decides_nothing() {
-        for basis in [Basis::OneModel, Basis::WhatIf] {
-            for (lo, hi) in [(823, 823), (1, 2)] {
-                let mut verdict = verdict(Row::Prediction, 0.823);
-                verdict.basis = basis;
-                verdict.judge(&share(20, lo, hi));
-                assert_eq!(verdict.verdict, Some(Ruling::Inconclusive), "{basis:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_calibration_row_has_no_verdict() {
-        assert_eq!(ruling(Row::Calibration, 0.823, &share(20, 823, 823)), None);
-        assert_eq!(ruling(Row::Calibration, 0.823, &share(20, 1, 2)), None);
-    }
-}
+mod tests;

@@ -54,6 +54,11 @@ impl Share {
         self.0.keys().copied()
     }
 
+    /// Seeds and shares, in order of the seeds.
+    pub fn by_seed(&self) -> impl Iterator<Item = (u64, f64)> {
+        self.0.iter().map(|(seed, parts)| (*seed, ratio(*parts)))
+    }
+
     /// The share over all seeds.
     pub fn value(&self) -> f64 {
         let add = |sum: (u64, u64), seed: &(u64, u64)| {

@@ -41,6 +41,9 @@ use crate::published::Policy;
 /// The experiment's file.
 pub const FILE: &str = include_str!("../../../../experiments/memcg-flush.toml");
 
+/// The draws that fit its calibration rows.
+pub const DRAWS: &str = include_str!("../../../../experiments/memcg-flush.draws.toml");
+
 /// What can be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Variant {

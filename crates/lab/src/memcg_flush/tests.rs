@@ -15,9 +15,8 @@ fn parameters(experiment: &Experiment) -> Parameters {
 }
 
 fn quick() -> (Experiment, Parameters) {
-    let experiment = Experiment::parse(FILE)
-        .expect("the experiment's file")
-        .quick();
+    let mut experiment = Experiment::parse(FILE, DRAWS).expect("the experiment's file");
+    experiment.parameters.extend(experiment.quick.clone());
     let parameters = parameters(&experiment);
     parameters.check().expect("in their ranges");
     (experiment, parameters)
@@ -102,8 +101,8 @@ fn the_file_names_variants_and_metrics_that_exist() {
         .map(|e| (e.variant.clone(), e.metric.clone()));
     let figures_of = |row: &'_ crate::experiment::PublishedRow| {
         let variant = row.variant.clone();
-        let shares = row.shares.iter();
-        let named = shares.map(move |share| (variant.clone(), share.metric.clone()));
+        let figures = row.figures.iter();
+        let named = figures.map(move |figure| (variant.clone(), figure.metric.clone()));
         named.collect::<Vec<_>>()
     };
     let of_figures = experiment.published.iter().flat_map(figures_of);

@@ -25,6 +25,7 @@ fn document(cpus: usize, seeds: &[u64]) -> Document {
         ]),
         seed: 0,
         seeds: 0,
+        draws: 0,
         interrupted: false,
         variants: vec![variant("one", seeds), variant("two", seeds)],
         expectations: vec![ExpectationResult {

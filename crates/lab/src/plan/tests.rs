@@ -12,6 +12,7 @@ fn plan(machine: MachineKind, assignments: &[&str], seeds: u64, shard: SeedShard
         machine,
         machine_keys: &["cpus"],
         assignments: &assignments,
+        is_quick: false,
         seeds,
         shard,
     };
@@ -167,6 +168,7 @@ fn a_shard_without_seeds_is_refused() {
         machine: MachineKind::Sim,
         machine_keys: &[],
         assignments: &[],
+        is_quick: false,
         seeds: 2,
         shard,
     };
@@ -198,10 +200,10 @@ fn published(row: Row) -> PublishedRow {
         .expect("a row of each kind")
 }
 
-fn shares(row: &PublishedRow) -> Vec<(&str, f64)> {
-    let shares = row.shares.iter();
-    shares
-        .map(|share| (share.metric.as_str(), share.share))
+fn figures(row: &PublishedRow) -> Vec<(&str, f64)> {
+    let figures = row.figures.iter();
+    figures
+        .map(|figure| (figure.metric.as_str(), figure.published))
         .collect()
 }
 
@@ -211,12 +213,18 @@ fn published_figures_are_for_their_own_machine_and_load_only() {
     assert_eq!(simulated(1, sim(384)).verdicts[0].row, Row::Prediction);
     assert!(simulated(0, sim(72)).verdicts.is_empty());
     assert!(simulated(0, host()).verdicts.is_empty());
-    let plan = plan(MachineKind::Sim, &["readers=9999"], 1, SeedShard::WHOLE);
+    let plan = plan(
+        MachineKind::Sim,
+        &["readers=9999", "load=readers-10ms"],
+        1,
+        SeedShard::WHOLE,
+    );
     assert!(plan.document(0, sim(384), "").verdicts.is_empty());
 }
 
-/// As if the runs had been draws of the cost model.
+/// As if the runs had been draws of what is uncertain.
 fn of_ensemble(mut document: Document) -> Document {
+    document.draws = SEEDS_NEEDED as u64;
     document
         .verdicts
         .iter_mut()
@@ -226,12 +234,13 @@ fn of_ensemble(mut document: Document) -> Document {
 
 #[test]
 fn what_the_file_does_not_say_is_a_what_if() {
-    let own = simulated(1, sim(384));
+    let one_model = plan(MachineKind::Sim, &["draws=none"], 1, SeedShard::WHOLE);
+    let own = one_model.document(1, sim(384), "a revision");
     assert_eq!(own.verdicts[0].basis, Basis::OneModel);
     for changed in ["workers=1", "duration_ms=11", "compute_ns=1"] {
         let plan = plan(
             MachineKind::Sim,
-            &[changed, "read_interval_ms=10"],
+            &[changed, "load=readers-10ms"],
             1,
             SeedShard::WHOLE,
         );
@@ -259,9 +268,9 @@ fn what_was_published_is_reproduced_by_itself_but_never_on_the_calibration_row()
             of_ensemble(simulated(point, sim(384))),
             &row.variant,
             SEEDS_NEEDED as u64,
-            &shares(&row),
+            &figures(&row),
         );
-        assert_eq!(document.verdicts.len(), row.shares.len());
+        assert_eq!(document.verdicts.len(), row.figures.len());
         for verdict in &document.verdicts {
             assert_eq!(verdict.verdict, expected, "{verdict:?}");
         }
@@ -271,25 +280,20 @@ fn what_was_published_is_reproduced_by_itself_but_never_on_the_calibration_row()
 #[test]
 fn no_effect_does_not_score_reproduced() {
     let prediction = published(Row::Prediction);
-    let all_fast = prediction.shares.iter().map(|share| {
-        let fast = share.metric == "reads_under_100us";
-        (share.metric.as_str(), if fast { 1.0 } else { 0.0 })
+    let all_fast = prediction.figures.iter().map(|figure| {
+        let fast = figure.metric == "reads_under_100us";
+        (figure.metric.as_str(), if fast { 1.0 } else { 0.0 })
     });
     let all_fast: Vec<_> = all_fast.collect();
     // Reading ten times as often changes nothing.
     let calibration = published(Row::Calibration);
-    let mut unchanged = shares(&calibration);
+    let mut unchanged = figures(&calibration);
     unchanged.push(("reads_10ms_to_100ms", 0.0));
-    let even: Vec<_> = prediction
-        .shares
-        .iter()
-        .map(|share| (share.metric.as_str(), 0.2))
-        .collect();
-    for null in [all_fast, unchanged, even] {
+    for null in [all_fast, unchanged] {
         for seeds in [1, SEEDS_NEEDED as u64, 200] {
             let simulated = of_ensemble(simulated(1, sim(384)));
             let document = document(simulated, "coalesced", seeds, &null);
-            assert_eq!(document.verdicts.len(), prediction.shares.len());
+            assert_eq!(document.verdicts.len(), prediction.figures.len());
             for verdict in &document.verdicts {
                 assert_ne!(verdict.verdict, Some(Ruling::Reproduced), "{verdict:?}");
             }

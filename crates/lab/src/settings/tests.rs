@@ -16,17 +16,48 @@ fn experiment() -> Experiment {
         readers = 4
         read_interval_ms = 10
         [sim]
+        load = ["slow", "fast"]
         readers = 100
-        read_interval_ms = [100, 10]
-        [quick]
+        [host]
+        load = "plain"
+        [quick_sim]
         readers = 1
+        [[load]]
+        name = "plain"
+        about = "x"
+        [[load]]
+        name = "slow"
+        about = "x"
+        variants = ["two"]
+        parameters = { read_interval_ms = 100 }
+        quick = { read_interval_ms = 1 }
+        [[load]]
+        name = "fast"
+        about = "x"
+        sim = { read_interval_ms = 10 }
+        "#,
+        r#"
+        [[draw]]
+        number = 3
+        parameters = { readers = 5 }
+        costs = { line_own_ns = 2 }
         "#,
     )
     .expect("the file above")
 }
 
+fn new(
+    experiment: Experiment,
+    kind: MachineKind,
+    is_quick: bool,
+) -> Result<Settings<'static>, ParameterError> {
+    // Settings borrow their experiment, and a test has one only.
+    let experiment: &'static Experiment = Box::leak(Box::new(experiment));
+    Settings::new(experiment, kind, MACHINE_KEYS, is_quick)
+}
+
 fn settings(kind: MachineKind) -> Settings<'static> {
-    Settings::new(&experiment(), kind, MACHINE_KEYS).expect("the file's overrides")
+    new(experiment(), kind, false).expect("the file's overrides")
 }
 
 fn integers(points: &[Point], key: &str) -> Vec<i64> {
@@ -62,9 +93,13 @@ fn a_sweep_is_the_cross_product_of_all_lists() {
         [("cpus".to_owned(), "8".to_owned())],
         "{points:?}"
     );
-    assert_eq!(points[6].machine[0].1, "72");
+    assert_eq!(points[3].machine[0].1, "72");
+    assert_eq!(
+        (points[5].load.as_str(), points[6].load.as_str()),
+        ("slow", "fast")
+    );
     assert_eq!(integers(&points[..4], "readers"), [1, 2, 3, 1]);
-    settings.set("read_interval_ms=7").unwrap();
+    settings.set("load=fast").unwrap();
     settings.set("readers=1").unwrap();
     assert_eq!(
         settings.points().unwrap().len(),
@@ -110,7 +145,7 @@ fn an_unknown_key_names_the_nearest_and_all_others() {
     assert_eq!(
         error.to_string(),
         "unknown parameter `reader`; did you mean `readers`?\n  known parameters: read_interval_ms, readers, seed, \
-         variants"
+         load, variants, draws"
     );
     let error = settings(MachineKind::Sim).set("cpu=3").unwrap_err();
     assert!(error.to_string().contains("`cpus`"), "{error}");
@@ -150,11 +185,18 @@ fn values_are_checked_for_their_type() {
 fn overrides_in_the_file_are_checked_like_any_other() {
     let mut experiment = experiment();
     experiment.sim.insert("reeders".to_owned(), 1.into());
-    let error = Settings::new(&experiment, MachineKind::Sim, MACHINE_KEYS).unwrap_err();
+    let error = new(experiment.clone(), MachineKind::Sim, false).unwrap_err();
     assert!(error.to_string().contains("`reeders`"), "{error}");
     experiment.sim = Table::from_iter([("readers".to_owned(), "many".into())]);
-    let error = Settings::new(&experiment, MachineKind::Sim, MACHINE_KEYS).unwrap_err();
+    let error = new(experiment.clone(), MachineKind::Sim, false).unwrap_err();
     assert!(matches!(error, ParameterError::Type { .. }), "{error}");
+    experiment.sim = Table::from_iter([("load".to_owned(), "nothing".into())]);
+    let error = new(experiment.clone(), MachineKind::Sim, false).unwrap_err();
+    assert!(error.to_string().contains("no `nothing`"), "{error}");
+    experiment.sim = Table::new();
+    experiment.loads[1].variants = Some(vec!["three".to_owned()]);
+    let error = new(experiment, MachineKind::Sim, false).unwrap_err();
+    assert!(error.to_string().contains("no `three`"), "{error}");
 }
 
 #[test]
@@ -162,5 +204,57 @@ fn variants_are_chosen_by_name() {
     let mut settings = settings(MachineKind::Host);
     assert!(settings.set("variants=three").is_err());
     settings.set("variants=two").unwrap();
-    assert_eq!(settings.variants, ["two"]);
+    assert_eq!(settings.points().unwrap()[0].variants, ["two"]);
+}
+
+#[test]
+fn a_load_has_parameters_and_variants_of_its_own() {
+    let points = settings(MachineKind::Sim).points().unwrap();
+    assert_eq!(points[0].load, "slow");
+    assert_eq!(points[0].variants, ["two"]);
+    assert_eq!(points[1].variants, ["one", "two"]);
+    assert!(points.iter().all(|point| point.is_own));
+    let mut chosen = settings(MachineKind::Sim);
+    chosen.set("load=plain,fast").unwrap();
+    chosen.set("variants=one").unwrap();
+    let points = chosen.points().unwrap();
+    assert_eq!(integers(&points, "read_interval_ms"), [10, 10]);
+    assert_eq!(points[1].load, "fast");
+    let error = chosen.set("load=fats").unwrap_err().to_string();
+    assert!(error.contains("did you mean `fast`?"), "{error}");
+    assert!(chosen.set("load=fast,fast").is_err());
+}
+
+#[test]
+fn what_the_user_sets_is_fixed_and_no_load_of_the_file() {
+    let mut settings = settings(MachineKind::Sim);
+    settings.set("load=slow").unwrap();
+    settings.set("seed=9").unwrap();
+    assert!(settings.points().unwrap()[0].is_own);
+    settings.set("readers=7").unwrap();
+    let point = settings.points().unwrap().swap_remove(0);
+    assert!(!point.is_own);
+    assert_eq!(point.fixed, ["read_interval_ms", "seed", "readers"]);
+}
+
+#[test]
+fn the_quick_form_is_none_of_the_files_loads() {
+    let points = new(experiment(), MachineKind::Sim, true)
+        .unwrap()
+        .points()
+        .unwrap();
+    assert_eq!(integers(&points, "readers"), [1, 1]);
+    assert_eq!(integers(&points, "read_interval_ms"), [1, 10]);
+    assert!(points.iter().all(|point| !point.is_own));
+}
+
+#[test]
+fn draws_are_for_simulated_machines() {
+    assert_eq!(settings(MachineKind::Host).draws, DrawsKind::None);
+    let mut sim = settings(MachineKind::Sim);
+    assert_eq!(sim.draws, DrawsKind::Accepted);
+    sim.set("draws=none").unwrap();
+    assert_eq!(sim.draws, DrawsKind::None);
+    assert!(sim.set("draws=all").is_err());
+    assert!(settings(MachineKind::Host).set("draws=accepted").is_err());
 }
