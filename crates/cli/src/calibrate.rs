@@ -24,8 +24,7 @@ struct Target {
 
 /// Draws, runs and writes those that pass, in the form of the file beside the experiment's.
 pub fn calibrate(calibrate: &Calibrate, global: &Global) -> Result<ExitCode, Failure> {
-    let experiment =
-        bursar_lab::experiment_named(&calibrate.experiment).map_err(Failure::usage)?;
+    let experiment = bursar_lab::experiment_named(&calibrate.experiment).map_err(Failure::usage)?;
     let topology = machine::own_topology(&experiment)?;
     let parameters = ranges(&experiment).map_err(Failure::usage)?;
     let of_costs = CostModel::constants().map(|constant| Range {
@@ -50,8 +49,8 @@ pub fn calibrate(calibrate: &Calibrate, global: &Global) -> Result<ExitCode, Fai
     let found = Mutex::new(Ok(Vec::new()));
     let work = || {
         // Relaxed: the number is all that is shared.
-        while let Some(number) = Some(next.fetch_add(1, Ordering::Relaxed))
-            .filter(|number| *number < calibrate.draws)
+        while let Some(number) =
+            Some(next.fetch_add(1, Ordering::Relaxed)).filter(|number| *number < calibrate.draws)
         {
             let drawn = draw(calibrate.seed, number, &parameters, &of_costs);
             let passed = try_draw(&targets, topology, drawn);

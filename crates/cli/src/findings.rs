@@ -5,7 +5,6 @@ use bursar_lab::machine_info::MachineKind;
 use bursar_lab::measure::Metric;
 
 use crate::form::Form;
-use crate::shares::rulings;
 use crate::table::summary;
 use crate::units::{nanoseconds, percent, thousands};
 
@@ -32,7 +31,6 @@ pub fn findings(document: &Document, form: Form) -> String {
         );
         text.push_str(&form.item(&form.alarm(&said)));
     }
-    text.push_str(&rulings(document, form));
     if document.verdicts.is_empty() {
         text.push_str(&form.item(match document.machine.kind() {
             MachineKind::Host => {

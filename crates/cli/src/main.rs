@@ -20,6 +20,7 @@ mod points;
 mod progress;
 mod report;
 mod result_file;
+mod rulings;
 mod run;
 mod shares;
 mod system;

@@ -2,7 +2,7 @@
 
 use bursar_lab::document::Document;
 use bursar_lab::machine_info::MachineInfo;
-use bursar_lab::verdict::{Row, Verdict};
+use bursar_lab::verdict::Verdict;
 use comfy_table::CellAlignment;
 
 use crate::form::Form;
@@ -21,7 +21,8 @@ const BUCKETS: [(&str, &str); 5] = [
 /// A row for each bucket; a column for what was published for this machine and load, if anything was, and one for each
 /// variant.
 pub fn shares(document: &Document, form: Form) -> String {
-    let published = document.verdicts.first();
+    let of_buckets = |verdict: &&Verdict| bucket_title(&verdict.metric).is_some();
+    let published = document.verdicts.iter().find(of_buckets);
     let mut header = vec![match document.machine {
         MachineInfo::Host(_) => "share of reads".to_owned(),
         MachineInfo::Sim(_) => "share of reads (simulated)".to_owned(),
@@ -52,42 +53,8 @@ pub fn shares(document: &Document, form: Form) -> String {
     form.render(&table)
 }
 
-/// Each published share with ours and the ruling on it.
-pub fn rulings(document: &Document, form: Form) -> String {
-    let mut text = String::new();
-    for row in [Row::Calibration, Row::Prediction] {
-        let verdicts: Vec<&Verdict> = document
-            .verdicts
-            .iter()
-            .filter(|verdict| verdict.row == row)
-            .collect();
-        let Some(first) = verdicts.first() else {
-            continue;
-        };
-        text.push_str(&form.item(&match row {
-            Row::Calibration => format!(
-                "calibration row, no verdict: {}, {}; {}",
-                first.variant, first.load, first.reason
-            ),
-            Row::Prediction => format!("predicted row: {}, {}", first.variant, first.load),
-        }));
-        for verdict in verdicts {
-            let name = BUCKETS
-                .iter()
-                .find(|(metric, _)| *metric == verdict.metric)
-                .map_or(verdict.metric.as_str(), |(_, title)| title);
-            let mut line = format!(
-                "{name}: published {}, simulated {} (seeds {} to {})",
-                percent(verdict.published),
-                percent(verdict.measured),
-                percent(verdict.lo),
-                percent(verdict.hi)
-            );
-            if let Some(ruling) = verdict.verdict {
-                line.push_str(&format!(": {ruling}, {}", verdict.reason));
-            }
-            text.push_str(&form.item(&line));
-        }
-    }
-    text
+/// What a bucket is called, if the metric is the share of one.
+pub fn bucket_title(metric: &str) -> Option<&'static str> {
+    let bucket = BUCKETS.iter().find(|(name, _)| *name == metric);
+    bucket.map(|(_, title)| *title)
 }

@@ -11,13 +11,14 @@ use crate::findings::findings;
 use crate::form::Form;
 use crate::picture::picture;
 use crate::points::points;
+use crate::rulings::rulings;
 use crate::shares::shares;
 use crate::units::{nanoseconds, percent, thousands};
 
 /// Everything a run found, for a reader who knows neither the thread nor the kernel.
 pub fn run(documents: &[Document], form: Form) -> String {
     let points = points(documents);
-    let mut text = String::new();
+    let mut text = rulings(documents, form);
     for (place, (document, point)) in documents.iter().zip(&points).enumerate() {
         if place > 0 {
             text.push('\n');

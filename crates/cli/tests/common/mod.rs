@@ -24,10 +24,11 @@ pub const QUICK: [&str; 10] = [
 ];
 
 /// A run of a fraction of a second on a simulated machine.
-pub const SIMULATED: [&str; 11] = [
+pub const SIMULATED: [&str; 12] = [
     "run",
     "memcg-flush",
     "-msim:cpus=8,nodes=2,hz=1000",
+    "-sload=small",
     "-sduration_ms=60",
     "-sread_interval_ms=5",
     "-sflush_period_ms=20",

@@ -1,0 +1,112 @@
+//! What was published beside what the lab found: one row a figure, of all documents.
+
+use bursar_lab::document::Document;
+use bursar_lab::machine_info::MachineKind;
+use bursar_lab::verdict::{Rule, Ruling, Verdict};
+use comfy_table::CellAlignment;
+
+use crate::form::Form;
+use crate::shares::bucket_title;
+use crate::units::percent;
+
+/// The table of all published figures that the documents have an answer to; nothing if there are none. All are simulated: what
+/// was published was measured on machines that only the simulated one can be.
+pub fn rulings(documents: &[Document], form: Form) -> String {
+    let simulated = |document: &&Document| document.machine.kind() == MachineKind::Sim;
+    let verdicts: Vec<&Verdict> = documents
+        .iter()
+        .filter(simulated)
+        .flat_map(|document| &document.verdicts)
+        .collect();
+    if verdicts.is_empty() {
+        return String::new();
+    }
+    let mut table = form.table(&[
+        "load",
+        "figure",
+        "published",
+        "lab (simulated)",
+        "interval",
+        "verdict",
+        "why",
+    ]);
+    let mut load = "";
+    for verdict in verdicts {
+        let again = std::mem::replace(&mut load, &verdict.load) == verdict.load;
+        table.add_row([
+            if again {
+                String::new()
+            } else {
+                verdict.load.clone()
+            },
+            figure(verdict),
+            published(verdict),
+            value(verdict, verdict.measured),
+            format!(
+                "{} to {}",
+                value(verdict, verdict.lo),
+                value(verdict, verdict.hi)
+            ),
+            ruling(verdict, form),
+            verdict.reason.clone(),
+        ]);
+    }
+    for column in table.column_iter_mut().skip(2).take(3) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    format!(
+        "{}{}\n",
+        form.heading("What was published, and what the lab found"),
+        form.render(&table)
+    )
+}
+
+fn figure(verdict: &Verdict) -> String {
+    let metric = bucket_title(&verdict.metric).map_or_else(
+        || verdict.metric.replace('_', " "),
+        |title| format!("reads {title}"),
+    );
+    match verdict.rule.baseline() {
+        None => format!("{}: {metric}", verdict.variant),
+        Some(baseline) => format!("{} against {baseline}: {metric}", verdict.variant),
+    }
+}
+
+fn published(verdict: &Verdict) -> String {
+    match &verdict.rule {
+        Rule::Ratio { from, to, .. } => format!("{from:.1} to {to:.1} times"),
+        Rule::NoWorse { margin, .. } => format!("no worse (< {})", percent(*margin)),
+        Rule::Share { tolerance } => {
+            format!("{} +- {}", percent(verdict.published), percent(*tolerance))
+        }
+        Rule::Equivalent { margin, .. } => {
+            format!(
+                "{}, noise (+- {})",
+                change(verdict.published),
+                percent(*margin)
+            )
+        }
+        Rule::Change { .. } => change(verdict.published),
+    }
+}
+
+fn value(verdict: &Verdict, value: f64) -> String {
+    match verdict.rule {
+        Rule::Share { .. } => percent(value),
+        Rule::Ratio { .. } => format!("{value:.2} times"),
+        Rule::NoWorse { .. } | Rule::Equivalent { .. } | Rule::Change { .. } => change(value),
+    }
+}
+
+fn change(value: f64) -> String {
+    let sign = if value < 0.0 { "-" } else { "+" };
+    format!("{sign}{}", percent(value.abs()))
+}
+
+fn ruling(verdict: &Verdict, form: Form) -> String {
+    match verdict.verdict {
+        None => "calibration".to_owned(),
+        Some(ruling @ Ruling::NotReproduced) => form.alarm(&ruling.to_string()),
+        Some(ruling) => ruling.to_string(),
+    }
+}
