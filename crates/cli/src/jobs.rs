@@ -112,6 +112,24 @@ pub fn run(
     Ok((documents, end))
 }
 
+/// About how long all runs take on this machine, seconds.
+pub fn estimated_seconds(batches: &[Batch]) -> f64 {
+    let of = |batch: &Batch| {
+        let cpus = |point: usize| match &batch.machines[point] {
+            Machine::Host(_) => None,
+            Machine::Sim(topology, _) => Some(topology.cpus),
+        };
+        batch.plan.estimated_seconds(cpus)
+    };
+    batches.iter().map(of).sum::<f64>() / at_once(batches) as f64
+}
+
+/// How many runs may be under way at a time.
+fn at_once(batches: &[Batch]) -> usize {
+    let machines = batches.iter().flat_map(|batch| &batch.machines);
+    machines.map(Machine::runs_at_once).min().unwrap_or(1)
+}
+
 /// How many runs there are.
 pub fn count(batches: &[Batch]) -> u64 {
     tasks(batches).len() as u64
@@ -126,8 +144,7 @@ fn tasks(batches: &[Batch]) -> Vec<Task> {
 
 /// Starts threads that do the tasks in order, as many at once as their machines allow.
 fn start(batches: &Arc<Vec<Batch>>, tasks: &[Task], sender: &Sender<Message>) {
-    let machines = batches.iter().flat_map(|batch| &batch.machines);
-    let at_once = machines.map(Machine::runs_at_once).min().unwrap_or(1);
+    let at_once = at_once(batches);
     let tasks: Arc<[Task]> = tasks.into();
     let next = Arc::new(AtomicUsize::new(0));
     for _ in 0..at_once.min(tasks.len()) {

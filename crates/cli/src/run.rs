@@ -14,6 +14,7 @@ use crate::jobs::{self, Batch, End, Mailbox, Message};
 use crate::machine;
 use crate::output::{self, Output};
 use crate::progress::Progress;
+use crate::units::long_time;
 
 /// The revision of the source, noted when this was built.
 const REVISION: &str = env!("BURSAR_REVISION");
@@ -25,6 +26,7 @@ pub fn run(run: &Run, global: &Global) -> Result<ExitCode, Failure> {
     let mailbox = Mailbox::new();
     stop_on_interruption(mailbox.sender.clone())?;
 
+    warn_of_hours(&batches, global);
     let progress = Progress::new(jobs::count(&batches), global);
     let (documents, end) = jobs::run(batches, REVISION, &mailbox, &progress)?;
     drop(progress);
@@ -75,6 +77,23 @@ fn batch(name: &str, run: &Run) -> Result<Batch, Failure> {
     let machines = plan.points().map(|point| asked.at(point, plan.ensemble()));
     let machines = machines.collect::<Result<_, _>>()?;
     Ok(Batch { plan, machines })
+}
+
+/// Says on standard error, before anything runs, that it will take long, if it will.
+fn warn_of_hours(batches: &[Batch], global: &Global) {
+    /// As long as an experiment in full may take.
+    const LONG_SECONDS: f64 = 1_200.0;
+    let seconds = jobs::estimated_seconds(batches);
+    if global.quiet || seconds < LONG_SECONDS {
+        return;
+    }
+    let _ = writeln!(
+        std::io::stderr(),
+        "{} runs, estimated to take about {} here; --shard I/N splits them over machines, and an interruption (Ctrl-C) \
+         keeps those that have finished",
+        jobs::count(batches),
+        long_time(seconds)
+    );
 }
 
 /// Lets an interruption end the run with what it has; a second one ends the process at once, and leaves no empty file.

@@ -55,6 +55,15 @@ fn three_digits(value: f64) -> String {
     }
 }
 
+/// A time that somebody has to wait, in minutes or hours.
+pub fn long_time(seconds: f64) -> String {
+    let minutes = (seconds / 60.0).ceil() as u64;
+    match (minutes / 60, minutes % 60) {
+        (0, minutes) => format!("{minutes} min"),
+        (hours, minutes) => format!("{} h {minutes} min", thousands(hours)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,5 +102,11 @@ mod tests {
             [0, 999, 1_000, 1_234_567].map(thousands),
             ["0", "999", "1,000", "1,234,567"]
         );
+    }
+
+    #[test]
+    fn waits_are_in_minutes_or_hours() {
+        assert_eq!(super::long_time(61.0), "2 min");
+        assert_eq!(super::long_time(3_600.0 * 26.5), "26 h 30 min");
     }
 }

@@ -60,6 +60,9 @@ pub struct Experiment {
     pub draws: Draws,
 }
 
+/// With how many seeds variants run that stand beside those that figures are about.
+pub const SEEDS_BESIDE: u64 = 2;
+
 /// Values of parameters that belong together.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -70,6 +73,9 @@ pub struct Load {
     pub about: String,
     /// The variants that run in it if none are asked for; all if there is no list.
     pub variants: Option<Vec<String>>,
+    /// Those of them that no published figure is about: they run with the first [`SEEDS_BESIDE`] seeds only.
+    #[serde(default)]
+    pub beside: Vec<String>,
     /// What is different in it.
     #[serde(default)]
     pub parameters: Table,

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::document::{Document, ExpectationResult, Metrics, SCHEMA, VariantResult};
 use crate::draws::{Draw, Values};
-use crate::experiment::{Experiment, fnv1a64};
+use crate::experiment::{Experiment, SEEDS_BESIDE, fnv1a64};
 use crate::machine_info::{MachineInfo, MachineKind};
 use crate::memcg_flush::{self, Parameters, RunError};
 use crate::settings::{DrawsKind, LOAD, ParameterError, Point, SEED, Settings};
@@ -79,6 +79,7 @@ pub struct Plan {
     experiment: Experiment,
     points: Vec<(Point, Parameters)>,
     draws: DrawsKind,
+    first_seed: u64,
     seeds: Vec<u64>,
 }
 
@@ -173,6 +174,7 @@ impl Plan {
             experiment,
             points,
             draws,
+            first_seed,
             seeds,
         })
     }
@@ -190,9 +192,13 @@ impl Plan {
     /// All runs: at each point all variants with one seed before any with the next, so that what disturbs a host for a
     /// while falls on all of them.
     pub fn jobs(&self) -> Vec<Job> {
-        let of_seed = |point: usize, seed| {
-            let variants = 0..self.points[point].0.variants.len();
-            variants.map(move |variant| Job {
+        let of_seed = |point: usize, seed: u64| {
+            let Point {
+                variants, beside, ..
+            } = &self.points[point].0;
+            let is_early = seed.wrapping_sub(self.first_seed) < SEEDS_BESIDE;
+            let runs = move |variant: &usize| is_early || !beside.contains(&variants[*variant]);
+            (0..variants.len()).filter(runs).map(move |variant| Job {
                 point,
                 seed,
                 variant,
@@ -207,6 +213,16 @@ impl Plan {
     /// The name of a run's variant.
     pub fn variant(&self, job: Job) -> &str {
         &self.points[job.point].0.variants[job.variant]
+    }
+
+    /// About how long all runs take, seconds of one CPU.
+    pub fn estimated_seconds(&self, cpus: impl Fn(usize) -> Option<usize>) -> f64 {
+        let seconds = |job: Job| match (self.parameters(job, self.draw(job.seed)), cpus(job.point))
+        {
+            (Ok(parameters), cpus) => memcg_flush::estimated_seconds(&parameters, cpus),
+            (Err(_), _) => 0.0,
+        };
+        self.jobs().into_iter().map(seconds).sum()
     }
 
     /// The name of a run's load.

@@ -118,6 +118,8 @@ pub struct Point {
     pub is_own: bool,
     /// The variants that run, in the file's order.
     pub variants: Vec<String>,
+    /// Those of them that run with the first few seeds only.
+    pub beside: Vec<String>,
 }
 
 /// What each parameter is set to: one value, or several to sweep over.
@@ -178,7 +180,7 @@ impl<'a> Settings<'a> {
             for table in [&load.parameters, load.overrides(kind), quick, &load.quick] {
                 settings.check(table)?;
             }
-            for variant in load.variants.iter().flatten() {
+            for variant in load.variants.iter().flatten().chain(&load.beside) {
                 settings.check_variant(variant)?;
             }
         }
@@ -297,6 +299,11 @@ impl<'a> Settings<'a> {
                 .filter(runs)
                 .cloned()
                 .collect(),
+            // Who names variants wants them with all seeds.
+            beside: match self.variants {
+                Some(_) => Vec::new(),
+                None => load.beside.clone(),
+            },
         }
     }
 

@@ -11,10 +11,12 @@
 //! | the readers | `reader.rs` |
 //! | what each read should have seen | `truth.rs` |
 //! | what a run gave | `outcome.rs` |
+//! | how long one will take | `estimate.rs` |
 //!
 //! Every variant runs the same load from the same seed for the same time. Nothing is judged while it runs: workers and
 //! readers only log.
 
+mod estimate;
 mod outcome;
 mod parameters;
 mod reader;
@@ -29,6 +31,7 @@ use std::fmt;
 use bursar::{FlushPolicy, Freshness};
 use bursar_machine::{Machine, Tasks};
 
+pub use estimate::estimated_seconds;
 pub use outcome::Outcome;
 pub use parameters::Parameters;
 pub use tree::Tree;

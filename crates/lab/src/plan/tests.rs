@@ -137,6 +137,40 @@ fn all_variants_run_with_one_seed_before_any_runs_with_the_next() {
 }
 
 #[test]
+fn variants_that_no_figure_is_about_run_with_the_first_seeds_only() {
+    let mut experiment = experiment_named(EXPERIMENT).expect("the file");
+    for load in &mut experiment.loads {
+        load.variants = Some(vec!["combining".to_owned(), "coalesced".to_owned()]);
+        load.beside = vec!["combining".to_owned()];
+    }
+    let request = Request {
+        machine: MachineKind::Sim,
+        machine_keys: &[],
+        assignments: &["load=readers-10ms".to_owned()],
+        is_quick: false,
+        seeds: 4,
+        shard: SeedShard { index: 1, of: 2 },
+    };
+    let plan = Plan::new(experiment.clone(), request).expect("a plan");
+    let ran = |plan: &Plan| -> Vec<String> {
+        let jobs = plan.jobs().into_iter();
+        jobs.map(|job| format!("{} {}", plan.variant(job), job.seed))
+            .collect()
+    };
+    assert_eq!(ran(&plan), ["combining 1", "coalesced 1", "coalesced 3"]);
+    let named = [
+        "load=readers-10ms".to_owned(),
+        "variants=combining".to_owned(),
+    ];
+    let request = Request {
+        assignments: &named,
+        ..request
+    };
+    let plan = Plan::new(experiment, request).expect("a plan");
+    assert_eq!(ran(&plan), ["combining 1", "combining 3"]);
+}
+
+#[test]
 fn a_run_has_its_own_seed() {
     let quick = ["duration_ms=10", "read_interval_ms=1", "workers=1"];
     let plan = plan(MachineKind::Host, &quick, 2, SeedShard::WHOLE);
