@@ -34,7 +34,7 @@ pub use tree::Tree;
 use self::reader::Read;
 use self::subject::{Own, Subject, Theirs};
 use self::worker::Log;
-use crate::published::Policy;
+use crate::published::{Policy, Tunables};
 
 /// The experiment's file.
 pub const FILE: &str = include_str!("../../../../experiments/memcg-flush.toml");
@@ -52,13 +52,11 @@ enum Variant {
 
 impl Variant {
     fn named(name: &str, max_waiters: u64) -> Option<Self> {
-        let policies = [
-            Policy::Unified,
-            Policy::Direct,
-            Policy::Coalesced { max_waiters },
-            Policy::PerGroup,
-        ];
-        let published = policies.into_iter().map(Variant::Published);
+        let tunables = Tunables {
+            max_waiters,
+            ..Tunables::of_cpus(1)
+        };
+        let published = Policy::all(tunables).into_iter().map(Variant::Published);
         [Variant::Combining, Variant::PeriodicOnly]
             .into_iter()
             .chain(published)

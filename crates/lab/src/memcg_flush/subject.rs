@@ -10,7 +10,7 @@ use bursar_machine::Machine;
 
 use super::parameters::Parameters;
 use super::tree::Tree;
-use crate::published::{GroupIndex, Policy, Published};
+use crate::published::{GroupIndex, Policy, Published, Substrate};
 
 /// Size of a page, bytes.
 pub(super) const PAGE_SIZE: u64 = 4096;
@@ -170,6 +170,7 @@ impl<M: Machine> Theirs<M> {
         policy: Policy,
     ) -> Result<Self, String> {
         let parents = parameters.tree().parents();
+        let substrate = Substrate::with_period(parameters.flush_period_ms * 1_000_000);
         Ok(Self {
             charged: Own::new(
                 machine,
@@ -177,7 +178,7 @@ impl<M: Machine> Theirs<M> {
                 FlushPolicy::PeriodicOnly,
                 Freshness::Cached,
             )?,
-            published: Published::new(machine, policy, &parents, theirs::ALL)
+            published: Published::new(machine, policy, substrate, &parents, theirs::ALL)
                 .map_err(|error| error.to_string())?,
         })
     }
