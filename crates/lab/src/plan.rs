@@ -144,6 +144,7 @@ impl Plan {
     pub fn new(experiment: Experiment, request: Request<'_>) -> Result<Self, Error> {
         let mut settings = Settings::new(&experiment, request.machine, request.machine_keys)
             .map_err(|error| Error::File(format!("[{}]: {error}", request.machine)))?;
+        settings.offer(memcg_flush::variants());
         for assignment in request.assignments {
             settings.set(assignment).map_err(Error::Parameter)?;
         }

@@ -102,6 +102,7 @@ pub struct Point {
 pub(crate) struct Settings<'a> {
     kind: MachineKind,
     machine_keys: &'a [&'a str],
+    /// All that can be chosen: those of the file come first.
     all_variants: Vec<String>,
     pub(crate) variants: Vec<String>,
     parameters: Table,
@@ -150,6 +151,15 @@ impl<'a> Settings<'a> {
             settings.set_parameter(key, values)?;
         }
         Ok(settings)
+    }
+
+    /// Lets variants be chosen that the file does not name.
+    pub(crate) fn offer(&mut self, variants: impl Iterator<Item = &'static str>) {
+        for name in variants {
+            if !self.all_variants.iter().any(|other| other == name) {
+                self.all_variants.push(name.to_owned());
+            }
+        }
     }
 
     /// Replaces one parameter or key of the machine, given as `key=value`, or as `key=value,value` for a sweep.

@@ -51,7 +51,7 @@ enum Variant {
 }
 
 impl Variant {
-    fn named(name: &str, max_waiters: u64) -> Option<Self> {
+    fn all(max_waiters: u64) -> impl Iterator<Item = Self> {
         let tunables = Tunables {
             max_waiters,
             ..Tunables::of_cpus(1)
@@ -60,7 +60,10 @@ impl Variant {
         [Variant::Combining, Variant::PeriodicOnly]
             .into_iter()
             .chain(published)
-            .find(|variant| variant.name() == name)
+    }
+
+    fn named(name: &str, max_waiters: u64) -> Option<Self> {
+        Self::all(max_waiters).find(|variant| variant.name() == name)
     }
 
     fn name(self) -> &'static str {
@@ -100,6 +103,11 @@ impl fmt::Display for RunError {
 }
 
 impl std::error::Error for RunError {}
+
+/// The names of all variants, also of those that the file does not name.
+pub fn variants() -> impl Iterator<Item = &'static str> {
+    Variant::all(1).map(Variant::name)
+}
 
 /// What a variant does, in one line; nothing if there is no such variant.
 pub fn summary(name: &str) -> &'static str {

@@ -163,4 +163,8 @@ fn variants_are_chosen_by_name() {
     assert!(settings.set("variants=three").is_err());
     settings.set("variants=two").unwrap();
     assert_eq!(settings.variants, ["two"]);
+    settings.offer(["two", "three"].into_iter());
+    assert_eq!(settings.variants, ["two"], "offered, not chosen");
+    settings.set("variants=three,one").unwrap();
+    assert_eq!(settings.variants, ["one", "three"]);
 }
