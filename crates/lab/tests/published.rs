@@ -32,10 +32,12 @@ const ON_FILE: [(&str, [Verdict; 3]); 17] = [
     // Who runs out of time, or finds the root cheaper, joins.
     ("timed-lock",            [S, S, S]),
     ("adaptive",              [S, S, S]),
-    // As direct, and a running flush resets the count of each group on each CPU where it folds it.
+    // As direct, on each CPU where a group is folded; and an update that stops at a group which is due may find it so by
+    // one that has not come to the ancestors yet.
     ("per-group",             [F, S, S]),
     ("per-group-lockless",    [F, S, S]),
     ("per-group-multiplexed", [F, S, S]),
+    // As direct, on each CPU where a group is folded.
     ("per-group-net",         [F, S, S]),
     ("per-group-full-walk",   [F, S, S]),
     // A reader of an ancestor never hears of what was updated below.

@@ -4,7 +4,8 @@
 //! the two may lose counts of others. They decide when to flush and enter no statistic.
 //!
 //! Each flush resets the count of each group that it folds, once for every CPU on which the group is listed: also what was
-//! counted on a CPU that the flush had passed before. A reader who comes then finds too little to flush.
+//! counted on a CPU that the flush had passed before. A reader who comes then finds too little to flush. And who stops on
+//! the way up because a group is due already relies on somebody who may still be below its ancestors.
 
 use bursar_machine::{AtomicWord, Machine, Order, Shard};
 
