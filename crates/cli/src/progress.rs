@@ -57,9 +57,9 @@ impl Progress {
     }
 
     /// Some steps have ended, and more of `what` follow.
-    pub fn advance(&self, steps: u64, what: &'static str) {
+    pub fn advance(&self, steps: u64, what: &str) {
         self.bar.inc(steps);
-        self.bar.set_message(what);
+        self.bar.set_message(what.to_owned());
     }
 
     /// Says how fast steps were done.

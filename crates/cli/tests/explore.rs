@@ -49,6 +49,59 @@ fn planted_bugs_are_found_and_replayed_by_the_printed_command() {
     }
 }
 
+/// A finding, no failure: it ends with 0, and the printed command shows it.
+#[test]
+fn published_policies_are_fresh_or_stale_and_the_stale_ones_are_replayed() {
+    let explore = |format: &str| {
+        let names = ["mutex-unbounded", "unified", "eager+threshold"];
+        let options = ["--published", "--schedules", "600", "-f", format];
+        let output = bursar(&[&["explore"], &names[..], &options[..]].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        stdout(&output)
+    };
+    let document: serde_json::Value = serde_json::from_str(&explore("json")).expect("JSON");
+    let results = document["results"].as_array().expect("a list");
+    let stale: Vec<_> = results
+        .iter()
+        .map(|result| result["stale"].as_u64().expect("a count"))
+        .collect();
+    assert!(
+        stale[0] == 0 && (1..200).contains(&stale[1]) && stale[2] == 0,
+        "{stale:?}"
+    );
+    assert!(results[0]["failure"].is_null() && results[2]["failure"].is_null());
+    let failure = &results[1]["failure"];
+    let command = failure["replay"].as_str().expect("a command");
+    let mut words: Vec<&str> = command.split(' ').skip(1).collect();
+    words.extend(["-f", "json"]);
+    let again = bursar(&words);
+    assert_eq!(again.status.code(), Some(0), "{command}");
+    let again: serde_json::Value = serde_json::from_str(&stdout(&again)).expect("JSON");
+    let replayed = &again["results"][0]["failure"];
+    for field in ["schedule", "reason", "order", "choices"] {
+        assert_eq!(replayed[field], failure[field], "{command}");
+    }
+    let schedule = failure["schedule"].as_str().expect("a schedule");
+    let text = explore("table");
+    assert!(text.contains("2 fresh, 1 stale"), "{text}");
+    assert!(text.contains("fresh in 200 schedules"), "{text}");
+    assert!(text.contains(&format!("stale: {schedule}")), "{text}");
+    let csv = explore("csv");
+    assert!(
+        csv.starts_with("protocol,sections,schedules,steps,result,schedule,reason,stale\n"),
+        "{csv}"
+    );
+    let line = csv.lines().nth(2).expect("of unified");
+    assert!(
+        line.starts_with("unified,restartable,200,")
+            && line.contains(",stale,")
+            && line.ends_with(&format!(",{}", stale[1])),
+        "{line}"
+    );
+    assert_eq!(explore("ndjson").lines().count(), 3);
+    assert!(explore("markdown").contains("| fresh in 200 schedules"));
+}
+
 #[test]
 fn a_planted_bug_that_is_not_found_ends_with_1() {
     // One schedule is too few for this one.
@@ -78,6 +131,16 @@ fn wrong_usage_is_refused() {
         &["explore", "--planted", "combining"],
         2,
         "there are: stale-join",
+    );
+    assert_refused(
+        &["explore", "--published", "combining"],
+        2,
+        "there are: unified",
+    );
+    assert_refused(
+        &["explore", "--published", "--planted"],
+        2,
+        "cannot be used with",
     );
     assert_refused(&["explore", "--schedules", "0"], 2, "0 is not in");
     assert_refused(&["explore", "--sections", "none"], 2, "possible values");

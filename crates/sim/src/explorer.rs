@@ -101,6 +101,17 @@ pub struct Explored {
     pub found: Option<Found>,
 }
 
+/// In how many schedules something happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// In so many.
+    pub happened: u64,
+    /// So many failed, and are not among those.
+    pub failed: u64,
+    /// Steps of all schedules that ran.
+    pub steps: u64,
+}
+
 /// What one schedule did.
 struct Outcome {
     result: Result<(), Failure>,
@@ -143,6 +154,23 @@ impl Explorer {
             steps,
             found: None,
         }
+    }
+
+    /// Runs schedules `first..first + count` of a scenario that tells whether something happened, whatever it tells.
+    pub fn count(&self, scenario: &dyn Fn(&Sim, u64) -> bool, first: u64, count: u64) -> Counted {
+        let has_happened = Cell::new(false);
+        let noting = |machine: &Sim, variety| has_happened.set(scenario(machine, variety));
+        let typical_steps = self.typical_steps(&noting);
+        let mut counted = Counted::default();
+        for number in first..first + count {
+            let outcome = self.run(&noting, number, self.strategy(number, typical_steps));
+            counted.steps += outcome.steps;
+            match outcome.result {
+                Ok(()) => counted.happened += u64::from(has_happened.get()),
+                Err(_) => counted.failed += 1,
+            }
+        }
+        counted
     }
 
     /// Runs one schedule again.

@@ -39,7 +39,7 @@ mod work;
 
 pub use cost::{Constant, CostError, CostModel};
 pub use engine::BoundTask;
-pub use explorer::{BadScheduleId, Explored, Explorer, Found, ScheduleId};
+pub use explorer::{BadScheduleId, Counted, Explored, Explorer, Found, ScheduleId};
 pub use failure::Failure;
 pub use fault::{Chance, Faults, Kill, Stall};
 pub use locks::{SimEvent, SimGuard, SimMutex, SimSpin};

@@ -11,13 +11,14 @@ Examples:
   bursar explore --schedules 1000000 --seed 7       longer, and other schedules
   bursar explore combining removal --sections atomic
   bursar explore --planted                          that the explorer finds bugs which were planted
+  bursar explore --published                        whose readers get fresh numbers, of the kernel thread's policies
   bursar explore removal --sections atomic --replay 7:1234:56
 
 A schedule is SEED:NUMBER:LENGTH: which of the seed's schedules, and how many of its choices are followed before whoever
 runs just goes on; without LENGTH all are. The same command finds the same, on any machine and with any number of threads.
 
 Exit codes:
-  0  nothing is broken (with --planted: everything is found)
+  0  nothing is broken (with --planted: everything is found; with --published: also where reads are stale)
   1  a protocol is broken, and how is in the document, with the command that shows it again (with --planted: a bug was
      not found)
   2  wrong usage: unknown protocol, a text that is no schedule
@@ -35,12 +36,16 @@ pub struct Explore {
     /// Which schedules
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     pub seed: u64,
-    /// How words of a CPU are changed
-    #[arg(long, value_enum, value_name = "KIND", default_value_t = Sections::Both)]
-    pub sections: Sections,
+    /// How words of a CPU are changed [default: both; with --published: restartable, as the kernel's additions]
+    #[arg(long, value_enum, value_name = "KIND")]
+    pub sections: Option<Sections>,
     /// Explore mechanisms with a planted bug instead, which must be found
-    #[arg(long)]
+    #[arg(long, conflicts_with = "published")]
     pub planted: bool,
+    /// Explore the published flush policies instead: whether an update that had completed before a read began is in what
+    /// the read returns; without a threshold, with their own where updates are below it, and where each is above it
+    #[arg(long)]
+    pub published: bool,
     /// Run one schedule again
     #[arg(long, value_name = "SCHEDULE", conflicts_with_all = ["schedules", "seed"])]
     pub replay: Option<ScheduleId>,
@@ -49,11 +54,20 @@ pub struct Explore {
 impl Explore {
     /// What is to be explored.
     pub fn group(&self) -> Group {
-        if self.planted {
-            Group::Planted
-        } else {
-            Group::Protocols
+        match (self.planted, self.published) {
+            (true, _) => Group::Planted,
+            (_, true) => Group::Published,
+            (false, false) => Group::Protocols,
         }
+    }
+
+    /// With which sections.
+    pub fn kinds(&self) -> &'static [SectionKind] {
+        let usual = match self.group() {
+            Group::Published => Sections::Restartable,
+            Group::Protocols | Group::Planted => Sections::Both,
+        };
+        self.sections.unwrap_or(usual).kinds()
     }
 }
 
@@ -68,7 +82,7 @@ pub enum Sections {
 }
 
 impl Sections {
-    pub fn kinds(self) -> &'static [SectionKind] {
+    fn kinds(self) -> &'static [SectionKind] {
         match self {
             Sections::Restartable => &[SectionKind::Restartable],
             Sections::Atomic => &[SectionKind::Atomic],

@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use bursar_sim::{Decision, Explored, Found, ScheduleId};
+use bursar_lab::protocols::published::Stale;
+use bursar_sim::{Decision, Explored, Found, ScheduleId, Sim};
 use serde::Serialize;
 
 use super::subject::{Group, Target};
@@ -27,13 +28,16 @@ pub struct Document {
 /// What one target gave.
 #[derive(Debug, Serialize)]
 pub struct Result {
-    pub protocol: &'static str,
-    pub summary: &'static str,
+    pub protocol: String,
+    pub summary: String,
     pub sections: &'static str,
     /// A bug was planted, and must be found.
     pub planted: bool,
     pub schedules: u64,
     pub steps: u64,
+    /// Schedules in which a read was stale. Only published policies may have such; `failure` is the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stale: Option<u64>,
     pub failure: Option<Failed>,
 }
 
@@ -49,6 +53,9 @@ pub struct Failed {
     pub order: String,
     /// The command that shows it again.
     pub replay: String,
+    /// A read was stale, and nothing else is wrong.
+    #[serde(skip)]
+    is_stale: bool,
 }
 
 impl Document {
@@ -67,15 +74,20 @@ impl Document {
         let explorer = target.explorer(schedule.seed);
         let mut result = Result::new(target);
         result.schedules = 1;
-        if let Err(found) = explorer.replay(&target.scenario(), schedule) {
+        let scenario = target.scenario();
+        let scenario = |machine: &Sim, variety| scenario.run(machine, variety);
+        if let Err(found) = explorer.replay(&scenario, schedule) {
             result.fail(&found);
+            if result.is_stale() {
+                result.stale = Some(1);
+            }
         }
         // That a planted bug shows again is no success, but what was asked to be seen.
         result.planted = false;
         Self::new(schedule.seed, false, vec![result])
     }
 
-    /// Whether protocols hold and planted bugs were found.
+    /// Whether protocols hold, planted bugs were found, and published policies do nothing worse than read old numbers.
     pub fn is_as_expected(&self) -> bool {
         self.results.iter().all(Result::is_as_expected)
     }
@@ -84,45 +96,68 @@ impl Document {
 impl Result {
     pub fn new(target: &Target) -> Self {
         Self {
-            protocol: target.subject.name,
-            summary: target.subject.summary,
+            protocol: target.subject.name.clone(),
+            summary: target.subject.summary.clone(),
             sections: target.sections_name(),
             planted: target.subject.group == Group::Planted,
             schedules: 0,
             steps: 0,
+            stale: (target.subject.group == Group::Published).then_some(0),
             failure: None,
         }
     }
 
-    /// Some more schedules.
-    pub fn add(&mut self, explored: &Explored) {
+    /// Some more schedules, of which so many were stale, if that is counted.
+    pub fn add(&mut self, explored: &Explored, stale: Option<u64>) {
         self.schedules += explored.schedules;
         self.steps += explored.steps;
-        if let Some(found) = &explored.found {
+        self.stale = self.stale.zip(stale).map(|(before, more)| before + more);
+        // A stale read makes room for something worse.
+        if let Some(found) = &explored.found
+            && (self.failure.is_none() || (self.is_stale() && !is_stale(found)))
+        {
             self.fail(found);
         }
     }
 
+    /// Whether the failure is a stale read of a published policy.
+    fn is_stale(&self) -> bool {
+        self.failure.as_ref().is_some_and(|failed| failed.is_stale)
+    }
+
+    /// Whether it is a published policy.
+    pub fn is_published(&self) -> bool {
+        self.stale.is_some()
+    }
+
     fn fail(&mut self, found: &Found) {
-        let planted = if self.planted { " --planted" } else { "" };
+        let group = match (self.planted, self.is_published()) {
+            (true, _) => " --planted",
+            (_, true) => " --published",
+            (false, false) => "",
+        };
         self.failure = Some(Failed {
             schedule: found.schedule.to_string(),
             reason: found.failure.to_string(),
             choices: found.choices.len(),
             order: order(&found.choices),
             replay: format!(
-                "bursar explore {}{planted} --sections {} --replay {}",
+                "bursar explore {}{group} --sections {} --replay {}",
                 self.protocol, self.sections, found.schedule
             ),
+            is_stale: self.is_published() && is_stale(found),
         });
     }
 
     pub fn is_as_expected(&self) -> bool {
-        self.failure.is_some() == self.planted
+        self.failure.is_some() == self.planted || self.is_stale()
     }
 
     /// The result in two words at most.
     pub fn verdict(&self) -> &'static str {
+        if self.is_published() && self.schedules > 0 && self.is_as_expected() {
+            return if self.is_stale() { "stale" } else { "fresh" };
+        }
         match (self.planted, &self.failure) {
             // Interrupted before.
             (_, None) if self.schedules == 0 => "not explored",
@@ -132,6 +167,11 @@ impl Result {
             (true, None) => "NOT FOUND",
         }
     }
+}
+
+/// Whether a stale read is what was found.
+fn is_stale(found: &Found) -> bool {
+    matches!(&found.failure, bursar_sim::Failure::Panic(message) if message.starts_with(Stale::PREFIX))
 }
 
 /// See [`Failed::order`].
@@ -181,14 +221,20 @@ pub fn ndjson(document: &Document) -> std::result::Result<String, Failure> {
 }
 
 pub fn csv(document: &Document) -> String {
-    let mut lines = "protocol,sections,schedules,steps,result,schedule,reason\n".to_owned();
+    let has_stale = document.results.iter().any(Result::is_published);
+    let stale_column = if has_stale { ",stale" } else { "" };
+    let mut lines =
+        format!("protocol,sections,schedules,steps,result,schedule,reason{stale_column}\n");
     for result in &document.results {
         let failed = result.failure.as_ref();
         let schedule = failed.map_or("", |failed| &failed.schedule);
         let reason = failed.map_or("", |failed| &failed.reason);
+        let stale = result
+            .stale
+            .map_or_else(String::new, |stale| format!(",{stale}"));
         let _ = writeln!(
             lines,
-            "{},{},{},{},{},{schedule},{}",
+            "{},{},{},{},{},{schedule},{}{stale}",
             result.protocol,
             result.sections,
             result.schedules,

@@ -1,4 +1,4 @@
-//! `bursar explore`: the protocols of the library under many schedules of a machine without time.
+//! `bursar explore`: the protocols of the library, and others to compare with, under many schedules of a machine without time.
 //!
 //! | part | file |
 //! |---|---|
@@ -75,20 +75,20 @@ fn targets(explore: &Explore) -> Result<Vec<Target>, Failure> {
     for name in &explore.protocols {
         let subject = subject::named(&all, name)?;
         if !subjects.iter().any(|other| other.name == subject.name) {
-            subjects.push(subject);
+            subjects.push(subject.clone());
         }
     }
     if subjects.is_empty() {
         subjects = all;
     }
-    let kinds = explore.sections.kinds();
-    let with_kinds = |subject: &Subject| {
-        let subject = *subject;
-        kinds
-            .iter()
-            .map(move |&sections| Target { subject, sections })
+    let kinds = explore.kinds();
+    let with_kinds = |subject: Subject| {
+        kinds.iter().map(move |&sections| Target {
+            subject: subject.clone(),
+            sections,
+        })
     };
-    let targets: Vec<Target> = subjects.iter().flat_map(with_kinds).collect();
+    let targets: Vec<Target> = subjects.into_iter().flat_map(with_kinds).collect();
     if explore.replay.is_some() && targets.len() != 1 {
         return Err(Failure::usage(
             "a schedule belongs to one protocol and one kind of sections: name it, and say `--sections restartable` or \

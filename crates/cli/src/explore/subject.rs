@@ -1,31 +1,52 @@
-//! What can be explored: the protocols, and mechanisms with a planted bug.
+//! What can be explored: the protocols, mechanisms with a planted bug, and published policies.
 
 use bursar_lab::protocols;
+use bursar_lab::protocols::published::Case;
 use bursar_lab::settings::nearest;
 use bursar_sim::{Explorer, SectionKind, Sim, Topology};
 
 use crate::failure::Failure;
 
-/// Which of the two.
+/// Which of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
     Protocols,
     Planted,
+    Published,
 }
 
 /// One scenario.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Subject {
-    pub name: &'static str,
-    pub summary: &'static str,
-    /// A planted bug must be found; a protocol must hold.
+    pub name: String,
+    pub summary: String,
+    /// A planted bug must be found; a protocol must hold; a published policy may let its readers down.
     pub group: Group,
     cpus: usize,
-    scenario: fn(&Sim, u64),
+    scenario: Scenario,
+}
+
+/// What runs.
+#[derive(Clone, Copy, Debug)]
+pub enum Scenario {
+    /// Panics where something is wrong.
+    Checked(fn(&Sim, u64)),
+    /// Tells of reads that are stale, and panics where something is wrong.
+    Judged(Case),
+}
+
+impl Scenario {
+    /// Runs it once, with variety from a number. Panics where something is wrong, or stale.
+    pub fn run(self, machine: &Sim, variety: u64) {
+        match self {
+            Scenario::Checked(scenario) => scenario(machine, variety),
+            Scenario::Judged(case) => case.scenario(machine, variety),
+        }
+    }
 }
 
 /// A scenario with one kind of sections.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Target {
     pub subject: Subject,
     pub sections: SectionKind,
@@ -42,7 +63,7 @@ impl Target {
         }
     }
 
-    pub fn scenario(&self) -> fn(&Sim, u64) {
+    pub fn scenario(&self) -> Scenario {
         self.subject.scenario
     }
 
@@ -60,21 +81,31 @@ pub fn all(group: Group) -> Vec<Subject> {
         Group::Protocols => protocols::all()
             .into_iter()
             .map(|protocol| Subject {
-                name: protocol.name,
-                summary: protocol.summary,
+                name: protocol.name.to_owned(),
+                summary: protocol.summary.to_owned(),
                 group,
                 cpus: protocol.cpus,
-                scenario: protocol.scenario,
+                scenario: Scenario::Checked(protocol.scenario),
             })
             .collect(),
         Group::Planted => protocols::planted::all()
             .into_iter()
             .map(|planted| Subject {
-                name: planted.name,
-                summary: planted.summary,
+                name: planted.name.to_owned(),
+                summary: planted.summary.to_owned(),
                 group,
                 cpus: planted.cpus,
-                scenario: planted.broken,
+                scenario: Scenario::Checked(planted.broken),
+            })
+            .collect(),
+        Group::Published => protocols::published::all()
+            .into_iter()
+            .map(|case| Subject {
+                name: case.name(),
+                summary: case.summary(),
+                group,
+                cpus: case.cpus(),
+                scenario: Scenario::Judged(case),
             })
             .collect(),
     }
@@ -83,13 +114,13 @@ pub fn all(group: Group) -> Vec<Subject> {
 /// The one of that name.
 pub fn named(all: &[Subject], name: &str) -> Result<Subject, Failure> {
     if let Some(subject) = all.iter().find(|subject| subject.name == name) {
-        return Ok(*subject);
+        return Ok(subject.clone());
     }
-    let nearest = nearest(name, all.iter().map(|subject| subject.name));
+    let nearest = nearest(name, all.iter().map(|subject| subject.name.as_str()));
     let hint = nearest.map_or_else(String::new, |nearest| {
         format!("; did you mean `{nearest}`?")
     });
-    let names: Vec<_> = all.iter().map(|subject| subject.name).collect();
+    let names: Vec<_> = all.iter().map(|subject| subject.name.as_str()).collect();
     Err(Failure::usage(format!(
         "unknown protocol `{name}`; there are: {}{hint}",
         names.join(", ")

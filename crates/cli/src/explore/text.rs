@@ -8,34 +8,56 @@ use super::document::{Document, Failed, Result};
 use crate::form::Form;
 use crate::units::thousands;
 
+/// With more results than this, a table is all that is printed of stale reads.
+const STALE_SHOWN: usize = 3;
+
 /// A table of all targets, and how those fail that do.
 pub fn text(document: &Document, form: Form) -> String {
     let mut text = form.heading(&title(document));
-    let mut table = form.table(&["protocol", "sections", "schedules", "steps", "result"]);
+    let is_published = document.results.iter().any(Result::is_published);
+    let header = ["protocol", "sections", "schedules", "steps", "result"];
+    let stale_header = is_published.then_some("stale in");
+    let header: Vec<&str> = header.into_iter().chain(stale_header).collect();
+    let mut table = form.table(&header);
     for result in &document.results {
-        let verdict = result.verdict();
+        let verdict = verdict(result);
         let verdict = if result.is_as_expected() {
-            verdict.to_owned()
+            verdict
         } else {
-            form.alarm(verdict)
+            form.alarm(&verdict)
         };
-        table.add_row([
-            result.protocol.to_owned(),
+        let mut row = vec![
+            result.protocol.clone(),
             result.sections.to_owned(),
             thousands(result.schedules),
             thousands(result.steps),
             verdict,
-        ]);
+        ];
+        row.extend(result.stale.map(|stale| share(stale, result.schedules)));
+        table.add_row(row);
     }
-    for column in table.column_iter_mut().skip(2).take(2) {
-        column.set_cell_alignment(CellAlignment::Right);
+    for (at, column) in table.column_iter_mut().enumerate() {
+        if matches!(at, 2 | 3 | 5) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
     }
     text.push_str(&form.render(&table));
+    let are_many = document.results.len() > STALE_SHOWN;
+    let mut left_out = None;
     for result in &document.results {
-        if let Some(failed) = &result.failure {
-            text.push('\n');
-            text.push_str(&failure(result, failed, form));
+        let Some(failed) = &result.failure else {
+            continue;
+        };
+        if are_many && result.is_published() && result.is_as_expected() {
+            left_out = left_out.or(Some(failed));
+            continue;
         }
+        text.push('\n');
+        text.push_str(&failure(result, failed, form));
+    }
+    if let Some(failed) = left_out {
+        text.push_str("\nTo see a schedule, for example the first that is stale here:\n");
+        text.push_str(&form.verbatim(&format!("  {}\n", failed.replay)));
     }
     if document.interrupted {
         text.push_str("\nInterrupted: the rest was not explored.\n");
@@ -43,15 +65,38 @@ pub fn text(document: &Document, form: Form) -> String {
     text
 }
 
+/// The result, and for published policies also its evidence.
+fn verdict(result: &Result) -> String {
+    let verdict = result.verdict();
+    match (&result.failure, verdict) {
+        (Some(failed), "stale") => format!("stale: {}", failed.schedule),
+        (None, "fresh") => format!("fresh in {} schedules", thousands(result.schedules)),
+        _ => verdict.to_owned(),
+    }
+}
+
+/// So many of all, in percent.
+fn share(some: u64, all: u64) -> String {
+    if all == 0 {
+        return "-".to_owned();
+    }
+    format!("{:.1} %", some as f64 * 100.0 / all as f64)
+}
+
 fn title(document: &Document) -> String {
     let schedules = document.results.iter().map(|result| result.schedules).sum();
     let is_planted = document.results.iter().any(|result| result.planted);
-    let unexpected = document
-        .results
-        .iter()
-        .filter(|result| !result.is_as_expected())
-        .count();
+    let is_published = document.results.iter().any(Result::is_published);
+    let count = |is: &dyn Fn(&Result) -> bool| {
+        let results = document.results.iter();
+        results.filter(|result| is(result)).count()
+    };
+    let unexpected = count(&|result| !result.is_as_expected());
     let verdict = match (is_planted, unexpected) {
+        (false, 0) if is_published => {
+            let of = |verdict| count(&|result| result.verdict() == verdict);
+            format!("{} fresh, {} stale", of("fresh"), of("stale"))
+        }
         (false, 0) => "none broken".to_owned(),
         (false, broken) => format!("{broken} broken"),
         (true, 0) => "each planted bug found".to_owned(),

@@ -39,7 +39,7 @@ pub use tree::Tree;
 use self::reader::Read;
 use self::subject::{Own, Subject, Theirs};
 use self::worker::Log;
-use crate::published::Policy;
+use crate::published::{Policy, Tunables};
 
 /// The experiment's file.
 pub const FILE: &str = include_str!("../../../../experiments/memcg-flush.toml");
@@ -59,18 +59,19 @@ enum Variant {
 }
 
 impl Variant {
-    fn named(name: &str, max_waiters: u64) -> Option<Self> {
-        let policies = [
-            Policy::Unified,
-            Policy::Direct,
-            Policy::Coalesced { max_waiters },
-            Policy::PerGroup,
-        ];
-        let published = policies.into_iter().map(Variant::Published);
+    fn all(max_waiters: u64) -> impl Iterator<Item = Self> {
+        let tunables = Tunables {
+            max_waiters,
+            ..Tunables::of_cpus(1)
+        };
+        let published = Policy::all(tunables).into_iter().map(Variant::Published);
         [Variant::Combining, Variant::PeriodicOnly]
             .into_iter()
             .chain(published)
-            .find(|variant| variant.name() == name)
+    }
+
+    fn named(name: &str, max_waiters: u64) -> Option<Self> {
+        Self::all(max_waiters).find(|variant| variant.name() == name)
     }
 
     fn name(self) -> &'static str {
@@ -110,6 +111,11 @@ impl fmt::Display for RunError {
 }
 
 impl std::error::Error for RunError {}
+
+/// The names of all variants, also of those that the file does not name.
+pub fn variants() -> impl Iterator<Item = &'static str> {
+    Variant::all(1).map(Variant::name)
+}
 
 /// What a variant does, in one line; nothing if there is no such variant.
 pub fn summary(name: &str) -> &'static str {

@@ -11,7 +11,7 @@ use bursar_machine::Machine;
 use super::parameters::Parameters;
 use super::statistics::{GAUGES, STATISTICS, Stat};
 use super::tree::Tree;
-use crate::published::{GroupIndex, Policy, Published};
+use crate::published::{GroupIndex, Policy, Published, Substrate};
 
 /// Size of a page, bytes.
 pub(super) const PAGE_SIZE: u64 = 4096;
@@ -198,6 +198,7 @@ impl<M: Machine> Theirs<M> {
         policy: Policy,
     ) -> Result<Self, String> {
         let parents = parameters.tree().parents();
+        let substrate = Substrate::with_period(parameters.flush_period_ms * 1_000_000);
         Ok(Self {
             charged: Own::new(
                 machine,
@@ -205,7 +206,7 @@ impl<M: Machine> Theirs<M> {
                 FlushPolicy::PeriodicOnly,
                 Freshness::Cached,
             )?,
-            published: Published::new(machine, policy, &parents, Stat::COUNT)
+            published: Published::new(machine, policy, substrate, &parents, Stat::COUNT)
                 .map_err(|error| error.to_string())?,
         })
     }
@@ -238,7 +239,8 @@ impl<M: Machine> Subject<M> for Theirs<M> {
     fn flush_at(&self, group: GroupIndex, site: Site) -> Result<(), String> {
         match site {
             Site::Unlimited => self.published.flush(group),
-            Site::RateLimited | Site::Forced => {}
+            Site::RateLimited => self.published.flush_ratelimited(group),
+            Site::Forced => self.published.flush_forced(group),
         }
         Ok(())
     }

@@ -141,3 +141,19 @@ fn parameters_that_measure_nothing_are_refused() {
         assert!(matches!(error, ParameterError::Range { .. }), "{wrong}");
     }
 }
+
+/// Also those that the file does not name, which `bursar run -s variants=...` can.
+#[test]
+fn every_published_policy_is_a_variant_that_runs() {
+    let host = Host::start().expect("the host has a backend");
+    let (_, parameters) = quick();
+    for policy in Policy::all(Tunables::of_cpus(host.cpus())) {
+        let name = policy.name();
+        let result = run(&host, name, &parameters).expect("a run").result();
+        assert!(number(&result, "read_latency") > 0, "{name}");
+        assert_eq!(summary(name), policy.summary());
+        if matches!(policy, Policy::TreeWalk | Policy::Eager) {
+            assert_eq!(ratio(&result, "broken_reads"), 0.0, "{name} misses nothing");
+        }
+    }
+}

@@ -20,7 +20,8 @@
 //! What it checks: after each step, what can be read without a lock; at the end, everything, by what was noted on the way
 //! (`truth.rs`, `judge.rs`). It panics where something is wrong.
 //!
-//! [`planted`] holds broken mechanisms with correct twins: what an explorer that is worth anything must find.
+//! [`planted`] holds broken mechanisms with correct twins: what an explorer that is worth anything must find. [`mod@published`] holds
+//! the policies of the kernel thread, of which some keep a promise to their readers and some do not.
 
 mod books;
 mod charge_refuse;
@@ -35,6 +36,7 @@ mod own_steps;
 pub mod planted;
 mod pressure;
 mod publish_flush;
+pub mod published;
 mod quiesce;
 mod ranges;
 mod reclaim;

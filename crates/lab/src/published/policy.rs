@@ -1,6 +1,17 @@
 //! The policies as values.
+//!
+//! A policy chooses among mechanisms: [`Rule`] says who flushes, waits or skips, [`Threshold`] where updates are counted.
+//! Two of them keep the statistics in a way that needs no flush at all.
 
-/// Who flushes what, who waits and who skips, when statistics are read.
+use super::threshold::{Counted, GroupThreshold, Marks, Threshold};
+
+/// A bound on waiters that nobody reaches.
+pub const UNBOUNDED: u64 = u64::MAX;
+
+/// How the statistics of a tree of groups are kept, and who brings them up to date when they are read.
+///
+/// All that count towards one threshold for the tree are of the thread's first half, where that was the kernel's; those
+/// with a threshold per group differ from [`Policy::PerGroup`] in what their names say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Policy {
@@ -9,15 +20,77 @@ pub enum Policy {
     Unified,
     /// Everybody takes the global lock and flushes the subtree that is read.
     Direct,
+    /// Everybody takes the global lock and flushes the whole tree.
+    DirectRoot,
     /// The subtree that is read, if nobody else flushes; else one flush of the whole tree that all others wait for. The
     /// thread's first version.
     Coalesced {
-        /// How many may wait at once; whoever comes beyond that skips. The thread: the number of CPUs.
+        /// How many may wait at once; whoever comes beyond that skips. The thread: the number of CPUs. [`UNBOUNDED`] is
+        /// a policy of its own name.
         max_waiters: u64,
     },
+    /// The subtree that is read, under a mutex; no flush of the whole tree instead.
+    MutexBounded {
+        /// How many may wait for the mutex at once; whoever comes beyond that skips. [`UNBOUNDED`] is a policy of its own
+        /// name.
+        max_waiters: u64,
+    },
+    /// The subtree that is read, under a lock that nobody waits for longer than a time; who does is served by one flush
+    /// of the whole tree that all share who ran out of time.
+    TimedLock {
+        /// How long to wait for the lock.
+        timeout_ns: u64,
+    },
+    /// The subtree that is read, or one shared flush of the whole tree, whichever costs less for all who want a flush now
+    /// (see `adaptive.rs`).
+    Adaptive,
     /// The subtree that is read, if enough was updated in it; under a mutex, with a second look at the threshold once it
     /// is held. The thread's last version.
     PerGroup,
+    /// The same without the mutex and the second look: readers spin on the global lock. What was merged (6.8).
+    PerGroupLockless,
+    /// [`Policy::PerGroup`], with a group's count in several counters.
+    PerGroupMultiplexed {
+        /// Counters of a group, at least one. CPUs share them in turn.
+        counters: usize,
+    },
+    /// [`Policy::PerGroupFullWalk`], counting how far the statistics moved in sum, not how often they were updated. It
+    /// cannot stop early: what takes a group that is due back below its threshold has to be counted.
+    PerGroupNet,
+    /// [`Policy::PerGroup`], where an update is counted at all ancestors, and not up to the first that is due.
+    PerGroupFullWalk,
+    /// [`Policy::PerGroup`], where an update is counted at its own group alone. A flush resets all groups that it covers.
+    OwnThreshold,
+    /// No rstat: a read sums what all CPUs hold of all groups below. What rstat replaced.
+    TreeWalk,
+    /// Each update goes to the group and all its ancestors at once, atomically.
+    Eager,
+}
+
+/// What a policy's numbers are set to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tunables {
+    /// See [`Policy::Coalesced`] and [`Policy::MutexBounded`].
+    pub max_waiters: u64,
+    /// See [`Policy::TimedLock`].
+    pub timeout_ns: u64,
+    /// See [`Policy::PerGroupMultiplexed`].
+    pub counters: usize,
+}
+
+impl Tunables {
+    /// Those of the thread, for a machine with so many CPUs.
+    pub fn of_cpus(cpus: usize) -> Self {
+        Self {
+            // The thread's first version.
+            max_waiters: cpus as u64,
+            // The thread names no figure. Ten times what 98.8 % of its reads took (`experiments/memcg-flush.toml`, row of
+            // 100 ms): whoever waits as long is in a queue.
+            timeout_ns: 1_000_000,
+            // The thread names no figure. On its machine of 384 CPUs, 48 CPUs share one.
+            counters: 8,
+        }
+    }
 }
 
 /// What a flush covers.
@@ -29,23 +102,104 @@ pub enum Scope {
     Subtree,
 }
 
-/// Where updates are counted to decide whether a flush is worth it.
+/// Who flushes, who waits and who skips, among readers that found a flush worth it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Threshold {
-    /// One count for the tree, reset by flushes of the whole tree.
-    Global,
-    /// One count a group, kept for the group and all its ancestors, reset for each group that is flushed.
-    PerGroup,
+pub(super) enum Rule {
+    /// One flushes the whole tree; others skip.
+    OneOrSkip,
+    /// Each flushes by itself, when the global lock is its own.
+    Each(Scope),
+    /// One flushes its subtree, the next the whole tree, and others wait for that.
+    Coalesce { max_waiters: u64 },
+    /// One after the other flushes its subtree, under a mutex.
+    InTurn { max_waiters: u64, look: Look },
+    /// The same, but whoever waits too long takes part in a flush of the whole tree.
+    InTime { timeout_ns: u64 },
+    /// Each by itself or all together, as measured costs say.
+    Cheapest,
+}
+
+/// Whether somebody who waited asks the threshold again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    Once,
+    Again,
+}
+
+/// How statistics are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keeping {
+    /// Per CPU, and brought into totals by flushes.
+    Flushed(Rule, Threshold),
+    /// Per CPU, and summed by reads.
+    Walked,
+    /// In totals.
+    Eager,
 }
 
 impl Policy {
+    /// All there are.
+    pub fn all(tunables: Tunables) -> Vec<Self> {
+        let Tunables {
+            max_waiters,
+            timeout_ns,
+            counters,
+        } = tunables;
+        vec![
+            Policy::Unified,
+            Policy::Direct,
+            Policy::DirectRoot,
+            Policy::Coalesced { max_waiters },
+            Policy::Coalesced {
+                max_waiters: UNBOUNDED,
+            },
+            Policy::MutexBounded { max_waiters },
+            Policy::MutexBounded {
+                max_waiters: UNBOUNDED,
+            },
+            Policy::TimedLock { timeout_ns },
+            Policy::Adaptive,
+            Policy::PerGroup,
+            Policy::PerGroupLockless,
+            Policy::PerGroupMultiplexed { counters },
+            Policy::PerGroupNet,
+            Policy::PerGroupFullWalk,
+            Policy::OwnThreshold,
+            Policy::TreeWalk,
+            Policy::Eager,
+        ]
+    }
+
+    /// The one of that name, if there is one.
+    pub fn named(name: &str, tunables: Tunables) -> Option<Self> {
+        let mut all = Self::all(tunables).into_iter();
+        all.find(|policy| policy.name() == name)
+    }
+
     /// The name in files, tables and JSON.
     pub fn name(self) -> &'static str {
         match self {
             Policy::Unified => "unified",
             Policy::Direct => "direct",
+            Policy::DirectRoot => "direct-root",
+            Policy::Coalesced {
+                max_waiters: UNBOUNDED,
+            } => "coalesced-unbounded",
             Policy::Coalesced { .. } => "coalesced",
+            Policy::MutexBounded {
+                max_waiters: UNBOUNDED,
+            } => "mutex-unbounded",
+            Policy::MutexBounded { .. } => "mutex-bounded",
+            Policy::TimedLock { .. } => "timed-lock",
+            Policy::Adaptive => "adaptive",
             Policy::PerGroup => "per-group",
+            Policy::PerGroupLockless => "per-group-lockless",
+            Policy::PerGroupMultiplexed { .. } => "per-group-multiplexed",
+            Policy::PerGroupNet => "per-group-net",
+            Policy::PerGroupFullWalk => "per-group-full-walk",
+            Policy::OwnThreshold => "own-threshold",
+            Policy::TreeWalk => "tree-walk",
+            Policy::Eager => "eager",
         }
     }
 
@@ -56,26 +210,152 @@ impl Policy {
                 "one flusher does the whole tree, other readers skip and take old numbers"
             }
             Policy::Direct => "every reader takes one global lock and flushes what it reads",
+            Policy::DirectRoot => "every reader takes one global lock and flushes the whole tree",
+            Policy::Coalesced {
+                max_waiters: UNBOUNDED,
+            } => "as coalesced, and any number may wait",
             Policy::Coalesced { .. } => {
                 "first reader flushes what it reads, others wait for one flush of the whole tree"
             }
+            Policy::MutexBounded {
+                max_waiters: UNBOUNDED,
+            } => "readers flush what they read, one after the other",
+            Policy::MutexBounded { .. } => {
+                "readers flush what they read, one after the other; where too many wait, the next skip"
+            }
+            Policy::TimedLock { .. } => {
+                "readers flush what they read in turn; who waits too long shares a flush of the whole tree"
+            }
+            Policy::Adaptive => {
+                "readers flush what they read, or share a flush of the whole tree where that costs less in sum"
+            }
             Policy::PerGroup => "readers flush what they read, but only after enough updates in it",
+            Policy::PerGroupLockless => {
+                "as per-group, but readers spin on the global lock instead of sleeping in turn (merged in 6.8)"
+            }
+            Policy::PerGroupMultiplexed { .. } => {
+                "as per-group, but CPUs count a group's updates in several counters, not in one"
+            }
+            Policy::PerGroupNet => {
+                "as per-group, but ups and downs that cancel are not worth a flush"
+            }
+            Policy::PerGroupFullWalk => {
+                "as per-group, but each update is counted all the way up to the root"
+            }
+            Policy::OwnThreshold => {
+                "as per-group, but updates of the groups below are not worth a flush"
+            }
+            Policy::TreeWalk => {
+                "nobody flushes: each read sums up all CPUs' numbers of all groups below"
+            }
+            Policy::Eager => {
+                "nobody flushes: each update changes its group and all above it at once"
+            }
         }
     }
 
-    /// Where its updates are counted.
-    pub fn threshold(self) -> Threshold {
+    pub(super) fn keeping(self) -> Keeping {
+        let per_group = GroupThreshold::PUBLISHED;
+        let again = Rule::InTurn {
+            max_waiters: UNBOUNDED,
+            look: Look::Again,
+        };
+        let global = |rule| Keeping::Flushed(rule, Threshold::Global);
+        let grouped = |rule, threshold| Keeping::Flushed(rule, Threshold::PerGroup(threshold));
         match self {
-            Policy::Unified | Policy::Direct | Policy::Coalesced { .. } => Threshold::Global,
-            Policy::PerGroup => Threshold::PerGroup,
+            Policy::Unified => global(Rule::OneOrSkip),
+            Policy::Direct => global(Rule::Each(Scope::Subtree)),
+            Policy::DirectRoot => global(Rule::Each(Scope::Root)),
+            Policy::Coalesced { max_waiters } => global(Rule::Coalesce { max_waiters }),
+            Policy::MutexBounded { max_waiters } => global(Rule::InTurn {
+                max_waiters,
+                look: Look::Once,
+            }),
+            Policy::TimedLock { timeout_ns } => global(Rule::InTime { timeout_ns }),
+            Policy::Adaptive => global(Rule::Cheapest),
+            Policy::PerGroup => grouped(again, per_group),
+            Policy::PerGroupLockless => grouped(Rule::Each(Scope::Subtree), per_group),
+            Policy::PerGroupMultiplexed { counters } => grouped(
+                again,
+                GroupThreshold {
+                    counters,
+                    ..per_group
+                },
+            ),
+            Policy::PerGroupNet => grouped(
+                again,
+                GroupThreshold {
+                    marks: Marks::AllAncestors,
+                    counted: Counted::NetChange,
+                    ..per_group
+                },
+            ),
+            Policy::PerGroupFullWalk => grouped(
+                again,
+                GroupThreshold {
+                    marks: Marks::AllAncestors,
+                    ..per_group
+                },
+            ),
+            Policy::OwnThreshold => grouped(
+                again,
+                GroupThreshold {
+                    marks: Marks::GroupAlone,
+                    ..per_group
+                },
+            ),
+            Policy::TreeWalk => Keeping::Walked,
+            Policy::Eager => Keeping::Eager,
         }
     }
+}
 
-    /// Whether its periodic flush gives up where another flush is running, instead of waiting for the lock.
-    pub fn periodic_skips(self) -> bool {
-        match self {
-            Policy::Unified | Policy::Coalesced { .. } => true,
-            Policy::Direct | Policy::PerGroup => false,
+impl Rule {
+    /// Whether the periodic flush gives up where another flush is running, instead of waiting for the lock.
+    pub(super) fn periodic_skips(self) -> bool {
+        matches!(self, Rule::OneOrSkip | Rule::Coalesce { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_policy_is_found_by_a_name_of_its_own() {
+        let tunables = Tunables::of_cpus(4);
+        let all = Policy::all(tunables);
+        for policy in &all {
+            assert_eq!(Policy::named(policy.name(), tunables), Some(*policy));
+            let same = all.iter().filter(|other| other.name() == policy.name());
+            assert_eq!(same.count(), 1, "{}", policy.name());
+            let summary = policy.summary();
+            assert!(
+                !summary.is_empty() && !summary.contains('\n'),
+                "one line of {}",
+                policy.name()
+            );
         }
+        assert_eq!(Policy::named("combining", tunables), None);
+    }
+
+    #[test]
+    fn tunables_go_where_they_belong() {
+        let tunables = Tunables {
+            max_waiters: 3,
+            timeout_ns: 5,
+            counters: 7,
+        };
+        let named = |name| Policy::named(name, tunables).expect(name);
+        assert_eq!(named("coalesced"), Policy::Coalesced { max_waiters: 3 });
+        let unbounded = Policy::Coalesced {
+            max_waiters: UNBOUNDED,
+        };
+        assert_eq!(named("coalesced-unbounded"), unbounded);
+        let bounded = Policy::MutexBounded { max_waiters: 3 };
+        assert_eq!(named("mutex-bounded"), bounded);
+        assert_eq!(named("timed-lock"), Policy::TimedLock { timeout_ns: 5 });
+        let multiplexed = Policy::PerGroupMultiplexed { counters: 7 };
+        assert_eq!(named("per-group-multiplexed"), multiplexed);
     }
 }

@@ -4,20 +4,20 @@
 //! folds the difference into the group's total and into what is pending for the parent. Parents follow their children
 //! within the same CPU's turn, so that after a flush of a subtree nothing is pending below its top.
 
-use bursar_machine::{
-    AtomicWord, FIRST_STATISTIC, Lock, Machine, Order, OutOfMemory, STATE, Shard, Slot, State,
-};
+use bursar_machine::{AtomicWord, Lock, Machine, Order, OutOfMemory, Shard};
 
-use super::threshold::UpdateCounts;
+use super::states::States;
+use super::substrate::Substrate;
+use super::threshold::{Threshold, UpdateCounts};
 use super::updated::Updated;
-use super::{GroupIndex, Padded, Threshold};
+use super::{GroupIndex, Padded};
 
 /// The statistics of a tree of groups.
 pub(super) struct Rstat<M: Machine> {
-    machine: M,
-    statistics: usize,
+    shards: usize,
+    cpus_a_hold: usize,
     parents: Vec<Option<GroupIndex>>,
-    slots: Vec<M::Slot>,
+    states: States<M>,
     updated: Updated<M>,
     pub(super) counts: UpdateCounts<M>,
     /// Per group and statistic. Written under `books`, read without it.
@@ -26,6 +26,8 @@ pub(super) struct Rstat<M: Machine> {
     books: Padded<M::Spin<Books>>,
     /// Flushes that want `books` now.
     wanted: Padded<M::Word>,
+    /// Times that a flush dropped `books` half-way.
+    drops: M::Word,
 }
 
 /// What only flushers touch.
@@ -42,27 +44,21 @@ impl<M: Machine> Rstat<M> {
     pub(super) fn new(
         machine: &M,
         threshold: Threshold,
+        substrate: Substrate,
         parents: Vec<Option<GroupIndex>>,
         statistics: usize,
     ) -> Result<Self, OutOfMemory> {
+        let Substrate {
+            gate, cpus_a_hold, ..
+        } = substrate;
+        assert!(cpus_a_hold > 0, "a hold is for at least one CPU");
         let (groups, shards) = (parents.len(), machine.cpus() + 1);
-        let mut slots = Vec::new();
-        while slots.len() < groups {
-            slots.extend(machine.slots(FIRST_STATISTIC + statistics)?);
-        }
-        slots.truncate(groups);
-        for slot in &slots {
-            for shard in 0..shards {
-                // Bursar's own mark is not used here: set once, an addition is one section and nothing more, which is
-                // what the kernel's per-CPU addition was. Relaxed: no task has the slot yet.
-                slot.word(Shard(shard as u32), STATE)
-                    .store(State::PUBLISHED, Order::Relaxed);
-            }
-        }
         Ok(Self {
-            statistics,
+            shards,
+            cpus_a_hold,
+            states: States::new(machine, groups, statistics)?,
             updated: Updated::new(parents.clone(), shards),
-            counts: UpdateCounts::new(threshold, parents.clone(), machine),
+            counts: UpdateCounts::new(machine, threshold, gate, parents.clone()),
             totals: (0..groups * statistics).map(|_| M::Word::new(0)).collect(),
             books: Padded(M::Spin::new(Books {
                 folded: vec![0; shards * groups * statistics],
@@ -70,55 +66,65 @@ impl<M: Machine> Rstat<M> {
                 taken: Vec::with_capacity(groups),
             })),
             wanted: Padded(M::Word::new(0)),
-            machine: machine.clone(),
+            drops: M::Word::new(0),
             parents,
-            slots,
         })
-    }
-
-    pub(super) fn groups(&self) -> usize {
-        self.parents.len()
     }
 
     /// Adds `delta` to a statistic of `group` on the current CPU.
     #[doc(alias = "__mod_memcg_state")]
     #[inline]
     pub(super) fn add(&self, group: GroupIndex, statistic: usize, delta: i64) {
-        assert!(
-            statistic < self.statistics,
-            "statistic {statistic} was not declared"
-        );
-        let (_, shard, _) = self.slots[group].add_fetch(FIRST_STATISTIC + statistic, delta);
+        let shard = self.states.add(group, statistic, delta);
         self.updated.mark(shard, group);
-        self.counts.count(shard, group, delta.unsigned_abs());
+        self.counts.count(shard, group, delta);
     }
 
     /// The total as of the last flush of `group`.
     #[inline]
     pub(super) fn total(&self, group: GroupIndex, statistic: usize) -> i64 {
+        let statistics = self.states.statistics();
         assert!(
-            statistic < self.statistics,
+            statistic < statistics,
             "statistic {statistic} was not declared"
         );
         // Relaxed: a total is one word, and says nothing about other words.
-        self.totals[group * self.statistics + statistic].load_signed(Order::Relaxed)
+        self.totals[group * statistics + statistic].load_signed(Order::Relaxed)
     }
 
     /// Folds what was updated in `target` and below it, on all possible CPUs.
     #[doc(alias = "cgroup_rstat_flush")]
     pub(super) fn flush(&self, target: GroupIndex) {
+        self.flush_clocked(target, || 0);
+    }
+
+    /// The same. Returns for how long it had the global lock, by a clock.
+    pub(super) fn flush_clocked(&self, target: GroupIndex, clock: impl Fn() -> u64) -> u64 {
+        let mut held = 0;
         let mut books = self.lock();
-        for shard in 0..=self.machine.cpus() {
-            if shard > 0 && self.is_wanted() {
+        let mut since = clock();
+        for shard in 0..self.shards {
+            if shard > 0 && shard % self.cpus_a_hold == 0 && self.is_wanted() {
+                held += clock().saturating_sub(since);
                 drop(books);
+                // Relaxed: a tally orders nothing.
+                self.drops.fetch_add(1, Order::Relaxed);
                 books = self.lock();
+                since = clock();
             }
             self.flush_cpu(&mut books, Shard(shard as u32), target);
         }
+        held += clock().saturating_sub(since);
         drop(books);
         if self.parents[target].is_none() {
             self.counts.flushed_root();
         }
+        held
+    }
+
+    /// How often the global lock was dropped in the middle of a flush.
+    pub(super) fn lock_drops(&self) -> u64 {
+        self.drops.load(Order::Relaxed)
     }
 
     /// How often a flush found the global lock taken.
@@ -150,13 +156,12 @@ impl<M: Machine> Rstat<M> {
 
     #[doc(alias = "mem_cgroup_css_rstat_flush")]
     fn fold(&self, books: &mut Books, shard: Shard, group: GroupIndex) {
-        for statistic in 0..self.statistics {
-            let here = group * self.statistics + statistic;
+        let statistics = self.states.statistics();
+        for statistic in 0..statistics {
+            let here = group * statistics + statistic;
             let folded = &mut books.folded[shard.index() * self.totals.len() + here];
-            // Relaxed: a later value is as good, and its difference is not lost but next.
-            let state = self.slots[group]
-                .word(shard, FIRST_STATISTIC + statistic)
-                .load_signed(Order::Relaxed);
+            // A later value is as good, and its difference is not lost but next.
+            let state = self.states.get(shard, group, statistic);
             let passed_up = std::mem::take(&mut books.pending[here]);
             let change = state.wrapping_sub(*folded).wrapping_add(passed_up);
             *folded = state;
@@ -167,7 +172,7 @@ impl<M: Machine> Rstat<M> {
             let total = self.totals[here].load_signed(Order::Relaxed);
             self.totals[here].store(total.wrapping_add(change) as u64, Order::Relaxed);
             if let Some(parent) = self.parents[group] {
-                let there = parent * self.statistics + statistic;
+                let there = parent * statistics + statistic;
                 books.pending[there] = books.pending[there].wrapping_add(change);
             }
         }
@@ -182,9 +187,14 @@ impl<M: Machine> Rstat<M> {
         held()
     }
 
+    /// Somebody wants the global lock, from now on.
+    pub(super) fn want(&self) {
+        self.wanted.0.fetch_add(1, Order::Relaxed);
+    }
+
     /// Lists every group on every CPU.
     pub(super) fn list_all(&self) {
-        for shard in 0..=self.machine.cpus() {
+        for shard in 0..self.shards {
             for group in 0..self.parents.len() {
                 self.updated.mark(Shard(shard as u32), group);
             }

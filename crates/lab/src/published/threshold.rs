@@ -2,99 +2,186 @@
 //!
 //! The per-CPU counts are plain loads and stores, not atomic additions, as they were: an update that is preempted between
 //! the two may lose counts of others. They decide when to flush and enter no statistic.
+//!
+//! Each flush resets the count of each group that it folds, once for every CPU on which the group is listed: also what was
+//! counted on a CPU that the flush had passed before. A reader who comes then finds too little to flush. And who stops on
+//! the way up because a group is due already relies on somebody who may still be below its ancestors.
 
 use bursar_machine::{AtomicWord, Machine, Order, Shard};
 
-use super::{GroupIndex, Padded, Threshold};
+use super::substrate::Gate;
+use super::{GroupIndex, Padded};
 
-/// Updates that a CPU counts on its own before it hands them on.
+/// Updates that a CPU counts on its own before it hands them on, and that a flush is worth per CPU.
 #[doc(alias = "MEMCG_CHARGE_BATCH")]
 pub(super) const BATCH: u64 = 64;
+
+/// Where updates are counted to decide whether a flush is worth it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Threshold {
+    /// One count for the tree, reset by flushes of the whole tree.
+    Global,
+    /// A count for each group, reset for each that is flushed.
+    PerGroup(GroupThreshold),
+}
+
+/// How the updates of a group are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct GroupThreshold {
+    pub(super) marks: Marks,
+    pub(super) counted: Counted,
+    /// Counters of a group, onto which CPUs are multiplexed in turn.
+    pub(super) counters: usize,
+}
+
+impl GroupThreshold {
+    /// The thread's last version, and 6.8.
+    pub(super) const PUBLISHED: Self = Self {
+        marks: Marks::UntilDue,
+        counted: Counted::Updates,
+        counters: 1,
+    };
+}
+
+/// At which groups an update is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Marks {
+    /// The group and its ancestors, up to the first for which a flush is worth it already.
+    UntilDue,
+    /// The group and all its ancestors.
+    AllAncestors,
+    /// The group.
+    GroupAlone,
+}
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Counted {
+    /// The amount of each update.
+    Updates,
+    /// The sum of all updates, ups and downs, of whatever statistic: also changes of two statistics cancel.
+    NetChange,
+}
 
 /// Counts of updates that no flush has seen.
 #[derive(Debug)]
 pub(super) struct UpdateCounts<M: Machine> {
     kind: Threshold,
+    gate: Gate,
     parents: Vec<Option<GroupIndex>>,
     /// Flushing is worth it above this many updates.
     limit: u64,
-    /// Per counter: the updates handed on. One counter with a global threshold, else one per group.
+    /// Counters of each count.
+    counters: usize,
+    /// Per count and counter: the updates handed on. One count with a global threshold, else one per group.
     pending: Vec<Padded<M::Word>>,
-    /// Per shard and counter: the updates not handed on.
+    /// Per shard and count: the updates not handed on.
     own: Vec<Padded<M::Word>>,
 }
 
 impl<M: Machine> UpdateCounts<M> {
-    pub(super) fn new(kind: Threshold, parents: Vec<Option<GroupIndex>>, machine: &M) -> Self {
-        let counters = match kind {
-            Threshold::Global => 1,
-            Threshold::PerGroup => parents.len(),
+    pub(super) fn new(
+        machine: &M,
+        kind: Threshold,
+        gate: Gate,
+        parents: Vec<Option<GroupIndex>>,
+    ) -> Self {
+        let (counts, counters) = match kind {
+            Threshold::Global => (1, 1),
+            Threshold::PerGroup(how) => (parents.len(), how.counters),
         };
+        assert!(counters > 0, "a group is counted in at least one counter");
         let words = |number: usize| (0..number).map(|_| Padded(M::Word::new(0))).collect();
         Self {
             kind,
+            gate,
             limit: BATCH * machine.cpus() as u64,
-            pending: words(counters),
-            own: words(counters * (machine.cpus() + 1)),
+            counters,
+            pending: words(counts * counters),
+            own: words(counts * (machine.cpus() + 1)),
             parents,
         }
     }
 
-    /// Counts `updates` of `group` on `shard`.
+    /// Counts an update of `group` by `delta` on `shard`.
     #[doc(alias = "memcg_rstat_updated")]
     #[inline]
-    pub(super) fn count(&self, shard: Shard, group: GroupIndex, updates: u64) {
-        match self.kind {
-            Threshold::Global => {
-                self.count_one(shard, 0, updates);
+    pub(super) fn count(&self, shard: Shard, group: GroupIndex, delta: i64) {
+        let amount = delta.unsigned_abs() as i64;
+        let how = match self.kind {
+            Threshold::Global => return self.count_one(shard, 0, amount),
+            Threshold::PerGroup(how) => how,
+        };
+        let amount = match how.counted {
+            Counted::Updates => amount,
+            Counted::NetChange => delta,
+        };
+        let mut next = Some(group);
+        while let Some(group) = next {
+            // Whoever is worth a flush has ancestors that are, or so the early stop assumes; a flush that runs meanwhile
+            // can reset an ancestor alone.
+            if how.marks == Marks::UntilDue && self.is_above(group) {
+                return;
             }
-            Threshold::PerGroup => {
-                let mut next = Some(group);
-                while let Some(group) = next {
-                    // Whoever is worth a flush has ancestors that are, or so the early stop assumes; a flush that runs
-                    // meanwhile can reset an ancestor alone.
-                    if self.is_due(group) {
-                        return;
-                    }
-                    self.count_one(shard, group, updates);
-                    next = self.parents[group];
-                }
+            self.count_one(shard, group, amount);
+            if how.marks == Marks::GroupAlone {
+                return;
             }
+            next = self.parents[group];
         }
     }
 
     #[inline]
-    fn count_one(&self, shard: Shard, counter: usize, updates: u64) {
-        let own = self.own(shard, counter);
+    fn count_one(&self, shard: Shard, count: usize, amount: i64) {
+        let own = self.own(shard, count);
         // Relaxed throughout this file: counts that only decide when to flush.
-        let counted = own.load(Order::Relaxed) + updates;
-        if counted < BATCH {
-            own.store(counted, Order::Relaxed);
+        let counted = own.load_signed(Order::Relaxed).wrapping_add(amount);
+        if counted.unsigned_abs() < BATCH {
+            own.store(counted as u64, Order::Relaxed);
             return;
         }
         own.store(0, Order::Relaxed);
-        self.pending[counter].0.fetch_add(counted, Order::Relaxed);
+        let counter = shard.index() % self.counters;
+        self.pending(count)[counter]
+            .0
+            .fetch_add_signed(counted, Order::Relaxed);
     }
 
     #[inline]
-    fn own(&self, shard: Shard, counter: usize) -> &M::Word {
-        &self.own[shard.index() * self.pending.len() + counter].0
+    fn own(&self, shard: Shard, count: usize) -> &M::Word {
+        let counts = self.pending.len() / self.counters;
+        &self.own[shard.index() * counts + count].0
     }
 
-    /// Whether enough was updated for a flush of `group` to be worth it.
+    #[inline]
+    fn pending(&self, count: usize) -> &[Padded<M::Word>] {
+        &self.pending[count * self.counters..(count + 1) * self.counters]
+    }
+
+    /// Whether a reader of `group` is to flush.
     #[doc(alias = "memcg_should_flush_stats")]
     #[inline]
     pub(super) fn is_due(&self, group: GroupIndex) -> bool {
-        let counter = match self.kind {
+        let count = match self.kind {
             Threshold::Global => 0,
-            Threshold::PerGroup => group,
+            Threshold::PerGroup(_) => group,
         };
-        self.pending[counter].0.load(Order::Relaxed) > self.limit
+        self.gate == Gate::AlwaysDue || self.is_above(count)
+    }
+
+    /// Whether enough was counted for a flush to be worth it.
+    #[inline]
+    fn is_above(&self, count: usize) -> bool {
+        let pending = self.pending(count).iter();
+        let sum = pending.fold(0_i64, |sum, counter| {
+            sum.wrapping_add(counter.0.load_signed(Order::Relaxed))
+        });
+        sum.unsigned_abs() > self.limit
     }
 
     /// Told by a flush that it folded `group` on `shard`.
     pub(super) fn folded(&self, shard: Shard, group: GroupIndex) {
-        if self.kind == Threshold::PerGroup {
+        if let Threshold::PerGroup(_) = self.kind {
             self.own(shard, group).store(0, Order::Relaxed);
             self.reset(group);
         }
@@ -107,61 +194,16 @@ impl<M: Machine> UpdateCounts<M> {
         }
     }
 
-    fn reset(&self, counter: usize) {
-        let pending = &self.pending[counter].0;
-        // The look before the store spares a line that updaters read.
-        if pending.load(Order::Relaxed) != 0 {
-            pending.store(0, Order::Relaxed);
+    fn reset(&self, count: usize) {
+        for Padded(pending) in self.pending(count) {
+            // The look before the store spares a line that updaters read.
+            if pending.load(Order::Relaxed) != 0 {
+                pending.store(0, Order::Relaxed);
+            }
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use bursar_machine::Host;
-
-    use super::*;
-
-    const CPU: Shard = Shard(0);
-
-    fn counts(kind: Threshold) -> (UpdateCounts<Host>, u64) {
-        let host = Host::start().unwrap();
-        let parents = vec![None, Some(0), Some(1), Some(0)];
-        (
-            UpdateCounts::new(kind, parents, &host),
-            BATCH * host.cpus() as u64,
-        )
-    }
-
-    #[test]
-    fn one_count_serves_all_groups() {
-        let (counts, limit) = counts(Threshold::Global);
-        counts.count(CPU, 2, limit);
-        assert!(!counts.is_due(3), "the limit itself is not above it");
-        counts.count(CPU, 1, BATCH);
-        assert!(counts.is_due(3));
-        counts.folded(CPU, 0);
-        assert!(counts.is_due(3), "only a flush of the whole tree resets it");
-        counts.flushed_root();
-        assert!(!counts.is_due(3));
-    }
-
-    #[test]
-    fn counts_of_a_group_reach_its_ancestors_alone() {
-        let (counts, limit) = counts(Threshold::PerGroup);
-        counts.count(CPU, 2, limit + 1);
-        assert!([0, 1, 2].iter().all(|&group| counts.is_due(group)));
-        assert!(!counts.is_due(3));
-        counts.folded(CPU, 2);
-        assert!(counts.is_due(1) && !counts.is_due(2));
-    }
-
-    #[test]
-    fn a_batch_stays_with_its_cpu_until_it_is_full() {
-        let (counts, _) = counts(Threshold::Global);
-        counts.count(CPU, 0, BATCH - 1);
-        assert_eq!(counts.pending[0].0.load(Order::Relaxed), 0);
-        counts.count(CPU, 0, 1);
-        assert_eq!(counts.pending[0].0.load(Order::Relaxed), BATCH);
-    }
-}
+#[path = "threshold_tests.rs"]
+mod tests;

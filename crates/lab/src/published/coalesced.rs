@@ -1,0 +1,66 @@
+//! One flush of the whole tree for all who want one: the first runs it, others wait for it.
+//!
+//! Who joins takes part in a flush that may be past the CPU where an update was made that it must see. The thread's
+//! version does so, and with it all policies here that share a flush.
+
+use std::sync::Arc;
+
+use bursar_machine::{AtomicWord, Event, Lock, Machine, Order};
+
+use super::Padded;
+
+/// A flush that others may join while it runs.
+pub(super) struct SharedFlush<M: Machine> {
+    /// What those who joined wait for.
+    pub(super) running: M::Spin<Option<Arc<M::Event>>>,
+    /// How many do.
+    waiting: Padded<M::Word>,
+}
+
+/// What became of somebody who wanted a shared flush.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shared {
+    /// Ran it.
+    Ran,
+    /// Waited for one that ran already.
+    Joined,
+    /// Too many waited.
+    Skipped,
+}
+
+impl<M: Machine> SharedFlush<M> {
+    pub(super) fn new() -> Self {
+        Self {
+            running: M::Spin::new(None),
+            waiting: Padded(M::Word::new(0)),
+        }
+    }
+
+    /// Joins the flush that runs, if at most `max_waiters` do; or runs one. `count` is told before it waits.
+    pub(super) fn share(&self, max_waiters: u64, run: impl FnOnce(), count: impl FnOnce(Shared)) {
+        let mut running = self.running.lock();
+        if let Some(ended) = running.clone() {
+            drop(running);
+            self.join(&ended, max_waiters, count);
+            return;
+        }
+        let ended = Arc::new(M::Event::new());
+        *running = Some(ended.clone());
+        drop(running);
+        count(Shared::Ran);
+        run();
+        *self.running.lock() = None;
+        ended.set();
+    }
+
+    fn join(&self, ended: &M::Event, max_waiters: u64, count: impl FnOnce(Shared)) {
+        // Relaxed: a bound on the number of waiters, and nothing that they read.
+        if self.waiting.0.fetch_add(1, Order::Relaxed) >= max_waiters {
+            count(Shared::Skipped);
+        } else {
+            count(Shared::Joined);
+            ended.wait();
+        }
+        self.waiting.0.fetch_sub(1, Order::Relaxed);
+    }
+}

@@ -1,0 +1,62 @@
+//! What happened at the call sites, counted.
+
+use bursar_machine::{AtomicWord, Machine, Order};
+
+/// How often what happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Flushes of the whole tree, periodic ones included.
+    pub root: u64,
+    /// Flushes of a subtree.
+    pub subtree: u64,
+    /// Reads, or periodic flushes, that found a flush worth it and went without one.
+    pub skips: u64,
+    /// Rate-limited flushes that the periodic flush was recent enough for.
+    pub ratelimited_skips: u64,
+    /// Reads that waited for a flush that another reader ran.
+    pub waits: u64,
+    /// Acquisitions of a flush lock that found it taken.
+    pub lock_waits: u64,
+    /// Times that a flush dropped the global lock half-way because somebody wanted it.
+    pub lock_drops: u64,
+}
+
+/// The words behind [`Counts`].
+pub(super) struct Tally<M: Machine> {
+    pub(super) root: M::Word,
+    pub(super) subtree: M::Word,
+    pub(super) skips: M::Word,
+    pub(super) ratelimited_skips: M::Word,
+    pub(super) waits: M::Word,
+}
+
+/// One more. Relaxed: a tally orders nothing.
+pub(super) fn count<W: AtomicWord>(word: &W) {
+    word.fetch_add(1, Order::Relaxed);
+}
+
+impl<M: Machine> Tally<M> {
+    pub(super) fn new() -> Self {
+        let word = || M::Word::new(0);
+        Self {
+            root: word(),
+            subtree: word(),
+            skips: word(),
+            ratelimited_skips: word(),
+            waits: word(),
+        }
+    }
+
+    /// What happened so far, as far as it is counted here.
+    pub(super) fn counts(&self) -> Counts {
+        let read = |word: &M::Word| word.load(Order::Relaxed);
+        Counts {
+            root: read(&self.root),
+            subtree: read(&self.subtree),
+            skips: read(&self.skips),
+            ratelimited_skips: read(&self.ratelimited_skips),
+            waits: read(&self.waits),
+            ..Counts::default()
+        }
+    }
+}
