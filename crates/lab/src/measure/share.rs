@@ -54,6 +54,11 @@ impl Share {
         self.0.keys().copied()
     }
 
+    /// The share of each seed, in the order of seeds.
+    pub fn by_seed(&self) -> impl Iterator<Item = (u64, f64)> {
+        self.0.iter().map(|(seed, share)| (*seed, ratio(*share)))
+    }
+
     /// The share over all seeds.
     pub fn value(&self) -> f64 {
         let add = |sum: (u64, u64), seed: &(u64, u64)| {
@@ -73,7 +78,7 @@ impl Share {
     }
 
     fn single(&self) -> impl Iterator<Item = f64> {
-        self.0.values().copied().map(ratio)
+        self.by_seed().map(|(_, share)| share)
     }
 }
 
