@@ -5,12 +5,15 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod choice;
+mod compare;
 mod doctor;
 mod explore;
 mod failure;
 mod findings;
 mod form;
 mod format;
+mod html;
 mod jobs;
 mod machine;
 mod output;
@@ -21,6 +24,7 @@ mod report;
 mod result_file;
 mod run;
 mod shares;
+mod svg;
 mod system;
 mod table;
 mod units;
@@ -36,6 +40,7 @@ fn main() -> ExitCode {
     let ended = match &args.command {
         Command::Run(run) => run::run(run, &args.global),
         Command::Report(report) => report::report(report, &args.global),
+        Command::Compare(compare) => compare::compare(compare, &args.global),
         Command::Explore(explore) => explore::explore(explore, &args.global),
         Command::Doctor => doctor::doctor(&args.global),
     };

@@ -12,6 +12,13 @@ pub fn rough_nanoseconds(ns: f64) -> String {
     format!("{value:.0}{unit}")
 }
 
+/// Nanoseconds that need no more than one digit: marks of an axis.
+pub fn nanoseconds_exact(ns: f64) -> String {
+    // What is a whole number of the next unit, but for rounding, is one.
+    let (value, unit) = scaled(ns * (1.0 + 1e-9));
+    format!("{value:.0} {unit}")
+}
+
 fn scaled(ns: f64) -> (f64, &'static str) {
     match ns {
         ns if ns < 1e3 => (ns, "ns"),
@@ -45,6 +52,15 @@ pub fn thousands(number: u64) -> String {
         apart.push(digit);
     }
     apart
+}
+
+/// A number of things, which may be a mean: whole where it is large.
+pub fn quantity(number: f64) -> String {
+    if number >= 999.5 {
+        thousands(number.round() as u64)
+    } else {
+        three_digits(number)
+    }
 }
 
 fn three_digits(value: f64) -> String {
