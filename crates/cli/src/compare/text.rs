@@ -129,7 +129,7 @@ fn summary(compared: &Compared, form: Form) -> String {
     let chance: f64 = compared.comparisons.iter().map(by_chance).sum();
     if chance >= 0.001 {
         text.push_str(&form.item(&format!(
-            "if nothing had changed, {chance:.3} of them would be clearly worse by chance; more seeds make that fewer"
+            "if nothing had changed, at most {chance:.3} of them would be clearly worse by chance; more seeds make that fewer"
         )));
     }
     text
