@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use bursar_lab::SeedShard;
 use clap::{Args as ClapArgs, ColorChoice, Parser, Subcommand, ValueEnum};
 
+use crate::choice::Format;
+use crate::compare::{Compare, EXAMPLES as COMPARE_EXAMPLES};
 use crate::explore::{EXAMPLES as EXPLORE_EXAMPLES, Explore};
 
 const EXAMPLES: &str = "\
@@ -15,15 +17,17 @@ Examples:
   bursar run memcg-flush -s cpus=72,384 -s read_interval_ms=100,10 --seeds 20 -f json -o out.json
   bursar run memcg-flush --seeds 20 --shard 3/4 -f json -o part-3.json
   bursar report part-1.json part-2.json part-3.json part-4.json
+  bursar report out.json -o out.svg            a picture; -o out.html for a page with pictures and tables
+  bursar compare before.json after.json        what is clearly better, and what clearly worse
   bursar run memcg-flush -s readers=200 -s variants=combining,direct
   bursar explore --schedules 1000000           whether any of a million schedules breaks a protocol
   bursar doctor                                how Bursar works on this machine, and why
 
 Exit codes:
   0  done
-  1  done, and something that must hold on any machine did not
+  1  done, and something that must hold on any machine did not, or `compare` found something clearly worse
   2  wrong usage: unknown flag, experiment, parameter or key of a machine, a value that makes no sense, an output path
-     that cannot exist, a file that is no result, results that are not parts of one run
+     that cannot exist, a file that is no result, results that are not parts of one run or cannot be compared
   3  not available here: permission denied, a backend that does not work on this system, a run that failed
   130  interrupted; runs that had finished are in the document, which says so";
 
@@ -62,9 +66,9 @@ pub struct Global {
     /// Write the document here instead of to standard output
     #[arg(short, long, value_name = "FILE", global = true)]
     pub output: Option<PathBuf>,
-    /// The document's form
-    #[arg(short, long, value_enum, default_value_t = Format::Table, global = true)]
-    pub format: Format,
+    /// The document's form; where it is left out, that of FILE's name (out.json, out.svg, out.html, ...), else a table
+    #[arg(short, long, value_enum, global = true)]
+    pub format: Option<Format>,
     /// Colours in the table; NO_COLOR turns `auto` off
     #[arg(long, value_enum, default_value_t = Color::Auto, global = true)]
     pub color: Color,
@@ -74,20 +78,6 @@ pub struct Global {
     /// Say on standard error what is done, also where it is not a terminal
     #[arg(short, long, global = true)]
     pub verbose: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// For people
-    Table,
-    /// One document
-    Json,
-    /// One line a variant
-    Ndjson,
-    /// One line a number
-    Csv,
-    /// The table, for a web page
-    Markdown,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -105,6 +95,9 @@ pub enum Command {
     /// Print results that are in files; parts of one run are merged
     #[command(after_help = EXAMPLES)]
     Report(Report),
+    /// Say which figures of a result are clearly better, and which clearly worse, than those of another one
+    #[command(after_help = COMPARE_EXAMPLES)]
+    Compare(Compare),
     /// Run the library's protocols under many schedules, and look for one that breaks them
     #[command(after_help = EXPLORE_EXAMPLES)]
     Explore(Explore),

@@ -8,7 +8,8 @@ use bursar_machine::Machine;
 use bursar_machine::host::{CgroupError, CgroupLimits, CgroupMemory, Check, resident};
 use serde::Serialize;
 
-use crate::args::{Format, Global};
+use crate::args::Global;
+use crate::choice::TextFormat;
 use crate::failure::Failure;
 use crate::form::Form;
 use crate::format;
@@ -38,6 +39,7 @@ struct CheckResult {
 }
 
 pub fn doctor(global: &Global) -> Result<ExitCode, Failure> {
+    let format = global.text_format()?;
     let output = Output::open(global)?;
     let host = system::host()?;
     let machine = system::describe(&host);
@@ -62,17 +64,17 @@ pub fn doctor(global: &Global) -> Result<ExitCode, Failure> {
             .chain([cgroup_limit(), resident_size()])
             .collect(),
     };
-    let document = match global.format {
-        Format::Table => text(
+    let document = match format {
+        TextFormat::Table => text(
             &diagnosis,
             Form::Terminal {
                 color: output.has_color(),
             },
         ),
-        Format::Markdown => text(&diagnosis, Form::Markdown),
-        Format::Json => format::json(&diagnosis)?,
-        Format::Ndjson => format::json_line(&diagnosis)?,
-        Format::Csv => csv(&diagnosis),
+        TextFormat::Markdown => text(&diagnosis, Form::Markdown),
+        TextFormat::Json => format::json(&diagnosis)?,
+        TextFormat::Ndjson => format::json_line(&diagnosis)?,
+        TextFormat::Csv => csv(&diagnosis),
     };
     output.write(&document)?;
     Ok(ExitCode::SUCCESS)

@@ -8,11 +8,12 @@ use bursar_lab::machine_info::{MachineInfo, MachineKind};
 use bursar_lab::measure::Metric;
 use serde::Serialize;
 
-use crate::args::{Format, Global};
+use crate::args::Global;
+use crate::choice::{Format, TextFormat};
 use crate::failure::{EXPECTATION_FAILED, Failure};
 use crate::form::Form;
 use crate::points::points;
-use crate::table;
+use crate::{html, svg, table};
 
 /// The documents in the form that was asked for.
 pub fn documents(
@@ -20,12 +21,17 @@ pub fn documents(
     global: &Global,
     has_color: bool,
 ) -> Result<String, Failure> {
-    match global.format {
-        Format::Table => Ok(table::run(documents, Form::Terminal { color: has_color })),
-        Format::Markdown => Ok(table::run(documents, Form::Markdown)),
-        Format::Json => run_json(documents),
-        Format::Ndjson => run_ndjson(documents),
-        Format::Csv => run_csv(documents),
+    let format = match global.format() {
+        Format::Text(format) => format,
+        Format::Svg => return Ok(svg::picture(documents)),
+        Format::Html => return html::page(documents),
+    };
+    match format {
+        TextFormat::Table => Ok(table::run(documents, Form::Terminal { color: has_color })),
+        TextFormat::Markdown => Ok(table::run(documents, Form::Markdown)),
+        TextFormat::Json => run_json(documents),
+        TextFormat::Ndjson => run_ndjson(documents),
+        TextFormat::Csv => run_csv(documents),
     }
 }
 

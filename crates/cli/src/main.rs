@@ -6,12 +6,15 @@
 
 mod args;
 mod calibrate;
+mod choice;
+mod compare;
 mod doctor;
 mod explore;
 mod failure;
 mod findings;
 mod form;
 mod format;
+mod html;
 mod jobs;
 mod machine;
 mod output;
@@ -23,6 +26,7 @@ mod result_file;
 mod rulings;
 mod run;
 mod shares;
+mod svg;
 mod system;
 mod table;
 mod units;
@@ -38,6 +42,7 @@ fn main() -> ExitCode {
     let ended = match &args.command {
         Command::Run(run) => run::run(run, &args.global),
         Command::Report(report) => report::report(report, &args.global),
+        Command::Compare(compare) => compare::compare(compare, &args.global),
         Command::Explore(explore) => explore::explore(explore, &args.global),
         Command::Calibrate(calibrate) => calibrate::calibrate(calibrate, &args.global),
         Command::Doctor => doctor::doctor(&args.global),

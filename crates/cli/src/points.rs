@@ -34,7 +34,7 @@ fn point(document: &Document, all: &[Document]) -> String {
 }
 
 /// Everything that is set, by key.
-fn settings(document: &Document) -> Vec<(String, String)> {
+pub fn settings(document: &Document) -> Vec<(String, String)> {
     let mut settings = vec![("machine".to_owned(), document.machine.kind().to_string())];
     if let MachineInfo::Sim(sim) = &document.machine {
         let pairs = sim

@@ -72,7 +72,8 @@ fn figure(verdict: &Verdict) -> String {
     }
 }
 
-fn published(verdict: &Verdict) -> String {
+/// What was published, for people.
+pub fn published(verdict: &Verdict) -> String {
     match &verdict.rule {
         Rule::Ratio { from, to, .. } => format!("{from:.1} to {to:.1} times"),
         Rule::NoWorse { margin, .. } => format!("no worse (< {})", percent(*margin)),
@@ -90,7 +91,8 @@ fn published(verdict: &Verdict) -> String {
     }
 }
 
-fn value(verdict: &Verdict, value: f64) -> String {
+/// A number of ours, as the rule means it.
+pub fn value(verdict: &Verdict, value: f64) -> String {
     match verdict.rule {
         Rule::Share { .. } => percent(value),
         Rule::Ratio { .. } => format!("{value:.2} times"),

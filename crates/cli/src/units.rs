@@ -1,5 +1,7 @@
 //! Numbers for people.
 
+use bursar_lab::measure::Unit;
+
 /// Nanoseconds with three significant digits and the unit that fits.
 pub fn nanoseconds(ns: f64) -> String {
     let (value, unit) = scaled(ns);
@@ -10,6 +12,13 @@ pub fn nanoseconds(ns: f64) -> String {
 pub fn rough_nanoseconds(ns: f64) -> String {
     let (value, unit) = scaled(ns);
     format!("{value:.0}{unit}")
+}
+
+/// Nanoseconds that need no more than one digit: marks of an axis.
+pub fn nanoseconds_exact(ns: f64) -> String {
+    // What is a whole number of the next unit, but for rounding, is one.
+    let (value, unit) = scaled(ns * (1.0 + 1e-9));
+    format!("{value:.0} {unit}")
 }
 
 fn scaled(ns: f64) -> (f64, &'static str) {
@@ -47,11 +56,30 @@ pub fn thousands(number: u64) -> String {
     apart
 }
 
+/// A number of things, which may be a mean: whole where it is large.
+pub fn quantity(number: f64) -> String {
+    if number >= 999.5 {
+        thousands(number.round() as u64)
+    } else {
+        three_digits(number)
+    }
+}
+
 fn three_digits(value: f64) -> String {
     match value {
         value if value == 0.0 || value >= 99.95 => format!("{value:.0}"),
         value if value >= 9.995 => format!("{value:.1}"),
         value => format!("{value:.2}"),
+    }
+}
+
+/// A number of a metric, in its unit.
+pub fn in_unit(value: f64, unit: Unit) -> String {
+    match unit {
+        Unit::Ns => nanoseconds(value),
+        Unit::Ratio => percent(value),
+        Unit::Count => quantity(value),
+        Unit::PerSecond => format!("{}/s", quantity(value)),
     }
 }
 

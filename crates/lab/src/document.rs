@@ -78,6 +78,7 @@ impl VariantResult {
     /// # Errors
     /// The name of a metric that is not the same thing in both.
     pub fn merge(&mut self, other: &Self) -> Result<(), String> {
+        let other = &other.clone().with_seed_noted();
         self.ran_seeds.extend(&other.ran_seeds);
         self.ran_seeds.sort_unstable();
         if self.metrics.0.is_empty() {
@@ -101,6 +102,20 @@ impl VariantResult {
             Some((name, _)) => Err(name.to_owned()),
             None => Ok(()),
         }
+    }
+}
+
+impl VariantResult {
+    /// Notes in each distribution of one run which seed it is of.
+    fn with_seed_noted(mut self) -> Self {
+        if let [seed] = self.ran_seeds[..] {
+            for (_, metric) in &mut self.metrics.0 {
+                if let Metric::Distribution(distribution) = metric {
+                    distribution.note_seed(seed);
+                }
+            }
+        }
+        self
     }
 }
 
@@ -202,7 +217,12 @@ impl Document {
                 let is_of_seeds = match metric {
                     Metric::Ratio(share) => share.seeds().eq(seeds.iter().copied()),
                     Metric::Figure(figure) => figure.seeds().eq(seeds.iter().copied()),
-                    Metric::Distribution(_) | Metric::Count(_) => true,
+                    // What was written before distributions noted their seeds has none.
+                    Metric::Distribution(all) => {
+                        let mut of_seeds = all.by_seed().map(|(seed, _)| seed).peekable();
+                        of_seeds.peek().is_none() || of_seeds.eq(seeds.iter().copied())
+                    }
+                    Metric::Count(_) => true,
                 };
                 if !is_of_seeds {
                     return Err(format!(

@@ -4,11 +4,13 @@
 //! counts as reproduced, all written before any run. This crate holds the loads, the measures, and the threads' policies
 //! on the substrate of their time; it knows no clock, no thread and no file of its own.
 //!
-//! Layers, bottom-up: [`measure`]; [`published`]; [`machine_info`], [`verdict`], [`document`], [`merge()`]; [`experiment`]
-//! with [`draws`], [`settings`]; [`memcg_flush`]; [`Plan`]. Beside them, [`protocols`]: the library's, to be explored.
+//! Layers, bottom-up: [`measure`]; [`published`]; [`machine_info`], [`verdict`], [`document`], [`merge()`], [`compare`];
+//! [`experiment`] with [`draws`], [`settings`]; [`memcg_flush`]; [`Plan`]. Beside them, [`protocols`]: the library's, to be
+//! explored.
 
 #![forbid(unsafe_code)]
 
+pub mod compare;
 pub mod document;
 pub mod draws;
 pub mod experiment;

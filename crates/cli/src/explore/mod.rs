@@ -23,7 +23,8 @@ pub use args::{EXAMPLES, Explore};
 use self::campaign::Campaign;
 use self::document::Document;
 use self::subject::{Subject, Target};
-use crate::args::{Format, Global};
+use crate::args::Global;
+use crate::choice::TextFormat;
 use crate::failure::{EXPECTATION_FAILED, Failure, INTERRUPTED};
 use crate::form::Form;
 use crate::format;
@@ -33,6 +34,7 @@ use crate::progress::Progress;
 /// Explores, or runs one schedule again, and writes one document.
 pub fn explore(explore: &Explore, global: &Global) -> Result<ExitCode, Failure> {
     let targets = targets(explore)?;
+    let format = global.text_format()?;
     let output = Output::open(global)?;
     let document = match explore.replay {
         Some(schedule) => Document::replay(&targets[0], schedule),
@@ -46,17 +48,17 @@ pub fn explore(explore: &Explore, global: &Global) -> Result<ExitCode, Failure> 
             document
         }
     };
-    let text = match global.format {
-        Format::Table => text::text(
+    let text = match format {
+        TextFormat::Table => text::text(
             &document,
             Form::Terminal {
                 color: output.has_color(),
             },
         ),
-        Format::Markdown => text::text(&document, Form::Markdown),
-        Format::Json => format::json(&document)?,
-        Format::Ndjson => document::ndjson(&document)?,
-        Format::Csv => document::csv(&document),
+        TextFormat::Markdown => text::text(&document, Form::Markdown),
+        TextFormat::Json => format::json(&document)?,
+        TextFormat::Ndjson => document::ndjson(&document)?,
+        TextFormat::Csv => document::csv(&document),
     };
     output.write(&text)?;
     Ok(if document.interrupted {

@@ -47,16 +47,30 @@ impl Samples {
                 .iter_recorded()
                 .map(|bucket| (lowest(bucket.value_iterated_to()), bucket.count_at_value()))
                 .collect(),
+            by_seed: BTreeMap::new(),
         }
     }
 }
 
 /// How many values there were of each size.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Distribution {
     unit: Unit,
     /// The least value that a bucket stands for, and how many there were.
     buckets: BTreeMap<u64, u64>,
+    /// What each seed gave by itself. The buckets of all seeds together do not say how much seeds differ.
+    by_seed: BTreeMap<u64, SeedFigures>,
+}
+
+/// What one seed gave.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SeedFigures {
+    /// Median.
+    pub p50: u64,
+    /// 99th percentile.
+    pub p99: u64,
+    /// Arithmetic mean.
+    pub mean: f64,
 }
 
 /// A summary of many values.
@@ -92,7 +106,11 @@ impl Distribution {
     ///
     /// # Errors
     /// What is wrong with a bucket.
-    pub(super) fn read_back(unit: Unit, buckets: &[(u64, u64)]) -> Result<Self, String> {
+    pub(super) fn read_back(
+        unit: Unit,
+        buckets: &[(u64, u64)],
+        by_seed: &[(u64, u64, u64, f64)],
+    ) -> Result<Self, String> {
         let mut total = 0_u64;
         for &(value, count) in buckets {
             let sum = total.checked_add(count);
@@ -107,10 +125,27 @@ impl Distribution {
         if read.len() != buckets.len() {
             return Err("a value has two buckets".to_owned());
         }
+        let figures = |&(seed, p50, p99, mean)| (seed, SeedFigures { p50, p99, mean });
+        let of_seeds: BTreeMap<_, _> = by_seed.iter().map(figures).collect();
+        if of_seeds.len() != by_seed.len() {
+            return Err("a seed has figures twice".to_owned());
+        }
         Ok(Self {
             unit,
             buckets: read,
+            by_seed: of_seeds,
         })
+    }
+
+    /// Notes that all values are of one seed.
+    pub fn note_seed(&mut self, seed: u64) {
+        let Summary { p50, p99, mean, .. } = self.summary();
+        self.by_seed = BTreeMap::from([(seed, SeedFigures { p50, p99, mean })]);
+    }
+
+    /// What each seed gave by itself, in the order of seeds; nothing if no seeds were noted.
+    pub fn by_seed(&self) -> impl Iterator<Item = (u64, SeedFigures)> {
+        self.by_seed.iter().map(|(seed, figures)| (*seed, *figures))
     }
 
     /// The values' unit.
@@ -125,12 +160,18 @@ impl Distribution {
             .fold(0, |sum, count| sum.saturating_add(*count))
     }
 
+    /// The values in ascending order, and how many there are of each.
+    pub fn values(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.buckets.iter().map(|(value, count)| (*value, *count))
+    }
+
     /// Adds the values of another one.
     pub fn merge(&mut self, other: &Self) {
         for (value, count) in &other.buckets {
             let sum = self.buckets.entry(*value).or_default();
             *sum = sum.saturating_add(*count);
         }
+        self.by_seed.extend(&other.by_seed);
     }
 
     /// The summary.
@@ -184,6 +225,13 @@ impl Serialize for Distribution {
         fields.serialize_field("max", &summary.max)?;
         fields.serialize_field("histogram", &self.octaves())?;
         fields.serialize_field("buckets", &OneLine(buckets))?;
+        let entry = |(seed, it): (u64, SeedFigures)| (seed, it.p50, it.p99, it.mean);
+        let by_seed: Vec<_> = self.by_seed().map(entry).collect();
+        if by_seed.is_empty() {
+            fields.skip_field("figures_by_seed")?;
+        } else {
+            fields.serialize_field("figures_by_seed", &OneLine(by_seed))?;
+        }
         fields.end()
     }
 }

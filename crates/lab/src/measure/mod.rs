@@ -14,7 +14,7 @@ use serde::de::Error as _;
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-pub use distribution::{Distribution, Octave, Samples, Summary};
+pub use distribution::{Distribution, Octave, Samples, SeedFigures, Summary};
 pub use figure::Figure;
 pub use share::Share;
 
@@ -122,6 +122,9 @@ impl Serialize for Metric {
 struct Held {
     unit: Unit,
     buckets: Option<Vec<(u64, u64)>>,
+    /// Of a distribution: seed, median, 99th percentile, mean.
+    #[serde(default)]
+    figures_by_seed: Vec<(u64, u64, u64, f64)>,
     by_seed: Option<Vec<(u64, u64, u64)>>,
     figures: Option<Vec<(u64, f64)>>,
     value: Option<serde_json::Number>,
@@ -146,7 +149,7 @@ impl<'de> Deserialize<'de> for Metric {
                 .map_err(D::Error::custom),
             (Unit::Ratio, _, None) => Err(D::Error::missing_field("by_seed")),
             (Unit::Ns | Unit::Count, Some(buckets), None) => {
-                Distribution::read_back(held.unit, &buckets)
+                Distribution::read_back(held.unit, &buckets, &held.figures_by_seed)
                     .map(Self::Distribution)
                     .map_err(D::Error::custom)
             }

@@ -78,7 +78,7 @@ impl Share {
     }
 
     fn single(&self) -> impl Iterator<Item = f64> {
-        self.0.values().copied().map(ratio)
+        self.by_seed().map(|(_, share)| share)
     }
 }
 

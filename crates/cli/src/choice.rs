@@ -1,0 +1,148 @@
+//! Which form a document has: the one that is asked for, else the one that the file's name tells.
+
+use std::path::Path;
+
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
+
+use crate::args::Global;
+use crate::failure::Failure;
+
+/// A form of any document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TextFormat {
+    Table,
+    Json,
+    Ndjson,
+    Csv,
+    Markdown,
+}
+
+/// A form of a document of runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    Text(TextFormat),
+    Svg,
+    Html,
+}
+
+/// All forms: what they are called, what they are for, and what the names of such files end in.
+const FORMS: [(Format, &str, &str, &[&str]); 7] = [
+    (
+        Format::Text(TextFormat::Table),
+        "table",
+        "For people",
+        &["txt"],
+    ),
+    (
+        Format::Text(TextFormat::Json),
+        "json",
+        "One document",
+        &["json"],
+    ),
+    (
+        Format::Text(TextFormat::Ndjson),
+        "ndjson",
+        "One line a variant",
+        &["ndjson", "jsonl"],
+    ),
+    (
+        Format::Text(TextFormat::Csv),
+        "csv",
+        "One line a number",
+        &["csv"],
+    ),
+    (
+        Format::Text(TextFormat::Markdown),
+        "markdown",
+        "The table, for a web page",
+        &["md"],
+    ),
+    (
+        Format::Svg,
+        "svg",
+        "Pictures of the distributions, and of sweeps (`run` and `report`)",
+        &["svg"],
+    ),
+    (
+        Format::Html,
+        "html",
+        "A page with pictures and tables, complete in itself (`run` and `report`)",
+        &["html", "htm"],
+    ),
+];
+
+impl Format {
+    fn of_name(path: &Path) -> Option<Self> {
+        let extension = path.extension()?.to_str()?.to_ascii_lowercase();
+        let form = FORMS
+            .iter()
+            .find(|(.., extensions)| extensions.contains(&extension.as_str()));
+        form.map(|(format, ..)| *format)
+    }
+
+    fn name(self) -> &'static str {
+        let form = FORMS.iter().find(|(format, ..)| *format == self);
+        form.map_or("table", |(_, name, ..)| name)
+    }
+}
+
+impl ValueEnum for Format {
+    fn value_variants<'a>() -> &'a [Self] {
+        const ALL: [Format; FORMS.len()] = {
+            let mut all = [Format::Svg; FORMS.len()];
+            let mut place = 0;
+            while place < all.len() {
+                all[place] = FORMS[place].0;
+                place += 1;
+            }
+            all
+        };
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let (_, name, help, _) = FORMS.iter().find(|(format, ..)| format == self)?;
+        Some(PossibleValue::new(*name).help(*help))
+    }
+}
+
+impl Global {
+    /// The form of a document of runs.
+    pub fn format(&self) -> Format {
+        let named = || self.output.as_deref().and_then(Format::of_name);
+        self.format
+            .or_else(named)
+            .unwrap_or(Format::Text(TextFormat::Table))
+    }
+
+    /// The form of a document that has no picture.
+    pub fn text_format(&self) -> Result<TextFormat, Failure> {
+        match self.format() {
+            Format::Text(format) => Ok(format),
+            picture => Err(Failure::usage(format!(
+                "only `bursar run` and `bursar report` have the form {}",
+                picture.name()
+            ))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_files_tell_the_form() {
+        for (name, expected) in [
+            ("x.svg", Some(Format::Svg)),
+            ("a/b.c/X.HTML", Some(Format::Html)),
+            ("x.json", Some(Format::Text(TextFormat::Json))),
+            ("svg", None),
+            ("x.svg.gz", None),
+            ("/dev/null", None),
+        ] {
+            assert_eq!(Format::of_name(Path::new(name)), expected, "{name}");
+        }
+    }
+}

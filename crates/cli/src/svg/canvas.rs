@@ -1,0 +1,234 @@
+//! Shapes and texts as SVG, from the top of a page to its bottom.
+//!
+//! Nothing here names a font file, a style sheet or another document, and there are no identifiers, so that several pictures
+//! may stand on one page.
+
+use quick_xml::Writer;
+use quick_xml::events::{BytesEnd, BytesStart, BytesText, Event};
+
+use super::style::{FONTS, INK, PAPER, PEN, WIDTH};
+
+/// A page under construction.
+pub struct Canvas {
+    writer: Writer<Vec<u8>>,
+    /// Where the next block begins.
+    pub top: f64,
+}
+
+/// Where a text stands: at its start, its middle or its end.
+#[derive(Clone, Copy, Debug)]
+pub enum Anchor {
+    Start,
+    Middle,
+    End,
+}
+
+/// How a text looks.
+#[derive(Clone, Copy, Debug)]
+pub struct Type {
+    pub size: f64,
+    pub color: &'static str,
+    pub bold: bool,
+}
+
+/// The line of a variant.
+#[derive(Clone, Copy, Debug)]
+pub struct Stroke {
+    pub color: &'static str,
+    pub dash: &'static str,
+}
+
+impl Canvas {
+    /// An empty page.
+    pub fn new() -> Self {
+        Self {
+            writer: Writer::new(Vec::new()),
+            top: 0.0,
+        }
+    }
+
+    /// A straight line.
+    pub fn line(&mut self, from: (f64, f64), to: (f64, f64), color: &str, width: f64) {
+        self.shape(
+            "line",
+            &[
+                ("x1", &px(from.0)),
+                ("y1", &px(from.1)),
+                ("x2", &px(to.0)),
+                ("y2", &px(to.1)),
+                ("stroke", color),
+                ("stroke-width", &px(width)),
+            ],
+        );
+    }
+
+    /// A line by its commands, as a variant's.
+    pub fn path(&mut self, commands: &str, stroke: Stroke) {
+        let mut attributes = vec![
+            ("d", commands),
+            ("fill", "none"),
+            ("stroke", stroke.color),
+            ("stroke-width", PEN),
+            ("stroke-linejoin", "round"),
+        ];
+        if !stroke.dash.is_empty() {
+            attributes.push(("stroke-dasharray", stroke.dash));
+        }
+        self.shape("path", &attributes);
+    }
+
+    /// A filled point.
+    pub fn dot(&mut self, (x, y): (f64, f64), color: &str) {
+        let attributes = [("cx", &*px(x)), ("cy", &px(y)), ("r", "3"), ("fill", color)];
+        self.shape("circle", &attributes);
+    }
+
+    /// A hollow diamond, which no line has.
+    pub fn diamond(&mut self, (x, y): (f64, f64), color: &str) {
+        const HALF: f64 = 5.5;
+        let [left, right] = [x - HALF, x + HALF].map(px);
+        let [above, below] = [y - HALF, y + HALF].map(px);
+        let [x, y] = [x, y].map(px);
+        let commands = format!("M{x} {above}L{right} {y}L{x} {below}L{left} {y}Z");
+        self.shape(
+            "path",
+            &[
+                ("d", &commands),
+                ("fill", PAPER),
+                ("stroke", color),
+                ("stroke-width", "2"),
+            ],
+        );
+    }
+
+    /// An outline.
+    pub fn frame(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), color: &str) {
+        self.shape(
+            "rect",
+            &[
+                ("x", &px(x)),
+                ("y", &px(y)),
+                ("width", &px(width)),
+                ("height", &px(height)),
+                ("fill", "none"),
+                ("stroke", color),
+            ],
+        );
+    }
+
+    /// A text on one line.
+    pub fn text(&mut self, at: (f64, f64), anchor: Anchor, look: Type, text: &str) {
+        self.words(at, anchor, look, None, text);
+    }
+
+    /// A text from below to above.
+    pub fn upright(&mut self, (x, y): (f64, f64), look: Type, text: &str) {
+        let turn = format!("rotate(-90 {} {})", px(x), px(y));
+        self.words((x, y), Anchor::Middle, look, Some(&turn), text);
+    }
+
+    fn words(
+        &mut self,
+        (x, y): (f64, f64),
+        anchor: Anchor,
+        look: Type,
+        turn: Option<&str>,
+        text: &str,
+    ) {
+        let (x, y, size) = (px(x), px(y), px(look.size));
+        let mut attributes = vec![("x", &*x), ("y", &y), ("font-size", &size)];
+        match anchor {
+            Anchor::Start => {}
+            Anchor::Middle => attributes.push(("text-anchor", "middle")),
+            Anchor::End => attributes.push(("text-anchor", "end")),
+        }
+        if look.bold {
+            attributes.push(("font-weight", "bold"));
+        }
+        attributes.push(("fill", look.color));
+        attributes.extend(turn.map(|turn| ("transform", turn)));
+        self.named("text", &attributes, text);
+    }
+
+    fn shape(&mut self, name: &str, attributes: &[(&str, &str)]) {
+        let start = BytesStart::new(name).with_attributes(attributes.iter().copied());
+        self.write(Event::Empty(start));
+        self.write(Event::Text(BytesText::new("\n")));
+    }
+
+    fn named(&mut self, name: &str, attributes: &[(&str, &str)], text: &str) {
+        let start = BytesStart::new(name).with_attributes(attributes.iter().copied());
+        self.write(Event::Start(start));
+        self.write(Event::Text(BytesText::new(text)));
+        self.write(Event::End(BytesEnd::new(name)));
+        self.write(Event::Text(BytesText::new("\n")));
+    }
+
+    fn write(&mut self, event: Event<'_>) {
+        self.writer
+            .write_event(event)
+            .expect("memory takes what is written");
+    }
+
+    /// The whole document, as high as what is on it.
+    pub fn finish(self, title: &str) -> String {
+        let (width, height) = (px(WIDTH), px(self.top));
+        let mut whole = Self::new();
+        let attributes = [
+            ("xmlns", "http://www.w3.org/2000/svg"),
+            ("width", &*width),
+            ("height", &height),
+            ("viewBox", &format!("0 0 {width} {height}")),
+            ("role", "img"),
+            ("font-family", FONTS),
+            ("fill", INK),
+        ];
+        whole.write(Event::Start(
+            BytesStart::new("svg").with_attributes(attributes),
+        ));
+        whole.named("title", &[], title);
+        let paper = [("width", "100%"), ("height", "100%"), ("fill", PAPER)];
+        whole.shape("rect", &paper);
+        whole.writer.get_mut().extend(self.writer.into_inner());
+        whole.write(Event::End(BytesEnd::new("svg")));
+        whole.write(Event::Text(BytesText::new("\n")));
+        let written = whole.writer.into_inner();
+        legal(String::from_utf8(written).expect("only text is written"))
+    }
+}
+
+/// A length with as many digits as a screen shows.
+pub fn px(length: f64) -> String {
+    let tenths = (length * 10.0).round() / 10.0;
+    // Without a minus at zero.
+    (tenths + 0.0).to_string()
+}
+
+/// Without the characters that no XML document may have, however they are written.
+pub fn legal(text: String) -> String {
+    let illegal = |c: char| {
+        (c < ' ' && !matches!(c, '\t' | '\n' | '\r')) || matches!(c, '\u{fffe}' | '\u{ffff}')
+    };
+    if text.contains(illegal) {
+        return text.replace(illegal, "\u{fffd}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_short() {
+        assert_eq!([0.04, -0.04, 1.25, 300.0].map(px), ["0", "0", "1.3", "300"]);
+    }
+
+    #[test]
+    fn what_xml_cannot_have_is_replaced() {
+        assert_eq!(
+            legal("a\u{0}b\u{1b}[31m\tc".to_owned()),
+            "a\u{fffd}b\u{fffd}[31m\tc"
+        );
+    }
+}

@@ -1,0 +1,177 @@
+use bursar_lab::document::{Metrics, SCHEMA, VariantResult};
+use bursar_lab::machine_info::SimInfo;
+use bursar_lab::measure::{Metric, Samples, Unit};
+use bursar_lab::verdict::{Basis, Row, Rule, Verdict};
+use roxmltree::Document as Xml;
+
+use super::*;
+
+/// A name that ends elements, attributes and documents, and has what XML cannot.
+const HOSTILE: &str = "<script>alert('x')</script> & \"]]>\u{0}\u{1b}[31m -->";
+
+fn samples(values: &[u64]) -> Metric {
+    let mut samples = Samples::new(Unit::Ns);
+    values.iter().for_each(|value| samples.record(*value));
+    Metric::Distribution(samples.distribution())
+}
+
+fn document(cpus: usize, variants: &[(&str, &[u64])]) -> Document {
+    let variant = |(name, values): &(&str, &[u64])| {
+        let mut metrics = Metrics::default();
+        metrics.push("read_latency", samples(values));
+        metrics.push("staleness", samples(&[0, 0, 0]));
+        metrics.push("worker_runtime", samples(values));
+        VariantResult {
+            name: (*name).to_owned(),
+            summary: (*name).to_owned(),
+            ran_seeds: vec![1],
+            metrics,
+        }
+    };
+    Document {
+        schema: SCHEMA,
+        experiment: "memcg-flush".to_owned(),
+        title: "a title".to_owned(),
+        experiment_hash: String::new(),
+        revision: "a revision".to_owned(),
+        machine: MachineInfo::Sim(SimInfo {
+            cpus,
+            nodes: 1,
+            hz: 1000,
+            topology: format!("cpus={cpus},nodes=1"),
+            model: "a model".to_owned(),
+        }),
+        parameters: Default::default(),
+        seed: 1,
+        seeds: 1,
+        draws: 0,
+        interrupted: false,
+        variants: variants.iter().map(variant).collect(),
+        expectations: Vec::new(),
+        verdicts: Vec::new(),
+    }
+}
+
+fn texts(xml: &str) -> Vec<String> {
+    let xml = Xml::parse(xml).expect("well-formed XML");
+    let texts = xml.descendants().filter(|node| node.has_tag_name("text"));
+    texts
+        .filter_map(|node| node.text())
+        .map(str::to_owned)
+        .collect()
+}
+
+fn paths(xml: &str) -> usize {
+    let xml = Xml::parse(xml).expect("well-formed XML");
+    xml.descendants()
+        .filter(|node| node.has_tag_name("path"))
+        .count()
+}
+
+#[test]
+fn each_variant_has_a_line_and_a_name() {
+    let names = ["one", "two", "three"];
+    let values: &[u64] = &[100, 2_000, 30_000];
+    let drawn = picture(&[document(8, &names.map(|name| (name, values)))]);
+    let texts = texts(&drawn);
+    for name in names {
+        assert!(texts.iter().any(|text| text == name), "{name}");
+    }
+    for said in [
+        "SIMULATED (virtual time)",
+        "How long reads took",
+        "50 %",
+        "10 us",
+    ] {
+        assert!(texts.iter().any(|text| text == said), "{said}: {texts:?}");
+    }
+    // Each line, and its sample in the legend.
+    assert_eq!(paths(&drawn), 6);
+}
+
+#[test]
+fn hostile_names_are_texts() {
+    let mut document = document(8, &[(HOSTILE, &[1, 2])]);
+    document.experiment = HOSTILE.to_owned();
+    document.revision = HOSTILE.to_owned();
+    let drawn = picture(&[document]);
+    assert!(texts(&drawn).iter().any(|text| text.contains("<script>")));
+    assert!(!drawn.contains("<script"));
+    let xml = Xml::parse(&drawn).expect("well-formed XML");
+    assert!(!xml.descendants().any(|node| node.has_tag_name("script")));
+}
+
+#[test]
+fn what_is_empty_is_drawn_as_nothing() {
+    for documents in [
+        vec![],
+        vec![document(8, &[])],
+        vec![
+            document(8, &[("nothing", &[])]),
+            document(9, &[("nothing", &[])]),
+        ],
+        vec![
+            document(8, &[("zeros", &[0, 0])]),
+            document(9, &[("one", &[1])]),
+        ],
+        vec![
+            document(8, &[("one", &[u64::MAX])]),
+            document(9, &[("other", &[])]),
+        ],
+    ] {
+        texts(&picture(&documents));
+    }
+}
+
+#[test]
+fn a_sweep_is_drawn_against_its_parameter() {
+    let points = [8, 64].map(|cpus| document(cpus, &[("one", &[100, 200]), ("two", &[300])]));
+    let drawn = picture(&points);
+    let texts = texts(&drawn);
+    for said in [
+        "memcg-flush: cost against cpus",
+        "read_latency, p99",
+        "worker_runtime, mean",
+        "64",
+    ] {
+        assert!(texts.iter().any(|text| text == said), "{said}: {texts:?}");
+    }
+    // Two documents with two lines, and two plots of the sweep with two lines; each with its sample.
+    assert_eq!(paths(&drawn), 16);
+}
+
+#[test]
+fn what_was_published_is_marked() {
+    let mut document = document(384, &[("one", &[100, 200])]);
+    let published = [
+        ("reads_under_100us", 0.988),
+        ("reads_100us_to_1ms", 0.0109),
+        ("reads_10ms_to_100ms", 0.1),
+    ];
+    document.verdicts = published
+        .map(|(metric, published)| Verdict {
+            variant: "one".to_owned(),
+            metric: metric.to_owned(),
+            row: Row::Prediction,
+            basis: Basis::OneModel,
+            load: String::new(),
+            published,
+            rule: Rule::Share { tolerance: 0.02 },
+            measured: 0.9,
+            lo: 0.9,
+            hi: 0.9,
+            verdict: None,
+            reason: String::new(),
+        })
+        .to_vec();
+    let drawn = picture(&[document]);
+    assert!(texts(&drawn).iter().any(|text| text == "PUBLISHED"));
+    // The line and two diamonds, since the third share is not known, each with its sample.
+    assert_eq!(paths(&drawn), 2 + 2 + 1);
+}
+
+#[test]
+fn the_same_documents_give_the_same_bytes() {
+    let points = [8, 64].map(|cpus| document(cpus, &[("one", &[100, 200])]));
+    assert_eq!(picture(&points), picture(&points));
+}

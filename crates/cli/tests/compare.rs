@@ -1,0 +1,213 @@
+//! `bursar compare`: what is clear, what is not, and what cannot be compared.
+
+mod common;
+
+use std::process::Stdio;
+
+use common::{Scratch, assert_refused, bursar, command, simulated, stderr, stdout};
+use serde_json::Value;
+
+/// The file of a quick simulated run.
+fn result(name: &str, more: &[&str]) -> Scratch {
+    let scratch = Scratch::new(&format!("compare-{name}"));
+    let output = simulated(&[more, &["-o", scratch.path()]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    scratch
+}
+
+/// A file with another file's document after a change.
+fn changed(name: &str, from: &Scratch, change: impl FnOnce(&mut Value)) -> Scratch {
+    let text = std::fs::read_to_string(&from.0).expect("a result");
+    let mut document: Value = serde_json::from_str(&text).expect("a document");
+    change(&mut document);
+    let scratch = Scratch::new(&format!("compare-{name}"));
+    std::fs::write(&scratch.0, document.to_string()).expect("a temporary file");
+    scratch
+}
+
+/// A tenth of the reads of each seed that were not slow become slow.
+fn slower(document: &mut Value) {
+    let share = &mut document["variants"][0]["metrics"]["reads_under_100us"]["by_seed"];
+    for seed in share.as_array_mut().expect("a list") {
+        let fast = seed[1].as_u64().expect("a number");
+        seed[1] = (fast - fast / 10 - 1).into();
+    }
+}
+
+#[test]
+fn a_result_is_neither_better_nor_worse_than_itself() {
+    let one = result("itself", &["--seeds=8", "-scpus=4,8"]);
+    for format in ["table", "markdown", "json", "ndjson", "csv"] {
+        let output = bursar(&["compare", one.path(), one.path(), "-f", format]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        assert!(stdout(&output).contains("read_latency"), "{format}");
+        let again = bursar(&["compare", one.path(), one.path(), "-f", format]);
+        assert_eq!(stdout(&output), stdout(&again), "{format}");
+    }
+    let table = stdout(&bursar(&["compare", one.path(), one.path()]));
+    assert!(
+        table.contains("SIMULATED figures (virtual time)"),
+        "{table}"
+    );
+    assert!(table.contains("memcg-flush, cpus=8"), "{table}");
+    assert!(table.contains("  0 figures clearly worse, 0 clearly better"));
+    let csv = stdout(&bursar(&["compare", one.path(), one.path(), "-fcsv"]));
+    assert!(csv.starts_with("experiment,machine,point,variant,metric,figure,unit,simulated_a,"));
+}
+
+#[test]
+fn what_is_clearly_worse_ends_with_1() {
+    let before = result("before", &["--seeds=8"]);
+    let after = changed("after", &before, slower);
+    let output = bursar(&["compare", before.path(), after.path()]);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let said = "CLEARLY WORSE: reads_under_100us of combining";
+    assert!(stdout(&output).contains(said), "{}", stdout(&output));
+    assert!(stdout(&output).contains("less in 8 of 8 seeds"));
+
+    let back = bursar(&["compare", after.path(), before.path(), "-fjson"]);
+    assert_eq!(back.status.code(), Some(0), "{}", stderr(&back));
+    let document: Value = serde_json::from_str(&stdout(&back)).expect("a document");
+    assert_eq!(
+        (&document["better"], &document["worse"]),
+        (&1.into(), &0.into())
+    );
+    let changes = document["comparisons"][0]["changes"].as_array();
+    let better = changes
+        .expect("a list")
+        .iter()
+        .find(|change| change["judgement"] == "better")
+        .expect("what is better");
+    assert_eq!(better["metric"], "reads_under_100us");
+}
+
+#[test]
+fn few_seeds_say_nothing() {
+    let before = result("few-before", &["--seeds=2"]);
+    let after = changed("few-after", &before, slower);
+    let output = bursar(&["compare", before.path(), after.path()]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stdout(&output).contains("not enough runs to say"));
+}
+
+#[test]
+fn what_one_file_alone_has_is_said() {
+    let both = result("both", &["-scpus=4,8"]);
+    let one = result("one-point", &["-svariants=combining"]);
+    let output = bursar(&["compare", both.path(), one.path()]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = stdout(&output);
+    assert!(text.contains("only A has coalesced"), "{text}");
+    assert!(text.contains(&format!(
+        "only in {}: memcg-flush on sim:cpus=4",
+        both.path()
+    )));
+}
+
+#[test]
+fn what_has_nothing_in_common_is_refused() {
+    type Change = fn(&mut Value);
+    let one = result("one", &[]);
+    let changes: [(&str, Change, &str); 6] = [
+        (
+            "experiment",
+            |document| document["experiment"] = "another".into(),
+            "the experiment is\n  memcg-flush in",
+        ),
+        (
+            "model",
+            |document| document["machine"]["model"] = "fnv1a64:0".into(),
+            "the cost model is",
+        ),
+        (
+            "machine",
+            |document| document["machine"]["topology"] = "cpus=9".into(),
+            "the machine is",
+        ),
+        (
+            "parameter",
+            |document| document["parameters"]["workers"] = 5.into(),
+            "parameter `workers` is\n  4 in",
+        ),
+        (
+            "host",
+            |document| {
+                document["machine"] = serde_json::json!({
+                    "kind": "host", "cpus": 8, "nodes": 1, "model": "m", "system": "s", "backend": "rseq"
+                });
+            },
+            "figures of a host and simulated ones are never compared",
+        ),
+        (
+            "variants",
+            |document| {
+                for (place, name) in ["x", "y"].into_iter().enumerate() {
+                    document["variants"][place]["name"] = name.into();
+                }
+            },
+            "the variants are\n  coalesced, combining in",
+        ),
+    ];
+    for (name, change, message) in changes {
+        let other = changed(name, &one, change);
+        let arguments = ["compare", one.path(), other.path()];
+        assert_refused(&arguments, 2, message);
+        assert_refused(&arguments, 2, one.path());
+        assert_refused(&arguments, 2, other.path());
+    }
+    // The seed and the revision are no differences.
+    let other = changed("seed", &one, |document| {
+        document["parameters"]["seed"] = 9.into();
+        document["revision"] = "another".into();
+    });
+    let output = bursar(&["compare", one.path(), other.path()]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+}
+
+#[test]
+fn what_is_no_result_is_refused() {
+    let one = result("good", &[]);
+    let bad = changed("bad", &one, |document| {
+        *document = serde_json::json!({"a": 1})
+    });
+    assert_refused(&["compare", one.path(), bad.path()], 2, bad.path());
+    assert_refused(
+        &["compare", bad.path(), one.path()],
+        2,
+        "has no key `schema`",
+    );
+    assert_refused(&["compare", one.path()], 2, "<B>");
+    assert_refused(
+        &["compare", one.path(), "/no/such.json"],
+        2,
+        "/no/such.json",
+    );
+    let twice = changed("twice", &one, |document| {
+        *document = Value::Array(vec![document.clone(); 2]);
+    });
+    assert_refused(
+        &["compare", one.path(), twice.path()],
+        2,
+        "twice; `bursar report` merges",
+    );
+    assert_refused(
+        &["compare", one.path(), one.path(), "-fsvg"],
+        2,
+        "have the form svg",
+    );
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let one = result("unread", &[]);
+    let mut child = command()
+        .args(["compare", one.path(), one.path()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("the program ends");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(output.stderr.is_empty(), "{}", stderr(&output));
+}

@@ -1,0 +1,129 @@
+//! `-f svg` and `-f html`: pictures and pages that need nothing else.
+
+mod common;
+
+use std::process::Stdio;
+
+use common::{Scratch, bursar, command, simulated, stderr, stdout};
+use roxmltree::{Document, ParsingOptions};
+
+/// A well-formed document without scripts that names nothing outside of it.
+fn assert_complete(text: &str) {
+    let options = ParsingOptions {
+        allow_dtd: true,
+        ..ParsingOptions::default()
+    };
+    let xml = Document::parse_with_options(text, options).expect("well-formed XML");
+    for node in xml.descendants() {
+        let name = node.tag_name().name();
+        let foreign = [
+            "script",
+            "image",
+            "img",
+            "link",
+            "iframe",
+            "object",
+            "use",
+            "foreignObject",
+        ];
+        assert!(!foreign.contains(&name), "<{name}>");
+        for attribute in node.attributes() {
+            let (name, value) = (attribute.name(), attribute.value());
+            assert!(!matches!(name, "href" | "src" | "srcset"), "{name}={value}");
+            assert!(!name.starts_with("on"), "{name}={value}");
+            assert!(!value.contains("url("), "{name}={value}");
+        }
+    }
+    assert!(!text.contains("@import") && !text.contains("url("));
+}
+
+#[test]
+fn pictures_and_pages_are_complete_in_themselves() {
+    let result = Scratch::new("pictures.json");
+    let sweep = ["--seeds=2", "-scpus=4,8", "-o", result.path()];
+    let output = simulated(&sweep);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    for format in ["svg", "html"] {
+        let output = bursar(&["report", result.path(), "-f", format]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let text = stdout(&output);
+        assert_complete(&text);
+        for said in [
+            "combining",
+            "coalesced",
+            "SIMULATED (virtual time)",
+            "cost against cpus",
+        ] {
+            assert!(text.contains(said), "{format}: {said}");
+        }
+        assert_eq!(
+            text,
+            stdout(&bursar(&["report", result.path(), "-f", format]))
+        );
+        // The form follows the name, and what was just measured is what is read back.
+        let named = Scratch::new(&format!("pictures.{format}"));
+        let output = command()
+            .args(common::SIMULATED)
+            .args(["--seeds=2", "-scpus=4,8", "-o", named.path()])
+            .output()
+            .expect("the program starts");
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        assert!(std::fs::read_to_string(&named.0).expect("a file") == text);
+    }
+}
+
+#[test]
+fn hostile_names_stay_texts() {
+    const HOSTILE: &str = "</td></text><script>alert(1)</script>\"'&\u{1}{{ 1 }}";
+    let result = Scratch::new("hostile.json");
+    let output = simulated(&["-o", result.path()]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = std::fs::read_to_string(&result.0).expect("a result");
+    let mut document: serde_json::Value = serde_json::from_str(&text).expect("a document");
+    for key in ["experiment", "title", "revision"] {
+        document[key] = HOSTILE.into();
+    }
+    document["variants"][0]["name"] = HOSTILE.into();
+    document["variants"][0]["summary"] = HOSTILE.into();
+    document["machine"]["model"] = HOSTILE.into();
+    document["parameters"][HOSTILE] = HOSTILE.into();
+    std::fs::write(&result.0, document.to_string()).expect("a temporary file");
+    for format in ["svg", "html"] {
+        let output = bursar(&["report", result.path(), "-f", format]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        assert_complete(&stdout(&output));
+        assert!(!stdout(&output).contains("<script"));
+        assert!(stdout(&output).contains("{{ 1 }}") || format == "svg");
+    }
+}
+
+#[test]
+fn what_has_no_picture_says_so() {
+    for arguments in [
+        &["doctor", "-fsvg"][..],
+        &["doctor", "-fhtml"],
+        &["doctor", "-o", "/tmp/no-such-picture.svg"],
+        &["explore", "--schedules=10", "-fsvg"],
+    ] {
+        common::assert_refused(arguments, 2, "only `bursar run` and `bursar report`");
+    }
+    assert!(!std::path::Path::new("/tmp/no-such-picture.svg").exists());
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let result = Scratch::new("pictures-unread.json");
+    assert_eq!(simulated(&["-o", result.path()]).status.code(), Some(0));
+    for format in ["svg", "html"] {
+        let mut child = command()
+            .args(["report", "-f", format, result.path()])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        drop(child.stdout.take());
+        let output = child.wait_with_output().expect("the program ends");
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        assert!(output.stderr.is_empty(), "{}", stderr(&output));
+    }
+}

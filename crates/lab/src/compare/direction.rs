@@ -1,0 +1,58 @@
+//! Which side of a figure is the better one.
+
+use crate::measure::Unit;
+
+/// The better side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Better {
+    /// Less of it.
+    Lower,
+    /// More of it.
+    Higher,
+    /// Neither: it says how something was done, not how well.
+    Neither,
+}
+
+/// Metrics that are not times. What is not here has no better side: that reads move from 1-10 ms to 0.1-1 ms is good, that they
+/// come there from below 0.1 ms is not; a flush of a subtree instead of the root, or a wait for another's flush, may be either.
+const KNOWN: [(&str, Better); 7] = [
+    ("reads_under_100us", Better::Higher),
+    ("reads_over_100ms", Better::Lower),
+    ("broken_reads", Better::Lower),
+    ("missing_updates", Better::Lower),
+    ("flushes", Better::Lower),
+    ("lock_waits", Better::Lower),
+    ("fences", Better::Lower),
+];
+
+/// The better side of a metric: that of the list; of anything else that is measured in time the lower one, and of what is
+/// done in a second the higher one.
+pub fn better(metric: &str, unit: Unit) -> Better {
+    let known = KNOWN.iter().find(|(name, _)| *name == metric);
+    match known {
+        Some((_, better)) => *better,
+        None if metric.contains("throughput") || metric.ends_with("_per_second") => Better::Higher,
+        None if unit == Unit::Ns => Better::Lower,
+        None => Better::Neither,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_better_short_and_rates_high() {
+        for (metric, unit, expected) in [
+            ("read_latency", Unit::Ns, Better::Lower),
+            ("anything_that_takes_time", Unit::Ns, Better::Lower),
+            ("pages_per_second", Unit::Count, Better::Higher),
+            ("reads_under_100us", Unit::Ratio, Better::Higher),
+            ("reads_1ms_to_10ms", Unit::Ratio, Better::Neither),
+            ("broken_reads", Unit::Ratio, Better::Lower),
+            ("skips", Unit::Count, Better::Neither),
+        ] {
+            assert_eq!(better(metric, unit), expected, "{metric}");
+        }
+    }
+}
