@@ -196,7 +196,11 @@ fn streams_pass_what_they_have_time_for() {
         }
         let share = ratio(&result, "charge_share");
         assert!(share > 0.0 && share < 0.5, "{variant}: {share}");
-        assert!(summary(&result, "update_ns").samples > 1000, "{variant}");
+        let update = summary(&result, "update_ns");
+        assert!(update.samples > 1000, "{variant}");
+        let statistic = summary(&result, "statistic_update_ns");
+        assert!(statistic.p50 > 0 && statistic.p50 < update.p50, "{variant}");
+        assert!(ratio(&result, "disturbed_segments") < 0.1, "{variant}");
     }
 }
 

@@ -9,9 +9,11 @@
 //! turn, and more flows mean more segments under way.
 //!
 //! # How the share of charging is measured
-//! Of every 17th segment the two parts, charging and working, are timed with three looks at the clock. 17, because the
+//! Of every 17th segment the three parts, charging, counting and working, are timed with four looks at the clock. 17, because the
 //! stock of charged pages comes in batches of 64 pages, which are 4 segments: every 16th would always find it the same.
-//! What a look at the clock costs is measured beforehand and subtracted.
+//! What a look at the clock costs is measured beforehand and subtracted. Where tasks share CPUs, the clock goes on while
+//! another one runs, so the share leaves out segments that took longer than twice their work, and
+//! `disturbed_segments` says how many. It is worth nothing where these are many, or updates as long as the work.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,7 +27,7 @@ use super::parameters::Parameters;
 use super::statistics::Stat;
 use super::subject::Subject;
 use super::worker::Log;
-use crate::measure::{Figure, Metric, Samples, Unit};
+use crate::measure::{Figure, Metric, Samples, Share, Unit};
 use crate::published::GroupIndex;
 
 /// Every which segment is timed; see above.
@@ -146,35 +148,46 @@ impl<'a, M: Machine> Watch<'a, M> {
     }
 }
 
+/// How long the parts of a segment's handling took, nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Timed {
+    /// Charging or returning.
+    charge_ns: u64,
+    /// The statistic.
+    count_ns: u64,
+    work_ns: u64,
+}
+
+impl Timed {
+    fn update_ns(self) -> u64 {
+        self.charge_ns + self.count_ns
+    }
+
+    fn total_ns(self) -> u64 {
+        self.update_ns() + self.work_ns
+    }
+
+    /// Whether it took so long that another task must have had the CPU meanwhile.
+    fn is_disturbed(self, segment_ns: u64) -> bool {
+        self.total_ns() > 2 * segment_ns
+    }
+}
+
+/// The share of updates in all that undisturbed segments took; of nothing, 0.
+fn update_share(timed: &[Timed], segment_ns: u64) -> f64 {
+    let undisturbed = timed.iter().filter(|one| !one.is_disturbed(segment_ns));
+    let add = |sum: (u64, u64), one: &Timed| (sum.0 + one.update_ns(), sum.1 + one.total_ns());
+    match undisturbed.fold((0, 0), add) {
+        (_, 0) => 0.0,
+        (part, whole) => part as f64 / whole as f64,
+    }
+}
+
 /// What one end of the pairs measured.
 #[derive(Debug, Default)]
 struct End {
     segments: u64,
-    /// Of the segments that were timed: nanoseconds of each update, and of everything.
-    updates_ns: Vec<u64>,
-    busy_ns: u64,
-}
-
-impl End {
-    fn time(&mut self, update_ns: u64, work_ns: u64, look_ns: u64) {
-        let update_ns = update_ns.saturating_sub(look_ns);
-        self.updates_ns.push(update_ns);
-        self.busy_ns += update_ns + work_ns.saturating_sub(look_ns);
-    }
-
-    fn add(&mut self, other: Self) {
-        self.segments += other.segments;
-        self.updates_ns.extend(other.updates_ns);
-        self.busy_ns += other.busy_ns;
-    }
-}
-
-/// The share of `parts` in `whole`; of nothing, 0.
-fn share(parts: &[u64], whole: u64) -> f64 {
-    match whole {
-        0 => 0.0,
-        whole => parts.iter().sum::<u64>() as f64 / whole as f64,
-    }
+    timed: Vec<Timed>,
 }
 
 /// Megabits in each second, of segments within a time.
@@ -268,31 +281,48 @@ impl<M: Tasks> Streams<M> {
         if self.pairs.is_empty() {
             return;
         }
-        let (mut client, mut server) = (End::default(), End::default());
-        for pair in self.pairs {
-            client.add(pair.client);
-            server.add(pair.server);
-        }
-        let throughput = |end: &End| {
-            let rate = mbit_per_second(
-                end.segments,
-                parameters.segment_bytes,
-                parameters.duration_ms,
-            );
+        let sum = |segments: &dyn Fn(&Pair<M>) -> u64| self.pairs.iter().map(segments).sum();
+        let throughput = |segments: u64| {
+            let rate = mbit_per_second(segments, parameters.segment_bytes, parameters.duration_ms);
             Metric::Figure(Figure::of(Unit::MbitPerSecond, parameters.seed, rate))
         };
-        outcome.push("throughput_mbps_server", throughput(&server));
-        outcome.push("throughput_mbps_client", throughput(&client));
-        let mut both = client;
-        both.add(server);
-        let share = share(&both.updates_ns, both.busy_ns);
+        let server = throughput(sum(&|pair| pair.server.segments));
+        let client = throughput(sum(&|pair| pair.client.segments));
+        outcome.push("throughput_mbps_server", server);
+        outcome.push("throughput_mbps_client", client);
+
+        let ends = self
+            .pairs
+            .iter()
+            .flat_map(|pair| [&pair.client, &pair.server]);
+        let timed: Vec<Timed> = ends.flat_map(|end| end.timed.iter().copied()).collect();
+        let share = update_share(&timed, parameters.segment_ns);
+        let disturbed = timed
+            .iter()
+            .filter(|one| one.is_disturbed(parameters.segment_ns))
+            .count();
         outcome.push(
             "charge_share",
             Metric::Figure(Figure::of(Unit::Ratio, parameters.seed, share)),
         );
-        let mut update = Samples::new(Unit::Ns);
-        both.updates_ns.iter().for_each(|&ns| update.record(ns));
+        outcome.push(
+            "disturbed_segments",
+            Metric::Ratio(Share::of(
+                parameters.seed,
+                disturbed as u64,
+                timed.len() as u64,
+            )),
+        );
+        let (mut update, mut count) = (Samples::new(Unit::Ns), Samples::new(Unit::Ns));
+        for one in &timed {
+            update.record(one.update_ns());
+            count.record(one.count_ns);
+        }
         outcome.push("update_ns", Metric::Distribution(update.distribution()));
+        outcome.push(
+            "statistic_update_ns",
+            Metric::Distribution(count.distribution()),
+        );
     }
 }
 
@@ -330,13 +360,18 @@ impl<M: Tasks, S: Subject<M>> Wire<'_, M, S> {
                 log.refusals += 1;
                 owner.charge(bytes)
             });
+            let charged_ns = watch.look();
             self.subject
                 .add(group, Stat::Sock, self.parameters.segment_pages());
-            let charged_ns = watch.look();
+            let counted_ns = watch.look();
             self.work();
             let ended_ns = watch.look();
             if watch.is_on() {
-                end.time(charged_ns - began_ns, ended_ns - charged_ns, look_ns);
+                end.timed.push(Timed {
+                    charge_ns: (charged_ns - began_ns).saturating_sub(look_ns),
+                    count_ns: (counted_ns - charged_ns).saturating_sub(look_ns),
+                    work_ns: (ended_ns - counted_ns).saturating_sub(look_ns),
+                });
             }
             end.segments += 1;
             if self.parameters.readers > 0 {
@@ -362,10 +397,15 @@ impl<M: Tasks, S: Subject<M>> Wire<'_, M, S> {
             let worked_ns = watch.look();
             self.subject
                 .add(group, Stat::Sock, -self.parameters.segment_pages());
+            let counted_ns = watch.look();
             drop(charge);
             let ended_ns = watch.look();
             if watch.is_on() {
-                end.time(ended_ns - worked_ns, worked_ns - began_ns, look_ns);
+                end.timed.push(Timed {
+                    charge_ns: (ended_ns - counted_ns).saturating_sub(look_ns),
+                    count_ns: (counted_ns - worked_ns).saturating_sub(look_ns),
+                    work_ns: (worked_ns - began_ns).saturating_sub(look_ns),
+                });
             }
             taken += 1;
             // What comes after the end is taken, so that nothing is left, but not counted.
@@ -390,16 +430,21 @@ mod tests {
         // 1,000 segments of 64 KiB in a second are 524.288 Mbit.
         assert_eq!(mbit_per_second(1000, 65_536, 1000), 524.288);
         assert_eq!(mbit_per_second(1000, 65_536, 500), 1048.576);
-        assert_eq!(share(&[1, 2], 12), 0.25);
-        assert_eq!(share(&[], 0), 0.0);
     }
 
     #[test]
-    fn looks_at_the_clock_do_not_count() {
-        let mut end = End::default();
-        end.time(121, 1021, 21);
-        end.time(20, 1021, 21);
-        assert_eq!((end.updates_ns, end.busy_ns), (vec![100, 0], 2100));
+    fn the_share_leaves_out_what_was_disturbed() {
+        let timed = |charge_ns, count_ns, work_ns| Timed {
+            charge_ns,
+            count_ns,
+            work_ns,
+        };
+        let undisturbed = [timed(20, 5, 100), timed(20, 5, 50)];
+        assert_eq!(update_share(&undisturbed, 100), 0.25);
+        let one_disturbed = [undisturbed[0], undisturbed[1], timed(101, 0, 100)];
+        assert_eq!(update_share(&one_disturbed, 100), 0.25);
+        assert!(!timed(100, 0, 100).is_disturbed(100));
+        assert_eq!(update_share(&[], 100), 0.0);
     }
 
     #[test]
