@@ -80,6 +80,7 @@ pub fn in_unit(value: f64, unit: Unit) -> String {
         Unit::Ratio => percent(value),
         Unit::Count => quantity(value),
         Unit::PerSecond => format!("{}/s", quantity(value)),
+        Unit::MbitPerSecond => format!("{} Mbit/s", quantity(value)),
     }
 }
 

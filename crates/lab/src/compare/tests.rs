@@ -33,6 +33,7 @@ fn document(seeds: std::ops::Range<u64>, metrics: &[(&str, Metric)]) -> Document
         parameters: toml::toml! { seed = 1 readers = 10 },
         seed: seeds.start,
         seeds: seeds.end - seeds.start,
+        draws: 0,
         interrupted: false,
         variants: vec![VariantResult {
             name: "combining".to_owned(),

@@ -31,6 +31,9 @@ pub enum Unit {
     /// Events in each second of the machine's time.
     #[serde(rename = "per second")]
     PerSecond,
+    /// Megabits (10^6 bits) in each second of the machine's time.
+    #[serde(rename = "Mbit/s")]
+    MbitPerSecond,
 }
 
 impl Unit {
@@ -41,6 +44,7 @@ impl Unit {
             Self::Count => "count",
             Self::Ratio => "ratio",
             Self::PerSecond => "per second",
+            Self::MbitPerSecond => "Mbit/s",
         }
     }
 }
@@ -153,7 +157,9 @@ impl<'de> Deserialize<'de> for Metric {
                     .map(Self::Distribution)
                     .map_err(D::Error::custom)
             }
-            (Unit::PerSecond, _, _) => Err(D::Error::missing_field("figures")),
+            (Unit::PerSecond | Unit::MbitPerSecond, _, _) => {
+                Err(D::Error::missing_field("figures"))
+            }
             (Unit::Ns, None, _) => Err(D::Error::missing_field("buckets")),
             (Unit::Count, None, None) => held
                 .value
@@ -172,7 +178,7 @@ impl<'de> Deserialize<'de> for Metric {
 mod tests {
     use super::*;
 
-    fn metrics() -> [Metric; 5] {
+    fn metrics() -> [Metric; 6] {
         let mut samples = Samples::new(Unit::Ns);
         [0, 1, 20, 123_456_789, u64::MAX]
             .into_iter()
@@ -183,6 +189,7 @@ mod tests {
             Metric::Ratio(Share::of(7, 1, 3)),
             Metric::Count(12),
             Metric::Figure(Figure::of(Unit::PerSecond, 3, 0.1 + 0.2)),
+            Metric::Figure(Figure::of(Unit::MbitPerSecond, 3, 0.1 + 0.2)),
         ]
     }
 
@@ -223,12 +230,13 @@ mod tests {
 
     #[test]
     fn unlike_metrics_are_not_merged() {
-        let [distribution, counts, share, count, figure] = metrics();
+        let [distribution, counts, share, count, figure, other] = metrics();
         for (one, other) in [
             (&distribution, &counts),
             (&distribution, &share),
             (&share, &count),
             (&count, &figure),
+            (&figure, &other),
         ] {
             assert_eq!(one.clone().merge(other), Err(Unlike));
         }

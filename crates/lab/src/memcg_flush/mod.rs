@@ -7,23 +7,31 @@
 //! | the parameters and their ranges | `parameters.rs` |
 //! | the statistics that are kept | `statistics.rs` |
 //! | what is compared | `subject.rs` |
-//! | the load | `worker.rs` |
+//! | the load | `worker.rs`; `swing.rs`: tenants that wax and wane; `warm_up.rs`: what is there before |
+//! | network streams | `stream.rs` |
 //! | the readers | `reader.rs` |
+//! | who decides by the numbers | `consumers/` |
+//! | what is true while it runs | `oracle.rs` |
 //! | what each read should have seen | `truth.rs` |
 //! | what a run gave | `outcome.rs` |
 //! | how long one will take | `estimate.rs` |
 //!
-//! Every variant runs the same load from the same seed for the same time. Nothing is judged while it runs: workers and
-//! readers only log.
+//! Every variant runs the same load from the same seed for the same time. Reads are judged afterwards: workers and readers
+//! only log. Decisions are held against the oracle at once, which takes no time of a simulated machine.
 
+mod consumers;
 mod estimate;
+mod oracle;
 mod outcome;
 mod parameters;
 mod reader;
 mod statistics;
+mod stream;
 mod subject;
+mod swing;
 mod tree;
 mod truth;
+mod warm_up;
 mod worker;
 
 use std::fmt;
@@ -33,11 +41,15 @@ use bursar_machine::{Machine, Tasks};
 
 pub use estimate::estimated_seconds;
 pub use outcome::Outcome;
-pub use parameters::Parameters;
+pub use parameters::{Parameters, Scope};
 pub use tree::Tree;
 
+use self::consumers::{Consumers, Scene};
+use self::oracle::{Observed, Oracle};
 use self::reader::Read;
+use self::stream::Streams;
 use self::subject::{Own, Subject, Theirs};
+use self::warm_up::ColdPages;
 use self::worker::Log;
 use crate::published::{Policy, Tunables};
 
@@ -46,6 +58,8 @@ pub const FILE: &str = include_str!("../../../../experiments/memcg-flush.toml");
 
 /// The draws that fit its calibration rows.
 pub const DRAWS: &str = include_str!("../../../../experiments/memcg-flush.draws.toml");
+/// What a machine runs.
+type Task<'a> = Box<dyn FnOnce() + Send + 'a>;
 
 /// What can be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,13 +189,31 @@ fn run_on_subject<M: Tasks>(
     }
 }
 
-/// Lets workers, readers and the periodic flusher run, then holds what was read against the truth.
+/// Measures, with an oracle at hand if somebody asks it.
 fn measure<M: Tasks, S: Subject<M>>(
     machine: &M,
     variant: Variant,
     subject: &S,
     parameters: &Parameters,
 ) -> Result<Outcome, String> {
+    let oracle = &Oracle::new(parameters.tree());
+    if parameters.needs_oracle() {
+        let observed = Observed { subject, oracle };
+        measure_with(machine, variant, &observed, parameters, oracle)
+    } else {
+        measure_with(machine, variant, subject, parameters, oracle)
+    }
+}
+
+/// Lets all tasks of the load and the periodic flusher run, then holds what was read against the truth.
+fn measure_with<M: Tasks, S: Subject<M>>(
+    machine: &M,
+    variant: Variant,
+    subject: &S,
+    parameters: &Parameters,
+    oracle: &Oracle,
+) -> Result<Outcome, String> {
+    let cold = ColdPages::warm_up(machine, subject, parameters)?;
     let start_ns = machine.now_ns();
     let span = (start_ns, start_ns + parameters.duration_ms * 1_000_000);
     let mut logs: Vec<Log> = Vec::new();
@@ -189,7 +221,18 @@ fn measure<M: Tasks, S: Subject<M>>(
     let mut reads: Vec<Result<Vec<Read>, String>> = Vec::new();
     reads.resize_with(parameters.readers as usize, || Ok(Vec::new()));
 
-    let mut tasks: Vec<Box<dyn FnOnce() + Send + '_>> = Vec::new();
+    let mut consumers = Consumers::new(parameters);
+    let mut streams = Streams::new(parameters);
+    let scene = Scene {
+        machine,
+        subject,
+        parameters,
+        oracle,
+        reclaim: &cold,
+        span,
+    };
+
+    let mut tasks: Vec<Task<'_>> = Vec::new();
     for (index, log) in (0..).zip(&mut logs) {
         tasks.push(Box::new(move || {
             *log = worker::work(machine, subject, parameters, index, span);
@@ -203,17 +246,17 @@ fn measure<M: Tasks, S: Subject<M>>(
     tasks.push(Box::new(move || {
         flush_periodically(machine, subject, parameters, span)
     }));
+    let first = parameters.workers + parameters.readers;
+    tasks.extend(consumers.tasks(&scene, first));
+    tasks.extend(streams.tasks(machine, subject, parameters, span));
     machine.run(tasks);
 
+    logs.extend(streams.take_logs());
     let reads = reads.into_iter().collect::<Result<Vec<_>, _>>()?.concat();
-    Ok(Outcome::new(
-        variant,
-        parameters.seed,
-        parameters.tree(),
-        logs,
-        reads,
-        subject.work(),
-    ))
+    let mut outcome = Outcome::new(variant, parameters, logs, reads, subject.work());
+    consumers.report(parameters.seed, &mut outcome)?;
+    streams.report(parameters, &mut outcome);
+    Ok(outcome)
 }
 
 fn flush_periodically<M: Machine + Tasks, S: Subject<M>>(

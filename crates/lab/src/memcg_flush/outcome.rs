@@ -1,9 +1,9 @@
 //! What a run of one variant gave.
 
 use super::Variant;
+use super::parameters::Parameters;
 use super::reader::Read;
-use super::subject::Work;
-use super::tree::Tree;
+use super::subject::{Need, Work};
 use super::truth::{Misses, Truth};
 use super::worker::Log;
 use crate::document::{Metrics, VariantResult};
@@ -57,6 +57,7 @@ impl Bucket {
 pub struct Outcome {
     variant: Variant,
     seed: u64,
+    need: Need,
     reads: u64,
     latency: Samples,
     buckets: [u64; BUCKETS.len()],
@@ -72,26 +73,26 @@ impl Outcome {
     /// Holds what was logged against the truth.
     pub(super) fn new(
         variant: Variant,
-        seed: u64,
-        tree: Tree,
+        parameters: &Parameters,
         logs: Vec<Log>,
         reads: Vec<Read>,
         work: Work,
     ) -> Self {
         let refusals = logs.iter().map(|log| log.refusals).sum();
         let mut steps = Samples::new(Unit::Ns);
-        let truth = Truth::new(tree, logs, &mut steps);
+        let truth = Truth::new(parameters.tree(), logs, &mut steps);
         let mut latency = Samples::new(Unit::Ns);
         for read in &reads {
             latency.record(read.ended_ns - read.began_ns);
         }
         Self {
             variant,
-            seed,
+            seed: parameters.seed,
+            need: parameters.need(),
             reads: reads.len() as u64,
             buckets: BUCKETS.map(|bucket| bucket.count(&reads)),
             latency,
-            misses: truth.judge(reads),
+            misses: truth.judge(reads, parameters.need()),
             steps,
             work,
             refusals,
@@ -123,6 +124,9 @@ impl Outcome {
             metrics.push(bucket.name, share(part));
         }
         metrics.push("broken_reads", share(self.misses.broken));
+        if self.need != Need::Own {
+            metrics.push("reads_beyond_need", share(self.misses.beyond_need));
+        }
         metrics.push("staleness", distribution(&self.misses.staleness));
         metrics.push("missing_updates", distribution(&self.misses.updates));
         metrics.push("worker_runtime", distribution(&self.steps));

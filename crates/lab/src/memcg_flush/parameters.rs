@@ -1,9 +1,26 @@
 //! The parameters of the experiment.
 
+use std::time::Duration;
+
 use serde::Deserialize;
 
+use super::subject::{Need, PAGE_SIZE};
 use super::tree::Tree;
 use crate::settings::ParameterError;
+
+/// What the readers read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scope {
+    /// Of ten reads, one reads the root and one a query; the others read a tenant.
+    Mixed,
+    /// Each reader reads one tenant, dealt out in turn.
+    OwnTenant,
+    /// The root.
+    Root,
+    /// A query, any.
+    Leaf,
+}
 
 /// What `[parameters]` of the experiment's file holds; units are in the names, meanings in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -28,6 +45,21 @@ pub struct Parameters {
     pub tenant_limit_pages: u64,
     pub compute_ns: u64,
     pub max_waiters: u64,
+    pub read_scope: Scope,
+    pub need_ms: u64,
+    pub warm_up_pages: u64,
+    pub swing_percent: u64,
+    pub swing_ms: u64,
+    pub killers: u64,
+    pub killer_interval_ms: u64,
+    pub pairs: u64,
+    pub proactive: u64,
+    pub proactive_interval_ms: u64,
+    pub proactive_step_pages: u64,
+    pub streams: u64,
+    pub flows: u64,
+    pub segment_bytes: u64,
+    pub segment_ns: u64,
 }
 
 impl Parameters {
@@ -40,6 +72,24 @@ impl Parameters {
         }
     }
 
+    /// How fresh those who read need their numbers.
+    pub(super) fn need(&self) -> Need {
+        match self.need_ms {
+            0 => Need::Own,
+            age => Need::AtMost(Duration::from_millis(age)),
+        }
+    }
+
+    /// Whether a decision is held against what is true at the moment.
+    pub(super) fn needs_oracle(&self) -> bool {
+        self.killers > 0 || self.proactive > 0
+    }
+
+    /// The pages that a segment of a stream takes.
+    pub(super) fn segment_pages(&self) -> i64 {
+        self.segment_bytes.div_ceil(PAGE_SIZE) as i64
+    }
+
     /// Refuses what cannot be run or would measure nothing.
     ///
     /// # Errors
@@ -47,8 +97,8 @@ impl Parameters {
     pub fn check(&self) -> Result<(), ParameterError> {
         // A log entry holds a query in 20 bits and nanoseconds in 44 (see `worker`): an hour is well inside.
         let ranges = [
-            ("readers", self.readers, 1, 100_000),
-            ("workers", self.workers, 1, 10_000),
+            ("readers", self.readers, 0, 100_000),
+            ("workers", self.workers, 0, 10_000),
             ("tenants", self.tenants, 1, 100_000),
             ("queries", self.queries, 1, 100_000),
             ("ancestors", self.ancestors, 2, 32),
@@ -61,6 +111,31 @@ impl Parameters {
             ("tenant_limit_pages", self.tenant_limit_pages, 1, 1 << 40),
             ("compute_ns", self.compute_ns, 0, 1_000_000_000),
             ("max_waiters", self.max_waiters, 0, 1_000_000),
+            ("need_ms", self.need_ms, 0, 3_600_000),
+            ("warm_up_pages", self.warm_up_pages, 0, 1 << 20),
+            // A tenant that gets no pages at all at the bottom could be the only one.
+            ("swing_percent", self.swing_percent, 0, 99),
+            ("swing_ms", self.swing_ms, 1, 3_600_000),
+            ("killers", self.killers, 0, 10_000),
+            ("killer_interval_ms", self.killer_interval_ms, 1, 60_000),
+            ("pairs", self.pairs, 0, 10_000),
+            ("proactive", self.proactive, 0, 100_000),
+            (
+                "proactive_interval_ms",
+                self.proactive_interval_ms,
+                1,
+                60_000,
+            ),
+            (
+                "proactive_step_pages",
+                self.proactive_step_pages,
+                1,
+                1 << 20,
+            ),
+            ("streams", self.streams, 0, 10_000),
+            ("flows", self.flows, 1, 1_000_000),
+            ("segment_bytes", self.segment_bytes, PAGE_SIZE, 1 << 24),
+            ("segment_ns", self.segment_ns, 1, 1_000_000_000),
         ];
         let range_error = |key: &str, problem: String| ParameterError::Range {
             key: key.to_owned(),
@@ -79,12 +154,49 @@ impl Parameters {
             );
             return Err(range_error("queries", problem));
         }
-        if self.read_interval_ms >= self.duration_ms {
+        let intervals = [
+            ("read_interval_ms", self.read_interval_ms, 1),
+            ("killer_interval_ms", self.killer_interval_ms, self.killers),
+            (
+                "proactive_interval_ms",
+                self.proactive_interval_ms,
+                self.proactive,
+            ),
+        ];
+        for (key, interval_ms, users) in intervals {
+            if users > 0 && interval_ms >= self.duration_ms {
+                let problem = format!(
+                    "is {interval_ms}, and must be below `duration_ms`, {}",
+                    self.duration_ms
+                );
+                return Err(range_error(key, problem));
+            }
+        }
+        if self.readers + self.killers + self.pairs + self.proactive + self.streams == 0 {
+            let problem = "is 0, and nothing else is measured".to_owned();
+            return Err(range_error("readers", problem));
+        }
+        let tenant_warm_up = self.warm_up_pages * self.queries;
+        if tenant_warm_up > self.tenant_limit_pages {
             let problem = format!(
-                "is {}, and must be below `duration_ms`, {}",
-                self.read_interval_ms, self.duration_ms
+                "times `queries` is {tenant_warm_up}, and must be at most `tenant_limit_pages`, {}",
+                self.tenant_limit_pages
             );
-            return Err(range_error("read_interval_ms", problem));
+            return Err(range_error("warm_up_pages", problem));
+        }
+        if self.proactive > self.tenants {
+            let problem = format!(
+                "is {}, and there are {} tenants for one loop each",
+                self.proactive, self.tenants
+            );
+            return Err(range_error("proactive", problem));
+        }
+        if self.streams > 0 && self.flows < self.streams {
+            let problem = format!(
+                "is {}, and must be at least `streams`, {}",
+                self.flows, self.streams
+            );
+            return Err(range_error("flows", problem));
         }
         Ok(())
     }

@@ -2,9 +2,9 @@
 
 use bursar_machine::Tasks;
 
-use super::parameters::Parameters;
+use super::parameters::{Parameters, Scope};
 use super::statistics::Stat;
-use super::subject::{Need, Subject};
+use super::subject::Subject;
 use super::tree::Tree;
 use crate::published::GroupIndex;
 use crate::random::Random;
@@ -18,16 +18,22 @@ pub(super) struct Read {
     pub(super) value: i64,
 }
 
-/// Of ten reads, one reads the root and one a query; the others read a tenant.
-fn choose(tree: Tree, random: &mut Random) -> GroupIndex {
-    match random.below(10) {
-        0 => Tree::ROOT,
-        1 => tree.query(random.below(tree.all_queries() as u64) as usize),
-        _ => tree.tenant(random.below(tree.tenants as u64) as usize),
+/// What the `reader`-th reader reads next.
+fn choose(scope: Scope, tree: Tree, reader: u64, random: &mut Random) -> GroupIndex {
+    let query = |random: &mut Random| tree.query(random.below(tree.all_queries() as u64) as usize);
+    match scope {
+        Scope::Mixed => match random.below(10) {
+            0 => Tree::ROOT,
+            1 => query(random),
+            _ => tree.tenant(random.below(tree.tenants as u64) as usize),
+        },
+        Scope::OwnTenant => tree.tenant((reader % tree.tenants as u64) as usize),
+        Scope::Root => Tree::ROOT,
+        Scope::Leaf => query(random),
     }
 }
 
-/// Reads until `end_ns`. Readers begin at random moments of the interval, and one that is late does not catch up.
+/// Reads until `end_ns`; `index` is the reader's number after those of the workers. Readers begin at random moments of the interval, and one that is late does not catch up.
 pub(super) fn read<M: Tasks, S: Subject<M>>(
     machine: &M,
     subject: &S,
@@ -42,9 +48,14 @@ pub(super) fn read<M: Tasks, S: Subject<M>>(
         Vec::with_capacity((parameters.duration_ms / parameters.read_interval_ms + 1) as usize);
     while next_ns < end_ns {
         machine.sleep_until(next_ns);
-        let group = choose(parameters.tree(), &mut random);
+        let group = choose(
+            parameters.read_scope,
+            parameters.tree(),
+            index - parameters.workers,
+            &mut random,
+        );
         let began_ns = machine.now_ns();
-        let numbers = subject.read(group, Need::Own, &[Stat::Pgfault])?;
+        let numbers = subject.read(group, parameters.need(), &[Stat::Pgfault])?;
         if parameters.format_ns > 0 {
             machine.compute(parameters.format_ns);
         }
@@ -58,4 +69,41 @@ pub(super) fn read<M: Tasks, S: Subject<M>>(
         next_ns = (next_ns + interval_ns).max(ended_ns);
     }
     Ok(reads)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TREE: Tree = Tree {
+        tenants: 3,
+        queries: 2,
+        ancestors: 3,
+    };
+
+    fn chosen(scope: Scope, reader: u64) -> Vec<GroupIndex> {
+        let mut random = Random::new(reader);
+        let mut chosen: Vec<_> = (0..1000)
+            .map(|_| choose(scope, TREE, reader, &mut random))
+            .collect();
+        chosen.sort_unstable();
+        chosen.dedup();
+        chosen
+    }
+
+    #[test]
+    fn readers_read_what_their_scope_says() {
+        assert_eq!(chosen(Scope::Root, 1), [Tree::ROOT]);
+        assert_eq!(chosen(Scope::OwnTenant, 1), [TREE.tenant(1)]);
+        assert_eq!(chosen(Scope::OwnTenant, 3), [TREE.tenant(0)]);
+        let queries: Vec<_> = (0..6).map(|query| TREE.query(query)).collect();
+        assert_eq!(chosen(Scope::Leaf, 0), queries);
+        let tenants = (0..3).map(|tenant| TREE.tenant(tenant));
+        let mixed: Vec<_> = [Tree::ROOT]
+            .into_iter()
+            .chain(tenants)
+            .chain(queries)
+            .collect();
+        assert_eq!(chosen(Scope::Mixed, 0), mixed);
+    }
 }

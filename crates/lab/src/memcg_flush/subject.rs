@@ -32,7 +32,7 @@ pub(super) enum Site {
 pub(super) enum Need {
     /// As fresh as the variant makes them: whatever its readers get.
     Own,
-    /// No older than this. Only Bursar can be told so; a published policy does what it does.
+    /// No older than this. Only Bursar can be told so, if readers may flush; the other variants do what they do.
     AtMost(Duration),
 }
 
@@ -145,9 +145,10 @@ impl<M: Machine> Subject<M> for Own<M> {
     }
 
     fn read(&self, group: GroupIndex, need: Need, _: &[Stat]) -> Result<Numbers, String> {
-        let freshness = match need {
-            Need::Own => self.freshness,
-            Need::AtMost(age) => Freshness::AtMost(age),
+        let freshness = match (self.freshness, need) {
+            (Freshness::Cached, _) => Freshness::Cached,
+            (own, Need::Own) => own,
+            (_, Need::AtMost(age)) => Freshness::AtMost(age),
         };
         let reading = self.groups[group]
             .read(freshness)

@@ -1,8 +1,11 @@
 //! The experiment in small, on the host: every variant runs, and what holds on any machine holds.
 
 use bursar_machine::Host;
+use bursar_sim::{Settings, Sim, Simulator, Topology};
 
 use super::outcome::BUCKETS;
+use super::statistics::Stat;
+use super::subject::Need;
 use super::*;
 use crate::document::VariantResult;
 use crate::experiment::Experiment;
@@ -121,7 +124,6 @@ fn the_file_names_variants_and_metrics_that_exist() {
 fn parameters_that_measure_nothing_are_refused() {
     for wrong in [
         "readers=0",
-        "workers=0",
         "tenants=0",
         "queries=0",
         "duration_ms=0",
@@ -131,6 +133,12 @@ fn parameters_that_measure_nothing_are_refused() {
         "readers=1000000000",
         "read_interval_ms=60000",
         "queries=100000",
+        "swing_percent=100",
+        "swing_ms=0",
+        "warm_up_pages=1000",
+        "proactive=4",
+        "streams=101",
+        "segment_bytes=0",
     ] {
         let (mut experiment, _) = quick();
         let (key, value) = wrong.split_once('=').expect("an assignment");
@@ -155,5 +163,58 @@ fn every_published_policy_is_a_variant_that_runs() {
         if matches!(policy, Policy::TreeWalk | Policy::Eager) {
             assert_eq!(ratio(&result, "broken_reads"), 0.0, "{name} misses nothing");
         }
+    }
+}
+
+/// Runs streams on a small machine, and says what socket memory and usage are left in the root by what was flushed then.
+fn left_by_streams<S: Subject<Sim>>(
+    machine: &Sim,
+    subject: &S,
+    parameters: &Parameters,
+) -> (i64, i64) {
+    let outcome = measure(machine, Variant::Combining, subject, parameters).expect("a run");
+    assert!(number(&outcome.result(), "update_ns") > 100);
+    machine.sleep_until(machine.now_ns() + 2 * parameters.flush_period_ms * 1_000_000);
+    subject.tick();
+    let numbers = subject.read(Tree::ROOT, Need::Own, &[Stat::Sock]);
+    let charged = subject.groups()[Tree::ROOT].read(Freshness::Cached);
+    (
+        numbers.expect("numbers").get(Stat::Sock),
+        charged.expect("what was flushed").usage().value,
+    )
+}
+
+#[test]
+fn streams_leave_nothing_behind() {
+    let (_, quick) = quick();
+    let parameters = Parameters {
+        readers: 0,
+        workers: 0,
+        ancestors: 4,
+        streams: 5,
+        flows: 11,
+        segment_ns: 10_000,
+        // A few segments fit into each tenant, so some are forced.
+        ..quick
+    };
+    let machine = || Simulator::new(Settings::new(Topology::new(8, 1, 1000), 1));
+    {
+        let simulator = machine();
+        let own = Own::new(
+            &simulator.machine(),
+            &parameters,
+            FlushPolicy::Combining,
+            Freshness::Exact,
+        );
+        let own = own.expect("a subject");
+        let left = left_by_streams(&simulator.machine(), &own, &parameters);
+        assert_eq!(left, (0, 0));
+    }
+    for policy in [Policy::Direct, Policy::PerGroup] {
+        let simulator = machine();
+        let theirs = Theirs::new(&simulator.machine(), &parameters, policy);
+        let theirs = theirs.expect("a subject");
+        let left = left_by_streams(&simulator.machine(), &theirs, &parameters);
+        assert_eq!(left.0, 0, "{policy:?}");
     }
 }

@@ -9,6 +9,7 @@
 //! towards "not broken".
 
 use super::reader::Read;
+use super::subject::Need;
 use super::tree::Tree;
 use super::worker::Log;
 use crate::measure::{Samples, Unit};
@@ -29,11 +30,23 @@ pub(super) struct Miss {
     pub(super) staleness_ns: u64,
 }
 
+impl Miss {
+    /// Whether the read was older than its reader needed. Who stated no need asks for nothing.
+    fn is_beyond(self, need: Need) -> bool {
+        match need {
+            Need::Own => false,
+            Need::AtMost(age) => u128::from(self.staleness_ns) > age.as_nanos(),
+        }
+    }
+}
+
 /// How all reads were, together.
 #[derive(Clone, Debug)]
 pub(super) struct Misses {
     /// How many missed an update.
     pub(super) broken: u64,
+    /// How many were older than needed.
+    pub(super) beyond_need: u64,
     pub(super) staleness: Samples,
     pub(super) updates: Samples,
 }
@@ -55,9 +68,10 @@ impl Truth {
     }
 
     /// Holds all reads against the truth.
-    pub(super) fn judge(&self, mut reads: Vec<Read>) -> Misses {
+    pub(super) fn judge(&self, mut reads: Vec<Read>, need: Need) -> Misses {
         let mut misses = Misses {
             broken: 0,
+            beyond_need: 0,
             staleness: Samples::new(Unit::Ns),
             updates: Samples::new(Unit::Count),
         };
@@ -67,6 +81,7 @@ impl Truth {
             for read in reads {
                 let miss = miss(&completions, read);
                 misses.broken += u64::from(miss.updates > 0);
+                misses.beyond_need += u64::from(miss.is_beyond(need));
                 misses.staleness.record(miss.staleness_ns);
                 misses.updates.record(miss.updates);
             }
@@ -97,6 +112,8 @@ fn miss(completions: &[u64], read: &Read) -> Miss {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const TREE: Tree = Tree {
@@ -155,13 +172,28 @@ mod tests {
     #[test]
     fn broken_reads_of_all_groups_are_counted() {
         let (truth, _) = truth();
-        let misses = truth.judge(vec![
+        let reads = vec![
             read(Tree::ROOT, 35, 3),
             read(Tree::ROOT, 35, 0),
             read(TREE.tenant(0), 100, 3),
             read(TREE.tenant(1), 100, 2),
-        ]);
-        assert_eq!(misses.broken, 1);
+        ];
+        let misses = truth.judge(reads, Need::AtMost(Duration::from_nanos(25)));
+        assert_eq!((misses.broken, misses.beyond_need), (1, 0));
+    }
+
+    #[test]
+    fn a_read_is_beyond_its_need_if_it_is_older() {
+        let miss = |staleness_ns| Miss {
+            updates: 1,
+            staleness_ns,
+        };
+        let need = Need::AtMost(Duration::from_nanos(25));
+        assert!(!miss(25).is_beyond(need));
+        assert!(miss(26).is_beyond(need));
+        assert!(!miss(u64::MAX).is_beyond(Need::Own));
+        let judged = truth().0.judge(vec![read(Tree::ROOT, 36, 0)], need);
+        assert_eq!((judged.broken, judged.beyond_need), (1, 1));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use bursar_machine::Tasks;
 use super::parameters::Parameters;
 use super::statistics::Stat;
 use super::subject::{PAGE_SIZE, Subject};
+use super::swing::Swing;
 use crate::published::GroupIndex;
 use crate::random::Random;
 
@@ -67,12 +68,13 @@ pub(super) fn work<M: Tasks, S: Subject<M>>(
     (start_ns, end_ns): (u64, u64),
 ) -> Log {
     let tree = parameters.tree();
+    let swing = Swing::new(parameters);
     let mut random = Random::fork(parameters.seed, index);
     let mut pages: VecDeque<Page<M>> = VecDeque::new();
     let mut log = Log::default();
     let mut now = machine.now_ns();
     while now < end_ns {
-        let query = random.below(tree.all_queries() as u64) as usize;
+        let query = swing.choose(&mut random, now.saturating_sub(start_ns));
         for _ in 0..parameters.pages_per_query {
             if pages.len() as u64 >= parameters.working_set_pages {
                 free_oldest(subject, &mut pages);

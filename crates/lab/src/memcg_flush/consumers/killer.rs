@@ -1,0 +1,137 @@
+//! User-space OOM killers: they choose a victim by the numbers that they read. None is killed; who was chosen is judged.
+//!
+//! A decision is wrong if the victim was not the largest tenant, or nearly so, at any moment that matters: neither when the
+//! decision began nor when it ended. Numbers that were true at either moment are excused.
+
+use bursar_machine::Tasks;
+
+use super::{RESIDENT, Scene, resident};
+use crate::measure::{Metric, Samples, Share, Unit};
+use crate::memcg_flush::outcome::Outcome;
+use crate::memcg_flush::subject::Subject;
+use crate::random::Random;
+
+/// A victim that is smaller than the largest tenant by no more than this is as good: judgement.
+const MARGIN_PERCENT: u64 = 10;
+
+/// What came of one decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Decision {
+    latency_ns: u64,
+    is_wrong: bool,
+    shortfall_pages: u64,
+}
+
+/// The pages that the largest has more than the victim.
+fn shortfall(victim: usize, pages: &[u64]) -> u64 {
+    pages.iter().max().map_or(0, |most| most - pages[victim])
+}
+
+/// Whether the victim is too small by what is true at one moment.
+fn is_too_small(victim: usize, pages: &[u64]) -> bool {
+    let most = pages[victim] + shortfall(victim, pages);
+    pages[victim] * 100 < most * (100 - MARGIN_PERCENT)
+}
+
+/// Judges the choice of `victim` by what was true when it began and when it ended.
+fn judge(victim: usize, latency_ns: u64, before: &[u64], after: &[u64]) -> Decision {
+    Decision {
+        latency_ns,
+        is_wrong: is_too_small(victim, before) && is_too_small(victim, after),
+        shortfall_pages: shortfall(victim, before).min(shortfall(victim, after)),
+    }
+}
+
+/// The first of the largest.
+fn largest(pages: &[u64]) -> usize {
+    let most = pages.iter().max();
+    pages
+        .iter()
+        .position(|pages| Some(pages) == most)
+        .unwrap_or(0)
+}
+
+/// Decides again and again until the end.
+pub(super) fn decide<M: Tasks, S: Subject<M>>(
+    scene: &Scene<'_, M, S>,
+    index: u64,
+) -> Result<Vec<Decision>, String> {
+    let parameters = scene.parameters;
+    let tree = parameters.tree();
+    let mut random = Random::fork(parameters.seed, index);
+    let mut decisions = Vec::new();
+    scene.now_and_then(parameters.killer_interval_ms, &mut random, || {
+        let before = scene.oracle.all();
+        let began_ns = scene.machine.now_ns();
+        let mut pages = Vec::with_capacity(tree.tenants);
+        for tenant in 0..tree.tenants {
+            let numbers = scene
+                .subject
+                .read(tree.tenant(tenant), parameters.need(), &RESIDENT)?;
+            pages.push(u64::try_from(resident(&numbers)).unwrap_or(0));
+        }
+        let ended_ns = scene.machine.now_ns();
+        let latency_ns = ended_ns - began_ns;
+        decisions.push(judge(
+            largest(&pages),
+            latency_ns,
+            &before,
+            &scene.oracle.all(),
+        ));
+        Ok(())
+    })?;
+    Ok(decisions)
+}
+
+/// Adds what all killers measured.
+pub(super) fn report(decisions: &[Decision], seed: u64, outcome: &mut Outcome) {
+    let mut latency = Samples::new(Unit::Ns);
+    let mut shortfall = Samples::new(Unit::Count);
+    for decision in decisions {
+        latency.record(decision.latency_ns);
+        shortfall.record(decision.shortfall_pages);
+    }
+    let wrong = decisions.iter().filter(|decision| decision.is_wrong);
+    let wrong = Share::of(seed, wrong.count() as u64, decisions.len() as u64);
+    outcome.push("wrong_victims", Metric::Ratio(wrong));
+    outcome.push(
+        "decision_latency",
+        Metric::Distribution(latency.distribution()),
+    );
+    outcome.push(
+        "victim_shortfall_pages",
+        Metric::Distribution(shortfall.distribution()),
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_victim_is_wrong_if_it_was_too_small_at_both_ends() {
+        let is_wrong =
+            |victim, before: &[u64], after: &[u64]| judge(victim, 0, before, after).is_wrong;
+        assert!(is_wrong(0, &[89, 100], &[80, 100]));
+        assert!(!is_wrong(0, &[90, 100], &[80, 100]), "within the margin");
+        assert!(!is_wrong(0, &[10, 100], &[100, 10]), "right at the end");
+        assert!(
+            !is_wrong(1, &[10, 100], &[100, 10]),
+            "right at the beginning"
+        );
+        assert!(!is_wrong(0, &[0, 0], &[0, 0]), "nobody has anything");
+        assert!(!is_wrong(0, &[7], &[7]), "there is no other");
+    }
+
+    #[test]
+    fn the_shortfall_is_the_smaller_of_both_ends() {
+        assert_eq!(judge(0, 0, &[60, 100], &[90, 100]).shortfall_pages, 10);
+        assert_eq!(judge(1, 0, &[60, 100], &[90, 100]).shortfall_pages, 0);
+    }
+
+    #[test]
+    fn the_first_of_the_largest_is_chosen() {
+        assert_eq!(largest(&[3, 9, 9, 1]), 1);
+        assert_eq!(largest(&[0, 0]), 0);
+    }
+}

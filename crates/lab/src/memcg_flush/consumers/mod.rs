@@ -1,0 +1,124 @@
+//! Tasks that decide something by the numbers that they read, beside workers and readers.
+//!
+//! | who | file |
+//! |---|---|
+//! | user-space OOM killers | `killer.rs` |
+//! | readers of numbers that must fit together | `pair.rs` |
+//! | proactive reclaim | `proactive.rs` |
+//!
+//! Each kind is switched on by a parameter. All ask for numbers as fresh as `need_ms` says.
+
+mod killer;
+mod pair;
+mod proactive;
+
+use bursar_machine::Tasks;
+
+use super::Task;
+use super::oracle::Oracle;
+use super::outcome::Outcome;
+use super::parameters::Parameters;
+use super::statistics::Stat;
+use super::subject::{Numbers, Subject};
+use super::warm_up::Reclaim;
+use crate::random::Random;
+
+/// What a tenant has in memory, as killers and reclaimers see it.
+const RESIDENT: [Stat; 2] = [Stat::Anon, Stat::File];
+
+fn resident(numbers: &Numbers) -> i64 {
+    RESIDENT.iter().map(|&stat| numbers.get(stat)).sum()
+}
+
+/// What every consumer works with.
+pub(super) struct Scene<'a, M, S> {
+    pub(super) machine: &'a M,
+    pub(super) subject: &'a S,
+    pub(super) parameters: &'a Parameters,
+    pub(super) oracle: &'a Oracle,
+    pub(super) reclaim: &'a dyn Reclaim,
+    pub(super) span: (u64, u64),
+}
+
+impl<M: Tasks, S> Scene<'_, M, S> {
+    /// Acts once an interval until the end, from a random moment of the first one on. Who is late does not catch up.
+    fn now_and_then(
+        &self,
+        interval_ms: u64,
+        random: &mut Random,
+        mut act: impl FnMut() -> Result<(), String>,
+    ) -> Result<(), String> {
+        let interval_ns = interval_ms * 1_000_000;
+        let (start_ns, end_ns) = self.span;
+        let mut next_ns = start_ns + random.below(interval_ns);
+        while next_ns < end_ns {
+            self.machine.sleep_until(next_ns);
+            act()?;
+            next_ns = (next_ns + interval_ns).max(self.machine.now_ns());
+        }
+        Ok(())
+    }
+}
+
+/// What all consumers measured.
+pub(super) struct Consumers {
+    killers: Vec<Result<Vec<killer::Decision>, String>>,
+    pairs: Vec<Result<Vec<pair::Round>, String>>,
+    proactive: Vec<Result<proactive::Run, String>>,
+}
+
+fn nothing_yet<T: Default>(count: u64) -> Vec<Result<T, String>> {
+    (0..count).map(|_| Ok(T::default())).collect()
+}
+
+impl Consumers {
+    pub(super) fn new(parameters: &Parameters) -> Self {
+        Self {
+            killers: nothing_yet(parameters.killers),
+            pairs: nothing_yet(parameters.pairs),
+            proactive: nothing_yet(parameters.proactive),
+        }
+    }
+
+    /// Their tasks. `first` is the number of the first one among all tasks that draw random numbers.
+    pub(super) fn tasks<'a, M: Tasks, S: Subject<M>>(
+        &'a mut self,
+        scene: &'a Scene<'_, M, S>,
+        first: u64,
+    ) -> Vec<Task<'a>> {
+        let mut tasks: Vec<Task<'a>> = Vec::new();
+        let mut indices = first..;
+        for (result, index) in self.killers.iter_mut().zip(&mut indices) {
+            tasks.push(Box::new(move || *result = killer::decide(scene, index)));
+        }
+        for (result, index) in self.pairs.iter_mut().zip(&mut indices) {
+            tasks.push(Box::new(move || *result = pair::read(scene, index)));
+        }
+        for ((tenant, result), index) in self.proactive.iter_mut().enumerate().zip(&mut indices) {
+            tasks.push(Box::new(move || {
+                *result = proactive::reclaim(scene, index, tenant);
+            }));
+        }
+        tasks
+    }
+
+    /// Adds what those kinds measured that there are.
+    ///
+    /// # Errors
+    /// Why one of them had to give up.
+    pub(super) fn report(self, seed: u64, outcome: &mut Outcome) -> Result<(), String> {
+        let all = |parts: Vec<Result<_, String>>| parts.into_iter().collect::<Result<Vec<_>, _>>();
+        if !self.killers.is_empty() {
+            killer::report(&all(self.killers)?.concat(), seed, outcome);
+        }
+        let pairs = self.pairs.into_iter().collect::<Result<Vec<_>, _>>()?;
+        if !pairs.is_empty() {
+            pair::report(&pairs.concat(), outcome);
+        }
+        let runs = self.proactive.into_iter().collect::<Result<Vec<_>, _>>()?;
+        if !runs.is_empty() {
+            proactive::report(&runs, seed, outcome);
+        }
+        Ok(())
+    }
+}
