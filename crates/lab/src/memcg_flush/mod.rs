@@ -8,13 +8,15 @@
 //! | the statistics that are kept | `statistics.rs` |
 //! | what is compared | `subject.rs` |
 //! | the load | `worker.rs` |
+//! | the tenants' memory: lists, faults, reclaim, swap | `mm/` |
 //! | the readers | `reader.rs` |
 //! | what each read should have seen | `truth.rs` |
 //! | what a run gave | `outcome.rs` |
 //!
 //! Every variant runs the same load from the same seed for the same time. Nothing is judged while it runs: workers and
-//! readers only log.
+//! readers only log. A run whose books are wrong in the end gives no result.
 
+mod mm;
 mod outcome;
 mod parameters;
 mod reader;
@@ -30,9 +32,10 @@ use bursar::{FlushPolicy, Freshness};
 use bursar_machine::{Machine, Tasks};
 
 pub use outcome::Outcome;
-pub use parameters::Parameters;
+pub use parameters::{Parameters, ReclaimSite};
 pub use tree::Tree;
 
+use self::mm::{Space, Tally};
 use self::reader::Read;
 use self::subject::{Own, Subject, Theirs};
 use self::worker::Log;
@@ -172,20 +175,28 @@ fn measure<M: Tasks, S: Subject<M>>(
 ) -> Result<Outcome, String> {
     let start_ns = machine.now_ns();
     let span = (start_ns, start_ns + parameters.duration_ms * 1_000_000);
-    let mut logs: Vec<Log> = Vec::new();
-    logs.resize_with(parameters.workers as usize, Log::default);
+    let spaces: Vec<Space<M>> = mm::spaces(parameters);
+    let mut logs: Vec<(Log, Tally)> = Vec::new();
+    logs.resize_with(parameters.workers as usize, Default::default);
+    let mut reclaimers = vec![Tally::default(); parameters.reclaimers as usize];
     let mut reads: Vec<Result<Vec<Read>, String>> = Vec::new();
     reads.resize_with(parameters.readers as usize, || Ok(Vec::new()));
 
     let mut tasks: Vec<Box<dyn FnOnce() + Send + '_>> = Vec::new();
+    let memory = &spaces;
     for (index, log) in (0..).zip(&mut logs) {
         tasks.push(Box::new(move || {
-            *log = worker::work(machine, subject, parameters, index, span);
+            *log = worker::work(machine, subject, parameters, memory, index, span);
         }));
     }
     for (index, read) in (parameters.workers..).zip(&mut reads) {
         tasks.push(Box::new(move || {
             *read = reader::read(machine, subject, parameters, index, span);
+        }));
+    }
+    for (index, tally) in (RECLAIMERS..).zip(&mut reclaimers) {
+        tasks.push(Box::new(move || {
+            *tally = mm::reclaim_repeatedly(machine, subject, parameters, memory, index, span);
         }));
     }
     tasks.push(Box::new(move || {
@@ -194,15 +205,22 @@ fn measure<M: Tasks, S: Subject<M>>(
     machine.run(tasks);
 
     let reads = reads.into_iter().collect::<Result<Vec<_>, _>>()?.concat();
-    Ok(Outcome::new(
+    let (logs, workers): (Vec<Log>, Vec<Tally>) = logs.into_iter().unzip();
+    let mut outcome = Outcome::new(
         variant,
         parameters.seed,
         parameters.tree(),
         logs,
         reads,
         subject.work(),
-    ))
+    );
+    mm::report(&mut outcome, parameters.seed, &workers, &reclaimers);
+    mm::audit(subject, parameters, spaces)?;
+    Ok(outcome)
 }
+
+/// Where the numbers of reclaimers begin, beyond those of workers and readers.
+const RECLAIMERS: u64 = 1 << 32;
 
 fn flush_periodically<M: Machine + Tasks, S: Subject<M>>(
     machine: &M,

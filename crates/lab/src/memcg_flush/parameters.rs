@@ -2,8 +2,12 @@
 
 use serde::Deserialize;
 
+use super::subject::Site;
 use super::tree::Tree;
 use crate::settings::ParameterError;
+
+/// Pages of all workers: each is described by some 70 bytes, whether it is in memory or not.
+const PAGES_MAX: u64 = 1 << 26;
 
 /// What `[parameters]` of the experiment's file holds; units are in the names, meanings in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -28,6 +32,34 @@ pub struct Parameters {
     pub tenant_limit_pages: u64,
     pub compute_ns: u64,
     pub max_waiters: u64,
+    pub file_percent: u64,
+    pub hot_page_percent: u64,
+    pub hot_access_percent: u64,
+    pub zswap_percent: u64,
+    pub zswap_limit_pages: u64,
+    pub swap_io_ns: u64,
+    pub reclaim_site: ReclaimSite,
+    pub reclaimers: u64,
+    pub reclaimer_interval_us: u64,
+}
+
+/// How reclaim flushes before it scans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReclaimSite {
+    /// As a reader does: up to Linux 6.10.
+    Unlimited,
+    /// Only if the periodic flusher is late: since 6.11.
+    RateLimited,
+}
+
+impl ReclaimSite {
+    pub(super) fn site(self) -> Site {
+        match self {
+            Self::Unlimited => Site::Unlimited,
+            Self::RateLimited => Site::RateLimited,
+        }
+    }
 }
 
 impl Parameters {
@@ -61,6 +93,19 @@ impl Parameters {
             ("tenant_limit_pages", self.tenant_limit_pages, 1, 1 << 40),
             ("compute_ns", self.compute_ns, 0, 1_000_000_000),
             ("max_waiters", self.max_waiters, 0, 1_000_000),
+            ("file_percent", self.file_percent, 0, 100),
+            ("hot_page_percent", self.hot_page_percent, 1, 100),
+            ("hot_access_percent", self.hot_access_percent, 0, 100),
+            ("zswap_percent", self.zswap_percent, 0, 100),
+            ("zswap_limit_pages", self.zswap_limit_pages, 0, 1 << 40),
+            ("swap_io_ns", self.swap_io_ns, 0, 1_000_000_000),
+            ("reclaimers", self.reclaimers, 0, 10_000),
+            (
+                "reclaimer_interval_us",
+                self.reclaimer_interval_us,
+                1,
+                60_000_000,
+            ),
         ];
         let range_error = |key: &str, problem: String| ParameterError::Range {
             key: key.to_owned(),
@@ -78,6 +123,13 @@ impl Parameters {
                 self.tenants * self.queries
             );
             return Err(range_error("queries", problem));
+        }
+        if self.workers * self.working_set_pages > PAGES_MAX {
+            let problem = format!(
+                "times `workers` is {}, and must be at most {PAGES_MAX}",
+                self.workers * self.working_set_pages
+            );
+            return Err(range_error("working_set_pages", problem));
         }
         if self.read_interval_ms >= self.duration_ms {
             let problem = format!(
