@@ -27,7 +27,7 @@ fn parameters(more: &[(&str, i64)]) -> Parameters {
 }
 
 /// A result as a document shows it, and its metrics.
-fn run(variant: &str, parameters: &Parameters) -> (String, impl Fn(&str) -> u64) {
+fn run(variant: &str, parameters: &Parameters) -> (String, impl Fn(&str) -> u64 + use<>) {
     let settings = Settings::new(Topology::new(16, 2, 1000), parameters.seed);
     let simulator = Simulator::new(settings);
     let outcome = memcg_flush::run(&simulator.machine(), variant, parameters).expect(variant);
@@ -75,6 +75,11 @@ fn pages_are_reclaimed_swapped_compressed_and_come_back() {
             assert!(number(name) > 0, "{variant}: {name}");
         }
         assert!(number("page_faults") > number("refaults"), "{variant}");
+        assert_eq!(
+            number("ooms"),
+            0,
+            "{variant}: what there is can be reclaimed"
+        );
     }
 }
 

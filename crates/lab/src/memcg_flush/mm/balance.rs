@@ -37,11 +37,14 @@ fn inactive_is_low(inactive: u64, active: u64) -> bool {
     inactive * (10 * gigabytes).isqrt().max(1) < active
 }
 
-/// Shares [`SWAP_CLUSTER_MAX`] out between the kinds.
+/// Shares each [`SWAP_CLUSTER_MAX`] pages out between the kinds.
 pub(super) fn plan(known: &Known, priority: u32) -> Plan {
     let deactivates = Kind::BOTH.map(|kind| {
         let kind = kind as usize;
-        known.has_refaulted[kind] || inactive_is_low(known.inactive[kind], known.active[kind])
+        // Whoever has lost patience does not ask whether it should (`force_deactivate`).
+        priority == 0
+            || known.has_refaulted[kind]
+            || inactive_is_low(known.inactive[kind], known.active[kind])
     });
     let file = Kind::File as usize;
     // Clean pages that nobody comes back for, and plenty of them: nothing else is taken (`cache_trim_mode`).
@@ -154,5 +157,7 @@ mod tests {
         };
         assert_eq!(scan(stale, 1), [32, 0]);
         assert_eq!(scan(stale, 0), [16, 16]);
+        assert_eq!(plan(&EVEN, 0).deactivates, [true, true]);
+        assert_eq!(plan(&EVEN, 1).deactivates, [false, false]);
     }
 }

@@ -96,6 +96,11 @@ impl Lists {
         self.ends[list.index()].len
     }
 
+    /// Pages on all lists.
+    pub(super) fn all(&self) -> u64 {
+        self.ends.iter().map(|ends| ends.len).sum()
+    }
+
     /// The list that a page is on.
     pub(super) fn list_of(&self, page: PageId) -> Option<List> {
         self.nodes[page as usize].list

@@ -232,8 +232,7 @@ impl<F> Lruvec<F> {
     /// Notes what taking pages of a kind cost: writes and reads, and pages looked at in vain.
     pub(super) fn note_cost(&mut self, kind: Kind, transfers: u64, rotated: u64) {
         self.cost[kind as usize] += transfers * SWAP_CLUSTER_MAX + rotated;
-        let all: u64 = List::ALL.map(|list| self.lists.len(list)).iter().sum();
-        if self.cost[0] + self.cost[1] > all / 4 {
+        if self.cost[0] + self.cost[1] > self.lists.all() / 4 {
             self.cost = self.cost.map(|cost| cost / 2);
         }
     }

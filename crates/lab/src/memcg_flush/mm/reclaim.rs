@@ -7,7 +7,7 @@
 
 use bursar_machine::{Lock, Tasks};
 
-use super::balance::{DEF_PRIORITY, Known, plan};
+use super::balance::{DEF_PRIORITY, Known, SWAP_CLUSTER_MAX, plan};
 use super::costs::{COMPRESS_NS, COMPRESSED_IN_ONE, ISOLATE_NS, SUBMIT_NS, UNMAP_NS};
 use super::deltas::Deltas;
 use super::lists::{Kind, PageId};
@@ -57,7 +57,8 @@ impl<M: Tasks, S: Subject<M>> Reclaimed<'_, M, S> {
         tally.flush_ns += self.machine.now_ns() - began_ns;
     }
 
-    /// One round; how many pages it freed. Each round in vain before it raises the pressure.
+    /// One round; how many pages it freed. It looks at [`SWAP_CLUSTER_MAX`] pages, and after rounds in vain at twice as many each
+    /// time, up to all there are; it ends when it has as many as that to free.
     pub(super) fn round(&self, in_vain: u32, tally: &mut Tally) -> u64 {
         let began_ns = self.machine.now_ns();
         self.pass(self.parameters.reclaim_site.site(), tally);
@@ -85,29 +86,41 @@ impl<M: Tasks, S: Subject<M>> Reclaimed<'_, M, S> {
             has_refaulted: [seen[0] != shown_anon, seen[1] != shown_file],
             cost: lruvec.cost,
         };
-        let plan = plan(&known, DEF_PRIORITY.saturating_sub(in_vain));
-        for kind in Kind::BOTH {
-            let share = plan.scan[kind as usize];
-            if plan.deactivates[kind as usize] && share > 0 {
-                let moved = lruvec.deactivate(table, kind, share, deltas);
-                lruvec.note_cost(kind, 0, moved);
-                self.machine.compute(moved * ISOLATE_NS);
-                // What was deactivated is looked at under another hold, as the kernel does.
-                drop(lruvec);
-                lruvec = self.space.lruvec.0.lock();
-            }
-        }
+        let priority = DEF_PRIORITY.saturating_sub(in_vain);
+        let plan = plan(&known, priority);
+        // How much in all the lists themselves say, as they do in the kernel.
+        let pages = lruvec.lists.all() >> priority;
         let mut evicted = Vec::new();
         let mut scanned = 0;
-        for kind in Kind::BOTH {
-            let before = evicted.len();
-            let share = plan.scan[kind as usize];
-            let looked_at = lruvec.scan(table, kind, share, &mut evicted, deltas);
-            let gained = (evicted.len() - before) as u64;
-            lruvec.note_cost(kind, 0, looked_at - gained);
+        for _ in 0..pages.div_ceil(SWAP_CLUSTER_MAX).max(1) {
+            for kind in Kind::BOTH {
+                let share = plan.scan[kind as usize];
+                if plan.deactivates[kind as usize] && share > 0 {
+                    let moved = lruvec.deactivate(table, kind, share, deltas);
+                    lruvec.note_cost(kind, 0, moved);
+                    self.machine.compute(moved * ISOLATE_NS);
+                    // What was deactivated is looked at under another hold, as the kernel does.
+                    drop(lruvec);
+                    lruvec = self.space.lruvec.0.lock();
+                }
+            }
+            let mut looked_at = 0;
+            for kind in Kind::BOTH {
+                let before = evicted.len();
+                let share = plan.scan[kind as usize];
+                let of_kind = lruvec.scan(table, kind, share, &mut evicted, deltas);
+                let gained = (evicted.len() - before) as u64;
+                lruvec.note_cost(kind, 0, of_kind - gained);
+                looked_at += of_kind;
+            }
+            self.machine.compute(looked_at * ISOLATE_NS);
             scanned += looked_at;
+            if evicted.len() as u64 >= SWAP_CLUSTER_MAX {
+                break;
+            }
+            drop(lruvec);
+            lruvec = self.space.lruvec.0.lock();
         }
-        self.machine.compute(scanned * ISOLATE_NS);
         (evicted, scanned)
     }
 
