@@ -105,7 +105,7 @@ fn load_line(document: &Document) -> String {
             .unwrap_or(0)
     };
     format!(
-        "{} readers, a read each {} ms; {} workers map, touch and free pages in {} tenants x {} queries; periodic flush \
+        "{} readers, a read each {} ms; {} workers access and reclaim pages in {} tenants x {} queries; periodic flush \
          each {} ms; {} ms a variant\n",
         parameter("readers"),
         parameter("read_interval_ms"),
@@ -176,7 +176,7 @@ fn legend(document: &Document, form: Form) -> String {
         "read: from asking for a group's statistics to having them, including any flush on the way",
         "broken reads: missed an update that had completed before the read began",
         "staleness: age of the oldest update that a read missed, at least; 0 if it missed none",
-        "page: from one page of a worker to its next: charge, account, touch, free the oldest",
+        "page: from one page that a worker faulted in to its next: compute, charge, reclaim, read, touch, account",
         "flushes bring per-CPU numbers together; skips went without one that was due; waits are reads that waited for a \
          flush of another; lock waits found the one flush lock taken (-: there is none)",
     ] {

@@ -11,8 +11,9 @@ const CPUS: usize = 24;
 
 /// A short run of the experiment with nobody in it yet.
 fn nobody() -> Parameters {
-    let experiment = Experiment::parse(FILE).expect("the experiment's file");
-    let table = experiment.quick().parameters;
+    let experiment = Experiment::parse(FILE, "").expect("the experiment's file");
+    let mut table = experiment.parameters;
+    table.extend(experiment.quick);
     let quick: Parameters = table.try_into().expect("its parameters");
     Parameters {
         readers: 0,

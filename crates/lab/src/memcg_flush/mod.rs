@@ -9,6 +9,7 @@
 //! | what is compared | `subject.rs` |
 //! | the load | `worker.rs`; `swing.rs`: tenants that wax and wane; `warm_up.rs`: what is there before |
 //! | network streams | `stream.rs` |
+//! | the tenants' memory: lists, faults, reclaim, swap | `mm/` |
 //! | the readers | `reader.rs` |
 //! | who decides by the numbers | `consumers/` |
 //! | what is true while it runs | `oracle.rs` |
@@ -17,10 +18,12 @@
 //! | how long one will take | `estimate.rs` |
 //!
 //! Every variant runs the same load from the same seed for the same time. Reads are judged afterwards: workers and readers
-//! only log. Decisions are held against the oracle at once, which takes no time of a simulated machine.
+//! only log. Decisions are held against the oracle at once, which takes no time of a simulated machine. A run whose books
+//! are wrong in the end gives no result.
 
 mod consumers;
 mod estimate;
+mod mm;
 mod oracle;
 mod outcome;
 mod parameters;
@@ -41,10 +44,11 @@ use bursar_machine::{Machine, Tasks};
 
 pub use estimate::estimated_seconds;
 pub use outcome::Outcome;
-pub use parameters::{Parameters, Scope};
+pub use parameters::{Parameters, ReclaimSite, Scope};
 pub use tree::Tree;
 
 use self::consumers::{Consumers, Scene};
+use self::mm::{Space, Tally};
 use self::oracle::{Observed, Oracle};
 use self::reader::Read;
 use self::stream::Streams;
@@ -216,8 +220,10 @@ fn measure_with<M: Tasks, S: Subject<M>>(
     let cold = ColdPages::warm_up(machine, subject, parameters)?;
     let start_ns = machine.now_ns();
     let span = (start_ns, start_ns + parameters.duration_ms * 1_000_000);
-    let mut logs: Vec<Log> = Vec::new();
-    logs.resize_with(parameters.workers as usize, Log::default);
+    let spaces: Vec<Space<M>> = mm::spaces(parameters);
+    let mut logs: Vec<(Log, Tally)> = Vec::new();
+    logs.resize_with(parameters.workers as usize, Default::default);
+    let mut reclaimers = vec![Tally::default(); parameters.reclaimers as usize];
     let mut reads: Vec<Result<Vec<Read>, String>> = Vec::new();
     reads.resize_with(parameters.readers as usize, || Ok(Vec::new()));
 
@@ -233,14 +239,20 @@ fn measure_with<M: Tasks, S: Subject<M>>(
     };
 
     let mut tasks: Vec<Task<'_>> = Vec::new();
+    let memory = &spaces;
     for (index, log) in (0..).zip(&mut logs) {
         tasks.push(Box::new(move || {
-            *log = worker::work(machine, subject, parameters, index, span);
+            *log = worker::work(machine, subject, parameters, memory, index, span);
         }));
     }
     for (index, read) in (parameters.workers..).zip(&mut reads) {
         tasks.push(Box::new(move || {
             *read = reader::read(machine, subject, parameters, index, span);
+        }));
+    }
+    for (index, tally) in (RECLAIMERS..).zip(&mut reclaimers) {
+        tasks.push(Box::new(move || {
+            *tally = mm::reclaim_repeatedly(machine, subject, parameters, memory, index, span);
         }));
     }
     tasks.push(Box::new(move || {
@@ -251,13 +263,20 @@ fn measure_with<M: Tasks, S: Subject<M>>(
     tasks.extend(streams.tasks(machine, subject, parameters, span));
     machine.run(tasks);
 
-    logs.extend(streams.take_logs());
     let reads = reads.into_iter().collect::<Result<Vec<_>, _>>()?.concat();
+    let (logs, workers): (Vec<Log>, Vec<Tally>) = logs.into_iter().unzip();
+    let logs = logs.into_iter().chain(streams.take_logs()).collect();
     let mut outcome = Outcome::new(variant, parameters, logs, reads, subject.work());
     consumers.report(parameters.seed, &mut outcome)?;
     streams.report(parameters, &mut outcome);
+    mm::report(&mut outcome, parameters.seed, &workers, &reclaimers);
+    cold.free_all();
+    mm::audit(subject, parameters, spaces)?;
     Ok(outcome)
 }
+
+/// Where the numbers of reclaimers begin, beyond those of workers and readers.
+const RECLAIMERS: u64 = 1 << 32;
 
 fn flush_periodically<M: Machine + Tasks, S: Subject<M>>(
     machine: &M,

@@ -89,6 +89,14 @@ impl<M: Machine, S: Subject<M>> Subject<M> for Observed<'_, S> {
         self.subject.flush_at(group, site)
     }
 
+    fn seen(&self, group: GroupIndex, wanted: &[Stat]) -> Numbers {
+        self.subject.seen(group, wanted)
+    }
+
+    fn settle(&self) -> Result<(), String> {
+        self.subject.settle()
+    }
+
     fn tick(&self) {
         self.subject.tick();
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::subject::{Need, PAGE_SIZE};
+use super::subject::{Need, PAGE_SIZE, Site};
 use super::tree::Tree;
 use crate::settings::ParameterError;
 
@@ -21,6 +21,9 @@ pub enum Scope {
     /// A query, any.
     Leaf,
 }
+
+/// Pages of all workers: each is described by some 70 bytes, whether it is in memory or not.
+const PAGES_MAX: u64 = 1 << 26;
 
 /// What `[parameters]` of the experiment's file holds; units are in the names, meanings in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -47,6 +50,7 @@ pub struct Parameters {
     pub max_waiters: u64,
     pub read_scope: Scope,
     pub need_ms: u64,
+    pub site_need_ms: u64,
     pub warm_up_pages: u64,
     pub swing_percent: u64,
     pub swing_ms: u64,
@@ -60,6 +64,34 @@ pub struct Parameters {
     pub flows: u64,
     pub segment_bytes: u64,
     pub segment_ns: u64,
+    pub file_percent: u64,
+    pub hot_page_percent: u64,
+    pub hot_access_percent: u64,
+    pub zswap_percent: u64,
+    pub zswap_limit_pages: u64,
+    pub swap_io_ns: u64,
+    pub reclaim_site: ReclaimSite,
+    pub reclaimers: u64,
+    pub reclaimer_interval_us: u64,
+}
+
+/// How reclaim flushes before it scans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReclaimSite {
+    /// As a reader does: up to Linux 6.10.
+    Unlimited,
+    /// Only if the periodic flusher is late: since 6.11.
+    RateLimited,
+}
+
+impl ReclaimSite {
+    pub(super) fn site(self) -> Site {
+        match self {
+            Self::Unlimited => Site::Unlimited,
+            Self::RateLimited => Site::RateLimited,
+        }
+    }
 }
 
 impl Parameters {
@@ -112,6 +144,7 @@ impl Parameters {
             ("compute_ns", self.compute_ns, 0, 1_000_000_000),
             ("max_waiters", self.max_waiters, 0, 1_000_000),
             ("need_ms", self.need_ms, 0, 3_600_000),
+            ("site_need_ms", self.site_need_ms, 0, 3_600_000),
             ("warm_up_pages", self.warm_up_pages, 0, 1 << 20),
             // A tenant that gets no pages at all at the bottom could be the only one.
             ("swing_percent", self.swing_percent, 0, 99),
@@ -136,6 +169,19 @@ impl Parameters {
             ("flows", self.flows, 1, 1_000_000),
             ("segment_bytes", self.segment_bytes, PAGE_SIZE, 1 << 24),
             ("segment_ns", self.segment_ns, 1, 1_000_000_000),
+            ("file_percent", self.file_percent, 0, 100),
+            ("hot_page_percent", self.hot_page_percent, 1, 100),
+            ("hot_access_percent", self.hot_access_percent, 0, 100),
+            ("zswap_percent", self.zswap_percent, 0, 100),
+            ("zswap_limit_pages", self.zswap_limit_pages, 0, 1 << 40),
+            ("swap_io_ns", self.swap_io_ns, 0, 1_000_000_000),
+            ("reclaimers", self.reclaimers, 0, 10_000),
+            (
+                "reclaimer_interval_us",
+                self.reclaimer_interval_us,
+                1,
+                60_000_000,
+            ),
         ];
         let range_error = |key: &str, problem: String| ParameterError::Range {
             key: key.to_owned(),
@@ -177,6 +223,13 @@ impl Parameters {
             return Err(range_error("readers", problem));
         }
         let tenant_warm_up = self.warm_up_pages * self.queries;
+        if self.workers * self.working_set_pages > PAGES_MAX {
+            let problem = format!(
+                "times `workers` is {}, and must be at most {PAGES_MAX}",
+                self.workers * self.working_set_pages
+            );
+            return Err(range_error("working_set_pages", problem));
+        }
         if tenant_warm_up > self.tenant_limit_pages {
             let problem = format!(
                 "times `queries` is {tenant_warm_up}, and must be at most `tenant_limit_pages`, {}",

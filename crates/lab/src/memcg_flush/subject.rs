@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use bursar::{FlushPolicy, Freshness, Group, Limits, Memory};
+use bursar::{FlushPolicy, Freshness, Group, Limits, Memory, Reading};
 use bursar_machine::Machine;
 
 use super::parameters::Parameters;
@@ -46,6 +46,13 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
+    fn of(reading: &Reading) -> Self {
+        Self {
+            values: GAUGES.map(|gauge| reading.get(gauge).value),
+            usage_pages: reading.usage().value / PAGE_SIZE as i64,
+        }
+    }
+
     pub(super) fn get(&self, stat: Stat) -> i64 {
         self.values[stat as usize]
     }
@@ -80,6 +87,13 @@ pub(super) trait Subject<M: Machine>: Send + Sync {
     /// # Errors
     /// Why they could not be.
     fn flush_at(&self, group: GroupIndex, site: Site) -> Result<(), String>;
+    /// What the flushes so far left of the statistics `wanted`, without another; the others may be 0.
+    fn seen(&self, group: GroupIndex, wanted: &[Stat]) -> Numbers;
+    /// Brings everything together, when nobody runs any more: [`Subject::seen`] then shows all.
+    ///
+    /// # Errors
+    /// Why it could not be.
+    fn settle(&self) -> Result<(), String>;
     /// How often [`Subject::tick`] wants to be called in each period of the periodic flush.
     const TICKS_A_PERIOD: u64;
     /// The periodic flush, if it is due.
@@ -94,6 +108,8 @@ pub(super) struct Own<M: Machine> {
     groups: Vec<Group<M>>,
     freshness: Freshness,
     flush_period: Duration,
+    /// How old numbers may be at [`Site::Unlimited`]; zero: as fresh as its readers'.
+    site_need: Duration,
 }
 
 impl<M: Machine> Own<M> {
@@ -127,6 +143,7 @@ impl<M: Machine> Own<M> {
             groups,
             freshness,
             flush_period: Duration::from_millis(parameters.flush_period_ms),
+            site_need: Duration::from_millis(parameters.site_need_ms),
         })
     }
 }
@@ -153,20 +170,34 @@ impl<M: Machine> Subject<M> for Own<M> {
         let reading = self.groups[group]
             .read(freshness)
             .map_err(|error| error.to_string())?;
-        Ok(Numbers {
-            values: GAUGES.map(|gauge| reading.get(gauge).value),
-            usage_pages: reading.usage().value / PAGE_SIZE as i64,
-        })
+        Ok(Numbers::of(&reading))
     }
 
     fn flush_at(&self, group: GroupIndex, site: Site) -> Result<(), String> {
         let freshness = match (self.freshness, site) {
             (Freshness::Cached, _) => return Ok(()),
             (_, Site::RateLimited) => Freshness::AtMost(self.flush_period * 2),
+            // The kernel bounds the error there, by its threshold; who asks Bursar says how old the numbers may be.
+            (_, Site::Unlimited) if !self.site_need.is_zero() => Freshness::AtMost(self.site_need),
             (own, Site::Unlimited | Site::Forced) => own,
         };
         let read = self.groups[group].read(freshness);
         read.map(drop).map_err(|error| error.to_string())
+    }
+
+    fn seen(&self, group: GroupIndex, _: &[Stat]) -> Numbers {
+        let reading = self.groups[group].read(Freshness::Cached);
+        Numbers::of(&reading.expect("groups live as long as the memory"))
+    }
+
+    fn settle(&self) -> Result<(), String> {
+        if self.groups[Tree::ROOT].read(Freshness::Exact).is_err() {
+            // Only a tick flushes it, and only when its period is over.
+            let machine = self.memory.machine();
+            machine.sleep_until(machine.now_ns() + self.flush_period.as_nanos() as u64);
+            self.memory.tick();
+        }
+        Ok(())
     }
 
     fn tick(&self) {
@@ -227,14 +258,23 @@ impl<M: Machine> Subject<M> for Theirs<M> {
 
     fn read(&self, group: GroupIndex, _: Need, wanted: &[Stat]) -> Result<Numbers, String> {
         self.published.flush(group);
+        Ok(self.seen(group, wanted))
+    }
+
+    fn seen(&self, group: GroupIndex, wanted: &[Stat]) -> Numbers {
         let mut values = [0; Stat::COUNT];
         for &stat in wanted {
             values[stat as usize] = self.published.total(group, stat as usize);
         }
-        Ok(Numbers {
+        Numbers {
             values,
             usage_pages: (self.charged.groups[group].reserved() / PAGE_SIZE) as i64,
-        })
+        }
+    }
+
+    fn settle(&self) -> Result<(), String> {
+        self.published.flush_periodic();
+        Ok(())
     }
 
     fn flush_at(&self, group: GroupIndex, site: Site) -> Result<(), String> {

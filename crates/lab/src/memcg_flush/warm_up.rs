@@ -72,6 +72,13 @@ impl<'a, M: Tasks, S: Subject<M>> ColdPages<'a, M, S> {
         flushed.map(|()| cold)
     }
 
+    /// Frees what is left of them.
+    pub(super) fn free_all(&self) {
+        for tenant in 0..self.pages.len() {
+            self.reclaim(tenant, u64::MAX);
+        }
+    }
+
     fn map(&self, machine: &M, tree: Tree, query: usize, count: u64) -> Result<(), String> {
         let group = tree.query(query);
         for _ in 0..count {
@@ -95,7 +102,7 @@ impl<M: Tasks, S: Subject<M>> Reclaim for ColdPages<'_, M, S> {
     fn reclaim(&self, tenant: usize, pages: u64) -> u64 {
         let taken = {
             let mut there = self.pages[tenant].lock();
-            let left = there.len().saturating_sub(pages as usize);
+            let left = there.len() - pages.min(there.len() as u64) as usize;
             there.split_off(left)
         };
         let count = taken.len() as u64;

@@ -1,15 +1,13 @@
-//! The load: a task that maps, touches and frees pages in one query after the other.
+//! The load: a task that serves one query of its tenant after the other, in more memory than the tenant's limit leaves it.
+//!
+//! A page that it counts as done is one that it accessed; one that it logs is one that it had to fault in.
 
-use std::collections::VecDeque;
-
-use bursar::Charge;
 use bursar_machine::Tasks;
 
+use super::mm::{Faults, Space, Tally};
 use super::parameters::Parameters;
-use super::statistics::Stat;
-use super::subject::{PAGE_SIZE, Subject};
+use super::subject::Subject;
 use super::swing::Swing;
-use crate::published::GroupIndex;
 use crate::random::Random;
 
 /// When one worker's updates of the counter completed, and where.
@@ -52,85 +50,47 @@ impl Log {
     }
 }
 
-/// One mapped page.
-struct Page<M: Tasks> {
-    group: GroupIndex,
-    memory: M::PageMemory,
-    _charge: Charge<M>,
-}
+/// Accesses that are computed for at once.
+const ACCESS_BATCH: u64 = 16;
 
-/// Maps and frees pages until `end_ns`.
+/// Serves queries of its tenant until `end_ns`: accesses pages, and brings in those that are missing, charged to the query.
 pub(super) fn work<M: Tasks, S: Subject<M>>(
     machine: &M,
     subject: &S,
     parameters: &Parameters,
+    spaces: &[Space<M>],
     index: u64,
     (start_ns, end_ns): (u64, u64),
-) -> Log {
+) -> (Log, Tally) {
     let tree = parameters.tree();
     let swing = Swing::new(parameters);
+    let tenant = (index % parameters.tenants) as usize;
+    let first_query = tenant * tree.queries;
     let mut random = Random::fork(parameters.seed, index);
-    let mut pages: VecDeque<Page<M>> = VecDeque::new();
+    let mut faults = Faults::new(machine, subject, parameters, spaces, index);
     let mut log = Log::default();
     let mut now = machine.now_ns();
+    let began_ns = now;
     while now < end_ns {
-        let query = swing.choose(&mut random, now.saturating_sub(start_ns));
-        for _ in 0..parameters.pages_per_query {
-            if pages.len() as u64 >= parameters.working_set_pages {
-                free_oldest(subject, &mut pages);
-            }
-            if parameters.compute_ns > 0 {
-                machine.compute(parameters.compute_ns);
-            }
-            let mapped = map(machine, subject, tree.query(query), &mut pages, &mut log);
+        if parameters.swing_percent > 0 {
+            faults.use_part(swing.part(tenant, now.saturating_sub(start_ns)));
+        }
+        let query = first_query + random.below(parameters.queries) as usize;
+        let mut left = parameters.pages_per_query;
+        while left > 0 && now < end_ns {
+            let (accessed, missing) = faults.access(left.min(ACCESS_BATCH), &mut random);
+            left -= accessed;
+            faults.tally.accesses += accessed;
+            machine.compute(accessed * parameters.compute_ns);
+            let has_faulted = missing.is_some_and(|page| faults.fault(page, tree.query(query)));
             // After the update: what completed before this moment must be in every fresh read that begins after it.
             now = machine.now_ns();
-            if mapped {
+            if has_faulted {
                 log.push(now.saturating_sub(start_ns), query);
             }
-            if now >= end_ns {
-                break;
-            }
         }
     }
-    while !pages.is_empty() {
-        free_oldest(subject, &mut pages);
-    }
-    log
-}
-
-/// Maps one page. Where the tenant's limit refuses it, frees pages until it does not; `false` if that is not enough.
-fn map<M: Tasks, S: Subject<M>>(
-    machine: &M,
-    subject: &S,
-    group: GroupIndex,
-    pages: &mut VecDeque<Page<M>>,
-    log: &mut Log,
-) -> bool {
-    let charge = loop {
-        match subject.groups()[group].try_charge(PAGE_SIZE as usize) {
-            Ok(charge) => break charge,
-            Err(_) if pages.is_empty() => return false,
-            Err(_) => {
-                log.refusals += 1;
-                free_oldest(subject, pages);
-            }
-        }
-    };
-    let memory = machine.touch_page(group as u64);
-    subject.add(group, Stat::Anon, 1);
-    subject.add(group, Stat::Pgfault, 1);
-    pages.push_back(Page {
-        group,
-        memory,
-        _charge: charge,
-    });
-    true
-}
-
-fn free_oldest<M: Tasks, S: Subject<M>>(subject: &S, pages: &mut VecDeque<Page<M>>) {
-    if let Some(page) = pages.pop_front() {
-        drop(page.memory);
-        subject.add(page.group, Stat::Anon, -1);
-    }
+    faults.tally.ran_ns = now - began_ns;
+    log.refusals = faults.refusals;
+    (log, faults.tally)
 }
