@@ -60,8 +60,9 @@ pub struct Experiment {
     pub draws: Draws,
 }
 
-/// With how many seeds variants run that stand beside those that figures are about.
-pub const SEEDS_BESIDE: u64 = 2;
+/// With how many seeds variants run that stand beside those that figures are about: they show the picture, and some cost more
+/// to simulate than all others together.
+pub const SEEDS_BESIDE: u64 = 1;
 
 /// Values of parameters that belong together.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -102,6 +103,9 @@ pub struct Expectation {
     pub at_most: f64,
     /// Why it must hold.
     pub reason: String,
+    /// The parameters that it is for; others do not matter.
+    #[serde(default)]
+    pub only_if: Table,
 }
 
 /// Figures that a thread published for one machine and load.

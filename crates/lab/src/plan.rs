@@ -353,6 +353,10 @@ impl Plan {
                 .experiment
                 .expectations
                 .iter()
+                .filter(|expectation| {
+                    let mut only = expectation.only_if.iter();
+                    only.all(|(key, value)| planned.parameters.get(key) == Some(value))
+                })
                 .map(expectation)
                 .collect(),
         }

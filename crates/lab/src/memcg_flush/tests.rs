@@ -93,11 +93,17 @@ fn the_file_names_variants_and_metrics_that_exist() {
             "{name}"
         );
     }
-    let names: Vec<_> = BUCKETS
-        .iter()
-        .map(|bucket| bucket.name)
-        .chain(["broken_reads"])
-        .collect();
+    let everything = Parameters {
+        streams: 1,
+        flows: 1,
+        need_ms: 10,
+        ..parameters
+    };
+    let host = Host::start().expect("the host has a backend");
+    let result = run(&host, "combining", &everything)
+        .expect("a run")
+        .result();
+    let names: Vec<&str> = result.metrics.iter().map(|(name, _)| name).collect();
     let of_expectations = experiment
         .expectations
         .iter()
@@ -114,6 +120,14 @@ fn the_file_names_variants_and_metrics_that_exist() {
         assert!(names.contains(&metric.as_str()), "{metric}");
     }
     for row in &experiment.published {
+        for other in row
+            .figures
+            .iter()
+            .flat_map(|it| [it.rule.baseline(), it.rule.control()])
+        {
+            assert!(other.is_none_or(|name| experiment.variants.iter().any(|it| it == name)));
+        }
+        assert!(experiment.loads.iter().any(|load| load.name == row.load));
         for key in row.parameters.keys() {
             assert!(experiment.parameters.contains_key(key), "{key}");
         }
