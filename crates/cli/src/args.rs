@@ -37,7 +37,7 @@ experiment's file. A draw fits if each figure of each row marked `calibration` i
 is the one beside the experiment's; the experiment must be built anew to use it.
 
 Examples:
-  bursar calibrate memcg-flush --draws 400 -o experiments/memcg-flush.draws.toml";
+  bursar calibrate memcg-flush --keep 20 -o experiments/memcg-flush.draws.toml";
 
 const MACHINES: &str = "\
 Machines:
@@ -136,8 +136,11 @@ pub struct Calibrate {
     /// The experiment
     #[arg(value_name = "EXPERIMENT")]
     pub experiment: String,
-    /// How many draws to try
-    #[arg(long, value_name = "N", default_value_t = 400, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    /// With how many that fit to end
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub keep: u64,
+    /// How many draws to try at most
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub draws: u64,
     /// From which seed to draw
     #[arg(long, value_name = "SEED", default_value_t = 1)]

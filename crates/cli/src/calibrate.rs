@@ -46,7 +46,7 @@ pub fn calibrate(calibrate: &Calibrate, global: &Global) -> Result<ExitCode, Fai
     let output = Output::open(global)?;
     let progress = Progress::new(calibrate.draws, global);
     let next = AtomicU64::new(0);
-    let found = Mutex::new(Ok(Vec::new()));
+    let found = Mutex::new(Ok(Vec::<Draw>::new()));
     let work = || {
         // Relaxed: the number is all that is shared.
         while let Some(number) =
@@ -72,9 +72,13 @@ pub fn calibrate(calibrate: &Calibrate, global: &Global) -> Result<ExitCode, Fai
     });
     drop(progress);
     let mut accepted: Vec<Draw> = found.into_inner().unwrap_or_else(PoisonError::into_inner)?;
+    // Numbers are given out in order, so those with the least numbers are the same however many threads there are.
     accepted.sort_by_key(|draw| draw.number);
+    accepted.truncate(calibrate.keep as usize);
+    let is_enough = accepted.len() as u64 == calibrate.keep;
+    let last = accepted.last().map_or(0, |draw: &Draw| draw.number);
     let draws = Draws {
-        tried: calibrate.draws,
+        tried: if is_enough { last + 1 } else { calibrate.draws },
         seed: calibrate.seed,
         model: CostModel::default().hash(),
         accepted,

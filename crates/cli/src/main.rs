@@ -17,6 +17,7 @@ mod format;
 mod html;
 mod jobs;
 mod machine;
+mod more;
 mod output;
 mod picture;
 mod points;

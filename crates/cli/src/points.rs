@@ -2,6 +2,7 @@
 
 use bursar_lab::document::Document;
 use bursar_lab::machine_info::MachineInfo;
+use bursar_lab::settings::LOAD;
 
 /// For each document the keys in which those of its experiment differ, as `key=value key=value`; nothing if there is but
 /// one.
@@ -12,23 +13,26 @@ pub fn points(documents: &[Document]) -> Vec<String> {
         .collect()
 }
 
+/// Loads differ in many parameters, and their names stand for all of them: what else differs is looked for in one load.
 fn point(document: &Document, all: &[Document]) -> String {
+    let load = |document: &Document| document.parameters.get(LOAD).cloned();
     let others: Vec<_> = all
         .iter()
         .filter(|other| other.experiment == document.experiment)
-        .map(settings)
         .collect();
     let differs = |setting: &&(String, String)| {
         others.iter().any(|other| {
-            let same = other.iter().find(|(key, _)| *key == setting.0);
-            same.is_some_and(|(_, value)| *value != setting.1)
+            let theirs = settings(other);
+            let same = theirs.iter().find(|(key, _)| *key == setting.0);
+            (setting.0 == LOAD || load(other) == load(document))
+                && same.is_some_and(|(_, value)| *value != setting.1)
         })
     };
     let own = settings(document);
     let parts: Vec<_> = own
         .iter()
         .filter(differs)
-        .map(|(key, value)| format!("{key}={value}"))
+        .map(|(key, value)| format!("{key}={}", value.trim_matches('"')))
         .collect();
     parts.join(" ")
 }

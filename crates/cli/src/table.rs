@@ -9,6 +9,7 @@ use comfy_table::{CellAlignment, Table};
 
 use crate::findings::findings;
 use crate::form::Form;
+use crate::more::more;
 use crate::picture::picture;
 use crate::points::points;
 use crate::rulings::rulings;
@@ -50,6 +51,7 @@ fn one(document: &Document, point: &str, form: Form) -> String {
     text.push_str(&form.render(&figures(document, form)));
     text.push('\n');
     text.push_str(&shares(document, form));
+    text.push_str(&more(document, form));
     for (metric, title) in PICTURES {
         let of = |variant| Some((name(variant), distribution(variant, metric)?));
         let rows: Vec<_> = document.variants.iter().filter_map(of).collect();

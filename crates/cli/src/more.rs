@@ -1,0 +1,100 @@
+//! What a load measures beside reads: a row for each figure, a column for each variant.
+
+use bursar_lab::document::{Document, VariantResult};
+use bursar_lab::machine_info::MachineInfo;
+use bursar_lab::measure::Metric;
+use comfy_table::CellAlignment;
+
+use crate::form::Form;
+use crate::shares::bucket_title;
+use crate::units::in_unit;
+
+/// What stands in the tables before.
+const SHOWN: [&str; 11] = [
+    "read_latency",
+    "broken_reads",
+    "staleness",
+    "missing_updates",
+    "worker_runtime",
+    "flushes",
+    "flushes_root",
+    "flushes_subtree",
+    "skips",
+    "waits",
+    "lock_waits",
+];
+
+/// The table; nothing if there is nothing more.
+pub fn more(document: &Document, form: Form) -> String {
+    let mut rows: Vec<String> = Vec::new();
+    for variant in &document.variants {
+        for (name, metric) in variant.metrics.iter() {
+            for (row, _) in cells(name, metric) {
+                if !rows.contains(&row) {
+                    rows.push(row);
+                }
+            }
+        }
+    }
+    // What is 0 for everybody is not what the load is about.
+    let value = |variant: &VariantResult, row: &str| {
+        let metrics = variant.metrics.iter();
+        let mut all = metrics.flat_map(|(name, metric)| cells(name, metric));
+        all.find(|(name, _)| name == row).map(|(_, value)| value)
+    };
+    rows.retain(|row| {
+        let mut values = document.variants.iter().filter_map(|it| value(it, row));
+        values.any(|value| !value.is_zero)
+    });
+    if rows.is_empty() {
+        return String::new();
+    }
+    let mut header = vec![match document.machine {
+        MachineInfo::Host(_) => "also measured",
+        MachineInfo::Sim(_) => "also measured (simulated)",
+    }];
+    header.extend(
+        document
+            .variants
+            .iter()
+            .map(|variant| variant.name.as_str()),
+    );
+    let mut table = form.table(&header);
+    for row in &rows {
+        let shown = |variant| value(variant, row).map_or_else(|| "-".to_owned(), |it| it.text);
+        let cells = document.variants.iter().map(shown);
+        table.add_row([row.replace('_', " ")].into_iter().chain(cells));
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    format!("\n{}", form.render(&table))
+}
+
+struct Shown {
+    text: String,
+    is_zero: bool,
+}
+
+/// The rows of a metric, with what it has in them.
+fn cells(name: &str, metric: &Metric) -> Vec<(String, Shown)> {
+    if SHOWN.contains(&name) || bucket_title(name).is_some() {
+        return Vec::new();
+    }
+    let shown = |value: f64| Shown {
+        text: in_unit(value, metric.unit()),
+        is_zero: value == 0.0,
+    };
+    match metric {
+        Metric::Distribution(distribution) => {
+            let all = distribution.summary();
+            vec![
+                (format!("{name} p50"), shown(all.p50 as f64)),
+                (format!("{name} p99"), shown(all.p99 as f64)),
+            ]
+        }
+        Metric::Ratio(share) => vec![(name.to_owned(), shown(share.value()))],
+        Metric::Count(count) => vec![(name.to_owned(), shown(*count as f64))],
+        Metric::Figure(figure) => vec![(name.to_owned(), shown(figure.value()))],
+    }
+}
