@@ -48,10 +48,16 @@ pub fn calibrate(calibrate: &Calibrate, global: &Global) -> Result<ExitCode, Fai
     let next = AtomicU64::new(0);
     let found = Mutex::new(Ok(Vec::<Draw>::new()));
     let work = || {
-        // Relaxed: the number is all that is shared.
-        while let Some(number) =
-            Some(next.fetch_add(1, Ordering::Relaxed)).filter(|number| *number < calibrate.draws)
-        {
+        let wants_more = || {
+            let found = found.lock().unwrap_or_else(PoisonError::into_inner);
+            matches!(&*found, Ok(accepted) if (accepted.len() as u64) < calibrate.keep)
+        };
+        while wants_more() {
+            // Relaxed: the number is all that is shared.
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= calibrate.draws {
+                return;
+            }
             let drawn = draw(calibrate.seed, number, &parameters, &of_costs);
             let passed = try_draw(&targets, topology, drawn);
             let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
