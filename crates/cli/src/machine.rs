@@ -176,6 +176,18 @@ pub fn own_topology(experiment: &Experiment) -> Result<Topology, Failure> {
     }
 }
 
+/// Refuses draws from another cost model than this program's.
+pub fn check_model(model: &str, experiment: &str) -> Result<(), Failure> {
+    let own = CostModel::default().hash();
+    if model == own {
+        return Ok(());
+    }
+    Err(Failure::unavailable(format!(
+        "the draws of {experiment} are of cost model {model}, and this program has {own}; `bursar calibrate {experiment}` makes \
+         new ones, and -s draws=none does without"
+    )))
+}
+
 /// The cost model with the constants of a draw.
 pub fn costs(values: &Values) -> Result<CostModel, String> {
     let mut costs = CostModel::default();

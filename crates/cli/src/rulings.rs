@@ -101,8 +101,7 @@ pub fn value(verdict: &Verdict, value: f64) -> String {
 }
 
 fn change(value: f64) -> String {
-    let sign = if value < 0.0 { "-" } else { "+" };
-    format!("{sign}{}", percent(value.abs()))
+    format!("{:+.1} %", value * 100.0)
 }
 
 fn ruling(verdict: &Verdict, form: Form) -> String {

@@ -74,6 +74,9 @@ fn batch(name: &str, run: &Run) -> Result<Batch, Failure> {
         shard: run.shard,
     };
     let plan = Plan::new(experiment, request).map_err(Failure::usage)?;
+    if let Some(model) = plan.drawn_from() {
+        machine::check_model(model, name)?;
+    }
     let machines = plan.points().map(|point| asked.at(point, plan.ensemble()));
     let machines = machines.collect::<Result<_, _>>()?;
     Ok(Batch { plan, machines })

@@ -268,7 +268,11 @@ impl Document {
             let variant = variants.iter().find(|result| result.name == variant)?;
             variant.metrics.get(metric)
         };
-        let draws = self.draws as usize;
+        // Of an interrupted run the slow ones are missing: what is left is no sample.
+        let draws = match self.interrupted {
+            true => 0,
+            false => self.draws as usize,
+        };
         self.verdicts
             .retain_mut(|verdict| verdict.judge(metric, draws));
     }

@@ -254,6 +254,14 @@ impl Plan {
         }
     }
 
+    /// The identity of the cost model from whose ranges the draws come, if runs use any.
+    pub fn drawn_from(&self) -> Option<&str> {
+        match self.draws {
+            DrawsKind::None => None,
+            DrawsKind::Accepted => Some(&self.experiment.draws.model),
+        }
+    }
+
     fn draw(&self, seed: u64) -> Option<&Draw> {
         match self.draws {
             DrawsKind::None => None,

@@ -261,7 +261,9 @@ impl<'a> Settings<'a> {
         for (key, values) in &self.set {
             points = spread(&points, values, |point, value| {
                 let old = point.parameters.insert(key.clone(), value.clone());
-                point.is_own &= key == SEED || old.as_ref() == Some(value);
+                let is_drawn = self.experiment.uncertain.contains_key(key);
+                let is_same = old.as_ref() == Some(value) && !is_drawn;
+                point.is_own &= key == SEED || is_same;
                 point.fixed.push(key.clone());
             });
         }

@@ -8,11 +8,12 @@
 //! |---|---|---|---|
 //! | share | the share | central 90 % within the tolerance | central 90 % outside of it |
 //! | ratio | variant / baseline | central 90 % within the published range | outside of it; `direction only` if it is on the same side of 1 |
-//! | no worse | variant / baseline - 1 | its mean is surely below the margin, and that of a control surely above | surely above the margin |
-//! | equivalent | variant / baseline - 1 | never: `equivalent` if its mean is surely within the margin either way | surely outside |
+//! | no worse | variant / baseline - 1 | surely below the margin, and the central 90 % of a control above | surely above the margin |
+//! | equivalent | variant / baseline - 1 | never: `equivalent` if surely within the margin either way | surely outside |
 //! | change | variant / baseline - 1 | central 90 % holds the published change, and is narrower than 30 points | holds it not, and the sign differs or is unsure; `direction only` if it agrees in 90 % of seeds |
 //!
-//! "Surely" is a 90 % confidence interval: two one-sided tests at 5 %. A control is a variant that is known to be worse. Without
+//! "Surely" means a 90 % confidence interval of the mean (two one-sided tests at 5 %) and the central 90 % of the seeds together,
+//! because seeds run with different models: more of them make the mean surer, and not the models more alike. A control is a variant that is known to be worse. Without
 //! one, an instrument that sees nothing at all would find that nothing got worse.
 
 use std::fmt;
@@ -252,9 +253,7 @@ impl Rule {
     fn interval(&self, values: &[f64]) -> (f64, f64) {
         match self {
             Self::Share { .. } | Self::Ratio { .. } | Self::Change { .. } => central(values),
-            Self::NoWorse { .. } | Self::Equivalent { .. } => {
-                confidence_of_mean(values).unwrap_or_else(|| central(values))
-            }
+            Self::NoWorse { .. } | Self::Equivalent { .. } => surely(values),
         }
     }
 
@@ -308,6 +307,13 @@ impl Rule {
         };
         (Some(ruling), reason.to_owned())
     }
+}
+
+/// What holds the mean and the central part of the values: more seeds make the mean surer, and not the models more alike.
+fn surely(values: &[f64]) -> (f64, f64) {
+    let (lo, hi) = central(values);
+    let mean = confidence_of_mean(values).unwrap_or((lo, hi));
+    (lo.min(mean.0), hi.max(mean.1))
 }
 
 /// How an interval lies to a range.

@@ -39,7 +39,7 @@ const ON_FILE: [(&str, [Verdict; 3]); 17] = [
     ("per-group-multiplexed", [F, S, S]),
     // As direct, on each CPU where a group is folded.
     ("per-group-net",         [F, S, S]),
-    ("per-group-full-walk",   [F, S, S]),
+    ("per-group-early-stop",  [F, S, S]),
     // A reader of an ancestor never hears of what was updated below.
     ("own-threshold",         [F, S, S]),
     // Nothing has to be flushed.

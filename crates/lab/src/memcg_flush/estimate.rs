@@ -6,6 +6,8 @@ use super::parameters::Parameters;
 const READ_SECONDS: f64 = 5e-6;
 /// Time to simulate one page of a worker: 3 us, measured likewise.
 const PAGE_SECONDS: f64 = 3e-6;
+/// Time to simulate one segment of a stream, at both ends: 20 us, measured likewise.
+const SEGMENT_SECONDS: f64 = 20e-6;
 /// What a worker does beside computing, for a page, seconds of the machine's time.
 const PAGE_OVERHEAD_SECONDS: f64 = 2e-6;
 
@@ -18,7 +20,8 @@ pub fn estimated_seconds(parameters: &Parameters, simulated_cpus: Option<usize>)
     let reads = parameters.readers as f64 * duration / (parameters.read_interval_ms as f64 / 1e3);
     let running = parameters.workers.min(cpus as u64) as f64;
     let pages = running * duration / (parameters.compute_ns as f64 / 1e9 + PAGE_OVERHEAD_SECONDS);
-    reads * READ_SECONDS + pages * PAGE_SECONDS
+    let segments = parameters.streams as f64 * duration / (parameters.segment_ns as f64 / 1e9);
+    reads * READ_SECONDS + pages * PAGE_SECONDS + segments * SEGMENT_SECONDS
 }
 
 #[cfg(test)]

@@ -13,6 +13,8 @@ use super::Padded;
 pub(super) struct SharedFlush<M: Machine> {
     /// What those who joined wait for.
     pub(super) running: M::Spin<Option<Arc<M::Event>>>,
+    /// 1 while it runs, for a look without the lock.
+    is_running: Padded<M::Word>,
     /// How many do.
     waiting: Padded<M::Word>,
 }
@@ -32,6 +34,7 @@ impl<M: Machine> SharedFlush<M> {
     pub(super) fn new() -> Self {
         Self {
             running: M::Spin::new(None),
+            is_running: Padded(M::Word::new(0)),
             waiting: Padded(M::Word::new(0)),
         }
     }
@@ -46,11 +49,19 @@ impl<M: Machine> SharedFlush<M> {
         }
         let ended = Arc::new(M::Event::new());
         *running = Some(ended.clone());
+        // Relaxed, here and below: a hint to those who come; who joins takes the lock.
+        self.is_running.0.store(1, Order::Relaxed);
         drop(running);
         count(Shared::Ran);
         run();
+        self.is_running.0.store(0, Order::Relaxed);
         *self.running.lock() = None;
         ended.set();
+    }
+
+    /// Whether a flush runs that could be joined.
+    pub(super) fn is_running(&self) -> bool {
+        self.is_running.0.load(Order::Relaxed) == 1
     }
 
     fn join(&self, ended: &M::Event, max_waiters: u64, count: impl FnOnce(Shared)) {

@@ -66,7 +66,12 @@ impl<M: Machine> Flushed<M> {
             Rule::Each(Scope::Root) => self.run(ROOT),
             Rule::Each(Scope::Subtree) => self.run(group),
             Rule::Coalesce { max_waiters } => {
-                if let Some(_alone) = self.turn.mutex.try_lock() {
+                // Who reads the root, or comes while a flush of the whole tree runs, has no use for one of his own.
+                let alone = match group == ROOT || self.shared.is_running() {
+                    true => None,
+                    false => self.turn.mutex.try_lock(),
+                };
+                if alone.is_some() {
                     self.run(group);
                 } else {
                     self.share(max_waiters);
@@ -92,7 +97,10 @@ impl<M: Machine> Flushed<M> {
         // Relaxed: a moment, and nothing that was done at it.
         let began_ns = self.root_began_ns.0.load(Order::Relaxed);
         if self.machine.now_ns().saturating_sub(began_ns) > self.late_ns {
-            self.flush(group);
+            self.flush(match self.rule {
+                Rule::Coalesce { .. } => ROOT,
+                _ => group,
+            });
         } else {
             count(&self.tally.ratelimited_skips);
         }
@@ -105,7 +113,10 @@ impl<M: Machine> Flushed<M> {
 
     /// See [`super::Published::flush_periodic`].
     pub(super) fn flush_periodic(&self) {
-        if self.rule.periodic_skips() {
+        if let Rule::Coalesce { .. } = self.rule {
+            // Its flush is the one that others join, and it joins none.
+            self.share(0);
+        } else if self.rule.periodic_skips() {
             self.flush_or_skip();
         } else {
             self.run(ROOT);
@@ -122,8 +133,9 @@ impl<M: Machine> Flushed<M> {
 
     /// Flushes the whole tree, unless somebody is at it.
     fn flush_or_skip(&self) {
-        // Full: as the kernel's exchange; one of those who come at once finds 0. Pairs with the store below.
-        if self.ongoing.0.swap(1, Order::Full) == 1 {
+        // Relaxed: the look spares the line to those who skip. Full: as the kernel's exchange; one of those who come at once
+        // finds 0. Pairs with the store below.
+        if self.ongoing.0.load(Order::Relaxed) == 1 || self.ongoing.0.swap(1, Order::Full) == 1 {
             count(&self.tally.skips);
             return;
         }

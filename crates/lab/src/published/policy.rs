@@ -54,11 +54,12 @@ pub enum Policy {
         /// Counters of a group, at least one. CPUs share them in turn.
         counters: usize,
     },
-    /// [`Policy::PerGroupFullWalk`], counting how far the statistics moved in sum, not how often they were updated. It
-    /// cannot stop early: what takes a group that is due back below its threshold has to be counted.
+    /// [`Policy::PerGroup`], counting how far the statistics moved in sum, not how often they were updated. It cannot stop
+    /// early: what takes a group that is due back below its threshold has to be counted.
     PerGroupNet,
-    /// [`Policy::PerGroup`], where an update is counted at all ancestors, and not up to the first that is due.
-    PerGroupFullWalk,
+    /// [`Policy::PerGroup`], where an update is counted up to the first ancestor that is due, and not at all of them: the
+    /// kernel since it keeps per-CPU pointers to parents.
+    PerGroupEarlyStop,
     /// [`Policy::PerGroup`], where an update is counted at its own group alone. A flush resets all groups that it covers.
     OwnThreshold,
     /// No rstat: a read sums what all CPUs hold of all groups below. What rstat replaced.
@@ -163,7 +164,7 @@ impl Policy {
             Policy::PerGroupLockless,
             Policy::PerGroupMultiplexed { counters },
             Policy::PerGroupNet,
-            Policy::PerGroupFullWalk,
+            Policy::PerGroupEarlyStop,
             Policy::OwnThreshold,
             Policy::TreeWalk,
             Policy::Eager,
@@ -196,7 +197,7 @@ impl Policy {
             Policy::PerGroupLockless => "per-group-lockless",
             Policy::PerGroupMultiplexed { .. } => "per-group-multiplexed",
             Policy::PerGroupNet => "per-group-net",
-            Policy::PerGroupFullWalk => "per-group-full-walk",
+            Policy::PerGroupEarlyStop => "per-group-early-stop",
             Policy::OwnThreshold => "own-threshold",
             Policy::TreeWalk => "tree-walk",
             Policy::Eager => "eager",
@@ -239,8 +240,8 @@ impl Policy {
             Policy::PerGroupNet => {
                 "as per-group, but ups and downs that cancel are not worth a flush"
             }
-            Policy::PerGroupFullWalk => {
-                "as per-group, but each update is counted all the way up to the root"
+            Policy::PerGroupEarlyStop => {
+                "as per-group, but an update is counted only up to the first group that is due already"
             }
             Policy::OwnThreshold => {
                 "as per-group, but updates of the groups below are not worth a flush"
@@ -285,15 +286,14 @@ impl Policy {
             Policy::PerGroupNet => grouped(
                 again,
                 GroupThreshold {
-                    marks: Marks::AllAncestors,
                     counted: Counted::NetChange,
                     ..per_group
                 },
             ),
-            Policy::PerGroupFullWalk => grouped(
+            Policy::PerGroupEarlyStop => grouped(
                 again,
                 GroupThreshold {
-                    marks: Marks::AllAncestors,
+                    marks: Marks::UntilDue,
                     ..per_group
                 },
             ),

@@ -37,7 +37,7 @@ pub(super) struct GroupThreshold {
 impl GroupThreshold {
     /// The thread's last version, and 6.8.
     pub(super) const PUBLISHED: Self = Self {
-        marks: Marks::UntilDue,
+        marks: Marks::AllAncestors,
         counted: Counted::Updates,
         counters: 1,
     };
@@ -46,7 +46,8 @@ impl GroupThreshold {
 /// At which groups an update is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Marks {
-    /// The group and its ancestors, up to the first for which a flush is worth it already.
+    /// The group and its ancestors, up to the first for which a flush is worth it already: the kernel since it keeps per-CPU
+    /// pointers to parents.
     UntilDue,
     /// The group and all its ancestors.
     AllAncestors,
@@ -71,6 +72,8 @@ pub(super) struct UpdateCounts<M: Machine> {
     parents: Vec<Option<GroupIndex>>,
     /// Flushing is worth it above this many updates.
     limit: u64,
+    /// Whether a count stands still once it is above the limit.
+    stops_when_due: bool,
     /// Counters of each count.
     counters: usize,
     /// Per count and counter: the updates handed on. One count with a global threshold, else one per group.
@@ -96,6 +99,13 @@ impl<M: Machine> UpdateCounts<M> {
             kind,
             gate,
             limit: BATCH * machine.cpus() as u64,
+            stops_when_due: !matches!(
+                kind,
+                Threshold::PerGroup(GroupThreshold {
+                    counted: Counted::NetChange,
+                    ..
+                })
+            ),
             counters,
             pending: words(counts * counters),
             own: words(counts * (machine.cpus() + 1)),
@@ -141,6 +151,11 @@ impl<M: Machine> UpdateCounts<M> {
             return;
         }
         own.store(0, Order::Relaxed);
+        // Beyond the threshold another addition changes nothing, and would take a line that all CPUs read. Of net change it
+        // does: what comes later may cancel it.
+        if self.stops_when_due && self.is_above(count) {
+            return;
+        }
         let counter = shard.index() % self.counters;
         self.pending(count)[counter]
             .0

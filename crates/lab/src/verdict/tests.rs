@@ -187,6 +187,20 @@ fn equivalence_is_shown_and_never_assumed() {
 }
 
 #[test]
+fn models_that_disagree_are_not_sure_however_many_seeds_there_are() {
+    let split = |seed: u64| 100.0 * if seed % 2 == 0 { 1.2 } else { 0.8 };
+    for rule in [2, 3] {
+        let (rule, published) = all_rules().swap_remove(rule);
+        let judged = judged(
+            verdict(rule, published),
+            200,
+            [&split, &|_| 100.0, &|_| 150.0],
+        );
+        assert_eq!(judged.verdict, Some(Ruling::Inconclusive), "{judged:?}");
+    }
+}
+
+#[test]
 fn changes_follow_the_order_of_precedence() {
     assert_eq!(
         ruling(4, |seed| 1.8 + seed as f64 / 200.0),
