@@ -7,6 +7,7 @@ use comfy_table::CellAlignment;
 
 use crate::form::Form;
 use crate::shares::bucket_title;
+use crate::table::{a_seed, name_with_seeds};
 use crate::units::in_unit;
 
 /// What stands in the tables before.
@@ -29,7 +30,7 @@ pub fn more(document: &Document, form: Form) -> String {
     let mut rows: Vec<String> = Vec::new();
     for variant in &document.variants {
         for (name, metric) in variant.metrics.iter() {
-            for (row, _) in cells(name, metric) {
+            for (row, _) in cells(variant, name, metric) {
                 if !rows.contains(&row) {
                     rows.push(row);
                 }
@@ -39,7 +40,7 @@ pub fn more(document: &Document, form: Form) -> String {
     // What is 0 for everybody is not what the load is about.
     let value = |variant: &VariantResult, row: &str| {
         let metrics = variant.metrics.iter();
-        let mut all = metrics.flat_map(|(name, metric)| cells(name, metric));
+        let mut all = metrics.flat_map(|(name, metric)| cells(variant, name, metric));
         all.find(|(name, _)| name == row).map(|(_, value)| value)
     };
     rows.retain(|row| {
@@ -53,12 +54,11 @@ pub fn more(document: &Document, form: Form) -> String {
         MachineInfo::Host(_) => "also measured",
         MachineInfo::Sim(_) => "also measured (simulated)",
     }];
-    header.extend(
-        document
-            .variants
-            .iter()
-            .map(|variant| variant.name.as_str()),
-    );
+    let names = document.variants.iter();
+    let names: Vec<_> = names
+        .map(|variant| name_with_seeds(variant, document))
+        .collect();
+    header.extend(names.iter().map(String::as_str));
     let mut table = form.table(&header);
     for row in &rows {
         let shown = |variant| value(variant, row).map_or_else(|| "-".to_owned(), |it| it.text);
@@ -77,7 +77,7 @@ struct Shown {
 }
 
 /// The rows of a metric, with what it has in them.
-fn cells(name: &str, metric: &Metric) -> Vec<(String, Shown)> {
+fn cells(variant: &VariantResult, name: &str, metric: &Metric) -> Vec<(String, Shown)> {
     if SHOWN.contains(&name) || bucket_title(name).is_some() {
         return Vec::new();
     }
@@ -94,7 +94,7 @@ fn cells(name: &str, metric: &Metric) -> Vec<(String, Shown)> {
             ]
         }
         Metric::Ratio(share) => vec![(name.to_owned(), shown(share.value()))],
-        Metric::Count(count) => vec![(name.to_owned(), shown(*count as f64))],
+        Metric::Count(count) => vec![(name.to_owned(), shown(a_seed(variant, *count)))],
         Metric::Figure(figure) => vec![(name.to_owned(), shown(figure.value()))],
     }
 }

@@ -14,7 +14,7 @@ use crate::picture::picture;
 use crate::points::points;
 use crate::rulings::rulings;
 use crate::shares::shares;
-use crate::units::{nanoseconds, percent, thousands};
+use crate::units::{nanoseconds, percent, quantity};
 
 /// Everything a run found, for a reader who knows neither the thread nor the kernel.
 pub fn run(documents: &[Document], form: Form) -> String {
@@ -148,7 +148,7 @@ fn figures(document: &Document, form: Form) -> Table {
         let [reads, staleness, pages] =
             ["read_latency", "staleness", "worker_runtime"].map(|metric| summary(variant, metric));
         table.add_row([
-            variant.name.clone(),
+            name_with_seeds(variant, document),
             time(reads, |all| all.p50 as f64),
             time(reads, |all| all.p99 as f64),
             time(reads, |all| all.max as f64),
@@ -156,10 +156,10 @@ fn figures(document: &Document, form: Form) -> Table {
             time(staleness, |all| all.p99 as f64),
             time(pages, |all| all.p50 as f64),
             time(pages, |all| all.mean),
-            number(metrics, "flushes"),
-            number(metrics, "skips"),
-            number(metrics, "waits"),
-            number(metrics, "lock_waits"),
+            number(variant, "flushes"),
+            number(variant, "skips"),
+            number(variant, "waits"),
+            number(variant, "lock_waits"),
         ]);
     }
     for column in table.column_iter_mut().skip(1) {
@@ -185,7 +185,7 @@ fn legend(document: &Document, form: Form) -> String {
         text.push_str(&form.item(line));
     }
     if document.seeds > 1 {
-        text.push_str(&form.item("numbers of flushes, skips and waits are of all seeds together"));
+        text.push_str(&form.item("numbers of flushes, skips and waits, and all that is counted, are means over the seeds"));
     }
     text
 }
@@ -218,9 +218,27 @@ pub fn share(metrics: &Metrics, metric: &str) -> String {
     }
 }
 
-fn number(metrics: &Metrics, metric: &str) -> String {
-    match metrics.get(metric) {
-        Some(Metric::Count(value)) => thousands(*value),
+fn number(variant: &VariantResult, metric: &str) -> String {
+    match variant.metrics.get(metric) {
+        Some(Metric::Count(value)) => quantity(a_seed(variant, *value)),
         _ => "-".to_owned(),
+    }
+}
+
+/// How many there were with each seed, in the mean.
+pub fn a_seed(variant: &VariantResult, count: u64) -> f64 {
+    count as f64 / variant.ran_seeds.len().max(1) as f64
+}
+
+/// The name, with what makes its figures less sure than those beside it.
+pub fn name_with_seeds(variant: &VariantResult, document: &Document) -> String {
+    let seeds = variant.ran_seeds.len() as u64;
+    match seeds < document.seeds {
+        true => format!(
+            "{} ({seeds} seed{})",
+            variant.name,
+            if seeds == 1 { "" } else { "s" }
+        ),
+        false => variant.name.clone(),
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The page is `page.html`, which escapes everything but the pictures; they have escaped their own texts.
 
-use bursar_lab::document::Document;
+use bursar_lab::document::{Document, VariantResult};
 use bursar_lab::machine_info::MachineKind;
 use bursar_lab::measure::Metric;
 use bursar_lab::verdict::{Row as PublishedRow, Verdict};
@@ -14,7 +14,8 @@ use crate::failure::Failure;
 use crate::points::points;
 use crate::rulings;
 use crate::svg;
-use crate::units::{in_unit, percent, thousands};
+use crate::table::a_seed;
+use crate::units::{in_unit, percent, quantity, thousands};
 
 /// What metrics are, for a reader who knows neither the thread nor the kernel.
 const METRICS: [(&str, &str); 12] = [
@@ -37,7 +38,7 @@ const METRICS: [(&str, &str); 12] = [
     ),
     (
         "flushes",
-        "how often per-CPU numbers were brought together, in all seeds",
+        "how often per-CPU numbers were brought together, in the mean over the seeds",
     ),
     ("flushes_root", "those of the whole tree"),
     ("flushes_subtree", "those of a part of it"),
@@ -163,7 +164,7 @@ fn rows(document: &Document) -> Vec<Row<'_>> {
     let mut rows: Vec<Row<'_>> = Vec::new();
     for (place, variant) in document.variants.iter().enumerate() {
         for (metric, value) in variant.metrics.iter() {
-            for (figure, shown) in figures(value) {
+            for (figure, shown) in figures(variant, value) {
                 let is_it = |row: &Row<'_>| row.metric == metric && row.figure == figure;
                 let at = rows.iter().position(is_it).unwrap_or_else(|| {
                     let cells = vec!["-".to_owned(); document.variants.len()];
@@ -181,7 +182,7 @@ fn rows(document: &Document) -> Vec<Row<'_>> {
     rows
 }
 
-fn figures(metric: &Metric) -> Vec<(&'static str, String)> {
+fn figures(variant: &VariantResult, metric: &Metric) -> Vec<(&'static str, String)> {
     match metric {
         Metric::Distribution(distribution) => {
             let all = distribution.summary();
@@ -203,7 +204,7 @@ fn figures(metric: &Metric) -> Vec<(&'static str, String)> {
             ),
         ],
         Metric::Ratio(share) => vec![("", percent(share.value()))],
-        Metric::Count(value) => vec![("", thousands(*value))],
+        Metric::Count(value) => vec![("", quantity(a_seed(variant, *value)))],
         Metric::Figure(figure) => {
             let shown = |value: f64| in_unit(value, figure.unit());
             let mut figures = vec![("", shown(figure.value()))];

@@ -15,11 +15,19 @@ pub enum Better {
 
 /// Metrics that are not times. What is not here has no better side: that reads move from 1-10 ms to 0.1-1 ms is good, that they
 /// come there from below 0.1 ms is not; a flush of a subtree instead of the root, or a wait for another's flush, may be either.
-const KNOWN: [(&str, Better); 7] = [
+const KNOWN: [(&str, Better); 15] = [
     ("reads_under_100us", Better::Higher),
     ("reads_over_100ms", Better::Lower),
     ("broken_reads", Better::Lower),
     ("missing_updates", Better::Lower),
+    ("reads_beyond_need", Better::Lower),
+    ("wrong_victims", Better::Lower),
+    ("victim_shortfall_pages", Better::Lower),
+    ("stopped_early", Better::Lower),
+    ("pair_error_pages", Better::Lower),
+    ("overhead_error_pages", Better::Lower),
+    ("flush_site_share", Better::Lower),
+    ("charge_share", Better::Lower),
     ("flushes", Better::Lower),
     ("lock_waits", Better::Lower),
     ("fences", Better::Lower),
@@ -46,7 +54,7 @@ mod tests {
         for (metric, unit, expected) in [
             ("read_latency", Unit::Ns, Better::Lower),
             ("anything_that_takes_time", Unit::Ns, Better::Lower),
-            ("pages_per_second", Unit::Count, Better::Higher),
+            ("pages_per_second", Unit::PerSecond, Better::Higher),
             ("reads_under_100us", Unit::Ratio, Better::Higher),
             ("reads_1ms_to_10ms", Unit::Ratio, Better::Neither),
             ("broken_reads", Unit::Ratio, Better::Lower),

@@ -138,10 +138,17 @@ fn an_early_stop_misses_what_would_cancel() {
 #[test]
 fn cpus_share_counters_in_turn_and_the_sum_decides() {
     let (counts, limit) = per_group(|how| how.counters = 2);
-    for cpu in 0..4 {
-        counts.count_one(Shard(cpu % 2), 2, 64 * (i64::from(cpu) + 1));
-    }
-    assert_eq!(pending(&counts, 2), [64 + 192, 128 + 256]);
+    // A limit of at least 64: no two of these are above it before they are counted.
+    counts.count_one(Shard(1), 2, 64);
+    assert_eq!(pending(&counts, 2), [0, 64]);
+    counts.count_one(Shard(0), 2, limit);
+    assert_eq!(pending(&counts, 2), [limit, 64]);
+    counts.count_one(Shard(1), 2, 64);
+    assert_eq!(
+        pending(&counts, 2),
+        [limit, 64],
+        "it is due, and stands still"
+    );
     let (counts, _) = per_group(|how| how.counters = 2);
     counts.count(CPU, 2, limit);
     assert!(!counts.is_due(2));
