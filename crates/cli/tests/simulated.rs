@@ -40,7 +40,7 @@ fn a_document_says_which_machine_was_simulated_and_nothing_of_the_host() {
     assert!(
         machine["model"]
             .as_str()
-            .is_some_and(|hash| hash.starts_with("fnv1a64:"))
+            .is_some_and(|model| model.starts_with("ensemble of 20 draws fnv1a64:"))
     );
     for key in ["system", "backend"] {
         assert!(!machine.contains_key(key), "{key}");
@@ -161,8 +161,9 @@ fn a_sweep_gives_one_document_a_point_in_order() {
 #[test]
 fn a_sweep_that_is_a_mistake_is_refused() {
     assert_refused(&["run", "-s", "seed=1,2"], 2, "--seeds N");
-    assert_refused(&["run", "-s", "readers=1,0"], 2, "must be from 1 to");
+    assert_refused(&["run", "-s", "readers=1,0"], 2, "nothing else is measured");
     assert_refused(&["run", "-s", "readers=1,2,1"], 2, "1 twice");
+    assert_refused(&["run", "-s", "readers=100000"], 2, "room for 15000");
     assert_refused(&["run", "--shard", "3/2"], 2, "must be I/N");
     assert_refused(
         &["run", "--shard", "2/2"],

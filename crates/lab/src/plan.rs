@@ -154,6 +154,9 @@ impl Plan {
         let typed = |point: Point| {
             let parameters = typed(&point.parameters).map_err(Error::File)?;
             parameters.check().map_err(Error::Parameter)?;
+            if kind == MachineKind::Sim {
+                parameters.check_simulated().map_err(Error::Parameter)?;
+            }
             Ok((point, parameters))
         };
         let points = settings.points().map_err(Error::Parameter)?;

@@ -22,6 +22,10 @@ pub enum Scope {
     Leaf,
 }
 
+/// Tasks of a simulated run: each has a stack of its own with a guard, and a process of two such runs may have some 65,000
+/// mappings (`vm.max_map_count`).
+const SIMULATED_TASKS_MAX: u64 = 15_000;
+
 /// Pages of all workers: each is described by some 70 bytes, whether it is in memory or not.
 const PAGES_MAX: u64 = 1 << 26;
 
@@ -252,5 +256,29 @@ impl Parameters {
             return Err(range_error("flows", problem));
         }
         Ok(())
+    }
+
+    /// Refuses what does not fit on a simulated machine.
+    ///
+    /// # Errors
+    /// If there are too many tasks.
+    pub fn check_simulated(&self) -> Result<(), ParameterError> {
+        let others = self.workers
+            + self.reclaimers
+            + self.killers
+            + self.pairs
+            + self.proactive
+            + 2 * self.streams;
+        if self.readers + others <= SIMULATED_TASKS_MAX {
+            return Ok(());
+        }
+        Err(ParameterError::Range {
+            key: "readers".to_owned(),
+            problem: format!(
+                "is {} beside {others} other tasks, and a simulated run has room for {SIMULATED_TASKS_MAX} tasks; a tenth of the \
+                 readers, each ten times as often, read as much",
+                self.readers
+            ),
+        })
     }
 }
