@@ -2,7 +2,7 @@
 
 use bursar_lab::document::Document;
 use bursar_lab::machine_info::MachineKind;
-use bursar_lab::verdict::{Rule, Ruling, Verdict};
+use bursar_lab::verdict::{Basis, Rule, Ruling, Verdict};
 use comfy_table::CellAlignment;
 
 use crate::form::Form;
@@ -21,6 +21,9 @@ pub fn rulings(documents: &[Document], form: Form) -> String {
     if verdicts.is_empty() {
         return String::new();
     }
+    let is_what_if = verdicts
+        .iter()
+        .any(|verdict| verdict.basis != Basis::Ensemble);
     let mut table = form.table(&[
         "load",
         "figure",
@@ -54,11 +57,14 @@ pub fn rulings(documents: &[Document], form: Form) -> String {
     for column in table.column_iter_mut().skip(2).take(3) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    format!(
-        "{}{}\n",
-        form.heading("What was published, and what the lab found"),
-        form.render(&table)
-    )
+    let mut text = form.heading("What was published, and what the lab found");
+    text.push_str(&form.render(&table));
+    if is_what_if {
+        text.push_str(&form.item(
+            "nothing is ruled here: that takes the experiment in full, `bursar run NAME --seeds 20`",
+        ));
+    }
+    text + "\n"
 }
 
 fn figure(verdict: &Verdict) -> String {
