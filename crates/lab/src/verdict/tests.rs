@@ -188,7 +188,7 @@ fn equivalence_is_shown_and_never_assumed() {
 
 #[test]
 fn models_that_disagree_are_not_sure_however_many_seeds_there_are() {
-    let split = |seed: u64| 100.0 * if seed % 2 == 0 { 1.2 } else { 0.8 };
+    let split = |seed: u64| 100.0 * if seed.is_multiple_of(2) { 1.2 } else { 0.8 };
     for rule in [2, 3] {
         let (rule, published) = all_rules().swap_remove(rule);
         let judged = judged(
