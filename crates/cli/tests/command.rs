@@ -5,7 +5,10 @@ mod common;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use common::{QUICK, Scratch, assert_refused, bursar, command, quick, stderr, stdout};
+use common::{
+    QUICK, Scratch, assert_refused, assert_survives_a_reader_that_goes_away, bursar, command,
+    quick, stderr, stdout,
+};
 
 #[test]
 fn wrong_usage_ends_with_2_and_says_what_is_wrong() {
@@ -201,26 +204,7 @@ fn a_reader_that_goes_away_is_no_error() {
         &["doctor"],
         &[&QUICK[..], &["-f", "json"]].concat(),
     ] {
-        let mut child = command()
-            .args(arguments)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the program starts");
-        // Gone before the program writes, or while it does.
-        drop(child.stdout.take());
-        let output = child.wait_with_output().expect("the program ends");
-        assert_eq!(
-            output.status.code(),
-            Some(0),
-            "{arguments:?}: {}",
-            stderr(&output)
-        );
-        assert!(
-            output.stderr.is_empty(),
-            "{arguments:?}: {}",
-            stderr(&output)
-        );
+        assert_survives_a_reader_that_goes_away(arguments);
     }
 }
 

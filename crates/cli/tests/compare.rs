@@ -2,9 +2,10 @@
 
 mod common;
 
-use std::process::Stdio;
-
-use common::{Scratch, assert_refused, bursar, command, simulated, stderr, stdout};
+use common::{
+    Scratch, assert_refused, assert_survives_a_reader_that_goes_away, bursar, simulated, stderr,
+    stdout,
+};
 use serde_json::Value;
 
 /// The file of a quick simulated run.
@@ -200,14 +201,5 @@ fn what_is_no_result_is_refused() {
 #[test]
 fn a_reader_that_goes_away_is_no_error() {
     let one = result("unread", &[]);
-    let mut child = command()
-        .args(["compare", one.path(), one.path()])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
-    drop(child.stdout.take());
-    let output = child.wait_with_output().expect("the program ends");
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    assert!(output.stderr.is_empty(), "{}", stderr(&output));
+    assert_survives_a_reader_that_goes_away(&["compare", one.path(), one.path()]);
 }

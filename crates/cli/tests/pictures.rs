@@ -2,9 +2,9 @@
 
 mod common;
 
-use std::process::Stdio;
-
-use common::{Scratch, bursar, command, simulated, stderr, stdout};
+use common::{
+    Scratch, assert_survives_a_reader_that_goes_away, bursar, command, simulated, stderr, stdout,
+};
 use roxmltree::{Document, ParsingOptions};
 
 /// A well-formed document without scripts that names nothing outside of it.
@@ -115,15 +115,6 @@ fn a_reader_that_goes_away_is_no_error() {
     let result = Scratch::new("pictures-unread.json");
     assert_eq!(simulated(&["-o", result.path()]).status.code(), Some(0));
     for format in ["svg", "html"] {
-        let mut child = command()
-            .args(["report", "-f", format, result.path()])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the program starts");
-        drop(child.stdout.take());
-        let output = child.wait_with_output().expect("the program ends");
-        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-        assert!(output.stderr.is_empty(), "{}", stderr(&output));
+        assert_survives_a_reader_that_goes_away(&["report", "-f", format, result.path()]);
     }
 }

@@ -2,9 +2,10 @@
 
 mod common;
 
-use std::process::Stdio;
-
-use common::{Scratch, assert_refused, bursar, command, simulated, stderr, stdout};
+use common::{
+    Scratch, assert_refused, assert_survives_a_reader_that_goes_away, bursar, simulated, stderr,
+    stdout,
+};
 use serde_json::Value;
 
 /// The file of a quick simulated run.
@@ -258,14 +259,5 @@ fn a_report_of_what_failed_ends_with_1() {
 #[test]
 fn a_reader_that_goes_away_is_no_error() {
     let result = result("unread", &[]);
-    let mut child = command()
-        .args(["report", "-fjson", result.path()])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
-    drop(child.stdout.take());
-    let output = child.wait_with_output().expect("the program ends");
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    assert!(output.stderr.is_empty(), "{}", stderr(&output));
+    assert_survives_a_reader_that_goes_away(&["report", "-fjson", result.path()]);
 }

@@ -114,3 +114,18 @@ impl Drop for Scratch {
         let _ = std::fs::remove_file(&self.0);
     }
 }
+
+/// Runs the program with a reader that goes away before it writes, or while it does: no error, and nothing to say.
+pub fn assert_survives_a_reader_that_goes_away(arguments: &[&str]) {
+    let mut child = command()
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("the program ends");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {said}");
+    assert!(output.stderr.is_empty(), "{arguments:?}: {said}");
+}

@@ -62,6 +62,7 @@ pub const FILE: &str = include_str!("../../../../experiments/memcg-flush.toml");
 
 /// The draws that fit its calibration rows.
 pub const DRAWS: &str = include_str!("../../../../experiments/memcg-flush.draws.toml");
+
 /// What a machine runs.
 type Task<'a> = Box<dyn FnOnce() + Send + 'a>;
 
@@ -129,11 +130,6 @@ impl fmt::Display for RunError {
 }
 
 impl std::error::Error for RunError {}
-
-/// The names of all variants, also of those that the file does not name.
-pub fn variants() -> impl Iterator<Item = &'static str> {
-    Variant::all(1).map(Variant::name)
-}
 
 /// What a variant does, in one line; nothing if there is no such variant.
 pub fn summary(name: &str) -> &'static str {

@@ -113,13 +113,13 @@ impl<M: Machine> Flushed<M> {
 
     /// See [`super::Published::flush_periodic`].
     pub(super) fn flush_periodic(&self) {
-        if let Rule::Coalesce { .. } = self.rule {
+        match self.rule {
+            Rule::OneOrSkip => self.flush_or_skip(),
             // Its flush is the one that others join, and it joins none.
-            self.share(0);
-        } else if self.rule.periodic_skips() {
-            self.flush_or_skip();
-        } else {
-            self.run(ROOT);
+            Rule::Coalesce { .. } => self.share(0),
+            Rule::Each(_) | Rule::InTurn { .. } | Rule::InTime { .. } | Rule::Cheapest => {
+                self.run(ROOT);
+            }
         }
     }
 

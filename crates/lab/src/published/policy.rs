@@ -310,13 +310,6 @@ impl Policy {
     }
 }
 
-impl Rule {
-    /// Whether the periodic flush gives up where another flush is running, instead of waiting for the lock.
-    pub(super) fn periodic_skips(self) -> bool {
-        matches!(self, Rule::OneOrSkip | Rule::Coalesce { .. })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
