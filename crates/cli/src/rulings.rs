@@ -45,11 +45,7 @@ pub fn rulings(documents: &[Document], form: Form) -> String {
             figure(verdict),
             published(verdict),
             value(verdict, verdict.measured),
-            format!(
-                "{} to {}",
-                value(verdict, verdict.lo),
-                value(verdict, verdict.hi)
-            ),
+            interval(verdict),
             ruling(verdict, form),
             verdict.reason.clone(),
         ]);
@@ -104,6 +100,16 @@ pub fn value(verdict: &Verdict, value: f64) -> String {
         Rule::Ratio { .. } => format!("{value:.2} times"),
         Rule::NoWorse { .. } | Rule::Equivalent { .. } | Rule::Change { .. } => change(value),
     }
+}
+
+/// Nothing where one seed is all there is: it has no spread. (Many may all have 0.)
+fn interval(verdict: &Verdict) -> String {
+    let is_one = verdict.lo == verdict.measured && verdict.hi == verdict.measured;
+    if is_one && verdict.measured != 0.0 {
+        return "-".to_owned();
+    }
+    let [lo, hi] = [verdict.lo, verdict.hi].map(|end| value(verdict, end));
+    format!("{lo} to {hi}")
 }
 
 fn change(value: f64) -> String {
