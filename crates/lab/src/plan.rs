@@ -326,6 +326,13 @@ impl Plan {
     pub fn document(&self, point: usize, machine: MachineInfo, revision: &str) -> Document {
         let planned = &self.points[point].0;
         let mut parameters = planned.parameters.clone();
+        if self.draws == DrawsKind::Accepted {
+            // Each seed has a value of its own for these.
+            let drawn = self.experiment.uncertain.keys();
+            for key in drawn.filter(|key| !planned.fixed.contains(key)) {
+                parameters.insert(key.clone(), "drawn".into());
+            }
+        }
         if !planned.load.is_empty() {
             parameters.insert(LOAD.to_owned(), planned.load.clone().into());
         }

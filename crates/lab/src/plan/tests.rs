@@ -256,6 +256,18 @@ fn published_figures_are_for_their_own_machine_and_load_only() {
     assert!(plan.document(0, sim(384), "").verdicts.is_empty());
 }
 
+#[test]
+fn a_document_states_no_value_for_what_each_seed_draws() {
+    let stated = |assignments: &[&str]| {
+        let plan = plan(MachineKind::Sim, assignments, 1, SeedShard::WHOLE);
+        plan.document(0, sim(384), "").parameters["compute_ns"].clone()
+    };
+    assert_eq!(stated(&[]).as_str(), Some("drawn"));
+    assert_eq!(stated(&["draws=none"]).as_integer(), Some(200_000));
+    assert_eq!(stated(&["compute_ns=7"]).as_integer(), Some(7));
+    assert_eq!(stated(&["load=workers"]).as_integer(), Some(1_000_000));
+}
+
 /// As if the runs had been draws of what is uncertain.
 fn of_ensemble(mut document: Document) -> Document {
     document.draws = SEEDS_NEEDED as u64;
