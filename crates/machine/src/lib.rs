@@ -7,6 +7,7 @@
 //! * [`AtomicWord`], [`Order`]: shared words, with a `Full` ordering where a full barrier is meant.
 //! * [`Lock`], [`Event`]: locks that tell how often they were waited for; completions.
 //! * [`Slot`], [`Shard`], [`State`]: per-CPU words and the sections that change them.
+//! * [`pages`]: page memory, as blocks with one owner each, and per-CPU stacks of them.
 //! * [`Tasks`]: starting work, which only experiments and tests do.
 //! * [`random`]: numbers from a seed, for simulated machines and loads.
 //! * [`host`]: real threads. Three backends with the same semantics; see [`host::Backend`].
@@ -16,6 +17,7 @@
 mod atomic;
 pub mod host;
 mod lock;
+pub mod pages;
 pub mod random;
 mod shard;
 mod slot;
@@ -51,6 +53,10 @@ pub trait Machine: Clone + fmt::Debug + Send + Sync + 'static {
     type Shared<T: Send + Sync + 'static>: Clone + Deref<Target = T> + Send + Sync + 'static;
     /// See [`Machine::operation`].
     type Operation;
+    /// A reservation of page memory.
+    type Frames: pages::Frames;
+    /// Per-CPU stacks of blocks of pages.
+    type Stacks: pages::BlockStacks<Word = Self::Word>;
 
     /// Puts a value where [`Machine::Shared`] references can point to it.
     fn share<T: Send + Sync + 'static>(value: T) -> Self::Shared<T>;
@@ -74,6 +80,25 @@ pub trait Machine: Clone + fmt::Debug + Send + Sync + 'static {
     /// # Errors
     /// [`OutOfMemory`] if there is no room for them.
     fn slots(&self, words: usize) -> Result<Vec<Self::Slot>, OutOfMemory>;
+
+    /// Reserves page memory. It is taken when it is first touched.
+    ///
+    /// # Errors
+    /// [`pages::ReserveError`], see there.
+    fn reserve(
+        &self,
+        options: &pages::ReserveOptions,
+    ) -> Result<(Self::Frames, pages::Span), pages::ReserveError>;
+
+    /// Makes per-CPU stacks, one list for each of `capacities`, with room for that many blocks. All lists are frozen until they
+    /// are given bounds, which must not exceed their capacity.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`] if there is no room for them.
+    ///
+    /// # Panics
+    /// If there are more than [`pages::LISTS_MAX`] lists, or together they hold more than 8,000 blocks.
+    fn stacks(&self, capacities: &[u16]) -> Result<Self::Stacks, OutOfMemory>;
 
     /// A fence against sections: each section that began before this call has ended, committed or not, when it returns,
     /// and each later one sees what the caller wrote before. Concurrent callers share fences.

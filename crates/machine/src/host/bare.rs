@@ -1,7 +1,8 @@
-//! The least that a per-CPU add can cost on this machine: the yardstick of the benchmarks.
+//! The least that per-CPU operations can cost on this machine: the yardsticks of the benchmarks.
 
 use super::{backend, chunk, rseq, slots};
 use crate::OutOfMemory;
+use core::num::NonZeroU64;
 use core::ptr::NonNull;
 
 /// A per-CPU counter and nothing else: no state, no group, no statistics. It exists to be measured against.
@@ -48,5 +49,47 @@ impl Counter {
                 }
             })
             .sum()
+    }
+}
+
+/// Entries of a [`Stack`] on each CPU.
+pub const STACK_CAPACITY: usize = 4096;
+
+/// A per-CPU stack of words and nothing else: no bounds but its room, nothing counted. It exists to be measured against.
+#[derive(Debug)]
+pub struct Stack {
+    base: NonNull<u8>,
+}
+
+// SAFETY: as for `Counter`.
+unsafe impl Send for Stack {}
+// SAFETY: as above.
+unsafe impl Sync for Stack {}
+
+impl Stack {
+    /// An empty stack, if this process runs on the rseq backend.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`] if there is no memory.
+    pub fn new() -> Result<Option<Self>, OutOfMemory> {
+        if !backend::has_sections() {
+            return Ok(None);
+        }
+        let base = chunk::reserve(backend::CPUS_MAX, 0)?;
+        Ok(Some(Self { base }))
+    }
+
+    /// Pushes on the current CPU; `false` if there is no room, or no section.
+    #[inline(always)]
+    pub fn push(&self, entry: NonZeroU64) -> bool {
+        // SAFETY: a stride has room for the depth and 4,096 entries.
+        unsafe { rseq::bare_push(self.base.as_ptr(), entry, STACK_CAPACITY as u64) }
+    }
+
+    /// Pops on the current CPU, unless there is nothing, or no section.
+    #[inline(always)]
+    pub fn pop(&self) -> Option<NonZeroU64> {
+        // SAFETY: as in `push`.
+        unsafe { rseq::bare_pop(self.base.as_ptr()) }
     }
 }

@@ -5,6 +5,7 @@
 //! | which backend, and why | `backend.rs`, `selftest.rs` |
 //! | restartable sequences | `rseq.rs` (x86-64 Linux), `rseq_absent.rs` (elsewhere) |
 //! | memory of per-CPU words, their operations | `chunk.rs`, `slots.rs` |
+//! | per-CPU stacks of pages, the memory of pages | `stacks.rs`, `frames.rs` |
 //! | membarrier, shared by all who want one | `fence.rs` |
 //! | operations that a fork waits for | `fork.rs` |
 //! | words, locks, completions | `sync.rs` |
@@ -19,6 +20,7 @@ mod cgroup;
 mod chunk;
 mod fence;
 mod fork;
+mod frames;
 mod resident;
 #[cfg_attr(all(target_os = "linux", target_arch = "x86_64"), path = "rseq.rs")]
 #[cfg_attr(
@@ -28,6 +30,7 @@ mod resident;
 mod rseq;
 mod selftest;
 mod slots;
+mod stacks;
 mod sync;
 mod tasks;
 mod topology;
@@ -38,12 +41,15 @@ use std::time::{Duration, Instant};
 pub use backend::{Backend, Check, Report, StartError};
 pub use cgroup::{CgroupError, CgroupLimits, CgroupMemory, CgroupVersion};
 pub use fork::HostOperation;
+pub use frames::HostFrames;
 pub use resident::{Resident, ResidentError, resident};
 pub use slots::HostSlot;
+pub use stacks::HostStacks;
 pub use sync::{HostEvent, HostMutex, HostSpin, HostWord};
 pub use tasks::{PageMemory, Ticker};
 pub use topology::{allowed_cpus, pin_to};
 
+use crate::pages::{ReserveError, ReserveOptions, Span};
 use crate::{Machine, OutOfMemory, Shard};
 
 /// The machine this process runs on. All values of this type are the same machine; each gives out slots of its own.
@@ -97,6 +103,8 @@ impl Machine for Host {
     /// write for each charge.
     type Shared<T: Send + Sync + 'static> = &'static T;
     type Operation = fork::HostOperation;
+    type Frames = HostFrames;
+    type Stacks = HostStacks;
 
     fn share<T: Send + Sync + 'static>(value: T) -> &'static T {
         Box::leak(Box::new(value))
@@ -120,6 +128,14 @@ impl Machine for Host {
 
     fn slots(&self, words: usize) -> Result<Vec<HostSlot>, OutOfMemory> {
         slots::chunk_of_slots(words)
+    }
+
+    fn reserve(&self, options: &ReserveOptions) -> Result<(HostFrames, Span), ReserveError> {
+        frames::reserve(options, self.report.nodes)
+    }
+
+    fn stacks(&self, capacities: &[u16]) -> Result<HostStacks, OutOfMemory> {
+        stacks::chunk_of_stacks(capacities)
     }
 
     fn fence(&self) {

@@ -14,9 +14,11 @@
 //! C libraries have none. ABI: `linux/rseq.h`; `rseq_cs` descriptors are 32 bytes, aligned to 32.
 
 use core::arch::asm;
+use core::num::NonZeroU64;
 use core::sync::atomic::{AtomicIsize, AtomicU32, Ordering};
 
 use super::slots::STRIDE_SHIFT;
+use super::stacks::{LIST_HEADER, LIST_LIMIT};
 use crate::slot::{CAP, CEILING, CHARGED};
 use crate::{Shard, State};
 
@@ -178,6 +180,48 @@ macro_rules! fast_section {
             at = out(reg) _,
             $($operands)+
             missed = label { return false },
+            options(nostack),
+        )
+    };
+}
+
+/// [`fast_section`] that yields `{entry}`, or 0 by a jump to `6f` and where there is no section.
+macro_rules! yielding_section {
+    ([$($body:literal),+ $(,)?], $($operands:tt)+) => {
+        asm!(
+            ".pushsection __rseq_cs, \"aw\"",
+            ".balign 32",
+            "3:",
+            ".long 0, 0",
+            ".quad 4f, 5f - 4f, 9f",
+            ".popsection",
+            "test {limit:e}, {limit:e}",
+            "jz 6f",
+            "2:",
+            "lea {at}, [rip + 3b]",
+            "mov qword ptr fs:[{offset} + {rseq_cs}], {at}",
+            "4:",
+            "mov {at:e}, dword ptr fs:[{offset} + {cpu_id}]",
+            "cmp {at:e}, {limit:e}",
+            "jae 6f",
+            "shl {at}, {shift}",
+            "add {at}, {base}",
+            $($body,)+
+            "5:",
+            ".pushsection .text.unlikely, \"ax\"",
+            ".byte 0x0f, 0xb9, 0x3d",
+            ".long 0x53053053",
+            "9: jmp 2b",
+            "6: xor {entry:e}, {entry:e}",
+            "jmp 5b",
+            ".popsection",
+            offset = in(reg) SECTIONS.offset.load(Ordering::Relaxed),
+            limit = in(reg) SECTIONS.limit.load(Ordering::Relaxed),
+            rseq_cs = const RSEQ_CS,
+            cpu_id = const CPU_ID,
+            shift = const STRIDE_SHIFT,
+            at = out(reg) _,
+            $($operands)+
             options(nostack),
         )
     };
@@ -468,6 +512,185 @@ pub(super) unsafe fn bare_add(base: *mut u8, delta: i64) -> bool {
         );
     }
     true
+}
+
+/// Pushes an entry onto the current CPU's list if its depth is below the limit. Returns whether it did.
+///
+/// # Safety
+/// 1. `list` is CPU 0's copy of a list, with a copy every `1 << STRIDE_SHIFT` bytes for each CPU below the limit of sections.
+/// 2. A list is a header of 64 bytes and as many entries as its bounds ever allow, which its depth never exceeds.
+#[inline(always)]
+pub(super) unsafe fn try_push(list: *mut u8, entry: NonZeroU64) -> bool {
+    // SAFETY: the section writes one entry above the depth, which nobody reads, and commits with the depth.
+    unsafe {
+        fast_section!(
+            [
+                "movzx {depth:e}, word ptr [{at}]",
+                "cmp {depth:e}, dword ptr [{at} + {limit_at}]",
+                "jae {missed}",
+                "mov qword ptr [{at} + {depth} * 8 + {entries}], {entry}",
+                "add qword ptr [{at}], 1",
+            ],
+            base = in(reg) list,
+            entry = in(reg) entry.get(),
+            limit_at = const LIST_LIMIT,
+            entries = const LIST_HEADER,
+            depth = out(reg) _,
+        );
+    }
+    true
+}
+
+/// Pops an entry of the current CPU's list and counts it as popped, if its depth is above the floor.
+///
+/// # Safety
+/// As [`try_push`].
+#[inline(always)]
+pub(super) unsafe fn try_pop(list: *mut u8) -> Option<NonZeroU64> {
+    let entry: u64;
+    // SAFETY: the section reads one entry below the depth and commits with the depth and the count of pops.
+    unsafe {
+        yielding_section!(
+            [
+                "movzx {entry:e}, word ptr [{at}]",
+                "cmp {entry:e}, dword ptr [{at} + {floor_at}]",
+                "jbe 6f",
+                "mov {entry}, qword ptr [{at} + {entry} * 8 + {entries} - 8]",
+                "add qword ptr [{at}], 0xffff",
+            ],
+            base = in(reg) list,
+            entry = out(reg) entry,
+            floor_at = const LIST_LIMIT + 4,
+            entries = const LIST_HEADER,
+        );
+    }
+    NonZeroU64::new(entry)
+}
+
+/// Pushes `count` entries onto the current CPU's list if all fit. Returns whether it did.
+///
+/// # Safety
+/// As [`try_push`], and `from` points to `count > 0` entries.
+#[inline(never)]
+pub(super) unsafe fn push_many(list: *mut u8, from: *const u64, count: usize) -> bool {
+    // SAFETY: as in `try_push`.
+    unsafe {
+        fast_section!(
+            [
+                "movzx {to:e}, word ptr [{at}]",
+                "lea {left}, [{to} + {count}]",
+                "mov {entry:e}, dword ptr [{at} + {limit_at}]",
+                "cmp {left}, {entry}",
+                "ja {missed}",
+                "lea {to}, [{at} + {to} * 8 + {entries}]",
+                "mov {left}, {count}",
+                "64:",
+                "mov {entry}, qword ptr [{from} + {left} * 8 - 8]",
+                "mov qword ptr [{to} + {left} * 8 - 8], {entry}",
+                "sub {left}, 1",
+                "jnz 64b",
+                "add qword ptr [{at}], {count}",
+            ],
+            base = in(reg) list,
+            from = in(reg) from,
+            count = in(reg) count,
+            limit_at = const LIST_LIMIT,
+            entries = const LIST_HEADER,
+            to = out(reg) _,
+            left = out(reg) _,
+            entry = out(reg) _,
+        );
+    }
+    true
+}
+
+/// Pops `count` entries of the current CPU's list, the deepest first, if that leaves as many as the floor. Returns
+/// whether it did.
+///
+/// # Safety
+/// As [`try_push`], and `to` points to room for `count > 0` entries. They are written whole or in part even if the
+/// answer is `false`.
+#[inline(never)]
+pub(super) unsafe fn pop_many(list: *mut u8, to: *mut u64, count: usize) -> bool {
+    // SAFETY: as in `try_pop`; room for the entries by the caller's contract.
+    unsafe {
+        fast_section!(
+            [
+                "movzx {from:e}, word ptr [{at}]",
+                "mov {left:e}, dword ptr [{at} + {floor_at}]",
+                "add {left}, {count}",
+                "cmp {from}, {left}",
+                "jb {missed}",
+                "sub {from}, {count}",
+                "lea {from}, [{at} + {from} * 8 + {entries}]",
+                "mov {left}, {count}",
+                "64:",
+                "mov {entry}, qword ptr [{from} + {left} * 8 - 8]",
+                "mov qword ptr [{to} + {left} * 8 - 8], {entry}",
+                "sub {left}, 1",
+                "jnz 64b",
+                "sub qword ptr [{at}], {count}",
+            ],
+            base = in(reg) list,
+            to = in(reg) to,
+            count = in(reg) count,
+            floor_at = const LIST_LIMIT + 4,
+            entries = const LIST_HEADER,
+            from = out(reg) _,
+            left = out(reg) _,
+            entry = out(reg) _,
+        );
+    }
+    true
+}
+
+/// Pushes onto the current CPU's stack and nothing else: what a per-CPU push costs at least.
+///
+/// # Safety
+/// `base` is CPU 0's copy of a depth and `capacity` entries behind it, with a copy every `1 << STRIDE_SHIFT` bytes.
+#[inline(always)]
+pub(super) unsafe fn bare_push(base: *mut u8, entry: NonZeroU64, capacity: u64) -> bool {
+    // SAFETY: as in `try_push`.
+    unsafe {
+        fast_section!(
+            [
+                "mov {depth}, qword ptr [{at}]",
+                "cmp {depth}, {capacity}",
+                "jae {missed}",
+                "mov qword ptr [{at} + {depth} * 8 + 8], {entry}",
+                "add qword ptr [{at}], 1",
+            ],
+            base = in(reg) base,
+            entry = in(reg) entry.get(),
+            capacity = in(reg) capacity,
+            depth = out(reg) _,
+        );
+    }
+    true
+}
+
+/// Pops from the current CPU's stack and nothing else.
+///
+/// # Safety
+/// As [`bare_push`].
+#[inline(always)]
+pub(super) unsafe fn bare_pop(base: *mut u8) -> Option<NonZeroU64> {
+    let entry: u64;
+    // SAFETY: as in `try_pop`.
+    unsafe {
+        yielding_section!(
+            [
+                "mov {entry}, qword ptr [{at}]",
+                "test {entry}, {entry}",
+                "jz 6f",
+                "mov {entry}, qword ptr [{at} + {entry} * 8]",
+                "sub qword ptr [{at}], 1",
+            ],
+            base = in(reg) base,
+            entry = out(reg) entry,
+        );
+    }
+    NonZeroU64::new(entry)
 }
 
 /// Registers this process for the fence below.

@@ -1,5 +1,7 @@
 //! Where restartable sequences are not written yet: every section says `ABSENT` and the caller takes the atomic path.
 
+use core::num::NonZeroU64;
+
 use crate::Shard;
 
 pub(super) const DONE: u64 = 0;
@@ -52,6 +54,42 @@ pub(super) unsafe fn adjust(_base: *mut u8, _shard: Shard, _charged: i64, _ceili
 /// None: nothing is done.
 pub(super) unsafe fn bare_add(_base: *mut u8, _delta: i64) -> bool {
     false
+}
+
+/// # Safety
+/// None: nothing is done.
+pub(super) unsafe fn try_push(_list: *mut u8, _entry: NonZeroU64) -> bool {
+    false
+}
+
+/// # Safety
+/// None: nothing is done.
+pub(super) unsafe fn try_pop(_list: *mut u8) -> Option<NonZeroU64> {
+    None
+}
+
+/// # Safety
+/// None: nothing is done.
+pub(super) unsafe fn push_many(_list: *mut u8, _from: *const u64, _count: usize) -> bool {
+    false
+}
+
+/// # Safety
+/// None: nothing is done.
+pub(super) unsafe fn pop_many(_list: *mut u8, _to: *mut u64, _count: usize) -> bool {
+    false
+}
+
+/// # Safety
+/// None: nothing is done.
+pub(super) unsafe fn bare_push(_base: *mut u8, _entry: NonZeroU64, _capacity: u64) -> bool {
+    false
+}
+
+/// # Safety
+/// None: nothing is done.
+pub(super) unsafe fn bare_pop(_base: *mut u8) -> Option<NonZeroU64> {
+    None
 }
 
 pub(super) fn register_membarrier() -> bool {

@@ -1,0 +1,413 @@
+//! Page memory of the host: reserved address space, backed when first touched, given back page by page.
+
+use core::mem::MaybeUninit;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::io;
+
+use super::resident::page_bytes;
+use crate::pages::{
+    Block, Content, Frames, HugePages, NodeBinding, Order, Owner, PAGE_BYTES, Pfn, ReserveError,
+    ReserveOptions, SPAN_PAGES, Span,
+};
+
+/// Bytes of a block of the largest order: reservations begin at a multiple.
+const SPAN_BYTES: usize = PAGE_BYTES * SPAN_PAGES as usize;
+/// Blocks of the largest order that 2^32 pages make.
+const SPANS_MAX: u64 = 1 << (32 - SPAN_PAGES.trailing_zeros());
+
+/// Blocks of the largest order numbered so far.
+static SPANS: AtomicU64 = AtomicU64::new(0);
+
+/// A reservation of page memory on the host. It stays mapped until the process ends.
+#[derive(Clone, Copy, Debug)]
+pub struct HostFrames {
+    base: NonNull<u8>,
+    first: Pfn,
+    pages: u32,
+}
+
+// SAFETY: the memory stays mapped until the process ends, and is reached only through the blocks that own it.
+unsafe impl Send for HostFrames {}
+// SAFETY: as above.
+unsafe impl Sync for HostFrames {}
+
+/// Reserves address space.
+pub(super) fn reserve(
+    options: &ReserveOptions,
+    nodes: usize,
+) -> Result<(HostFrames, Span), ReserveError> {
+    if options.pages == 0 {
+        return Err(ReserveError::NoPages);
+    }
+    if options.node >= nodes {
+        return Err(ReserveError::NoSuchNode {
+            node: options.node,
+            nodes,
+        });
+    }
+    let spans = options.pages.div_ceil(u64::from(SPAN_PAGES));
+    let Some(bytes) = usize::try_from(spans)
+        .ok()
+        .and_then(|spans| spans.checked_mul(SPAN_BYTES))
+        .filter(|_| spans <= SPANS_MAX)
+    else {
+        return Err(too_large(options.pages));
+    };
+    let base = map(bytes)?;
+    let unmap = |error| {
+        // SAFETY: mapped above, and nobody knows of it.
+        unsafe { libc::munmap(base.as_ptr().cast(), bytes) };
+        Err(error)
+    };
+    advise(base, bytes, options.huge_pages);
+    if nodes > 1
+        && let Err(error) = bind(base, bytes, options)
+    {
+        return unmap(error);
+    }
+    // Relaxed: numbers only have to be different.
+    let numbered = SPANS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+        Some(used + spans).filter(|&all| all <= SPANS_MAX)
+    });
+    let Ok(first) = numbered else {
+        return unmap(too_large(options.pages));
+    };
+    let first = Pfn(first as u32 * SPAN_PAGES);
+    let frames = HostFrames {
+        base,
+        first,
+        // Whole 2^32 pages do not fit; nobody has the address space for them.
+        pages: u32::try_from(spans * u64::from(SPAN_PAGES)).unwrap_or(u32::MAX),
+    };
+    Ok((frames, Span::forge(first, spans as u32)))
+}
+
+fn too_large(pages: u64) -> ReserveError {
+    ReserveError::TooLarge {
+        pages,
+        available: (SPANS_MAX - SPANS.load(Ordering::Relaxed)) * u64::from(SPAN_PAGES),
+    }
+}
+
+/// Maps `bytes` of zeroes at a multiple of the largest block.
+fn map(bytes: usize) -> Result<NonNull<u8>, ReserveError> {
+    let refused = |reason| ReserveError::Refused {
+        bytes: bytes as u64,
+        reason,
+    };
+    if PAGE_BYTES % page_bytes() as usize != 0 {
+        // Memory could not be given back page by page.
+        let reason = format!(
+            "this system's pages have {} bytes, ours 4,096",
+            page_bytes()
+        );
+        return Err(refused(reason));
+    }
+    let Some(padded) = bytes.checked_add(SPAN_BYTES) else {
+        return Err(refused("no machine has that much".to_owned()));
+    };
+    // SAFETY: an anonymous private mapping at an address of the system's choice touches no existing memory.
+    let address = unsafe {
+        libc::mmap(
+            core::ptr::null_mut(),
+            padded,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANON | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    let base = NonNull::new(address.cast::<u8>());
+    let Some(base) = base.filter(|_| address != libc::MAP_FAILED) else {
+        return Err(refused(why_refused(&io::Error::last_os_error(), padded)));
+    };
+    let before = base.as_ptr().align_offset(SPAN_BYTES);
+    // SAFETY: what lies before and behind the aligned part is mapped just above and used by nobody; neither length is
+    // beyond the padding. Failing to unmap wastes address space and nothing else.
+    unsafe {
+        if before > 0 {
+            libc::munmap(address, before);
+        }
+        let base = base.add(before);
+        let behind = SPAN_BYTES - before;
+        if behind > 0 {
+            libc::munmap(base.add(bytes).as_ptr().cast(), behind);
+        }
+        Ok(base)
+    }
+}
+
+/// What the system says, and the limit that is known to be in the way.
+fn why_refused(error: &io::Error, bytes: usize) -> String {
+    for (resource, name, flag) in [
+        (libc::RLIMIT_AS, "RLIMIT_AS", "-v"),
+        (libc::RLIMIT_DATA, "RLIMIT_DATA", "-d"),
+    ] {
+        let mut limit = libc::rlimit {
+            rlim_cur: 0,
+            rlim_max: 0,
+        };
+        // SAFETY: the call writes the struct that it is given.
+        let known = unsafe { libc::getrlimit(resource, &mut limit) } == 0;
+        if known && limit.rlim_cur != libc::RLIM_INFINITY {
+            let current = limit.rlim_cur;
+            return format!("{error}; {name} is {current} bytes (raise it with ulimit {flag})");
+        }
+    }
+    let strict = std::fs::read_to_string("/proc/sys/vm/overcommit_memory");
+    if strict.is_ok_and(|mode| mode.trim() == "2") {
+        return format!("{error}; vm.overcommit_memory is 2, which counts reservations as memory");
+    }
+    format!("{error} for {bytes} bytes")
+}
+
+#[cfg(target_os = "linux")]
+fn advise(base: NonNull<u8>, bytes: usize, huge_pages: HugePages) {
+    let advice = match huge_pages {
+        HugePages::System => return,
+        HugePages::Advise => libc::MADV_HUGEPAGE,
+        HugePages::Never => libc::MADV_NOHUGEPAGE,
+    };
+    // SAFETY: advice about a mapping of our own; a kernel without huge pages refuses, and nothing changes.
+    unsafe { libc::madvise(base.as_ptr().cast(), bytes, advice) };
+}
+
+#[cfg(not(target_os = "linux"))]
+fn advise(_base: NonNull<u8>, _bytes: usize, _huge_pages: HugePages) {}
+
+#[cfg(target_os = "linux")]
+fn bind(base: NonNull<u8>, bytes: usize, options: &ReserveOptions) -> Result<(), ReserveError> {
+    let mode = match options.binding {
+        NodeBinding::None => return Ok(()),
+        NodeBinding::Preferred => libc::MPOL_PREFERRED,
+        NodeBinding::Strict => libc::MPOL_BIND,
+    };
+    // 1,024 nodes are the most that Linux can be built for.
+    let mut mask = [0_u64; 16];
+    let node = options.node;
+    let error = |reason| ReserveError::CannotBind { node, reason };
+    let Some(word) = mask.get_mut(node / 64) else {
+        return Err(error("its number is above 1,023".to_owned()));
+    };
+    *word |= 1 << (node % 64);
+    // SAFETY: the kernel reads the mask, whose size in bits it is told (plus one, as it subtracts one), and changes the policy
+    // of a mapping of our own.
+    let failed = unsafe {
+        libc::syscall(
+            libc::SYS_mbind,
+            base.as_ptr(),
+            bytes,
+            mode,
+            mask.as_ptr(),
+            mask.len() * 64 + 1,
+            0,
+        )
+    };
+    if failed != 0 {
+        return Err(error(io::Error::last_os_error().to_string()));
+    }
+    Ok(())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn bind(_base: NonNull<u8>, _bytes: usize, options: &ReserveOptions) -> Result<(), ReserveError> {
+    match options.binding {
+        NodeBinding::Strict => Err(ReserveError::CannotBind {
+            node: options.node,
+            reason: "memory is bound on Linux only".to_owned(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+impl HostFrames {
+    /// Where a block lies. Only who owns the block may use what is there.
+    #[inline]
+    pub fn address(&self, block: &Block) -> NonNull<u8> {
+        let at = block.pfn().0.wrapping_sub(self.first.0);
+        // Blocks are aligned and never reach beyond the reservation that their first page is in.
+        assert!(at < self.pages, "the block is of another reservation");
+        // SAFETY: inside the reservation.
+        unsafe { self.base.add(at as usize * PAGE_BYTES) }
+    }
+
+    /// The page at an address; `None` if it is none of this reservation's, or not the start of one.
+    pub fn pfn_at(&self, address: NonNull<u8>) -> Option<Pfn> {
+        let offset = address.addr().get().checked_sub(self.base.addr().get())?;
+        let page = u32::try_from(offset / PAGE_BYTES).ok()?;
+        let is_ours = page < self.pages && offset.is_multiple_of(PAGE_BYTES);
+        is_ours.then(|| Pfn(self.first.0 + page))
+    }
+
+    /// The block that begins at a page, from somebody who gave its token up: nothing is known of its bytes.
+    ///
+    /// # Safety
+    /// The caller owns all pages of that block, and no other token for any of them exists.
+    pub unsafe fn reclaim(&self, pfn: Pfn, order: Order, owner: Owner) -> Block {
+        let mut block = Block::forge(pfn, order);
+        block.set_owner(owner);
+        block.set_content(Content::Unknown);
+        block
+    }
+
+    fn slice(&self, block: &Block) -> *mut [u8] {
+        let start = self.address(block).as_ptr();
+        core::ptr::slice_from_raw_parts_mut(start, block.order().bytes())
+    }
+}
+
+impl Frames for HostFrames {
+    fn first(&self) -> Pfn {
+        self.first
+    }
+
+    fn pages(&self) -> u64 {
+        u64::from(self.pages)
+    }
+
+    fn uninit<'a>(&self, block: &'a mut Block) -> &'a mut [MaybeUninit<u8>] {
+        block.set_content(Content::Unknown);
+        let slice = self.slice(block) as *mut [MaybeUninit<u8>];
+        // SAFETY: mapped for ever; the block is borrowed for as long as the slice lives, and who has the block has the bytes.
+        unsafe { &mut *slice }
+    }
+
+    fn bytes<'a>(&self, block: &'a Block) -> Option<&'a [u8]> {
+        if block.content() == Content::Unknown {
+            return None;
+        }
+        // SAFETY: as in `uninit`; the bytes are initialized: zeroes of a mapping, or written.
+        Some(unsafe { &*self.slice(block) })
+    }
+
+    fn bytes_mut<'a>(&self, block: &'a mut Block) -> Option<&'a mut [u8]> {
+        if block.content() == Content::Unknown {
+            return None;
+        }
+        block.set_content(Content::Initialized);
+        // SAFETY: as in `bytes`.
+        Some(unsafe { &mut *self.slice(block) })
+    }
+
+    fn zero(&self, block: &mut Block) {
+        if block.content().is_zero() {
+            return;
+        }
+        // SAFETY: as in `uninit`.
+        unsafe {
+            self.slice(block)
+                .cast::<u8>()
+                .write_bytes(0, block.order().bytes());
+        }
+        block.set_content(Content::Zero);
+    }
+
+    fn discard(&self, block: &mut Block) -> bool {
+        let slice = self.slice(block);
+        let discarded = discard(slice.cast(), slice.len());
+        if discarded {
+            block.set_content(Content::Unbacked);
+        }
+        discarded
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn discard(start: *mut u8, bytes: usize) -> bool {
+    // SAFETY: whole pages of a private anonymous mapping, whose bytes are the caller's to lose. They read as zeroes.
+    unsafe { libc::madvise(start.cast(), bytes, libc::MADV_DONTNEED) == 0 }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn discard(start: *mut u8, bytes: usize) -> bool {
+    // Elsewhere that advice may leave the bytes as they are; a new mapping in the same place does not.
+    // SAFETY: as above.
+    let address = unsafe {
+        libc::mmap(
+            start.cast(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANON | libc::MAP_NORESERVE | libc::MAP_FIXED,
+            -1,
+            0,
+        )
+    };
+    address != libc::MAP_FAILED
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reserved(pages: u64) -> (HostFrames, Span) {
+        reserve(&ReserveOptions::pages(pages), 1).unwrap()
+    }
+
+    #[test]
+    fn fresh_memory_is_zero_and_ours() {
+        let (frames, mut span) = reserved(1);
+        assert_eq!(frames.pages(), u64::from(SPAN_PAGES), "rounded up");
+        let mut block = span.take().unwrap();
+        assert!(frames.bytes(&block).unwrap().iter().all(|&byte| byte == 0));
+        frames.bytes_mut(&mut block).unwrap()[4096] = 7;
+        let (low, high) = block.split();
+        assert_eq!(frames.bytes(&low).unwrap()[4096], 7);
+        assert_eq!(frames.address(&low).as_ptr().align_offset(SPAN_BYTES), 0);
+        assert_eq!(high.content(), Content::Initialized);
+    }
+
+    #[test]
+    fn what_may_be_uninitialized_is_not_shown() {
+        let (frames, mut span) = reserved(1);
+        let mut block = span.take().unwrap();
+        frames.uninit(&mut block)[0].write(1);
+        assert!(frames.bytes(&block).is_none() && frames.bytes_mut(&mut block).is_none());
+        frames.zero(&mut block);
+        assert_eq!(frames.bytes(&block).unwrap()[0], 0);
+    }
+
+    #[test]
+    fn discarded_memory_reads_as_zero() {
+        let (frames, mut span) = reserved(1);
+        let mut block = span.take().unwrap();
+        frames.bytes_mut(&mut block).unwrap().fill(9);
+        assert!(frames.discard(&mut block));
+        assert_eq!(block.content(), Content::Unbacked);
+        assert!(frames.bytes(&block).unwrap().iter().all(|&byte| byte == 0));
+    }
+
+    #[test]
+    #[should_panic(expected = "another reservation")]
+    fn foreign_blocks_are_noticed() {
+        let (_, mut span) = reserved(1);
+        let (frames, _) = reserved(1);
+        let _ = frames.bytes(&span.take().unwrap());
+    }
+
+    #[test]
+    fn addresses_name_pages() {
+        let (frames, mut span) = reserved(1);
+        let (_, high) = span.take().unwrap().split();
+        let address = frames.address(&high);
+        assert_eq!(frames.pfn_at(address), Some(high.pfn()));
+        // SAFETY: inside the reservation.
+        assert_eq!(frames.pfn_at(unsafe { address.add(1) }), None);
+        assert_eq!(frames.pfn_at(NonNull::from(&mut 0_u8)), None);
+    }
+
+    #[test]
+    fn bad_reservations_are_refused() {
+        let error = |pages| reserve(&ReserveOptions::pages(pages), 1).unwrap_err();
+        assert_eq!(error(0), ReserveError::NoPages);
+        assert!(matches!(error(u64::MAX), ReserveError::TooLarge { .. }));
+        let mut options = ReserveOptions::pages(1);
+        options.node = 3;
+        let error = reserve(&options, 2).unwrap_err();
+        assert_eq!(error, ReserveError::NoSuchNode { node: 3, nodes: 2 });
+        assert_eq!(
+            error.to_string(),
+            "no node 3: this machine has nodes 0 to 1"
+        );
+    }
+}
