@@ -1,0 +1,131 @@
+//! The bytes of a page.
+
+use std::mem::MaybeUninit;
+
+use bursar_machine::Machine;
+use bursar_machine::pages::Frames;
+
+use super::{Bytes, Page};
+
+impl<M: Machine> Page<M> {
+    /// The bytes, to be written. They may hold what the group wrote earlier, and nobody else.
+    ///
+    /// No bytes on a simulated machine, here and below.
+    pub fn uninit_mut(&mut self) -> &mut [MaybeUninit<u8>] {
+        self.bytes = Bytes::Uninitialized;
+        let zone = self.books.zone(self.zone);
+        let block = self.block.as_mut().expect("there until the page is gone");
+        zone.frames.uninit(block)
+    }
+
+    /// The bytes.
+    ///
+    /// # Panics
+    /// If they may be uninitialized: allocate with [`crate::pages::Zeroed::Yes`], or write them with [`Page::copy_from`],
+    /// [`Page::zero`] or [`Page::init_with`].
+    #[track_caller]
+    pub fn bytes(&self) -> &[u8] {
+        self.check();
+        let zone = self.books.zone(self.zone);
+        let bytes = zone.frames.bytes(self.block());
+        bytes.expect("what was initialized stays so")
+    }
+
+    /// The bytes, to be changed.
+    ///
+    /// # Panics
+    /// As [`Page::bytes`].
+    #[track_caller]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        self.check();
+        let zone = self.books.zone(self.zone);
+        let block = self.block.as_mut().expect("there until the page is gone");
+        let bytes = zone.frames.bytes_mut(block);
+        bytes.expect("what was initialized stays so")
+    }
+
+    /// Makes all bytes zero.
+    pub fn zero(&mut self) {
+        let zone = self.books.zone(self.zone);
+        let block = self.block.as_mut().expect("there until the page is gone");
+        zone.frames.zero(block);
+        self.bytes = Bytes::Initialized;
+    }
+
+    /// Lets `write` initialize the bytes; it returns them to show that it did.
+    ///
+    /// ```
+    /// # use bursar::pages::{Order, Zeroed};
+    /// # let memory = bursar::Memory::host()?;
+    /// let mut page = memory.alloc_pages(Order::ZERO, Zeroed::No)?;
+    /// page.init_with(|bytes| bytes.write_filled(7));
+    /// assert_eq!(page.bytes()[4095], 7);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// If it returns fewer bytes, or others.
+    #[track_caller]
+    pub fn init_with(
+        &mut self,
+        write: impl for<'a> FnOnce(&'a mut [MaybeUninit<u8>]) -> &'a mut [u8],
+    ) {
+        let zone = self.books.zone(self.zone);
+        let block = self.block.as_mut().expect("there until the page is gone");
+        let all = zone.frames.init(block, write);
+        assert!(all, "all bytes of the page, and no others, are to be initialized");
+        self.bytes = Bytes::Initialized;
+    }
+
+    /// Writes `bytes` to the beginning, and zeroes to the rest.
+    ///
+    /// # Panics
+    /// If they are more than the page has.
+    #[track_caller]
+    pub fn copy_from(&mut self, bytes: &[u8]) {
+        assert!(bytes.len() <= self.len(), "more bytes than the page has");
+        self.zero();
+        if let Some(start) = self.bytes_mut().get_mut(..bytes.len()) {
+            start.copy_from_slice(bytes);
+        }
+    }
+
+    #[track_caller]
+    fn check(&self) {
+        assert!(
+            self.bytes == Bytes::Initialized,
+            "the bytes of a page that was allocated with Zeroed::No are read before all were written"
+        );
+    }
+}
+
+#[cfg(feature = "bytes")]
+mod frozen {
+    use bytes::Bytes as Frozen;
+
+    use super::*;
+
+    /// A page that can be read, for `Bytes::from_owner`.
+    struct Readable<M: Machine>(Page<M>);
+
+    impl<M: Machine> AsRef<[u8]> for Readable<M> {
+        fn as_ref(&self) -> &[u8] {
+            self.0.bytes()
+        }
+    }
+
+    impl<M: Machine> Page<M> {
+        /// The page as shared, immutable bytes, without copying: it returns when the last clone or slice of them is gone.
+        ///
+        /// # Panics
+        /// As [`Page::bytes`].
+        #[track_caller]
+        pub fn freeze(self) -> Frozen
+        where
+            M::Slot: Send,
+        {
+            self.check();
+            Frozen::from_owner(Readable(self))
+        }
+    }
+}

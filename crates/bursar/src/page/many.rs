@@ -1,0 +1,135 @@
+//! Many pages at a time: one charge, one section and one lock for many.
+
+use bursar_machine::pages::{Block, Order};
+use bursar_machine::{Machine, Outcome, Slot};
+
+use super::{AllocPagesError, Page, PageRequest, UNCHARGED, get_block_slowly, scrub};
+use crate::books::Books;
+use crate::group::Group;
+use crate::pages::Zeroed;
+
+impl<M: Machine> Group<M> {
+    /// Allocates `count` times 2^order pages, charged at once: all or none.
+    ///
+    /// # Errors
+    /// [`AllocPagesError`], see there. Nothing is charged then.
+    #[doc(alias = "alloc_pages_bulk")]
+    pub fn alloc_many(
+        &self,
+        order: Order,
+        count: usize,
+        zeroed: Zeroed,
+    ) -> Result<Vec<Page<M>>, AllocPagesError> {
+        let too_many = || AllocPagesError::TooMany { order, count };
+        let bytes = order.bytes().checked_mul(count).ok_or_else(too_many)?;
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let mut charge = self.try_charge(bytes)?;
+        let mut pages = Vec::new();
+        pages.try_reserve_exact(count).map_err(|_| too_many())?;
+        let books = self.books();
+        let mut blocks = Vec::new();
+        while pages.len() < count {
+            if let Some(zones) = books.zones() {
+                let zone = zones.local();
+                zones.pop_many(zone, order, count - pages.len(), &mut blocks);
+                for mut block in blocks.drain(..).rev() {
+                    zones.prepare(zone, &mut block, self.owner(), zeroed);
+                    pages.push(self.page(zone, block, zeroed.into()));
+                }
+                if pages.len() == count {
+                    break;
+                }
+            }
+            // Fills the list.
+            let request = PageRequest { zeroed, ..PageRequest::new(order) };
+            let (zone, block) = match get_block_slowly(books, request, self.owner()) {
+                Ok(found) => found,
+                Err(error) => {
+                    // What the pages return is part of the charge.
+                    let held = pages.len() * order.bytes();
+                    let rest = charge.split(bytes - held).expect("not more than all");
+                    charge.forget_bytes();
+                    drop((pages, rest));
+                    return Err(error);
+                }
+            };
+            pages.push(self.page(zone, block, zeroed.into()));
+        }
+        // The pages return the bytes from now on.
+        charge.forget_bytes();
+        Ok(pages)
+    }
+}
+
+impl<M: Machine> Page<M> {
+    /// Frees pages of any groups, as dropping them one by one does, in fewer steps.
+    #[doc(alias = "free_unref_folios")]
+    pub fn free_many(pages: impl IntoIterator<Item = Self>) {
+        let mut run: Option<Run<M>> = None;
+        for mut page in pages {
+            let Some(block) = page.block.take() else {
+                continue;
+            };
+            let fits = run.as_ref().is_some_and(|run| run.fits(&page, block.order()));
+            if !fits && let Some(run) = run.replace(Run::new(&page, block.order())) {
+                run.free();
+            }
+            if let Some(run) = &mut run {
+                run.blocks.push(block);
+            }
+        }
+        if let Some(run) = run {
+            run.free();
+        }
+    }
+}
+
+/// Pages that return together: of one group, zone and order.
+struct Run<M: Machine> {
+    books: M::Shared<Books<M>>,
+    slot: M::Slot,
+    index: u32,
+    zone: u16,
+    order: Order,
+    blocks: Vec<Block>,
+}
+
+impl<M: Machine> Run<M> {
+    fn new(page: &Page<M>, order: Order) -> Self {
+        Self {
+            books: page.books.clone(),
+            slot: page.slot.clone(),
+            index: page.index,
+            zone: page.zone,
+            order,
+            blocks: Vec::new(),
+        }
+    }
+
+    fn fits(&self, page: &Page<M>, order: Order) -> bool {
+        let same_memory = std::ptr::eq::<Books<M>>(&*self.books, &*page.books);
+        same_memory && (self.index, self.zone, self.order) == (page.index, page.zone, order)
+    }
+
+    fn free(mut self) {
+        let bytes = (self.blocks.len() * self.order.bytes()) as u64;
+        let zones = self.books.zones().expect("pages come from zones");
+        if zones.scrubs() {
+            for block in &mut self.blocks {
+                scrub(&self.books, self.index, self.zone, block);
+            }
+        }
+        {
+            let _operation = self.books.operation();
+            zones.free_many(self.zone, self.order, self.blocks);
+        }
+        if self.index != UNCHARGED {
+            let outcome = self.slot.uncharge(bytes);
+            if outcome != Outcome::Done {
+                super::uncharge_slowly(&self.books, self.index, bytes, outcome);
+            }
+        }
+    }
+}

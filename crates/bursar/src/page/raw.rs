@@ -1,0 +1,102 @@
+//! Pages as raw memory: giving the token up for a frame number, and having it back.
+
+use bursar_machine::pages::{Block, Order, Owner, Pfn};
+use bursar_machine::Machine;
+
+use super::{Bytes, ClaimError, Page, UNCHARGED, PROCESS};
+use crate::books::Books;
+use crate::memory::Memory;
+use crate::pages::NotRaw;
+
+/// A block that was given out as raw memory, and is to become a page again.
+///
+/// Whoever can make the block's token out of its number does so, and calls [`Claim::page`]; the pages stay charged until
+/// then.
+#[must_use = "the pages are lost otherwise"]
+#[derive(Debug)]
+pub struct Claim {
+    pfn: Pfn,
+    order: Order,
+    index: u32,
+    zone: u16,
+    owner: Owner,
+}
+
+impl Claim {
+    /// The first page.
+    pub fn pfn(&self) -> Pfn {
+        self.pfn
+    }
+
+    /// The block's order.
+    pub fn order(&self) -> Order {
+        self.order
+    }
+
+    /// Whose bytes these are.
+    pub fn owner(&self) -> Owner {
+        self.owner
+    }
+
+    /// The page again, by its token. Its bytes count as uninitialized.
+    ///
+    /// # Panics
+    /// If that is the token of another block, or the memory another one.
+    pub fn page<M: Machine>(self, memory: &Memory<M>, block: Block) -> Page<M> {
+        assert_eq!((block.pfn(), block.order()), (self.pfn, self.order), "the block's token");
+        let books = memory.books();
+        let zones = books.zones().expect("a claim is of a memory with pages");
+        assert_eq!(zones.zone_of(self.pfn), Some(self.zone), "the memory of the claim");
+        let slot = match self.index {
+            UNCHARGED => memory.root_slot().clone(),
+            index => books.tree.node(index).slot.clone(),
+        };
+        Page {
+            books: books.clone(),
+            slot,
+            block: Some(block),
+            index: self.index,
+            zone: self.zone,
+            bytes: Bytes::Uninitialized,
+        }
+    }
+}
+
+impl<M: Machine> Page<M> {
+    /// Gives the token up: the pages stay allocated and charged until [`Memory::claim`] has them back by the number of their
+    /// first frame. The token is returned for whoever turns it into an address.
+    pub fn into_block(mut self) -> Block {
+        let block = self.block.take().expect("there until the page is gone");
+        let zones = self.books.zones().expect("pages come from zones");
+        zones.table.put(block.pfn(), block.order(), self.index);
+        block
+    }
+}
+
+impl<M: Machine> Memory<M> {
+    /// Has a block back that [`Page::into_block`] gave out.
+    ///
+    /// # Errors
+    /// [`ClaimError`]: a double free, or not such a block. Nothing changes then.
+    pub fn claim(&self, pfn: Pfn) -> Result<Claim, ClaimError> {
+        let books: &Books<M> = self.books();
+        let foreign = ClaimError::Foreign { pfn };
+        let zones = books.zones().ok_or(foreign)?;
+        let zone = zones.zone_of(pfn).ok_or(foreign)?;
+        let claimed = zones.table.claim(pfn).map_err(|error| match error {
+            NotRaw::Never => ClaimError::NotGivenOut { pfn },
+            NotRaw::Claimed => ClaimError::AlreadyFreed { pfn },
+        })?;
+        let owner = match claimed.index {
+            UNCHARGED => PROCESS,
+            index => books.counter(index).owner(),
+        };
+        Ok(Claim {
+            pfn,
+            order: claimed.order,
+            index: claimed.index,
+            zone,
+            owner,
+        })
+    }
+}

@@ -1,0 +1,241 @@
+//! The depot: batches of blocks between the per-CPU lists and the buddy.
+//!
+//! A batch changes hands whole, by its pointer, so a hold is a few instructions however many blocks that moves, and the
+//! lines that the blocks are listed on are read by whoever gets them, after the lock. A few CPUs share a *shelf*; whoever
+//! finds one taken tries the next before it waits. Full shelves take nothing: the rest goes to the buddy. Empty ones cost a
+//! look at a word.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bursar_machine::pages::Block;
+use bursar_machine::{Machine, Shard};
+
+use super::hold::{Hold, Holder, KnownLock, Timed, Work};
+use super::histogram::Histogram;
+
+/// Blocks of one order that move together.
+pub(super) type Batch = Vec<Block>;
+
+/// What a shelf holds: batches for each list, and empty ones to be filled.
+#[derive(Default)]
+pub(super) struct Stored {
+    batches: Vec<Vec<Batch>>,
+    /// Blocks that come one by one, until they make a batch.
+    open: Vec<Batch>,
+    spare: Vec<Batch>,
+}
+
+struct Shelf<M: Machine> {
+    lock: KnownLock<M::Spin<Timed<Stored>>>,
+    /// Blocks by list, written under the lock; a word that only says where looking is worth while.
+    blocks: Box<[AtomicU64]>,
+}
+
+/// All shelves of a zone.
+pub(super) struct Depot<M: Machine> {
+    shelves: Box<[Shelf<M>]>,
+    cpus_per_shelf: usize,
+    batches_max: usize,
+    /// Blocks in a batch, by list.
+    sizes: Box<[usize]>,
+}
+
+type ShelfHold<'a, M> = Hold<'a, M, Stored, <M as Machine>::Spin<Timed<Stored>>>;
+
+impl<M: Machine> Depot<M> {
+    /// An empty depot for batches of `sizes` blocks, one number a list.
+    pub(super) fn new(
+        cpus: usize,
+        cpus_per_shelf: usize,
+        batches_max: usize,
+        sizes: Box<[usize]>,
+    ) -> Self {
+        let shelf = || Shelf {
+            lock: KnownLock::new(Stored {
+                // All the room that they ever need: nothing is allocated under the lock.
+                batches: sizes.iter().map(|_| Vec::with_capacity(batches_max)).collect(),
+                open: sizes.iter().map(|&size| Vec::with_capacity(size)).collect(),
+                spare: Vec::with_capacity(batches_max),
+            }),
+            blocks: sizes.iter().map(|_| AtomicU64::new(0)).collect(),
+        };
+        let cpus_per_shelf = cpus_per_shelf.max(1);
+        let shelves = cpus.div_ceil(cpus_per_shelf).max(1);
+        Self {
+            shelves: (0..shelves).map(|_| shelf()).collect(),
+            cpus_per_shelf,
+            batches_max,
+            sizes,
+        }
+    }
+
+    fn first(&self, shard: Shard) -> usize {
+        shard.index() / self.cpus_per_shelf % self.shelves.len()
+    }
+
+    /// The shelves from a CPU's own on.
+    fn around(&self, shard: Shard) -> impl Iterator<Item = &Shelf<M>> {
+        let (before, from) = self.shelves.split_at(self.first(shard));
+        from.iter().chain(before)
+    }
+
+    /// Takes a batch for `list`; at least one block, unless the depot has none.
+    pub(super) fn take(&self, machine: &M, shard: Shard, list: usize) -> Option<Batch> {
+        // Those that would have to be waited for come last.
+        for patient in [false, true] {
+            for shelf in self.around(shard).filter(|shelf| shelf.has(list)) {
+                let held = if patient {
+                    Some(shelf.lock.lock(machine, Work::Alloc))
+                } else {
+                    shelf.lock.try_lock(machine, Work::Alloc)
+                };
+                if let Some(batch) = held.and_then(|held| shelf.take_from(held, list)) {
+                    return Some(batch);
+                }
+            }
+        }
+        None
+    }
+
+    /// Puts a batch on a shelf near `shard`.
+    ///
+    /// # Errors
+    /// The batch, if the shelves are full.
+    pub(super) fn put(
+        &self,
+        machine: &M,
+        shard: Shard,
+        list: usize,
+        batch: Batch,
+    ) -> Result<(), Batch> {
+        if batch.is_empty() {
+            self.put_spare(machine, shard, batch);
+            return Ok(());
+        }
+        let room = (self.batches_max * self.sizes[list]) as u64;
+        for patient in [false, true] {
+            for shelf in self.around(shard).filter(|shelf| shelf.count(list) < room) {
+                let held = if patient {
+                    Some(shelf.lock.lock(machine, Work::Free))
+                } else {
+                    shelf.lock.try_lock(machine, Work::Free)
+                };
+                let Some(mut held) = held else { continue };
+                if held.batches[list].len() < self.batches_max {
+                    shelf.change(list, batch.len() as i64);
+                    held.batches[list].push(batch);
+                    return Ok(());
+                }
+            }
+        }
+        Err(batch)
+    }
+
+    /// Puts one block there, to make a batch with others.
+    ///
+    /// # Errors
+    /// The block, if there is no room.
+    pub(super) fn put_one(
+        &self,
+        machine: &M,
+        shard: Shard,
+        list: usize,
+        block: Block,
+    ) -> Result<(), Block> {
+        let shelf = &self.shelves[self.first(shard)];
+        let mut held = shelf.lock.lock(machine, Work::Free);
+        if held.open[list].len() == self.sizes[list] {
+            if held.batches[list].len() == self.batches_max {
+                return Err(block);
+            }
+            let empty = held.spare.pop().unwrap_or_default();
+            let full = std::mem::replace(&mut held.open[list], empty);
+            held.batches[list].push(full);
+        }
+        held.open[list].push(block);
+        shelf.change(list, 1);
+        Ok(())
+    }
+
+    /// An empty batch with room.
+    pub(super) fn spare(&self, machine: &M, shard: Shard) -> Batch {
+        let shelf = &self.shelves[self.first(shard)];
+        let held = shelf.lock.try_lock(machine, Work::Free);
+        held.and_then(|mut held| held.spare.pop()).unwrap_or_default()
+    }
+
+    /// Gives an empty batch back.
+    pub(super) fn put_spare(&self, machine: &M, shard: Shard, batch: Batch) {
+        debug_assert!(batch.is_empty());
+        let shelf = &self.shelves[self.first(shard)];
+        if let Some(mut held) = shelf.lock.try_lock(machine, Work::Free)
+            && held.spare.len() < self.batches_max
+        {
+            held.spare.push(batch);
+        }
+    }
+
+    /// Takes a batch of `list` from whichever shelf has one, waiting for locks: for those who empty the depot.
+    pub(super) fn take_any(&self, machine: &M, list: usize) -> Option<Batch> {
+        self.shelves.iter().find_map(|shelf| {
+            shelf.has(list).then_some(())?;
+            shelf.take_from(shelf.lock.lock(machine, Work::Drain), list)
+        })
+    }
+
+    /// Blocks of `list` on all shelves.
+    pub(super) fn blocks(&self, list: usize) -> u64 {
+        self.shelves.iter().map(|shelf| shelf.count(list)).sum()
+    }
+
+    /// Times of holders and waiters of all shelves.
+    pub(super) fn times(&self, machine: &M) -> (Histogram, Histogram) {
+        let mut all = (Histogram::default(), Histogram::default());
+        for shelf in &self.shelves {
+            let held = shelf.lock.lock(machine, Work::Report);
+            let (holds, waits) = held.times();
+            all.0.merge(holds);
+            all.1.merge(waits);
+        }
+        all
+    }
+
+    /// Who holds which shelf, and how many wait for it.
+    pub(super) fn holders(&self) -> impl Iterator<Item = (usize, Holder, u64)> {
+        let holders = self.shelves.iter().enumerate();
+        holders.filter_map(|(shelf, at)| {
+            let (holder, waiting) = at.lock.holder()?;
+            Some((shelf, holder, waiting))
+        })
+    }
+}
+
+impl<M: Machine> Shelf<M> {
+    fn count(&self, list: usize) -> u64 {
+        // Relaxed: a hint; the lock says.
+        self.blocks[list].load(Ordering::Relaxed)
+    }
+
+    fn has(&self, list: usize) -> bool {
+        self.count(list) > 0
+    }
+
+    /// Under the lock.
+    fn change(&self, list: usize, by: i64) {
+        let now = self.count(list).wrapping_add_signed(by);
+        self.blocks[list].store(now, Ordering::Relaxed);
+    }
+
+    fn take_from(&self, mut held: ShelfHold<'_, M>, list: usize) -> Option<Batch> {
+        let batch = match held.batches[list].pop() {
+            Some(batch) => batch,
+            None if held.open[list].is_empty() => return None,
+            None => {
+                let empty = held.spare.pop().unwrap_or_default();
+                std::mem::replace(&mut held.open[list], empty)
+            }
+        };
+        self.change(list, -(batch.len() as i64));
+        Some(batch)
+    }
+}

@@ -1,0 +1,243 @@
+//! Per-CPU lists: where nearly all pages come from and go to.
+//!
+//! A list is a per-CPU stack of blocks of one order. It is refilled when empty and relieved when full, a batch at a time, and
+//! how many it may hold adapts as the kernel's does (`tuning.rs`): each refill and each overflow raises `high`, idle time
+//! lowers it. What the kernel counts with every operation (`free_count`, `alloc_factor`) is worked out here when a list runs
+//! empty or over, from the number of pops since the last time, which the stacks count for nothing.
+//!
+//! Two tasks of one CPU may both be here, and one may move while it is. Then they change each other's `high`, which is a
+//! heuristic, and blocks go to the list of whatever CPU the task is on, which is as good.
+
+use bursar_machine::pages::{
+    Block, BlockStacks, Bounds, LISTS_MAX, MAX_ORDER, Order, StackWord, depth, pops,
+};
+use bursar_machine::{AtomicWord, Machine, Order as Ordering, OutOfMemory, Shard};
+
+use super::options::ListOptions;
+use super::tuned::{CAPACITY_MAX, Tuned};
+use super::tuning::Shortage;
+use super::zone::{Counts, Mark, Zone};
+
+/// No list for this order.
+const NONE: u8 = u8::MAX;
+
+/// The blocks of one order on each CPU: sizes, in blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct List {
+    pub(super) order: Order,
+    /// How many move at a time.
+    pub(super) batch: u32,
+    /// `high` when nothing is going on.
+    pub(super) high_min: u32,
+    /// The most that `high` may become.
+    pub(super) high_max: u32,
+    pub(super) capacity: u16,
+}
+
+impl List {
+    /// By the zone's sizes in pages.
+    pub(super) fn new(options: ListOptions, batch: u32, high_min: u32, high_max: u32) -> Self {
+        let order = options.order.get();
+        // As `rmqueue_pcplist` does: two blocks at least, where one is more than a page.
+        let batch = if order == 0 { batch } else { (batch >> order).max(2) };
+        let capacity = u32::from(options.capacity.clamp(1, CAPACITY_MAX));
+        let batch = batch.clamp(1, capacity);
+        let blocks = |pages: u32| pages >> order;
+        let high_max = blocks(high_max).clamp(batch, capacity);
+        Self {
+            order: options.order,
+            batch,
+            high_min: blocks(high_min).clamp(batch, high_max),
+            high_max,
+            capacity: capacity as u16,
+        }
+    }
+}
+
+/// The lists of all CPUs, in one zone.
+pub(super) struct Lists<M: Machine> {
+    pub(super) stacks: M::Stacks,
+    of_order: [u8; MAX_ORDER as usize + 1],
+    pub(super) lists: Box<[List]>,
+}
+
+impl<M: Machine> Lists<M> {
+    pub(super) fn new(machine: &M, lists: Vec<List>) -> Result<Self, OutOfMemory> {
+        assert!((1..=LISTS_MAX).contains(&lists.len()), "checked by the builder");
+        let capacities: Vec<u16> = lists.iter().map(|list| list.capacity).collect();
+        let stacks = machine.stacks(&capacities)?;
+        let mut of_order = [NONE; MAX_ORDER as usize + 1];
+        for (number, list) in lists.iter().enumerate() {
+            of_order[list.order.index()] = number as u8;
+            for shard in 0..=machine.cpus() as u32 {
+                let bounds = stacks.word(Shard(shard), number, StackWord::Bounds);
+                bounds.store(Bounds::up_to(list.high_min).bits(), Ordering::Release);
+                let tuned = stacks.word(Shard(shard), number, StackWord::First);
+                tuned.store(Tuned::new(list.high_min).bits(), Ordering::Relaxed);
+            }
+        }
+        Ok(Self {
+            stacks,
+            of_order,
+            lists: lists.into(),
+        })
+    }
+
+    #[inline(always)]
+    pub(super) fn of(&self, order: Order) -> Option<usize> {
+        match self.of_order[order.index()] {
+            NONE => None,
+            list => Some(usize::from(list)),
+        }
+    }
+
+    /// Blocks in a CPU's list.
+    pub(super) fn depth(&self, shard: Shard, list: usize) -> usize {
+        depth(self.head(shard, list))
+    }
+
+    pub(super) fn head(&self, shard: Shard, list: usize) -> u64 {
+        // Acquire: for those who take blocks out it is the fence that counts; others only look.
+        let head = self.stacks.word(shard, list, StackWord::Head);
+        head.load(Ordering::Acquire)
+    }
+
+    /// What `high` is on a CPU.
+    pub(super) fn tuned(&self, shard: Shard, list: usize) -> Tuned {
+        // Relaxed, here and below: a heuristic, see the module.
+        let word = self.stacks.word(shard, list, StackWord::First);
+        Tuned::of(word.load(Ordering::Relaxed))
+    }
+
+    /// Changes `high` on a CPU, unless its list is frozen: whoever froze it sets the bounds again by this.
+    pub(super) fn set_tuned(&self, shard: Shard, list: usize, tuned: Tuned) {
+        let word = self.stacks.word(shard, list, StackWord::First);
+        word.store(tuned.bits(), Ordering::Relaxed);
+        let bounds = self.stacks.word(shard, list, StackWord::Bounds);
+        let before = bounds.load(Ordering::Relaxed);
+        let after = Bounds::up_to(tuned.high).bits();
+        if before != after && Bounds::of(before) != Bounds::FROZEN {
+            // Full: a freezer may come between. Then its bounds stay, and it reads our `high` when it thaws the list or
+            // leaves the one before, which is as good.
+            let _ = bounds.compare_exchange(before, after, Ordering::Full);
+        }
+    }
+}
+
+impl<M: Machine> Zone<M> {
+    /// Takes a block off the current CPU's list.
+    #[inline(always)]
+    pub(super) fn pop(&self, list: usize) -> Option<Block> {
+        self.lists.stacks.pop(list)
+    }
+
+    /// Puts a block on the current CPU's list.
+    #[inline(always)]
+    pub(super) fn push(&self, list: usize, block: Block) -> Result<(), Block> {
+        self.lists.stacks.push(list, block)
+    }
+
+    /// Fills the current CPU's list from the depot or the buddy, and takes one block for the caller. Call in an operation.
+    #[cold]
+    pub(super) fn refill(&self, list: usize, mark: Mark) -> Option<Block> {
+        let List { order, batch, .. } = self.lists.lists[list];
+        let machine = &self.machine;
+        let shard = machine.current_shard();
+        let begin_ns = machine.now_ns();
+        let mut wanted = self.tune_refill(shard, list);
+        let mut ours = None;
+        while wanted > 0 {
+            let mut blocks = match self.depot.take(machine, shard, list) {
+                Some(blocks) => blocks,
+                None => {
+                    let mut blocks = self.depot.spare(machine, shard);
+                    // Whoever goes below the low mark takes what it needs and no more.
+                    let count = if mark == Mark::Low { batch.min(wanted) } else { 1 };
+                    self.take(order, count as usize, mark, &mut blocks);
+                    blocks
+                }
+            };
+            let found = blocks.len();
+            wanted = wanted.saturating_sub(found.max(1) as u32);
+            if ours.is_none() {
+                ours = blocks.pop();
+            }
+            self.lists.stacks.push_many(list, &mut blocks);
+            let is_full = !blocks.is_empty();
+            self.put_batch(shard, list, blocks);
+            // Bounded: what a caller waits for does not grow with `high`.
+            if is_full || found == 0 || machine.now_ns() - begin_ns >= self.hold.ns {
+                break;
+            }
+        }
+        Counts::add(&self.counts.refills, 1);
+        ours
+    }
+
+    /// Relieves the current CPU's list, which had no room for `block`. Call in an operation.
+    #[cold]
+    pub(super) fn spill(&self, list: usize, block: Block) {
+        let batch = self.lists.lists[list].batch as usize;
+        let machine = &self.machine;
+        let shard = machine.current_shard();
+        let begin_ns = machine.now_ns();
+        let mut surplus = self.tune_spill(shard, list) as usize;
+        while surplus > 0 {
+            let mut blocks = self.depot.spare(machine, shard);
+            let stacks = &self.lists.stacks;
+            let popped = stacks.pop_many(list, batch.min(surplus), &mut blocks);
+            self.put_batch(shard, list, blocks);
+            surplus -= popped;
+            if popped == 0 || machine.now_ns() - begin_ns >= self.hold.ns {
+                break;
+            }
+        }
+        Counts::add(&self.counts.spills, 1);
+        if let Err(block) = self.push(list, block) {
+            // Frozen, or somebody else is in it.
+            self.put_one(shard, list, block);
+        }
+    }
+
+    /// Puts a batch, which may be empty, into the depot, or into the buddy if that is full.
+    pub(super) fn put_batch(&self, shard: Shard, list: usize, blocks: Vec<Block>) {
+        if let Err(mut blocks) = self.depot.put(&self.machine, shard, list, blocks) {
+            self.give(&mut blocks, super::Work::Free);
+            self.depot.put_spare(&self.machine, shard, blocks);
+        }
+    }
+
+    /// Puts a block past the lists.
+    pub(super) fn put_one(&self, shard: Shard, list: usize, block: Block) {
+        if let Err(block) = self.depot.put_one(&self.machine, shard, list, block) {
+            self.give(&mut vec![block], super::Work::Free);
+        }
+    }
+
+    fn shortage(&self) -> Shortage {
+        if self.free_pages() < self.marks.high {
+            return Shortage::BelowHigh;
+        }
+        Shortage::None
+    }
+
+    /// Adapts `high` to a list that ran empty; returns how many blocks to fetch, at least one.
+    fn tune_refill(&self, shard: Shard, list: usize) -> u32 {
+        let head = self.lists.head(shard, list);
+        let tuned = self.lists.tuned(shard, list);
+        let sizes = &self.lists.lists[list];
+        let (tuned, count) = tuned.refill(sizes, pops(head), depth(head) as u32, self.shortage());
+        self.lists.set_tuned(shard, list, tuned);
+        count.max(1)
+    }
+
+    /// Adapts `high` to a list that ran over; returns how many blocks to take off it, at least one.
+    fn tune_spill(&self, shard: Shard, list: usize) -> u32 {
+        let head = self.lists.head(shard, list);
+        let tuned = self.lists.tuned(shard, list);
+        let sizes = &self.lists.lists[list];
+        let (tuned, count) = tuned.spill(sizes, pops(head), depth(head) as u32, self.shortage());
+        self.lists.set_tuned(shard, list, tuned);
+        count.max(1)
+    }
+}

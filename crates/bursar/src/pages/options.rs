@@ -1,0 +1,125 @@
+//! What a memory's pages are like: plain values.
+
+use std::time::Duration;
+
+use bursar_machine::pages::{HugePages, NodeBinding, Order};
+
+use super::sizes::Watermarks;
+
+/// Orders that have per-CPU lists, unless said otherwise, and how many blocks each may hold: 8 MiB, 4 KiB to 64 KiB a block.
+///
+/// The kernel has lists for orders 0 to 3 and for huge pages. Servers' buffers are 64 KiB; what is larger costs its user
+/// more to fill than the buddy's lock.
+const LISTS: [ListOptions; 5] = [
+    ListOptions::new(0, 2048),
+    ListOptions::new(1, 1024),
+    ListOptions::new(2, 512),
+    ListOptions::new(3, 256),
+    ListOptions::new(4, 128),
+];
+
+/// A per-CPU list of blocks of one order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListOptions {
+    /// Their order.
+    pub order: Order,
+    /// The most blocks that a CPU's list may ever hold; auto-tuning stays below, and below `high_max` of the zone.
+    pub capacity: u16,
+}
+
+impl ListOptions {
+    /// Blocks of `order`, at most `capacity` on each CPU.
+    pub const fn new(order: u8, capacity: u16) -> Self {
+        Self {
+            order: Order::new(order),
+            capacity,
+        }
+    }
+}
+
+/// How long a lock of the page allocator is held at most: until either is used up. What is left waits for the next hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HoldBounds {
+    /// Blocks moved under one hold.
+    pub blocks: u32,
+    /// Nanoseconds, looked at every eighth block; not counted while a holder is preempted.
+    pub ns: u64,
+}
+
+impl HoldBounds {
+    /// Blocks moved between looks at the clock, which takes as long as two of them.
+    pub(super) const LOOK_BLOCKS: u32 = 8;
+}
+
+impl Default for HoldBounds {
+    /// 63 blocks, the kernel's batch, and 2 us.
+    fn default() -> Self {
+        Self {
+            blocks: 63,
+            ns: 2_000,
+        }
+    }
+}
+
+/// How to set up the pages of a [`crate::Memory`]; see [`crate::Builder::pages`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PageOptions {
+    /// Bytes reserved on each node, rounded up to 4 MiB. Reserving takes address space; memory is taken when it is first
+    /// touched. `None`: what the machine has, or the limit of this process's cgroup if that is less, shared among nodes.
+    pub bytes_per_node: Option<u64>,
+    /// See there.
+    pub huge_pages: HugePages,
+    /// See there.
+    pub binding: NodeBinding,
+    /// The orders that have per-CPU lists.
+    pub lists: Vec<ListOptions>,
+    /// Blocks of order 0 that move at a time; larger ones by their size, at least two. `None`: by the size of the zone, as
+    /// the kernel does (63).
+    pub batch: Option<u32>,
+    /// `None`: by the size of the zone, as the kernel does.
+    pub watermarks: Option<Watermarks>,
+    /// See there.
+    pub hold: HoldBounds,
+    /// CPUs that share a shelf of the depot.
+    pub cpus_per_shelf: usize,
+    /// Batches that a shelf holds of each order.
+    pub shelf_batches: usize,
+    /// How often idle lists, the depot and memory that nobody uses are looked at. The kernel's `stat_interval`: 1 s.
+    pub decay_period: Duration,
+    /// Periods in which nobody uses a CPU's list before it is emptied. The kernel's `expire`: 3.
+    pub idle_periods: u32,
+    /// Bytes of free pages with memory behind them that are kept for each CPU; what is more goes back to the system.
+    pub retained_bytes_per_cpu: u64,
+    /// Bytes that go back to the system in a second at most, rounded up to one block a period.
+    pub return_bytes_per_second: u64,
+}
+
+impl Default for PageOptions {
+    fn default() -> Self {
+        Self {
+            bytes_per_node: None,
+            huge_pages: HugePages::default(),
+            binding: NodeBinding::default(),
+            lists: LISTS.to_vec(),
+            batch: None,
+            watermarks: None,
+            hold: HoldBounds::default(),
+            cpus_per_shelf: 8,
+            shelf_batches: 64,
+            decay_period: Duration::from_secs(1),
+            idle_periods: 3,
+            retained_bytes_per_cpu: 1 << 20,
+            return_bytes_per_second: 1 << 30,
+        }
+    }
+}
+
+/// What the bytes of a new page are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Zeroed {
+    /// Zeroes.
+    Yes,
+    /// Whatever the group left there, or zeroes; never what another group wrote.
+    No,
+}

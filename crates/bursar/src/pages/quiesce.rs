@@ -1,0 +1,108 @@
+//! Taking blocks off other CPUs' lists.
+//!
+//! A list is frozen, a fence is passed, and from then on nobody pushes or pops there: whoever wants to finds it full and
+//! empty, and goes to the depot. So its blocks can be taken by somebody else, and the owner waits for nobody. Lists are frozen
+//! in slices, so that none stays frozen for longer than it takes to copy a slice; they share a fence.
+
+use bursar_machine::pages::{Block, BlockStacks, Bounds, StackWord};
+use bursar_machine::{AtomicWord, Machine, Order, Shard};
+
+use super::hold::Work;
+use super::zone::{Counts, Zone};
+
+/// Lists that are frozen at a time.
+const SLICE: usize = 64;
+
+/// A list to take blocks off.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target {
+    pub(super) shard: Shard,
+    pub(super) list: usize,
+    /// How many, at most.
+    pub(super) blocks: usize,
+}
+
+impl<M: Machine> Zone<M> {
+    /// Takes blocks off lists of any CPU and gives them to the buddy; returns how many. Call in an operation, with the
+    /// zone's upkeep locked: only one freezes at a time.
+    pub(super) fn quiesce(&self, targets: &[Target]) -> u64 {
+        let mut drained = 0;
+        let mut blocks: Vec<Block> = Vec::new();
+        for slice in targets.chunks(SLICE) {
+            self.freeze(slice);
+            for target in slice {
+                let Target { shard, list, .. } = *target;
+                let stacks = &self.lists.stacks;
+                stacks.settle(shard, list);
+                stacks.take_oldest(shard, list, target.blocks, &mut blocks);
+                self.thaw(shard, list);
+            }
+            drained += blocks.len() as u64;
+            self.give(&mut blocks, Work::Drain);
+        }
+        Counts::add(&self.counts.drained, drained);
+        drained
+    }
+
+    /// Until [`Zone::thaw`], nobody but the caller touches these lists.
+    fn freeze(&self, targets: &[Target]) {
+        for target in targets {
+            let stacks = &self.lists.stacks;
+            let bounds = stacks.word(target.shard, target.list, StackWord::Bounds);
+            // Full: pairs with the lock of lists without sections; those with sections are in the fence's hands.
+            let before = bounds.swap(Bounds::FROZEN.bits(), Order::Full);
+            debug_assert_ne!(Bounds::of(before), Bounds::FROZEN, "one freezes at a time");
+        }
+        self.machine.fence();
+    }
+
+    fn thaw(&self, shard: Shard, list: usize) {
+        let high = self.lists.tuned(shard, list).high;
+        let bounds = self.lists.stacks.word(shard, list, StackWord::Bounds);
+        // Full: whoever sees these bounds sees the list as it was left.
+        bounds.store(Bounds::up_to(high).bits(), Order::Full);
+    }
+
+    /// All lists that hold anything, to be emptied.
+    pub(super) fn all_lists(&self) -> Vec<Target> {
+        let shards = 0..=self.machine.cpus() as u32;
+        let each = shards.flat_map(|shard| {
+            let lists = 0..self.lists.lists.len();
+            lists.map(move |list| (Shard(shard), list))
+        });
+        let each = each.map(|(shard, list)| Target {
+            shard,
+            list,
+            blocks: usize::from(self.lists.lists[list].capacity),
+        });
+        each.filter(|target| self.lists.depth(target.shard, target.list) > 0)
+            .collect()
+    }
+
+    /// Empties all lists and the depot into the buddy: what is left to try when no page is left there.
+    #[doc(alias = "drain_all_pages")]
+    pub(super) fn drain_all(&self) -> u64 {
+        use bursar_machine::Lock;
+        // Whoever waits here finds what the one before has drained.
+        let _upkeep = self.upkeep.lock();
+        let drained = self.quiesce(&self.all_lists());
+        drained + self.empty_depot(u64::MAX)
+    }
+
+    /// Gives up to `batches` batches of each list from the depot to the buddy; returns how many blocks.
+    pub(super) fn empty_depot(&self, batches: u64) -> u64 {
+        let mut given = 0;
+        for list in 0..self.lists.lists.len() {
+            let mut left = batches;
+            while left > 0
+                && let Some(mut blocks) = self.depot.take_any(&self.machine, list)
+            {
+                given += blocks.len() as u64;
+                self.give(&mut blocks, Work::Drain);
+                self.depot.put_spare(&self.machine, Shard(0), blocks);
+                left -= 1;
+            }
+        }
+        given
+    }
+}

@@ -1,0 +1,188 @@
+//! The state of a list's tuning as one word, brought up to date when the list runs empty or over.
+//!
+//! The kernel counts each operation; here only pops are counted, by the stack. So frees are what explains the depth now, and
+//! an alternation of both is taken as all pops first. What differs from the kernel's numbers: `free_count` after a mixture
+//! may be too high, by less than the list holds, so that a return is larger than it would be, never longer under a lock.
+
+use super::lists::List;
+use super::tuning::{CacheSlice, Limits, Return, Shortage, Tuning};
+use bursar_machine::pages::Order;
+
+/// A list's tuning, and what its stack had counted then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tuned {
+    /// Blocks that the list may hold.
+    pub(super) high: u32,
+    alloc_factor: u8,
+    free_count: u32,
+    /// Blocks in the list at the last event.
+    depth: u32,
+    /// Pops so far, modulo 2^16.
+    pops: u16,
+}
+
+/// Blocks that a list may hold at most, so that the word has room: 2^12 - 1.
+pub(super) const CAPACITY_MAX: u16 = (1 << 12) - 1;
+
+fn limits(list: &List) -> Limits {
+    Limits {
+        batch: list.batch,
+        high_min: list.high_min,
+        high_max: list.high_max,
+        slice: CacheSlice::Large,
+    }
+}
+
+impl Tuned {
+    pub(super) fn new(high: u32) -> Self {
+        Self {
+            high,
+            alloc_factor: 0,
+            free_count: 0,
+            depth: 0,
+            pops: 0,
+        }
+    }
+
+    pub(super) fn bits(self) -> u64 {
+        u64::from(self.high & 0xfff)
+            | u64::from(self.free_count.min(0xffff)) << 12
+            | u64::from(self.alloc_factor & 0xf) << 28
+            | u64::from(self.depth & 0xffff) << 32
+            | u64::from(self.pops) << 48
+    }
+
+    pub(super) fn of(bits: u64) -> Self {
+        Self {
+            high: (bits & 0xfff) as u32,
+            free_count: (bits >> 12 & 0xffff) as u32,
+            alloc_factor: (bits >> 28 & 0xf) as u8,
+            depth: (bits >> 32 & 0xffff) as u32,
+            pops: (bits >> 48) as u16,
+        }
+    }
+
+    /// The kernel's state, after what has happened since the last event: returns it with the frees.
+    fn tuning(self, list: &List, pops: u64, depth: u32) -> (Tuning, u32) {
+        let mut tuning = Tuning::new(&limits(list));
+        let popped = (pops as u16).wrapping_sub(self.pops);
+        tuning.high = self.high;
+        tuning.alloc_factor = self.alloc_factor;
+        tuning.free_count = self.free_count.checked_shr(u32::from(popped)).unwrap_or(0);
+        let frees = (depth + u32::from(popped)).saturating_sub(self.depth);
+        tuning.alloc_factor = tuning.alloc_factor.checked_shr(frees).unwrap_or(0);
+        tuning.free_count = (tuning.free_count + frees).min(limits(list).scaled_batch_max());
+        (tuning, frees)
+    }
+
+    fn after(tuning: Tuning, list: &List, pops: u64, depth: u32) -> Self {
+        Self {
+            high: tuning.high.clamp(list.high_min, list.high_max),
+            alloc_factor: tuning.alloc_factor,
+            free_count: tuning.free_count,
+            depth,
+            pops: pops as u16,
+        }
+    }
+
+    /// After the list ran empty; with it, how many blocks to fetch.
+    pub(super) fn refill(self, list: &List, pops: u64, depth: u32, shortage: Shortage) -> (Self, u32) {
+        let (mut tuning, _) = self.tuning(list, pops, depth);
+        tuning.allocated();
+        let blocks = tuning.nr_alloc(&limits(list), Order::ZERO, depth, shortage);
+        // The depth that will be: what is fetched is not freed.
+        let depth = depth.saturating_add(blocks);
+        (Self::after(tuning, list, pops, depth), blocks)
+    }
+
+    /// After the list ran over; with it, how many blocks to take off.
+    pub(super) fn spill(self, list: &List, pops: u64, depth: u32, shortage: Shortage) -> (Self, u32) {
+        let (mut tuning, _) = self.tuning(list, pops, depth);
+        let limits = limits(list);
+        let high = tuning.nr_high(&limits, depth + 1, shortage, Return::Surplus);
+        let blocks = tuning.nr_free(&limits, depth + 1, high, Return::Surplus);
+        // At least what is beyond `high`, which may have been lowered meanwhile.
+        let blocks = blocks.max((depth + 1).saturating_sub(tuning.high)).min(depth);
+        (Self::after(tuning, list, pops, depth - blocks), blocks)
+    }
+
+    /// After a period.
+    pub(super) fn decay(self, list: &List, depth: u32) -> Self {
+        let mut tuning = Tuning::new(&limits(list));
+        tuning.high = self.high;
+        let _ = tuning.decay(&limits(list), depth);
+        Self {
+            high: tuning.high,
+            ..self
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ListOptions;
+    use super::*;
+
+    fn list() -> List {
+        List::new(ListOptions::new(0, 2048), 63, 252, 2048)
+    }
+
+    #[test]
+    fn one_word_holds_it() {
+        let tuned = Tuned {
+            high: u32::from(CAPACITY_MAX),
+            alloc_factor: 5,
+            free_count: 2016,
+            depth: u32::from(CAPACITY_MAX),
+            pops: u16::MAX,
+        };
+        assert_eq!(Tuned::of(tuned.bits()), tuned);
+    }
+
+    #[test]
+    fn a_list_that_runs_empty_again_and_again_fetches_more_and_may_hold_more() {
+        let mut tuned = Tuned::new(252);
+        let mut pops = 0;
+        let mut fetched = Vec::new();
+        for _ in 0..8 {
+            let (next, blocks) = tuned.refill(&list(), pops, 0, Shortage::None);
+            fetched.push(blocks);
+            pops += u64::from(blocks);
+            tuned = next;
+        }
+        assert!(fetched.is_sorted() && fetched[0] == 63 && fetched[7] > 1000, "{fetched:?}");
+        assert_eq!(tuned.high, 2048);
+    }
+
+    #[test]
+    fn one_that_only_frees_gives_back_more_at_a_time() {
+        let mut tuned = Tuned::new(252);
+        let mut depth = 0;
+        let mut given = Vec::new();
+        for _ in 0..6 {
+            depth = tuned.high.max(depth);
+            let (next, blocks) = tuned.spill(&list(), 0, depth, Shortage::None);
+            given.push(blocks);
+            depth -= blocks;
+            tuned = next;
+        }
+        assert!(given[5] > given[0], "{given:?}");
+    }
+
+    #[test]
+    fn what_is_refilled_does_not_count_as_freed() {
+        let (tuned, blocks) = Tuned::new(252).refill(&list(), 0, 0, Shortage::None);
+        // All but one popped again: then it runs empty.
+        let (tuned, _) = tuned.refill(&list(), u64::from(blocks), 0, Shortage::None);
+        assert_eq!(tuned.free_count, 0);
+    }
+
+    #[test]
+    fn high_decays_to_its_least() {
+        let mut tuned = Tuned::new(2048);
+        for _ in 0..40 {
+            tuned = tuned.decay(&list(), 0);
+        }
+        assert_eq!(tuned.high, 252);
+    }
+}

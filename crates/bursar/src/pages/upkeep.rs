@@ -1,0 +1,147 @@
+//! Periodic upkeep of a zone: `high` decays, lists of idle CPUs are emptied, the depot shrinks, and memory that nobody uses
+//! goes back to the system, slowly.
+//!
+//! Only the lists of idle CPUs are touched from outside, and all of them share a fence, because a fence costs those who run. A
+//! CPU that is busy finds its `high` lowered and takes off what is too much when it next frees.
+
+use bursar_machine::pages::{Frames, Order, depth};
+use bursar_machine::{Lock, Machine, Shard};
+
+use super::hold::Work;
+use super::options::PageOptions;
+use super::quiesce::Target;
+use super::zone::{Counts, Zone};
+
+/// The smallest block that is given back to the system (the kernel's `PAGE_ALLOC_COSTLY_ORDER`): each is a system call.
+const RETURNED: Order = Order::new(3);
+/// The part of the depot that goes to the buddy in a period in which nobody used it.
+const DEPOT_SHARE: u64 = 2;
+
+/// What upkeep saw the last time.
+pub(super) struct Upkeep {
+    /// By shard and list.
+    seen: Vec<Seen>,
+    /// Blocks in the depot, by list.
+    depot: Vec<u64>,
+    last_ns: Option<u64>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    head: u64,
+    idle_periods: u32,
+}
+
+impl Upkeep {
+    pub(super) fn new(shards: usize, lists: usize) -> Self {
+        Self {
+            seen: vec![Seen::default(); shards * lists],
+            depot: vec![0; lists],
+            last_ns: None,
+        }
+    }
+}
+
+impl<M: Machine> Zone<M> {
+    /// Does what is due, unless somebody else is at it. Call in an operation.
+    pub(super) fn tick(&self, options: &PageOptions) {
+        let Some(mut upkeep) = self.upkeep.try_lock() else {
+            return;
+        };
+        let now_ns = self.machine.now_ns();
+        let period_ns = options.decay_period.as_nanos() as u64;
+        let since_ns = now_ns - upkeep.last_ns.unwrap_or(0);
+        if upkeep.last_ns.is_some() && since_ns < period_ns {
+            return;
+        }
+        // The first time nothing is known of the time before.
+        let elapsed_ns = if upkeep.last_ns.is_some() { since_ns } else { 0 };
+        upkeep.last_ns = Some(now_ns);
+        let idle = self.decay(&mut upkeep, options.idle_periods);
+        self.quiesce(&idle);
+        self.shrink_depot(&mut upkeep);
+        self.give_back(options, elapsed_ns.max(period_ns));
+    }
+
+    /// Lowers `high` everywhere; returns what to take off the lists of CPUs that have not used them.
+    fn decay(&self, upkeep: &mut Upkeep, idle_periods: u32) -> Vec<Target> {
+        let mut targets = Vec::new();
+        let lists = self.lists.lists.len();
+        for shard in (0..=self.machine.cpus() as u32).map(Shard) {
+            for list in 0..lists {
+                let seen = &mut upkeep.seen[shard.index() * lists + list];
+                let head = self.lists.head(shard, list);
+                let is_idle = head == seen.head;
+                seen.head = head;
+                seen.idle_periods = if is_idle { seen.idle_periods + 1 } else { 0 };
+                let held = depth(head);
+                let before = self.lists.tuned(shard, list);
+                let tuned = before.decay(&self.lists.lists[list], held as u32);
+                if tuned != before {
+                    self.lists.set_tuned(shard, list, tuned);
+                }
+                let keeps = match seen.idle_periods {
+                    0 => held,
+                    periods if periods < idle_periods => tuned.high as usize,
+                    _ => 0,
+                };
+                if held > keeps {
+                    let blocks = held - keeps;
+                    targets.push(Target { shard, list, blocks });
+                }
+            }
+        }
+        targets
+    }
+
+    /// Gives half of what lay in the depot unused to the buddy.
+    fn shrink_depot(&self, upkeep: &mut Upkeep) {
+        for list in 0..self.lists.lists.len() {
+            let batch = u64::from(self.lists.lists[list].batch);
+            let blocks = self.depot.blocks(list);
+            let unused = blocks.min(upkeep.depot[list]);
+            let batches = unused.div_ceil(DEPOT_SHARE).div_ceil(batch);
+            for _ in 0..batches {
+                let Some(mut blocks) = self.depot.take_any(&self.machine, list) else {
+                    break;
+                };
+                self.give(&mut blocks, Work::Drain);
+                self.depot.put_spare(&self.machine, Shard(0), blocks);
+            }
+            upkeep.depot[list] = self.depot.blocks(list);
+        }
+    }
+
+    /// Gives free memory beyond what is to be kept back to the system, as much as fits the rate.
+    fn give_back(&self, options: &PageOptions, elapsed_ns: u64) {
+        let page = Order::ZERO.bytes() as u64;
+        let cpus = self.machine.cpus() as u64;
+        let keeps = options.retained_bytes_per_cpu.saturating_mul(cpus) / page;
+        let per_second = u128::from(options.return_bytes_per_second / page);
+        let budget = per_second * u128::from(elapsed_ns) / 1_000_000_000;
+        let budget = u64::try_from(budget).unwrap_or(u64::MAX).max(1);
+        let mut returned = 0;
+        while returned < budget {
+            let block = {
+                let mut buddy = self.buddy(Work::Return);
+                if buddy.backed_pages() <= keeps {
+                    break;
+                }
+                let block = buddy.take_backed(RETURNED);
+                self.note_free(&buddy);
+                block
+            };
+            let Some(mut block) = block else { break };
+            // Outside of the lock: the call takes as long as the system likes.
+            let pages = u64::from(block.order().pages());
+            let is_gone = self.frames.discard(&mut block);
+            self.give(&mut vec![block], Work::Return);
+            if !is_gone {
+                // Locked in memory, perhaps. It would be found again at once.
+                break;
+            }
+            returned += pages;
+        }
+        Counts::add(&self.counts.returned, returned);
+    }
+}

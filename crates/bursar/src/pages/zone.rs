@@ -1,0 +1,226 @@
+//! A zone: the pages of one node, from the buddy through the depot to the per-CPU lists.
+//!
+//! | tier | what a move costs | file |
+//! |---|---|---|
+//! | per-CPU list | one section, no lock | `lists.rs` |
+//! | depot | a short lock for a batch | `depot.rs` |
+//! | buddy | the zone lock, in slices of [`HoldBounds`] | here |
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bursar_machine::pages::{Block, Frames, MAX_ORDER, Order, ReserveError, ReserveOptions};
+use bursar_machine::{Machine, OutOfMemory};
+
+use super::buddy::Buddy;
+use super::depot::Depot;
+use super::hold::{Hold, KnownLock, Timed, Work};
+use super::lists::{List, Lists};
+use super::options::{HoldBounds, PageOptions};
+use super::sizes::{self, Watermarks};
+use super::upkeep::Upkeep;
+
+/// How far an allocation may go down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mark {
+    /// While the zone is in good shape.
+    Low,
+    /// As long as what is kept for emergencies stays.
+    Min,
+    /// To the last page.
+    Reserve,
+}
+
+/// The pages of one node.
+pub(crate) struct Zone<M: Machine> {
+    pub(super) machine: M,
+    /// The node.
+    pub(super) node: usize,
+    pub(crate) frames: M::Frames,
+    pub(super) lists: Lists<M>,
+    pub(super) depot: Depot<M>,
+    buddy: KnownLock<M::Mutex<Timed<Buddy>>>,
+    /// Free pages in the buddy, written under its lock; a hint elsewhere.
+    free: AtomicU64,
+    pub(super) managed: u64,
+    pub(super) marks: Watermarks,
+    pub(super) hold: HoldBounds,
+    pub(super) upkeep: M::Mutex<Upkeep>,
+    pub(super) counts: Counts,
+}
+
+/// What happened in a zone beside the fast paths. Plain words: nobody's protocol rests on them.
+#[derive(Default)]
+pub(super) struct Counts {
+    /// Pages taken one by one without a list, or by many at a time.
+    pub(super) slow_allocs: AtomicU64,
+    /// Lists filled.
+    pub(super) refills: AtomicU64,
+    /// Lists that ran over.
+    pub(super) spills: AtomicU64,
+    /// Blocks taken off the lists of idle CPUs.
+    pub(super) drained: AtomicU64,
+    /// Allocations that found all zones empty, and emptied all lists.
+    pub(super) stalls: AtomicU64,
+    /// Pages made zero because somebody asked, or because another group had written there.
+    pub(super) zeroed: AtomicU64,
+    /// Pages whose memory went back to the system.
+    pub(super) returned: AtomicU64,
+}
+
+impl Counts {
+    pub(super) fn add(counter: &AtomicU64, count: u64) {
+        // Relaxed: a statistic.
+        counter.fetch_add(count, Ordering::Relaxed);
+    }
+}
+
+/// Why a zone could not be made.
+#[derive(Debug)]
+pub(super) enum ZoneError {
+    Reserve(ReserveError),
+    OutOfMemory,
+}
+
+impl From<OutOfMemory> for ZoneError {
+    fn from(_: OutOfMemory) -> Self {
+        Self::OutOfMemory
+    }
+}
+
+type BuddyHold<'a, M> = Hold<'a, M, Buddy, <M as Machine>::Mutex<Timed<Buddy>>>;
+
+impl<M: Machine> Zone<M> {
+    pub(super) fn new(
+        machine: &M,
+        reserve: &ReserveOptions,
+        options: &PageOptions,
+    ) -> Result<Self, ZoneError> {
+        let (frames, span) = machine.reserve(reserve).map_err(ZoneError::Reserve)?;
+        let managed = span.pages();
+        let of_node = |&cpu: &u32| {
+            machine.node_of(bursar_machine::Shard(cpu)) == Some(reserve.node)
+        };
+        let cpus = (0..machine.cpus() as u32).filter(of_node).count().max(1);
+        let marks = options.watermarks.unwrap_or_else(|| Watermarks::of(managed, managed * machine.nodes() as u64));
+        let batch = options.batch.unwrap_or_else(|| sizes::batch(managed));
+        let high_min = sizes::high_min(marks.low, cpus, batch);
+        let high_max = sizes::high_max(managed, cpus, batch);
+        let of_list = |list: &super::ListOptions| List::new(*list, batch, high_min, high_max);
+        let configured: Vec<List> = options.lists.iter().map(of_list).collect();
+        let sizes = configured.iter().map(|list| list.batch as usize).collect();
+        Ok(Self {
+            depot: Depot::new(
+                machine.cpus(),
+                options.cpus_per_shelf,
+                options.shelf_batches,
+                sizes,
+            ),
+            lists: Lists::new(machine, configured)?,
+            machine: machine.clone(),
+            node: reserve.node,
+            free: AtomicU64::new(managed),
+            buddy: KnownLock::new(Buddy::new(span, frames.first())),
+            frames,
+            managed,
+            marks,
+            hold: options.hold,
+            upkeep: M::Mutex::new(Upkeep::new(machine.cpus() + 1, options.lists.len())),
+            counts: Counts::default(),
+        })
+    }
+
+    pub(super) fn buddy(&self, work: Work) -> BuddyHold<'_, M> {
+        self.buddy.lock(&self.machine, work)
+    }
+
+    pub(super) fn buddy_lock(&self) -> &KnownLock<M::Mutex<Timed<Buddy>>> {
+        &self.buddy
+    }
+
+    /// At the end of a hold that changed it.
+    pub(super) fn note_free(&self, buddy: &Buddy) {
+        // Relaxed: see `free_pages`.
+        self.free.store(buddy.free_pages(), Ordering::Relaxed);
+    }
+
+    /// Free pages in the buddy, about.
+    pub(super) fn free_pages(&self) -> u64 {
+        // Relaxed: a hint; whoever takes pages looks under the lock.
+        self.free.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn mark_pages(&self, mark: Mark) -> u64 {
+        match mark {
+            Mark::Low => self.marks.low,
+            Mark::Min => self.marks.min,
+            Mark::Reserve => 0,
+        }
+    }
+
+    /// Takes up to `count` blocks from the buddy under one hold, as long as `mark` allows, and appends them to `blocks`.
+    /// Returns how many: fewer if there are no more, or if the hold's bounds are reached; then at least one.
+    pub(super) fn take(&self, order: Order, count: usize, mark: Mark, blocks: &mut Vec<Block>) -> usize {
+        let pages = u64::from(order.pages());
+        let least = self.mark_pages(mark) + pages;
+        if self.free_pages() < least {
+            return 0;
+        }
+        blocks.reserve(count);
+        let mut buddy = self.buddy(Work::Alloc);
+        let mut taken = 0;
+        while taken < count && buddy.free_pages() >= least && !self.is_due(&buddy, taken) {
+            let Some(block) = buddy.alloc(order) else {
+                break;
+            };
+            blocks.push(block);
+            taken += 1;
+        }
+        self.note_free(&buddy);
+        taken
+    }
+
+    /// Gives blocks to the buddy, in holds of bounded length.
+    pub(super) fn give(&self, blocks: &mut Vec<Block>, work: Work) {
+        while !blocks.is_empty() {
+            let mut buddy = self.buddy(work);
+            let mut given = 0;
+            while !self.is_due(&buddy, given)
+                && let Some(block) = blocks.pop()
+            {
+                buddy.free(block);
+                given += 1;
+            }
+            self.note_free(&buddy);
+        }
+    }
+
+    /// Whether a hold in which `moved` blocks have been moved is over.
+    fn is_due(&self, buddy: &BuddyHold<'_, M>, moved: usize) -> bool {
+        if moved == 0 {
+            return false;
+        }
+        // On a simulated machine the records of frames are plain memory, which costs no time by itself.
+        self.machine.touch_frames(1);
+        moved >= self.hold.blocks as usize
+            || moved.is_multiple_of(HoldBounds::LOOK_BLOCKS as usize)
+                && buddy.held_ns() >= self.hold.ns
+    }
+
+    /// The list for an order, if there is one.
+    #[inline(always)]
+    pub(super) fn list_of(&self, order: Order) -> Option<usize> {
+        self.lists.of(order)
+    }
+
+    /// Whether a page is one of this zone's.
+    pub(crate) fn contains(&self, pfn: bursar_machine::pages::Pfn) -> bool {
+        let at = pfn.0.wrapping_sub(self.frames.first().0);
+        u64::from(at) < self.managed
+    }
+
+    /// Free blocks in the buddy by order.
+    pub(super) fn free_blocks(&self) -> [u64; MAX_ORDER as usize + 1] {
+        let buddy = self.buddy(Work::Report);
+        std::array::from_fn(|order| buddy.free_blocks(Order::new(order as u8)))
+    }
+}
