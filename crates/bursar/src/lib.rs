@@ -8,6 +8,8 @@ mod stats;
 
 mod charge;
 
+pub mod pages;
+
 mod group;
 mod held;
 mod registration;

@@ -1,0 +1,238 @@
+//! The free blocks of one zone.
+//!
+//! Free blocks wait in one list for each order (`lists.rs`), threaded through tables of frames (`frames.rs`). A block that
+//! is freed is joined with its buddy as long as that is free as well; an allocation takes the smallest block that suffices
+//! and cuts it. Neither looks for anything: both touch a number of frames that is bounded by the number of orders.
+//!
+//! Plain data: no machine and no locks. Who calls has the zone's lock.
+//!
+//! # Which block is taken
+//! 1. The smallest that suffices, so that large ones stay whole.
+//! 2. Among those one with memory behind it: each order has a list for these and one for the others.
+//! 3. The one that was freed last, whose lines may still be in a cache. But what would become part of a yet larger block if
+//!    its buddy were freed waits at the other end of its list, so that it has time to.
+//! 4. Pages that were never used only if there is nothing else. They are not in the lists: they have no frames yet.
+//!
+//! The kernel's lists are per migrate type besides (`mm/page_alloc.c`); the memory of a process can always be moved, or never.
+
+mod frames;
+mod lists;
+
+use core::fmt;
+
+use bursar_machine::pages::{Block, Content, Order, Pfn, SPAN_PAGES, Span};
+
+use frames::Frames;
+use lists::{Backing, End, Lists};
+
+/// The free blocks of one zone.
+#[doc(alias = "free_area")]
+pub struct Buddy {
+    /// The zone's last pages, until they are used for the first time.
+    never_used: Span,
+    managed_pages: u64,
+    /// Pages in the lists.
+    listed_pages: u64,
+    /// Those of them with memory behind them.
+    backed_pages: u64,
+    lists: Lists,
+    frames: Frames,
+}
+
+impl fmt::Debug for Buddy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buddy")
+            .field("managed_pages", &self.managed_pages())
+            .field("free_pages", &self.free_pages())
+            .field("backed_pages", &self.backed_pages())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Buddy {
+    /// A zone of the pages of `span`, of which `first` is the first, and all of which are free.
+    ///
+    /// # Panics
+    /// If `first` is not a multiple of [`SPAN_PAGES`], or the zone has 2^32 pages.
+    pub fn new(span: Span, first: Pfn) -> Self {
+        assert!(
+            first.0.is_multiple_of(SPAN_PAGES),
+            "a zone begins with a block of the largest order"
+        );
+        let managed_pages = span.pages();
+        let pages = u32::try_from(managed_pages).expect("a zone has less than 2^32 pages");
+        Self {
+            never_used: span,
+            managed_pages,
+            listed_pages: 0,
+            backed_pages: 0,
+            lists: Lists::new(),
+            frames: Frames::new(first, pages),
+        }
+    }
+
+    /// Takes a block out, if there is one that is large enough.
+    #[doc(alias = "rmqueue_buddy")]
+    pub fn alloc(&mut self, order: Order) -> Option<Block> {
+        let Some((backing, found)) = self.lists.smallest(order) else {
+            return self.alloc_never_used(order);
+        };
+        let block = self.take(self.lists.first(backing, found));
+        Some(self.cut(block, order))
+    }
+
+    /// Puts a block in, joined with its buddies while they are free.
+    ///
+    /// # Panics
+    /// If it is not of this zone, or a page of it is free already: whoever made it forged it.
+    #[doc(alias = "__free_one_page")]
+    pub fn free(&mut self, mut block: Block) {
+        let index = self.frames.index(block.pfn());
+        let index = index.unwrap_or_else(|| panic!("{block:?} is not of {self:?}"));
+        assert!(
+            index < self.never_used_from() && !self.frames.is_any_free(index, block.order()),
+            "{block:?} is free already"
+        );
+        self.frames.mark_free(index, block.order());
+        while block.order() < Order::MAX {
+            let buddy = self.frames.index_in_zone(block.buddy());
+            if !self.frames.is_block(buddy, block.order()) {
+                break;
+            }
+            let buddy = self.take(buddy);
+            block = block
+                .merge(buddy)
+                .expect("buddies of one order can be joined");
+        }
+        let end = match self.is_merge_likely(&block) {
+            true => End::Back,
+            false => End::Front,
+        };
+        self.put(block, end);
+    }
+
+    /// Takes a block of at least `least` out that has memory behind it, for giving that back to the system: one of the
+    /// largest, and of these the one that was free longest. It comes back through [`Buddy::free`].
+    pub fn take_backed(&mut self, least: Order) -> Option<Block> {
+        let order = self.lists.largest(Backing::There, least)?;
+        let block = self.take(self.lists.last(Backing::There, order));
+        let index = self.frames.index_in_zone(block.pfn());
+        self.frames.mark_used(index, order);
+        Some(block)
+    }
+
+    /// Pages that are free, those never used included.
+    pub fn free_pages(&self) -> u64 {
+        self.listed_pages + self.never_used.pages()
+    }
+
+    /// Free blocks of exactly that order. Those never used are of the largest.
+    pub fn free_blocks(&self, order: Order) -> u64 {
+        let never_used = match order {
+            Order::MAX => self.never_used.pages() / u64::from(SPAN_PAGES),
+            _ => 0,
+        };
+        self.lists.blocks(order) + never_used
+    }
+
+    /// All pages of the zone.
+    pub fn managed_pages(&self) -> u64 {
+        self.managed_pages
+    }
+
+    /// Free pages with memory behind them. A block that was joined of one with and one without counts as a whole.
+    pub fn backed_pages(&self) -> u64 {
+        self.backed_pages
+    }
+
+    /// Whether the page lies in a free block of this zone.
+    pub fn is_free(&self, pfn: Pfn) -> bool {
+        let index = self.frames.index(pfn);
+        index.is_some_and(|index| {
+            index >= self.never_used_from() || self.frames.is_any_free(index, Order::ZERO)
+        })
+    }
+
+    /// Where the pages begin that were never used: a [`Span`] gives its blocks from the first on.
+    fn never_used_from(&self) -> u32 {
+        (self.managed_pages - self.never_used.pages()) as u32
+    }
+
+    fn alloc_never_used(&mut self, order: Order) -> Option<Block> {
+        let index = self.never_used_from();
+        let block = self.never_used.take()?;
+        assert_eq!(
+            self.frames.index(block.pfn()),
+            Some(index),
+            "the span is of another zone"
+        );
+        if order == Order::MAX {
+            // Not cut, so it needs no frames.
+            return Some(block);
+        }
+        self.frames.mark_free(index, Order::MAX);
+        Some(self.cut(block, order))
+    }
+
+    /// The first piece of that order, of a block whose pages are all still marked free. The others are put into the lists.
+    #[doc(alias = "expand")]
+    fn cut(&mut self, mut block: Block, order: Order) -> Block {
+        while block.order() > order {
+            let (first, rest) = block.split();
+            self.put(rest, End::Front);
+            block = first;
+        }
+        let index = self.frames.index_in_zone(block.pfn());
+        self.frames.mark_used(index, order);
+        block
+    }
+
+    /// Whether the block would become part of a yet larger one if its buddy were freed.
+    #[doc(alias = "buddy_merge_likely")]
+    fn is_merge_likely(&self, block: &Block) -> bool {
+        let order = block.order().get();
+        if order + 1 >= Order::MAX.get() {
+            return false;
+        }
+        let larger = Order::new(order + 1);
+        let joined = block.pfn().0 & !block.order().pages();
+        let buddy = self.frames.index_in_zone(Pfn(joined ^ larger.pages()));
+        self.frames.is_block(buddy, larger)
+    }
+
+    fn put(&mut self, block: Block, end: End) {
+        let (order, backing) = (block.order(), Backing::of(&block));
+        let pages = u64::from(order.pages());
+        self.listed_pages += pages;
+        if backing == Backing::There {
+            self.backed_pages += pages;
+        }
+        let index = self.frames.park(block);
+        self.lists
+            .insert(&mut self.frames, index, (backing, order), end);
+    }
+
+    fn take(&mut self, index: u32) -> Block {
+        let block = self.frames.unpark(index);
+        let (order, backing) = (block.order(), Backing::of(&block));
+        let pages = u64::from(order.pages());
+        self.listed_pages -= pages;
+        if backing == Backing::There {
+            self.backed_pages -= pages;
+        }
+        self.lists.remove(&mut self.frames, index, (backing, order));
+        block
+    }
+}
+
+impl Backing {
+    fn of(block: &Block) -> Self {
+        match block.content() {
+            Content::Unbacked => Self::Absent,
+            _ => Self::There,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
