@@ -2,19 +2,24 @@
 
 use std::ops::Deref;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use bursar_machine::Machine;
 use bursar_machine::pages::ReserveError;
+use bursar_machine::{Lock, Machine};
 
 use crate::charge::Ledger;
-use crate::pages::{PageOptions, Zones};
+use crate::pages::{PageOptions, Zone, Zones};
+use crate::stats::ROOT;
 
 /// The books of one memory. Zones are set up when the first page is asked for, or when the memory is built.
 pub(crate) struct Books<M: Machine> {
     // First: what the fast paths use lies where it lay without pages.
     ledger: Ledger<M>,
     zones: OnceLock<Zones<M>>,
+    /// The root's, for pages that no group pays for.
+    pub(crate) root_slot: M::Slot,
     options: PageOptions,
+    scrubs: AtomicBool,
     /// One sets the zones up.
     setup: M::Mutex<()>,
 }
@@ -29,11 +34,12 @@ impl<M: Machine> Deref for Books<M> {
 
 impl<M: Machine> Books<M> {
     pub(crate) fn new(ledger: Ledger<M>, options: PageOptions) -> Self {
-        use bursar_machine::Lock;
         Self {
+            root_slot: ledger.tree.node(ROOT).slot.clone(),
             ledger,
             zones: OnceLock::new(),
             options,
+            scrubs: AtomicBool::new(false),
             setup: M::Mutex::new(()),
         }
     }
@@ -49,9 +55,29 @@ impl<M: Machine> Books<M> {
     }
 
     /// The zones, set up if need be.
+    /// A zone that pages come from.
+    #[inline(always)]
+    pub(crate) fn zone(&self, number: u16) -> &Zone<M> {
+        self.zones
+            .get()
+            .expect("pages come from zones")
+            .zone(number)
+    }
+
+    /// Looks from now on whether a group's pages are to be zeroed when they are freed.
+    pub(crate) fn scrub_from_now_on(&self) {
+        // Relaxed: whoever frees later has heard of it from whoever asked for it.
+        self.scrubs.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether any group's pages are to be zeroed when they are freed.
+    #[inline(always)]
+    pub(crate) fn scrubs(&self) -> bool {
+        self.scrubs.load(Ordering::Relaxed)
+    }
+
     #[cold]
     pub(crate) fn set_up_zones(&self) -> Result<&Zones<M>, ReserveError> {
-        use bursar_machine::Lock;
         let _one = self.setup.lock();
         if let Some(zones) = self.zones.get() {
             return Ok(zones);

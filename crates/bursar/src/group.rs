@@ -3,10 +3,12 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
+use bursar_machine::pages::Owner;
 use bursar_machine::{AtomicWord, Host, Lock, Machine, Order, Outcome, Slot};
 
+use crate::books::Books;
 use crate::charge::{
-    CHARGE_MAX, ChargeError, Debt, Events, Ledger, Limits, NowaitError, RemoveError, USAGE_MAX,
+    CHARGE_MAX, ChargeError, Debt, Events, Limits, NowaitError, RemoveError, USAGE_MAX,
 };
 use crate::held::Charge;
 use crate::stats::{CreateError, Freshness, Handle, NotFresh, Reading, sealed};
@@ -20,19 +22,21 @@ use crate::stats::{CreateError, Freshness, Handle, NotFresh, Reading, sealed};
 pub struct Group<M: Machine = Host> {
     slot: M::Slot,
     index: u32,
-    ledger: M::Shared<Ledger<M>>,
+    /// What tells our pages from others'.
+    owner: Owner,
+    books: M::Shared<Books<M>>,
 }
 
 impl<M: Machine> Clone for Group<M> {
     fn clone(&self) -> Self {
-        self.ledger.refer(self.index);
-        Self::new(self.ledger.clone(), self.index)
+        self.books.refer(self.index);
+        Self::new(self.books.clone(), self.index)
     }
 }
 
 impl<M: Machine> Drop for Group<M> {
     fn drop(&mut self) {
-        self.ledger.forget(self.index);
+        self.books.forget(self.index);
     }
 }
 
@@ -40,7 +44,7 @@ impl<M: Machine> Drop for Group<M> {
 /// group is removed and another has its name.
 impl<M: Machine> PartialEq for Group<M> {
     fn eq(&self, other: &Self) -> bool {
-        std::ptr::eq::<Ledger<M>>(&*self.ledger, &*other.ledger) && self.index == other.index
+        std::ptr::eq::<Books<M>>(&*self.books, &*other.books) && self.index == other.index
     }
 }
 
@@ -48,7 +52,7 @@ impl<M: Machine> Eq for Group<M> {}
 
 impl<M: Machine> Hash for Group<M> {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        std::ptr::hash::<Ledger<M>, H>(&*self.ledger, state);
+        std::ptr::hash::<Books<M>, H>(&*self.books, state);
         self.index.hash(state);
     }
 }
@@ -68,12 +72,13 @@ impl<M: Machine> fmt::Debug for Group<M> {
 
 impl<M: Machine> Group<M> {
     /// A handle; the caller has taken the reference (the root needs none).
-    pub(crate) fn new(ledger: M::Shared<Ledger<M>>, index: u32) -> Self {
-        let slot = ledger.tree.node(index).slot.clone();
+    pub(crate) fn new(books: M::Shared<Books<M>>, index: u32) -> Self {
+        let slot = books.tree.node(index).slot.clone();
         Self {
             slot,
             index,
-            ledger,
+            owner: books.counter(index).owner(),
+            books,
         }
     }
 
@@ -83,8 +88,8 @@ impl<M: Machine> Group<M> {
     /// [`CreateError`], see there. Nothing changes then.
     #[doc(alias = "cgroup_mkdir")]
     pub fn child(&self, name: &str, limits: Limits) -> Result<Self, CreateError> {
-        let index = self.ledger.create(self.index, name, limits)?;
-        Ok(Self::new(self.ledger.clone(), index))
+        let index = self.books.create(self.index, name, limits)?;
+        Ok(Self::new(self.books.clone(), index))
     }
 
     /// Removes the group: its name is free at once, charging it fails from now on, and its statistics count as its
@@ -95,46 +100,46 @@ impl<M: Machine> Group<M> {
     /// [`RemoveError`] if it has children or is the root.
     #[doc(alias = "cgroup_rmdir")]
     pub fn remove(&self) -> Result<(), RemoveError> {
-        self.ledger.remove(self.index)
+        self.books.remove(self.index)
     }
 
     /// Whether the group was removed.
     pub fn is_removed(&self) -> bool {
-        self.ledger.tree.node(self.index).is_removed()
+        self.books.tree.node(self.index).is_removed()
     }
 
     /// The name; empty for the root.
     pub fn name(&self) -> String {
-        let _operation = self.ledger.operation();
-        self.ledger.tree.node(self.index).name()
+        let _operation = self.books.operation();
+        self.books.tree.node(self.index).name()
     }
 
     /// The names from the root on, each after a `/`.
     pub fn path(&self) -> String {
-        self.ledger.path(self.index)
+        self.books.path(self.index)
     }
 
     /// The parent; `None` for the root.
     pub fn parent(&self) -> Option<Self> {
-        let parent = self.ledger.tree.node(self.index).parent()?;
+        let parent = self.books.tree.node(self.index).parent()?;
         // Our own reference keeps the parent's record.
-        self.ledger.refer(parent);
-        Some(Self::new(self.ledger.clone(), parent))
+        self.books.refer(parent);
+        Some(Self::new(self.books.clone(), parent))
     }
 
     /// The children by name.
     pub fn children(&self) -> Vec<Self> {
-        let _operation = self.ledger.operation();
+        let _operation = self.books.operation();
         let mut children = Vec::new();
-        let tree = &self.ledger.tree;
+        let tree = &self.books.tree;
         tree.for_each_child(self.index, |_, child| children.push(self.refer_to(child)));
         children
     }
 
     /// The child of that name.
     pub fn find(&self, name: &str) -> Option<Self> {
-        let _operation = self.ledger.operation();
-        let children = self.ledger.tree.node(self.index).children.lock();
+        let _operation = self.books.operation();
+        let children = self.books.tree.node(self.index).children.lock();
         children
             .by_name
             .get(name)
@@ -143,8 +148,8 @@ impl<M: Machine> Group<M> {
 
     /// Under the lock of our children: a name that is there has a record that is there.
     fn refer_to(&self, index: u32) -> Self {
-        self.ledger.refer(index);
-        Self::new(self.ledger.clone(), index)
+        self.books.refer(index);
+        Self::new(self.books.clone(), index)
     }
 
     /// Charges `bytes` to the group and all its ancestors, and returns what holds them.
@@ -171,14 +176,18 @@ impl<M: Machine> Group<M> {
 
     /// Returns no charge, so that the one that the fast path makes stays in registers.
     #[cold]
-    fn try_charge_slowly(&self, bytes: u64, outcome: Outcome) -> Result<(), ChargeError> {
+    pub(crate) fn try_charge_slowly(
+        &self,
+        bytes: u64,
+        outcome: Outcome,
+    ) -> Result<(), ChargeError> {
         if bytes == 0 {
             return self.pin();
         }
-        if self.ledger.is_committed(self.index, outcome) {
+        if self.books.is_committed(self.index, outcome) {
             return Ok(());
         }
-        self.ledger.try_charge_slowly(self.index, bytes)
+        self.books.try_charge_slowly(self.index, bytes)
     }
 
     /// [`Group::try_charge`] that never waits and takes no lock, and is async-signal-safe. It may refuse what the other
@@ -189,8 +198,8 @@ impl<M: Machine> Group<M> {
     #[inline]
     pub fn try_charge_nowait(&self, bytes: usize) -> Result<Charge<M>, NowaitError> {
         let outcome = self.slot.charge(bytes as u64);
-        if outcome != Outcome::Done && !self.ledger.is_committed(self.index, outcome) {
-            self.ledger.try_charge_nowait(self.index, bytes as u64)?;
+        if outcome != Outcome::Done && !self.books.is_committed(self.index, outcome) {
+            self.books.try_charge_nowait(self.index, bytes as u64)?;
         }
         Ok(self.hold(bytes as u64))
     }
@@ -205,11 +214,11 @@ impl<M: Machine> Group<M> {
     #[doc(alias = "page_counter_charge")]
     pub fn charge(&self, bytes: usize) -> Charge<M> {
         let outcome = self.slot.charge(bytes as u64);
-        if outcome == Outcome::Done || self.ledger.is_committed(self.index, outcome) {
+        if outcome == Outcome::Done || self.books.is_committed(self.index, outcome) {
             return self.hold(bytes as u64);
         }
         let used = self
-            .ledger
+            .books
             .counter(crate::stats::ROOT)
             .usage
             .load(Order::Relaxed);
@@ -217,10 +226,10 @@ impl<M: Machine> Group<M> {
             .min(CHARGE_MAX)
             .min(USAGE_MAX.saturating_sub(used));
         if bytes > 0 {
-            self.ledger.charge_slowly(self.index, bytes);
+            self.books.charge_slowly(self.index, bytes);
             return self.hold(bytes);
         }
-        self.ledger.refer(self.index);
+        self.books.refer(self.index);
         self.hold(0)
     }
 
@@ -235,7 +244,7 @@ impl<M: Machine> Group<M> {
     pub fn add<H: Handle>(&self, statistic: H, delta: H::Delta) {
         let place = sealed::Sealed::resolve(&statistic).0;
         let delta = H::signed(delta);
-        self.ledger.tree.add(self.index, &self.slot, place, delta);
+        self.books.tree.add(self.index, &self.slot, place, delta);
     }
 
     /// Reads the usage and all statistics of the group and everything below it, as one snapshot.
@@ -244,9 +253,9 @@ impl<M: Machine> Group<M> {
     /// [`NotFresh`] if the memory's policy forbids the flush that this needs; it carries what there is.
     #[doc(alias = "memory.stat")]
     pub fn read(&self, freshness: Freshness) -> Result<Reading, NotFresh> {
-        let _operation = self.ledger.operation();
-        let tree = &self.ledger.tree;
-        let cached = || tree.cached(self.index, self.ledger.usage_range(self.index));
+        let _operation = self.books.operation();
+        let tree = &self.books.tree;
+        let cached = || tree.cached(self.index, self.books.usage_range(self.index));
         let is_fresh = match freshness {
             Freshness::Cached => true,
             Freshness::AtMost(age) => u128::from(tree.age_ns(self.index)) <= age.as_nanos(),
@@ -277,13 +286,13 @@ impl<M: Machine> Group<M> {
     /// charge that an ancestor refuses may count here for a moment, but never above the limit.
     #[doc(alias = "memory.current")]
     pub fn reserved(&self) -> u64 {
-        self.ledger.counter(self.index).usage.load(Order::Full)
+        self.books.counter(self.index).usage.load(Order::Full)
     }
 
     /// The most bytes that were ever reserved. What an ancestor refuses may have counted here for a moment.
     #[doc(alias = "memory.peak")]
     pub fn peak(&self) -> u64 {
-        self.ledger.counter(self.index).peak.load(Order::Relaxed)
+        self.books.counter(self.index).peak.load(Order::Relaxed)
     }
 
     /// The limit, bytes; `u64::MAX` for none.
@@ -294,7 +303,7 @@ impl<M: Machine> Group<M> {
 
     /// All limits.
     pub fn limits(&self) -> Limits {
-        self.ledger.limits(self.index)
+        self.books.limits(self.index)
     }
 
     /// Changes the limit. May be below the usage: then reclaimers are asked for the difference, and charges fail until
@@ -307,7 +316,7 @@ impl<M: Machine> Group<M> {
     /// If a reclaimer, or somebody who is told of pressure, does. The limit is changed then.
     #[doc(alias = "page_counter_set_max")]
     pub fn set_max(&self, bytes: u64) {
-        self.ledger.set_max(self.index, bytes);
+        self.books.set_max(self.index, bytes);
     }
 
     /// Changes from where on charges are throttled (see [`crate::HighPolicy`]). If it is below the usage, reclaimers are
@@ -317,19 +326,19 @@ impl<M: Machine> Group<M> {
     /// If a reclaimer, or somebody who is told of pressure, does. The limit is changed then.
     #[doc(alias = "page_counter_set_high")]
     pub fn set_high(&self, bytes: u64) {
-        self.ledger.set_high(self.index, bytes);
+        self.books.set_high(self.index, bytes);
     }
 
     /// Changes how much of the group reclaim takes only if there is nothing else.
     #[doc(alias = "page_counter_set_low")]
     pub fn set_low(&self, bytes: u64) {
-        self.ledger.set_low(self.index, bytes);
+        self.books.set_low(self.index, bytes);
     }
 
     /// Changes how much of the group reclaim never takes.
     #[doc(alias = "page_counter_set_min")]
     pub fn set_min(&self, bytes: u64) {
-        self.ledger.set_min(self.index, bytes);
+        self.books.set_min(self.index, bytes);
     }
 
     /// Changes all limits, one after the other: first the protection, so that reclaim goes by the new one; then `max`
@@ -361,13 +370,13 @@ impl<M: Machine> Group<M> {
     /// where.
     #[doc(alias = "memory.events")]
     pub fn events(&self) -> Events {
-        self.ledger.counter(self.index).events.total()
+        self.books.counter(self.index).events.total()
     }
 
     /// What happened at this group's own limits, to charges of its own and from below.
     #[doc(alias = "memory.events.local")]
     pub fn own_events(&self) -> Events {
-        self.ledger.counter(self.index).events.own()
+        self.books.counter(self.index).events.own()
     }
 
     /// Takes the debt that charges left while a `high` was exceeded, here or above, without waiting for it. Who takes it
@@ -387,18 +396,18 @@ impl<M: Machine> Group<M> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn take_debt(&self) -> Debt {
-        self.ledger.take_debt(self.index)
+        self.books.take_debt(self.index)
     }
 
     /// The biggest children by bytes reserved, biggest first. A charge that an ancestor refuses may count for a moment.
     pub fn largest_children(&self, count: usize) -> Vec<(String, u64)> {
-        self.ledger.largest_children(self.index, count)
+        self.books.largest_children(self.index, count)
     }
 
     /// A charge of `bytes` that are charged, or of nothing for which a reference was taken.
     #[inline(always)]
     pub(crate) fn hold(&self, bytes: u64) -> Charge<M> {
-        Charge::new(self.ledger.clone(), self.slot.clone(), self.index, bytes)
+        Charge::new(self.books.clone(), self.slot.clone(), self.index, bytes)
     }
 
     /// Takes the reference that a charge of nothing holds.
@@ -408,19 +417,27 @@ impl<M: Machine> Group<M> {
                 group: self.path().into(),
             });
         }
-        self.ledger.refer(self.index);
+        self.books.refer(self.index);
         Ok(())
     }
 
+    #[inline(always)]
     pub(crate) fn index(&self) -> u32 {
         self.index
     }
 
+    #[inline(always)]
+    pub(crate) fn owner(&self) -> Owner {
+        self.owner
+    }
+
+    #[inline(always)]
     pub(crate) fn slot(&self) -> &M::Slot {
         &self.slot
     }
 
-    pub(crate) fn ledger(&self) -> &M::Shared<Ledger<M>> {
-        &self.ledger
+    #[inline(always)]
+    pub(crate) fn books(&self) -> &M::Shared<Books<M>> {
+        &self.books
     }
 }

@@ -6,6 +6,7 @@ use std::ops::Deref;
 
 use bursar_machine::{Host, Machine, Outcome, Slot};
 
+use crate::books::Books;
 use crate::charge::{CHARGE_MAX, ChargeError, Ledger};
 use crate::group::Group;
 use crate::stats::ROOT;
@@ -18,7 +19,7 @@ use crate::stats::ROOT;
 /// given. So do not drop it under a lock that these take, or use [`Charge::release_nowait`].
 #[must_use = "dropping a charge returns its bytes"]
 pub struct Charge<M: Machine = Host> {
-    ledger: M::Shared<Ledger<M>>,
+    books: M::Shared<Books<M>>,
     slot: M::Slot,
     index: u32,
     bytes: u64,
@@ -27,7 +28,7 @@ pub struct Charge<M: Machine = Host> {
 impl<M: Machine> fmt::Debug for Charge<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Charge")
-            .field("group", &self.ledger.path(self.index))
+            .field("group", &self.books.path(self.index))
             .field("bytes", &self.bytes)
             .finish()
     }
@@ -38,7 +39,7 @@ impl<M: Machine> Drop for Charge<M> {
     fn drop(&mut self) {
         // An empty one holds a reference instead of bytes.
         if self.bytes == 0 {
-            return forget(&*self.ledger, self.index);
+            return forget(&*self.books, self.index);
         }
         self.uncharge(self.bytes);
     }
@@ -106,9 +107,9 @@ impl std::error::Error for MoveError {}
 
 impl<M: Machine> Charge<M> {
     #[inline(always)]
-    pub(crate) fn new(ledger: M::Shared<Ledger<M>>, slot: M::Slot, index: u32, bytes: u64) -> Self {
+    pub(crate) fn new(books: M::Shared<Books<M>>, slot: M::Slot, index: u32, bytes: u64) -> Self {
         Self {
-            ledger,
+            books,
             slot,
             index,
             bytes,
@@ -123,13 +124,13 @@ impl<M: Machine> Charge<M> {
     /// The group that they are charged to.
     pub fn group(&self) -> Group<M> {
         // Its record is there: our bytes, or our own reference, keep it.
-        self.ledger.refer(self.index);
-        Group::new(self.ledger.clone(), self.index)
+        self.books.refer(self.index);
+        Group::new(self.books.clone(), self.index)
     }
 
     /// The path of the group that they are charged to.
     pub fn group_path(&self) -> String {
-        self.ledger.path(self.index)
+        self.books.path(self.index)
     }
 
     /// Changes how many bytes are held, charging or returning the difference. Charging more may block the thread, like
@@ -145,17 +146,17 @@ impl<M: Machine> Charge<M> {
         if wanted > self.bytes {
             let more = wanted - self.bytes;
             let outcome = self.slot.charge(more);
-            if outcome != Outcome::Done && !self.ledger.is_committed(self.index, outcome) {
-                self.ledger.try_charge_slowly(self.index, more)?;
+            if outcome != Outcome::Done && !self.books.is_committed(self.index, outcome) {
+                self.books.try_charge_slowly(self.index, more)?;
             }
             if self.bytes == 0 {
                 // From now on the bytes keep the record.
                 self.bytes = wanted;
-                self.ledger.forget(self.index);
+                self.books.forget(self.index);
             }
         } else if wanted < self.bytes {
             if wanted == 0 {
-                self.ledger.refer(self.index);
+                self.books.refer(self.index);
             }
             // First: who is told of it may panic.
             let before = mem::replace(&mut self.bytes, wanted);
@@ -179,11 +180,11 @@ impl<M: Machine> Charge<M> {
         }
         // Whichever of the two is empty needs a reference; if this one was, both are.
         if part == 0 || part == self.bytes {
-            self.ledger.refer(self.index);
+            self.books.refer(self.index);
         }
         self.bytes -= part;
         Ok(Self {
-            ledger: self.ledger.clone(),
+            books: self.books.clone(),
             slot: self.slot.clone(),
             index: self.index,
             bytes: part,
@@ -195,13 +196,13 @@ impl<M: Machine> Charge<M> {
     /// # Errors
     /// [`MergeError`] if they belong to different groups; it carries `other`.
     pub fn merge(&mut self, mut other: Self) -> Result<(), MergeError<M>> {
-        if self.index != other.index || !self.is_same_memory(&other.ledger) {
+        if self.index != other.index || !self.is_same_memory(&other.books) {
             return Err(MergeError { other });
         }
         // `other` is about to be empty and to drop a reference. If either was empty before, that is the one it held;
         // if neither was, there is none yet.
         if self.bytes > 0 && other.bytes > 0 {
-            self.ledger.refer(self.index);
+            self.books.refer(self.index);
         }
         self.bytes += mem::take(&mut other.bytes);
         Ok(())
@@ -214,31 +215,31 @@ impl<M: Machine> Charge<M> {
     /// # Errors
     /// [`MoveError`] if the target refuses; then nothing changes.
     pub fn move_to(&mut self, target: &Group<M>) -> Result<(), MoveError> {
-        if !self.is_same_memory(target.ledger()) {
+        if !self.is_same_memory(target.books()) {
             return Err(MoveError::OtherMemory);
         }
         if target.index() == self.index {
             return Ok(());
         }
-        let ledger = self.ledger.clone();
+        let books = self.books.clone();
         let moved = if self.bytes == 0 {
             if target.is_removed() {
                 return Err(MoveError::Refused(ChargeError::Removed {
                     group: target.path().into(),
                 }));
             }
-            ledger.refer(target.index());
-            ledger.forget(self.index);
+            books.refer(target.index());
+            books.forget(self.index);
             None
         } else {
-            let moved = ledger.move_charge(self.index, target.index(), self.bytes);
+            let moved = books.move_charge(self.index, target.index(), self.bytes);
             Some(moved.map_err(MoveError::Refused)?)
         };
         self.index = target.index();
         self.slot = target.slot().clone();
         // Last: who is told may panic.
         if let Some(moved) = moved {
-            ledger.after_move(self.index, moved);
+            books.after_move(self.index, moved);
         }
         Ok(())
     }
@@ -246,14 +247,19 @@ impl<M: Machine> Charge<M> {
     /// Returns the bytes as dropping does, but wakes and calls nobody: who waits for memory or watches pressure is told by
     /// the next charge or return that may, or by [`crate::Memory::tick`]. Async-signal-safe, unless the charge is empty and
     /// the last to refer to its group.
-    pub fn release_nowait(mut self) {
+    pub fn release_nowait(self) {
         if self.bytes == 0 {
             return;
         }
         let outcome = self.slot.uncharge(self.bytes);
-        if outcome != Outcome::Done && !self.ledger.is_committed(self.index, outcome) {
-            self.ledger.uncharge_nowait(self.index, self.bytes);
+        if outcome != Outcome::Done && !self.books.is_committed(self.index, outcome) {
+            self.books.uncharge_nowait(self.index, self.bytes);
         }
+        self.forget_bytes();
+    }
+
+    /// Lets whoever holds the memory return the bytes instead.
+    pub(crate) fn forget_bytes(mut self) {
         // What is left to drop is an empty charge of the root, which is not counted.
         self.index = ROOT;
         self.bytes = 0;
@@ -263,12 +269,12 @@ impl<M: Machine> Charge<M> {
     fn uncharge(&self, bytes: u64) {
         let outcome = self.slot.uncharge(bytes);
         if outcome != Outcome::Done {
-            uncharge_slowly(&*self.ledger, self.index, bytes, outcome);
+            uncharge_slowly(&*self.books, self.index, bytes, outcome);
         }
     }
 
-    fn is_same_memory(&self, other: &M::Shared<Ledger<M>>) -> bool {
-        let here: &Ledger<M> = self.ledger.deref();
+    fn is_same_memory(&self, other: &M::Shared<Books<M>>) -> bool {
+        let here: &Books<M> = self.books.deref();
         std::ptr::eq(here, other.deref())
     }
 }
@@ -276,13 +282,13 @@ impl<M: Machine> Charge<M> {
 // The slow ways take what they need by value: a charge whose address is taken cannot stay in registers.
 
 #[cold]
-fn forget<M: Machine>(ledger: &Ledger<M>, index: u32) {
-    ledger.forget(index);
+fn forget<M: Machine>(books: &Ledger<M>, index: u32) {
+    books.forget(index);
 }
 
 #[cold]
-fn uncharge_slowly<M: Machine>(ledger: &Ledger<M>, index: u32, bytes: u64, outcome: Outcome) {
-    if !ledger.is_committed(index, outcome) {
-        ledger.uncharge_slowly(index, bytes);
+fn uncharge_slowly<M: Machine>(books: &Ledger<M>, index: u32, bytes: u64, outcome: Outcome) {
+    if !books.is_committed(index, outcome) {
+        books.uncharge_slowly(index, bytes);
     }
 }

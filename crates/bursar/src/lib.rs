@@ -10,6 +10,7 @@ mod charge;
 
 pub mod pages;
 
+mod books;
 mod group;
 mod held;
 mod registration;
@@ -18,6 +19,8 @@ mod survey;
 mod waiting;
 
 mod memory;
+
+mod page;
 
 pub use bursar_machine as machine;
 pub use bursar_machine::host::{CgroupError, ResidentError, StartError, Ticker};
@@ -29,6 +32,7 @@ pub use charge::{
 pub use group::Group;
 pub use held::{Charge, MergeError, MoveError, SplitError};
 pub use memory::{Builder, Drift, Memory, MemoryError};
+pub use page::{AllocPagesError, Claim, ClaimError, Page, PageRequest};
 pub use registration::Registration;
 pub use reserve::{EmergencyReserve, Exhausted, Taken};
 pub use stats::{

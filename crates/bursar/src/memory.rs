@@ -10,8 +10,10 @@ use std::time::Duration;
 use bursar_machine::host::{CgroupError, StartError, Ticker};
 use bursar_machine::{AtomicWord, Host, Machine, Order};
 
+use crate::books::Books;
 use crate::charge::{HighPolicy, Ledger, Limits, Policies, PressurePolicy, Recursive};
 use crate::group::Group;
+use crate::pages::PageOptions;
 use crate::stats::{
     BadSchema, CreateError, FlushCounts, FlushPolicy, Layout, ROOT, Statistic, Tree,
 };
@@ -40,7 +42,7 @@ const FLUSH_PERIOD: Duration = Duration::from_secs(2);
 /// refused. A child that has nothing in common with its parent's work begins again with
 /// [`Memory::reset_after_fork`]. A ticker does not tick in the child.
 pub struct Memory<M: Machine = Host> {
-    ledger: M::Shared<Ledger<M>>,
+    books: M::Shared<Books<M>>,
     /// Set by [`Builder::max_from_cgroup`].
     cgroup: Option<Arc<Follow>>,
 }
@@ -48,7 +50,7 @@ pub struct Memory<M: Machine = Host> {
 impl<M: Machine> Clone for Memory<M> {
     fn clone(&self) -> Self {
         Self {
-            ledger: self.ledger.clone(),
+            books: self.books.clone(),
             cgroup: self.cgroup.clone(),
         }
     }
@@ -57,8 +59,8 @@ impl<M: Machine> Clone for Memory<M> {
 impl<M: Machine> fmt::Debug for Memory<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Memory")
-            .field("machine", &self.ledger.tree.machine)
-            .field("policy", &self.ledger.tree.policy)
+            .field("machine", &self.books.tree.machine)
+            .field("policy", &self.books.tree.policy)
             .finish_non_exhaustive()
     }
 }
@@ -84,6 +86,11 @@ pub enum MemoryError {
     Cgroup(CgroupError),
     /// [`Builder::max_from_cgroup`] goes with [`Builder::build`]: a machine that is handed in has no cgroup.
     NoCgroup,
+    /// The [`PageOptions`] make no sense.
+    BadPageOptions {
+        /// What is wrong with them.
+        reason: &'static str,
+    },
     /// The [`PressurePolicy`] makes no sense.
     BadPressurePolicy {
         /// What is wrong with it.
@@ -105,6 +112,7 @@ impl fmt::Display for MemoryError {
             Self::NoCgroup => f.write_str(
                 "max_from_cgroup needs build(): a machine that is handed in has no cgroup",
             ),
+            Self::BadPageOptions { reason } => write!(f, "bad page options: {reason}"),
             Self::BadPressurePolicy { reason } => write!(f, "bad pressure policy: {reason}"),
         }
     }
@@ -122,6 +130,7 @@ pub struct Builder {
     limits: Limits,
     policies: Policies,
     cgroup: Option<FromCgroup>,
+    pages: PageOptions,
 }
 
 impl Memory<Host> {
@@ -154,6 +163,7 @@ impl Memory<Host> {
             limits: Limits::none(),
             policies: Policies::default(),
             cgroup: None,
+            pages: PageOptions::default(),
         }
     }
 
@@ -165,7 +175,7 @@ impl Memory<Host> {
     /// What the system says if it cannot start a thread.
     pub fn start_ticker(&self) -> std::io::Result<Ticker> {
         let memory = self.clone();
-        let period = Duration::from_nanos(self.ledger.tree.flush_period_ns);
+        let period = Duration::from_nanos(self.books.tree.flush_period_ns);
         let period = (period / 4).max(Duration::from_millis(1));
         let mut cgroup_due_ns = 0;
         Ticker::start("bursar-tick", period, move || {
@@ -231,6 +241,11 @@ impl Builder {
         Self { policies, ..self }
     }
 
+    /// What pages are like; reserved when the first is asked for.
+    pub fn pages(self, pages: PageOptions) -> Self {
+        Self { pages, ..self }
+    }
+
     /// Makes the memory on this host.
     ///
     /// # Errors
@@ -256,6 +271,8 @@ impl Builder {
         }
         let checked = self.policies.pressure.check();
         checked.map_err(|reason| MemoryError::BadPressurePolicy { reason })?;
+        let checked = self.pages.check();
+        checked.map_err(|reason| MemoryError::BadPageOptions { reason })?;
         let layout = Layout::new(self.statistics, machine.nodes()).map_err(|bad| match bad {
             BadSchema::Duplicate(name) => MemoryError::DuplicateStatistic { name },
             BadSchema::Empty => MemoryError::UnnamedStatistic,
@@ -263,8 +280,10 @@ impl Builder {
         })?;
         let tree = Tree::new(machine, layout, self.policy, self.flush_period)
             .map_err(|_: CreateError| MemoryError::OutOfMemory)?;
+        let ledger = Ledger::new(tree, self.policies, self.limits);
+        let books = Books::new(ledger, self.pages.clone());
         Ok(Memory {
-            ledger: M::share(Ledger::new(tree, self.policies, self.limits)),
+            books: M::share(books),
             cgroup: None,
         })
     }
@@ -273,7 +292,7 @@ impl Builder {
 impl<M: Machine> Memory<M> {
     /// The root of the tree.
     pub fn root(&self) -> Group<M> {
-        Group::new(self.ledger.clone(), ROOT)
+        Group::new(self.books.clone(), ROOT)
     }
 
     /// Periodic upkeep: flushes the whole tree if the last time is longer ago than the flush period, and then takes
@@ -283,16 +302,19 @@ impl<M: Machine> Memory<M> {
     /// leaves it to the next), or see [`Memory::start_ticker`], which does so four times.
     pub fn tick(&self) {
         {
-            let _operation = self.ledger.operation();
-            let tree = &self.ledger.tree;
+            let _operation = self.books.operation();
+            let tree = &self.books.tree;
             if tree.age_ns(ROOT) >= tree.flush_period_ns {
                 tree.flush(ROOT);
             }
-            self.ledger.reap(usize::MAX);
+            self.books.reap(usize::MAX);
+            if let Some(zones) = self.books.zones() {
+                zones.tick();
+            }
         }
-        self.ledger.trim();
+        self.books.trim();
         // Stall averages change with time alone.
-        self.ledger.notice_all();
+        self.books.notice_all();
     }
 
     /// A fresh memory with the same statistics, flushes and tree of groups with their limits, in which nothing is charged
@@ -305,14 +327,15 @@ impl<M: Machine> Memory<M> {
     /// # Errors
     /// [`MemoryError::OutOfMemory`].
     pub fn reset_after_fork(&self) -> Result<(Self, Vec<Group<M>>), MemoryError> {
-        let tree = &self.ledger.tree;
+        let tree = &self.books.tree;
         let builder = Builder {
             statistics: tree.layout.statistics,
             policy: tree.policy,
             flush_period: Duration::from_nanos(tree.flush_period_ns),
             limits: self.root().limits(),
-            policies: self.ledger.policies,
+            policies: self.books.policies,
             cgroup: None,
+            pages: self.books.page_options().clone(),
         };
         let mut fresh = builder.build_on(tree.machine.clone())?;
         fresh.cgroup = self.cgroup.clone();
@@ -334,17 +357,21 @@ impl<M: Machine> Memory<M> {
 
     /// How flushes came about so far.
     pub fn flush_counts(&self) -> FlushCounts {
-        self.ledger.tree.combiner.counts()
+        self.books.tree.combiner.counts()
     }
 
     /// The statistics that groups keep.
     pub fn statistics(&self) -> &'static [Statistic] {
-        self.ledger.tree.layout.statistics
+        self.books.tree.layout.statistics
+    }
+
+    pub(crate) fn books(&self) -> &M::Shared<Books<M>> {
+        &self.books
     }
 
     /// The machine.
     pub fn machine(&self) -> &M {
-        &self.ledger.tree.machine
+        &self.books.tree.machine
     }
 
     /// The group at a path of names separated by `/`, from the root.
@@ -357,17 +384,17 @@ impl<M: Machine> Memory<M> {
     /// Removed groups whose records wait for their last handle or charge.
     pub fn removed_groups(&self) -> usize {
         use bursar_machine::Lock;
-        let _operation = self.ledger.operation();
-        self.ledger.removed.lock().len()
+        let _operation = self.books.operation();
+        self.books.removed.lock().len()
     }
 
     /// Bytes of per-CPU words that a group takes on each CPU that touches it (rounded up to whole pages over all groups).
     pub fn bytes_per_group_and_cpu(&self) -> usize {
-        (self.ledger.tree.layout.words * 8).next_multiple_of(64)
+        (self.books.tree.layout.words * 8).next_multiple_of(64)
     }
 
     /// Bytes reserved in the whole tree now, stock included.
     pub fn reserved(&self) -> u64 {
-        self.ledger.counter(ROOT).usage.load(Order::Full)
+        self.books.counter(ROOT).usage.load(Order::Full)
     }
 }

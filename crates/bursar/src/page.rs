@@ -7,21 +7,20 @@ mod raw;
 
 use std::fmt;
 
-use bursar_machine::pages::{Block, Order, Owner, Pfn};
+use bursar_machine::pages::{Block, Order, Owner, PAGE_BYTES, Pfn};
 use bursar_machine::{Host, Machine, Outcome, Slot};
 
 use crate::books::Books;
+use crate::charge::PROCESS;
 use crate::group::Group;
 use crate::memory::Memory;
-use crate::pages::{Placement, Urgency, Zeroed};
+use crate::pages::{NoBlock, Placement, Urgency, Zeroed};
 
 pub use error::{AllocPagesError, ClaimError};
 pub use raw::Claim;
 
 /// Nobody is charged for this page.
 const UNCHARGED: u32 = u32::MAX;
-/// Who owns what nobody is charged for.
-const PROCESS: Owner = Owner::new(1);
 
 /// 2^order pages of memory, charged to a group, returned on drop by any thread.
 ///
@@ -35,16 +34,62 @@ pub struct Page<M: Machine = Host> {
     slot: M::Slot,
     /// There until the page is gone.
     block: Option<Block>,
-    index: u32,
-    zone: u16,
-    bytes: Bytes,
+    tag: Tag,
 }
 
-/// Whether the bytes of a page may be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Bytes {
-    Initialized,
-    Uninitialized,
+/// Who pays for a page, where it is from, its order, and whether its bytes may be read: one word, for pages that are made of
+/// words of the same size are moved by the processor without waiting for themselves. The block knows its order as well; but
+/// whoever asks it waits until it has come off a list, to find the same list again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Tag(u64);
+
+impl Tag {
+    const READABLE: u64 = 1 << 63;
+
+    #[inline(always)]
+    fn new(index: u32, zone: u16, order: Order, zeroed: Zeroed) -> Self {
+        let readable = match zeroed {
+            Zeroed::Yes => Self::READABLE,
+            Zeroed::No => 0,
+        };
+        let order = u64::from(order.get()) << 48;
+        Self(u64::from(index) | u64::from(zone) << 32 | order | readable)
+    }
+
+    /// The group that pays, or [`UNCHARGED`].
+    #[inline(always)]
+    fn index(self) -> u32 {
+        self.0 as u32
+    }
+
+    #[inline(always)]
+    fn zone(self) -> u16 {
+        (self.0 >> 32) as u16
+    }
+
+    #[inline(always)]
+    fn order(self) -> u8 {
+        (self.0 >> 48) as u8 & 0xf
+    }
+
+    /// Bytes.
+    #[inline(always)]
+    fn bytes(self) -> u64 {
+        (PAGE_BYTES as u64) << self.order()
+    }
+
+    /// Whether all bytes are initialized.
+    fn is_readable(self) -> bool {
+        self.0 & Self::READABLE != 0
+    }
+
+    fn readable(self) -> Self {
+        Self(self.0 | Self::READABLE)
+    }
+
+    fn unreadable(self) -> Self {
+        Self(self.0 & !Self::READABLE)
+    }
 }
 
 /// What is asked of new pages.
@@ -108,96 +153,115 @@ impl<M: Machine> Drop for Page<M> {
         let Some(block) = self.block.take() else {
             return;
         };
-        let bytes = block.order().bytes() as u64;
         // First: once it is uncharged, somebody else may be charged for these very pages.
-        put_block(&self.books, self.index, self.zone, block);
-        if self.index != UNCHARGED {
-            let outcome = self.slot.uncharge(bytes);
+        if let Err(block) = put_block(&self.books, self.tag, block) {
+            put_block_slowly(&*self.books, self.tag, block);
+        }
+        let index = self.tag.index();
+        if index != UNCHARGED {
+            let outcome = self.slot.uncharge(self.tag.bytes());
             if outcome != Outcome::Done {
-                uncharge_slowly(&self.books, self.index, bytes, outcome);
+                uncharge_slowly(&*self.books, index, self.tag.bytes(), outcome);
             }
         }
     }
 }
 
 #[inline(always)]
-fn put_block<M: Machine>(books: &Books<M>, index: u32, zone: u16, mut block: Block) {
-    let Some(zones) = books.zones() else {
-        unreachable!("pages come from zones");
-    };
-    if zones.scrubs() {
-        scrub(books, index, zone, &mut block);
-    }
-    if let Err(block) = zones.push(zone, block) {
-        free_slowly(books, zone, block);
+fn put_block<M: Machine>(books: &Books<M>, tag: Tag, block: Block) -> Result<(), Block> {
+    match books.zones() {
+        Some(zones) if !books.scrubs() => zones.try_push(tag.zone(), tag.order(), block),
+        _ => Err(block),
     }
 }
 
 #[cold]
-fn scrub<M: Machine>(books: &Books<M>, index: u32, zone: u16, block: &mut Block) {
-    if index != UNCHARGED && books.counter(index).zeroes_on_free() {
-        books.zones().expect("pages come from zones").zero(zone, block);
-    }
-}
-
-#[cold]
-fn free_slowly<M: Machine>(books: &Books<M>, zone: u16, block: Block) {
-    let _operation = books.operation();
+#[inline(never)]
+fn put_block_slowly<M: Machine>(books: &Books<M>, tag: Tag, mut block: Block) {
     let zones = books.zones().expect("pages come from zones");
-    zones.free_slowly(zone, block);
+    if books.scrubs() {
+        scrub(books, tag, &mut block);
+    }
+    let _operation = books.operation();
+    zones.free_slowly(tag.zone(), block);
+}
+
+/// Zeroes what is not to lie about.
+fn scrub<M: Machine>(books: &Books<M>, tag: Tag, block: &mut Block) {
+    if tag.index() != UNCHARGED && books.counter(tag.index()).zeroes_on_free() {
+        let zones = books.zones().expect("pages come from zones");
+        zones.zero(tag.zone(), block);
+    }
 }
 
 #[cold]
+#[inline(never)]
 fn uncharge_slowly<M: Machine>(books: &Books<M>, index: u32, bytes: u64, outcome: Outcome) {
     if !books.is_committed(index, outcome) {
         books.uncharge_slowly(index, bytes);
     }
 }
 
-/// A block from the lists or beyond, with its zone.
+/// A block from the lists or beyond.
 #[inline(always)]
 fn get_block<M: Machine>(
     books: &Books<M>,
     order: Order,
     owner: Owner,
     zeroed: Zeroed,
-) -> Result<(u16, Block), AllocPagesError> {
-    let Some(zones) = books.zones() else {
-        return get_block_slowly(books, PageRequest { zeroed, ..PageRequest::new(order) }, owner);
-    };
-    let zone = zones.local();
-    let Some(mut block) = zones.pop(zone, order) else {
-        return get_block_slowly(books, PageRequest { zeroed, ..PageRequest::new(order) }, owner);
-    };
-    zones.prepare(zone, &mut block, owner, zeroed);
-    Ok((zone, block))
+) -> Result<(u16, Block), Box<AllocPagesError>> {
+    if let Some(zones) = books.zones() {
+        let zone = zones.local();
+        if let Some(block) = zones.try_pop(zone, order) {
+            if zeroed == Zeroed::No && block.owner().is_same(owner) {
+                return Ok((zone, block));
+            }
+            return Ok((zone, zones.prepare(zone, block, owner, zeroed)));
+        }
+    }
+    let block = get_block_slowly(books, request(order, zeroed), owner)?;
+    Ok((zone_of(books, &block), block))
 }
 
+fn request(order: Order, zeroed: Zeroed) -> PageRequest {
+    PageRequest {
+        zeroed,
+        ..PageRequest::new(order)
+    }
+}
+
+fn zone_of<M: Machine>(books: &Books<M>, block: &Block) -> u16 {
+    let zones = books.zones().expect("pages come from zones");
+    zones.zone_of(block.pfn()).expect("pages come from zones")
+}
+
+/// The answer is two words, so that what the fast path makes stays in registers.
 #[cold]
 fn get_block_slowly<M: Machine>(
     books: &Books<M>,
     request: PageRequest,
     owner: Owner,
-) -> Result<(u16, Block), AllocPagesError> {
+) -> Result<Block, Box<AllocPagesError>> {
     let _operation = books.operation();
     let zones = match books.zones() {
         Some(zones) => zones,
         None => books.set_up_zones().map_err(AllocPagesError::NoZones)?,
     };
-    let found = zones.alloc_slowly(request.order, request.placement, request.urgency);
-    let (zone, mut block) = found.map_err(|error| zones.explain(error, request.order, 1))?;
-    zones.prepare(zone, &mut block, owner, request.zeroed);
-    Ok((zone, block))
-}
-
-impl From<Zeroed> for Bytes {
-    #[inline(always)]
-    fn from(zeroed: Zeroed) -> Self {
-        match zeroed {
-            Zeroed::Yes => Self::Initialized,
-            Zeroed::No => Self::Uninitialized,
+    let PageRequest { order, zeroed, .. } = request;
+    let found = zones.alloc_slowly(order, request.placement, request.urgency);
+    let block = found.map_err(|error| match error {
+        NoBlock::NoSuchNode { nodes } => AllocPagesError::NoSuchNode { nodes },
+        NoBlock::Exhausted => {
+            let (free_pages, reserve_pages) = zones.free_and_reserve();
+            AllocPagesError::Exhausted {
+                order,
+                free_pages,
+                reserve_pages,
+            }
         }
-    }
+    })?;
+    let zone = zones.zone_of(block.pfn()).expect("it is from one of them");
+    Ok(zones.prepare(zone, block, owner, zeroed))
 }
 
 impl<M: Machine> Group<M> {
@@ -229,7 +293,7 @@ impl<M: Machine> Group<M> {
             self.try_charge_slowly(bytes, outcome)?;
         }
         match get_block(self.books(), order, self.owner(), zeroed) {
-            Ok((zone, block)) => Ok(self.page(zone, block, zeroed.into())),
+            Ok((zone, block)) => Ok(self.page(zone, order, block, zeroed)),
             Err(error) => Err(self.undo(bytes, error)),
         }
     }
@@ -239,16 +303,18 @@ impl<M: Machine> Group<M> {
     /// # Errors
     /// [`AllocPagesError`], see there. Nothing is charged then.
     pub fn alloc_pages_as(&self, request: PageRequest) -> Result<Page<M>, AllocPagesError> {
-        if request == (PageRequest { zeroed: request.zeroed, ..PageRequest::new(request.order) }) {
-            return self.alloc_pages(request.order, request.zeroed);
-        }
         let bytes = request.order.bytes() as u64;
         let outcome = self.slot().charge(bytes);
         if outcome != Outcome::Done {
             self.try_charge_slowly(bytes, outcome)?;
         }
         match get_block_slowly(self.books(), request, self.owner()) {
-            Ok((zone, block)) => Ok(self.page(zone, block, request.zeroed.into())),
+            Ok(block) => Ok(self.page(
+                zone_of(self.books(), &block),
+                request.order,
+                block,
+                request.zeroed,
+            )),
             Err(error) => Err(self.undo(bytes, error)),
         }
     }
@@ -258,28 +324,28 @@ impl<M: Machine> Group<M> {
     #[doc(alias = "init_on_free")]
     pub fn set_zero_on_free(&self, zeroed: Zeroed) {
         let zeroes = zeroed == Zeroed::Yes;
-        self.books().counter(self.index()).set_zeroes_on_free(zeroes);
+        self.books()
+            .counter(self.index())
+            .set_zeroes_on_free(zeroes);
         if zeroes {
             self.books().scrub_from_now_on();
         }
     }
 
     #[inline(always)]
-    fn page(&self, zone: u16, block: Block, bytes: Bytes) -> Page<M> {
+    fn page(&self, zone: u16, order: Order, block: Block, zeroed: Zeroed) -> Page<M> {
         Page {
             books: self.books().clone(),
             slot: self.slot().clone(),
             block: Some(block),
-            index: self.index(),
-            zone,
-            bytes,
+            tag: Tag::new(self.index(), zone, order, zeroed),
         }
     }
 
     #[cold]
-    fn undo(&self, bytes: u64, error: AllocPagesError) -> AllocPagesError {
+    fn undo(&self, bytes: u64, error: Box<AllocPagesError>) -> AllocPagesError {
         drop(self.hold(bytes));
-        error
+        *error
     }
 }
 
@@ -290,15 +356,15 @@ impl<M: Machine> Memory<M> {
     /// [`AllocPagesError`], see there.
     #[inline(always)]
     pub fn alloc_pages(&self, order: Order, zeroed: Zeroed) -> Result<Page<M>, AllocPagesError> {
-        let (zone, block) = get_block(self.books(), order, PROCESS, zeroed)?;
-        Ok(Page {
-            books: self.books().clone(),
-            slot: self.root_slot().clone(),
-            block: Some(block),
-            index: UNCHARGED,
-            zone,
-            bytes: zeroed.into(),
-        })
+        match get_block(self.books(), order, PROCESS, zeroed) {
+            Ok((zone, block)) => Ok(Page {
+                books: self.books().clone(),
+                slot: self.books().root_slot.clone(),
+                block: Some(block),
+                tag: Tag::new(UNCHARGED, zone, order, zeroed),
+            }),
+            Err(error) => Err(*error),
+        }
     }
 }
 
@@ -325,17 +391,18 @@ impl<M: Machine> Page<M> {
 
     /// The node that the memory was reserved on.
     pub fn node(&self) -> usize {
-        usize::from(self.zone)
+        usize::from(self.tag.zone())
     }
 
     /// The group that is charged; `None` for the process's own.
     pub fn group(&self) -> Option<Group<M>> {
-        if self.index == UNCHARGED {
+        let index = self.tag.index();
+        if index == UNCHARGED {
             return None;
         }
         // Its record is there: our bytes keep it.
-        self.books.refer(self.index);
-        Some(Group::new(self.books.clone(), self.index))
+        self.books.refer(index);
+        Some(Group::new(self.books.clone(), index))
     }
 
     /// Whether all bytes are known to be zero.
@@ -346,7 +413,7 @@ impl<M: Machine> Page<M> {
 
 impl<M: Machine> fmt::Debug for Page<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let group = match self.index {
+        let group = match self.tag.index() {
             UNCHARGED => None,
             index => Some(self.books.path(index)),
         };

@@ -33,11 +33,11 @@ impl<M: Machine> fmt::Debug for Registration<M> {
 
 impl<M: Machine> Drop for Registration<M> {
     fn drop(&mut self) {
-        let (ledger, index) = (self.group.ledger(), self.group.index());
+        let (books, index) = (self.group.books(), self.group.index());
         match self.kind {
-            Kind::Reclaimer(number) => ledger.remove_reclaimer(index, number),
-            Kind::Watcher(number) => ledger.unsubscribe(index, number),
-            Kind::Work => ledger.work_ends(index),
+            Kind::Reclaimer(number) => books.remove_reclaimer(index, number),
+            Kind::Watcher(number) => books.unsubscribe(index, number),
+            Kind::Work => books.work_ends(index),
         }
     }
 }
@@ -107,7 +107,7 @@ impl<M: Machine> Group<M> {
     ) -> Registration<M> {
         let group = self.clone();
         let number = self
-            .ledger()
+            .books()
             .add_reclaimer(self.index(), order, Arc::new(reclaim));
         Registration {
             group,
@@ -119,7 +119,7 @@ impl<M: Machine> Group<M> {
     /// say they freed.
     #[doc(alias = "memory.reclaim")]
     pub fn reclaim(&self, bytes: u64) -> u64 {
-        self.ledger().reclaim_asked(self.index(), bytes)
+        self.books().reclaim_asked(self.index(), bytes)
     }
 
     /// Calls `tell` at each change of the group's level of pressure, from [`crate::Level::None`] on: so at once, if there is
@@ -128,12 +128,12 @@ impl<M: Machine> Group<M> {
     /// panics unwinds through whatever found the change: the drop of a [`crate::Charge`] among others.
     pub fn on_pressure(&self, tell: impl Fn(Pressure) + Send + Sync + 'static) -> Registration<M> {
         let group = self.clone();
-        let number = self.ledger().subscribe(self.index(), Arc::new(tell));
+        let number = self.books().subscribe(self.index(), Arc::new(tell));
         let registration = Registration {
             group,
             kind: Kind::Watcher(number),
         };
-        self.ledger().tell(self.index());
+        self.books().tell(self.index());
         registration
     }
 
@@ -141,7 +141,7 @@ impl<M: Machine> Group<M> {
     /// works can be told from the rest ([`crate::Stall::full`]). Declare all tasks of a group or none.
     pub fn work(&self) -> Registration<M> {
         let group = self.clone();
-        self.ledger().work_begins(self.index());
+        self.books().work_begins(self.index());
         Registration {
             group,
             kind: Kind::Work,

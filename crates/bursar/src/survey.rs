@@ -97,7 +97,7 @@ impl<M: Machine> Group<M> {
                 path: group.path(),
                 // Relaxed: numbers for people, from different moments.
                 reserved: group
-                    .ledger()
+                    .books()
                     .counter(group.index())
                     .usage
                     .load(Order::Relaxed),
@@ -141,12 +141,12 @@ impl<M: Machine> Group<M> {
         may_end: impl Fn(&Self) -> bool,
     ) -> Result<Option<Victim<M>>, NotFresh> {
         let mut candidates = Vec::new();
-        self.ledger().walk_protected(
+        self.books().walk_protected(
             self.index(),
             |_| true,
             |index, _, standing| {
-                self.ledger().refer(index);
-                let group = Self::new(self.ledger().clone(), index);
+                self.books().refer(index);
+                let group = Self::new(self.books().clone(), index);
                 candidates.push((group, standing));
             },
         );
@@ -185,7 +185,7 @@ impl<M: Machine> Group<M> {
     /// what its ancestors protect, by the kernel's formula; at most its usage.
     #[doc(alias = "page_counter_calculate_protection")]
     pub fn protection(&self) -> Protection {
-        let standing = self.ledger().standing(crate::stats::ROOT, self.index());
+        let standing = self.books().standing(crate::stats::ROOT, self.index());
         let usage = self.reserved();
         Protection {
             min: standing.min.min(usage),

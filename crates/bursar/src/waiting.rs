@@ -47,7 +47,7 @@ impl<M: Machine> Future for ChargeAsync<M> {
         } else {
             ready!(
                 this.group
-                    .ledger()
+                    .books()
                     .poll_charge(&mut this.ticket, context.waker())
             )
         };
@@ -58,7 +58,7 @@ impl<M: Machine> Future for ChargeAsync<M> {
 
 impl<M: Machine> Drop for ChargeAsync<M> {
     fn drop(&mut self) {
-        self.group.ledger().leave(&mut self.ticket);
+        self.group.books().leave(&mut self.ticket);
     }
 }
 
@@ -86,8 +86,8 @@ impl<M: Machine> Future for PressureChanged<M> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Level> {
         let this = &mut *self;
-        let (ledger, index) = (this.group.ledger(), this.group.index());
-        match ledger.poll_pressure(index, this.from, &mut this.number, context.waker()) {
+        let (books, index) = (this.group.books(), this.group.index());
+        match books.poll_pressure(index, this.from, &mut this.number, context.waker()) {
             Some(level) => Poll::Ready(level),
             None => Poll::Pending,
         }
@@ -96,8 +96,8 @@ impl<M: Machine> Future for PressureChanged<M> {
 
 impl<M: Machine> Drop for PressureChanged<M> {
     fn drop(&mut self) {
-        let (ledger, index) = (self.group.ledger(), self.group.index());
-        ledger.forget_pressure(index, &mut self.number);
+        let (books, index) = (self.group.books(), self.group.index());
+        books.forget_pressure(index, &mut self.number);
     }
 }
 
@@ -132,7 +132,7 @@ impl<M: Machine> Group<M> {
     /// To know of the limits of an ancestor, ask the ancestor.
     #[doc(alias = "memory.pressure")]
     pub fn pressure(&self) -> Pressure {
-        self.ledger().pressure(self.index())
+        self.books().pressure(self.index())
     }
 
     /// Waits until the level of pressure is another one than `from`, and returns it.

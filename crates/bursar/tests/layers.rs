@@ -66,6 +66,7 @@ fn modules_use_only_those_before_them() {
         "stats",
         "charge",
         "pages",
+        "books",
         "held",
         "group",
         "registration",
@@ -73,6 +74,7 @@ fn modules_use_only_those_before_them() {
         "survey",
         "waiting",
         "memory",
+        "page",
     ];
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     for (level, layer) in layers.iter().enumerate() {

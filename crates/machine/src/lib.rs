@@ -90,7 +90,18 @@ pub trait Machine: Clone + fmt::Debug + Send + Sync + 'static {
         options: &pages::ReserveOptions,
     ) -> Result<(Self::Frames, pages::Span), pages::ReserveError>;
 
-    /// Makes per-CPU stacks, one list for each of `capacities`, with room for that many blocks. All lists are frozen until they
+    /// Bytes of memory that this machine has for its pages: what it is built with, or may use.
+    fn memory_bytes(&self) -> u64;
+
+    /// Says that the caller has worked on the records of `count` page frames, in plain memory: on machines where that takes
+    /// no time by itself, time passes. Nothing on the host.
+    #[inline(always)]
+    fn touch_frames(&self, count: u64) {
+        let _ = count;
+    }
+
+    /// Makes per-CPU stacks, one list for each of `capacities`, with room for that many blocks (one without any takes and gives
+    /// none). All lists are frozen until they
     /// are given bounds, which must not exceed their capacity.
     ///
     /// # Errors

@@ -249,6 +249,15 @@ impl Machine for Sim {
         reserve(options, self.0.nodes)
     }
 
+    /// What `memory=` of the machine says is the experiments' affair; this is enough for any of them.
+    fn memory_bytes(&self) -> u64 {
+        1 << 30
+    }
+
+    fn touch_frames(&self, count: u64) {
+        with_engine(|engine| engine.spend(engine.settings.costs.frame_record_ns * count));
+    }
+
     fn stacks(&self, capacities: &[u16]) -> Result<SimStacks, OutOfMemory> {
         Ok(SimStacks::new(self.0.cpus, capacities, self.0.sections))
     }

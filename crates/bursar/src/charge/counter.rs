@@ -1,7 +1,9 @@
 //! One group's counter.
 
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use bursar_machine::pages::Owner;
 use bursar_machine::{AtomicWord, Lock, Machine, Order};
 
 use super::events::EventCounts;
@@ -61,6 +63,11 @@ pub(crate) struct PageCounter<M: Machine> {
     pub(crate) events: EventCounts<M>,
     /// What only some groups have.
     hooks: OnceLock<Box<Hooks<M>>>,
+    // No protocol between CPUs: set before anybody knows of the group.
+    /// Tells what this group wrote in pages from what others did.
+    owner: AtomicU32,
+    /// Whether pages are zeroed when they are freed.
+    zeroes_on_free: AtomicBool,
 }
 
 impl<M: Machine> PageCounter<M> {
@@ -88,11 +95,15 @@ impl<M: Machine> PageCounter<M> {
             debt_bytes: M::Word::new(0),
             events: EventCounts::new(),
             hooks: OnceLock::new(),
+            owner: AtomicU32::new(Owner::NOBODY.get()),
+            zeroes_on_free: AtomicBool::new(false),
         }
     }
 
     /// For a new group in this record.
-    pub(crate) fn begin_life(&self, limits: Limits) {
+    pub(crate) fn begin_life(&self, limits: Limits, owner: Owner) {
+        self.owner.store(owner.get(), Ordering::Relaxed);
+        self.zeroes_on_free.store(false, Ordering::Relaxed);
         debug_assert_eq!(self.usage.load(Order::Full), 0);
         debug_assert_eq!(self.claimed.load(Order::Full), 0);
         // What is registered with a group keeps its record.
@@ -110,6 +121,21 @@ impl<M: Machine> PageCounter<M> {
         if let Some(hooks) = self.hooks.get() {
             hooks.clear();
         }
+    }
+
+    /// See the field.
+    pub(crate) fn owner(&self) -> Owner {
+        Owner::new(self.owner.load(Ordering::Relaxed))
+    }
+
+    /// See the field.
+    pub(crate) fn zeroes_on_free(&self) -> bool {
+        self.zeroes_on_free.load(Ordering::Relaxed)
+    }
+
+    /// For pages that are freed from now on.
+    pub(crate) fn set_zeroes_on_free(&self, zeroes: bool) {
+        self.zeroes_on_free.store(zeroes, Ordering::Relaxed);
     }
 
     /// What only some groups have, if this one does.

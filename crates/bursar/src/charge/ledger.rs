@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
+use bursar_machine::pages::Owner;
 use bursar_machine::{AtomicWord, Lock, Machine, Order};
 
 use super::counter::PageCounter;
@@ -12,6 +14,10 @@ use super::limits::Limits;
 use super::protection::Recursive;
 use crate::arena::Arena;
 use crate::stats::{CreateError, LEVELS, ROOT, Tree};
+
+/// The owner of what no group pays for.
+pub(crate) const PROCESS: Owner = Owner::new(1);
+const FIRST_OWNER: u64 = PROCESS.get() as u64 + 1;
 
 /// Groups and their counters.
 pub(crate) struct Ledger<M: Machine> {
@@ -41,6 +47,8 @@ pub(crate) struct Ledger<M: Machine> {
     pub(super) forks: AtomicU64,
     /// Uncharges that left their counters to whoever puts the books right.
     pub(super) deferred: AtomicU64,
+    /// Groups made so far.
+    lives: AtomicU64,
     /// Putting the books right, once.
     pub(super) repair: M::Mutex<()>,
 }
@@ -102,13 +110,25 @@ impl<M: Machine> Ledger<M> {
             trim_due_ns: M::Word::new(0),
             forks: AtomicU64::new(tree.machine.forks()),
             deferred: AtomicU64::new(0),
+            lives: AtomicU64::new(0),
             repair: M::Mutex::new(()),
             tree,
         };
         let has_room = ledger.put_counter(ROOT);
         assert!(has_room, "the first segment is small");
-        ledger.counter(ROOT).begin_life(limits);
+        ledger.counter(ROOT).begin_life(limits, ledger.next_owner());
         ledger
+    }
+
+    /// An owner of pages that no group before was. After 2^29 groups there are none left, and pages that one of the others
+    /// frees are zeroed also for itself.
+    fn next_owner(&self) -> Owner {
+        // Relaxed: numbers only have to be different.
+        let life = self.lives.fetch_add(1, Relaxed);
+        match u32::try_from(FIRST_OWNER + life) {
+            Ok(number) if number <= Owner::MAX => Owner::new(number),
+            _ => Owner::NOBODY,
+        }
     }
 
     fn put_counter(&self, index: u32) -> bool {
@@ -149,7 +169,7 @@ impl<M: Machine> Ledger<M> {
             |index| self.put_counter(index),
             |index, ordinal| {
                 self.counter(parent).holding_children.ensure(ordinal);
-                self.counter(index).begin_life(limits);
+                self.counter(index).begin_life(limits, self.next_owner());
             },
         )
     }

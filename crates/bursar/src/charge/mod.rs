@@ -62,7 +62,7 @@ pub(crate) use counter::USAGE_MAX;
 pub use error::{Bytes, ChargeError, LimitReached, NowaitError, RemoveError};
 pub use events::Events;
 pub use high::{Debt, HighPolicy};
-pub(crate) use ledger::{Ledger, Policies};
+pub(crate) use ledger::{Ledger, PROCESS, Policies};
 pub use level::{Level, Pressure, PressurePolicy};
 pub(crate) use limits::Limit;
 pub use limits::Limits;

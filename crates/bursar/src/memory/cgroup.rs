@@ -162,7 +162,7 @@ impl Memory<Host> {
     pub(super) fn tick_cgroup(&self, due_ns: &mut u64) {
         let now_ns = self.machine().now_ns();
         if self.cgroup.is_some() && now_ns >= *due_ns {
-            *due_ns = now_ns.saturating_add(self.ledger.tree.flush_period_ns);
+            *due_ns = now_ns.saturating_add(self.books.tree.flush_period_ns);
             // Nobody to tell: the last limit stays, and who wants to know calls `reread_cgroup`.
             let _ = self.reread_cgroup();
         }

@@ -5,15 +5,15 @@ use std::mem::MaybeUninit;
 use bursar_machine::Machine;
 use bursar_machine::pages::Frames;
 
-use super::{Bytes, Page};
+use super::Page;
 
 impl<M: Machine> Page<M> {
     /// The bytes, to be written. They may hold what the group wrote earlier, and nobody else.
     ///
     /// No bytes on a simulated machine, here and below.
     pub fn uninit_mut(&mut self) -> &mut [MaybeUninit<u8>] {
-        self.bytes = Bytes::Uninitialized;
-        let zone = self.books.zone(self.zone);
+        self.tag = self.tag.unreadable();
+        let zone = self.books.zone(self.tag.zone());
         let block = self.block.as_mut().expect("there until the page is gone");
         zone.frames.uninit(block)
     }
@@ -26,7 +26,7 @@ impl<M: Machine> Page<M> {
     #[track_caller]
     pub fn bytes(&self) -> &[u8] {
         self.check();
-        let zone = self.books.zone(self.zone);
+        let zone = self.books.zone(self.tag.zone());
         let bytes = zone.frames.bytes(self.block());
         bytes.expect("what was initialized stays so")
     }
@@ -38,7 +38,7 @@ impl<M: Machine> Page<M> {
     #[track_caller]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         self.check();
-        let zone = self.books.zone(self.zone);
+        let zone = self.books.zone(self.tag.zone());
         let block = self.block.as_mut().expect("there until the page is gone");
         let bytes = zone.frames.bytes_mut(block);
         bytes.expect("what was initialized stays so")
@@ -46,10 +46,10 @@ impl<M: Machine> Page<M> {
 
     /// Makes all bytes zero.
     pub fn zero(&mut self) {
-        let zone = self.books.zone(self.zone);
+        let zone = self.books.zone(self.tag.zone());
         let block = self.block.as_mut().expect("there until the page is gone");
         zone.frames.zero(block);
-        self.bytes = Bytes::Initialized;
+        self.tag = self.tag.readable();
     }
 
     /// Lets `write` initialize the bytes; it returns them to show that it did.
@@ -70,11 +70,14 @@ impl<M: Machine> Page<M> {
         &mut self,
         write: impl for<'a> FnOnce(&'a mut [MaybeUninit<u8>]) -> &'a mut [u8],
     ) {
-        let zone = self.books.zone(self.zone);
+        let zone = self.books.zone(self.tag.zone());
         let block = self.block.as_mut().expect("there until the page is gone");
         let all = zone.frames.init(block, write);
-        assert!(all, "all bytes of the page, and no others, are to be initialized");
-        self.bytes = Bytes::Initialized;
+        assert!(
+            all,
+            "all bytes of the page, and no others, are to be initialized"
+        );
+        self.tag = self.tag.readable();
     }
 
     /// Writes `bytes` to the beginning, and zeroes to the rest.
@@ -93,7 +96,7 @@ impl<M: Machine> Page<M> {
     #[track_caller]
     fn check(&self) {
         assert!(
-            self.bytes == Bytes::Initialized,
+            self.tag.is_readable(),
             "the bytes of a page that was allocated with Zeroed::No are read before all were written"
         );
     }

@@ -17,8 +17,6 @@ pub enum AllocPagesError {
     Exhausted {
         /// The order asked for.
         order: Order,
-        /// How many blocks were asked for.
-        count: usize,
         /// Pages free in all zones, those included that are kept for emergencies or too scattered.
         free_pages: u64,
         /// Pages that an ordinary allocation leaves.
@@ -52,12 +50,11 @@ impl fmt::Display for AllocPagesError {
             Self::Refused(error) => error.fmt(f),
             Self::Exhausted {
                 order,
-                count,
                 free_pages,
                 reserve_pages,
             } => write!(
                 f,
-                "no page left for {count} of order {}: {free_pages} pages free, {reserve_pages} of them kept \
+                "no pages of order {} left: {free_pages} pages free, {reserve_pages} of them kept \
                  for emergencies; reserve more (PageOptions::bytes_per_node), or limit groups to less",
                 order.get()
             ),
@@ -65,7 +62,11 @@ impl fmt::Display for AllocPagesError {
                 write!(f, "no such node: this memory has nodes 0 to {}", nodes - 1)
             }
             Self::TooMany { order, count } => {
-                write!(f, "{count} blocks of order {} exceed the address space", order.get())
+                write!(
+                    f,
+                    "{count} blocks of order {} exceed the address space",
+                    order.get()
+                )
             }
             Self::NoZones(error) => error.fmt(f),
         }
@@ -100,7 +101,10 @@ impl fmt::Display for ClaimError {
         match self {
             Self::AlreadyFreed { pfn } => write!(f, "page {pfn} was freed already"),
             Self::NotGivenOut { pfn } => {
-                write!(f, "page {pfn} was never given out: not the start of a block")
+                write!(
+                    f,
+                    "page {pfn} was never given out: not the start of a block"
+                )
             }
             Self::Foreign { pfn } => write!(f, "page {pfn} is not of this memory"),
         }

@@ -3,7 +3,7 @@
 use bursar_machine::pages::{Block, Order};
 use bursar_machine::{Machine, Outcome, Slot};
 
-use super::{AllocPagesError, Page, PageRequest, UNCHARGED, get_block_slowly, scrub};
+use super::{AllocPagesError, Page, Tag, UNCHARGED, get_block_slowly, request, scrub, zone_of};
 use crate::books::Books;
 use crate::group::Group;
 use crate::pages::Zeroed;
@@ -34,28 +34,27 @@ impl<M: Machine> Group<M> {
             if let Some(zones) = books.zones() {
                 let zone = zones.local();
                 zones.pop_many(zone, order, count - pages.len(), &mut blocks);
-                for mut block in blocks.drain(..).rev() {
-                    zones.prepare(zone, &mut block, self.owner(), zeroed);
-                    pages.push(self.page(zone, block, zeroed.into()));
+                for block in blocks.drain(..).rev() {
+                    let block = zones.prepare(zone, block, self.owner(), zeroed);
+                    pages.push(self.page(zone, order, block, zeroed));
                 }
                 if pages.len() == count {
                     break;
                 }
             }
             // Fills the list.
-            let request = PageRequest { zeroed, ..PageRequest::new(order) };
-            let (zone, block) = match get_block_slowly(books, request, self.owner()) {
-                Ok(found) => found,
+            let block = match get_block_slowly(books, request(order, zeroed), self.owner()) {
+                Ok(block) => block,
                 Err(error) => {
                     // What the pages return is part of the charge.
                     let held = pages.len() * order.bytes();
                     let rest = charge.split(bytes - held).expect("not more than all");
                     charge.forget_bytes();
                     drop((pages, rest));
-                    return Err(error);
+                    return Err(*error);
                 }
             };
-            pages.push(self.page(zone, block, zeroed.into()));
+            pages.push(self.page(zone_of(books, &block), order, block, zeroed));
         }
         // The pages return the bytes from now on.
         charge.forget_bytes();
@@ -72,7 +71,9 @@ impl<M: Machine> Page<M> {
             let Some(block) = page.block.take() else {
                 continue;
             };
-            let fits = run.as_ref().is_some_and(|run| run.fits(&page, block.order()));
+            let fits = run
+                .as_ref()
+                .is_some_and(|run| run.fits(&page, block.order()));
             if !fits && let Some(run) = run.replace(Run::new(&page, block.order())) {
                 run.free();
             }
@@ -90,8 +91,7 @@ impl<M: Machine> Page<M> {
 struct Run<M: Machine> {
     books: M::Shared<Books<M>>,
     slot: M::Slot,
-    index: u32,
-    zone: u16,
+    tag: Tag,
     order: Order,
     blocks: Vec<Block>,
 }
@@ -101,8 +101,7 @@ impl<M: Machine> Run<M> {
         Self {
             books: page.books.clone(),
             slot: page.slot.clone(),
-            index: page.index,
-            zone: page.zone,
+            tag: page.tag,
             order,
             blocks: Vec::new(),
         }
@@ -110,25 +109,28 @@ impl<M: Machine> Run<M> {
 
     fn fits(&self, page: &Page<M>, order: Order) -> bool {
         let same_memory = std::ptr::eq::<Books<M>>(&*self.books, &*page.books);
-        same_memory && (self.index, self.zone, self.order) == (page.index, page.zone, order)
+        let of = |tag: Tag| (tag.index(), tag.zone());
+        let is_same = of(self.tag) == of(page.tag);
+        same_memory && is_same && self.order == order
     }
 
     fn free(mut self) {
         let bytes = (self.blocks.len() * self.order.bytes()) as u64;
         let zones = self.books.zones().expect("pages come from zones");
-        if zones.scrubs() {
+        if self.books.scrubs() {
             for block in &mut self.blocks {
-                scrub(&self.books, self.index, self.zone, block);
+                scrub(&*self.books, self.tag, block);
             }
         }
         {
             let _operation = self.books.operation();
-            zones.free_many(self.zone, self.order, self.blocks);
+            zones.free_many(self.tag.zone(), self.order, self.blocks);
         }
-        if self.index != UNCHARGED {
+        let index = self.tag.index();
+        if index != UNCHARGED {
             let outcome = self.slot.uncharge(bytes);
             if outcome != Outcome::Done {
-                super::uncharge_slowly(&self.books, self.index, bytes, outcome);
+                super::uncharge_slowly(&*self.books, index, bytes, outcome);
             }
         }
     }

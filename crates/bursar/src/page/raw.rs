@@ -1,12 +1,13 @@
 //! Pages as raw memory: giving the token up for a frame number, and having it back.
 
-use bursar_machine::pages::{Block, Order, Owner, Pfn};
 use bursar_machine::Machine;
+use bursar_machine::pages::{Block, Order, Owner, Pfn};
 
-use super::{Bytes, ClaimError, Page, UNCHARGED, PROCESS};
+use super::{ClaimError, Page, Tag, UNCHARGED};
 use crate::books::Books;
+use crate::charge::PROCESS;
 use crate::memory::Memory;
-use crate::pages::NotRaw;
+use crate::pages::{NotRaw, Zeroed};
 
 /// A block that was given out as raw memory, and is to become a page again.
 ///
@@ -43,21 +44,27 @@ impl Claim {
     /// # Panics
     /// If that is the token of another block, or the memory another one.
     pub fn page<M: Machine>(self, memory: &Memory<M>, block: Block) -> Page<M> {
-        assert_eq!((block.pfn(), block.order()), (self.pfn, self.order), "the block's token");
+        assert_eq!(
+            (block.pfn(), block.order()),
+            (self.pfn, self.order),
+            "the block's token"
+        );
         let books = memory.books();
         let zones = books.zones().expect("a claim is of a memory with pages");
-        assert_eq!(zones.zone_of(self.pfn), Some(self.zone), "the memory of the claim");
+        assert_eq!(
+            zones.zone_of(self.pfn),
+            Some(self.zone),
+            "the memory of the claim"
+        );
         let slot = match self.index {
-            UNCHARGED => memory.root_slot().clone(),
+            UNCHARGED => books.root_slot.clone(),
             index => books.tree.node(index).slot.clone(),
         };
         Page {
             books: books.clone(),
             slot,
             block: Some(block),
-            index: self.index,
-            zone: self.zone,
-            bytes: Bytes::Uninitialized,
+            tag: Tag::new(self.index, self.zone, self.order, Zeroed::No),
         }
     }
 }
@@ -68,7 +75,9 @@ impl<M: Machine> Page<M> {
     pub fn into_block(mut self) -> Block {
         let block = self.block.take().expect("there until the page is gone");
         let zones = self.books.zones().expect("pages come from zones");
-        zones.table.put(block.pfn(), block.order(), self.index);
+        zones
+            .table
+            .put(block.pfn(), block.order(), self.tag.index());
         block
     }
 }

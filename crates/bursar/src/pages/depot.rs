@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bursar_machine::pages::Block;
 use bursar_machine::{Machine, Shard};
 
-use super::hold::{Hold, Holder, KnownLock, Timed, Work};
 use super::histogram::Histogram;
+use super::hold::{Hold, Holder, KnownLock, Timed, Work};
 
 /// Blocks of one order that move together.
 pub(super) type Batch = Vec<Block>;
@@ -53,7 +53,10 @@ impl<M: Machine> Depot<M> {
         let shelf = || Shelf {
             lock: KnownLock::new(Stored {
                 // All the room that they ever need: nothing is allocated under the lock.
-                batches: sizes.iter().map(|_| Vec::with_capacity(batches_max)).collect(),
+                batches: sizes
+                    .iter()
+                    .map(|_| Vec::with_capacity(batches_max))
+                    .collect(),
                 open: sizes.iter().map(|&size| Vec::with_capacity(size)).collect(),
                 spare: Vec::with_capacity(batches_max),
             }),
@@ -161,7 +164,8 @@ impl<M: Machine> Depot<M> {
     pub(super) fn spare(&self, machine: &M, shard: Shard) -> Batch {
         let shelf = &self.shelves[self.first(shard)];
         let held = shelf.lock.try_lock(machine, Work::Free);
-        held.and_then(|mut held| held.spare.pop()).unwrap_or_default()
+        held.and_then(|mut held| held.spare.pop())
+            .unwrap_or_default()
     }
 
     /// Gives an empty batch back.

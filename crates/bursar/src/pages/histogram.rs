@@ -103,7 +103,10 @@ mod tests {
         (1..=1000).for_each(|duration_ns| histogram.record(duration_ns));
         for (share, truth) in [(0.5, 500), (0.99, 990), (0.999, 999), (1.0, 1000)] {
             let told = histogram.quantile_ns(share);
-            assert!((truth..=truth + truth / 4).contains(&told), "{share}: {told}");
+            assert!(
+                (truth..=truth + truth / 4).contains(&told),
+                "{share}: {told}"
+            );
         }
         let mut other = Histogram::default();
         other.record(5_000);

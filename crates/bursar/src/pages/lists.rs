@@ -8,9 +8,7 @@
 //! Two tasks of one CPU may both be here, and one may move while it is. Then they change each other's `high`, which is a
 //! heuristic, and blocks go to the list of whatever CPU the task is on, which is as good.
 
-use bursar_machine::pages::{
-    Block, BlockStacks, Bounds, LISTS_MAX, MAX_ORDER, Order, StackWord, depth, pops,
-};
+use bursar_machine::pages::{Block, BlockStacks, Bounds, LISTS_MAX, Order, StackWord, depth, pops};
 use bursar_machine::{AtomicWord, Machine, Order as Ordering, OutOfMemory, Shard};
 
 use super::options::ListOptions;
@@ -18,10 +16,11 @@ use super::tuned::{CAPACITY_MAX, Tuned};
 use super::tuning::Shortage;
 use super::zone::{Counts, Mark, Zone};
 
-/// No list for this order.
-const NONE: u8 = u8::MAX;
+/// Orders, each of which has a list.
+pub(super) const ORDERS: usize = Order::MAX.index() + 1;
+const _: () = assert!(ORDERS == LISTS_MAX);
 
-/// The blocks of one order on each CPU: sizes, in blocks.
+/// The blocks of one order on each CPU: sizes, in blocks. All are 0 if blocks of this order are not kept on lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct List {
     pub(super) order: Order,
@@ -35,11 +34,30 @@ pub(super) struct List {
 }
 
 impl List {
+    fn absent(order: Order) -> Self {
+        Self {
+            order,
+            batch: 0,
+            high_min: 0,
+            high_max: 0,
+            capacity: 0,
+        }
+    }
+
+    /// Whether blocks of this order are kept on lists.
+    pub(super) fn exists(&self) -> bool {
+        self.capacity > 0
+    }
+
     /// By the zone's sizes in pages.
     pub(super) fn new(options: ListOptions, batch: u32, high_min: u32, high_max: u32) -> Self {
         let order = options.order.get();
         // As `rmqueue_pcplist` does: two blocks at least, where one is more than a page.
-        let batch = if order == 0 { batch } else { (batch >> order).max(2) };
+        let batch = if order == 0 {
+            batch
+        } else {
+            (batch >> order).max(2)
+        };
         let capacity = u32::from(options.capacity.clamp(1, CAPACITY_MAX));
         let batch = batch.clamp(1, capacity);
         let blocks = |pages: u32| pages >> order;
@@ -57,38 +75,35 @@ impl List {
 /// The lists of all CPUs, in one zone.
 pub(super) struct Lists<M: Machine> {
     pub(super) stacks: M::Stacks,
-    of_order: [u8; MAX_ORDER as usize + 1],
-    pub(super) lists: Box<[List]>,
+    /// By order.
+    pub(super) lists: [List; ORDERS],
 }
 
 impl<M: Machine> Lists<M> {
-    pub(super) fn new(machine: &M, lists: Vec<List>) -> Result<Self, OutOfMemory> {
-        assert!((1..=LISTS_MAX).contains(&lists.len()), "checked by the builder");
-        let capacities: Vec<u16> = lists.iter().map(|list| list.capacity).collect();
-        let stacks = machine.stacks(&capacities)?;
-        let mut of_order = [NONE; MAX_ORDER as usize + 1];
-        for (number, list) in lists.iter().enumerate() {
-            of_order[list.order.index()] = number as u8;
+    pub(super) fn new(machine: &M, configured: &[List]) -> Result<Self, OutOfMemory> {
+        let mut lists = std::array::from_fn(|order| List::absent(Order::new(order as u8)));
+        for list in configured {
+            lists[list.order.index()] = *list;
+        }
+        let stacks = machine.stacks(&lists.each_ref().map(|list| list.capacity))?;
+        for list in configured {
             for shard in 0..=machine.cpus() as u32 {
-                let bounds = stacks.word(Shard(shard), number, StackWord::Bounds);
-                bounds.store(Bounds::up_to(list.high_min).bits(), Ordering::Release);
-                let tuned = stacks.word(Shard(shard), number, StackWord::First);
-                tuned.store(Tuned::new(list.high_min).bits(), Ordering::Relaxed);
+                let word = |word| stacks.word(Shard(shard), list.order.index(), word);
+                let bounds = Bounds::up_to(list.high_min);
+                word(StackWord::Bounds).store(bounds.bits(), Ordering::Release);
+                let tuned = Tuned::new(list.high_min);
+                word(StackWord::First).store(tuned.bits(), Ordering::Relaxed);
             }
         }
-        Ok(Self {
-            stacks,
-            of_order,
-            lists: lists.into(),
-        })
+        Ok(Self { stacks, lists })
     }
 
-    #[inline(always)]
-    pub(super) fn of(&self, order: Order) -> Option<usize> {
-        match self.of_order[order.index()] {
-            NONE => None,
-            list => Some(usize::from(list)),
-        }
+    /// Those that exist, by order.
+    pub(super) fn existing(&self) -> impl Iterator<Item = (usize, &List)> {
+        self.lists
+            .iter()
+            .enumerate()
+            .filter(|(_, list)| list.exists())
     }
 
     /// Blocks in a CPU's list.
@@ -125,23 +140,15 @@ impl<M: Machine> Lists<M> {
 }
 
 impl<M: Machine> Zone<M> {
-    /// Takes a block off the current CPU's list.
-    #[inline(always)]
-    pub(super) fn pop(&self, list: usize) -> Option<Block> {
-        self.lists.stacks.pop(list)
-    }
-
-    /// Puts a block on the current CPU's list.
-    #[inline(always)]
-    pub(super) fn push(&self, list: usize, block: Block) -> Result<(), Block> {
-        self.lists.stacks.push(list, block)
-    }
-
     /// Fills the current CPU's list from the depot or the buddy, and takes one block for the caller. Call in an operation.
     #[cold]
     pub(super) fn refill(&self, list: usize, mark: Mark) -> Option<Block> {
         let List { order, batch, .. } = self.lists.lists[list];
         let machine = &self.machine;
+        if let Some(block) = self.lists.stacks.pop(list) {
+            // This thread has no sections, or is elsewhere by now.
+            return Some(block);
+        }
         let shard = machine.current_shard();
         let begin_ns = machine.now_ns();
         let mut wanted = self.tune_refill(shard, list);
@@ -152,7 +159,11 @@ impl<M: Machine> Zone<M> {
                 None => {
                     let mut blocks = self.depot.spare(machine, shard);
                     // Whoever goes below the low mark takes what it needs and no more.
-                    let count = if mark == Mark::Low { batch.min(wanted) } else { 1 };
+                    let count = if mark == Mark::Low {
+                        batch.min(wanted)
+                    } else {
+                        1
+                    };
                     self.take(order, count as usize, mark, &mut blocks);
                     blocks
                 }
@@ -177,6 +188,11 @@ impl<M: Machine> Zone<M> {
     /// Relieves the current CPU's list, which had no room for `block`. Call in an operation.
     #[cold]
     pub(super) fn spill(&self, list: usize, block: Block) {
+        let block = match self.lists.stacks.push(list, block) {
+            // As in `refill`.
+            Ok(()) => return,
+            Err(block) => block,
+        };
         let batch = self.lists.lists[list].batch as usize;
         let machine = &self.machine;
         let shard = machine.current_shard();
@@ -193,7 +209,7 @@ impl<M: Machine> Zone<M> {
             }
         }
         Counts::add(&self.counts.spills, 1);
-        if let Err(block) = self.push(list, block) {
+        if let Err(block) = self.lists.stacks.push(list, block) {
             // Frozen, or somebody else is in it.
             self.put_one(shard, list, block);
         }

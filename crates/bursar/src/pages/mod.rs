@@ -1,7 +1,51 @@
-//! Page memory: the free blocks of a zone, sizes that follow from it, and the tuning of per-CPU lists.
+//! Page memory: zones of pages, from the buddy through a depot of batches to per-CPU lists.
+//!
+//! | file | what it is about |
+//! |---|---|
+//! | `zones.rs` | which zone an allocation comes from, and what happens when it has nothing |
+//! | `zone.rs` | the pages of one node: tiers, watermarks, the zone lock |
+//! | `lists.rs`, `tuned.rs`, `tuning.rs` | per-CPU lists, and how many pages they may hold |
+//! | `depot.rs` | batches between the lists and the buddy |
+//! | `buddy.rs` | free blocks by order |
+//! | `quiesce.rs` | taking blocks off other CPUs' lists |
+//! | `upkeep.rs` | what happens as time passes |
+//! | `table.rs` | pages that are held as raw memory |
+//! | `hold.rs`, `histogram.rs` | who holds a lock, since when, and for how long |
+//! | `statistics.rs`, `stuck.rs` | what is reported |
+//! | `sizes.rs`, `options.rs` | sizes that follow from a zone's, and those that are set |
+//!
+//! Nothing here knows of groups but by the number that tells one owner's bytes from another's.
+//!
+//! # Rules
+//! * A block is in one place: a list, a batch, the buddy, or somebody's hands. Its token is moved, never copied.
+//! * No lock is held while memory is zeroed or given back to the system, and none for more than [`HoldBounds`].
+//! * Whoever finds a list frozen, or a shelf's lock taken, goes on to the next tier; nobody waits for a drain.
+//! * Whoever frees never fails and waits for nothing but short locks.
 
 mod buddy;
+mod depot;
+mod histogram;
+mod hold;
+mod lists;
+mod options;
+mod quiesce;
 pub mod sizes;
+mod table;
+mod tuned;
 pub mod tuning;
+mod upkeep;
+mod zone;
+mod zones;
 
 pub use buddy::Buddy;
+pub use bursar_machine::pages::{
+    Block, Content, HugePages, MAX_ORDER, NodeBinding, Order, OrderError, Owner, PAGE_BYTES, Pfn,
+    ReserveError,
+};
+pub use histogram::Histogram;
+pub use hold::{Holder, Work};
+pub use options::{HoldBounds, ListOptions, PageOptions, Zeroed};
+pub(crate) use table::NotRaw;
+pub(crate) use zone::Zone;
+pub(crate) use zones::{NoBlock, Zones};
+pub use zones::{Placement, Urgency};

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use bursar_machine::pages::{HugePages, NodeBinding, Order};
+use bursar_machine::pages::{HugePages, LISTS_MAX, NodeBinding, Order};
 
 use super::sizes::Watermarks;
+use super::tuned::CAPACITY_MAX;
 
 /// Orders that have per-CPU lists, unless said otherwise, and how many blocks each may hold: 8 MiB, 4 KiB to 64 KiB a block.
 ///
@@ -112,6 +113,48 @@ impl Default for PageOptions {
             retained_bytes_per_cpu: 1 << 20,
             return_bytes_per_second: 1 << 30,
         }
+    }
+}
+
+impl PageOptions {
+    /// What is wrong with them.
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
+        let lists = self.lists.len();
+        if !(1..=LISTS_MAX).contains(&lists) {
+            return Err("there are 1 to 8 per-CPU lists");
+        }
+        for (index, list) in self.lists.iter().enumerate() {
+            if self.lists[..index]
+                .iter()
+                .any(|other| other.order == list.order)
+            {
+                return Err("two lists have the same order");
+            }
+            if !(1..=CAPACITY_MAX).contains(&list.capacity) {
+                return Err("a list holds 1 to 4,095 blocks");
+            }
+        }
+        let blocks: usize = self
+            .lists
+            .iter()
+            .map(|list| usize::from(list.capacity))
+            .sum();
+        if blocks > 8_000 {
+            return Err("the lists of a CPU hold at most 8,000 blocks together");
+        }
+        if self.batch == Some(0) || self.hold.blocks == 0 || self.shelf_batches == 0 {
+            return Err("a batch, a hold and a shelf have room for one at least");
+        }
+        if self
+            .watermarks
+            .is_some_and(|marks| marks.min > marks.low || marks.low > marks.high)
+        {
+            return Err("watermarks rise from min to low to high");
+        }
+        if self.bytes_per_node == Some(0) {
+            return Err("no bytes to reserve");
+        }
+        Ok(())
     }
 }
 

@@ -67,8 +67,8 @@ impl<M: Machine> Zone<M> {
     pub(super) fn all_lists(&self) -> Vec<Target> {
         let shards = 0..=self.machine.cpus() as u32;
         let each = shards.flat_map(|shard| {
-            let lists = 0..self.lists.lists.len();
-            lists.map(move |list| (Shard(shard), list))
+            let lists = self.lists.existing();
+            lists.map(move |(list, _)| (Shard(shard), list))
         });
         let each = each.map(|(shard, list)| Target {
             shard,
@@ -92,7 +92,7 @@ impl<M: Machine> Zone<M> {
     /// Gives up to `batches` batches of each list from the depot to the buddy; returns how many blocks.
     pub(super) fn empty_depot(&self, batches: u64) -> u64 {
         let mut given = 0;
-        for list in 0..self.lists.lists.len() {
+        for (list, _) in self.lists.existing() {
             let mut left = batches;
             while left > 0
                 && let Some(mut blocks) = self.depot.take_any(&self.machine, list)

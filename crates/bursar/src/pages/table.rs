@@ -44,14 +44,16 @@ pub(crate) struct Claimed {
 pub(crate) enum NotRaw {
     /// It never was.
     Never,
-    /// It was claimed already; who paid then.
-    Claimed { index: u32 },
+    /// It was claimed already.
+    Claimed,
 }
 
 impl<M: Machine> Table<M> {
     pub(crate) fn new() -> Self {
         Self {
-            groups: (0..PIECES / PIECES_PER_GROUP).map(|_| OnceLock::new()).collect(),
+            groups: (0..PIECES / PIECES_PER_GROUP)
+                .map(|_| OnceLock::new())
+                .collect(),
         }
     }
 
@@ -85,16 +87,16 @@ impl<M: Machine> Table<M> {
         let entry = self.look(pfn).ok_or(NotRaw::Never)?;
         let mut seen = entry.load(Ordering::Acquire);
         loop {
-            let index = (seen >> GROUP_SHIFT) as u32;
             match seen & STATE {
                 RAW => {}
-                FREED => return Err(NotRaw::Claimed { index }),
+                FREED => return Err(NotRaw::Claimed),
                 _ => return Err(NotRaw::Never),
             }
             // Full: of two who claim it, one finds it raw.
             match entry.compare_exchange(seen, seen & !STATE | FREED, Ordering::Full) {
                 Ok(_) => {
                     let order = Order::new((seen >> ORDER_SHIFT & 0xf) as u8);
+                    let index = (seen >> GROUP_SHIFT) as u32;
                     return Ok(Claimed { order, index });
                 }
                 Err(now) => seen = now,

@@ -86,7 +86,13 @@ impl Tuned {
     }
 
     /// After the list ran empty; with it, how many blocks to fetch.
-    pub(super) fn refill(self, list: &List, pops: u64, depth: u32, shortage: Shortage) -> (Self, u32) {
+    pub(super) fn refill(
+        self,
+        list: &List,
+        pops: u64,
+        depth: u32,
+        shortage: Shortage,
+    ) -> (Self, u32) {
         let (mut tuning, _) = self.tuning(list, pops, depth);
         tuning.allocated();
         let blocks = tuning.nr_alloc(&limits(list), Order::ZERO, depth, shortage);
@@ -96,13 +102,21 @@ impl Tuned {
     }
 
     /// After the list ran over; with it, how many blocks to take off.
-    pub(super) fn spill(self, list: &List, pops: u64, depth: u32, shortage: Shortage) -> (Self, u32) {
+    pub(super) fn spill(
+        self,
+        list: &List,
+        pops: u64,
+        depth: u32,
+        shortage: Shortage,
+    ) -> (Self, u32) {
         let (mut tuning, _) = self.tuning(list, pops, depth);
         let limits = limits(list);
         let high = tuning.nr_high(&limits, depth + 1, shortage, Return::Surplus);
         let blocks = tuning.nr_free(&limits, depth + 1, high, Return::Surplus);
         // At least what is beyond `high`, which may have been lowered meanwhile.
-        let blocks = blocks.max((depth + 1).saturating_sub(tuning.high)).min(depth);
+        let blocks = blocks
+            .max((depth + 1).saturating_sub(tuning.high))
+            .min(depth);
         (Self::after(tuning, list, pops, depth - blocks), blocks)
     }
 
@@ -150,7 +164,10 @@ mod tests {
             pops += u64::from(blocks);
             tuned = next;
         }
-        assert!(fetched.is_sorted() && fetched[0] == 63 && fetched[7] > 1000, "{fetched:?}");
+        assert!(
+            fetched.is_sorted() && fetched[0] == 63 && fetched[7] > 1000,
+            "{fetched:?}"
+        );
         assert_eq!(tuned.high, 2048);
     }
 

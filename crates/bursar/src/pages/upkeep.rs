@@ -8,6 +8,7 @@ use bursar_machine::pages::{Frames, Order, depth};
 use bursar_machine::{Lock, Machine, Shard};
 
 use super::hold::Work;
+use super::lists::ORDERS;
 use super::options::PageOptions;
 use super::quiesce::Target;
 use super::zone::{Counts, Zone};
@@ -19,10 +20,10 @@ const DEPOT_SHARE: u64 = 2;
 
 /// What upkeep saw the last time.
 pub(super) struct Upkeep {
-    /// By shard and list.
-    seen: Vec<Seen>,
-    /// Blocks in the depot, by list.
-    depot: Vec<u64>,
+    /// By shard and order.
+    seen: Vec<[Seen; ORDERS]>,
+    /// Blocks in the depot, by order.
+    depot: [u64; ORDERS],
     last_ns: Option<u64>,
 }
 
@@ -33,10 +34,10 @@ struct Seen {
 }
 
 impl Upkeep {
-    pub(super) fn new(shards: usize, lists: usize) -> Self {
+    pub(super) fn new(shards: usize) -> Self {
         Self {
-            seen: vec![Seen::default(); shards * lists],
-            depot: vec![0; lists],
+            seen: vec![[Seen::default(); ORDERS]; shards],
+            depot: [0; ORDERS],
             last_ns: None,
         }
     }
@@ -55,7 +56,11 @@ impl<M: Machine> Zone<M> {
             return;
         }
         // The first time nothing is known of the time before.
-        let elapsed_ns = if upkeep.last_ns.is_some() { since_ns } else { 0 };
+        let elapsed_ns = if upkeep.last_ns.is_some() {
+            since_ns
+        } else {
+            0
+        };
         upkeep.last_ns = Some(now_ns);
         let idle = self.decay(&mut upkeep, options.idle_periods);
         self.quiesce(&idle);
@@ -66,17 +71,16 @@ impl<M: Machine> Zone<M> {
     /// Lowers `high` everywhere; returns what to take off the lists of CPUs that have not used them.
     fn decay(&self, upkeep: &mut Upkeep, idle_periods: u32) -> Vec<Target> {
         let mut targets = Vec::new();
-        let lists = self.lists.lists.len();
         for shard in (0..=self.machine.cpus() as u32).map(Shard) {
-            for list in 0..lists {
-                let seen = &mut upkeep.seen[shard.index() * lists + list];
+            for (list, sizes) in self.lists.existing() {
+                let seen = &mut upkeep.seen[shard.index()][list];
                 let head = self.lists.head(shard, list);
                 let is_idle = head == seen.head;
                 seen.head = head;
                 seen.idle_periods = if is_idle { seen.idle_periods + 1 } else { 0 };
                 let held = depth(head);
                 let before = self.lists.tuned(shard, list);
-                let tuned = before.decay(&self.lists.lists[list], held as u32);
+                let tuned = before.decay(sizes, held as u32);
                 if tuned != before {
                     self.lists.set_tuned(shard, list, tuned);
                 }
@@ -87,7 +91,11 @@ impl<M: Machine> Zone<M> {
                 };
                 if held > keeps {
                     let blocks = held - keeps;
-                    targets.push(Target { shard, list, blocks });
+                    targets.push(Target {
+                        shard,
+                        list,
+                        blocks,
+                    });
                 }
             }
         }
@@ -96,8 +104,8 @@ impl<M: Machine> Zone<M> {
 
     /// Gives half of what lay in the depot unused to the buddy.
     fn shrink_depot(&self, upkeep: &mut Upkeep) {
-        for list in 0..self.lists.lists.len() {
-            let batch = u64::from(self.lists.lists[list].batch);
+        for (list, sizes) in self.lists.existing() {
+            let batch = u64::from(sizes.batch);
             let blocks = self.depot.blocks(list);
             let unused = blocks.min(upkeep.depot[list]);
             let batches = unused.div_ceil(DEPOT_SHARE).div_ceil(batch);

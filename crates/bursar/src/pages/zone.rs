@@ -9,7 +9,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bursar_machine::pages::{Block, Frames, MAX_ORDER, Order, ReserveError, ReserveOptions};
-use bursar_machine::{Machine, OutOfMemory};
+use bursar_machine::{Lock, Machine, OutOfMemory};
 
 use super::buddy::Buddy;
 use super::depot::Depot;
@@ -97,17 +97,19 @@ impl<M: Machine> Zone<M> {
     ) -> Result<Self, ZoneError> {
         let (frames, span) = machine.reserve(reserve).map_err(ZoneError::Reserve)?;
         let managed = span.pages();
-        let of_node = |&cpu: &u32| {
-            machine.node_of(bursar_machine::Shard(cpu)) == Some(reserve.node)
-        };
+        let of_node =
+            |&cpu: &u32| machine.node_of(bursar_machine::Shard(cpu)) == Some(reserve.node);
         let cpus = (0..machine.cpus() as u32).filter(of_node).count().max(1);
-        let marks = options.watermarks.unwrap_or_else(|| Watermarks::of(managed, managed * machine.nodes() as u64));
+        let marks = options
+            .watermarks
+            .unwrap_or_else(|| Watermarks::of(managed, managed * machine.nodes() as u64));
         let batch = options.batch.unwrap_or_else(|| sizes::batch(managed));
         let high_min = sizes::high_min(marks.low, cpus, batch);
         let high_max = sizes::high_max(managed, cpus, batch);
         let of_list = |list: &super::ListOptions| List::new(*list, batch, high_min, high_max);
         let configured: Vec<List> = options.lists.iter().map(of_list).collect();
-        let sizes = configured.iter().map(|list| list.batch as usize).collect();
+        let lists = Lists::new(machine, &configured)?;
+        let sizes = lists.lists.iter().map(|list| list.batch as usize).collect();
         Ok(Self {
             depot: Depot::new(
                 machine.cpus(),
@@ -115,7 +117,7 @@ impl<M: Machine> Zone<M> {
                 options.shelf_batches,
                 sizes,
             ),
-            lists: Lists::new(machine, configured)?,
+            lists,
             machine: machine.clone(),
             node: reserve.node,
             free: AtomicU64::new(managed),
@@ -124,7 +126,7 @@ impl<M: Machine> Zone<M> {
             managed,
             marks,
             hold: options.hold,
-            upkeep: M::Mutex::new(Upkeep::new(machine.cpus() + 1, options.lists.len())),
+            upkeep: M::Mutex::new(Upkeep::new(machine.cpus() + 1)),
             counts: Counts::default(),
         })
     }
@@ -159,7 +161,13 @@ impl<M: Machine> Zone<M> {
 
     /// Takes up to `count` blocks from the buddy under one hold, as long as `mark` allows, and appends them to `blocks`.
     /// Returns how many: fewer if there are no more, or if the hold's bounds are reached; then at least one.
-    pub(super) fn take(&self, order: Order, count: usize, mark: Mark, blocks: &mut Vec<Block>) -> usize {
+    pub(super) fn take(
+        &self,
+        order: Order,
+        count: usize,
+        mark: Mark,
+        blocks: &mut Vec<Block>,
+    ) -> usize {
         let pages = u64::from(order.pages());
         let least = self.mark_pages(mark) + pages;
         if self.free_pages() < least {
@@ -204,12 +212,6 @@ impl<M: Machine> Zone<M> {
         moved >= self.hold.blocks as usize
             || moved.is_multiple_of(HoldBounds::LOOK_BLOCKS as usize)
                 && buddy.held_ns() >= self.hold.ns
-    }
-
-    /// The list for an order, if there is one.
-    #[inline(always)]
-    pub(super) fn list_of(&self, order: Order) -> Option<usize> {
-        self.lists.of(order)
     }
 
     /// Whether a page is one of this zone's.

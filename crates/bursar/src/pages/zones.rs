@@ -1,16 +1,20 @@
 //! All zones of a memory: which one an allocation comes from, and what happens when that has nothing.
 
-use bursar_machine::pages::{Block, Order, Pfn, ReserveError, ReserveOptions};
+use bursar_machine::pages::{
+    Block, BlockStacks, Frames, Order, Owner, Pfn, ReserveError, ReserveOptions,
+};
 use bursar_machine::{Machine, Shard};
 
 use super::hold::Work;
-use super::options::PageOptions;
+use super::options::{PageOptions, Zeroed};
 use super::table::Table;
 use super::zone::{Counts, Mark, Zone, ZoneError};
 
 /// The zones, by node.
 pub(crate) struct Zones<M: Machine> {
-    pub(super) zones: Box<[Zone<M>]>,
+    /// Node 0's. Apart: most machines have no other, and none is found quicker.
+    first: Zone<M>,
+    others: Box<[Zone<M>]>,
     pub(super) options: PageOptions,
     pub(crate) table: Table<M>,
 }
@@ -47,11 +51,9 @@ pub(crate) enum NoBlock {
 
 impl<M: Machine> Zones<M> {
     /// Reserves what `options` say, on each node.
-    pub(crate) fn new(
-        machine: &M,
-        options: PageOptions,
-        bytes_per_node: u64,
-    ) -> Result<Self, ReserveError> {
+    pub(crate) fn new(machine: &M, options: PageOptions) -> Result<Self, ReserveError> {
+        let share = machine.memory_bytes() / machine.nodes() as u64;
+        let bytes_per_node = options.bytes_per_node.unwrap_or(share);
         let zone = |node: usize| {
             let reserve = ReserveOptions {
                 pages: bytes_per_node.div_ceil(Order::ZERO.bytes() as u64),
@@ -67,9 +69,9 @@ impl<M: Machine> Zones<M> {
                 },
             })
         };
-        let zones = (0..machine.nodes()).map(zone).collect::<Result<_, _>>()?;
         Ok(Self {
-            zones,
+            first: zone(0)?,
+            others: (1..machine.nodes()).map(zone).collect::<Result<_, _>>()?,
             options,
             table: Table::new(),
         })
@@ -78,51 +80,63 @@ impl<M: Machine> Zones<M> {
     /// The zone at a number that [`Zones::local`] or a page gave.
     #[inline(always)]
     pub(crate) fn zone(&self, number: u16) -> &Zone<M> {
-        &self.zones[usize::from(number)]
+        match number {
+            0 => &self.first,
+            _ => &self.others[usize::from(number) - 1],
+        }
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        1 + self.others.len()
+    }
+
+    /// All of them.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Zone<M>> {
+        std::iter::once(&self.first).chain(&self.others)
     }
 
     /// The zone of the CPU that this task is on.
     #[inline(always)]
     pub(crate) fn local(&self) -> u16 {
-        if self.zones.len() == 1 {
+        if self.others.is_empty() {
             return 0;
         }
         self.local_of_many()
     }
 
+    #[cold]
+    #[inline(never)]
     fn local_of_many(&self) -> u16 {
-        let machine = &self.zones[0].machine;
+        let machine = &self.first.machine;
         machine.node_of(machine.current_shard()).unwrap_or(0) as u16
     }
 
-    /// Takes a block of a list without a lock.
+    /// Takes a block off the current CPU's list in a section.
     #[inline(always)]
-    pub(crate) fn pop(&self, zone: u16, order: Order) -> Option<Block> {
-        let zone = self.zone(zone);
-        zone.pop(zone.list_of(order)?)
+    pub(crate) fn try_pop(&self, zone: u16, order: Order) -> Option<Block> {
+        self.zone(zone).lists.stacks.try_pop(order.index())
     }
 
-    /// Puts a block onto its list without a lock.
+    /// Puts a block of `order` onto the current CPU's list in a section.
     ///
     /// # Errors
     /// The block, to be given to [`Zones::free_slowly`].
     #[inline(always)]
-    pub(crate) fn push(&self, zone: u16, block: Block) -> Result<(), Block> {
-        let zone = self.zone(zone);
-        match zone.list_of(block.order()) {
-            Some(list) => zone.push(list, block),
-            None => Err(block),
-        }
+    pub(crate) fn try_push(&self, zone: u16, order: u8, block: Block) -> Result<(), Block> {
+        debug_assert_eq!(block.order().get(), order);
+        let list = usize::from(order);
+        self.zone(zone).lists.stacks.try_push(list, block)
     }
 
-    /// A block from wherever there is one, with the number of its zone. Call in an operation.
+    /// A block from wherever there is one. Call in an operation.
     pub(crate) fn alloc_slowly(
         &self,
         order: Order,
         placement: Placement,
         urgency: Urgency,
-    ) -> Result<(u16, Block), NoBlock> {
-        let nodes = self.zones.len();
+    ) -> Result<Block, NoBlock> {
+        let nodes = self.count();
         let first = match placement {
             Placement::Local => usize::from(self.local()),
             Placement::Prefer(node) | Placement::Only(node) if node < nodes => node,
@@ -139,10 +153,9 @@ impl<M: Machine> Zones<M> {
         };
         let attempt = |marks: &[Mark]| {
             marks.iter().find_map(|&mark| {
-                (0..count).map(order_of).find_map(|at| {
-                    let block = self.zones[at].take_one(order, mark)?;
-                    Some((at as u16, block))
-                })
+                (0..count)
+                    .map(order_of)
+                    .find_map(|at| self.zone(at as u16).take_one(order, mark))
             })
         };
         if let Some(found) = attempt(marks) {
@@ -150,8 +163,9 @@ impl<M: Machine> Zones<M> {
         }
         // Pages may be waiting on the lists of other CPUs, or in pieces that make a larger one together.
         for at in (0..count).map(order_of) {
-            Counts::add(&self.zones[at].counts.stalls, 1);
-            self.zones[at].drain_all();
+            let zone = self.zone(at as u16);
+            Counts::add(&zone.counts.stalls, 1);
+            zone.drain_all();
         }
         attempt(&marks[1..]).ok_or(NoBlock::Exhausted)
     }
@@ -160,29 +174,61 @@ impl<M: Machine> Zones<M> {
     #[cold]
     pub(crate) fn free_slowly(&self, zone: u16, block: Block) {
         let zone = self.zone(zone);
-        match zone.list_of(block.order()) {
-            Some(list) => zone.spill(list, block),
-            None => zone.give(&mut vec![block], Work::Free),
+        let order = block.order().index();
+        if zone.lists.lists[order].exists() {
+            return zone.spill(order, block);
         }
+        zone.give(&mut vec![block], Work::Free);
+    }
+
+    /// Makes the bytes of a block what its new owner may see.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn prepare(
+        &self,
+        zone: u16,
+        mut block: Block,
+        owner: Owner,
+        zeroed: Zeroed,
+    ) -> Block {
+        if zeroed == Zeroed::Yes || !block.is_clean_for(owner) {
+            self.zero(zone, &mut block);
+        }
+        block.set_owner(owner);
+        block
+    }
+
+    /// Makes all bytes of a block zero.
+    pub(crate) fn zero(&self, zone: u16, block: &mut Block) {
+        if block.content().is_zero() {
+            return;
+        }
+        let zone = self.zone(zone);
+        Counts::add(&zone.counts.zeroed, u64::from(block.order().pages()));
+        zone.frames.zero(block);
+    }
+
+    /// Pages free in all zones, and those of them that an ordinary allocation leaves.
+    pub(crate) fn free_and_reserve(&self) -> (u64, u64) {
+        let sum = |pages: fn(&Zone<M>) -> u64| self.iter().map(pages).sum();
+        (sum(Zone::free_pages), sum(|zone| zone.marks.min))
     }
 
     /// Up to `count` blocks off the current CPU's list in one step.
     pub(crate) fn pop_many(&self, zone: u16, order: Order, count: usize, blocks: &mut Vec<Block>) {
-        use bursar_machine::pages::BlockStacks;
         let at = self.zone(zone);
-        if let Some(list) = at.list_of(order) {
-            let popped = at.lists.stacks.pop_many(list, count, blocks);
-            Counts::add(&at.counts.slow_allocs, popped as u64 * u64::from(order.pages()));
-        }
+        let popped = at.lists.stacks.pop_many(order.index(), count, blocks);
+        let pages = popped as u64 * u64::from(order.pages());
+        Counts::add(&at.counts.slow_allocs, pages);
     }
 
     /// Puts blocks of one zone and order onto the current CPU's list, and what does not fit beyond. Call in an operation.
     pub(crate) fn free_many(&self, zone: u16, order: Order, mut blocks: Vec<Block>) {
-        use bursar_machine::pages::BlockStacks;
         let at = self.zone(zone);
-        let Some(list) = at.list_of(order) else {
+        let list = order.index();
+        if !at.lists.lists[list].exists() {
             return at.give(&mut blocks, Work::Free);
-        };
+        }
         at.lists.stacks.push_many(list, &mut blocks);
         let batch = at.lists.lists[list].batch as usize;
         while !blocks.is_empty() {
@@ -195,25 +241,25 @@ impl<M: Machine> Zones<M> {
 
     /// Periodic upkeep of all zones. Call in an operation.
     pub(crate) fn tick(&self) {
-        self.zones.iter().for_each(|zone| zone.tick(&self.options));
+        self.iter().for_each(|zone| zone.tick(&self.options));
     }
 
     /// The zone that a page is of.
     pub(crate) fn zone_of(&self, pfn: Pfn) -> Option<u16> {
-        let zone = self.zones.iter().position(|zone| zone.contains(pfn))?;
+        let zone = self.iter().position(|zone| zone.contains(pfn))?;
         Some(zone as u16)
     }
 
     /// All shards of the machine.
     pub(super) fn shards(&self) -> impl Iterator<Item = Shard> + use<M> {
-        (0..=self.zones[0].machine.cpus() as u32).map(Shard)
+        (0..=self.first.machine.cpus() as u32).map(Shard)
     }
 }
 
 impl<M: Machine> Zone<M> {
     fn take_one(&self, order: Order, mark: Mark) -> Option<Block> {
-        if let Some(list) = self.list_of(order) {
-            return self.refill(list, mark);
+        if self.lists.lists[order.index()].exists() {
+            return self.refill(order.index(), mark);
         }
         let mut blocks = Vec::with_capacity(1);
         self.take(order, 1, mark, &mut blocks);

@@ -205,6 +205,10 @@ impl Machine for LoomMachine {
         stacks::reserve(&self.cpus.spans, options)
     }
 
+    fn memory_bytes(&self) -> u64 {
+        1 << 22
+    }
+
     fn stacks(&self, capacities: &[u16]) -> Result<LoomStacks, OutOfMemory> {
         Ok(LoomStacks::new(self.cpus.clone(), capacities))
     }

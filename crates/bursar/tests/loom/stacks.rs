@@ -76,6 +76,16 @@ impl Frames for LoomFrames {
         Some(&mut [])
     }
 
+    fn init(
+        &self,
+        block: &mut Block,
+        write: impl for<'a> FnOnce(&'a mut [MaybeUninit<u8>]) -> &'a mut [u8],
+    ) -> bool {
+        let is_all = write(self.uninit(block)).is_empty();
+        simulated::set_content(block, Content::Initialized);
+        is_all
+    }
+
     fn zero(&self, block: &mut Block) {
         self.check(block);
         if !block.content().is_zero() {

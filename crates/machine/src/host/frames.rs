@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::io;
 
-use super::resident::page_bytes;
+use super::resident::{cgroup_max, page_bytes};
 use crate::pages::{
     Block, Content, Frames, HugePages, NodeBinding, Order, Owner, PAGE_BYTES, Pfn, ReserveError,
     ReserveOptions, SPAN_PAGES, Span, simulated,
@@ -54,6 +54,16 @@ pub(super) fn reserve(
     else {
         return Err(too_large(options.pages));
     };
+    if let Some((max, directory)) = cgroup_max()
+        && bytes as u64 > max.next_multiple_of(SPAN_BYTES as u64)
+    {
+        // It would be given, and the process killed when it is used.
+        let directory = directory.display();
+        return Err(ReserveError::Refused {
+            bytes: bytes as u64,
+            reason: format!("the limit of this process's cgroup, {directory}, is {max} bytes"),
+        });
+    }
     let base = map(bytes)?;
     let unmap = |error| {
         // SAFETY: mapped above, and nobody knows of it.
@@ -291,6 +301,21 @@ impl Frames for HostFrames {
         block.set_content(Content::Initialized);
         // SAFETY: as in `bytes`.
         Some(unsafe { &mut *self.slice(block) })
+    }
+
+    fn init(
+        &self,
+        block: &mut Block,
+        write: impl for<'a> FnOnce(&'a mut [MaybeUninit<u8>]) -> &'a mut [u8],
+    ) -> bool {
+        let wanted: *const [u8] = self.slice(block);
+        let written: *const [u8] = write(self.uninit(block));
+        // A reference to initialized bytes in that very place: only who initialized them can have one.
+        let is_all = core::ptr::eq(wanted, written);
+        if is_all {
+            block.set_content(Content::Initialized);
+        }
+        is_all
     }
 
     fn zero(&self, block: &mut Block) {

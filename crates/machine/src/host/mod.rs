@@ -134,6 +134,10 @@ impl Machine for Host {
         frames::reserve(options, self.report.nodes)
     }
 
+    fn memory_bytes(&self) -> u64 {
+        resident::memory_bytes()
+    }
+
     fn stacks(&self, capacities: &[u16]) -> Result<HostStacks, OutOfMemory> {
         stacks::chunk_of_stacks(capacities)
     }

@@ -102,6 +102,25 @@ fn parse(text: &str, page_bytes: u64) -> Option<Resident> {
     })
 }
 
+/// Bytes of memory that this process may use: what the machine has, or the limit of the process's cgroup.
+pub(super) fn memory_bytes() -> u64 {
+    // SAFETY: as in `page_bytes`.
+    let pages = unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) };
+    let physical = u64::try_from(pages)
+        .unwrap_or(0)
+        .saturating_mul(page_bytes());
+    // A system that does not tell is taken to have little.
+    let physical = physical.max(64 << 20);
+    cgroup_max().map_or(physical, |(max, _)| physical.min(max))
+}
+
+/// The memory limit of this process's cgroup, bytes, and where it is set.
+pub(super) fn cgroup_max() -> Option<(u64, PathBuf)> {
+    let cgroup = super::CgroupMemory::of_this_process().ok()?;
+    let max = cgroup.read().ok()?.max?;
+    Some((max, cgroup.directory().to_owned()))
+}
+
 /// Bytes in a page of this system.
 pub(super) fn page_bytes() -> u64 {
     // SAFETY: no pointers; the call only looks up a constant.

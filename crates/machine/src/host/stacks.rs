@@ -23,13 +23,17 @@ const HEADER_WORDS: usize = LIST_HEADER / 8;
 const _: () = assert!(StackWord::Head as usize == 0 && (StackWord::Lock as usize) < HEADER_WORDS);
 const _: () = assert!((LISTS_MAX * HEADER_WORDS + LIST_BLOCKS_MAX) * 8 <= STRIDE);
 
+/// Places for lists: a power of two, so that a number is brought into range by a mask. Those beyond the last list are that of
+/// the first, which is a bug to use and sound.
+const PLACES: usize = LISTS_MAX.next_power_of_two();
+
 /// Per-CPU stacks of blocks on the host.
 #[derive(Clone, Copy, Debug)]
 pub struct HostStacks {
     /// CPU 0's copies.
-    lists: [NonNull<u8>; LISTS_MAX],
-    /// Entries; 0 for lists that do not exist.
-    capacities: [u16; LISTS_MAX],
+    lists: [NonNull<u8>; PLACES],
+    /// Entries.
+    capacities: [u16; PLACES],
 }
 
 // SAFETY: what the lists point to is shared memory that stays mapped until the process ends and is only accessed as
@@ -49,8 +53,8 @@ pub(super) fn chunk_of_stacks(capacities: &[u16]) -> Result<HostStacks, OutOfMem
     );
     let base = chunk::reserve(slots::shards_max().index() + 1, 0)?;
     let mut stacks = HostStacks {
-        lists: [base; LISTS_MAX],
-        capacities: [0; LISTS_MAX],
+        lists: [base; PLACES],
+        capacities: [capacities[0]; PLACES],
     };
     let mut at = 0;
     for (list, &capacity) in capacities.iter().enumerate() {
@@ -147,13 +151,13 @@ impl Drop for Locked<'_> {
 
 impl HostStacks {
     fn base(&self, list: usize) -> *mut u8 {
-        debug_assert!(self.capacities[list] > 0, "no such list");
-        self.lists[list].as_ptr()
+        debug_assert!(list < LISTS_MAX, "no such list");
+        self.lists[list % PLACES].as_ptr()
     }
 
     fn list(&self, shard: Shard, list: usize) -> List<'_> {
         let capacity = usize::from(self.capacities[list]);
-        assert!(capacity > 0 && shard <= slots::shards_max(), "no such list");
+        assert!(shard <= slots::shards_max(), "no such shard");
         // SAFETY: (1) the chunk has a stride for each shard up to the extra one, and the list lies inside the first stride, so
         // its copies inside the others; (2) it stays mapped and is only written through atomics and sections; (3) zeroed
         // memory is a valid `HostWord`.
@@ -176,26 +180,6 @@ impl HostStacks {
         Some(self.list(slots::current_shard(), list))
     }
 
-    // After a section did nothing: its list is full or empty, or this thread has none.
-
-    #[cold]
-    #[inline(never)]
-    fn push_again(&self, list: usize, block: Block) -> Result<(), Block> {
-        match self.without_section(list) {
-            Some(list) => match list.try_lock() {
-                Some(locked) => locked.list.push(block),
-                None => Err(block),
-            },
-            None => Err(block),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn pop_again(&self, list: usize) -> Option<Block> {
-        self.without_section(list)?.try_lock()?.list.pop()
-    }
-
     /// The calling thread's CPU list, to look at.
     fn looked_at(&self, list: usize) -> Option<List<'_>> {
         rseq::current_cpu().map(|shard| self.list(shard, list))
@@ -206,22 +190,42 @@ impl BlockStacks for HostStacks {
     type Word = HostWord;
 
     #[inline(always)]
-    fn push(&self, list: usize, block: Block) -> Result<(), Block> {
+    fn try_push(&self, list: usize, block: Block) -> Result<(), Block> {
         let bits = block.into_bits();
         // SAFETY: `chunk_of_stacks` laid the lists out as required, and bounds stay within capacities.
         if unsafe { rseq::try_push(self.base(list), bits) } {
             return Ok(());
         }
-        self.push_again(list, Block::from_bits(bits))
+        Err(Block::from_bits(bits))
     }
 
     #[inline(always)]
-    fn pop(&self, list: usize) -> Option<Block> {
-        // SAFETY: as in `push`.
-        match unsafe { rseq::try_pop(self.base(list)) } {
-            Some(bits) => Some(Block::from_bits(bits)),
-            None => self.pop_again(list),
+    fn try_pop(&self, list: usize) -> Option<Block> {
+        // SAFETY: as in `try_push`.
+        let bits = unsafe { rseq::try_pop(self.base(list)) };
+        bits.map(Block::from_bits)
+    }
+
+    fn push(&self, list: usize, block: Block) -> Result<(), Block> {
+        let block = match self.try_push(list, block) {
+            Ok(()) => return Ok(()),
+            Err(block) => block,
+        };
+        // Its list is full, or this thread has none.
+        match self.without_section(list) {
+            Some(list) => match list.try_lock() {
+                Some(locked) => locked.list.push(block),
+                None => Err(block),
+            },
+            None => Err(block),
         }
+    }
+
+    fn pop(&self, list: usize) -> Option<Block> {
+        if let Some(block) = self.try_pop(list) {
+            return Some(block);
+        }
+        self.without_section(list)?.try_lock()?.list.pop()
     }
 
     fn push_many(&self, list: usize, blocks: &mut Vec<Block>) -> usize {

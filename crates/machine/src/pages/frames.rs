@@ -144,6 +144,16 @@ pub trait Frames: Clone + fmt::Debug + Send + Sync + 'static {
     /// No bytes on a simulated machine.
     fn bytes_mut<'a>(&self, block: &'a mut Block) -> Option<&'a mut [u8]>;
 
+    /// Lets `write` initialize the bytes, which it returns to show that it did. `false` if it returned fewer, or others; then
+    /// their content is unknown.
+    ///
+    /// No bytes on a simulated machine.
+    fn init(
+        &self,
+        block: &mut Block,
+        write: impl for<'a> FnOnce(&'a mut [MaybeUninit<u8>]) -> &'a mut [u8],
+    ) -> bool;
+
     /// Makes all bytes zero.
     fn zero(&self, block: &mut Block);
 

@@ -18,8 +18,8 @@
 use super::block::Block;
 use crate::{AtomicWord, Shard};
 
-/// The most lists of a shard.
-pub const LISTS_MAX: usize = 8;
+/// The most lists of a shard: one for each order.
+pub const LISTS_MAX: usize = 11;
 /// The most blocks that the lists of a shard hold together.
 pub const LIST_BLOCKS_MAX: usize = 8_000;
 
@@ -106,6 +106,21 @@ pub trait BlockStacks: Clone + Send + Sync + 'static {
     /// # Errors
     /// The block, if the list is full (or frozen, or its lock is taken).
     fn push(&self, list: usize, block: Block) -> Result<(), Block>;
+
+    /// [`BlockStacks::push`] in a section; also fails where there is none.
+    ///
+    /// # Errors
+    /// The block.
+    #[inline(always)]
+    fn try_push(&self, list: usize, block: Block) -> Result<(), Block> {
+        self.push(list, block)
+    }
+
+    /// [`BlockStacks::pop`] in a section; also finds nothing where there is none.
+    #[inline(always)]
+    fn try_pop(&self, list: usize) -> Option<Block> {
+        self.pop(list)
+    }
 
     /// Pops from the current CPU's list, unless that is empty (or frozen, or its lock is taken).
     fn pop(&self, list: usize) -> Option<Block>;
