@@ -91,8 +91,10 @@ impl List<'_> {
     }
 
     fn push(&self, block: Block) -> Result<(), Block> {
+        // The bounds first, see `pages::stacks`.
+        let limit = self.bounds().limit as usize;
         let depth = self.depth();
-        if depth >= self.bounds().limit as usize {
+        if depth >= limit {
             return Err(block);
         }
         self.entries[depth].store(block.into_bits().get(), Order::Relaxed);
@@ -101,8 +103,9 @@ impl List<'_> {
     }
 
     fn pop(&self) -> Option<Block> {
+        let floor = self.bounds().floor as usize;
         let depth = self.depth();
-        if depth <= self.bounds().floor as usize {
+        if depth <= floor {
             return None;
         }
         let block = self.entry(depth - 1);
