@@ -8,8 +8,11 @@ mod fire;
 #[path = "stacks/unregistered.rs"]
 mod unregistered;
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use bursar_machine::host::{allowed_cpus, pin_to};
-use bursar_machine::{Host, Machine};
+use bursar_machine::pages::{BlockStacks, Bounds};
+use bursar_machine::{Host, Machine, Tasks};
 use fire::{Fire, burn};
 
 fn host() -> Host {
@@ -58,6 +61,54 @@ fn a_freezer_without_a_pause_and_one_that_hardly_ever_comes() {
                 ..fire(2)
             },
         );
+    }
+}
+
+/// What was under way when a list was frozen has ended, one way or the other, when the freezer looks.
+#[test]
+fn nothing_comes_after_the_fence() {
+    const ROUNDS: u64 = 20_000;
+    let host = host();
+    let stacks = host.stacks(&[16]).unwrap();
+    let is_over = AtomicBool::new(false);
+    let worker = || {
+        hop(0);
+        let mut block = battery::pages(&host, 1).pop().unwrap();
+        while !is_over.load(Ordering::Relaxed) {
+            block = match stacks.push(0, block) {
+                Ok(()) => loop {
+                    match stacks.pop(0) {
+                        Some(block) => break block,
+                        // Frozen, maybe for good.
+                        None if is_over.load(Ordering::Relaxed) => return,
+                        None => {}
+                    }
+                },
+                Err(block) => block,
+            };
+        }
+    };
+    let freezer = || {
+        let _over = Over(&is_over);
+        hop(1);
+        let heads = || battery::sum(&host, &stacks, 0, |head| head);
+        for _ in 0..ROUNDS {
+            battery::set_bounds(&host, &stacks, 0, Bounds::up_to(8));
+            (0..50).for_each(|_| std::hint::spin_loop());
+            battery::freeze(&host, &stacks, 0);
+            let frozen = heads();
+            (0..20).for_each(|_| assert_eq!(heads(), frozen));
+        }
+    };
+    host.run(vec![Box::new(worker), Box::new(freezer)]);
+}
+
+/// Ends the other thread's loop, also after a failure.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
@@ -110,7 +161,7 @@ fn with_one_cpu() {
 #[should_panic(expected = "no such list")]
 fn lists_that_do_not_exist() {
     use bursar_machine::Shard;
-    use bursar_machine::pages::{BlockStacks, StackWord};
+    use bursar_machine::pages::StackWord;
     let stacks = host().stacks(&[1]).unwrap();
     let _ = stacks.word(Shard(0), 1, StackWord::Head);
 }

@@ -112,7 +112,7 @@ fn nothing_is_lost_in_any_order() {
         burn(machine, &fire);
     };
     for kind in KINDS {
-        let explored = explorer(kind).explore(&scenario, 0, 20_000, |_| ());
+        let explored = explorer(kind).explore(&scenario, 0, 40_000, |_| ());
         assert_eq!(explored.found, None, "{kind:?}");
     }
 }
