@@ -218,7 +218,8 @@ impl CostModel {
         Ok(())
     }
 
-    /// Identity of the model: its version and all names and values (see [`NEWER`]).
+    /// Identity of the model: its version and all names and values, but for those that are newer than published results
+    /// and have the table's value.
     #[must_use]
     pub fn hash(&self) -> String {
         let mut hash = fnv1a64(FNV_OFFSET, format!("version={MODEL_VERSION}\n").as_bytes());

@@ -23,11 +23,23 @@ impl Engine {
             return None;
         }
         self.access(line, Access::Write, self.settings.costs.section_ns);
-        let seen = look();
-        if self.section_can_break() && !self.section_survives(shard, line) {
-            return None;
+        if !self.section_can_break() {
+            return Some(look());
         }
-        Some(seen)
+        let begun = self.breaks();
+        let seen = look();
+        self.section_survives(begun, shard, line).then_some(seen)
+    }
+
+    /// In the middle of a look: what others change without a fence may change here.
+    pub(crate) fn inside_section(&self, line: LineId) {
+        if self.section_can_break() {
+            self.visible(Step::Section, line);
+        }
+    }
+
+    fn breaks(&self) -> u32 {
+        self.with_task(self.current.get(), |task| task.breaks.get())
     }
 
     /// Whether the look and the commit of a section are two moments.
@@ -36,10 +48,8 @@ impl Engine {
     }
 
     /// Lets others in between look and commit; `false` if the section must begin anew.
-    fn section_survives(&self, shard: Shard, line: LineId) -> bool {
+    fn section_survives(&self, begun: u32, shard: Shard, line: LineId) -> bool {
         let current = self.current.get();
-        let breaks = || self.with_task(current, |task| task.breaks.get());
-        let begun = breaks();
         if self.explored.is_none() {
             let away_ns = self.faults.section_preemption_ns();
             if away_ns > 0 {
@@ -48,6 +58,6 @@ impl Engine {
             }
         }
         self.visible(Step::Section, line);
-        breaks() == begun && self.cpu.get() == shard.0
+        self.breaks() == begun && self.cpu.get() == shard.0
     }
 }

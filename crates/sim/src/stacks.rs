@@ -166,7 +166,9 @@ impl List {
     fn look(&self, shard: Shard, count: impl Fn(usize, Bounds) -> usize) -> Option<usize> {
         with_engine(|engine| {
             engine.section(shard, self.line(), || {
+                // The bounds first, as above; no fence is passed when a list is thawed.
                 let bounds = Bounds::of(self.word(StackWord::Bounds).peek());
+                engine.inside_section(self.line());
                 count(depth(self.word(StackWord::Head).peek()), bounds)
             })
         })
@@ -205,10 +207,11 @@ impl List {
         if lock.compare_exchange(0, 1, Order::Full).is_err() {
             return 0;
         }
+        // Full: as above. The bounds first: who looks at the depth first may see it frozen, and the bounds thawed.
+        let bounds = Bounds::of(self.word(StackWord::Bounds).load(Order::Full));
         let head = self.word(StackWord::Head);
         // Acquire: pairs with the release below, of whoever had the lock before.
         let before = head.load(Order::Acquire);
-        let bounds = Bounds::of(self.word(StackWord::Bounds).load(Order::Full));
         let count = (wanted.count)(depth(before), bounds);
         if count > 0 {
             let change = (wanted.change)(count as u64);

@@ -109,7 +109,7 @@ fn map(bytes: usize) -> Result<NonNull<u8>, ReserveError> {
         bytes: bytes as u64,
         reason,
     };
-    if PAGE_BYTES % page_bytes() as usize != 0 {
+    if !PAGE_BYTES.is_multiple_of(page_bytes() as usize) {
         // Memory could not be given back page by page.
         let reason = format!(
             "this system's pages have {} bytes, ours 4,096",

@@ -519,14 +519,18 @@ pub(super) unsafe fn bare_add(base: *mut u8, delta: i64) -> bool {
 /// # Safety
 /// 1. `list` is CPU 0's copy of a list, with a copy every `1 << STRIDE_SHIFT` bytes for each CPU below the limit of sections.
 /// 2. A list is a header of 64 bytes and as many entries as its bounds ever allow, which its depth never exceeds.
+///
+/// Here and below the bounds are looked at before the depth. No fence is passed when a list is thawed: a section that began
+/// while it was frozen, and looked the other way round, could meet the depth of before with the bounds of after.
 #[inline(always)]
 pub(super) unsafe fn try_push(list: *mut u8, entry: NonZeroU64) -> bool {
     // SAFETY: the section writes one entry above the depth, which nobody reads, and commits with the depth.
     unsafe {
         fast_section!(
             [
+                "mov {limit_now:e}, dword ptr [{at} + {limit_at}]",
                 "movzx {depth:e}, word ptr [{at}]",
-                "cmp {depth:e}, dword ptr [{at} + {limit_at}]",
+                "cmp {depth:e}, {limit_now:e}",
                 "jae {missed}",
                 "mov qword ptr [{at} + {depth} * 8 + {entries}], {entry}",
                 "add qword ptr [{at}], 1",
@@ -535,6 +539,7 @@ pub(super) unsafe fn try_push(list: *mut u8, entry: NonZeroU64) -> bool {
             entry = in(reg) entry.get(),
             limit_at = const LIST_LIMIT,
             entries = const LIST_HEADER,
+            limit_now = out(reg) _,
             depth = out(reg) _,
         );
     }
@@ -552,14 +557,16 @@ pub(super) unsafe fn try_pop(list: *mut u8) -> Option<NonZeroU64> {
     unsafe {
         yielding_section!(
             [
+                "mov {floor:e}, dword ptr [{at} + {floor_at}]",
                 "movzx {entry:e}, word ptr [{at}]",
-                "cmp {entry:e}, dword ptr [{at} + {floor_at}]",
+                "cmp {entry:e}, {floor:e}",
                 "jbe 6f",
                 "mov {entry}, qword ptr [{at} + {entry} * 8 + {entries} - 8]",
                 "add qword ptr [{at}], 0xffff",
             ],
             base = in(reg) list,
             entry = out(reg) entry,
+            floor = out(reg) _,
             floor_at = const LIST_LIMIT + 4,
             entries = const LIST_HEADER,
         );
@@ -577,9 +584,9 @@ pub(super) unsafe fn push_many(list: *mut u8, from: *const u64, count: usize) ->
     unsafe {
         fast_section!(
             [
+                "mov {entry:e}, dword ptr [{at} + {limit_at}]",
                 "movzx {to:e}, word ptr [{at}]",
                 "lea {left}, [{to} + {count}]",
-                "mov {entry:e}, dword ptr [{at} + {limit_at}]",
                 "cmp {left}, {entry}",
                 "ja {missed}",
                 "lea {to}, [{at} + {to} * 8 + {entries}]",
@@ -616,8 +623,8 @@ pub(super) unsafe fn pop_many(list: *mut u8, to: *mut u64, count: usize) -> bool
     unsafe {
         fast_section!(
             [
-                "movzx {from:e}, word ptr [{at}]",
                 "mov {left:e}, dword ptr [{at} + {floor_at}]",
+                "movzx {from:e}, word ptr [{at}]",
                 "add {left}, {count}",
                 "cmp {from}, {left}",
                 "jb {missed}",

@@ -95,8 +95,10 @@ impl List<'_> {
     }
 
     fn push(&self, block: Block) -> Result<(), Block> {
+        // The bounds first, see `pages::stacks`.
+        let limit = self.bounds().limit as usize;
         let depth = self.depth();
-        if depth >= self.bounds().limit as usize {
+        if depth >= limit {
             return Err(block);
         }
         self.entries[depth].store(block.into_bits().get(), Order::Relaxed);
@@ -105,8 +107,9 @@ impl List<'_> {
     }
 
     fn pop(&self) -> Option<Block> {
+        let floor = self.bounds().floor as usize;
         let depth = self.depth();
-        if depth <= self.bounds().floor as usize {
+        if depth <= floor {
             return None;
         }
         let block = self.entry(depth - 1);
@@ -233,11 +236,20 @@ impl BlockStacks for HostStacks {
             let Some(locked) = list.try_lock() else {
                 return 0;
             };
-            let room = locked.list.bounds().limit as usize;
-            let count = room.saturating_sub(locked.list.depth()).min(blocks.len());
-            for block in blocks.drain(blocks.len() - count..) {
-                locked.list.push(block).expect("there is room");
+            let list = &locked.list;
+            // One look at the bounds decides: a freezer may change them meanwhile, and then waits for the lock.
+            let room = list.bounds().limit as usize;
+            let depth = list.depth();
+            let count = room.saturating_sub(depth).min(blocks.len());
+            if count == 0 {
+                return 0;
             }
+            let pushed = blocks.drain(blocks.len() - count..);
+            for (entry, block) in list.entries[depth..].iter().zip(pushed) {
+                // Relaxed: nobody looks above the depth.
+                entry.store(block.into_bits().get(), Order::Relaxed);
+            }
+            list.change_depth(count as u64);
             return count;
         }
         // A look says how many may fit; the section knows.
@@ -270,6 +282,10 @@ impl BlockStacks for HostStacks {
             let floor = list.bounds().floor as usize;
             let depth = list.depth();
             let count = depth.saturating_sub(floor).min(count);
+            if count == 0 {
+                // The head of a frozen list is the freezer's, who may be changing it.
+                return 0;
+            }
             blocks.extend((depth - count..depth).map(|at| list.entry(at)));
             list.change_depth((count as u64).wrapping_neg());
             return count;

@@ -10,7 +10,9 @@
 //!
 //! A push succeeds below the limit and a pop above the floor, so a list is *frozen* by bounds that allow neither: that costs
 //! the fast path nothing. Freezing is three steps, as for slots: set [`Bounds::FROZEN`], pass [`crate::Machine::fence`],
-//! call [`BlockStacks::settle`]; then the freezer alone may take what is there, until it sets other bounds.
+//! call [`BlockStacks::settle`]; then the freezer alone may take what is there, until it sets other bounds. That thaws the
+//! list without a fence, so an operation looks at the bounds first and at the depth then: an operation that is not refused
+//! sees what the freezer left, or else the freezer waits for its end.
 //!
 //! Shards without sections have a lock of their own for each list, which is only ever tried: a list whose lock is taken
 //! is full to a push and empty to a pop.

@@ -1,0 +1,173 @@
+//! The stacks of blocks on the host, on whichever backend this process uses (`BURSAR_BACKEND` forces one).
+
+#[path = "stacks/battery.rs"]
+mod battery;
+#[path = "stacks/fire.rs"]
+mod fire;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[path = "stacks/unregistered.rs"]
+mod unregistered;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bursar_machine::host::{allowed_cpus, pin_to};
+use bursar_machine::pages::{BlockStacks, Bounds};
+use bursar_machine::{Host, Machine, Tasks};
+use fire::{Fire, burn};
+
+fn host() -> Host {
+    Host::start().expect("the host starts")
+}
+
+fn hop(number: u64) {
+    let cpus = allowed_cpus();
+    // Where threads cannot be pinned, they hop less.
+    let _ = pin_to(cpus[number as usize % cpus.len()]);
+}
+
+fn fire(seed: u64) -> Fire {
+    Fire {
+        workers: 3,
+        operations: 300_000,
+        freezes: u64::MAX,
+        blocks: 60,
+        seed,
+        pause_ns: 1_000,
+        hop,
+    }
+}
+
+#[test]
+fn one_thread_on_any_cpu() {
+    for cpu in 0..allowed_cpus().len() as u64 {
+        battery::all(&host(), &|| hop(cpu));
+    }
+}
+
+#[test]
+fn nothing_is_lost_under_fire() {
+    burn(&host(), &fire(1));
+}
+
+#[test]
+fn a_freezer_without_a_pause_and_one_that_hardly_ever_comes() {
+    for pause_ns in [0, 10_000_000] {
+        let operations = 150_000;
+        burn(
+            &host(),
+            &Fire {
+                pause_ns,
+                operations,
+                ..fire(2)
+            },
+        );
+    }
+}
+
+/// What was under way when a list was frozen has ended, one way or the other, when the freezer looks.
+#[test]
+fn nothing_comes_after_the_fence() {
+    const ROUNDS: u64 = 20_000;
+    let host = host();
+    let stacks = host.stacks(&[16]).unwrap();
+    let is_over = AtomicBool::new(false);
+    let worker = || {
+        hop(0);
+        let mut block = battery::pages(&host, 1).pop().unwrap();
+        while !is_over.load(Ordering::Relaxed) {
+            block = match stacks.push(0, block) {
+                Ok(()) => loop {
+                    match stacks.pop(0) {
+                        Some(block) => break block,
+                        // Frozen, maybe for good.
+                        None if is_over.load(Ordering::Relaxed) => return,
+                        None => {}
+                    }
+                },
+                Err(block) => block,
+            };
+        }
+    };
+    let freezer = || {
+        let _over = Over(&is_over);
+        hop(1);
+        let heads = || battery::sum(&host, &stacks, 0, |head| head);
+        for _ in 0..ROUNDS {
+            battery::set_bounds(&host, &stacks, 0, Bounds::up_to(8));
+            (0..50).for_each(|_| std::hint::spin_loop());
+            battery::freeze(&host, &stacks, 0);
+            let frozen = heads();
+            (0..20).for_each(|_| assert_eq!(heads(), frozen));
+        }
+    };
+    host.run(vec![Box::new(worker), Box::new(freezer)]);
+}
+
+/// Ends the other thread's loop, also after a failure.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Threads whose section cannot be: they share the extra shard with each other and with nobody else.
+#[test]
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+fn threads_without_sections() {
+    use bursar_machine::host::Backend;
+    let leave = |_| unregistered::leave();
+    battery::all(&host(), &|| leave(0));
+    burn(
+        &host(),
+        &Fire {
+            operations: 100_000,
+            hop: |number| {
+                // Some have sections, some do not, and who hops on a thread without stays without.
+                if number % 3 == 0 {
+                    unregistered::leave();
+                }
+                hop(number);
+            },
+            ..fire(3)
+        },
+    );
+    if host().report().backend == Backend::Rseq {
+        std::thread::spawn(|| {
+            unregistered::leave();
+            assert_eq!(host().current_shard().index(), host().cpus());
+        })
+        .join()
+        .unwrap();
+    }
+}
+
+/// All of this again where the other CPUs share the extra shard.
+#[test]
+fn with_one_cpu() {
+    let path = std::env::current_exe().unwrap();
+    let output = std::process::Command::new(path)
+        .args(["--skip", "with_one_cpu"])
+        .env("BURSAR_CPUS", "1")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("nothing_is_lost_under_fire ... ok"), "{text}");
+}
+
+#[test]
+#[should_panic(expected = "no such list")]
+fn lists_that_do_not_exist() {
+    use bursar_machine::Shard;
+    use bursar_machine::pages::StackWord;
+    let stacks = host().stacks(&[1]).unwrap();
+    let _ = stacks.word(Shard(0), 1, StackWord::Head);
+}
+
+#[test]
+#[should_panic(expected = "at most 8000 blocks")]
+fn too_much_for_a_cpu() {
+    let _ = host().stacks(&[4_000, 4_001]);
+}
