@@ -6,6 +6,7 @@ mod many;
 mod raw;
 
 use std::fmt;
+use std::time::Duration;
 
 use bursar_machine::pages::{Block, Order, Owner, PAGE_BYTES, Pfn};
 use bursar_machine::{Host, Machine, Outcome, Slot};
@@ -14,7 +15,7 @@ use crate::books::Books;
 use crate::charge::PROCESS;
 use crate::group::Group;
 use crate::memory::Memory;
-use crate::pages::{NoBlock, Placement, Urgency, Zeroed};
+use crate::pages::{NoBlock, Placement, Stuck, Urgency, Zeroed, ZoneInfo, Zones};
 
 pub use error::{AllocPagesError, ClaimError};
 pub use raw::Claim;
@@ -365,6 +366,24 @@ impl<M: Machine> Memory<M> {
             }),
             Err(error) => Err(*error),
         }
+    }
+}
+
+impl<M: Machine> Memory<M> {
+    /// What the zones hold and what happened there; `None` before the first page is asked for.
+    #[doc(alias = "/proc/zoneinfo")]
+    pub fn zone_info(&self) -> Option<ZoneInfo> {
+        let _operation = self.books().operation();
+        self.books().zones().map(Zones::info)
+    }
+
+    /// The locks of pages that have been held for at least `threshold`, with who holds them: an empty list, if all is
+    /// well. Takes no lock; call it from a timer.
+    #[doc(alias = "softlockup")]
+    pub fn stuck(&self, threshold: Duration) -> Vec<Stuck> {
+        let threshold_ns = u64::try_from(threshold.as_nanos()).unwrap_or(u64::MAX);
+        let zones = self.books().zones();
+        zones.map_or(Vec::new(), |zones| zones.stuck(threshold_ns))
     }
 }
 

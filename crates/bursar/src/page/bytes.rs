@@ -58,7 +58,7 @@ impl<M: Machine> Page<M> {
     /// # use bursar::pages::{Order, Zeroed};
     /// # let memory = bursar::Memory::host()?;
     /// let mut page = memory.alloc_pages(Order::ZERO, Zeroed::No)?;
-    /// page.init_with(|bytes| bytes.write_filled(7));
+    /// page.init_with(|bytes| bytes.write_copy_of_slice(&[7; 4096]));
     /// assert_eq!(page.bytes()[4095], 7);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

@@ -30,6 +30,8 @@ mod lists;
 mod options;
 mod quiesce;
 pub mod sizes;
+mod statistics;
+mod stuck;
 mod table;
 mod tuned;
 pub mod tuning;
@@ -45,6 +47,9 @@ pub use bursar_machine::pages::{
 pub use histogram::Histogram;
 pub use hold::{Holder, Work};
 pub use options::{HoldBounds, ListOptions, PageOptions, Zeroed};
+pub use sizes::Watermarks;
+pub use statistics::{ListReport, PageSet, ZoneCounts, ZoneInfo, ZoneReport};
+pub use stuck::{Place, Stuck};
 pub(crate) use table::NotRaw;
 pub(crate) use zone::Zone;
 pub(crate) use zones::{NoBlock, Zones};

@@ -64,7 +64,6 @@ impl Default for HoldBounds {
 
 /// How to set up the pages of a [`crate::Memory`]; see [`crate::Builder::pages`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct PageOptions {
     /// Bytes reserved on each node, rounded up to 4 MiB. Reserving takes address space; memory is taken when it is first
     /// touched. `None`: what the machine has, or the limit of this process's cgroup if that is less, shared among nodes.

@@ -65,10 +65,9 @@ impl<M: Machine> Zone<M> {
 
     /// All lists that hold anything, to be emptied.
     pub(super) fn all_lists(&self) -> Vec<Target> {
-        let shards = 0..=self.machine.cpus() as u32;
-        let each = shards.flat_map(|shard| {
+        let each = self.shards().flat_map(|shard| {
             let lists = self.lists.existing();
-            lists.map(move |(list, _)| (Shard(shard), list))
+            lists.map(move |(list, _)| (shard, list))
         });
         let each = each.map(|(shard, list)| Target {
             shard,
@@ -82,9 +81,8 @@ impl<M: Machine> Zone<M> {
     /// Empties all lists and the depot into the buddy: what is left to try when no page is left there.
     #[doc(alias = "drain_all_pages")]
     pub(super) fn drain_all(&self) -> u64 {
-        use bursar_machine::Lock;
         // Whoever waits here finds what the one before has drained.
-        let _upkeep = self.upkeep.lock();
+        let _upkeep = self.upkeep.lock(&self.machine, Work::Drain);
         let drained = self.quiesce(&self.all_lists());
         drained + self.empty_depot(u64::MAX)
     }

@@ -5,7 +5,7 @@
 //! CPU that is busy finds its `high` lowered and takes off what is too much when it next frees.
 
 use bursar_machine::pages::{Frames, Order, depth};
-use bursar_machine::{Lock, Machine, Shard};
+use bursar_machine::{Machine, Shard};
 
 use super::hold::Work;
 use super::lists::ORDERS;
@@ -46,7 +46,7 @@ impl Upkeep {
 impl<M: Machine> Zone<M> {
     /// Does what is due, unless somebody else is at it. Call in an operation.
     pub(super) fn tick(&self, options: &PageOptions) {
-        let Some(mut upkeep) = self.upkeep.try_lock() else {
+        let Some(mut upkeep) = self.upkeep.try_lock(&self.machine, Work::Drain) else {
             return;
         };
         let now_ns = self.machine.now_ns();
@@ -71,7 +71,7 @@ impl<M: Machine> Zone<M> {
     /// Lowers `high` everywhere; returns what to take off the lists of CPUs that have not used them.
     fn decay(&self, upkeep: &mut Upkeep, idle_periods: u32) -> Vec<Target> {
         let mut targets = Vec::new();
-        for shard in (0..=self.machine.cpus() as u32).map(Shard) {
+        for shard in self.shards() {
             for (list, sizes) in self.lists.existing() {
                 let seen = &mut upkeep.seen[shard.index()][list];
                 let head = self.lists.head(shard, list);

@@ -8,8 +8,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bursar_machine::pages::{Block, Frames, MAX_ORDER, Order, ReserveError, ReserveOptions};
-use bursar_machine::{Lock, Machine, OutOfMemory};
+use bursar_machine::pages::{Block, Frames, Order, ReserveError, ReserveOptions};
+use bursar_machine::{Machine, OutOfMemory, Shard};
 
 use super::buddy::Buddy;
 use super::depot::Depot;
@@ -44,7 +44,7 @@ pub(crate) struct Zone<M: Machine> {
     pub(super) managed: u64,
     pub(super) marks: Watermarks,
     pub(super) hold: HoldBounds,
-    pub(super) upkeep: M::Mutex<Upkeep>,
+    pub(super) upkeep: KnownLock<M::Mutex<Timed<Upkeep>>>,
     pub(super) counts: Counts,
 }
 
@@ -97,8 +97,7 @@ impl<M: Machine> Zone<M> {
     ) -> Result<Self, ZoneError> {
         let (frames, span) = machine.reserve(reserve).map_err(ZoneError::Reserve)?;
         let managed = span.pages();
-        let of_node =
-            |&cpu: &u32| machine.node_of(bursar_machine::Shard(cpu)) == Some(reserve.node);
+        let of_node = |&cpu: &u32| machine.node_of(Shard(cpu)) == Some(reserve.node);
         let cpus = (0..machine.cpus() as u32).filter(of_node).count().max(1);
         let marks = options
             .watermarks
@@ -126,7 +125,7 @@ impl<M: Machine> Zone<M> {
             managed,
             marks,
             hold: options.hold,
-            upkeep: M::Mutex::new(Upkeep::new(machine.cpus() + 1)),
+            upkeep: KnownLock::new(Upkeep::new(machine.cpus() + 1)),
             counts: Counts::default(),
         })
     }
@@ -220,9 +219,8 @@ impl<M: Machine> Zone<M> {
         u64::from(at) < self.managed
     }
 
-    /// Free blocks in the buddy by order.
-    pub(super) fn free_blocks(&self) -> [u64; MAX_ORDER as usize + 1] {
-        let buddy = self.buddy(Work::Report);
-        std::array::from_fn(|order| buddy.free_blocks(Order::new(order as u8)))
+    /// All shards of the machine.
+    pub(super) fn shards(&self) -> impl Iterator<Item = Shard> + use<M> {
+        (0..=self.machine.cpus() as u32).map(Shard)
     }
 }

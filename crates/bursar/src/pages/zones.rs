@@ -1,9 +1,9 @@
 //! All zones of a memory: which one an allocation comes from, and what happens when that has nothing.
 
+use bursar_machine::Machine;
 use bursar_machine::pages::{
     Block, BlockStacks, Frames, Order, Owner, Pfn, ReserveError, ReserveOptions,
 };
-use bursar_machine::{Machine, Shard};
 
 use super::hold::Work;
 use super::options::{PageOptions, Zeroed};
@@ -248,11 +248,6 @@ impl<M: Machine> Zones<M> {
     pub(crate) fn zone_of(&self, pfn: Pfn) -> Option<u16> {
         let zone = self.iter().position(|zone| zone.contains(pfn))?;
         Some(zone as u16)
-    }
-
-    /// All shards of the machine.
-    pub(super) fn shards(&self) -> impl Iterator<Item = Shard> + use<M> {
-        (0..=self.first.machine.cpus() as u32).map(Shard)
     }
 }
 

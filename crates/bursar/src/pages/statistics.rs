@@ -1,0 +1,325 @@
+//! What zones report, in the words of `/proc/zoneinfo` and `/proc/vmstat`.
+//!
+//! The numbers of one report are not of one moment: what moves while it is made may be counted twice or not at all. When
+//! nothing moves they are exact.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bursar_machine::Machine;
+use bursar_machine::pages::{MAX_ORDER, Order, PAGE_BYTES, depth, pops};
+
+use super::histogram::Histogram;
+use super::hold::Work;
+use super::sizes::Watermarks;
+use super::zone::Zone;
+use super::zones::Zones;
+
+/// What the zones of a memory hold, and what has happened there. Its text is like `/proc/zoneinfo`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ZoneInfo {
+    /// By node.
+    pub zones: Vec<ZoneReport>,
+}
+
+/// One zone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ZoneReport {
+    /// The node.
+    pub node: usize,
+    /// Pages that the zone has.
+    pub managed: u64,
+    /// Pages free in the buddy.
+    #[doc(alias = "nr_free_pages")]
+    pub free: u64,
+    /// Pages of the free ones that have memory behind them.
+    pub free_backed: u64,
+    /// Free blocks by order, as `/proc/buddyinfo` has them.
+    #[doc(alias = "buddyinfo")]
+    pub free_blocks: [u64; MAX_ORDER as usize + 1],
+    /// Pages in the depot.
+    pub depot: u64,
+    /// Pages on per-CPU lists.
+    pub listed: u64,
+    /// See there.
+    pub watermarks: Watermarks,
+    /// The lists of each CPU that has used any; the number of CPUs stands for threads without one.
+    pub pagesets: Vec<PageSet>,
+    /// What has happened.
+    pub counts: ZoneCounts,
+    /// For how long the zone lock was held, each time.
+    pub zone_holds: Histogram,
+    /// How long it was waited for, when it had to be.
+    pub zone_waits: Histogram,
+    /// For how long the depot's locks were held, each time.
+    pub depot_holds: Histogram,
+    /// How long they were waited for, when they had to be.
+    pub depot_waits: Histogram,
+}
+
+/// The lists of one CPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PageSet {
+    /// The CPU.
+    pub cpu: u32,
+    /// By order, those that are kept on lists.
+    pub lists: Vec<ListReport>,
+}
+
+/// One list of one CPU; blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListReport {
+    /// The order of the blocks.
+    pub order: Order,
+    /// In the list.
+    pub count: u64,
+    /// As many as it may hold now.
+    pub high: u32,
+    /// Moved at once.
+    pub batch: u32,
+    /// `high` at least.
+    pub high_min: u32,
+    /// `high` at most.
+    pub high_max: u32,
+}
+
+/// What has happened in a zone, in pages where nothing else is said. Its text is like `/proc/vmstat`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ZoneCounts {
+    /// Allocated.
+    pub pgalloc: u64,
+    /// Freed.
+    pub pgfree: u64,
+    /// Times that a list was filled.
+    pub pcp_refill: u64,
+    /// Times that a list ran over.
+    pub pcp_spill: u64,
+    /// Blocks taken off the lists of CPUs that did not use them.
+    pub pcp_drain: u64,
+    /// Times that an allocation found nothing before all lists were emptied.
+    pub allocstall: u64,
+    /// Zeroed, because they were asked for so or had been another group's.
+    pub pgzero: u64,
+    /// Given back to the system.
+    pub pgreturn: u64,
+}
+
+impl ZoneInfo {
+    /// The sum over all zones.
+    pub fn counts(&self) -> ZoneCounts {
+        let mut all = ZoneCounts::default();
+        for zone in &self.zones {
+            let ZoneCounts {
+                pgalloc,
+                pgfree,
+                pcp_refill,
+                pcp_spill,
+                pcp_drain,
+                allocstall,
+                pgzero,
+                pgreturn,
+            } = zone.counts;
+            all.pgalloc += pgalloc;
+            all.pgfree += pgfree;
+            all.pcp_refill += pcp_refill;
+            all.pcp_spill += pcp_spill;
+            all.pcp_drain += pcp_drain;
+            all.allocstall += allocstall;
+            all.pgzero += pgzero;
+            all.pgreturn += pgreturn;
+        }
+        all
+    }
+}
+
+impl ZoneReport {
+    /// Pages in somebody's hands.
+    pub fn in_use(&self) -> u64 {
+        // They are not of one moment.
+        self.managed
+            .saturating_sub(self.free + self.depot + self.listed)
+    }
+}
+
+impl<M: Machine> Zones<M> {
+    /// A report. Call in an operation.
+    pub(crate) fn info(&self) -> ZoneInfo {
+        ZoneInfo {
+            zones: self.iter().map(Zone::report).collect(),
+        }
+    }
+}
+
+impl<M: Machine> Zone<M> {
+    fn report(&self) -> ZoneReport {
+        let mut listed = 0;
+        let mut popped = 0;
+        let mut pagesets = Vec::new();
+        for shard in self.shards() {
+            let lists = self.lists.existing().map(|(order, list)| {
+                let head = self.lists.head(shard, order);
+                let pages = u64::from(list.order.pages());
+                let count = depth(head) as u64;
+                listed += count * pages;
+                popped += pops(head) * pages;
+                let report = ListReport {
+                    order: list.order,
+                    count,
+                    high: self.lists.tuned(shard, order).high,
+                    batch: list.batch,
+                    high_min: list.high_min,
+                    high_max: list.high_max,
+                };
+                (head != 0, report)
+            });
+            let (used, lists): (Vec<bool>, Vec<ListReport>) = lists.unzip();
+            if used.contains(&true) {
+                pagesets.push(PageSet {
+                    cpu: shard.0,
+                    lists,
+                });
+            }
+        }
+        let depot = self
+            .lists
+            .existing()
+            .map(|(order, list)| self.depot.blocks(order) * u64::from(list.order.pages()))
+            .sum();
+        let buddy = self.buddy(Work::Report);
+        let (zone_holds, zone_waits) = buddy.times();
+        let (zone_holds, zone_waits) = (zone_holds.clone(), zone_waits.clone());
+        let free = buddy.free_pages();
+        let free_backed = buddy.backed_pages();
+        let free_blocks = std::array::from_fn(|order| buddy.free_blocks(Order::new(order as u8)));
+        drop(buddy);
+        let (depot_holds, depot_waits) = self.depot.times(&self.machine);
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let counts = &self.counts;
+        let mut report = ZoneReport {
+            node: self.node,
+            managed: self.managed,
+            free,
+            free_backed,
+            free_blocks,
+            depot,
+            listed,
+            watermarks: self.marks,
+            pagesets,
+            counts: ZoneCounts {
+                pgalloc: popped + read(&counts.slow_allocs),
+                pgfree: 0,
+                pcp_refill: read(&counts.refills),
+                pcp_spill: read(&counts.spills),
+                pcp_drain: read(&counts.drained),
+                allocstall: read(&counts.stalls),
+                pgzero: read(&counts.zeroed),
+                pgreturn: read(&counts.returned),
+            },
+            zone_holds,
+            zone_waits,
+            depot_holds,
+            depot_waits,
+        };
+        // What was allocated and is in nobody's hands was freed.
+        report.counts.pgfree = report.counts.pgalloc.saturating_sub(report.in_use());
+        report
+    }
+}
+
+impl fmt::Display for ZoneInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for zone in &self.zones {
+            zone.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for ZoneReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "Node {}, zone   Normal", self.node)?;
+        writeln!(f, "  pages free     {}", self.free)?;
+        let rows = [
+            ("min", self.watermarks.min),
+            ("low", self.watermarks.low),
+            ("high", self.watermarks.high),
+            ("managed", self.managed),
+        ];
+        for (name, pages) in rows {
+            writeln!(f, "        {name:<8} {pages}")?;
+        }
+        let rows = [
+            ("nr_free_pages", self.free),
+            ("nr_free_backed", self.free_backed),
+            ("nr_depot", self.depot),
+            ("nr_pcp", self.listed),
+            ("nr_in_use", self.in_use()),
+        ];
+        for (name, pages) in rows {
+            writeln!(f, "      {name:<14} {pages}")?;
+        }
+        write!(f, "  free blocks  ")?;
+        for blocks in self.free_blocks {
+            write!(f, " {blocks:>6}")?;
+        }
+        writeln!(f)?;
+        for (name, holds, waits) in [
+            ("zone lock", &self.zone_holds, &self.zone_waits),
+            ("depot locks", &self.depot_holds, &self.depot_waits),
+        ] {
+            writeln!(
+                f,
+                "  {name:<11} held {} times, p99.9 {} ns, max {} ns; waited for {} times, p99.9 {} ns, max {} ns",
+                holds.count(),
+                holds.quantile_ns(0.999),
+                holds.max_ns(),
+                waits.count(),
+                waits.quantile_ns(0.999),
+                waits.max_ns(),
+            )?;
+        }
+        writeln!(f, "  pagesets")?;
+        for set in &self.pagesets {
+            writeln!(f, "    cpu: {}", set.cpu)?;
+            for list in set.lists.iter().filter(|list| list.count > 0) {
+                let ListReport {
+                    order,
+                    count,
+                    high,
+                    batch,
+                    high_min,
+                    high_max,
+                } = list;
+                let order = order.get();
+                writeln!(
+                    f,
+                    "      order: {order} count: {count} high: {high} batch: {batch} high_min: {high_min} high_max: {high_max}"
+                )?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for ZoneCounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "pgalloc_normal {}", self.pgalloc)?;
+        writeln!(f, "pgfree {}", self.pgfree)?;
+        writeln!(f, "pcp_refill {}", self.pcp_refill)?;
+        writeln!(f, "pcp_spill {}", self.pcp_spill)?;
+        writeln!(f, "pcp_drain {}", self.pcp_drain)?;
+        writeln!(f, "allocstall_normal {}", self.allocstall)?;
+        writeln!(f, "pgzero {}", self.pgzero)?;
+        writeln!(f, "pgreturn {}", self.pgreturn)
+    }
+}
+
+impl ZoneReport {
+    /// Bytes of memory behind pages that nobody uses.
+    pub fn retained_bytes(&self) -> u64 {
+        (self.free_backed + self.depot + self.listed) * PAGE_BYTES as u64
+    }
+}

@@ -1,0 +1,119 @@
+//! The watchdog: who has held a lock, or kept lists frozen, for too long.
+//!
+//! Like the kernel's soft lockup detector it only reports. Locks here are held for microseconds, so what it finds is a holder
+//! that was preempted for long, is stopped in a debugger, or a bug.
+
+use std::fmt;
+
+use bursar_machine::pages::{BlockStacks, Bounds, StackWord};
+use bursar_machine::{AtomicWord, Machine, Order};
+
+use super::hold::Holder;
+use super::zone::Zone;
+use super::zones::Zones;
+
+/// Something that has not moved on for longer than it should.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stuck {
+    /// What.
+    pub place: Place,
+    /// The zone's node.
+    pub node: usize,
+    /// Who has it, and what for.
+    pub holder: Holder,
+    /// For how long, nanoseconds.
+    pub held_ns: u64,
+    /// How many wait for it.
+    pub waiting: u64,
+    /// Lists that are frozen meanwhile: their CPUs go to the depot for each page.
+    pub frozen_lists: usize,
+}
+
+/// What is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Place {
+    /// The zone lock.
+    Zone,
+    /// A shelf of the depot.
+    Shelf(usize),
+    /// Upkeep: one at a time decays and drains.
+    Upkeep,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Zone => f.write_str("zone lock"),
+            Self::Shelf(shelf) => write!(f, "lock of depot shelf {shelf}"),
+            Self::Upkeep => f.write_str("upkeep"),
+        }
+    }
+}
+
+/// `BUG: soft lockup`, so to speak.
+impl fmt::Display for Stuck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "stuck: {} of node {} held for {:.3} s by task {:#x}, which took it on CPU {} for {}; {} waiting, {} lists frozen",
+            self.place,
+            self.node,
+            self.held_ns as f64 / 1e9,
+            self.holder.task,
+            self.holder.cpu,
+            self.holder.work.name(),
+            self.waiting,
+            self.frozen_lists,
+        )
+    }
+}
+
+impl<M: Machine> Zones<M> {
+    /// What has been held for at least `threshold_ns`. Takes no lock.
+    pub(crate) fn stuck(&self, threshold_ns: u64) -> Vec<Stuck> {
+        self.iter()
+            .flat_map(|zone| zone.stuck(threshold_ns))
+            .collect()
+    }
+}
+
+impl<M: Machine> Zone<M> {
+    fn stuck(&self, threshold_ns: u64) -> Vec<Stuck> {
+        let now_ns = self.machine.now_ns();
+        let zone = self.buddy_lock().holder();
+        let upkeep = self.upkeep.holder();
+        let shelves = self.depot.holders();
+        let held = zone.map(|(holder, waiting)| (Place::Zone, holder, waiting));
+        let held = held
+            .into_iter()
+            .chain(upkeep.map(|(holder, waiting)| (Place::Upkeep, holder, waiting)))
+            .chain(shelves.map(|(shelf, holder, waiting)| (Place::Shelf(shelf), holder, waiting)));
+        let stuck = |(place, holder, waiting): (Place, Holder, u64)| {
+            let held_ns = now_ns.saturating_sub(holder.since_ns);
+            (held_ns >= threshold_ns).then(|| Stuck {
+                place,
+                node: self.node,
+                holder,
+                held_ns,
+                waiting,
+                frozen_lists: self.frozen_lists(),
+            })
+        };
+        held.filter_map(stuck).collect()
+    }
+
+    fn frozen_lists(&self) -> usize {
+        let is_frozen = |&(shard, list): &(_, usize)| {
+            let bounds = self.lists.stacks.word(shard, list, StackWord::Bounds);
+            // Relaxed: a look.
+            Bounds::of(bounds.load(Order::Relaxed)) == Bounds::FROZEN
+        };
+        let lists = || self.lists.existing().map(|(list, _)| list);
+        let all = self
+            .shards()
+            .flat_map(|shard| lists().map(move |list| (shard, list)));
+        all.filter(is_frozen).count()
+    }
+}

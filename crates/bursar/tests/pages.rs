@@ -1,0 +1,196 @@
+//! Pages on the host: what they promise their users.
+
+use std::collections::BTreeSet;
+
+use bursar::pages::{ListOptions, Order, PageOptions, Pfn, Placement, Watermarks, Zeroed};
+use bursar::{AllocPagesError, ChargeError, Freshness, Group, Limits, Memory, Page, PageRequest};
+
+const ZERO: Order = Order::ZERO;
+
+fn options(bytes: u64) -> PageOptions {
+    let mut options = PageOptions::default();
+    options.bytes_per_node = Some(bytes);
+    options.watermarks = Some(Watermarks {
+        min: 0,
+        low: 0,
+        high: 0,
+    });
+    options
+}
+
+fn memory(options: PageOptions) -> Memory {
+    Memory::builder().pages(options).build().unwrap()
+}
+
+fn group(memory: &Memory, name: &str) -> Group {
+    memory.root().child(name, Limits::none()).unwrap()
+}
+
+fn usage(group: &Group) -> i64 {
+    group.read(Freshness::Exact).unwrap().usage().value
+}
+
+/// Empties all lists, so that the buddy has everything that nobody holds.
+fn free_pages(memory: &Memory) -> u64 {
+    let too_much = memory.root().alloc_many(Order::MAX, 1 << 20, Zeroed::No);
+    assert!(
+        matches!(too_much, Err(AllocPagesError::Exhausted { .. })),
+        "{too_much:?}"
+    );
+    drop(too_much);
+    let _ = memory.root().alloc_many(Order::MAX, 1 << 20, Zeroed::No);
+    let info = memory.zone_info().unwrap();
+    info.zones
+        .iter()
+        .map(|zone| zone.free + zone.listed + zone.depot)
+        .sum()
+}
+
+#[test]
+fn pages_are_charged_written_and_returned() {
+    let memory = memory(options(64 << 20));
+    let group = group(&memory, "a");
+    let mut page = group.alloc_pages(Order::new(2), Zeroed::Yes).unwrap();
+    assert_eq!((page.len(), page.order().get()), (16 << 10, 2));
+    assert!(page.bytes().iter().all(|&byte| byte == 0));
+    assert_eq!(page.bytes().as_ptr().align_offset(16 << 10), 0);
+    page.bytes_mut()[5] = 7;
+    assert_eq!(page.bytes()[5], 7);
+    assert_eq!(usage(&group), 16 << 10);
+    assert_eq!(page.group().unwrap(), group);
+    std::thread::spawn(move || drop(page)).join().unwrap();
+    assert_eq!(usage(&group), 0);
+}
+
+#[test]
+fn what_is_not_written_is_not_read() {
+    let memory = memory(options(16 << 20));
+    let mut page = memory.alloc_pages(ZERO, Zeroed::No).unwrap();
+    let read = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| page.bytes().len()));
+    assert!(read.is_err());
+    page.copy_from(b"abc");
+    assert_eq!(&page.bytes()[..4], b"abc\0");
+    page.uninit_mut()[0].write(1);
+    page.init_with(|bytes| bytes.write_copy_of_slice(&[3; 4096]));
+    assert_eq!(page.bytes()[4095], 3);
+}
+
+#[test]
+fn another_group_never_sees_them() {
+    let memory = memory(options(16 << 20));
+    let (one, other) = (group(&memory, "one"), group(&memory, "other"));
+    let mut page = one.alloc_pages(ZERO, Zeroed::Yes).unwrap();
+    page.bytes_mut().fill(0xaa);
+    let pfn = page.pfn();
+    drop(page);
+    let held: Vec<Page> = std::iter::repeat_with(|| other.alloc_pages(ZERO, Zeroed::No).unwrap())
+        .take(2_000)
+        .collect();
+    let same = held.iter().find(|page| page.pfn() == pfn);
+    assert!(same.expect("one of them is the same page").is_known_zero());
+}
+
+#[test]
+fn a_group_that_wants_it_leaves_nothing_behind() {
+    let memory = memory(options(16 << 20));
+    let group = group(&memory, "secret");
+    group.set_zero_on_free(Zeroed::Yes);
+    let mut page = group.alloc_pages(ZERO, Zeroed::Yes).unwrap();
+    page.bytes_mut().fill(0xaa);
+    let pfn = page.pfn();
+    drop(page);
+    let page = group.alloc_pages(ZERO, Zeroed::No).unwrap();
+    assert_eq!(
+        (page.pfn(), page.is_known_zero()),
+        (pfn, true),
+        "its own, and zero"
+    );
+}
+
+#[test]
+fn all_pages_are_distinct_and_all_come_back() {
+    let memory = memory(options(64 << 20));
+    let group = group(&memory, "a");
+    let mut held = Vec::new();
+    let error = loop {
+        match group.alloc_pages(ZERO, Zeroed::No) {
+            Ok(page) => held.push(page),
+            Err(error) => break error,
+        }
+    };
+    assert!(
+        matches!(error, AllocPagesError::Exhausted { .. }),
+        "{error}"
+    );
+    assert_eq!(held.len(), (64 << 20) / 4096, "to the last page");
+    let distinct: BTreeSet<Pfn> = held.iter().map(Page::pfn).collect();
+    assert_eq!(distinct.len(), held.len());
+    assert_eq!(usage(&group), 64 << 20);
+    // One comes back, and can be had again.
+    drop(held.pop());
+    held.push(group.alloc_pages(ZERO, Zeroed::No).unwrap());
+    Page::free_many(held);
+    assert_eq!(usage(&group), 0);
+    assert_eq!(free_pages(&memory), (64 << 20) / 4096);
+    let largest = group.alloc_many(Order::MAX, 16, Zeroed::No).unwrap();
+    assert_eq!(largest.len(), 16, "buddies have merged");
+}
+
+#[test]
+fn a_limit_refuses_and_nothing_is_lost() {
+    let memory = memory(options(64 << 20));
+    let group = memory.root().child("small", Limits::max(1 << 20)).unwrap();
+    let pages = group.alloc_many(ZERO, 256, Zeroed::No).unwrap();
+    let error = group.alloc_pages(ZERO, Zeroed::No).unwrap_err();
+    let AllocPagesError::Refused(ChargeError::LimitReached(reached)) = &error else {
+        panic!("{error}");
+    };
+    assert_eq!(reached.limited, "/small");
+    assert!(group.alloc_many(ZERO, 300, Zeroed::No).is_err());
+    drop(pages);
+    assert_eq!(usage(&group), 0);
+    assert_eq!(free_pages(&memory), (64 << 20) / 4096);
+}
+
+#[test]
+fn bad_requests_are_refused() {
+    assert!(Order::try_new(11).is_err());
+    let memory = memory(options(16 << 20));
+    let group = group(&memory, "a");
+    let nowhere = PageRequest::new(ZERO).on(Placement::Only(77));
+    let nodes = memory.machine().report().nodes;
+    let error = group.alloc_pages_as(nowhere).unwrap_err();
+    assert_eq!(error, AllocPagesError::NoSuchNode { nodes });
+    let error = group
+        .alloc_many(Order::MAX, usize::MAX, Zeroed::No)
+        .unwrap_err();
+    assert!(matches!(error, AllocPagesError::TooMany { .. }), "{error}");
+    assert!(group.alloc_many(ZERO, 0, Zeroed::No).unwrap().is_empty());
+    assert_eq!(usage(&group), 0);
+    for (bad, word) in [
+        (
+            PageOptions {
+                bytes_per_node: Some(0),
+                ..PageOptions::default()
+            },
+            "bytes",
+        ),
+        (
+            PageOptions {
+                lists: vec![],
+                ..PageOptions::default()
+            },
+            "lists",
+        ),
+        (
+            PageOptions {
+                lists: vec![ListOptions::new(0, 8); 2],
+                ..PageOptions::default()
+            },
+            "order",
+        ),
+    ] {
+        let error = Memory::builder().pages(bad).build().unwrap_err();
+        assert!(error.to_string().contains(word), "{error}");
+    }
+}
