@@ -201,7 +201,7 @@ fn the_oldest_are_taken_first<M: Machine>(machine: &M) {
     }
     let mut blocks = pages(machine, 14);
     assert_eq!(stacks.push_many(0, &mut blocks), 14);
-    drop(stacks.pop(0));
+    assert!(stacks.pop(0).is_some());
     freeze(machine, &stacks, 0);
     let mut taken = Vec::new();
     let mut take = |count| -> usize {

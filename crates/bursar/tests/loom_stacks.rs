@@ -1,0 +1,72 @@
+//! Stacks of blocks under loom: freezing and thawing against one who pushes and pops.
+
+#[macro_use]
+#[path = "loom/machine.rs"]
+#[allow(dead_code, reason = "shared with loom.rs")]
+mod machine;
+
+use bursar::machine::Machine;
+use bursar::machine::pages::{Block, Order as BlockOrder};
+use machine::{Kind, LoomMachine, explore, spawn_on};
+
+/// Two pages.
+fn two_pages(machine: &LoomMachine) -> Vec<Block> {
+    use bursar::machine::pages::ReserveOptions;
+    let (_, mut span) = machine.reserve(&ReserveOptions::pages(1)).unwrap();
+    let mut block = span.take().unwrap();
+    while block.order() > BlockOrder::new(1) {
+        block = block.split().0;
+    }
+    let (low, high) = block.split();
+    vec![low, high]
+}
+
+mod models {
+    use super::*;
+    use bursar::machine::pages::{BlockStacks, Bounds, StackWord, depth, pops};
+    use bursar::machine::{AtomicWord, Order, Shard};
+
+    /// A freezer takes and thaws while the list's own CPU pops and pushes: everything is there once, and pops are counted.
+    pub fn a_freezer_takes_and_thaws(kind: Kind) {
+        explore(2, move || {
+            let machine = LoomMachine::new(kind, 1, &[0]);
+            let stacks = machine.stacks(&[2]).unwrap();
+            let bounds = stacks.word(Shard(0), 0, StackWord::Bounds);
+            bounds.store(Bounds::up_to(2).bits(), Order::Full);
+            let mut blocks = two_pages(&machine);
+            stacks.push(0, blocks.pop().unwrap()).unwrap();
+            let worker = {
+                let (stacks, mut own) = (stacks.clone(), blocks);
+                spawn_on(0, move || {
+                    let popped = stacks.pop(0);
+                    let pops = u64::from(popped.is_some());
+                    own.extend(popped);
+                    stacks.push_many(0, &mut own);
+                    (own, pops)
+                })
+            };
+            let mut taken = Vec::new();
+            bounds.store(Bounds::FROZEN.bits(), Order::Full);
+            machine.fence();
+            stacks.settle(Shard(0), 0);
+            let head = stacks.word(Shard(0), 0, StackWord::Head);
+            let before = head.load(Order::Acquire);
+            let count = stacks.take_oldest(Shard(0), 0, 1, &mut taken);
+            assert_eq!(count, depth(before).min(1));
+            bounds.store(Bounds::up_to(2).bits(), Order::Full);
+            let (own, popped) = worker.join().unwrap();
+            taken.extend(own);
+            bounds.store(Bounds::FROZEN.bits(), Order::Full);
+            machine.fence();
+            stacks.settle(Shard(0), 0);
+            stacks.take_oldest(Shard(0), 0, 2, &mut taken);
+            assert_eq!(pops(head.load(Order::Acquire)), popped);
+            let mut pfns: Vec<_> = taken.iter().map(Block::pfn).collect();
+            pfns.sort_unstable();
+            pfns.dedup();
+            assert_eq!(pfns.len(), 2);
+        });
+    }
+}
+
+on_both_kinds!(a_freezer_takes_and_thaws);
