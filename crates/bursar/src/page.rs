@@ -156,15 +156,20 @@ impl<M: Machine> Drop for Page<M> {
         };
         // First: once it is uncharged, somebody else may be charged for these very pages.
         if let Err(block) = put_block(&self.books, self.tag, block) {
-            put_block_slowly(&*self.books, self.tag, block);
+            return drop_slowly(&*self.books, &self.slot, self.tag, block);
         }
-        let index = self.tag.index();
-        if index != UNCHARGED {
-            let outcome = self.slot.uncharge(self.tag.bytes());
-            if outcome != Outcome::Done {
-                uncharge_slowly(&*self.books, index, self.tag.bytes(), outcome);
-            }
-        }
+        uncharge(&self.books, &self.slot, self.tag.index(), self.tag.bytes());
+    }
+}
+
+#[inline(always)]
+fn uncharge<M: Machine>(books: &Books<M>, slot: &M::Slot, index: u32, bytes: u64) {
+    if index == UNCHARGED {
+        return;
+    }
+    let outcome = slot.uncharge(bytes);
+    if outcome != Outcome::Done {
+        uncharge_slowly(books, index, bytes, outcome);
     }
 }
 
@@ -178,13 +183,16 @@ fn put_block<M: Machine>(books: &Books<M>, tag: Tag, block: Block) -> Result<(),
 
 #[cold]
 #[inline(never)]
-fn put_block_slowly<M: Machine>(books: &Books<M>, tag: Tag, mut block: Block) {
+fn drop_slowly<M: Machine>(books: &Books<M>, slot: &M::Slot, tag: Tag, mut block: Block) {
     let zones = books.zones().expect("pages come from zones");
     if books.scrubs() {
         scrub(books, tag, &mut block);
     }
-    let _operation = books.operation();
-    zones.free_slowly(tag.zone(), block);
+    {
+        let _operation = books.operation();
+        zones.free_slowly(tag.zone(), block);
+    }
+    uncharge(books, slot, tag.index(), tag.bytes());
 }
 
 /// Zeroes what is not to lie about.
@@ -220,8 +228,7 @@ fn get_block<M: Machine>(
             return Ok((zone, zones.prepare(zone, block, owner, zeroed)));
         }
     }
-    let block = get_block_slowly(books, request(order, zeroed), owner)?;
-    Ok((zone_of(books, &block), block))
+    get_block_slowly(books, request(order, zeroed), owner)
 }
 
 fn request(order: Order, zeroed: Zeroed) -> PageRequest {
@@ -231,18 +238,13 @@ fn request(order: Order, zeroed: Zeroed) -> PageRequest {
     }
 }
 
-fn zone_of<M: Machine>(books: &Books<M>, block: &Block) -> u16 {
-    let zones = books.zones().expect("pages come from zones");
-    zones.zone_of(block.pfn()).expect("pages come from zones")
-}
-
 /// The answer is two words, so that what the fast path makes stays in registers.
 #[cold]
 fn get_block_slowly<M: Machine>(
     books: &Books<M>,
     request: PageRequest,
     owner: Owner,
-) -> Result<Block, Box<AllocPagesError>> {
+) -> Result<(u16, Block), Box<AllocPagesError>> {
     let _operation = books.operation();
     let zones = match books.zones() {
         Some(zones) => zones,
@@ -262,7 +264,7 @@ fn get_block_slowly<M: Machine>(
         }
     })?;
     let zone = zones.zone_of(block.pfn()).expect("it is from one of them");
-    Ok(zones.prepare(zone, block, owner, zeroed))
+    Ok((zone, zones.prepare(zone, block, owner, zeroed)))
 }
 
 impl<M: Machine> Group<M> {
@@ -310,12 +312,7 @@ impl<M: Machine> Group<M> {
             self.try_charge_slowly(bytes, outcome)?;
         }
         match get_block_slowly(self.books(), request, self.owner()) {
-            Ok(block) => Ok(self.page(
-                zone_of(self.books(), &block),
-                request.order,
-                block,
-                request.zeroed,
-            )),
+            Ok((zone, block)) => Ok(self.page(zone, request.order, block, request.zeroed)),
             Err(error) => Err(self.undo(bytes, error)),
         }
     }

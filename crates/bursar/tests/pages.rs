@@ -1,8 +1,12 @@
 //! Pages on the host: what they promise their users.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use bursar::pages::{ListOptions, Order, PageOptions, Pfn, Placement, Watermarks, Zeroed};
+use bursar::machine::host::resident;
+use bursar::pages::{
+    ListOptions, Order, PageOptions, Pfn, Placement, Watermarks, Zeroed, ZoneReport,
+};
 use bursar::{AllocPagesError, ChargeError, Freshness, Group, Limits, Memory, Page, PageRequest};
 
 const ZERO: Order = Order::ZERO;
@@ -193,4 +197,90 @@ fn bad_requests_are_refused() {
         let error = Memory::builder().pages(bad).build().unwrap_err();
         assert!(error.to_string().contains(word), "{error}");
     }
+}
+
+fn retained(memory: &Memory) -> u64 {
+    let info = memory.zone_info().unwrap();
+    info.zones.iter().map(ZoneReport::retained_bytes).sum()
+}
+
+#[test]
+fn what_nobody_uses_goes_back_to_the_system() {
+    let memory = memory(PageOptions {
+        decay_period: Duration::ZERO,
+        ..options(256 << 20)
+    });
+    let group = group(&memory, "a");
+    let mut pages = group.alloc_many(ZERO, 20_000, Zeroed::No).unwrap();
+    pages.iter_mut().for_each(|page| page.copy_from(&[1; 4096]));
+    let before = resident().unwrap().anonymous_bytes;
+    Page::free_many(pages);
+    assert!(retained(&memory) >= 20_000 << 12);
+    for _ in 0..100 {
+        memory.tick();
+    }
+    let cpus = memory.machine().report().cpus as u64;
+    assert!(retained(&memory) <= cpus << 20, "{}", retained(&memory));
+    let counts = memory.zone_info().unwrap().counts();
+    assert!(counts.pgreturn >= 20_000 - 256 * cpus, "{counts}");
+    // Half: other tests of this process take memory meanwhile.
+    let after = resident().unwrap().anonymous_bytes;
+    assert!(after + (20_000 << 11) < before, "{before} {after}");
+    // And it is there again, as zeroes.
+    let page = group.alloc_pages(Order::new(3), Zeroed::Yes).unwrap();
+    assert!(page.bytes().iter().all(|&byte| byte == 0));
+}
+
+#[test]
+fn a_reserve_is_left_for_emergencies() {
+    let memory = memory(PageOptions {
+        watermarks: Some(Watermarks {
+            min: 64,
+            low: 96,
+            high: 128,
+        }),
+        ..options(4 << 20)
+    });
+    let group = group(&memory, "a");
+    let held: Vec<Page> = std::iter::from_fn(|| group.alloc_pages(ZERO, Zeroed::No).ok()).collect();
+    assert_eq!(held.len(), 1024 - 64);
+    let request = PageRequest::new(ZERO);
+    let error = group.alloc_pages_as(request).unwrap_err();
+    assert!(
+        error.to_string().contains("64 pages free, 64 of them kept"),
+        "{error}"
+    );
+    let urgent: Vec<Page> =
+        std::iter::from_fn(|| group.alloc_pages_as(request.urgent()).ok()).collect();
+    assert_eq!(urgent.len(), 64);
+    drop(held);
+    assert_eq!(usage(&group), 64 << 12);
+}
+
+#[test]
+fn reports_add_up() {
+    let memory = memory(options(16 << 20));
+    assert!(
+        memory.zone_info().is_none(),
+        "nothing is reserved before it is wanted"
+    );
+    let group = group(&memory, "a");
+    let held = group.alloc_many(Order::new(1), 100, Zeroed::No).unwrap();
+    drop(group.alloc_pages(Order::MAX, Zeroed::No).unwrap());
+    let info = memory.zone_info().unwrap();
+    let zone = &info.zones[0];
+    assert_eq!(zone.in_use(), 200);
+    assert_eq!(info.counts().pgalloc, 200 + 1024);
+    assert_eq!(info.counts().pgfree, 1024);
+    let text = info.to_string();
+    for line in [
+        "Node 0, zone   Normal",
+        "        managed  4096",
+        "      nr_in_use      200",
+        "order: 1 count:",
+    ] {
+        assert!(text.contains(line), "{line:?} is not in {text}");
+    }
+    drop(held);
+    assert_eq!(memory.zone_info().unwrap().counts().pgfree, 200 + 1024);
 }

@@ -1,9 +1,9 @@
 //! Many pages at a time: one charge, one section and one lock for many.
 
+use bursar_machine::Machine;
 use bursar_machine::pages::{Block, Order};
-use bursar_machine::{Machine, Outcome, Slot};
 
-use super::{AllocPagesError, Page, Tag, UNCHARGED, get_block_slowly, request, scrub, zone_of};
+use super::{AllocPagesError, Page, Tag, get_block_slowly, request, scrub};
 use crate::books::Books;
 use crate::group::Group;
 use crate::pages::Zeroed;
@@ -43,8 +43,9 @@ impl<M: Machine> Group<M> {
                 }
             }
             // Fills the list.
-            let block = match get_block_slowly(books, request(order, zeroed), self.owner()) {
-                Ok(block) => block,
+            let (zone, block) = match get_block_slowly(books, request(order, zeroed), self.owner())
+            {
+                Ok(found) => found,
                 Err(error) => {
                     // What the pages return is part of the charge.
                     let held = pages.len() * order.bytes();
@@ -54,7 +55,7 @@ impl<M: Machine> Group<M> {
                     return Err(*error);
                 }
             };
-            pages.push(self.page(zone_of(books, &block), order, block, zeroed));
+            pages.push(self.page(zone, order, block, zeroed));
         }
         // The pages return the bytes from now on.
         charge.forget_bytes();
@@ -126,12 +127,6 @@ impl<M: Machine> Run<M> {
             let _operation = self.books.operation();
             zones.free_many(self.tag.zone(), self.order, self.blocks);
         }
-        let index = self.tag.index();
-        if index != UNCHARGED {
-            let outcome = self.slot.uncharge(bytes);
-            if outcome != Outcome::Done {
-                super::uncharge_slowly(&*self.books, index, bytes, outcome);
-            }
-        }
+        super::uncharge(&self.books, &self.slot, self.tag.index(), bytes);
     }
 }

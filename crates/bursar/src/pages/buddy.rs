@@ -23,6 +23,7 @@ use core::fmt;
 use bursar_machine::pages::{Block, Content, Order, Pfn, SPAN_PAGES, Span};
 
 use frames::Frames;
+pub use frames::SpareTable;
 use lists::{Backing, End, Lists};
 
 /// The free blocks of one zone.
@@ -69,6 +70,20 @@ impl Buddy {
             lists: Lists::new(),
             frames: Frames::new(first, pages),
         }
+    }
+
+    /// Whether a [`SpareTable`] would be welcome: without, one is made when it is needed.
+    pub fn wants_table(&self) -> bool {
+        self.frames.spares.len() < frames::SPARES
+    }
+
+    /// Keeps a table for when it is needed; gives it back if there are enough.
+    pub fn add_table(&mut self, table: SpareTable) -> Option<SpareTable> {
+        if !self.wants_table() {
+            return Some(table);
+        }
+        self.frames.spares.push(table);
+        None
     }
 
     /// Takes a block out, if there is one that is large enough.

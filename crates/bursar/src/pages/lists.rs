@@ -182,6 +182,10 @@ impl<M: Machine> Zone<M> {
             }
         }
         Counts::add(&self.counts.refills, 1);
+        if ours.is_some() {
+            // It was on no list, whose stack would have counted it.
+            Counts::add(&self.counts.slow_allocs, u64::from(order.pages()));
+        }
         ours
     }
 

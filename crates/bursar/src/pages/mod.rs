@@ -39,7 +39,7 @@ mod upkeep;
 mod zone;
 mod zones;
 
-pub use buddy::Buddy;
+pub use buddy::{Buddy, SpareTable};
 pub use bursar_machine::pages::{
     Block, Content, HugePages, MAX_ORDER, NodeBinding, Order, OrderError, Owner, PAGE_BYTES, Pfn,
     ReserveError,

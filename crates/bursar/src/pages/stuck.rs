@@ -117,3 +117,41 @@ impl<M: Machine> Zone<M> {
         all.filter(is_frozen).count()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bursar_machine::Host;
+
+    use super::super::{PageOptions, Work};
+    use super::*;
+
+    fn zones() -> Zones<Host> {
+        let options = PageOptions {
+            bytes_per_node: Some(4 << 20),
+            ..PageOptions::default()
+        };
+        Zones::new(&Host::start().unwrap(), options).unwrap()
+    }
+
+    #[test]
+    fn whoever_holds_a_lock_is_named() {
+        let zones = zones();
+        assert_eq!(zones.stuck(0), []);
+        let zone = zones.zone(0);
+        let held = zone.buddy(Work::Drain);
+        let found = zones.stuck(0);
+        let [stuck] = found[..] else {
+            panic!("{found:?}");
+        };
+        assert_eq!((stuck.place, stuck.holder.work), (Place::Zone, Work::Drain));
+        assert_eq!(stuck.holder.task, zone.machine.task());
+        let text = stuck.to_string();
+        assert!(
+            text.starts_with("stuck: zone lock of node 0 held for"),
+            "{text}"
+        );
+        assert_eq!(zones.stuck(u64::MAX), [], "not for that long");
+        drop(held);
+        assert_eq!(zones.stuck(0), []);
+    }
+}

@@ -6,12 +6,12 @@
 //! | depot | a short lock for a batch | `depot.rs` |
 //! | buddy | the zone lock, in slices of [`HoldBounds`] | here |
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bursar_machine::pages::{Block, Frames, Order, ReserveError, ReserveOptions};
 use bursar_machine::{Machine, OutOfMemory, Shard};
 
-use super::buddy::Buddy;
+use super::buddy::{Buddy, SpareTable};
 use super::depot::Depot;
 use super::hold::{Hold, KnownLock, Timed, Work};
 use super::lists::{List, Lists};
@@ -41,6 +41,8 @@ pub(crate) struct Zone<M: Machine> {
     buddy: KnownLock<M::Mutex<Timed<Buddy>>>,
     /// Free pages in the buddy, written under its lock; a hint elsewhere.
     free: AtomicU64,
+    /// Whether the buddy wants a table, likewise.
+    wants_table: AtomicBool,
     pub(super) managed: u64,
     pub(super) marks: Watermarks,
     pub(super) hold: HoldBounds,
@@ -120,6 +122,7 @@ impl<M: Machine> Zone<M> {
             machine: machine.clone(),
             node: reserve.node,
             free: AtomicU64::new(managed),
+            wants_table: AtomicBool::new(true),
             buddy: KnownLock::new(Buddy::new(span, frames.first())),
             frames,
             managed,
@@ -142,6 +145,8 @@ impl<M: Machine> Zone<M> {
     pub(super) fn note_free(&self, buddy: &Buddy) {
         // Relaxed: see `free_pages`.
         self.free.store(buddy.free_pages(), Ordering::Relaxed);
+        self.wants_table
+            .store(buddy.wants_table(), Ordering::Relaxed);
     }
 
     /// Free pages in the buddy, about.
@@ -173,7 +178,11 @@ impl<M: Machine> Zone<M> {
             return 0;
         }
         blocks.reserve(count);
+        let table = self.table_if_wanted();
+        // Dropped after the lock.
+        let _surplus;
         let mut buddy = self.buddy(Work::Alloc);
+        _surplus = table.and_then(|table| buddy.add_table(table));
         let mut taken = 0;
         while taken < count && buddy.free_pages() >= least && !self.is_due(&buddy, taken) {
             let Some(block) = buddy.alloc(order) else {
@@ -189,7 +198,10 @@ impl<M: Machine> Zone<M> {
     /// Gives blocks to the buddy, in holds of bounded length.
     pub(super) fn give(&self, blocks: &mut Vec<Block>, work: Work) {
         while !blocks.is_empty() {
+            let table = self.table_if_wanted();
+            let _surplus;
             let mut buddy = self.buddy(work);
+            _surplus = table.and_then(|table| buddy.add_table(table));
             let mut given = 0;
             while !self.is_due(&buddy, given)
                 && let Some(block) = blocks.pop()
@@ -199,6 +211,14 @@ impl<M: Machine> Zone<M> {
             }
             self.note_free(&buddy);
         }
+    }
+
+    /// A table for the buddy, made before its lock is taken.
+    fn table_if_wanted(&self) -> Option<SpareTable> {
+        // Relaxed: a hint. Twice in a row at most when it is wrong, and the buddy makes one itself if it must.
+        self.wants_table
+            .load(Ordering::Relaxed)
+            .then(SpareTable::new)
     }
 
     /// Whether a hold in which `moved` blocks have been moved is over.
@@ -224,3 +244,6 @@ impl<M: Machine> Zone<M> {
         (0..=self.machine.cpus() as u32).map(Shard)
     }
 }
+
+#[cfg(test)]
+mod tests;

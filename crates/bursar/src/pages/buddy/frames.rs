@@ -55,12 +55,28 @@ impl Table {
     }
 }
 
+/// Spare tables that are kept.
+pub(super) const SPARES: usize = 2;
+
+/// A table for a granule that has none, made ahead: it takes memory, which is nothing to do under a lock.
+pub struct SpareTable(Box<Table>);
+
+impl SpareTable {
+    /// An empty one.
+    #[allow(clippy::new_without_default, reason = "it takes 16 KiB")]
+    pub fn new() -> Self {
+        Self(Table::new())
+    }
+}
+
 /// The frames of a zone.
 pub(super) struct Frames {
     first: Pfn,
     pages: u32,
     /// One for each granule.
     pub(super) tables: Vec<Option<Box<Table>>>,
+    /// For granules that have none yet.
+    pub(super) spares: Vec<SpareTable>,
     /// How many frames were looked at or changed.
     #[cfg(test)]
     pub(super) touched: core::cell::Cell<u64>,
@@ -74,6 +90,7 @@ impl Frames {
             first,
             pages,
             tables,
+            spares: Vec::with_capacity(SPARES),
             #[cfg(test)]
             touched: core::cell::Cell::new(0),
         }
@@ -128,7 +145,8 @@ impl Frames {
 
     /// Marks all pages of a block as free.
     pub(super) fn mark_free(&mut self, index: u32, order: Order) {
-        let table = self.tables[granule(index)].get_or_insert_with(Table::new);
+        let spare = || self.spares.pop().map_or_else(Table::new, |spare| spare.0);
+        let table = self.tables[granule(index)].get_or_insert_with(spare);
         for (word, mask) in words(index, order) {
             table.free[word] |= mask;
         }
