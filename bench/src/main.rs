@@ -158,6 +158,11 @@ fn run_pages(options: &Pages) -> Result<ExitCode, String> {
     let Some(row) = &options.row else {
         return run("pages", &options.options, &[pages]);
     };
+    // The other threads would wait for ever for one that panicked.
+    std::panic::set_hook(Box::new(|panic| {
+        eprintln!("{panic}");
+        std::process::exit(101);
+    }));
     let report = pages::job(row, options.options.quick)?;
     output::print(&format!("{report}\n"))?;
     Ok(ExitCode::SUCCESS)

@@ -15,7 +15,7 @@ use crate::heap::{Heap, Library};
 use crate::shared::Shared;
 
 /// Memory that DPDK takes at its start, MiB: for the pools of both sizes. Only what is touched becomes resident.
-const MEMORY_MIB: c_uint = 1800;
+const MEMORY_MIB: c_uint = 2048;
 
 type Start = unsafe extern "C" fn(c_uint, c_uint) -> c_int;
 type Pool = unsafe extern "C" fn(c_uint, c_uint) -> *mut c_void;

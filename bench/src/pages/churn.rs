@@ -35,6 +35,10 @@ impl Latencies {
     }
 }
 
+fn record(histogram: &mut Histogram<u64>, ns: u64) {
+    histogram.record(ns).expect("histograms grow");
+}
+
 /// Numbers without rhyme or reason, the same in each run (splitmix64, by Vigna).
 pub struct Random(u64);
 
@@ -75,12 +79,12 @@ pub fn run<P: Pages>(pages: &P, cpus: &[usize], slots: usize, ns: u64) -> Latenc
                     Some(block) => {
                         let watch = Stopwatch::start();
                         pages.free(block);
-                        own.free_ns.saturating_record(watch.ns());
+                        record(&mut own.free_ns, watch.ns());
                     }
                     None => {
                         let watch = Stopwatch::start();
                         let block = pages.alloc();
-                        own.alloc_ns.saturating_record(watch.ns());
+                        record(&mut own.alloc_ns, watch.ns());
                         let mut block = block.expect("more memory than is asked for");
                         P::touch(&mut block);
                         held[slot] = Some(block);
@@ -116,8 +120,8 @@ pub fn clock(cpus: &[usize], ns: u64) -> Latencies {
             for _ in 0..LOOK_EVERY {
                 let watch = Stopwatch::start();
                 let read_ns = watch.ns();
-                own.alloc_ns.saturating_record(read_ns);
-                own.free_ns.saturating_record(read_ns);
+                record(&mut own.alloc_ns, read_ns);
+                record(&mut own.free_ns, read_ns);
             }
         }
         let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
@@ -125,4 +129,26 @@ pub fn clock(cpus: &[usize], ns: u64) -> Latencies {
         Spent::default()
     });
     total.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_operations_are_not_cut_short() {
+        let mut latencies = Latencies::new();
+        record(&mut latencies.alloc_ns, 5_000_000);
+        let mut total = Latencies::new();
+        total.add(&latencies);
+        assert!(total.alloc_ns.max() >= 5_000_000);
+    }
+
+    #[test]
+    fn random_slots_are_within_bounds_and_spread() {
+        let mut random = Random::of_thread(0);
+        let mut seen = [0; 8];
+        (0..800).for_each(|_| seen[random.below(8)] += 1);
+        assert!(seen.iter().all(|&count| count > 50), "{seen:?}");
+    }
 }
