@@ -12,12 +12,12 @@ use crate::account::{Account, BYTES};
 use crate::timing::{Meeting, Slice, Spent, Stopwatch, on_cpus, spin_until};
 
 /// Tokens that change hands at once.
-const BATCH: usize = 256;
+pub const BATCH: usize = 256;
 /// Batches under way at most.
 const PLACES: usize = 8;
 
 /// A bounded queue of batches from one thread to one other.
-struct Belt<T> {
+pub struct Belt<T> {
     places: [Mutex<Vec<T>>; PLACES],
     put: AtomicUsize,
     taken: AtomicUsize,
@@ -25,7 +25,8 @@ struct Belt<T> {
 }
 
 impl<T> Belt<T> {
-    fn new() -> Self {
+    /// An empty one.
+    pub fn new() -> Self {
         Self {
             places: std::array::from_fn(|_| Mutex::new(Vec::with_capacity(BATCH))),
             put: AtomicUsize::new(0),
@@ -42,7 +43,7 @@ impl<T> Belt<T> {
     }
 
     /// Puts a full batch and leaves an empty one; waits while the belt is full.
-    fn put(&self, batch: &mut Vec<T>) {
+    pub fn put(&self, batch: &mut Vec<T>) {
         let put = self.put.load(Ordering::Relaxed);
         // Acquire: pairs with the Release in `take`; the place was emptied.
         spin_until(|| put - self.taken.load(Ordering::Acquire) < PLACES);
@@ -51,7 +52,7 @@ impl<T> Belt<T> {
     }
 
     /// Takes a full batch for an empty one; waits while the belt is empty. Returns whether there was one.
-    fn take(&self, batch: &mut Vec<T>) -> bool {
+    pub fn take(&self, batch: &mut Vec<T>) -> bool {
         let taken = self.taken.load(Ordering::Relaxed);
         // Acquire, both: pair with the Releases in `put` and `close`. What was put before closing is seen after it.
         let more = || self.put.load(Ordering::Acquire) > taken;
@@ -64,7 +65,8 @@ impl<T> Belt<T> {
         true
     }
 
-    fn close(&self) {
+    /// Says that nothing more will be put.
+    pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
     }
 }

@@ -16,6 +16,7 @@ mod hand_over;
 mod hand_written;
 mod machine;
 mod output;
+mod pages;
 mod read;
 mod read_run;
 mod rounds;
@@ -60,6 +61,8 @@ enum Benchmark {
     Flush(Options),
     /// Exact reads by 64 threads while one writes.
     Read(Options),
+    /// Pages: allocating and freeing blocks, beside the allocators that programs use.
+    Pages(Pages),
     /// The simulator: locks, tasks, shared words and schedules a second, and its memory.
     Sim(Sim),
     /// All of the above.
@@ -76,7 +79,8 @@ struct Options {
     /// Short turns, to see whether everything works; the figures are not representative.
     #[arg(long)]
     quick: bool,
-    /// Only rows of charge, stat and flush whose "scenario depth contender" contains this, or of sim whose name does.
+    /// Only rows of charge, stat and flush whose "scenario depth contender" contains this, of pages whose "scenario size
+    /// threads contender" does, or of sim whose name does.
     #[arg(long)]
     filter: Option<String>,
     /// Write the raw samples there.
@@ -100,6 +104,15 @@ struct Sim {
 }
 
 #[derive(Args)]
+struct Pages {
+    #[command(flatten)]
+    options: Options,
+    /// Do one turn of this row and say as JSON what it measured: what the benchmark starts a process for.
+    #[arg(long, value_name = "NAME", hide = true)]
+    row: Option<String>,
+}
+
+#[derive(Args)]
 struct Golden {
     /// Compare with the golden file, and the library's code with hand-written; exit with 1 if anything differs.
     #[arg(long, conflicts_with = "write")]
@@ -116,8 +129,9 @@ fn main() -> ExitCode {
         Benchmark::Stat(options) => run("stat", &options, &[stat]),
         Benchmark::Flush(options) => run("flush", &options, &[flush]),
         Benchmark::Read(options) => run("read", &options, &[read]),
+        Benchmark::Pages(options) => run_pages(&options),
         Benchmark::Sim(options) => run_sim(options),
-        Benchmark::All(options) => run("all", &options, &[charge, stat, flush, read, sim]),
+        Benchmark::All(options) => run("all", &options, &[charge, stat, flush, read, pages, sim]),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("bursar-bench: {error}");
@@ -138,6 +152,20 @@ fn run_golden(options: &Golden) -> Result<ExitCode, String> {
     } else {
         ExitCode::FAILURE
     })
+}
+
+fn run_pages(options: &Pages) -> Result<ExitCode, String> {
+    let Some(row) = &options.row else {
+        return run("pages", &options.options, &[pages]);
+    };
+    // The other threads would wait for ever for one that panicked.
+    std::panic::set_hook(Box::new(|panic| {
+        eprintln!("{panic}");
+        std::process::exit(101);
+    }));
+    let report = pages::job(row, options.options.quick)?;
+    output::print(&format!("{report}\n"))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn run_sim(options: Sim) -> Result<ExitCode, String> {
@@ -217,6 +245,17 @@ fn read(options: &Options) -> Result<Part, String> {
     let run = of("read", "", options, read_run::series(&entries));
     let table = read_run::table(&entries).to_string();
     Ok((run, table, targets::of_read(&entries)))
+}
+
+fn pages(options: &Options) -> Result<Part, String> {
+    let (cpus, rounds) = (host::allowed_cpus().len(), options.rounds as usize);
+    let rounds = rounds.min(pages::ROUNDS_MAX);
+    let pages::Results { series, absent } =
+        pages::run(cpus, rounds, options.quick, options.filter.as_deref())?;
+    let mut run = of("pages", pages::BARE_STACK, options, series);
+    run.conditions.rounds = rounds;
+    let (tables, verdicts) = (pages::tables(&run, &absent), pages::of_pages(&run));
+    Ok((run, tables, verdicts))
 }
 
 fn sim(options: &Options) -> Result<Part, String> {

@@ -16,14 +16,15 @@ pub const ANCESTORS: &str = "atomics per ancestor";
 
 /// One target and what was measured.
 pub struct Verdict {
-    target: String,
+    pub target: String,
     /// The median, with its range over the rounds; `None` if the run did not measure it.
-    measured: Option<Summary>,
-    wanted: Wanted,
+    pub measured: Option<Summary>,
+    pub wanted: Wanted,
 }
 
+/// What the median must be.
 #[derive(Clone, Copy)]
-enum Wanted {
+pub enum Wanted {
     AtMost(f64),
     AtLeast(f64),
 }

@@ -1,0 +1,72 @@
+//! Allocators that the benchmarks compare Bursar's pages with, behind one safe trait.
+//!
+//! Each is called explicitly and none is installed as the program's allocator, so that all live in one program. Pages are
+//! asked for with an alignment of 4 KiB. What is `unsafe` about foreign allocators ends here: a block is owned, cannot be
+//! copied, and carries its allocator and its size in its type, so it can be freed once, where it came from.
+//!
+//! | file | allocators |
+//! |---|---|
+//! | `system.rs` | glibc, mmap |
+//! | `native.rs` | mimalloc, snmalloc, jemalloc (feature `native`) |
+//! | `tcmalloc.rs`, `dpdk.rs` | gperftools' tcmalloc and DPDK's mempool, where they are installed |
+//! | `pools.rs` | buddy_system_allocator, a stack under a mutex, crossbeam's queue: each over an arena |
+
+mod arena;
+mod dpdk;
+mod heap;
+mod huge;
+#[cfg(feature = "native")]
+mod native;
+mod pools;
+mod shared;
+mod system;
+mod tcmalloc;
+
+pub use arena::Arena;
+pub use dpdk::{Dpdk, dpdk};
+pub use heap::{Block, Heap, Library};
+pub use huge::without_huge_pages;
+#[cfg(feature = "native")]
+pub use native::{Jemalloc, Mimalloc, Snmalloc, jemalloc, mimalloc, snmalloc};
+pub use pools::{Buddy, Queue, Stack, buddy, queue, stack};
+pub use system::{Glibc, Mmap, glibc, mmap};
+pub use tcmalloc::{Tcmalloc, tcmalloc};
+
+/// Bytes of the smallest page.
+pub const FRAME_BYTES: usize = 4096;
+
+/// An allocator of blocks of one size.
+pub trait Pages: Send + Sync {
+    /// A block that nobody else has. Only [`Pages::free`] gives it back: one that is dropped stays allocated, unless the
+    /// allocator's own type does otherwise.
+    type Block: Send;
+
+    /// A block, or `None` if there is no memory.
+    fn alloc(&self) -> Option<Self::Block>;
+
+    /// Gives a block back, on any thread.
+    fn free(&self, block: Self::Block);
+
+    /// Where the block begins.
+    fn address(block: &Self::Block) -> usize;
+
+    /// Writes the first byte of the block, as its user would.
+    fn touch(block: &mut Self::Block);
+
+    /// Writes a byte of each 4 KiB of the block.
+    fn fill(block: &mut Self::Block);
+
+    /// Before the first operation of a thread.
+    fn enter(&self) {}
+
+    /// After the last operation of a thread.
+    fn leave(&self) {}
+
+    /// What a program with this allocator calls now and then while little happens. Nothing, where the default is to call
+    /// nothing.
+    fn upkeep(&self) {}
+}
+
+/// Why an allocator cannot take part here, such as that it is not installed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Absent(pub String);

@@ -1,0 +1,85 @@
+//! Who takes part.
+
+use bursar_bench_peers as peers;
+use bursar_bench_peers::{Absent, Pages};
+
+use crate::pages::ours;
+use crate::pages::row::Scenario;
+
+/// The peer whose latencies the targets name.
+pub const MIMALLOC: &str = "mimalloc";
+/// In *churn*: reading the clock twice with nothing in between. It is in everybody's latencies.
+pub const CLOCK: &str = "the clock alone";
+
+const PEERS: [&str; 10] = [
+    "glibc",
+    "mmap",
+    MIMALLOC,
+    "snmalloc",
+    "jemalloc",
+    "tcmalloc (gperftools)",
+    "DPDK mempool",
+    "buddy_system_allocator",
+    "Mutex<Vec>",
+    "ArrayQueue",
+];
+
+/// Everybody who takes part in a scenario.
+pub fn names(scenario: Scenario) -> impl Iterator<Item = &'static str> {
+    let clock = (scenario == Scenario::Churn).then_some(CLOCK);
+    ours::NAMES.iter().copied().chain(PEERS).chain(clock)
+}
+
+/// Something to do with an allocator, whichever it is.
+pub trait Job {
+    /// What comes of it.
+    type Output;
+    /// Does it.
+    fn run<P: Pages>(self, pages: &P) -> Self::Output;
+}
+
+/// Slots of *churn* for each thread: 128 MiB of small blocks, 256 MiB of large ones; half of them hold a block.
+pub const fn slots(bytes: usize) -> usize {
+    match bytes {
+        crate::pages::row::SMALL_BYTES => 1 << 15,
+        _ => 1 << 12,
+    }
+}
+
+/// Blocks of a pool that is made beforehand: more than any scenario holds at a time, with what 64 threads may have in caches
+/// of 2 MiB (and half as much again, in DPDK).
+const fn pool_blocks(bytes: usize) -> usize {
+    2 * slots(bytes) + 64 * (3 << 20) / bytes + 8192
+}
+
+/// Does `job` with blocks of `BYTES` bytes of the allocator called `name`.
+///
+/// # Errors
+/// Why that is not possible here.
+pub fn with<const BYTES: usize, J: Job>(name: &str, job: J) -> Result<J::Output, Absent> {
+    let count = pool_blocks(BYTES);
+    Ok(match name {
+        "glibc" => job.run(&peers::glibc::<BYTES>()?),
+        "mmap" => job.run(&peers::mmap::<BYTES>()?),
+        #[cfg(feature = "native-peers")]
+        MIMALLOC => job.run(&peers::mimalloc::<BYTES>()?),
+        #[cfg(feature = "native-peers")]
+        "snmalloc" => job.run(&peers::snmalloc::<BYTES>()?),
+        #[cfg(feature = "native-peers")]
+        "jemalloc" => job.run(&peers::jemalloc::<BYTES>()?),
+        #[cfg(not(feature = "native-peers"))]
+        MIMALLOC | "snmalloc" | "jemalloc" => {
+            return Err(Absent("not built (feature native-peers)".to_owned()));
+        }
+        "tcmalloc (gperftools)" => job.run(&peers::tcmalloc::<BYTES>()?),
+        "DPDK mempool" => {
+            let cpus = bursar_machine::host::allowed_cpus();
+            let cpu = cpus.first().copied().unwrap_or(0);
+            job.run(&peers::dpdk::<BYTES>(count, cpu)?)
+        }
+        "buddy_system_allocator" => job.run(&peers::buddy::<BYTES>(count)?),
+        "Mutex<Vec>" => job.run(&peers::stack::<BYTES>(count)?),
+        "ArrayQueue" => job.run(&peers::queue::<BYTES>(count)?),
+        name => return ours::with::<BYTES, J>(name, job),
+    })
+}

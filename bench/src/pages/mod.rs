@@ -1,0 +1,34 @@
+//! Pages: allocating and freeing blocks of 4 KiB and 64 KiB, beside the allocators that programs use today.
+//!
+//! Every measurement is made in a process of its own, so that none finds the memory, the threads and the caches of another.
+//!
+//! | file | |
+//! |---|---|
+//! | `row.rs` | which measurements there are, and their names |
+//! | `contenders.rs`, `ours.rs` | who takes part: peers, and Bursar with its yardstick |
+//! | `speed.rs` | *pair*, *deep*, *remote*: nanoseconds for an allocation and its free |
+//! | `churn.rs` | *churn*: percentiles of single operations beyond the caches |
+//! | `worst.rs` | *worst*: the longest operation when 32 threads share two CPUs |
+//! | `touched.rs`, `retained.rs`, `resident.rs` | *touched* and *retained*: frames of memory that an allocator uses and keeps |
+//! | `job.rs`, `run.rs` | one measurement, and all of them in turns |
+//! | `table.rs`, `targets.rs` | what is said about it |
+
+mod churn;
+mod contenders;
+mod job;
+mod ours;
+mod resident;
+mod retained;
+mod row;
+mod run;
+mod speed;
+mod table;
+mod targets;
+mod touched;
+mod worst;
+
+pub use job::job;
+pub use ours::BARE_STACK;
+pub use run::{ROUNDS_MAX, Results, run};
+pub use table::tables;
+pub use targets::of_pages;
