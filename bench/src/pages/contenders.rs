@@ -27,7 +27,9 @@ const PEERS: [&str; 10] = [
 /// Everybody who takes part in a scenario.
 pub fn names(scenario: Scenario) -> impl Iterator<Item = &'static str> {
     let clock = (scenario == Scenario::Churn).then_some(CLOCK);
-    ours::NAMES.iter().copied().chain(PEERS).chain(clock)
+    let peers = (scenario != Scenario::Hold).then_some(PEERS);
+    let ours = ours::names(scenario).iter().copied();
+    ours.chain(peers.into_iter().flatten()).chain(clock)
 }
 
 /// Something to do with an allocator, whichever it is.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::pages::contenders::{self, CLOCK};
 use crate::pages::row::{LARGE_BYTES, Row, SMALL_BYTES, Scenario, Size};
 use crate::pages::worst::Longest;
-use crate::pages::{churn, retained, speed, touched, worst};
+use crate::pages::{churn, hold, retained, speed, touched, worst};
 use crate::timing::{Effort, Slice};
 
 /// What such a process says.
@@ -78,6 +78,13 @@ fn measure(row: Row, length: Length) -> Result<Report, String> {
         let clock = churn::clock(turn.parallel()?, length.long_ns());
         return Ok(Report::Measured(latencies(&clock)));
     }
+    if row.scenario == Scenario::Hold {
+        let figures = hold::ZONES_GIB.iter().map(|&gib| {
+            let ratio = hold::run(gib, turn.parallel()?, length.long_ns())?;
+            Ok(figure(&hold::name(gib), "x the bound", ratio))
+        });
+        return Ok(Report::Measured(figures.collect::<Result<_, String>>()?));
+    }
     let outcome = match row.size {
         Size::Small => contenders::with::<SMALL_BYTES, _>(row.contender, turn),
         Size::Large => contenders::with::<LARGE_BYTES, _>(row.contender, turn),
@@ -135,6 +142,7 @@ impl contenders::Job for Turn {
                     figure("warm", "frames/block", touched.warm),
                 ]
             }
+            Scenario::Hold => Vec::new(),
             Scenario::Retained => {
                 let kept = retained::run(pages, bytes, threads, self.length.period)?;
                 let mib = |what, bytes: u64| figure(what, "MiB", bytes as f64 / f64::from(1 << 20));

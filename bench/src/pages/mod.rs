@@ -15,6 +15,7 @@
 
 mod churn;
 mod contenders;
+mod hold;
 mod job;
 mod ours;
 mod resident;

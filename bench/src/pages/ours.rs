@@ -1,11 +1,15 @@
 //! Bursar's contenders, and the yardstick: the only place that knows them.
-//!
-//! Each name in [`NAMES`] has an arm in [`with`] that makes the allocator and runs the job on it, as the arms for peers in
-//! `contenders.rs` do. The targets look for the names below.
 
-use bursar_bench_peers::Absent;
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bursar::pages::{Order, PageOptions, Zeroed};
+use bursar::{Group, Limits, Memory, Page};
+use bursar_bench_peers::{Absent, FRAME_BYTES, Pages};
+use bursar_machine::host::bare;
 
 use crate::pages::contenders::Job;
+use crate::pages::row::Scenario;
 
 /// The yardstick: a push and a pop of a per-CPU stack by restartable sequences, and nothing else.
 pub const BARE_STACK: &str = "bare rseq push+pop";
@@ -14,13 +18,177 @@ pub const BURSAR: &str = "bursar";
 /// Pages that are charged to a group three levels deep.
 pub const BURSAR_CHARGED: &str = "bursar, 3 levels charged";
 
-/// Those that take part. None does yet: there is no page allocator to measure.
-pub const NAMES: &[&str] = &[];
+/// Those that take part in a scenario.
+pub fn names(scenario: Scenario) -> &'static [&'static str] {
+    match scenario {
+        Scenario::Pair => &[BARE_STACK, BURSAR, BURSAR_CHARGED],
+        Scenario::Hold => &[BURSAR],
+        _ => &[BURSAR, BURSAR_CHARGED],
+    }
+}
 
 /// Does `job` with blocks of `BYTES` bytes of the contender called `name`.
 ///
 /// # Errors
 /// Why that is not possible here.
-pub fn with<const BYTES: usize, J: Job>(name: &str, _job: J) -> Result<J::Output, Absent> {
-    Err(Absent(format!("no contender is called {name}")))
+pub fn with<const BYTES: usize, J: Job>(name: &str, job: J) -> Result<J::Output, Absent> {
+    Ok(match name {
+        BARE_STACK => job.run(&Bare::new()?),
+        BURSAR => job.run(&Uncharged::<BYTES>(memory()?)),
+        BURSAR_CHARGED => {
+            let memory = memory()?;
+            let group = group(&memory)?;
+            job.run(&Charged::<BYTES> { memory, group })
+        }
+        name => return Err(Absent(format!("no contender is called {name}"))),
+    })
+}
+
+/// As it comes, in a zone that has room for all scenarios.
+fn memory() -> Result<Memory, Absent> {
+    let options = PageOptions {
+        bytes_per_node: Some(8 << 30),
+        ..PageOptions::default()
+    };
+    let built = Memory::builder().pages(options).build();
+    built.map_err(|error| Absent(error.to_string()))
+}
+
+fn group(memory: &Memory) -> Result<Group, Absent> {
+    let mut group = memory.root();
+    for name in ["tenant", "query", "operator"] {
+        let child = group.child(name, Limits::max(32 << 30));
+        group = child.map_err(|error| Absent(error.to_string()))?;
+    }
+    Ok(group)
+}
+
+fn order<const BYTES: usize>() -> Order {
+    const { Order::for_bytes(BYTES).expect("blocks have an order") }
+}
+
+struct Uncharged<const BYTES: usize>(Memory);
+
+struct Charged<const BYTES: usize> {
+    memory: Memory,
+    group: Group,
+}
+
+fn address(page: &Page) -> usize {
+    // Numbers are as good as addresses: what is asked is only whether two are the same, or near.
+    page.pfn().0 as usize * FRAME_BYTES
+}
+
+fn touch(page: &mut Page) {
+    page.uninit_mut()[0].write(1);
+}
+
+fn fill(page: &mut Page) {
+    for frame in page.uninit_mut().chunks_mut(FRAME_BYTES) {
+        frame[0].write(1);
+    }
+}
+
+impl<const BYTES: usize> Pages for Uncharged<BYTES> {
+    type Block = Page;
+
+    #[inline(always)]
+    fn alloc(&self) -> Option<Page> {
+        self.0.alloc_pages(order::<BYTES>(), Zeroed::No).ok()
+    }
+
+    #[inline(always)]
+    fn free(&self, block: Page) {
+        drop(block);
+    }
+
+    fn address(block: &Page) -> usize {
+        address(block)
+    }
+
+    fn touch(block: &mut Page) {
+        touch(block);
+    }
+
+    fn fill(block: &mut Page) {
+        fill(block);
+    }
+
+    fn upkeep(&self) {
+        self.0.tick();
+    }
+}
+
+impl<const BYTES: usize> Pages for Charged<BYTES> {
+    type Block = Page;
+
+    #[inline(always)]
+    fn alloc(&self) -> Option<Page> {
+        self.group.alloc_pages(order::<BYTES>(), Zeroed::No).ok()
+    }
+
+    #[inline(always)]
+    fn free(&self, block: Page) {
+        drop(block);
+    }
+
+    fn address(block: &Page) -> usize {
+        address(block)
+    }
+
+    fn touch(block: &mut Page) {
+        touch(block);
+    }
+
+    fn fill(block: &mut Page) {
+        fill(block);
+    }
+
+    fn upkeep(&self) {
+        self.memory.tick();
+    }
+}
+
+/// No memory is behind its blocks.
+struct Bare {
+    stack: bare::Stack,
+    next: AtomicU64,
+}
+
+impl Bare {
+    fn new() -> Result<Self, Absent> {
+        let stack = bare::Stack::new().map_err(|error| Absent(error.to_string()))?;
+        let stack = stack.ok_or_else(|| Absent("no restartable sequences here".to_owned()))?;
+        Ok(Self {
+            stack,
+            next: AtomicU64::new(1),
+        })
+    }
+
+    #[cold]
+    fn make(&self) -> Option<NonZeroU64> {
+        NonZeroU64::new(self.next.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+impl Pages for Bare {
+    type Block = NonZeroU64;
+
+    #[inline(always)]
+    fn alloc(&self) -> Option<NonZeroU64> {
+        self.stack.pop().or_else(|| self.make())
+    }
+
+    #[inline(always)]
+    fn free(&self, block: NonZeroU64) {
+        self.stack.push(block);
+    }
+
+    fn address(block: &NonZeroU64) -> usize {
+        block.get() as usize * FRAME_BYTES
+    }
+
+    fn touch(_block: &mut NonZeroU64) {}
+
+    fn fill(_block: &mut NonZeroU64) {}
 }

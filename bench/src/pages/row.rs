@@ -15,9 +15,10 @@ pub enum Scenario {
     Worst,
     Touched,
     Retained,
+    Hold,
 }
 
-const SCENARIOS: [(Scenario, &str, &[usize]); 7] = [
+const SCENARIOS: [(Scenario, &str, &[usize]); 8] = [
     (Scenario::Pair, "pair", &[1, 2]),
     (Scenario::Deep, "deep", &[1, 2]),
     (Scenario::Remote, "remote", &[2]),
@@ -25,6 +26,7 @@ const SCENARIOS: [(Scenario, &str, &[usize]); 7] = [
     (Scenario::Worst, "worst", &[32]),
     (Scenario::Touched, "touched", &[1]),
     (Scenario::Retained, "retained", &[64]),
+    (Scenario::Hold, "hold", &[2]),
 ];
 
 impl Scenario {
@@ -116,8 +118,13 @@ pub fn rows(cpus: usize) -> impl Iterator<Item = Row> {
     let possible = move |&(scenario, _, threads): &(Scenario, Size, usize)| {
         !scenario.is_parallel() || threads <= cpus
     };
+    // What is under the lock knows no size.
+    let once = |&(scenario, size, _): &(Scenario, Size, usize)| {
+        scenario != Scenario::Hold || size == Size::Small
+    };
     heats
         .filter(possible)
+        .filter(once)
         .flat_map(|(scenario, size, threads)| {
             contenders::names(scenario).map(move |contender| Row {
                 scenario,

@@ -1,16 +1,15 @@
-//! What Bursar's pages set out to reach. The scale of nanoseconds is one on which the yardstick's pair takes 2.
+//! What Bursar's pages set out to reach. The scale of nanoseconds is one on which the yardstick's pair takes 2.5: the middle
+//! of what prototypes of it took (2.0 to 2.9) where the bounds in nanoseconds come from.
 
 use crate::pages::contenders::MIMALLOC;
+use crate::pages::hold;
 use crate::pages::ours::{BARE_STACK, BURSAR, BURSAR_CHARGED};
 use crate::pages::row::{Row, Scenario, Size};
 use crate::series::{Run, Series, Summary};
 use crate::targets::{Verdict, Wanted};
 
 /// What the yardstick's pair takes on the scale of the targets, ns.
-const SCALE_NS: f64 = 2.0;
-/// The allocator's own bound of how long it holds a lock, as its contenders report it.
-const HOLD: &str = "hold p99.9, x the bound";
-
+const SCALE_NS: f64 = 2.5;
 /// The targets of `pages`, for blocks of 4 KiB.
 pub fn of_pages(run: &Run) -> Vec<Verdict> {
     let find = |scenario, what: &str, contender: &str, threads| {
@@ -41,7 +40,7 @@ pub fn of_pages(run: &Run) -> Vec<Verdict> {
         measured: series.and_then(|series| Summary::of(&series.samples)),
         wanted: Wanted::AtMost(bound),
     };
-    vec![
+    let mut verdicts = vec![
         by_bare_pair("pair", Scenario::Pair, BURSAR, 1, 1.5),
         by_bare_pair("pair", Scenario::Pair, BURSAR_CHARGED, 1, 3.0),
         by_bare_pair("1,024 deep", Scenario::Deep, BURSAR, 1, 25.0 / SCALE_NS),
@@ -49,16 +48,17 @@ pub fn of_pages(run: &Run) -> Vec<Verdict> {
         by_mimalloc("alloc p99.9"),
         by_mimalloc("free p99.9"),
         itself(
-            format!("{BURSAR}, churn, {HOLD}"),
-            find(Scenario::Churn, HOLD, BURSAR, 2),
-            1.5,
-        ),
-        itself(
             format!("{BURSAR}, kept when idle, MiB"),
             find(Scenario::Retained, "idle", BURSAR, 64),
             run.conditions.cpus as f64,
         ),
-    ]
+    ];
+    verdicts.extend(hold::ZONES_GIB.iter().map(|&gib| {
+        let what = hold::name(gib);
+        let target = format!("{BURSAR}, holds of the zone lock, {what}, x the stated bound");
+        itself(target, find(Scenario::Hold, &what, BURSAR, 2), 1.5)
+    }));
+    verdicts
 }
 
 fn ratio(above: Option<&Series>, below: Option<&Series>) -> Option<Summary> {
@@ -107,7 +107,7 @@ mod tests {
     fn names_meet_those_of_the_rows() {
         let run = run(vec![
             series("pair 4K", BARE_STACK, 1, 2.0),
-            series("deep 4K", BURSAR, 1, 25.0),
+            series("deep 4K", BURSAR, 1, 20.0),
             series("remote 4K", BURSAR, 2, 61.0),
             series("churn 4K alloc p99.9", BURSAR, 2, 900.0),
             series("churn 4K alloc p99.9", MIMALLOC, 2, 1000.0),
