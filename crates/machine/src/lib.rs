@@ -97,7 +97,8 @@ pub trait Machine: Clone + fmt::Debug + Send + Sync + 'static {
     /// [`OutOfMemory`] if there is no room for them.
     ///
     /// # Panics
-    /// If there are more than [`pages::LISTS_MAX`] lists, or together they hold more than 8,000 blocks.
+    /// If there are more than [`pages::LISTS_MAX`] lists, or together they hold more than [`pages::LIST_BLOCKS_MAX`]
+    /// blocks.
     fn stacks(&self, capacities: &[u16]) -> Result<Self::Stacks, OutOfMemory>;
 
     /// A fence against sections: each section that began before this call has ended, committed or not, when it returns,

@@ -132,6 +132,8 @@ pub(crate) struct Engine {
     /// When the last event was that left its stack; none is before.
     pub(crate) event_ns: Cell<u64>,
     pub(crate) fences: RefCell<crate::fence::Fences>,
+    /// Blocks of the largest order that reservations have.
+    pub(crate) reserved_spans: Cell<u32>,
     pub(crate) random: RefCell<Random>,
     pub(crate) faults: Injector,
     pub(crate) explored: Option<Explored>,
@@ -209,6 +211,7 @@ impl Engine {
             timer_number: Cell::new(0),
             event_ns: Cell::new(0),
             fences: RefCell::default(),
+            reserved_spans: Cell::new(0),
             faults: Injector::new(&settings.faults, settings.seed),
             random: RefCell::new(random),
             explored,

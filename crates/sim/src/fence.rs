@@ -60,6 +60,13 @@ impl Engine {
         }
     }
 
+    /// The current task takes memory away, and no CPU may go on using a translation of it.
+    pub(crate) fn shoot_down(&self) {
+        if self.is_scheduled() && self.explored.is_none() {
+            self.interrupt_all();
+        }
+    }
+
     /// What the kernel does: interrupts each CPU that runs a task of ours, and waits for all of them.
     fn interrupt_all(&self) {
         let own = self.cpu.get();

@@ -9,7 +9,9 @@
 //! | tasks, and what a visible operation is | `engine.rs`, `coroutine.rs` |
 //! | virtual time: clocks, run queues | `timed.rs`, `tournament.rs` |
 //! | timers, deferred work | `wheel.rs`, `work.rs` |
-//! | what is shared | `lines.rs`, `word.rs`, `slot.rs`, `locks.rs`, `fence.rs` |
+//! | what is shared | `lines.rs`, `word.rs`, `locks.rs`, `fence.rs` |
+//! | what a CPU has of its own | `section.rs`, `slot.rs`, `stacks.rs` |
+//! | page memory | `frames.rs` |
 //! | exploration without time | `explored.rs`, `strategy.rs`, `explorer.rs` |
 //! | all of it as a machine | `machine.rs` |
 //!
@@ -23,12 +25,15 @@ mod explorer;
 mod failure;
 mod fault;
 mod fence;
+mod frames;
 mod lines;
 mod locks;
 mod machine;
 mod operation;
+mod section;
 mod settings;
 mod slot;
+mod stacks;
 mod strategy;
 mod timed;
 mod topology;
@@ -42,11 +47,13 @@ pub use engine::BoundTask;
 pub use explorer::{BadScheduleId, Counted, Explored, Explorer, Found, ScheduleId};
 pub use failure::Failure;
 pub use fault::{Chance, Faults, Kill, Stall};
+pub use frames::SimFrames;
 pub use locks::{SimEvent, SimGuard, SimMutex, SimSpin};
 pub use machine::{Counts, Sim, SimPage, Simulator};
 pub use operation::SimOperation;
 pub use settings::{Mode, SectionKind, Settings};
 pub use slot::SimSlot;
+pub use stacks::SimStacks;
 pub use strategy::{Decision, Strategy};
 pub use topology::{Distance, LockKind, Place, PreemptionKind, Topology, TopologyError};
 pub use wheel::{Jiffies, wheel_expiry, wheel_granularity};

@@ -4,16 +4,19 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use bursar_machine::pages::{ReserveError, ReserveOptions, Span};
 use bursar_machine::{Forks, Machine, OutOfMemory, Shard, Tasks, Watch, Watched};
 
 use crate::coroutine::{Installed, Routine};
 use crate::engine::{ENGINE, Engine, Step, number_of, with_engine};
 use crate::explored::Point;
 use crate::failure::{Failure, message_of};
+use crate::frames::{SimFrames, reserve};
 use crate::locks::{SimEvent, SimMutex, SimSpin};
 use crate::operation::{SimOperation, operation};
 use crate::settings::{Mode, SectionKind, Settings};
 use crate::slot::SimSlot;
+use crate::stacks::SimStacks;
 use crate::strategy::Decision;
 use crate::word::SimWord;
 use crate::work::TimerKind;
@@ -215,6 +218,8 @@ impl Machine for Sim {
     type Slot = SimSlot;
     type Shared<T: Send + Sync + 'static> = Arc<T>;
     type Operation = SimOperation;
+    type Frames = SimFrames;
+    type Stacks = SimStacks;
 
     fn share<T: Send + Sync + 'static>(value: T) -> Arc<T> {
         Arc::new(value)
@@ -238,6 +243,14 @@ impl Machine for Sim {
 
     fn slots(&self, words: usize) -> Result<Vec<SimSlot>, OutOfMemory> {
         Ok(vec![SimSlot::new(self.0.cpus, words, self.0.sections)])
+    }
+
+    fn reserve(&self, options: &ReserveOptions) -> Result<(SimFrames, Span), ReserveError> {
+        reserve(options, self.0.nodes)
+    }
+
+    fn stacks(&self, capacities: &[u16]) -> Result<SimStacks, OutOfMemory> {
+        Ok(SimStacks::new(self.0.cpus, capacities, self.0.sections))
     }
 
     fn fence(&self) {

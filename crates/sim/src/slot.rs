@@ -1,8 +1,6 @@
 //! Per-CPU words and the sections that change them.
 //!
-//! A section looks at the state and the words it needs, and commits. In between it can be interrupted: by preemption, by
-//! moving to another CPU, by a fence. Then it begins anew, which is what the kernel does to a restartable sequence. In
-//! virtual time the two moments are one unless preemption inside sections is asked for; an exploration tells them apart.
+//! A section looks at the state and the words it needs, and commits; see `section.rs`.
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,7 +9,7 @@ use bursar_machine::{
     WORDS_MAX, busy_wait,
 };
 
-use crate::engine::{Engine, Step, with_engine};
+use crate::engine::with_engine;
 use crate::lines::Access;
 use crate::machine::{current_shard, relax};
 use crate::settings::SectionKind;
@@ -89,29 +87,19 @@ impl SimSlot {
         mut look: impl FnMut(&[SimWord]) -> Result<Changes, Outcome>,
     ) -> Outcome {
         let words = self.shard(shard);
+        let state = &words[STATE];
         with_engine(|engine| {
-            engine.visible(Step::Section, words[STATE].line());
-            if engine.is_scheduled() && engine.cpu.get() != shard.0 {
-                return None;
-            }
-            engine.access(
-                words[STATE].line(),
-                Access::Write,
-                engine.settings.costs.section_ns,
-            );
-            let outcome = if words[STATE].peek() & 0xff == State::PUBLISHED {
-                look(words)
-            } else {
+            let seen = engine.section(shard, state.line(), || {
+                if state.peek() & 0xff == State::PUBLISHED {
+                    return look(words);
+                }
                 Err(Outcome::Unpublished {
                     shard,
                     committed: false,
                 })
-            };
-            if engine.section_can_break() && !engine.section_survives(shard, words[STATE].line()) {
-                return None;
-            }
-            Some(match outcome {
-                Ok(changes) => {
+            });
+            match seen {
+                Some(Ok(changes)) => {
                     for (word, value) in changes.into_iter().flatten() {
                         words[word].poke(value as u64);
                         if word >= LINE_WORDS {
@@ -120,11 +108,11 @@ impl SimSlot {
                     }
                     Outcome::Done
                 }
-                Err(outcome) => outcome,
-            })
+                Some(Err(outcome)) => outcome,
+                None => Outcome::Moved,
+            }
         })
         .unwrap_or_else(|| panic!("sections run on a simulator"))
-        .unwrap_or(Outcome::Moved)
     }
 
     /// [`SimSlot::section`] on whatever CPU it takes.
@@ -255,28 +243,5 @@ impl Slot for SimSlot {
         let room = words[CEILING].load_signed(Order::Acquire) - charged;
         words[CEILING].store(charged as u64, Order::Release);
         u64::try_from(room).expect("sections never let the room become negative")
-    }
-}
-
-impl Engine {
-    /// Whether the look and the commit of a section are two moments.
-    fn section_can_break(&self) -> bool {
-        self.is_scheduled() && (self.explored.is_some() || self.faults.has_section_preemption)
-    }
-
-    /// Lets others in between look and commit; `false` if the section must begin anew.
-    fn section_survives(&self, shard: Shard, line: u32) -> bool {
-        let current = self.current.get();
-        let breaks = || self.with_task(current, |task| task.breaks.get());
-        let begun = breaks();
-        if self.explored.is_none() {
-            let away_ns = self.faults.section_preemption_ns();
-            if away_ns > 0 {
-                self.spend(away_ns);
-                self.with_task(current, |task| task.breaks.set(task.breaks.get() + 1));
-            }
-        }
-        self.visible(Step::Section, line);
-        breaks() == begun && self.cpu.get() == shard.0
     }
 }

@@ -17,17 +17,23 @@
 //! that the write races with an earlier load by another thread, and the order in which the write comes first is never
 //! tried. Nearly all of Bursar's writes follow a load. [`LoomWord`] shows loom these races; see there.
 
+#[path = "stacks.rs"]
+mod stacks;
+
 use std::array;
 use std::cell::Cell;
 use std::fmt;
 use std::sync::{Arc, Mutex as PlainMutex, OnceLock};
 
+use bursar::machine::pages::{ReserveError, ReserveOptions, Span};
 use bursar::machine::{
     AtomicShard, AtomicWord, CAP, CEILING, CHARGED, Event, Lock, Machine, Order, OutOfMemory,
     Outcome, STATE, Shard, Slot, State, busy_wait,
 };
 use loom::sync::atomic::{AtomicU64, Ordering, fence};
 use loom::sync::{Condvar, Mutex, MutexGuard};
+
+pub use stacks::{LoomFrames, LoomStacks};
 
 /// A test of each model for each kind of shard.
 macro_rules! on_both_kinds {
@@ -95,6 +101,22 @@ struct Cpus {
     used: &'static [u32],
     sections: Vec<Mutex<()>>,
     slots: PlainMutex<Vec<Arc<Words>>>,
+    /// Blocks of the largest order that reservations have.
+    spans: PlainMutex<u32>,
+}
+
+impl Cpus {
+    fn place(&self, shard: Shard) -> usize {
+        if shard.0 == self.count {
+            return self.used.len();
+        }
+        let place = self.used.iter().position(|&cpu| cpu == shard.0);
+        place.expect("a CPU that threads run on")
+    }
+
+    fn has_sections(&self, shard: Shard) -> bool {
+        self.kind == Kind::Sections && shard.0 < self.count
+    }
 }
 
 /// See the module.
@@ -120,6 +142,7 @@ impl LoomMachine {
                 used,
                 sections: used.iter().map(|_| Mutex::new(())).collect(),
                 slots: PlainMutex::new(Vec::new()),
+                spans: PlainMutex::new(0),
             }),
         }
     }
@@ -144,6 +167,8 @@ impl Machine for LoomMachine {
     type Slot = LoomSlot;
     type Shared<T: Send + Sync + 'static> = Arc<T>;
     type Operation = ();
+    type Frames = LoomFrames;
+    type Stacks = LoomStacks;
 
     fn share<T: Send + Sync + 'static>(value: T) -> Arc<T> {
         Arc::new(value)
@@ -174,6 +199,14 @@ impl Machine for LoomMachine {
             cpus: self.cpus.clone(),
             words,
         }])
+    }
+
+    fn reserve(&self, options: &ReserveOptions) -> Result<(LoomFrames, Span), ReserveError> {
+        stacks::reserve(&self.cpus.spans, options)
+    }
+
+    fn stacks(&self, capacities: &[u16]) -> Result<LoomStacks, OutOfMemory> {
+        Ok(LoomStacks::new(self.cpus.clone(), capacities))
     }
 
     fn fence(&self) {
@@ -219,29 +252,17 @@ pub struct LoomSlot {
 }
 
 impl LoomSlot {
-    fn place(&self, shard: Shard) -> usize {
-        if shard.0 == self.cpus.count {
-            return self.cpus.used.len();
-        }
-        let place = self.cpus.used.iter().position(|&cpu| cpu == shard.0);
-        place.expect("a CPU that threads run on")
-    }
-
     fn copy(&self, shard: Shard) -> &[LoomWord] {
-        &self.words.0[self.place(shard)]
+        &self.words.0[self.cpus.place(shard)]
     }
 
     fn atomic(&self, shard: Shard) -> AtomicShard<'_, LoomWord> {
         AtomicShard::new(self.copy(shard), shard)
     }
 
-    fn has_sections(&self, shard: Shard) -> bool {
-        self.cpus.kind == Kind::Sections && shard.0 < self.cpus.count
-    }
-
     /// Runs `section` on the words of a CPU if they are published, alone on that CPU.
     fn section(&self, cpu: Shard, section: impl FnOnce(&[LoomWord]) -> Outcome) -> Outcome {
-        let _alone = self.cpus.sections[self.place(cpu)].lock().unwrap();
+        let _alone = self.cpus.sections[self.cpus.place(cpu)].lock().unwrap();
         let words = self.copy(cpu);
         if words[STATE].load(Order::Acquire) & 0xff != State::PUBLISHED {
             return Outcome::Unpublished {
@@ -278,7 +299,7 @@ impl Slot for LoomSlot {
 
     fn add_fetch(&self, word: usize, delta: i64) -> (Outcome, Shard, i64) {
         let shard = current();
-        if !self.has_sections(shard) {
+        if !self.cpus.has_sections(shard) {
             let (outcome, sum) = self.atomic(shard).add_fetch(word, delta);
             return (outcome, shard, sum);
         }
@@ -292,7 +313,7 @@ impl Slot for LoomSlot {
 
     fn charge(&self, bytes: u64) -> Outcome {
         let shard = current();
-        if !self.has_sections(shard) {
+        if !self.cpus.has_sections(shard) {
             return self.atomic(shard).charge(bytes);
         }
         self.section(shard, |words| {
@@ -306,7 +327,7 @@ impl Slot for LoomSlot {
 
     fn uncharge(&self, bytes: u64) -> Outcome {
         let shard = current();
-        if !self.has_sections(shard) {
+        if !self.cpus.has_sections(shard) {
             return self.atomic(shard).uncharge(bytes);
         }
         self.section(shard, |words| {
@@ -320,7 +341,7 @@ impl Slot for LoomSlot {
     }
 
     fn adjust(&self, shard: Shard, charged: i64, ceiling: i64) -> Outcome {
-        if !self.has_sections(shard) {
+        if !self.cpus.has_sections(shard) {
             return self.atomic(shard).adjust(charged, ceiling);
         }
         if current() != shard {
@@ -345,7 +366,7 @@ impl Slot for LoomSlot {
     }
 
     fn room(&self, shard: Shard) -> i64 {
-        if !self.has_sections(shard) {
+        if !self.cpus.has_sections(shard) {
             return self.atomic(shard).room();
         }
         let words = self.copy(shard);
@@ -353,14 +374,14 @@ impl Slot for LoomSlot {
     }
 
     fn settle(&self, shard: Shard) {
-        if !self.has_sections(shard) {
+        if !self.cpus.has_sections(shard) {
             let shard = self.atomic(shard);
             busy_wait(|| !shard.is_busy(), |_| loom::thread::yield_now());
         }
     }
 
     fn take_room(&self, shard: Shard) -> u64 {
-        if !self.has_sections(shard) {
+        if !self.cpus.has_sections(shard) {
             return self.atomic(shard).take_room();
         }
         let words = self.copy(shard);

@@ -8,13 +8,13 @@ use std::io;
 use super::resident::page_bytes;
 use crate::pages::{
     Block, Content, Frames, HugePages, NodeBinding, Order, Owner, PAGE_BYTES, Pfn, ReserveError,
-    ReserveOptions, SPAN_PAGES, Span,
+    ReserveOptions, SPAN_PAGES, Span, simulated,
 };
 
 /// Bytes of a block of the largest order: reservations begin at a multiple.
 const SPAN_BYTES: usize = PAGE_BYTES * SPAN_PAGES as usize;
-/// Blocks of the largest order that 2^32 pages make.
-const SPANS_MAX: u64 = 1 << (32 - SPAN_PAGES.trailing_zeros());
+/// Blocks of the largest order that can be numbered: the other half of all numbers is that of pages without memory.
+const SPANS_MAX: u64 = simulated::SPANS_MAX as u64;
 
 /// Blocks of the largest order numbered so far.
 static SPANS: AtomicU64 = AtomicU64::new(0);
@@ -77,9 +77,12 @@ pub(super) fn reserve(
     let frames = HostFrames {
         base,
         first,
-        // Whole 2^32 pages do not fit; nobody has the address space for them.
-        pages: u32::try_from(spans * u64::from(SPAN_PAGES)).unwrap_or(u32::MAX),
+        pages: spans as u32 * SPAN_PAGES,
     };
+    assert!(
+        first.0 + frames.pages <= simulated::FIRST.0,
+        "numbers of pages with memory"
+    );
     Ok((frames, Span::forge(first, spans as u32)))
 }
 

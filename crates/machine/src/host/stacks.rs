@@ -9,7 +9,7 @@ use core::ptr::NonNull;
 use super::slots::{self, STRIDE, STRIDE_SHIFT};
 use super::sync::HostWord;
 use super::{backend, chunk, fork, rseq, sync};
-use crate::pages::{Block, BlockStacks, Bounds, LISTS_MAX, StackWord, depth};
+use crate::pages::{Block, BlockStacks, Bounds, LIST_BLOCKS_MAX, LISTS_MAX, StackWord, depth};
 use crate::shard::busy_wait;
 use crate::{AtomicWord, Order, OutOfMemory, Shard};
 
@@ -21,6 +21,7 @@ pub(super) const LIST_LIMIT: usize = StackWord::Bounds as usize * 8;
 const HEADER_WORDS: usize = LIST_HEADER / 8;
 
 const _: () = assert!(StackWord::Head as usize == 0 && (StackWord::Lock as usize) < HEADER_WORDS);
+const _: () = assert!((LISTS_MAX * HEADER_WORDS + LIST_BLOCKS_MAX) * 8 <= STRIDE);
 
 /// Per-CPU stacks of blocks on the host.
 #[derive(Clone, Copy, Debug)]
@@ -43,8 +44,8 @@ pub(super) fn chunk_of_stacks(capacities: &[u16]) -> Result<HostStacks, OutOfMem
     assert!((1..=LISTS_MAX).contains(&lists), "1 to {LISTS_MAX} lists");
     let entries: usize = capacities.iter().copied().map(usize::from).sum();
     assert!(
-        (lists * HEADER_WORDS + entries) * 8 <= STRIDE,
-        "the lists of a CPU hold at most 8,000 blocks together"
+        entries <= LIST_BLOCKS_MAX,
+        "the lists of a CPU hold at most {LIST_BLOCKS_MAX} blocks together"
     );
     let base = chunk::reserve(slots::shards_max().index() + 1, 0)?;
     let mut stacks = HostStacks {

@@ -10,13 +10,15 @@
 //! | [`Span`] | pages that were never used, as blocks of the largest order |
 //! | [`Frames`] | a reservation: the memory behind its blocks |
 //! | [`BlockStacks`], [`Bounds`] | per-CPU stacks of blocks, changed in one section |
+//! | [`simulated`] | blocks without memory, for machines that simulate |
 
 mod block;
 mod frames;
+pub mod simulated;
 mod stacks;
 
 pub use block::{
     Block, Content, MAX_ORDER, Order, OrderError, Owner, PAGE_BYTES, Pfn, SPAN_PAGES, Span,
 };
 pub use frames::{Frames, HugePages, NodeBinding, ReserveError, ReserveOptions};
-pub use stacks::{BlockStacks, Bounds, LISTS_MAX, StackWord, depth, pops};
+pub use stacks::{BlockStacks, Bounds, LIST_BLOCKS_MAX, LISTS_MAX, StackWord, depth, pops};

@@ -20,6 +20,8 @@ use crate::{AtomicWord, Shard};
 
 /// The most lists of a shard.
 pub const LISTS_MAX: usize = 8;
+/// The most blocks that the lists of a shard hold together.
+pub const LIST_BLOCKS_MAX: usize = 8_000;
 
 /// How full a list may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

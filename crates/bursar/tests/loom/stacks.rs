@@ -1,0 +1,256 @@
+//! Page memory of the machine beside: blocks without bytes, and stacks of them whose headers are words of loom's.
+//!
+//! A section is mutual exclusion per CPU, as for slots; without sections the list's lock is tried once, as on the host. The
+//! entries are no words of loom's, since a block is not to be had from bits: what depth they belong to is.
+
+use std::mem::MaybeUninit;
+use std::sync::{Arc, Mutex as PlainMutex};
+
+use bursar::machine::pages::{
+    Block, BlockStacks, Bounds, Content, Frames, Pfn, ReserveError, ReserveOptions, SPAN_PAGES,
+    Span, StackWord, depth, simulated,
+};
+use bursar::machine::{AtomicWord, Order, Shard, busy_wait};
+
+use super::{Cpus, LoomWord, current};
+
+/// A reservation without memory.
+#[derive(Clone, Debug)]
+pub struct LoomFrames {
+    first: Pfn,
+    pages: u32,
+}
+
+/// Numbers pages; `before` blocks of the largest order were numbered before.
+pub(super) fn reserve(
+    before: &PlainMutex<u32>,
+    options: &ReserveOptions,
+) -> Result<(LoomFrames, Span), ReserveError> {
+    if options.pages == 0 {
+        return Err(ReserveError::NoPages);
+    }
+    let mut before = before.lock().unwrap();
+    let spans = options.pages.div_ceil(u64::from(SPAN_PAGES)) as u32;
+    let frames = LoomFrames {
+        first: Pfn(simulated::FIRST.0 + *before * SPAN_PAGES),
+        pages: spans * SPAN_PAGES,
+    };
+    let span = simulated::span(*before, spans);
+    *before += spans;
+    Ok((frames, span))
+}
+
+impl LoomFrames {
+    fn check(&self, block: &Block) {
+        let at = block.pfn().0.wrapping_sub(self.first.0);
+        assert!(at < self.pages, "the block is of another reservation");
+    }
+}
+
+impl Frames for LoomFrames {
+    fn first(&self) -> Pfn {
+        self.first
+    }
+
+    fn pages(&self) -> u64 {
+        u64::from(self.pages)
+    }
+
+    fn uninit<'a>(&self, block: &'a mut Block) -> &'a mut [MaybeUninit<u8>] {
+        self.check(block);
+        simulated::set_content(block, Content::Unknown);
+        &mut []
+    }
+
+    fn bytes<'a>(&self, block: &'a Block) -> Option<&'a [u8]> {
+        self.check(block);
+        (block.content() != Content::Unknown).then_some(&[])
+    }
+
+    fn bytes_mut<'a>(&self, block: &'a mut Block) -> Option<&'a mut [u8]> {
+        self.check(block);
+        if block.content() == Content::Unknown {
+            return None;
+        }
+        simulated::set_content(block, Content::Initialized);
+        Some(&mut [])
+    }
+
+    fn zero(&self, block: &mut Block) {
+        self.check(block);
+        if !block.content().is_zero() {
+            simulated::set_content(block, Content::Zero);
+        }
+    }
+
+    fn discard(&self, block: &mut Block) -> bool {
+        self.check(block);
+        simulated::set_content(block, Content::Unbacked);
+        true
+    }
+}
+
+struct List {
+    header: [LoomWord; StackWord::Lock as usize + 1],
+    /// The oldest first.
+    blocks: PlainMutex<Vec<Block>>,
+}
+
+impl List {
+    fn word(&self, word: StackWord) -> &LoomWord {
+        &self.header[word as usize]
+    }
+
+    /// `count` says by depth and bounds, which are looked at with `order`, how many blocks `act` moves, and `change` what
+    /// that adds to the head.
+    fn perform(
+        &self,
+        order: Order,
+        count: impl FnOnce(usize, Bounds) -> usize,
+        change: fn(u64) -> u64,
+        act: impl FnOnce(&mut Vec<Block>, usize),
+    ) -> usize {
+        // At least an acquire: pairs with the store that thaws the list; who sees that must see what the freezer left.
+        let bounds = Bounds::of(self.word(StackWord::Bounds).load(order));
+        let head = self.word(StackWord::Head);
+        let before = head.load(Order::Relaxed);
+        let count = count(depth(before), bounds);
+        if count > 0 {
+            act(&mut self.blocks.lock().unwrap(), count);
+            let after = before.wrapping_add(change(count as u64));
+            // Release: pairs with the freezer's look at the depth. Only who is alone here writes.
+            head.store(after, Order::Release);
+        }
+        count
+    }
+}
+
+/// See the module.
+#[derive(Clone)]
+pub struct LoomStacks {
+    cpus: Arc<Cpus>,
+    /// Of each used CPU, and of the extra shard.
+    lists: Arc<Vec<Vec<List>>>,
+}
+
+impl LoomStacks {
+    pub(super) fn new(cpus: Arc<Cpus>, capacities: &[u16]) -> Self {
+        let list = || List {
+            header: std::array::from_fn(|_| LoomWord::new(0)),
+            blocks: PlainMutex::default(),
+        };
+        let shard = || capacities.iter().map(|_| list()).collect();
+        let lists = (0..=cpus.used.len()).map(|_| shard()).collect();
+        Self {
+            cpus,
+            lists: Arc::new(lists),
+        }
+    }
+
+    fn list(&self, shard: Shard, list: usize) -> &List {
+        &self.lists[self.cpus.place(shard)][list]
+    }
+
+    fn perform(
+        &self,
+        list: usize,
+        count: impl FnOnce(usize, Bounds) -> usize,
+        change: fn(u64) -> u64,
+        act: impl FnOnce(&mut Vec<Block>, usize),
+    ) -> usize {
+        let shard = current();
+        let list = self.list(shard, list);
+        if self.cpus.has_sections(shard) {
+            let _alone = self.cpus.sections[self.cpus.place(shard)].lock().unwrap();
+            return list.perform(Order::Acquire, count, change, act);
+        }
+        let lock = list.word(StackWord::Lock);
+        // Full, and the look at the bounds: pairs with the freezer's `Full` store of these and its look at the lock, as on
+        // the host.
+        if lock.compare_exchange(0, 1, Order::Full).is_err() {
+            return 0;
+        }
+        let moved = list.perform(Order::Full, count, change, act);
+        // Full: pairs with `settle`.
+        lock.store(0, Order::Full);
+        moved
+    }
+}
+
+impl BlockStacks for LoomStacks {
+    type Word = LoomWord;
+
+    fn push(&self, list: usize, block: Block) -> Result<(), Block> {
+        let mut block = Some(block);
+        self.perform(
+            list,
+            |depth, bounds| usize::from(depth < bounds.limit as usize),
+            |_| 1,
+            |blocks, _| blocks.extend(block.take()),
+        );
+        block.map_or(Ok(()), Err)
+    }
+
+    fn pop(&self, list: usize) -> Option<Block> {
+        let mut popped = None;
+        self.perform(
+            list,
+            |depth, bounds| usize::from(depth > bounds.floor as usize),
+            |_| 0xffff,
+            |blocks, _| popped = blocks.pop(),
+        );
+        popped
+    }
+
+    fn push_many(&self, list: usize, blocks: &mut Vec<Block>) -> usize {
+        let most = blocks.len();
+        self.perform(
+            list,
+            |depth, bounds| (bounds.limit as usize).saturating_sub(depth).min(most),
+            |count| count,
+            |to, count| to.extend(blocks.drain(most - count..)),
+        )
+    }
+
+    fn pop_many(&self, list: usize, count: usize, blocks: &mut Vec<Block>) -> usize {
+        self.perform(
+            list,
+            |depth, bounds| depth.saturating_sub(bounds.floor as usize).min(count),
+            u64::wrapping_neg,
+            |from, count| blocks.extend(from.drain(from.len() - count..)),
+        )
+    }
+
+    fn word(&self, shard: Shard, list: usize, word: StackWord) -> &LoomWord {
+        self.list(shard, list).word(word)
+    }
+
+    fn settle(&self, shard: Shard, list: usize) {
+        if !self.cpus.has_sections(shard) {
+            let lock = self.word(shard, list, StackWord::Lock);
+            // Full: pairs with `perform`.
+            busy_wait(
+                || lock.load(Order::Full) == 0,
+                |_| loom::thread::yield_now(),
+            );
+        }
+    }
+
+    fn take_oldest(
+        &self,
+        shard: Shard,
+        list: usize,
+        count: usize,
+        blocks: &mut Vec<Block>,
+    ) -> usize {
+        let list = self.list(shard, list);
+        let head = list.word(StackWord::Head);
+        // Acquire: pairs with the release of whoever pushed what is there.
+        let before = head.load(Order::Acquire);
+        let count = count.min(depth(before));
+        blocks.extend(list.blocks.lock().unwrap().drain(..count));
+        // Release: pairs with the bounds that thaw the list.
+        head.store(before - count as u64, Order::Release);
+        count
+    }
+}

@@ -1,0 +1,328 @@
+//! Per-CPU stacks of blocks: the same as the host's, in sections or under the list's lock.
+//!
+//! The blocks themselves are in a `Vec`, the oldest first; the header's words say what the host's say, and entries have lines
+//! of their own, eight on each, that come into being as the list first grows so deep.
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use bursar_machine::pages::{
+    Block, BlockStacks, Bounds, LIST_BLOCKS_MAX, LISTS_MAX, StackWord, depth,
+};
+use bursar_machine::{AtomicWord, Order, Shard, busy_wait};
+
+use crate::engine::{Engine, Step, with_engine};
+use crate::lines::{Access, LineId};
+use crate::machine::{current_shard, relax};
+use crate::operation::operation;
+use crate::settings::SectionKind;
+use crate::word::SimWord;
+
+/// Entries on a line.
+const LINE_ENTRIES: usize = 8;
+/// Words of a header, which are on one line.
+const HEADER_WORDS: usize = StackWord::Lock as usize + 1;
+
+struct List {
+    header: [SimWord; HEADER_WORDS],
+    entries: Mutex<Entries>,
+}
+
+#[derive(Default)]
+struct Entries {
+    /// The oldest first.
+    blocks: Vec<Block>,
+    lines: Vec<LineId>,
+}
+
+impl List {
+    fn new() -> Self {
+        let line = with_engine(|engine| engine.lines.allocate()).unwrap_or(0);
+        Self {
+            header: std::array::from_fn(|_| SimWord::on_line(0, line)),
+            entries: Mutex::default(),
+        }
+    }
+
+    fn word(&self, word: StackWord) -> &SimWord {
+        &self.header[word as usize]
+    }
+
+    fn line(&self) -> LineId {
+        self.word(StackWord::Head).line()
+    }
+
+    /// Never held over a step.
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The lines of `count` entries from the `first` on.
+    fn lines_of(&self, first: usize, count: usize) -> Vec<LineId> {
+        let lines = &mut self.entries().lines;
+        let end = (first + count).div_ceil(LINE_ENTRIES);
+        let allocate = || with_engine(|engine| engine.lines.allocate()).unwrap_or(0);
+        lines.extend((lines.len()..end).map(|_| allocate()));
+        lines[first / LINE_ENTRIES..end].to_vec()
+    }
+}
+
+struct Lists {
+    cpus: u32,
+    capacities: Box<[u16]>,
+    sections: SectionKind,
+    /// Of all shards, those of each one after the other.
+    lists: Box<[OnceLock<List>]>,
+    /// Number of the engine that the lines are from.
+    engine: Option<u32>,
+}
+
+impl Drop for Lists {
+    fn drop(&mut self) {
+        with_engine(|engine| {
+            if self.engine != Some(engine.number) {
+                return;
+            }
+            for list in self.lists.iter().filter_map(OnceLock::get) {
+                engine.lines.release(list.line());
+                let lines = &list.entries().lines;
+                lines.iter().for_each(|&line| engine.lines.release(line));
+            }
+        });
+    }
+}
+
+/// Per-CPU stacks of blocks on a simulated machine.
+#[derive(Clone)]
+pub struct SimStacks(Arc<Lists>);
+
+/// An operation of the current CPU on a list.
+struct Operation<C, M> {
+    /// By depth and bounds: how many blocks it moves.
+    count: C,
+    /// For so many: what it adds to the head.
+    change: fn(u64) -> u64,
+    /// Moves so many.
+    move_blocks: M,
+}
+
+impl SimStacks {
+    pub(crate) fn new(cpus: usize, capacities: &[u16], sections: SectionKind) -> Self {
+        let count = capacities.len();
+        assert!((1..=LISTS_MAX).contains(&count), "1 to {LISTS_MAX} lists");
+        let entries: usize = capacities.iter().copied().map(usize::from).sum();
+        assert!(
+            entries <= LIST_BLOCKS_MAX,
+            "the lists of a CPU hold at most {LIST_BLOCKS_MAX} blocks together"
+        );
+        Self(Arc::new(Lists {
+            cpus: cpus as u32,
+            capacities: capacities.into(),
+            sections,
+            lists: (0..(cpus + 1) * count).map(|_| OnceLock::new()).collect(),
+            engine: with_engine(|engine| engine.number),
+        }))
+    }
+
+    fn capacity(&self, list: usize) -> usize {
+        self.0.capacities.get(list).copied().map_or(0, usize::from)
+    }
+
+    fn list(&self, shard: Shard, list: usize) -> &List {
+        let exists = self.capacity(list) > 0 && shard.0 <= self.0.cpus;
+        assert!(exists, "no such list");
+        let at = shard.index() * self.0.capacities.len() + list;
+        self.0.lists[at].get_or_init(List::new)
+    }
+
+    fn has_sections(&self, shard: Shard) -> bool {
+        self.0.sections == SectionKind::Restartable && shard.0 < self.0.cpus
+    }
+
+    /// Does it on whatever CPU it takes, and returns how many blocks were moved.
+    fn perform<C, M>(&self, list: usize, operation: Operation<C, M>) -> usize
+    where
+        C: Fn(usize, Bounds) -> usize,
+        M: FnOnce(&mut Vec<Block>, usize),
+    {
+        let (moved, here) = loop {
+            let shard = current_shard();
+            let here = self.list(shard, list);
+            if !self.has_sections(shard) {
+                break (here.perform_locked(operation), here);
+            }
+            if let Some(count) = here.look(shard, &operation.count) {
+                here.commit(count, operation);
+                break (count, here);
+            }
+            // Interrupted.
+        };
+        debug_assert!(here.entries().blocks.len() <= self.capacity(list));
+        moved
+    }
+}
+
+impl List {
+    /// The first part of a section: how many blocks it is going to move. `None` if it was interrupted.
+    fn look(&self, shard: Shard, count: impl Fn(usize, Bounds) -> usize) -> Option<usize> {
+        with_engine(|engine| {
+            engine.section(shard, self.line(), || {
+                let bounds = Bounds::of(self.word(StackWord::Bounds).peek());
+                count(depth(self.word(StackWord::Head).peek()), bounds)
+            })
+        })
+        .expect("sections run on a simulator")
+    }
+
+    /// The other part, before the next step.
+    fn commit<C, M>(&self, count: usize, operation: Operation<C, M>)
+    where
+        M: FnOnce(&mut Vec<Block>, usize),
+    {
+        if count == 0 {
+            return;
+        }
+        let head = self.word(StackWord::Head);
+        let (before, change) = (head.peek(), (operation.change)(count as u64));
+        head.poke(before.wrapping_add(change));
+        (operation.move_blocks)(&mut self.entries().blocks, count);
+        with_engine(|engine| {
+            let lines = self.lines_of(lowest(before, change), count);
+            let touch = |line| engine.access(line, Access::Write, 0);
+            lines.into_iter().for_each(touch);
+        });
+    }
+
+    /// All of it where there are no sections; nothing if the lock is taken. Each access is a step.
+    fn perform_locked<C, M>(&self, wanted: Operation<C, M>) -> usize
+    where
+        C: Fn(usize, Bounds) -> usize,
+        M: FnOnce(&mut Vec<Block>, usize),
+    {
+        // A fork waits until the lock is given back.
+        let _operation = operation();
+        let lock = self.word(StackWord::Lock);
+        // Full: pairs with the freezer's `Full` store of the bounds, as on the host.
+        if lock.compare_exchange(0, 1, Order::Full).is_err() {
+            return 0;
+        }
+        let head = self.word(StackWord::Head);
+        // Acquire: pairs with the release below, of whoever had the lock before.
+        let before = head.load(Order::Acquire);
+        let bounds = Bounds::of(self.word(StackWord::Bounds).load(Order::Full));
+        let count = (wanted.count)(depth(before), bounds);
+        if count > 0 {
+            let change = (wanted.change)(count as u64);
+            self.step_on(lowest(before, change), count);
+            (wanted.move_blocks)(&mut self.entries().blocks, count);
+            // Release: whoever sees the depth sees the blocks.
+            head.store(before.wrapping_add(change), Order::Release);
+        }
+        // Full: pairs with `settle`.
+        lock.store(0, Order::Full);
+        count
+    }
+
+    /// Visible accesses to entries.
+    fn step_on(&self, first: usize, count: usize) {
+        for line in self.lines_of(first, count) {
+            with_engine(|engine: &Engine| {
+                engine.visible(Step::Store, line);
+                engine.access(line, Access::Write, 0);
+            });
+        }
+    }
+}
+
+/// The lowest entry that is added or taken by a change of the head.
+fn lowest(before: u64, change: u64) -> usize {
+    depth(before).min(depth(before.wrapping_add(change)))
+}
+
+impl BlockStacks for SimStacks {
+    type Word = SimWord;
+
+    fn push(&self, list: usize, block: Block) -> Result<(), Block> {
+        let mut block = Some(block);
+        let push = Operation {
+            count: |depth, bounds: Bounds| usize::from(depth < bounds.limit as usize),
+            change: |_| 1,
+            move_blocks: |blocks: &mut Vec<Block>, _| blocks.extend(block.take()),
+        };
+        self.perform(list, push);
+        block.map_or(Ok(()), Err)
+    }
+
+    fn pop(&self, list: usize) -> Option<Block> {
+        let mut popped = None;
+        let pop = Operation {
+            count: |depth, bounds: Bounds| usize::from(depth > bounds.floor as usize),
+            // One less, and one more that was popped.
+            change: |_| 0xffff,
+            move_blocks: |blocks: &mut Vec<Block>, _| {
+                popped = Some(blocks.pop().expect("the depth counts what is there"));
+            },
+        };
+        self.perform(list, pop);
+        popped
+    }
+
+    fn push_many(&self, list: usize, blocks: &mut Vec<Block>) -> usize {
+        let most = blocks.len();
+        let push = Operation {
+            count: |depth, bounds: Bounds| (bounds.limit as usize).saturating_sub(depth).min(most),
+            change: |count| count,
+            move_blocks: |to: &mut Vec<Block>, count| to.extend(blocks.drain(most - count..)),
+        };
+        self.perform(list, push)
+    }
+
+    fn pop_many(&self, list: usize, count: usize, blocks: &mut Vec<Block>) -> usize {
+        let pop = Operation {
+            count: |depth: usize, bounds: Bounds| {
+                depth.saturating_sub(bounds.floor as usize).min(count)
+            },
+            change: u64::wrapping_neg,
+            move_blocks: |from: &mut Vec<Block>, count| {
+                let kept = from.len().checked_sub(count);
+                blocks.extend(from.drain(kept.expect("the depth counts what is there")..));
+            },
+        };
+        self.perform(list, pop)
+    }
+
+    fn word(&self, shard: Shard, list: usize, word: StackWord) -> &SimWord {
+        self.list(shard, list).word(word)
+    }
+
+    fn settle(&self, shard: Shard, list: usize) {
+        if !self.has_sections(shard) {
+            let lock = self.word(shard, list, StackWord::Lock);
+            // Full: pairs with `List::perform_locked`.
+            busy_wait(|| lock.load(Order::Full) == 0, relax);
+        }
+    }
+
+    fn take_oldest(
+        &self,
+        shard: Shard,
+        list: usize,
+        count: usize,
+        blocks: &mut Vec<Block>,
+    ) -> usize {
+        let list = self.list(shard, list);
+        debug_assert_eq!(
+            Bounds::of(list.word(StackWord::Bounds).peek()),
+            Bounds::FROZEN
+        );
+        let head = list.word(StackWord::Head);
+        // Acquire: pairs with the release of whoever pushed what is there; a freezer of sections has passed a fence.
+        let before = head.load(Order::Acquire);
+        let count = count.min(depth(before));
+        // What stays moves down.
+        list.step_on(0, depth(before));
+        blocks.extend(list.entries().blocks.drain(..count));
+        // Release: pairs with the bounds that thaw the list.
+        head.store(before - count as u64, Order::Release);
+        count
+    }
+}
