@@ -152,8 +152,11 @@ fn longest_wait_ns(release: Release) -> (u64, Counts) {
             Box::new(|| lists.free_many(blocks))
         };
         machine.run((0..16).map(free).collect());
-        result = Some((lists.holds().waited_ns.summary().max, lists.counts()));
+        let counts = lists.counts();
+        result = Some((lists.holds().waited_ns.summary().max, counts));
+        assert!(listed_pages(lists) > 16 * BATCH);
         lists.drain_all();
+        assert_eq!(lists.counts().breaks, counts.breaks, "nobody waits now");
         assert_whole(lists);
     });
     result.expect("it ran")
@@ -212,8 +215,10 @@ fn lists_take_whole_batches_and_keep_what_is_freed() {
         let pfn = page.pfn();
         lists.free(page);
         assert_eq!(listed_pages(lists), 63);
+        assert_eq!(lists.lock(Shard(0)).tuning.free_count, 1);
         let again = lists.alloc(ZERO).expect("free");
         assert_eq!(again.pfn(), pfn, "the last one first");
+        assert_eq!(lists.lock(Shard(0)).tuning.free_count, 0);
         assert_eq!(lists.counts().refills, 1);
         // Orders without a list.
         for order in [4, 8, MAX_ORDER] {
@@ -224,6 +229,7 @@ fn lists_take_whole_batches_and_keep_what_is_freed() {
         assert_eq!(lists.counts().refills, 1);
         let huge = lists.alloc(Order::new(9)).expect("free");
         assert_eq!(listed_pages(lists), 62 + 512, "two, since one is too few");
+        assert_eq!(lists.holds().longest_pages, 1_024);
         lists.free_many([huge, again]);
         lists.drain_all();
         assert_whole(lists);
@@ -247,6 +253,52 @@ fn a_return_begins_with_the_list_just_used_and_empties_each() {
             .collect();
         assert_eq!(orders, [1, 1, 3, 3, 0]);
         assert_eq!(cpu.count, 0);
+    });
+}
+
+#[test]
+fn a_return_is_so_many_pages_in_whole_blocks() {
+    let settings = Settings::of(16 * GIB, 8, Release::Whole);
+    on_sim(1, settings, |_, lists| {
+        let order = Order::new(3);
+        let list = List::of(order).expect("listed");
+        let mut cpu = lists.lock(Shard(0));
+        for _ in 0..20 {
+            cpu.refill(list, lists.zone.alloc(order).expect("free"));
+        }
+        lists.give_back(&mut cpu, list, 63);
+        assert_eq!(cpu.count, 160 - 64);
+    });
+}
+
+#[test]
+fn a_long_list_takes_the_lock_once_for_31_blocks() {
+    let simulator = Simulator::new(SimSettings::new(Topology::new(1, 1, 1000), 1));
+    let machine = simulator.machine();
+    let settings = Settings::of(16 * GIB, 8, Release::Whole);
+    let lists = PageLists::new(&machine, settings).expect("page numbers");
+    let pages = pages_of_zone(&lists, 100);
+    let before = simulator.counts().acquisitions;
+    machine.run(vec![Box::new(|| lists.free_many(pages))]);
+    assert_eq!(simulator.counts().acquisitions - before, 4);
+    lists.drain_all();
+    assert_whole(&lists);
+}
+
+#[test]
+fn what_was_freed_first_goes_back_first() {
+    let settings = Settings::of(16 * GIB, 8, Release::Whole);
+    on_sim(1, settings, |_, lists| {
+        let pages = pages_of_zone(lists, 3);
+        let pfns: Vec<_> = pages.iter().map(Block::pfn).collect();
+        let mut cpu = lists.lock(Shard(0));
+        for page in pages {
+            let back = cpu.push(List::FIRST, page, &settings.limits, Shortage::None);
+            assert_eq!(back, 0);
+        }
+        let oldest = std::iter::from_fn(|| cpu.pop_oldest(List::FIRST));
+        let given_back: Vec<_> = oldest.map(|block| block.pfn()).collect();
+        assert_eq!(given_back, pfns);
     });
 }
 
