@@ -49,6 +49,30 @@ fn planted_bugs_are_found_and_replayed_by_the_printed_command() {
     }
 }
 
+#[test]
+fn published_policies_of_page_lists_hold_and_read_nothing() {
+    let explore = |names: &[&str], format: &str| {
+        let options = ["--published", "--schedules", "300", "-f", format];
+        let output = bursar(&[&["explore"], names, &options[..]].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        stdout(&output)
+    };
+    let pages = ["pages-whole", "pages-zone-break", "pages-batched"];
+    let text = explore(&pages, "table");
+    assert!(text.contains("none broken"), "{text}");
+    assert!(!text.contains("stale"), "{text}");
+    let both = ["eager", "pages-whole"];
+    let text = explore(&both, "table");
+    assert!(text.contains("1 fresh, 0 stale, 1 unbroken"), "{text}");
+    let csv = explore(&both, "csv");
+    assert!(csv.contains("pages-whole,restartable,150,"), "{csv}");
+    let fields = csv.lines().map(|line| line.split(',').count());
+    assert!(fields.eq([8, 8, 8]), "{csv}");
+    let document: serde_json::Value = serde_json::from_str(&explore(&both, "json")).expect("JSON");
+    assert_eq!(document["results"][0]["stale"], 0);
+    assert!(document["results"][1].get("stale").is_none());
+}
+
 /// A finding, no failure: it ends with 0, and the printed command shows it.
 #[test]
 fn published_policies_are_fresh_or_stale_and_the_stale_ones_are_replayed() {

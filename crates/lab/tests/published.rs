@@ -1,6 +1,8 @@
 //! What the explorer says of each published policy: the verdicts on file, so that a change shows.
 
 use bursar_lab::protocols::published::{self, Asked, Case, Stale};
+use bursar_lab::protocols::published_pages;
+use bursar_lab::published::pages::{Counts, Release};
 use bursar_lab::published::{Policy, Tunables};
 use bursar_sim::{Explorer, Failure, Found, SectionKind, Sim, Topology};
 
@@ -125,4 +127,46 @@ fn the_count_of_stale_schedules_begins_with_the_first() {
         (count(number + 1).happened, count(number + 1).failed),
         (1, 0)
     );
+}
+
+/// Those of page lists: with every kind of sections, though they use none.
+#[test]
+fn page_lists_lose_no_page_under_any_policy() {
+    for protocol in published_pages::all::<Sim>() {
+        for sections in [SectionKind::Restartable, SectionKind::Atomic] {
+            let explorer = Explorer {
+                topology: Topology::new(protocol.cpus, 1, 1000),
+                sections,
+                seed: 1,
+            };
+            let explored = explorer.explore(&protocol.scenario, 0, 5 * SCHEDULES, |_| ());
+            assert_eq!(explored.found, None, "{}, {sections:?}", protocol.name);
+        }
+    }
+}
+
+/// What happens seldom happens in some of them.
+#[test]
+fn page_lists_are_explored_where_locks_are_lost() {
+    let explorer = Explorer {
+        topology: Topology::new(3, 1, 1000),
+        sections: SectionKind::Restartable,
+        seed: 1,
+    };
+    let happens = |release, what: fn(&Counts) -> u64| {
+        let does = |machine: &Sim, variety| {
+            what(&published_pages::run_once(machine, release, variety)) > 0
+        };
+        explorer.count(&does, 0, SCHEDULES).happened > 0
+    };
+    for release in Release::ALL {
+        assert!(happens(release, |counts| counts.straight));
+        assert!(happens(release, |counts| counts.list_waits));
+        assert!(happens(release, |counts| counts.zone_waits));
+        let is_batched = release == Release::Batched;
+        assert_eq!(happens(release, |counts| counts.lost), is_batched);
+        assert_eq!(happens(release, |counts| counts.moved), is_batched);
+        let is_break = release == Release::ZoneBreak;
+        assert_eq!(happens(release, |counts| counts.breaks), is_break);
+    }
 }

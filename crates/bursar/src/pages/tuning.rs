@@ -147,8 +147,8 @@ impl Tuning {
             0
         };
         let scaled = batch << scale;
-        if limits.is_tuned() && shortage == Shortage::None {
-            // With a larger list it would not have come to this.
+        if shortage == Shortage::None {
+            // With a larger list it would not have come to this. Without tuning it is as large as it gets.
             self.high = self.high.saturating_add(scaled).min(limits.high_max);
         }
         if order > Order::ZERO {

@@ -11,7 +11,7 @@ Examples:
   bursar explore --schedules 1000000 --seed 7       longer, and other schedules
   bursar explore combining removal --sections atomic
   bursar explore --planted                          that the explorer finds bugs which were planted
-  bursar explore --published                        whose readers get fresh numbers, of the kernel thread's policies
+  bursar explore --published                        whose readers get fresh numbers, of the kernel threads' policies
   bursar explore removal --sections atomic --replay 7:1234:56
 
 A schedule is SEED:NUMBER:LENGTH: which of the seed's schedules, and how many of its choices are followed before whoever
@@ -42,8 +42,9 @@ pub struct Explore {
     /// Explore mechanisms with a planted bug instead, which must be found
     #[arg(long, conflicts_with = "published")]
     pub planted: bool,
-    /// Explore the published flush policies instead: whether an update that had completed before a read began is in what
-    /// the read returns; without a threshold, with their own where updates are below it, and where each is above it
+    /// Explore the published policies instead. Of those that flush: whether an update that had completed before a read began
+    /// is in what the read returns; without a threshold, with their own where updates are below it, and where each is above
+    /// it. Of those of page lists: that no page is lost or handed out twice
     #[arg(long)]
     pub published: bool,
     /// Run one schedule again

@@ -33,9 +33,12 @@ pub struct Result {
     pub sections: &'static str,
     /// A bug was planted, and must be found.
     pub planted: bool,
+    /// It is a published policy.
+    #[serde(skip)]
+    published: bool,
     pub schedules: u64,
     pub steps: u64,
-    /// Schedules in which a read was stale. Only published policies may have such; `failure` is the first.
+    /// Schedules in which a read was stale. Only published flush policies may have such; `failure` is the first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stale: Option<u64>,
     pub failure: Option<Failed>,
@@ -102,7 +105,8 @@ impl Result {
             planted: target.subject.group == Group::Planted,
             schedules: 0,
             steps: 0,
-            stale: (target.subject.group == Group::Published).then_some(0),
+            published: target.subject.group == Group::Published,
+            stale: target.scenario().is_judged().then_some(0),
             failure: None,
         }
     }
@@ -127,6 +131,11 @@ impl Result {
 
     /// Whether it is a published policy.
     pub fn is_published(&self) -> bool {
+        self.published
+    }
+
+    /// Whether it is one that may read old numbers.
+    pub fn is_judged(&self) -> bool {
         self.stale.is_some()
     }
 
@@ -145,7 +154,7 @@ impl Result {
                 "bursar explore {}{group} --sections {} --replay {}",
                 self.protocol, self.sections, found.schedule
             ),
-            is_stale: self.is_published() && is_stale(found),
+            is_stale: self.is_judged() && is_stale(found),
         });
     }
 
@@ -155,7 +164,7 @@ impl Result {
 
     /// The result in two words at most.
     pub fn verdict(&self) -> &'static str {
-        if self.is_published() && self.schedules > 0 && self.is_as_expected() {
+        if self.is_judged() && self.schedules > 0 && self.is_as_expected() {
             return if self.is_stale() { "stale" } else { "fresh" };
         }
         match (self.planted, &self.failure) {
@@ -221,7 +230,7 @@ pub fn ndjson(document: &Document) -> std::result::Result<String, Failure> {
 }
 
 pub fn csv(document: &Document) -> String {
-    let has_stale = document.results.iter().any(Result::is_published);
+    let has_stale = document.results.iter().any(Result::is_judged);
     let stale_column = if has_stale { ",stale" } else { "" };
     let mut lines =
         format!("protocol,sections,schedules,steps,result,schedule,reason{stale_column}\n");
@@ -229,9 +238,11 @@ pub fn csv(document: &Document) -> String {
         let failed = result.failure.as_ref();
         let schedule = failed.map_or("", |failed| &failed.schedule);
         let reason = failed.map_or("", |failed| &failed.reason);
-        let stale = result
-            .stale
-            .map_or_else(String::new, |stale| format!(",{stale}"));
+        let stale = match (has_stale, result.stale) {
+            (true, Some(stale)) => format!(",{stale}"),
+            (true, None) => ",".to_owned(),
+            (false, _) => String::new(),
+        };
         let _ = writeln!(
             lines,
             "{},{},{},{},{},{schedule},{}{stale}",

@@ -1,7 +1,7 @@
 //! What can be explored: the protocols, mechanisms with a planted bug, and published policies.
 
-use bursar_lab::protocols;
 use bursar_lab::protocols::published::Case;
+use bursar_lab::protocols::{self, Protocol};
 use bursar_lab::settings::nearest;
 use bursar_sim::{Explorer, SectionKind, Sim, Topology};
 
@@ -20,7 +20,7 @@ pub enum Group {
 pub struct Subject {
     pub name: String,
     pub summary: String,
-    /// A planted bug must be found; a protocol must hold; a published policy may let its readers down.
+    /// A planted bug must be found; a protocol must hold; a published flush policy may let its readers down.
     pub group: Group,
     cpus: usize,
     scenario: Scenario,
@@ -36,6 +36,11 @@ pub enum Scenario {
 }
 
 impl Scenario {
+    /// Whether stale reads are no failure, and counted.
+    pub fn is_judged(self) -> bool {
+        matches!(self, Scenario::Judged(_))
+    }
+
     /// Runs it once, with variety from a number. Panics where something is wrong, or stale.
     pub fn run(self, machine: &Sim, variety: u64) {
         match self {
@@ -77,17 +82,15 @@ impl Target {
 
 /// All there are.
 pub fn all(group: Group) -> Vec<Subject> {
+    let checked = |protocol: Protocol<Sim>| Subject {
+        name: protocol.name.to_owned(),
+        summary: protocol.summary.to_owned(),
+        group,
+        cpus: protocol.cpus,
+        scenario: Scenario::Checked(protocol.scenario),
+    };
     match group {
-        Group::Protocols => protocols::all()
-            .into_iter()
-            .map(|protocol| Subject {
-                name: protocol.name.to_owned(),
-                summary: protocol.summary.to_owned(),
-                group,
-                cpus: protocol.cpus,
-                scenario: Scenario::Checked(protocol.scenario),
-            })
-            .collect(),
+        Group::Protocols => protocols::all().into_iter().map(checked).collect(),
         Group::Planted => protocols::planted::all()
             .into_iter()
             .map(|planted| Subject {
@@ -98,16 +101,17 @@ pub fn all(group: Group) -> Vec<Subject> {
                 scenario: Scenario::Checked(planted.broken),
             })
             .collect(),
-        Group::Published => protocols::published::all()
-            .into_iter()
-            .map(|case| Subject {
+        Group::Published => {
+            let flushes = protocols::published::all().into_iter().map(|case| Subject {
                 name: case.name(),
                 summary: case.summary(),
                 group,
                 cpus: case.cpus(),
                 scenario: Scenario::Judged(case),
-            })
-            .collect(),
+            });
+            let pages = protocols::published_pages::all().into_iter().map(checked);
+            flushes.chain(pages).collect()
+        }
     }
 }
 

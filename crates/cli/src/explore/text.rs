@@ -14,9 +14,9 @@ const STALE_SHOWN: usize = 3;
 /// A table of all targets, and how those fail that do.
 pub fn text(document: &Document, form: Form) -> String {
     let mut text = form.heading(&title(document));
-    let is_published = document.results.iter().any(Result::is_published);
+    let is_judged = document.results.iter().any(Result::is_judged);
     let header = ["protocol", "sections", "schedules", "steps", "result"];
-    let stale_header = is_published.then_some("stale in");
+    let stale_header = is_judged.then_some("stale in");
     let header: Vec<&str> = header.into_iter().chain(stale_header).collect();
     let mut table = form.table(&header);
     for result in &document.results {
@@ -33,7 +33,10 @@ pub fn text(document: &Document, form: Form) -> String {
             thousands(result.steps),
             verdict,
         ];
-        row.extend(result.stale.map(|stale| share(stale, result.schedules)));
+        if is_judged {
+            let stale = result.stale.map(|stale| share(stale, result.schedules));
+            row.push(stale.unwrap_or_default());
+        }
         table.add_row(row);
     }
     for (at, column) in table.column_iter_mut().enumerate() {
@@ -86,16 +89,20 @@ fn share(some: u64, all: u64) -> String {
 fn title(document: &Document) -> String {
     let schedules = document.results.iter().map(|result| result.schedules).sum();
     let is_planted = document.results.iter().any(|result| result.planted);
-    let is_published = document.results.iter().any(Result::is_published);
+    let is_judged = document.results.iter().any(Result::is_judged);
     let count = |is: &dyn Fn(&Result) -> bool| {
         let results = document.results.iter();
         results.filter(|result| is(result)).count()
     };
     let unexpected = count(&|result| !result.is_as_expected());
     let verdict = match (is_planted, unexpected) {
-        (false, 0) if is_published => {
+        (false, 0) if is_judged => {
             let of = |verdict| count(&|result| result.verdict() == verdict);
-            format!("{} fresh, {} stale", of("fresh"), of("stale"))
+            let judged = format!("{} fresh, {} stale", of("fresh"), of("stale"));
+            match of("holds") {
+                0 => judged,
+                others => format!("{judged}, {others} unbroken"),
+            }
         }
         (false, 0) => "none broken".to_owned(),
         (false, broken) => format!("{broken} broken"),

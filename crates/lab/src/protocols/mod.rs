@@ -21,7 +21,8 @@
 //! (`truth.rs`, `judge.rs`). It panics where something is wrong.
 //!
 //! [`planted`] holds broken mechanisms with correct twins: what an explorer that is worth anything must find. [`mod@published`] holds
-//! the policies of the kernel thread, of which some keep a promise to their readers and some do not.
+//! the flush policies of the kernel thread, of which some keep a promise to their readers and some do not, and
+//! [`published_pages`] those of page lists.
 
 mod books;
 mod charge_refuse;
@@ -37,6 +38,7 @@ pub mod planted;
 mod pressure;
 mod publish_flush;
 pub mod published;
+pub mod published_pages;
 mod quiesce;
 mod ranges;
 mod reclaim;

@@ -21,6 +21,8 @@
 //! | without rstat | `tree_walk.rs`, `eager.rs` | |
 //! | what happened | `tally.rs` | |
 //!
+//! The policies of the thread on page lists are in [`pages`]: of other machinery, so of another substrate.
+//!
 //! Versions: the per-CPU list lock is held only while the list is built, as in 6.8, and the global lock is dropped
 //! between two CPUs where somebody waits for it, as before 6.15.
 //!
@@ -35,6 +37,7 @@ mod adaptive;
 mod coalesced;
 mod eager;
 mod flush;
+pub mod pages;
 mod policy;
 mod rstat;
 mod states;

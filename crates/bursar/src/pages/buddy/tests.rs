@@ -70,6 +70,7 @@ fn pages_never_used_come_last_and_whole_ones_need_no_frames() {
     let first = frames.first().0;
     let (whole, count) = touched(&mut buddy, |buddy| buddy.alloc(Order::MAX).unwrap());
     assert_eq!((whole.pfn().0, count), (first, 0));
+    assert!(buddy.frames.tables[0].is_none());
     assert!(!buddy.is_free(whole.pfn()) && buddy.is_free(Pfn(first + SPAN_PAGES)));
     buddy.free(whole);
     let page = buddy.alloc(ZERO).unwrap();
@@ -107,21 +108,23 @@ fn what_was_freed_last_is_taken_first() {
 
 #[test]
 fn what_may_soon_be_part_of_more_is_taken_last() {
-    let (_, mut buddy) = zone(1);
-    let pages: Vec<_> = (0..16).map(|_| buddy.alloc(ZERO).unwrap()).collect();
-    let mut pages: Vec<_> = pages.into_iter().map(Some).collect();
-    let mut free = |nth: usize| {
-        let page = pages[nth].take().unwrap();
-        let pfn = page.pfn();
-        buddy.free(page);
-        pfn
-    };
-    let alone = free(8);
-    // 2 and 3 are one block, and 0 would make four of it if 1 came.
-    free(2);
-    free(3);
-    free(0);
-    assert_eq!(buddy.alloc(ZERO).unwrap().pfn(), alone);
+    // 2 and 3 are one block, and 0 would make four of it if 1 came, and the other way.
+    for half in [0, 1] {
+        let (_, mut buddy) = zone(1);
+        let pages: Vec<_> = (0..16).map(|_| buddy.alloc(ZERO).unwrap()).collect();
+        let mut pages: Vec<_> = pages.into_iter().map(Some).collect();
+        let mut free = |nth: usize| {
+            let page = pages[nth].take().unwrap();
+            let pfn = page.pfn();
+            buddy.free(page);
+            pfn
+        };
+        let alone = free(8);
+        free(2);
+        free(3);
+        free(half);
+        assert_eq!(buddy.alloc(ZERO).unwrap().pfn(), alone);
+    }
 }
 
 #[test]
@@ -140,6 +143,50 @@ fn memory_that_is_there_is_used_first() {
     assert_eq!(buddy.free_blocks(order(3)), 3);
     assert_eq!(buddy.alloc(order(3)).unwrap().pfn(), backed);
     assert_eq!(buddy.backed_pages(), 0);
+}
+
+#[test]
+fn zeroes_that_were_written_are_memory_too() {
+    let (frames, mut buddy) = zone(1);
+    let mut block = buddy.alloc(order(3)).unwrap();
+    let _ = frames.uninit(&mut block);
+    frames.zero(&mut block);
+    assert_eq!(block.content(), Content::Zero);
+    buddy.free(block);
+    assert_eq!(
+        buddy.backed_pages(),
+        1_024,
+        "all of what it was joined with"
+    );
+}
+
+#[test]
+fn a_large_block_with_memory_is_not_cut_for_one_without() {
+    let (frames, mut buddy) = zone(2);
+    let mut whole = buddy.alloc(Order::MAX).unwrap();
+    let page = buddy.alloc(ZERO).unwrap();
+    let _ = frames.uninit(&mut whole);
+    buddy.free(whole);
+    assert_eq!(buddy.alloc(ZERO).unwrap().pfn().0, page.pfn().0 + 1);
+    assert_eq!(buddy.backed_pages(), 1_024);
+}
+
+#[test]
+fn what_was_free_longest_is_given_back_first() {
+    let (frames, mut buddy) = zone(3);
+    let mut blocks: Vec<_> = (0..3).map(|_| buddy.alloc(Order::MAX).unwrap()).collect();
+    let pfns: Vec<_> = blocks.iter().map(Block::pfn).collect();
+    for block in &mut blocks {
+        let _ = frames.uninit(block);
+    }
+    for block in blocks {
+        buddy.free(block);
+    }
+    for pfn in pfns {
+        let block = buddy.take_backed(Order::MAX).unwrap();
+        assert_eq!(block.pfn(), pfn);
+    }
+    assert_eq!(buddy.take_backed(ZERO), None);
 }
 
 #[test]

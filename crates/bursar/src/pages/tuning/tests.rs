@@ -118,6 +118,13 @@ fn frees_in_a_row_raise_what_is_kept_from_the_next_time_on() {
     let mut tuning = with_high(714, 2_016);
     let high = tuning.nr_high(&LIMITS, 714, Shortage::None, Return::Surplus);
     assert_eq!((high, tuning.high), (714, 2_079));
+    let tight = Limits {
+        high_max: 1_000,
+        ..LIMITS
+    };
+    let mut tuning = with_high(714, 2_016);
+    tuning.nr_high(&tight, 714, Shortage::None, Return::Surplus);
+    assert_eq!(tuning.high, 1_000);
     // Not while there is room.
     let mut tuning = with_high(714, 2_016);
     let high = tuning.nr_high(&LIMITS, 713, Shortage::None, Return::Surplus);

@@ -1,0 +1,126 @@
+//! What the holds of the zone's lock were like.
+//!
+//! Noted after the lock is released, in memory that is not the simulated machine's: noting costs no time there, and on real
+//! threads it is not under the lock.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::super::Padded;
+use super::policy::Measured;
+use crate::measure::{Distribution, Samples, Unit};
+
+/// More pages than this under one hold are worth a count of their own, as in the thread.
+pub const LONG_PAGES: u64 = 1_000;
+
+/// Samples are collected in so many places, so that threads seldom meet there.
+const PLACES: usize = 8;
+
+/// One hold.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Held {
+    /// Pages taken out or put in.
+    pub(super) pages: u64,
+    pub(super) waited_ns: u64,
+    pub(super) held_ns: u64,
+}
+
+/// All holds so far.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HoldFigures {
+    /// How many.
+    pub holds: u64,
+    /// How many of them moved more than [`LONG_PAGES`].
+    pub long: u64,
+    /// Pages of the one that moved most.
+    pub longest_pages: u64,
+    /// Pages that each moved. Empty, as the next two, unless [`Measured::Holds`] was asked for.
+    pub pages: Distribution,
+    /// How long each lasted.
+    pub held_ns: Distribution,
+    /// How long was waited for each.
+    pub waited_ns: Distribution,
+}
+
+pub(super) struct Holds {
+    holds: AtomicU64,
+    long: AtomicU64,
+    longest_pages: AtomicU64,
+    places: Vec<Padded<Mutex<Place>>>,
+}
+
+struct Place {
+    pages: Samples,
+    held_ns: Samples,
+    waited_ns: Samples,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self {
+            pages: Samples::new(Unit::Count),
+            held_ns: Samples::new(Unit::Ns),
+            waited_ns: Samples::new(Unit::Ns),
+        }
+    }
+}
+
+impl Holds {
+    pub(super) fn new(measured: Measured, shards: usize) -> Self {
+        let places = match measured {
+            Measured::Holds => shards.min(PLACES),
+            Measured::Counts => 0,
+        };
+        let zero = || AtomicU64::new(0);
+        Self {
+            holds: zero(),
+            long: zero(),
+            longest_pages: zero(),
+            places: (0..places)
+                .map(|_| Padded(Mutex::new(Place::new())))
+                .collect(),
+        }
+    }
+
+    /// Whether times are asked for.
+    pub(super) fn are_timed(&self) -> bool {
+        !self.places.is_empty()
+    }
+
+    pub(super) fn note(&self, shard: usize, held: Held) {
+        // Relaxed: tallies order nothing.
+        self.holds.fetch_add(1, Ordering::Relaxed);
+        self.longest_pages.fetch_max(held.pages, Ordering::Relaxed);
+        if held.pages > LONG_PAGES {
+            self.long.fetch_add(1, Ordering::Relaxed);
+        }
+        if self.are_timed() {
+            let mut place = lock(&self.places[shard % self.places.len()]);
+            place.pages.record(held.pages);
+            place.held_ns.record(held.held_ns);
+            place.waited_ns.record(held.waited_ns);
+        }
+    }
+
+    pub(super) fn figures(&self) -> HoldFigures {
+        let mut all = HoldFigures {
+            holds: self.holds.load(Ordering::Relaxed),
+            long: self.long.load(Ordering::Relaxed),
+            longest_pages: self.longest_pages.load(Ordering::Relaxed),
+            pages: Samples::new(Unit::Count).distribution(),
+            held_ns: Samples::new(Unit::Ns).distribution(),
+            waited_ns: Samples::new(Unit::Ns).distribution(),
+        };
+        for place in &self.places {
+            let place = lock(place);
+            all.pages.merge(&place.pages.distribution());
+            all.held_ns.merge(&place.held_ns.distribution());
+            all.waited_ns.merge(&place.waited_ns.distribution());
+        }
+        all
+    }
+}
+
+fn lock(place: &Padded<Mutex<Place>>) -> MutexGuard<'_, Place> {
+    place.0.lock().unwrap_or_else(PoisonError::into_inner)
+}
