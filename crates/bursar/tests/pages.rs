@@ -277,7 +277,7 @@ fn reports_add_up() {
         "Node 0, zone   Normal",
         "        managed  4096",
         "      nr_in_use      200",
-        "order: 1 count:",
+        "  pagesets",
     ] {
         assert!(text.contains(line), "{line:?} is not in {text}");
     }
