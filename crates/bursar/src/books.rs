@@ -54,7 +54,6 @@ impl<M: Machine> Books<M> {
         &self.options
     }
 
-    /// The zones, set up if need be.
     /// A zone that pages come from.
     #[inline(always)]
     pub(crate) fn zone(&self, number: u16) -> &Zone<M> {
@@ -76,6 +75,7 @@ impl<M: Machine> Books<M> {
         self.scrubs.load(Ordering::Relaxed)
     }
 
+    /// The zones, set up if need be.
     #[cold]
     pub(crate) fn set_up_zones(&self) -> Result<&Zones<M>, ReserveError> {
         let _one = self.setup.lock();

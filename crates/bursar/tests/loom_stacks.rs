@@ -23,16 +23,15 @@ fn two_pages(machine: &LoomMachine) -> Vec<Block> {
 
 mod models {
     use super::*;
-    use bursar::machine::pages::{BlockStacks, Bounds, StackWord, depth, pops};
-    use bursar::machine::{AtomicWord, Order, Shard};
+    use bursar::machine::Shard;
+    use bursar::machine::pages::{BlockStacks, Bounds, depth, pops};
 
     /// A freezer takes and thaws while the list's own CPU pops and pushes: everything is there once, and pops are counted.
     pub fn a_freezer_takes_and_thaws(kind: Kind) {
         explore(2, move || {
             let machine = LoomMachine::new(kind, 1, &[0]);
             let stacks = machine.stacks(&[2]).unwrap();
-            let bounds = stacks.word(Shard(0), 0, StackWord::Bounds);
-            bounds.store(Bounds::up_to(2).bits(), Order::Full);
+            stacks.set_bounds(Shard(0), 0, Bounds::up_to(2));
             let mut blocks = two_pages(&machine);
             stacks.push(0, blocks.pop().unwrap()).unwrap();
             let worker = {
@@ -46,21 +45,16 @@ mod models {
                 })
             };
             let mut taken = Vec::new();
-            bounds.store(Bounds::FROZEN.bits(), Order::Full);
-            machine.fence();
-            stacks.settle(Shard(0), 0);
-            let head = stacks.word(Shard(0), 0, StackWord::Head);
-            let before = head.load(Order::Acquire);
+            stacks.freeze(&[(Shard(0), 0)]);
+            let before = stacks.head(Shard(0), 0);
             let count = stacks.take_oldest(Shard(0), 0, 1, &mut taken);
             assert_eq!(count, depth(before).min(1));
-            bounds.store(Bounds::up_to(2).bits(), Order::Full);
+            stacks.thaw(Shard(0), 0, Bounds::up_to(2));
             let (own, popped) = worker.join().unwrap();
             taken.extend(own);
-            bounds.store(Bounds::FROZEN.bits(), Order::Full);
-            machine.fence();
-            stacks.settle(Shard(0), 0);
+            stacks.freeze(&[(Shard(0), 0)]);
             stacks.take_oldest(Shard(0), 0, 2, &mut taken);
-            assert_eq!(pops(head.load(Order::Acquire)), popped);
+            assert_eq!(pops(stacks.head(Shard(0), 0)), popped);
             let mut pfns: Vec<_> = taken.iter().map(Block::pfn).collect();
             pfns.sort_unstable();
             pfns.dedup();

@@ -1,35 +1,14 @@
 //! What happens at the machine's edges: more CPUs than at the start, no memory for more groups, a backend that does not
 //! exist. Each in a process of its own, because a process sets its machine up once.
 
-use std::process::{Command, Output};
+#[path = "common/inner.rs"]
+mod inner;
 
 use bursar::{Counter, CreateError, Freshness, Limits, Memory, Statistic};
+use inner::{assert_passed, in_another_process, is_inner};
 
 const STATISTICS: &[Statistic] = &[Statistic::counter("rows")];
 const ROWS: Counter = Counter::of(STATISTICS, "rows");
-
-/// Runs one of the tests below, which do nothing unless told so, in a process with these variables.
-fn in_another_process(test: &str, variables: &[(&str, &str)]) -> Output {
-    Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--nocapture", "--test-threads=1"])
-        .env("BURSAR_TEST_INNER", "1")
-        .envs(variables.iter().copied())
-        .output()
-        .unwrap()
-}
-
-fn is_inner() -> bool {
-    std::env::var_os("BURSAR_TEST_INNER").is_some()
-}
-
-fn assert_passed(output: &Output) {
-    assert!(
-        output.status.success(),
-        "{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
-}
 
 #[test]
 fn inner_work_on_all_cpus() {

@@ -161,9 +161,63 @@ fn with_one_cpu() {
 #[should_panic(expected = "no such list")]
 fn lists_that_do_not_exist() {
     use bursar_machine::Shard;
-    use bursar_machine::pages::StackWord;
     let stacks = host().stacks(&[1]).unwrap();
-    let _ = stacks.word(Shard(0), 1, StackWord::Head);
+    let _ = stacks.head(Shard(0), 1);
+}
+
+/// What would make a token of nothing is refused, in any build.
+#[test]
+fn bounds_and_turns_are_kept() {
+    use bursar_machine::Shard;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    let stacks = host().stacks(&[4, 0]).unwrap();
+    let at = Shard(0);
+    let refused = |what: &dyn Fn()| catch_unwind(AssertUnwindSafe(what)).is_err();
+    for (list, bounds) in [
+        (0, Bounds::up_to(5)),
+        (1, Bounds::up_to(1)),
+        (0, Bounds::FROZEN),
+        (
+            0,
+            Bounds {
+                limit: 1,
+                floor: u32::MAX - 2,
+            },
+        ),
+    ] {
+        assert!(
+            refused(&|| {
+                let _ = stacks.set_bounds(at, list, bounds);
+            }),
+            "{bounds:?}"
+        );
+    }
+    assert!(stacks.set_bounds(at, 0, Bounds::up_to(4)));
+    assert!(
+        refused(&|| {
+            let _ = stacks.take_oldest(at, 0, 1, &mut Vec::new());
+        }),
+        "not frozen"
+    );
+    assert!(
+        refused(&|| stacks.thaw(at, 0, Bounds::up_to(4))),
+        "not frozen"
+    );
+    stacks.freeze(&[(at, 0)]);
+    assert!(stacks.bounds(at, 0).is_frozen());
+    assert!(!stacks.set_bounds(at, 0, Bounds::up_to(4)));
+    assert!(refused(&|| stacks.freeze(&[(at, 0)])), "frozen already");
+    assert!(
+        refused(&|| stacks.thaw(at, 0, Bounds::up_to(5))),
+        "beyond the capacity"
+    );
+    assert_eq!(stacks.take_oldest(at, 0, 1, &mut Vec::new()), 0);
+    stacks.thaw(at, 0, Bounds::up_to(2));
+    assert_eq!(stacks.bounds(at, 0), Bounds::up_to(2));
+    assert!(
+        refused(&|| stacks.freeze(&[(at, 0), (at, 0)])),
+        "twice at once"
+    );
 }
 
 #[test]

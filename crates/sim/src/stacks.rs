@@ -19,11 +19,15 @@ use crate::word::SimWord;
 
 /// Entries on a line.
 const LINE_ENTRIES: usize = 8;
-/// Words of a header, which are on one line.
-const HEADER_WORDS: usize = StackWord::Lock as usize + 1;
+/// Words of a header that are free for use.
+const FREE_WORDS: usize = StackWord::Last as usize + 1;
 
+/// All words of the header are on one line.
 struct List {
-    header: [SimWord; HEADER_WORDS],
+    head: SimWord,
+    bounds: SimWord,
+    free: [SimWord; FREE_WORDS],
+    lock: SimWord,
     entries: Mutex<Entries>,
 }
 
@@ -38,17 +42,16 @@ impl List {
     fn new() -> Self {
         let line = with_engine(|engine| engine.lines.allocate()).unwrap_or(0);
         Self {
-            header: std::array::from_fn(|_| SimWord::on_line(0, line)),
+            head: SimWord::on_line(0, line),
+            bounds: SimWord::on_line(0, line),
+            free: std::array::from_fn(|_| SimWord::on_line(0, line)),
+            lock: SimWord::on_line(0, line),
             entries: Mutex::default(),
         }
     }
 
-    fn word(&self, word: StackWord) -> &SimWord {
-        &self.header[word as usize]
-    }
-
     fn line(&self) -> LineId {
-        self.word(StackWord::Head).line()
+        self.head.line()
     }
 
     /// Never held over a step.
@@ -167,9 +170,9 @@ impl List {
         with_engine(|engine| {
             engine.section(shard, self.line(), || {
                 // The bounds first, as above; no fence is passed when a list is thawed.
-                let bounds = Bounds::of(self.word(StackWord::Bounds).peek());
+                let bounds = Bounds::of(self.bounds.peek());
                 engine.inside_section(self.line());
-                count(depth(self.word(StackWord::Head).peek()), bounds)
+                count(depth(self.head.peek()), bounds)
             })
         })
         .expect("sections run on a simulator")
@@ -183,7 +186,7 @@ impl List {
         if count == 0 {
             return;
         }
-        let head = self.word(StackWord::Head);
+        let head = &self.head;
         let (before, change) = (head.peek(), (operation.change)(count as u64));
         head.poke(before.wrapping_add(change));
         (operation.move_blocks)(&mut self.entries().blocks, count);
@@ -202,14 +205,14 @@ impl List {
     {
         // A fork waits until the lock is given back.
         let _operation = operation();
-        let lock = self.word(StackWord::Lock);
+        let lock = &self.lock;
         // Full: pairs with the freezer's `Full` store of the bounds, as on the host.
         if lock.compare_exchange(0, 1, Order::Full).is_err() {
             return 0;
         }
         // Full: as above. The bounds first: who looks at the depth first may see it frozen, and the bounds thawed.
-        let bounds = Bounds::of(self.word(StackWord::Bounds).load(Order::Full));
-        let head = self.word(StackWord::Head);
+        let bounds = Bounds::of(self.bounds.load(Order::Full));
+        let head = &self.head;
         // Acquire: pairs with the release below, of whoever had the lock before.
         let before = head.load(Order::Acquire);
         let count = (wanted.count)(depth(before), bounds);
@@ -220,7 +223,7 @@ impl List {
             // Release: whoever sees the depth sees the blocks.
             head.store(before.wrapping_add(change), Order::Release);
         }
-        // Full: pairs with `settle`.
+        // Full: pairs with `freeze`.
         lock.store(0, Order::Full);
         count
     }
@@ -294,15 +297,48 @@ impl BlockStacks for SimStacks {
     }
 
     fn word(&self, shard: Shard, list: usize, word: StackWord) -> &SimWord {
-        self.list(shard, list).word(word)
+        &self.list(shard, list).free[word as usize]
     }
 
-    fn settle(&self, shard: Shard, list: usize) {
-        if !self.has_sections(shard) {
-            let lock = self.word(shard, list, StackWord::Lock);
-            // Full: pairs with `List::perform_locked`.
-            busy_wait(|| lock.load(Order::Full) == 0, relax);
+    fn head(&self, shard: Shard, list: usize) -> u64 {
+        // Acquire: for those who take blocks out it is the fence that counts; others only look.
+        self.list(shard, list).head.load(Order::Acquire)
+    }
+
+    fn bounds(&self, shard: Shard, list: usize) -> Bounds {
+        // Relaxed: a look.
+        Bounds::of(self.list(shard, list).bounds.load(Order::Relaxed))
+    }
+
+    fn set_bounds(&self, shard: Shard, list: usize, bounds: Bounds) -> bool {
+        let word = &self.list(shard, list).bounds;
+        bounds.set(word, self.capacity(list))
+    }
+
+    /// The host tells lists that are freezing from frozen ones. Nobody here could tell a block from nothing, so who freezes
+    /// in turns is enough.
+    fn freeze(&self, lists: &[(Shard, usize)]) {
+        for &(shard, list) in lists {
+            let bounds = &self.list(shard, list).bounds;
+            // Full: pairs with the lock of lists without sections; those with sections are in the fence's hands.
+            let before = bounds.swap(Bounds::FROZEN.bits(), Order::Full);
+            assert!(!Bounds::of(before).is_frozen(), "one freezes at a time");
         }
+        if self.0.sections == SectionKind::Restartable {
+            with_engine(Engine::fence);
+        }
+        for &(shard, list) in lists {
+            if !self.has_sections(shard) {
+                let lock = &self.list(shard, list).lock;
+                // Full: pairs with `List::perform_locked`.
+                busy_wait(|| lock.load(Order::Full) == 0, relax);
+            }
+        }
+    }
+
+    fn thaw(&self, shard: Shard, list: usize, bounds: Bounds) {
+        let word = &self.list(shard, list).bounds;
+        bounds.thaw(word, self.capacity(list));
     }
 
     fn take_oldest(
@@ -313,11 +349,9 @@ impl BlockStacks for SimStacks {
         blocks: &mut Vec<Block>,
     ) -> usize {
         let list = self.list(shard, list);
-        debug_assert_eq!(
-            Bounds::of(list.word(StackWord::Bounds).peek()),
-            Bounds::FROZEN
-        );
-        let head = list.word(StackWord::Head);
+        let is_frozen = Bounds::of(list.bounds.peek()).is_frozen();
+        assert!(is_frozen, "only from a frozen list");
+        let head = &list.head;
         // Acquire: pairs with the release of whoever pushed what is there; a freezer of sections has passed a fence.
         let before = head.load(Order::Acquire);
         let count = count.min(depth(before));

@@ -72,6 +72,8 @@ impl<M: Machine> Page<M> {
     ) {
         let zone = self.books.zone(self.tag.zone());
         let block = self.block.as_mut().expect("there until the page is gone");
+        // In case it panics half-way.
+        self.tag = self.tag.unreadable();
         let all = zone.frames.init(block, write);
         assert!(
             all,
@@ -118,7 +120,20 @@ mod frozen {
     }
 
     impl<M: Machine> Page<M> {
-        /// The page as shared, immutable bytes, without copying: it returns when the last clone or slice of them is gone.
+        /// The page as shared, immutable bytes, without copying: it returns when the last clone or slice of them is gone, and is
+        /// charged to its group until then.
+        ///
+        /// ```
+        /// # use bursar::pages::{Order, Zeroed};
+        /// # let memory = bursar::Memory::host()?;
+        /// let mut page = memory.alloc_pages(Order::ZERO, Zeroed::No)?;
+        /// page.copy_from(b"key=value");
+        /// let frozen = page.freeze();
+        /// let value = frozen.slice(4..9);     // keeps the page
+        /// drop(frozen);
+        /// assert_eq!(&value[..], b"value");
+        /// # Ok::<(), Box<dyn std::error::Error>>(())
+        /// ```
         ///
         /// # Panics
         /// As [`Page::bytes`].

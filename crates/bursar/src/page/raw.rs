@@ -7,7 +7,7 @@ use super::{ClaimError, Page, Tag, UNCHARGED};
 use crate::books::Books;
 use crate::charge::PROCESS;
 use crate::memory::Memory;
-use crate::pages::{NotRaw, Zeroed};
+use crate::pages::{NotRaw, Zeroed, Zones};
 
 /// A block that was given out as raw memory, and is to become a page again.
 ///
@@ -43,7 +43,7 @@ impl Claim {
     ///
     /// # Panics
     /// If that is the token of another block, or the memory another one.
-    pub fn page<M: Machine>(self, memory: &Memory<M>, block: Block) -> Page<M> {
+    pub fn page<M: Machine>(self, memory: &Memory<M>, mut block: Block) -> Page<M> {
         assert_eq!(
             (block.pfn(), block.order()),
             (self.pfn, self.order),
@@ -56,6 +56,8 @@ impl Claim {
             Some(self.zone),
             "the memory of the claim"
         );
+        // Whoever had the token may have said otherwise.
+        block.set_owner(self.owner);
         let slot = match self.index {
             UNCHARGED => books.root_slot.clone(),
             index => books.tree.node(index).slot.clone(),
@@ -70,9 +72,16 @@ impl Claim {
 }
 
 impl<M: Machine> Page<M> {
+    /// The reservation that the page is of.
+    pub fn frames(&self) -> &M::Frames {
+        &self.books.zone(self.tag.zone()).frames
+    }
+
     /// Gives the token up: the pages stay allocated and charged until [`Memory::claim`] has them back by the number of their
     /// first frame. The token is returned for whoever turns it into an address.
     pub fn into_block(mut self) -> Block {
+        // The table grows under a lock.
+        let _operation = self.books.operation();
         let block = self.block.take().expect("there until the page is gone");
         let zones = self.books.zones().expect("pages come from zones");
         zones
@@ -83,6 +92,18 @@ impl<M: Machine> Page<M> {
 }
 
 impl<M: Machine> Memory<M> {
+    /// The reservations that pages come from, by node; none before the first page is asked for.
+    pub fn frames(&self) -> impl Iterator<Item = &M::Frames> {
+        let zones = self.books().zones().into_iter().flat_map(Zones::iter);
+        zones.map(|zone| &zone.frames)
+    }
+
+    /// The raw block that a page is in, by its first page: what to say of an address that [`Memory::claim`] refuses. Another
+    /// task may have had it back by the time you look.
+    pub fn raw_block(&self, pfn: Pfn) -> Option<(Pfn, Order)> {
+        self.books().zones()?.table.around(pfn)
+    }
+
     /// Has a block back that [`Page::into_block`] gave out.
     ///
     /// # Errors

@@ -88,11 +88,10 @@ impl<M: Machine> Lists<M> {
         let stacks = machine.stacks(&lists.each_ref().map(|list| list.capacity))?;
         for list in configured {
             for shard in 0..=machine.cpus() as u32 {
-                let word = |word| stacks.word(Shard(shard), list.order.index(), word);
-                let bounds = Bounds::up_to(list.high_min);
-                word(StackWord::Bounds).store(bounds.bits(), Ordering::Release);
-                let tuned = Tuned::new(list.high_min);
-                word(StackWord::First).store(tuned.bits(), Ordering::Relaxed);
+                let (shard, number) = (Shard(shard), list.order.index());
+                stacks.set_bounds(shard, number, Bounds::up_to(list.high_min));
+                let word = stacks.word(shard, number, StackWord::First);
+                word.store(Tuned::new(list.high_min).bits(), Ordering::Relaxed);
             }
         }
         Ok(Self { stacks, lists })
@@ -112,9 +111,7 @@ impl<M: Machine> Lists<M> {
     }
 
     pub(super) fn head(&self, shard: Shard, list: usize) -> u64 {
-        // Acquire: for those who take blocks out it is the fence that counts; others only look.
-        let head = self.stacks.word(shard, list, StackWord::Head);
-        head.load(Ordering::Acquire)
+        self.stacks.head(shard, list)
     }
 
     /// What `high` is on a CPU.
@@ -128,14 +125,9 @@ impl<M: Machine> Lists<M> {
     pub(super) fn set_tuned(&self, shard: Shard, list: usize, tuned: Tuned) {
         let word = self.stacks.word(shard, list, StackWord::First);
         word.store(tuned.bits(), Ordering::Relaxed);
-        let bounds = self.stacks.word(shard, list, StackWord::Bounds);
-        let before = bounds.load(Ordering::Relaxed);
-        let after = Bounds::up_to(tuned.high).bits();
-        if before != after && Bounds::of(before) != Bounds::FROZEN {
-            // Full: a freezer may come between. Then its bounds stay, and it reads our `high` when it thaws the list or
-            // leaves the one before, which is as good.
-            let _ = bounds.compare_exchange(before, after, Ordering::Full);
-        }
+        // If it is frozen, whoever thaws it reads our `high` then, or leaves the one before, which is as good.
+        self.stacks
+            .set_bounds(shard, list, Bounds::up_to(tuned.high));
     }
 }
 

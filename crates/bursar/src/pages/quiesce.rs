@@ -4,8 +4,8 @@
 //! empty, and goes to the depot. So its blocks can be taken by somebody else, and the owner waits for nobody. Lists are frozen
 //! in slices, so that none stays frozen for longer than it takes to copy a slice; they share a fence.
 
-use bursar_machine::pages::{Block, BlockStacks, Bounds, StackWord};
-use bursar_machine::{AtomicWord, Machine, Order, Shard};
+use bursar_machine::pages::{Block, BlockStacks, Bounds};
+use bursar_machine::{Machine, Shard};
 
 use super::hold::Work;
 use super::zone::{Counts, Zone};
@@ -29,38 +29,20 @@ impl<M: Machine> Zone<M> {
         let mut drained = 0;
         let mut blocks: Vec<Block> = Vec::new();
         for slice in targets.chunks(SLICE) {
-            self.freeze(slice);
+            let stacks = &self.lists.stacks;
+            let lists: Vec<_> = slice.iter().map(|at| (at.shard, at.list)).collect();
+            stacks.freeze(&lists);
             for target in slice {
                 let Target { shard, list, .. } = *target;
-                let stacks = &self.lists.stacks;
-                stacks.settle(shard, list);
                 stacks.take_oldest(shard, list, target.blocks, &mut blocks);
-                self.thaw(shard, list);
+                let high = self.lists.tuned(shard, list).high;
+                stacks.thaw(shard, list, Bounds::up_to(high));
             }
             drained += blocks.len() as u64;
             self.give(&mut blocks, Work::Drain);
         }
         Counts::add(&self.counts.drained, drained);
         drained
-    }
-
-    /// Until [`Zone::thaw`], nobody but the caller touches these lists.
-    fn freeze(&self, targets: &[Target]) {
-        for target in targets {
-            let stacks = &self.lists.stacks;
-            let bounds = stacks.word(target.shard, target.list, StackWord::Bounds);
-            // Full: pairs with the lock of lists without sections; those with sections are in the fence's hands.
-            let before = bounds.swap(Bounds::FROZEN.bits(), Order::Full);
-            debug_assert_ne!(Bounds::of(before), Bounds::FROZEN, "one freezes at a time");
-        }
-        self.machine.fence();
-    }
-
-    fn thaw(&self, shard: Shard, list: usize) {
-        let high = self.lists.tuned(shard, list).high;
-        let bounds = self.lists.stacks.word(shard, list, StackWord::Bounds);
-        // Full: whoever sees these bounds sees the list as it was left.
-        bounds.store(Bounds::up_to(high).bits(), Order::Full);
     }
 
     /// All lists that hold anything, to be emptied.

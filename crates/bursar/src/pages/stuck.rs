@@ -5,8 +5,8 @@
 
 use std::fmt;
 
-use bursar_machine::pages::{BlockStacks, Bounds, StackWord};
-use bursar_machine::{AtomicWord, Machine, Order};
+use bursar_machine::Machine;
+use bursar_machine::pages::BlockStacks;
 
 use super::hold::Holder;
 use super::zone::Zone;
@@ -105,11 +105,8 @@ impl<M: Machine> Zone<M> {
     }
 
     fn frozen_lists(&self) -> usize {
-        let is_frozen = |&(shard, list): &(_, usize)| {
-            let bounds = self.lists.stacks.word(shard, list, StackWord::Bounds);
-            // Relaxed: a look.
-            Bounds::of(bounds.load(Order::Relaxed)) == Bounds::FROZEN
-        };
+        let stacks = &self.lists.stacks;
+        let is_frozen = |&(shard, list): &(_, usize)| stacks.bounds(shard, list).is_frozen();
         let lists = || self.lists.existing().map(|(list, _)| list);
         let all = self
             .shards()

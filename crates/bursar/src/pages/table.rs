@@ -82,6 +82,17 @@ impl<M: Machine> Table<M> {
         debug_assert_ne!(before & STATE, RAW, "its token was there to be given up");
     }
 
+    /// The raw block that a page is in, as a look.
+    pub(crate) fn around(&self, pfn: Pfn) -> Option<(Pfn, Order)> {
+        (0..=Order::MAX.get()).map(Order::new).find_map(|least| {
+            let first = Pfn(pfn.0 & !(least.pages() - 1));
+            // Relaxed: by the next moment it may be another one's.
+            let entry = self.look(first)?.load(Ordering::Relaxed);
+            let order = Order::new((entry >> ORDER_SHIFT & 0xf) as u8);
+            (entry & STATE == RAW && order >= least).then_some((first, order))
+        })
+    }
+
     /// Takes the block at a page out, once.
     pub(crate) fn claim(&self, pfn: Pfn) -> Result<Claimed, NotRaw> {
         let entry = self.look(pfn).ok_or(NotRaw::Never)?;

@@ -92,7 +92,7 @@ impl<M: Machine> Zones<M> {
     }
 
     /// All of them.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Zone<M>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Zone<M>> {
         std::iter::once(&self.first).chain(&self.others)
     }
 

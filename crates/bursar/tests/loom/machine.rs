@@ -106,6 +106,13 @@ struct Cpus {
 }
 
 impl Cpus {
+    fn fence(&self) {
+        if self.kind == Kind::Sections {
+            let wait = |section: &Mutex<()>| drop(section.lock().unwrap());
+            self.sections.iter().for_each(wait);
+        }
+    }
+
     fn place(&self, shard: Shard) -> usize {
         if shard.0 == self.count {
             return self.used.len();
@@ -214,12 +221,7 @@ impl Machine for LoomMachine {
     }
 
     fn fence(&self) {
-        if self.cpus.kind == Kind::Sections {
-            self.cpus
-                .sections
-                .iter()
-                .for_each(|section| drop(section.lock().unwrap()));
-        }
+        self.cpus.fence();
     }
 
     fn now_ns(&self) -> u64 {

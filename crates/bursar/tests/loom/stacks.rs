@@ -101,16 +101,15 @@ impl Frames for LoomFrames {
 }
 
 struct List {
-    header: [LoomWord; StackWord::Lock as usize + 1],
+    head: LoomWord,
+    bounds: LoomWord,
+    free: [LoomWord; StackWord::Last as usize + 1],
+    lock: LoomWord,
     /// The oldest first.
     blocks: PlainMutex<Vec<Block>>,
 }
 
 impl List {
-    fn word(&self, word: StackWord) -> &LoomWord {
-        &self.header[word as usize]
-    }
-
     /// `count` says by depth and bounds, which are looked at with `order`, how many blocks `act` moves, and `change` what
     /// that adds to the head.
     fn perform(
@@ -121,8 +120,8 @@ impl List {
         act: impl FnOnce(&mut Vec<Block>, usize),
     ) -> usize {
         // At least an acquire: pairs with the store that thaws the list; who sees that must see what the freezer left.
-        let bounds = Bounds::of(self.word(StackWord::Bounds).load(order));
-        let head = self.word(StackWord::Head);
+        let bounds = Bounds::of(self.bounds.load(order));
+        let head = &self.head;
         let before = head.load(Order::Relaxed);
         let count = count(depth(before), bounds);
         if count > 0 {
@@ -146,7 +145,10 @@ pub struct LoomStacks {
 impl LoomStacks {
     pub(super) fn new(cpus: Arc<Cpus>, capacities: &[u16]) -> Self {
         let list = || List {
-            header: std::array::from_fn(|_| LoomWord::new(0)),
+            head: LoomWord::new(0),
+            bounds: LoomWord::new(0),
+            free: std::array::from_fn(|_| LoomWord::new(0)),
+            lock: LoomWord::new(0),
             blocks: PlainMutex::default(),
         };
         let shard = || capacities.iter().map(|_| list()).collect();
@@ -174,14 +176,14 @@ impl LoomStacks {
             let _alone = self.cpus.sections[self.cpus.place(shard)].lock().unwrap();
             return list.perform(Order::Acquire, count, change, act);
         }
-        let lock = list.word(StackWord::Lock);
+        let lock = &list.lock;
         // Full, and the look at the bounds: pairs with the freezer's `Full` store of these and its look at the lock, as on
         // the host.
         if lock.compare_exchange(0, 1, Order::Full).is_err() {
             return 0;
         }
         let moved = list.perform(Order::Full, count, change, act);
-        // Full: pairs with `settle`.
+        // Full: pairs with `freeze`.
         lock.store(0, Order::Full);
         moved
     }
@@ -232,18 +234,45 @@ impl BlockStacks for LoomStacks {
     }
 
     fn word(&self, shard: Shard, list: usize, word: StackWord) -> &LoomWord {
-        self.list(shard, list).word(word)
+        &self.list(shard, list).free[word as usize]
     }
 
-    fn settle(&self, shard: Shard, list: usize) {
-        if !self.cpus.has_sections(shard) {
-            let lock = self.word(shard, list, StackWord::Lock);
-            // Full: pairs with `perform`.
-            busy_wait(
-                || lock.load(Order::Full) == 0,
-                |_| loom::thread::yield_now(),
-            );
+    fn head(&self, shard: Shard, list: usize) -> u64 {
+        self.list(shard, list).head.load(Order::Acquire)
+    }
+
+    fn bounds(&self, shard: Shard, list: usize) -> Bounds {
+        // Relaxed: a look.
+        Bounds::of(self.list(shard, list).bounds.load(Order::Relaxed))
+    }
+
+    /// A model has lists with room for all its blocks.
+    fn set_bounds(&self, shard: Shard, list: usize, bounds: Bounds) -> bool {
+        bounds.set(&self.list(shard, list).bounds, usize::MAX)
+    }
+
+    fn freeze(&self, lists: &[(Shard, usize)]) {
+        for &(shard, list) in lists {
+            let bounds = &self.list(shard, list).bounds;
+            // Full: pairs with the lock of lists without sections.
+            let before = bounds.swap(Bounds::FROZEN.bits(), Order::Full);
+            assert!(!Bounds::of(before).is_frozen(), "one freezes at a time");
         }
+        self.cpus.fence();
+        for &(shard, list) in lists {
+            if !self.cpus.has_sections(shard) {
+                let lock = &self.list(shard, list).lock;
+                // Full: pairs with `perform`.
+                busy_wait(
+                    || lock.load(Order::Full) == 0,
+                    |_| loom::thread::yield_now(),
+                );
+            }
+        }
+    }
+
+    fn thaw(&self, shard: Shard, list: usize, bounds: Bounds) {
+        bounds.thaw(&self.list(shard, list).bounds, usize::MAX);
     }
 
     fn take_oldest(
@@ -254,7 +283,7 @@ impl BlockStacks for LoomStacks {
         blocks: &mut Vec<Block>,
     ) -> usize {
         let list = self.list(shard, list);
-        let head = list.word(StackWord::Head);
+        let head = &list.head;
         // Acquire: pairs with the release of whoever pushed what is there.
         let before = head.load(Order::Acquire);
         let count = count.min(depth(before));

@@ -4,6 +4,7 @@ use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::io;
+use std::path::PathBuf;
 
 use super::resident::{cgroup_max, page_bytes};
 use crate::pages::{
@@ -54,16 +55,7 @@ pub(super) fn reserve(
     else {
         return Err(too_large(options.pages));
     };
-    if let Some((max, directory)) = cgroup_max()
-        && bytes as u64 > max.next_multiple_of(SPAN_BYTES as u64)
-    {
-        // It would be given, and the process killed when it is used.
-        let directory = directory.display();
-        return Err(ReserveError::Refused {
-            bytes: bytes as u64,
-            reason: format!("the limit of this process's cgroup, {directory}, is {max} bytes"),
-        });
-    }
+    refuse_beyond(cgroup_max(), bytes as u64)?;
     let base = map(bytes)?;
     let unmap = |error| {
         // SAFETY: mapped above, and nobody knows of it.
@@ -94,6 +86,23 @@ pub(super) fn reserve(
         "numbers of pages with memory"
     );
     Ok((frames, Span::forge(first, spans as u32)))
+}
+
+/// More than the limit of a cgroup would be given, and the process killed when it is used.
+fn refuse_beyond(limit: Option<(u64, PathBuf)>, bytes: u64) -> Result<(), ReserveError> {
+    let Some((max, directory)) = limit else {
+        return Ok(());
+    };
+    if bytes <= max.next_multiple_of(SPAN_BYTES as u64) {
+        return Ok(());
+    }
+    let directory = directory.display();
+    Err(ReserveError::Refused {
+        bytes,
+        reason: format!(
+            "the limit of this process's cgroup, {directory}, is {max} bytes: reserve less (PageOptions::bytes_per_node), or raise it"
+        ),
+    })
 }
 
 fn too_large(pages: u64) -> ReserveError {
@@ -245,19 +254,20 @@ impl HostFrames {
         unsafe { self.base.add(at as usize * PAGE_BYTES) }
     }
 
-    /// The page at an address; `None` if it is none of this reservation's, or not the start of one.
-    pub fn pfn_at(&self, address: NonNull<u8>) -> Option<Pfn> {
+    /// The page that an address is in, and how many bytes into it; `None` if it is none of this reservation's.
+    pub fn page_at(&self, address: NonNull<u8>) -> Option<(Pfn, usize)> {
         let offset = address.addr().get().checked_sub(self.base.addr().get())?;
         let page = u32::try_from(offset / PAGE_BYTES).ok()?;
-        let is_ours = page < self.pages && offset.is_multiple_of(PAGE_BYTES);
-        is_ours.then(|| Pfn(self.first.0 + page))
+        let is_ours = page < self.pages;
+        is_ours.then(|| (Pfn(self.first.0 + page), offset % PAGE_BYTES))
     }
 
     /// The block that begins at a page, from somebody who gave its token up: nothing is known of its bytes.
     ///
     /// # Safety
-    /// The caller owns all pages of that block, and no other token for any of them exists.
+    /// The block is one of this reservation's; the caller owns all its pages, and no other token for any of them exists.
     pub unsafe fn reclaim(&self, pfn: Pfn, order: Order, owner: Owner) -> Block {
+        debug_assert!(pfn.0.wrapping_sub(self.first.0) < self.pages);
         let mut block = Block::forge(pfn, order);
         block.set_owner(owner);
         block.set_content(Content::Unknown);
@@ -418,10 +428,35 @@ mod tests {
         let (frames, mut span) = reserved(1);
         let (_, high) = span.take().unwrap().split();
         let address = frames.address(&high);
-        assert_eq!(frames.pfn_at(address), Some(high.pfn()));
+        assert_eq!(frames.page_at(address), Some((high.pfn(), 0)));
         // SAFETY: inside the reservation.
-        assert_eq!(frames.pfn_at(unsafe { address.add(1) }), None);
-        assert_eq!(frames.pfn_at(NonNull::from(&mut 0_u8)), None);
+        let inside = unsafe { address.add(1) };
+        assert_eq!(frames.page_at(inside), Some((high.pfn(), 1)));
+        assert_eq!(frames.page_at(NonNull::from(&mut 0_u8)), None);
+    }
+
+    /// A limit is made up here: `tests/pages_bad_input.rs` has one of the kernel's, where the machine lets it.
+    #[test]
+    fn what_a_cgroup_would_not_give_is_not_reserved() {
+        let limit = |max| Some((max, PathBuf::from("/sys/fs/cgroup/a")));
+        assert_eq!(refuse_beyond(None, u64::MAX), Ok(()));
+        assert_eq!(refuse_beyond(limit(64 << 20), 64 << 20), Ok(()));
+        assert_eq!(
+            refuse_beyond(limit(1), SPAN_BYTES as u64),
+            Ok(()),
+            "one block at least"
+        );
+        let error = refuse_beyond(limit(63 << 20), 65 << 20)
+            .unwrap_err()
+            .to_string();
+        for part in [
+            "68157440 bytes",
+            "/sys/fs/cgroup/a",
+            "66060288",
+            "reserve less",
+        ] {
+            assert!(error.contains(part), "{error}");
+        }
     }
 
     #[test]

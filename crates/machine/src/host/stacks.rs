@@ -8,19 +8,26 @@ use core::ptr::NonNull;
 
 use super::slots::{self, STRIDE, STRIDE_SHIFT};
 use super::sync::HostWord;
-use super::{backend, chunk, fork, rseq, sync};
+use super::{backend, chunk, fence, fork, rseq, sync};
 use crate::pages::{Block, BlockStacks, Bounds, LIST_BLOCKS_MAX, LISTS_MAX, StackWord, depth};
 use crate::shard::busy_wait;
 use crate::{AtomicWord, Order, OutOfMemory, Shard};
 
 /// Bytes of a list's header.
 pub(super) const LIST_HEADER: usize = 64;
-/// Where the limit lies in it; the floor follows.
-pub(super) const LIST_LIMIT: usize = StackWord::Bounds as usize * 8;
 /// Words of a list's header.
 const HEADER_WORDS: usize = LIST_HEADER / 8;
+/// Where the words of a header are. Sections know that the head is the first.
+const HEAD: usize = 0;
+const BOUNDS: usize = 1;
+/// Those that are free for use.
+const FREE_WORDS: usize = 2;
+/// The lock of a list without sections.
+const LOCK: usize = FREE_WORDS + StackWord::Last as usize + 1;
+/// Where the limit lies; the floor follows.
+pub(super) const LIST_LIMIT: usize = BOUNDS * 8;
 
-const _: () = assert!(StackWord::Head as usize == 0 && (StackWord::Lock as usize) < HEADER_WORDS);
+const _: () = assert!(LOCK < HEADER_WORDS);
 const _: () = assert!((LISTS_MAX * HEADER_WORDS + LIST_BLOCKS_MAX) * 8 <= STRIDE);
 
 /// Places for lists: a power of two, so that a number is brought into range by a mask. Those beyond the last list are that of
@@ -34,6 +41,8 @@ pub struct HostStacks {
     lists: [NonNull<u8>; PLACES],
     /// Entries.
     capacities: [u16; PLACES],
+    /// Lists.
+    count: u8,
 }
 
 // SAFETY: what the lists point to is shared memory that stays mapped until the process ends and is only accessed as
@@ -55,6 +64,7 @@ pub(super) fn chunk_of_stacks(capacities: &[u16]) -> Result<HostStacks, OutOfMem
     let mut stacks = HostStacks {
         lists: [base; PLACES],
         capacities: [capacities[0]; PLACES],
+        count: lists as u8,
     };
     let mut at = 0;
     for (list, &capacity) in capacities.iter().enumerate() {
@@ -74,18 +84,26 @@ struct List<'a> {
 }
 
 impl List<'_> {
-    fn word(&self, word: StackWord) -> &HostWord {
-        &self.header[word as usize]
+    fn head(&self) -> &HostWord {
+        &self.header[HEAD]
+    }
+
+    fn bounds_word(&self) -> &HostWord {
+        &self.header[BOUNDS]
+    }
+
+    fn lock(&self) -> &HostWord {
+        &self.header[LOCK]
     }
 
     fn depth(&self) -> usize {
         // Acquire: pairs with the release of whoever pushed what is there, where this list has no sections; a freezer of
         // sections has passed a fence.
-        depth(self.word(StackWord::Head).load(Order::Acquire))
+        depth(self.head().load(Order::Acquire))
     }
 
     fn bounds(&self) -> Bounds {
-        Bounds::of(self.word(StackWord::Bounds).load(Order::Full))
+        Bounds::of(self.bounds_word().load(Order::Full))
     }
 
     fn entry(&self, at: usize) -> Block {
@@ -118,7 +136,7 @@ impl List<'_> {
     }
 
     fn change_depth(&self, by: u64) {
-        let head = self.word(StackWord::Head);
+        let head = self.head();
         let now = head.load(Order::Relaxed).wrapping_add(by);
         // Release: what was stored in entries is there for whoever sees the depth. Only the lock's holder writes.
         head.store(now, Order::Release);
@@ -129,9 +147,7 @@ impl List<'_> {
         let operation = fork::operation();
         // Full: pairs with the freezer's `Full` store of the bounds. If our lock comes first, the freezer waits for us; if its
         // bounds do, we see them.
-        let taken = self
-            .word(StackWord::Lock)
-            .compare_exchange(0, 1, Order::Full);
+        let taken = self.lock().compare_exchange(0, 1, Order::Full);
         taken.ok().map(|_| Locked {
             list: *self,
             _operation: operation,
@@ -147,8 +163,8 @@ struct Locked<'a> {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        // Full: pairs with `settle`.
-        self.list.word(StackWord::Lock).store(0, Order::Full);
+        // Full: pairs with `freeze`.
+        self.list.lock().store(0, Order::Full);
     }
 }
 
@@ -159,6 +175,7 @@ impl HostStacks {
     }
 
     fn list(&self, shard: Shard, list: usize) -> List<'_> {
+        assert!(list < usize::from(self.count), "no such list");
         let capacity = usize::from(self.capacities[list]);
         assert!(shard <= slots::shards_max(), "no such shard");
         // SAFETY: (1) the chunk has a stride for each shard up to the extra one, and the list lies inside the first stride, so
@@ -170,6 +187,11 @@ impl HostStacks {
             let (header, entries) = words.split_at(HEADER_WORDS);
             List { header, entries }
         }
+    }
+
+    /// Whether nobody changes a shard's lists in sections.
+    fn has_locks(shard: Shard) -> bool {
+        shard == slots::shards_max() || !backend::has_sections()
     }
 
     /// The calling thread's list if it has no sections, see `HostSlot::without_section`; `None` if it has.
@@ -195,7 +217,8 @@ impl BlockStacks for HostStacks {
     #[inline(always)]
     fn try_push(&self, list: usize, block: Block) -> Result<(), Block> {
         let bits = block.into_bits();
-        // SAFETY: `chunk_of_stacks` laid the lists out as required, and bounds stay within capacities.
+        // SAFETY: `chunk_of_stacks` laid the lists out as required, and bounds stay within capacities: nobody but
+        // `set_bounds`, `freeze` and `thaw` writes them.
         if unsafe { rseq::try_push(self.base(list), bits) } {
             return Ok(());
         }
@@ -313,15 +336,59 @@ impl BlockStacks for HostStacks {
     }
 
     fn word(&self, shard: Shard, list: usize, word: StackWord) -> &HostWord {
-        &self.list(shard, list).header[word as usize]
+        &self.list(shard, list).header[FREE_WORDS + word as usize]
     }
 
-    fn settle(&self, shard: Shard, list: usize) {
-        if shard == slots::shards_max() || !backend::has_sections() {
-            let lock = self.word(shard, list, StackWord::Lock);
-            // Full: pairs with `List::try_lock`.
-            busy_wait(|| lock.load(Order::Full) == 0, sync::relax);
+    fn head(&self, shard: Shard, list: usize) -> u64 {
+        // Acquire: for those who take blocks out it is the fence that counts; others only look.
+        self.list(shard, list).head().load(Order::Acquire)
+    }
+
+    fn bounds(&self, shard: Shard, list: usize) -> Bounds {
+        // Relaxed: a look.
+        Bounds::of(self.list(shard, list).bounds_word().load(Order::Relaxed))
+    }
+
+    fn set_bounds(&self, shard: Shard, list: usize, bounds: Bounds) -> bool {
+        let list = self.list(shard, list);
+        bounds.set(list.bounds_word(), list.entries.len())
+    }
+
+    fn freeze(&self, lists: &[(Shard, usize)]) {
+        for &(shard, list) in lists {
+            let list = self.list(shard, list);
+            let freezing = Bounds::FREEZING.bits();
+            let bounds = list.bounds_word();
+            // Full: pairs with `List::try_lock`; lists with sections are in the fence's hands. Only what is not frozen is
+            // changed: another freezer may be taking there.
+            let mut seen = bounds.load(Order::Relaxed);
+            loop {
+                assert!(!Bounds::of(seen).is_frozen(), "one freezes at a time");
+                match bounds.compare_exchange(seen, freezing, Order::Full) {
+                    Ok(_) => break,
+                    Err(now) => seen = now,
+                }
+            }
         }
+        if backend::has_sections() {
+            fence::combined();
+        }
+        for &(shard, list) in lists {
+            let list = self.list(shard, list);
+            if Self::has_locks(shard) {
+                // Full: pairs with `List::try_lock`.
+                busy_wait(|| list.lock().load(Order::Full) == 0, sync::relax);
+            }
+            // Full: pairs with whoever takes, who thereby knows that no operation is under way. What is freezing is changed
+            // by nobody else.
+            let frozen = Bounds::FROZEN.bits();
+            list.bounds_word().store(frozen, Order::Full);
+        }
+    }
+
+    fn thaw(&self, shard: Shard, list: usize, bounds: Bounds) {
+        let list = self.list(shard, list);
+        bounds.thaw(list.bounds_word(), list.entries.len());
     }
 
     fn take_oldest(
@@ -332,7 +399,12 @@ impl BlockStacks for HostStacks {
         blocks: &mut Vec<Block>,
     ) -> usize {
         let list = self.list(shard, list);
-        debug_assert_eq!(list.bounds(), Bounds::FROZEN);
+        let (frozen, taking) = (Bounds::FROZEN.bits(), Bounds::TAKING.bits());
+        // Full, and the store below: of two who would take, one sees the other; and who takes sees what `freeze` saw.
+        let alone = list
+            .bounds_word()
+            .compare_exchange(frozen, taking, Order::Full);
+        assert!(alone.is_ok(), "only from a frozen list, one at a time");
         let depth = list.depth();
         let count = count.min(depth);
         blocks.extend((0..count).map(|at| list.entry(at)));
@@ -342,6 +414,7 @@ impl BlockStacks for HostStacks {
         }
         // Its release pairs with the bounds that thaw the list.
         list.change_depth((count as u64).wrapping_neg());
+        list.bounds_word().store(frozen, Order::Full);
         count
     }
 }

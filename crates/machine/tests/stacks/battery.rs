@@ -1,9 +1,7 @@
 //! What stacks of blocks promise on any machine, one task at a time.
 
-use bursar_machine::pages::{
-    Block, BlockStacks, Bounds, Order, ReserveOptions, StackWord, depth, pops,
-};
-use bursar_machine::{AtomicWord, Machine, Order as MemoryOrder, Shard, Tasks};
+use bursar_machine::pages::{Block, BlockStacks, Bounds, Order, ReserveOptions, depth, pops};
+use bursar_machine::{Machine, Shard, Tasks};
 
 /// Blocks that a list has room for.
 pub const CAPACITY: u16 = 16;
@@ -34,20 +32,19 @@ pub fn pages<M: Machine>(machine: &M, count: usize) -> Vec<Block> {
     pages
 }
 
-/// Sets bounds of a list on all shards.
+/// Sets bounds of a list on all shards, frozen or not.
 pub fn set_bounds<M: Machine>(machine: &M, stacks: &M::Stacks, list: usize, bounds: Bounds) {
     for shard in shards(machine) {
-        stacks
-            .word(shard, list, StackWord::Bounds)
-            .store(bounds.bits(), MemoryOrder::Full);
+        if !stacks.set_bounds(shard, list, bounds) {
+            stacks.thaw(shard, list, bounds);
+        }
     }
 }
 
 /// Freezes a list on all shards.
 pub fn freeze<M: Machine>(machine: &M, stacks: &M::Stacks, list: usize) {
-    set_bounds(machine, stacks, list, Bounds::FROZEN);
-    machine.fence();
-    shards(machine).for_each(|shard| stacks.settle(shard, list));
+    let lists: Vec<_> = shards(machine).map(|shard| (shard, list)).collect();
+    stacks.freeze(&lists);
 }
 
 /// The sum over all shards of what a list's head says.
@@ -57,12 +54,9 @@ pub fn sum<M: Machine>(
     list: usize,
     part: impl Fn(u64) -> u64,
 ) -> u64 {
-    let head = |shard| {
-        stacks
-            .word(shard, list, StackWord::Head)
-            .load(MemoryOrder::Full)
-    };
-    shards(machine).map(|shard| part(head(shard))).sum()
+    shards(machine)
+        .map(|shard| part(stacks.head(shard, list)))
+        .sum()
 }
 
 fn held<M: Machine>(machine: &M, stacks: &M::Stacks, list: usize) -> u64 {

@@ -3,9 +3,9 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use bursar_machine::pages::{Block, BlockStacks, Bounds, Pfn, StackWord, depth, pops};
+use bursar_machine::pages::{Block, BlockStacks, Bounds, Pfn, depth, pops};
 use bursar_machine::random::Random;
-use bursar_machine::{AtomicWord, Machine, Order, Shard, Tasks};
+use bursar_machine::{Machine, Shard, Tasks};
 
 use super::battery::{CAPACITY, freeze, pages, set_bounds, shards, sum};
 
@@ -187,11 +187,7 @@ impl<M: Machine> Field<'_, M> {
         own: &mut Vec<Block>,
         bounds: &mut [[(Bounds, usize); LISTS]],
     ) {
-        let head = |shard| {
-            self.stacks
-                .word(shard, list, StackWord::Head)
-                .load(Order::Full)
-        };
+        let head = |shard| self.stacks.head(shard, list);
         freeze(self.machine, &self.stacks, list);
         let heads: Vec<u64> = shards(self.machine).map(head).collect();
         for shard in shards(self.machine) {
@@ -210,9 +206,7 @@ impl<M: Machine> Field<'_, M> {
             assert_eq!(head(shard), before - wanted as u64, "nobody else was there");
             *found = held - wanted;
             *bounds = self.other_bounds(*found, random);
-            self.stacks
-                .word(shard, list, StackWord::Bounds)
-                .store(bounds.bits(), Order::Full);
+            self.stacks.thaw(shard, list, *bounds);
         }
     }
 

@@ -1,0 +1,123 @@
+//! Pages by their address.
+//!
+//! What is safe and what is not: giving a token up loses pages at worst, so [`into_raw`] is safe. Making a token from an address
+//! is what nothing else may do. [`Memory::claim`] lets one caller do so for each time that a page was given up: two who free
+//! the same address cannot both have it. What it cannot see is somebody who frees an address late, when the same pages have
+//! been given out once more; that is what [`from_raw`]'s contract is for.
+
+use std::fmt;
+use std::ptr::NonNull;
+
+use bursar::{ClaimError, Memory, Page};
+use bursar_machine::pages::{PAGE_BYTES, Pfn};
+
+/// Why an address is none that [`into_raw`] returned and nobody freed. Nothing was touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FromRawError {
+    /// No page of this memory: something on the stack, from another allocator, of another memory.
+    Foreign {
+        /// The address.
+        address: usize,
+    },
+    /// It was freed already.
+    AlreadyFreed {
+        /// The address.
+        address: usize,
+    },
+    /// In the middle of raw memory.
+    Middle {
+        /// The address.
+        address: usize,
+        /// What [`into_raw`] returned.
+        start: usize,
+        /// Bytes from there on.
+        bytes: usize,
+    },
+    /// Of this memory, and not given out as raw memory: free, or somebody's [`Page`].
+    NotRaw {
+        /// The address.
+        address: usize,
+    },
+}
+
+impl fmt::Display for FromRawError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Foreign { address } => write!(f, "{address:#x} is in no page of this memory"),
+            Self::AlreadyFreed { address } => {
+                write!(f, "{address:#x} was freed already: a double free")
+            }
+            Self::Middle {
+                address,
+                start,
+                bytes,
+            } => write!(
+                f,
+                "{address:#x} is {} bytes into a block of {bytes} that begins at {start:#x}: only that can be freed",
+                address - start
+            ),
+            Self::NotRaw { address } => write!(
+                f,
+                "{address:#x} was not given out as raw memory: its page is free, or held by its token"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for FromRawError {}
+
+/// The memory of a page as an address: as many bytes as the page has, aligned to their number. They are the caller's, and
+/// stay charged to the page's group, until [`from_raw`] is called.
+///
+/// They may be uninitialized, and hold nothing that another group wrote.
+pub fn into_raw(page: Page) -> NonNull<u8> {
+    let frames = *page.frames();
+    // The token ends here.
+    let block = page.into_block();
+    frames.address(&block)
+}
+
+/// The page whose memory this is. Its bytes count as uninitialized.
+///
+/// Any thread may have it back.
+///
+/// # Errors
+/// [`FromRawError`] if the address is none that may be freed now. Nothing changes then.
+///
+/// # Safety
+/// If it is one that may be freed now:
+/// 1. the caller owns it: it is what [`into_raw`] returned to the caller or to whoever handed it on, and was not freed since;
+/// 2. nobody uses the memory any more.
+pub unsafe fn from_raw(memory: &Memory, address: NonNull<u8>) -> Result<Page, FromRawError> {
+    let number = address.addr().get();
+    let mut frames = memory.frames();
+    let found = frames.find_map(|frames| Some((frames, frames.page_at(address)?)));
+    let Some((frames, (pfn, offset))) = found else {
+        return Err(FromRawError::Foreign { address: number });
+    };
+    if offset > 0 {
+        return Err(not_a_beginning(memory, number, pfn, offset));
+    }
+    let claim = memory.claim(pfn).map_err(|error| match error {
+        ClaimError::AlreadyFreed { .. } => FromRawError::AlreadyFreed { address: number },
+        _ => not_a_beginning(memory, number, pfn, 0),
+    })?;
+    // SAFETY: the claim is for pages of this very reservation whose token was given up, and nobody else has one for them. By
+    // (1) the token was given up in `into_raw`, where it ended, and so it exists nowhere; by (2) nobody uses the pages.
+    let block = unsafe { frames.reclaim(claim.pfn(), claim.order(), claim.owner()) };
+    Ok(claim.page(memory, block))
+}
+
+/// What is wrong with an address inside a reservation, `offset` bytes into a page.
+fn not_a_beginning(memory: &Memory, address: usize, pfn: Pfn, offset: usize) -> FromRawError {
+    let Some((first, order)) = memory.raw_block(pfn) else {
+        return FromRawError::NotRaw { address };
+    };
+    let before = (pfn.0 - first.0) as usize * PAGE_BYTES + offset;
+    FromRawError::Middle {
+        address,
+        start: address - before,
+        bytes: order.bytes(),
+    }
+}

@@ -1,0 +1,27 @@
+//! Tests in a process of their own.
+
+use std::process::{Command, Output};
+
+/// Runs one of this file's tests, which do nothing unless told so, in a process with these variables.
+pub fn in_another_process(test: &str, variables: &[(&str, &str)]) -> Output {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture", "--test-threads=1"])
+        .env("BURSAR_TEST_INNER", "1")
+        .envs(variables.iter().copied())
+        .output()
+        .unwrap()
+}
+
+pub fn is_inner() -> bool {
+    std::env::var_os("BURSAR_TEST_INNER").is_some()
+}
+
+/// That the one test of that name ran, and passed.
+pub fn assert_passed(output: &Output) {
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && text.contains("1 passed"),
+        "{text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
