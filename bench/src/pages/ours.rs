@@ -157,6 +157,8 @@ struct Bare {
 
 impl Bare {
     fn new() -> Result<Self, Absent> {
+        // Says whether there are sections.
+        bursar_machine::Host::start().map_err(|error| Absent(error.to_string()))?;
         let stack = bare::Stack::new().map_err(|error| Absent(error.to_string()))?;
         let stack = stack.ok_or_else(|| Absent("no restartable sequences here".to_owned()))?;
         Ok(Self {

@@ -6,6 +6,7 @@
 //! | depot | a short lock for a batch | `depot.rs` |
 //! | buddy | the zone lock, in slices of [`HoldBounds`] | here |
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bursar_machine::pages::{Block, Frames, Order, ReserveError, ReserveOptions};
@@ -38,16 +39,32 @@ pub(crate) struct Zone<M: Machine> {
     pub(crate) frames: M::Frames,
     pub(super) lists: Lists<M>,
     pub(super) depot: Depot<M>,
-    buddy: KnownLock<M::Mutex<Timed<Buddy>>>,
-    /// Free pages in the buddy, written under its lock; a hint elsewhere.
-    free: AtomicU64,
-    /// Whether the buddy wants a table, likewise.
-    wants_table: AtomicBool,
+    buddy: Apart<KnownLock<M::Mutex<Timed<Buddy>>>>,
+    hints: Apart<Hints>,
     pub(super) managed: u64,
     pub(super) marks: Watermarks,
     pub(super) hold: HoldBounds,
-    pub(super) upkeep: KnownLock<M::Mutex<Timed<Upkeep>>>,
-    pub(super) counts: Counts,
+    pub(super) upkeep: Apart<KnownLock<M::Mutex<Timed<Upkeep>>>>,
+    pub(super) counts: Apart<Counts>,
+}
+
+/// On lines of its own: what many write must not slow down those who only read what lies beside it, such as where the lists
+/// are. Two lines, since processors fetch them in pairs.
+#[repr(align(128))]
+pub(super) struct Apart<T>(T);
+
+impl<T> Deref for Apart<T> {
+    type Target = T;
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+/// What is known of the buddy without its lock, under which it is written.
+struct Hints {
+    free_pages: AtomicU64,
+    wants_table: AtomicBool,
 }
 
 /// What happened in a zone beside the fast paths. Plain words: nobody's protocol rests on them.
@@ -121,15 +138,17 @@ impl<M: Machine> Zone<M> {
             lists,
             machine: machine.clone(),
             node: reserve.node,
-            free: AtomicU64::new(managed),
-            wants_table: AtomicBool::new(true),
-            buddy: KnownLock::new(Buddy::new(span, frames.first())),
+            hints: Apart(Hints {
+                free_pages: AtomicU64::new(managed),
+                wants_table: AtomicBool::new(true),
+            }),
+            buddy: Apart(KnownLock::new(Buddy::new(span, frames.first()))),
             frames,
             managed,
             marks,
             hold: options.hold,
-            upkeep: KnownLock::new(Upkeep::new(machine.cpus() + 1)),
-            counts: Counts::default(),
+            upkeep: Apart(KnownLock::new(Upkeep::new(machine.cpus() + 1))),
+            counts: Apart(Counts::default()),
         })
     }
 
@@ -144,15 +163,16 @@ impl<M: Machine> Zone<M> {
     /// At the end of a hold that changed it.
     pub(super) fn note_free(&self, buddy: &Buddy) {
         // Relaxed: see `free_pages`.
-        self.free.store(buddy.free_pages(), Ordering::Relaxed);
-        self.wants_table
-            .store(buddy.wants_table(), Ordering::Relaxed);
+        let pages = buddy.free_pages();
+        self.hints.free_pages.store(pages, Ordering::Relaxed);
+        let wants = buddy.wants_table();
+        self.hints.wants_table.store(wants, Ordering::Relaxed);
     }
 
     /// Free pages in the buddy, about.
     pub(super) fn free_pages(&self) -> u64 {
         // Relaxed: a hint; whoever takes pages looks under the lock.
-        self.free.load(Ordering::Relaxed)
+        self.hints.free_pages.load(Ordering::Relaxed)
     }
 
     pub(super) fn mark_pages(&self, mark: Mark) -> u64 {
@@ -216,7 +236,8 @@ impl<M: Machine> Zone<M> {
     /// A table for the buddy, made before its lock is taken.
     fn table_if_wanted(&self) -> Option<SpareTable> {
         // Relaxed: a hint. Twice in a row at most when it is wrong, and the buddy makes one itself if it must.
-        self.wants_table
+        self.hints
+            .wants_table
             .load(Ordering::Relaxed)
             .then(SpareTable::new)
     }
