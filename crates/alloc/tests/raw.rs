@@ -11,8 +11,10 @@ use bursar_alloc::{FromRawError, from_raw, into_raw};
 const BYTES: u64 = 16 << 20;
 
 fn memory() -> Memory {
-    let mut options = PageOptions::default();
-    options.bytes_per_node = Some(BYTES);
+    let options = PageOptions {
+        bytes_per_node: Some(BYTES),
+        ..PageOptions::default()
+    };
     Memory::builder().pages(options).build().unwrap()
 }
 

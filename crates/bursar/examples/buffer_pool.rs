@@ -4,7 +4,6 @@
 //!
 //! `cargo run --release -p bursar --example buffer_pool`
 
-use std::collections::BTreeMap;
 use std::error::Error;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -48,8 +47,6 @@ struct Frame {
 #[derive(Default)]
 struct Frames {
     frames: Vec<Frame>,
-    /// Where a page of the table is in `frames`.
-    places: BTreeMap<u64, usize>,
     hand: usize,
     hits: u64,
     misses: u64,
@@ -69,12 +66,7 @@ impl Frames {
                 self.hand = at + 1;
                 continue;
             }
-            let frame = self.frames.swap_remove(at);
-            self.places.remove(&frame.id);
-            if let Some(moved) = self.frames.get(at) {
-                self.places.insert(moved.id, at);
-            }
-            return Some(frame.page);
+            return Some(self.frames.swap_remove(at).page);
         }
         None
     }
@@ -94,11 +86,11 @@ impl Pool {
     /// A page of the table, from its frame or from the file. (A real pool would read without the lock.)
     fn fetch(&self, id: u64) -> Result<Arc<Page>, AllocPagesError> {
         let mut frames = self.lock();
-        if let Some(&at) = frames.places.get(&id) {
-            frames.hits += 1;
-            let frame = &mut frames.frames[at];
+        if let Some(frame) = frames.frames.iter_mut().find(|frame| frame.id == id) {
             frame.is_used = true;
-            return Ok(frame.page.clone());
+            let page = frame.page.clone();
+            frames.hits += 1;
+            return Ok(page);
         }
         frames.misses += 1;
         let mut page = loop {
@@ -112,16 +104,11 @@ impl Pool {
                 Err(error) => return Err(error),
             }
         };
-        page.init_with(|bytes| bytes.write_copy_of_slice(self.file.page(id)));
-        let page = Arc::new(page);
-        let at = frames.frames.len();
-        frames.frames.push(Frame {
-            id,
-            page: page.clone(),
-            is_used: false,
-        });
-        frames.places.insert(id, at);
-        Ok(page)
+        page.copy_from(self.file.page(id));
+        let (page, is_used) = (Arc::new(page), false);
+        let frame = page.clone();
+        frames.frames.push(Frame { id, page, is_used });
+        Ok(frame)
     }
 
     /// Gives back at least `target` bytes, if that can be done at once; returns how many.
@@ -161,11 +148,13 @@ fn usage(group: &Group) -> Result<u64, Box<dyn Error>> {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut options = PageOptions::default();
-    options.bytes_per_node = Some(64 << 20);
     // Quicker than anybody would want it, so that the end is to be seen: looks each ms, and keeps 256 KiB a CPU.
-    options.decay_period = Duration::from_millis(1);
-    options.retained_bytes_per_cpu = 256 << 10;
+    let options = PageOptions {
+        bytes_per_node: Some(64 << 20),
+        decay_period: Duration::from_millis(1),
+        retained_bytes_per_cpu: 256 << 10,
+        ..PageOptions::default()
+    };
     let memory = Memory::builder().pages(options).build()?;
     let shared = memory.root().child("pools", Limits::max(8 << 20))?;
     let file = Arc::new(TableFile::new());
@@ -207,29 +196,25 @@ fn main() -> Result<(), Box<dyn Error>> {
         })?;
         println!("\n{title}:  (frames of 64 KiB)");
         for pool in &pools {
-            let frames = pool.lock();
-            println!(
-                "  {:<9} hits {:>6}  misses {:>5}  evicted for its own pages {:>5}, for the other's {:>3}; holds {:>3}: {}",
-                pool.group.name(),
-                frames.hits,
-                frames.misses,
-                frames.evicted,
-                frames.given_up,
-                frames.frames.len(),
-                Bytes(usage(&pool.group)?),
-            );
+            let (frames, name) = (pool.lock(), pool.group.name());
+            let (hits, misses) = (frames.hits, frames.misses);
+            let (evicted, given_up) = (frames.evicted, frames.given_up);
             let held = frames.frames.len() as u64;
-            assert_eq!(frames.misses, held + frames.evicted + frames.given_up);
+            print!("  {name:<9} hits {hits:>6}  misses {misses:>5}");
+            print!("  evicted for its own pages {evicted:>5}, for the other's {given_up:>3}");
+            println!("; holds {held:>3}: {}", Bytes(usage(&pool.group)?));
+            assert_eq!(misses, held + evicted + given_up);
             assert_eq!(usage(&pool.group)?, held * FRAME_BYTES as u64);
             assert!(held * FRAME_BYTES as u64 <= 6 << 20);
         }
         println!("  together  {} of 8.0 MiB", Bytes(usage(&shared)?));
         assert!(usage(&shared)? <= 8 << 20);
     }
-    let frames: Vec<_> = pools.iter().map(|pool| pool.lock()).collect();
-    let reads = frames.iter().map(|frames| frames.hits + frames.misses);
+    let reads = pools
+        .iter()
+        .map(|pool| pool.lock())
+        .map(|frames| frames.hits + frames.misses);
     assert_eq!(reads.sum::<u64>(), 6 * READS);
-    drop(frames);
 
     let info = memory.zone_info().expect("there are pages");
     println!("\nwhere the pages come from (pages of 4 KiB):\n{info}");
@@ -245,12 +230,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         if tick % 10 == 0 {
             let zones = memory.zone_info().expect("there are pages").zones;
             let kept: u64 = zones.iter().map(|zone| zone.retained_bytes()).sum();
-            let resident = memory.drift().map_or("unknown".to_owned(), |drift| {
-                Bytes(drift.resident_anonymous).to_string()
-            });
+            let in_use = memory.drift().map_or(0, |drift| drift.resident_anonymous);
+            let (kept, in_use) = (Bytes(kept).to_string(), Bytes(in_use));
             println!(
-                "  after {tick:>2} ticks {:>8} kept for the next user; in use by this process, its table included: {resident}",
-                Bytes(kept).to_string(),
+                "  after {tick:>2} ticks {kept:>8} is kept for the next user; this process uses {in_use}, with its table"
             );
         }
     }

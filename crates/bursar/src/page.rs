@@ -341,6 +341,10 @@ impl<M: Machine> Group<M> {
     }
 
     #[cold]
+    #[allow(
+        clippy::boxed_local,
+        reason = "the caller's fast path does not unpack it"
+    )]
     fn undo(&self, bytes: u64, error: Box<AllocPagesError>) -> AllocPagesError {
         drop(self.hold(bytes));
         *error

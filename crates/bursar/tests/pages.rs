@@ -12,14 +12,15 @@ use bursar::{AllocPagesError, ChargeError, Freshness, Group, Limits, Memory, Pag
 const ZERO: Order = Order::ZERO;
 
 fn options(bytes: u64) -> PageOptions {
-    let mut options = PageOptions::default();
-    options.bytes_per_node = Some(bytes);
-    options.watermarks = Some(Watermarks {
-        min: 0,
-        low: 0,
-        high: 0,
-    });
-    options
+    PageOptions {
+        bytes_per_node: Some(bytes),
+        watermarks: Some(Watermarks {
+            min: 0,
+            low: 0,
+            high: 0,
+        }),
+        ..PageOptions::default()
+    }
 }
 
 fn memory(options: PageOptions) -> Memory {

@@ -14,9 +14,10 @@ use inner::{assert_passed, in_another_process, is_inner};
 const ZERO: Order = Order::ZERO;
 
 fn options(bytes: u64) -> PageOptions {
-    let mut options = PageOptions::default();
-    options.bytes_per_node = Some(bytes);
-    options
+    PageOptions {
+        bytes_per_node: Some(bytes),
+        ..PageOptions::default()
+    }
 }
 
 fn memory(options: PageOptions) -> Memory {

@@ -5,8 +5,10 @@ use bursar::pages::{Order, PageOptions, Zeroed};
 use bursar::{Freshness, Group, Limits, Memory};
 
 fn memory() -> Memory {
-    let mut options = PageOptions::default();
-    options.bytes_per_node = Some(16 << 20);
+    let options = PageOptions {
+        bytes_per_node: Some(16 << 20),
+        ..PageOptions::default()
+    };
     Memory::builder().pages(options).build().unwrap()
 }
 

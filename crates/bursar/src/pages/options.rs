@@ -120,7 +120,7 @@ impl PageOptions {
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         let lists = self.lists.len();
         if !(1..=LISTS_MAX).contains(&lists) {
-            return Err("there are 1 to 8 per-CPU lists");
+            return Err("there are 1 to 11 per-CPU lists");
         }
         for (index, list) in self.lists.iter().enumerate() {
             if self.lists[..index]

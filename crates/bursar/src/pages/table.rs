@@ -25,10 +25,11 @@ const ORDER_SHIFT: u32 = 2;
 const GROUP_SHIFT: u32 = 32;
 
 type Piece<M> = OnceLock<Box<[<M as Machine>::Word]>>;
+type Group<M> = OnceLock<Box<[Piece<M>]>>;
 
 /// The table of all pages that were ever raw.
 pub(crate) struct Table<M: Machine> {
-    groups: Box<[OnceLock<Box<[Piece<M>]>>]>,
+    groups: Box<[Group<M>]>,
 }
 
 /// A page that was raw and is its claimant's now.
