@@ -1,8 +1,8 @@
 //! What Bursar needs of a machine.
 //!
 //! Everything in Bursar that decides or accounts is written against [`Machine`] and does not know whether it runs on real
-//! threads ([`Host`]) or on virtual CPUs in virtual time. This crate is that seam, in types, and its host side. It is the
-//! only part of the library with `unsafe` code.
+//! threads ([`Host`]) or on virtual CPUs in virtual time. This crate is that seam, in types, and its host side. With
+//! `bursar-alloc` it is the only part of the library with `unsafe` code.
 //!
 //! * [`AtomicWord`], [`Order`]: shared words, with a `Full` ordering where a full barrier is meant.
 //! * [`Lock`], [`Event`]: locks that tell how often they were waited for; completions.
@@ -101,8 +101,7 @@ pub trait Machine: Clone + fmt::Debug + Send + Sync + 'static {
     }
 
     /// Makes per-CPU stacks, one list for each of `capacities`, with room for that many blocks (one without any takes and gives
-    /// none). All lists are frozen until they
-    /// are given bounds, which must not exceed their capacity.
+    /// none). No list takes any until it is given bounds.
     ///
     /// # Errors
     /// [`OutOfMemory`] if there is no room for them.
