@@ -82,8 +82,14 @@ impl<M: Machine> Zones<M> {
     pub(crate) fn zone(&self, number: u16) -> &Zone<M> {
         match number {
             0 => &self.first,
-            _ => &self.others[usize::from(number) - 1],
+            _ => self.other(number),
         }
+    }
+
+    /// Not inlined, so that what is small enough to be stays so.
+    #[inline(never)]
+    fn other(&self, number: u16) -> &Zone<M> {
+        &self.others[usize::from(number) - 1]
     }
 
     /// How many there are.
