@@ -1,6 +1,7 @@
 //! Pages as raw memory: whoever claims one first has it, and nobody else.
 
 use std::collections::BTreeMap;
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -44,7 +45,7 @@ impl Raw {
         self.given.fetch_add(1, Ordering::Relaxed);
         locked(&self.known).push(pfn);
         // The token is in its place before anybody can win: those who look at the table find it there only after this.
-        let block = page.into_block();
+        let block = ManuallyDrop::into_inner(page).into_block();
         let before = locked(&self.blocks).insert(pfn, (block, at));
         assert!(before.is_none(), "{pfn} was given out twice");
     }
@@ -57,7 +58,7 @@ impl Raw {
                 let token = locked(&self.blocks).remove(&pfn);
                 let (block, at) = token.expect("one claims a page that was given out once");
                 assert_eq!((claim.pfn(), claim.order()), (block.pfn(), block.order()));
-                let page = claim.page(&world.memory, block);
+                let page = ManuallyDrop::new(claim.page(&world.memory, block));
                 Some(Held { page, at })
             }
             Err(ClaimError::AlreadyFreed { .. } | ClaimError::NotGivenOut { .. }) => None,

@@ -1,6 +1,7 @@
 //! A zone of which a few pages are left, groups that want them, and what tasks do there.
 
 use std::collections::BTreeSet;
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,9 +16,10 @@ use crate::random::Random;
 /// Pages of the zone: one block of the largest order, so that at the end all are one again.
 pub(super) const PAGES: u64 = 1 << Order::MAX.get();
 
-/// A page that a task holds.
+/// A page that a task holds. Not dropped but by [`World::release`]: one that is in two hands would panic again while a
+/// failure unwinds.
 pub(super) struct Held<M: Machine> {
-    pub(super) page: Page<M>,
+    pub(super) page: ManuallyDrop<Page<M>>,
     pub(super) at: At,
 }
 
@@ -147,13 +149,14 @@ impl<M: Machine> World<M> {
         let at = (page.pfn().0 - self.first.0) as At;
         self.truth()
             .take(at, page.order(), who, page.is_known_zero());
+        let page = ManuallyDrop::new(page);
         Held { page, at }
     }
 
     /// Takes the note off a page that is about to be given back.
     pub(super) fn release(&self, held: Held<M>) -> Page<M> {
         self.truth().give(held.at, held.page.order());
-        held.page
+        ManuallyDrop::into_inner(held.page)
     }
 
     /// A page for a group; none if there is none, or the group may not.
