@@ -62,6 +62,13 @@ protocols![
     reclaim: "reclaim",
     pressure: "pressure",
     fork: "fork",
+    pages: "pages",
+    pages_exhaustion: "pages-exhaustion",
+    pages_last: "pages-last",
+    pages_exchange: "pages-exchange",
+    pages_many: "pages-many",
+    pages_raw: "pages-raw",
+    pages_fork: "pages-fork",
 ];
 
 #[test]

@@ -84,9 +84,9 @@ impl<M: Machine> Page<M> {
         let _operation = self.books.operation();
         let block = self.block.take().expect("there until the page is gone");
         let zones = self.books.zones().expect("pages come from zones");
-        zones
-            .table
-            .put(block.pfn(), block.order(), self.tag.index());
+        let machine = &self.books.tree.machine;
+        let (pfn, order) = (block.pfn(), block.order());
+        zones.table.put(machine, pfn, order, self.tag.index());
         block
     }
 }

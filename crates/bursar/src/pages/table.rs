@@ -58,7 +58,8 @@ impl<M: Machine> Table<M> {
         }
     }
 
-    fn entry(&self, pfn: Pfn) -> &M::Word {
+    /// An entry that may have to be made. Call in an operation: who comes second waits for the first.
+    fn make(&self, pfn: Pfn) -> &M::Word {
         let piece = (pfn.0 / SPAN_PAGES) as usize;
         let group = self.groups[piece / PIECES_PER_GROUP]
             .get_or_init(|| (0..PIECES_PER_GROUP).map(|_| OnceLock::new()).collect());
@@ -76,10 +77,14 @@ impl<M: Machine> Table<M> {
     }
 
     /// Notes that a block is raw memory from now on, paid by group `index`.
-    pub(crate) fn put(&self, pfn: Pfn, order: Order, index: u32) {
+    pub(crate) fn put(&self, machine: &M, pfn: Pfn, order: Order, index: u32) {
         let entry = RAW | u64::from(order.get()) << ORDER_SHIFT | u64::from(index) << GROUP_SHIFT;
+        let word = self.look(pfn).unwrap_or_else(|| {
+            let _operation = machine.operation();
+            self.make(pfn)
+        });
         // Release: pairs with the claim, by whoever was given the address.
-        let before = self.entry(pfn).swap(entry, Ordering::Full);
+        let before = word.swap(entry, Ordering::Full);
         debug_assert_ne!(before & STATE, RAW, "its token was there to be given up");
     }
 

@@ -15,6 +15,7 @@
 //! | `pressure.rs` | those who watch levels, with charges and limits that change | the last level is told; one call at a time |
 //! | `ranges.rs` | cached reads with updates and flushes | the truth lies in the range |
 //! | `fork.rs` | a fork with charges, returns, reads, limits and the end of groups | the child's books; nobody waits for who is gone |
+//! | `pages/` | pages: allocations, frees, drains, upkeep, raw memory, forks | each page is in one place; nobody sees what others wrote |
 //!
 //! A scenario takes variety (who does what, how often, with how many bytes) from a number that belongs to the schedule.
 //! What it checks: after each step, what can be read without a lock; at the end, everything, by what was noted on the way
@@ -34,6 +35,7 @@ mod judge;
 mod move_charge;
 mod nowait_and_overshoot;
 mod own_steps;
+mod pages;
 pub mod planted;
 mod pressure;
 mod publish_flush;
@@ -64,7 +66,7 @@ pub struct Protocol<M> {
 
 /// All protocols.
 pub fn all<M: Forks>() -> Vec<Protocol<M>> {
-    vec![
+    let mut all = vec![
         publish_flush::protocol(),
         publish_flush::one_shard(),
         combining::protocol(),
@@ -79,5 +81,7 @@ pub fn all<M: Forks>() -> Vec<Protocol<M>> {
         reclaim::protocol(),
         pressure::protocol(),
         fork::protocol(),
-    ]
+    ];
+    all.extend(pages::protocols());
+    all
 }
