@@ -285,3 +285,54 @@ fn reports_add_up() {
     drop(held);
     assert_eq!(memory.zone_info().unwrap().counts().pgfree, 200 + 1024);
 }
+
+#[test]
+fn a_refused_allocation_of_many_keeps_no_group() {
+    let memory = memory(options(4 << 20));
+    let group = memory.root().child("x", Limits::none()).unwrap();
+    let all = memory.alloc_pages(Order::MAX, Zeroed::No).unwrap();
+    assert!(group.alloc_many(ZERO, 1, Zeroed::No).is_err());
+    drop((group, all));
+    drop(
+        memory
+            .root()
+            .child("x", Limits::none())
+            .expect("the first is gone"),
+    );
+}
+
+#[test]
+fn what_was_taken_from_whoever_panics_is_freed() {
+    let memory = memory(options(16 << 20));
+    let group = group(&memory, "a");
+    let pages = group.alloc_many(ZERO, 1_000, Zeroed::No).unwrap();
+    let mut left = 900;
+    let freed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        Page::free_many(pages.into_iter().inspect(|_| {
+            left -= 1;
+            assert!(left > 0, "as planned");
+        }));
+    }));
+    assert!(freed.is_err());
+    assert_eq!(usage(&group), 0);
+    assert_eq!(memory.zone_info().unwrap().zones[0].in_use(), 0);
+}
+
+#[test]
+fn the_reserve_is_not_put_on_lists() {
+    let memory = memory(PageOptions {
+        watermarks: Some(Watermarks {
+            min: 64,
+            low: 96,
+            high: 128,
+        }),
+        ..options(4 << 20)
+    });
+    let group = group(&memory, "a");
+    let held: Vec<Page> = std::iter::from_fn(|| group.alloc_pages(ZERO, Zeroed::No).ok()).collect();
+    let urgent = group
+        .alloc_pages_as(PageRequest::new(ZERO).urgent())
+        .unwrap();
+    assert!(group.alloc_pages(ZERO, Zeroed::No).is_err());
+    drop((held, urgent));
+}

@@ -1,5 +1,7 @@
 //! Many pages at a time: one charge, one section and one lock for many.
 
+use std::mem;
+
 use bursar_machine::Machine;
 use bursar_machine::pages::{Block, Order};
 
@@ -46,6 +48,7 @@ impl<M: Machine> Group<M> {
             let (zone, block) = match get_block_slowly(books, request(order, zeroed), self.owner())
             {
                 Ok(found) => found,
+                Err(error) if pages.is_empty() => return Err(*error),
                 Err(error) => {
                     // What the pages return is part of the charge.
                     let held = pages.len() * order.bytes();
@@ -69,26 +72,25 @@ impl<M: Machine> Page<M> {
     pub fn free_many(pages: impl IntoIterator<Item = Self>) {
         let mut run: Option<Run<M>> = None;
         for mut page in pages {
-            let Some(block) = page.block.take() else {
+            let order = page.order();
+            if let Some(run) = &mut run
+                && run.fits(&page, order)
+            {
+                run.blocks.extend(page.block.take());
                 continue;
-            };
-            let fits = run
-                .as_ref()
-                .is_some_and(|run| run.fits(&page, block.order()));
-            if !fits && let Some(run) = run.replace(Run::new(&page, block.order())) {
-                run.free();
             }
-            if let Some(run) = &mut run {
-                run.blocks.push(block);
-            }
-        }
-        if let Some(run) = run {
-            run.free();
+            let mut next = Run::new(&page, order);
+            next.blocks.extend(page.block.take());
+            // Whoever is told of the old one's end may panic: the page is in the new one by then.
+            drop(run.replace(next));
         }
     }
 }
 
-/// Pages that return together: of one group, zone and order.
+/// The most pages that return together: whoever waits for memory is told after so many.
+const TOGETHER: usize = 512;
+
+/// Pages that return together when this is dropped: of one group, zone and order.
 struct Run<M: Machine> {
     books: M::Shared<Books<M>>,
     slot: M::Slot,
@@ -112,20 +114,24 @@ impl<M: Machine> Run<M> {
         let same_memory = std::ptr::eq::<Books<M>>(&*self.books, &*page.books);
         let of = |tag: Tag| (tag.index(), tag.zone());
         let is_same = of(self.tag) == of(page.tag);
-        same_memory && is_same && self.order == order
+        let has_room = self.blocks.len() < TOGETHER;
+        has_room && same_memory && is_same && self.order == order
     }
+}
 
-    fn free(mut self) {
-        let bytes = (self.blocks.len() * self.order.bytes()) as u64;
+impl<M: Machine> Drop for Run<M> {
+    fn drop(&mut self) {
+        let mut blocks = mem::take(&mut self.blocks);
+        let bytes = (blocks.len() * self.order.bytes()) as u64;
         let zones = self.books.zones().expect("pages come from zones");
         if self.books.scrubs() {
-            for block in &mut self.blocks {
+            for block in &mut blocks {
                 scrub(&*self.books, self.tag, block);
             }
         }
         {
             let _operation = self.books.operation();
-            zones.free_many(self.tag.zone(), self.order, self.blocks);
+            zones.free_many(self.tag.zone(), self.order, blocks);
         }
         super::uncharge(&self.books, &self.slot, self.tag.index(), bytes);
     }

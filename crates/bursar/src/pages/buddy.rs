@@ -77,6 +77,11 @@ impl Buddy {
         self.frames.spares.len() < frames::SPARES
     }
 
+    /// Whether there is one.
+    pub fn has_spare_table(&self) -> bool {
+        !self.frames.spares.is_empty()
+    }
+
     /// Keeps a table for when it is needed; gives it back if there are enough.
     pub fn add_table(&mut self, table: SpareTable) -> Option<SpareTable> {
         if !self.wants_table() {

@@ -1,6 +1,6 @@
 //! The depot: batches of blocks between the per-CPU lists and the buddy.
 //!
-//! A batch changes hands whole, by its pointer, so a hold is a few instructions however many blocks that moves, and the
+//! A batch changes hands whole, by its pointer, so a hold takes as long however many blocks that moves, and the
 //! lines that the blocks are listed on are read by whoever gets them, after the lock. A few CPUs share a *shelf*; whoever
 //! finds one taken tries the next before it waits. Full shelves take nothing: the rest goes to the buddy. Empty ones cost a
 //! look at a word.
@@ -12,6 +12,7 @@ use bursar_machine::{Machine, Shard};
 
 use super::histogram::Histogram;
 use super::hold::{Hold, Holder, KnownLock, Timed, Work};
+use super::zone::Apart;
 
 /// Blocks of one order that move together.
 pub(super) type Batch = Vec<Block>;
@@ -33,7 +34,7 @@ struct Shelf<M: Machine> {
 
 /// All shelves of a zone.
 pub(super) struct Depot<M: Machine> {
-    shelves: Box<[Shelf<M>]>,
+    shelves: Box<[Apart<Shelf<M>>]>,
     cpus_per_shelf: usize,
     batches_max: usize,
     /// Blocks in a batch, by list.
@@ -50,17 +51,19 @@ impl<M: Machine> Depot<M> {
         batches_max: usize,
         sizes: Box<[usize]>,
     ) -> Self {
-        let shelf = || Shelf {
-            lock: KnownLock::new(Stored {
-                // All the room that they ever need: nothing is allocated under the lock.
-                batches: sizes
-                    .iter()
-                    .map(|_| Vec::with_capacity(batches_max))
-                    .collect(),
-                open: sizes.iter().map(|&size| Vec::with_capacity(size)).collect(),
-                spare: Vec::with_capacity(batches_max),
-            }),
-            blocks: sizes.iter().map(|_| AtomicU64::new(0)).collect(),
+        let shelf = || {
+            Apart(Shelf {
+                lock: KnownLock::new(Stored {
+                    // All the room that they ever need: nothing is allocated under the lock.
+                    batches: sizes
+                        .iter()
+                        .map(|_| Vec::with_capacity(batches_max))
+                        .collect(),
+                    open: sizes.iter().map(|&size| Vec::with_capacity(size)).collect(),
+                    spare: Vec::with_capacity(batches_max),
+                }),
+                blocks: sizes.iter().map(|_| AtomicU64::new(0)).collect(),
+            })
         };
         let cpus_per_shelf = cpus_per_shelf.max(1);
         let shelves = cpus.div_ceil(cpus_per_shelf).max(1);
@@ -77,7 +80,7 @@ impl<M: Machine> Depot<M> {
     }
 
     /// The shelves from a CPU's own on.
-    fn around(&self, shard: Shard) -> impl Iterator<Item = &Shelf<M>> {
+    fn around(&self, shard: Shard) -> impl Iterator<Item = &Apart<Shelf<M>>> {
         let (before, from) = self.shelves.split_at(self.first(shard));
         from.iter().chain(before)
     }

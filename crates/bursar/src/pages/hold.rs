@@ -161,6 +161,11 @@ impl<L> KnownLock<L> {
         }
     }
 
+    /// How many wait for it, about.
+    pub(super) fn waiting(&self) -> u64 {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
     /// Who holds it, as far as can be seen, and how many wait.
     pub(super) fn holder(&self) -> Option<(Holder, u64)> {
         // Acquire: pairs with the release in `hold`.

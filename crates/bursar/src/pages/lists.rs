@@ -143,27 +143,26 @@ impl<M: Machine> Zone<M> {
         }
         let shard = machine.current_shard();
         let begin_ns = machine.now_ns();
-        let mut wanted = self.tune_refill(shard, list);
+        let (tuned, most) = self.tuned_refill(shard, list);
+        // Whoever goes below the low mark takes what it needs and no more.
+        let mut wanted = if mark == Mark::Low { most } else { 1 };
         let mut ours = None;
         while wanted > 0 {
             let mut blocks = match self.depot.take(machine, shard, list) {
                 Some(blocks) => blocks,
                 None => {
                     let mut blocks = self.depot.spare(machine, shard);
-                    // Whoever goes below the low mark takes what it needs and no more.
-                    let count = if mark == Mark::Low {
-                        batch.min(wanted)
-                    } else {
-                        1
-                    };
-                    self.take(order, count as usize, mark, &mut blocks);
+                    let count = batch.min(wanted) as usize;
+                    self.take(order, count, mark, &mut blocks);
                     blocks
                 }
             };
             let found = blocks.len();
             wanted = wanted.saturating_sub(found.max(1) as u32);
-            if ours.is_none() {
+            if ours.is_none() && found > 0 {
                 ours = blocks.pop();
+                // The list may hold more from now on, if there is more.
+                self.lists.set_tuned(shard, list, tuned);
             }
             self.lists.stacks.push_many(list, &mut blocks);
             let is_full = !blocks.is_empty();
@@ -173,8 +172,8 @@ impl<M: Machine> Zone<M> {
                 break;
             }
         }
-        Counts::add(&self.counts.refills, 1);
         if ours.is_some() {
+            Counts::add(&self.counts.refills, 1);
             // It was on no list, whose stack would have counted it.
             Counts::add(&self.counts.slow_allocs, u64::from(order.pages()));
         }
@@ -233,14 +232,13 @@ impl<M: Machine> Zone<M> {
         Shortage::None
     }
 
-    /// Adapts `high` to a list that ran empty; returns how many blocks to fetch, at least one.
-    fn tune_refill(&self, shard: Shard, list: usize) -> u32 {
+    /// What `high` becomes when a list ran empty, and how many blocks to fetch, at least one.
+    fn tuned_refill(&self, shard: Shard, list: usize) -> (Tuned, u32) {
         let head = self.lists.head(shard, list);
         let tuned = self.lists.tuned(shard, list);
         let sizes = &self.lists.lists[list];
         let (tuned, count) = tuned.refill(sizes, pops(head), depth(head) as u32, self.shortage());
-        self.lists.set_tuned(shard, list, tuned);
-        count.max(1)
+        (tuned, count.max(1))
     }
 
     /// Adapts `high` to a list that ran over; returns how many blocks to take off it, at least one.

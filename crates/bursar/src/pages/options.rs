@@ -43,7 +43,7 @@ impl ListOptions {
 pub struct HoldBounds {
     /// Blocks moved under one hold.
     pub blocks: u32,
-    /// Nanoseconds, looked at every eighth block; not counted while a holder is preempted.
+    /// Nanoseconds by the clock, looked at every eighth block. A holder that is preempted holds it for longer.
     pub ns: u64,
 }
 
@@ -89,9 +89,11 @@ pub struct PageOptions {
     pub decay_period: Duration,
     /// Periods in which nobody uses a CPU's list before it is emptied. The kernel's `expire`: 3.
     pub idle_periods: u32,
-    /// Bytes of free pages with memory behind them that are kept for each CPU; what is more goes back to the system.
+    /// Bytes of free pages with memory behind them that are kept for each CPU; what is more, and was at the period before, goes
+    /// back to the system.
     pub retained_bytes_per_cpu: u64,
-    /// Bytes that go back to the system in a second at most, rounded up to one block a period.
+    /// Bytes of each node that go back to the system in a second at most, rounded up to one block a period. Blocks below 32 KiB
+    /// go only when there are no larger ones, and 256 of them in a period at most.
     pub return_bytes_per_second: u64,
 }
 
@@ -110,7 +112,7 @@ impl Default for PageOptions {
             decay_period: Duration::from_secs(1),
             idle_periods: 3,
             retained_bytes_per_cpu: 1 << 20,
-            return_bytes_per_second: 1 << 30,
+            return_bytes_per_second: 256 << 20,
         }
     }
 }
@@ -140,6 +142,9 @@ impl PageOptions {
             .sum();
         if blocks > 8_000 {
             return Err("the lists of a CPU hold at most 8,000 blocks together");
+        }
+        if self.shelf_batches > 1 << 16 {
+            return Err("a shelf holds at most 65,536 batches of an order");
         }
         if self.batch == Some(0) || self.hold.blocks == 0 || self.shelf_batches == 0 {
             return Err("a batch, a hold and a shelf have room for one at least");

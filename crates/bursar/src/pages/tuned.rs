@@ -3,6 +3,10 @@
 //! The kernel counts each operation; here only pops are counted, by the stack. So frees are what explains the depth now, and
 //! an alternation of both is taken as all pops first. What differs from the kernel's numbers: `free_count` after a mixture
 //! may be too high, by less than the list holds, so that a return is larger than it would be, never longer under a lock.
+//!
+//! Each order has a list of its own here, tuned as the kernel tunes its lists together for single pages; a block counts as one.
+//! So `high_min` and `high_max` hold for each order. Blocks of several pages that are freed in a row do not all go back at once
+//! (`free_high`), and nobody reclaims; both are for policies that the kernel's lists have and these have not.
 
 use super::lists::List;
 use super::tuning::{CacheSlice, Limits, Return, Shortage, Tuning};

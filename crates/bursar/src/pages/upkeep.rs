@@ -13,8 +13,12 @@ use super::options::PageOptions;
 use super::quiesce::Target;
 use super::zone::{Counts, Zone};
 
-/// The smallest block that is given back to the system (the kernel's `PAGE_ALLOC_COSTLY_ORDER`): each is a system call.
+/// The smallest block that is given back to the system as a rule (the kernel's `PAGE_ALLOC_COSTLY_ORDER`): each is a system call.
 const RETURNED: Order = Order::new(3);
+/// Smaller blocks that are given back in a period, when there are no others.
+const SMALL_MOST: u32 = 256;
+/// Time that a late tick makes up for at least, nanoseconds.
+const ELAPSED_MOST_NS: u64 = 100_000_000;
 /// The part of the depot that goes to the buddy in a period in which nobody used it.
 const DEPOT_SHARE: u64 = 2;
 
@@ -24,6 +28,8 @@ pub(super) struct Upkeep {
     seen: Vec<[Seen; ORDERS]>,
     /// Blocks in the depot, by order.
     depot: [u64; ORDERS],
+    /// Free pages with memory behind them.
+    backed: u64,
     last_ns: Option<u64>,
 }
 
@@ -38,6 +44,7 @@ impl Upkeep {
         Self {
             seen: vec![[Seen::default(); ORDERS]; shards],
             depot: [0; ORDERS],
+            backed: 0,
             last_ns: None,
         }
     }
@@ -50,7 +57,7 @@ impl<M: Machine> Zone<M> {
             return;
         };
         let now_ns = self.machine.now_ns();
-        let period_ns = options.decay_period.as_nanos() as u64;
+        let period_ns = u64::try_from(options.decay_period.as_nanos()).unwrap_or(u64::MAX);
         let since_ns = now_ns - upkeep.last_ns.unwrap_or(0);
         if upkeep.last_ns.is_some() && since_ns < period_ns {
             return;
@@ -64,8 +71,15 @@ impl<M: Machine> Zone<M> {
         upkeep.last_ns = Some(now_ns);
         let idle = self.decay(&mut upkeep, options.idle_periods);
         self.quiesce(&idle);
+        for target in &idle {
+            // What was taken off is no use that their CPUs made of them.
+            let seen = &mut upkeep.seen[target.shard.index()][target.list];
+            seen.head = self.lists.head(target.shard, target.list);
+        }
         self.shrink_depot(&mut upkeep);
-        self.give_back(options, elapsed_ns.max(period_ns));
+        // Whoever has not ticked for long does not make up for it at once: a fork waits for this, and whoever finds no page.
+        let most_ns = period_ns.saturating_mul(2).max(ELAPSED_MOST_NS);
+        self.give_back(&mut upkeep, options, elapsed_ns.max(period_ns).min(most_ns));
     }
 
     /// Lowers `high` everywhere; returns what to take off the lists of CPUs that have not used them.
@@ -121,21 +135,30 @@ impl<M: Machine> Zone<M> {
     }
 
     /// Gives free memory beyond what is to be kept back to the system, as much as fits the rate.
-    fn give_back(&self, options: &PageOptions, elapsed_ns: u64) {
+    fn give_back(&self, upkeep: &mut Upkeep, options: &PageOptions, elapsed_ns: u64) {
         let page = Order::ZERO.bytes() as u64;
-        let cpus = self.machine.cpus() as u64;
+        let cpus = self.cpus as u64;
         let keeps = options.retained_bytes_per_cpu.saturating_mul(cpus) / page;
+        // What was not free the last time may well be wanted again.
+        let backed = self.buddy(Work::Return).backed_pages();
+        let surplus = backed.min(upkeep.backed).saturating_sub(keeps);
         let per_second = u128::from(options.return_bytes_per_second / page);
         let budget = per_second * u128::from(elapsed_ns) / 1_000_000_000;
         let budget = u64::try_from(budget).unwrap_or(u64::MAX).max(1);
+        let budget = budget.min(surplus);
         let mut returned = 0;
-        while returned < budget {
+        let mut small = 0;
+        while returned < budget && small < SMALL_MOST {
             let block = {
                 let mut buddy = self.buddy(Work::Return);
                 if buddy.backed_pages() <= keeps {
                     break;
                 }
-                let block = buddy.take_backed(RETURNED);
+                let block = buddy.take_backed(RETURNED).or_else(|| {
+                    // In a zone that is in pieces there may be nothing else.
+                    small += 1;
+                    buddy.take_backed(Order::ZERO)
+                });
                 self.note_free(&buddy);
                 block
             };
@@ -150,6 +173,7 @@ impl<M: Machine> Zone<M> {
             }
             returned += pages;
         }
+        upkeep.backed = self.buddy(Work::Return).backed_pages();
         Counts::add(&self.counts.returned, returned);
     }
 }

@@ -42,16 +42,21 @@ pub(crate) struct Zone<M: Machine> {
     buddy: Apart<KnownLock<M::Mutex<Timed<Buddy>>>>,
     hints: Apart<Hints>,
     pub(super) managed: u64,
+    /// CPUs of the node, at least one.
+    pub(super) cpus: usize,
     pub(super) marks: Watermarks,
     pub(super) hold: HoldBounds,
     pub(super) upkeep: Apart<KnownLock<M::Mutex<Timed<Upkeep>>>>,
     pub(super) counts: Apart<Counts>,
 }
 
+/// A round of waiting in which other threads are let run.
+const GIVE_WAY: u32 = 1 << 10;
+
 /// On lines of its own: what many write must not slow down those who only read what lies beside it, such as where the lists
 /// are. Two lines, since processors fetch them in pairs.
 #[repr(align(128))]
-pub(super) struct Apart<T>(T);
+pub(super) struct Apart<T>(pub(super) T);
 
 impl<T> Deref for Apart<T> {
     type Target = T;
@@ -88,8 +93,10 @@ pub(super) struct Counts {
 
 impl Counts {
     pub(super) fn add(counter: &AtomicU64, count: u64) {
-        // Relaxed: a statistic.
-        counter.fetch_add(count, Ordering::Relaxed);
+        if count > 0 {
+            // Relaxed: a statistic.
+            counter.fetch_add(count, Ordering::Relaxed);
+        }
     }
 }
 
@@ -145,6 +152,7 @@ impl<M: Machine> Zone<M> {
             buddy: Apart(KnownLock::new(Buddy::new(span, frames.first()))),
             frames,
             managed,
+            cpus,
             marks,
             hold: options.hold,
             upkeep: Apart(KnownLock::new(Upkeep::new(machine.cpus() + 1))),
@@ -193,8 +201,9 @@ impl<M: Machine> Zone<M> {
         blocks: &mut Vec<Block>,
     ) -> usize {
         let pages = u64::from(order.pages());
-        let least = self.mark_pages(mark) + pages;
-        if self.free_pages() < least {
+        let least = self.mark_pages(mark).saturating_add(pages);
+        // Below the low mark the hint is not good enough: what it has missed may be all there is.
+        if mark == Mark::Low && self.free_pages() < least {
             return 0;
         }
         blocks.reserve(count);
@@ -217,7 +226,13 @@ impl<M: Machine> Zone<M> {
 
     /// Gives blocks to the buddy, in holds of bounded length.
     pub(super) fn give(&self, blocks: &mut Vec<Block>, work: Work) {
+        let mut is_first = true;
         while !blocks.is_empty() {
+            if !is_first && self.buddy.waiting() > 0 {
+                // The lock is not fair: without this they would wait for all our holds.
+                self.machine.relax(GIVE_WAY);
+            }
+            is_first = false;
             let table = self.table_if_wanted();
             let _surplus;
             let mut buddy = self.buddy(work);
@@ -246,6 +261,10 @@ impl<M: Machine> Zone<M> {
     fn is_due(&self, buddy: &BuddyHold<'_, M>, moved: usize) -> bool {
         if moved == 0 {
             return false;
+        }
+        if !buddy.has_spare_table() {
+            // The next block might need one, and making it takes longer than a hold may.
+            return true;
         }
         // On a simulated machine the records of frames are plain memory, which costs no time by itself.
         self.machine.touch_frames(1);

@@ -19,6 +19,11 @@ pub(crate) struct Zones<M: Machine> {
     pub(crate) table: Table<M>,
 }
 
+/// How often an allocation empties all lists before it gives up.
+const DRAINS: usize = 4;
+/// The most that is reserved on a node unless said otherwise: pages have numbers for eight times as much.
+const RESERVED_MAX: u64 = 1 << 40;
+
 /// Which zones an allocation may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Placement {
@@ -53,7 +58,7 @@ impl<M: Machine> Zones<M> {
     /// Reserves what `options` say, on each node.
     pub(crate) fn new(machine: &M, options: PageOptions) -> Result<Self, ReserveError> {
         let share = machine.memory_bytes() / machine.nodes() as u64;
-        let bytes_per_node = options.bytes_per_node.unwrap_or(share);
+        let bytes_per_node = options.bytes_per_node.unwrap_or(share.min(RESERVED_MAX));
         let zone = |node: usize| {
             let reserve = ReserveOptions {
                 pages: bytes_per_node.div_ceil(Order::ZERO.bytes() as u64),
@@ -111,7 +116,6 @@ impl<M: Machine> Zones<M> {
         self.local_of_many()
     }
 
-    #[cold]
     #[inline(never)]
     fn local_of_many(&self) -> u16 {
         let machine = &self.first.machine;
@@ -167,13 +171,23 @@ impl<M: Machine> Zones<M> {
         if let Some(found) = attempt(marks) {
             return Ok(found);
         }
-        // Pages may be waiting on the lists of other CPUs, or in pieces that make a larger one together.
-        for at in (0..count).map(order_of) {
-            let zone = self.zone(at as u16);
-            Counts::add(&zone.counts.stalls, 1);
-            zone.drain_all();
+        // Pages may be waiting on the lists of other CPUs, or in pieces that make a larger one together. Others may take what
+        // was drained: then there is another look, as long as there was anything to drain.
+        for _ in 0..DRAINS {
+            let mut drained = 0;
+            for at in (0..count).map(order_of) {
+                let zone = self.zone(at as u16);
+                Counts::add(&zone.counts.stalls, 1);
+                drained += zone.drain_all();
+            }
+            if let Some(found) = attempt(&marks[1..]) {
+                return Ok(found);
+            }
+            if drained == 0 {
+                break;
+            }
         }
-        attempt(&marks[1..]).ok_or(NoBlock::Exhausted)
+        Err(NoBlock::Exhausted)
     }
 
     /// Takes a block back that its list had no room for. Call in an operation.

@@ -65,6 +65,7 @@ pub(super) fn reserve(
     advise(base, bytes, options.huge_pages);
     if nodes > 1
         && let Err(error) = bind(base, bytes, options)
+        && options.binding == NodeBinding::Strict
     {
         return unmap(error);
     }

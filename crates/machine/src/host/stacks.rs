@@ -313,13 +313,13 @@ impl BlockStacks for HostStacks {
             list.change_depth((count as u64).wrapping_neg());
             return count;
         }
-        blocks.reserve(count);
         while let Some(look) = self.looked_at(list) {
             let floor = look.bounds().floor as usize;
             let count = look.depth().saturating_sub(floor).min(count);
             if count == 0 {
                 return 0;
             }
+            blocks.reserve(count);
             let length = blocks.len();
             // SAFETY: as in `push`; there is room for `count` more.
             let popped = unsafe {

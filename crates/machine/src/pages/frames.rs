@@ -20,7 +20,8 @@ pub enum HugePages {
 /// Where a reservation's memory comes from on a machine with several nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum NodeBinding {
-    /// From the node asked for while that has some, then from others.
+    /// From the node asked for while that has some, then from others; from anywhere if the system does not let us ask (as in
+    /// many containers, or for nodes without memory).
     #[default]
     Preferred,
     /// From that node only; the process is killed when it has none left.

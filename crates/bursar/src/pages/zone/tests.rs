@@ -14,7 +14,14 @@ fn zones(hold: HoldBounds) -> Zones<Host> {
         hold,
         ..PageOptions::default()
     };
-    Zones::new(&Host::start().unwrap(), options).unwrap()
+    let zones = Zones::new(&Host::start().unwrap(), options).unwrap();
+    // Holds end early while tables are made for the first time.
+    let mut blocks = Vec::new();
+    while !zones.zone(0).buddy(Work::Report).has_spare_table() || blocks.len() < 2_000 {
+        zones.zone(0).take(Order::ZERO, 100, Mark::Low, &mut blocks);
+    }
+    zones.zone(0).give(&mut blocks, Work::Free);
+    zones
 }
 
 #[test]
