@@ -63,6 +63,7 @@ protocols![
     pressure: "pressure",
     fork: "fork",
     pages: "pages",
+    pages_tuning: "pages-tuning",
     pages_exhaustion: "pages-exhaustion",
     pages_last: "pages-last",
     pages_exchange: "pages-exchange",

@@ -1,11 +1,12 @@
 //! Two groups allocate, write and free while a task ticks: lists decay, are drained from afar, and memory goes back.
 
 use bursar::Limits;
-use bursar::pages::Zeroed;
+use bursar::pages::{ListOptions, Order, Watermarks, Zeroed};
 use bursar_machine::Watched;
 
 use super::super::Protocol;
 use super::super::books::run;
+use super::truth::Work;
 use super::world::{Held, Request, World, some_options};
 use crate::random::Random;
 
@@ -81,6 +82,60 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
         seed,
         || all.check_held(),
         vec![Box::new(work), Box::new(work), Box::new(tend)],
+    );
+    world.finish();
+}
+
+pub(super) fn tuning<M: Watched>() -> Protocol<M> {
+    Protocol {
+        name: "pages-tuning",
+        summary: "lists grow and shrink while they are frozen and drained: nobody thaws what another has frozen",
+        cpus: 2,
+        scenario: tuning_scenario,
+    }
+}
+
+/// Bounds change with each refill and overflow, as long as there is room for more.
+fn tuning_scenario<M: Watched>(machine: &M, seed: u64) {
+    let mut random = Random::fork(seed, 0);
+    let mut options = some_options(&mut random);
+    options.lists = vec![ListOptions::new(0, 8)];
+    options.batch = Some(1);
+    options.watermarks = Some(Watermarks {
+        min: 0,
+        low: 0,
+        high: 0,
+    });
+    options.idle_periods = 1;
+    let limits = [Limits::none(), Limits::none()];
+    let world = World::new(machine, options, 24, &limits);
+    let all = &world;
+    let work = move |mut random: Random| {
+        let who = 1 + random.below(2) as usize;
+        let wanted = 2 + random.below(7);
+        let held = (0..wanted).filter_map(|_| all.alloc(who, &Request::page()));
+        let held: Vec<Held<M>> = held.collect();
+        held.into_iter().for_each(|page| all.free(page));
+    };
+    let drain = move |mut random: Random| {
+        for _ in 0..3 {
+            if random.below(4) == 0 {
+                all.work(Work::Other, || all.memory.tick());
+                continue;
+            }
+            // There is no such block, so all lists are emptied in search of it.
+            let request = Request {
+                order: Order::new(6),
+                ..Request::page()
+            };
+            assert!(all.alloc(1, &request).is_none(), "a block of the ballast");
+        }
+    };
+    run(
+        machine,
+        seed,
+        || all.check_held(),
+        vec![Box::new(work), Box::new(work), Box::new(drain)],
     );
     world.finish();
 }

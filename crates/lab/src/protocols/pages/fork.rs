@@ -34,13 +34,13 @@ fn work<M: Forks>(world: &World<M>, mut random: Random) {
         let who = 1 + random.below(2) as usize;
         match random.below(8) {
             0..3 => held.extend(world.alloc(who, &Request::some(&mut random))),
-            3 => held.extend(alloc_many(world, &mut random, who)),
-            4 => free_many(world, std::mem::take(&mut held)),
-            5 | 6 => held.pop().into_iter().for_each(|page| world.free(page)),
+            3 | 4 => held.extend(alloc_many(world, &mut random, who)),
+            5 => free_many(world, std::mem::take(&mut held)),
+            6 => held.pop().into_iter().for_each(|page| world.free(page)),
             _ => world.tend(&mut random),
         }
     }
-    held.into_iter().for_each(|page| world.free(page));
+    free_many(world, held);
 }
 
 fn fork<M: Forks>(machine: &M, world: &World<M>, child: &Child, mut random: Random) {

@@ -33,6 +33,7 @@ use super::Protocol;
 pub(super) fn protocols<M: Forks>() -> Vec<Protocol<M>> {
     vec![
         churn::protocol(),
+        churn::tuning(),
         exhaustion::protocol(),
         exhaustion::last_page(),
         exchange::protocol(),
