@@ -87,18 +87,19 @@ struct World {
 }
 
 fn options() -> PageOptions {
-    let mut options = PageOptions::default();
-    options.bytes_per_node = Some(BLOCKS * PIECE * 4096);
-    options.watermarks = Some(Watermarks {
-        min: 0,
-        low: 16,
-        high: 32,
-    });
-    options.batch = Some(8);
-    options.decay_period = Duration::from_micros(20);
-    options.idle_periods = 2;
-    options.retained_bytes_per_cpu = 0;
-    options
+    PageOptions {
+        bytes_per_node: Some(BLOCKS * PIECE * 4096),
+        watermarks: Some(Watermarks {
+            min: 0,
+            low: 16,
+            high: 32,
+        }),
+        batch: Some(8),
+        decay_period: Duration::from_micros(20),
+        idle_periods: 2,
+        retained_bytes_per_cpu: 0,
+        ..PageOptions::default()
+    }
 }
 
 impl World {

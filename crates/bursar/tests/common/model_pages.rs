@@ -32,14 +32,15 @@ pub struct World {
 }
 
 pub fn options(bytes: u64) -> PageOptions {
-    let mut options = PageOptions::default();
-    options.bytes_per_node = Some(bytes);
-    options.watermarks = Some(Watermarks {
-        min: 0,
-        low: 0,
-        high: 0,
-    });
-    options
+    PageOptions {
+        bytes_per_node: Some(bytes),
+        watermarks: Some(Watermarks {
+            min: 0,
+            low: 0,
+            high: 0,
+        }),
+        ..PageOptions::default()
+    }
 }
 
 impl World {
@@ -254,7 +255,9 @@ impl Held {
             .uninit_mut()
             .chunks_exact_mut(PAGE_BYTES)
             .for_each(|page| {
-                page[..8].write_copy_of_slice(&stamp);
+                for (to, from) in page.iter_mut().zip(stamp) {
+                    to.write(from);
+                }
             });
     }
 
