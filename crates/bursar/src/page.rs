@@ -345,6 +345,7 @@ impl<M: Machine> Group<M> {
         clippy::boxed_local,
         reason = "the caller's fast path does not unpack it"
     )]
+    #[allow(clippy::boxed_local, reason = "it comes in a box")]
     fn undo(&self, bytes: u64, error: Box<AllocPagesError>) -> AllocPagesError {
         drop(self.hold(bytes));
         *error

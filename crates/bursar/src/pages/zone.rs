@@ -207,11 +207,7 @@ impl<M: Machine> Zone<M> {
             return 0;
         }
         blocks.reserve(count);
-        let table = self.table_if_wanted();
-        // Dropped after the lock.
-        let _surplus;
-        let mut buddy = self.buddy(Work::Alloc);
-        _surplus = table.and_then(|table| buddy.add_table(table));
+        let mut buddy = self.buddy_with_table(Work::Alloc);
         let mut taken = 0;
         while taken < count && buddy.free_pages() >= least && !self.is_due(&buddy, taken) {
             let Some(block) = buddy.alloc(order) else {
@@ -233,10 +229,7 @@ impl<M: Machine> Zone<M> {
                 self.machine.relax(GIVE_WAY);
             }
             is_first = false;
-            let table = self.table_if_wanted();
-            let _surplus;
-            let mut buddy = self.buddy(work);
-            _surplus = table.and_then(|table| buddy.add_table(table));
+            let mut buddy = self.buddy_with_table(work);
             let mut given = 0;
             while !self.is_due(&buddy, given)
                 && let Some(block) = blocks.pop()
@@ -248,13 +241,14 @@ impl<M: Machine> Zone<M> {
         }
     }
 
-    /// A table for the buddy, made before its lock is taken.
-    fn table_if_wanted(&self) -> Option<SpareTable> {
-        // Relaxed: a hint. Twice in a row at most when it is wrong, and the buddy makes one itself if it must.
-        self.hints
-            .wants_table
-            .load(Ordering::Relaxed)
-            .then(SpareTable::new)
+    /// The buddy, with a table that is made before its lock is taken, if it wants one.
+    fn buddy_with_table(&self, work: Work) -> BuddyHold<'_, M> {
+        // Relaxed: a hint. If it is wrong, a table is made in vain, or under the lock.
+        let wants = self.hints.wants_table.load(Ordering::Relaxed);
+        let table = wants.then(SpareTable::new);
+        let mut buddy = self.buddy(work);
+        drop(table.and_then(|table| buddy.add_table(table)));
+        buddy
     }
 
     /// Whether a hold in which `moved` blocks have been moved is over.
