@@ -156,17 +156,24 @@ impl<M: Machine> Drop for Page<M> {
         };
         // First: once it is uncharged, somebody else may be charged for these very pages.
         if let Err(block) = put_block(&self.books, self.tag, block) {
-            return drop_slowly(&*self.books, &self.slot, self.tag, block);
+            return drop_slowly(&*self.books, self.slot.clone(), self.tag, block);
         }
-        uncharge(&self.books, &self.slot, self.tag.index(), self.tag.bytes());
+        if self.tag.index() != UNCHARGED {
+            uncharge(
+                &*self.books,
+                self.slot.clone(),
+                self.tag.index(),
+                self.tag.bytes(),
+            );
+        }
     }
 }
 
-#[inline(always)]
-fn uncharge<M: Machine>(books: &Books<M>, slot: &M::Slot, index: u32, bytes: u64) {
-    if index == UNCHARGED {
-        return;
-    }
+// What is not inlined takes what it needs by value: a page whose address is taken cannot stay in registers.
+
+/// Not inlined, so that dropping a page is.
+#[inline(never)]
+fn uncharge<M: Machine>(books: &Books<M>, slot: M::Slot, index: u32, bytes: u64) {
     let outcome = slot.uncharge(bytes);
     if outcome != Outcome::Done {
         uncharge_slowly(books, index, bytes, outcome);
@@ -183,7 +190,7 @@ fn put_block<M: Machine>(books: &Books<M>, tag: Tag, block: Block) -> Result<(),
 
 #[cold]
 #[inline(never)]
-fn drop_slowly<M: Machine>(books: &Books<M>, slot: &M::Slot, tag: Tag, mut block: Block) {
+fn drop_slowly<M: Machine>(books: &Books<M>, slot: M::Slot, tag: Tag, mut block: Block) {
     let zones = books.zones().expect("pages come from zones");
     if books.scrubs() {
         scrub(books, tag, &mut block);
@@ -192,7 +199,9 @@ fn drop_slowly<M: Machine>(books: &Books<M>, slot: &M::Slot, tag: Tag, mut block
         let _operation = books.operation();
         zones.free_slowly(tag.zone(), block);
     }
-    uncharge(books, slot, tag.index(), tag.bytes());
+    if tag.index() != UNCHARGED {
+        uncharge(books, slot, tag.index(), tag.bytes());
+    }
 }
 
 /// Zeroes what is not to lie about.

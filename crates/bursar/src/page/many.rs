@@ -5,7 +5,7 @@ use std::mem;
 use bursar_machine::Machine;
 use bursar_machine::pages::{Block, Order};
 
-use super::{AllocPagesError, Page, Tag, get_block_slowly, request, scrub};
+use super::{AllocPagesError, Page, Tag, UNCHARGED, get_block_slowly, request, scrub};
 use crate::books::Books;
 use crate::group::Group;
 use crate::pages::Zeroed;
@@ -133,6 +133,8 @@ impl<M: Machine> Drop for Run<M> {
             let _operation = self.books.operation();
             zones.free_many(self.tag.zone(), self.order, blocks);
         }
-        super::uncharge(&self.books, &self.slot, self.tag.index(), bytes);
+        if self.tag.index() != UNCHARGED {
+            super::uncharge(&*self.books, self.slot.clone(), self.tag.index(), bytes);
+        }
     }
 }
