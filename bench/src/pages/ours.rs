@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bursar::pages::{Order, PageOptions, Zeroed};
-use bursar::{Group, Limits, Memory, Page};
+use bursar::{AllocPagesError, Group, Limits, Memory, Page};
 use bursar_bench_peers::{Absent, FRAME_BYTES, Pages};
 use bursar_machine::host::bare;
 
@@ -74,6 +74,11 @@ struct Charged<const BYTES: usize> {
     group: Group,
 }
 
+/// What becomes of an error is the caller's affair. Out of line, as in a program.
+#[cold]
+#[inline(never)]
+fn failed(_error: AllocPagesError) {}
+
 fn address(page: &Page) -> usize {
     // Numbers are as good as addresses: what is asked is only whether two are the same, or near.
     page.pfn().0 as usize * FRAME_BYTES
@@ -94,7 +99,10 @@ impl<const BYTES: usize> Pages for Uncharged<BYTES> {
 
     #[inline(always)]
     fn alloc(&self) -> Option<Page> {
-        self.0.alloc_pages(order::<BYTES>(), Zeroed::No).ok()
+        self.0
+            .alloc_pages(order::<BYTES>(), Zeroed::No)
+            .map_err(failed)
+            .ok()
     }
 
     #[inline(always)]
@@ -124,7 +132,10 @@ impl<const BYTES: usize> Pages for Charged<BYTES> {
 
     #[inline(always)]
     fn alloc(&self) -> Option<Page> {
-        self.group.alloc_pages(order::<BYTES>(), Zeroed::No).ok()
+        self.group
+            .alloc_pages(order::<BYTES>(), Zeroed::No)
+            .map_err(failed)
+            .ok()
     }
 
     #[inline(always)]
