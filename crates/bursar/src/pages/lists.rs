@@ -16,6 +16,8 @@ use super::tuned::{CAPACITY_MAX, Tuned};
 use super::tuning::Shortage;
 use super::zone::{Counts, Mark, Zone};
 
+/// Blocks of several pages that move at a time, at least.
+const BATCH_MIN: u32 = 16;
 /// Orders, each of which has a list.
 pub(super) const ORDERS: usize = Order::MAX.index() + 1;
 const _: () = assert!(ORDERS == LISTS_MAX);
@@ -52,11 +54,12 @@ impl List {
     /// By the zone's sizes in pages.
     pub(super) fn new(options: ListOptions, batch: u32, high_min: u32, high_max: u32) -> Self {
         let order = options.order.get();
-        // As `rmqueue_pcplist` does: two blocks at least, where one is more than a page.
+        // The kernel moves two blocks at least, where one is more than a page, since each page takes its time under the lock.
+        // Here it is blocks that do, and through the depot not even these.
         let batch = if order == 0 {
             batch
         } else {
-            (batch >> order).max(2)
+            (batch >> order).max(BATCH_MIN.min(batch))
         };
         let capacity = u32::from(options.capacity.clamp(1, CAPACITY_MAX));
         let batch = batch.clamp(1, capacity);

@@ -43,13 +43,8 @@ impl ListOptions {
 pub struct HoldBounds {
     /// Blocks moved under one hold.
     pub blocks: u32,
-    /// Nanoseconds by the clock, looked at every eighth block. A holder that is preempted holds it for longer.
+    /// Nanoseconds by the clock, looked at after each block. A holder that is preempted holds it for longer.
     pub ns: u64,
-}
-
-impl HoldBounds {
-    /// Blocks moved between looks at the clock, which takes as long as two of them.
-    pub(super) const LOOK_BLOCKS: u32 = 8;
 }
 
 impl Default for HoldBounds {
@@ -74,7 +69,7 @@ pub struct PageOptions {
     pub binding: NodeBinding,
     /// The orders that have per-CPU lists.
     pub lists: Vec<ListOptions>,
-    /// Blocks of order 0 that move at a time; larger ones by their size, at least two. `None`: by the size of the zone, as
+    /// Blocks of order 0 that move at a time; larger ones by their size, at least 16 of them. `None`: by the size of the zone, as
     /// the kernel does (63).
     pub batch: Option<u32>,
     /// `None`: by the size of the zone, as the kernel does.
