@@ -34,11 +34,15 @@ pub fn names(scenario: Scenario) -> &'static [&'static str] {
 pub fn with<const BYTES: usize, J: Job>(name: &str, job: J) -> Result<J::Output, Absent> {
     Ok(match name {
         BARE_STACK => job.run(&Bare::new()?),
-        BURSAR => job.run(&Uncharged::<BYTES>(memory()?)),
+        BURSAR => {
+            let memory = memory()?;
+            let source = memory.clone();
+            job.run(&Bursar::<BYTES, _> { memory, source })
+        }
         BURSAR_CHARGED => {
             let memory = memory()?;
-            let group = group(&memory)?;
-            job.run(&Charged::<BYTES> { memory, group })
+            let source = group(&memory)?;
+            job.run(&Bursar::<BYTES, _> { memory, source })
         }
         name => return Err(Absent(format!("no contender is called {name}"))),
     })
@@ -67,11 +71,28 @@ fn order<const BYTES: usize>() -> Order {
     const { Order::for_bytes(BYTES).expect("blocks have an order") }
 }
 
-struct Uncharged<const BYTES: usize>(Memory);
+/// Where pages come from, and who pays.
+trait Source: Send + Sync {
+    fn alloc(&self, order: Order) -> Result<Page, AllocPagesError>;
+}
 
-struct Charged<const BYTES: usize> {
+impl Source for Memory {
+    #[inline(always)]
+    fn alloc(&self, order: Order) -> Result<Page, AllocPagesError> {
+        self.alloc_pages(order, Zeroed::No)
+    }
+}
+
+impl Source for Group {
+    #[inline(always)]
+    fn alloc(&self, order: Order) -> Result<Page, AllocPagesError> {
+        self.alloc_pages(order, Zeroed::No)
+    }
+}
+
+struct Bursar<const BYTES: usize, S> {
     memory: Memory,
-    group: Group,
+    source: S,
 }
 
 /// What becomes of an error is the caller's affair. Out of line, as in a program.
@@ -79,30 +100,12 @@ struct Charged<const BYTES: usize> {
 #[inline(never)]
 fn failed(_error: AllocPagesError) {}
 
-fn address(page: &Page) -> usize {
-    // Numbers are as good as addresses: what is asked is only whether two are the same, or near.
-    page.pfn().0 as usize * FRAME_BYTES
-}
-
-fn touch(page: &mut Page) {
-    page.uninit_mut()[0].write(1);
-}
-
-fn fill(page: &mut Page) {
-    for frame in page.uninit_mut().chunks_mut(FRAME_BYTES) {
-        frame[0].write(1);
-    }
-}
-
-impl<const BYTES: usize> Pages for Uncharged<BYTES> {
+impl<const BYTES: usize, S: Source> Pages for Bursar<BYTES, S> {
     type Block = Page;
 
     #[inline(always)]
     fn alloc(&self) -> Option<Page> {
-        self.0
-            .alloc_pages(order::<BYTES>(), Zeroed::No)
-            .map_err(failed)
-            .ok()
+        self.source.alloc(order::<BYTES>()).map_err(failed).ok()
     }
 
     #[inline(always)]
@@ -111,48 +114,18 @@ impl<const BYTES: usize> Pages for Uncharged<BYTES> {
     }
 
     fn address(block: &Page) -> usize {
-        address(block)
+        // Numbers are as good as addresses: what is asked is only whether two are the same, or near.
+        block.pfn().0 as usize * FRAME_BYTES
     }
 
     fn touch(block: &mut Page) {
-        touch(block);
+        block.uninit_mut()[0].write(1);
     }
 
     fn fill(block: &mut Page) {
-        fill(block);
-    }
-
-    fn upkeep(&self) {
-        self.0.tick();
-    }
-}
-
-impl<const BYTES: usize> Pages for Charged<BYTES> {
-    type Block = Page;
-
-    #[inline(always)]
-    fn alloc(&self) -> Option<Page> {
-        self.group
-            .alloc_pages(order::<BYTES>(), Zeroed::No)
-            .map_err(failed)
-            .ok()
-    }
-
-    #[inline(always)]
-    fn free(&self, block: Page) {
-        drop(block);
-    }
-
-    fn address(block: &Page) -> usize {
-        address(block)
-    }
-
-    fn touch(block: &mut Page) {
-        touch(block);
-    }
-
-    fn fill(block: &mut Page) {
-        fill(block);
+        for frame in block.uninit_mut().chunks_mut(FRAME_BYTES) {
+            frame[0].write(1);
+        }
     }
 
     fn upkeep(&self) {

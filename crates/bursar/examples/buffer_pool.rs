@@ -151,7 +151,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     // Quicker than anybody would want it, so that the end is to be seen: looks each ms, and keeps 256 KiB a CPU.
     let options = PageOptions {
         bytes_per_node: Some(64 << 20),
-        decay_period: Duration::from_millis(1),
+        // Each tick is a period.
+        decay_period: Duration::ZERO,
         retained_bytes_per_cpu: 256 << 10,
         ..PageOptions::default()
     };
@@ -225,7 +226,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     for tick in 0..=40 {
         if tick > 0 {
             memory.tick();
-            std::thread::sleep(Duration::from_millis(2));
         }
         if tick % 10 == 0 {
             let zones = memory.zone_info().expect("there are pages").zones;

@@ -249,13 +249,13 @@ impl Machine for Sim {
         reserve(options, self.0.nodes)
     }
 
-    /// What `memory=` of the machine says is the experiments' affair; this is enough for any of them.
+    /// Nothing is behind simulated pages. Loads that need more reserve what they need.
     fn memory_bytes(&self) -> u64 {
         1 << 30
     }
 
     fn touch_frames(&self, count: u64) {
-        with_engine(|engine| engine.spend(engine.settings.costs.frame_record_ns * count));
+        with_engine(|engine| engine.spend(count * engine.settings.costs.frame_record_ns));
     }
 
     fn stacks(&self, capacities: &[u16]) -> Result<SimStacks, OutOfMemory> {

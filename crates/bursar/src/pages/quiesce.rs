@@ -66,22 +66,23 @@ impl<M: Machine> Zone<M> {
         // Whoever waits here finds what the one before has drained.
         let _upkeep = self.upkeep.lock(&self.machine, Work::Drain);
         let drained = self.quiesce(&self.all_lists());
-        drained + self.empty_depot(u64::MAX)
+        let lists = self.lists.existing();
+        drained
+            + lists
+                .map(|(list, _)| self.empty_depot(list, u64::MAX))
+                .sum::<u64>()
     }
 
-    /// Gives up to `batches` batches of each list from the depot to the buddy; returns how many blocks.
-    pub(super) fn empty_depot(&self, batches: u64) -> u64 {
+    /// Gives up to `batches` batches of a list from the depot to the buddy; returns how many blocks.
+    pub(super) fn empty_depot(&self, list: usize, batches: u64) -> u64 {
         let mut given = 0;
-        for (list, _) in self.lists.existing() {
-            let mut left = batches;
-            while left > 0
-                && let Some(mut blocks) = self.depot.take_any(&self.machine, list)
-            {
-                given += blocks.len() as u64;
-                self.give(&mut blocks, Work::Drain);
-                self.depot.put_spare(&self.machine, Shard(0), blocks);
-                left -= 1;
-            }
+        for _ in 0..batches {
+            let Some(mut blocks) = self.depot.take_any(&self.machine, list) else {
+                break;
+            };
+            given += blocks.len() as u64;
+            self.give(&mut blocks, Work::Drain);
+            self.depot.put_spare(&self.machine, Shard(0), blocks);
         }
         given
     }

@@ -4,8 +4,8 @@
 //! Only the lists of idle CPUs are touched from outside, and all of them share a fence, because a fence costs those who run. A
 //! CPU that is busy finds its `high` lowered and takes off what is too much when it next frees.
 
+use bursar_machine::Machine;
 use bursar_machine::pages::{Frames, Order, depth};
-use bursar_machine::{Machine, Shard};
 
 use super::hold::Work;
 use super::lists::ORDERS;
@@ -15,6 +15,8 @@ use super::zone::{Counts, Zone};
 
 /// The smallest block that is given back to the system as a rule (the kernel's `PAGE_ALLOC_COSTLY_ORDER`): each is a system call.
 const RETURNED: Order = Order::new(3);
+// The three that follow are judgements: half a millisecond of system calls, a tenth of a second, and a half-life of a period.
+
 /// Smaller blocks that are given back in a period, when there are no others.
 const SMALL_MOST: u32 = 256;
 /// Time that a late tick makes up for at least, nanoseconds.
@@ -58,16 +60,11 @@ impl<M: Machine> Zone<M> {
         };
         let now_ns = self.machine.now_ns();
         let period_ns = u64::try_from(options.decay_period.as_nanos()).unwrap_or(u64::MAX);
-        let since_ns = now_ns - upkeep.last_ns.unwrap_or(0);
-        if upkeep.last_ns.is_some() && since_ns < period_ns {
+        // The first time nothing is known of the time before.
+        let elapsed_ns = upkeep.last_ns.map_or(period_ns, |last_ns| now_ns - last_ns);
+        if elapsed_ns < period_ns {
             return;
         }
-        // The first time nothing is known of the time before.
-        let elapsed_ns = if upkeep.last_ns.is_some() {
-            since_ns
-        } else {
-            0
-        };
         upkeep.last_ns = Some(now_ns);
         let idle = self.decay(&mut upkeep, options.idle_periods);
         self.quiesce(&idle);
@@ -79,7 +76,7 @@ impl<M: Machine> Zone<M> {
         self.shrink_depot(&mut upkeep);
         // Whoever has not ticked for long does not make up for it at once: a fork waits for this, and whoever finds no page.
         let most_ns = period_ns.saturating_mul(2).max(ELAPSED_MOST_NS);
-        self.give_back(&mut upkeep, options, elapsed_ns.max(period_ns).min(most_ns));
+        self.give_back(&mut upkeep, options, elapsed_ns.min(most_ns));
     }
 
     /// Lowers `high` everywhere; returns what to take off the lists of CPUs that have not used them.
@@ -123,13 +120,7 @@ impl<M: Machine> Zone<M> {
             let blocks = self.depot.blocks(list);
             let unused = blocks.min(upkeep.depot[list]);
             let batches = unused.div_ceil(DEPOT_SHARE).div_ceil(batch);
-            for _ in 0..batches {
-                let Some(mut blocks) = self.depot.take_any(&self.machine, list) else {
-                    break;
-                };
-                self.give(&mut blocks, Work::Drain);
-                self.depot.put_spare(&self.machine, Shard(0), blocks);
-            }
+            self.empty_depot(list, batches);
             upkeep.depot[list] = self.depot.blocks(list);
         }
     }

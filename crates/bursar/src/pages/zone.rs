@@ -9,7 +9,7 @@
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use bursar_machine::pages::{Block, Frames, Order, ReserveError, ReserveOptions};
+use bursar_machine::pages::{Block, Frames, Order, Pfn, ReserveError, ReserveOptions};
 use bursar_machine::{Machine, OutOfMemory, Shard};
 
 use super::buddy::{Buddy, SpareTable};
@@ -213,6 +213,7 @@ impl<M: Machine> Zone<M> {
             let Some(block) = buddy.alloc(order) else {
                 break;
             };
+            self.machine.touch_frames(1);
             blocks.push(block);
             taken += 1;
         }
@@ -235,6 +236,7 @@ impl<M: Machine> Zone<M> {
                 && let Some(block) = blocks.pop()
             {
                 buddy.free(block);
+                self.machine.touch_frames(1);
                 given += 1;
             }
             self.note_free(&buddy);
@@ -260,8 +262,6 @@ impl<M: Machine> Zone<M> {
             // The next block might need one, and making it takes longer than a hold may.
             return true;
         }
-        // On a simulated machine the records of frames are plain memory, which costs no time by itself.
-        self.machine.touch_frames(1);
         if moved >= self.hold.blocks as usize {
             return true;
         }
@@ -272,7 +272,7 @@ impl<M: Machine> Zone<M> {
     }
 
     /// Whether a page is one of this zone's.
-    pub(crate) fn contains(&self, pfn: bursar_machine::pages::Pfn) -> bool {
+    pub(crate) fn contains(&self, pfn: Pfn) -> bool {
         let at = pfn.0.wrapping_sub(self.frames.first().0);
         u64::from(at) < self.managed
     }

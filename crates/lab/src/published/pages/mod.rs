@@ -36,7 +36,7 @@ mod zone;
 
 pub use holds::{HoldFigures, LONG_PAGES};
 pub use pcp::{Counts, PageLists};
-pub use policy::{BLOCK_NS, DrainHold, Measured, Release, Settings};
+pub use policy::{DrainHold, Measured, Release, Settings};
 pub use zone::Reclaim;
 
 #[cfg(test)]

@@ -3,11 +3,6 @@
 use bursar::pages::sizes::{Watermarks, batch, high_max, high_min};
 use bursar::pages::tuning::{CacheSlice, Limits};
 
-/// What taking a block out of a buddy allocator or putting it in takes: between 11 ns (22 us for 2,048 pages of a zone of
-/// 4 GiB) and 42 ns (85 us, of 64 GiB), by a prototype on a virtual machine. A block of several pages costs as much as a
-/// page, since none of them is touched.
-pub const BLOCK_NS: u64 = 25;
-
 /// What the CPU lists do with the locks while they give many pages back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Release {
@@ -78,14 +73,12 @@ pub struct Settings {
     pub high_watermark_pages: u64,
     /// What the lists may hold.
     pub limits: Limits,
-    /// Time under the zone's lock for each block. 0 on a machine where the work itself takes time.
-    pub block_ns: u64,
     /// See there.
     pub measured: Measured,
 }
 
 impl Settings {
-    /// As published, for a zone that is all of a machine's memory, and `block_ns` as on no machine in particular.
+    /// As published, for a zone that is all of a machine's memory.
     pub fn of(pages: u64, cpus: usize, release: Release) -> Self {
         let marks = Watermarks::of(pages, pages);
         let batch = batch(pages);
@@ -101,7 +94,6 @@ impl Settings {
                 // More than three batches, 756 KiB, for each CPU: as on servers of these years.
                 slice: CacheSlice::Large,
             },
-            block_ns: BLOCK_NS,
             measured: Measured::Holds,
         }
     }

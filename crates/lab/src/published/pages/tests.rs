@@ -18,6 +18,11 @@ const SCALED: u64 = 2_016;
 /// The ways of a few lines, and readings of the clock.
 const SOME_NS: u64 = 1_000;
 
+/// What a simulated machine takes for a block.
+fn block_ns() -> u64 {
+    bursar_sim::CostModel::default().frame_record_ns
+}
+
 type Task<'a> = Box<dyn FnOnce() + Send + 'a>;
 
 fn on_sim(cpus: usize, settings: Settings, test: impl FnOnce(&Sim, &PageLists<Sim>)) {
@@ -77,7 +82,7 @@ fn whole_frees_2016_pages_under_one_hold_and_batched_63() {
             let holds = lists.holds();
             assert_eq!(holds.longest_pages, longest, "{name}");
             assert_eq!(holds.pages.summary().max, longest, "{name}");
-            let work_ns = longest * BLOCK_NS;
+            let work_ns = longest * block_ns();
             let held_ns = holds.held_ns.summary().max;
             let is_work = (work_ns..work_ns + SOME_NS).contains(&held_ns);
             assert!(is_work, "{name}: {held_ns} ns");
@@ -165,10 +170,10 @@ fn longest_wait_ns(release: Release) -> (u64, Counts) {
 #[test]
 fn bystanders_wait_for_whole_and_not_for_the_others() {
     let (whole_ns, counts) = longest_wait_ns(Release::Whole);
-    assert!(whole_ns > 1_000 * BLOCK_NS && counts.breaks == 0);
+    assert!(whole_ns > 1_000 * block_ns() && counts.breaks == 0);
     assert!(counts.zone_waits > 16);
     // The lock is queued: all others have their turn before, each for a batch.
-    let turns_ns = 16 * (BATCH * BLOCK_NS + SOME_NS);
+    let turns_ns = 16 * (BATCH * block_ns() + SOME_NS);
     let (break_ns, counts) = longest_wait_ns(Release::ZoneBreak);
     assert!(counts.breaks > 100, "{counts:?}");
     let (batched_ns, counts) = longest_wait_ns(Release::Batched);
@@ -410,7 +415,6 @@ fn conserves<M: Tasks>(machine: &M, release: Release, tasks: u64, operations: u3
             high_max: 400,
             ..Settings::of(GIB, 8, release).limits
         },
-        block_ns: 0,
         ..Settings::of(16 * u64::from(SPAN_PAGES), 8, release)
     };
     let lists = PageLists::new(machine, settings).expect("page numbers");
