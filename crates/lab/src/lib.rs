@@ -5,7 +5,7 @@
 //! on the substrate of their time; it knows no clock, no thread and no file of its own.
 //!
 //! Layers, bottom-up: [`measure`]; [`published`]; [`machine_info`], [`verdict`], [`document`], [`merge()`], [`compare`];
-//! [`experiment`] with [`draws`], [`settings`]; [`memcg_flush`]; [`Plan`]. Beside them, [`protocols`]: the library's, to be
+//! [`experiment`] with [`draws`], [`settings`]; [`workload`]; [`memcg_flush`]; [`Plan`]. Beside them, [`protocols`]: the library's, to be
 //! explored.
 
 #![forbid(unsafe_code)]
@@ -24,6 +24,7 @@ pub mod protocols;
 pub mod published;
 pub mod settings;
 pub mod verdict;
+pub mod workload;
 
 pub use bursar_machine::random;
 pub use merge::{MergeError, Source, merge};

@@ -6,9 +6,10 @@ use crate::document::{Document, ExpectationResult, Metrics, SCHEMA, VariantResul
 use crate::draws::{Draw, Values};
 use crate::experiment::{Experiment, SEEDS_BESIDE, fnv1a64};
 use crate::machine_info::{MachineInfo, MachineKind};
-use crate::memcg_flush::{self, Parameters, RunError};
+use crate::memcg_flush::{self, Parameters};
 use crate::settings::{DrawsKind, LOAD, ParameterError, Point, SEED, Settings};
 use crate::verdict::{Basis, Verdict};
+use crate::workload::RunError;
 use bursar_machine::Tasks;
 
 /// All experiments: name, file, and file of draws.

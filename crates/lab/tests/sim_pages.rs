@@ -14,6 +14,7 @@ use std::time::Duration;
 use bursar::pages::{Order, PageOptions, Watermarks, Zeroed};
 use bursar::{AllocPagesError, Freshness, Group, Limits, Memory, Page};
 use bursar_machine::random::Random;
+use bursar_machine::timer::Timers;
 use bursar_machine::{Machine, Tasks};
 use bursar_sim::{Chance, SectionKind, Sim, Simulator, Stall};
 use common::{Body, MS, Struck, US, builder, settings};

@@ -8,7 +8,7 @@
 //! * [`Lock`], [`Event`]: locks that tell how often they were waited for; completions.
 //! * [`Slot`], [`Shard`], [`State`]: per-CPU words and the sections that change them.
 //! * [`pages`]: page memory, as blocks with one owner each, and per-CPU stacks of them.
-//! * [`Tasks`]: starting work, which only experiments and tests do.
+//! * [`Tasks`], [`timer::Timers`]: starting work, which only experiments and tests do; [`timer`]: when timers expire.
 //! * [`random`]: numbers from a seed, for simulated machines and loads.
 //! * [`host`]: real threads. Three backends with the same semantics; see [`host::Backend`].
 
@@ -21,6 +21,7 @@ pub mod pages;
 pub mod random;
 mod shard;
 mod slot;
+pub mod timer;
 
 use core::fmt;
 use core::ops::Deref;

@@ -24,11 +24,10 @@ use crate::settings::{Mode, Settings};
 use crate::timed::{Cpu, Timer};
 use crate::tournament::{NEVER, Tournament};
 use bursar_machine::random::Random;
+use bursar_machine::timer::BoundTask;
 
 /// Number of a task of the current run.
 pub(crate) type TaskId = u32;
-/// A task that is to run, and the CPU that it may not leave.
-pub type BoundTask<'a> = (Option<u32>, Box<dyn FnOnce() + Send + 'a>);
 /// What a panic carries.
 type Payload = Box<dyn Any + Send>;
 /// No task.
@@ -79,6 +78,8 @@ pub(crate) struct Task {
     pub(crate) sleeps: Cell<u64>,
     /// While it is in a queue: since when it could run.
     pub(crate) ready_ns: Cell<u64>,
+    /// How long it was in queues altogether.
+    pub(crate) queued_ns: Cell<u64>,
     /// Sleeping locks that it has.
     pub(crate) mutexes: RefCell<Vec<LockId>>,
     /// Operations that it is inside of, one inside the other.
@@ -401,6 +402,7 @@ impl Engine {
             breaks: Cell::new(0),
             sleeps: Cell::new(0),
             ready_ns: Cell::new(0),
+            queued_ns: Cell::new(0),
             mutexes: RefCell::default(),
             operations: Cell::new(0),
             is_bound,

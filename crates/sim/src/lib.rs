@@ -8,7 +8,7 @@
 //! | which machine | `topology.rs`, `cost.rs`, `settings.rs`, `fault.rs` |
 //! | tasks, and what a visible operation is | `engine.rs`, `coroutine.rs` |
 //! | virtual time: clocks, run queues | `timed.rs`, `tournament.rs` |
-//! | timers, deferred work | `wheel.rs`, `work.rs` |
+//! | timers, deferred work | `work.rs` |
 //! | what is shared | `lines.rs`, `word.rs`, `locks.rs`, `fence.rs` |
 //! | what a CPU has of its own | `section.rs`, `slot.rs`, `stacks.rs` |
 //! | page memory | `frames.rs` |
@@ -38,12 +38,10 @@ mod strategy;
 mod timed;
 mod topology;
 mod tournament;
-mod wheel;
 mod word;
 mod work;
 
 pub use cost::{Constant, CostError, CostModel};
-pub use engine::BoundTask;
 pub use explorer::{BadScheduleId, Counted, Explored, Explorer, Found, ScheduleId};
 pub use failure::Failure;
 pub use fault::{Chance, Faults, Kill, Stall};
@@ -56,6 +54,5 @@ pub use slot::SimSlot;
 pub use stacks::SimStacks;
 pub use strategy::{Decision, Strategy};
 pub use topology::{Distance, LockKind, Place, PreemptionKind, Topology, TopologyError};
-pub use wheel::{Jiffies, wheel_expiry, wheel_granularity};
 pub use word::SimWord;
-pub use work::{TimerKind, WorkQueue};
+pub use work::SimQueue;

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bursar_machine::pages::{ReserveError, ReserveOptions, Span};
+use bursar_machine::timer::{Timer, TimerKind};
 use bursar_machine::{Forks, Machine, OutOfMemory, Shard, Tasks, Watch, Watched};
 
 use crate::coroutine::{Installed, Routine};
@@ -19,7 +20,6 @@ use crate::slot::SimSlot;
 use crate::stacks::SimStacks;
 use crate::strategy::Decision;
 use crate::word::SimWord;
-use crate::work::TimerKind;
 
 /// A simulated machine that is running: one on each thread of the host at a time.
 ///
@@ -287,7 +287,10 @@ impl Machine for Sim {
             _ => {
                 let slack_ns = engine.settings.costs.timer_slack_ns;
                 engine.spend(engine.settings.costs.syscall_ns);
-                engine.sleep(TimerKind::Exact, deadline_ns.saturating_add(slack_ns));
+                engine.sleep(Timer {
+                    kind: TimerKind::Exact,
+                    deadline_ns: deadline_ns.saturating_add(slack_ns),
+                });
             }
         });
     }

@@ -404,8 +404,13 @@ impl Engine {
             return self.tree.set(cpu as usize, NEVER);
         };
         self.queued.set(self.queued.get() - 1);
-        let ready_ns = self.with_task(task, |task| task.ready_ns.get());
-        let start_ns = here.clock_ns.get().max(ready_ns) + self.settings.costs.switch_ns;
+        let start_ns = self.with_task(task, |task| {
+            let ready_ns = task.ready_ns.get();
+            let start_ns = here.clock_ns.get().max(ready_ns) + self.settings.costs.switch_ns;
+            task.queued_ns
+                .set(task.queued_ns.get() + (start_ns - ready_ns));
+            start_ns
+        });
         self.count(|tally| tally.switches += 1);
         self.put_on(cpu, task, start_ns);
     }

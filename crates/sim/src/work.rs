@@ -4,29 +4,23 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::engine::{BoundTask, Engine, NOBODY, State, TaskId, with_engine};
+use bursar_machine::Shard;
+use bursar_machine::timer::{
+    BoundTask, Timer, TimerKind, Timers, WorkQueue, tick_ns, wheel_expiry,
+};
+
+use crate::engine::{Engine, NOBODY, State, TaskId, with_engine};
 use crate::machine::Sim;
 use crate::timed::Alarm;
-use crate::wheel::{Jiffies, wheel_expiry};
-
-/// What wakes a task that waits for a moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TimerKind {
-    /// An exact timer: at that very nanosecond.
-    Exact,
-    /// The timer wheel: at a tick, rounded up as the kernel does.
-    Wheel,
-    /// The timer wheel; if the CPU is idle then, not before something else wakes it.
-    Deferrable,
-}
 
 impl Engine {
     fn tick_ns(&self) -> u64 {
-        1_000_000_000 / u64::from(self.settings.topology.hz)
+        tick_ns(self.settings.topology.hz)
     }
 
-    /// When a timer of `kind` that is set now for `deadline_ns` expires.
-    fn expiry_ns(&self, kind: TimerKind, deadline_ns: u64) -> u64 {
+    /// When a timer that is set now expires.
+    fn expiry_ns(&self, timer: Timer) -> u64 {
+        let Timer { kind, deadline_ns } = timer;
         if kind == TimerKind::Exact {
             return deadline_ns;
         }
@@ -44,12 +38,12 @@ impl Engine {
         }
     }
 
-    /// Sleeps until a timer of `kind` for `deadline_ns` expires, or somebody wakes the task.
-    pub(crate) fn sleep(&self, kind: TimerKind, deadline_ns: u64) {
+    /// Sleeps until a timer expires, or somebody wakes the task.
+    pub(crate) fn sleep(&self, timer: Timer) {
         self.sync();
-        if deadline_ns > self.now_ns.get() {
-            let expires_ns = self.expiry_ns(kind, deadline_ns);
-            self.arm(expires_ns, self.alarm(kind, self.current.get()));
+        if timer.deadline_ns > self.now_ns.get() {
+            let expires_ns = self.expiry_ns(timer);
+            self.arm(expires_ns, self.alarm(timer.kind, self.current.get()));
             self.block();
         }
         self.kill_if_due();
@@ -67,34 +61,26 @@ impl Engine {
     }
 }
 
-impl Sim {
-    /// Ticks since the machine started.
-    pub fn jiffies(&self) -> Jiffies {
-        with_engine(|engine| engine.now_ns.get() / engine.tick_ns()).unwrap_or(0)
+impl Timers for Sim {
+    type Queue = SimQueue;
+
+    fn hz(&self) -> u32 {
+        with_engine(|engine| engine.settings.topology.hz).unwrap_or(1)
     }
 
-    /// Nanoseconds of a tick.
-    pub fn tick_ns(&self) -> u64 {
-        with_engine(Engine::tick_ns).unwrap_or(1)
-    }
-
-    /// Lets the calling task sleep until a timer of `kind` expires that is set for `deadline_ns`. Unlike
-    /// [`bursar_machine::Machine::sleep_until`], which is a thread's sleep and has its slack.
-    pub fn sleep_on_timer(&self, kind: TimerKind, deadline_ns: u64) {
+    fn sleep_on_timer(&self, timer: Timer) {
         with_engine(|engine| {
             assert!(engine.is_scheduled(), "only a task can sleep");
             match &engine.explored {
-                Some(explored) => engine.explored_sleep(explored, deadline_ns),
-                None => engine.sleep(kind, deadline_ns),
+                Some(explored) => engine.explored_sleep(explored, timer.deadline_ns),
+                None => engine.sleep(timer),
             }
         });
     }
 
-    /// Runs tasks that may not leave their CPUs.
-    ///
     /// # Panics
     /// As [`bursar_machine::Tasks::run`] does; or if there is no such CPU.
-    pub fn run_bound<'scope>(&self, tasks: Vec<BoundTask<'scope>>) {
+    fn run_bound<'scope>(&self, tasks: Vec<BoundTask<'scope>>) {
         with_engine(|engine| {
             let cpus = engine.cpus.len() as u32;
             assert!(
@@ -106,20 +92,34 @@ impl Sim {
         })
         .expect("a machine runs while its simulator does");
     }
+
+    fn work_queue(&self) -> SimQueue {
+        SimQueue::new(self)
+    }
+
+    /// The switch to the task is part of it.
+    fn run_queue_ns(&self) -> u64 {
+        with_engine(|engine| {
+            // Whoever is due to lose its CPU has waited when it goes on.
+            if engine.is_scheduled() && engine.explored.is_none() {
+                engine.sync();
+            }
+            engine.with_task(engine.current.get(), |task| task.queued_ns.get())
+        })
+        .unwrap_or(0)
+    }
 }
 
-type Work<'a> = Box<dyn FnOnce() + Send + 'a>;
-
-struct Queue<'a> {
+struct Queue {
     /// By due time and number.
-    work: BTreeMap<(u64, u64), (TimerKind, Work<'a>)>,
+    work: BTreeMap<(u64, u64), (TimerKind, u64)>,
     number: u64,
     worker: TaskId,
     is_waiting: bool,
     has_stopped: bool,
 }
 
-impl Queue<'_> {
+impl Queue {
     /// What the worker must be woken for at the latest: a deferrable timer that is first, and the first that is not.
     fn timers(&self) -> Vec<(u64, TimerKind)> {
         let all = self
@@ -133,21 +133,19 @@ impl Queue<'_> {
     }
 }
 
-/// Work that is done later, each piece on the CPU it was queued for (the kernel's per-CPU workqueue).
-#[doc(alias = "workqueue_struct")]
-pub struct WorkQueue<'a> {
-    cpus: Vec<Mutex<Queue<'a>>>,
+/// Of a simulated machine.
+pub struct SimQueue {
+    cpus: Vec<Mutex<Queue>>,
 }
 
-impl fmt::Debug for WorkQueue<'_> {
+impl fmt::Debug for SimQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WorkQueue").finish_non_exhaustive()
+        f.debug_struct("SimQueue").finish_non_exhaustive()
     }
 }
 
-impl<'a> WorkQueue<'a> {
-    /// An empty queue for each CPU. [`WorkQueue::workers`] must run for anything to happen.
-    pub fn new(machine: &Sim) -> Self {
+impl SimQueue {
+    fn new(machine: &Sim) -> Self {
         let queue = || {
             Mutex::new(Queue {
                 work: BTreeMap::new(),
@@ -163,72 +161,13 @@ impl<'a> WorkQueue<'a> {
         }
     }
 
-    fn queue(&self, cpu: u32) -> MutexGuard<'_, Queue<'a>> {
+    fn queue(&self, cpu: u32) -> MutexGuard<'_, Queue> {
         self.cpus[cpu as usize]
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues `work` for `cpu`, to be done when a timer of `kind` for `deadline_ns` has expired.
-    #[doc(alias = "queue_delayed_work_on")]
-    pub fn queue_on(
-        &self,
-        cpu: u32,
-        kind: TimerKind,
-        deadline_ns: u64,
-        work: impl FnOnce() + Send + 'a,
-    ) {
-        with_engine(|engine| {
-            let now_ns = engine.now_ns.get();
-            let due_ns = match deadline_ns <= now_ns {
-                true => deadline_ns,
-                false => engine.expiry_ns(kind, deadline_ns),
-            };
-            let mut queue = self.queue(cpu);
-            queue.number += 1;
-            let number = queue.number;
-            queue.work.insert((due_ns, number), (kind, Box::new(work)));
-            if !queue.is_waiting {
-                // The worker will look at it before it waits.
-                return;
-            }
-            let worker = queue.worker;
-            drop(queue);
-            if due_ns <= now_ns || engine.explored.is_some() {
-                engine.wake_worker(worker);
-            } else {
-                engine.arm(due_ns, engine.alarm(kind, worker));
-            }
-        })
-        .expect("a machine has a queue while its simulator runs");
-    }
-
-    /// Lets the workers end once they have done what is due.
-    pub fn stop(&self) {
-        for cpu in 0..self.cpus.len() as u32 {
-            let mut queue = self.queue(cpu);
-            queue.has_stopped = true;
-            if queue.is_waiting {
-                let worker = queue.worker;
-                drop(queue);
-                with_engine(|engine| engine.wake_worker(worker));
-            }
-        }
-    }
-
-    /// The tasks that do the work, for [`Sim::run_bound`].
-    pub fn workers<'scope>(&'scope self) -> Vec<BoundTask<'scope>>
-    where
-        'a: 'scope,
-    {
-        let worker = |cpu: u32| {
-            let task: Box<dyn FnOnce() + Send + 'scope> = Box::new(move || self.serve(cpu));
-            (Some(cpu), task)
-        };
-        (0..self.cpus.len() as u32).map(worker).collect()
-    }
-
-    fn serve(&self, cpu: u32) {
+    fn serve(&self, cpu: u32, work: &(dyn Fn(Shard, u64) + Sync)) {
         loop {
             let now_ns = with_engine(|engine| {
                 engine.sync();
@@ -241,9 +180,9 @@ impl<'a> WorkQueue<'a> {
             if let Some(first) = first
                 && first.key().0 <= now_ns
             {
-                let (_, work) = first.remove();
+                let (_, item) = first.remove();
                 drop(queue);
-                work();
+                work(Shard(cpu), item);
             } else if queue.has_stopped {
                 return;
             } else {
@@ -254,6 +193,56 @@ impl<'a> WorkQueue<'a> {
                 self.queue(cpu).is_waiting = false;
             }
         }
+    }
+}
+
+impl WorkQueue for SimQueue {
+    fn queue_on(&self, Shard(cpu): Shard, timer: Timer, item: u64) {
+        with_engine(|engine| {
+            let now_ns = engine.now_ns.get();
+            let due_ns = match timer.deadline_ns <= now_ns {
+                true => timer.deadline_ns,
+                false => engine.expiry_ns(timer),
+            };
+            let mut queue = self.queue(cpu);
+            queue.number += 1;
+            let number = queue.number;
+            queue.work.insert((due_ns, number), (timer.kind, item));
+            if !queue.is_waiting {
+                // The worker will look at it before it waits.
+                return;
+            }
+            let worker = queue.worker;
+            drop(queue);
+            if due_ns <= now_ns || engine.explored.is_some() {
+                engine.wake_worker(worker);
+            } else {
+                engine.arm(due_ns, engine.alarm(timer.kind, worker));
+            }
+        })
+        .expect("a machine has a queue while its simulator runs");
+    }
+
+    fn stop(&self) {
+        for cpu in 0..self.cpus.len() as u32 {
+            let mut queue = self.queue(cpu);
+            queue.has_stopped = true;
+            if queue.is_waiting {
+                let worker = queue.worker;
+                drop(queue);
+                with_engine(|engine| engine.wake_worker(worker));
+            }
+        }
+    }
+
+    fn workers<'scope>(
+        &'scope self,
+        work: &'scope (dyn Fn(Shard, u64) + Sync),
+    ) -> Vec<BoundTask<'scope>> {
+        let worker = |cpu: u32| -> BoundTask<'scope> {
+            (Some(cpu), Box::new(move || self.serve(cpu, work)))
+        };
+        (0..self.cpus.len() as u32).map(worker).collect()
     }
 }
 

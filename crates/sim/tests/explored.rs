@@ -3,10 +3,11 @@
 use std::cell::RefCell;
 use std::sync::Mutex;
 
+use bursar_machine::timer::{BoundTask, Timer, TimerKind, Timers, WorkQueue};
 use bursar_machine::{AtomicWord, Lock, Machine, Order, Outcome, Shard, Slot, Tasks, Watched};
 use bursar_sim::{
-    BoundTask, Explorer, Failure, Mode, SectionKind, Settings, Sim, SimMutex, SimWord, Simulator,
-    Strategy, TimerKind, Topology, WorkQueue,
+    Explorer, Failure, Mode, SectionKind, Settings, Sim, SimMutex, SimWord, Simulator, Strategy,
+    Topology,
 };
 
 fn explorer() -> Explorer {
@@ -113,17 +114,22 @@ fn deferred_work_is_done_in_every_schedule() {
         let simulator = explored(Strategy::RandomWalk, 2, seed);
         let machine = simulator.machine();
         let done = SimWord::new(0);
-        let queue = WorkQueue::new(&machine);
-        let mut tasks = queue.workers();
+        let queue = machine.work_queue();
+        let work = |_: Shard, _: u64| {
+            done.fetch_add(1, Order::Full);
+        };
+        let mut tasks = queue.workers(&work);
         tasks.push((
             None,
             Box::new(|| {
+                let deadline_ns = 1_000_000;
                 for (cpu, kind) in [(0, TimerKind::Exact), (1, TimerKind::Deferrable)] {
-                    queue.queue_on(cpu, kind, 1_000_000, || {
-                        done.fetch_add(1, Order::Full);
-                    });
+                    queue.queue_on(Shard(cpu), Timer { kind, deadline_ns }, 0);
                 }
-                machine.sleep_on_timer(TimerKind::Wheel, 10_000_000);
+                machine.sleep_on_timer(Timer {
+                    kind: TimerKind::Wheel,
+                    deadline_ns: 10_000_000,
+                });
                 let mut round = 0;
                 while done.load(Order::Full) < 2 {
                     machine.relax(round);

@@ -3,16 +3,21 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bursar_machine::{AtomicWord, Event, Lock, Machine, Order, Tasks};
+use bursar_machine::timer::{BoundTask, Timer, TimerKind, Timers, WorkQueue};
+use bursar_machine::{AtomicWord, Event, Lock, Machine, Order, Shard, Tasks};
 use bursar_sim::{
-    BoundTask, Chance, Failure, LockKind, PreemptionKind, Settings, SimEvent, SimMutex, SimSpin,
-    SimWord, Simulator, Stall, TimerKind, Topology, WorkQueue,
+    Chance, Failure, LockKind, PreemptionKind, Settings, SimEvent, SimMutex, SimSpin, SimWord,
+    Simulator, Stall, Topology,
 };
 
 type Body<'a> = Box<dyn FnOnce() + Send + 'a>;
 
 fn settings(cpus: usize) -> Settings {
     Settings::new(Topology::new(cpus, 1, 1000), 1)
+}
+
+fn timer(kind: TimerKind, deadline_ns: u64) -> Timer {
+    Timer { kind, deadline_ns }
 }
 
 fn kernel(cpus: usize) -> Settings {
@@ -79,7 +84,7 @@ fn a_task_that_must_make_room_goes_to_an_idle_cpu() {
             Some(0),
             Box::new(|| {
                 // Sleeps first, so that the other is on CPU 0 when it wakes, or comes there.
-                machine.sleep_on_timer(TimerKind::Exact, 1_000_000);
+                machine.sleep_on_timer(timer(TimerKind::Exact, 1_000_000));
                 machine.compute(20_000_000);
             }),
         ),
@@ -175,7 +180,7 @@ fn who_spins_for_a_sleeping_lock_stops_when_its_owner_does_not_run() {
             Box::new(|| {
                 let _guard = lock.lock();
                 machine.compute(10_000);
-                machine.sleep_on_timer(TimerKind::Exact, 2_000_000);
+                machine.sleep_on_timer(timer(TimerKind::Exact, 2_000_000));
             }),
         ),
         (
@@ -196,7 +201,7 @@ fn a_timer_takes_time_from_a_busy_cpu() {
     let machine = simulator.machine();
     let took_ns = AtomicU64::new(0);
     machine.run(vec![
-        Box::new(|| machine.sleep_on_timer(TimerKind::Exact, 1_500_000)),
+        Box::new(|| machine.sleep_on_timer(timer(TimerKind::Exact, 1_500_000))),
         Box::new(|| {
             let begin_ns = machine.now_ns();
             machine.compute(2_000_000);
@@ -220,7 +225,7 @@ fn a_stall_of_an_idle_cpu_is_over_when_it_is_over() {
         let machine = simulator.machine();
         let woken_ns = AtomicU64::new(0);
         machine.run(vec![Box::new(|| {
-            machine.sleep_on_timer(TimerKind::Exact, 100_000_000);
+            machine.sleep_on_timer(timer(TimerKind::Exact, 100_000_000));
             machine.compute(1);
             woken_ns.store(machine.now_ns(), Ordering::Relaxed);
         })]);
@@ -237,7 +242,7 @@ fn a_sleep_beyond_the_end_of_time_never_ends() {
     let result = simulator.try_run(|machine| {
         machine.run(vec![
             Box::new(|| machine.sleep_until(u64::MAX)),
-            Box::new(|| machine.sleep_on_timer(TimerKind::Wheel, 1 << 49)),
+            Box::new(|| machine.sleep_on_timer(timer(TimerKind::Wheel, 1 << 49))),
             Box::new(|| machine.compute(1_000_000)),
         ]);
     });
@@ -265,9 +270,10 @@ fn everything(mut settings: Settings, run_ahead: bool) -> u64 {
     let spins = [SimSpin::new(0_u64), SimSpin::new(0)];
     let mutex = SimMutex::new(0_u64);
     let word = SimWord::new(0);
-    let queue = WorkQueue::new(&machine);
+    let queue = machine.work_queue();
+    let work = |_: Shard, _: u64| machine.compute(1_000);
     let left = SimWord::new(2 * cpus as u64);
-    let mut tasks = queue.workers();
+    let mut tasks = queue.workers(&work);
     for number in 0..2 * cpus {
         let (machine, spins, mutex, word) = (&machine, &spins, &mutex, &word);
         let (queue, left) = (&queue, &left);
@@ -284,7 +290,7 @@ fn everything(mut settings: Settings, run_ahead: bool) -> u64 {
                     word.fetch_add(1, Order::Full);
                     machine.compute(3_000);
                     if round % 2 == 0 {
-                        machine.sleep_on_timer(TimerKind::Exact, machine.now_ns() + 5_000);
+                        machine.sleep_on_timer(timer(TimerKind::Exact, machine.now_ns() + 5_000));
                     }
                 }
                 if round % 10 == 3 {
@@ -292,7 +298,7 @@ fn everything(mut settings: Settings, run_ahead: bool) -> u64 {
                     let kind = [TimerKind::Wheel, TimerKind::Deferrable][number % 2];
                     let soon_ns = machine.now_ns() + 1_000_000;
                     let cpu = (number + round) % cpus;
-                    queue.queue_on(cpu as u32, kind, soon_ns, move || machine.compute(1_000));
+                    queue.queue_on(Shard(cpu as u32), timer(kind, soon_ns), 0);
                 }
                 machine.compute(40 * number as u64);
             }

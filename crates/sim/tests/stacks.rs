@@ -6,6 +6,7 @@ mod battery;
 mod fire;
 
 use bursar_machine::pages::{BlockStacks, Bounds};
+use bursar_machine::timer::Timers;
 use bursar_machine::{Machine, Tasks};
 use bursar_sim::{
     Chance, Explorer, Faults, SectionKind, Settings, Sim, Simulator, Stall, Topology,

@@ -2,8 +2,9 @@
 
 use std::sync::Mutex;
 
-use bursar_machine::{Machine, Tasks};
-use bursar_sim::{Settings, Simulator, TimerKind, Topology, WorkQueue};
+use bursar_machine::timer::{Timer, TimerKind, Timers, WorkQueue};
+use bursar_machine::{Machine, Shard, Tasks};
+use bursar_sim::{Settings, Simulator, Topology};
 
 type Bound<'a> = (Option<u32>, Box<dyn FnOnce() + Send + 'a>);
 
@@ -12,6 +13,10 @@ fn simulator(cpus: usize, hz: u32) -> Simulator {
 }
 
 /// How late a sleep of `ahead_ns` is that begins a moment after a tick.
+fn timer(kind: TimerKind, deadline_ns: u64) -> Timer {
+    Timer { kind, deadline_ns }
+}
+
 fn lateness_ns(hz: u32, kind: TimerKind, ahead_ns: u64) -> u64 {
     let simulator = simulator(1, hz);
     let machine = simulator.machine();
@@ -20,7 +25,7 @@ fn lateness_ns(hz: u32, kind: TimerKind, ahead_ns: u64) -> u64 {
         Some(0),
         Box::new(|| {
             let deadline_ns = machine.now_ns() + ahead_ns;
-            machine.sleep_on_timer(kind, deadline_ns);
+            machine.sleep_on_timer(timer(kind, deadline_ns));
             late_ns = machine.now_ns() - deadline_ns;
         }),
     );
@@ -57,7 +62,7 @@ fn a_deferrable_timer_waits_until_its_idle_cpu_wakes() {
             Box::new({
                 let (machine, note) = (&machine, &note);
                 move || {
-                    machine.sleep_on_timer(TimerKind::Deferrable, 5_000_000);
+                    machine.sleep_on_timer(timer(TimerKind::Deferrable, 5_000_000));
                     note(cpu);
                 }
             }),
@@ -67,7 +72,7 @@ fn a_deferrable_timer_waits_until_its_idle_cpu_wakes() {
     let waker: Bound = (
         Some(0),
         Box::new(|| {
-            machine.sleep_on_timer(TimerKind::Exact, 50_000_000);
+            machine.sleep_on_timer(timer(TimerKind::Exact, 50_000_000));
             machine.compute(1_000_000);
         }),
     );
@@ -84,19 +89,19 @@ fn deferred_work_runs_on_its_cpu_in_order_of_its_timers() {
     let simulator = simulator(4, 1000);
     let machine = simulator.machine();
     let done = Mutex::new(Vec::new());
-    let queue = WorkQueue::new(&machine);
-    let mut tasks = queue.workers();
+    let queue = machine.work_queue();
+    let work = |meant: Shard, delay_ms: u64| {
+        let on = machine.current_shard();
+        done.lock().unwrap().push((on, meant, delay_ms));
+    };
+    let mut tasks = queue.workers(&work);
     tasks.push((
         None,
         Box::new(|| {
             for cpu in 0..4_u32 {
                 for delay_ms in [30, 10, 0] {
-                    let (machine, done) = (&machine, &done);
                     let deadline_ns = machine.now_ns() + delay_ms * 1_000_000;
-                    queue.queue_on(cpu, TimerKind::Wheel, deadline_ns, move || {
-                        let on = machine.current_shard().0;
-                        done.lock().unwrap().push((on, cpu, delay_ms));
-                    });
+                    queue.queue_on(Shard(cpu), timer(TimerKind::Wheel, deadline_ns), delay_ms);
                 }
             }
             machine.sleep_until(machine.now_ns() + 100_000_000);
@@ -104,12 +109,11 @@ fn deferred_work_runs_on_its_cpu_in_order_of_its_timers() {
         }),
     ));
     machine.run_bound(tasks);
-    drop(queue);
     let done = done.into_inner().unwrap();
     assert_eq!(done.len(), 12);
     assert!(done.iter().all(|(on, meant, _)| on == meant), "{done:?}");
     for cpu in 0..4 {
-        let own = done.iter().filter(|(on, ..)| *on == cpu);
+        let own = done.iter().filter(|(on, ..)| *on == Shard(cpu));
         let delays: Vec<_> = own.map(|(.., delay)| *delay).collect();
         assert_eq!(delays, [0, 10, 30]);
     }
@@ -120,24 +124,24 @@ fn work_that_is_queued_while_its_worker_wakes_is_done_once() {
     let simulator = simulator(2, 1000);
     let machine = simulator.machine();
     let done = Mutex::new(Vec::new());
-    let queue = WorkQueue::new(&machine);
-    let mut tasks = queue.workers();
+    let queue = machine.work_queue();
+    let work = |_: Shard, item: u64| done.lock().unwrap().push(item);
+    let mut tasks = queue.workers(&work);
     tasks.push((
         Some(0),
         Box::new(|| {
-            queue.queue_on(1, TimerKind::Exact, 50_000, || done.lock().unwrap().push(1));
+            queue.queue_on(Shard(1), timer(TimerKind::Exact, 50_000), 1);
             // The timer has expired, and CPU 1 is about to run its worker.
-            machine.sleep_on_timer(TimerKind::Exact, 45_000);
+            machine.sleep_on_timer(timer(TimerKind::Exact, 45_000));
             while machine.now_ns() < 53_000 {
                 machine.compute(100);
             }
-            queue.queue_on(1, TimerKind::Exact, 0, || done.lock().unwrap().push(2));
-            machine.sleep_on_timer(TimerKind::Exact, 1_000_000);
+            queue.queue_on(Shard(1), timer(TimerKind::Exact, 0), 2);
+            machine.sleep_on_timer(timer(TimerKind::Exact, 1_000_000));
             queue.stop();
         }),
     ));
     machine.run_bound(tasks);
-    drop(queue);
     assert_eq!(done.into_inner().unwrap(), [2, 1]);
 }
 
@@ -146,20 +150,37 @@ fn deferrable_work_neither_wakes_its_cpu_nor_delays_other_work() {
     let simulator = simulator(2, 1000);
     let machine = simulator.machine();
     let done_ms = Mutex::new(Vec::new());
-    let note = || done_ms.lock().unwrap().push(machine.now_ns() / 1_000_000);
-    let queue = WorkQueue::new(&machine);
-    let mut tasks = queue.workers();
+    let note = |_: Shard, _: u64| done_ms.lock().unwrap().push(machine.now_ns() / 1_000_000);
+    let queue = machine.work_queue();
+    let mut tasks = queue.workers(&note);
     tasks.push((
         Some(0),
         Box::new(|| {
-            machine.sleep_on_timer(TimerKind::Exact, 1_000_000);
-            queue.queue_on(1, TimerKind::Deferrable, 5_000_000, note);
-            queue.queue_on(1, TimerKind::Exact, 20_000_000, note);
-            machine.sleep_on_timer(TimerKind::Exact, 100_000_000);
+            machine.sleep_on_timer(timer(TimerKind::Exact, 1_000_000));
+            queue.queue_on(Shard(1), timer(TimerKind::Deferrable, 5_000_000), 0);
+            queue.queue_on(Shard(1), timer(TimerKind::Exact, 20_000_000), 0);
+            machine.sleep_on_timer(timer(TimerKind::Exact, 100_000_000));
             queue.stop();
         }),
     ));
     machine.run_bound(tasks);
-    drop(queue);
     assert_eq!(done_ms.into_inner().unwrap(), [20, 20]);
+}
+
+#[test]
+fn who_waits_for_a_cpu_knows_for_how_long() {
+    let simulator = simulator(1, 1000);
+    let machine = simulator.machine();
+    let waited_ns = Mutex::new(Vec::new());
+    let work = || {
+        machine.compute(20_000_000);
+        waited_ns.lock().unwrap().push(machine.run_queue_ns());
+    };
+    machine.run(vec![Box::new(work), Box::new(work)]);
+    let waited_ns = waited_ns.into_inner().unwrap();
+    // Two that take turns on one CPU: each waits for about as long as the other computes.
+    for waited_ns in &waited_ns {
+        assert!((15_000_000..22_000_000).contains(waited_ns), "{waited_ns}");
+    }
+    assert_eq!(waited_ns.len(), 2);
 }

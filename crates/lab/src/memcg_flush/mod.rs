@@ -37,8 +37,6 @@ mod truth;
 mod warm_up;
 mod worker;
 
-use std::fmt;
-
 use bursar::{FlushPolicy, Freshness};
 use bursar_machine::{Machine, Tasks};
 
@@ -56,6 +54,7 @@ use self::subject::{Own, Subject, Theirs};
 use self::warm_up::ColdPages;
 use self::worker::Log;
 use crate::published::{Policy, Tunables};
+use crate::workload::RunError;
 
 /// The experiment's file.
 pub const FILE: &str = include_str!("../../../../experiments/memcg-flush.toml");
@@ -113,23 +112,6 @@ impl Variant {
         }
     }
 }
-
-/// Why a run ended without a result.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RunError {
-    /// The variant that failed.
-    pub variant: String,
-    /// Why.
-    pub reason: String,
-}
-
-impl fmt::Display for RunError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "variant `{}`: {}", self.variant, self.reason)
-    }
-}
-
-impl std::error::Error for RunError {}
 
 /// What a variant does, in one line; nothing if there is no such variant.
 pub fn summary(name: &str) -> &'static str {

@@ -5,6 +5,7 @@ pub mod truth;
 
 use bursar::machine::Host;
 use bursar::{Builder, Counter, Gauge, Memory, Statistic};
+use bursar_machine::timer::Timers;
 use bursar_sim::{Chance, Counts, Faults, Kill, Settings, Sim, Simulator, Stall, Topology};
 
 pub const STATISTICS: &[Statistic] = &[

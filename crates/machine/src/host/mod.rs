@@ -33,6 +33,7 @@ mod slots;
 mod stacks;
 mod sync;
 mod tasks;
+mod timers;
 mod topology;
 
 use std::sync::OnceLock;
@@ -47,6 +48,7 @@ pub use slots::HostSlot;
 pub use stacks::HostStacks;
 pub use sync::{HostEvent, HostMutex, HostSpin, HostWord};
 pub use tasks::{PageMemory, Ticker};
+pub use timers::HostQueue;
 pub use topology::{allowed_cpus, pin_to};
 
 use crate::pages::{ReserveError, ReserveOptions, Span};
