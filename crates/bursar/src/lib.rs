@@ -10,6 +10,8 @@ mod charge;
 
 pub mod pages;
 
+pub mod housekeeping;
+
 mod books;
 mod group;
 mod held;

@@ -1,0 +1,250 @@
+//! Small counters: each CPU adds on its own, and what it holds back is bounded.
+//!
+//! The kernel keeps a difference of eight bits for each CPU and counter, and moves it to a global number when it exceeds a
+//! threshold, or once a second. The mover sets the difference to 0, so it must be the CPU itself.
+//!
+//! Here nothing is ever reset. A CPU's *value* is written by its sections only and says what was ever added there. Beside it
+//! stands a *base*: what of it has been moved. Whoever moves replaces the base by the value and adds the difference between
+//! the two bases to the global number, and any task may, for any CPU: the base is replaced by compare-and-exchange, so of
+//! those who move at once one does. The differences of a CPU's bases add up to its last base, whatever happened in between.
+//!
+//! # Invariants
+//! * The global number is the sum of all bases, but for those who are between the two steps of a move. So nothing is counted
+//!   twice or lost, and no fence is needed.
+//! * A value and its base differ by the threshold at most, but for additions that have not looked at it yet.
+//!
+//! # Accepted
+//! [`SmallCounters::read`] is off by what CPUs hold back: by no more than the threshold for each shard.
+
+use std::fmt;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use bursar_machine::{
+    AtomicWord, FIRST_STATISTIC, Machine, Order, OutOfMemory, Outcome, STATE, Shard, Slot, State,
+    WORDS_MAX,
+};
+
+use super::Apart;
+
+/// Counters that fit in one [`SmallCounters`].
+pub const COUNTERS_MAX: usize = (WORDS_MAX - FIRST_STATISTIC) / 2;
+
+/// Some counters with a part on each CPU.
+#[doc(alias = "vm_stat_diff")]
+pub struct SmallCounters<M: Machine> {
+    machine: M,
+    /// Of each counter the value and the base, one behind the other: an addition touches one line.
+    slot: M::Slot,
+    global: Box<[Apart<M::Word>]>,
+    /// What a CPU may hold back. A plain word: it bounds an error, and nobody's protocol rests on it.
+    threshold: AtomicI64,
+}
+
+impl<M: Machine> fmt::Debug for SmallCounters<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SmallCounters")
+            .field("counters", &self.global.len())
+            .field("threshold", &self.threshold)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<M: Machine> SmallCounters<M> {
+    /// So many counters, all 0, of which a CPU holds back `threshold` at most; nothing if that is 0 or less.
+    ///
+    /// Memory for a CPU's part is taken when it is first touched.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    ///
+    /// # Panics
+    /// If there are more than [`COUNTERS_MAX`].
+    pub fn new(machine: &M, counters: usize, threshold: i64) -> Result<Self, OutOfMemory> {
+        assert!(counters <= COUNTERS_MAX, "too many counters: {counters}");
+        let mut slots = machine.slots(FIRST_STATISTIC + 2 * counters)?;
+        Ok(Self {
+            machine: machine.clone(),
+            slot: slots.swap_remove(0),
+            global: (0..counters).map(|_| Apart(M::Word::new(0))).collect(),
+            threshold: AtomicI64::new(threshold),
+        })
+    }
+
+    /// How many there are.
+    pub fn counters(&self) -> usize {
+        self.global.len()
+    }
+
+    /// What a CPU may hold back.
+    pub fn threshold(&self) -> i64 {
+        // Relaxed: see there.
+        self.threshold.load(Ordering::Relaxed)
+    }
+
+    /// Changes what a CPU may hold back. What exceeds it already moves when the CPU next adds, or at the next fold.
+    #[doc(alias = "set_pgdat_percpu_threshold")]
+    pub fn set_threshold(&self, threshold: i64) {
+        self.threshold.store(threshold, Ordering::Relaxed);
+    }
+
+    /// Adds to a counter. Beyond the threshold, all that the CPU holds back moves. Async-signal-safe.
+    ///
+    /// # Panics
+    /// If there is no such counter.
+    #[inline]
+    #[doc(alias = "mod_zone_page_state")]
+    pub fn add(&self, counter: usize, delta: i64) {
+        let (shard, value) = self.add_fetch(counter, delta);
+        let held = value.wrapping_sub(self.base(shard, counter));
+        if held.saturating_abs() > self.threshold().max(0) {
+            self.move_to(shard, counter, 0);
+        }
+    }
+
+    /// Adds 1. Beyond the threshold, half of it moves in advance: for a counter that goes up and down, or up for long,
+    /// that halves the moves. Async-signal-safe.
+    ///
+    /// # Panics
+    /// If there is no such counter.
+    #[inline]
+    #[doc(alias = "inc_zone_page_state")]
+    pub fn inc(&self, counter: usize) {
+        self.step(counter, 1);
+    }
+
+    /// Subtracts 1, as [`SmallCounters::inc`] adds it.
+    ///
+    /// # Panics
+    /// If there is no such counter.
+    #[inline]
+    #[doc(alias = "dec_zone_page_state")]
+    pub fn dec(&self, counter: usize) {
+        self.step(counter, -1);
+    }
+
+    #[inline]
+    fn step(&self, counter: usize, delta: i64) {
+        let (shard, value) = self.add_fetch(counter, delta);
+        let held = value.wrapping_sub(self.base(shard, counter));
+        let threshold = self.threshold().max(0);
+        if held.wrapping_mul(delta) > threshold {
+            self.move_to(shard, counter, delta * (threshold / 2));
+        }
+    }
+
+    /// What has been moved so far: off by what CPUs hold back.
+    ///
+    /// # Panics
+    /// If there is no such counter.
+    #[doc(alias = "zone_page_state")]
+    pub fn read(&self, counter: usize) -> i64 {
+        // Relaxed: a number, through which nothing else is told.
+        self.global[counter].load_signed(Order::Relaxed)
+    }
+
+    /// With what CPUs hold back: all additions that had returned, and those that run meanwhile or not. Looks at each CPU.
+    ///
+    /// # Panics
+    /// If there is no such counter.
+    #[doc(alias = "zone_page_state_snapshot")]
+    pub fn precise(&self, counter: usize) -> i64 {
+        let values = self.shards().map(|shard| self.value(shard, counter));
+        values.fold(0, i64::wrapping_add)
+    }
+
+    /// Whether a CPU holds anything back. Looks only.
+    #[doc(alias = "need_update")]
+    pub fn needs_fold(&self, shard: Shard) -> bool {
+        (0..self.counters()).any(|counter| {
+            let base = self.base(shard, counter);
+            self.value(shard, counter) != base
+        })
+    }
+
+    /// Moves all that a CPU holds back, from whatever CPU; returns how many counters that changed. Async-signal-safe.
+    #[doc(alias = "refresh_cpu_vm_stats")]
+    pub fn fold(&self, shard: Shard) -> u64 {
+        let counters = 0..self.counters();
+        counters
+            .map(|counter| u64::from(self.move_to(shard, counter, 0)))
+            .sum()
+    }
+
+    /// In a forked child: makes the global numbers what has been moved. Whoever was between the two steps of a move is gone.
+    /// Nobody else may move meanwhile.
+    pub fn recount(&self) {
+        for (counter, global) in self.global.iter().enumerate() {
+            let bases = self.shards().map(|shard| self.base(shard, counter));
+            let sum = bases.fold(0, i64::wrapping_add);
+            global.store(sum as u64, Order::Relaxed);
+        }
+    }
+
+    /// All shards: those of the CPUs, and that of threads without one.
+    fn shards(&self) -> impl Iterator<Item = Shard> + use<M> {
+        (0..=self.machine.cpus() as u32).map(Shard)
+    }
+
+    fn word(&self, counter: usize) -> usize {
+        assert!(counter < self.global.len(), "no such counter");
+        FIRST_STATISTIC + 2 * counter
+    }
+
+    fn value(&self, shard: Shard, counter: usize) -> i64 {
+        let word = self.slot.word(shard, self.word(counter));
+        // Relaxed: as in `read`.
+        word.load_signed(Order::Relaxed)
+    }
+
+    fn base(&self, shard: Shard, counter: usize) -> i64 {
+        let word = self.slot.word(shard, self.word(counter) + 1);
+        // Acquire: pairs with the exchange in `move_to`, whose value was read before. A value that is read after this is as
+        // new, so that bases do not go back to older ones.
+        word.load_signed(Order::Acquire)
+    }
+
+    #[inline]
+    fn add_fetch(&self, counter: usize, delta: i64) -> (Shard, i64) {
+        let word = self.word(counter);
+        loop {
+            match self.slot.add_fetch(word, delta) {
+                (Outcome::Unpublished { shard, committed }, _, value) => {
+                    self.publish(shard);
+                    if committed {
+                        return (shard, value);
+                    }
+                }
+                (_, shard, value) => return (shard, value),
+            }
+        }
+    }
+
+    /// Nobody flushes these slots by marks, so a shard is published at its first touch, and for good.
+    #[cold]
+    fn publish(&self, shard: Shard) {
+        // Relaxed: sections look at this word for itself.
+        let state = self.slot.word(shard, STATE);
+        state.fetch_or(State::PUBLISHED, Order::Relaxed);
+    }
+
+    /// Moves what a CPU holds back, and `beyond` in advance; whether there was anything.
+    fn move_to(&self, shard: Shard, counter: usize, beyond: i64) -> bool {
+        let base = self.base(shard, counter);
+        let moved = self.value(shard, counter).wrapping_add(beyond);
+        if moved == base {
+            return false;
+        }
+        let word = self.slot.word(shard, self.word(counter) + 1);
+        // Release at least: pairs with `base`. If it fails, somebody else has moved, and what is left moves the next time.
+        let exchanged = word.compare_exchange(base as u64, moved as u64, Order::Full);
+        if exchanged.is_ok() {
+            let global = &self.global[counter];
+            // Relaxed: as in `read`.
+            global.fetch_add_signed(moved.wrapping_sub(base), Order::Relaxed);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests;

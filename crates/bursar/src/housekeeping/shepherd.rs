@@ -1,0 +1,269 @@
+//! Who needs upkeep, and that nobody has it twice at once.
+//!
+//! Each CPU has one word ([`State`]): idle, queued, or running. The shepherd goes from idle to queued, a call from queued to
+//! running and from there to queued or idle, all by compare-and-exchange. While upkeep is queued or runs, the shepherd passes by. The
+//! kernel looked at the first only until 2026, so that a call that was under way could be queued a second time.
+//!
+//! # Invariants
+//! * A CPU has one timer at most, and has it while its upkeep is queued or done early.
+//! * What is added after a call has looked is found by the shepherd's next round: a call that ends looks at nothing again.
+//!
+//! # Accepted
+//! The shepherd may find work that a call folds in this moment, and then queues a call that finds none. Each costs a call.
+
+use std::fmt;
+
+use bursar_machine::timer::{Timer, TimerKind};
+use bursar_machine::{AtomicWord, Machine, Shard};
+
+use super::Apart;
+use super::firing::{Firing, KERNEL_SKEW, round_jiffies};
+use super::period::Place;
+use super::state::{Call, State};
+use super::upkeep::{HousekeepingError, Options, Upkeep};
+
+/// Upkeep of all CPUs of a machine. Nothing here runs by itself: see the module.
+pub struct Housekeeping<M: Machine, U: Upkeep> {
+    machine: M,
+    upkeep: U,
+    options: Options,
+    /// By CPU.
+    cpus: Box<[Cpu<M>]>,
+}
+
+struct Cpu<M: Machine> {
+    /// `None` for those that are left alone.
+    place: Option<Place>,
+    state: Apart<M::Word>,
+}
+
+impl<M: Machine, U: Upkeep> fmt::Debug for Housekeeping<M, U> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Housekeeping")
+            .field("machine", &self.machine)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+fn places(cpus: usize, isolated: &[u32]) -> impl Iterator<Item = Option<Place>> {
+    let takes_part = |cpu: &u32| !isolated.contains(cpu);
+    let of = (0..cpus as u32).filter(takes_part).count() as u32;
+    (0..cpus as u32).scan(0, move |rank, cpu| {
+        if !takes_part(&cpu) {
+            return Some(None);
+        }
+        *rank += 1;
+        let rank = *rank - 1;
+        Some(Some(Place { cpu, rank, of }))
+    })
+}
+
+impl<M: Machine, U: Upkeep> Housekeeping<M, U> {
+    /// Upkeep of the CPUs of `machine`.
+    ///
+    /// # Errors
+    /// [`HousekeepingError`], see there.
+    pub fn new(machine: &M, upkeep: U, options: Options) -> Result<Self, HousekeepingError> {
+        options.period.check()?;
+        let cpus = machine.cpus();
+        if let Some(&cpu) = options.isolated.iter().find(|&&cpu| cpu as usize >= cpus) {
+            return Err(HousekeepingError::NoSuchCpu { cpu, cpus });
+        }
+        let (slack_ns, interval_ns) = (options.slack_ns, options.period.interval_ns);
+        if slack_ns >= interval_ns {
+            return Err(HousekeepingError::SlackTooLong {
+                slack_ns,
+                interval_ns,
+            });
+        }
+        let cpu = |place| Cpu {
+            place,
+            state: Apart(M::Word::new(State::Idle.bits())),
+        };
+        Ok(Self {
+            machine: machine.clone(),
+            upkeep,
+            cpus: places(cpus, &options.isolated).map(cpu).collect(),
+            options,
+        })
+    }
+
+    /// What upkeep does.
+    pub fn upkeep(&self) -> &U {
+        &self.upkeep
+    }
+
+    /// How it is done.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// A CPU's place; `None` for one that is left alone, and for the shard of threads without a CPU.
+    pub fn place(&self, shard: Shard) -> Option<Place> {
+        self.cpus.get(shard.index()).and_then(|cpu| cpu.place)
+    }
+
+    /// Where a CPU that takes part stands.
+    fn cpu(&self, shard: Shard) -> Option<(Place, &M::Word)> {
+        let cpu = self.cpus.get(shard.index())?;
+        Some((cpu.place?, &cpu.state))
+    }
+
+    /// When a CPU's upkeep is due, if it is queued.
+    #[doc(alias = "delayed_work_pending")]
+    pub fn due(&self, shard: Shard) -> Option<Timer> {
+        let (_, word) = self.cpu(shard)?;
+        match State::look(word) {
+            State::Queued { due_ns } => Some(self.timer(due_ns)),
+            _ => None,
+        }
+    }
+
+    fn timer(&self, deadline_ns: u64) -> Timer {
+        Timer {
+            kind: self.options.firing.kind(),
+            deadline_ns,
+        }
+    }
+
+    /// One round of the shepherd: `queue(shard, timer)` is called for each CPU that has work, is not isolated, and whose upkeep
+    /// is neither queued nor running. When the timer expires, [`Housekeeping::fire`] is to be called, on that CPU if that
+    /// matters.
+    #[doc(alias = "vmstat_shepherd")]
+    pub fn shepherd(&self, mut queue: impl FnMut(Shard, Timer)) {
+        for cpu in 0..self.cpus.len() as u32 {
+            self.look_after(Shard(cpu), &mut queue);
+        }
+    }
+
+    /// The shepherd's look at one CPU.
+    pub(super) fn look_after(&self, shard: Shard, queue: &mut impl FnMut(Shard, Timer)) {
+        let Some((place, word)) = self.cpu(shard) else {
+            return;
+        };
+        if State::look(word) != State::Idle || !self.upkeep.needs(shard) {
+            return;
+        }
+        let Options { firing, period, .. } = self.options;
+        let timer = firing.first(period, place, self.machine.now_ns());
+        let queued = State::Queued {
+            due_ns: timer.deadline_ns,
+        };
+        if State::Idle.change(word, queued) {
+            queue(shard, timer);
+        }
+    }
+
+    /// When the shepherd comes again: once an interval, rounded as the kernel rounds it, or on the grid's first line.
+    pub fn shepherd_timer(&self, now_ns: u64) -> Timer {
+        let Options { firing, period, .. } = self.options;
+        let skew = match firing {
+            Firing::RoundJiffies { skew } => skew,
+            Firing::Stretched { .. } | Firing::Spread => KERNEL_SKEW,
+            Firing::PhaseGrid { .. } => {
+                let first = Place {
+                    cpu: 0,
+                    rank: 0,
+                    of: 1,
+                };
+                return firing.next(period, first, now_ns);
+            }
+        };
+        let now = period.jiffies(now_ns);
+        let aim = now.saturating_add(period.interval_ticks());
+        // Of the CPU that asks, as in the kernel.
+        let cpu = self.machine.current_shard().0;
+        Timer {
+            kind: TimerKind::Deferrable,
+            deadline_ns: period.at(round_jiffies(aim, now, cpu, period.hz, skew)),
+        }
+    }
+
+    /// One CPU's upkeep, to be called when its timer has expired and not otherwise. What is returned is to be queued for it.
+    #[doc(alias = "vmstat_update")]
+    pub fn fire(&self, shard: Shard) -> Option<Timer> {
+        let (place, word) = self.cpu(shard)?;
+        let seen = State::look(word);
+        let now_ns = self.machine.now_ns();
+        match seen {
+            // It has been done early, and comes again later.
+            State::Queued { due_ns } if due_ns > now_ns => return Some(self.timer(due_ns)),
+            // Somebody does it early in this moment, and relies on this timer for the next time.
+            State::Early => return Some(self.next(place, now_ns)),
+            State::Idle | State::Running => return None,
+            State::Queued { .. } => {}
+        }
+        if !seen.change(word, State::Running) {
+            // Somebody began to do it early.
+            return Some(self.next(place, now_ns));
+        }
+        let call = Call::new(word, State::Idle);
+        if !self.call(shard) {
+            call.end(State::Idle);
+            return None;
+        }
+        let timer = self.next(place, self.machine.now_ns());
+        call.end(State::Queued {
+            due_ns: timer.deadline_ns,
+        });
+        Some(timer)
+    }
+
+    fn next(&self, place: Place, now_ns: u64) -> Timer {
+        let Options { firing, period, .. } = self.options;
+        firing.next(period, place, now_ns)
+    }
+
+    /// Whether there will be work the next time.
+    fn call(&self, shard: Shard) -> bool {
+        let folded = self.upkeep.fold(shard);
+        let left = self.upkeep.pages(shard);
+        folded || left
+    }
+
+    /// Folds on the way into idleness: no page work. Whether anything changed. What is queued stays queued.
+    ///
+    /// The kernel does so only while the CPU's upkeep is queued ([`Housekeeping::due`]); else the shepherd is to find it.
+    #[doc(alias = "quiet_vmstat")]
+    pub fn quiet(&self, shard: Shard) -> bool {
+        let Some((_, word)) = self.cpu(shard) else {
+            return false;
+        };
+        let is_under_way = matches!(State::look(word), State::Running | State::Early);
+        !is_under_way && self.upkeep.needs(shard) && self.upkeep.fold(shard)
+    }
+
+    /// The CPU is awake for another timer: does its upkeep now if its time is at most `slack_ns` ahead; whether it did.
+    ///
+    /// The phase holds: the next time is the one that would have come after the one that was done early, which
+    /// [`Housekeeping::due`] tells. The timer that is set comes at its old time and, if it is not moved, finds nothing due.
+    pub fn awake(&self, shard: Shard) -> bool {
+        let Some((place, word)) = self.cpu(shard) else {
+            return false;
+        };
+        let slack_ns = self.options.slack_ns;
+        let seen = State::look(word);
+        let State::Queued { due_ns } = seen else {
+            return false;
+        };
+        if slack_ns == 0 || due_ns > self.machine.now_ns().saturating_add(slack_ns) {
+            return false;
+        }
+        if !seen.change(word, State::Early) {
+            return false;
+        }
+        // Should it unwind: as if it had not begun.
+        let call = Call::new(word, seen);
+        self.call(shard);
+        let timer = self.next(place, self.machine.now_ns().max(due_ns));
+        // Whether or not there is work left: the timer that is set belongs to it. Its call will tell.
+        call.end(State::Queued {
+            due_ns: timer.deadline_ns,
+        });
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests;
