@@ -6,13 +6,56 @@
 //! | `counters.rs`, `thresholds.rs` | counters that each CPU adds to on its own | `vm_stat_diff`, `stat_threshold` |
 //! | `upkeep.rs` | what upkeep does, and its settings | `refresh_cpu_vm_stats` |
 //! | `shepherd.rs`, `state.rs` | who needs upkeep, and that nobody has it twice at once | `vmstat_shepherd`, `vmstat_update` |
+//! | `upkeeper.rs` | who calls all this on a host: the user's thread, or a few of our own | workqueues |
 //!
 //! A *shepherd* looks at all CPUs once an interval. Where there is work, and upkeep is neither queued nor running, it queues it.
 //! A CPU's upkeep comes again by itself as long as it finds work, and then ends until the shepherd finds some. Isolated CPUs
 //! are left alone.
 //!
-//! Nothing here runs by itself or sleeps: [`Housekeeping`] says what is to be queued for when, and is called. So it runs on
-//! a workqueue, on threads, or on a simulated machine alike.
+//! Nothing here runs by itself unless it is asked to: [`Housekeeping`] says what is to be queued for when, and is called. So it
+//! runs on a workqueue, on threads, or on a simulated machine alike. [`Upkeeper`] calls it where there is no workqueue: when its
+//! user does, or on a few threads.
+//!
+//! ```
+//! use bursar::Host;
+//! use bursar::housekeeping::{Options, Period, SmallCounters, Upkeep, Upkeeper, threshold};
+//! use bursar::machine::{Machine, Shard};
+//!
+//! /// Counts requests, and whatever else comes to mind.
+//! struct Requests(SmallCounters<Host>);
+//!
+//! impl Upkeep for Requests {
+//!     fn needs(&self, shard: Shard) -> bool {
+//!         self.0.needs_fold(shard)
+//!     }
+//!     fn fold(&self, shard: Shard) -> bool {
+//!         self.0.fold(shard) > 0
+//!     }
+//!     fn pages(&self, _: Shard) -> bool {
+//!         false
+//!     }
+//! }
+//!
+//! let machine = Host::start()?;
+//! let threshold = threshold(machine.cpus(), 1 << 18);
+//! let requests = Requests(SmallCounters::new(&machine, 1, threshold)?);
+//! let options = Options::new(Period::new(1_000_000_000, 1_000)?);
+//! let upkeeper = Upkeeper::new(&machine, requests, options)?;
+//!
+//! let counters = &upkeeper.upkeep().0;
+//! (0..1_000).for_each(|_| counters.inc(0));
+//! let held_back = 1_000 - counters.read(0);
+//! assert!(held_back <= threshold * machine.cpus() as i64);
+//! assert_eq!(counters.precise(0), 1_000);
+//!
+//! // On a thread of the library, until the returned value is dropped:
+//! let threads = upkeeper.start(1)?;
+//! // Or when it suits: `upkeeper.tick()` does what is due, and says when it is to be called again.
+//! drop(threads);
+//! let next_ns = upkeeper.tick();
+//! assert!(next_ns > 0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod counters;
 mod firing;
@@ -21,6 +64,7 @@ mod shepherd;
 mod state;
 mod thresholds;
 mod upkeep;
+mod upkeeper;
 
 pub use counters::{COUNTERS_MAX, SmallCounters};
 pub use firing::{Firing, KERNEL_SKEW, round_jiffies};
@@ -28,6 +72,7 @@ pub use period::{Period, PeriodError, Place, Sharing};
 pub use shepherd::Housekeeping;
 pub use thresholds::{drift_mark, pressure_threshold, threshold};
 pub use upkeep::{HousekeepingError, Options, Upkeep};
+pub use upkeeper::{UpkeepThreads, Upkeeper};
 
 use std::ops::Deref;
 

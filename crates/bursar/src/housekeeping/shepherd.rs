@@ -14,7 +14,7 @@
 use std::fmt;
 
 use bursar_machine::timer::{Timer, TimerKind};
-use bursar_machine::{AtomicWord, Machine, Shard};
+use bursar_machine::{AtomicWord, Machine, Order, Shard};
 
 use super::Apart;
 use super::firing::{Firing, KERNEL_SKEW, round_jiffies};
@@ -29,6 +29,10 @@ pub struct Housekeeping<M: Machine, U: Upkeep> {
     options: Options,
     /// By CPU.
     cpus: Box<[Cpu<M>]>,
+    /// For threads without a CPU; see [`Housekeeping::fire_extra`].
+    extra: Apart<M::Word>,
+    /// [`Machine::forks`] as seen last.
+    forks: M::Word,
 }
 
 struct Cpu<M: Machine> {
@@ -85,8 +89,14 @@ impl<M: Machine, U: Upkeep> Housekeeping<M, U> {
             machine: machine.clone(),
             upkeep,
             cpus: places(cpus, &options.isolated).map(cpu).collect(),
+            extra: Apart(M::Word::new(State::Idle.bits())),
+            forks: M::Word::new(machine.forks()),
             options,
         })
+    }
+
+    pub(super) fn machine(&self) -> &M {
+        &self.machine
     }
 
     /// What upkeep does.
@@ -220,6 +230,32 @@ impl<M: Machine, U: Upkeep> Housekeeping<M, U> {
         let folded = self.upkeep.fold(shard);
         let left = self.upkeep.pages(shard);
         folded || left
+    }
+
+    /// Upkeep for threads without a CPU, if there is work and nobody is at it: no workqueue has a place for it.
+    pub(super) fn fire_extra(&self) {
+        let extra = Shard(self.cpus.len() as u32);
+        if self.upkeep.needs(extra) && State::Idle.change(&*self.extra, State::Running) {
+            let _call = Call::new(&*self.extra, State::Idle);
+            self.call(extra);
+        }
+    }
+
+    /// In a forked child, before anything else: calls that were under way are not any more.
+    pub(super) fn notice_fork(&self) {
+        // Relaxed, here and below: a child begins with one thread.
+        let seen = self.forks.load(Order::Relaxed);
+        let now = self.machine.forks();
+        if seen == now || self.forks.swap(now, Order::Relaxed) == now {
+            return;
+        }
+        let cpus = self.cpus.iter().map(|cpu| &cpu.state);
+        for word in cpus.chain([&self.extra]) {
+            let state = State::look(&**word);
+            if matches!(state, State::Running | State::Early) {
+                state.change(&**word, State::Idle);
+            }
+        }
     }
 
     /// Folds on the way into idleness: no page work. Whether anything changed. What is queued stays queued.

@@ -22,6 +22,20 @@ pub trait Upkeep: Send + Sync {
     fn pages(&self, shard: Shard) -> bool;
 }
 
+impl<U: Upkeep + ?Sized> Upkeep for Box<U> {
+    fn needs(&self, shard: Shard) -> bool {
+        (**self).needs(shard)
+    }
+
+    fn fold(&self, shard: Shard) -> bool {
+        (**self).fold(shard)
+    }
+
+    fn pages(&self, shard: Shard) -> bool {
+        (**self).pages(shard)
+    }
+}
+
 /// How upkeep is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {

@@ -75,13 +75,30 @@ impl Ticker {
         period: Duration,
         mut tick: impl FnMut() + Send + 'static,
     ) -> std::io::Result<Self> {
+        Self::start_varying(name, period, move || {
+            tick();
+            period
+        })
+    }
+
+    /// Starts a thread named `name` that calls `tick` after `first`, and then each time after as long as the call before said. If
+    /// one call panics, which is reported as usual, the next comes after as long again as this one had come.
+    ///
+    /// # Errors
+    /// What the system says if it cannot start a thread.
+    pub fn start_varying(
+        name: &str,
+        first: Duration,
+        mut tick: impl FnMut() -> Duration + Send + 'static,
+    ) -> std::io::Result<Self> {
         let (stop, stopped) = channel::<()>();
         let thread = std::thread::Builder::new()
             .name(name.to_owned())
             .spawn(move || {
-                while stopped.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
+                let mut wait = first;
+                while stopped.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
                     // What a tick changes, it leaves right when it unwinds; and without it nobody would keep up.
-                    let _ = catch_unwind(AssertUnwindSafe(&mut tick));
+                    wait = catch_unwind(AssertUnwindSafe(&mut tick)).unwrap_or(wait);
                 }
             })?;
         Ok(Self {
@@ -127,5 +144,23 @@ mod tests {
             std::thread::yield_now();
         }
         drop(ticker);
+    }
+
+    #[test]
+    fn a_tick_says_when_the_next_one_is() {
+        let ticks = Arc::new(AtomicU64::new(0));
+        let counted = ticks.clone();
+        let ticker = Ticker::start_varying("test-tick", Duration::ZERO, move || {
+            if counted.fetch_add(1, Ordering::Relaxed) < 2 {
+                return Duration::ZERO;
+            }
+            // Longer than the channel's clock can wait, and ended all the same when nobody wants it any more.
+            Duration::MAX
+        });
+        while ticks.load(Ordering::Relaxed) < 3 {
+            std::thread::yield_now();
+        }
+        drop(ticker);
+        assert_eq!(ticks.load(Ordering::Relaxed), 3);
     }
 }
