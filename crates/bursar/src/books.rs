@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bursar_machine::pages::ReserveError;
-use bursar_machine::{Lock, Machine};
+use bursar_machine::{Lock, Machine, Shard};
 
 use crate::charge::Ledger;
 use crate::pages::{PageOptions, Zone, Zones};
@@ -20,6 +20,8 @@ pub(crate) struct Books<M: Machine> {
     pub(crate) root_slot: M::Slot,
     options: PageOptions,
     scrubs: AtomicBool,
+    /// CPUs whose lists nobody looks after, by number. Plain words: nobody's protocol rests on them.
+    left_alone: Box<[AtomicBool]>,
     /// One sets the zones up.
     setup: M::Mutex<()>,
 }
@@ -36,6 +38,9 @@ impl<M: Machine> Books<M> {
     pub(crate) fn new(ledger: Ledger<M>, options: PageOptions) -> Self {
         Self {
             root_slot: ledger.tree.node(ROOT).slot.clone(),
+            left_alone: (0..ledger.tree.machine.cpus())
+                .map(|_| AtomicBool::new(false))
+                .collect(),
             ledger,
             zones: OnceLock::new(),
             options,
@@ -73,6 +78,18 @@ impl<M: Machine> Books<M> {
     #[inline(always)]
     pub(crate) fn scrubs(&self) -> bool {
         self.scrubs.load(Ordering::Relaxed)
+    }
+
+    /// Leaves a CPU's lists alone from now on.
+    pub(crate) fn leave_alone(&self, cpu: u32) {
+        // Relaxed, here and below: a period sooner or later.
+        self.left_alone[cpu as usize].store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a CPU's lists are left alone.
+    pub(crate) fn is_left_alone(&self, shard: Shard) -> bool {
+        let cpu = self.left_alone.get(shard.index());
+        cpu.is_some_and(|is| is.load(Ordering::Relaxed))
     }
 
     /// The zones, set up if need be.

@@ -2,6 +2,7 @@
 
 mod cgroup;
 mod drift;
+mod upkeep;
 
 use std::fmt;
 use std::sync::Arc;
@@ -309,7 +310,7 @@ impl<M: Machine> Memory<M> {
             }
             self.books.reap(usize::MAX);
             if let Some(zones) = self.books.zones() {
-                zones.tick();
+                zones.tick(&|shard| self.books.is_left_alone(shard));
             }
         }
         self.books.trim();

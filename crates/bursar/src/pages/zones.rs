@@ -1,9 +1,9 @@
 //! All zones of a memory: which one an allocation comes from, and what happens when that has nothing.
 
-use bursar_machine::Machine;
 use bursar_machine::pages::{
     Block, BlockStacks, Frames, Order, Owner, Pfn, ReserveError, ReserveOptions,
 };
+use bursar_machine::{Machine, Shard};
 
 use super::hold::Work;
 use super::options::{PageOptions, Zeroed};
@@ -259,9 +259,27 @@ impl<M: Machine> Zones<M> {
         }
     }
 
-    /// Periodic upkeep of all zones. Call in an operation.
-    pub(crate) fn tick(&self) {
-        self.iter().for_each(|zone| zone.tick(&self.options));
+    /// Periodic upkeep of all zones, but for the lists of CPUs that are `left_alone`. Call in an operation.
+    pub(crate) fn tick(&self, left_alone: &dyn Fn(Shard) -> bool) {
+        self.iter()
+            .for_each(|zone| zone.tick(&self.options, left_alone));
+    }
+
+    /// Periodic upkeep of one CPU's lists; whether there will be work the next time. Call in an operation.
+    pub(crate) fn tick_cpu(&self, shard: Shard) -> bool {
+        let each = self.iter().map(|zone| zone.tick_cpu(shard, &self.options));
+        // All of them, whatever the first says.
+        each.fold(false, |left, more| left | more)
+    }
+
+    /// Periodic upkeep of what no CPU has of its own. Call in an operation.
+    pub(crate) fn tick_rest(&self) {
+        self.iter().for_each(|zone| zone.tick_rest(&self.options));
+    }
+
+    /// Whether there is anything for [`Zones::tick_cpu`] to do. Looks only.
+    pub(crate) fn has_work(&self, shard: Shard) -> bool {
+        self.iter().any(|zone| zone.has_work(shard))
     }
 
     /// The zone that a page is of.

@@ -13,6 +13,8 @@ use crate::{Machine, Tasks};
 const WORDS: usize = 4096 / 8;
 /// Words in a cache line.
 const LINE: usize = 8;
+/// How long a ticker rests after a call that panicked, at least.
+const AFTER_PANIC: Duration = Duration::from_millis(1);
 
 /// A page of the process's own memory.
 #[derive(Debug)]
@@ -82,7 +84,7 @@ impl Ticker {
     }
 
     /// Starts a thread named `name` that calls `tick` after `first`, and then each time after as long as the call before said. If
-    /// one call panics, which is reported as usual, the next comes after as long again as this one had come.
+    /// one call panics, which is reported as usual, the next comes after as long again, and a millisecond at least.
     ///
     /// # Errors
     /// What the system says if it cannot start a thread.
@@ -98,7 +100,8 @@ impl Ticker {
                 let mut wait = first;
                 while stopped.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
                     // What a tick changes, it leaves right when it unwinds; and without it nobody would keep up.
-                    wait = catch_unwind(AssertUnwindSafe(&mut tick)).unwrap_or(wait);
+                    wait =
+                        catch_unwind(AssertUnwindSafe(&mut tick)).unwrap_or(wait.max(AFTER_PANIC));
                 }
             })?;
         Ok(Self {

@@ -73,3 +73,69 @@ fn each_mark_leaves_what_it_says() {
     zone.give(&mut blocks, Work::Free);
     assert_eq!(zone.free_pages(), zone.managed);
 }
+
+/// Lets all CPUs' lists of single pages hold as much as they ever may.
+fn raise(zone: &Zone<Host>) -> u32 {
+    let most = zone.lists.lists[0].high_max;
+    for shard in zone.shards() {
+        let tuned = super::super::tuned::Tuned::new(most);
+        zone.lists.set_tuned(shard, 0, tuned);
+    }
+    most
+}
+
+#[test]
+fn lists_are_looked_after_once_a_period_whoever_comes() {
+    let zones = zones(HoldBounds::default());
+    let zone = zones.zone(0);
+    let options = PageOptions {
+        decay_period: std::time::Duration::from_secs(3_600),
+        ..zones.options.clone()
+    };
+    let most = raise(zone);
+    let high = |shard| zone.lists.tuned(Shard(shard), 0).high;
+    let extra = zone.machine.cpus() as u32;
+    assert!(zone.tick_cpu(Shard(0), &options), "it will decay further");
+    let once = high(0);
+    assert!(once < most && high(extra) == most, "{once} {most}");
+    assert!(zone.tick_cpu(Shard(0), &options));
+    assert_eq!(high(0), once, "not twice");
+    zone.tick(&options, &|_| false);
+    assert_eq!(
+        (high(0), high(extra)),
+        (once, once),
+        "only those that were not"
+    );
+    zone.tick_cpu(Shard(extra), &options);
+    assert_eq!(high(extra), once);
+}
+
+#[test]
+fn cpus_that_are_left_alone_keep_what_they_have() {
+    let zones = zones(HoldBounds::default());
+    let zone = zones.zone(0);
+    let options = PageOptions {
+        decay_period: std::time::Duration::ZERO,
+        ..zones.options.clone()
+    };
+    let most = raise(zone);
+    (0..100).for_each(|_| zone.tick(&options, &|shard| shard == Shard(0)));
+    let high = |shard| zone.lists.tuned(Shard(shard), 0).high;
+    let least = zone.lists.lists[0].high_min;
+    assert_eq!((high(0), high(zone.machine.cpus() as u32)), (most, least));
+}
+
+#[test]
+fn a_cpu_whose_lists_are_as_small_as_they_become_has_no_work() {
+    let zones = zones(HoldBounds::default());
+    let zone = zones.zone(0);
+    let options = PageOptions {
+        decay_period: std::time::Duration::ZERO,
+        ..zones.options.clone()
+    };
+    assert!(!zone.has_work(Shard(0)) && !zone.tick_cpu(Shard(0), &options));
+    raise(zone);
+    let rounds = (0..1_000).take_while(|_| zone.tick_cpu(Shard(0), &options));
+    assert!((5..100).contains(&rounds.count()));
+    assert!(!zone.has_work(Shard(0)));
+}
