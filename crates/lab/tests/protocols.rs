@@ -70,6 +70,8 @@ protocols![
     pages_many: "pages-many",
     pages_raw: "pages-raw",
     pages_fork: "pages-fork",
+    small_counters: "small-counters",
+    upkeep: "upkeep",
 ];
 
 #[test]

@@ -11,10 +11,12 @@
 //! # Invariants
 //! * The global number is the sum of all bases, but for those who are between the two steps of a move. So nothing is counted
 //!   twice or lost, and no fence is needed.
-//! * A value and its base differ by the threshold at most, but for additions that have not looked at it yet.
+//! * Whoever has added returns when the value and its base differ by the threshold at most.
 //!
 //! # Accepted
-//! [`SmallCounters::read`] is off by what CPUs hold back: by no more than the threshold for each shard.
+//! [`SmallCounters::read`] is off by what CPUs hold back: as a rule the threshold for each shard. A fold from elsewhere that is
+//! preempted between its look and its exchange may leave as much again behind, and what was being added when it looked;
+//! the next addition beyond the threshold, or the next fold, moves it.
 
 use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -95,9 +97,9 @@ impl<M: Machine> SmallCounters<M> {
     #[doc(alias = "mod_zone_page_state")]
     pub fn add(&self, counter: usize, delta: i64) {
         let (shard, value) = self.add_fetch(counter, delta);
-        let held = value.wrapping_sub(self.base(shard, counter));
-        if held.saturating_abs() > self.threshold().max(0) {
-            self.move_to(shard, counter, 0);
+        let threshold = self.threshold().max(0);
+        if self.held(shard, counter, value).saturating_abs() > threshold {
+            self.relieve(shard, counter, 0, |held| held.saturating_abs() > threshold);
         }
     }
 
@@ -125,10 +127,10 @@ impl<M: Machine> SmallCounters<M> {
     #[inline]
     fn step(&self, counter: usize, delta: i64) {
         let (shard, value) = self.add_fetch(counter, delta);
-        let held = value.wrapping_sub(self.base(shard, counter));
         let threshold = self.threshold().max(0);
-        if held.wrapping_mul(delta) > threshold {
-            self.move_to(shard, counter, delta * (threshold / 2));
+        let is_over = |held: i64| held.saturating_mul(delta) > threshold;
+        if is_over(self.held(shard, counter, value)) {
+            self.relieve(shard, counter, delta * (threshold / 2), is_over);
         }
     }
 
@@ -166,7 +168,7 @@ impl<M: Machine> SmallCounters<M> {
     pub fn fold(&self, shard: Shard) -> u64 {
         let counters = 0..self.counters();
         counters
-            .map(|counter| u64::from(self.move_to(shard, counter, 0)))
+            .map(|counter| u64::from(self.move_all(shard, counter)))
             .sum()
     }
 
@@ -198,7 +200,7 @@ impl<M: Machine> SmallCounters<M> {
 
     fn base(&self, shard: Shard, counter: usize) -> i64 {
         let word = self.slot.word(shard, self.word(counter) + 1);
-        // Acquire: pairs with the exchange in `move_to`, whose value was read before. A value that is read after this is as
+        // Acquire: pairs with `exchange`, whose value was read before. A value that is read after this is as
         // new, so that bases do not go back to older ones.
         word.load_signed(Order::Acquire)
     }
@@ -227,22 +229,50 @@ impl<M: Machine> SmallCounters<M> {
         state.fetch_or(State::PUBLISHED, Order::Relaxed);
     }
 
-    /// Moves what a CPU holds back, and `beyond` in advance; whether there was anything.
-    fn move_to(&self, shard: Shard, counter: usize, beyond: i64) -> bool {
+    /// What a CPU holds back if its value is `value`.
+    #[inline]
+    fn held(&self, shard: Shard, counter: usize, value: i64) -> i64 {
+        value.wrapping_sub(self.base(shard, counter))
+    }
+
+    /// Moves what a CPU holds back, and `beyond` in advance, until it `is_over` no more.
+    #[cold]
+    fn relieve(&self, shard: Shard, counter: usize, beyond: i64, is_over: impl Fn(i64) -> bool) {
+        loop {
+            let base = self.base(shard, counter);
+            let value = self.value(shard, counter);
+            // Whoever was quicker may have moved less than is there by now.
+            if !is_over(value.wrapping_sub(base))
+                || self.exchange(shard, counter, base, value.wrapping_add(beyond))
+            {
+                return;
+            }
+        }
+    }
+
+    /// Moves what a CPU holds back; whether there was anything.
+    fn move_all(&self, shard: Shard, counter: usize) -> bool {
         let base = self.base(shard, counter);
-        let moved = self.value(shard, counter).wrapping_add(beyond);
-        if moved == base {
+        let value = self.value(shard, counter);
+        if value == base {
             return false;
         }
+        // If somebody else has moved, what is left moves the next time.
+        self.exchange(shard, counter, base, value);
+        true
+    }
+
+    /// Moves what lies between two bases, unless somebody else has moved since `base` was read.
+    fn exchange(&self, shard: Shard, counter: usize, base: i64, moved: i64) -> bool {
         let word = self.slot.word(shard, self.word(counter) + 1);
-        // Release at least: pairs with `base`. If it fails, somebody else has moved, and what is left moves the next time.
+        // Full: as a release it pairs with `base`.
         let exchanged = word.compare_exchange(base as u64, moved as u64, Order::Full);
         if exchanged.is_ok() {
             let global = &self.global[counter];
             // Relaxed: as in `read`.
             global.fetch_add_signed(moved.wrapping_sub(base), Order::Relaxed);
         }
-        true
+        exchanged.is_ok()
     }
 }
 

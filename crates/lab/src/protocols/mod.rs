@@ -16,6 +16,8 @@
 //! | `ranges.rs` | cached reads with updates and flushes | the truth lies in the range |
 //! | `fork.rs` | a fork with charges, returns, reads, limits and the end of groups | the child's books; nobody waits for who is gone |
 //! | `pages/` | pages: allocations, frees, drains, upkeep, raw memory, forks | each page is in one place; nobody sees what others wrote |
+//! | `small_counters.rs` | additions, and folds of any CPU by anyone | conservation; what is held back is bounded |
+//! | `upkeep.rs` | shepherds, upkeep by timers and ahead of them, additions | no work is forgotten; never two at once |
 //!
 //! A scenario takes variety (who does what, how often, with how many bytes) from a number that belongs to the schedule.
 //! What it checks: after each step, what can be read without a lock; at the end, everything, by what was noted on the way
@@ -46,7 +48,9 @@ mod ranges;
 mod reclaim;
 mod removal;
 mod set_limit;
+mod small_counters;
 mod truth;
+mod upkeep;
 mod waiting;
 
 use bursar_machine::Forks;
@@ -83,5 +87,6 @@ pub fn all<M: Forks>() -> Vec<Protocol<M>> {
         fork::protocol(),
     ];
     all.extend(pages::protocols());
+    all.extend([small_counters::protocol(), upkeep::protocol()]);
     all
 }

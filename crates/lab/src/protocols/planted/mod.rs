@@ -3,7 +3,9 @@
 //! They are mechanisms of their own, as small as shows the bug: nothing of the library can be switched to them.
 
 mod add_then_undo;
+mod double_queue;
 mod drain_update;
+mod fold_by_reset;
 mod lock_order;
 mod lost_wakeup;
 mod refuse_undrained;
@@ -101,6 +103,20 @@ pub fn all<M: Watched>() -> Vec<Planted<M>> {
             cpus: 2,
             broken: |machine, seed| stale_level::scenario(machine, seed, Version::Broken),
             mended: |machine, seed| stale_level::scenario(machine, seed, Version::Mended),
+        },
+        Planted {
+            name: "fold-by-reset",
+            summary: "whoever folds a CPU's difference takes it out, beside the CPU that adds to it",
+            cpus: 2,
+            broken: |machine, seed| fold_by_reset::scenario(machine, seed, Version::Broken),
+            mended: |machine, seed| fold_by_reset::scenario(machine, seed, Version::Mended),
+        },
+        Planted {
+            name: "double-queue",
+            summary: "a shepherd sees that upkeep is not queued, and queues it while it runs",
+            cpus: 2,
+            broken: |machine, seed| double_queue::scenario(machine, seed, Version::Broken),
+            mended: |machine, seed| double_queue::scenario(machine, seed, Version::Mended),
         },
     ]
 }
