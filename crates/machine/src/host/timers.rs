@@ -60,7 +60,7 @@ impl Timers for Host {
             changed: Condvar::new(),
         };
         HostQueue {
-            machine: self.clone(),
+            machine: *self,
             cpus: (0..self.cpus()).map(queue).collect(),
         }
     }
