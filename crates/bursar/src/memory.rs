@@ -300,7 +300,8 @@ impl<M: Machine> Memory<M> {
     /// back stock that is more than a quarter of what a limit has left; frees records of removed groups; tells those
     /// who watch pressure or wait for memory what they have not been told, among others that stall has abated. Cheap if
     /// there is nothing to do; call it from a timer several times a period (one that comes just before a flush is due
-    /// leaves it to the next), or see [`Memory::start_ticker`], which does so four times.
+    /// leaves it to the next), or see [`Memory::start_ticker`], which does so four times. The lists of pages of all CPUs are
+    /// looked after in one call a period; [`Memory::housekeeping`] has each at a time of its own.
     pub fn tick(&self) {
         {
             let _operation = self.books.operation();
