@@ -2,7 +2,7 @@
 //!
 //! Each CPU has one word ([`State`]): idle, queued, or running. The shepherd goes from idle to queued, a call from queued to
 //! running and from there to queued or idle, all by compare-and-exchange. While upkeep is queued or runs, the shepherd passes by. The
-//! kernel looked at the first only until 2026, so that a call that was under way could be queued a second time.
+//! kernel looked at the first only (Linux 6.12 does), so that a call that was under way could be queued a second time.
 //!
 //! # Invariants
 //! * A CPU has one timer at most, and has it while its upkeep is queued or done early.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bursar::housekeeping::{Firing, KERNEL_SKEW, Options, Period, Upkeeper};
 use bursar::pages::{HoldBounds, ListOptions, Order, PageOptions, Pfn, Watermarks, Zeroed};
 use bursar::{AllocPagesError, Freshness, Group, Limits, Memory, Page, PageRequest};
 use bursar_machine::Machine;
@@ -26,6 +27,8 @@ pub(super) struct Held<M: Machine> {
 /// See the module.
 pub(super) struct World<M: Machine> {
     pub(super) memory: Memory<M>,
+    /// Does the memory's upkeep CPU by CPU, beside its ticks.
+    upkeeper: Upkeeper<M>,
     /// Those that stay, from 1 on.
     pub(super) groups: Vec<Group<M>>,
     truth: Mutex<Truth>,
@@ -92,9 +95,17 @@ impl<M: Machine> World<M> {
         let groups: Vec<Group<M>> = std::iter::once(root.clone())
             .chain((1..).zip(limits).map(group))
             .collect();
+        let period = Period::new(100_000, 10_000).expect("a tick");
+        let upkeep = Options {
+            // At once where there is work, and not for long again.
+            firing: Firing::RoundJiffies { skew: KERNEL_SKEW },
+            ..Options::new(period)
+        };
+        let upkeeper = memory.housekeeping(upkeep).expect("a period");
         let mut world = Self {
             holders: AtomicUsize::new(groups.len()),
             memory,
+            upkeeper,
             groups,
             truth: Mutex::new(Truth::new(PAGES, marks.min)),
             first: Pfn(0),
@@ -227,6 +238,13 @@ impl<M: Machine> World<M> {
         self.work(Work::Other, || match random.below(6) {
             0 => drop(self.memory.zone_info()),
             1 => drop(self.memory.stuck(Duration::ZERO)),
+            2 => {
+                let next_ns = self.upkeeper.tick();
+                if random.below(2) == 0 {
+                    // Time passes: what is due then is done by whoever comes next.
+                    self.memory.machine().sleep_until(next_ns);
+                }
+            }
             _ => self.memory.tick(),
         });
     }

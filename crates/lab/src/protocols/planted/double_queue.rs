@@ -1,5 +1,5 @@
 //! Upkeep that is queued by others and by itself. The broken shepherd looks whether it is queued, not whether it runs, as the
-//! kernel's did until 2026: then it is queued twice.
+//! kernel's did (Linux 6.12): then it is queued twice.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
