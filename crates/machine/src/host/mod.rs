@@ -95,6 +95,13 @@ pub fn report() -> &'static Report {
     }
 }
 
+fn now_ns() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    let start = START.get_or_init(Instant::now);
+    // 584 years of nanoseconds fit.
+    u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
 impl Machine for Host {
     type Word = HostWord;
     type Mutex<T: Send + 'static> = HostMutex<T>;
@@ -152,10 +159,7 @@ impl Machine for Host {
 
     #[allow(clippy::disallowed_methods, reason = "this is the host's clock")]
     fn now_ns(&self) -> u64 {
-        static START: OnceLock<Instant> = OnceLock::new();
-        let start = START.get_or_init(Instant::now);
-        // 584 years of nanoseconds fit.
-        u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        now_ns()
     }
 
     fn relax(&self, round: u32) {

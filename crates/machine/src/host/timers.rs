@@ -8,8 +8,11 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::Host;
+use super::sync;
 use super::topology::pin_to;
-use crate::timer::{BoundTask, Timer, TimerKind, Timers, WorkQueue, tick_ns, wheel_expiry};
+use crate::timer::{
+    BoundTask, LockWaits, Timer, TimerKind, Timers, WorkQueue, tick_ns, wheel_expiry,
+};
 use crate::{Machine, Shard, Tasks};
 
 /// Ticks a second: those of the machines that the threads are about.
@@ -72,6 +75,10 @@ impl Timers for Host {
         waited_ns
             .and_then(|waited_ns| waited_ns.parse().ok())
             .unwrap_or(0)
+    }
+
+    fn lock_waits(&self) -> LockWaits {
+        sync::lock_waits()
     }
 }
 

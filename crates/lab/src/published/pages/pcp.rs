@@ -168,6 +168,21 @@ impl<M: Tasks> PageLists<M> {
         u64::from(self.lock(shard).count)
     }
 
+    /// Adds pages to the lists of a CPU, straight from the zone, and lets them keep as many.
+    pub fn fill(&self, shard: Shard, pages: u32) {
+        let mut lists = self.lock(shard);
+        self.zone.alloc_many(Order::ZERO, pages, |block| {
+            lists.refill(List::FIRST, block);
+        });
+        let limits = &self.settings.limits;
+        lists.tuning.high = lists.count.clamp(limits.high_min, limits.high_max);
+    }
+
+    /// Pages in the lists of all CPUs.
+    pub fn all_listed_pages(&self) -> u64 {
+        self.shards().map(|shard| self.listed_pages(shard)).sum()
+    }
+
     /// Pages that the lists of a CPU keep before they give any back.
     pub fn high(&self, shard: Shard) -> u64 {
         u64::from(self.lock(shard).tuning.high)

@@ -47,6 +47,7 @@ struct Hold<'a, M: Tasks> {
     waited_ns: u64,
     began_ns: u64,
     pages: u64,
+    given_pages: u64,
     /// Blocks whose time has not passed yet.
     unpaid_blocks: u64,
 }
@@ -181,6 +182,7 @@ impl<M: Tasks> Zone<M> {
             waited_ns: waited_since_ns.map_or(0, |since_ns| began_ns.saturating_sub(since_ns)),
             began_ns,
             pages: 0,
+            given_pages: 0,
             unpaid_blocks: 0,
         }
     }
@@ -213,6 +215,7 @@ impl<M: Tasks> Hold<'_, M> {
 
     fn free(&mut self, block: Block) {
         self.did(&block);
+        self.given_pages += u64::from(block.order().pages());
         self.buddy.free(block);
     }
 
@@ -235,6 +238,7 @@ impl<M: Tasks> Hold<'_, M> {
         drop(self.buddy);
         let held = Held {
             pages: self.pages,
+            given_pages: self.given_pages,
             waited_ns: self.waited_ns,
             held_ns: zone.clock().saturating_sub(self.began_ns),
         };
