@@ -388,6 +388,13 @@ impl<M: Machine> Memory<M> {
         self.books().zones().map(Zones::info)
     }
 
+    /// Pages free in the zones themselves, about and at once: what lists and the depot hold is not among them.
+    #[doc(alias = "NR_FREE_PAGES")]
+    pub fn free_pages(&self) -> u64 {
+        let zones = self.books().zones();
+        zones.map_or(0, |zones| zones.free_and_reserve().0)
+    }
+
     /// Empties the lists of all CPUs and the depot into the zones, so that neighbours join; returns how many blocks that were.
     /// They fill again as they are used.
     #[doc(alias = "drain_all_pages")]

@@ -63,6 +63,9 @@ pub trait Lists<M: Timers>: Send + Sync {
     /// All pages of the zone.
     fn managed_pages(&self) -> u64;
 
+    /// How many pages are in the zone itself, about, and at no cost. Those in lists are not among them.
+    fn about_free_pages(&self) -> u64;
+
     /// How many pages are in nobody's hands: in the zone, in lists and between.
     fn free_pages(&self) -> u64;
 

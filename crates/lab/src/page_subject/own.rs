@@ -125,6 +125,10 @@ impl<M: Timers> Lists<M> for Own<M> {
         self.managed_pages
     }
 
+    fn about_free_pages(&self) -> u64 {
+        self.memory.free_pages()
+    }
+
     fn free_pages(&self) -> u64 {
         let info = self.memory.zone_info();
         let zones = info.iter().flat_map(|info| &info.zones);

@@ -74,6 +74,10 @@ impl<M: Timers> Lists<M> for Theirs<M> {
         self.lists.managed_pages()
     }
 
+    fn about_free_pages(&self) -> u64 {
+        self.lists.about_free_pages()
+    }
+
     fn free_pages(&self) -> u64 {
         self.lists.zone_free_pages() + self.lists.all_listed_pages()
     }

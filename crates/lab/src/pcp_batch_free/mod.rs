@@ -113,11 +113,20 @@ fn measure<M: Timers, S: Lists<M>>(
     subject: &S,
     parameters: &Parameters,
 ) -> Result<Outcome, String> {
+    let listed = parameters.listed_pages * machine.cpus() as u64;
+    if listed > subject.managed_pages() / 2 {
+        return Err(format!(
+            "`listed_pages` on {} CPUs are {listed} pages, and may be half of all, {}",
+            machine.cpus(),
+            subject.managed_pages()
+        ));
+    }
     if parameters.listed_pages > 0 {
         subject.fill(machine, parameters.listed_pages as u32);
     }
     let mut scene = Scene::new(machine, subject, parameters);
     scene.map_before();
+    scene.settle();
     let before = subject.holds();
     scene.start();
     let scene = &scene;

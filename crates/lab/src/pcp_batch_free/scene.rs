@@ -3,10 +3,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use bursar_machine::Shard;
 use bursar_machine::timer::Timers;
 
 use super::parameters::Parameters;
-use super::swap::Swap;
+use super::swap::Marks;
 use super::{boot, bystander, decay, free, stress};
 use crate::page_subject::{Lists, Waits};
 use crate::random::Random;
@@ -20,8 +21,10 @@ pub(super) const GATHER_PAGES: usize = 512;
 /// What one task has seen and done.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Log {
-    /// Of each operation of a bystander: what it waited for locks.
-    pub(super) waits: Vec<Waits>,
+    /// Of each operation of a bystander that takes pages: what it waited for locks.
+    pub(super) alloc_waits: Vec<Waits>,
+    /// The same of one that frees them.
+    pub(super) free_waits: Vec<Waits>,
     /// How long each operation of a bystander took.
     pub(super) operations_ns: Vec<u64>,
     /// How long each free of many pages took, from the first to the last.
@@ -59,7 +62,7 @@ pub(super) struct Scene<'a, M: Timers, S: Lists<M>> {
     mail: Vec<Mutex<Vec<S::Page>>>,
     /// Tasks whose end is the end of the run and that have not ended yet.
     unfinished: AtomicU64,
-    pub(super) swap: Swap,
+    pub(super) marks: Marks,
     /// Whether there is memory behind pages.
     has_memory: bool,
 }
@@ -80,7 +83,7 @@ impl<'a, M: Timers, S: Lists<M>> Scene<'a, M, S> {
             mapped: boxes(parameters.exiters),
             mail: boxes(parameters.bystanders.div_ceil(2)),
             unfinished: AtomicU64::new(parameters.exiters + parameters.drains),
-            swap: Swap::new(parameters, subject.managed_pages()),
+            marks: Marks::new(parameters, subject.managed_pages()),
             has_memory,
         }
     }
@@ -97,6 +100,18 @@ impl<'a, M: Timers, S: Lists<M>> Scene<'a, M, S> {
             }));
         }
         self.machine.run(tasks);
+    }
+
+    /// Lets the lists decay, as long as it takes since they were used last.
+    pub(super) fn settle(&self) {
+        let machine = self.machine;
+        let period_ns = self.parameters.decay_period_ms.max(1) * 1_000_000;
+        for _ in 0..self.parameters.settle_periods {
+            machine.sleep_until(machine.now_ns() + period_ns);
+            for cpu in 0..machine.cpus() as u32 {
+                self.subject.decay(Shard(cpu));
+            }
+        }
     }
 
     /// The load begins.

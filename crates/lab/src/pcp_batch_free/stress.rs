@@ -20,13 +20,18 @@ pub(super) fn stress<M: Timers, S: Lists<M>>(scene: &Scene<'_, M, S>, index: u64
         pages: Vec::new(),
         swapped: 0,
         slept_ns: 0,
+        has_reclaimed: false,
         log,
     };
     let machine = scene.machine;
     let began_ns = machine.now_ns();
     let waits = machine.lock_waits();
+    // The first time with a part of its memory, so that workers are not all at the same point: they were not after a minute.
+    let all = scene.parameters.worker_pages();
+    let mut part = worker.random.below(all) + 1;
     while !scene.is_over(machine.now_ns()) {
-        worker.cycle();
+        worker.cycle(part);
+        part = all;
     }
     let off_ns =
         machine.run_queue_ns() + machine.lock_waits().since(waits).sleep_ns + worker.slept_ns;
@@ -41,14 +46,15 @@ struct Worker<'a, 'b, M: Timers, S: Lists<M>> {
     /// Pages in swap.
     swapped: u64,
     slept_ns: u64,
+    /// It has said so, and has not taken it back.
+    has_reclaimed: bool,
     log: &'a mut Log,
 }
 
 impl<M: Timers, S: Lists<M>> Worker<'_, '_, M, S> {
     /// Once from mapping to unmapping, or until the load is over.
-    fn cycle(&mut self) {
+    fn cycle(&mut self, all: u64) {
         let scene = self.scene;
-        let all = scene.parameters.worker_pages();
         while self.mapped() < all && !scene.is_over(scene.machine.now_ns()) {
             let more = (all - self.mapped()).min(FAULT_PAGES as u64);
             self.bring_in(more);
@@ -58,11 +64,14 @@ impl<M: Timers, S: Lists<M>> Worker<'_, '_, M, S> {
                 break;
             }
         }
-        scene.swap.add(-(self.pages.len() as i64));
         let began_ns = scene.machine.now_ns();
         scene.unmap(std::mem::take(&mut self.pages));
         self.log.frees_ns.push(scene.machine.now_ns() - began_ns);
         self.swapped = 0;
+        if self.has_reclaimed {
+            self.has_reclaimed = false;
+            scene.subject.set_reclaim(false);
+        }
     }
 
     fn mapped(&self) -> u64 {
@@ -110,17 +119,16 @@ impl<M: Timers, S: Lists<M>> Worker<'_, '_, M, S> {
     /// Faults pages in, and makes room before if there is none.
     fn bring_in(&mut self, pages: u64) {
         let scene = self.scene;
-        if scene.swap.is_short_of(pages) {
-            scene.subject.set_reclaim(true);
+        let free_pages = scene.subject.about_free_pages();
+        if scene.marks.is_short_of(pages, free_pages) {
             self.reclaim();
-        } else if scene.swap.is_calm() && self.log.swapped_out > 0 {
+        } else if self.has_reclaimed && scene.marks.is_calm(free_pages) {
+            self.has_reclaimed = false;
             scene.subject.set_reclaim(false);
         }
         let before = self.pages.len();
         scene.map(pages, &mut self.pages);
-        let came = self.pages.len() - before;
-        scene.swap.add(came as i64);
-        if came == 0 {
+        if self.pages.len() == before {
             // All that is free is in lists, or between.
             self.reclaim();
             scene.subject.drain_all();
@@ -130,6 +138,8 @@ impl<M: Timers, S: Lists<M>> Worker<'_, '_, M, S> {
     /// Swaps some of its own pages out. Whoever has none waits for others to.
     fn reclaim(&mut self) {
         let scene = self.scene;
+        self.has_reclaimed = true;
+        scene.subject.set_reclaim(true);
         if self.pages.is_empty() {
             let began_ns = scene.machine.now_ns();
             scene
@@ -139,12 +149,11 @@ impl<M: Timers, S: Lists<M>> Worker<'_, '_, M, S> {
             return;
         }
         let mut gone = Vec::new();
-        while gone.len() < 2 * RECLAIM_PAGES && !self.pages.is_empty() {
+        while gone.len() < RECLAIM_PAGES && !self.pages.is_empty() {
             let at = self.random.below(self.pages.len() as u64) as usize;
             gone.push(self.pages.swap_remove(at));
         }
         let count = gone.len() as u64;
-        scene.swap.add(-(count as i64));
         scene.unmap(gone);
         self.swapped += count;
         self.log.swapped_out += count;

@@ -24,6 +24,7 @@ const SMALL: Parameters = Parameters {
     think_us: 50,
     exiters: 0,
     exiter_mib: 16,
+    settle_periods: 0,
     freers: 0,
     list_pages: 4_096,
     drains: 0,

@@ -33,6 +33,8 @@ pub(super) struct Zone<M: Tasks> {
     /// Whether free pages are below the watermark. Written under `buddy` when it changes.
     mark: Padded<M::Word>,
     reclaim: Padded<M::Word>,
+    /// Free pages when the last hold ended. Not a word of the machine either: the kernel counts them for other purposes.
+    free_pages: AtomicU64,
     /// Times that a bulk free released the lock half-way. Not a word of the machine: counting costs no time.
     breaks: AtomicU64,
     pub(super) holds: Holds,
@@ -59,12 +61,14 @@ impl<M: Tasks> Zone<M> {
             true => BELOW_HIGH,
             false => ABOVE_HIGH,
         };
+        let buddy_pages = buddy.free_pages();
         Self {
             high_watermark_pages: settings.high_watermark_pages,
             buddy: Padded(M::Spin::new(buddy)),
             waiting: Padded(M::Word::new(0)),
             mark: Padded(M::Word::new(mark)),
             reclaim: Padded(M::Word::new(Reclaim::Idle as u64)),
+            free_pages: AtomicU64::new(buddy_pages),
             breaks: AtomicU64::new(0),
             holds: Holds::new(settings.measured, machine.cpus() + 1),
             machine: machine.clone(),
@@ -147,6 +151,12 @@ impl<M: Tasks> Zone<M> {
     /// Looks at the free blocks, under the lock.
     pub(super) fn look<R>(&self, look: impl FnOnce(&Buddy) -> R) -> R {
         look(&self.buddy.0.lock())
+    }
+
+    /// Free pages, about.
+    #[doc(alias = "NR_FREE_PAGES")]
+    pub(super) fn free_pages(&self) -> u64 {
+        self.free_pages.load(Ordering::Relaxed)
     }
 
     /// How often the lock was waited for.
@@ -233,7 +243,10 @@ impl<M: Tasks> Hold<'_, M> {
 
     fn end(mut self) {
         self.pay();
-        self.zone.set_mark(self.buddy.free_pages());
+        let free_pages = self.buddy.free_pages();
+        self.zone.set_mark(free_pages);
+        // Relaxed: a tally.
+        self.zone.free_pages.store(free_pages, Ordering::Relaxed);
         let zone = self.zone;
         drop(self.buddy);
         let held = Held {
