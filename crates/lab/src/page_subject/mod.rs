@@ -85,6 +85,13 @@ pub struct Waits {
     pub list_ns: u64,
 }
 
+impl Waits {
+    /// For both.
+    pub fn all_ns(self) -> u64 {
+        self.zone_ns + self.list_ns
+    }
+}
+
 /// What the holds of the zone's lock were like.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Holds {

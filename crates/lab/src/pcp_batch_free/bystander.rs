@@ -42,10 +42,12 @@ pub(super) fn stand_by<M: Timers, S: Lists<M>>(scene: &Scene<'_, M, S>, index: u
             gone.into_iter().for_each(|page| subject.free(page));
         }
         log.operations_ns.push(machine.now_ns() - began_ns);
-        log.waits
-            .push(subject.waits(machine.lock_waits().since(before)));
+        let waits = subject.waits(machine.lock_waits().since(before));
         if takes {
+            log.alloc_waits.push(waits);
             scene.post(pair, taken);
+        } else {
+            log.free_waits.push(waits);
         }
     }
 }

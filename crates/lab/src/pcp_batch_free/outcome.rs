@@ -4,7 +4,7 @@ use super::parameters::Parameters;
 use super::scene::Log;
 use crate::document::Metrics;
 use crate::measure::{Distribution, Figure, Metric, Samples, Share, Unit};
-use crate::page_subject::Holds;
+use crate::page_subject::{Holds, Waits};
 use crate::published::pages::LONG_PAGES;
 
 /// What a run of one variant with one seed gave.
@@ -37,14 +37,14 @@ impl Outcome {
         let ns = |of: fn(&Log) -> &Vec<u64>| {
             distribution(Unit::Ns, self.logs.iter().flat_map(of).copied())
         };
-        let waits = || self.logs.iter().flat_map(|log| &log.waits);
+        let logs = &self.logs;
+        let both = |log: &Log| [&log.alloc_waits[..], &log.free_waits[..]].concat();
+        let waits = || logs.iter().flat_map(both);
         let long = self.holds.given_pages.above(LONG_PAGES);
         let stalls = self.holds.waited_ns.above(parameters.watchdog_us * 1_000);
         let seconds = self.ran_ns.max(1) as f64 / 1e9;
         let operations = ns(|log| &log.operations_ns);
-        let waited = waits()
-            .filter(|waits| waits.zone_ns + waits.list_ns > 0)
-            .count() as u64;
+        let waited = waits().filter(|waits| waits.all_ns() > 0).count() as u64;
         let done: f64 = self.logs.iter().map(|log| log.done).sum();
         let done = match done > 0.0 {
             true => done,
@@ -56,21 +56,16 @@ impl Outcome {
 
         let mut metrics = Metrics::default();
         let mut push = |name: &str, metric| metrics.push(name, metric);
-        let all = waits().map(|waits| waits.zone_ns + waits.list_ns);
-        push(
-            "bystander_wait",
-            Metric::Distribution(distribution(Unit::Ns, all)),
-        );
-        let zone = waits().map(|waits| waits.zone_ns);
-        push(
-            "bystander_zone_wait",
-            Metric::Distribution(distribution(Unit::Ns, zone)),
-        );
-        let list = waits().map(|waits| waits.list_ns);
-        push(
-            "bystander_list_wait",
-            Metric::Distribution(distribution(Unit::Ns, list)),
-        );
+        let mut push_waits = |name, waits: &mut dyn Iterator<Item = u64>| {
+            push(name, Metric::Distribution(distribution(Unit::Ns, waits)));
+        };
+        push_waits("bystander_wait", &mut waits().map(Waits::all_ns));
+        push_waits("bystander_zone_wait", &mut waits().map(|waits| waits.zone_ns));
+        push_waits("bystander_list_wait", &mut waits().map(|waits| waits.list_ns));
+        let alloc = logs.iter().flat_map(|log| &log.alloc_waits);
+        push_waits("bystander_alloc_wait", &mut alloc.map(|waits| waits.all_ns()));
+        let free = logs.iter().flat_map(|log| &log.free_waits);
+        push_waits("bystander_free_wait", &mut free.map(|waits| waits.all_ns()));
         push(
             "bystander_waits_share",
             Metric::Ratio(Share::of(seed, waited, operations.samples())),

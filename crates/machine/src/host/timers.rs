@@ -63,7 +63,7 @@ impl Timers for Host {
             changed: Condvar::new(),
         };
         HostQueue {
-            machine: self.clone(),
+            machine: *self,
             cpus: (0..self.cpus()).map(queue).collect(),
         }
     }
@@ -217,5 +217,33 @@ mod tests {
         tasks.push((None, Box::new(stop)));
         machine.run_bound(tasks);
         assert_eq!(*order.lock().expect("no panic"), [1, 2, 3]);
+    }
+
+    #[test]
+    fn a_thread_that_waits_for_a_lock_knows_for_how_long() {
+        type Spin = <Host as Machine>::Spin<()>;
+        type Sleeping = <Host as Machine>::Mutex<()>;
+        let machine = Host::start().expect("a host");
+        let (spin, sleeping) = (Spin::new(()), Sleeping::new(()));
+        let (held, other) = ((spin.lock(), sleeping.lock()), AtomicBool::new(false));
+        assert_eq!(machine.lock_waits(), LockWaits::default());
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| {
+                other.store(true, Ordering::Release);
+                drop((spin.lock(), sleeping.lock()));
+                machine.lock_waits()
+            });
+            while !other.load(Ordering::Acquire) || spin.waits() == 0 {
+                std::thread::yield_now();
+            }
+            let (spinning, asleep) = held;
+            drop(spinning);
+            while sleeping.waits() == 0 {
+                std::thread::yield_now();
+            }
+            drop(asleep);
+            let waits = waits.join().expect("no panic");
+            assert!(waits.spin_ns > 0 && waits.sleep_ns > 0, "{waits:?}");
+        });
     }
 }
