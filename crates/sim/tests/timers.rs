@@ -205,7 +205,10 @@ fn who_waits_for_a_lock_knows_for_how_long() {
             machine.compute(2_000_000);
         }
         let waited = machine.lock_waits().since(before);
-        waits.lock().unwrap().push((waited.spin_ns, waited.sleep_ns));
+        waits
+            .lock()
+            .unwrap()
+            .push((waited.spin_ns, waited.sleep_ns));
     };
     machine.run(vec![Box::new(hold), Box::new(hold)]);
     // One holds the first lock while the other waits; then they are as far apart, and the second is held for as long again.

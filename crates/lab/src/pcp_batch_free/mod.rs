@@ -39,12 +39,6 @@ use crate::page_subject::{Lists, Own, Theirs};
 use crate::settings::ParameterError;
 use crate::workload::{RunError, Workload};
 
-/// The experiment's file.
-pub const FILE: &str = include_str!("../../../../experiments/pcp-batch-free.toml");
-
-/// The draws of what is uncertain.
-pub const DRAWS: &str = include_str!("../../../../experiments/pcp-batch-free.draws.toml");
-
 impl Workload for Parameters {
     fn read(table: &Table) -> Result<Self, String> {
         let table = table.clone();

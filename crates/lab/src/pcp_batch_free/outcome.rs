@@ -60,10 +60,19 @@ impl Outcome {
             push(name, Metric::Distribution(distribution(Unit::Ns, waits)));
         };
         push_waits("bystander_wait", &mut waits().map(Waits::all_ns));
-        push_waits("bystander_zone_wait", &mut waits().map(|waits| waits.zone_ns));
-        push_waits("bystander_list_wait", &mut waits().map(|waits| waits.list_ns));
+        push_waits(
+            "bystander_zone_wait",
+            &mut waits().map(|waits| waits.zone_ns),
+        );
+        push_waits(
+            "bystander_list_wait",
+            &mut waits().map(|waits| waits.list_ns),
+        );
         let alloc = logs.iter().flat_map(|log| &log.alloc_waits);
-        push_waits("bystander_alloc_wait", &mut alloc.map(|waits| waits.all_ns()));
+        push_waits(
+            "bystander_alloc_wait",
+            &mut alloc.map(|waits| waits.all_ns()),
+        );
         let free = logs.iter().flat_map(|log| &log.free_waits);
         push_waits("bystander_free_wait", &mut free.map(|waits| waits.all_ns()));
         push(

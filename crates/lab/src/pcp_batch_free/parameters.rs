@@ -282,8 +282,8 @@ impl Parameters {
             0 => seconds,
             pages => pages as f64 * LONG_PAGE_SECONDS,
         };
-        let operations = self.bystanders as f64 * seconds
-            / ((self.think_us + THINK_OVERHEAD_US) as f64 / 1e6);
+        let operations =
+            self.bystanders as f64 * seconds / ((self.think_us + THINK_OVERHEAD_US) as f64 / 1e6);
         let page_ns = self.touch_ns + self.unmap_ns + self.rewrites * self.rewrite_ns;
         let worker_pages = self.workers as f64 * seconds * 1e9 / page_ns.max(1) as f64;
         let freer_pages = self.freers as f64 * seconds * 1e9 / (self.touch_ns + 50) as f64;

@@ -110,14 +110,12 @@ impl<M: Timers, S: Lists<M>> Worker<'_, '_, M, S> {
         let began_ns = machine.now_ns();
         machine.sleep_until(began_ns + self.scene.parameters.swap_io_ns);
         self.slept_ns += machine.now_ns() - began_ns;
-        let before = self.pages.len();
-        self.bring_in(READ_PAGES);
-        let came = (self.pages.len() - before) as u64;
+        let came = self.bring_in(READ_PAGES);
         self.swapped = self.swapped.saturating_sub(came);
     }
 
-    /// Faults pages in, and makes room before if there is none.
-    fn bring_in(&mut self, pages: u64) {
+    /// Faults pages in, and makes room before if there is none. How many came.
+    fn bring_in(&mut self, pages: u64) -> u64 {
         let scene = self.scene;
         let free_pages = scene.subject.about_free_pages();
         if scene.marks.is_short_of(pages, free_pages) {
@@ -128,11 +126,13 @@ impl<M: Timers, S: Lists<M>> Worker<'_, '_, M, S> {
         }
         let before = self.pages.len();
         scene.map(pages, &mut self.pages);
-        if self.pages.len() == before {
+        let came = (self.pages.len() - before) as u64;
+        if came == 0 {
             // All that is free is in lists, or between.
             self.reclaim();
             scene.subject.drain_all();
         }
+        came
     }
 
     /// Swaps some of its own pages out. Whoever has none waits for others to.
