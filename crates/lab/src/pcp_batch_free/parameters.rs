@@ -214,12 +214,13 @@ impl Parameters {
             let problem = "is 0, and nobody else frees many pages".to_owned();
             return Err(range_error("exiters", problem));
         }
-        if self.bystanders % 2 == 1 {
-            let problem = format!(
-                "is {}, and must be even: one of each pair takes pages, the other frees them",
-                self.bystanders
-            );
-            return Err(range_error("bystanders", problem));
+        for (key, tasks) in [("bystanders", self.bystanders), ("freers", self.freers)] {
+            if tasks % 2 == 1 {
+                let problem = format!(
+                    "is {tasks}, and must be even: one of each pair takes pages, the other frees them"
+                );
+                return Err(range_error(key, problem));
+            }
         }
         if self.held_pages() > PAGES_MAX {
             let problem = format!(
@@ -286,7 +287,7 @@ impl Parameters {
             self.bystanders as f64 * seconds / ((self.think_us + THINK_OVERHEAD_US) as f64 / 1e6);
         let page_ns = self.touch_ns + self.unmap_ns + self.rewrites * self.rewrite_ns;
         let worker_pages = self.workers as f64 * seconds * 1e9 / page_ns.max(1) as f64;
-        let freer_pages = self.freers as f64 * seconds * 1e9 / (self.touch_ns + 50) as f64;
+        let freer_pages = self.freers as f64 / 2.0 * seconds / LISTED_PAGE_SECONDS;
         let process_pages = match self.shells {
             0 => 0,
             _ => self.processes * self.process_mib * MIB_PAGES / 4,

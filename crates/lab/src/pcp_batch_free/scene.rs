@@ -58,7 +58,7 @@ pub(super) struct Scene<'a, M: Timers, S: Lists<M>> {
     pub(super) end_ns: u64,
     /// What tasks have mapped before the start that exit.
     mapped: Vec<Mutex<Vec<S::Page>>>,
-    /// Pages on their way from the bystander that took them to the one that frees them, by pair.
+    /// Pages on their way from the task that took them to the one that frees them, by pair.
     mail: Vec<Mutex<Vec<S::Page>>>,
     /// Tasks whose end is the end of the run and that have not ended yet.
     unfinished: AtomicU64,
@@ -81,7 +81,7 @@ impl<'a, M: Timers, S: Lists<M>> Scene<'a, M, S> {
             start_ns: 0,
             end_ns: 0,
             mapped: boxes(parameters.exiters),
-            mail: boxes(parameters.bystanders.div_ceil(2)),
+            mail: boxes((parameters.bystanders + parameters.freers) / 2),
             unfinished: AtomicU64::new(parameters.exiters + parameters.drains),
             marks: Marks::new(parameters, subject.managed_pages()),
             has_memory,
@@ -142,8 +142,10 @@ impl<'a, M: Timers, S: Lists<M>> Scene<'a, M, S> {
         for _ in 0..own.drains {
             jobs.push(self.job(place(), free::drain));
         }
-        for _ in 0..own.freers {
-            jobs.push(self.job(place(), free::free_again_and_again));
+        for index in 0..own.freers {
+            jobs.push(self.job(place(), move |scene, log| {
+                free::free_again_and_again(scene, index, log);
+            }));
         }
         if own.decay_period_ms > 0 {
             for cpu in 0..cpus as u32 {
@@ -198,6 +200,11 @@ impl<'a, M: Timers, S: Lists<M>> Scene<'a, M, S> {
 
     pub(super) fn post(&self, pair: u64, pages: Vec<S::Page>) {
         lock(&self.mail[pair as usize]).extend(pages);
+    }
+
+    /// How many pages are in a pair's mail.
+    pub(super) fn posted(&self, pair: u64) -> usize {
+        lock(&self.mail[pair as usize]).len()
     }
 
     /// Up to `count` pages that were posted.

@@ -346,6 +346,7 @@ fn parameters_that_make_no_sense_are_refused() {
         (wrong(|it| it.memory_gib = 1 << 13), "memory_gib"),
         (wrong(|it| it.exiters = 0), "nobody else frees"),
         (wrong(|it| it.bystanders = 3), "must be even"),
+        (wrong(|it| it.freers = 1), "must be even"),
         (
             wrong(|it| {
                 it.memory_gib = 1;
