@@ -177,6 +177,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
+    use crate::Lock;
 
     fn timer(kind: TimerKind, deadline_ns: u64) -> Timer {
         Timer { kind, deadline_ns }
