@@ -15,7 +15,7 @@ use crate::books::Books;
 use crate::charge::PROCESS;
 use crate::group::Group;
 use crate::memory::Memory;
-use crate::pages::{NoBlock, Placement, Stuck, Urgency, Zeroed, ZoneInfo, Zones};
+use crate::pages::{NoBlock, Placement, Stuck, Urgency, Zeroed, Zone, ZoneInfo, Zones};
 
 pub use error::{AllocPagesError, ClaimError};
 pub use raw::Claim;
@@ -386,6 +386,22 @@ impl<M: Machine> Memory<M> {
     pub fn zone_info(&self) -> Option<ZoneInfo> {
         let _operation = self.books().operation();
         self.books().zones().map(Zones::info)
+    }
+
+    /// Pages free in the zones themselves, about and at once: what lists and the depot hold is not among them.
+    #[doc(alias = "NR_FREE_PAGES")]
+    pub fn free_pages(&self) -> u64 {
+        let zones = self.books().zones();
+        zones.map_or(0, |zones| zones.free_and_reserve().0)
+    }
+
+    /// Empties the lists of all CPUs and the depot into the zones, so that neighbours join; returns how many blocks that were.
+    /// They fill again as they are used.
+    #[doc(alias = "drain_all_pages")]
+    pub fn drain_pages(&self) -> u64 {
+        let _operation = self.books().operation();
+        let zones = self.books().zones();
+        zones.map_or(0, |zones| zones.iter().map(Zone::drain_all).sum())
     }
 
     /// The locks of pages that have been held for at least `threshold`, with who holds them: an empty list, if all is

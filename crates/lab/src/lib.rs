@@ -5,7 +5,7 @@
 //! on the substrate of their time; it knows no clock, no thread and no file of its own.
 //!
 //! Layers, bottom-up: [`measure`]; [`published`]; [`machine_info`], [`verdict`], [`document`], [`merge()`], [`compare`];
-//! [`experiment`] with [`draws`], [`settings`]; [`workload`]; [`memcg_flush`]; their catalogue; [`Plan`]. Beside them, [`protocols`]: the library's, to be
+//! [`experiment`] with [`draws`], [`settings`]; [`workload`]; [`memcg_flush`], [`pcp_batch_free`] over [`page_subject`]; their catalogue; [`Plan`]. Beside them, [`protocols`]: the library's, to be
 //! explored.
 
 #![forbid(unsafe_code)]
@@ -20,6 +20,8 @@ pub mod measure;
 pub mod memcg_flush;
 mod merge;
 mod one_line;
+pub mod page_subject;
+pub mod pcp_batch_free;
 mod plan;
 pub mod protocols;
 pub mod published;

@@ -58,6 +58,35 @@ pub trait Timers: Tasks {
 
     /// How long the calling task could have run so far and had no CPU, nanoseconds. 0 where the machine does not say.
     fn run_queue_ns(&self) -> u64;
+
+    /// How long the calling task has waited for locks of the machine so far.
+    fn lock_waits(&self) -> LockWaits;
+}
+
+/// How long a task has waited for locks, nanoseconds, with the way of the lock's line to the CPU. Locks that were free when
+/// they were wanted are not part of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LockWaits {
+    /// For [`crate::Machine::Spin`].
+    pub spin_ns: u64,
+    /// For [`crate::Machine::Mutex`].
+    pub sleep_ns: u64,
+}
+
+impl LockWaits {
+    /// For both.
+    pub fn all_ns(self) -> u64 {
+        self.spin_ns + self.sleep_ns
+    }
+
+    /// Since an earlier look.
+    #[must_use]
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            spin_ns: self.spin_ns - before.spin_ns,
+            sleep_ns: self.sleep_ns - before.sleep_ns,
+        }
+    }
 }
 
 /// Work that is done later, each item on the CPU it was queued for (the kernel's per-CPU workqueue). What an item means is

@@ -24,7 +24,7 @@ use crate::settings::{Mode, Settings};
 use crate::timed::{Cpu, Timer};
 use crate::tournament::{NEVER, Tournament};
 use bursar_machine::random::Random;
-use bursar_machine::timer::BoundTask;
+use bursar_machine::timer::{BoundTask, LockWaits};
 
 /// Number of a task of the current run.
 pub(crate) type TaskId = u32;
@@ -80,6 +80,8 @@ pub(crate) struct Task {
     pub(crate) ready_ns: Cell<u64>,
     /// How long it was in queues altogether.
     pub(crate) queued_ns: Cell<u64>,
+    /// How long it waited for locks altogether.
+    pub(crate) lock_waits: Cell<LockWaits>,
     /// Sleeping locks that it has.
     pub(crate) mutexes: RefCell<Vec<LockId>>,
     /// Operations that it is inside of, one inside the other.
@@ -403,6 +405,7 @@ impl Engine {
             sleeps: Cell::new(0),
             ready_ns: Cell::new(0),
             queued_ns: Cell::new(0),
+            lock_waits: Cell::default(),
             mutexes: RefCell::default(),
             operations: Cell::new(0),
             is_bound,

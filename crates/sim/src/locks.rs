@@ -107,12 +107,27 @@ impl Engine {
             }
             return has_waited;
         }
+        let began_ns = self.now_ns.get();
         let has_waited = match waiting {
             Waiting::Spin => self.lock_spinning(lock),
             Waiting::Sleep => self.lock_sleeping(lock),
         };
+        if has_waited {
+            self.note_wait(waiting, self.now_ns.get() - began_ns);
+        }
         self.note_owned(lock, waiting);
         has_waited
+    }
+
+    fn note_wait(&self, waiting: Waiting, waited_ns: u64) {
+        self.with_task(self.current.get(), |task| {
+            let mut waits = task.lock_waits.get();
+            match waiting {
+                Waiting::Spin => waits.spin_ns += waited_ns,
+                Waiting::Sleep => waits.sleep_ns += waited_ns,
+            }
+            task.lock_waits.set(waits);
+        });
     }
 
     /// The current task has got a lock.

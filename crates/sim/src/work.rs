@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bursar_machine::Shard;
 use bursar_machine::timer::{
-    BoundTask, Timer, TimerKind, Timers, WorkQueue, tick_ns, wheel_expiry,
+    BoundTask, LockWaits, Timer, TimerKind, Timers, WorkQueue, tick_ns, wheel_expiry,
 };
 
 use crate::engine::{Engine, NOBODY, State, TaskId, with_engine};
@@ -107,6 +107,17 @@ impl Timers for Sim {
             engine.with_task(engine.current.get(), |task| task.queued_ns.get())
         })
         .unwrap_or(0)
+    }
+
+    /// 0 in an exploration, which has no time.
+    fn lock_waits(&self) -> LockWaits {
+        with_engine(|engine| {
+            let current = engine.current.get();
+            let waits = (current != NOBODY)
+                .then(|| engine.with_task(current, |task| task.lock_waits.get()));
+            waits.unwrap_or_default()
+        })
+        .unwrap_or_default()
     }
 }
 

@@ -3,8 +3,8 @@
 use std::sync::Mutex;
 
 use bursar_machine::timer::{Timer, TimerKind, Timers, WorkQueue};
-use bursar_machine::{Machine, Shard, Tasks};
-use bursar_sim::{Settings, Simulator, Topology};
+use bursar_machine::{Lock, Machine, Shard, Tasks};
+use bursar_sim::{Settings, Sim, Simulator, Topology};
 
 type Bound<'a> = (Option<u32>, Box<dyn FnOnce() + Send + 'a>);
 
@@ -183,4 +183,38 @@ fn who_waits_for_a_cpu_knows_for_how_long() {
         assert!((15_000_000..22_000_000).contains(waited_ns), "{waited_ns}");
     }
     assert_eq!(waited_ns.len(), 2);
+}
+
+#[test]
+fn who_waits_for_a_lock_knows_for_how_long() {
+    type Spin = <Sim as Machine>::Spin<()>;
+    type Sleeping = <Sim as Machine>::Mutex<()>;
+    let simulator = simulator(2, 1000);
+    let machine = simulator.machine();
+    let (spin, sleeping) = (Spin::new(()), Sleeping::new(()));
+    let waits = Mutex::new(Vec::new());
+    let hold = || {
+        let before = machine.lock_waits();
+        {
+            let _held = spin.lock();
+            machine.compute(1_000_000);
+        }
+        machine.compute(5_000_000);
+        {
+            let _held = sleeping.lock();
+            machine.compute(2_000_000);
+        }
+        let waited = machine.lock_waits().since(before);
+        waits
+            .lock()
+            .unwrap()
+            .push((waited.spin_ns, waited.sleep_ns));
+    };
+    machine.run(vec![Box::new(hold), Box::new(hold)]);
+    // One holds the first lock while the other waits; then they are as far apart, and the second is held for as long again.
+    let waits = waits.into_inner().unwrap();
+    assert_eq!(waits[0], (0, 0));
+    let (spin_ns, sleep_ns) = waits[1];
+    assert!((1_000_000..1_010_000).contains(&spin_ns), "{spin_ns}");
+    assert!((990_000..1_050_000).contains(&sleep_ns), "{sleep_ns}");
 }

@@ -1,4 +1,4 @@
-//! Durations, counted by size.
+//! Durations, counted by size; and numbers of pages, which are counted likewise.
 
 /// Buckets to a doubling: a bucket's bounds are at most a quarter apart.
 const STEPS: u64 = 4;
@@ -37,6 +37,13 @@ impl Histogram {
             *count += more;
         }
         self.max_ns = self.max_ns.max(other.max_ns);
+    }
+
+    /// The longest duration of each bucket that has counted any, and how many it has.
+    pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
+        let counts = self.counts.iter().enumerate();
+        let counted = counts.filter(|(_, count)| **count > 0);
+        counted.map(|(bucket, count)| (upper_ns(bucket), *count))
     }
 
     /// How many were counted.

@@ -66,6 +66,8 @@ pub(super) struct Timed<T> {
     value: T,
     pub(super) holds: Histogram,
     pub(super) waits: Histogram,
+    /// Pages put in under each hold that put any in.
+    pub(super) given: Histogram,
 }
 
 /// A lock that knows its holder.
@@ -85,6 +87,7 @@ pub(super) struct Hold<'a, M: Machine, T: Send + 'static, L: Lock<Timed<T>> + 's
     lock: &'a KnownLock<L>,
     machine: &'a M,
     since_ns: u64,
+    given_pages: u64,
 }
 
 impl<L> KnownLock<L> {
@@ -97,6 +100,7 @@ impl<L> KnownLock<L> {
                 value,
                 holds: Histogram::default(),
                 waits: Histogram::default(),
+                given: Histogram::default(),
             }),
             task: AtomicU64::new(0),
             since_ns: AtomicU64::new(0),
@@ -158,6 +162,7 @@ impl<L> KnownLock<L> {
             lock: self,
             machine,
             since_ns,
+            given_pages: 0,
         }
     }
 
@@ -189,6 +194,16 @@ impl<M: Machine, T: Send + 'static, L: Lock<Timed<T>>> Hold<'_, M, T, L> {
         self.machine.now_ns() - self.since_ns
     }
 
+    /// Says that pages were put in.
+    pub(super) fn gave(&mut self, pages: u32) {
+        self.given_pages += u64::from(pages);
+    }
+
+    /// Pages put in under each hold that put any in, so far.
+    pub(super) fn given(&self) -> &Histogram {
+        &self.guard.given
+    }
+
     /// Times of holders and of waiters so far, without this one's.
     pub(super) fn times(&self) -> (&Histogram, &Histogram) {
         (&self.guard.holds, &self.guard.waits)
@@ -212,6 +227,9 @@ impl<M: Machine, T: Send + 'static, L: Lock<Timed<T>> + 'static> Drop for Hold<'
     fn drop(&mut self) {
         let held_ns = self.held_ns();
         self.guard.holds.record(held_ns);
+        if self.given_pages > 0 {
+            self.guard.given.record(self.given_pages);
+        }
         // Relaxed: see the module.
         self.lock.task.store(0, Ordering::Relaxed);
     }

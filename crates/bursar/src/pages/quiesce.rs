@@ -62,7 +62,7 @@ impl<M: Machine> Zone<M> {
 
     /// Empties all lists and the depot into the buddy: what is left to try when no page is left there.
     #[doc(alias = "drain_all_pages")]
-    pub(super) fn drain_all(&self) -> u64 {
+    pub(crate) fn drain_all(&self) -> u64 {
         // Whoever waits here finds what the one before has drained.
         let _upkeep = self.upkeep.lock(&self.machine, Work::Drain);
         let drained = self.quiesce(&self.all_lists());

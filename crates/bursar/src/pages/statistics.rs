@@ -53,6 +53,8 @@ pub struct ZoneReport {
     pub zone_holds: Histogram,
     /// How long it was waited for, when it had to be.
     pub zone_waits: Histogram,
+    /// How many pages were put into the buddy under each hold that put any in; pages, not nanoseconds.
+    pub zone_given: Histogram,
     /// For how long the depot's locks were held, each time.
     pub depot_holds: Histogram,
     /// How long they were waited for, when they had to be.
@@ -191,6 +193,7 @@ impl<M: Machine> Zone<M> {
         let buddy = self.buddy(Work::Report);
         let (zone_holds, zone_waits) = buddy.times();
         let (zone_holds, zone_waits) = (zone_holds.clone(), zone_waits.clone());
+        let zone_given = buddy.given().clone();
         let free = buddy.free_pages();
         let free_backed = buddy.backed_pages();
         let free_blocks = std::array::from_fn(|order| buddy.free_blocks(Order::new(order as u8)));
@@ -220,6 +223,7 @@ impl<M: Machine> Zone<M> {
             },
             zone_holds,
             zone_waits,
+            zone_given,
             depot_holds,
             depot_waits,
         };

@@ -235,6 +235,7 @@ impl<M: Machine> Zone<M> {
             while !self.is_due(&buddy, given)
                 && let Some(block) = blocks.pop()
             {
+                buddy.gave(block.order().pages());
                 buddy.free(block);
                 self.machine.touch_frames(1);
                 given += 1;

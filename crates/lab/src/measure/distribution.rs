@@ -37,6 +37,12 @@ impl Samples {
         self.histogram.saturating_record(value.min(LARGEST));
     }
 
+    /// Adds a value several times.
+    pub fn record_many(&mut self, value: u64, count: u64) {
+        self.histogram
+            .saturating_record_n(value.min(LARGEST), count);
+    }
+
     /// What was collected.
     pub fn distribution(&self) -> Distribution {
         let lowest = |value| self.histogram.lowest_equivalent(value);
@@ -163,6 +169,12 @@ impl Distribution {
     /// The values in ascending order, and how many there are of each.
     pub fn values(&self) -> impl Iterator<Item = (u64, u64)> {
         self.buckets.iter().map(|(value, count)| (*value, *count))
+    }
+
+    /// How many values are greater.
+    pub fn above(&self, bound: u64) -> u64 {
+        let above = self.values().filter(|(value, _)| *value > bound);
+        above.map(|(_, count)| count).sum()
     }
 
     /// Adds the values of another one.

@@ -95,6 +95,15 @@ pub fn report() -> &'static Report {
     }
 }
 
+/// [`Machine::now_ns`], for those who have no machine at hand.
+#[allow(clippy::disallowed_methods, reason = "this is the host's clock")]
+fn now_ns() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    let start = START.get_or_init(Instant::now);
+    // 584 years of nanoseconds fit.
+    u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
 impl Machine for Host {
     type Word = HostWord;
     type Mutex<T: Send + 'static> = HostMutex<T>;
@@ -150,12 +159,8 @@ impl Machine for Host {
         }
     }
 
-    #[allow(clippy::disallowed_methods, reason = "this is the host's clock")]
     fn now_ns(&self) -> u64 {
-        static START: OnceLock<Instant> = OnceLock::new();
-        let start = START.get_or_init(Instant::now);
-        // 584 years of nanoseconds fit.
-        u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        now_ns()
     }
 
     fn relax(&self, round: u32) {

@@ -1,10 +1,13 @@
 //! Words, locks and completions of the host.
 
+use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use super::fork::{self, HostOperation};
+use super::now_ns;
+use crate::timer::LockWaits;
 use crate::{AtomicWord, Event, Lock, Order};
 
 /// A word of the host.
@@ -90,6 +93,22 @@ pub(super) fn relax(round: u32) {
     }
 }
 
+thread_local! {
+    /// Of this thread. Plain numbers: nobody has to clear them, and no protocol rests on them.
+    static LOCK_WAITS: Cell<LockWaits> = const { Cell::new(LockWaits { spin_ns: 0, sleep_ns: 0 }) };
+}
+
+/// How long this thread has waited for locks so far.
+pub(super) fn lock_waits() -> LockWaits {
+    LOCK_WAITS.get()
+}
+
+fn note_wait(add: impl FnOnce(&mut LockWaits)) {
+    let mut waits = LOCK_WAITS.get();
+    add(&mut waits);
+    LOCK_WAITS.set(waits);
+}
+
 /// A sleeping lock that counts the acquisitions that had to wait.
 #[derive(Debug)]
 pub struct HostMutex<T> {
@@ -133,8 +152,11 @@ impl<T: Send + 'static> Lock<T> for HostMutex<T> {
         let value = self.try_take().unwrap_or_else(|| {
             // Relaxed: a statistic.
             self.waits.fetch_add(1, Ordering::Relaxed);
+            let began_ns = now_ns();
             // A panic under one of our locks is a bug that has been reported already; the books stay readable.
-            self.mutex.lock().unwrap_or_else(PoisonError::into_inner)
+            let value = self.mutex.lock().unwrap_or_else(PoisonError::into_inner);
+            note_wait(|waits| waits.sleep_ns += now_ns() - began_ns);
+            value
         });
         HostMutexGuard {
             value,
@@ -219,9 +241,11 @@ impl<T: Send + 'static> Lock<T> for HostSpin<T> {
             return guard;
         }
         self.waits.fetch_add(1, Ordering::Relaxed);
+        let began_ns = now_ns();
         let mut round = 0;
         loop {
             if let Some(guard) = self.try_lock() {
+                note_wait(|waits| waits.spin_ns += now_ns() - began_ns);
                 return guard;
             }
             relax(round);

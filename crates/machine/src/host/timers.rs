@@ -8,8 +8,11 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::Host;
+use super::sync;
 use super::topology::pin_to;
-use crate::timer::{BoundTask, Timer, TimerKind, Timers, WorkQueue, tick_ns, wheel_expiry};
+use crate::timer::{
+    BoundTask, LockWaits, Timer, TimerKind, Timers, WorkQueue, tick_ns, wheel_expiry,
+};
 use crate::{Machine, Shard, Tasks};
 
 /// Ticks a second: those of the machines that the threads are about.
@@ -72,6 +75,10 @@ impl Timers for Host {
         waited_ns
             .and_then(|waited_ns| waited_ns.parse().ok())
             .unwrap_or(0)
+    }
+
+    fn lock_waits(&self) -> LockWaits {
+        sync::lock_waits()
     }
 }
 
@@ -170,6 +177,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
+    use crate::Lock;
 
     fn timer(kind: TimerKind, deadline_ns: u64) -> Timer {
         Timer { kind, deadline_ns }
@@ -210,5 +218,33 @@ mod tests {
         tasks.push((None, Box::new(stop)));
         machine.run_bound(tasks);
         assert_eq!(*order.lock().expect("no panic"), [1, 2, 3]);
+    }
+
+    #[test]
+    fn a_thread_that_waits_for_a_lock_knows_for_how_long() {
+        type Spin = <Host as Machine>::Spin<()>;
+        type Sleeping = <Host as Machine>::Mutex<()>;
+        let machine = Host::start().expect("a host");
+        let (spin, sleeping) = (Spin::new(()), Sleeping::new(()));
+        let (held, other) = ((spin.lock(), sleeping.lock()), AtomicBool::new(false));
+        assert_eq!(machine.lock_waits(), LockWaits::default());
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| {
+                other.store(true, Ordering::Release);
+                drop((spin.lock(), sleeping.lock()));
+                machine.lock_waits()
+            });
+            while !other.load(Ordering::Acquire) || spin.waits() == 0 {
+                std::thread::yield_now();
+            }
+            let (spinning, asleep) = held;
+            drop(spinning);
+            while sleeping.waits() == 0 {
+                std::thread::yield_now();
+            }
+            drop(asleep);
+            let waits = waits.join().expect("no panic");
+            assert!(waits.spin_ns > 0 && waits.sleep_ns > 0, "{waits:?}");
+        });
     }
 }

@@ -21,6 +21,8 @@ const PLACES: usize = 8;
 pub(super) struct Held {
     /// Pages taken out or put in.
     pub(super) pages: u64,
+    /// Those of them that were put in.
+    pub(super) given_pages: u64,
     pub(super) waited_ns: u64,
     pub(super) held_ns: u64,
 }
@@ -34,8 +36,12 @@ pub struct HoldFigures {
     pub long: u64,
     /// Pages of the one that moved most.
     pub longest_pages: u64,
-    /// Pages that each moved. Empty, as the next two, unless [`Measured::Holds`] was asked for.
+    /// How many of them put more than [`LONG_PAGES`] in.
+    pub long_frees: u64,
+    /// Pages that each moved. Empty, as the next three, unless [`Measured::Holds`] was asked for.
     pub pages: Distribution,
+    /// Pages put in by each that put any in.
+    pub given: Distribution,
     /// How long each lasted.
     pub held_ns: Distribution,
     /// How long was waited for each.
@@ -45,12 +51,14 @@ pub struct HoldFigures {
 pub(super) struct Holds {
     holds: AtomicU64,
     long: AtomicU64,
+    long_frees: AtomicU64,
     longest_pages: AtomicU64,
     places: Vec<Padded<Mutex<Place>>>,
 }
 
 struct Place {
     pages: Samples,
+    given: Samples,
     held_ns: Samples,
     waited_ns: Samples,
 }
@@ -59,6 +67,7 @@ impl Place {
     fn new() -> Self {
         Self {
             pages: Samples::new(Unit::Count),
+            given: Samples::new(Unit::Count),
             held_ns: Samples::new(Unit::Ns),
             waited_ns: Samples::new(Unit::Ns),
         }
@@ -75,6 +84,7 @@ impl Holds {
         Self {
             holds: zero(),
             long: zero(),
+            long_frees: zero(),
             longest_pages: zero(),
             places: (0..places)
                 .map(|_| Padded(Mutex::new(Place::new())))
@@ -94,9 +104,15 @@ impl Holds {
         if held.pages > LONG_PAGES {
             self.long.fetch_add(1, Ordering::Relaxed);
         }
+        if held.given_pages > LONG_PAGES {
+            self.long_frees.fetch_add(1, Ordering::Relaxed);
+        }
         if self.are_timed() {
             let mut place = lock(&self.places[shard % self.places.len()]);
             place.pages.record(held.pages);
+            if held.given_pages > 0 {
+                place.given.record(held.given_pages);
+            }
             place.held_ns.record(held.held_ns);
             place.waited_ns.record(held.waited_ns);
         }
@@ -106,7 +122,9 @@ impl Holds {
         let mut all = HoldFigures {
             holds: self.holds.load(Ordering::Relaxed),
             long: self.long.load(Ordering::Relaxed),
+            long_frees: self.long_frees.load(Ordering::Relaxed),
             longest_pages: self.longest_pages.load(Ordering::Relaxed),
+            given: Samples::new(Unit::Count).distribution(),
             pages: Samples::new(Unit::Count).distribution(),
             held_ns: Samples::new(Unit::Ns).distribution(),
             waited_ns: Samples::new(Unit::Ns).distribution(),
@@ -114,6 +132,7 @@ impl Holds {
         for place in &self.places {
             let place = lock(place);
             all.pages.merge(&place.pages.distribution());
+            all.given.merge(&place.given.distribution());
             all.held_ns.merge(&place.held_ns.distribution());
             all.waited_ns.merge(&place.waited_ns.distribution());
         }

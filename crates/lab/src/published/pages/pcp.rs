@@ -153,6 +153,11 @@ impl<M: Tasks> PageLists<M> {
         self.zone.look(|buddy| buddy.free_pages())
     }
 
+    /// The same, as it was a moment ago, and at no cost.
+    pub fn about_free_pages(&self) -> u64 {
+        self.zone.free_pages()
+    }
+
     /// Free blocks of the zone, of exactly that order.
     pub fn zone_free_blocks(&self, order: Order) -> u64 {
         self.zone.look(|buddy| buddy.free_blocks(order))
@@ -166,6 +171,21 @@ impl<M: Tasks> PageLists<M> {
     /// Pages in the lists of a CPU.
     pub fn listed_pages(&self, shard: Shard) -> u64 {
         u64::from(self.lock(shard).count)
+    }
+
+    /// Adds pages to the lists of a CPU, straight from the zone, and lets them keep as many.
+    pub fn fill(&self, shard: Shard, pages: u32) {
+        let mut lists = self.lock(shard);
+        self.zone.alloc_many(Order::ZERO, pages, |block| {
+            lists.refill(List::FIRST, block);
+        });
+        let limits = &self.settings.limits;
+        lists.tuning.high = lists.count.clamp(limits.high_min, limits.high_max);
+    }
+
+    /// Pages in the lists of all CPUs.
+    pub fn all_listed_pages(&self) -> u64 {
+        self.shards().map(|shard| self.listed_pages(shard)).sum()
     }
 
     /// Pages that the lists of a CPU keep before they give any back.

@@ -73,6 +73,8 @@ pub struct Settings {
     pub high_watermark_pages: u64,
     /// What the lists may hold.
     pub limits: Limits,
+    /// Pages after which locks are released, by policies that do. As published, `None`: a batch.
+    pub piece_pages: Option<u32>,
     /// See there.
     pub measured: Measured,
 }
@@ -94,21 +96,26 @@ impl Settings {
                 // More than three batches, 756 KiB, for each CPU: as on servers of these years.
                 slice: CacheSlice::Large,
             },
+            piece_pages: None,
             measured: Measured::Holds,
         }
     }
 
     /// After how many pages the zone's lock is released if somebody waits for it.
     pub(super) fn break_pages(&self) -> Option<u32> {
-        (self.release == Release::ZoneBreak).then_some(self.limits.batch)
+        (self.release == Release::ZoneBreak).then(|| self.piece_pages())
     }
 
     /// How many of `pages` go back before both locks are released.
     pub(super) fn piece(&self, pages: u32) -> u32 {
         match self.release {
             Release::Whole | Release::ZoneBreak => pages,
-            Release::Batched => pages.min(self.limits.batch),
+            Release::Batched => pages.min(self.piece_pages()),
         }
+    }
+
+    fn piece_pages(&self) -> u32 {
+        self.piece_pages.unwrap_or(self.limits.batch)
     }
 
     /// The same of a drain.

@@ -33,6 +33,8 @@ pub(super) struct Zone<M: Tasks> {
     /// Whether free pages are below the watermark. Written under `buddy` when it changes.
     mark: Padded<M::Word>,
     reclaim: Padded<M::Word>,
+    /// Free pages when the last hold ended. Not a word of the machine either: the kernel counts them for other purposes.
+    free_pages: AtomicU64,
     /// Times that a bulk free released the lock half-way. Not a word of the machine: counting costs no time.
     breaks: AtomicU64,
     pub(super) holds: Holds,
@@ -47,6 +49,7 @@ struct Hold<'a, M: Tasks> {
     waited_ns: u64,
     began_ns: u64,
     pages: u64,
+    given_pages: u64,
     /// Blocks whose time has not passed yet.
     unpaid_blocks: u64,
 }
@@ -58,12 +61,14 @@ impl<M: Tasks> Zone<M> {
             true => BELOW_HIGH,
             false => ABOVE_HIGH,
         };
+        let buddy_pages = buddy.free_pages();
         Self {
             high_watermark_pages: settings.high_watermark_pages,
             buddy: Padded(M::Spin::new(buddy)),
             waiting: Padded(M::Word::new(0)),
             mark: Padded(M::Word::new(mark)),
             reclaim: Padded(M::Word::new(Reclaim::Idle as u64)),
+            free_pages: AtomicU64::new(buddy_pages),
             breaks: AtomicU64::new(0),
             holds: Holds::new(settings.measured, machine.cpus() + 1),
             machine: machine.clone(),
@@ -148,6 +153,12 @@ impl<M: Tasks> Zone<M> {
         look(&self.buddy.0.lock())
     }
 
+    /// Free pages, about.
+    #[doc(alias = "NR_FREE_PAGES")]
+    pub(super) fn free_pages(&self) -> u64 {
+        self.free_pages.load(Ordering::Relaxed)
+    }
+
     /// How often the lock was waited for.
     pub(super) fn waits(&self) -> u64 {
         self.buddy.0.waits()
@@ -181,6 +192,7 @@ impl<M: Tasks> Zone<M> {
             waited_ns: waited_since_ns.map_or(0, |since_ns| began_ns.saturating_sub(since_ns)),
             began_ns,
             pages: 0,
+            given_pages: 0,
             unpaid_blocks: 0,
         }
     }
@@ -213,6 +225,7 @@ impl<M: Tasks> Hold<'_, M> {
 
     fn free(&mut self, block: Block) {
         self.did(&block);
+        self.given_pages += u64::from(block.order().pages());
         self.buddy.free(block);
     }
 
@@ -230,11 +243,15 @@ impl<M: Tasks> Hold<'_, M> {
 
     fn end(mut self) {
         self.pay();
-        self.zone.set_mark(self.buddy.free_pages());
+        let free_pages = self.buddy.free_pages();
+        self.zone.set_mark(free_pages);
+        // Relaxed: a tally.
+        self.zone.free_pages.store(free_pages, Ordering::Relaxed);
         let zone = self.zone;
         drop(self.buddy);
         let held = Held {
             pages: self.pages,
+            given_pages: self.given_pages,
             waited_ns: self.waited_ns,
             held_ns: zone.clock().saturating_sub(self.began_ns),
         };

@@ -1,0 +1,61 @@
+//! Tasks that free many pages: because they exit, because a long list is freed, because all lists are emptied.
+
+use bursar_machine::timer::Timers;
+
+use super::scene::{Log, Scene};
+use crate::page_subject::Lists;
+
+/// All exit at this moment after the start.
+const STORM_NS: u64 = 1_000_000;
+/// How often one of a pair looks whether the other is ready.
+const WAIT_NS: u64 = 10_000;
+
+/// Unmaps what it has, all at once with others, and is gone.
+pub(super) fn exit<M: Timers, S: Lists<M>>(scene: &Scene<'_, M, S>, index: u64, log: &mut Log) {
+    let machine = scene.machine;
+    let pages = scene.take_mapped(index);
+    log.done = pages.len() as f64;
+    machine.sleep_until(scene.start_ns + STORM_NS);
+    let began_ns = machine.now_ns();
+    scene.unmap(pages);
+    log.frees_ns.push(machine.now_ns() - began_ns);
+    scene.finish_one();
+}
+
+/// Empties the lists of all CPUs.
+pub(super) fn drain<M: Timers, S: Lists<M>>(scene: &Scene<'_, M, S>, log: &mut Log) {
+    let machine = scene.machine;
+    machine.sleep_until(scene.start_ns + STORM_NS);
+    let began_ns = machine.now_ns();
+    scene.subject.drain_all();
+    log.frees_ns.push(machine.now_ns() - began_ns);
+    scene.finish_one();
+}
+
+/// One of a pair takes pages for a long list, as the pages of a file are taken; the other frees them all in one call, again and
+/// again. One CPU that did both would have its own lists grow until they hold it all.
+pub(super) fn free_again_and_again<M: Timers, S: Lists<M>>(
+    scene: &Scene<'_, M, S>,
+    index: u64,
+    log: &mut Log,
+) {
+    let machine = scene.machine;
+    let count = scene.parameters.list_pages as usize;
+    let pair = scene.parameters.bystanders / 2 + index / 2;
+    while !scene.is_over(machine.now_ns()) {
+        let is_posted = scene.posted(pair) >= count;
+        if index.is_multiple_of(2) && !is_posted {
+            let mut pages = Vec::with_capacity(count);
+            scene.subject.alloc(count, &mut pages);
+            scene.post(pair, pages);
+        } else if !index.is_multiple_of(2) && is_posted {
+            let pages = scene.collect(pair, count);
+            log.done += pages.len() as f64;
+            let began_ns = machine.now_ns();
+            scene.subject.free_many(pages);
+            log.frees_ns.push(machine.now_ns() - began_ns);
+        } else {
+            machine.sleep_until(machine.now_ns() + WAIT_NS);
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! The parameters of the experiment.
+
+use std::time::Duration;
+
+use bursar::pages::Watermarks;
+use bursar::pages::sizes;
+use serde::Deserialize;
+
+use crate::page_subject::{GIB_PAGES, MIB_PAGES, OwnSizes};
+use crate::published::pages::{Release, Settings};
+use crate::settings::ParameterError;
+
+/// Tasks of a simulated run: each has a stack of its own with a guard, and a process of two such runs may have some 65,000
+/// mappings (`vm.max_map_count`).
+const SIMULATED_TASKS_MAX: u64 = 15_000;
+/// Pages are numbered to twice as many, and those of two runs may be numbered at once.
+const MEMORY_GIB_MAX: u64 = 1 << 12;
+/// Pages that a run takes at the same time: each is described by some 50 bytes of the host's memory.
+const PAGES_MAX: u64 = 1 << 24;
+
+/// Time to simulate that a page is mapped and freed, seconds of a CPU: 0.4 to 0.8 us, by policy, on one core of a server.
+const PAGE_SECONDS: f64 = 0.6e-6;
+/// The same of an operation of a bystander, beside its pages.
+const OPERATION_SECONDS: f64 = 3e-6;
+/// The same of a page in lists.
+const LISTED_PAGE_SECONDS: f64 = 0.1e-6;
+/// Simulated time that a page of a storm of exits takes.
+const LONG_PAGE_SECONDS: f64 = 35e-9;
+/// Timer slack and waking.
+const THINK_OVERHEAD_US: u64 = 60;
+
+/// What `[parameters]` of the experiment's file holds; units are in the names, meanings in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(
+    missing_docs,
+    reason = "the experiment's file documents them, for those who set them"
+)]
+pub struct Parameters {
+    pub seed: u64,
+    pub duration_ms: u64,
+    pub memory_gib: u64,
+    pub memory_per_cpu_gib: u64,
+    pub swap_gib: u64,
+    pub sized_for_cpus: u64,
+    pub scale: u64,
+    pub batch_pages: u64,
+    pub watchdog_us: u64,
+    pub touch_ns: u64,
+    pub unmap_ns: u64,
+    pub rewrite_ns: u64,
+    pub swap_io_ns: u64,
+    pub bystanders: u64,
+    pub bystander_pages: u64,
+    pub think_us: u64,
+    pub exiters: u64,
+    pub exiter_mib: u64,
+    pub settle_periods: u64,
+    pub freers: u64,
+    pub list_pages: u64,
+    pub drains: u64,
+    pub decay_period_ms: u64,
+    pub listed_pages: u64,
+    pub workers: u64,
+    pub worker_mib: u64,
+    pub rewrites: u64,
+    pub shells: u64,
+    pub processes: u64,
+    pub process_mib: u64,
+}
+
+fn range_error(key: &str, problem: String) -> ParameterError {
+    ParameterError::Range {
+        key: key.to_owned(),
+        problem,
+    }
+}
+
+impl Parameters {
+    /// Pages of a task that exits.
+    pub(super) fn exiter_pages(&self) -> u64 {
+        self.exiter_mib * MIB_PAGES
+    }
+
+    /// Pages of a worker, scaled.
+    pub(super) fn worker_pages(&self) -> u64 {
+        (self.worker_mib * MIB_PAGES / self.scale).max(1)
+    }
+
+    /// Memory before it is scaled.
+    fn memory_gib(&self, cpus: usize) -> u64 {
+        match self.memory_per_cpu_gib {
+            0 => self.memory_gib,
+            each => each * self.cpus(cpus) as u64,
+        }
+    }
+
+    /// CPUs that share the memory.
+    fn cpus(&self, cpus: usize) -> usize {
+        match self.sized_for_cpus {
+            0 => cpus,
+            other => other as usize,
+        }
+    }
+
+    /// Pages of the zone, scaled.
+    fn zone_pages(&self, cpus: usize) -> Result<u64, String> {
+        let gib = self.memory_gib(cpus);
+        if gib > MEMORY_GIB_MAX {
+            return Err(format!(
+                "{gib} GiB of memory, and pages are numbered up to {MEMORY_GIB_MAX} GiB"
+            ));
+        }
+        Ok(gib * GIB_PAGES / self.scale)
+    }
+
+    /// Those of all the memory, scaled.
+    pub(super) fn watermarks(&self, zone_pages: u64) -> Watermarks {
+        let pages = zone_pages * self.scale;
+        let marks = Watermarks::of(pages, pages);
+        Watermarks {
+            min: marks.min / self.scale,
+            low: marks.low / self.scale,
+            high: marks.high / self.scale,
+        }
+    }
+
+    /// The page lists of a policy of the thread.
+    pub(super) fn published_settings(
+        &self,
+        cpus: usize,
+        release: Release,
+    ) -> Result<Settings, String> {
+        let pages = self.zone_pages(cpus)?;
+        let mut settings = Settings::of(pages * self.scale, self.cpus(cpus), release);
+        settings.pages = pages;
+        settings.high_watermark_pages = self.watermarks(pages).high;
+        let limits = &mut settings.limits;
+        if self.scale > 1 {
+            let scaled = |high: u32| high / self.scale as u32;
+            limits.high_min = scaled(limits.high_min).max(sizes::high_min(0, 1, limits.batch));
+            // Less, and nobody could free as much under one hold as unscaled.
+            let least = 2 * limits.scaled_batch_max();
+            limits.high_max = scaled(limits.high_max).max(least);
+        }
+        settings.piece_pages = (self.batch_pages > 0).then_some(self.batch_pages as u32);
+        Ok(settings)
+    }
+
+    /// The sizes of Bursar's pages.
+    pub(super) fn own_sizes(&self, cpus: usize) -> Result<OwnSizes, String> {
+        let pages = self.zone_pages(cpus)?;
+        Ok(OwnSizes {
+            pages,
+            watermarks: Some(self.watermarks(pages)),
+            hold_blocks: (self.batch_pages > 0).then_some(self.batch_pages as u32),
+            decay_period: Duration::from_millis(self.decay_period_ms.max(1)),
+        })
+    }
+
+    /// All tasks but those that decay, one a CPU.
+    fn tasks(&self) -> u64 {
+        self.bystanders + self.exiters + self.freers + self.drains + self.workers + self.shells
+    }
+
+    /// Pages that tasks hold at the same time, at the most.
+    fn held_pages(&self) -> u64 {
+        // What bystanders have under way is little beside.
+        let shells = self.shells * self.process_mib * MIB_PAGES;
+        let long = self.exiters * self.exiter_pages() + self.freers * self.list_pages;
+        long + shells + self.workers * self.worker_pages()
+    }
+
+    pub(super) fn check_ranges(&self) -> Result<(), ParameterError> {
+        let ranges = [
+            ("duration_ms", self.duration_ms, 1, 3_600_000),
+            ("memory_gib", self.memory_gib, 1, MEMORY_GIB_MAX),
+            ("memory_per_cpu_gib", self.memory_per_cpu_gib, 0, 1 << 10),
+            ("swap_gib", self.swap_gib, 0, 1 << 20),
+            ("sized_for_cpus", self.sized_for_cpus, 0, 4_096),
+            ("scale", self.scale, 1, 1 << 16),
+            ("batch_pages", self.batch_pages, 0, 4_096),
+            ("watchdog_us", self.watchdog_us, 1, 100_000_000),
+            ("touch_ns", self.touch_ns, 0, 1_000_000),
+            ("unmap_ns", self.unmap_ns, 0, 1_000_000),
+            ("rewrite_ns", self.rewrite_ns, 0, 1_000_000),
+            ("swap_io_ns", self.swap_io_ns, 1, 1_000_000_000),
+            ("bystanders", self.bystanders, 0, 10_000),
+            ("bystander_pages", self.bystander_pages, 1, 4_096),
+            ("think_us", self.think_us, 1, 10_000_000),
+            ("exiters", self.exiters, 0, 10_000),
+            ("exiter_mib", self.exiter_mib, 1, 1 << 20),
+            ("settle_periods", self.settle_periods, 0, 10_000),
+            ("freers", self.freers, 0, 10_000),
+            ("list_pages", self.list_pages, 1, PAGES_MAX),
+            ("drains", self.drains, 0, 100),
+            ("decay_period_ms", self.decay_period_ms, 0, 3_600_000),
+            ("listed_pages", self.listed_pages, 0, 1 << 20),
+            ("workers", self.workers, 0, 10_000),
+            ("worker_mib", self.worker_mib, 1, 1 << 30),
+            ("rewrites", self.rewrites, 1, 10_000),
+            ("shells", self.shells, 0, 10_000),
+            ("processes", self.processes, 1, 10_000_000),
+            ("process_mib", self.process_mib, 1, 1 << 20),
+        ];
+        for (key, value, least, most) in ranges {
+            if !(least..=most).contains(&value) {
+                let problem = format!("is {value}, and must be from {least} to {most}");
+                return Err(range_error(key, problem));
+            }
+        }
+        let does_something = self.tasks() - self.bystanders + self.decay_period_ms;
+        if does_something == 0 {
+            let problem = "is 0, and nobody else frees many pages".to_owned();
+            return Err(range_error("exiters", problem));
+        }
+        for (key, tasks) in [("bystanders", self.bystanders), ("freers", self.freers)] {
+            if tasks % 2 == 1 {
+                let problem = format!(
+                    "is {tasks}, and must be even: one of each pair takes pages, the other frees them"
+                );
+                return Err(range_error(key, problem));
+            }
+        }
+        if self.held_pages() > PAGES_MAX {
+            let problem = format!(
+                "is {}, and the tasks would hold {} pages at once; {PAGES_MAX} can be simulated",
+                self.scale,
+                self.held_pages()
+            );
+            return Err(range_error("scale", problem));
+        }
+        if self.memory_per_cpu_gib > 0 {
+            // How many CPUs is known later.
+            return Ok(());
+        }
+        let memory = self.memory_gib * GIB_PAGES / self.scale;
+        let swap = self.swap_gib * GIB_PAGES / self.scale;
+        let workers = self.workers * self.worker_pages();
+        // An eighth may be in lists.
+        let most = if self.swap_gib > 0 {
+            memory + swap
+        } else {
+            memory
+        } / 8
+            * 7;
+        if self.held_pages() > most {
+            let key = if workers > 0 {
+                "worker_mib"
+            } else {
+                "memory_gib"
+            };
+            let problem = format!(
+                "leaves no room: the tasks need {} pages, and there are {most} with swap and without what lists may hold, all divided by `scale`",
+                self.held_pages()
+            );
+            return Err(range_error(key, problem));
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_tasks(&self) -> Result<(), ParameterError> {
+        if self.tasks() <= SIMULATED_TASKS_MAX {
+            return Ok(());
+        }
+        let problem = format!(
+            "is one of {} tasks, and a simulated run has room for {SIMULATED_TASKS_MAX}",
+            self.tasks()
+        );
+        Err(range_error("exiters", problem))
+    }
+
+    /// About how long a run takes, seconds of one CPU: on the host, or on a simulated machine of so many CPUs.
+    pub(super) fn estimate(&self, cpus: Option<usize>) -> f64 {
+        let seconds = self.duration_ms as f64 / 1e3;
+        let Some(cpus) = cpus else {
+            return seconds;
+        };
+        let listed = self.listed_pages * cpus as u64;
+        // Where exits and drains end the run, it is about as long as all their pages take under the zone's lock.
+        let long_pages = self.exiters * self.exiter_pages() + self.drains * listed;
+        let seconds = match long_pages {
+            0 => seconds,
+            pages => pages as f64 * LONG_PAGE_SECONDS,
+        };
+        let operations =
+            self.bystanders as f64 * seconds / ((self.think_us + THINK_OVERHEAD_US) as f64 / 1e6);
+        let page_ns = self.touch_ns + self.unmap_ns + self.rewrites * self.rewrite_ns;
+        let worker_pages = self.workers as f64 * seconds * 1e9 / page_ns.max(1) as f64;
+        let freer_pages = self.freers as f64 / 2.0 * seconds / LISTED_PAGE_SECONDS;
+        let process_pages = match self.shells {
+            0 => 0,
+            _ => self.processes * self.process_mib * MIB_PAGES / 4,
+        };
+        let pages = (long_pages + process_pages) as f64 + worker_pages + freer_pages;
+        operations * OPERATION_SECONDS
+            + operations * self.bystander_pages as f64 * PAGE_SECONDS
+            + pages * PAGE_SECONDS
+            + listed as f64 * LISTED_PAGE_SECONDS
+    }
+}

@@ -1,0 +1,269 @@
+//! What all tasks of a run share.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bursar_machine::Shard;
+use bursar_machine::timer::Timers;
+
+use super::parameters::Parameters;
+use super::swap::Marks;
+use super::{boot, bystander, decay, free, stress};
+use crate::page_subject::{Lists, Waits};
+use crate::random::Random;
+
+/// Pages that are faulted in between two looks at anything else.
+pub(super) const FAULT_PAGES: usize = 64;
+/// Pages that an unmapping collects before it frees them, and lets others have its CPU.
+#[doc(alias = "MAX_GATHER_BATCH")]
+pub(super) const GATHER_PAGES: usize = 512;
+
+/// What one task has seen and done.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Log {
+    /// Of each operation of a bystander that takes pages: what it waited for locks.
+    pub(super) alloc_waits: Vec<Waits>,
+    /// The same of one that frees them.
+    pub(super) free_waits: Vec<Waits>,
+    /// How long each operation of a bystander took.
+    pub(super) operations_ns: Vec<u64>,
+    /// How long each free of many pages took, from the first to the last.
+    pub(super) frees_ns: Vec<u64>,
+    /// How long each decay of a CPU's lists took.
+    pub(super) decays_ns: Vec<u64>,
+    /// What the load is there for, done so often: pages freed, or bogo operations.
+    pub(super) done: f64,
+    /// Time on a CPU meanwhile.
+    pub(super) cpu_ns: u64,
+    /// Pages that went to swap.
+    pub(super) swapped_out: u64,
+    /// Time in the queue of a CPU.
+    pub(super) run_queue_ns: u64,
+    pub(super) ended_ns: u64,
+}
+
+/// A task.
+pub(super) struct Job<'a> {
+    /// The CPU that it may not leave.
+    pub(super) cpu: Option<u32>,
+    pub(super) work: Box<dyn FnOnce() -> Log + Send + 'a>,
+}
+
+/// See the module.
+pub(super) struct Scene<'a, M: Timers, S: Lists<M>> {
+    pub(super) machine: &'a M,
+    pub(super) subject: &'a S,
+    pub(super) parameters: &'a Parameters,
+    pub(super) start_ns: u64,
+    pub(super) end_ns: u64,
+    /// What tasks have mapped before the start that exit.
+    mapped: Vec<Mutex<Vec<S::Page>>>,
+    /// Pages on their way from the task that took them to the one that frees them, by pair.
+    mail: Vec<Mutex<Vec<S::Page>>>,
+    /// Tasks whose end is the end of the run and that have not ended yet.
+    unfinished: AtomicU64,
+    pub(super) marks: Marks,
+    /// Whether there is memory behind pages.
+    has_memory: bool,
+}
+
+impl<'a, M: Timers, S: Lists<M>> Scene<'a, M, S> {
+    pub(super) fn new(machine: &'a M, subject: &'a S, parameters: &'a Parameters) -> Self {
+        let mut page = Vec::new();
+        subject.alloc(1, &mut page);
+        let has_memory = page.iter_mut().all(|page| subject.write(page, 1));
+        subject.free_many(page);
+        let boxes = |count: u64| (0..count).map(|_| Mutex::default()).collect();
+        Self {
+            machine,
+            subject,
+            parameters,
+            start_ns: 0,
+            end_ns: 0,
+            mapped: boxes(parameters.exiters),
+            mail: boxes((parameters.bystanders + parameters.freers) / 2),
+            unfinished: AtomicU64::new(parameters.exiters + parameters.drains),
+            marks: Marks::new(parameters, subject.managed_pages()),
+            has_memory,
+        }
+    }
+
+    /// Lets the tasks that will exit map what they map.
+    pub(super) fn map_before(&self) {
+        let pages = self.parameters.exiter_pages();
+        let mut tasks: Vec<Box<dyn FnOnce() + Send + '_>> = Vec::new();
+        for mapped in &self.mapped {
+            tasks.push(Box::new(move || {
+                let mut held = Vec::new();
+                self.map(pages, &mut held);
+                *lock(mapped) = held;
+            }));
+        }
+        self.machine.run(tasks);
+    }
+
+    /// Lets the lists decay, as long as it takes since they were used last.
+    pub(super) fn settle(&self) {
+        let machine = self.machine;
+        let period_ns = self.parameters.decay_period_ms.max(1) * 1_000_000;
+        for _ in 0..self.parameters.settle_periods {
+            machine.sleep_until(machine.now_ns() + period_ns);
+            for cpu in 0..machine.cpus() as u32 {
+                self.subject.decay(Shard(cpu));
+            }
+        }
+    }
+
+    /// The load begins.
+    pub(super) fn start(&mut self) {
+        self.start_ns = self.machine.now_ns();
+        self.end_ns = self.start_ns + self.parameters.duration_ms * 1_000_000;
+    }
+
+    /// All tasks.
+    pub(super) fn jobs(&self) -> Vec<Job<'_>> {
+        let cpus = self.machine.cpus() as u64;
+        let own = self.parameters;
+        let mut jobs = Vec::new();
+        // Each on a CPU of its own as long as there are any: those that free are never the ones that wait.
+        let mut next_cpu = 0;
+        let mut place = || {
+            next_cpu += 1;
+            Some(((next_cpu - 1) % cpus) as u32)
+        };
+        for index in 0..own.bystanders {
+            jobs.push(self.job(place(), move |scene, log| {
+                bystander::stand_by(scene, index, log);
+            }));
+        }
+        for index in 0..own.exiters {
+            jobs.push(self.job(place(), move |scene, log| free::exit(scene, index, log)));
+        }
+        for _ in 0..own.drains {
+            jobs.push(self.job(place(), free::drain));
+        }
+        for index in 0..own.freers {
+            jobs.push(self.job(place(), move |scene, log| {
+                free::free_again_and_again(scene, index, log);
+            }));
+        }
+        if own.decay_period_ms > 0 {
+            for cpu in 0..cpus as u32 {
+                jobs.push(self.job(Some(cpu), move |scene, log| decay::decay(scene, cpu, log)));
+            }
+        }
+        for index in 0..own.workers {
+            jobs.push(self.job(None, move |scene, log| stress::stress(scene, index, log)));
+        }
+        for index in 0..own.shells {
+            jobs.push(self.job(None, move |scene, log| boot::run(scene, index, log)));
+        }
+        jobs
+    }
+
+    fn job<'s>(
+        &'s self,
+        cpu: Option<u32>,
+        work: impl FnOnce(&'s Self, &mut Log) + Send + 's,
+    ) -> Job<'s> {
+        let work = move || {
+            let mut log = Log::default();
+            work(self, &mut log);
+            log.run_queue_ns = self.machine.run_queue_ns();
+            log.ended_ns = self.machine.now_ns();
+            log
+        };
+        Job {
+            cpu,
+            work: Box::new(work),
+        }
+    }
+
+    /// Whether the load is over at that moment.
+    pub(super) fn is_over(&self, now_ns: u64) -> bool {
+        if self.parameters.exiters + self.parameters.drains > 0 {
+            // Relaxed: only when to stop.
+            return self.unfinished.load(Ordering::Relaxed) == 0;
+        }
+        now_ns >= self.end_ns
+    }
+
+    /// A task has ended that the run was for.
+    pub(super) fn finish_one(&self) {
+        // Relaxed: see `is_over`.
+        self.unfinished.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn take_mapped(&self, index: u64) -> Vec<S::Page> {
+        std::mem::take(&mut lock(&self.mapped[index as usize]))
+    }
+
+    pub(super) fn post(&self, pair: u64, pages: Vec<S::Page>) {
+        lock(&self.mail[pair as usize]).extend(pages);
+    }
+
+    /// How many pages are in a pair's mail.
+    pub(super) fn posted(&self, pair: u64) -> usize {
+        lock(&self.mail[pair as usize]).len()
+    }
+
+    /// Up to `count` pages that were posted.
+    pub(super) fn collect(&self, pair: u64, count: usize) -> Vec<S::Page> {
+        let mut mail = lock(&self.mail[pair as usize]);
+        let count = count.min(mail.len());
+        mail.drain(..count).collect()
+    }
+
+    /// Frees what is still in the mail.
+    pub(super) fn clear(&self) {
+        for mail in self.mail.iter().chain(&self.mapped) {
+            let pages = std::mem::take(&mut *lock(mail));
+            self.subject.free_many(pages);
+        }
+    }
+
+    /// Faults up to `count` pages in; fewer only if there are no more.
+    pub(super) fn map(&self, count: u64, held: &mut Vec<S::Page>) {
+        let mut left = count as usize;
+        while left > 0 {
+            let before = held.len();
+            self.subject.alloc(left.min(FAULT_PAGES), held);
+            let got = held.len() - before;
+            if got == 0 {
+                return;
+            }
+            self.touch(&mut held[before..], self.parameters.touch_ns);
+            left -= got;
+        }
+    }
+
+    /// Writes to pages, or lets the time pass that it takes where they have no memory.
+    pub(super) fn touch(&self, pages: &mut [S::Page], page_ns: u64) {
+        if !self.has_memory {
+            return self.machine.compute(pages.len() as u64 * page_ns);
+        }
+        for page in pages {
+            self.subject.write(page, 2);
+        }
+    }
+
+    /// Unmaps pages and frees them.
+    pub(super) fn unmap(&self, mut pages: Vec<S::Page>) {
+        while !pages.is_empty() {
+            let some = pages.split_off(pages.len().saturating_sub(GATHER_PAGES));
+            if !self.has_memory {
+                let unmap_ns = self.parameters.unmap_ns;
+                self.machine.compute(some.len() as u64 * unmap_ns);
+            }
+            self.subject.free_many(some);
+        }
+    }
+
+    pub(super) fn random(&self, role: u64, index: u64) -> Random {
+        Random::fork(self.parameters.seed, role << 32 | index)
+    }
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
