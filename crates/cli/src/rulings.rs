@@ -7,7 +7,7 @@ use comfy_table::CellAlignment;
 
 use crate::form::Form;
 use crate::shares::bucket_title;
-use crate::units::percent;
+use crate::units::{in_unit, percent};
 
 /// The table of all published figures that the documents have an answer to; nothing if there are none. All are simulated: what
 /// was published was measured on machines that only the simulated one can be.
@@ -90,12 +90,18 @@ pub fn published(verdict: &Verdict) -> String {
             )
         }
         Rule::Change { .. } => change(verdict.published),
+        Rule::Figure { tolerance, unit } => format!(
+            "{} +- {}",
+            in_unit(verdict.published, *unit),
+            percent(*tolerance)
+        ),
     }
 }
 
 /// A number of ours, as the rule means it.
 pub fn value(verdict: &Verdict, value: f64) -> String {
     match verdict.rule {
+        Rule::Figure { unit, .. } => in_unit(value, unit),
         Rule::Share { .. } => percent(value),
         Rule::Ratio { .. } => format!("{value:.2} times"),
         Rule::NoWorse { .. } | Rule::Equivalent { .. } | Rule::Change { .. } => change(value),
@@ -112,8 +118,15 @@ fn interval(verdict: &Verdict) -> String {
     format!("{lo} to {hi}")
 }
 
+/// As exact as it is small: some published changes are of a few parts in 100,000.
 fn change(value: f64) -> String {
-    format!("{:+.1} %", value * 100.0)
+    let percent = value * 100.0;
+    match percent.abs() {
+        0.0 => "0 %".to_owned(),
+        small if small < 0.1 => format!("{percent:+.4} %"),
+        small if small < 1.0 => format!("{percent:+.2} %"),
+        _ => format!("{percent:+.1} %"),
+    }
 }
 
 fn ruling(verdict: &Verdict, form: Form) -> String {

@@ -127,7 +127,7 @@ pub fn calibration_rows(experiment: &Experiment) -> Vec<&PublishedRow> {
 /// Whether a run of a row's load and variant is as published, and what it gave, by metric.
 ///
 /// # Errors
-/// What the row asks for and is not a share, or was not measured.
+/// What the row asks for and is no share and no figure, or was not measured.
 pub fn accepts(
     row: &PublishedRow,
     result: &VariantResult,
@@ -140,14 +140,20 @@ pub fn accepts(
         rule,
     } in &row.figures
     {
-        let Rule::Share { tolerance } = rule else {
-            return Err(format!("`{metric}`: only shares can be calibrated on"));
+        let tolerance = match rule {
+            Rule::Share { tolerance } => *tolerance,
+            Rule::Figure { tolerance, .. } => tolerance * published,
+            _ => {
+                return Err(format!(
+                    "`{metric}`: only shares and figures can be calibrated on"
+                ));
+            }
         };
         let values = result.metrics.get(metric).and_then(by_seed);
         let Some(&[(_, value)]) = values.as_deref() else {
             return Err(format!("`{metric}` of `{}` was not measured", row.variant));
         };
-        passes &= (value - published).abs() <= *tolerance;
+        passes &= (value - published).abs() <= tolerance;
         measured.insert(format!("{}.{metric}", row.load), value);
     }
     Ok((passes, measured))
@@ -222,13 +228,17 @@ mod tests {
 
     #[test]
     fn a_draw_passes_within_every_tolerance() {
-        let experiment = crate::experiment_named("memcg-flush").expect("the file");
-        for row in calibration_rows(&experiment) {
+        let experiments: Vec<_> = crate::names()
+            .map(|name| crate::experiment_named(name).expect("the file"))
+            .collect();
+        for row in experiments.iter().flat_map(calibration_rows) {
             let result = |away: f64| {
                 let mut metrics = Metrics::default();
                 for figure in &row.figures {
-                    let Rule::Share { tolerance } = figure.rule else {
-                        panic!("only shares can be calibrated on");
+                    let tolerance = match figure.rule {
+                        Rule::Share { tolerance } => tolerance,
+                        Rule::Figure { tolerance, .. } => tolerance * figure.published,
+                        _ => panic!("only shares and figures can be calibrated on"),
                     };
                     let value = figure.published + away * tolerance;
                     metrics.push(

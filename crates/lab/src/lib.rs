@@ -5,11 +5,12 @@
 //! on the substrate of their time; it knows no clock, no thread and no file of its own.
 //!
 //! Layers, bottom-up: [`measure`]; [`published`]; [`machine_info`], [`verdict`], [`document`], [`merge()`], [`compare`];
-//! [`experiment`] with [`draws`], [`settings`]; [`workload`]; [`memcg_flush`]; [`Plan`]. Beside them, [`protocols`]: the library's, to be
+//! [`experiment`] with [`draws`], [`settings`]; [`workload`]; [`memcg_flush`]; their catalogue; [`Plan`]. Beside them, [`protocols`]: the library's, to be
 //! explored.
 
 #![forbid(unsafe_code)]
 
+mod catalogue;
 pub mod compare;
 pub mod document;
 pub mod draws;

@@ -2,23 +2,19 @@
 
 use std::fmt;
 
+use crate::catalogue::{ALL, Parameters};
 use crate::document::{Document, ExpectationResult, Metrics, SCHEMA, VariantResult};
 use crate::draws::{Draw, Values};
 use crate::experiment::{Experiment, SEEDS_BESIDE, fnv1a64};
 use crate::machine_info::{MachineInfo, MachineKind};
-use crate::memcg_flush::{self, Parameters};
 use crate::settings::{DrawsKind, LOAD, ParameterError, Point, SEED, Settings};
 use crate::verdict::{Basis, Verdict};
 use crate::workload::RunError;
-use bursar_machine::Tasks;
-
-/// All experiments: name, file, and file of draws.
-const EXPERIMENTS: [(&str, &str, &str); 1] =
-    [("memcg-flush", memcg_flush::FILE, memcg_flush::DRAWS)];
+use bursar_machine::timer::Timers;
 
 /// The names of all experiments.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    EXPERIMENTS.into_iter().map(|(name, _, _)| name)
+    ALL.iter().map(|entry| entry.name)
 }
 
 /// The experiment of this name.
@@ -26,11 +22,11 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 /// # Errors
 /// If there is none, or its file is wrong.
 pub fn experiment_named(name: &str) -> Result<Experiment, Error> {
-    let (_, file, draws) = EXPERIMENTS
-        .into_iter()
-        .find(|(known, _, _)| *known == name)
+    let entry = ALL
+        .iter()
+        .find(|entry| entry.name == name)
         .ok_or_else(|| Error::Unknown(name.to_owned()))?;
-    Experiment::parse(file, draws).map_err(|error| Error::File(error.to_string()))
+    Experiment::parse(entry.file, entry.draws).map_err(|error| Error::File(error.to_string()))
 }
 
 /// What is asked for.
@@ -153,7 +149,8 @@ impl Plan {
             settings.set(assignment).map_err(Error::Parameter)?;
         }
         let typed = |point: Point| {
-            let parameters = typed(&point.parameters).map_err(Error::File)?;
+            let parameters =
+                Parameters::read(&experiment.name, &point.parameters).map_err(Error::File)?;
             parameters.check().map_err(Error::Parameter)?;
             if kind == MachineKind::Sim {
                 parameters.check_simulated().map_err(Error::Parameter)?;
@@ -162,7 +159,9 @@ impl Plan {
         };
         let points = settings.points().map_err(Error::Parameter)?;
         let points: Vec<_> = points.into_iter().map(typed).collect::<Result<_, _>>()?;
-        let first_seed = points.first().map_or(0, |(_, parameters)| parameters.seed);
+        let first_seed = points
+            .first()
+            .map_or(0, |(_, parameters)| parameters.seed());
         let seeds: Vec<u64> = (0..request.seeds)
             .filter(|nth| request.shard.has(*nth))
             .map(|nth| first_seed.wrapping_add(nth))
@@ -223,7 +222,7 @@ impl Plan {
     pub fn estimated_seconds(&self, cpus: impl Fn(usize) -> Option<usize>) -> f64 {
         let seconds = |job: Job| match (self.parameters(job, self.draw(job.seed)), cpus(job.point))
         {
-            (Ok(parameters), cpus) => memcg_flush::estimated_seconds(&parameters, cpus),
+            (Ok(parameters), cpus) => parameters.estimated_seconds(cpus),
             (Err(_), _) => 0.0,
         };
         self.jobs().into_iter().map(seconds).sum()
@@ -277,10 +276,7 @@ impl Plan {
     fn parameters(&self, job: Job, draw: Option<&Draw>) -> Result<Parameters, Error> {
         let (point, parameters) = &self.points[job.point];
         let Some(draw) = draw else {
-            return Ok(Parameters {
-                seed: job.seed,
-                ..*parameters
-            });
+            return Ok(parameters.with_seed(job.seed));
         };
         let mut table = point.parameters.clone();
         for (name, value) in &draw.parameters {
@@ -289,21 +285,21 @@ impl Plan {
             }
         }
         table.insert(SEED.to_owned(), toml::Value::Integer(job.seed as i64));
-        let parameters = typed(&table).map_err(Error::File)?;
+        let parameters = Parameters::read(&self.experiment.name, &table).map_err(Error::File)?;
         parameters.check().map_err(Error::Parameter)?;
         Ok(parameters)
     }
 
     /// How long a run takes at least, milliseconds of the machine's time.
     pub fn run_ms(&self, job: Job) -> u64 {
-        self.points[job.point].1.duration_ms
+        self.points[job.point].1.run_ms()
     }
 
     /// Does one run.
     ///
     /// # Errors
     /// Why it gave no result.
-    pub fn run<M: Tasks>(&self, machine: &M, job: Job) -> Result<VariantResult, Error> {
+    pub fn run<M: Timers>(&self, machine: &M, job: Job) -> Result<VariantResult, Error> {
         self.run_with(machine, job, self.draw(job.seed))
     }
 
@@ -311,21 +307,21 @@ impl Plan {
     ///
     /// # Errors
     /// Why it gave no result.
-    pub fn run_with<M: Tasks>(
+    pub fn run_with<M: Timers>(
         &self,
         machine: &M,
         job: Job,
         draw: Option<&Draw>,
     ) -> Result<VariantResult, Error> {
         let parameters = self.parameters(job, draw)?;
-        let outcome =
-            memcg_flush::run(machine, self.variant(job), &parameters).map_err(Error::Run)?;
-        Ok(outcome.result())
+        parameters
+            .run(machine, self.variant(job))
+            .map_err(Error::Run)
     }
 
     /// The document of a point, of no runs yet.
     pub fn document(&self, point: usize, machine: MachineInfo, revision: &str) -> Document {
-        let planned = &self.points[point].0;
+        let (planned, loaded) = &self.points[point];
         let mut parameters = planned.parameters.clone();
         if self.draws == DrawsKind::Accepted {
             // Each seed has a value of its own for these.
@@ -339,7 +335,7 @@ impl Plan {
         }
         let variant = |name: &String| VariantResult {
             name: name.clone(),
-            summary: memcg_flush::summary(name).to_owned(),
+            summary: loaded.summary(name).to_owned(),
             ran_seeds: Vec::new(),
             metrics: Metrics::default(),
         };
@@ -409,12 +405,6 @@ impl Plan {
             })
             .collect()
     }
-}
-
-/// The parameters in a table.
-fn typed(table: &toml::Table) -> Result<Parameters, String> {
-    let typed: Result<_, toml::de::Error> = table.clone().try_into();
-    typed.map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //!
 //! | rule | of each seed | reproduced | not reproduced |
 //! |---|---|---|---|
+//! | figure | the figure | never: it serves calibration | never |
 //! | share | the share | central 90 % within the tolerance | central 90 % outside of it |
 //! | ratio | variant / baseline | central 90 % within the published range | outside of it; `direction only` if it is on the same side of 1 |
 //! | no worse | variant / baseline - 1 | surely below the margin, and the central 90 % of a control above | surely above the margin |
@@ -20,8 +21,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::measure::Metric;
 use crate::measure::interval::{central, confidence_of_mean, mean};
+use crate::measure::{Metric, Unit};
 
 /// Fewer seeds than this decide nothing.
 pub const SEEDS_NEEDED: usize = 20;
@@ -93,6 +94,13 @@ pub enum Rule {
         /// How far ours may be from it.
         tolerance: f64,
     },
+    /// A figure in its own unit, to be fitted and not to be judged: it depends on constants that nobody published.
+    Figure {
+        /// How far ours may be from it, as a part of it.
+        tolerance: f64,
+        /// Its unit.
+        unit: Unit,
+    },
     /// So many times as much as the baseline.
     Ratio {
         /// The variant that it is compared with.
@@ -129,7 +137,7 @@ impl Rule {
     /// The variant that the judged one is compared with, if it is.
     pub fn baseline(&self) -> Option<&str> {
         match self {
-            Self::Share { .. } => None,
+            Self::Share { .. } | Self::Figure { .. } => None,
             Self::Ratio { baseline, .. }
             | Self::NoWorse { baseline, .. }
             | Self::Equivalent { baseline, .. }
@@ -199,7 +207,9 @@ impl Verdict {
         };
         let against = |baseline: &str| Some(quotients(&own, &of(baseline)?));
         let values = match &self.rule {
-            Rule::Share { .. } => Some(own.iter().map(|(_, value)| *value).collect()),
+            Rule::Share { .. } | Rule::Figure { .. } => {
+                Some(own.iter().map(|(_, value)| *value).collect())
+            }
             Rule::Ratio { baseline, .. } => against(baseline),
             Rule::NoWorse { baseline, .. }
             | Rule::Equivalent { baseline, .. }
@@ -252,7 +262,9 @@ impl Rule {
     /// The interval that the rule looks at.
     fn interval(&self, values: &[f64]) -> (f64, f64) {
         match self {
-            Self::Share { .. } | Self::Ratio { .. } | Self::Change { .. } => central(values),
+            Self::Share { .. } | Self::Figure { .. } | Self::Ratio { .. } | Self::Change { .. } => {
+                central(values)
+            }
             Self::NoWorse { .. } | Self::Equivalent { .. } => surely(values),
         }
     }
@@ -263,6 +275,10 @@ impl Rule {
             Self::Share { tolerance } => {
                 within(lo, hi, published - tolerance, published + tolerance)
             }
+            Self::Figure { .. } => (
+                Ruling::Inconclusive,
+                "a figure of its own depends on constants that nobody published",
+            ),
             Self::Ratio { from, to, .. } => match within(lo, hi, *from, *to) {
                 (Ruling::NotReproduced, _) if same_side(lo, hi, *from, *to) => (
                     Ruling::DirectionOnly,

@@ -1,15 +1,15 @@
 //! The load of memcg-flush on a simulated machine: the same seed gives the same result, reclaim and all; each run checks its own
 //! books and fails if they are wrong.
 
-use bursar_lab::experiment::Experiment;
 use bursar_lab::measure::Metric;
-use bursar_lab::memcg_flush::{self, Parameters};
+use bursar_lab::memcg_flush::Parameters;
+use bursar_lab::workload::Workload;
 use bursar_sim::{Settings, Simulator, Topology};
 use toml::Value;
 
 /// The quick form, with enough workers on each tenant to be short of memory.
 fn parameters(more: &[(&str, i64)]) -> Parameters {
-    let file = Experiment::parse(memcg_flush::FILE, "").expect("the experiment's file");
+    let file = bursar_lab::experiment_named("memcg-flush").expect("the file");
     let mut table = file.parameters;
     table.extend(file.quick);
     let ours = [
@@ -31,8 +31,8 @@ fn parameters(more: &[(&str, i64)]) -> Parameters {
 fn run(variant: &str, parameters: &Parameters) -> (String, impl Fn(&str) -> u64 + use<>) {
     let settings = Settings::new(Topology::new(16, 2, 1000), parameters.seed);
     let simulator = Simulator::new(settings);
-    let outcome = memcg_flush::run(&simulator.machine(), variant, parameters).expect(variant);
-    let result = outcome.result();
+    let result = parameters.run(&simulator.machine(), variant);
+    let result = result.expect(variant);
     let shown = format!("{result:?}");
     let number = move |name: &str| match result.metrics.get(name) {
         Some(Metric::Count(value)) => *value,

@@ -2,16 +2,16 @@
 //! get right.
 
 use bursar_lab::document::VariantResult;
-use bursar_lab::experiment::Experiment;
 use bursar_lab::measure::{Metric, Summary};
-use bursar_lab::memcg_flush::{self, FILE, Parameters, Scope};
+use bursar_lab::memcg_flush::{Parameters, Scope};
+use bursar_lab::workload::Workload;
 use bursar_sim::{Settings, Simulator, Topology};
 
 const CPUS: usize = 24;
 
 /// A short run of the experiment with nobody in it yet.
 fn nobody() -> Parameters {
-    let experiment = Experiment::parse(FILE, "").expect("the experiment's file");
+    let experiment = bursar_lab::experiment_named("memcg-flush").expect("the file");
     let mut table = experiment.parameters;
     table.extend(experiment.quick);
     let quick: Parameters = table.try_into().expect("its parameters");
@@ -30,8 +30,8 @@ fn run(variant: &str, parameters: &Parameters) -> VariantResult {
     parameters.check().expect("in their ranges");
     let settings = Settings::new(Topology::new(CPUS, 2, 1000), parameters.seed);
     let simulator = Simulator::new(settings);
-    let outcome = memcg_flush::run(&simulator.machine(), variant, parameters);
-    outcome.expect("a run").result()
+    let result = parameters.run(&simulator.machine(), variant);
+    result.expect("a run")
 }
 
 fn ratio(result: &VariantResult, name: &str) -> f64 {

@@ -27,10 +27,9 @@ pub fn estimated_seconds(parameters: &Parameters, simulated_cpus: Option<usize>)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::Experiment;
 
     fn parameters() -> Parameters {
-        let experiment = Experiment::parse(super::super::FILE, "").expect("the file");
+        let experiment = crate::experiment_named("memcg-flush").expect("the file");
         experiment.parameters.try_into().expect("its parameters")
     }
 

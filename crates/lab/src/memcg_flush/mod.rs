@@ -38,10 +38,12 @@ mod warm_up;
 mod worker;
 
 use bursar::{FlushPolicy, Freshness};
+use bursar_machine::timer::Timers;
 use bursar_machine::{Machine, Tasks};
+use toml::Table;
 
-pub use estimate::estimated_seconds;
-pub use outcome::Outcome;
+use estimate::estimated_seconds;
+use outcome::Outcome;
 pub use parameters::{Parameters, ReclaimSite, Scope};
 pub use tree::Tree;
 
@@ -53,14 +55,10 @@ use self::stream::Streams;
 use self::subject::{Own, Subject, Theirs};
 use self::warm_up::ColdPages;
 use self::worker::Log;
+use crate::document::VariantResult;
 use crate::published::{Policy, Tunables};
-use crate::workload::RunError;
-
-/// The experiment's file.
-pub const FILE: &str = include_str!("../../../../experiments/memcg-flush.toml");
-
-/// The draws that fit its calibration rows.
-pub const DRAWS: &str = include_str!("../../../../experiments/memcg-flush.draws.toml");
+use crate::settings::ParameterError;
+use crate::workload::{RunError, Workload};
 
 /// What a machine runs.
 type Task<'a> = Box<dyn FnOnce() + Send + 'a>;
@@ -113,20 +111,47 @@ impl Variant {
     }
 }
 
-/// What a variant does, in one line; nothing if there is no such variant.
-pub fn summary(name: &str) -> &'static str {
-    Variant::named(name, 1).map_or("", Variant::summary)
+impl Workload for Parameters {
+    fn read(table: &Table) -> Result<Self, String> {
+        let typed: Result<_, toml::de::Error> = table.clone().try_into();
+        typed.map_err(|error| error.to_string())
+    }
+
+    fn check(&self) -> Result<(), ParameterError> {
+        self.check_ranges()
+    }
+
+    fn check_simulated(&self) -> Result<(), ParameterError> {
+        self.check_room()
+    }
+
+    fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    fn with_seed(self, seed: u64) -> Self {
+        Self { seed, ..self }
+    }
+
+    fn run_ms(&self) -> u64 {
+        self.duration_ms
+    }
+
+    fn estimated_seconds(&self, cpus: Option<usize>) -> f64 {
+        estimated_seconds(self, cpus)
+    }
+
+    fn summary(variant: &str) -> &'static str {
+        Variant::named(variant, 1).map_or("", Variant::summary)
+    }
+
+    fn run<M: Timers>(&self, machine: &M, variant: &str) -> Result<VariantResult, RunError> {
+        run(machine, variant, self).map(|outcome| outcome.result())
+    }
 }
 
 /// Runs one variant with one seed.
-///
-/// # Errors
-/// If there is no such variant, or what it measures reports an error.
-pub fn run<M: Tasks>(
-    machine: &M,
-    name: &str,
-    parameters: &Parameters,
-) -> Result<Outcome, RunError> {
+fn run<M: Tasks>(machine: &M, name: &str, parameters: &Parameters) -> Result<Outcome, RunError> {
     let fail = |reason: String| RunError {
         variant: name.to_owned(),
         reason,

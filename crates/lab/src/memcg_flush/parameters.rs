@@ -130,7 +130,7 @@ impl Parameters {
     ///
     /// # Errors
     /// The first parameter that is out of its range, and the range.
-    pub fn check(&self) -> Result<(), ParameterError> {
+    pub(super) fn check_ranges(&self) -> Result<(), ParameterError> {
         // A log entry holds a query in 20 bits and nanoseconds in 44 (see `worker`): an hour is well inside.
         let ranges = [
             ("readers", self.readers, 0, 100_000),
@@ -262,7 +262,7 @@ impl Parameters {
     ///
     /// # Errors
     /// If there are too many tasks.
-    pub fn check_simulated(&self) -> Result<(), ParameterError> {
+    pub(super) fn check_room(&self) -> Result<(), ParameterError> {
         let others = self.workers
             + self.reclaimers
             + self.killers

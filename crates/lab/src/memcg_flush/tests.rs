@@ -10,7 +10,6 @@ use super::*;
 use crate::document::VariantResult;
 use crate::experiment::Experiment;
 use crate::measure::Metric;
-use crate::settings::ParameterError;
 
 fn parameters(experiment: &Experiment) -> Parameters {
     let table = experiment.parameters.clone();
@@ -18,7 +17,7 @@ fn parameters(experiment: &Experiment) -> Parameters {
 }
 
 fn quick() -> (Experiment, Parameters) {
-    let mut experiment = Experiment::parse(FILE, DRAWS).expect("the experiment's file");
+    let mut experiment = crate::experiment_named("memcg-flush").expect("the file");
     experiment.parameters.extend(experiment.quick.clone());
     let parameters = parameters(&experiment);
     parameters.check().expect("in their ranges");
@@ -173,7 +172,7 @@ fn every_published_policy_is_a_variant_that_runs() {
         let name = policy.name();
         let result = run(&host, name, &parameters).expect("a run").result();
         assert!(number(&result, "read_latency") > 0, "{name}");
-        assert_eq!(summary(name), policy.summary());
+        assert_eq!(<Parameters as Workload>::summary(name), policy.summary());
         if matches!(policy, Policy::TreeWalk | Policy::Eager) {
             assert_eq!(ratio(&result, "broken_reads"), 0.0, "{name} misses nothing");
         }

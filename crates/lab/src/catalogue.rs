@@ -1,0 +1,82 @@
+//! All experiments.
+
+use bursar_machine::timer::Timers;
+use toml::Table;
+
+use crate::document::VariantResult;
+use crate::memcg_flush;
+use crate::settings::ParameterError;
+use crate::workload::{RunError, Workload};
+
+/// What an experiment is made of.
+pub(crate) struct Entry {
+    pub(crate) name: &'static str,
+    /// The experiment's file.
+    pub(crate) file: &'static str,
+    /// The draws that fit its calibration rows.
+    pub(crate) draws: &'static str,
+}
+
+/// Their names, files and parameters, each once.
+macro_rules! catalogue {
+    ($($name:literal: $kind:ident = $module:ident;)*) => {
+        /// In the order in which they run.
+        pub(crate) const ALL: &[Entry] = &[$(Entry {
+            name: $name,
+            file: include_str!(concat!("../../../experiments/", $name, ".toml")),
+            draws: include_str!(concat!("../../../experiments/", $name, ".draws.toml")),
+        },)*];
+
+        /// The parameters of one of them.
+        #[derive(Clone, Debug)]
+        pub(crate) enum Parameters {
+            $($kind($module::Parameters),)*
+        }
+
+        impl Parameters {
+            /// The parameters of the experiment of that name.
+            pub(crate) fn read(name: &str, table: &Table) -> Result<Self, String> {
+                match name {
+                    $($name => Workload::read(table).map(Self::$kind),)*
+                    name => Err(format!("there is no experiment `{name}`")),
+                }
+            }
+
+            pub(crate) fn check(&self) -> Result<(), ParameterError> {
+                match self { $(Self::$kind(it) => Workload::check(it),)* }
+            }
+
+            pub(crate) fn check_simulated(&self) -> Result<(), ParameterError> {
+                match self { $(Self::$kind(it) => Workload::check_simulated(it),)* }
+            }
+
+            pub(crate) fn seed(&self) -> u64 {
+                match self { $(Self::$kind(it) => it.seed(),)* }
+            }
+
+            pub(crate) fn with_seed(&self, seed: u64) -> Self {
+                match self { $(Self::$kind(it) => Self::$kind(it.clone().with_seed(seed)),)* }
+            }
+
+            pub(crate) fn run_ms(&self) -> u64 {
+                match self { $(Self::$kind(it) => it.run_ms(),)* }
+            }
+
+            pub(crate) fn estimated_seconds(&self, cpus: Option<usize>) -> f64 {
+                match self { $(Self::$kind(it) => it.estimated_seconds(cpus),)* }
+            }
+
+            pub(crate) fn summary(&self, variant: &str) -> &'static str {
+                match self { $(Self::$kind(_) => <$module::Parameters as Workload>::summary(variant),)* }
+            }
+
+            pub(crate) fn run<M: Timers>(&self, machine: &M, variant: &str) -> Result<VariantResult, RunError> {
+                match self { $(Self::$kind(it) => it.run(machine, variant),)* }
+            }
+        }
+    };
+}
+
+catalogue! {
+    "memcg-flush": MemcgFlush = memcg_flush;
+}
