@@ -6,6 +6,7 @@ use toml::Table;
 use crate::document::VariantResult;
 use crate::memcg_flush;
 use crate::settings::ParameterError;
+use crate::vmstat_spread;
 use crate::workload::{RunError, Workload};
 
 /// What an experiment is made of.
@@ -79,4 +80,5 @@ macro_rules! catalogue {
 
 catalogue! {
     "memcg-flush": MemcgFlush = memcg_flush;
+    "vmstat-spread": VmstatSpread = vmstat_spread;
 }

@@ -5,7 +5,7 @@
 //! on the substrate of their time; it knows no clock, no thread and no file of its own.
 //!
 //! Layers, bottom-up: [`measure`]; [`published`]; [`machine_info`], [`verdict`], [`document`], [`merge()`], [`compare`];
-//! [`experiment`] with [`draws`], [`settings`]; [`workload`]; [`memcg_flush`]; their catalogue; [`Plan`]. Beside them, [`protocols`]: the library's, to be
+//! [`experiment`] with [`draws`], [`settings`]; [`workload`]; [`memcg_flush`], [`vmstat_spread`]; their catalogue; [`Plan`]. Beside them, [`protocols`]: the library's, to be
 //! explored.
 
 #![forbid(unsafe_code)]
@@ -25,6 +25,7 @@ pub mod protocols;
 pub mod published;
 pub mod settings;
 pub mod verdict;
+pub mod vmstat_spread;
 pub mod workload;
 
 pub use bursar_machine::random;
