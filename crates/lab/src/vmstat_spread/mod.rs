@@ -5,7 +5,7 @@
 //! | the rules that are compared | `variant.rs` |
 //! | the parameters and their ranges | `parameters.rs` |
 //! | small counters, page lists, and what upkeep does with them | `substrate.rs` |
-//! | the load | `tasks.rs` |
+//! | the load | `tasks.rs`; `space.rs`: the memory that a task works on |
 //! | what is noted while it runs | `record.rs` |
 //! | what a run gave | `outcome.rs` |
 //! | how long one will take | `estimate.rs` |
@@ -19,12 +19,14 @@
 //! * The tasks take pages from one zone of one node. On a machine with several nodes that is the memory of all of them.
 //! * A fault is the machine's first touch of a page, and the page from the lists beside it; counters change once for 31 pages,
 //!   as pages come to the lists of reclaim.
+//! * What the scheduler moves from CPU to CPU is not the task, which is bound, but the memory that it works on.
 //! * Memory that is short is given up by who needs more, the oldest first, for the time that a device takes.
 
 mod estimate;
 mod outcome;
 mod parameters;
 mod record;
+mod space;
 mod substrate;
 mod tasks;
 mod variant;
@@ -40,10 +42,12 @@ pub use parameters::{Parameters, Tasks, Work};
 
 use self::outcome::{Frame, Outcome};
 use self::record::{Call, Cause, Queuer, Record, expiry_ns};
+use self::space::{Exchange, Space};
 use self::substrate::{COUNTERS, Substrate};
 use self::tasks::{Done, Scene};
 use self::variant::Variant;
 use crate::document::VariantResult;
+use crate::random::Random;
 use crate::settings::ParameterError;
 use crate::workload::{RunError, Workload};
 
@@ -122,9 +126,13 @@ fn run<M: Timers>(
     let start_ns = now_ns + parameters.warm_up_ms * 1_000_000;
     let span = (start_ns, now_ns + parameters.end_ns());
     let resident_pages = AtomicU64::new(0);
+    let mut random = Random::fork(parameters.seed, cpus as u64);
+    let has_spare = parameters.migrate_percent > 0;
+    let exchange = Exchange::new(has_spare.then(|| Space::new(parameters, cpus, &mut random)));
     let scene = Scene {
         machine,
         parameters,
+        exchange: &exchange,
         housekeeping: &housekeeping,
         record: &record,
         room,
@@ -179,11 +187,15 @@ fn run_tasks<M: Timers>(scene: Scene<'_, M>, period: Period) -> Vec<Done> {
         }
     }
     let stop = || {
-        let deadline_ns = scene.span.1;
-        machine.sleep_on_timer(Timer {
-            kind: TimerKind::Exact,
-            deadline_ns,
-        });
+        let sleep_until = |deadline_ns| {
+            machine.sleep_on_timer(Timer {
+                kind: TimerKind::Exact,
+                deadline_ns,
+            });
+        };
+        sleep_until(scene.span.0);
+        scene.housekeeping.upkeep().lists.forget_holds();
+        sleep_until(scene.span.1);
         queue.stop();
     };
     all.push((None, Box::new(stop)));

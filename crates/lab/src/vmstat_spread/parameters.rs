@@ -50,6 +50,7 @@ pub struct Parameters {
     pub idle_entry_interval_ms: u64,
     pub idle_sleep_us: u64,
     pub idle_counters: u64,
+    pub migrate_percent: u64,
     pub rounded_timers: u64,
     pub slack_us: u64,
 }
@@ -115,6 +116,7 @@ impl Parameters {
             ),
             ("idle_sleep_us", self.idle_sleep_us, 1, 3_600_000_000),
             ("idle_counters", self.idle_counters, 1, 50),
+            ("migrate_percent", self.migrate_percent, 0, 100),
             ("rounded_timers", self.rounded_timers, 0, 1),
             (
                 "slack_us",

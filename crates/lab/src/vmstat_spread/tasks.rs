@@ -9,6 +9,7 @@ use bursar_machine::timer::{Timer, TimerKind, Timers};
 
 use super::parameters::{Parameters, Tasks};
 use super::record::{Call, Cause, Record, Spans};
+use super::space::{Exchange, Phase, Space};
 use super::substrate::{COUNTERS, Room, Substrate, counter};
 use crate::published::pages::Reclaim;
 use crate::random::Random;
@@ -32,6 +33,7 @@ pub(super) struct Scene<'a, M: Timers> {
     pub(super) room: Room,
     /// Pages that all tasks have. Not a word of the machine: the kernel reads its own counter.
     pub(super) resident_pages: &'a AtomicU64,
+    pub(super) exchange: &'a Exchange<M>,
     /// From when on what tasks did counts, and when they end.
     pub(super) span: (u64, u64),
 }
@@ -72,7 +74,7 @@ struct Task<'a, M: Timers> {
     scene: Scene<'a, M>,
     shard: Shard,
     random: Random,
-    mapped: Vec<(Block, M::PageMemory)>,
+    space: Space<M>,
     idle_at_ns: u64,
     done: Done,
 }
@@ -80,11 +82,12 @@ struct Task<'a, M: Timers> {
 /// Runs the task of a CPU to its end.
 pub(super) fn run<M: Timers>(scene: Scene<'_, M>, cpu: u32) -> Done {
     let now_ns = scene.machine.now_ns();
+    let mut random = Random::fork(scene.parameters.seed, u64::from(cpu));
     let mut task = Task {
         scene,
         shard: Shard(cpu),
-        random: Random::fork(scene.parameters.seed, u64::from(cpu)),
-        mapped: Vec::new(),
+        space: Space::new(scene.parameters, scene.machine.cpus(), &mut random),
+        random,
         idle_at_ns: now_ns,
         done: Done::default(),
     };
@@ -94,6 +97,12 @@ pub(super) fn run<M: Timers>(scene: Scene<'_, M>, cpu: u32) -> Done {
         Tasks::Idle => task.doze(),
     }
     task.unmap();
+    if cpu == 0
+        && let Some(spare) = scene.exchange.take()
+    {
+        task.space = spare;
+        task.unmap();
+    }
     task.done
 }
 
@@ -102,23 +111,66 @@ impl<M: Timers> Task<'_, M> {
         self.scene.machine.now_ns() >= self.scene.span.1
     }
 
-    /// As `stress-ng --vm` does, from anywhere in its cycle.
+    /// As `stress-ng --vm` does.
     fn stress(&mut self) {
-        let parameters = self.scene.parameters;
-        let pages = parameters.pages_of_task(self.scene.machine.cpus());
-        let rewritten = parameters.pages_of_pass(self.scene.machine.cpus());
-        let mut rewrites = self.random.below(parameters.rewrites + 1);
         while !self.is_over() {
-            self.map(pages);
-            for _ in 0..rewrites {
-                self.fault_in(pages);
-                self.rewrite(rewritten);
-                if self.is_over() {
-                    return;
+            self.space.phase = match self.space.phase {
+                Phase::Unmap if self.space.mapped.is_empty() => self.first_pass(),
+                Phase::Unmap => {
+                    self.give_back(UNMAP_BATCH.min(self.space.mapped.len()));
+                    Phase::Unmap
                 }
-            }
-            self.unmap();
-            rewrites = parameters.rewrites;
+                Phase::Rewrite {
+                    left,
+                    in_pass,
+                    missing,
+                } if missing > 0 => {
+                    let pages = missing.min(LRU_BATCH);
+                    self.fault_in(pages);
+                    Phase::Rewrite {
+                        left,
+                        in_pass,
+                        missing: missing - pages,
+                    }
+                }
+                Phase::Rewrite { left: 0, .. } => Phase::Unmap,
+                Phase::Rewrite {
+                    left, in_pass: 0, ..
+                } => self.next_pass(left),
+                Phase::Rewrite { left, in_pass, .. } => {
+                    let pages = self.rewrite(in_pass);
+                    Phase::Rewrite {
+                        left: left - pages,
+                        in_pass: in_pass - pages,
+                        missing: 0,
+                    }
+                }
+            };
+            self.idle_if_due();
+        }
+    }
+
+    /// Maps everything anew, for a while: each of stress-ng's methods takes another time.
+    fn first_pass(&mut self) -> Phase {
+        let parameters = self.scene.parameters;
+        let pass = parameters.pages_of_pass(self.scene.machine.cpus());
+        let left = exponential(&mut self.random, pass * parameters.rewrites);
+        Phase::Rewrite {
+            left,
+            in_pass: left.min(pass),
+            missing: parameters.pages_of_task(self.scene.machine.cpus()),
+        }
+    }
+
+    /// From the first page again, with those that were given up meanwhile to be faulted in.
+    fn next_pass(&self, left: u64) -> Phase {
+        let parameters = self.scene.parameters;
+        let cpus = self.scene.machine.cpus();
+        let mapped = self.space.mapped.len() as u64;
+        Phase::Rewrite {
+            left,
+            in_pass: left.min(parameters.pages_of_pass(cpus)),
+            missing: parameters.pages_of_task(cpus).saturating_sub(mapped),
         }
     }
 
@@ -136,33 +188,22 @@ impl<M: Timers> Task<'_, M> {
         }
     }
 
-    fn map(&mut self, pages: u64) {
-        self.mapped.reserve(pages as usize);
-        self.fault_in(pages);
-    }
-
-    /// Has all `pages`, as far as they can be had.
+    /// Has so many pages more, as far as they can be had.
     fn fault_in(&mut self, pages: u64) {
-        let mut left = pages.saturating_sub(self.mapped.len() as u64);
-        while left > 0 && !self.is_over() {
-            let wanted = left.min(LRU_BATCH);
-            self.make_room(wanted);
-            let mut got = 0;
-            for _ in 0..wanted {
-                let Some(block) = self.page() else {
-                    self.done.refused += 1;
-                    continue;
-                };
-                let memory = self.scene.machine.touch_page(block.pfn().0.into());
-                self.mapped.push((block, memory));
-                got += 1;
-            }
-            self.account(got as i64);
-            // Relaxed: a tally that orders nothing.
-            self.scene.resident_pages.fetch_add(got, Ordering::Relaxed);
-            left -= wanted;
-            self.idle_if_due();
+        self.make_room(pages);
+        let mut got = 0;
+        for _ in 0..pages {
+            let Some(block) = self.page() else {
+                self.done.refused += 1;
+                continue;
+            };
+            let memory = self.scene.machine.touch_page(block.pfn().0.into());
+            self.space.mapped.push((block, memory));
+            got += 1;
         }
+        self.account(got as i64);
+        // Relaxed: a tally that orders nothing.
+        self.scene.resident_pages.fetch_add(got, Ordering::Relaxed);
     }
 
     /// A page, if need be from other CPUs' lists.
@@ -189,7 +230,7 @@ impl<M: Timers> Task<'_, M> {
         }
         let lists = &housekeeping.upkeep().lists;
         lists.set_reclaim(Reclaim::Active);
-        let given_up = (pages as usize).min(self.mapped.len());
+        let given_up = (pages as usize).min(self.space.mapped.len());
         self.give_back(given_up);
         self.done.swapped += given_up as u64;
         // Out, and in again later: the device's time, in which the CPU may be idle.
@@ -200,29 +241,27 @@ impl<M: Timers> Task<'_, M> {
         }
     }
 
-    fn rewrite(&mut self, pages: u64) {
-        let mut left_ns = pages * self.scene.parameters.rewrite_page_ns;
-        while left_ns > 0 {
-            let some_ns = left_ns.min(COMPUTE_NS);
-            self.scene.machine.compute(some_ns);
-            left_ns -= some_ns;
-            self.idle_if_due();
-        }
+    /// Rewrites some of so many pages; how many.
+    fn rewrite(&mut self, pages: u64) -> u64 {
+        let page_ns = self.scene.parameters.rewrite_page_ns;
+        let pages = pages.min((COMPUTE_NS / page_ns).max(1));
+        self.scene.machine.compute(pages * page_ns);
         let now_ns = self.scene.machine.now_ns();
         if (self.scene.span.0..self.scene.span.1).contains(&now_ns) {
             self.done.pages += pages;
         }
+        pages
     }
 
     fn unmap(&mut self) {
-        while !self.mapped.is_empty() {
-            self.give_back(UNMAP_BATCH.min(self.mapped.len()));
-            self.idle_if_due();
+        while !self.space.mapped.is_empty() {
+            self.give_back(UNMAP_BATCH.min(self.space.mapped.len()));
         }
     }
 
     fn give_back(&mut self, pages: usize) {
-        let (blocks, memory): (Vec<Block>, Vec<M::PageMemory>) = self.mapped.drain(..pages).unzip();
+        let (blocks, memory): (Vec<Block>, Vec<M::PageMemory>) =
+            self.space.mapped.drain(..pages).unzip();
         drop(memory);
         self.scene.housekeeping.upkeep().lists.free_many(blocks);
         self.account(-(pages as i64));
@@ -238,9 +277,9 @@ impl<M: Timers> Task<'_, M> {
         self.add(counter::NODE_LRU, pages);
         self.add(counter::ANON_MAPPED, pages);
         // One in so many: a page of page tables comes or goes.
-        let before = self.mapped.len() as i64 - pages;
+        let before = self.space.mapped.len() as i64 - pages;
         let tables = |pages: i64| pages.div_euclid(TABLE_PAGES as i64);
-        let after = tables(self.mapped.len() as i64) - tables(before);
+        let after = tables(self.space.mapped.len() as i64) - tables(before);
         if after != 0 {
             self.add(counter::PAGE_TABLES, after);
         }
@@ -274,6 +313,9 @@ impl<M: Timers> Task<'_, M> {
         let about_ns = self.scene.parameters.idle_sleep_us * 1_000;
         let asleep_ns = exponential(&mut self.random, about_ns);
         self.sleep(asleep_ns);
+        if self.random.below(100) < self.scene.parameters.migrate_percent {
+            self.scene.exchange.exchange(&mut self.space);
+        }
         self.idle_at_ns = self.scene.machine.now_ns() + self.until_idle();
     }
 

@@ -119,6 +119,16 @@ impl Holds {
         }
     }
 
+    pub(super) fn forget(&self) {
+        // Relaxed: tallies order nothing.
+        for tally in [&self.holds, &self.long, &self.longest_pages] {
+            tally.store(0, Ordering::Relaxed);
+        }
+        for place in &self.places {
+            *lock(place) = Place::new();
+        }
+    }
+
     pub(super) fn figures(&self) -> HoldFigures {
         let mut all = HoldFigures {
             holds: self.holds.load(Ordering::Relaxed),

@@ -146,6 +146,11 @@ impl<M: Tasks> PageLists<M> {
         self.zone.holds.figures()
     }
 
+    /// Begins anew with what [`PageLists::holds`] says.
+    pub fn forget_holds(&self) {
+        self.zone.holds.forget();
+    }
+
     /// How long decay and drains of a CPU's lists have waited so far for their lock and the zone's, nanoseconds; 0 where holds
     /// are not timed.
     pub fn upkeep_waited_ns(&self, shard: Shard) -> u64 {
