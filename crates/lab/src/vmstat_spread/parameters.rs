@@ -47,6 +47,7 @@ pub struct Parameters {
     pub rewrites: u64,
     pub rewrite_page_ns: u64,
     pub swap_page_ns: u64,
+    pub cold_page_ns: u64,
     pub idle_entry_interval_ms: u64,
     pub idle_sleep_us: u64,
     pub idle_counters: u64,
@@ -107,6 +108,7 @@ impl Parameters {
             ("memory_gib", self.memory_gib, 1, 1 << 16),
             ("rewrites", self.rewrites, 1, 1_000_000),
             ("rewrite_page_ns", self.rewrite_page_ns, 1, 1_000_000_000),
+            ("cold_page_ns", self.cold_page_ns, 0, 1_000_000),
             ("swap_page_ns", self.swap_page_ns, 1, 1_000_000_000),
             (
                 "idle_entry_interval_ms",

@@ -82,6 +82,7 @@ impl<'a, M: Timers> Substrate<'a, M> {
                 true => nominal.high_watermark_pages / parameters.scale,
                 false => nominal.high_watermark_pages.min(room.pages / 2),
             },
+            cold_page_ns: parameters.cold_page_ns,
             measured: Measured::Holds,
             ..nominal
         };

@@ -92,6 +92,7 @@ pub(super) fn run<M: Timers>(scene: Scene<'_, M>, cpu: u32) -> Done {
         done: Done::default(),
     };
     task.idle_at_ns = now_ns + task.until_idle();
+    task.change_others();
     match scene.parameters.tasks {
         Tasks::Busy => task.stress(),
         Tasks::Idle => task.doze(),
@@ -115,7 +116,11 @@ impl<M: Timers> Task<'_, M> {
     fn stress(&mut self) {
         while !self.is_over() {
             self.space.phase = match self.space.phase {
-                Phase::Unmap if self.space.mapped.is_empty() => self.first_pass(),
+                Phase::Unmap if self.space.mapped.is_empty() => {
+                    self.space.phase = self.first_pass();
+                    self.migrate();
+                    self.space.phase
+                }
                 Phase::Unmap => {
                     self.give_back(UNMAP_BATCH.min(self.space.mapped.len()));
                     Phase::Unmap
@@ -313,10 +318,15 @@ impl<M: Timers> Task<'_, M> {
         let about_ns = self.scene.parameters.idle_sleep_us * 1_000;
         let asleep_ns = exponential(&mut self.random, about_ns);
         self.sleep(asleep_ns);
+        self.migrate();
+        self.idle_at_ns = self.scene.machine.now_ns() + self.until_idle();
+    }
+
+    /// The scheduler may have the tasks change places.
+    fn migrate(&mut self) {
         if self.random.below(100) < self.scene.parameters.migrate_percent {
             self.scene.exchange.exchange(&mut self.space);
         }
-        self.idle_at_ns = self.scene.machine.now_ns() + self.until_idle();
     }
 
     /// The CPU is about to be idle. As in the kernel, only while its upkeep is queued, and only if there is something to fold:

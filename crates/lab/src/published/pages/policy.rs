@@ -73,6 +73,9 @@ pub struct Settings {
     pub high_watermark_pages: u64,
     /// What the lists may hold.
     pub limits: Limits,
+    /// What a page costs besides that goes back from the lists, nanoseconds: it is the one that was there longest, and its record
+    /// and its buddy's are in no cache. 0 if that is in the machine's costs already.
+    pub cold_page_ns: u64,
     /// See there.
     pub measured: Measured,
 }
@@ -94,6 +97,7 @@ impl Settings {
                 // More than three batches, 756 KiB, for each CPU: as on servers of these years.
                 slice: CacheSlice::Large,
             },
+            cold_page_ns: 0,
             measured: Measured::Holds,
         }
     }

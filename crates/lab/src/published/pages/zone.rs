@@ -27,6 +27,7 @@ pub enum Reclaim {
 pub(super) struct Zone<M: Tasks> {
     machine: M,
     high_watermark_pages: u64,
+    cold_page_ns: u64,
     buddy: Padded<M::Spin<Buddy>>,
     /// Who found `buddy` locked and waits for it.
     waiting: Padded<M::Word>,
@@ -50,6 +51,8 @@ struct Hold<'a, M: Tasks> {
     pages: u64,
     /// Blocks whose time has not passed yet.
     unpaid_blocks: u64,
+    /// Of them, those that come from the lists.
+    unpaid_cold: u64,
 }
 
 impl<M: Tasks> Zone<M> {
@@ -61,6 +64,7 @@ impl<M: Tasks> Zone<M> {
         };
         Self {
             high_watermark_pages: settings.high_watermark_pages,
+            cold_page_ns: settings.cold_page_ns,
             buddy: Padded(M::Spin::new(buddy)),
             waiting: Padded(M::Word::new(0)),
             mark: Padded(M::Word::new(mark)),
@@ -126,6 +130,7 @@ impl<M: Tasks> Zone<M> {
                 }
             }
             since_break += block.order().pages();
+            hold.unpaid_cold += 1;
             hold.free(block);
         }
         hold.end();
@@ -189,6 +194,7 @@ impl<M: Tasks> Zone<M> {
             began_ns,
             pages: 0,
             unpaid_blocks: 0,
+            unpaid_cold: 0,
         }
     }
 
@@ -232,7 +238,12 @@ impl<M: Tasks> Hold<'_, M> {
     fn pay(&mut self) {
         let blocks = std::mem::take(&mut self.unpaid_blocks);
         // A block of several pages costs as much as a page, since none of them is touched.
-        self.zone.machine.touch_frames(blocks);
+        let machine = &self.zone.machine;
+        machine.touch_frames(blocks);
+        let cold_ns = std::mem::take(&mut self.unpaid_cold) * self.zone.cold_page_ns;
+        if cold_ns > 0 {
+            machine.compute(cold_ns);
+        }
     }
 
     fn end(mut self) {
