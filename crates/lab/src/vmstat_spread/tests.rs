@@ -60,8 +60,7 @@ fn figure(result: &VariantResult, name: &str) -> f64 {
 }
 
 /// A second between calls, and next to nothing to do in them: what timers do shows.
-fn seconds(hz: u64) -> Parameters {
-    let _ = hz;
+fn seconds() -> Parameters {
     named(
         "generic",
         &[
@@ -123,10 +122,10 @@ fn the_file_names_variants_and_metrics_that_exist() {
             ));
         }
     }
-    assert!(Workload::run(&named("stress", &[]), &bursar_sim_machine(), "none").is_err());
+    assert!(Workload::run(&named("stress", &[]), &nobodys_machine(), "none").is_err());
 }
 
-fn bursar_sim_machine() -> bursar_sim::Sim {
+fn nobodys_machine() -> bursar_sim::Sim {
     let settings = Settings::new(Topology::new(2, 1, 1000), 1);
     // What has no variant to run asks nothing of its machine.
     Simulator::new(settings).machine()
@@ -158,23 +157,23 @@ fn the_parts_of_periodic_calls_add_up() {
 /// At 1000 ticks, a timer a second ahead has a granularity of 64 ticks, in which 21 CPUs have their 3 each.
 #[test]
 fn upstream_makes_herds_of_21_and_exact_phases_none() {
-    let upstream = on_sim(72, 1000, "upstream", &seconds(1000));
+    let upstream = on_sim(72, 1000, "upstream", &seconds());
     assert!((15.0..=22.0).contains(&figure(&upstream, "herd_mean")));
     assert!((20.0..=23.0).contains(&figure(&upstream, "herd_max")));
     assert!((3.0..=5.0).contains(&figure(&upstream, "instants_per_second")));
-    let exact = on_sim(72, 1000, "phase-exact", &seconds(1000));
+    let exact = on_sim(72, 1000, "phase-exact", &seconds());
     assert_eq!(figure(&exact, "herd_max"), 1.0);
     assert!((71.0..=73.0).contains(&figure(&exact, "instants_per_second")));
 }
 
 #[test]
 fn exact_phases_keep_their_interval_and_plain_intervals_grow() {
-    let exact = on_sim(8, 1000, "phase-exact", &seconds(1000));
+    let exact = on_sim(8, 1000, "phase-exact", &seconds());
     let period = summary(&exact, "period");
     assert_eq!(period.p50 / 1_000_000, 1_000);
     assert_eq!(figure(&exact, "drift"), 0.0);
     // From the end of a call a second on, rounded up by the wheel.
-    let spread = on_sim(8, 1000, "spread", &seconds(1000));
+    let spread = on_sim(8, 1000, "spread", &seconds());
     assert!(figure(&spread, "drift") > 1e6);
 }
 
