@@ -96,5 +96,6 @@ fn cells(variant: &VariantResult, name: &str, metric: &Metric) -> Vec<(String, S
         Metric::Ratio(share) => vec![(name.to_owned(), shown(share.value()))],
         Metric::Count(count) => vec![(name.to_owned(), shown(a_seed(variant, *count)))],
         Metric::Figure(figure) => vec![(name.to_owned(), shown(figure.value()))],
+        Metric::Timeline(_) => Vec::new(),
     }
 }

@@ -81,6 +81,7 @@ pub fn in_unit(value: f64, unit: Unit) -> String {
         Unit::Count => quantity(value),
         Unit::PerSecond => format!("{}/s", quantity(value)),
         Unit::MbitPerSecond => format!("{} Mbit/s", quantity(value)),
+        Unit::Timeline => quantity(value),
     }
 }
 

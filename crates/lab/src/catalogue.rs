@@ -4,9 +4,9 @@ use bursar_machine::timer::Timers;
 use toml::Table;
 
 use crate::document::VariantResult;
-use crate::memcg_flush;
 use crate::settings::ParameterError;
 use crate::workload::{RunError, Workload};
+use crate::{memcg_flush, pcp_batch_free, vmstat_spread};
 
 /// What an experiment is made of.
 pub(crate) struct Entry {
@@ -79,4 +79,6 @@ macro_rules! catalogue {
 
 catalogue! {
     "memcg-flush": MemcgFlush = memcg_flush;
+    "vmstat-spread": VmstatSpread = vmstat_spread;
+    "pcp-batch-free": PcpBatchFree = pcp_batch_free;
 }

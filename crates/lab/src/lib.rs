@@ -5,8 +5,8 @@
 //! on the substrate of their time; it knows no clock, no thread and no file of its own.
 //!
 //! Layers, bottom-up: [`measure`]; [`published`]; [`machine_info`], [`verdict`], [`document`], [`merge()`], [`compare`];
-//! [`experiment`] with [`draws`], [`settings`]; [`workload`]; [`memcg_flush`], [`pcp_batch_free`] over [`page_subject`]; their catalogue; [`Plan`]. Beside them, [`protocols`]: the library's, to be
-//! explored.
+//! [`experiment`] with [`draws`], [`settings`]; [`workload`]; [`page_subject`]; [`memcg_flush`], [`vmstat_spread`],
+//! [`pcp_batch_free`]; their catalogue; [`Plan`]. Beside them, [`protocols`]: the library's, to be explored.
 
 #![forbid(unsafe_code)]
 
@@ -27,6 +27,7 @@ pub mod protocols;
 pub mod published;
 pub mod settings;
 pub mod verdict;
+pub mod vmstat_spread;
 pub mod workload;
 
 pub use bursar_machine::random;

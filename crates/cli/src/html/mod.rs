@@ -205,6 +205,7 @@ fn figures(variant: &VariantResult, metric: &Metric) -> Vec<(&'static str, Strin
         ],
         Metric::Ratio(share) => vec![("", percent(share.value()))],
         Metric::Count(value) => vec![("", quantity(a_seed(variant, *value)))],
+        Metric::Timeline(_) => Vec::new(),
         Metric::Figure(figure) => {
             let shown = |value: f64| in_unit(value, figure.unit());
             let mut figures = vec![("", shown(figure.value()))];

@@ -1,27 +1,30 @@
 //! Giving pages back that nobody has freed just now: with time, or because they are wanted elsewhere.
 
+use std::sync::atomic::Ordering;
+
 use bursar_machine::{Lock, Shard, Tasks};
 
-use super::lists::List;
-use super::pcp::PageLists;
+use super::holds::Cause;
+use super::lists::{CpuLists, List};
+use super::pcp::{Guard, PageLists};
 
 impl<M: Tasks> PageLists<M> {
     /// Lowers what the lists of a CPU keep, and gives back what is above. To be called at intervals; whether there will be
     /// something left to do at the next.
     #[doc(alias = "decay_pcp_high")]
     pub fn decay(&self, shard: Shard) -> bool {
-        let mut lists = self.lock(shard);
+        let mut lists = self.lock_for_upkeep(shard);
         let count = lists.count;
         let Some(mut left) = lists.tuning.decay(&self.settings.limits, count) else {
             return false;
         };
         while left > 0 && lists.count > 0 {
             let pages = self.settings.piece(left);
-            self.give_back(&mut lists, List::FIRST, pages);
+            self.give_back_for_upkeep(shard, &mut lists, pages);
             left -= pages;
             if left > 0 {
                 drop(lists);
-                lists = self.lock(shard);
+                lists = self.lock_for_upkeep(shard);
             }
         }
         true
@@ -31,12 +34,12 @@ impl<M: Tasks> PageLists<M> {
     #[doc(alias = "drain_pages_zone")]
     pub fn drain_cpu(&self, shard: Shard) {
         loop {
-            let mut lists = self.lock(shard);
+            let mut lists = self.lock_for_upkeep(shard);
             let pages = lists.count.min(self.settings.drain_pages());
             if pages == 0 {
                 return;
             }
-            self.give_back(&mut lists, List::FIRST, pages);
+            self.give_back_for_upkeep(shard, &mut lists, pages);
             if lists.count == 0 {
                 return;
             }
@@ -50,5 +53,25 @@ impl<M: Tasks> PageLists<M> {
         for shard in self.shards() {
             self.drain_cpu(shard);
         }
+    }
+
+    fn lock_for_upkeep(&self, shard: Shard) -> Guard<'_, M> {
+        self.try_lock(shard).unwrap_or_else(|| {
+            let since_ns = self.zone.clock();
+            let lists = self.lock(shard);
+            self.note_wait(shard, self.zone.clock().saturating_sub(since_ns));
+            lists
+        })
+    }
+
+    fn give_back_for_upkeep(&self, shard: Shard, lists: &mut CpuLists, pages: u32) {
+        let waited_ns = self.give_back(Cause::Upkeep, lists, List::FIRST, pages);
+        self.note_wait(shard, waited_ns);
+    }
+
+    fn note_wait(&self, shard: Shard, waited_ns: u64) {
+        // Relaxed: a tally orders nothing.
+        let waited = &self.upkeep_waited_ns[shard.index()].0;
+        waited.fetch_add(waited_ns, Ordering::Relaxed);
     }
 }

@@ -16,9 +16,19 @@ pub const LONG_PAGES: u64 = 1_000;
 /// Samples are collected in so many places, so that threads seldom meet there.
 const PLACES: usize = 8;
 
+/// On whose behalf the zone's lock is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// Of somebody who wants pages, or has freed some.
+    Traffic,
+    /// Of upkeep: decay, and drains.
+    Upkeep,
+}
+
 /// One hold.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held {
+    pub(super) cause: Cause,
     /// Pages taken out or put in.
     pub(super) pages: u64,
     /// Those of them that were put in.
@@ -46,6 +56,8 @@ pub struct HoldFigures {
     pub held_ns: Distribution,
     /// How long was waited for each.
     pub waited_ns: Distribution,
+    /// The same of those alone that were neither for decay nor for a drain.
+    pub traffic_waited_ns: Distribution,
 }
 
 pub(super) struct Holds {
@@ -61,6 +73,7 @@ struct Place {
     given: Samples,
     held_ns: Samples,
     waited_ns: Samples,
+    traffic_waited_ns: Samples,
 }
 
 impl Place {
@@ -70,6 +83,7 @@ impl Place {
             given: Samples::new(Unit::Count),
             held_ns: Samples::new(Unit::Ns),
             waited_ns: Samples::new(Unit::Ns),
+            traffic_waited_ns: Samples::new(Unit::Ns),
         }
     }
 }
@@ -115,6 +129,19 @@ impl Holds {
             }
             place.held_ns.record(held.held_ns);
             place.waited_ns.record(held.waited_ns);
+            if held.cause == Cause::Traffic {
+                place.traffic_waited_ns.record(held.waited_ns);
+            }
+        }
+    }
+
+    pub(super) fn forget(&self) {
+        // Relaxed: tallies order nothing.
+        for tally in [&self.holds, &self.long, &self.longest_pages] {
+            tally.store(0, Ordering::Relaxed);
+        }
+        for place in &self.places {
+            *lock(place) = Place::new();
         }
     }
 
@@ -128,6 +155,7 @@ impl Holds {
             pages: Samples::new(Unit::Count).distribution(),
             held_ns: Samples::new(Unit::Ns).distribution(),
             waited_ns: Samples::new(Unit::Ns).distribution(),
+            traffic_waited_ns: Samples::new(Unit::Ns).distribution(),
         };
         for place in &self.places {
             let place = lock(place);
@@ -135,6 +163,8 @@ impl Holds {
             all.given.merge(&place.given.distribution());
             all.held_ns.merge(&place.held_ns.distribution());
             all.waited_ns.merge(&place.waited_ns.distribution());
+            all.traffic_waited_ns
+                .merge(&place.traffic_waited_ns.distribution());
         }
         all
     }

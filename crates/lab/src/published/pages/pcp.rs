@@ -6,7 +6,7 @@ use bursar::machine::pages::{Block, Frames, Order, ReserveError, ReserveOptions}
 use bursar_machine::{Lock, Machine, Shard, Tasks};
 
 use super::super::Padded;
-use super::holds::HoldFigures;
+use super::holds::{Cause, HoldFigures};
 use super::lists::{CpuLists, List};
 use super::policy::Settings;
 use super::zone::{Reclaim, Zone};
@@ -24,6 +24,8 @@ pub struct PageLists<M: Tasks> {
     cpus: Vec<Padded<M::Spin<CpuLists>>>,
     /// One drain of all CPUs at a time.
     pub(super) draining: M::Mutex<()>,
+    /// How long upkeep of each CPU's lists has waited for locks.
+    pub(super) upkeep_waited_ns: Vec<Padded<AtomicU64>>,
     tally: Tally,
 }
 
@@ -77,6 +79,7 @@ impl<M: Tasks> PageLists<M> {
             zone: Zone::new(machine, &settings, span, frames.first()),
             cpus: (0..=machine.cpus()).map(lists).collect(),
             draining: M::Mutex::new(()),
+            upkeep_waited_ns: (0..=machine.cpus()).map(|_| Padded::default()).collect(),
             tally: Tally::default(),
             machine: machine.clone(),
             settings,
@@ -143,6 +146,20 @@ impl<M: Tasks> PageLists<M> {
         self.zone.holds.figures()
     }
 
+    /// Begins anew with what [`PageLists::holds`] says.
+    pub fn forget_holds(&self) {
+        self.zone.holds.forget();
+    }
+
+    /// How long decay and drains of a CPU's lists have waited so far for their lock and the zone's, nanoseconds; 0 where holds
+    /// are not timed.
+    pub fn upkeep_waited_ns(&self, shard: Shard) -> u64 {
+        // Relaxed: a tally orders nothing.
+        self.upkeep_waited_ns[shard.index()]
+            .0
+            .load(Ordering::Relaxed)
+    }
+
     /// Says that memory of the zone is being reclaimed from now on, or is not.
     pub fn set_reclaim(&self, reclaim: Reclaim) {
         self.zone.set_reclaim(reclaim);
@@ -197,7 +214,7 @@ impl<M: Tasks> PageLists<M> {
         self.cpus[shard.index()].0.lock()
     }
 
-    fn try_lock(&self, shard: Shard) -> Option<Guard<'_, M>> {
+    pub(super) fn try_lock(&self, shard: Shard) -> Option<Guard<'_, M>> {
         self.cpus[shard.index()].0.try_lock()
     }
 
@@ -276,7 +293,7 @@ impl<M: Tasks> PageLists<M> {
         count(&self.tally.returns);
         loop {
             let pages = self.settings.piece(left);
-            self.give_back(&mut lists, list, pages);
+            self.give_back(Cause::Traffic, &mut lists, list, pages);
             left -= pages;
             if left == 0 || lists.count == 0 {
                 return Some(lists);
@@ -294,16 +311,24 @@ impl<M: Tasks> PageLists<M> {
         }
     }
 
-    /// Gives up to `pages` back to the zone, beginning with a list: whole blocks, so the last may be more than that.
-    pub(super) fn give_back(&self, lists: &mut CpuLists, first: List, pages: u32) {
+    /// Gives up to `pages` back to the zone, beginning with a list: whole blocks, so the last may be more than that. How long
+    /// the zone's lock was waited for, nanoseconds; 0 where holds are not timed.
+    pub(super) fn give_back(
+        &self,
+        cause: Cause,
+        lists: &mut CpuLists,
+        first: List,
+        pages: u32,
+    ) -> u64 {
         let mut left = pages;
-        self.zone.free_many(self.settings.break_pages(), || {
+        let break_pages = self.settings.break_pages();
+        self.zone.free_many(cause, break_pages, || {
             if left == 0 {
                 return None;
             }
             let block = lists.pop_oldest(first)?;
             left = left.saturating_sub(block.order().pages());
             Some(block)
-        });
+        })
     }
 }

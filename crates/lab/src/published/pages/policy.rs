@@ -75,6 +75,9 @@ pub struct Settings {
     pub limits: Limits,
     /// Pages after which locks are released, by policies that do. As published, `None`: a batch.
     pub piece_pages: Option<u32>,
+    /// What a page costs besides that goes back from the lists, nanoseconds: it is the one that was there longest, and its record
+    /// and its buddy's are in no cache. 0 if that is in the machine's costs already.
+    pub cold_page_ns: u64,
     /// See there.
     pub measured: Measured,
 }
@@ -97,6 +100,7 @@ impl Settings {
                 slice: CacheSlice::Large,
             },
             piece_pages: None,
+            cold_page_ns: 0,
             measured: Measured::Holds,
         }
     }

@@ -7,6 +7,7 @@ use bursar::pages::tuning::Shortage;
 use bursar_machine::{Host, Shard, Tasks};
 use bursar_sim::{Settings as SimSettings, Sim, Simulator, Topology};
 
+use super::holds::Cause;
 use super::lists::List;
 use super::*;
 use crate::random::Random;
@@ -271,7 +272,7 @@ fn a_return_is_so_many_pages_in_whole_blocks() {
         for _ in 0..20 {
             cpu.refill(list, lists.zone.alloc(order).expect("free"));
         }
-        lists.give_back(&mut cpu, list, 63);
+        lists.give_back(Cause::Traffic, &mut cpu, list, 63);
         assert_eq!(cpu.count, 160 - 64);
     });
 }

@@ -8,7 +8,7 @@ use bursar::pages::tuning::Shortage;
 use bursar_machine::{AtomicWord, Lock, Order, Tasks};
 
 use super::super::Padded;
-use super::holds::{Held, Holds};
+use super::holds::{Cause, Held, Holds};
 use super::policy::Settings;
 
 const ABOVE_HIGH: u64 = 0;
@@ -27,6 +27,7 @@ pub enum Reclaim {
 pub(super) struct Zone<M: Tasks> {
     machine: M,
     high_watermark_pages: u64,
+    cold_page_ns: u64,
     buddy: Padded<M::Spin<Buddy>>,
     /// Who found `buddy` locked and waits for it.
     waiting: Padded<M::Word>,
@@ -45,6 +46,7 @@ type Guard<'a, M> = <<M as bursar_machine::Machine>::Spin<Buddy> as Lock<Buddy>>
 /// The zone's lock, and what was done under it.
 struct Hold<'a, M: Tasks> {
     zone: &'a Zone<M>,
+    cause: Cause,
     buddy: Guard<'a, M>,
     waited_ns: u64,
     began_ns: u64,
@@ -52,6 +54,8 @@ struct Hold<'a, M: Tasks> {
     given_pages: u64,
     /// Blocks whose time has not passed yet.
     unpaid_blocks: u64,
+    /// Of them, those that come from the lists.
+    unpaid_cold: u64,
 }
 
 impl<M: Tasks> Zone<M> {
@@ -64,6 +68,7 @@ impl<M: Tasks> Zone<M> {
         let buddy_pages = buddy.free_pages();
         Self {
             high_watermark_pages: settings.high_watermark_pages,
+            cold_page_ns: settings.cold_page_ns,
             buddy: Padded(M::Spin::new(buddy)),
             waiting: Padded(M::Word::new(0)),
             mark: Padded(M::Word::new(mark)),
@@ -78,7 +83,7 @@ impl<M: Tasks> Zone<M> {
     /// Takes one block.
     #[doc(alias = "rmqueue_buddy")]
     pub(super) fn alloc(&self, order: BlockOrder) -> Option<Block> {
-        let mut hold = self.lock();
+        let mut hold = self.lock(Cause::Traffic);
         let block = hold.alloc(order);
         hold.end();
         block
@@ -87,7 +92,7 @@ impl<M: Tasks> Zone<M> {
     /// Takes up to `blocks` under one hold.
     #[doc(alias = "rmqueue_bulk")]
     pub(super) fn alloc_many(&self, order: BlockOrder, blocks: u32, mut got: impl FnMut(Block)) {
-        let mut hold = self.lock();
+        let mut hold = self.lock(Cause::Traffic);
         for _ in 0..blocks {
             let Some(block) = hold.alloc(order) else {
                 break;
@@ -100,19 +105,22 @@ impl<M: Tasks> Zone<M> {
     /// Puts one block in.
     #[doc(alias = "free_one_page")]
     pub(super) fn free(&self, block: Block) {
-        let mut hold = self.lock();
+        let mut hold = self.lock(Cause::Traffic);
         hold.free(block);
         hold.end();
     }
 
-    /// Puts in what `next` gives. Where `break_pages` says so, the lock is released after so many pages if somebody waits.
+    /// Puts in what `next` gives. Where `break_pages` says so, the lock is released after so many pages if somebody waits. How
+    /// long it was waited for, nanoseconds; 0 where holds are not timed.
     #[doc(alias = "free_pcppages_bulk")]
     pub(super) fn free_many(
         &self,
+        cause: Cause,
         break_pages: Option<u32>,
         mut next: impl FnMut() -> Option<Block>,
-    ) {
-        let mut hold = self.lock();
+    ) -> u64 {
+        let mut hold = self.lock(cause);
+        let mut waited_ns = hold.waited_ns;
         let mut since_break = 0;
         while let Some(block) = next() {
             if break_pages.is_some_and(|pages| since_break >= pages) {
@@ -122,13 +130,16 @@ impl<M: Tasks> Zone<M> {
                     hold.end();
                     // Relaxed: a tally orders nothing.
                     self.breaks.fetch_add(1, Ordering::Relaxed);
-                    hold = self.lock();
+                    hold = self.lock(cause);
+                    waited_ns += hold.waited_ns;
                 }
             }
             since_break += block.order().pages();
+            hold.unpaid_cold += 1;
             hold.free(block);
         }
         hold.end();
+        waited_ns
     }
 
     /// How short it is.
@@ -175,7 +186,7 @@ impl<M: Tasks> Zone<M> {
         self.waiting.0.load(Order::Relaxed) > 0
     }
 
-    fn lock(&self) -> Hold<'_, M> {
+    fn lock(&self, cause: Cause) -> Hold<'_, M> {
         let mut waited_since_ns = None;
         let buddy = self.buddy.0.try_lock().unwrap_or_else(|| {
             waited_since_ns = Some(self.clock());
@@ -188,16 +199,18 @@ impl<M: Tasks> Zone<M> {
         let began_ns = self.clock();
         Hold {
             zone: self,
+            cause,
             buddy,
             waited_ns: waited_since_ns.map_or(0, |since_ns| began_ns.saturating_sub(since_ns)),
             began_ns,
             pages: 0,
             given_pages: 0,
             unpaid_blocks: 0,
+            unpaid_cold: 0,
         }
     }
 
-    fn clock(&self) -> u64 {
+    pub(super) fn clock(&self) -> u64 {
         match self.holds.are_timed() {
             true => self.machine.now_ns(),
             false => 0,
@@ -238,7 +251,12 @@ impl<M: Tasks> Hold<'_, M> {
     fn pay(&mut self) {
         let blocks = std::mem::take(&mut self.unpaid_blocks);
         // A block of several pages costs as much as a page, since none of them is touched.
-        self.zone.machine.touch_frames(blocks);
+        let machine = &self.zone.machine;
+        machine.touch_frames(blocks);
+        let cold_ns = std::mem::take(&mut self.unpaid_cold) * self.zone.cold_page_ns;
+        if cold_ns > 0 {
+            machine.compute(cold_ns);
+        }
     }
 
     fn end(mut self) {
@@ -250,6 +268,7 @@ impl<M: Tasks> Hold<'_, M> {
         let zone = self.zone;
         drop(self.buddy);
         let held = Held {
+            cause: self.cause,
             pages: self.pages,
             given_pages: self.given_pages,
             waited_ns: self.waited_ns,

@@ -1,0 +1,304 @@
+//! The experiment of the vmstat thread of April 2026: does it help that the CPUs do their periodic upkeep at different times?
+//!
+//! | part | file |
+//! |---|---|
+//! | the rules that are compared | `variant.rs` |
+//! | the parameters and their ranges | `parameters.rs` |
+//! | small counters, page lists, and what upkeep does with them | `substrate.rs` |
+//! | the load | `tasks.rs`; `space.rs`: the memory that a task works on |
+//! | what is noted while it runs | `record.rs` |
+//! | what a run gave | `outcome.rs` |
+//! | how long one will take | `estimate.rs` |
+//!
+//! Each CPU has a task of the load, which is bound to it, and a worker that does the upkeep there when a timer of the machine
+//! says so. When that is, and whether there is work, is decided by [`bursar::housekeeping`]; the page lists are the kernel's
+//! of 6.19 ([`crate::published::pages`]). Every variant runs the same load from the same seed for the same time. A run whose
+//! counters are wrong in the end gives no result.
+//!
+//! # Where this differs
+//! * The tasks take pages from one zone of one node. On a machine with several nodes that is the memory of all of them.
+//! * A fault is the machine's first touch of a page, and the page from the lists beside it; counters change once for 31 pages,
+//!   as pages come to the lists of reclaim.
+//! * What the scheduler moves from CPU to CPU is not the task, which is bound, but the memory that it works on.
+//! * Pages that go back to the zone may cost more than the machine's constant (`cold_page_ns`): that was measured on pages that
+//!   had been used just before.
+//! * Memory that is short is given up by who needs more, the oldest first, for the time that a device takes.
+
+mod estimate;
+mod outcome;
+mod parameters;
+mod record;
+mod space;
+mod substrate;
+mod tasks;
+mod variant;
+
+use std::sync::atomic::AtomicU64;
+
+use bursar::housekeeping::{Firing, Housekeeping, KERNEL_SKEW, Options, Period, Place};
+use bursar_machine::Shard;
+use bursar_machine::timer::{BoundTask, Timer, TimerKind, Timers, WorkQueue};
+use toml::Table;
+
+pub use parameters::{Parameters, Tasks, Work};
+
+use self::outcome::{Frame, Outcome};
+use self::record::{Call, Cause, Queuer, Record, expiry_ns};
+use self::space::{Exchange, Space};
+use self::substrate::{COUNTERS, Substrate};
+use self::tasks::{Done, Scene};
+use self::variant::Variant;
+use crate::document::VariantResult;
+use crate::random::Random;
+use crate::settings::ParameterError;
+use crate::workload::{RunError, Workload};
+
+/// Items of work: the upkeep of a CPU, and the shepherd's round.
+const UPKEEP: u64 = 0;
+const SHEPHERD: u64 = 1;
+
+/// When its first round is.
+const SHEPHERD_BEGINS_NS: u64 = 1_000_000;
+
+/// The CPU that the shepherd works on.
+const SHEPHERDS: Shard = Shard(0);
+
+impl Workload for Parameters {
+    fn read(table: &Table) -> Result<Self, String> {
+        let read = table.clone().try_into();
+        read.map_err(|error: toml::de::Error| error.message().to_owned())
+    }
+
+    fn check(&self) -> Result<(), ParameterError> {
+        Parameters::check(self)
+    }
+
+    fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    fn with_seed(self, seed: u64) -> Self {
+        Self { seed, ..self }
+    }
+
+    fn run_ms(&self) -> u64 {
+        self.warm_up_ms + self.duration_ms
+    }
+
+    fn estimated_seconds(&self, cpus: Option<usize>) -> f64 {
+        estimate::estimated_seconds(self, cpus)
+    }
+
+    fn summary(variant: &str) -> &'static str {
+        Variant::named(variant).map_or("", |variant| variant.summary)
+    }
+
+    fn run<M: Timers>(&self, machine: &M, variant: &str) -> Result<VariantResult, RunError> {
+        let fail = |reason: String| RunError {
+            variant: variant.to_owned(),
+            reason,
+        };
+        let known = Variant::named(variant).ok_or_else(|| fail("no such variant".to_owned()))?;
+        let outcome = run(machine, known, self).map_err(fail)?;
+        Ok(outcome.result())
+    }
+}
+
+fn run<M: Timers>(
+    machine: &M,
+    variant: Variant,
+    parameters: &Parameters,
+) -> Result<Outcome, String> {
+    let cpus = machine.cpus();
+    parameters
+        .check_pages(cpus)
+        .map_err(|error| error.to_string())?;
+    let hz = machine.hz();
+    let period = Period::new(parameters.interval_ms * 1_000_000, hz)
+        .map_err(|error| format!("`interval_ms` is {}: {error}", parameters.interval_ms))?;
+    let record = Record::new(hz, cpus);
+    let (substrate, room) = Substrate::new(machine, parameters, &record)?;
+    let options = Options {
+        firing: variant.firing,
+        period,
+        isolated: Vec::new(),
+        slack_ns: parameters.slack_us * 1_000,
+    };
+    let housekeeping =
+        Housekeeping::new(machine, substrate, options).map_err(|error| error.to_string())?;
+
+    let now_ns = machine.now_ns();
+    let start_ns = now_ns + parameters.warm_up_ms * 1_000_000;
+    let span = (start_ns, now_ns + parameters.end_ns());
+    let resident_pages = AtomicU64::new(0);
+    let mut random = Random::fork(parameters.seed, cpus as u64);
+    let has_spare = parameters.migrate_percent > 0;
+    let exchange = Exchange::new(has_spare.then(|| Space::new(parameters, cpus, &mut random)));
+    let scene = Scene {
+        machine,
+        parameters,
+        exchange: &exchange,
+        housekeeping: &housekeeping,
+        record: &record,
+        room,
+        resident_pages: &resident_pages,
+        span,
+    };
+    let done = run_tasks(scene, period);
+    audit(&housekeeping, &done)?;
+
+    let sharing = variant.firing.sharing(period, cpus as u32);
+    let frame = Frame {
+        variant,
+        cpus,
+        hz,
+        span,
+        cpus_per_instant: sharing.map_or(1.0, |sharing| sharing.cpus as f64),
+    };
+    let zone_lock_wait = housekeeping.upkeep().lists.holds().traffic_waited_ns;
+    drop(housekeeping);
+    Ok(Outcome::new(
+        frame,
+        parameters,
+        record.into_parts(),
+        &done,
+        zone_lock_wait,
+    ))
+}
+
+/// Lets the load and the upkeep run; what the tasks of the load did.
+fn run_tasks<M: Timers>(scene: Scene<'_, M>, period: Period) -> Vec<Done> {
+    let machine = scene.machine;
+    let queue = &machine.work_queue();
+    let work = |shard: Shard, item: u64| match item {
+        SHEPHERD => shepherd(scene, queue),
+        _ => upkeep(scene, queue, shard),
+    };
+    let now_ns = machine.now_ns();
+    // Soon, and not after an interval: until then nobody's upkeep would fire.
+    let soon = Timer {
+        kind: TimerKind::Exact,
+        deadline_ns: now_ns + SHEPHERD_BEGINS_NS,
+    };
+    queue.queue_on(SHEPHERDS, soon, SHEPHERD);
+
+    let cpus = machine.cpus() as u32;
+    let mut done = vec![Done::default(); cpus as usize];
+    let mut all: Vec<BoundTask<'_>> = queue.workers(&work);
+    for (cpu, done) in (0..cpus).zip(&mut done) {
+        let task = move || *done = tasks::run(scene, cpu);
+        all.push((Some(cpu), Box::new(task)));
+    }
+    if scene.parameters.rounded_timers > 0 {
+        for cpu in 0..cpus {
+            let task = move || wake_for_others(scene, period, cpu);
+            all.push((Some(cpu), Box::new(task)));
+        }
+    }
+    let stop = || {
+        let sleep_until = |deadline_ns| {
+            machine.sleep_on_timer(Timer {
+                kind: TimerKind::Exact,
+                deadline_ns,
+            });
+        };
+        sleep_until(scene.span.0);
+        scene.housekeeping.upkeep().lists.forget_holds();
+        sleep_until(scene.span.1);
+        queue.stop();
+    };
+    all.push((None, Box::new(stop)));
+    machine.run_bound(all);
+    done
+}
+
+fn shepherd<M: Timers>(scene: Scene<'_, M>, queue: &M::Queue) {
+    let machine = scene.machine;
+    scene.housekeeping.shepherd(|shard, timer| {
+        scene
+            .record
+            .queued(shard, timer, Queuer::Shepherd, machine.now_ns());
+        queue.queue_on(shard, timer, UPKEEP);
+    });
+    let timer = scene.housekeeping.shepherd_timer(machine.now_ns());
+    queue.queue_on(SHEPHERDS, timer, SHEPHERD);
+}
+
+fn upkeep<M: Timers>(scene: Scene<'_, M>, queue: &M::Queue, shard: Shard) {
+    let Scene {
+        machine, record, ..
+    } = scene;
+    let queued_ns = machine.run_queue_ns();
+    let began_ns = machine.now_ns();
+    let due = record.due(shard, began_ns);
+    let is_done = scene.housekeeping.due(shard);
+    let is_done = is_done.is_some_and(|timer| timer.deadline_ns > began_ns);
+    let again = scene.housekeeping.fire(shard);
+    let ended_ns = machine.now_ns();
+    let mut spans = record.take_spans(shard);
+    spans.run_queue_ns = machine.run_queue_ns() - queued_ns;
+    let what = (shard.0, Cause::Periodic, due);
+    // What was done early is only queued again.
+    if !is_done {
+        record.called(Call::new(what, (began_ns, ended_ns), spans));
+    }
+    if let Some(timer) = again {
+        record.queued(shard, timer, Queuer::Itself, ended_ns);
+        queue.queue_on(shard, timer, UPKEEP);
+    }
+}
+
+/// A rounded timer that somebody else has on a CPU, once a second, as many have in the kernel.
+fn wake_for_others<M: Timers>(scene: Scene<'_, M>, period: Period, cpu: u32) {
+    let Scene {
+        machine, record, ..
+    } = scene;
+    let shard = Shard(cpu);
+    let place = Place {
+        cpu,
+        rank: cpu,
+        of: machine.cpus() as u32,
+    };
+    loop {
+        let now_ns = machine.now_ns();
+        if now_ns >= scene.span.1 {
+            return;
+        }
+        let rounded = Firing::RoundJiffies { skew: KERNEL_SKEW }.next(period, place, now_ns);
+        let timer = Timer {
+            kind: TimerKind::Wheel,
+            ..rounded
+        };
+        let expires_ns = expiry_ns(timer, machine.hz(), now_ns);
+        machine.sleep_on_timer(timer);
+        record.other(shard, expires_ns);
+        let began_ns = machine.now_ns();
+        let due = record.due(shard, began_ns);
+        if scene.housekeeping.awake(shard) {
+            let spans = record.take_spans(shard);
+            let what = (cpu, Cause::Early, due);
+            record.called(Call::new(what, (began_ns, machine.now_ns()), spans));
+        }
+    }
+}
+
+/// Holds the counters against what the tasks did.
+fn audit<M: Timers>(
+    housekeeping: &Housekeeping<M, Substrate<'_, M>>,
+    done: &[Done],
+) -> Result<(), String> {
+    let counters = &housekeeping.upkeep().counters;
+    for counter in 0..COUNTERS {
+        let added: i64 = done.iter().map(|done| done.added[counter]).sum();
+        let counted = counters.precise(counter);
+        if added != counted {
+            return Err(format!(
+                "counter {counter} is {counted}, and {added} was added to it"
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,283 @@
+//! What a run of one variant with one seed gave.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bursar_machine::timer::{TimerKind, tick_ns};
+
+use super::parameters::Parameters;
+use super::record::{Call, Cause, Queuer};
+use super::tasks::Done;
+use super::variant::Variant;
+use crate::document::{Metrics, VariantResult};
+use crate::measure::{Distribution, Figure, Metric, Samples, Share, Timeline, Unit};
+
+/// Upkeep that begins later than this after its timer was due has waited for its CPU to wake up: no run queue is as long.
+const DEFERRED_NS: u64 = 20_000_000;
+
+/// What the machine was, and how long was measured.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Frame {
+    pub(super) variant: Variant,
+    pub(super) cpus: usize,
+    pub(super) hz: u32,
+    pub(super) span: (u64, u64),
+    /// CPUs that share an instant at the least.
+    pub(super) cpus_per_instant: f64,
+}
+
+/// A call with the moment when it was due, or could begin at last.
+#[derive(Clone, Copy, Debug)]
+struct Fired {
+    call: Call,
+    at_ns: u64,
+    /// Whether a wake-up of its CPU was another's already.
+    is_shared: bool,
+}
+
+/// What was measured, of one run.
+pub(super) struct Outcome {
+    frame: Frame,
+    seed: u64,
+    interval_ns: u64,
+    /// By CPU, in order of time.
+    fired: Vec<Vec<Fired>>,
+    idle: Vec<Call>,
+    /// Expiries of other rounded timers; none where there are none such.
+    others: Option<Vec<Vec<u64>>>,
+    passes: f64,
+    swapped: u64,
+    refused: u64,
+    zone_lock_wait: Distribution,
+}
+
+impl Outcome {
+    pub(super) fn new(
+        frame: Frame,
+        parameters: &Parameters,
+        parts: Vec<(Vec<Call>, Vec<u64>)>,
+        done: &[Done],
+        zone_lock_wait: Distribution,
+    ) -> Self {
+        let is_inside = |at_ns: u64| (frame.span.0..frame.span.1).contains(&at_ns);
+        let (mut fired, mut idle, mut others) = (Vec::new(), Vec::new(), Vec::new());
+        for (calls, others_ns) in parts {
+            let others_ns: Vec<u64> = others_ns.into_iter().filter(|&at| is_inside(at)).collect();
+            let (entries, periodic): (Vec<Call>, Vec<Call>) = calls
+                .into_iter()
+                .filter(|call| is_inside(call.began_ns))
+                .partition(|call| call.cause == Cause::Idle);
+            idle.extend(entries);
+            let of_cpu = periodic
+                .into_iter()
+                .map(|call| Fired::new(call, frame.variant, &others_ns));
+            fired.push(of_cpu.collect());
+            others.push(others_ns);
+        }
+        let pass = parameters.pages_of_pass(frame.cpus) as f64;
+        Self {
+            frame,
+            seed: parameters.seed,
+            interval_ns: parameters.interval_ms * 1_000_000,
+            fired,
+            idle,
+            others: (parameters.rounded_timers > 0).then_some(others),
+            passes: done.iter().map(|done| done.pages as f64 / pass).sum(),
+            swapped: done.iter().map(|done| done.swapped).sum(),
+            refused: done.iter().map(|done| done.refused).sum(),
+            zone_lock_wait,
+        }
+    }
+
+    /// What a document says about it.
+    pub(super) fn result(self) -> VariantResult {
+        VariantResult {
+            name: self.frame.variant.name.to_owned(),
+            summary: self.frame.variant.summary.to_owned(),
+            ran_seeds: vec![self.seed],
+            metrics: self.metrics(),
+        }
+    }
+
+    fn metrics(self) -> Metrics {
+        let mut metrics = Metrics::default();
+        self.push_refreshes(&mut metrics);
+        self.push_herds(&mut metrics);
+        self.push_periods(&mut metrics);
+        self.push_wakeups(&mut metrics);
+        let count = |metrics: &mut Metrics, name: &str, count| {
+            metrics.push(name, Metric::Count(count));
+        };
+        let seconds = self.seconds();
+        metrics.push(
+            "zone_lock_wait",
+            Metric::Distribution(self.zone_lock_wait.clone()),
+        );
+        let ops = self.figure(Unit::PerSecond, self.passes / seconds);
+        metrics.push("stress_ops_per_second", ops);
+        count(&mut metrics, "pages_swapped", self.swapped);
+        count(&mut metrics, "pages_refused", self.refused);
+        metrics.push("herd_timeline", Metric::Timeline(self.timeline()));
+        metrics
+    }
+
+    fn push_refreshes(&self, metrics: &mut Metrics) {
+        let periodic: Vec<Call> = self.all_fired().map(|fired| fired.call).collect();
+        let all = || periodic.iter().chain(&self.idle);
+        let refresh = times(all().map(Call::all_ns));
+        let summary = refresh.summary();
+        let cpu_seconds = self.frame.cpus as f64 * self.seconds();
+        metrics.push("refresh", Metric::Distribution(refresh));
+        let mut of_periodic = |name: &str, part: fn(&Call) -> u64| {
+            let part = times(periodic.iter().map(part));
+            metrics.push(name, Metric::Distribution(part));
+        };
+        of_periodic("refresh_periodic", Call::all_ns);
+        of_periodic("refresh_fold", |call| call.fold_ns);
+        of_periodic("refresh_pages", |call| call.pages_ns);
+        of_periodic("refresh_lock_wait", |call| call.lock_wait_ns);
+        of_periodic("refresh_run_queue_wait", |call| call.run_queue_ns);
+        let idle = times(self.idle.iter().map(Call::all_ns));
+        metrics.push("refresh_idle", Metric::Distribution(idle));
+        let lateness = self
+            .all_fired()
+            .filter(|fired| fired.call.cause == Cause::Periodic)
+            .map(|fired| {
+                fired
+                    .call
+                    .began_ns
+                    .saturating_sub(fired.call.due.expires_ns)
+            });
+        metrics.push("start_lateness", Metric::Distribution(times(lateness)));
+        for (name, unit, value) in [
+            ("refresh_mean", Unit::Ns, summary.mean),
+            ("refresh_p50", Unit::Ns, summary.p50 as f64),
+            ("refresh_p99", Unit::Ns, summary.p99 as f64),
+            (
+                "refresh_samples_per_cpu_second",
+                Unit::PerSecond,
+                summary.samples as f64 / cpu_seconds,
+            ),
+        ] {
+            metrics.push(name, self.figure(unit, value));
+        }
+    }
+
+    /// How many CPUs' upkeep fired on a tick: as each of them sees it.
+    fn push_herds(&self, metrics: &mut Metrics) {
+        let mut ticks: BTreeMap<u64, BTreeSet<u32>> = BTreeMap::new();
+        let tick_ns = tick_ns(self.frame.hz);
+        for fired in self.all_fired() {
+            let cpus = ticks.entry(fired.at_ns / tick_ns).or_default();
+            cpus.insert(fired.call.cpu);
+        }
+        let mut herd = Samples::new(Unit::Count);
+        for cpus in ticks.values() {
+            cpus.iter().for_each(|_| herd.record(cpus.len() as u64));
+        }
+        let herd = herd.distribution();
+        let (mean, max) = (herd.summary().mean, herd.summary().max);
+        metrics.push("herd", Metric::Distribution(herd));
+        for (name, unit, value) in [
+            ("herd_mean", Unit::Count, mean),
+            ("herd_max", Unit::Count, max as f64),
+            (
+                "instants_per_second",
+                Unit::PerSecond,
+                ticks.len() as f64 / self.seconds(),
+            ),
+            ("cpus_per_instant", Unit::Count, self.frame.cpus_per_instant),
+        ] {
+            metrics.push(name, self.figure(unit, value));
+        }
+    }
+
+    /// From one firing of a CPU to its next, if the call had itself queued again; and how far the firings have moved.
+    fn push_periods(&self, metrics: &mut Metrics) {
+        let mut period = Samples::new(Unit::Ns);
+        let mut drifts = Vec::new();
+        for of_cpu in &self.fired {
+            let (mut moved_ns, mut periods) = (0.0, 0.0);
+            for pair in of_cpu.windows(2) {
+                let (one, next) = (pair[0], pair[1]);
+                if next.call.due.queuer != Queuer::Itself {
+                    continue;
+                }
+                let passed_ns = next.at_ns.saturating_sub(one.at_ns);
+                period.record(passed_ns);
+                moved_ns += passed_ns as f64 - self.interval_ns as f64;
+                periods += 1.0;
+            }
+            if periods > 0.0 {
+                drifts.push(moved_ns / periods);
+            }
+        }
+        metrics.push("period", Metric::Distribution(period.distribution()));
+        let drift = crate::measure::interval::mean(&drifts);
+        metrics.push("drift", self.figure(Unit::Ns, drift));
+    }
+
+    fn push_wakeups(&self, metrics: &mut Metrics) {
+        let Some(others) = &self.others else {
+            return;
+        };
+        let fired = self.all_fired().count() as u64;
+        let shared = self.all_fired().filter(|fired| fired.is_shared).count() as u64;
+        let wakeups = others.iter().map(Vec::len).sum::<usize>() as u64 + fired - shared;
+        let cpu_seconds = self.frame.cpus as f64 * self.seconds();
+        let share = Share::of(self.seed, shared, fired);
+        metrics.push("wakeups_shared", Metric::Ratio(share));
+        let rate = self.figure(Unit::PerSecond, wakeups as f64 / cpu_seconds);
+        metrics.push("wakeups_per_cpu_second", rate);
+    }
+
+    /// The firings of the last second.
+    fn timeline(&self) -> Timeline {
+        let (start_ns, end_ns) = self.frame.span;
+        let from_ns = start_ns.max(end_ns.saturating_sub(1_000_000_000));
+        let points = self
+            .all_fired()
+            .filter(|fired| (from_ns..end_ns).contains(&fired.at_ns))
+            .map(|fired| (fired.call.cpu, (fired.at_ns - from_ns) / 1_000));
+        Timeline::of(self.seed, points.collect())
+    }
+
+    fn all_fired(&self) -> impl Iterator<Item = &Fired> {
+        self.fired.iter().flatten()
+    }
+
+    fn seconds(&self) -> f64 {
+        (self.frame.span.1 - self.frame.span.0) as f64 / 1e9
+    }
+
+    fn figure(&self, unit: Unit, value: f64) -> Metric {
+        Metric::Figure(Figure::of(unit, self.seed, value))
+    }
+}
+
+impl Fired {
+    fn new(call: Call, variant: Variant, others_ns: &[u64]) -> Self {
+        let due_ns = call.due.expires_ns;
+        let was_deferred = call.began_ns.saturating_sub(due_ns) > DEFERRED_NS;
+        let is_early = call.cause == Cause::Early;
+        let at_ns = if is_early || was_deferred {
+            call.began_ns
+        } else {
+            due_ns
+        };
+        // A deferrable timer wakes no idle CPU.
+        let is_shared = is_early
+            || variant.firing.kind() == TimerKind::Deferrable
+            || others_ns.binary_search(&due_ns).is_ok();
+        Self {
+            call,
+            at_ns,
+            is_shared,
+        }
+    }
+}
+
+fn times(times: impl Iterator<Item = u64>) -> Distribution {
+    let mut samples = Samples::new(Unit::Ns);
+    times.for_each(|time| samples.record(time));
+    samples.distribution()
+}

@@ -1,0 +1,380 @@
+//! The tasks that keep the CPUs busy, or hardly: each is bound to its CPU.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bursar::housekeeping::Housekeeping;
+use bursar::machine::pages::{Block, Order};
+use bursar_machine::Shard;
+use bursar_machine::timer::{Timer, TimerKind, Timers};
+
+use super::parameters::{Parameters, Tasks};
+use super::record::{Call, Cause, Record, Spans};
+use super::space::{Exchange, Phase, Space};
+use super::substrate::{COUNTERS, Room, Substrate, counter};
+use crate::published::pages::Reclaim;
+use crate::random::Random;
+
+/// Pages that are put on the lists of reclaim at once.
+#[doc(alias = "PAGEVEC_SIZE")]
+const LRU_BATCH: u64 = 31;
+/// Pages that are unmapped before their frames are freed together.
+const UNMAP_BATCH: usize = 512;
+/// Pages that one page of page tables maps.
+const TABLE_PAGES: u64 = 512;
+/// Nothing that a task computes in one go keeps its CPU from others for longer.
+const COMPUTE_NS: u64 = 100_000;
+
+/// What a task and all others see.
+pub(super) struct Scene<'a, M: Timers> {
+    pub(super) machine: &'a M,
+    pub(super) parameters: &'a Parameters,
+    pub(super) housekeeping: &'a Housekeeping<M, Substrate<'a, M>>,
+    pub(super) record: &'a Record,
+    pub(super) room: Room,
+    /// Pages that all tasks have. Not a word of the machine: the kernel reads its own counter.
+    pub(super) resident_pages: &'a AtomicU64,
+    pub(super) exchange: &'a Exchange<M>,
+    /// From when on what tasks did counts, and when they end.
+    pub(super) span: (u64, u64),
+}
+
+impl<M: Timers> Clone for Scene<'_, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M: Timers> Copy for Scene<'_, M> {}
+
+/// What a task did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Done {
+    /// Pages rewritten within the span.
+    pub(super) pages: u64,
+    /// Pages that had to be given up for others.
+    pub(super) swapped: u64,
+    /// Pages that could not be had.
+    pub(super) refused: u64,
+    /// What it added to each counter, all in all.
+    pub(super) added: [i64; COUNTERS],
+}
+
+impl Default for Done {
+    fn default() -> Self {
+        Self {
+            pages: 0,
+            swapped: 0,
+            refused: 0,
+            added: [0; COUNTERS],
+        }
+    }
+}
+
+struct Task<'a, M: Timers> {
+    scene: Scene<'a, M>,
+    shard: Shard,
+    random: Random,
+    space: Space<M>,
+    idle_at_ns: u64,
+    done: Done,
+}
+
+/// Runs the task of a CPU to its end.
+pub(super) fn run<M: Timers>(scene: Scene<'_, M>, cpu: u32) -> Done {
+    let now_ns = scene.machine.now_ns();
+    let mut random = Random::fork(scene.parameters.seed, u64::from(cpu));
+    let mut task = Task {
+        scene,
+        shard: Shard(cpu),
+        space: Space::new(scene.parameters, scene.machine.cpus(), &mut random),
+        random,
+        idle_at_ns: now_ns,
+        done: Done::default(),
+    };
+    task.idle_at_ns = now_ns + task.until_idle();
+    task.change_others();
+    match scene.parameters.tasks {
+        Tasks::Busy => task.stress(),
+        Tasks::Idle => task.doze(),
+    }
+    task.unmap();
+    if cpu == 0
+        && let Some(spare) = scene.exchange.take()
+    {
+        task.space = spare;
+        task.unmap();
+    }
+    task.done
+}
+
+impl<M: Timers> Task<'_, M> {
+    fn is_over(&self) -> bool {
+        self.scene.machine.now_ns() >= self.scene.span.1
+    }
+
+    /// As `stress-ng --vm` does.
+    fn stress(&mut self) {
+        while !self.is_over() {
+            self.space.phase = match self.space.phase {
+                Phase::Unmap if self.space.mapped.is_empty() => {
+                    self.space.phase = self.first_pass();
+                    self.migrate();
+                    self.space.phase
+                }
+                Phase::Unmap => {
+                    self.give_back(UNMAP_BATCH.min(self.space.mapped.len()));
+                    Phase::Unmap
+                }
+                Phase::Rewrite {
+                    left,
+                    in_pass,
+                    missing,
+                } if missing > 0 => {
+                    let pages = missing.min(LRU_BATCH);
+                    self.fault_in(pages);
+                    Phase::Rewrite {
+                        left,
+                        in_pass,
+                        missing: missing - pages,
+                    }
+                }
+                Phase::Rewrite { left: 0, .. } => Phase::Unmap,
+                Phase::Rewrite {
+                    left, in_pass: 0, ..
+                } => self.next_pass(left),
+                Phase::Rewrite { left, in_pass, .. } => {
+                    let pages = self.rewrite(in_pass);
+                    Phase::Rewrite {
+                        left: left - pages,
+                        in_pass: in_pass - pages,
+                        missing: 0,
+                    }
+                }
+            };
+            self.idle_if_due();
+        }
+    }
+
+    /// Maps everything anew, for a while: each of stress-ng's methods takes another time.
+    fn first_pass(&mut self) -> Phase {
+        let parameters = self.scene.parameters;
+        let pass = parameters.pages_of_pass(self.scene.machine.cpus());
+        let left = exponential(&mut self.random, pass * parameters.rewrites);
+        Phase::Rewrite {
+            left,
+            in_pass: left.min(pass),
+            missing: parameters.pages_of_task(self.scene.machine.cpus()),
+        }
+    }
+
+    /// From the first page again, with those that were given up meanwhile to be faulted in.
+    fn next_pass(&self, left: u64) -> Phase {
+        let parameters = self.scene.parameters;
+        let cpus = self.scene.machine.cpus();
+        let mapped = self.space.mapped.len() as u64;
+        Phase::Rewrite {
+            left,
+            in_pass: left.min(parameters.pages_of_pass(cpus)),
+            missing: parameters.pages_of_task(cpus).saturating_sub(mapped),
+        }
+    }
+
+    /// Sleeps nearly always.
+    fn doze(&mut self) {
+        while !self.is_over() {
+            let now_ns = self.scene.machine.now_ns();
+            self.sleep(self.idle_at_ns.saturating_sub(now_ns));
+            self.scene
+                .machine
+                .compute(self.scene.parameters.idle_sleep_us * 1_000);
+            self.change_others();
+            self.quiet();
+            self.idle_at_ns = self.scene.machine.now_ns() + self.until_idle();
+        }
+    }
+
+    /// Has so many pages more, as far as they can be had.
+    fn fault_in(&mut self, pages: u64) {
+        self.make_room(pages);
+        let mut got = 0;
+        for _ in 0..pages {
+            let Some(block) = self.page() else {
+                self.done.refused += 1;
+                continue;
+            };
+            let memory = self.scene.machine.touch_page(block.pfn().0.into());
+            self.space.mapped.push((block, memory));
+            got += 1;
+        }
+        self.account(got as i64);
+        // Relaxed: a tally that orders nothing.
+        self.scene.resident_pages.fetch_add(got, Ordering::Relaxed);
+    }
+
+    /// A page, if need be from other CPUs' lists.
+    fn page(&self) -> Option<Block> {
+        let lists = &self.scene.housekeeping.upkeep().lists;
+        lists.alloc(Order::ZERO).or_else(|| {
+            lists.drain_all();
+            lists.alloc(Order::ZERO)
+        })
+    }
+
+    /// Gives up the oldest pages where all tasks together have too many, as direct reclaim makes a task do.
+    fn make_room(&mut self, pages: u64) {
+        let Scene {
+            room,
+            resident_pages,
+            parameters,
+            housekeeping,
+            ..
+        } = self.scene;
+        let resident = resident_pages.load(Ordering::Relaxed);
+        if resident + pages <= room.for_tasks {
+            return;
+        }
+        let lists = &housekeeping.upkeep().lists;
+        lists.set_reclaim(Reclaim::Active);
+        let given_up = (pages as usize).min(self.space.mapped.len());
+        self.give_back(given_up);
+        self.done.swapped += given_up as u64;
+        // Out, and in again later: the device's time, in which the CPU may be idle.
+        self.quiet();
+        self.sleep(2 * given_up as u64 * parameters.swap_page_ns);
+        if resident_pages.load(Ordering::Relaxed) + pages <= room.for_tasks {
+            lists.set_reclaim(Reclaim::Idle);
+        }
+    }
+
+    /// Rewrites some of so many pages; how many.
+    fn rewrite(&mut self, pages: u64) -> u64 {
+        let page_ns = self.scene.parameters.rewrite_page_ns;
+        let pages = pages.min((COMPUTE_NS / page_ns).max(1));
+        self.scene.machine.compute(pages * page_ns);
+        let now_ns = self.scene.machine.now_ns();
+        if (self.scene.span.0..self.scene.span.1).contains(&now_ns) {
+            self.done.pages += pages;
+        }
+        pages
+    }
+
+    fn unmap(&mut self) {
+        while !self.space.mapped.is_empty() {
+            self.give_back(UNMAP_BATCH.min(self.space.mapped.len()));
+        }
+    }
+
+    fn give_back(&mut self, pages: usize) {
+        let (blocks, memory): (Vec<Block>, Vec<M::PageMemory>) =
+            self.space.mapped.drain(..pages).unzip();
+        drop(memory);
+        self.scene.housekeeping.upkeep().lists.free_many(blocks);
+        self.account(-(pages as i64));
+        // Relaxed: a tally that orders nothing.
+        let resident = self.scene.resident_pages;
+        resident.fetch_sub(pages as u64, Ordering::Relaxed);
+    }
+
+    /// Counts pages that have come, or gone.
+    fn account(&mut self, pages: i64) {
+        self.add(counter::FREE_PAGES, -pages);
+        self.add(counter::ZONE_LRU, pages);
+        self.add(counter::NODE_LRU, pages);
+        self.add(counter::ANON_MAPPED, pages);
+        // One in so many: a page of page tables comes or goes.
+        let before = self.space.mapped.len() as i64 - pages;
+        let tables = |pages: i64| pages.div_euclid(TABLE_PAGES as i64);
+        let after = tables(self.space.mapped.len() as i64) - tables(before);
+        if after != 0 {
+            self.add(counter::PAGE_TABLES, after);
+        }
+    }
+
+    fn add(&mut self, counter: usize, delta: i64) {
+        self.scene
+            .housekeeping
+            .upkeep()
+            .counters
+            .add(counter, delta);
+        self.done.added[counter] += delta;
+    }
+
+    /// What a task does that soon sleeps: it reads a file, or waits for a lock or a page.
+    fn change_others(&mut self) {
+        for _ in 0..self.scene.parameters.idle_counters {
+            let others = (COUNTERS - counter::OTHER) as u64;
+            let counter = counter::OTHER + self.random.below(others) as usize;
+            let delta = if self.random.happens(2) { 1 } else { -1 };
+            self.add(counter, delta);
+        }
+    }
+
+    fn idle_if_due(&mut self) {
+        if self.scene.machine.now_ns() < self.idle_at_ns {
+            return;
+        }
+        self.change_others();
+        self.quiet();
+        let about_ns = self.scene.parameters.idle_sleep_us * 1_000;
+        let asleep_ns = exponential(&mut self.random, about_ns);
+        self.sleep(asleep_ns);
+        self.migrate();
+        self.idle_at_ns = self.scene.machine.now_ns() + self.until_idle();
+    }
+
+    /// The scheduler may have the tasks change places.
+    fn migrate(&mut self) {
+        if self.random.below(100) < self.scene.parameters.migrate_percent {
+            self.scene.exchange.exchange(&mut self.space);
+        }
+    }
+
+    /// The CPU is about to be idle. As in the kernel, only while its upkeep is queued, and only if there is something to fold:
+    /// what is left else, the shepherd finds.
+    fn quiet(&self) {
+        let Scene {
+            machine,
+            housekeeping,
+            record,
+            ..
+        } = self.scene;
+        if housekeeping.due(self.shard).is_none() {
+            return;
+        }
+        let queued_ns = machine.run_queue_ns();
+        let began_ns = machine.now_ns();
+        let has_folded = housekeeping.quiet(self.shard);
+        let ended_ns = machine.now_ns();
+        if !has_folded {
+            return;
+        }
+        // What upkeep of the same CPU notes, if it ran in between, is its own: an idle entry has no page work.
+        let spans = Spans {
+            run_queue_ns: machine.run_queue_ns() - queued_ns,
+            ..Spans::default()
+        };
+        let what = (self.shard.0, Cause::Idle, record.due(self.shard, began_ns));
+        record.called(Call::new(what, (began_ns, ended_ns), spans));
+    }
+
+    fn sleep(&self, duration_ns: u64) {
+        let machine = self.scene.machine;
+        let deadline_ns = machine.now_ns() + duration_ns;
+        machine.sleep_on_timer(Timer {
+            kind: TimerKind::Exact,
+            deadline_ns: deadline_ns.min(self.scene.span.1),
+        });
+    }
+
+    fn until_idle(&mut self) -> u64 {
+        let about_ns = self.scene.parameters.idle_entry_interval_ms * 1_000_000;
+        exponential(&mut self.random, about_ns)
+    }
+}
+
+/// A duration with this mean, each moment of which is as likely to be the last.
+fn exponential(random: &mut Random, mean_ns: u64) -> u64 {
+    const STEPS: u64 = 1 << 32;
+    let part = (random.below(STEPS) + 1) as f64 / STEPS as f64;
+    (-part.ln() * mean_ns as f64) as u64
+}

@@ -1,0 +1,337 @@
+//! The experiment in small, on both machines.
+
+use bursar_machine::Host;
+use bursar_sim::{Settings, Simulator, Topology};
+use toml::{Table, Value};
+
+use super::*;
+use crate::experiment::{Experiment, Load};
+use crate::measure::{Metric, Summary};
+
+fn experiment() -> Experiment {
+    crate::experiment_named("vmstat-spread").expect("the file")
+}
+
+/// Parameters of a load in its quick form, with some others.
+fn parameters(load: &Load, experiment: &Experiment, others: &[(&str, Value)]) -> Parameters {
+    let mut table: Table = experiment.parameters.clone();
+    table.extend(experiment.host.clone());
+    table.remove("load");
+    table.extend(load.parameters.clone());
+    table.extend(experiment.quick.clone());
+    table.extend(load.quick.clone());
+    table.extend(
+        others
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), value.clone())),
+    );
+    let read = Parameters::read(&table).expect("its parameters");
+    Workload::check(&read).expect("in their ranges");
+    read
+}
+
+fn named(load: &str, others: &[(&str, Value)]) -> Parameters {
+    let experiment = experiment();
+    let load = experiment.loads.iter().find(|known| known.name == load);
+    parameters(load.expect("a load"), &experiment, others)
+}
+
+fn on_sim(cpus: usize, hz: u32, variant: &str, parameters: &Parameters) -> VariantResult {
+    let mut topology = Topology::new(cpus, 1, hz);
+    topology.preemption = bursar_sim::PreemptionKind::Kernel;
+    let simulator = Simulator::new(Settings::new(topology, parameters.seed));
+    let result = Workload::run(parameters, &simulator.machine(), variant);
+    result.expect("a run")
+}
+
+fn summary(result: &VariantResult, name: &str) -> Summary {
+    match result.metrics.get(name) {
+        Some(Metric::Distribution(distribution)) => distribution.summary(),
+        other => panic!("{name} of {}: {other:?}", result.name),
+    }
+}
+
+fn figure(result: &VariantResult, name: &str) -> f64 {
+    match result.metrics.get(name) {
+        Some(Metric::Figure(figure)) => figure.value(),
+        Some(Metric::Ratio(share)) => share.value(),
+        other => panic!("{name} of {}: {other:?}", result.name),
+    }
+}
+
+/// A second between calls, and next to nothing to do in them: what timers do shows.
+fn seconds() -> Parameters {
+    named(
+        "generic",
+        &[
+            ("interval_ms", Value::Integer(1_000)),
+            ("warm_up_ms", Value::Integer(2_500)),
+            ("duration_ms", Value::Integer(4_000)),
+            ("tasks", Value::String("idle".to_owned())),
+            ("idle_entry_interval_ms", Value::Integer(1)),
+            ("idle_sleep_us", Value::Integer(10_000)),
+        ],
+    )
+}
+
+#[test]
+fn every_variant_runs_every_load_on_a_simulated_machine() {
+    let experiment = experiment();
+    for load in &experiment.loads {
+        let parameters = parameters(load, &experiment, &[]);
+        for variant in &experiment.variants {
+            let result = on_sim(4, 1000, variant, &parameters);
+            assert_eq!(&result.name, variant);
+            let calls = summary(&result, "refresh").samples;
+            assert!(calls > 0, "{variant}, {}", load.name);
+            assert_eq!(
+                calls,
+                summary(&result, "refresh_periodic").samples
+                    + summary(&result, "refresh_idle").samples
+            );
+        }
+    }
+}
+
+#[test]
+fn every_variant_runs_every_load_on_threads() {
+    let host = Host::start().expect("the host has a backend");
+    let experiment = experiment();
+    for load in &experiment.loads {
+        let parameters = parameters(load, &experiment, &[]);
+        for variant in &experiment.variants {
+            let result = Workload::run(&parameters, &host, variant).expect("a run");
+            assert_eq!(&result.name, variant);
+        }
+    }
+}
+
+#[test]
+fn the_file_names_variants_and_metrics_that_exist() {
+    let experiment = experiment();
+    let result = on_sim(2, 1000, "upstream", &named("stress", &[]));
+    for name in &experiment.variants {
+        assert!(Variant::named(name).is_some(), "{name}");
+        assert_ne!(<Parameters as Workload>::summary(name), "");
+    }
+    for row in &experiment.published {
+        for published in &row.figures {
+            assert!(matches!(
+                result.metrics.get(&published.metric),
+                Some(Metric::Figure(_))
+            ));
+        }
+    }
+    assert!(Workload::run(&named("stress", &[]), &nobodys_machine(), "none").is_err());
+}
+
+fn nobodys_machine() -> bursar_sim::Sim {
+    let settings = Settings::new(Topology::new(2, 1, 1000), 1);
+    // What has no variant to run asks nothing of its machine.
+    Simulator::new(settings).machine()
+}
+
+#[test]
+fn the_parts_of_periodic_calls_add_up() {
+    let result = on_sim(8, 1000, "upstream", &named("stress", &[]));
+    let total = |name: &str| {
+        let all = summary(&result, name);
+        all.mean * all.samples as f64
+    };
+    let parts = [
+        "refresh_fold",
+        "refresh_pages",
+        "refresh_lock_wait",
+        "refresh_run_queue_wait",
+    ];
+    let sum: f64 = parts.into_iter().map(total).sum();
+    let whole = total("refresh_periodic");
+    assert!(whole > 0.0);
+    // Three digits of each are kept.
+    assert!((sum - whole).abs() < whole * 2e-3, "{sum} of {whole}");
+    for part in ["refresh_fold", "refresh_pages"] {
+        assert!(total(part) > 0.0, "{part}");
+    }
+}
+
+/// At 1000 ticks, a timer a second ahead has a granularity of 64 ticks, in which 21 CPUs have their 3 each.
+#[test]
+fn upstream_makes_herds_of_21_and_exact_phases_none() {
+    let upstream = on_sim(72, 1000, "upstream", &seconds());
+    assert!((15.0..=22.0).contains(&figure(&upstream, "herd_mean")));
+    assert!((20.0..=23.0).contains(&figure(&upstream, "herd_max")));
+    assert!((3.0..=5.0).contains(&figure(&upstream, "instants_per_second")));
+    let exact = on_sim(72, 1000, "phase-exact", &seconds());
+    assert_eq!(figure(&exact, "herd_max"), 1.0);
+    assert!((71.0..=73.0).contains(&figure(&exact, "instants_per_second")));
+}
+
+#[test]
+fn exact_phases_keep_their_interval_and_plain_intervals_grow() {
+    let exact = on_sim(8, 1000, "phase-exact", &seconds());
+    let period = summary(&exact, "period");
+    assert_eq!(period.p50 / 1_000_000, 1_000);
+    assert_eq!(figure(&exact, "drift"), 0.0);
+    // From the end of a call a second on, rounded up by the wheel.
+    let spread = on_sim(8, 1000, "spread", &seconds());
+    assert!(figure(&spread, "drift") > 1e6);
+}
+
+#[test]
+fn equal_seeds_give_equal_results() {
+    let parameters = named("stress", &[]);
+    let [one, other] = [1, 1].map(|seed| on_sim(6, 250, "spread", &parameters.with_seed(seed)));
+    assert_eq!(one, other);
+    let third = on_sim(6, 250, "spread", &parameters.with_seed(2));
+    assert_ne!(one.metrics, third.metrics);
+}
+
+#[test]
+fn machines_of_all_kinds_run() {
+    for (cpus, hz) in [(1, 100), (3, 250), (8, 100), (130, 1000)] {
+        let parameters = named(
+            "generic",
+            &[
+                ("interval_ms", Value::Integer(100)),
+                ("duration_ms", Value::Integer(300)),
+            ],
+        );
+        for variant in ["upstream", "phase-wheel", "phase-exact"] {
+            let result = on_sim(cpus, hz, variant, &parameters);
+            assert!(summary(&result, "refresh").samples > 0, "{cpus} {hz}");
+        }
+    }
+    // 130 CPUs share the 10 ticks of a tenth of a second at 100 Hz.
+    let parameters = named("generic", &[("interval_ms", Value::Integer(100))]);
+    let parameters = Parameters {
+        duration_ms: 200,
+        ..parameters
+    };
+    let shared = on_sim(130, 100, "phase-wheel", &parameters);
+    assert!(figure(&shared, "cpus_per_instant") >= 13.0);
+}
+
+#[test]
+fn rounded_timers_share_wakeups_only_with_rounded_upkeep() {
+    let others = [
+        ("interval_ms", Value::Integer(1_000)),
+        ("duration_ms", Value::Integer(5_000)),
+        ("warm_up_ms", Value::Integer(2_000)),
+    ];
+    let idle = named("idle", &others);
+    let rate = |variant: &str, parameters: &Parameters| {
+        figure(
+            &on_sim(8, 1000, variant, parameters),
+            "wakeups_per_cpu_second",
+        )
+    };
+    let (deferred, exact) = (rate("upstream", &idle), rate("phase-exact", &idle));
+    assert!(deferred < exact, "{deferred} {exact}");
+    let slack = Parameters {
+        slack_us: 999_000,
+        ..idle
+    };
+    let result = on_sim(8, 1000, "phase-exact", &slack);
+    assert!(figure(&result, "wakeups_shared") > 0.0);
+}
+
+#[test]
+fn memory_that_is_short_is_swapped() {
+    let count = |result: &VariantResult, name: &str| match result.metrics.get(name) {
+        Some(Metric::Count(count)) => *count,
+        other => panic!("{other:?}"),
+    };
+    let short = named(
+        "stress-own",
+        &[
+            ("scale", Value::Integer(64)),
+            ("vm_mib", Value::Integer(2_048)),
+            ("memory_gib", Value::Integer(4)),
+        ],
+    );
+    let result = on_sim(4, 1000, "upstream", &short);
+    assert!(count(&result, "pages_swapped") > 0);
+    let result = on_sim(4, 1000, "upstream", &named("stress", &[]));
+    assert_eq!(count(&result, "pages_swapped"), 0);
+    assert_eq!(count(&result, "pages_refused"), 0);
+}
+
+#[test]
+fn bad_parameters_are_refused_by_name() {
+    let good = named("stress", &[]);
+    let refused = |bad: Parameters, key: &str| {
+        let error = Workload::check(&bad).expect_err(key).to_string();
+        assert!(error.contains(key), "{error}");
+    };
+    refused(
+        Parameters {
+            interval_ms: 0,
+            ..good
+        },
+        "interval_ms",
+    );
+    refused(
+        Parameters {
+            duration_ms: 10,
+            ..good
+        },
+        "duration_ms",
+    );
+    refused(
+        Parameters {
+            slack_us: good.interval_ms * 1_000,
+            ..good
+        },
+        "slack_us",
+    );
+    refused(Parameters { scale: 0, ..good }, "scale");
+    refused(
+        Parameters {
+            vm_mib: 1 << 20,
+            ..good
+        },
+        "vm_mib",
+    );
+    // Less than a tick, which only the machine knows.
+    let simulator = Simulator::new(Settings::new(Topology::new(2, 1, 10), 1));
+    let error = Workload::run(&good, &simulator.machine(), "upstream").expect_err("a tick");
+    assert!(error.reason.contains("interval_ms"), "{error}");
+}
+
+/// Two names for one rule: no figure may come out as reproduced.
+#[test]
+fn no_effect_is_not_reproduced() {
+    use crate::verdict::{Basis, Ruling, SEEDS_NEEDED, Verdict};
+    let experiment = experiment();
+    let parameters = named("stress", &[]);
+    let mut all: Option<VariantResult> = None;
+    for seed in 1..=SEEDS_NEEDED as u64 {
+        let one = on_sim(3, 1000, "upstream", &parameters.with_seed(seed));
+        match &mut all {
+            None => all = Some(one),
+            Some(all) => all.merge(&one).expect("the same metrics"),
+        }
+    }
+    let all = all.expect("seeds");
+    let rows = experiment.published.iter();
+    for row in rows.filter(|row| row.variant == "spread") {
+        for published in &row.figures {
+            let mut verdict = Verdict {
+                variant: "spread".to_owned(),
+                metric: published.metric.clone(),
+                row: row.row,
+                basis: Basis::Ensemble,
+                load: row.about.clone(),
+                rule: published.rule.clone(),
+                published: published.published,
+                measured: 0.0,
+                lo: 0.0,
+                hi: 0.0,
+                verdict: None,
+                reason: String::new(),
+            };
+            assert!(verdict.judge(|_, metric| all.metrics.get(metric), SEEDS_NEEDED));
+            assert_ne!(verdict.verdict, Some(Ruling::Reproduced), "{verdict:?}");
+        }
+    }
+}
