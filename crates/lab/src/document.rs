@@ -222,6 +222,7 @@ impl Document {
                         let mut of_seeds = all.by_seed().map(|(seed, _)| seed).peekable();
                         of_seeds.peek().is_none() || of_seeds.eq(seeds.iter().copied())
                     }
+                    Metric::Timeline(timeline) => seeds.first() == Some(&timeline.seed()),
                     Metric::Count(_) => true,
                 };
                 if !is_of_seeds {

@@ -189,7 +189,7 @@ pub fn by_seed(metric: &Metric) -> Option<Vec<(u64, f64)>> {
     match metric {
         Metric::Ratio(share) => Some(share.by_seed().collect()),
         Metric::Figure(figure) => Some(figure.by_seed().collect()),
-        Metric::Distribution(_) | Metric::Count(_) => None,
+        Metric::Distribution(_) | Metric::Count(_) | Metric::Timeline(_) => None,
     }
 }
 

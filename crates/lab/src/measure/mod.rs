@@ -7,6 +7,7 @@ mod distribution;
 mod figure;
 pub mod interval;
 mod share;
+mod timeline;
 
 use std::fmt;
 
@@ -17,6 +18,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub use distribution::{Distribution, Octave, Samples, SeedFigures, Summary};
 pub use figure::Figure;
 pub use share::Share;
+pub use timeline::{POINTS_MAX, Timeline};
 
 /// The unit of a metric's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +36,8 @@ pub enum Unit {
     /// Megabits (10^6 bits) in each second of the machine's time.
     #[serde(rename = "Mbit/s")]
     MbitPerSecond,
+    /// CPUs and microseconds of the machine's time.
+    Timeline,
 }
 
 impl Unit {
@@ -45,6 +49,7 @@ impl Unit {
             Self::Ratio => "ratio",
             Self::PerSecond => "per second",
             Self::MbitPerSecond => "Mbit/s",
+            Self::Timeline => "timeline",
         }
     }
 }
@@ -60,6 +65,8 @@ pub enum Metric {
     Count(u64),
     /// One number of each seed.
     Figure(Figure),
+    /// What happened where and when, of the least seed.
+    Timeline(Timeline),
 }
 
 /// Two metrics that are not the same thing.
@@ -82,6 +89,7 @@ impl Metric {
             Self::Ratio(_) => Unit::Ratio,
             Self::Count(_) => Unit::Count,
             Self::Figure(figure) => figure.unit(),
+            Self::Timeline(_) => Unit::Timeline,
         }
     }
 
@@ -99,6 +107,7 @@ impl Metric {
             (Self::Figure(sum), Self::Figure(other)) if sum.unit() == other.unit() => {
                 sum.merge(other);
             }
+            (Self::Timeline(least), Self::Timeline(other)) => least.merge(other),
             _ => return Err(Unlike),
         }
         Ok(())
@@ -111,6 +120,7 @@ impl Serialize for Metric {
             Self::Distribution(distribution) => distribution.serialize(serializer),
             Self::Ratio(share) => share.serialize(serializer),
             Self::Figure(figure) => figure.serialize(serializer),
+            Self::Timeline(timeline) => timeline.serialize(serializer),
             Self::Count(value) => {
                 let mut map = serializer.serialize_map(Some(2))?;
                 map.serialize_entry("unit", &Unit::Count)?;
@@ -121,7 +131,7 @@ impl Serialize for Metric {
     }
 }
 
-/// A metric as a document holds it, without the summaries. Which of the last four keys is there says what it is.
+/// A metric as a document holds it, without the summaries. Which of the last five keys is there says what it is.
 #[derive(Deserialize)]
 struct Held {
     unit: Unit,
@@ -131,6 +141,9 @@ struct Held {
     figures_by_seed: Vec<(u64, u64, u64, f64)>,
     by_seed: Option<Vec<(u64, u64, u64)>>,
     figures: Option<Vec<(u64, f64)>>,
+    /// Of a timeline.
+    seed: Option<u64>,
+    points: Option<Vec<(u32, u64)>>,
     value: Option<serde_json::Number>,
 }
 
@@ -147,6 +160,14 @@ impl<'de> Deserialize<'de> for Metric {
                 .map(Self::Figure)
                 .map_err(D::Error::custom);
         }
+        if held.unit == Unit::Timeline {
+            let seed = held.seed.ok_or_else(|| D::Error::missing_field("seed"))?;
+            let points = held.points;
+            let points = points.ok_or_else(|| D::Error::missing_field("points"))?;
+            return Timeline::read_back(seed, points)
+                .map(Self::Timeline)
+                .map_err(D::Error::custom);
+        }
         match (held.unit, held.buckets, held.by_seed) {
             (Unit::Ratio, None, Some(by_seed)) => Share::read_back(&by_seed)
                 .map(Self::Ratio)
@@ -157,7 +178,7 @@ impl<'de> Deserialize<'de> for Metric {
                     .map(Self::Distribution)
                     .map_err(D::Error::custom)
             }
-            (Unit::PerSecond | Unit::MbitPerSecond, _, _) => {
+            (Unit::PerSecond | Unit::MbitPerSecond | Unit::Timeline, _, _) => {
                 Err(D::Error::missing_field("figures"))
             }
             (Unit::Ns, None, _) => Err(D::Error::missing_field("buckets")),
@@ -178,7 +199,7 @@ impl<'de> Deserialize<'de> for Metric {
 mod tests {
     use super::*;
 
-    fn metrics() -> [Metric; 6] {
+    fn metrics() -> [Metric; 7] {
         let mut samples = Samples::new(Unit::Ns);
         [0, 1, 20, 123_456_789, u64::MAX]
             .into_iter()
@@ -190,6 +211,7 @@ mod tests {
             Metric::Count(12),
             Metric::Figure(Figure::of(Unit::PerSecond, 3, 0.1 + 0.2)),
             Metric::Figure(Figure::of(Unit::MbitPerSecond, 3, 0.1 + 0.2)),
+            Metric::Timeline(Timeline::of(3, vec![(7, 1_000), (0, 1)])),
         ]
     }
 
@@ -219,6 +241,7 @@ mod tests {
                 "missing field `figures`",
             ),
             (r#"{"unit":"ns","figures":[[1,2.0],[1,2.0]]}"#, "twice"),
+            (r#"{"unit":"timeline","seed":1}"#, "missing field `points`"),
             (r#"{"unit":"furlong","value":1}"#, "unknown variant"),
         ] {
             match serde_json::from_str::<Metric>(text) {
@@ -230,13 +253,14 @@ mod tests {
 
     #[test]
     fn unlike_metrics_are_not_merged() {
-        let [distribution, counts, share, count, figure, other] = metrics();
+        let [distribution, counts, share, count, figure, other, timeline] = metrics();
         for (one, other) in [
             (&distribution, &counts),
             (&distribution, &share),
             (&share, &count),
             (&count, &figure),
             (&figure, &other),
+            (&figure, &timeline),
         ] {
             assert_eq!(one.clone().merge(other), Err(Unlike));
         }
