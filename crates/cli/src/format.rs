@@ -157,6 +157,7 @@ fn numbers(metric: &Metric) -> Vec<(&'static str, String)> {
             ("hi", share.hi().to_string()),
         ],
         Metric::Count(value) => vec![("value", value.to_string())],
+        Metric::Timeline(timeline) => vec![("points", timeline.points().len().to_string())],
         Metric::Figure(figure) => vec![
             ("value", figure.value().to_string()),
             ("lo", figure.lo().to_string()),

@@ -30,7 +30,9 @@ mod shares;
 mod svg;
 mod system;
 mod table;
+mod timeline;
 mod units;
+mod view;
 
 use std::process::ExitCode;
 

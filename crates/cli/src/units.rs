@@ -4,21 +4,46 @@ use bursar_lab::measure::Unit;
 
 /// Nanoseconds with three significant digits and the unit that fits.
 pub fn nanoseconds(ns: f64) -> String {
+    if ns < 0.0 {
+        return format!("-{}", nanoseconds(-ns));
+    }
     let (value, unit) = scaled(ns);
     format!("{} {unit}", three_digits(value))
 }
 
-/// Nanoseconds without decimals, as short as can be.
-pub fn rough_nanoseconds(ns: f64) -> String {
-    let (value, unit) = scaled(ns);
+/// A number without decimals, as short as can be: marks of an axis of powers of two.
+pub fn rough(value: f64, unit: Unit) -> String {
+    let (value, unit) = match unit {
+        Unit::Ns => scaled(value),
+        _ if value >= 1e7 => (value / 1e6, "M"),
+        _ if value >= 1e4 => (value / 1e3, "k"),
+        _ => (value, ""),
+    };
     format!("{value:.0}{unit}")
 }
 
-/// Nanoseconds that need no more than one digit: marks of an axis.
-pub fn nanoseconds_exact(ns: f64) -> String {
+/// A number that needs no more than one digit: marks of an axis of decades.
+pub fn exact(value: f64, unit: Unit) -> String {
     // What is a whole number of the next unit, but for rounding, is one.
-    let (value, unit) = scaled(ns * (1.0 + 1e-9));
-    format!("{value:.0} {unit}")
+    let value = value * (1.0 + 1e-9);
+    match unit {
+        Unit::Ns => {
+            let (value, unit) = scaled(value);
+            format!("{value:.0} {unit}")
+        }
+        Unit::Ratio => format!("{} %", one_digit(value * 100.0)),
+        _ => one_digit(value),
+    }
+}
+
+fn one_digit(value: f64) -> String {
+    match value {
+        value if value >= 1.0 => thousands(value as u64),
+        value => {
+            let decimals = -(value.log10() + 1e-9).floor();
+            format!("{value:.*}", decimals as usize)
+        }
+    }
 }
 
 fn scaled(ns: f64) -> (f64, &'static str) {
@@ -81,6 +106,8 @@ pub fn in_unit(value: f64, unit: Unit) -> String {
         Unit::Count => quantity(value),
         Unit::PerSecond => format!("{}/s", quantity(value)),
         Unit::MbitPerSecond => format!("{} Mbit/s", quantity(value)),
+        // Nobody counts its points.
+        Unit::Timeline => quantity(value),
     }
 }
 
