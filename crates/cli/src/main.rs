@@ -26,6 +26,8 @@ mod report;
 mod result_file;
 mod rulings;
 mod run;
+#[cfg(test)]
+mod samples;
 mod shares;
 mod svg;
 mod system;

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use bursar_lab::document::{Document, VariantResult};
 use bursar_lab::machine_info::MachineInfo;
+use bursar_lab::measure::Unit;
 use comfy_table::{CellAlignment, Table};
 
 use crate::findings::findings;
@@ -67,22 +68,27 @@ fn one(document: &Document, point: &str, form: Form) -> String {
 
 fn pictures(document: &Document, view: &View, form: Form) -> String {
     let mut pictures = Vec::new();
+    let simulated = |time| match document.machine {
+        MachineInfo::Host(_) => "",
+        MachineInfo::Sim(_) => time,
+    };
     for bars in view.bars {
         let of = |variant| Some((name(variant), distribution(variant, bars.metric)?));
         let rows: Vec<_> = document.variants.iter().filter_map(of).collect();
-        pictures.push((bars.title.to_owned(), picture(&rows)));
+        let time = match rows.first() {
+            Some((_, counts)) if counts.unit() == Unit::Count => simulated(", simulated"),
+            _ => simulated(", in virtual time"),
+        };
+        pictures.push((format!("{}{time}", bars.title), picture(&rows)));
     }
     if let Some(moments) = view.timeline {
-        pictures.push(timeline(document, moments));
+        let (title, drawn) = timeline(document, moments);
+        pictures.push((format!("{title}{}", simulated(", in virtual time")), drawn));
     }
-    let time = match document.machine {
-        MachineInfo::Host(_) => "",
-        MachineInfo::Sim(_) => ", in virtual time",
-    };
     let mut text = String::new();
     for (title, drawn) in pictures {
         if !drawn.is_empty() {
-            let _ = write!(text, "\n{title}{time}:\n{}", form.verbatim(&drawn));
+            let _ = write!(text, "\n{title}:\n{}", form.verbatim(&drawn));
         }
     }
     text
@@ -170,3 +176,6 @@ pub fn name_with_seeds(variant: &VariantResult, document: &Document) -> String {
         false => variant.name.clone(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,12 +2,12 @@
 
 use bursar_lab::document::{Document, VariantResult};
 
-use super::{Bars, COUNTED, Lines, Of, View, column, distribution};
+use super::{Bars, COUNTED, Lines, Load, Of, View, column, distribution};
 use crate::units::{nanoseconds, quantity, thousands};
 
 pub const VIEW: View = View {
     experiment: "pcp-batch-free",
-    load: |load| load.all(),
+    load,
     columns: &[
         column("pages a hold p50", "pages_per_hold", Of::P50),
         column("p99", "pages_per_hold", Of::P99),
@@ -22,14 +22,13 @@ pub const VIEW: View = View {
         column("ops/s", "ops_per_second", Of::Value),
     ],
     legend: &[
-        "pages a hold: freed under one hold of the zone lock; hold: how long one lasted",
-        "bystander: how long a task that frees nothing in bulk waited for the zone lock and its CPU's list, together",
-        "holds > 1,000: those in which more than 1,000 pages were freed",
-        "stalls: waits longer than a watchdog's threshold",
-        "ops/s: mappings that the tasks made, filled, rewrote and gave back, all together",
+        "pages a hold: freed under one hold of the zone's lock; hold: how long one lasted",
+        "bystander: how long somebody who wants or frees a few pages waited for locks, the zone's and the list's together",
+        "holds > 1,000: those under which more than 1,000 pages were freed; stalls: waits for the zone's lock that took too long",
+        "ops/s: what the load does, all tasks together: passes over their memory, processes, or what bystanders do",
     ],
     counted: COUNTED,
-    elsewhere: &[],
+    elsewhere: &["long_holds"],
     buckets: None,
     bars: &[
         Bars {
@@ -64,35 +63,145 @@ pub const VIEW: View = View {
     published_of: "176 and 316 CPUs",
     glossary: &[
         (
+            "bystander_wait",
+            "how long somebody who wants or frees a few pages waited for locks, the zone's and the list's together",
+        ),
+        ("bystander_zone_wait", "for the zone's lock alone"),
+        ("bystander_list_wait", "for the list's lock alone"),
+        (
+            "bystander_waits_share",
+            "operations of bystanders that had to wait for a lock",
+        ),
+        (
+            "bystander_operation",
+            "how long such an operation took in all",
+        ),
+        (
             "pages_per_hold",
-            "pages that were freed under one hold of the zone lock",
+            "pages that were freed under one hold of the zone's lock",
         ),
         ("hold", "how long such a hold lasted"),
-        ("holds", "how many there were, in the mean over the seeds"),
         (
-            "holds_over_1000",
-            "holds in which more than 1,000 pages were freed",
+            "lock_wait",
+            "how long those who free waited for the zone's lock",
         ),
         (
-            "bystander_wait",
-            "how long a task that frees nothing in bulk waited for the zone lock and its CPU's list, together",
+            "longest_free",
+            "how long a bulk free took, from its begin to its end",
         ),
-        ("bystander_zone_wait", "for the zone lock alone"),
-        ("bystander_list_wait", "for its CPU's list alone"),
-        ("longest_free", "from the begin of a bulk free to its end"),
+        (
+            "decay_call",
+            "how long one call took that gives old pages back",
+        ),
         ("run_queue_wait", "how long tasks waited for their CPU"),
-        ("stalls", "waits longer than a watchdog's threshold"),
-        ("stall_rate", "stalls in a second"),
         (
             "ops_per_second",
-            "mappings that the tasks made, filled, rewrote and gave back, all together",
+            "what the load does, all tasks together: passes over their memory, processes, or what bystanders do",
         ),
         (
             "ops_per_cpu_second",
-            "those for each second of a CPU's work",
+            "the same, for each second of a CPU's work",
         ),
+        ("holds", "holds of the zone's lock to free pages"),
+        (
+            "holds_over_1000",
+            "those under which more than 1,000 pages were freed",
+        ),
+        (
+            "stalls",
+            "waits for the zone's lock that took longer than `watchdog_us`",
+        ),
+        ("stall_rate", "stalls in a second"),
     ],
 };
+
+fn load(load: Load<'_>) -> String {
+    let number = |key| thousands(load.number(key));
+    let parts = [
+        (
+            "exiters",
+            format!(
+                "{} tasks with {} MiB each exit at once",
+                number("exiters"),
+                number("exiter_mib")
+            ),
+        ),
+        (
+            "freers",
+            format!(
+                "{} tasks free lists of {} pages",
+                number("freers"),
+                number("list_pages")
+            ),
+        ),
+        (
+            "drains",
+            format!("{} tasks empty the lists of all CPUs", number("drains")),
+        ),
+        (
+            "decay_period_ms",
+            format!(
+                "the lists of each CPU, {} pages, decay each {} ms",
+                number("listed_pages"),
+                number("decay_period_ms")
+            ),
+        ),
+        (
+            "workers",
+            format!(
+                "{} tasks map, fault, rewrite and unmap {} MiB each",
+                number("workers"),
+                number("worker_mib")
+            ),
+        ),
+        (
+            "shells",
+            format!(
+                "{} shells run {} processes",
+                number("shells"),
+                number("processes")
+            ),
+        ),
+        (
+            "bystanders",
+            format!(
+                "{} bystanders take or free {} pages",
+                number("bystanders"),
+                number("bystander_pages")
+            ),
+        ),
+        (
+            "batch_pages",
+            format!("at most {} pages a batch", number("batch_pages")),
+        ),
+    ];
+    let mut said: Vec<String> = parts
+        .into_iter()
+        .filter(|(key, _)| load.number(key) > 0)
+        .map(|(_, said)| said)
+        .collect();
+    said.push(memory(load));
+    said.push(format!(
+        "a stall is a wait of over {} us",
+        number("watchdog_us")
+    ));
+    said.join("; ")
+}
+
+fn memory(load: Load<'_>) -> String {
+    let number = |key| thousands(load.number(key));
+    let mut text = match load.number("memory_per_cpu_gib") {
+        0 => format!("{} GiB of memory", number("memory_gib")),
+        each => format!("{} GiB of memory for each CPU", thousands(each)),
+    };
+    if load.number("swap_gib") > 0 {
+        text.push_str(&format!(" and {} of swap", number("swap_gib")));
+    }
+    if load.number("scale") > 1 {
+        text.push_str(&format!(", sizes divided by {}", number("scale")));
+    }
+    text
+}
 
 fn finding(_: &Document, variant: &VariantResult) -> Option<String> {
     let pages = distribution(variant, "pages_per_hold")?.summary();
