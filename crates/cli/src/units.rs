@@ -161,6 +161,21 @@ mod tests {
     }
 
     #[test]
+    fn less_than_nothing_has_a_sign() {
+        assert_eq!(nanoseconds(-3_500.0), "-3.50 us");
+    }
+
+    #[test]
+    fn marks_of_an_axis_have_one_digit() {
+        let counts = [0.01, 0.5, 1.0, 200.0, 10_000.0].map(|value| exact(value, Unit::Count));
+        assert_eq!(counts, ["0.01", "0.5", "1", "200", "10,000"]);
+        let times = [500.0, 1e3, 2e7].map(|value| exact(value, Unit::Ns));
+        assert_eq!(times, ["500 ns", "1 us", "20 ms"]);
+        let powers = [8.0, 4_096.0, 65_536.0, 16_777_216.0].map(|value| rough(value, Unit::Count));
+        assert_eq!(powers, ["8", "4096", "66k", "17M"]);
+    }
+
+    #[test]
     fn waits_are_in_minutes_or_hours() {
         assert_eq!(super::long_time(61.0), "2 min");
         assert_eq!(super::long_time(3_600.0 * 26.5), "26 h 30 min");

@@ -14,8 +14,7 @@ use super::canvas::{Canvas, px};
 use super::of_figures;
 use super::panel::{Entry, Frame, Panel, Sign};
 use super::style::stroke;
-use crate::units::in_unit;
-use crate::view::{self, Bucket, distribution, distribution_of};
+use crate::view::{self, Bucket, distribution, distribution_of, one_value};
 
 /// A picture of a metric.
 pub struct Plot<'a> {
@@ -98,8 +97,8 @@ pub fn draw(canvas: &mut Canvas, document: &Document, plot: &Plot<'_>) {
                 name: (*name).to_owned(),
                 figures: format!(
                     "p50 {}, p99 {}",
-                    in_unit(all.p50 as f64, plot.unit),
-                    in_unit(all.p99 as f64, plot.unit)
+                    one_value(all.p50 as f64, plot.unit),
+                    one_value(all.p99 as f64, plot.unit)
                 ),
             }
         })

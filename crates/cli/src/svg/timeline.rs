@@ -1,17 +1,16 @@
 //! What happened on which CPU and when: a small panel a variant, one below another, on one axis of time.
 
 use bursar_lab::document::Document;
+use bursar_lab::machine_info::MachineKind;
 
 use super::axis::Mark;
 use super::canvas::{Anchor, Canvas};
-use super::of_figures;
 use super::style::{
     BODY, EDGE, GRID, LEGEND_LEFT, MARGIN, PLOT_LEFT, PLOT_RIGHT, SMALL, SUBTITLE, stroke,
 };
 use crate::timeline;
 use crate::units::{nanoseconds, thousands};
 use crate::view::{self, Load, shown};
-use bursar_lab::measure::Unit;
 
 const HEIGHT: f64 = 74.0;
 const GAP: f64 = 12.0;
@@ -88,10 +87,12 @@ pub fn draw(canvas: &mut Canvas, document: &Document) -> bool {
         let at = (across(mark.place), end + 16.0);
         canvas.text(at, Anchor::Middle, SMALL, &mark.label);
     }
-    let kind = document.machine.kind();
-    let said = format!("time{}", of_figures(kind, Unit::Ns));
+    let said = match document.machine.kind() {
+        MachineKind::Host => "time",
+        MachineKind::Sim => "virtual time (simulated)",
+    };
     let middle = f64::midpoint(PLOT_LEFT, PLOT_RIGHT);
-    canvas.text((middle, end + 34.0), Anchor::Middle, SMALL, &said);
+    canvas.text((middle, end + 34.0), Anchor::Middle, SMALL, said);
     canvas.top = end + 50.0;
     true
 }

@@ -3,7 +3,7 @@
 use bursar_lab::document::VariantResult;
 use bursar_lab::measure::{Distribution, Metric, Unit};
 
-use crate::units::in_unit;
+use crate::units::{in_unit, thousands};
 
 /// Which number of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,21 @@ impl Of {
 /// The number for people; `-` if it was not measured.
 pub fn shown(variant: &VariantResult, metric: &str, of: Of) -> String {
     let known = of.get(variant, metric);
-    known.map_or_else(|| "-".to_owned(), |(value, unit)| in_unit(value, unit))
+    known.map_or_else(
+        || "-".to_owned(),
+        |(value, unit)| match of {
+            Of::P50 | Of::P99 | Of::Max => one_value(value, unit),
+            Of::Mean | Of::Value => in_unit(value, unit),
+        },
+    )
+}
+
+/// One of the values of a distribution, for people: of things there are whole ones only.
+pub fn one_value(value: f64, unit: Unit) -> String {
+    match unit {
+        Unit::Count => thousands(value as u64),
+        unit => in_unit(value, unit),
+    }
 }
 
 /// How many there were with each seed, in the mean.

@@ -11,7 +11,7 @@ mod vmstat_spread;
 
 use bursar_lab::document::{Document, ParameterTable, VariantResult};
 
-pub use self::figure::{Of, a_seed, distribution, distribution_of, shown};
+pub use self::figure::{Of, a_seed, distribution, distribution_of, one_value, shown};
 
 /// What is shown of an experiment, in which words.
 #[derive(Debug)]

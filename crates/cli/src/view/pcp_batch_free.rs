@@ -43,7 +43,7 @@ pub const VIEW: View = View {
     lines: &[
         Lines {
             metric: "pages_per_hold",
-            title: "Pages freed under one hold of the zone lock",
+            title: "Pages freed under one hold of the zone's lock",
             share_of: "share of holds",
         },
         Lines {
@@ -216,7 +216,11 @@ fn finding(_: &Document, variant: &VariantResult) -> Option<String> {
     if let Some((stalls, _)) = Of::Value.get(variant, "stalls")
         && stalls > 0.0
     {
-        text.push_str(&format!("; {} stalls", quantity(stalls)));
+        let each = match variant.ran_seeds.len() {
+            1 => format!("{} stalls", thousands(stalls as u64)),
+            _ => format!("{} stalls a seed", quantity(stalls)),
+        };
+        text.push_str(&format!("; {each}"));
     }
     Some(text)
 }
