@@ -14,6 +14,8 @@ Examples:
   bursar run                                   every experiment there is, each on its own machine, as a table
   bursar run memcg-flush -m host               with real threads on this machine
   bursar run memcg-flush -m sim:cpus=384,nodes=2,hz=1000
+  bursar run vmstat-spread -s cpus=72,384,1024 -o herds.html
+  bursar run pcp-batch-free -s batch_pages=1,63,512,4096 --quick
   bursar run memcg-flush -s cpus=72,384 -s read_interval_ms=100,10 --seeds 20 -f json -o out.json
   bursar run memcg-flush --seeds 20 --shard 3/4 -f json -o part-3.json
   bursar report part-1.json part-2.json part-3.json part-4.json
@@ -28,7 +30,8 @@ Exit codes:
   1  done, and something that must hold on any machine did not, or `compare` found something clearly worse
   2  wrong usage: unknown flag, experiment, parameter or key of a machine, a value that makes no sense, an output path
      that cannot exist, a file that is no result, results that are not parts of one run or cannot be compared
-  3  not available here: permission denied, a backend that does not work on this system, a run that failed
+  3  not available here: permission denied, a backend that does not work on this system, a run that failed; runs that
+     finished are in the document, which says so
   130  interrupted; runs that had finished are in the document, which says so";
 
 const CALIBRATION: &str = "\

@@ -19,6 +19,14 @@ impl Form {
         }
     }
 
+    /// A line above a part of what a heading names.
+    pub fn subheading(self, text: &str) -> String {
+        match self {
+            Form::Terminal { .. } => self.heading(text),
+            Form::Markdown => format!("### {text}\n\n"),
+        }
+    }
+
     /// An empty table.
     pub fn table(self, header: &[&str]) -> Table {
         let mut table = Table::new();

@@ -4,7 +4,7 @@
 //! with them under way, so they share what they use instead of borrowing it.
 
 use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -13,7 +13,6 @@ use std::thread;
 use bursar_lab::document::{Document, VariantResult};
 use bursar_lab::{Error, Job, Plan};
 
-use crate::failure::Failure;
 use crate::machine::Machine;
 use crate::progress::Progress;
 
@@ -24,13 +23,28 @@ pub struct Batch {
     pub machines: Vec<Machine>,
 }
 
-/// How a queue of runs ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// All runs are done.
-    Complete,
-    /// The user wanted no more.
-    Interrupted,
+/// What a queue of runs left behind.
+pub struct Done {
+    /// Those with figures.
+    pub documents: Vec<Document>,
+    /// Runs that failed, in the order in which they did.
+    pub failures: Vec<RunFailure>,
+    /// Whether the user wanted no more.
+    pub is_interrupted: bool,
+}
+
+/// A run without a result.
+pub struct RunFailure {
+    /// Which.
+    pub name: String,
+    pub cause: Cause,
+}
+
+/// Why a run has no result.
+pub enum Cause {
+    Said(String),
+    /// A bug, to be shown as one when all else is done.
+    Panic(Box<dyn Any + Send>),
 }
 
 /// What the collecting thread is told.
@@ -63,13 +77,22 @@ impl Mailbox {
 }
 
 /// Does all runs and puts their results into documents, one for each batch and point. The documents do not depend on which
-/// run ended first. Those without a result are left out.
-pub fn run(
-    batches: Vec<Batch>,
+/// run ended first. Those without a result are left out, and a run that fails takes none of the others with it.
+pub fn run(batches: Vec<Batch>, revision: &str, mailbox: &Mailbox, progress: &Progress) -> Done {
+    let tasks = tasks(&batches);
+    let batches = Arc::new(batches);
+    start(&batches, &tasks, &mailbox.sender);
+    collect(&batches, tasks.len(), revision, &mailbox.receiver, progress)
+}
+
+/// Takes what the threads send until nothing is left to be sent.
+fn collect(
+    batches: &[Batch],
+    mut left: usize,
     revision: &str,
-    mailbox: &Mailbox,
+    receiver: &Receiver<Message>,
     progress: &Progress,
-) -> Result<(Vec<Document>, End), Failure> {
+) -> Done {
     let empty = |batch: &Batch| -> Vec<Document> {
         let machines = batch.machines.iter().enumerate();
         machines
@@ -77,39 +100,55 @@ pub fn run(
             .collect()
     };
     let mut documents: Vec<Vec<Document>> = batches.iter().map(empty).collect();
-    let tasks = tasks(&batches);
-    let batches = Arc::new(batches);
-    start(&batches, &tasks, &mailbox.sender);
-    let mut left = tasks.len();
-    let mut end = End::Complete;
+    let mut failures = Vec::new();
+    let mut is_interrupted = false;
     while left > 0 {
-        let message = mailbox.receiver.recv();
-        match message.expect("this function holds a sender") {
-            Message::Begun(task) => progress.begin(&announce(&batches, task)),
-            Message::Ended(task, result) => {
-                let result = result.map_err(Failure::unavailable)?;
-                let document = &mut documents[task.batch][task.job.point];
-                let merged = document.variants[task.job.variant].merge(&result);
-                merged.map_err(|metric| {
-                    Failure::unavailable(format!("`{metric}` changed its unit"))
-                })?;
-                progress.end(&name(&batches, task));
-                left -= 1;
+        let message = receiver.recv();
+        let (task, result) = match message.expect("the mailbox holds a sender") {
+            Message::Begun(task) => {
+                progress.begin(&announce(batches, task));
+                continue;
             }
-            Message::Panicked(task, panic) => return Err(failed(&name(&batches, task), panic)),
             Message::Interrupted => {
-                end = End::Interrupted;
+                is_interrupted = true;
                 break;
             }
+            Message::Ended(task, result) => {
+                (task, result.map_err(|error| Cause::Said(error.to_string())))
+            }
+            // The simulator says so when tasks wait for each other for ever.
+            Message::Panicked(task, panic) => match panic.downcast::<bursar_sim::Failure>() {
+                Ok(failure) => (task, Err(Cause::Said(failure.to_string()))),
+                Err(panic) => (task, Err(Cause::Panic(panic))),
+            },
+        };
+        let document = &mut documents[task.batch][task.job.point];
+        let merged = result.and_then(|result| {
+            let merged = document.variants[task.job.variant].merge(&result);
+            merged.map_err(|metric| Cause::Said(format!("`{metric}` changed its unit")))
+        });
+        let name = name(batches, task);
+        match merged {
+            Ok(()) => progress.end(&name),
+            Err(cause) => {
+                progress.fail(&name);
+                document.interrupted = true;
+                failures.push(RunFailure { name, cause });
+            }
         }
+        left -= 1;
     }
     let mut documents = documents.concat();
     for document in &mut documents {
-        document.interrupted = end == End::Interrupted;
+        document.interrupted |= is_interrupted;
         document.conclude();
     }
     documents.retain(|document| document.seeds > 0);
-    Ok((documents, end))
+    Done {
+        documents,
+        failures,
+        is_interrupted,
+    }
 }
 
 /// About how long all runs take on this machine, seconds.
@@ -172,14 +211,6 @@ fn serve(batches: &[Batch], task: Task) -> Message {
     }
 }
 
-/// The simulator says so when tasks wait for each other for ever. Anything else goes on as the panic that it is.
-fn failed(name: &str, panic: Box<dyn Any + Send>) -> Failure {
-    match panic.downcast::<bursar_sim::Failure>() {
-        Ok(failure) => Failure::unavailable(format!("{name}: {failure}")),
-        Err(panic) => resume_unwind(panic),
-    }
-}
-
 fn name(batches: &[Batch], task: Task) -> String {
     let Batch { plan, machines } = &batches[task.batch];
     let point = match machines.len() {
@@ -204,3 +235,6 @@ fn announce(batches: &[Batch], task: Task) -> String {
     };
     format!("{}, {seconds:.1} {time}", name(batches, task))
 }
+
+#[cfg(test)]
+mod tests;

@@ -26,11 +26,15 @@ mod report;
 mod result_file;
 mod rulings;
 mod run;
+#[cfg(test)]
+mod samples;
 mod shares;
 mod svg;
 mod system;
 mod table;
+mod timeline;
 mod units;
+mod view;
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! What a load measures beside reads: a row for each figure, a column for each variant.
+//! What was measured beside what the main table has: a row for each figure, a column for each variant.
 
 use bursar_lab::document::{Document, VariantResult};
 use bursar_lab::machine_info::MachineInfo;
@@ -6,31 +6,16 @@ use bursar_lab::measure::Metric;
 use comfy_table::CellAlignment;
 
 use crate::form::Form;
-use crate::shares::bucket_title;
-use crate::table::{a_seed, name_with_seeds};
+use crate::table::name_with_seeds;
 use crate::units::in_unit;
-
-/// What stands in the tables before.
-const SHOWN: [&str; 11] = [
-    "read_latency",
-    "broken_reads",
-    "staleness",
-    "missing_updates",
-    "worker_runtime",
-    "flushes",
-    "flushes_root",
-    "flushes_subtree",
-    "skips",
-    "waits",
-    "lock_waits",
-];
+use crate::view::{View, a_seed};
 
 /// The table; nothing if there is nothing more.
-pub fn more(document: &Document, form: Form) -> String {
+pub fn more(document: &Document, view: &View, form: Form) -> String {
     let mut rows: Vec<String> = Vec::new();
     for variant in &document.variants {
         for (name, metric) in variant.metrics.iter() {
-            for (row, _) in cells(variant, name, metric) {
+            for (row, _) in cells(view, variant, name, metric) {
                 if !rows.contains(&row) {
                     rows.push(row);
                 }
@@ -40,7 +25,7 @@ pub fn more(document: &Document, form: Form) -> String {
     // What is 0 for everybody is not what the load is about.
     let value = |variant: &VariantResult, row: &str| {
         let metrics = variant.metrics.iter();
-        let mut all = metrics.flat_map(|(name, metric)| cells(variant, name, metric));
+        let mut all = metrics.flat_map(|(name, metric)| cells(view, variant, name, metric));
         all.find(|(name, _)| name == row).map(|(_, value)| value)
     };
     rows.retain(|row| {
@@ -77,8 +62,13 @@ struct Shown {
 }
 
 /// The rows of a metric, with what it has in them.
-fn cells(variant: &VariantResult, name: &str, metric: &Metric) -> Vec<(String, Shown)> {
-    if SHOWN.contains(&name) || bucket_title(name).is_some() {
+fn cells(
+    view: &View,
+    variant: &VariantResult,
+    name: &str,
+    metric: &Metric,
+) -> Vec<(String, Shown)> {
+    if view.has(name) {
         return Vec::new();
     }
     let shown = |value: f64| Shown {
@@ -96,6 +86,7 @@ fn cells(variant: &VariantResult, name: &str, metric: &Metric) -> Vec<(String, S
         Metric::Ratio(share) => vec![(name.to_owned(), shown(share.value()))],
         Metric::Count(count) => vec![(name.to_owned(), shown(a_seed(variant, *count)))],
         Metric::Figure(figure) => vec![(name.to_owned(), shown(figure.value()))],
+        // Not a number.
         Metric::Timeline(_) => Vec::new(),
     }
 }

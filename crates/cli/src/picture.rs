@@ -1,11 +1,11 @@
 //! Distributions as small pictures: a bar for each power of two.
 
-use bursar_lab::measure::{Distribution, Octave};
+use bursar_lab::measure::{Distribution, Octave, Unit};
 
-use crate::units;
+use crate::units::rough;
 
 /// Bars from a few to the most; a space means none.
-const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+pub const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 /// Columns of one power of two.
 const WIDTH: usize = 2;
 /// Powers of two from one mark of the axis to the next.
@@ -14,6 +14,7 @@ const MARK_EVERY: usize = 4;
 /// One line for each distribution, on one axis, and the axis below. Bars grow with the logarithm of the number of values, or
 /// the one read in a thousand that took long would not be seen.
 pub fn picture(rows: &[(&str, &Distribution)]) -> String {
+    let unit = rows.first().map_or(Unit::Ns, |(_, first)| first.unit());
     let rows: Vec<(&str, Vec<Octave>)> = rows
         .iter()
         .map(|(name, distribution)| (*name, distribution.octaves()))
@@ -37,7 +38,7 @@ pub fn picture(rows: &[(&str, &Distribution)]) -> String {
     }
     let axis: String = (first..=last)
         .step_by(MARK_EVERY)
-        .map(|column| format!("{:<width$}", mark(column), width = WIDTH * MARK_EVERY))
+        .map(|column| format!("{:<width$}", mark(column, unit), width = WIDTH * MARK_EVERY))
         .collect();
     text.push_str(&format!("  {:name_width$}  {}\n", "", axis.trim_end()));
     text
@@ -62,13 +63,13 @@ fn bar(octaves: &[Octave], at: u32) -> char {
 }
 
 /// Where the bar of `column` begins on the axis.
-fn mark(column: u32) -> String {
+fn mark(column: u32, unit: Unit) -> String {
     let begins = if column == 0 {
         0.0
     } else {
         2_f64.powi(column as i32 - 1)
     };
-    units::rough_nanoseconds(begins)
+    rough(begins, unit)
 }
 
 #[cfg(test)]

@@ -56,6 +56,12 @@ impl Progress {
         ));
     }
 
+    /// A step has ended without a result.
+    pub fn fail(&self, what: &str) {
+        self.bar.inc(1);
+        self.say(&format!("failed: {what}"));
+    }
+
     /// Some steps have ended, and more of `what` follow.
     pub fn advance(&self, steps: u64, what: &str) {
         self.bar.inc(steps);

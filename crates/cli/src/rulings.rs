@@ -3,27 +3,46 @@
 use bursar_lab::document::Document;
 use bursar_lab::machine_info::MachineKind;
 use bursar_lab::verdict::{Basis, Rule, Ruling, Verdict};
-use comfy_table::CellAlignment;
+use comfy_table::{CellAlignment, Table};
 
 use crate::form::Form;
-use crate::shares::bucket_title;
 use crate::units::{in_unit, percent};
+use crate::view::{self, View};
 
-/// The table of all published figures that the documents have an answer to; nothing if there are none. All are simulated: what
-/// was published was measured on machines that only the simulated one can be.
+/// The table of all published figures that the documents have an answer to, one an experiment; nothing if there are none. All
+/// are simulated: what was published was measured on machines that only the simulated one can be.
 pub fn rulings(documents: &[Document], form: Form) -> String {
-    let simulated = |document: &&Document| document.machine.kind() == MachineKind::Sim;
-    let verdicts: Vec<&Verdict> = documents
-        .iter()
-        .filter(simulated)
-        .flat_map(|document| &document.verdicts)
+    let is_judged = |document: &&Document| {
+        document.machine.kind() == MachineKind::Sim && !document.verdicts.is_empty()
+    };
+    let documents: Vec<&Document> = documents.iter().filter(is_judged).collect();
+    let of_experiments: Vec<&[&Document]> = documents
+        .chunk_by(|one, next| one.experiment == next.experiment)
         .collect();
-    if verdicts.is_empty() {
+    if of_experiments.is_empty() {
         return String::new();
     }
-    let is_what_if = verdicts
-        .iter()
-        .any(|verdict| verdict.basis != Basis::Ensemble);
+    let mut text = form.heading("What was published, and what the lab found");
+    for (place, documents) in of_experiments.iter().enumerate() {
+        if of_experiments.len() > 1 {
+            if place > 0 {
+                text.push('\n');
+            }
+            text.push_str(&form.subheading(&documents[0].experiment));
+        }
+        text.push_str(&form.render(&of_experiment(documents, form)));
+    }
+    let mut verdicts = documents.iter().flat_map(|document| &document.verdicts);
+    if verdicts.any(|verdict| verdict.basis != Basis::Ensemble) {
+        text.push_str(&form.item(
+            "nothing is ruled here: that takes the experiment in full, `bursar run NAME --seeds 20`",
+        ));
+    }
+    text + "\n"
+}
+
+/// One row a figure.
+fn of_experiment(documents: &[&Document], form: Form) -> Table {
     let mut table = form.table(&[
         "load",
         "figure",
@@ -34,40 +53,33 @@ pub fn rulings(documents: &[Document], form: Form) -> String {
         "why",
     ]);
     let mut load = "";
-    for verdict in verdicts {
-        let again = std::mem::replace(&mut load, &verdict.load) == verdict.load;
-        table.add_row([
-            if again {
-                String::new()
-            } else {
-                verdict.load.clone()
-            },
-            figure(verdict),
-            published(verdict),
-            value(verdict, verdict.measured),
-            interval(verdict),
-            ruling(verdict, form),
-            verdict.reason.clone(),
-        ]);
+    for document in documents {
+        let view = view::of(document);
+        for verdict in &document.verdicts {
+            let again = std::mem::replace(&mut load, &verdict.load) == verdict.load;
+            table.add_row([
+                if again {
+                    String::new()
+                } else {
+                    verdict.load.clone()
+                },
+                figure(verdict, view),
+                published(verdict),
+                value(verdict, verdict.measured),
+                interval(verdict),
+                ruling(verdict, form),
+                verdict.reason.clone(),
+            ]);
+        }
     }
     for column in table.column_iter_mut().skip(2).take(3) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    let mut text = form.heading("What was published, and what the lab found");
-    text.push_str(&form.render(&table));
-    if is_what_if {
-        text.push_str(&form.item(
-            "nothing is ruled here: that takes the experiment in full, `bursar run NAME --seeds 20`",
-        ));
-    }
-    text + "\n"
+    table
 }
 
-fn figure(verdict: &Verdict) -> String {
-    let metric = bucket_title(&verdict.metric).map_or_else(
-        || verdict.metric.replace('_', " "),
-        |title| format!("reads {title}"),
-    );
+fn figure(verdict: &Verdict, view: &View) -> String {
+    let metric = view.metric_title(&verdict.metric);
     match verdict.rule.baseline() {
         None => format!("{}: {metric}", verdict.variant),
         Some(baseline) => format!("{} against {baseline}: {metric}", verdict.variant),

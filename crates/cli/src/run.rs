@@ -1,6 +1,7 @@
 //! `bursar run`.
 
 use std::io::Write;
+use std::panic::resume_unwind;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
@@ -8,9 +9,9 @@ use std::sync::mpsc::Sender;
 use bursar_lab::{Plan, Request};
 
 use crate::args::{Global, Run};
-use crate::failure::{Failure, INTERRUPTED};
+use crate::failure::{Failure, INTERRUPTED, UNAVAILABLE};
 use crate::format;
-use crate::jobs::{self, Batch, End, Mailbox, Message};
+use crate::jobs::{self, Batch, Cause, Mailbox, Message, RunFailure};
 use crate::machine;
 use crate::output::{self, Output};
 use crate::progress::Progress;
@@ -28,26 +29,52 @@ pub fn run(run: &Run, global: &Global) -> Result<ExitCode, Failure> {
 
     warn_of_hours(&batches, global);
     let progress = Progress::new(jobs::count(&batches), global);
-    let (documents, end) = jobs::run(batches, REVISION, &mailbox, &progress)?;
+    let done = jobs::run(batches, REVISION, &mailbox, &progress);
     drop(progress);
-    // What an interruption leaves behind is no document if it has no figures.
-    if documents.is_empty() {
+    // What an interruption or a failure leaves behind is no document if it has no figures.
+    if done.documents.is_empty() {
         let _ = writeln!(
             std::io::stderr(),
-            "interrupted before any run had finished; nothing is written"
+            "{} before any run had finished; nothing is written",
+            if done.is_interrupted {
+                "interrupted"
+            } else {
+                "failed"
+            }
         );
     } else {
-        let text = format::documents(&documents, global, output.has_color())?;
+        let text = format::documents(&done.documents, global, output.has_color())?;
         output.write(&text)?;
     }
-    Ok(match end {
-        End::Complete => format::exit_code(&documents),
-        End::Interrupted => ExitCode::from(INTERRUPTED),
+    let is_whole = done.failures.is_empty();
+    report(done.failures);
+    Ok(match (done.is_interrupted, is_whole) {
+        (true, _) => ExitCode::from(INTERRUPTED),
+        (false, false) => ExitCode::from(UNAVAILABLE),
+        (false, true) => format::exit_code(&done.documents),
     })
 }
 
+/// Says which runs failed. One that ended in a bug goes on as the panic that it is, now that the others are written.
+fn report(failures: Vec<RunFailure>) {
+    let mut panics = Vec::new();
+    for failure in failures {
+        let said = match failure.cause {
+            Cause::Said(said) => said,
+            Cause::Panic(panic) => {
+                panics.push(panic);
+                "a bug in this program".to_owned()
+            }
+        };
+        let _ = writeln!(std::io::stderr(), "error: {}: {said}", failure.name);
+    }
+    if let Some(panic) = panics.into_iter().next() {
+        resume_unwind(panic);
+    }
+}
+
 /// The experiments that are asked for, each once, in the order in which they were named.
-fn batches(run: &Run) -> Result<Vec<Batch>, Failure> {
+pub fn batches(run: &Run) -> Result<Vec<Batch>, Failure> {
     let mut names: Vec<&str> = Vec::new();
     for name in &run.experiments {
         if !names.contains(&name.as_str()) {

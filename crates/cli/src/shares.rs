@@ -1,31 +1,25 @@
 //! How many reads took how long: what was published beside what was measured.
 
-use bursar_lab::document::Document;
+use bursar_lab::document::{Document, VariantResult};
 use bursar_lab::machine_info::MachineInfo;
 use bursar_lab::verdict::Verdict;
 use comfy_table::CellAlignment;
 
 use crate::form::Form;
-use crate::table::share;
 use crate::units::percent;
-
-/// The shares that threads publish, and their names for people.
-const BUCKETS: [(&str, &str); 5] = [
-    ("reads_under_100us", "under 100 us"),
-    ("reads_100us_to_1ms", "100 us to 1 ms"),
-    ("reads_1ms_to_10ms", "1 ms to 10 ms"),
-    ("reads_10ms_to_100ms", "10 ms to 100 ms"),
-    ("reads_over_100ms", "over 100 ms"),
-];
+use crate::view::{Of, View, shown};
 
 /// A row for each bucket; a column for what was published for this machine and load, if anything was, and one for each
-/// variant.
-pub fn shares(document: &Document, form: Form) -> String {
-    let of_buckets = |verdict: &&Verdict| bucket_title(&verdict.metric).is_some();
+/// variant. Nothing if the experiment has no buckets.
+pub fn shares(document: &Document, view: &View, form: Form) -> String {
+    let Some(buckets) = view.buckets else {
+        return String::new();
+    };
+    let of_buckets = |verdict: &&Verdict| view.bucket(&verdict.metric).is_some();
     let published = document.verdicts.iter().find(of_buckets);
     let mut header = vec![match document.machine {
-        MachineInfo::Host(_) => "share of reads".to_owned(),
-        MachineInfo::Sim(_) => "share of reads (simulated)".to_owned(),
+        MachineInfo::Host(_) => format!("share of {}", buckets.things),
+        MachineInfo::Sim(_) => format!("share of {} (simulated)", buckets.things),
     }];
     if let Some(verdict) = published {
         header.push(format!("PUBLISHED, {}", verdict.variant));
@@ -33,17 +27,16 @@ pub fn shares(document: &Document, form: Form) -> String {
     header.extend(document.variants.iter().map(|variant| variant.name.clone()));
     let header: Vec<_> = header.iter().map(String::as_str).collect();
     let mut table = form.table(&header);
-    for (metric, title) in BUCKETS {
-        let mut row = vec![title.to_owned()];
+    for bucket in buckets.all {
+        let mut row = vec![bucket.title.to_owned()];
         if published.is_some() {
             let figure = document
                 .verdicts
                 .iter()
-                .find(|verdict| verdict.metric == metric);
+                .find(|verdict| verdict.metric == bucket.metric);
             row.push(figure.map_or_else(|| "-".to_owned(), |figure| percent(figure.published)));
         }
-        let measured =
-            |variant: &bursar_lab::document::VariantResult| share(&variant.metrics, metric);
+        let measured = |variant: &VariantResult| shown(variant, bucket.metric, Of::Value);
         row.extend(document.variants.iter().map(measured));
         table.add_row(row);
     }
@@ -51,10 +44,4 @@ pub fn shares(document: &Document, form: Form) -> String {
         column.set_cell_alignment(CellAlignment::Right);
     }
     form.render(&table)
-}
-
-/// What a bucket is called, if the metric is the share of one.
-pub fn bucket_title(metric: &str) -> Option<&'static str> {
-    let bucket = BUCKETS.iter().find(|(name, _)| *name == metric);
-    bucket.map(|(_, title)| *title)
 }

@@ -4,21 +4,46 @@ use bursar_lab::measure::Unit;
 
 /// Nanoseconds with three significant digits and the unit that fits.
 pub fn nanoseconds(ns: f64) -> String {
+    if ns < 0.0 {
+        return format!("-{}", nanoseconds(-ns));
+    }
     let (value, unit) = scaled(ns);
     format!("{} {unit}", three_digits(value))
 }
 
-/// Nanoseconds without decimals, as short as can be.
-pub fn rough_nanoseconds(ns: f64) -> String {
-    let (value, unit) = scaled(ns);
+/// A number without decimals, as short as can be: marks of an axis of powers of two.
+pub fn rough(value: f64, unit: Unit) -> String {
+    let (value, unit) = match unit {
+        Unit::Ns => scaled(value),
+        _ if value >= 1e7 => (value / 1e6, "M"),
+        _ if value >= 1e4 => (value / 1e3, "k"),
+        _ => (value, ""),
+    };
     format!("{value:.0}{unit}")
 }
 
-/// Nanoseconds that need no more than one digit: marks of an axis.
-pub fn nanoseconds_exact(ns: f64) -> String {
+/// A number that needs no more than one digit: marks of an axis of decades.
+pub fn exact(value: f64, unit: Unit) -> String {
     // What is a whole number of the next unit, but for rounding, is one.
-    let (value, unit) = scaled(ns * (1.0 + 1e-9));
-    format!("{value:.0} {unit}")
+    let value = value * (1.0 + 1e-9);
+    match unit {
+        Unit::Ns => {
+            let (value, unit) = scaled(value);
+            format!("{value:.0} {unit}")
+        }
+        Unit::Ratio => format!("{} %", one_digit(value * 100.0)),
+        _ => one_digit(value),
+    }
+}
+
+fn one_digit(value: f64) -> String {
+    match value {
+        value if value >= 1.0 => thousands(value as u64),
+        value => {
+            let decimals = -(value.log10() + 1e-9).floor();
+            format!("{value:.*}", decimals as usize)
+        }
+    }
 }
 
 fn scaled(ns: f64) -> (f64, &'static str) {
@@ -81,6 +106,7 @@ pub fn in_unit(value: f64, unit: Unit) -> String {
         Unit::Count => quantity(value),
         Unit::PerSecond => format!("{}/s", quantity(value)),
         Unit::MbitPerSecond => format!("{} Mbit/s", quantity(value)),
+        // Nobody counts its points.
         Unit::Timeline => quantity(value),
     }
 }
@@ -132,6 +158,21 @@ mod tests {
             [0, 999, 1_000, 1_234_567].map(thousands),
             ["0", "999", "1,000", "1,234,567"]
         );
+    }
+
+    #[test]
+    fn less_than_nothing_has_a_sign() {
+        assert_eq!(nanoseconds(-3_500.0), "-3.50 us");
+    }
+
+    #[test]
+    fn marks_of_an_axis_have_one_digit() {
+        let counts = [0.01, 0.5, 1.0, 200.0, 10_000.0].map(|value| exact(value, Unit::Count));
+        assert_eq!(counts, ["0.01", "0.5", "1", "200", "10,000"]);
+        let times = [500.0, 1e3, 2e7].map(|value| exact(value, Unit::Ns));
+        assert_eq!(times, ["500 ns", "1 us", "20 ms"]);
+        let powers = [8.0, 4_096.0, 65_536.0, 16_777_216.0].map(|value| rough(value, Unit::Count));
+        assert_eq!(powers, ["8", "4096", "66k", "17M"]);
     }
 
     #[test]

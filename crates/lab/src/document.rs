@@ -42,7 +42,7 @@ pub struct Document {
     /// How many draws of what is uncertain the seeds run through; 0 if the model's own values are used.
     #[serde(default)]
     pub draws: u64,
-    /// Whether it was stopped before all was done that was asked for.
+    /// Whether it was stopped, or a run failed, before all was done that was asked for.
     #[serde(default, skip_serializing_if = "is_complete")]
     pub interrupted: bool,
     /// What was measured.

@@ -14,45 +14,8 @@ use crate::failure::Failure;
 use crate::points::points;
 use crate::rulings;
 use crate::svg;
-use crate::table::a_seed;
 use crate::units::{in_unit, percent, quantity, thousands};
-
-/// What metrics are, for a reader who knows neither the thread nor the kernel.
-const METRICS: [(&str, &str); 12] = [
-    (
-        "read_latency",
-        "from asking for a group's statistics to having them, including any flush on the way",
-    ),
-    (
-        "broken_reads",
-        "reads that missed an update that had completed before the read began",
-    ),
-    (
-        "staleness",
-        "age of the oldest update that a read missed, at least; 0 if it missed none",
-    ),
-    ("missing_updates", "how many updates a read missed"),
-    (
-        "worker_runtime",
-        "from one page of a worker to its next: charge, account, touch, free the oldest",
-    ),
-    (
-        "flushes",
-        "how often per-CPU numbers were brought together, in the mean over the seeds",
-    ),
-    ("flushes_root", "those of the whole tree"),
-    ("flushes_subtree", "those of a part of it"),
-    ("skips", "reads that went without a flush that was due"),
-    ("waits", "reads that waited for a flush of another"),
-    (
-        "lock_waits",
-        "how often the one flush lock was taken already",
-    ),
-    (
-        "limit_refusals",
-        "charges that met their group's limit, and made their worker free its oldest pages",
-    ),
-];
+use crate::view::{self, a_seed};
 
 /// What the template is filled with.
 #[derive(Serialize)]
@@ -135,7 +98,10 @@ fn section<'a>(document: &'a Document, point: &str) -> Section<'a> {
     let variants = document.variants.iter();
     let rows = rows(document);
     let is_shown = |name: &str| rows.iter().any(|row| row.metric == name);
-    let metrics = METRICS.iter().filter(|(name, _)| is_shown(name));
+    let metrics = view::of(document)
+        .glossary
+        .iter()
+        .filter(|(name, _)| is_shown(name));
     Section {
         title: svg::title(document, point),
         kind: match document.machine.kind() {
@@ -205,6 +171,7 @@ fn figures(variant: &VariantResult, metric: &Metric) -> Vec<(&'static str, Strin
         ],
         Metric::Ratio(share) => vec![("", percent(share.value()))],
         Metric::Count(value) => vec![("", quantity(a_seed(variant, *value)))],
+        // A picture's.
         Metric::Timeline(_) => Vec::new(),
         Metric::Figure(figure) => {
             let shown = |value: f64| in_unit(value, figure.unit());

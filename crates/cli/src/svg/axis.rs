@@ -1,6 +1,8 @@
 //! Axes: from a figure to its place between 0 and 1.
 
-use crate::units::nanoseconds_exact;
+use bursar_lab::measure::Unit;
+
+use crate::units::exact;
 
 /// A logarithmic axis, over whole decades where it can be.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -66,8 +68,8 @@ impl LogAxis {
         self.zero + along.clamp(0.0, 1.0) * (1.0 - self.zero)
     }
 
-    /// Decades, and what is between them, of a number of nanoseconds.
-    pub fn marks(&self) -> Vec<Mark> {
+    /// Decades, and what is between them, of numbers in this unit.
+    pub fn marks(&self, unit: Unit) -> Vec<Mark> {
         let mut marks = Vec::new();
         if self.zero > 0.0 {
             marks.push(Mark {
@@ -91,7 +93,7 @@ impl LogAxis {
                 marks.push(Mark {
                     place: self.place(value),
                     label: if named.contains(digit) {
-                        nanoseconds_exact(value)
+                        exact(value, unit)
                     } else {
                         String::new()
                     },
@@ -156,7 +158,7 @@ mod tests {
     fn times_are_on_whole_decades() {
         let axis = LogAxis::of([900.0, 5e6].into_iter()).expect("an axis");
         assert_eq!(
-            labels(axis.marks()),
+            labels(axis.marks(Unit::Ns)),
             ["100 ns", "1 us", "10 us", "100 us", "1 ms", "10 ms"]
         );
         assert_eq!([100.0, 1e7].map(|value| axis.place(value)), [0.0, 1.0]);
@@ -168,7 +170,7 @@ mod tests {
     fn zero_has_a_place_of_its_own() {
         let axis = LogAxis::of([0.0, 1_000.0].into_iter()).expect("an axis");
         assert_eq!((axis.place(0.0), axis.place(1_000.0)), (0.0, ZERO));
-        assert_eq!(labels(axis.marks())[..2], ["0", "1 us"]);
+        assert_eq!(labels(axis.marks(Unit::Ns))[..2], ["0", "1 us"]);
     }
 
     #[test]

@@ -83,6 +83,24 @@ impl Canvas {
         self.shape("circle", &attributes);
     }
 
+    /// Many small points, as one element.
+    pub fn specks(&mut self, points: impl Iterator<Item = (f64, f64)>, color: &str) {
+        let commands: String = points
+            .map(|(x, y)| format!("M{} {}h0", px(x), px(y)))
+            .collect();
+        if commands.is_empty() {
+            return;
+        }
+        let attributes = [
+            ("d", &*commands),
+            ("fill", "none"),
+            ("stroke", color),
+            ("stroke-width", "2.4"),
+            ("stroke-linecap", "round"),
+        ];
+        self.shape("path", &attributes);
+    }
+
     /// A hollow diamond, which no line has.
     pub fn diamond(&mut self, (x, y): (f64, f64), color: &str) {
         const HALF: f64 = 5.5;

@@ -6,55 +6,40 @@
 use std::fmt::Write;
 
 use bursar_lab::document::Document;
-use bursar_lab::measure::{Distribution, Metric, Unit};
-use bursar_lab::verdict::{Rule, Verdict};
+use bursar_lab::measure::{Distribution, Unit};
+use bursar_lab::verdict::Rule;
 
 use super::axis::{LogAxis, TailAxis};
 use super::canvas::{Canvas, px};
-use super::of_time;
+use super::of_figures;
 use super::panel::{Entry, Frame, Panel, Sign};
 use super::style::stroke;
-use crate::units::nanoseconds;
-
-/// Metrics that have a plot, and what it is called; of a document with none of them, every time has one.
-const KNOWN: [(&str, &str, &str); 2] = [
-    ("read_latency", "How long reads took", "share of reads"),
-    (
-        "staleness",
-        "How old what reads missed was (0: nothing was missed)",
-        "share of reads",
-    ),
-];
-
-/// Published shares, and below how many nanoseconds each ends.
-const BUCKETS: [(&str, f64); 4] = [
-    ("reads_under_100us", 1e5),
-    ("reads_100us_to_1ms", 1e6),
-    ("reads_1ms_to_10ms", 1e7),
-    ("reads_10ms_to_100ms", 1e8),
-];
+use crate::view::{self, Bucket, distribution, distribution_of, one_value};
 
 /// A picture of a metric.
 pub struct Plot<'a> {
     title: &'a str,
     metric: &'a str,
     share_of: &'a str,
+    /// Published shares of it.
+    buckets: &'static [Bucket],
+    unit: Unit,
     across: LogAxis,
     up: TailAxis,
 }
 
-/// The pictures of a document: of each metric with a value that is not 0.
+/// The pictures of a document: of each distribution of its view with a value that is not 0, or of all if it has none of them.
 pub fn plots(document: &Document) -> Vec<Plot<'_>> {
-    let known = KNOWN
-        .iter()
-        .filter_map(|(metric, title, share_of)| plot(document, metric, title, share_of));
-    let plots: Vec<_> = known.collect();
+    let lines = view::of(document).lines.iter();
+    let plots: Vec<_> = lines
+        .filter_map(|it| plot(document, it.metric, it.title, it.share_of))
+        .collect();
     if !plots.is_empty() {
         return plots;
     }
     let mut names: Vec<&str> = Vec::new();
     for (name, metric) in document.variants.iter().flat_map(|it| it.metrics.iter()) {
-        if metric.unit() == Unit::Ns && !names.contains(&name) {
+        if distribution_of(metric).is_some() && !names.contains(&name) {
             names.push(name);
         }
     }
@@ -71,44 +56,38 @@ fn plot<'a>(
     share_of: &'a str,
 ) -> Option<Plot<'a>> {
     let all = document.variants.iter();
-    let all = all.filter_map(|variant| distribution(variant.metrics.get(metric)));
+    let all = all.filter_map(|variant| distribution(variant, metric));
     let values = all.clone().flat_map(Distribution::values);
-    let published = match metric {
-        "read_latency" => document.verdicts.iter(),
-        _ => [].iter(),
-    };
-    let ends = published.filter_map(|verdict| Some(bucket(verdict)?.1));
+    let buckets = view::of(document).buckets;
+    let buckets = buckets
+        .filter(|it| it.of == metric)
+        .map_or(&[][..], |it| it.all);
+    let verdicts = document.verdicts.iter();
+    let ends = verdicts.filter_map(|it| {
+        let mut buckets = buckets.iter();
+        buckets.find(|bucket| bucket.metric == it.metric)?.below_ns
+    });
     let across = LogAxis::of(values.map(|(value, _)| value as f64).chain(ends))?;
     Some(Plot {
         title,
         metric,
         share_of,
+        buckets,
+        unit: all.clone().next()?.unit(),
         across,
         up: TailAxis::of(all.map(Distribution::samples).max()?),
     })
-}
-
-fn distribution(metric: Option<&Metric>) -> Option<&Distribution> {
-    match metric {
-        Some(Metric::Distribution(distribution)) if distribution.unit() == Unit::Ns => {
-            Some(distribution)
-        }
-        _ => None,
-    }
 }
 
 /// Draws the lines and the marks.
 pub fn draw(canvas: &mut Canvas, document: &Document, plot: &Plot<'_>) {
     let of_plot = |place: usize| {
         let variant = &document.variants[place];
-        let distribution = distribution(variant.metrics.get(plot.metric))?;
+        let distribution = distribution(variant, plot.metric)?;
         (distribution.samples() > 0).then_some((place, variant.name.as_str(), distribution))
     };
     let rows: Vec<_> = (0..document.variants.len()).filter_map(of_plot).collect();
-    let published = match plot.metric {
-        "read_latency" => published(document),
-        _ => Vec::new(),
-    };
+    let published = published(document, plot.buckets);
     let mut legend: Vec<Entry> = rows
         .iter()
         .map(|(place, name, distribution)| {
@@ -118,8 +97,8 @@ pub fn draw(canvas: &mut Canvas, document: &Document, plot: &Plot<'_>) {
                 name: (*name).to_owned(),
                 figures: format!(
                     "p50 {}, p99 {}",
-                    nanoseconds(all.p50 as f64),
-                    nanoseconds(all.p99 as f64)
+                    one_value(all.p50 as f64, plot.unit),
+                    one_value(all.p99 as f64, plot.unit)
                 ),
             }
         })
@@ -132,9 +111,9 @@ pub fn draw(canvas: &mut Canvas, document: &Document, plot: &Plot<'_>) {
     let kind = document.machine.kind();
     let frame = Frame {
         title: plot.title,
-        across: &format!("{} at most{}", plot.metric, of_time(kind)),
+        across: &format!("{} at most{}", plot.metric, of_figures(kind, plot.unit)),
         up: plot.share_of,
-        across_marks: plot.across.marks(),
+        across_marks: plot.across.marks(plot.unit),
         up_marks: plot.up.marks(),
         legend,
     };
@@ -186,30 +165,30 @@ struct Published<'a> {
     shares: Vec<(f64, [f64; 3])>,
 }
 
-fn bucket(verdict: &Verdict) -> Option<&'static (&'static str, f64)> {
-    BUCKETS.iter().find(|(metric, _)| *metric == verdict.metric)
-}
-
-fn published(document: &Document) -> Vec<Published<'_>> {
+fn published<'a>(document: &'a Document, buckets: &[Bucket]) -> Vec<Published<'a>> {
     let variants = document.variants.iter().enumerate();
     let rows = variants.map(|(place, variant)| {
         let mut share = 0.0;
-        let of_bucket = |(metric, below_ns): &(&str, f64)| {
+        let of_bucket = |bucket: &Bucket| {
             let mut verdicts = document.verdicts.iter();
-            let verdict = verdicts.find(|it| it.variant == variant.name && it.metric == *metric)?;
+            let verdict =
+                verdicts.find(|it| it.variant == variant.name && it.metric == bucket.metric)?;
             let Rule::Share { tolerance } = verdict.rule else {
                 return None;
             };
             share += verdict.published;
             // Rounded shares may add up to a little more than the whole.
             let around = [-tolerance, 0.0, tolerance];
-            Some((*below_ns, around.map(|by| (share + by).clamp(0.0, 1.0))))
+            Some((
+                bucket.below_ns?,
+                around.map(|by| (share + by).clamp(0.0, 1.0)),
+            ))
         };
         Published {
             variant: &variant.name,
             color: stroke(place).color,
             // Without a share in between nobody knows what is below the next end.
-            shares: BUCKETS.iter().map_while(of_bucket).collect(),
+            shares: buckets.iter().map_while(of_bucket).collect(),
         }
     });
     rows.filter(|row| !row.shares.is_empty()).collect()

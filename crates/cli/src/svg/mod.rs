@@ -4,6 +4,7 @@
 //! |---|---|
 //! | what is on the page, from top to bottom | this one |
 //! | how much of a metric is below what | `cumulative.rs` |
+//! | what happened on which CPU and when | `timeline.rs` |
 //! | a figure against a parameter | `sweep.rs` |
 //! | frame, axes and legend of one plot | `panel.rs`, `axis.rs` |
 //! | elements, and their escaping | `canvas.rs` |
@@ -17,17 +18,20 @@ mod cumulative;
 mod panel;
 mod style;
 mod sweep;
+mod timeline;
 
 use std::fmt::Write;
 
 use bursar_lab::document::Document;
 use bursar_lab::machine_info::{MachineInfo, MachineKind};
+use bursar_lab::measure::Unit;
 
 pub use self::canvas::legal;
 use self::canvas::{Anchor, Canvas};
 use self::panel::paragraph;
 use self::style::{EDGE, LABEL, MARGIN, TITLE, WIDTH};
 use crate::points::points;
+use crate::view::Load;
 
 /// All documents, and what sweeps over them show, one below another.
 pub fn picture(documents: &[Document]) -> String {
@@ -73,8 +77,9 @@ pub fn title(document: &Document, point: &str) -> String {
 
 fn draw(canvas: &mut Canvas, document: &Document, point: &str) {
     head(canvas, document, &title(document, point));
+    let has_timeline = timeline::draw(canvas, document);
     let plots = cumulative::plots(document);
-    if plots.is_empty() {
+    if plots.is_empty() && !has_timeline {
         paragraph(canvas, "Nothing was measured that could be drawn.");
     }
     for plot in plots {
@@ -124,18 +129,15 @@ pub fn origin(document: &Document) -> String {
 
 /// All parameters.
 pub fn load(document: &Document) -> String {
-    let parameters = document.parameters.iter().filter(|(key, _)| *key != "seed");
-    let parameters: Vec<_> = parameters
-        .map(|(key, value)| format!("{key}={value}"))
-        .collect();
-    parameters.join(" ")
+    Load(&document.parameters).all()
 }
 
 /// The time that figures are of, beside a quantity.
-fn of_time(kind: MachineKind) -> &'static str {
-    match kind {
-        MachineKind::Host => "",
-        MachineKind::Sim => ", virtual time (simulated)",
+fn of_figures(kind: MachineKind, unit: Unit) -> &'static str {
+    match (kind, unit) {
+        (MachineKind::Host, _) => "",
+        (MachineKind::Sim, Unit::Count | Unit::Ratio) => " (simulated)",
+        (MachineKind::Sim, _) => ", virtual time (simulated)",
     }
 }
 

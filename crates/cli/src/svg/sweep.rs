@@ -2,23 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use bursar_lab::document::{Document, VariantResult};
+use bursar_lab::document::Document;
 use bursar_lab::machine_info::MachineKind;
-use bursar_lab::measure::{Metric, Summary, Unit};
+use bursar_lab::measure::Unit;
 
 use super::axis::{LogAxis, Mark};
 use super::canvas::{Anchor, Canvas, px};
 use super::panel::{Entry, Frame, Panel, Sign, paragraph};
 use super::style::{LABEL, MARGIN, TITLE, stroke};
-use super::{of_time, origin};
+use super::{of_figures, origin};
 use crate::points::settings;
-
-/// A figure that has a plot: of which metric, its name, and which one.
-type Figure = (&'static str, &'static str, fn(&Summary) -> f64);
-const FIGURES: [Figure; 2] = [
-    ("read_latency", "p99", |all| all.p99 as f64),
-    ("worker_runtime", "mean", |all| all.mean),
-];
+use crate::units::in_unit;
+use crate::view::{self, Of};
 
 /// Documents that differ in one number, in ascending order of it.
 pub struct Sweep<'a> {
@@ -124,25 +119,29 @@ pub fn draw(canvas: &mut Canvas, sweep: &Sweep<'_>) {
         canvas,
         &format!("the first of {}: {}", sweep.points.len(), origin(first)),
     );
-    for figure in FIGURES {
-        plot(canvas, sweep, figure);
+    for (metric, of) in view::of(first).sweeps {
+        plot(canvas, sweep, metric, *of);
     }
 }
 
 /// A variant's place among them, its name, and its figures by parameter.
 type Line<'a> = (usize, &'a str, Vec<(f64, f64)>);
 
-fn plot(canvas: &mut Canvas, sweep: &Sweep<'_>, (metric, name, of): Figure) {
+fn plot(canvas: &mut Canvas, sweep: &Sweep<'_>, metric: &str, of: Of) {
+    let mut unit = Unit::Ns;
     let mut variants: Vec<&str> = Vec::new();
     for variant in sweep.points.iter().flat_map(|(_, it)| &it.variants) {
         if !variants.contains(&variant.name.as_str()) {
             variants.push(&variant.name);
         }
     }
-    let value = |document: &Document, variant: &str| {
+    let mut value = |document: &Document, variant: &str| {
         let mut results = document.variants.iter();
         let result = results.find(|result| result.name == variant)?;
-        figure(result, metric, of)
+        let (value, of_metric) = of.get(result, metric)?;
+        unit = of_metric;
+        // On a logarithmic axis there is no place for others.
+        (value > 0.0).then_some(value)
     };
     let lines: Vec<Line<'_>> = variants
         .into_iter()
@@ -173,15 +172,19 @@ fn plot(canvas: &mut Canvas, sweep: &Sweep<'_>, (metric, name, of): Figure) {
     let entry = |(place, name, points): &Line<'_>| Entry {
         sign: Sign::Line(stroke(*place)),
         name: (*name).to_owned(),
-        figures: ends(points),
+        figures: ends(points, unit),
     };
     let kind = sweep.points[0].1.machine.kind();
+    let (title, up_name) = match of.name() {
+        "" => (metric.to_owned(), metric),
+        name => (format!("{metric}, {name}"), name),
+    };
     let frame = Frame {
-        title: &format!("{metric}, {name}"),
+        title: &title,
         across: &sweep.key,
-        up: &format!("{name}{}", of_time(kind)),
+        up: &format!("{up_name}{}", of_figures(kind, unit)),
         across_marks,
-        up_marks: up.marks(),
+        up_marks: up.marks(unit),
         legend: lines.iter().map(entry).collect(),
     };
     let panel = Panel::draw(canvas, &frame);
@@ -199,19 +202,9 @@ fn plot(canvas: &mut Canvas, sweep: &Sweep<'_>, (metric, name, of): Figure) {
     }
 }
 
-fn figure(variant: &VariantResult, metric: &str, of: fn(&Summary) -> f64) -> Option<f64> {
-    match variant.metrics.get(metric)? {
-        Metric::Distribution(distribution) if distribution.unit() == Unit::Ns => {
-            let summary = distribution.summary();
-            Some(of(&summary)).filter(|value| *value > 0.0)
-        }
-        _ => None,
-    }
-}
-
 /// The figures at both ends.
-fn ends(points: &[(f64, f64)]) -> String {
-    let shown = |(_, value): &(f64, f64)| crate::units::nanoseconds(*value);
+fn ends(points: &[(f64, f64)], unit: Unit) -> String {
+    let shown = |(_, value): &(f64, f64)| in_unit(*value, unit);
     match points {
         [] => String::new(),
         [only] => shown(only),

@@ -5,6 +5,7 @@ use bursar_lab::verdict::{Basis, Row, Rule, Verdict};
 use roxmltree::Document as Xml;
 
 use super::*;
+use crate::samples;
 
 /// A name that ends elements, attributes and documents, and has what XML cannot.
 const HOSTILE: &str = "<script>alert('x')</script> & \"]]>\u{0}\u{1b}[31m -->";
@@ -168,6 +169,68 @@ fn what_was_published_is_marked() {
     assert!(texts(&drawn).iter().any(|text| text == "PUBLISHED"));
     // The line and two diamonds, since the third share is not known, each with its sample.
     assert_eq!(paths(&drawn), 2 + 2 + 1);
+}
+
+#[test]
+fn herds_have_a_panel_a_variant() {
+    let document = samples::vmstat_spread(72, 18);
+    let drawn = picture(std::slice::from_ref(&document));
+    let all = texts(&drawn);
+    for said in [
+        "When each CPU's upkeep fired, in one second",
+        "herd max 18",
+        "herd max 1",
+        "71",
+        "500 ms",
+        "CPUs on one tick, as each CPU sees it",
+        "herd at most (simulated)",
+        "p50 18, p99 18",
+    ] {
+        assert!(all.iter().any(|text| text == said), "{said}: {all:?}");
+    }
+    // As many specks as CPUs, each variant at as many places as it has instants.
+    let xml = Xml::parse(&drawn).expect("well-formed XML");
+    let lines = xml.descendants().filter_map(|node| node.attribute("d"));
+    let specks: Vec<Vec<&str>> = lines
+        .filter(|commands| commands.contains("h0"))
+        .map(|commands| commands.split('M').skip(1).collect())
+        .collect();
+    let instants = specks.iter().map(|points| {
+        let across = points.iter().filter_map(|point| point.split(' ').next());
+        across.collect::<std::collections::BTreeSet<_>>().len()
+    });
+    assert_eq!(instants.collect::<Vec<_>>(), [4, 72]);
+    assert!(specks.iter().all(|points| points.len() == 72));
+}
+
+#[test]
+fn timelines_without_points_or_beyond_their_time_are_no_trouble() {
+    use bursar_lab::measure::Timeline;
+    for points in [vec![], vec![(0, u64::MAX)], vec![(5, 0)]] {
+        let timeline = Metric::Timeline(Timeline::of(1, points));
+        let variant = samples::variant("one", &[("herd_timeline", timeline)]);
+        let document = samples::document("vmstat-spread", 1, vec![variant]);
+        texts(&picture(std::slice::from_ref(&document)));
+        crate::table::run(&[document], crate::form::Form::Markdown);
+    }
+}
+
+#[test]
+fn counts_are_drawn_on_axes_of_counts() {
+    let drawn = picture(&[1, 64].map(samples::pcp_batch_free));
+    let texts = texts(&drawn);
+    for said in [
+        "Pages freed under one hold of the zone's lock",
+        "pages_per_hold at most (simulated)",
+        "1,000",
+        "p50 63, p99 2,016",
+        "pcp-batch-free: cost against batch_pages",
+        "bystander_wait, p99",
+        "ops_per_second",
+        "1,000/s to 1,000/s",
+    ] {
+        assert!(texts.iter().any(|text| text == said), "{said}: {texts:?}");
+    }
 }
 
 #[test]

@@ -15,7 +15,7 @@ pub enum Better {
 
 /// Metrics that are not times. What is not here has no better side: that reads move from 1-10 ms to 0.1-1 ms is good, that they
 /// come there from below 0.1 ms is not; a flush of a subtree instead of the root, or a wait for another's flush, may be either.
-const KNOWN: [(&str, Better); 15] = [
+const KNOWN: [(&str, Better); 29] = [
     ("reads_under_100us", Better::Higher),
     ("reads_over_100ms", Better::Lower),
     ("broken_reads", Better::Lower),
@@ -31,6 +31,21 @@ const KNOWN: [(&str, Better); 15] = [
     ("flushes", Better::Lower),
     ("lock_waits", Better::Lower),
     ("fences", Better::Lower),
+    ("herd", Better::Lower),
+    ("herd_max", Better::Lower),
+    ("herd_mean", Better::Lower),
+    // As long as it is asked for, and where it was: neither is better short.
+    ("period", Better::Neither),
+    ("drift", Better::Neither),
+    ("instants_per_second", Better::Neither),
+    ("wakeups_per_cpu_second", Better::Lower),
+    ("wakeups_shared", Better::Higher),
+    ("holds_over_1000", Better::Lower),
+    ("stalls", Better::Lower),
+    ("stall_rate", Better::Lower),
+    ("bystander_waits_share", Better::Lower),
+    ("long_hold_share", Better::Lower),
+    ("ops_per_cpu_second", Better::Higher),
 ];
 
 /// The better side of a metric: that of the list; of anything else that is measured in time the lower one, and of what is
@@ -59,6 +74,9 @@ mod tests {
             ("reads_1ms_to_10ms", Unit::Ratio, Better::Neither),
             ("broken_reads", Unit::Ratio, Better::Lower),
             ("skips", Unit::Count, Better::Neither),
+            ("herd", Unit::Count, Better::Lower),
+            ("drift", Unit::Ns, Better::Neither),
+            ("ops_per_second", Unit::PerSecond, Better::Higher),
         ] {
             assert_eq!(better(metric, unit), expected, "{metric}");
         }
