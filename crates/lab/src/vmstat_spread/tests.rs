@@ -241,12 +241,13 @@ fn memory_that_is_short_is_swapped() {
         Some(Metric::Count(count)) => *count,
         other => panic!("{other:?}"),
     };
+    // A single task has more than there is.
     let short = named(
         "stress-own",
         &[
             ("scale", Value::Integer(64)),
             ("vm_mib", Value::Integer(2_048)),
-            ("memory_gib", Value::Integer(4)),
+            ("memory_gib", Value::Integer(1)),
         ],
     );
     let result = on_sim(4, 1000, "upstream", &short);
