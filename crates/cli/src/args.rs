@@ -14,7 +14,7 @@ Examples:
   bursar run                                   every experiment there is, each on its own machine, as a table
   bursar run memcg-flush -m host               with real threads on this machine
   bursar run memcg-flush -m sim:cpus=384,nodes=2,hz=1000
-  bursar run vmstat-spread -s cpus=72,384,1024 -o herds.html
+  bursar run vmstat-spread -s cpus=72,384,1024 --quick -o herds.html
   bursar run pcp-batch-free -s batch_pages=1,63,512,4096 --quick
   bursar run memcg-flush -s cpus=72,384 -s read_interval_ms=100,10 --seeds 20 -f json -o out.json
   bursar run memcg-flush --seeds 20 --shard 3/4 -f json -o part-3.json

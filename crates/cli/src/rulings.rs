@@ -89,7 +89,7 @@ fn figure(verdict: &Verdict, view: &View) -> String {
 /// What was published, for people.
 pub fn published(verdict: &Verdict) -> String {
     match &verdict.rule {
-        Rule::Ratio { from, to, .. } => format!("{from:.1} to {to:.1} times"),
+        Rule::Ratio { from, to, .. } => format!("{} to {} times", times(*from), times(*to)),
         Rule::NoWorse { margin, .. } => format!("no worse (< {})", percent(*margin)),
         Rule::Share { tolerance } => {
             format!("{} +- {}", percent(verdict.published), percent(*tolerance))
@@ -98,7 +98,7 @@ pub fn published(verdict: &Verdict) -> String {
             format!(
                 "{}, noise (+- {})",
                 change(verdict.published),
-                percent(*margin)
+                small_margin(*margin)
             )
         }
         Rule::Change { .. } => change(verdict.published),
@@ -128,6 +128,22 @@ fn interval(verdict: &Verdict) -> String {
     }
     let [lo, hi] = [verdict.lo, verdict.hi].map(|end| value(verdict, end));
     format!("{lo} to {hi}")
+}
+
+/// With a digit behind the point, or as many as it takes to tell it from nothing.
+fn times(number: f64) -> String {
+    match number {
+        small if small > 0.0 && small < 0.05 => format!("{small:.3}"),
+        number => format!("{number:.1}"),
+    }
+}
+
+/// As exact as the change that it is around.
+fn small_margin(margin: f64) -> String {
+    match margin * 100.0 {
+        small if small < 0.1 => format!("{small:.4} %"),
+        _ => percent(margin),
+    }
 }
 
 /// As exact as it is small: some published changes are of a few parts in 100,000.

@@ -57,8 +57,8 @@ fn a_run_that_fails_takes_no_other_with_it() {
         Message::Panicked(task, Box::new(failure))
     };
     let bug = |task| Message::Panicked(task, Box::new("a bug"));
-    let failures: [(fn(Task) -> Message, &str); 3] =
-        [(said, "out of luck"), (stuck, "7"), (bug, "")];
+    type Failing = fn(Task) -> Message;
+    let failures: [(Failing, &str); 3] = [(said, "out of luck"), (stuck, "7"), (bug, "")];
     for (failure, expected) in failures {
         let (done, tasks) = with_failure(3, failure);
         let document = &done.documents[0];

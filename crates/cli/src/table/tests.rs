@@ -151,6 +151,10 @@ fn an_experiment_without_a_view_is_shown_whole() {
     assert_eq!(line(&lines, "times p50"), "times p50 1.00 ns");
     assert_eq!(line(&lines, "rate"), "rate 5.00/s");
     line(&lines, "one: what one does");
+    for other in ["readers", "read p50", "What the columns say"] {
+        let found = lines.iter().find(|line| line.contains(other));
+        assert_eq!(found, None);
+    }
 }
 
 #[test]
@@ -164,6 +168,13 @@ fn rows_of_several_experiments_stand_apart() {
         baseline: "whole".to_owned(),
         margin: 0.000_12,
     };
+    let mut few = verdict("batched", "long_holds", "316 CPUs");
+    few.rule = Rule::Ratio {
+        baseline: "whole".to_owned(),
+        from: 0.0,
+        to: 0.01,
+    };
+    other.verdicts.push(few);
     let alone = rulings(&[one.clone(), on_host(other.clone())], PLAIN);
     assert!(!alone.contains("vmstat-spread"), "{alone}");
     assert!(!alone.contains("316 CPUs"), "{alone}");
@@ -181,5 +192,10 @@ fn rows_of_several_experiments_stand_apart() {
         "{first}"
     );
     let second = line(&lines[names[1]..], "316 CPUs");
-    assert!(second.contains("-0.0011 %, noise (+- 0.01 %)"), "{second}");
+    let few = line(&lines[names[1]..], "batched against whole: long holds");
+    assert!(few.contains("0.0 to 0.010 times"), "{few}");
+    assert!(
+        second.contains("-0.0011 %, noise (+- 0.0120 %)"),
+        "{second}"
+    );
 }

@@ -25,7 +25,7 @@ pub const VIEW: View = View {
         "pages a hold: freed under one hold of the zone's lock; hold: how long one lasted",
         "bystander: how long somebody who wants or frees a few pages waited for locks, the zone's and the list's together",
         "holds > 1,000: those under which more than 1,000 pages were freed; stalls: waits for the zone's lock that took too long",
-        "ops/s: what the load does, all tasks together: passes over their memory, processes, or what bystanders do",
+        "ops/s: what the load does, all tasks together: pages given back, operations of a stress test, or else those of bystanders",
     ],
     counted: COUNTED,
     elsewhere: &["long_holds"],
@@ -66,6 +66,14 @@ pub const VIEW: View = View {
             "bystander_wait",
             "how long somebody who wants or frees a few pages waited for locks, the zone's and the list's together",
         ),
+        (
+            "bystander_alloc_wait",
+            "the same, of bystanders that want pages",
+        ),
+        (
+            "bystander_free_wait",
+            "the same, of bystanders that free pages",
+        ),
         ("bystander_zone_wait", "for the zone's lock alone"),
         ("bystander_list_wait", "for the list's lock alone"),
         (
@@ -96,7 +104,7 @@ pub const VIEW: View = View {
         ("run_queue_wait", "how long tasks waited for their CPU"),
         (
             "ops_per_second",
-            "what the load does, all tasks together: passes over their memory, processes, or what bystanders do",
+            "what the load does, all tasks together: pages given back, operations of a stress test, or else those of bystanders",
         ),
         (
             "ops_per_cpu_second",
