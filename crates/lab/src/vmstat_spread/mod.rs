@@ -22,6 +22,8 @@
 //! * What the scheduler moves from CPU to CPU is not the task, which is bound, but the memory that it works on.
 //! * Pages that go back to the zone may cost more than the machine's constant (`cold_page_ns`): that was measured on pages that
 //!   had been used just before.
+//! * CPUs may stop while they hold the zone's lock (`stop_interval_us`), which nobody published: without, no model has the tail
+//!   that the published mean needs beside the published 99th percentile. They do not stop elsewhere: of a call little is elsewhere.
 //! * Memory that is short is given up by who needs more, the oldest first, for the time that a device takes.
 
 mod estimate;

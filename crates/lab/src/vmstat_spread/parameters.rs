@@ -48,6 +48,8 @@ pub struct Parameters {
     pub rewrite_page_ns: u64,
     pub swap_page_ns: u64,
     pub cold_page_ns: u64,
+    pub stop_interval_us: u64,
+    pub stop_us: u64,
     pub idle_entry_interval_ms: u64,
     pub idle_sleep_us: u64,
     pub idle_counters: u64,
@@ -109,6 +111,8 @@ impl Parameters {
             ("rewrites", self.rewrites, 1, 1_000_000),
             ("rewrite_page_ns", self.rewrite_page_ns, 1, 1_000_000_000),
             ("cold_page_ns", self.cold_page_ns, 0, 1_000_000),
+            ("stop_interval_us", self.stop_interval_us, 0, 1_000_000_000),
+            ("stop_us", self.stop_us, 0, 10_000_000),
             ("swap_page_ns", self.swap_page_ns, 1, 1_000_000_000),
             (
                 "idle_entry_interval_ms",

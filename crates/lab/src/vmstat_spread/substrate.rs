@@ -6,7 +6,7 @@ use bursar_machine::{Lock, Shard};
 
 use super::parameters::{Parameters, Work};
 use super::record::Record;
-use crate::published::pages::{Measured, PageLists, Release, Settings};
+use crate::published::pages::{Measured, PageLists, Release, Settings, Stops};
 
 /// Items that the kernel counts: of a zone and of a node.
 pub(super) const COUNTERS: usize = 10 + 45;
@@ -83,6 +83,11 @@ impl<'a, M: Timers> Substrate<'a, M> {
                 false => nominal.high_watermark_pages.min(room.pages / 2),
             },
             cold_page_ns: parameters.cold_page_ns,
+            stops: Stops {
+                every_ns: parameters.stop_interval_us * 1_000,
+                for_ns: parameters.stop_us * 1_000,
+                seed: parameters.seed,
+            },
             measured: Measured::Holds,
             ..nominal
         };

@@ -3,6 +3,8 @@
 use bursar::pages::sizes::{Watermarks, batch, high_max, high_min};
 use bursar::pages::tuning::{CacheSlice, Limits};
 
+use super::stops::Stops;
+
 /// What the CPU lists do with the locks while they give many pages back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Release {
@@ -78,6 +80,8 @@ pub struct Settings {
     /// What a page costs besides that goes back from the lists, nanoseconds: it is the one that was there longest, and its record
     /// and its buddy's are in no cache. 0 if that is in the machine's costs already.
     pub cold_page_ns: u64,
+    /// How often CPUs stop that hold the zone's lock. As published, never; where holds are not timed, neither.
+    pub stops: Stops,
     /// See there.
     pub measured: Measured,
 }
@@ -101,6 +105,7 @@ impl Settings {
             },
             piece_pages: None,
             cold_page_ns: 0,
+            stops: Stops::NEVER,
             measured: Measured::Holds,
         }
     }

@@ -10,6 +10,7 @@ use bursar_machine::{AtomicWord, Lock, Order, Tasks};
 use super::super::Padded;
 use super::holds::{Cause, Held, Holds};
 use super::policy::Settings;
+use super::stops::Stopper;
 
 const ABOVE_HIGH: u64 = 0;
 const BELOW_HIGH: u64 = 1;
@@ -28,6 +29,7 @@ pub(super) struct Zone<M: Tasks> {
     machine: M,
     high_watermark_pages: u64,
     cold_page_ns: u64,
+    stopper: Stopper,
     buddy: Padded<M::Spin<Buddy>>,
     /// Who found `buddy` locked and waits for it.
     waiting: Padded<M::Word>,
@@ -69,6 +71,7 @@ impl<M: Tasks> Zone<M> {
         Self {
             high_watermark_pages: settings.high_watermark_pages,
             cold_page_ns: settings.cold_page_ns,
+            stopper: Stopper::new(settings.stops),
             buddy: Padded(M::Spin::new(buddy)),
             waiting: Padded(M::Word::new(0)),
             mark: Padded(M::Word::new(mark)),
@@ -259,8 +262,18 @@ impl<M: Tasks> Hold<'_, M> {
         }
     }
 
+    /// Lets the CPU stop, if it does so in this hold.
+    fn stop(&self) {
+        let zone = self.zone;
+        if zone.stopper.any() && zone.holds.are_timed() {
+            let busy_ns = zone.clock().saturating_sub(self.began_ns);
+            zone.machine.compute(zone.stopper.in_ns(busy_ns));
+        }
+    }
+
     fn end(mut self) {
         self.pay();
+        self.stop();
         let free_pages = self.buddy.free_pages();
         self.zone.set_mark(free_pages);
         // Relaxed: a tally.

@@ -1,0 +1,77 @@
+//! CPUs that stop for a while whatever they do: a hypervisor gives them to somebody else, firmware or a watchdog interrupts them.
+//! Interrupts are off under the zone's lock, which keeps its holder from being preempted; these stop it all the same.
+
+use std::sync::{Mutex, PoisonError};
+
+use crate::random::Random;
+
+/// How often a CPU stops, and for how long. Both are means: stops come at random, and how long they are is exponential.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stops {
+    /// From one stop of a CPU to its next, nanoseconds of its time. 0: it never stops.
+    pub every_ns: u64,
+    /// How long it stops, nanoseconds.
+    pub for_ns: u64,
+    /// Of what is random.
+    pub seed: u64,
+}
+
+impl Stops {
+    /// CPUs that never stop.
+    pub const NEVER: Self = Self {
+        every_ns: 0,
+        for_ns: 0,
+        seed: 0,
+    };
+}
+
+pub(super) struct Stopper {
+    stops: Stops,
+    random: Mutex<Random>,
+}
+
+impl Stopper {
+    pub(super) fn new(stops: Stops) -> Self {
+        Self {
+            stops,
+            random: Mutex::new(Random::new(stops.seed)),
+        }
+    }
+
+    /// Whether there are any.
+    pub(super) fn any(&self) -> bool {
+        self.stops.every_ns > 0
+    }
+
+    /// How long a CPU stopped in `busy_ns` of its time; mostly 0.
+    pub(super) fn in_ns(&self, busy_ns: u64) -> u64 {
+        let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.any() || random.below(self.stops.every_ns) >= busy_ns {
+            return 0;
+        }
+        const STEPS: u64 = 1 << 32;
+        let part = (random.below(STEPS) + 1) as f64 / STEPS as f64;
+        (-part.ln() * self.stops.for_ns as f64) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stops_come_as_often_and_last_as_long_as_they_are_said_to() {
+        let stops = Stops {
+            every_ns: 1_000,
+            for_ns: 5_000,
+            seed: 1,
+        };
+        let stopper = Stopper::new(stops);
+        let stopped: Vec<u64> = (0..100_000).map(|_| stopper.in_ns(20)).collect();
+        let count = stopped.iter().filter(|stop| **stop > 0).count() as f64;
+        let mean_ns = stopped.iter().sum::<u64>() as f64 / count;
+        assert!((1_800.0..2_200.0).contains(&count), "{count}");
+        assert!((4_500.0..5_500.0).contains(&mean_ns), "{mean_ns}");
+        assert_eq!(Stopper::new(Stops::NEVER).in_ns(u64::MAX), 0);
+    }
+}
