@@ -137,7 +137,7 @@ fn number(result: &VariantResult, name: &str) -> f64 {
         Some(Metric::Ratio(share)) => share.value(),
         Some(Metric::Count(count)) => *count as f64,
         Some(Metric::Distribution(distribution)) => distribution.summary().max as f64,
-        None => panic!("no {name}"),
+        Some(Metric::Timeline(_)) | None => panic!("no number {name}"),
     }
 }
 
