@@ -72,7 +72,7 @@ impl Request {
         match self {
             Self::Host => system::host().map(Machine::Host),
             Self::Sim(keys) => {
-                let topology = topology(&with(keys, &point.machine))?;
+                let topology = topology(&fitting(&with(keys, &point.machine), &point.machine))?;
                 let model = ensemble.unwrap_or_else(|| CostModel::default().hash());
                 Ok(Machine::Sim(topology, model))
             }
@@ -115,6 +115,25 @@ fn with(keys: &str, changes: &[(String, String)]) -> String {
     let changed = changes.iter().map(|(key, value)| format!("{key}={value}"));
     let parts: Vec<_> = kept.map(str::to_owned).chain(changed).collect();
     parts.join(",")
+}
+
+/// The keys with clusters that are no larger than the nodes, where nobody asked for their size: in a sweep over CPUs the
+/// experiment's own may be too large.
+fn fitting(keys: &str, asked: &[(String, String)]) -> String {
+    const CLUSTER: &str = "cluster";
+    let number = |name: &str| -> Option<usize> {
+        let part = keys.split(',').find(|part| key(part) == name)?;
+        part.split_once('=')?.1.parse().ok()
+    };
+    let is_asked = asked.iter().any(|(key, _)| key == CLUSTER);
+    match (number("cpus"), number("nodes"), number(CLUSTER)) {
+        (Some(cpus), nodes, Some(cluster)) if !is_asked => {
+            let of_node = cpus / nodes.unwrap_or(1).max(1);
+            let fits = cluster.min(of_node.max(1)).to_string();
+            with(keys, &[(CLUSTER.to_owned(), fits)])
+        }
+        _ => keys.to_owned(),
+    }
 }
 
 /// A machine that can be run on.

@@ -53,6 +53,9 @@ pub trait Timers: Tasks {
     /// If there is no such CPU.
     fn run_bound<'scope>(&self, tasks: Vec<BoundTask<'scope>>);
 
+    /// Whether a deferrable timer leaves an idle CPU asleep. Where nobody can tell that a CPU is idle it is a timer of the wheel.
+    fn defers(&self) -> bool;
+
     /// An empty queue for each CPU.
     fn work_queue(&self) -> Self::Queue;
 

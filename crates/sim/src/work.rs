@@ -93,6 +93,10 @@ impl Timers for Sim {
         .expect("a machine runs while its simulator does");
     }
 
+    fn defers(&self) -> bool {
+        true
+    }
+
     fn work_queue(&self) -> SimQueue {
         SimQueue::new(self)
     }

@@ -20,6 +20,7 @@ pub const VIEW: View = View {
         column("max", "herd", Of::Max),
         column("instants", "instants_per_second", Of::Value),
         column("drift", "drift", Of::Value),
+        column("apart", "drift_apart", Of::Value),
         column("wake-ups", "wakeups_per_cpu_second", Of::Value),
         column("shared", "wakeups_shared", Of::Value),
     ],
@@ -27,8 +28,8 @@ pub const VIEW: View = View {
         "refresh: each call that folds a CPU's counters and decays its page lists, periodic ones and those on the way into idleness",
         "lock wait: the part of a periodic call that waits for a zone lock; run queue: for its CPU",
         "herd: CPUs whose upkeep fires on one tick, as each of them sees it; instants: ticks in a second on which any fires",
-        "drift: how much later than its interval a CPU's upkeep comes again, in the mean",
-        "wake-ups: of a CPU in a second, by upkeep and by other rounded timers; shared: by both at once (-: there are no others)",
+        "drift: how much later than its interval a CPU's upkeep comes again, in the mean; apart: how much CPUs differ in it",
+        "wake-ups: of a CPU in a second, by timers of upkeep and by other rounded ones; shared: firings for which one of the others had just woken their CPU",
     ],
     counted: COUNTED,
     elsewhere: &[
@@ -207,7 +208,7 @@ fn finding(_: &Document, variant: &VariantResult) -> Option<String> {
         && least > 1.0
     {
         text.push_str(&format!(
-            "; its instants are so few that at least {} share one",
+            "; its instants are so few that about {} share one",
             cpus(least.ceil())
         ));
     }

@@ -15,7 +15,7 @@ pub enum Better {
 
 /// Metrics that are not times. What is not here has no better side: that reads move from 1-10 ms to 0.1-1 ms is good, that they
 /// come there from below 0.1 ms is not; a flush of a subtree instead of the root, or a wait for another's flush, may be either.
-const KNOWN: [(&str, Better); 29] = [
+const KNOWN: [(&str, Better); 30] = [
     ("reads_under_100us", Better::Higher),
     ("reads_over_100ms", Better::Lower),
     ("broken_reads", Better::Lower),
@@ -37,6 +37,7 @@ const KNOWN: [(&str, Better); 29] = [
     // As long as it is asked for, and where it was: neither is better short.
     ("period", Better::Neither),
     ("drift", Better::Neither),
+    ("drift_apart", Better::Lower),
     ("instants_per_second", Better::Neither),
     ("wakeups_per_cpu_second", Better::Lower),
     ("wakeups_shared", Better::Higher),

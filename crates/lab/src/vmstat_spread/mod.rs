@@ -156,6 +156,7 @@ fn run<M: Timers>(
         hz,
         span,
         cpus_per_instant: sharing.map_or(1.0, |sharing| sharing.cpus as f64),
+        defers: machine.defers(),
     };
     let zone_lock_wait = housekeeping.upkeep().lists.holds().traffic_waited_ns;
     drop(housekeeping);
@@ -241,7 +242,9 @@ fn upkeep<M: Timers>(scene: Scene<'_, M>, queue: &M::Queue, shard: Shard) {
     spans.run_queue_ns = machine.run_queue_ns() - queued_ns;
     let what = (shard.0, Cause::Periodic, due);
     // What was done early is only queued again.
-    if !is_done {
+    if is_done {
+        record.in_vain(shard, began_ns);
+    } else {
         record.called(Call::new(what, (began_ns, ended_ns), spans));
     }
     if let Some(timer) = again {

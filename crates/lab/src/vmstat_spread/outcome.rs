@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use bursar_machine::timer::{TimerKind, tick_ns};
 
 use super::parameters::Parameters;
-use super::record::{Call, Cause, Queuer};
+use super::record::{Call, Cause, Part, Queuer};
 use super::tasks::Done;
 use super::variant::Variant;
 use crate::document::{Metrics, VariantResult};
+use crate::measure::interval::mean;
 use crate::measure::{Distribution, Figure, Metric, Samples, Share, Timeline, Unit};
 
 /// Upkeep that begins later than this after its timer was due has waited for its CPU to wake up: no run queue is as long.
@@ -23,6 +24,8 @@ pub(super) struct Frame {
     pub(super) span: (u64, u64),
     /// CPUs that share an instant at the least.
     pub(super) cpus_per_instant: f64,
+    /// Whether deferrable timers leave idle CPUs asleep.
+    pub(super) defers: bool,
 }
 
 /// A call with the moment when it was due, or could begin at last.
@@ -30,8 +33,10 @@ pub(super) struct Frame {
 struct Fired {
     call: Call,
     at_ns: u64,
-    /// Whether a wake-up of its CPU was another's already.
+    /// Whether another rounded timer of its CPU had just expired.
     is_shared: bool,
+    /// Whether its own timer may have woken its CPU.
+    wakes: bool,
 }
 
 /// What was measured, of one run.
@@ -42,8 +47,9 @@ pub(super) struct Outcome {
     /// By CPU, in order of time.
     fired: Vec<Vec<Fired>>,
     idle: Vec<Call>,
-    /// Expiries of other rounded timers; none where there are none such.
-    others: Option<Vec<Vec<u64>>>,
+    /// Wake-ups by other rounded timers, and by those of upkeep that had been done early.
+    others: u64,
+    in_vain: u64,
     passes: f64,
     swapped: u64,
     refused: u64,
@@ -54,14 +60,22 @@ impl Outcome {
     pub(super) fn new(
         frame: Frame,
         parameters: &Parameters,
-        parts: Vec<(Vec<Call>, Vec<u64>)>,
+        parts: Vec<Part>,
         done: &[Done],
         zone_lock_wait: Distribution,
     ) -> Self {
         let is_inside = |at_ns: u64| (frame.span.0..frame.span.1).contains(&at_ns);
-        let (mut fired, mut idle, mut others) = (Vec::new(), Vec::new(), Vec::new());
-        for (calls, others_ns) in parts {
-            let others_ns: Vec<u64> = others_ns.into_iter().filter(|&at| is_inside(at)).collect();
+        let (mut fired, mut idle) = (Vec::new(), Vec::new());
+        let (mut others, mut in_vain) = (0, 0);
+        for Part {
+            calls,
+            others_ns,
+            in_vain_ns,
+        } in parts
+        {
+            let inside = |all: &[u64]| all.iter().filter(|&&at| is_inside(at)).count() as u64;
+            others += inside(&others_ns);
+            in_vain += inside(&in_vain_ns);
             let (entries, periodic): (Vec<Call>, Vec<Call>) = calls
                 .into_iter()
                 .filter(|call| is_inside(call.began_ns))
@@ -69,9 +83,8 @@ impl Outcome {
             idle.extend(entries);
             let of_cpu = periodic
                 .into_iter()
-                .map(|call| Fired::new(call, frame.variant, &others_ns));
+                .map(|call| Fired::new(call, &frame, &others_ns));
             fired.push(of_cpu.collect());
-            others.push(others_ns);
         }
         let pass = parameters.pages_of_pass(frame.cpus) as f64;
         Self {
@@ -80,7 +93,8 @@ impl Outcome {
             interval_ns: parameters.interval_ms * 1_000_000,
             fired,
             idle,
-            others: (parameters.rounded_timers > 0).then_some(others),
+            others,
+            in_vain,
             passes: done.iter().map(|done| done.pages as f64 / pass).sum(),
             swapped: done.iter().map(|done| done.swapped).sum(),
             refused: done.iter().map(|done| done.refused).sum(),
@@ -212,17 +226,20 @@ impl Outcome {
             }
         }
         metrics.push("period", Metric::Distribution(period.distribution()));
-        let drift = crate::measure::interval::mean(&drifts);
+        let drift = mean(&drifts);
         metrics.push("drift", self.figure(Unit::Ns, drift));
+        // What all CPUs have in common moves none of them against another.
+        let squares: Vec<f64> = drifts.iter().map(|it| (it - drift).powi(2)).collect();
+        let apart = mean(&squares).sqrt();
+        metrics.push("drift_apart", self.figure(Unit::Ns, apart));
     }
 
+    /// Wake-ups that timers may cause: a CPU that is busy anyway is not woken, but nobody knew that before.
     fn push_wakeups(&self, metrics: &mut Metrics) {
-        let Some(others) = &self.others else {
-            return;
-        };
         let fired = self.all_fired().count() as u64;
         let shared = self.all_fired().filter(|fired| fired.is_shared).count() as u64;
-        let wakeups = others.iter().map(Vec::len).sum::<usize>() as u64 + fired - shared;
+        let own = self.all_fired().filter(|fired| fired.wakes).count() as u64;
+        let wakeups = self.others + own + self.in_vain;
         let cpu_seconds = self.frame.cpus as f64 * self.seconds();
         let share = Share::of(self.seed, shared, fired);
         metrics.push("wakeups_shared", Metric::Ratio(share));
@@ -255,7 +272,7 @@ impl Outcome {
 }
 
 impl Fired {
-    fn new(call: Call, variant: Variant, others_ns: &[u64]) -> Self {
+    fn new(call: Call, frame: &Frame, others_ns: &[u64]) -> Self {
         let due_ns = call.due.expires_ns;
         let was_deferred = call.began_ns.saturating_sub(due_ns) > DEFERRED_NS;
         let is_early = call.cause == Cause::Early;
@@ -264,14 +281,19 @@ impl Fired {
         } else {
             due_ns
         };
-        // A deferrable timer wakes no idle CPU.
-        let is_shared = is_early
-            || variant.firing.kind() == TimerKind::Deferrable
-            || others_ns.binary_search(&due_ns).is_ok();
+        let tick_ns = tick_ns(frame.hz);
+        // In the same tick, or the one before: a deferred call begins when the other one has woken its CPU.
+        let before = others_ns.partition_point(|other_ns| *other_ns <= at_ns);
+        let last_ns = before.checked_sub(1).map(|place| others_ns[place]);
+        let is_shared = is_early || last_ns.is_some_and(|last_ns| at_ns - last_ns < tick_ns);
+        // A deferrable timer wakes no idle CPU, but for work that was due when it was queued.
+        let is_deferrable = frame.variant.firing.kind() == TimerKind::Deferrable && frame.defers;
+        let wakes = !is_shared && (!is_deferrable || call.due.queuer == Queuer::Shepherd);
         Self {
             call,
             at_ns,
             is_shared,
+            wakes,
         }
     }
 }

@@ -98,6 +98,16 @@ struct OfCpu {
     spans: Spans,
     /// When other timers of the CPU expired.
     others_ns: Vec<u64>,
+    /// When a timer found that what it was for had been done early.
+    in_vain_ns: Vec<u64>,
+}
+
+/// All that one CPU noted.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) calls: Vec<Call>,
+    pub(super) others_ns: Vec<u64>,
+    pub(super) in_vain_ns: Vec<u64>,
 }
 
 /// What all CPUs note.
@@ -157,11 +167,20 @@ impl Record {
         self.of(shard).others_ns.push(expires_ns);
     }
 
-    /// By CPU: its calls, and the expiries of its other timers.
-    pub(super) fn into_parts(self) -> Vec<(Vec<Call>, Vec<u64>)> {
+    /// A timer has found nothing to do.
+    pub(super) fn in_vain(&self, shard: Shard, now_ns: u64) {
+        self.of(shard).in_vain_ns.push(now_ns);
+    }
+
+    /// By CPU.
+    pub(super) fn into_parts(self) -> Vec<Part> {
         let part = |cpu: Mutex<OfCpu>| {
             let cpu = cpu.into_inner().unwrap_or_else(PoisonError::into_inner);
-            (cpu.calls, cpu.others_ns)
+            Part {
+                calls: cpu.calls,
+                others_ns: cpu.others_ns,
+                in_vain_ns: cpu.in_vain_ns,
+            }
         };
         self.cpus.into_iter().map(part).collect()
     }

@@ -57,6 +57,10 @@ impl Timers for Host {
         self.run(tasks.into_iter().map(bound).collect());
     }
 
+    fn defers(&self) -> bool {
+        false
+    }
+
     fn work_queue(&self) -> HostQueue {
         let queue = |_| Cpu {
             queue: Mutex::default(),

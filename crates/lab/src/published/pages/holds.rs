@@ -137,7 +137,13 @@ impl Holds {
 
     pub(super) fn forget(&self) {
         // Relaxed: tallies order nothing.
-        for tally in [&self.holds, &self.long, &self.longest_pages] {
+        let tallies = [
+            &self.holds,
+            &self.long,
+            &self.longest_pages,
+            &self.long_frees,
+        ];
+        for tally in tallies {
             tally.store(0, Ordering::Relaxed);
         }
         for place in &self.places {
