@@ -209,7 +209,8 @@ fn published_figures_stand_beside_those_of_their_machine_and_load() {
 fn interrupted(arguments: &[&str]) -> (Value, Option<i32>) {
     let scratch = Scratch::new(&format!("kept-{}", arguments[0]));
     let mut child = command()
-        .args(["run", "-v", "-fjson", "-o", scratch.path()])
+        .args(["run", "memcg-flush", "--quick", "-v", "-fjson"])
+        .args(["-o", scratch.path()])
         .args(arguments)
         .stderr(Stdio::piped())
         .spawn()
