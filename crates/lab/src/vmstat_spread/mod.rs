@@ -129,13 +129,13 @@ fn run<M: Timers>(
     let housekeeping =
         Housekeeping::new(machine, substrate, options).map_err(|error| error.to_string())?;
 
-    let now_ns = machine.now_ns();
-    let start_ns = now_ns + parameters.warm_up_ms * 1_000_000;
-    let span = (start_ns, now_ns + parameters.end_ns());
     let resident_pages = AtomicU64::new(0);
     let mut random = Random::fork(parameters.seed, cpus as u64);
     let has_spare = parameters.migrate_percent > 0;
     let exchange = Exchange::new(has_spare.then(|| Space::new(parameters, cpus, &mut random)));
+    let now_ns = machine.now_ns();
+    let start_ns = now_ns + parameters.warm_up_ms * 1_000_000;
+    let span = (start_ns, now_ns + parameters.end_ns());
     let scene = Scene {
         machine,
         parameters,
