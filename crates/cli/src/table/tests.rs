@@ -49,7 +49,7 @@ fn upkeep_is_shown_with_its_herds() {
     assert_eq!(
         line(&lines, "upstream: 18 CPUs"),
         "upstream: 18 CPUs on one tick at most, 18.0 in the mean; 4.00 instants a second; refresh p99 400 us, mean 135 us, \
-         of 3 calls; its instants are so few that at least 18 CPUs share one"
+         of 3 calls; its instants are so few that about 18 CPUs share one"
     );
     let spread = line(&lines, "spread: 1 CPU ");
     assert!(spread.ends_with("of 3 calls"), "{spread}");

@@ -157,10 +157,14 @@ fn load(load: Load<'_>) -> String {
                 true => "between all of them",
                 false => "each",
             };
+            // Each seed may have memory of its own.
+            let memory = match load.number("memory_gib") {
+                0 => "a drawn amount".to_owned(),
+                gib => format!("{} GiB", thousands(gib)),
+            };
             format!(
-                "a task on each CPU maps, faults, rewrites and unmaps memory, {} MiB {whose}, of {} GiB",
+                "a task on each CPU maps, faults, rewrites and unmaps memory, {} MiB {whose}, of {memory}",
                 thousands(mib),
-                thousands(load.number("memory_gib"))
             )
         }
     };
