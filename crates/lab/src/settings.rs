@@ -7,6 +7,30 @@ use toml::{Table, Value};
 use crate::experiment::{Experiment, Load};
 use crate::machine_info::MachineKind;
 
+/// A parameter that is out of its range, or does not go with others.
+pub(crate) fn range_error(key: &str, problem: String) -> ParameterError {
+    ParameterError::Range {
+        key: key.to_owned(),
+        problem,
+    }
+}
+
+/// Refuses the first of some parameters that is out of its range. Of each: key, value, least, most.
+///
+/// # Errors
+/// Which, and its range.
+pub(crate) fn check_ranges(ranges: &[(&str, u64, u64, u64)]) -> Result<(), ParameterError> {
+    let is_outside =
+        |(_, value, least, most): &&(&str, u64, u64, u64)| value < least || value > most;
+    ranges
+        .iter()
+        .find(is_outside)
+        .map_or(Ok(()), |(key, value, least, most)| {
+            let problem = format!("is {value}, and must be from {least} to {most}");
+            Err(range_error(key, problem))
+        })
+}
+
 /// One `-s key=value`, or a default, that makes no sense.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

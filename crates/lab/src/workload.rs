@@ -3,18 +3,26 @@
 use std::fmt;
 
 use bursar_machine::timer::Timers;
+use serde::de::DeserializeOwned;
 use toml::Table;
 
 use crate::document::VariantResult;
 use crate::settings::ParameterError;
 
+/// Tasks of a simulated run: each has a stack of its own with a guard, and a process of two such runs may have some 65,000
+/// mappings (`vm.max_map_count`).
+pub(crate) const SIMULATED_TASKS_MAX: u64 = 15_000;
+
 /// The parameters of one experiment, and what is done with them. The experiment's file says which variants there are.
-pub trait Workload: Sized + Clone {
+pub trait Workload: DeserializeOwned + Clone {
     /// Reads the parameters.
     ///
     /// # Errors
     /// What is missing, unknown, or of the wrong type.
-    fn read(table: &Table) -> Result<Self, String>;
+    fn read(table: &Table) -> Result<Self, String> {
+        let typed: Result<_, toml::de::Error> = table.clone().try_into();
+        typed.map_err(|error| error.to_string())
+    }
 
     /// Refuses what cannot be run or would measure nothing.
     ///

@@ -30,6 +30,14 @@ impl Random {
         one_in > 0 && self.below(one_in) == 0
     }
 
+    /// A duration with this mean, each moment of which is as likely to be the last: the time to the next of events that come
+    /// at random.
+    pub fn exponential(&mut self, mean_ns: u64) -> u64 {
+        const STEPS: u64 = 1 << 32;
+        let part = (self.below(STEPS) + 1) as f64 / STEPS as f64;
+        (-part.ln() * mean_ns as f64) as u64
+    }
+
     /// A number below `bound`, which is at least 1. The bias is below `bound / 2^64`.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.number()) * u128::from(bound)) >> 64) as u64

@@ -1,6 +1,4 @@
-use bursar_lab::document::{Metrics, SCHEMA, VariantResult};
-use bursar_lab::machine_info::SimInfo;
-use bursar_lab::measure::{Metric, Samples, Unit};
+use bursar_lab::measure::{Metric, Unit};
 use bursar_lab::verdict::{Basis, Row, Rule, Verdict};
 use roxmltree::Document as Xml;
 
@@ -10,47 +8,17 @@ use crate::samples;
 /// A name that ends elements, attributes and documents, and has what XML cannot.
 const HOSTILE: &str = "<script>alert('x')</script> & \"]]>\u{0}\u{1b}[31m -->";
 
-fn samples(values: &[u64]) -> Metric {
-    let mut samples = Samples::new(Unit::Ns);
-    values.iter().for_each(|value| samples.record(*value));
-    Metric::Distribution(samples.distribution())
-}
-
 fn document(cpus: usize, variants: &[(&str, &[u64])]) -> Document {
     let variant = |(name, values): &(&str, &[u64])| {
-        let mut metrics = Metrics::default();
-        metrics.push("read_latency", samples(values));
-        metrics.push("staleness", samples(&[0, 0, 0]));
-        metrics.push("worker_runtime", samples(values));
-        VariantResult {
-            name: (*name).to_owned(),
-            summary: (*name).to_owned(),
-            ran_seeds: vec![1],
-            metrics,
-        }
+        let times = |values: &[u64]| samples::many(Unit::Ns, values);
+        let metrics = [
+            ("read_latency", times(values)),
+            ("staleness", times(&[0, 0, 0])),
+            ("worker_runtime", times(values)),
+        ];
+        samples::variant(name, &metrics)
     };
-    Document {
-        schema: SCHEMA,
-        experiment: "memcg-flush".to_owned(),
-        title: "a title".to_owned(),
-        experiment_hash: String::new(),
-        revision: "a revision".to_owned(),
-        machine: MachineInfo::Sim(SimInfo {
-            cpus,
-            nodes: 1,
-            hz: 1000,
-            topology: format!("cpus={cpus},nodes=1"),
-            model: "a model".to_owned(),
-        }),
-        parameters: Default::default(),
-        seed: 1,
-        seeds: 1,
-        draws: 0,
-        interrupted: false,
-        variants: variants.iter().map(variant).collect(),
-        expectations: Vec::new(),
-        verdicts: Vec::new(),
-    }
+    samples::document("memcg-flush", cpus, variants.iter().map(variant).collect())
 }
 
 fn texts(xml: &str) -> Vec<String> {

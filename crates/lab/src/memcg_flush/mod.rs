@@ -40,7 +40,6 @@ mod worker;
 use bursar::{FlushPolicy, Freshness};
 use bursar_machine::timer::Timers;
 use bursar_machine::{Machine, Tasks};
-use toml::Table;
 
 use estimate::estimated_seconds;
 use outcome::Outcome;
@@ -112,11 +111,6 @@ impl Variant {
 }
 
 impl Workload for Parameters {
-    fn read(table: &Table) -> Result<Self, String> {
-        let typed: Result<_, toml::de::Error> = table.clone().try_into();
-        typed.map_err(|error| error.to_string())
-    }
-
     fn check(&self) -> Result<(), ParameterError> {
         self.check_ranges()
     }

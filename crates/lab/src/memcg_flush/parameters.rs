@@ -6,7 +6,8 @@ use serde::Deserialize;
 
 use super::subject::{Need, PAGE_SIZE, Site};
 use super::tree::Tree;
-use crate::settings::ParameterError;
+use crate::settings::{ParameterError, check_ranges, range_error};
+use crate::workload::SIMULATED_TASKS_MAX;
 
 /// What the readers read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -21,10 +22,6 @@ pub enum Scope {
     /// A query, any.
     Leaf,
 }
-
-/// Tasks of a simulated run: each has a stack of its own with a guard, and a process of two such runs may have some 65,000
-/// mappings (`vm.max_map_count`).
-const SIMULATED_TASKS_MAX: u64 = 15_000;
 
 /// Pages of all workers: each is described by some 70 bytes, whether it is in memory or not.
 const PAGES_MAX: u64 = 1 << 26;
@@ -187,16 +184,7 @@ impl Parameters {
                 60_000_000,
             ),
         ];
-        let range_error = |key: &str, problem: String| ParameterError::Range {
-            key: key.to_owned(),
-            problem,
-        };
-        for (key, value, least, most) in ranges {
-            if !(least..=most).contains(&value) {
-                let problem = format!("is {value}, and must be from {least} to {most}");
-                return Err(range_error(key, problem));
-            }
-        }
+        check_ranges(&ranges)?;
         if self.tenants * self.queries > 100_000 {
             let problem = format!(
                 "times `tenants` is {}, and must be at most 100000",
@@ -272,13 +260,11 @@ impl Parameters {
         if self.readers + others <= SIMULATED_TASKS_MAX {
             return Ok(());
         }
-        Err(ParameterError::Range {
-            key: "readers".to_owned(),
-            problem: format!(
-                "is {} beside {others} other tasks, and a simulated run has room for {SIMULATED_TASKS_MAX} tasks; a tenth of the \
-                 readers, each ten times as often, read as much",
-                self.readers
-            ),
-        })
+        let problem = format!(
+            "is {} beside {others} other tasks, and a simulated run has room for {SIMULATED_TASKS_MAX} tasks; a tenth of the \
+             readers, each ten times as often, read as much",
+            self.readers
+        );
+        Err(range_error("readers", problem))
     }
 }

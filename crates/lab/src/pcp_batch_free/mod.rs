@@ -27,7 +27,6 @@ mod swap;
 mod variant;
 
 use bursar_machine::timer::{BoundTask, Timers};
-use toml::Table;
 
 pub use parameters::Parameters;
 
@@ -40,13 +39,6 @@ use crate::settings::ParameterError;
 use crate::workload::{RunError, Workload};
 
 impl Workload for Parameters {
-    fn read(table: &Table) -> Result<Self, String> {
-        let table = table.clone();
-        table
-            .try_into()
-            .map_err(|error: toml::de::Error| error.to_string())
-    }
-
     fn check(&self) -> Result<(), ParameterError> {
         self.check_ranges()
     }

@@ -8,11 +8,9 @@ use serde::Deserialize;
 
 use crate::page_subject::{GIB_PAGES, MIB_PAGES, OwnSizes};
 use crate::published::pages::{Release, Settings};
-use crate::settings::ParameterError;
+use crate::settings::{ParameterError, check_ranges, range_error};
+use crate::workload::SIMULATED_TASKS_MAX;
 
-/// Tasks of a simulated run: each has a stack of its own with a guard, and a process of two such runs may have some 65,000
-/// mappings (`vm.max_map_count`).
-const SIMULATED_TASKS_MAX: u64 = 15_000;
 /// Pages are numbered to twice as many, and those of two runs may be numbered at once.
 const MEMORY_GIB_MAX: u64 = 1 << 12;
 /// Pages that a run takes at the same time: each is described by some 50 bytes of the host's memory.
@@ -67,13 +65,6 @@ pub struct Parameters {
     pub shells: u64,
     pub processes: u64,
     pub process_mib: u64,
-}
-
-fn range_error(key: &str, problem: String) -> ParameterError {
-    ParameterError::Range {
-        key: key.to_owned(),
-        problem,
-    }
 }
 
 impl Parameters {
@@ -203,12 +194,7 @@ impl Parameters {
             ("processes", self.processes, 1, 10_000_000),
             ("process_mib", self.process_mib, 1, 1 << 20),
         ];
-        for (key, value, least, most) in ranges {
-            if !(least..=most).contains(&value) {
-                let problem = format!("is {value}, and must be from {least} to {most}");
-                return Err(range_error(key, problem));
-            }
-        }
+        check_ranges(&ranges)?;
         let does_something = self.tasks() - self.bystanders + self.decay_period_ms;
         if does_something == 0 {
             let problem = "is 0, and nobody else frees many pages".to_owned();

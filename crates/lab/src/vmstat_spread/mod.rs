@@ -40,7 +40,6 @@ use std::sync::atomic::AtomicU64;
 use bursar::housekeeping::{Firing, Housekeeping, KERNEL_SKEW, Options, Period, Place};
 use bursar_machine::Shard;
 use bursar_machine::timer::{BoundTask, Timer, TimerKind, Timers, WorkQueue};
-use toml::Table;
 
 pub use parameters::{Parameters, Tasks, Work};
 
@@ -66,11 +65,6 @@ const SHEPHERD_BEGINS_NS: u64 = 1_000_000;
 const SHEPHERDS: Shard = Shard(0);
 
 impl Workload for Parameters {
-    fn read(table: &Table) -> Result<Self, String> {
-        let read = table.clone().try_into();
-        read.map_err(|error: toml::de::Error| error.message().to_owned())
-    }
-
     fn check(&self) -> Result<(), ParameterError> {
         Parameters::check(self)
     }

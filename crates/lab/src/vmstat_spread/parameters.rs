@@ -2,7 +2,8 @@
 
 use serde::Deserialize;
 
-use crate::settings::ParameterError;
+use crate::page_subject::{GIB_PAGES, MIB_PAGES};
+use crate::settings::{ParameterError, check_ranges, range_error};
 
 /// What upkeep does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -63,11 +64,6 @@ const PAGES_MAX: u64 = 1 << 25;
 
 /// What stands for the pages of a task that has none, where it computes.
 const NO_PAGES: u64 = 512;
-
-/// Pages of a mebibyte.
-const MIB_PAGES: u64 = 256;
-/// Pages of a gibibyte.
-const GIB_PAGES: u64 = 1 << 18;
 
 impl Parameters {
     /// Pages that the task of each CPU maps.
@@ -131,12 +127,7 @@ impl Parameters {
                 (self.interval_ms * 1_000).saturating_sub(1),
             ),
         ];
-        for (key, value, least, most) in ranges {
-            if !(least..=most).contains(&value) {
-                let problem = format!("is {value}, and must be from {least} to {most}");
-                return Err(range_error(key, problem));
-            }
-        }
+        check_ranges(&ranges)?;
         if self.duration_ms < self.interval_ms {
             let problem = format!(
                 "is {}, and must be at least `interval_ms`, {}: nothing would fire",
@@ -165,12 +156,5 @@ impl Parameters {
             self.vm_mib
         );
         Err(range_error("vm_mib", problem))
-    }
-}
-
-fn range_error(key: &str, problem: String) -> ParameterError {
-    ParameterError::Range {
-        key: key.to_owned(),
-        problem,
     }
 }

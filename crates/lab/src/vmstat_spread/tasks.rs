@@ -159,7 +159,7 @@ impl<M: Timers> Task<'_, M> {
     fn first_pass(&mut self) -> Phase {
         let parameters = self.scene.parameters;
         let pass = parameters.pages_of_pass(self.scene.machine.cpus());
-        let left = exponential(&mut self.random, pass * parameters.rewrites);
+        let left = self.random.exponential(pass * parameters.rewrites);
         Phase::Rewrite {
             left,
             in_pass: left.min(pass),
@@ -316,7 +316,7 @@ impl<M: Timers> Task<'_, M> {
         self.change_others();
         self.quiet();
         let about_ns = self.scene.parameters.idle_sleep_us * 1_000;
-        let asleep_ns = exponential(&mut self.random, about_ns);
+        let asleep_ns = self.random.exponential(about_ns);
         self.sleep(asleep_ns);
         self.migrate();
         self.idle_at_ns = self.scene.machine.now_ns() + self.until_idle();
@@ -368,13 +368,6 @@ impl<M: Timers> Task<'_, M> {
 
     fn until_idle(&mut self) -> u64 {
         let about_ns = self.scene.parameters.idle_entry_interval_ms * 1_000_000;
-        exponential(&mut self.random, about_ns)
+        self.random.exponential(about_ns)
     }
-}
-
-/// A duration with this mean, each moment of which is as likely to be the last.
-fn exponential(random: &mut Random, mean_ns: u64) -> u64 {
-    const STEPS: u64 = 1 << 32;
-    let part = (random.below(STEPS) + 1) as f64 / STEPS as f64;
-    (-part.ln() * mean_ns as f64) as u64
 }

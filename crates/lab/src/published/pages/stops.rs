@@ -49,9 +49,7 @@ impl Stopper {
         if !self.any() || random.below(self.stops.every_ns) >= busy_ns {
             return 0;
         }
-        const STEPS: u64 = 1 << 32;
-        let part = (random.below(STEPS) + 1) as f64 / STEPS as f64;
-        (-part.ln() * self.stops.for_ns as f64) as u64
+        random.exponential(self.stops.for_ns)
     }
 }
 
