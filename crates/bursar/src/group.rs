@@ -217,20 +217,60 @@ impl<M: Machine> Group<M> {
         if outcome == Outcome::Done || self.books.is_committed(self.index, outcome) {
             return self.hold(bytes as u64);
         }
-        let used = self
-            .books
-            .counter(crate::stats::ROOT)
-            .usage
-            .load(Order::Relaxed);
-        let bytes = (bytes as u64)
-            .min(CHARGE_MAX)
-            .min(USAGE_MAX.saturating_sub(used));
+        let bytes = self.chargeable(bytes);
         if bytes > 0 {
             self.books.charge_slowly(self.index, bytes);
             return self.hold(bytes);
         }
         self.books.refer(self.index);
         self.hold(0)
+    }
+
+    /// [`Group::charge`] that never waits and takes no lock, calls nobody, and is async-signal-safe: for those who must count
+    /// what is in use wherever they are called, as an allocator must.
+    ///
+    /// It looks for no stock and asks no reclaimer before it oversteps a limit. The limit is over from then on, but the stock
+    /// that CPUs hold below it stays until the next operation that may wait takes it back: a charge that is about to be
+    /// refused, a limit lowered, [`crate::Memory::tick`]. Until then fallible charges may succeed from that stock, which counts
+    /// as used already: at most a batch of 256 KiB for each CPU and group, and less near a limit. What is above a `high` is
+    /// owed ([`Group::take_debt`]).
+    pub fn charge_nowait(&self, bytes: usize) -> Charge<M> {
+        let outcome = self.slot.charge(bytes as u64);
+        if outcome == Outcome::Done || self.books.is_committed(self.index, outcome) {
+            return self.hold(bytes as u64);
+        }
+        let bytes = self.chargeable(bytes);
+        if bytes > 0 {
+            self.books.charge_anyway_nowait(self.index, bytes);
+            return self.hold(bytes);
+        }
+        self.books.refer(self.index);
+        self.hold(0)
+    }
+
+    /// As many of `bytes` as the tree has numbers for.
+    fn chargeable(&self, bytes: usize) -> u64 {
+        let root = self.books.counter(crate::stats::ROOT);
+        let used = root.usage.load(Order::Relaxed);
+        (bytes as u64)
+            .min(CHARGE_MAX)
+            .min(USAGE_MAX.saturating_sub(used))
+    }
+
+    /// Returns `bytes` that were charged to the group and forgotten ([`Charge::forget`]), as dropping a [`Charge`] of that many
+    /// does.
+    ///
+    /// # Panics
+    /// In builds with debug assertions, if more is returned than was charged. Without them the books are wrong from then on, as
+    /// far as the bug goes: here and above.
+    #[doc(alias = "page_counter_uncharge")]
+    #[inline]
+    pub fn uncharge(&self, bytes: usize) {
+        let bytes = bytes as u64;
+        let outcome = self.slot.uncharge(bytes);
+        if outcome != Outcome::Done && bytes > 0 && !self.books.is_committed(self.index, outcome) {
+            self.books.uncharge_slowly(self.index, bytes);
+        }
     }
 
     /// Adds to a statistic of the group. Lock-free, async-signal-safe, and the same cost at any depth (but see

@@ -258,6 +258,19 @@ impl<M: Machine> Charge<M> {
         self.forget_bytes();
     }
 
+    /// Gives the charge up for its number of bytes, which stay charged until [`Group::uncharge`] returns them. For those who
+    /// keep such numbers themselves, and keep a handle of the group with them.
+    #[inline(always)]
+    pub fn forget(self) -> usize {
+        let bytes = self.bytes;
+        if bytes == 0 {
+            // Drops the reference that it held instead.
+            return 0;
+        }
+        mem::forget(self);
+        bytes as usize
+    }
+
     /// Lets whoever holds the memory return the bytes instead.
     pub(crate) fn forget_bytes(mut self) {
         // What is left to drop is an empty charge of the root, which is not counted.

@@ -15,6 +15,8 @@ pub mod housekeeping;
 mod books;
 mod group;
 mod held;
+
+mod account;
 mod registration;
 mod reserve;
 mod survey;
@@ -24,6 +26,7 @@ mod memory;
 
 mod page;
 
+pub use account::Account;
 pub use bursar_machine as machine;
 pub use bursar_machine::host::{CgroupError, ResidentError, StartError, Ticker};
 pub use bursar_machine::{Host, Machine};

@@ -82,6 +82,7 @@ fn modules_use_only_those_before_them() {
         "books",
         "held",
         "group",
+        "account",
         "registration",
         "reserve",
         "survey",

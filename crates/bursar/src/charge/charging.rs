@@ -166,6 +166,31 @@ impl<M: Machine> Ledger<M> {
         Ok(())
     }
 
+    /// Charges `bytes` whatever the limits say, without waiting, draining or allocating. Call after the fast path failed.
+    /// Async-signal-safe.
+    #[cold]
+    pub(crate) fn charge_anyway_nowait(&self, index: u32, bytes: u64) {
+        debug_assert!(0 < bytes && bytes <= CHARGE_MAX);
+        if self.try_charge_nowait(index, bytes).is_ok() {
+            return;
+        }
+        if self.is_forked() {
+            self.defer(index, bytes as i64);
+            return self.notice_later_below(index, None);
+        }
+        // In flight if the way is open, for readers' sake. If it is closed somebody drains, who neither needs to know nor may
+        // be waited for: on this very thread, perhaps.
+        let _flight = self.enter(Some(index));
+        for at in self.tree.chain(index) {
+            if self.counter(at).charge(bytes) {
+                self.count(at, Event::Overshot, 1);
+            }
+        }
+        self.commit_charge(index, bytes, 0);
+        self.owe_for_high(index, bytes);
+        self.notice_later_below(index, None);
+    }
+
     /// Charges `bytes` whatever the limits say.
     #[cold]
     pub(crate) fn charge_slowly(&self, index: u32, bytes: u64) {

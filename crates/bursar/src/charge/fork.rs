@@ -13,8 +13,8 @@
 //! the next flush looks at it; eager statistics are summed up like usage. What threads that are gone had charged stays
 //! charged, also what they were about to return.
 //!
-//! Signal handlers may run on the one thread meanwhile. Those that would charge are refused, and an uncharge lowers the
-//! slot's word alone and says so; then the books are put right once more. Other threads must not run yet: an operation that
+//! Signal handlers may run on the one thread meanwhile. Those that would charge within limits are refused; a charge whatever the
+//! limits say, and an uncharge, change the slot's word alone and say so; then the books are put right once more. Other threads must not run yet: an operation that
 //! is under way on a shard could not be told from one that was under way when the process forked.
 
 use std::sync::atomic::Ordering;
@@ -39,10 +39,9 @@ impl<M: Machine> Ledger<M> {
         self.forks.load(Ordering::Relaxed) != self.tree.machine.forks()
     }
 
-    /// [`Ledger::uncharge_directly`] while the counters are wrong anyway. Async-signal-safe.
-    pub(super) fn defer_uncharge(&self, index: u32, bytes: u64) {
-        let bytes = bytes as i64;
-        self.adjust_anywhere(index, -bytes, -bytes);
+    /// Charges, or returns, `bytes` while the counters are wrong anyway. Async-signal-safe.
+    pub(super) fn defer(&self, index: u32, bytes: i64) {
+        self.adjust_anywhere(index, bytes, bytes);
         // Relaxed: read by the thread that a signal handler, if this is one, interrupted.
         self.deferred.fetch_add(1, Ordering::Relaxed);
     }

@@ -45,7 +45,7 @@ pub(crate) struct Ledger<M: Machine> {
     // As in `Node`: no protocol between CPUs, see `fork.rs`.
     /// [`Machine::forks`] where these books are right.
     pub(super) forks: AtomicU64,
-    /// Uncharges that left their counters to whoever puts the books right.
+    /// Charges and uncharges that left their counters to whoever puts the books right.
     pub(super) deferred: AtomicU64,
     /// Groups made so far.
     lives: AtomicU64,

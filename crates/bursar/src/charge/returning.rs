@@ -49,7 +49,7 @@ impl<M: Machine> Ledger<M> {
             }
         }
         if self.is_forked() {
-            self.defer_uncharge(index, bytes);
+            self.defer(index, -(bytes as i64));
             self.notice_later_below(index, None);
             return None;
         }
