@@ -22,6 +22,8 @@
 #![warn(missing_docs)]
 #![deny(clippy::undocumented_unsafe_blocks)]
 
+mod collections;
 mod raw;
 
+pub use collections::GroupAlloc;
 pub use raw::{FromRawError, from_raw, into_raw};
