@@ -1,7 +1,6 @@
 //! The server: connections that are waited for, and tenants that are told by a header.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -57,7 +56,6 @@ pub async fn serve(listener: TcpListener, app: Router, stop: impl Future<Output 
                     connections.spawn(async {
                         // A client that is gone is no error of the server's.
                         drop(served.await);
-                        Ok::<_, Infallible>(())
                     });
                 }
             }
