@@ -3,27 +3,20 @@
 use std::fmt;
 use std::task::{Context, Poll};
 
-use bursar::Group;
 use bursar_alloc::{GroupExt, InGroupExt};
 use http::{Request, Response};
 use tower_layer::Layer;
 use tower_service::Service;
 
+use crate::admission::Admission;
 use crate::body::TenantBody;
 use crate::future::TenantFuture;
 
 /// Serves each request in a group that `P` picks for it.
 ///
-/// `P` is a function of the request's head and body, called once for each request before it is served, in no group of its own:
-///
-/// * `Ok(group)`: the request is served in that group. A tenant's, or a child made for this request, which is gone with its
-///   last byte and needs a name that no other request has at the time. Entering a group for the first time keeps some 40 bytes
-///   for the life of the process; places of groups that are gone are used again, and so is that.
-/// * `Err(response)`: that is the answer, and the service is not called: for tenants that nobody knows, and for those that are
-///   over their limit ([`Group::is_over_max`]).
-///
-/// It runs on the thread that serves the connection, so it must not wait. A panic unwinds through `call`, as one of a service
-/// does.
+/// `P` is a function of the request that returns an [`Admission`], called once for each request before it is served, in no group
+/// of its own. It runs on the thread that serves the connection, so it must not wait. A panic unwinds through `call`, as one of
+/// a service does.
 #[derive(Clone, Copy)]
 pub struct TenantLayer<P> {
     pick: P,
@@ -33,26 +26,26 @@ impl<P> TenantLayer<P> {
     /// A layer that asks `pick` for the group of each request.
     ///
     /// ```
-    /// use bursar::{Group, Limits, Memory};
-    /// use bursar_tower::TenantLayer;
+    /// use bursar::{Limits, Memory};
+    /// use bursar_tower::{Admission, TenantLayer};
     /// use http::{Request, Response};
     ///
     /// let memory = Memory::host()?;
     /// let tenant = memory.root().child("tenant", Limits::max(64 << 20))?;
-    /// let layer = TenantLayer::new(move |_: &Request<()>| -> Result<Group, Response<String>> {
+    /// let layer = TenantLayer::new(move |_: &Request<()>| {
     ///     if tenant.is_over_max() {
     ///         let mut busy = Response::new("try again".to_string());
     ///         *busy.status_mut() = http::StatusCode::SERVICE_UNAVAILABLE;
-    ///         return Err(busy);
+    ///         return Admission::Refused(busy);
     ///     }
-    ///     Ok(tenant.clone())
+    ///     Admission::Granted(tenant.clone())
     /// });
     /// # drop(layer);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn new<Q, B>(pick: P) -> Self
     where
-        P: Fn(&Request<Q>) -> Result<Group, Response<B>>,
+        P: Fn(&Request<Q>) -> Admission<B>,
     {
         Self { pick }
     }
@@ -96,7 +89,7 @@ impl<S: fmt::Debug, P> fmt::Debug for TenantService<S, P> {
 impl<S, P, Q, B> Service<Request<Q>> for TenantService<S, P>
 where
     S: Service<Request<Q>, Response = Response<B>>,
-    P: Fn(&Request<Q>) -> Result<Group, Response<B>>,
+    P: Fn(&Request<Q>) -> Admission<B>,
 {
     type Response = Response<TenantBody<B>>;
     type Error = S::Error;
@@ -108,11 +101,11 @@ where
 
     fn call(&mut self, request: Request<Q>) -> Self::Future {
         match (self.pick)(&request) {
-            Ok(group) => {
+            Admission::Granted(group) => {
                 let future = group.scope(|| self.inner.call(request));
                 TenantFuture::served(future.in_group(&group))
             }
-            Err(response) => TenantFuture::answered(response),
+            Admission::Refused(response) => TenantFuture::answered(response),
         }
     }
 }

@@ -6,29 +6,29 @@
 //!
 //! use axum::body::Body;
 //! use axum::http::{Request, StatusCode};
-//! use axum::response::{IntoResponse, Response};
+//! use axum::response::IntoResponse;
 //! use axum::{Router, routing::get};
-//! use bursar::{Group, Limits, Memory};
+//! use bursar::{Limits, Memory};
 //! use bursar_alloc::Charged;
-//! use bursar_tower::TenantLayer;
+//! use bursar_tower::{Admission, TenantLayer};
 //!
 //! #[global_allocator]
 //! static HEAP: Charged<System> = Charged::new(System);
 //!
 //! let memory = Memory::host()?;
-//! let tenant = memory.root().child("gold", Limits::max(64 << 20))?;
-//! let pick = move |request: &Request<Body>| -> Result<Group, Response> {
+//! let gold = memory.root().child("gold", Limits::max(64 << 20))?;
+//! let tenants = TenantLayer::new(move |request: &Request<Body>| {
 //!     match request.headers().get("x-tenant") {
-//!         Some(name) if name == "gold" && tenant.is_over_max() => {
-//!             Err(StatusCode::SERVICE_UNAVAILABLE.into_response())
+//!         Some(name) if name == "gold" && gold.is_over_max() => {
+//!             Admission::Refused(StatusCode::SERVICE_UNAVAILABLE.into_response())
 //!         }
-//!         Some(name) if name == "gold" => Ok(tenant.clone()),
-//!         _ => Err(StatusCode::FORBIDDEN.into_response()),
+//!         Some(name) if name == "gold" => Admission::Granted(gold.clone()),
+//!         _ => Admission::Refused(StatusCode::FORBIDDEN.into_response()),
 //!     }
-//! };
+//! });
 //! let app: Router = Router::new()
 //!     .route("/", get(async || vec![b'.'; 1 << 20]))      // is gold's until it is sent
-//!     .layer(TenantLayer::new(pick));
+//!     .layer(tenants);
 //! # drop(app);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -50,10 +50,12 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod admission;
 mod body;
 mod future;
 mod layer;
 
+pub use admission::Admission;
 pub use body::TenantBody;
 pub use future::TenantFuture;
 pub use layer::{TenantLayer, TenantService};

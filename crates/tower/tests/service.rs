@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 
 use bursar::{Freshness, Group, Limits, Memory};
 use bursar_alloc::Charged;
-use bursar_tower::{TenantBody, TenantLayer, TenantService};
+use bursar_tower::{Admission, TenantBody, TenantLayer, TenantService};
 use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use tower::{Layer, Service, ServiceExt};
@@ -140,18 +140,15 @@ async fn yield_once() {
 fn layered(
     group: &Group,
     asked: &Asked,
-) -> TenantService<
-    Allocating,
-    impl Fn(&Request<()>) -> Result<Group, Response<Frames>> + Clone + use<>,
-> {
+) -> TenantService<Allocating, impl Fn(&Request<()>) -> Admission<Frames> + Clone + use<>> {
     let group = group.clone();
     let layer = TenantLayer::new(move |request: &Request<()>| {
         if request.uri().path() == "/nobody" {
             let mut refused = Response::new(frames(1));
             *refused.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-            return Err(refused);
+            return Admission::Refused(refused);
         }
-        Ok(group.clone())
+        Admission::Granted(group.clone())
     });
     layer.layer(Allocating(asked.clone()))
 }
@@ -234,8 +231,8 @@ fn destructors_are_the_tenants() {
         }
     });
     let picked = group.clone();
-    let layer = TenantLayer::new(move |_: &Request<()>| -> Result<_, Response<Frames>> {
-        Ok(picked.clone())
+    let layer = TenantLayer::new(move |_: &Request<()>| -> Admission<Frames> {
+        Admission::Granted(picked.clone())
     });
     let mut service = layer.layer(service);
     let mut future = pin!(service.call(request("/")));
@@ -349,7 +346,10 @@ fn a_group_made_for_one_request() {
     let layer = TenantLayer::new(move |_: &Request<()>| {
         let number = number.fetch_add(1, Ordering::Relaxed);
         let made = picked.child(&format!("request-{number}"), Limits::none());
-        made.map_err(|_| Response::new(frames(0)))
+        made.map_or_else(
+            |_| Admission::Refused(Response::new(frames(0))),
+            Admission::Granted,
+        )
     });
     let mut service = layer.layer(Allocating(Asked::default()));
     for number in 0..3 {

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use bursar::Group;
-use bursar_tower::TenantLayer;
+use bursar_tower::{Admission, TenantLayer};
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
@@ -26,18 +26,17 @@ pub type Tenants = Arc<BTreeMap<String, Group>>;
 /// Serves `routes` in the groups of their requests' tenants: 403 if there is no such tenant, 503 if it is over its limit.
 pub fn in_tenants(routes: Router, tenants: &Tenants) -> Router {
     let tenants = tenants.clone();
-    let pick = move |request: &Request<Body>| -> Result<Group, Response> {
+    routes.layer(TenantLayer::new(move |request: &Request<Body>| {
         let name = request.headers().get(TENANT);
         let name = name.and_then(|name| name.to_str().ok());
         let Some(group) = name.and_then(|name| tenants.get(name)) else {
-            return Err(StatusCode::FORBIDDEN.into_response());
+            return Admission::Refused(StatusCode::FORBIDDEN.into_response());
         };
         if group.is_over_max() {
-            return Err(StatusCode::SERVICE_UNAVAILABLE.into_response());
+            return Admission::Refused(StatusCode::SERVICE_UNAVAILABLE.into_response());
         }
-        Ok(group.clone())
-    };
-    routes.layer(TenantLayer::new(pick))
+        Admission::Granted(group.clone())
+    }))
 }
 
 /// Serves connections until `stop`, and those that are open until their clients close them. When it returns, all that they
