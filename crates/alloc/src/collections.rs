@@ -29,8 +29,8 @@ use bursar::{AllocPagesError, Charge, Group, Memory};
 
 use crate::raw::{FromRawError, from_raw, into_raw};
 
-/// From here on a block is of pages: the smallest that the kernel calls costly (order 3). Smaller ones would waste too much of
-/// a page's power of two, and `malloc` keeps lists of them for each thread.
+/// From here on a block is of pages: order 3, where the kernel draws its line too (`PAGE_ALLOC_COSTLY_ORDER`). What is smaller
+/// is used up sooner than a page's record and a power of two are worth.
 const PAGES_FROM_BYTES: usize = 32 << 10;
 
 /// Who gives blocks of this size and alignment out.

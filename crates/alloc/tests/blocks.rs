@@ -227,7 +227,7 @@ fn random_blocks_are_charged_as_documented() {
     let group = group(&memory, Limits::none());
     let alloc = GroupAlloc::new(&group);
     let mut blocks: Vec<Block> = Vec::new();
-    for _ in 0..20_000 {
+    for _ in 0..8000 {
         let at = random.below(blocks.len().max(1) as u64) as usize;
         match random.below(8) {
             0..3 if blocks.len() < 40 => {

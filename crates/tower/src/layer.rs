@@ -70,6 +70,8 @@ impl<S, P: Clone> Layer<S> for TenantLayer<P> {
 
 /// What [`TenantLayer`] makes of a service.
 ///
+/// Requests carry their [`bursar::Group`] as an extension, for handlers that spawn tasks into it or make children of it.
+///
 /// It is ready when the service is. If a request is refused by what picks its group, the service is left ready: whatever it
 /// keeps for the next call, such as a permit, stays with it.
 #[derive(Clone, Copy)]
@@ -99,10 +101,13 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<Q>) -> Self::Future {
+    fn call(&mut self, mut request: Request<Q>) -> Self::Future {
         match (self.pick)(&request) {
             Admission::Granted(group) => {
-                let future = group.scope(|| self.inner.call(request));
+                let future = group.scope(|| {
+                    request.extensions_mut().insert(group.clone());
+                    self.inner.call(request)
+                });
                 TenantFuture::served(future.in_group(&group))
             }
             Admission::Refused(response) => TenantFuture::answered(response),

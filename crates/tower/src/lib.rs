@@ -37,8 +37,8 @@
 //! What is allocated by the service's `call`, by its future whichever threads poll it, and by the response's body when it is
 //! polled; also by the destructors of both. It stays charged to that group until it is freed, by whomever: what the server's
 //! connection holds until it is written counts on. Not charged is what others allocate: the connection's own buffers, among
-//! them those that a request's body arrives in, and tasks that a handler spawns, unless they are put in the group
-//! ([`bursar_alloc::InGroupExt`]). What a request leaves for others, as in a cache, is best made
+//! them those that a request's body arrives in, and tasks that a handler spawns, unless they are put in the group:
+//! requests carry it as an extension ([`bursar_alloc::InGroupExt`]). What a request leaves for others, as in a cache, is best made
 //! [outside](bursar_alloc::outside).
 //!
 //! Without [`bursar_alloc::Charged`] as the global allocator nothing is counted, and requests are served as ever.

@@ -107,6 +107,8 @@ impl Service<Request<()>> for Allocating {
 
     fn call(&mut self, request: Request<()>) -> Self::Future {
         self.0.calls.fetch_add(1, Ordering::Relaxed);
+        let carried = request.extensions().get::<Group>();
+        assert!(carried.is_some(), "its group comes with it");
         let called = vec![1_u8; MIB];
         Box::pin(async move {
             let mut polled = Vec::new();

@@ -20,10 +20,10 @@ use std::time::Duration;
 
 use axum::extract::Path;
 use axum::http::StatusCode;
-use axum::{Router, routing::get};
+use axum::{Extension, Router, routing::get};
 use bursar::machine::random::Random;
 use bursar::{Bytes, Freshness, Group, Limits, Memory};
-use bursar_alloc::Charged;
+use bursar_alloc::{Charged, InGroupExt};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -50,15 +50,16 @@ const BACKEND: Duration = Duration::from_millis(2);
 /// What all of it may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A response of that many bytes, which waits for another service, and gives something up to another task meanwhile.
-async fn blob(Path(bytes): Path<usize>) -> Vec<u8> {
+/// A response of that many bytes, which waits for another service, and has another task work for the same tenant meanwhile.
+async fn blob(Extension(tenant): Extension<Group>, Path(bytes): Path<usize>) -> Vec<u8> {
     let blob = vec![b'.'; bytes.min(RESPONSE_BYTES_MAX)];
-    let scratch = blob[..blob.len() / 4].to_vec();
+    let mut scratch = blob[..blob.len() / 4].to_vec();
     tokio::time::sleep(BACKEND).await;
-    // Freed by whichever worker takes the task.
-    let freed = tokio::spawn(async move { drop(scratch) });
+    // On whichever worker takes the task; it allocates for the tenant, and frees.
+    let work = async move { scratch.extend_from_within(..) };
+    let worked = tokio::spawn(work.in_group(&tenant));
     tokio::task::yield_now().await;
-    drop(freed.await);
+    drop(worked.await);
     blob
 }
 
