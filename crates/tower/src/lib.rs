@@ -39,7 +39,8 @@
 //! connection holds until it is written counts on. Not charged is what others allocate: the connection's own buffers, among
 //! them those that a request's body arrives in, and tasks that a handler spawns, unless they are put in the group:
 //! requests carry it as an extension ([`bursar_alloc::InGroupExt`]). What a request leaves for others, as in a cache, is best made
-//! [outside](bursar_alloc::outside).
+//! [outside](bursar_alloc::outside). A runtime may leave something too: tokio's workers keep a queue of tasks that yielded, 80
+//! bytes or a few more, which is charged to whoever yields first on each.
 //!
 //! Without [`bursar_alloc::Charged`] as the global allocator nothing is counted, and requests are served as ever.
 //!

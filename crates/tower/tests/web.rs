@@ -350,7 +350,7 @@ fn under_load_nothing_is_left() {
         running.end().await;
         refused
     });
-    // A worker may still be putting away the last task that a handler spawned, which is its tenant's.
+    // What workers came to need while they polled for a tenant, and keep: queues of wakers that yielded.
     drop(runtime);
     assert_nothing_is_left(&memory, &tenants);
     for (tenant, refused) in refused {
