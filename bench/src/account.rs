@@ -162,6 +162,12 @@ impl Reservation {
             pool: Arc::clone(pool),
         }
     }
+
+    /// A request that cannot fail.
+    #[inline(always)]
+    pub fn grow(&self, bytes: usize) {
+        self.reservation.grow(bytes);
+    }
 }
 
 /// Whether a consumer says that it can spill: FairSpillPool shares among those that do.

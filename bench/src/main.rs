@@ -20,6 +20,7 @@ mod output;
 mod pages;
 mod read;
 mod read_run;
+mod reservation;
 mod rounds;
 mod same_code;
 mod series;
@@ -56,6 +57,8 @@ struct Cli {
 enum Benchmark {
     /// Charging and uncharging, beside atomics and DataFusion's pools.
     Charge(Options),
+    /// Requests of DataFusion's operators, beside its own pools.
+    Reservation(Options),
     /// Counting, beside atomics, prometheus and hytra.
     Stat(Options),
     /// An Exact read with ten dirty groups among 100 to 100,000.
@@ -129,6 +132,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().benchmark {
         Benchmark::Golden(options) => run_golden(&options),
         Benchmark::Charge(options) => run("charge", &options, &[charge]),
+        Benchmark::Reservation(options) => run("reservation", &options, &[reservation]),
         Benchmark::Stat(options) => run("stat", &options, &[stat]),
         Benchmark::Flush(options) => run("flush", &options, &[flush]),
         Benchmark::Read(options) => run("read", &options, &[read]),
@@ -138,7 +142,7 @@ fn main() -> ExitCode {
         Benchmark::All(options) => run(
             "all",
             &options,
-            &[charge, stat, flush, read, pages, heap, sim],
+            &[charge, reservation, stat, flush, read, pages, heap, sim],
         ),
     };
     outcome.unwrap_or_else(|error| {
@@ -216,6 +220,16 @@ fn charge(options: &Options) -> Result<Part, String> {
     race("charge", BARE, charge::heats(), targets::of_charge, options)
 }
 
+fn reservation(options: &Options) -> Result<Part, String> {
+    race(
+        "reservation",
+        reservation::FLOOR,
+        reservation::heats(),
+        targets::of_reservation,
+        options,
+    )
+}
+
 fn stat(options: &Options) -> Result<Part, String> {
     race("stat", BARE, stat::heats(), targets::of_stat, options)
 }
@@ -242,7 +256,7 @@ fn race(
     verdicts: fn(&Run) -> Vec<Verdict>,
     options: &Options,
 ) -> Result<Part, String> {
-    let heats = rounds::filtered(heats, options.filter.as_deref());
+    let heats = rounds::filtered(heats, options.filter.as_deref(), yardstick);
     if heats.is_empty() {
         return Err(format!("--filter: no row of {kind} contains that"));
     }

@@ -6,7 +6,7 @@
 
 use std::io::{IsTerminal, Write};
 
-use crate::series::{BARE, Series};
+use crate::series::Series;
 use crate::timing::{Effort, Slice, Spent};
 
 /// Somebody who takes part in a heat.
@@ -33,21 +33,21 @@ pub struct Heat {
 }
 
 impl Heat {
-    /// Keeps the contenders whose row contains `filter`, and the bare add if any of them is left.
-    fn keep(&mut self, filter: &str) {
+    /// Keeps the contenders whose row contains `filter`, and the yardstick if any of them is left.
+    fn keep(&mut self, filter: &str, yardstick: &str) {
         let (scenario, depth) = (&self.scenario, self.depth);
         let wanted = |name: &str| format!("{scenario} {depth} {name}").contains(filter);
         let any = self.racers.iter().any(|racer| wanted(racer.name()));
         self.racers
-            .retain(|racer| wanted(racer.name()) || any && racer.name() == BARE);
+            .retain(|racer| wanted(racer.name()) || any && racer.name() == yardstick);
     }
 }
 
 /// Drops from `heats` what `filter` does not name.
-pub fn filtered(mut heats: Vec<Heat>, filter: Option<&str>) -> Vec<Heat> {
+pub fn filtered(mut heats: Vec<Heat>, filter: Option<&str>, yardstick: &str) -> Vec<Heat> {
     if let Some(filter) = filter {
         for heat in &mut heats {
-            heat.keep(filter);
+            heat.keep(filter, yardstick);
         }
         heats.retain(|heat| !heat.racers.is_empty());
     }
@@ -124,6 +124,7 @@ pub fn progress(done: usize, of: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::series::BARE;
 
     struct Named(&'static str);
 
@@ -180,8 +181,8 @@ mod tests {
             let racers = heats.iter().flat_map(|heat| &heat.racers);
             racers.map(|racer| racer.name().to_owned()).collect()
         };
-        let heats = filtered(vec![heat(&[BARE, "a", "b"])], Some("3 b"));
+        let heats = filtered(vec![heat(&[BARE, "a", "b"])], Some("3 b"), BARE);
         assert_eq!(names(&heats), [BARE, "b"]);
-        assert!(filtered(vec![heat(&[BARE, "a"])], Some("cold")).is_empty());
+        assert!(filtered(vec![heat(&[BARE, "a"])], Some("cold"), BARE).is_empty());
     }
 }

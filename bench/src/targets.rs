@@ -4,6 +4,7 @@ use crate::charge::Shape;
 use crate::flush;
 use crate::read::Target;
 use crate::read_run::Entry;
+use crate::reservation;
 use crate::series::{BURSAR, Run, Series, Summary};
 use crate::sim::{LOCKS_ROW, SLEEPERS_ROW, WORD_ROWS};
 use crate::sim_run;
@@ -64,6 +65,26 @@ pub fn of_charge(run: &Run) -> Vec<Verdict> {
         verdicts.extend(near_bare(run, "charge or uncharge", shape.name()));
     }
     verdicts.push(cheaper(run, Shape::Hot.name(), GREEDY, 10.0));
+    verdicts
+}
+
+/// The targets of `reservation`: near the floor of the API, with whatever does not need to know what each spiller holds.
+pub fn of_reservation(run: &Run) -> Vec<Verdict> {
+    let hot = reservation::Shape::Hot.name();
+    let mut verdicts = Vec::new();
+    for contender in reservation::NEAR_THE_FLOOR {
+        verdicts.extend([1, 2].map(|threads| {
+            let series = run.find(hot, reservation::DEPTH, contender, threads);
+            Verdict {
+                target: format!(
+                    "{contender}, {hot}, threads: {threads}, x {}",
+                    run.yardstick
+                ),
+                measured: series.and_then(|series| run.ratio_to_yardstick(series)),
+                wanted: Wanted::AtMost(1.15),
+            }
+        }));
+    }
     verdicts
 }
 

@@ -172,3 +172,24 @@ impl Registering<'_> {
         operator
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bursar::Memory;
+
+    #[test]
+    fn who_comes_after_the_end_is_the_querys() {
+        let memory = Memory::host().unwrap();
+        let query = memory.root().child("query", Limits::none()).unwrap();
+        let registry = Registry::new(Operators::ByName, query.clone());
+        let sort = registry.lock().operator_of("Sort[0]", 0, true);
+        let closed = registry.close();
+        assert!(Arc::ptr_eq(&closed[0], &sort));
+        let again = registry.lock().operator_of("Sort[1]", 1, true);
+        assert!(Arc::ptr_eq(&again, &sort));
+        let late = registry.lock().operator_of("Join", 2, false);
+        assert!(Arc::ptr_eq(&late, registry.own()));
+        assert_eq!(query.children().len(), 1);
+    }
+}

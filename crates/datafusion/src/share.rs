@@ -27,8 +27,9 @@ const GRAIN_BITS: u32 = 16;
 /// A group's limit, shared evenly by those consumers that can spill and hold memory.
 ///
 /// Make one of a tenant's group and give it to all pools of the tenant's queries ([`crate::PoolBuilder::share`]), or one of a
-/// query's group for that query alone. The limit is the smallest `max` of the group and those above it, as it is at each request.
-/// What is charged to the group by others, consumers that cannot spill among them, is left out of what is shared.
+/// query's group for that query alone. Cloning gives another handle of the same share; it keeps the group like a handle does.
+/// The limit is the smallest `max` of the group and those above it, as it is at each request. What is charged to the group by
+/// others, consumers that cannot spill among them, is left out of what is shared.
 ///
 /// # Who may hold how much
 /// With `left` for the limit less what others use, each may hold `left / (active + 1)` bytes, where `active` counts the spillers

@@ -1,6 +1,8 @@
 //! The share as a function of plain numbers.
 
 use super::*;
+use bursar::{Limits, Memory};
+use datafusion_execution::memory_pool::{MemoryConsumer, MemoryPool};
 
 fn standing(limit: u64, others: u64, held: &[u64]) -> Standing {
     let spillable = held.iter().sum();
@@ -114,4 +116,45 @@ fn who_comes_last_finds_an_even_share_free() {
             }
         }
     }
+}
+
+#[test]
+fn rough_numbers_are_off_by_less_than_a_grain_each() {
+    let memory = Memory::host().unwrap();
+    let tenant = memory.root().child("tenant", Limits::max(1 << 30)).unwrap();
+    let share = FairShare::of(&tenant);
+    let pool: Arc<dyn MemoryPool> = GroupPool::builder(tenant.clone()).share(&share).build();
+    let spillers: Vec<_> = (0..4)
+        .map(|_| {
+            MemoryConsumer::new("spiller")
+                .with_can_spill(true)
+                .register(&pool)
+        })
+        .collect();
+    // Each by two threads at once, through zero and over grains again and again.
+    std::thread::scope(|scope| {
+        for (thread, spiller) in spillers.iter().cycle().take(8).enumerate() {
+            scope.spawn(move || {
+                let mut numbers = Numbers(thread as u64 + 1);
+                for _ in 0..5_000 {
+                    let bytes = 1 + numbers.below(300_000) as usize;
+                    spiller.grow(bytes);
+                    spiller.shrink(bytes);
+                }
+                spiller.grow(thread % 4 * 100_000);
+            });
+        }
+    });
+    let (rough, exact) = (share.roughly(share.shared.chain.max()), share.exactly());
+    assert_eq!((exact.active, exact.idle), (3, 1));
+    assert_eq!((rough.active, rough.idle), (exact.active, exact.idle));
+    assert_eq!(exact.spillable, 1_200_000);
+    assert_eq!(exact.used, exact.spillable);
+    let below = exact.spillable - rough.spillable;
+    assert!(below < 4 << GRAIN_BITS, "{below}");
+    assert!(rough.used >= exact.used);
+    drop(spillers);
+    let rough = share.roughly(1 << 30);
+    assert_eq!((rough.spillable, rough.active, rough.idle), (0, 0, 0));
+    assert_eq!(share.shared.counts.registered.load(Ordering::Relaxed), 0);
 }

@@ -52,13 +52,18 @@ fn refusals_and_spills_are_counted_without_operators() {
     sorter.try_grow(8 * MIB).unwrap();
     join.try_grow(MIB).unwrap();
     exhausted(join.try_grow(8 * MIB));
-    // Nothing that it could have spilled was asked for.
+    // One cannot spill, the other had nothing to spill.
     join.free();
+    let idle = spiller(&pool, "ExternalSorter[1]");
+    exhausted(idle.try_grow(8 * MIB));
+    idle.try_grow(1).unwrap();
+    drop(idle);
+    assert_eq!(pool.report().spills, 0);
     exhausted(sorter.try_grow(8 * MIB));
     sorter.shrink(1);
     sorter.shrink(1);
     let report = pool.report();
-    assert_eq!((report.refused, report.spills), (2, 1));
+    assert_eq!((report.refused, report.spills), (3, 1));
 }
 
 #[test]

@@ -67,6 +67,21 @@ fn what_never_fits_says_so() {
 }
 
 #[test]
+fn operators_are_named_once() {
+    let query = child(&tenant(10 * MIB), "query");
+    query.set_max(1 << 20);
+    let pool = query.pool();
+    let sorter = spiller(&pool, "ExternalSorter[0]");
+    sorter.try_grow(MIB).unwrap();
+    let text = exhausted(sorter.try_grow(1));
+    assert!(
+        text.contains("/tenant/query uses 1.00 MiB of at most 1.00 MiB\n"),
+        "{text}"
+    );
+    assert_eq!(text.matches("ExternalSorter:").count(), 1, "{text}");
+}
+
+#[test]
 fn a_share_refuses_with_what_it_is() {
     let tenant = tenant(90 * MIB);
     let share = FairShare::of(&tenant);
