@@ -73,13 +73,13 @@ pub use pool::GroupPool;
 pub use report::{OperatorReport, QueryReport};
 pub use share::FairShare;
 
-/// Pools of groups.
-pub trait GroupExt {
+/// Pools of groups. Not called as `bursar_alloc`'s `GroupExt` is: programs use both.
+pub trait PoolExt {
     /// The pool that is this group, with a group for each operator below it: [`GroupPool::new`].
     fn pool(&self) -> Arc<GroupPool>;
 }
 
-impl GroupExt for Group {
+impl PoolExt for Group {
     fn pool(&self) -> Arc<GroupPool> {
         GroupPool::new(self.clone())
     }

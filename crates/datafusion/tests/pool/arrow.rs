@@ -1,7 +1,7 @@
 //! Arrow's buffers, claimed from a pool.
 
 use arrow_buffer::{Buffer, MemoryPool};
-use bursar_datafusion::GroupExt;
+use bursar_datafusion::PoolExt;
 
 use crate::common::{MIB, child, exhausted, fixed, tenant, usage};
 

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use bursar::{Freshness, RemoveError};
-use bursar_datafusion::{GroupExt, GroupPool, History, Operators};
+use bursar_datafusion::{GroupPool, History, Operators, PoolExt};
 use datafusion_execution::memory_pool::MemoryPool;
 
 use crate::common::{KIB, MIB, child, exhausted, fixed, spiller, tenant, usage};

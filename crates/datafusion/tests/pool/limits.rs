@@ -1,7 +1,7 @@
 //! Limits: what holds them, what oversteps them, and what changes them.
 
 use bursar::Limits;
-use bursar_datafusion::{GroupExt, GroupPool, Operators};
+use bursar_datafusion::{GroupPool, Operators, PoolExt};
 use datafusion_execution::memory_pool::{MemoryLimit, MemoryPool};
 
 use crate::common::{MIB, child, exhausted, fixed, spiller, tenant, usage};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bursar::{Group, Limits};
-use bursar_datafusion::{GroupExt, GroupPool, Operators};
+use bursar_datafusion::{GroupPool, Operators, PoolExt};
 use datafusion_execution::memory_pool::{MemoryConsumer, MemoryPool};
 
 use crate::common::{KIB, MIB, child, exhausted, fixed, shared, spiller, tenant, usage};

@@ -1,7 +1,7 @@
 //! What refused requests say.
 
 use bursar::{Level, Limits};
-use bursar_datafusion::{FairShare, GroupExt, GroupPool};
+use bursar_datafusion::{FairShare, GroupPool, PoolExt};
 
 use crate::common::{MIB, child, exhausted, fixed, spiller, tenant};
 
