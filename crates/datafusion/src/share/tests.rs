@@ -1,6 +1,7 @@
 //! The share as a function of plain numbers.
 
 use super::*;
+use bursar::machine::random::Random;
 use bursar::{Limits, Memory};
 use datafusion_execution::memory_pool::{MemoryConsumer, MemoryPool};
 
@@ -13,18 +14,6 @@ fn standing(limit: u64, others: u64, held: &[u64]) -> Standing {
         spillable,
         active,
         idle: held.len() as u64 - active,
-    }
-}
-
-/// A generator of numbers that look random.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % end
     }
 }
 
@@ -72,7 +61,7 @@ fn without_a_limit_all_is_allowed() {
 
 #[test]
 fn shares_never_exceed_what_is_left() {
-    let mut numbers = Numbers(0x9E37_79B9_7F4A_7C15);
+    let mut numbers = Random::new(1);
     for _ in 0..100_000 {
         let count = numbers.below(20) as usize;
         let held: Vec<u64> = (0..count)
@@ -135,7 +124,7 @@ fn rough_numbers_are_off_by_less_than_a_grain_each() {
     std::thread::scope(|scope| {
         for (thread, spiller) in spillers.iter().cycle().take(8).enumerate() {
             scope.spawn(move || {
-                let mut numbers = Numbers(thread as u64 + 1);
+                let mut numbers = Random::fork(1, thread as u64);
                 for _ in 0..5_000 {
                     let bytes = 1 + numbers.below(300_000) as usize;
                     spiller.grow(bytes);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bursar::machine::random::Random;
 use bursar::{Group, Level, Limits, Memory};
 use bursar_datafusion::{FairShare, GroupPool, History, Operators};
 use datafusion_execution::memory_pool::{MemoryPool, MemoryReservation};
@@ -10,15 +11,12 @@ use crate::common::{fixed, spiller, usage};
 
 const LIMIT: u64 = 4 << 20;
 
-/// A generator of numbers that look random.
-struct Numbers(u64);
+/// Random places and sizes.
+struct Numbers(Random);
 
 impl Numbers {
     fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % end as u64) as usize
+        self.0.below(end as u64) as usize
     }
 }
 
@@ -136,7 +134,7 @@ fn seed() -> u64 {
 fn one_thread_at_any_time() {
     let seed = seed();
     eprintln!("BURSAR_SEED={seed}");
-    let mut numbers = Numbers(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let mut numbers = Numbers(Random::new(seed));
     let memory = Memory::host().unwrap();
     let tenants = tenants(&memory);
     let history = History::new(1000);
@@ -185,8 +183,7 @@ fn four_threads_at_once() {
         for thread in 0..4_usize {
             let (tenant, history) = (&tenants[thread % 2], &history);
             scope.spawn(move || {
-                let seed = seed().wrapping_add(1 + thread as u64);
-                let mut numbers = Numbers(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+                let mut numbers = Numbers(Random::fork(seed(), thread as u64));
                 for round in 0..24 {
                     let name = format!("query-{thread}-{round}");
                     let (share, kind) = (&tenant.share, numbers.below(16));
