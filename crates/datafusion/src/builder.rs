@@ -52,7 +52,8 @@ impl PoolBuilder {
         Self { operators, ..self }
     }
 
-    /// The share that this pool's spillers take part in; none unless set.
+    /// The share that this pool's spillers take part in; none unless set. The pool's group must be the share's or below it: what
+    /// the spillers hold is taken to be part of what that group uses.
     pub fn share(self, share: &FairShare) -> Self {
         let share = Some(share.clone());
         Self { share, ..self }
@@ -97,6 +98,9 @@ impl PoolBuilder {
     }
 
     /// Makes the pool. The query's time begins.
+    ///
+    /// # Panics
+    /// If the group is neither that of the share ([`PoolBuilder::share`]) nor below it.
     pub fn build(self) -> Arc<GroupPool> {
         GroupPool::build(self)
     }

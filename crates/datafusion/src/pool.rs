@@ -85,6 +85,13 @@ impl GroupPool {
     pub(crate) fn build(builder: PoolBuilder) -> Arc<Self> {
         let group = builder.group;
         let chain = Chain::of(&group);
+        if let Some(share) = &builder.share {
+            assert!(
+                chain.groups().contains(share.group()),
+                "a pool of {group} cannot take part in the share of {}, as it is not below it",
+                share.group()
+            );
+        }
         let watermark = Watermark::new(&chain, builder.spill_from);
         // It has started before: there is a group.
         let clock = Host::start().ok();
@@ -307,6 +314,8 @@ impl MemoryPool for GroupPool {
         let operator = registering.operator_of(consumer.name(), id, can_spill);
         let entry = self.table.insert(id, &operator);
         if entry.is_some() && can_spill {
+            // Relaxed, here and where it goes: changed under the lock of registration, and a request that reads it goes by an even
+            // share that may be one spiller's off.
             self.spillers.fetch_add(1, Ordering::Relaxed);
             if let Some(share) = &self.share {
                 share.spiller_comes();
@@ -343,6 +352,7 @@ impl MemoryPool for GroupPool {
             share.grown(entry, additional as u64);
         }
         if self.chain.is_over() {
+            // Relaxed: a statistic.
             self.overshot.fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -44,6 +44,16 @@ fn idle_spillers_cost_one_share() {
 }
 
 #[test]
+#[should_panic(expected = "a pool of /tenant/query cannot take part in the share of /tenant/other")]
+fn a_share_is_for_pools_below_it() {
+    let tenant = tenant(MIB);
+    let share = FairShare::of(&child(&tenant, "other"));
+    GroupPool::builder(child(&tenant, "query"))
+        .share(&share)
+        .build();
+}
+
+#[test]
 fn a_newcomer_finds_room() {
     let tenant = tenant(120 * MIB);
     let share = FairShare::of(&tenant);
