@@ -40,7 +40,16 @@ impl Chain {
 /// Bytes charged to the group and below, stock left out: exact, or, if the memory's policy forbids readers to flush, as of the
 /// last flush.
 pub(crate) fn usage(group: &Group) -> u64 {
-    let reading = group.read(Freshness::Exact);
+    usage_as(group, Freshness::Exact)
+}
+
+/// Bytes charged to a group whose parent has just been read by [`usage`]: that flush folded this one's as well.
+pub(crate) fn usage_below(group: &Group) -> u64 {
+    usage_as(group, Freshness::Cached)
+}
+
+fn usage_as(group: &Group, freshness: Freshness) -> u64 {
+    let reading = group.read(freshness);
     let value = reading.map_or_else(|stale| stale.cached.usage().value, |now| now.usage().value);
     u64::try_from(value).unwrap_or(0)
 }

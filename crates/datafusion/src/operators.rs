@@ -65,12 +65,13 @@ impl Operator {
         }
     }
 
+    /// When the query's usage has just been read.
     pub(crate) fn report(&self) -> OperatorReport {
         OperatorReport {
             name: self.name.clone(),
             consumers: self.consumers.load(Ordering::Relaxed),
             can_spill: self.can_spill.load(Ordering::Relaxed),
-            reserved: chain::usage(&self.group),
+            reserved: chain::usage_below(&self.group),
             peak: self.group.peak(),
             refused: self.refused(),
             spills: self.spills(),

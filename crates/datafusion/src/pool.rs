@@ -129,9 +129,11 @@ impl GroupPool {
         let own = self.registry.own();
         let now_ns = self.clock.as_ref().map_or(0, Host::now_ns);
         let everybody = || operators.iter().chain(std::iter::once(own));
+        // Before the operators' own: the one flush that a report costs, and with it a refusal. A repartition is refused each batch.
+        let reserved = chain::usage(&self.group);
         QueryReport {
             path: self.group.path(),
-            reserved: chain::usage(&self.group),
+            reserved,
             peak: self.group.peak(),
             refused: everybody().map(|operator| operator.refused()).sum(),
             // Relaxed: a statistic.
