@@ -18,6 +18,8 @@ use crate::report::OperatorReport;
 pub(crate) struct Operator {
     name: String,
     group: Group,
+    /// The pool made the group, so it may remove it.
+    is_made_here: bool,
     /// Consumers that were ever registered.
     consumers: AtomicU64,
     can_spill: AtomicBool,
@@ -27,10 +29,11 @@ pub(crate) struct Operator {
 
 // Relaxed, in all of this: statistics, each by itself.
 impl Operator {
-    pub(crate) fn new(name: String, group: Group) -> Self {
+    pub(crate) fn new(name: String, group: Group, is_made_here: bool) -> Self {
         Self {
             name,
             group,
+            is_made_here,
             consumers: AtomicU64::new(0),
             can_spill: AtomicBool::new(false),
             refused: AtomicU64::new(0),
@@ -40,6 +43,10 @@ impl Operator {
 
     pub(crate) fn group(&self) -> &Group {
         &self.group
+    }
+
+    pub(crate) fn is_made_here(&self) -> bool {
+        self.is_made_here
     }
 
     pub(crate) fn count_refusal(&self) {
@@ -101,7 +108,7 @@ impl Registry {
     pub(crate) fn new(kind: Operators, query: Group) -> Self {
         Self {
             kind,
-            own: Arc::new(Operator::new(String::new(), query)),
+            own: Arc::new(Operator::new(String::new(), query, false)),
             operators: Mutex::default(),
             is_closed: AtomicBool::new(false),
         }
@@ -162,13 +169,13 @@ impl Registering<'_> {
         let query = self.registry.own.group();
         let group = match query.child(&name, Limits::none()) {
             // A child that somebody made before, to limit this operator; or of another pool of the same group.
-            Err(CreateError::Exists { .. }) => query.find(&name),
-            made => made.ok(),
+            Err(CreateError::Exists { .. }) => query.find(&name).map(|group| (group, false)),
+            made => made.ok().map(|group| (group, true)),
         };
-        let Some(group) = group else {
+        let Some((group, is_made_here)) = group else {
             return Arc::clone(&self.registry.own);
         };
-        let operator = Arc::new(Operator::new(name, group));
+        let operator = Arc::new(Operator::new(name, group, is_made_here));
         self.operators.push(Arc::clone(&operator));
         operator
     }

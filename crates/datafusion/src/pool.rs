@@ -144,16 +144,20 @@ impl GroupPool {
         }
     }
 
-    /// Removes the operators' groups and the query's own: its name is free, and from now on `try_grow` fails. What is reserved
-    /// stays charged until it is returned, and `grow` and `shrink` work as before. Removing twice is fine.
+    /// Removes the operators' groups that this pool made, and the query's own: its name is free, and from now on `try_grow` fails.
+    /// What is reserved stays charged until it is returned, and `grow` and `shrink` work as before. Removing twice is fine.
     ///
-    /// This ends a query that does not look at whether it is cancelled: its next request fails.
+    /// This is no way to cancel a query: to its operators it is a limit without room. Those that cannot spill fail, and a sort or
+    /// an aggregation does when it has spilled what it holds, but a repartition that is refused writes each batch to disk and goes
+    /// on. Drop the query's streams to end it.
     ///
     /// # Errors
-    /// [`RemoveError`] if there are groups below that this pool did not make, or if its group is the root; some operators' groups
-    /// may be removed then.
+    /// [`RemoveError`] if there are groups below that this pool did not make (whoever made an operator's, to limit it, removes it
+    /// before), or if its group is the root. The operators' groups that it made are removed then, and `try_grow` of these
+    /// operators fails.
     pub fn remove(&self) -> std::result::Result<(), RemoveError> {
-        for operator in self.registry.close() {
+        let operators = self.registry.close();
+        for operator in operators.iter().filter(|operator| operator.is_made_here()) {
             operator.group().remove()?;
         }
         self.group.remove()

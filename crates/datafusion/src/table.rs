@@ -179,7 +179,7 @@ mod tests {
         let memory = Memory::host().unwrap();
         ["one", "two"].map(|name| {
             let group = memory.root().child(name, Limits::none()).unwrap();
-            Arc::new(Operator::new(name.to_owned(), group))
+            Arc::new(Operator::new(name.to_owned(), group, true))
         })
     }
 

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use bursar::{Freshness, RemoveError};
+use bursar::{Freshness, Limits, RemoveError};
 use bursar_datafusion::{GroupPool, History, Operators, PoolExt};
 use datafusion_execution::memory_pool::MemoryPool;
 
@@ -119,6 +119,9 @@ fn a_pool_outlives_its_group() {
         sorter.try_grow(0).unwrap();
         sorter.grow(KIB);
         sorter.shrink(1);
+        for operator in pool.report().operators {
+            assert_eq!(operator.reserved, (MIB + KIB - 1) as u64);
+        }
         // Who comes now, too.
         let late = fixed(&pool, "late");
         exhausted(late.try_grow(1));
@@ -128,6 +131,30 @@ fn a_pool_outlives_its_group() {
         drop((sorter, late));
         assert_eq!((pool.reserved(), usage(&tenant)), (0, 0));
     }
+}
+
+#[test]
+fn others_groups_are_left() {
+    let tenant = tenant(10 * MIB);
+    let query = child(&tenant, "query");
+    let limited = query
+        .child("ExternalSorter", Limits::max(MIB as u64))
+        .unwrap();
+    let pools = [query.pool(), query.pool()];
+    let _sorter = spiller(&pools[0], "ExternalSorter[0]");
+    let both = [fixed(&pools[0], "a"), fixed(&pools[1], "a")];
+    // It has neither made the sorter's nor, as the second of two, that of "a".
+    let refused = pools[1].remove();
+    assert_eq!(refused, Err(RemoveError::HasChildren { children: 2 }));
+    both[0].try_grow(1).unwrap();
+    // This one has made that of "a".
+    let refused = pools[0].remove();
+    assert_eq!(refused, Err(RemoveError::HasChildren { children: 1 }));
+    assert!(!limited.is_removed());
+    exhausted(both[1].try_grow(1));
+    limited.remove().unwrap();
+    pools[0].remove().unwrap();
+    assert!(query.is_removed());
 }
 
 #[test]
