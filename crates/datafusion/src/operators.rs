@@ -25,9 +25,11 @@ pub(crate) struct Operator {
     can_spill: AtomicBool,
     refused: AtomicU64,
     spills: AtomicU64,
+    /// Bytes of requests so large that the group was charged fewer, until they are returned.
+    uncharged: AtomicU64,
 }
 
-// Relaxed, in all of this: statistics, each by itself.
+// Relaxed, in all of this: statistics, each by itself; others say.
 impl Operator {
     pub(crate) fn new(name: String, group: Group, is_made_here: bool) -> Self {
         Self {
@@ -38,6 +40,7 @@ impl Operator {
             can_spill: AtomicBool::new(false),
             refused: AtomicU64::new(0),
             spills: AtomicU64::new(0),
+            uncharged: AtomicU64::new(0),
         }
     }
 
@@ -55,6 +58,24 @@ impl Operator {
 
     pub(crate) fn count_spill(&self) {
         self.spills.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes that so many bytes of a request were not charged; true if all were before.
+    pub(crate) fn cut(&self, bytes: u64) -> bool {
+        // Relaxed, here and below: a sum, and whoever takes it from or to 0 knows by the value found.
+        self.uncharged.fetch_add(bytes, Ordering::Relaxed) == 0
+    }
+
+    /// How many of the bytes that are returned were charged, and whether all are from now on. Those that were not go first, whoever
+    /// of the operator returns them, so that the group is never returned more than it was charged.
+    pub(crate) fn charged_of(&self, bytes: u64) -> (u64, bool) {
+        let update = |rest: u64| (rest > 0).then(|| rest.saturating_sub(bytes));
+        let found = self
+            .uncharged
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, update);
+        let uncharged = found.unwrap_or(0);
+        let are_last = (1..=bytes).contains(&uncharged);
+        (bytes.saturating_sub(uncharged), are_last)
     }
 
     pub(crate) fn refused(&self) -> u64 {

@@ -14,15 +14,12 @@ use datafusion_execution::memory_pool::{
 use crate::builder::{Operators, PoolBuilder};
 use crate::chain::{self, Chain};
 use crate::history::History;
-use crate::operators::Registry;
+use crate::operators::{Operator, Registry};
 use crate::refusal::Refusal;
 use crate::report::QueryReport;
 use crate::share::FairShare;
 use crate::spilling::{Watermark, worth_spilling};
 use crate::table::{Entry, Table};
-
-/// What a group can be charged at once, bytes (2^56); more is cut.
-const CHARGE_MAX: usize = 1 << 56;
 
 /// A group as a memory pool: usually a query's.
 ///
@@ -54,8 +51,9 @@ pub struct GroupPool {
     has_operators: bool,
     /// There is more to ask than the limits when a spiller wants memory.
     asks_spillers: bool,
-    /// Consumers that were refused, can spill, and have returned nothing since.
-    asked: AtomicUsize,
+    /// What returns have to look at, usually nothing: consumers that were refused, can spill, and have returned nothing since; and
+    /// operators of which requests were cut.
+    watched: AtomicUsize,
     table: Table,
     registry: Registry,
     chain: Chain,
@@ -65,8 +63,6 @@ pub struct GroupPool {
     /// Spillers that are registered.
     spillers: AtomicU64,
     overshot: AtomicU64,
-    /// Bytes of requests so large that they were cut.
-    uncharged: AtomicU64,
     clock: Option<Host>,
     begun_ns: u64,
 }
@@ -98,7 +94,7 @@ impl GroupPool {
         let pool = Arc::new(Self {
             has_operators: builder.operators != Operators::Together,
             asks_spillers: builder.share.is_some() || watermark.is_some(),
-            asked: AtomicUsize::new(0),
+            watched: AtomicUsize::new(0),
             table: Table::new(),
             registry: Registry::new(builder.operators, group.clone()),
             chain,
@@ -107,7 +103,6 @@ impl GroupPool {
             history: builder.history,
             spillers: AtomicU64::new(0),
             overshot: AtomicU64::new(0),
-            uncharged: AtomicU64::new(0),
             begun_ns: clock.as_ref().map_or(0, Host::now_ns),
             clock,
             group,
@@ -181,6 +176,13 @@ impl GroupPool {
         entry.and_then(Entry::group).unwrap_or(&self.group)
     }
 
+    /// What that group is of.
+    fn operator_of(&self, reservation: &MemoryReservation) -> &Operator {
+        let entry = self.table.find(reservation.consumer().id());
+        let operator = entry.and_then(Entry::operator);
+        operator.unwrap_or(self.registry.own())
+    }
+
     /// The share and the place in it of a consumer that takes part in one.
     #[inline(always)]
     fn shared(&self, reservation: &MemoryReservation) -> Option<(&FairShare, &Entry)> {
@@ -249,32 +251,16 @@ impl GroupPool {
         refusal: Refusal,
     ) -> datafusion_common::DataFusionError {
         let consumer = reservation.consumer();
-        let entry = self.table.find(consumer.id());
-        let operator = entry.and_then(Entry::operator);
-        operator.unwrap_or(self.registry.own()).count_refusal();
-        if let Some(entry) = entry
+        self.operator_of(reservation).count_refusal();
+        if let Some(entry) = self.table.find(consumer.id())
             && consumer.can_spill()
             && reservation.size() > 0
             // Relaxed: the one who changes it counts.
             && !entry.is_asked.swap(true, Ordering::Relaxed)
         {
-            self.asked.fetch_add(1, Ordering::Relaxed);
+            self.watched.fetch_add(1, Ordering::Relaxed);
         }
         refusal.into_error(self, reservation, bytes)
-    }
-
-    /// Notes that a consumer returned something, when some consumers have been asked to.
-    #[cold]
-    #[inline(never)]
-    fn note_return(&self, consumer: &MemoryConsumer) {
-        let Some(entry) = self.table.find(consumer.id()) else {
-            return;
-        };
-        if self.forget_asking(entry)
-            && let Some(operator) = entry.operator()
-        {
-            operator.count_spill();
-        }
     }
 
     /// Whether it had been asked.
@@ -282,30 +268,36 @@ impl GroupPool {
         // Relaxed: as in `refuse`.
         let was_asked = entry.is_asked.swap(false, Ordering::Relaxed);
         if was_asked {
-            self.asked.fetch_sub(1, Ordering::Relaxed);
+            self.watched.fetch_sub(1, Ordering::Relaxed);
         }
         was_asked
     }
 
     /// A request was cut: what was not charged is not to be returned.
     #[cold]
-    fn note_uncharged(&self, bytes: usize) {
-        // Relaxed: read by those who return what was cut here.
-        self.uncharged.fetch_add(bytes as u64, Ordering::Relaxed);
+    #[inline(never)]
+    fn note_cut(&self, reservation: &MemoryReservation, bytes: usize) {
+        if self.operator_of(reservation).cut(bytes as u64) {
+            // Relaxed, as all that count there: who returns what was cut here got it from here, in some way that passes memory on.
+            self.watched.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
-    /// How much is to be returned of a return so large that its request was cut.
+    /// How much is to be returned of what a consumer returns, while somebody is watched; notes that it did.
     #[cold]
-    fn charged_of(&self, bytes: usize) -> usize {
-        let wanted = bytes as u64;
-        // Relaxed: as above. The closure always has a new value.
-        let before = self
-            .uncharged
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |rest| {
-                Some(rest.saturating_sub(wanted))
-            });
-        let never_charged = before.unwrap_or(0).min(wanted);
-        (wanted - never_charged) as usize
+    #[inline(never)]
+    fn watch_return(&self, reservation: &MemoryReservation, bytes: usize) -> usize {
+        let operator = self.operator_of(reservation);
+        if let Some(entry) = self.table.find(reservation.consumer().id())
+            && self.forget_asking(entry)
+        {
+            operator.count_spill();
+        }
+        let (charged, are_last) = operator.charged_of(bytes as u64);
+        if are_last {
+            self.watched.fetch_sub(1, Ordering::Relaxed);
+        }
+        charged as usize
     }
 }
 
@@ -352,7 +344,7 @@ impl MemoryPool for GroupPool {
         }
         let charged = self.group_of(reservation).charge(additional).forget();
         if charged < additional {
-            self.note_uncharged(additional - charged);
+            self.note_cut(reservation, additional - charged);
         }
         if let Some((share, entry)) = self.shared(reservation) {
             share.grown(entry, additional as u64);
@@ -367,18 +359,15 @@ impl MemoryPool for GroupPool {
         if shrink == 0 {
             return;
         }
-        let charged = if shrink > CHARGE_MAX {
-            self.charged_of(shrink)
+        // Relaxed: who was just refused, by another task of its own, may be seen a return later; for cut requests see there.
+        let charged = if self.watched.load(Ordering::Relaxed) != 0 {
+            self.watch_return(reservation, shrink)
         } else {
             shrink
         };
         self.group_of(reservation).uncharge(charged);
         if let Some((share, entry)) = self.shared(reservation) {
             share.shrunk(entry, shrink as u64);
-        }
-        // Relaxed: who was just refused, by another task of its own, may be seen a return later.
-        if self.asked.load(Ordering::Relaxed) != 0 && reservation.consumer().can_spill() {
-            self.note_return(reservation.consumer());
         }
     }
 

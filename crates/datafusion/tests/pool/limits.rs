@@ -109,6 +109,37 @@ fn absurd_requests_are_cut() {
 }
 
 #[test]
+fn what_was_cut_is_returned_in_pieces() {
+    for operators in [Operators::Together, Operators::ByName] {
+        let query = child(&tenant(MIB), "query");
+        let pool = GroupPool::builder(query).operators(operators).build();
+        let (absurd, usual) = (fixed(&pool, "absurd"), fixed(&pool, "usual"));
+        usual.grow(30);
+        absurd.grow(1 << 60);
+        // Twice, by two requests.
+        absurd.grow(1 << 60);
+        let parts = absurd.split(1 << 59);
+        for _ in 0..16 {
+            parts.shrink(1 << 55);
+            // What others return is theirs.
+            usual.shrink(1);
+        }
+        assert!(pool.reserved() > 1 << 50);
+        drop(absurd);
+        if operators == Operators::ByName {
+            assert_eq!(pool.reserved(), 14);
+        }
+        drop(usual);
+        assert_eq!(pool.reserved(), 0);
+        let usual = fixed(&pool, "usual");
+        usual.try_grow(MIB).unwrap();
+        exhausted(usual.try_grow(1));
+        usual.shrink(1);
+        assert_eq!(pool.reserved(), MIB - 1);
+    }
+}
+
+#[test]
 fn without_a_limit_there_is_none() {
     let tenant = tenant(MIB);
     tenant.set_max(u64::MAX);
