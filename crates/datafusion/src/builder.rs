@@ -17,7 +17,8 @@ pub enum Operators {
     /// together, and so are operators of one name.
     #[default]
     ByName,
-    /// One for each consumer, called by its name and number, as `ExternalSorter[3]#1207`. They stay until the pool ends.
+    /// One for each consumer, called by its name and number, as `ExternalSorter[3]#1207`. They, and their entries in the pool,
+    /// stay until the pool ends, so this is for pools of one query.
     Each,
 }
 

@@ -33,8 +33,13 @@ use crate::table::{Entry, Table};
 ///
 /// Operators come and go; what they used stays in the pool's report until the pool ends, and after that in its [`History`].
 ///
-/// Meant for one query. A pool that serves many grows by an entry of 128 bytes for each consumer that lives at a time, and
-/// adds the operators of one name up.
+/// Meant for one query. A pool that serves many adds the operators of one name up. It keeps an entry of 128 bytes for each consumer
+/// that lives at a time, in pieces of which each is four times as large as the one before: 32 entries in the pool itself, then 16 KiB,
+/// 64 KiB and so on to 256 MiB. A piece is made when a consumer finds no place in those before. Under [`Operators::Each`] entries
+/// are not used again, nor are operators' groups, so there they grow with each consumer that ever was. A consumer for which
+/// there is no place, or no memory for a piece, is charged to the query's group, takes part in no share, and is never asked to spill.
+///
+/// Peaks ([`QueryReport::peak`]) include stock.
 ///
 /// # Errors
 /// A refused request names the consumer, the limit in the way, who uses it, and the query's operators by what they hold:

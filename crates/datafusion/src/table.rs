@@ -5,7 +5,8 @@
 //! chunk, four times as large. The first is part of the table, so of the pool: an operator's group is two loads away.
 //!
 //! An entry is bound to one operator for good, since readers hold no lock, but a consumer that is gone leaves its place to the
-//! next of the same operator. So a pool that outlives many queries grows to what lives at a time and stays there.
+//! next of the same operator. So a pool that outlives many queries grows to what lives at a time and stays there; but not where each
+//! consumer is an operator, and none has a next.
 //!
 //! Whoever looks for a number is that consumer, between its registration and its end. So its entry is there and stays, and an entry
 //! that changes meanwhile is another's.
@@ -23,7 +24,7 @@ use crate::operators::Operator;
 const PROBES: usize = 4;
 /// Entries of the first chunk: the consumers of a small query.
 const FIRST: usize = 32;
-/// Further chunks, each four times as large: two million entries.
+/// Further chunks, each four times as large as the one before: the last has two million entries, 256 MiB.
 const MORE: usize = 8;
 /// The key of an entry that no consumer has.
 const FREE: usize = 0;
@@ -46,6 +47,9 @@ struct Account {
     group: Group,
     operator: Arc<Operator>,
 }
+
+// The size that the pool's documentation states.
+const _: () = assert!(size_of::<Entry>() == 128);
 
 impl Entry {
     fn new() -> Self {
