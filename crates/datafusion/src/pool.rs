@@ -17,7 +17,7 @@ use crate::history::History;
 use crate::operators::{Operator, Registry};
 use crate::refusal::Refusal;
 use crate::report::QueryReport;
-use crate::share::FairShare;
+use crate::share::{FairShare, Held};
 use crate::spilling::{Watermark, worth_spilling};
 use crate::table::{Entry, Table};
 
@@ -96,7 +96,7 @@ impl GroupPool {
         let watermark = Watermark::new(&chain, builder.spill_from);
         // It has started before: there is a group.
         let clock = Host::start().ok();
-        let pool = Arc::new(Self {
+        Arc::new(Self {
             has_operators: builder.operators != Operators::Together,
             asks_spillers: builder.share.is_some() || watermark.is_some(),
             watched: AtomicUsize::new(0),
@@ -111,11 +111,7 @@ impl GroupPool {
             begun_ns: clock.as_ref().map_or(0, Host::now_ns),
             clock,
             group,
-        });
-        if let Some(share) = &pool.share {
-            share.pool_comes(&pool);
-        }
-        pool
+        })
     }
 
     /// The group.
@@ -163,14 +159,6 @@ impl GroupPool {
         self.group.remove()
     }
 
-    /// What each consumer that takes part in the share holds, bytes.
-    pub(crate) fn for_each_held(&self, mut each: impl FnMut(u64)) {
-        // Relaxed: a request at the same time may or may not be in.
-        self.table
-            .live()
-            .for_each(|entry| each(entry.held.load(Ordering::Relaxed)));
-    }
-
     /// What a reservation is charged to: the same for all calls of one consumer.
     #[inline(always)]
     fn group_of(&self, reservation: &MemoryReservation) -> &Group {
@@ -190,12 +178,13 @@ impl GroupPool {
 
     /// The share and the place in it of a consumer that takes part in one.
     #[inline(always)]
-    fn shared(&self, reservation: &MemoryReservation) -> Option<(&FairShare, &Entry)> {
+    fn shared(&self, reservation: &MemoryReservation) -> Option<(&FairShare, &Held)> {
         let share = self.share.as_ref()?;
         if !reservation.consumer().can_spill() {
             return None;
         }
-        Some((share, self.table.find(reservation.consumer().id())?))
+        let entry = self.table.find(reservation.consumer().id())?;
+        Some((share, entry.held()?))
     }
 
     fn try_grow_spiller(&self, reservation: &MemoryReservation, bytes: usize) -> Result<()> {
@@ -208,19 +197,26 @@ impl GroupPool {
             return Err(self.refuse(reservation, bytes, Refusal::Pressure { group, level }));
         }
         let shared = self.shared(reservation);
-        if let Some((share, entry)) = shared {
-            // Relaxed: what other tasks of this consumer request at the same time may be missed.
-            let held = entry.held.load(Ordering::Relaxed);
-            if let Err(standing) = share.check(held, bytes as u64) {
+        if let Some((share, held)) = shared {
+            if let Err(standing) = share.check(held.bytes(), bytes as u64) {
                 let group = share.group().path();
                 return Err(self.refuse(reservation, bytes, Refusal::Share { group, standing }));
             }
+            // Before it is charged: see `FairShare::grown`.
+            share.grown(held, bytes as u64);
         }
-        self.charge(reservation, bytes)?;
-        if let Some((share, entry)) = shared {
-            share.grown(entry, bytes as u64);
+        match self.group_of(reservation).try_charge(bytes) {
+            Ok(charge) => {
+                charge.forget();
+                Ok(())
+            }
+            Err(error) => {
+                if let Some((share, held)) = shared {
+                    share.shrunk(held, bytes as u64);
+                }
+                Err(self.refuse(reservation, bytes, Refusal::Charge(error)))
+            }
         }
-        Ok(())
     }
 
     /// Whether a consumer is asked to spill when there is pressure: it holds enough, and has returned something since it was last
@@ -316,11 +312,14 @@ impl MemoryPool for GroupPool {
         let (id, can_spill) = (consumer.id(), consumer.can_spill());
         let operator = registering.operator_of(consumer.name(), id, can_spill);
         let entry = self.table.insert(id, &operator);
-        if entry.is_some() && can_spill {
+        if let Some(entry) = entry
+            && can_spill
+        {
             // Relaxed, here and where it goes: changed under the lock of registration, and a request that reads it goes by an even
             // share that may be one spiller's off.
             self.spillers.fetch_add(1, Ordering::Relaxed);
             if let Some(share) = &self.share {
+                entry.join(share);
                 share.spiller_comes();
             }
         }
@@ -335,8 +334,11 @@ impl MemoryPool for GroupPool {
         if consumer.can_spill() {
             self.spillers.fetch_sub(1, Ordering::Relaxed);
             if let Some(share) = &self.share {
-                // Usually none: reservations return what they have before.
-                share.shrunk(entry, entry.held.load(Ordering::Relaxed));
+                if let Some(held) = entry.held() {
+                    // Usually none, as reservations return what they have before; but a request stays noted if somebody who is
+                    // called while it is charged panics.
+                    share.shrunk(held, held.bytes());
+                }
                 share.spiller_goes();
             }
         }
@@ -347,12 +349,13 @@ impl MemoryPool for GroupPool {
         if additional == 0 {
             return;
         }
+        if let Some((share, held)) = self.shared(reservation) {
+            // Before it is charged: see `FairShare::grown`.
+            share.grown(held, additional as u64);
+        }
         let charged = self.group_of(reservation).charge(additional).forget();
         if charged < additional {
             self.note_cut(reservation, additional - charged);
-        }
-        if let Some((share, entry)) = self.shared(reservation) {
-            share.grown(entry, additional as u64);
         }
         if self.chain.is_over() {
             // Relaxed: a statistic.
@@ -371,8 +374,8 @@ impl MemoryPool for GroupPool {
             shrink
         };
         self.group_of(reservation).uncharge(charged);
-        if let Some((share, entry)) = self.shared(reservation) {
-            share.shrunk(entry, shrink as u64);
+        if let Some((share, held)) = self.shared(reservation) {
+            share.shrunk(held, shrink as u64);
         }
     }
 
@@ -402,9 +405,6 @@ impl Drop for GroupPool {
     fn drop(&mut self) {
         if let Some(history) = &self.history {
             history.push(self.report());
-        }
-        if let Some(share) = &self.share {
-            share.pool_goes();
         }
     }
 }

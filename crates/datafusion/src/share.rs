@@ -8,18 +8,20 @@
 //!
 //! The fast check goes by numbers that are off on the safe side: usage includes stock, and of the bytes of spillers the shared
 //! sum lacks up to 64 KiB each, so that the line it stands on is rarely written. What it would refuse is worked out again from
-//! exact numbers. Accepted: requests that are checked at the same time do not see each other, so together they may exceed
-//! the share by what they ask for. The limit itself holds.
+//! closer numbers: an exact usage, and what spillers held before and after it was read.
+//!
+//! Accepted: requests that are decided at the same time do not see each other, or count as held before they are charged, so together
+//! they may exceed the share by what they ask for. The limit itself holds. And of the closer numbers: bytes that one spiller takes
+//! while another returns as many, both during the read, may count as used by others. A share may be too small by that many at
+//! most, and a request at its very edge be refused.
 
 use std::fmt;
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bursar::Group;
 
 use crate::chain::{self, Chain};
-use crate::pool::GroupPool;
-use crate::table::Entry;
 
 /// Spillers' bytes reach the shared sum in pieces of this size (64 KiB), as a power of two.
 const GRAIN_BITS: u32 = 16;
@@ -54,7 +56,22 @@ pub struct FairShare {
 struct Shared {
     chain: Chain,
     counts: Counts,
-    members: Mutex<Vec<Weak<GroupPool>>>,
+    /// What spillers hold; an entry of a pool has the other reference. No pool: what a reader drops of those would be its to end,
+    /// with their queries, in the midst of a request of its own.
+    members: Mutex<Vec<Arc<Held>>>,
+}
+
+/// Bytes that a spiller holds. On cache lines of its own: others' are written by other threads.
+#[derive(Default)]
+#[repr(align(128))]
+pub(crate) struct Held(AtomicU64);
+
+impl Held {
+    #[inline(always)]
+    pub(crate) fn bytes(&self) -> u64 {
+        // Relaxed: a request at the same time, of another task of this consumer or of another, may or may not be in.
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// Signed: additions that belong together may be seen in another order.
@@ -166,38 +183,54 @@ impl FairShare {
 
     #[cold]
     pub(crate) fn exactly(&self) -> Standing {
+        self.exactly_with(|| chain::usage(self.group()))
+    }
+
+    /// What spillers take while the usage is read is in the second sum, and what they return is in the first; the larger counts. What
+    /// is missing if some take and others return meanwhile is no more than either.
+    fn exactly_with(&self, usage: impl FnOnce() -> u64) -> Standing {
         // Relaxed: a registration at the same time may or may not be in.
         let registered = self.shared.counts.registered.load(Ordering::Relaxed).max(0) as u64;
-        let (mut spillable, mut active) = (0_u64, 0_u64);
-        for pool in self.pools() {
-            pool.for_each_held(|held| {
-                spillable = spillable.saturating_add(held);
-                active += u64::from(held > 0);
-            });
-        }
+        let before = self.held();
+        let used = usage();
+        let (spillable, active) = before.max(self.held());
         Standing {
             limit: self.shared.chain.max(),
-            used: chain::usage(self.group()),
+            used,
             spillable,
             active,
             idle: registered.saturating_sub(active),
         }
     }
 
-    /// Notes that a spiller holds `bytes` more.
+    /// What spillers hold, and how many of them hold bytes.
+    fn held(&self) -> (u64, u64) {
+        self.members(|members| {
+            let all = members.iter().map(|held| held.bytes());
+            all.fold((0, 0), |(sum, active), held| {
+                (u64::saturating_add(sum, held), active + u64::from(held > 0))
+            })
+        })
+    }
+
+    /// Notes that a spiller holds `bytes` more: before they are charged, and if they are refused, [`FairShare::shrunk`] follows.
+    ///
+    /// So what spillers hold is never less than what they are charged, and none of it is taken to be used by others, which would
+    /// make each one's share too small. Meanwhile a request that is still to be decided makes the others' shares too large, by its
+    /// size at most. It has passed [`FairShare::check`], so that is less than the limit, and the limit holds.
     #[inline]
-    pub(crate) fn grown(&self, entry: &Entry, bytes: u64) {
+    pub(crate) fn grown(&self, held: &Held, bytes: u64) {
         // Relaxed: whoever takes the count from zero, or over a whole grain, knows it by the value it found. All these steps have one
         // order, so each is counted once, and what is counted adds up when they are over.
-        let before = entry.held.fetch_add(bytes, Ordering::Relaxed);
+        let before = held.0.fetch_add(bytes, Ordering::Relaxed);
         self.moved(before, before.wrapping_add(bytes));
     }
 
-    /// Notes that a spiller holds `bytes` fewer.
+    /// Notes that a spiller holds `bytes` fewer: after they were returned, for the same reason.
     #[inline]
-    pub(crate) fn shrunk(&self, entry: &Entry, bytes: u64) {
+    pub(crate) fn shrunk(&self, held: &Held, bytes: u64) {
         // Relaxed: as above.
-        let before = entry.held.fetch_sub(bytes, Ordering::Relaxed);
+        let before = held.0.fetch_sub(bytes, Ordering::Relaxed);
         self.moved(before, before.wrapping_sub(bytes));
     }
 
@@ -231,21 +264,21 @@ impl FairShare {
             .fetch_sub(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn pool_comes(&self, pool: &Arc<GroupPool>) {
-        self.members(|members| members.push(Arc::downgrade(pool)));
+    /// A place for what a spiller holds, for as long as there is another reference to it.
+    pub(crate) fn member(&self) -> Arc<Held> {
+        let held = Arc::<Held>::default();
+        self.members(|members| {
+            if members.len() == members.capacity() {
+                // Those whose pools ended. There is room for as many again as are left, so the search costs each a constant.
+                members.retain(|held| Arc::strong_count(held) > 1);
+                members.reserve(members.len().max(8));
+            }
+            members.push(Arc::clone(&held));
+        });
+        held
     }
 
-    /// A pool is about to end, and nobody holds it any more.
-    pub(crate) fn pool_goes(&self) {
-        self.members(|members| members.retain(|pool| pool.strong_count() > 0));
-    }
-
-    fn pools(&self) -> Vec<Arc<GroupPool>> {
-        // Not under the lock: the last of these may be ours to drop.
-        self.members(|members| members.iter().filter_map(Weak::upgrade).collect())
-    }
-
-    fn members<R>(&self, with: impl FnOnce(&mut Vec<Weak<GroupPool>>) -> R) -> R {
+    fn members<R>(&self, with: impl FnOnce(&mut Vec<Arc<Held>>) -> R) -> R {
         let members = self.shared.members.lock();
         with(&mut members.unwrap_or_else(PoisonError::into_inner))
     }

@@ -14,11 +14,12 @@
 use std::array;
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bursar::Group;
 
 use crate::operators::Operator;
+use crate::share::{FairShare, Held};
 
 /// Places for one number in one chunk.
 const PROBES: usize = 4;
@@ -35,8 +36,8 @@ pub(crate) struct Entry {
     /// The consumer's number plus one.
     key: AtomicUsize,
     account: OnceLock<Account>,
-    /// Bytes reserved, kept only where a share is worked out from it.
-    pub(crate) held: AtomicU64,
+    /// The place in a share of the spillers that have the entry, one after the other; nothing if there is no share.
+    held: OnceLock<Arc<Held>>,
     /// It was refused, can spill, and has returned nothing since.
     pub(crate) is_asked: AtomicBool,
 }
@@ -56,7 +57,7 @@ impl Entry {
         Self {
             key: AtomicUsize::new(FREE),
             account: OnceLock::new(),
-            held: AtomicU64::new(0),
+            held: OnceLock::new(),
             is_asked: AtomicBool::new(false),
         }
     }
@@ -69,6 +70,16 @@ impl Entry {
 
     pub(crate) fn operator(&self) -> Option<&Arc<Operator>> {
         self.account.get().map(|account| &account.operator)
+    }
+
+    /// Gives it a place in the share, if it has none yet. Only under the lock of registration.
+    pub(crate) fn join(&self, share: &FairShare) {
+        self.held.get_or_init(|| share.member());
+    }
+
+    #[inline(always)]
+    pub(crate) fn held(&self) -> Option<&Held> {
+        self.held.get().map(|held| &**held)
     }
 
     /// Makes the entry a consumer's, if it is free and can be the operator's. Only under the lock of registration.
@@ -84,7 +95,6 @@ impl Entry {
         if !Arc::ptr_eq(&account.operator, operator) {
             return false;
         }
-        self.held.store(0, Ordering::Relaxed);
         self.is_asked.store(false, Ordering::Relaxed);
         // Release: pairs with the load in `Table::find`; who finds the key finds the account.
         self.key.store(key, Ordering::Release);
@@ -155,13 +165,6 @@ impl Table {
         entry.key.store(FREE, Ordering::Release);
     }
 
-    /// All entries that consumers have.
-    pub(crate) fn live(&self) -> impl Iterator<Item = &Entry> {
-        let entries = self.chunks().flatten();
-        // Acquire: as in `find`.
-        entries.filter(|entry| entry.key.load(Ordering::Acquire) != FREE)
-    }
-
     fn chunks(&self) -> impl Iterator<Item = &[Entry]> {
         // A chunk that is not there was not needed, nor were those after it.
         let more = self.more.iter().map_while(OnceLock::get);
@@ -192,6 +195,13 @@ mod tests {
         Some(operator.report().name)
     }
 
+    fn live(table: &Table) -> usize {
+        let entries = table.chunks().flatten();
+        entries
+            .filter(|entry| entry.key.load(Ordering::Relaxed) != FREE)
+            .count()
+    }
+
     #[test]
     fn each_finds_its_own() {
         let [one, two] = operators();
@@ -206,7 +216,7 @@ mod tests {
             let expected = if id % 3 == 0 { "one" } else { "two" };
             assert_eq!(operator_of(&table, id).as_deref(), Some(expected), "{id}");
         }
-        assert_eq!(table.live().count(), ids.count());
+        assert_eq!(live(&table), ids.count());
         assert!(table.find(5_000).is_none());
         assert!(table.insert(usize::MAX, &one).is_none());
     }
@@ -223,7 +233,7 @@ mod tests {
                 assert!(table.find(old).is_none());
             }
         }
-        assert_eq!(table.live().count(), 20);
+        assert_eq!(live(&table), 20);
         assert!(
             table.more[2].get().is_none(),
             "it grew to more than 160 entries"

@@ -1,6 +1,7 @@
 //! The share as a function of plain numbers.
 
 use super::*;
+use crate::GroupPool;
 use bursar::machine::random::Random;
 use bursar::{Limits, Memory};
 use datafusion_execution::memory_pool::{MemoryConsumer, MemoryPool};
@@ -134,6 +135,10 @@ fn rough_numbers_are_off_by_less_than_a_grain_each() {
             });
         }
     });
+    assert!(
+        Arc::weak_count(&pool) == 0,
+        "a share that can reach the pool may be the one to end it"
+    );
     let (rough, exact) = (share.roughly(share.shared.chain.max()), share.exactly());
     assert_eq!((exact.active, exact.idle), (3, 1));
     assert_eq!((rough.active, rough.idle), (exact.active, exact.idle));
@@ -146,4 +151,77 @@ fn rough_numbers_are_off_by_less_than_a_grain_each() {
     let rough = share.roughly(1 << 30);
     assert_eq!((rough.spillable, rough.active, rough.idle), (0, 0, 0));
     assert_eq!(share.shared.counts.registered.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn what_spillers_move_meanwhile_is_theirs() {
+    let memory = Memory::host().unwrap();
+    let tenant = memory.root().child("tenant", Limits::max(1 << 30)).unwrap();
+    let share = FairShare::of(&tenant);
+    let query = tenant.child("query", Limits::none()).unwrap();
+    let pool: Arc<dyn MemoryPool> = GroupPool::builder(query).share(&share).build();
+    let spiller = MemoryConsumer::new("spiller")
+        .with_can_spill(true)
+        .register(&pool);
+    spiller.grow(100);
+    let standing = share.exactly_with(|| {
+        spiller.grow(50);
+        chain::usage(&tenant)
+    });
+    assert_eq!((standing.used, standing.spillable), (150, 150));
+    let standing = share.exactly_with(|| {
+        let used = chain::usage(&tenant);
+        spiller.free();
+        used
+    });
+    assert_eq!((standing.used, standing.spillable), (150, 150));
+    assert_eq!(standing.active, 1);
+    assert_eq!(share.exactly().spillable, 0);
+}
+
+#[test]
+fn a_request_counts_while_it_is_charged_and_no_longer() {
+    let memory = Memory::host().unwrap();
+    let tenant = memory.root().child("tenant", Limits::max(1 << 30)).unwrap();
+    let share = FairShare::of(&tenant);
+    let query = tenant.child("query", Limits::max(1 << 20)).unwrap();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let _reclaimer = {
+        let (share, seen) = (share.clone(), Arc::clone(&seen));
+        query.add_reclaimer(0, move |_| {
+            let now = share.exactly();
+            seen.lock().unwrap().push((now.used, now.spillable));
+            0
+        })
+    };
+    let pool: Arc<dyn MemoryPool> = GroupPool::builder(query).share(&share).build();
+    let spiller = MemoryConsumer::new("spiller")
+        .with_can_spill(true)
+        .register(&pool);
+    spiller.try_grow(1000).unwrap();
+    // Its share allows it, but not the limit, at which the reclaimer is called.
+    assert!(spiller.try_grow(1 << 20).is_err());
+    let during = (1000, 1000 + (1 << 20));
+    assert!(seen.lock().unwrap().contains(&during), "{seen:?}");
+    let after = share.exactly();
+    assert_eq!((after.used, after.spillable), (1000, 1000));
+    assert_eq!(share.roughly(1 << 30).spillable, 0);
+    spiller.grow(1 << 20);
+    let during = (1000, 1000 + (1 << 20));
+    let seen = seen.lock().unwrap();
+    assert_eq!(seen.last(), Some(&during), "{seen:?}");
+}
+
+#[test]
+fn places_of_pools_that_ended_are_forgotten() {
+    let memory = Memory::host().unwrap();
+    let share = FairShare::of(&memory.root());
+    let kept = share.member();
+    for _ in 0..10_000 {
+        share.member();
+    }
+    let places = share.members(|members| members.len());
+    assert!(places < 32, "{places}");
+    share.grown(&kept, 5);
+    assert_eq!(share.held(), (5, 1));
 }
