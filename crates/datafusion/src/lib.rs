@@ -54,6 +54,7 @@ mod arrow;
 mod builder;
 mod chain;
 mod history;
+mod live;
 mod names;
 mod operators;
 mod pool;

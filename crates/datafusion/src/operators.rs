@@ -1,5 +1,6 @@
 //! The operators of a query: what each is charged to, and what is known of it when it is gone.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
@@ -10,6 +11,7 @@ use bursar::{CreateError, Group, Limits};
 
 use crate::builder::Operators;
 use crate::chain;
+use crate::live::Live;
 use crate::names;
 use crate::report::OperatorReport;
 
@@ -46,6 +48,11 @@ impl Operator {
 
     pub(crate) fn group(&self) -> &Group {
         &self.group
+    }
+
+    /// Empty for the query's own.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     pub(crate) fn is_made_here(&self) -> bool {
@@ -113,16 +120,23 @@ pub(crate) struct Registry {
     kind: Operators,
     /// The query's own: for what belongs to no operator's group.
     own: Arc<Operator>,
+    registered: Mutex<Registered>,
+}
+
+#[derive(Debug, Default)]
+struct Registered {
     /// By first registration. Those that are gone stay.
-    operators: Mutex<Vec<Arc<Operator>>>,
-    /// No more groups are made. Written and read under the lock.
-    is_closed: AtomicBool,
+    operators: Vec<Arc<Operator>>,
+    /// Consumers that are not gone, by number.
+    live: BTreeMap<usize, Live>,
+    /// No more groups are made.
+    is_closed: bool,
 }
 
 /// Registration, one at a time.
 pub(crate) struct Registering<'a> {
     registry: &'a Registry,
-    operators: MutexGuard<'a, Vec<Arc<Operator>>>,
+    registered: MutexGuard<'a, Registered>,
 }
 
 impl Registry {
@@ -130,8 +144,7 @@ impl Registry {
         Self {
             kind,
             own: Arc::new(Operator::new(String::new(), query, false)),
-            operators: Mutex::default(),
-            is_closed: AtomicBool::new(false),
+            registered: Mutex::default(),
         }
     }
 
@@ -142,28 +155,28 @@ impl Registry {
     /// Takes the lock of registration.
     pub(crate) fn lock(&self) -> Registering<'_> {
         // Nothing under the lock is left half done by a panic.
-        let operators = self.operators.lock();
+        let registered = self.registered.lock();
         Registering {
             registry: self,
-            operators: operators.unwrap_or_else(PoisonError::into_inner),
+            registered: registered.unwrap_or_else(PoisonError::into_inner),
         }
     }
 
     /// Makes no more groups from now on, and returns the operators that there are.
     pub(crate) fn close(&self) -> Vec<Arc<Operator>> {
-        let registering = self.lock();
-        self.is_closed.store(true, Ordering::Relaxed);
-        registering.operators.clone()
+        let mut registering = self.lock();
+        registering.registered.is_closed = true;
+        registering.registered.operators.clone()
     }
 
     /// The operators with groups of their own, by first registration.
     pub(crate) fn all(&self) -> Vec<Arc<Operator>> {
-        self.lock().operators.clone()
+        self.lock().registered.operators.clone()
     }
 }
 
 impl Registering<'_> {
-    /// What a new consumer is charged to. If there can be no group for it, that is the query's own.
+    /// Registers a consumer, and returns what it is charged to. If there can be no group for it, that is the query's own.
     pub(crate) fn operator_of(&mut self, name: &str, id: usize, can_spill: bool) -> Arc<Operator> {
         let operator = match self.registry.kind {
             Operators::Together => Arc::clone(&self.registry.own),
@@ -172,11 +185,33 @@ impl Registering<'_> {
             Operators::Each => self.made(names::of_consumer(name, id)),
         };
         operator.count_consumer(can_spill);
+        let live = Live {
+            id,
+            name: name.into(),
+            can_spill,
+            operator: Arc::clone(&operator),
+            held: None,
+        };
+        self.registered.live.insert(id, live);
         operator
     }
 
+    /// A consumer is gone.
+    pub(crate) fn forget(&mut self, id: usize) {
+        self.registered.live.remove(&id);
+    }
+
+    /// The consumers that are not gone, the oldest first.
+    pub(crate) fn live(&self) -> impl Iterator<Item = &Live> {
+        self.registered.live.values()
+    }
+
     fn named(&mut self, name: String) -> Arc<Operator> {
-        let known = self.operators.iter().find(|known| known.name == name);
+        let known = self
+            .registered
+            .operators
+            .iter()
+            .find(|known| known.name == name);
         if let Some(known) = known {
             return Arc::clone(known);
         }
@@ -184,7 +219,7 @@ impl Registering<'_> {
     }
 
     fn made(&mut self, name: String) -> Arc<Operator> {
-        if self.registry.is_closed.load(Ordering::Relaxed) {
+        if self.registered.is_closed {
             return Arc::clone(&self.registry.own);
         }
         let query = self.registry.own.group();
@@ -197,7 +232,7 @@ impl Registering<'_> {
             return Arc::clone(&self.registry.own);
         };
         let operator = Arc::new(Operator::new(name, group, is_made_here));
-        self.operators.push(Arc::clone(&operator));
+        self.registered.operators.push(Arc::clone(&operator));
         operator
     }
 }

@@ -14,6 +14,7 @@ use datafusion_execution::memory_pool::{
 use crate::builder::{Operators, PoolBuilder};
 use crate::chain::{self, Chain};
 use crate::history::History;
+use crate::live::Live;
 use crate::operators::{Operator, Registry};
 use crate::refusal::Refusal;
 use crate::report::QueryReport;
@@ -42,14 +43,19 @@ use crate::table::{Entry, Table};
 /// Peaks ([`QueryReport::peak`]) include stock.
 ///
 /// # Errors
-/// A refused request names the consumer, the limit in the way, who uses it, and the query's operators by what they hold:
+/// A refused request names the consumer, the limit in the way, who uses it, the query's operators by what they hold, and the
+/// consumers of each that are there:
 ///
 /// ```text
 /// Resources exhausted: cannot reserve 12.0 MiB more for ExternalSorter[3], which has 10.0 MiB, in /tenant-a/query-7: /tenant-a uses 248 MiB of at most 256 MiB; largest in it: query-9 144 MiB, query-7 104 MiB
 /// /tenant-a/query-7 uses 104 MiB, peak 104 MiB; its top consumers:
 ///   HashJoinInput: 64.0 MiB, peak 64.2 MiB, 1 consumer, cannot spill
 ///   ExternalSorter: 40.0 MiB, peak 40.2 MiB, 4 consumers, can spill, refused 1
+///     ExternalSorter[3]#17 10.0 MiB, ExternalSorter[0]#14, ExternalSorter[1]#15, ExternalSorter[2]#16
 /// ```
+///
+/// What a consumer holds is shown of the one that asks; of all that can spill if there is a [`FairShare`], which counts it; and of
+/// all under [`Operators::Each`], by their groups.
 pub struct GroupPool {
     group: Group,
     /// Each operator has a group of its own.
@@ -157,6 +163,23 @@ impl GroupPool {
             operator.group().remove()?;
         }
         self.group.remove()
+    }
+
+    /// The consumers that are not gone, with what they hold as far as it is known.
+    pub(crate) fn live(&self, asking: &MemoryReservation) -> Vec<Live> {
+        let registering = self.registry.lock();
+        let with_held = |consumer: &Live| {
+            // Of an entry that no spiller has now, it would be another's.
+            let entry = self.table.find(consumer.id).filter(|_| consumer.can_spill);
+            let shared = entry.and_then(Entry::held).map(Held::bytes);
+            let asks = consumer.id == asking.consumer().id();
+            let held = shared.or(asks.then(|| asking.size() as u64));
+            Live {
+                held,
+                ..consumer.clone()
+            }
+        };
+        registering.live().map(with_held).collect()
     }
 
     /// What a reservation is charged to: the same for all calls of one consumer.
@@ -326,7 +349,8 @@ impl MemoryPool for GroupPool {
     }
 
     fn unregister(&self, consumer: &MemoryConsumer) {
-        let _registering = self.registry.lock();
+        let mut registering = self.registry.lock();
+        registering.forget(consumer.id());
         let Some(entry) = self.table.find(consumer.id()) else {
             return;
         };

@@ -8,10 +8,12 @@ use bursar::{Bytes, ChargeError, Level};
 use datafusion_common::DataFusionError;
 use datafusion_execution::memory_pool::MemoryReservation;
 
+use crate::live::{self, Live};
 use crate::pool::GroupPool;
+use crate::report::OperatorReport;
 use crate::share::Standing;
 
-/// Consumers that are named.
+/// Operators that are named, and consumers of each.
 const TOP: usize = 5;
 
 /// Why a request was refused.
@@ -50,7 +52,7 @@ impl Refusal {
                 "{group} is under {level} pressure, so this consumer is asked to spill before a limit is reached"
             ),
         };
-        let _ = write_top(&mut text, pool, &query);
+        let _ = write_top(&mut text, pool, reservation, &query);
         if let Some(max) = self.never_fits(held, requested) {
             let _ = write!(
                 text,
@@ -120,7 +122,12 @@ fn write_share(text: &mut String, group: &str, standing: &Standing, held: u64) -
     Ok(())
 }
 
-fn write_top(text: &mut String, pool: &GroupPool, query: &str) -> std::fmt::Result {
+fn write_top(
+    text: &mut String,
+    pool: &GroupPool,
+    asking: &MemoryReservation,
+    query: &str,
+) -> std::fmt::Result {
     let report = pool.report();
     write!(
         text,
@@ -130,12 +137,47 @@ fn write_top(text: &mut String, pool: &GroupPool, query: &str) -> std::fmt::Resu
     )?;
     let mut operators = report.operators;
     operators.sort_by_key(|operator| std::cmp::Reverse((operator.reserved, operator.peak)));
-    if operators.is_empty() {
+    let mut consumers = pool.live(asking);
+    live::sort(&mut consumers);
+    let is_own = |one: &&Live| one.operator.name().is_empty();
+    if operators.is_empty() && !consumers.iter().any(|one| is_own(&one)) {
         return Ok(());
     }
     text.write_str("; its top consumers:")?;
     for operator in operators.iter().take(TOP) {
         write!(text, "\n  {operator}")?;
+        write_partitions(text, operator, &consumers)?;
     }
-    Ok(())
+    // Those without an operator's group.
+    for one in consumers.iter().filter(is_own).take(TOP) {
+        let spilling = if one.can_spill { "can" } else { "cannot" };
+        write!(text, "\n  {one}, {spilling} spill")?;
+    }
+    write_rest(text, "\n  ", consumers.iter().filter(is_own).count())
+}
+
+/// The consumers of an operator, if there is anything to say of them.
+fn write_partitions(
+    text: &mut String,
+    operator: &OperatorReport,
+    consumers: &[Live],
+) -> std::fmt::Result {
+    let of_it = || consumers.iter().filter(|one| one.is_of(operator));
+    let count = of_it().count();
+    if count == 0 || count == 1 && of_it().all(|one| one.is_called(operator)) {
+        return Ok(());
+    }
+    for (index, one) in of_it().take(TOP).enumerate() {
+        let separator = if index == 0 { "\n    " } else { ", " };
+        write!(text, "{separator}{one}")?;
+    }
+    write_rest(text, ", ", count)
+}
+
+/// How many of so many are not named.
+fn write_rest(text: &mut String, separator: &str, count: usize) -> std::fmt::Result {
+    match count.saturating_sub(TOP) {
+        0 => Ok(()),
+        rest => write!(text, "{separator}and {rest} more"),
+    }
 }

@@ -1,17 +1,29 @@
 //! What refused requests say.
 
 use bursar::{Level, Limits};
-use bursar_datafusion::{FairShare, GroupPool, PoolExt};
+use bursar_datafusion::{FairShare, GroupPool, Operators, PoolExt};
 
 use crate::common::{MIB, child, exhausted, fixed, spiller, tenant};
 
-/// Without the peaks, which include stock, and so depend on the number of CPUs.
+/// Without the peaks, which include stock, and so depend on the number of CPUs; and without consumers' numbers, which depend on
+/// the tests that ran before.
 fn without_peaks(text: &str) -> String {
+    let text = without_numbers(text);
     let mut parts = text.split(", peak ");
     let mut shown = parts.next().unwrap_or_default().to_owned();
     for part in parts {
         let (_, rest) = part.split_once("iB").expect("a number of bytes");
         shown += rest;
+    }
+    shown
+}
+
+fn without_numbers(text: &str) -> String {
+    let mut parts = text.split('#');
+    let mut shown = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        shown += "#";
+        shown += part.trim_start_matches(|digit: char| digit.is_ascii_digit());
     }
     shown
 }
@@ -79,6 +91,60 @@ fn operators_are_named_once() {
         "{text}"
     );
     assert_eq!(text.matches("ExternalSorter:").count(), 1, "{text}");
+}
+
+#[test]
+fn consumers_are_named_without_operators() {
+    let tenant = tenant(10 * MIB);
+    let share = FairShare::of(&tenant);
+    let builder = GroupPool::builder(child(&tenant, "query")).operators(Operators::Together);
+    let pool = builder.share(&share).build();
+    let join = fixed(&pool, "HashJoinInput");
+    let gone = fixed(&pool, "gone");
+    join.try_grow(MIB).unwrap();
+    let sorters: Vec<_> = (0..6)
+        .map(|partition| spiller(&pool, &format!("ExternalSorter[{partition}]")))
+        .collect();
+    sorters[1].try_grow(MIB).unwrap();
+    sorters[4].try_grow(2 * MIB).unwrap();
+    drop(gone);
+    let text = without_numbers(&exhausted(join.try_grow(7 * MIB)));
+    let (_, named) = text.split_once("; its top consumers:\n").unwrap();
+    let expected = "  ExternalSorter[4]# 2.00 MiB, can spill\n  HashJoinInput# 1.00 MiB, cannot spill\n  \
+        ExternalSorter[1]# 1.00 MiB, can spill\n  ExternalSorter[0]# 0 B, can spill\n  ExternalSorter[2]# 0 B, can spill\n  \
+        and 2 more";
+    assert_eq!(named, expected);
+}
+
+#[test]
+fn partitions_are_named_by_what_they_hold() {
+    let tenant = tenant(90 * MIB);
+    let share = FairShare::of(&tenant);
+    let builder = GroupPool::builder(child(&tenant, "query"));
+    let pool = builder.share(&share).build();
+    let sorters: Vec<_> = (0..7)
+        .map(|partition| spiller(&pool, &format!("ExternalSorter[{partition}]")))
+        .collect();
+    sorters[2].try_grow(MIB).unwrap();
+    sorters[6].try_grow(2 * MIB).unwrap();
+    let text = without_numbers(&exhausted(sorters[0].try_grow(91 * MIB)));
+    let expected = "can spill, refused 1\n    ExternalSorter[6]# 2.00 MiB, ExternalSorter[2]# 1.00 MiB, ExternalSorter[0]# 0 B, \
+        ExternalSorter[1]# 0 B, ExternalSorter[3]# 0 B, and 2 more\n";
+    assert!(text.contains(expected), "{text}");
+}
+
+#[test]
+fn each_consumer_is_named_once() {
+    let builder = GroupPool::builder(child(&tenant(10 * MIB), "query"));
+    let pool = builder.operators(Operators::Each).build();
+    let sorters = [0, 1].map(|partition| spiller(&pool, &format!("ExternalSorter[{partition}]")));
+    sorters[0].try_grow(9 * MIB).unwrap();
+    let text = without_numbers(&exhausted(sorters[1].try_grow(2 * MIB)));
+    assert_eq!(text.matches("ExternalSorter[0]#").count(), 1, "{text}");
+    assert!(
+        text.contains("\n  ExternalSorter[0]#: 9.00 MiB, "),
+        "{text}"
+    );
 }
 
 #[test]
