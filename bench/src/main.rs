@@ -14,6 +14,7 @@ mod flush;
 mod golden;
 mod hand_over;
 mod hand_written;
+mod heap;
 mod machine;
 mod output;
 mod pages;
@@ -66,6 +67,8 @@ enum Benchmark {
     Read(Options),
     /// Pages: allocating and freeing blocks, beside the allocators that programs use.
     Pages(Pages),
+    /// 64-byte blocks of the system's allocator, bare and in wrappers that count.
+    Heap(Options),
     /// The simulator: locks, tasks, shared words and schedules a second, and its memory.
     Sim(Sim),
     /// All of the above.
@@ -134,11 +137,12 @@ fn main() -> ExitCode {
         Benchmark::Flush(options) => run("flush", &options, &[flush]),
         Benchmark::Read(options) => run("read", &options, &[read]),
         Benchmark::Pages(options) => run_pages(&options),
+        Benchmark::Heap(options) => run("heap", &options, &[heap]),
         Benchmark::Sim(options) => run_sim(options),
         Benchmark::All(options) => run(
             "all",
             &options,
-            &[charge, reservation, stat, flush, read, pages, sim],
+            &[charge, reservation, stat, flush, read, pages, heap, sim],
         ),
     };
     outcome.unwrap_or_else(|error| {
@@ -239,6 +243,10 @@ fn flush(options: &Options) -> Result<Part, String> {
         targets::of_flush,
         options,
     )
+}
+
+fn heap(options: &Options) -> Result<Part, String> {
+    race("heap", heap::SYSTEM, heap::heats(), heap::targets, options)
 }
 
 fn race(

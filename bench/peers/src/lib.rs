@@ -9,6 +9,7 @@
 //! | `system.rs` | glibc, mmap |
 //! | `native.rs` | mimalloc, snmalloc, jemalloc (feature `native`) |
 //! | `tcmalloc.rs`, `dpdk.rs` | gperftools' tcmalloc and DPDK's mempool, where they are installed |
+//! | `wrappers.rs` | stats_alloc, cap, tracking-allocator: wrappers that count; any global allocator |
 //! | `pools.rs` | buddy_system_allocator, a stack under a mutex, crossbeam's queue: each over an arena |
 
 mod arena;
@@ -21,6 +22,7 @@ mod pools;
 mod shared;
 mod system;
 mod tcmalloc;
+mod wrappers;
 
 pub use arena::Arena;
 pub use dpdk::{Dpdk, dpdk};
@@ -31,6 +33,7 @@ pub use native::{Jemalloc, Mimalloc, Snmalloc, jemalloc, mimalloc, snmalloc};
 pub use pools::{Buddy, Queue, Stack, buddy, queue, stack};
 pub use system::{Glibc, Mmap, glibc, mmap};
 pub use tcmalloc::{Tcmalloc, tcmalloc};
+pub use wrappers::{Global, Tracked, bare, cap, global, in_tracked_group, stats_alloc, tracking};
 
 /// Bytes of the smallest page.
 pub const FRAME_BYTES: usize = 4096;

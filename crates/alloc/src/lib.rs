@@ -45,9 +45,11 @@
 #![warn(missing_docs)]
 #![deny(clippy::undocumented_unsafe_blocks)]
 
+mod collections;
 mod heap;
 mod raw;
 
+pub use collections::GroupAlloc;
 pub use heap::{
     ByLayout, Charged, Entered, GroupExt, HeapDrift, InGroup, InGroupExt, RealSize, Twin, Usable,
     heap_drift, outside,

@@ -290,6 +290,17 @@ impl Builder {
     }
 }
 
+impl<M: Machine> Group<M> {
+    /// The memory that the group is of. Made from a group it follows no cgroup of its own accord, and rereads none
+    /// ([`Builder::max_from_cgroup`]); all else is the same.
+    pub fn memory(&self) -> Memory<M> {
+        Memory {
+            books: self.books().clone(),
+            cgroup: None,
+        }
+    }
+}
+
 impl<M: Machine> Memory<M> {
     /// The root of the tree.
     pub fn root(&self) -> Group<M> {

@@ -190,6 +190,14 @@ impl<M: Machine> Charging<M> {
         self.hold(charge, id, group)
     }
 
+    /// The same, without waiting.
+    pub(super) fn charge_anyway_nowait(&self, group: GroupIndex, bytes: u64) -> Holding<M> {
+        let id = self.truth.charging(group, bytes, Kind::Infallible);
+        let charge = self.books.groups[group].charge_nowait(bytes as usize);
+        assert_eq!(charge.bytes() as u64, bytes, "cut for no reason");
+        self.hold(charge, id, group)
+    }
+
     fn hold(&self, charge: Charge<M>, id: ChargeId, group: GroupIndex) -> Holding<M> {
         self.truth.charged(id, group);
         Holding { charge, id, group }

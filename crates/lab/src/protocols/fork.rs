@@ -74,7 +74,7 @@ impl<M: Forks> World<M> {
         let all = &self.charging;
         let at = Self::some_group(random);
         let bytes = some_bytes(random, MAX / 2);
-        match random.below(16) {
+        match random.below(17) {
             0 | 1 => all.books.add(at),
             2..=4 => held.extend(all.charge(at, bytes)),
             5 | 6 => held.extend(all.charge_nowait(at, bytes)),
@@ -90,6 +90,8 @@ impl<M: Forks> World<M> {
                 all.set_max(LIMITED, MAX / 2);
                 all.set_max(LIMITED, MAX);
             }
+            // Of the root, which has no limit to overstep.
+            15 => held.push(all.charge_anyway_nowait(0, bytes)),
             _ => {
                 let mut wait = self.begin_waiting(at, bytes);
                 held.extend(self.wait(&mut wait, patience));
@@ -151,9 +153,10 @@ impl<M: Forks> World<M> {
         // Before anything else, as a signal handler might.
         for _ in 0..random.below(3) {
             let at = Self::some_group(&mut random);
-            match random.below(3) {
+            match random.below(4) {
                 0 => held.extend(all.charge_nowait(at, some_bytes(&mut random, MAX))),
-                1 => held
+                1 => held.push(all.charge_anyway_nowait(0, some_bytes(&mut random, MAX))),
+                2 => held
                     .pop()
                     .into_iter()
                     .for_each(|one| all.uncharge_nowait(one)),

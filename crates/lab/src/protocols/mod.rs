@@ -9,6 +9,7 @@
 //! | `set_limit.rs` | the same while limits change | the limits in force |
 //! | `removal.rs` | the end of groups with updates, charges, reads and rebirths | conservation; clean records |
 //! | `nowait_and_overshoot.rs` | charges that may not wait, and such that may not fail | the latch |
+//! | `count_anywhere.rs` | charges that neither wait nor fail, with drains, limits and reads | conservation; few steps |
 //! | `move_charge.rs` | charges that move between groups | limits; ancestors keep their usage |
 //! | `waiting.rs` | charges that wait, are dropped half-way; returns, limits, the end of groups | in turn; nobody waits for ever |
 //! | `reclaim.rs` | charges beyond limits, and reclaimers of all manners | refusals, protection, no recursion |
@@ -31,6 +32,7 @@ mod books;
 mod charge_refuse;
 mod charging;
 mod combining;
+mod count_anywhere;
 mod executor;
 mod fork;
 mod judge;
@@ -79,6 +81,7 @@ pub fn all<M: Forks>() -> Vec<Protocol<M>> {
         set_limit::protocol(),
         removal::protocol(),
         nowait_and_overshoot::protocol(),
+        count_anywhere::protocol(),
         move_charge::protocol(),
         ranges::protocol(),
         waiting::protocol(),

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bursar_machine::Watched;
 
 /// More steps than any such operation takes, however often sections begin anew and claims are looked at again.
-const STEPS_MAX: u32 = 200;
+const STEPS_MAX: u32 = 400;
 
 /// Operations that are under way, by task: what, and how many steps it has taken.
 pub(super) struct OwnSteps<M: Watched> {

@@ -1,0 +1,135 @@
+//! Wrappers of the system's allocator that count: `stats_alloc`, `cap`, `tracking-allocator`; and any other global allocator as a
+//! [`Library`].
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::ptr::NonNull;
+use std::sync::Once;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tracking_allocator::{
+    AllocationGroupId, AllocationGroupToken, AllocationRegistry, AllocationTracker, Allocator,
+};
+
+use crate::{Heap, Library};
+
+/// A global allocator, called like any other.
+pub struct Global<A>(A);
+
+// SAFETY: what a global allocator returns for a layout is null, or such a block.
+unsafe impl<A: GlobalAlloc + Send + Sync> Library for Global<A> {
+    #[inline(always)]
+    fn alloc(&self, bytes: usize) -> *mut u8 {
+        // SAFETY: of more than 0 bytes: the blocks of a `Heap` are.
+        unsafe { self.0.alloc(layout(bytes)) }
+    }
+
+    #[inline(always)]
+    unsafe fn free(&self, start: NonNull<u8>, bytes: usize) {
+        // SAFETY: the caller says that it came from `alloc(bytes)`, and so from this layout.
+        unsafe { self.0.dealloc(start.as_ptr(), layout(bytes)) }
+    }
+}
+
+#[inline(always)]
+fn layout(bytes: usize) -> Layout {
+    assert!(bytes > 0 && bytes < 1 << 32);
+    Layout::from_size_align(bytes, 8).expect("fewer than 2^63 bytes")
+}
+
+/// Blocks of any global allocator.
+pub fn global<A: GlobalAlloc + Send + Sync, const BYTES: usize>(
+    allocator: A,
+) -> Heap<Global<A>, BYTES> {
+    Heap(Global(allocator))
+}
+
+/// The system's allocator.
+pub fn bare<const BYTES: usize>() -> Heap<Global<System>, BYTES> {
+    global(System)
+}
+
+/// Counts allocations, frees, and bytes of each in shared words.
+pub fn stats_alloc<const BYTES: usize>() -> Heap<Global<stats_alloc::StatsAlloc<System>>, BYTES> {
+    global(stats_alloc::StatsAlloc::system())
+}
+
+/// Counts what is in use, against a limit, in shared words.
+pub fn cap<const BYTES: usize>() -> Heap<Global<cap::Cap<System>>, BYTES> {
+    global(cap::Cap::new(System, usize::MAX))
+}
+
+/// Tells a tracker whose block it is: here the least that counts what each group uses.
+pub fn tracking<const BYTES: usize>() -> Heap<Global<Tracked>, BYTES> {
+    static SET: Once = Once::new();
+    SET.call_once(|| {
+        AllocationRegistry::set_global_tracker(PerGroup).expect("set once");
+        AllocationRegistry::enable_tracking();
+    });
+    global(Tracked(Allocator::system()))
+}
+
+/// Runs `run` in a new group of `tracking-allocator`.
+pub fn in_tracked_group<R>(run: impl FnOnce() -> R) -> R {
+    let mut token = AllocationGroupToken::register().expect("fewer groups than numbers");
+    let guard = token.enter();
+    let result = run();
+    drop(guard);
+    result
+}
+
+/// `tracking-allocator` over the system's.
+pub struct Tracked(Allocator<System>);
+
+// SAFETY: the allocator that it is a wrapper of.
+unsafe impl GlobalAlloc for Tracked {
+    #[inline(always)]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as the caller guarantees.
+        unsafe { self.0.alloc(layout) }
+    }
+
+    #[inline(always)]
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: as the caller guarantees.
+        unsafe { self.0.dealloc(block, layout) }
+    }
+}
+
+const GROUPS: usize = 1024;
+static USED: [AtomicUsize; GROUPS] = [const { AtomicUsize::new(0) }; GROUPS];
+
+/// A word for each group.
+struct PerGroup;
+
+impl AllocationTracker for PerGroup {
+    fn allocated(&self, _: usize, _: usize, wrapped_bytes: usize, group: AllocationGroupId) {
+        let used = &USED[group.as_usize().get() % GROUPS];
+        used.fetch_add(wrapped_bytes, Ordering::Relaxed);
+    }
+
+    fn deallocated(
+        &self,
+        _: usize,
+        _: usize,
+        wrapped_bytes: usize,
+        source: AllocationGroupId,
+        _: AllocationGroupId,
+    ) {
+        let used = &USED[source.as_usize().get() % GROUPS];
+        used.fetch_sub(wrapped_bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::heap::tests::no_two_overlap;
+
+    #[test]
+    fn all_hand_out_blocks() {
+        no_two_overlap(&bare::<64>(), 64, 1000, 8);
+        no_two_overlap(&stats_alloc::<64>(), 64, 1000, 8);
+        no_two_overlap(&cap::<64>(), 64, 1000, 8);
+        in_tracked_group(|| no_two_overlap(&tracking::<64>(), 64, 1000, 8));
+    }
+}

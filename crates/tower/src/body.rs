@@ -1,0 +1,95 @@
+//! Bodies that are polled in their tenant's group.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bursar::Group;
+use bursar_alloc::InGroup;
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+pin_project! {
+    /// A response's body. What it allocates while it is polled, and when it is dropped, is charged to the group that served the
+    /// request; of an answer that was given in the service's place, to none.
+    ///
+    /// It keeps a handle of the group, so a group made for one request lives until its response is sent or given up.
+    pub struct TenantBody<B> {
+        #[pin]
+        payer: Payer<B>,
+    }
+}
+
+pin_project! {
+    #[project = PayerProjection]
+    enum Payer<B> {
+        Tenant {
+            #[pin]
+            body: InGroup<B>,
+        },
+        Nobody {
+            #[pin]
+            body: B,
+        },
+    }
+}
+
+impl<B> TenantBody<B> {
+    pub(crate) fn in_group(body: InGroup<B>) -> Self {
+        Self {
+            payer: Payer::Tenant { body },
+        }
+    }
+
+    pub(crate) fn of_nobody(body: B) -> Self {
+        Self {
+            payer: Payer::Nobody { body },
+        }
+    }
+
+    /// The group that served the request; `None` for an answer in the service's place.
+    pub fn group(&self) -> Option<&Group> {
+        match &self.payer {
+            Payer::Tenant { body } => Some(body.group()),
+            Payer::Nobody { .. } => None,
+        }
+    }
+
+    fn body(&self) -> &B {
+        match &self.payer {
+            Payer::Tenant { body } => body.get_ref(),
+            Payer::Nobody { body } => body,
+        }
+    }
+}
+
+impl<B> fmt::Debug for TenantBody<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TenantBody")
+            .field("group", &self.group())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<B: Body> Body for TenantBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        match self.project().payer.project() {
+            PayerProjection::Tenant { body } => body.poll_with(|body| body.poll_frame(context)),
+            PayerProjection::Nobody { body } => body.poll_frame(context),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body().is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body().size_hint()
+    }
+}

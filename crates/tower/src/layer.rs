@@ -1,0 +1,116 @@
+//! The layer, and the service that it makes.
+
+use std::fmt;
+use std::task::{Context, Poll};
+
+use bursar_alloc::{GroupExt, InGroupExt};
+use http::{Request, Response};
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::admission::Admission;
+use crate::body::TenantBody;
+use crate::future::TenantFuture;
+
+/// Serves each request in a group that `P` picks for it.
+///
+/// `P` is a function of the request that returns an [`Admission`], called once for each request before it is served, in no group
+/// of its own. It runs on the thread that serves the connection, so it must not wait. A panic unwinds through `call`, as one of
+/// a service does.
+#[derive(Clone, Copy)]
+pub struct TenantLayer<P> {
+    pick: P,
+}
+
+impl<P> TenantLayer<P> {
+    /// A layer that asks `pick` for the group of each request.
+    ///
+    /// ```
+    /// use bursar::{Limits, Memory};
+    /// use bursar_tower::{Admission, TenantLayer};
+    /// use http::{Request, Response};
+    ///
+    /// let memory = Memory::host()?;
+    /// let tenant = memory.root().child("tenant", Limits::max(64 << 20))?;
+    /// let layer = TenantLayer::new(move |_: &Request<()>| {
+    ///     if tenant.is_over_max() {
+    ///         let mut busy = Response::new("try again".to_string());
+    ///         *busy.status_mut() = http::StatusCode::SERVICE_UNAVAILABLE;
+    ///         return Admission::Refused(busy);
+    ///     }
+    ///     Admission::Granted(tenant.clone())
+    /// });
+    /// # drop(layer);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn new<Q, B>(pick: P) -> Self
+    where
+        P: Fn(&Request<Q>) -> Admission<B>,
+    {
+        Self { pick }
+    }
+}
+
+impl<P> fmt::Debug for TenantLayer<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TenantLayer").finish_non_exhaustive()
+    }
+}
+
+impl<S, P: Clone> Layer<S> for TenantLayer<P> {
+    type Service = TenantService<S, P>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        TenantService {
+            inner,
+            pick: self.pick.clone(),
+        }
+    }
+}
+
+/// What [`TenantLayer`] makes of a service.
+///
+/// Requests carry their [`bursar::Group`] as an extension, for handlers that spawn tasks into it or make children of it.
+///
+/// It is ready when the service is. If a request is refused by what picks its group, the service is left ready: whatever it
+/// keeps for the next call, such as a permit, stays with it.
+#[derive(Clone, Copy)]
+pub struct TenantService<S, P> {
+    inner: S,
+    pick: P,
+}
+
+impl<S: fmt::Debug, P> fmt::Debug for TenantService<S, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TenantService")
+            .field("inner", &self.inner)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S, P, Q, B> Service<Request<Q>> for TenantService<S, P>
+where
+    S: Service<Request<Q>, Response = Response<B>>,
+    P: Fn(&Request<Q>) -> Admission<B>,
+{
+    type Response = Response<TenantBody<B>>;
+    type Error = S::Error;
+    type Future = TenantFuture<S::Future, B>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: Request<Q>) -> Self::Future {
+        match (self.pick)(&request) {
+            Admission::Granted(group) => {
+                let future = group.scope(|| {
+                    request.extensions_mut().insert(group.clone());
+                    self.inner.call(request)
+                });
+                TenantFuture::served(future.in_group(&group))
+            }
+            Admission::Refused(response) => TenantFuture::answered(response),
+        }
+    }
+}
