@@ -107,8 +107,8 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
             if let Some(mut charge) = charge {
                 if random.below(3) == 0 {
                     // As an allocator does whose block grows.
-                    sums.held.fetch_add(8, Ordering::Relaxed);
                     charge.grow_nowait(8);
+                    sums.held.fetch_add(8, Ordering::Relaxed);
                     if random.below(2) == 0 {
                         sums.uncharge(charge.split(bytes as usize).expect("it had as many"));
                     }
