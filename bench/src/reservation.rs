@@ -111,9 +111,9 @@ fn pools() -> Vec<(&'static str, Arc<dyn MemoryPool>, Spills)> {
     let greedy = || GreedyMemoryPool::new(FAR_AWAY);
     let fair = || FairSpillPool::new(FAR_AWAY);
     let of = |operators| ours(|pool| pool.operators(operators));
-    let sharing = |from: Level| {
+    let sharing = || {
         let (pool, share) = query();
-        pool.share(&share).spill_from(from).build()
+        pool.share(&share).build()
     };
     vec![
         (FLOOR, Arc::new(Nothing), Spills::No),
@@ -125,12 +125,8 @@ fn pools() -> Vec<(&'static str, Arc<dyn MemoryPool>, Spills)> {
             ours(|pool| pool.spill_from(Level::High)),
             Spills::Yes,
         ),
-        ("bursar share", sharing(Level::None), Spills::Yes),
-        (
-            "bursar share, who cannot spill",
-            sharing(Level::High),
-            Spills::No,
-        ),
+        ("bursar share", sharing(), Spills::Yes),
+        ("bursar share, who cannot spill", sharing(), Spills::No),
         ("Greedy", Arc::new(greedy()), Spills::No),
         ("FairSpill", Arc::new(fair()), Spills::Yes),
         (

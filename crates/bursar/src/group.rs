@@ -7,9 +7,7 @@ use bursar_machine::pages::Owner;
 use bursar_machine::{AtomicWord, Host, Lock, Machine, Order, Outcome, Slot};
 
 use crate::books::Books;
-use crate::charge::{
-    CHARGE_MAX, ChargeError, Debt, Events, Limits, NowaitError, RemoveError, USAGE_MAX,
-};
+use crate::charge::{ChargeError, Debt, Events, Limits, NowaitError, RemoveError};
 use crate::held::Charge;
 use crate::stats::{CreateError, Freshness, Handle, NotFresh, Reading, sealed};
 
@@ -217,7 +215,7 @@ impl<M: Machine> Group<M> {
         if outcome == Outcome::Done || self.books.is_committed(self.index, outcome) {
             return self.hold(bytes as u64);
         }
-        let bytes = self.chargeable(bytes);
+        let bytes = self.books.chargeable(bytes);
         if bytes > 0 {
             self.books.charge_slowly(self.index, bytes);
             return self.hold(bytes);
@@ -239,22 +237,13 @@ impl<M: Machine> Group<M> {
         if outcome == Outcome::Done || self.books.is_committed(self.index, outcome) {
             return self.hold(bytes as u64);
         }
-        let bytes = self.chargeable(bytes);
+        let bytes = self.books.chargeable(bytes);
         if bytes > 0 {
             self.books.charge_anyway_nowait(self.index, bytes);
             return self.hold(bytes);
         }
         self.books.refer(self.index);
         self.hold(0)
-    }
-
-    /// As many of `bytes` as the tree has numbers for.
-    fn chargeable(&self, bytes: usize) -> u64 {
-        let root = self.books.counter(crate::stats::ROOT);
-        let used = root.usage.load(Order::Relaxed);
-        (bytes as u64)
-            .min(CHARGE_MAX)
-            .min(USAGE_MAX.saturating_sub(used))
     }
 
     /// Returns `bytes` that were charged to the group and forgotten ([`Charge::forget`]), as dropping a [`Charge`] of that many

@@ -166,6 +166,25 @@ impl<M: Machine> Charge<M> {
         Ok(())
     }
 
+    /// Charges `bytes` more to the same group, whatever the limits say, as [`Group::charge_nowait`] does. Also if the group was
+    /// removed.
+    pub fn grow_nowait(&mut self, bytes: usize) {
+        let outcome = self.slot.charge(bytes as u64);
+        let mut more = bytes as u64;
+        if outcome != Outcome::Done && !self.books.is_committed(self.index, outcome) {
+            more = self.books.chargeable(bytes);
+            if more == 0 {
+                return;
+            }
+            self.books.charge_anyway_nowait(self.index, more);
+        }
+        if self.bytes == 0 && more > 0 {
+            // From now on the bytes keep the record.
+            self.books.forget(self.index);
+        }
+        self.bytes += more;
+    }
+
     /// Takes `bytes` of this charge into a charge of their own. Nothing is charged or returned.
     ///
     /// # Errors

@@ -9,8 +9,8 @@ use datafusion_execution::memory_pool::MemoryPool as _;
 
 use crate::pool::GroupPool;
 
-/// For [`Buffer::claim`](arrow_buffer::Buffer::claim) and its like. Reservations never fail, as Arrow asks for memory that is in use
-/// already; one that oversteps a limit makes the next [`Group::try_charge`] below it fail. They are charged to the query's own
+/// For [`Buffer::claim`](arrow_buffer::Buffer::claim) and its like. Reservations never fail, as Arrow asks for memory that is in
+/// use already; one that oversteps a limit makes the next [`Group::try_charge`] below it fail. They are charged to the query's own
 /// group, not to an operator's, and keep it charged beyond the end of the pool.
 impl MemoryPool for GroupPool {
     fn reserve(&self, size: usize) -> Box<dyn MemoryReservation> {

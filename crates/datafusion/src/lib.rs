@@ -21,6 +21,9 @@
 //! let pool = GroupPool::builder(query).share(&share).history(&history).build();
 //! let runtime = RuntimeEnvBuilder::from_runtime_env(&shared).with_memory_pool(pool).build_arc()?;
 //! // let context = SessionContext::new_with_config_rt(config, runtime), and so on
+//! if let Some(pool) = runtime.memory_pool.downcast_ref::<GroupPool>() {
+//!     println!("{}", pool.report());
+//! }
 //! # let pool: Arc<dyn MemoryPool> = Arc::clone(&runtime.memory_pool);
 //! # let sorter = MemoryConsumer::new("ExternalSorter[0]").with_can_spill(true).register(&pool);
 //! # sorter.try_grow(1 << 20)?;

@@ -21,12 +21,18 @@ use super::record::Record;
 /// # What limits do
 /// A program that cannot have memory ends, in general, so allocating never fails because of a limit: it oversteps it, as
 /// [`Group::charge_nowait`] does. Then the group is over its limit ([`Group::is_over_max`]), its pressure is critical
-/// ([`Group::on_pressure`]), and whoever asks before allocating is refused: [`Group::try_charge`], an engine's reservations,
-/// [`crate::GroupAlloc`]. To end what uses too much is up to the program.
+/// ([`Group::on_pressure`]), and whoever asks before allocating is refused ([`Group::try_charge`], an engine's reservations,
+/// [`crate::GroupAlloc`]), but for what the stock of its CPU covers. To end what uses too much is up to the program.
+///
+/// **Have a ticker** ([`bursar::Memory::start_ticker`]). An allocator may neither drain nor call anybody, so what it notes is told,
+/// and stock that a full group's CPUs hold is taken back, by the next operation that may wait. In a program that only
+/// allocates that is [`bursar::Memory::tick`]: who watches pressure or waits for memory hears of it then.
 ///
 /// # Cost
 /// Eight bytes a block, behind it, charged or not; and the steps of a charge and a return: see BENCHMARKS.md. The eight bytes
-/// may make a block take more than one size class, or one page, more. Allocating zeroed memory touches its last page.
+/// may make a block take one size class, or one page, more. Allocating zeroed memory in a group touches its last page. In a
+/// group above its limit there is no stock, and each block is charged to all groups on the way up: some hundred
+/// nanoseconds, and words that all CPUs write.
 ///
 /// # Guarantees
 /// Never allocates itself, takes no lock, calls nobody: it may be used wherever `A` may (in a signal handler, if `A` may be;
@@ -144,7 +150,8 @@ unsafe impl<A: GlobalAlloc, R: RealSize<A>> GlobalAlloc for Charged<A, R> {
         };
         // SAFETY: not of size zero.
         let block = unsafe { self.inner.alloc_zeroed(outer) };
-        if !block.is_null() {
+        // Nobody's label is zero already, and its page perhaps not there yet.
+        if !block.is_null() && current().is_some() {
             // SAFETY: just allocated.
             unsafe { self.charge(block, layout.size(), outer) };
         }

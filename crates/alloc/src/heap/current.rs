@@ -8,7 +8,7 @@ use std::fmt;
 use std::marker::{PhantomData, PhantomPinned};
 use std::pin::{Pin, pin};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, Ordering, compiler_fence};
 
 use bursar::Group;
 
@@ -50,6 +50,7 @@ pub(super) fn charge_rest_to(group: &Group) {
     // The group is there for good.
     std::mem::forget(group.clone());
     let record = ptr::from_ref(Record::of(group)).cast_mut();
+    // Release: pairs with the Acquire in `rest`; who sees the record sees what is in it.
     REST.store(record, Ordering::Release);
 }
 
@@ -66,8 +67,10 @@ impl Frame {
     /// Enters. Whoever calls this calls [`Frame::leave`] on the same thread before the frame is gone.
     fn enter(self: Pin<&Self>) {
         let me: *const Frame = ptr::from_ref(&*self);
+        self.before.set(LAST.get());
+        // In this order for a signal handler on this thread, which may enter and leave in between.
+        compiler_fence(Ordering::Release);
         let before = LAST.replace(me);
-        self.before.set(before);
         // SAFETY: frames in the list of this thread are there until they leave.
         if let Some(before) = unsafe { before.as_ref() } {
             before.after.set(me);
@@ -122,20 +125,21 @@ pub(super) fn within<R>(record: Option<&'static Record>, run: impl FnOnce() -> R
 /// case: others are polled on this thread meanwhile, and would be charged to the wrong group. Use
 /// [`crate::InGroupExt::in_group`].
 #[must_use = "dropping it leaves the group"]
-pub struct Entered<'g> {
+pub struct Entered {
     frame: Pin<Box<Frame>>,
-    group: &'g Group,
+    /// For a guard that is never dropped: then the group is never gone.
+    group: Group,
     /// It is of this thread.
     _not_send: PhantomData<*const ()>,
 }
 
-impl fmt::Debug for Entered<'_> {
+impl fmt::Debug for Entered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Entered").field(self.group).finish()
+        f.debug_tuple("Entered").field(&self.group).finish()
     }
 }
 
-impl Drop for Entered<'_> {
+impl Drop for Entered {
     fn drop(&mut self) {
         self.frame.leave();
     }
@@ -145,7 +149,8 @@ impl Drop for Entered<'_> {
 /// effect.
 pub trait GroupExt {
     /// Charges what this thread allocates to the group, until the guard is dropped. Guards may be nested, and dropped in any
-    /// order: the thread is in the group whose guard was made last, of those that are left. Costs about as much as a `Box`.
+    /// order: the thread is in the group whose guard was made last, of those that are left. A guard keeps the group like a handle.
+    /// Costs about as much as a `Box`.
     ///
     /// ```
     /// use std::alloc::System;
@@ -166,19 +171,21 @@ pub trait GroupExt {
     /// assert!(query.read(Freshness::Exact)?.usage().value < 800_000);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    fn enter(&self) -> Entered<'_>;
+    fn enter(&self) -> Entered;
 
     /// Runs `run` in the group: what it allocates is charged to it. As [`GroupExt::enter`], and allocates nothing itself.
+    ///
+    /// `run` must end on the thread and the stack that it began on: a stackful coroutine must not move to another thread inside.
     fn scope<R>(&self, run: impl FnOnce() -> R) -> R;
 }
 
 impl GroupExt for Group {
-    fn enter(&self) -> Entered<'_> {
+    fn enter(&self) -> Entered {
         let frame = outside(|| Box::pin(Frame::new(Some(Record::of(self)))));
         frame.as_ref().enter();
         Entered {
             frame,
-            group: self,
+            group: self.clone(),
             _not_send: PhantomData,
         }
     }

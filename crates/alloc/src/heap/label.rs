@@ -14,6 +14,8 @@ pub(super) const BYTES: usize = size_of::<u64>();
 
 /// Bits for the excess.
 const EXCESS_BITS: u32 = 16;
+/// Bits for the address of a record; `Record::of` makes none at a higher one.
+pub(super) const ADDRESS_BITS: u32 = u64::BITS - EXCESS_BITS;
 /// More than the label can say: to be asked for again.
 const EXCESS_UNKNOWN: u64 = (1 << EXCESS_BITS) - 1;
 
@@ -43,10 +45,6 @@ impl Label {
     #[inline(always)]
     pub(super) fn new(record: &'static Record, excess: usize) -> Self {
         let address = ptr::from_ref(record).expose_provenance() as u64;
-        debug_assert!(
-            address >> (64 - EXCESS_BITS) == 0,
-            "a higher address than there are"
-        );
         Self(address << EXCESS_BITS | (excess as u64).min(EXCESS_UNKNOWN))
     }
 

@@ -11,7 +11,8 @@
 //! | `twin.rs` | what is reserved beside what is really allocated |
 //!
 //! # Never again inside itself
-//! Allocating and freeing look at a thread-local word that needs no initialization and no destructor, and charge by operations
+//! Allocating and freeing look at a thread-local word that needs no initialization and no destructor (where threads have words of
+//! their own, as on Linux and macOS), and charge by operations
 //! that take no lock, wait for nobody, call nobody and allocate nothing ([`bursar::Account`]). So there is no way back into the
 //! allocator, and nothing to be found half done: by a signal handler, by the destructor of a thread-local, before `main`, or in
 //! the child of a fork. What may do more (limits that refuse, drains, callbacks) comes with the next operation on the group that

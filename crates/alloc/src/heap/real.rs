@@ -3,9 +3,12 @@
 use std::alloc::{Layout, System};
 
 /// Says what blocks of the allocator `A` really take.
-pub trait RealSize<A> {
-    /// Bytes that the block at `block`, allocated with `layout`, takes of the allocator's memory, its overhead included. The same
-    /// for the whole life of the block (until it is reallocated), and at least `layout.size()`. It may not allocate, nor wait.
+///
+/// # Safety
+/// [`RealSize::real_size`] returns at least `layout.size()`, and the same number for the whole life of the block (until it is
+/// reallocated). It neither allocates nor waits, and does not unwind.
+pub unsafe trait RealSize<A> {
+    /// Bytes that the block at `block`, allocated with `layout`, takes of the allocator's memory, its overhead included.
     ///
     /// # Safety
     /// `allocator` allocated `block` with `layout`, and it was not freed.
@@ -16,7 +19,8 @@ pub trait RealSize<A> {
 #[derive(Clone, Copy, Debug)]
 pub struct ByLayout;
 
-impl<A> RealSize<A> for ByLayout {
+// SAFETY: the size, rounded up: a function of the layout alone.
+unsafe impl<A> RealSize<A> for ByLayout {
     #[inline(always)]
     unsafe fn real_size(_allocator: &A, _block: *mut u8, layout: Layout) -> usize {
         // A layout's size is at most `isize::MAX`.
@@ -30,7 +34,8 @@ impl<A> RealSize<A> for ByLayout {
 #[derive(Clone, Copy, Debug)]
 pub struct Usable;
 
-impl RealSize<System> for Usable {
+// SAFETY: what the C library says of a block in use is at least what was asked for, and stays as it is.
+unsafe impl RealSize<System> for Usable {
     #[inline(always)]
     unsafe fn real_size(_allocator: &System, block: *mut u8, layout: Layout) -> usize {
         #[cfg(target_os = "linux")]

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use bursar::{Account, Group};
 
+use super::label;
+
 /// An account that can be named by its address.
 #[derive(Debug)]
 pub(super) struct Record {
@@ -16,10 +18,16 @@ pub(super) struct Record {
     next: *mut Record,
 }
 
-// SAFETY: `next` is set before the record is shared, never changes, and points to what is never freed.
+// SAFETY: `next` is set before the record is shared, never changes, and points to what is never freed; the account is for any
+// thread, as the check below says.
 unsafe impl Send for Record {}
 // SAFETY: as above.
 unsafe impl Sync for Record {}
+
+const _: () = {
+    const fn is_for_any_thread<T: Send + Sync>() {}
+    is_for_any_thread::<Account>();
+};
 
 /// 128 KiB of address space; of memory, what is used.
 const BUCKETS: usize = 1 << 14;
@@ -56,6 +64,11 @@ impl Record {
             account,
             next: head,
         }));
+        let address = ptr::from_mut(new).addr() as u64;
+        assert!(
+            address >> label::ADDRESS_BITS == 0,
+            "{address:#x} is a higher address than a label has room for"
+        );
         loop {
             new.next = head;
             let added = bucket.compare_exchange(head, new, Ordering::AcqRel, Ordering::Acquire);

@@ -80,7 +80,7 @@ pub struct Twin {
 }
 
 impl Twin {
-    /// A tree with a root and nothing else.
+    /// A tree with a root and nothing else. One for a process: the books of a memory stay until it ends.
     ///
     /// # Errors
     /// [`MemoryError`], see there.

@@ -1,13 +1,15 @@
 //! Charging past the fast path: reserve, drain, reclaim, and only then refuse.
 
-use bursar_machine::{Machine, Outcome, Slot};
+use bursar_machine::{AtomicWord, Machine, Order, Outcome, Slot};
 
+use super::counter::USAGE_MAX;
 use super::drain::Refusal;
 use super::events::Event;
 use super::ledger::{Closed, Referred};
 use super::reclaim::{RECLAIM_TRIES, Round};
 use super::stock::CHARGE_MAX;
 use super::{ChargeError, Ledger, NowaitError};
+use crate::stats::ROOT;
 
 /// Why an attempt to charge failed.
 #[derive(Clone, Copy, Debug)]
@@ -178,15 +180,23 @@ impl<M: Machine> Ledger<M> {
             self.defer(index, bytes as i64);
             return self.notice_later_below(index, None);
         }
-        // In flight if the way is open, for readers' sake. If it is closed somebody drains, who neither needs to know nor may
-        // be waited for: on this very thread, perhaps.
-        let _flight = self.enter(Some(index));
+        // In flight if the way is open. If it is closed somebody drains, who may not be waited for: on this very thread, perhaps.
+        let flight = self.enter(Some(index));
         for at in self.tree.chain(index) {
             if self.counter(at).charge(bytes) {
                 self.count(at, Event::Overshot, 1);
+                // Relaxed: upkeep looks for itself, and takes it back if nobody did before.
+                self.much_stock.store(1, Order::Relaxed);
             }
         }
-        self.commit_charge(index, bytes, 0);
+        // Counted in first: a removal waits for us, or we see it.
+        if flight.is_ok() && !self.tree.node(index).is_removed() {
+            self.commit_charge(index, bytes, 0);
+        } else {
+            // A removed group, or one that may be removed meanwhile. Bytes that keep its record may grow without a handle, and
+            // only here: see `is_uncharged`.
+            self.charge_extra(index, bytes as i64);
+        }
         self.owe_for_high(index, bytes);
         self.notice_later_below(index, None);
     }
@@ -264,6 +274,14 @@ impl<M: Machine> Ledger<M> {
         }
         self.notice(to);
         self.pay_for_high(to, moved.reserved, self.policies.high);
+    }
+
+    /// As many of `bytes` as the tree has numbers for.
+    pub(crate) fn chargeable(&self, bytes: usize) -> u64 {
+        // Relaxed: far from anything that is ever used.
+        let used = self.counter(ROOT).usage.load(Order::Relaxed);
+        let room = USAGE_MAX.saturating_sub(used);
+        (bytes as u64).min(CHARGE_MAX).min(room)
     }
 
     pub(super) fn check_size(&self, bytes: u64) -> Result<(), ChargeError> {

@@ -14,14 +14,29 @@
 //! charged, also what they were about to return.
 //!
 //! Signal handlers may run on the one thread meanwhile. Those that would charge within limits are refused; a charge whatever the
-//! limits say, and an uncharge, change the slot's word alone and say so; then the books are put right once more. Other threads must not run yet: an operation that
-//! is under way on a shard could not be told from one that was under way when the process forked.
+//! limits say, and an uncharge, change the slot's word alone and say so; then the books are put right once more. So does the program's allocator, if it
+//! charges these books (`bursar-alloc`): what putting them right needs room for is there before it looks, and stays until it is done.
+//! Other threads must not run yet: an operation that is under way on a shard could not be told from one that was under way
+//! when the process forked.
 
 use std::sync::atomic::Ordering;
 
 use bursar_machine::{AtomicWord, CAP, CHARGED, Lock, Machine, Order, STATE, Shard, Slot, State};
 
 use super::Ledger;
+
+/// What putting the books right needs room for.
+#[derive(Default)]
+struct Scratch {
+    /// All groups, each with its parent's position, parents first.
+    groups: Vec<(u32, usize)>,
+    touched: Vec<(usize, Shard)>,
+    /// By position.
+    usage: Vec<i64>,
+}
+
+/// Room for shards that are touched while room is made: by signal handlers, and by the allocator.
+const SPARE: usize = 64;
 
 impl<M: Machine> Ledger<M> {
     /// Begins an operation that a fork waits for; see [`Machine::operation`]. Puts the books right after one.
@@ -50,9 +65,26 @@ impl<M: Machine> Ledger<M> {
     fn put_right(&self) {
         let _repair = self.repair.lock();
         let wrong = self.forks.load(Ordering::Relaxed);
+        // Made before a look, and dropped when the books are right: the program's allocator may charge them.
+        let mut scratch = Scratch::default();
         while self.is_forked() {
+            scratch.groups = self.tree.groups();
+            scratch.touched.clear();
+            scratch
+                .touched
+                .reserve(self.touched_in(&scratch.groups).count() + SPARE);
+            scratch.usage.clear();
+            scratch.usage.resize(scratch.groups.len(), 0);
             let deferred = self.deferred.load(Ordering::Relaxed);
-            self.recount();
+            let touched = self.touched_in(&scratch.groups);
+            scratch
+                .touched
+                .extend(touched.take(scratch.touched.capacity()));
+            if scratch.touched.len() == scratch.touched.capacity() {
+                // Perhaps not all of them.
+                continue;
+            }
+            self.recount(&mut scratch);
             self.forget_tasks();
             // SeqCst, both: in this order for a signal handler on this thread, too. One that comes after the store lowers
             // the counters itself; one that came before is seen by the load.
@@ -65,7 +97,7 @@ impl<M: Machine> Ledger<M> {
     }
 
     /// Takes all stock back, and makes the counters what is charged.
-    fn recount(&self) {
+    fn recount(&self, scratch: &mut Scratch) {
         for index in 0..self.tree.records() {
             self.counter(index).put_right(0);
             for shard in self.touched_shards(index) {
@@ -73,13 +105,11 @@ impl<M: Machine> Ledger<M> {
                 state.fetch_and(!State::BUSY, Order::Full);
             }
         }
-        let groups = self.tree.groups();
-        let touched: Vec<(usize, Shard)> = (0..groups.len())
-            .flat_map(|position| {
-                let shards = self.touched_shards(groups[position].0);
-                shards.map(move |shard| (position, shard))
-            })
-            .collect();
+        let Scratch {
+            groups,
+            touched,
+            usage,
+        } = scratch;
         let extra = self.tree.extra();
         for &(position, shard) in touched.iter().filter(|(_, shard)| *shard != extra) {
             let state = self.tree.node(groups[position].0).slot.word(shard, STATE);
@@ -87,8 +117,7 @@ impl<M: Machine> Ledger<M> {
             debug_assert!(!before.is_frozen(), "a drain is an operation");
         }
         self.tree.machine.fence();
-        let mut usage = vec![0_i64; groups.len()];
-        for &(position, shard) in &touched {
+        for &(position, shard) in touched.iter() {
             let (index, _) = groups[position];
             let slot = &self.tree.node(index).slot;
             if shard != extra {
@@ -127,6 +156,20 @@ impl<M: Machine> Ledger<M> {
                 counter.settings.waiting.store(0, Order::Full);
             }
         }
+    }
+
+    /// The touched shards of all groups, by their position among `groups`.
+    fn touched_in<'a>(
+        &'a self,
+        groups: &'a [(u32, usize)],
+    ) -> impl Iterator<Item = (usize, Shard)> + 'a {
+        groups
+            .iter()
+            .enumerate()
+            .flat_map(|(position, &(index, _))| {
+                let shards = self.touched_shards(index);
+                shards.map(move |shard| (position, shard))
+            })
     }
 
     /// The shards of a record with a word that is not zero: marks may be missing.

@@ -58,7 +58,6 @@ mod stock;
 mod throttle;
 mod waiting;
 
-pub(crate) use counter::USAGE_MAX;
 pub use error::{Bytes, ChargeError, LimitReached, NowaitError, RemoveError};
 pub use events::Events;
 pub use high::{Debt, HighPolicy};

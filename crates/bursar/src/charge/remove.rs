@@ -103,19 +103,17 @@ impl<M: Machine> Ledger<M> {
 
     /// Whether no byte is charged to a removed group that nobody refers to.
     ///
-    /// Nothing is charged to it any more, so each shard's number can only fall, and the sum of what is read one by one is
-    /// no less than the truth at the end. Zero means zero, for good.
+    /// What is charged to it may still grow, but on the extra shard only ([`Ledger::charge_anyway_nowait`]): the numbers of all
+    /// others can only fall. That one is read last, so the sum of what is read one by one is no less than the truth when it was
+    /// read. Zero means zero, for good: without a byte charged there is nothing to grow.
     fn is_uncharged(&self, index: u32) -> bool {
         let node = self.tree.node(index);
         let charged = |shard: Shard| node.slot.word(shard, CHARGED).load_signed(Order::Full);
         // Closed: slow operations that began have ended with the record, too.
         self.drain_closed(index, || {
-            self.tree
-                .touched(index)
-                .into_iter()
-                .map(charged)
-                .sum::<i64>()
-                == 0
+            let touched = self.tree.touched(index);
+            debug_assert_eq!(touched.last(), Some(&self.tree.extra()), "the highest");
+            touched.into_iter().map(charged).sum::<i64>() == 0
         })
     }
 }

@@ -117,6 +117,12 @@ impl<M: Machine> Ledger<M> {
         }
     }
 
+    /// Adds to the account of the extra shard, which is never frozen.
+    pub(super) fn charge_extra(&self, index: u32, charged: i64) {
+        self.tree.node(index).slot.add_extra(CHARGED, charged);
+        self.tree.publish(index, self.tree.extra());
+    }
+
     /// Adds to the account of whatever shard will take it, without changing anyone's room.
     pub(super) fn adjust_anywhere(&self, index: u32, charged: i64, ceiling: i64) {
         debug_assert_eq!(charged, ceiling);
@@ -124,9 +130,7 @@ impl<M: Machine> Ledger<M> {
         loop {
             let shard = self.tree.machine.current_shard();
             if shard == self.tree.extra() || !self.tree.publish(index, shard) {
-                slot.add_extra(CHARGED, charged);
-                self.tree.publish(index, self.tree.extra());
-                return;
+                return self.charge_extra(index, charged);
             }
             match slot.adjust(shard, charged, ceiling) {
                 Outcome::Done => return,

@@ -112,17 +112,13 @@ impl<M: Machine> Tree<M> {
     pub(crate) fn sum_eager(&self, index: u32) {
         let node = self.node(index);
         let (totals, own) = node.eager.split_at(self.layout.eager);
+        // Kept: nobody else is there, and a list of our own would be an allocation, which may change what is summed up.
         let children = node.children.lock();
-        let children: Vec<_> = children
-            .ordinals
-            .iter()
-            .flatten()
-            .map(|&at| self.node(at))
-            .collect();
+        let children = || children.ordinals.iter().flatten();
         for (word, total) in totals.iter().enumerate() {
             let read = |word: &M::Word| word.load(Order::Full);
             let sum = || {
-                let parts = children.iter().map(|child| read(&child.eager[word]));
+                let parts = children().map(|&child| read(&self.node(child).eager[word]));
                 parts.fold(read(&own[word]), u64::wrapping_add)
             };
             // A signal handler may add to any of these in between.

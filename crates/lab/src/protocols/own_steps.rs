@@ -8,7 +8,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bursar_machine::Watched;
 
-/// More steps than any such operation takes, however often sections begin anew and claims are looked at again.
+/// More steps than any such operation takes, however often sections begin anew and claims are looked at again. (The longest is a
+/// charge that neither waits nor fails above two limits: it claims twice at each group on the way before it oversteps, and counts
+/// that at each group above.)
 const STEPS_MAX: u32 = 400;
 
 /// Operations that are under way, by task: what, and how many steps it has taken.

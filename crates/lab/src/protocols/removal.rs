@@ -106,6 +106,13 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
             drop(group);
             if let Some(mut charge) = charge {
                 if random.below(3) == 0 {
+                    // As an allocator does whose block grows.
+                    charge.grow_nowait(8);
+                    sums.held.fetch_add(8, Ordering::Relaxed);
+                    if random.below(2) == 0 {
+                        sums.uncharge(charge.split(bytes as usize).expect("it had as many"));
+                    }
+                } else if random.below(3) == 0 {
                     sums.held.fetch_sub(bytes, Ordering::Relaxed);
                     charge.resize(0).expect("less always fits");
                 }

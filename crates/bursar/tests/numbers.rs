@@ -1,0 +1,171 @@
+//! Bytes that go in and out by number, and charges that neither wait nor fail.
+
+use bursar::{Charge, Freshness, Group, Limits, Memory};
+
+fn usage(group: &Group) -> i64 {
+    group.read(Freshness::Exact).unwrap().usage().value
+}
+
+#[test]
+fn what_is_forgotten_stays_charged_until_it_is_returned() {
+    let memory = Memory::host().unwrap();
+    let tenant = memory.root().child("tenant", Limits::max(1 << 20)).unwrap();
+    let query = tenant.child("query", Limits::none()).unwrap();
+    let bytes = query.try_charge(1 << 19).unwrap().forget();
+    assert_eq!(
+        (bytes, usage(&query), usage(&tenant)),
+        (1 << 19, 1 << 19, 1 << 19)
+    );
+    assert!(tenant.try_charge((1 << 19) + 1).is_err());
+    // In parts, and by any handle of the group.
+    let other = tenant.find("query").unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| other.uncharge(bytes / 4));
+        scope.spawn(|| query.uncharge(bytes / 4));
+    });
+    assert_eq!(usage(&tenant), 1 << 18);
+    query.uncharge(0);
+    query.uncharge(bytes / 2);
+    assert_eq!(usage(&query), 0);
+    drop(tenant.try_charge(1 << 20).unwrap());
+}
+
+#[test]
+fn forgetting_nothing_keeps_nothing() {
+    let memory = Memory::host().unwrap();
+    let group = memory.root().child("group", Limits::none()).unwrap();
+    assert_eq!(group.try_charge(0).unwrap().forget(), 0);
+    drop(group);
+    memory.tick();
+    assert_eq!(memory.removed_groups(), 0);
+    assert!(memory.find("group").is_none());
+}
+
+#[test]
+#[cfg(debug_assertions)]
+#[should_panic(expected = "returned more than was reserved")]
+fn more_than_was_charged_is_a_bug() {
+    let memory = Memory::host().unwrap();
+    let group = memory.root().child("group", Limits::none()).unwrap();
+    let bytes = group.try_charge(1 << 20).unwrap().forget();
+    group.uncharge(2 * bytes);
+}
+
+#[test]
+fn what_may_not_wait_oversteps_and_the_next_that_may_refuses() {
+    let memory = Memory::host().unwrap();
+    let tenant = memory.root().child("tenant", Limits::max(8 << 20)).unwrap();
+    let groups: Vec<Group> = (0..4)
+        .map(|k| tenant.child(&k.to_string(), Limits::none()).unwrap())
+        .collect();
+    // Stock below, on whatever CPUs there are.
+    std::thread::scope(|scope| {
+        for group in &groups {
+            scope.spawn(|| drop(group.try_charge(5000).unwrap()));
+        }
+    });
+    let over = groups[0].charge_nowait(9 << 20);
+    assert!(tenant.is_over_max());
+    assert_eq!(tenant.own_events().overshot, 1);
+    // Looks for stock, and takes it all back: from now on not a byte passes.
+    assert!(groups[1].try_charge(1 << 20).is_err());
+    for group in &groups {
+        assert!(group.try_charge(1).is_err(), "{group}");
+        assert!(group.try_charge_nowait(1).is_err(), "{group}");
+    }
+    assert_eq!(tenant.reserved(), 9 << 20);
+    drop(over);
+    drop(groups[2].try_charge(1 << 20).unwrap());
+    assert_eq!(usage(&tenant), 0);
+}
+
+#[test]
+fn a_tick_takes_back_what_an_overshoot_left() {
+    let memory = Memory::builder()
+        .flush_period(std::time::Duration::ZERO)
+        .build()
+        .unwrap();
+    let tenant = memory.root().child("tenant", Limits::max(8 << 20)).unwrap();
+    let group = tenant.child("group", Limits::none()).unwrap();
+    drop(group.try_charge(5000).unwrap());
+    let over = group.charge_nowait(9 << 20);
+    memory.tick();
+    memory.tick();
+    assert_eq!(tenant.reserved(), 9 << 20, "stock is left");
+    drop(over);
+}
+
+#[test]
+fn requests_beyond_all_numbers_are_cut() {
+    let memory = Memory::host().unwrap();
+    let group = memory.root().child("group", Limits::none()).unwrap();
+    let held: Vec<Charge> = (0..70).map(|_| group.charge_nowait(usize::MAX)).collect();
+    assert_eq!(held[0].bytes(), 1 << 56);
+    assert!(held[69].bytes() < 1 << 56);
+    let sum: u64 = held.iter().map(|charge| charge.bytes() as u64).sum();
+    assert!(sum <= 1 << 62);
+    assert_eq!(usage(&group), sum as i64);
+    drop(held);
+    assert_eq!(usage(&group), 0);
+}
+
+#[test]
+fn a_removed_group_is_charged_by_those_who_may_not_fail() {
+    let memory = Memory::host().unwrap();
+    let group = memory.root().child("group", Limits::none()).unwrap();
+    let mut first = group.charge_nowait(1000);
+    group.remove().unwrap();
+    let second = group.charge_nowait(2000);
+    assert_eq!(usage(&group), 3000);
+    // Bytes alone keep the record, and may grow.
+    drop(group);
+    first.grow_nowait(500);
+    drop(second);
+    memory.tick();
+    assert_eq!(memory.removed_groups(), 1);
+    assert_eq!((first.bytes(), memory.root().reserved()), (1500, 1500));
+    drop(first);
+    memory.tick();
+    assert_eq!((memory.removed_groups(), memory.root().reserved()), (0, 0));
+}
+
+#[test]
+fn an_empty_charge_grows() {
+    let memory = Memory::host().unwrap();
+    let group = memory.root().child("group", Limits::none()).unwrap();
+    let mut charge = group.try_charge(0).unwrap();
+    charge.grow_nowait(0);
+    drop(group);
+    charge.grow_nowait(4096);
+    assert_eq!(memory.root().reserved() >= 4096, charge.bytes() == 4096);
+    drop(charge);
+    memory.tick();
+    assert_eq!(memory.removed_groups(), 0);
+}
+
+#[test]
+fn accounts_charge_their_group() {
+    let memory = Memory::host().unwrap();
+    let group = memory.root().child("group", Limits::none()).unwrap();
+    let other = memory.root().child("other", Limits::none()).unwrap();
+    let account = group.account();
+    assert!(account == group.clone().account() && account != other.account());
+    assert_ne!(account.key(), other.account().key());
+    account.charge_nowait(5000);
+    account.charge_nowait(5 << 20);
+    assert_eq!((usage(&group), usage(&other)), (5000 + (5 << 20), 0));
+    // Any thread's: it is two words and a number.
+    std::thread::spawn(move || account.uncharge_nowait(5 << 20))
+        .join()
+        .unwrap();
+    account.uncharge_nowait(5000);
+    assert_eq!(usage(&group), 0);
+}
+
+#[test]
+fn a_group_knows_its_memory() {
+    let memory = Memory::host().unwrap();
+    let group = memory.root().child("group", Limits::none()).unwrap();
+    assert!(group.memory().root() == memory.root());
+    assert!(group.memory().root() != Memory::host().unwrap().root());
+}
