@@ -73,8 +73,8 @@ impl Operator {
         self.uncharged.fetch_add(bytes, Ordering::Relaxed) == 0
     }
 
-    /// How many of the bytes that are returned were charged, and whether all are from now on. Those that were not go first, whoever
-    /// of the operator returns them, so that the group is never returned more than it was charged.
+    /// How many of the bytes that are returned were charged, and whether all are from now on. Those that were not go first,
+    /// whoever of the operator returns them, so that the group is never returned more than it was charged.
     pub(crate) fn charged_of(&self, bytes: u64) -> (u64, bool) {
         let update = |rest: u64| (rest > 0).then(|| rest.saturating_sub(bytes));
         let found = self

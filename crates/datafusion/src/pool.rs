@@ -34,11 +34,12 @@ use crate::table::{Entry, Table};
 ///
 /// Operators come and go; what they used stays in the pool's report until the pool ends, and after that in its [`History`].
 ///
-/// Meant for one query. A pool that serves many adds the operators of one name up. It keeps an entry of 128 bytes for each consumer
-/// that lives at a time, in pieces of which each is four times as large as the one before: 32 entries in the pool itself, then 16 KiB,
-/// 64 KiB and so on to 256 MiB. A piece is made when a consumer finds no place in those before. Under [`Operators::Each`] entries
-/// are not used again, nor are operators' groups, so there they grow with each consumer that ever was. A consumer for which
-/// there is no place, or no memory for a piece, is charged to the query's group, takes part in no share, and is never asked to spill.
+/// Meant for one query. A pool that serves many adds the operators of one name up. It keeps an entry of 128 bytes for each
+/// consumer that lives at a time, in pieces of which each is four times as large as the one before: 32 entries in the pool itself,
+/// then 16 KiB, 64 KiB and so on to 256 MiB. A piece is made when a consumer finds no place in those before. Under
+/// [`Operators::Each`] entries are not used again, nor are operators' groups, so there they grow with each consumer that ever was.
+/// A consumer for which there is no place, or no memory for a piece, is charged to the query's group, takes part in no share, and
+/// is never asked to spill.
 ///
 /// Peaks ([`QueryReport::peak`]) include stock.
 ///
@@ -131,7 +132,7 @@ impl GroupPool {
         let own = self.registry.own();
         let now_ns = self.clock.as_ref().map_or(0, Host::now_ns);
         let everybody = || operators.iter().chain(std::iter::once(own));
-        // Before the operators' own: the one flush that a report costs, and with it a refusal. A repartition is refused each batch.
+        // Before the operators' own: the one flush that a report costs, and so a refusal. A repartition is refused each batch.
         let reserved = chain::usage(&self.group);
         QueryReport {
             path: self.group.path(),
@@ -312,7 +313,9 @@ impl GroupPool {
     #[inline(never)]
     fn watch_return(&self, reservation: &MemoryReservation, bytes: usize) -> usize {
         let operator = self.operator_of(reservation);
-        if let Some(entry) = self.table.find(reservation.consumer().id())
+        let consumer = reservation.consumer();
+        if consumer.can_spill()
+            && let Some(entry) = self.table.find(consumer.id())
             && self.forget_asking(entry)
         {
             operator.count_spill();

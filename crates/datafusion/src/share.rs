@@ -10,10 +10,10 @@
 //! sum lacks up to 64 KiB each, so that the line it stands on is rarely written. What it would refuse is worked out again from
 //! closer numbers: an exact usage, and what spillers held before and after it was read.
 //!
-//! Accepted: requests that are decided at the same time do not see each other, or count as held before they are charged, so together
-//! they may exceed the share by what they ask for. The limit itself holds. And of the closer numbers: bytes that one spiller takes
-//! while another returns as many, both during the read, may count as used by others. A share may be too small by that many at
-//! most, and a request at its very edge be refused.
+//! Accepted: requests that are decided at the same time do not see each other, or count as held before they are charged, so
+//! together they may exceed the share by what they ask for. The limit itself holds. And of the closer numbers: bytes that one
+//! spiller takes while another returns as many, both during the read, may count as used by others. A share may be too small by
+//! that many at most, and a request at its very edge be refused.
 
 use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -186,8 +186,8 @@ impl FairShare {
         self.exactly_with(|| chain::usage(self.group()))
     }
 
-    /// What spillers take while the usage is read is in the second sum, and what they return is in the first; the larger counts. What
-    /// is missing if some take and others return meanwhile is no more than either.
+    /// What spillers take while the usage is read is in the second sum, and what they return is in the first; the larger counts.
+    /// What is missing if some take and others return meanwhile is no more than either.
     fn exactly_with(&self, usage: impl FnOnce() -> u64) -> Standing {
         // Relaxed: a registration at the same time may or may not be in.
         let registered = self.shared.counts.registered.load(Ordering::Relaxed).max(0) as u64;
@@ -215,13 +215,14 @@ impl FairShare {
 
     /// Notes that a spiller holds `bytes` more: before they are charged, and if they are refused, [`FairShare::shrunk`] follows.
     ///
-    /// So what spillers hold is never less than what they are charged, and none of it is taken to be used by others, which would
+    /// So what spillers hold is not less than what they are charged, and none of it is taken to be used by others, which would
     /// make each one's share too small. Meanwhile a request that is still to be decided makes the others' shares too large, by its
     /// size at most. It has passed [`FairShare::check`], so that is less than the limit, and the limit holds.
     #[inline]
     pub(crate) fn grown(&self, held: &Held, bytes: u64) {
-        // Relaxed: whoever takes the count from zero, or over a whole grain, knows it by the value it found. All these steps have one
-        // order, so each is counted once, and what is counted adds up when they are over.
+        // Relaxed: whoever takes the count from zero, or over a whole grain, knows it by the value it found. All these steps have
+        // one order, so each is counted once, and what is counted adds up when they are over. Where a processor makes the charge
+        // visible before this, one who reads just then may take the request for others' use; once it is over nobody does.
         let before = held.0.fetch_add(bytes, Ordering::Relaxed);
         self.moved(before, before.wrapping_add(bytes));
     }

@@ -5,8 +5,8 @@
 //! chunk, four times as large. The first is part of the table, so of the pool: an operator's group is two loads away.
 //!
 //! An entry is bound to one operator for good, since readers hold no lock, but a consumer that is gone leaves its place to the
-//! next of the same operator. So a pool that outlives many queries grows to what lives at a time and stays there; but not where each
-//! consumer is an operator, and none has a next.
+//! next of the same operator. So a pool that outlives many queries grows to what lives at a time and stays there; but not where
+//! each consumer is an operator, and none has a next.
 //!
 //! Whoever looks for a number is that consumer, between its registration and its end. So its entry is there and stays, and an entry
 //! that changes meanwhile is another's.
