@@ -6,9 +6,10 @@
 //! | up to 4 MiB | pages of the group | the next power of two: what the pages are |
 //! | beyond | the inner allocator | as the small ones |
 //!
-//! Pages are cached per CPU, and known to be zero or not. If there are none left, the inner allocator stands in. So layouts
-//! alone do not tell where a block of the middle class lies: its address does. All layouts between what was asked for and what
-//! was returned are of one class, hence what is freed goes back where it came from.
+//! Pages are cached per CPU, and known to be zero or not. The inner allocator stands in if there are none left, and where a block
+//! of pages shrinks and wants a larger alignment than those have. So layouts alone do not tell where a block of the middle class
+//! lies: its address does. All layouts between what was asked for and what was returned are of one class, hence what is freed
+//! goes back where it came from.
 
 use std::ptr::NonNull;
 
@@ -25,7 +26,7 @@ const PAGES_FROM_BYTES: usize = 32 << 10;
 pub(super) enum Class {
     /// The inner allocator.
     Small,
-    /// Pages of that order, or the inner allocator if there are none.
+    /// Pages of that order, or the inner allocator in their place.
     Pages(Order),
     /// The inner allocator: no order is so large.
     Huge,

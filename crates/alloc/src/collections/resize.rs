@@ -140,14 +140,13 @@ impl<A: Allocator> GroupAlloc<A> {
                     Err(_) => return Ok(NonNull::slice_from_raw_parts(block, order.bytes())),
                 }
             }
-            // It cannot stay, as its layout will say that it is small; and who shrinks is not to fail for a limit. For the
-            // time of copying the group may overstep by this much, and then it has freed more.
-            Class::Small => {
+            // It cannot stay: its layout will say that it is small or huge, or it wants a larger alignment than its pages have.
+            // Who shrinks is not to fail for a limit, so the inner allocator has it, where pages may be refused. For the time
+            // of copying the group may overstep by this much; then it has freed as much, but for 16 bytes.
+            _ => {
                 let charge = self.books.group.charge(taken_bytes(new));
                 self.allocate_inner(new, Zeroed::No, charge)?
             }
-            // It shrinks and wants a larger alignment.
-            _ => self.allocate_as(new, Zeroed::No)?,
         };
         // SAFETY: the caller's block, and a new one with room for what is left of it.
         unsafe { self.relocate(block, old, fresh, new.size()) };
