@@ -37,11 +37,13 @@ use place::{Class, exactly, nothing, taken_bytes};
 /// bytes, rounded up to 16, at least 32. Blocks from 32 KiB to 4 MiB are pages of the group, and charged as those are. So the
 /// length that is returned is the whole power of two, and blocks grow within it without moving.
 ///
-/// Allocating may wait and call reclaimers, as [`Group::try_charge`]; freeing may call who waits for memory or watches pressure.
-/// If a reclaimer panics, allocating unwinds, and nothing has changed; freeing never unwinds.
+/// Allocating and growing may wait and call reclaimers, as [`Group::try_charge`]; freeing may call who waits for memory or watches
+/// pressure; shrinking may do both, and fails if the inner allocator does, never for a limit. If a reclaimer panics, who
+/// allocates, grows or shrinks unwinds, and nothing has changed. Freeing does not unwind, whatever those do who are told. A
+/// block of pages that is freed twice is noticed, and that is a panic.
 ///
-/// `A` is [`System`] unless you say otherwise, and not the global allocator: where that charges groups itself, it would charge the same bytes
-/// once more, to the current group.
+/// `A` is [`System`] unless you say otherwise, and not the global allocator: where that charges groups itself, it would charge
+/// the same bytes once more, to the current group.
 ///
 /// ```
 /// use allocator_api2::vec::Vec;
@@ -143,9 +145,13 @@ impl<A: Allocator> GroupAlloc<A> {
 }
 
 /// Calls what may call others, after a block is gone: whoever freed or moved it must not be told by unwinding that it is still
-/// there. What the panic had to say, its hook has said.
+/// there. What the panic had to say, its hook has said. What it threw is dropped, and stays for ever if that panics in turn.
 fn without_unwinding(tell: impl FnOnce()) {
-    drop(catch_unwind(AssertUnwindSafe(tell)));
+    if let Err(thrown) = catch_unwind(AssertUnwindSafe(tell))
+        && let Err(thrown) = catch_unwind(AssertUnwindSafe(|| drop(thrown)))
+    {
+        std::mem::forget(thrown);
+    }
 }
 
 // SAFETY:
