@@ -16,6 +16,7 @@
 //! static HEAP: Charged<System> = Charged::new(System);
 //!
 //! let memory = Memory::host()?;
+//! let ticker = memory.start_ticker()?;                    // kept as long as the server runs
 //! let gold = memory.root().child("gold", Limits::max(64 << 20))?;
 //! let tenants = TenantLayer::new(move |request: &Request<Body>| {
 //!     match request.headers().get("x-tenant") {
@@ -29,7 +30,7 @@
 //! let app: Router = Router::new()
 //!     .route("/", get(async || vec![b'.'; 1 << 20]))      // is gold's until it is sent
 //!     .layer(tenants);
-//! # drop(app);
+//! # drop((app, ticker));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -46,7 +47,20 @@
 //!
 //! # What limits do
 //! An allocation never fails for a limit; the group is over it then. So the layer asks before it serves: what picks a request's
-//! group sees [`bursar::Group::is_over_max`], and may answer in place of the service. Requests that are served already go on.
+//! group sees [`bursar::Group::is_over_max`], and may answer in place of the service. Requests that are served already go on, so a
+//! tenant oversteps its limit by what those take that were let in before.
+//!
+//! # Run a ticker
+//! Allocating and freeing call nobody and wait for nobody, so what they have to tell and to take back is left to whoever comes next
+//! and may wait: a reservation that is about to be refused, a limit that is set, or a tick. A server that only allocates has none of
+//! these. Start [`bursar::Memory::start_ticker`] and keep what it returns as long as the server runs, or call
+//! [`bursar::Memory::tick`] from a timer. Without it
+//!
+//! * those who watch pressure ([`bursar::Group::on_pressure`]) may never be told of what was allocated or freed, nor those be woken
+//!   who wait for memory;
+//! * `is_over_max` may say that a tenant is over its limit whose memory is freed: what it compares with the limit includes stock,
+//!   which CPUs keep of what was freed, up to 256 KiB a CPU and group, less as a limit nears. Once a flush period (2 s) a tick
+//!   takes back what is more than a quarter of what the limit has left. So give tenants limits that are large beside that.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
