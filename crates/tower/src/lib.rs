@@ -38,8 +38,9 @@
 //! What is allocated by the service's `call`, by its future whichever threads poll it, and by the response's body when it is
 //! polled; also by the destructors of both. It stays charged to that group until it is freed, by whomever: what the server's
 //! connection holds until it is written counts on. Not charged is what others allocate: the connection's own buffers, among
-//! them those that a request's body arrives in, and tasks that a handler spawns, unless they are put in the group:
-//! requests carry it as an extension ([`bursar_alloc::InGroupExt`]). What a request leaves for others, as in a cache, is best made
+//! them those that a request's body arrives in, and tasks that a handler spawns, unless they are put in the group: requests carry
+//! it as an extension, so a handler of axum's has it by `Extension(tenant): Extension<Group>`, and spawns `work.in_group(&tenant)`
+//! ([`bursar_alloc::InGroupExt`]). What a request leaves for others, as in a cache, is best made
 //! [outside](bursar_alloc::outside). A runtime may leave something too: tokio's workers keep a queue of tasks that yielded, 80
 //! bytes or a few more, which is charged to whoever yields first on each.
 //!
