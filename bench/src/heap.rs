@@ -1,7 +1,7 @@
 //! `heap`: what an allocator costs that knows whose memory it is.
 //!
-//! Blocks of 64 bytes of the system's allocator, bare and in wrappers that count. Allocating and freeing are two operations. With
-//! two threads both are in the same group. No wrapper is this program's allocator: each is called as one would be.
+//! Blocks of 64 bytes of the system's allocator, bare and in wrappers that count. Allocating and freeing are two operations. Two
+//! threads are charged to the same group. No wrapper is this program's allocator: each is called as one would be.
 
 use std::alloc::System;
 use std::hint::black_box;
@@ -92,7 +92,8 @@ enum Place {
     Nowhere,
     /// A group of ours.
     In(Group),
-    /// A group of `tracking-allocator` for each thread.
+    /// A group of `tracking-allocator`, which lets only one thread at a time be in it. So each thread has its own, and they count
+    /// in one word.
     Tracked,
 }
 

@@ -1,5 +1,5 @@
-//! Bursar below `std`'s allocations: the program's allocator charged to groups, futures that carry their group, and pages as raw
-//! memory. What must be `unsafe`, apart from what need not be.
+//! Bursar below `std`'s allocations: the program's allocator charged to groups, futures that carry their group, collections on a
+//! group, and pages as raw memory. What must be `unsafe`, apart from what need not be.
 //!
 //! # The program's allocator
 //! [`Charged`] wraps any global allocator. What a thread allocates while it is in a group is charged to that group by what it
@@ -19,6 +19,24 @@
 //! let task = async { String::from("any executor") }.in_group(&tenant);    // whoever polls it
 //! assert!(tenant.read(Freshness::Exact)?.usage().value >= 80_000);
 //! # drop((table, task));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Collections
+//! Allocating by way of [`Charged`] never fails for a limit. Collections that take an allocator of their own can be refused: on a
+//! [`GroupAlloc`] `try_reserve` fails, and the program goes on. They need no [`Charged`], and are charged beside one, not twice.
+//!
+//! ```
+//! use allocator_api2::vec::Vec;       // hashbrown's maps take it too
+//! use bursar::{Limits, Memory};
+//! use bursar_alloc::GroupAlloc;
+//!
+//! let memory = Memory::host()?;
+//! let query = memory.root().child("query", Limits::max(1 << 20))?;
+//! let mut rows: Vec<u64, _> = Vec::new_in(GroupAlloc::new(&query));
+//! if rows.try_reserve(1 << 20).is_err() {
+//!     println!("{} has {} of {} bytes", query.path(), query.reserved(), query.max());
+//! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

@@ -2,7 +2,7 @@
 //! is in it.
 
 use std::alloc::System;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -203,8 +203,9 @@ fn shrink(alloc: &GroupAlloc, random: &mut Random, block: &mut Block) {
     // SAFETY: the block is ours, and its layout fits.
     let returned = unsafe { alloc.shrink(block.address, old, new) }.unwrap();
     let kept = block.layout.size().min(new.size());
-    // One of the inner allocator stays with it.
-    block.pages = block.pages.and(page_bytes(new));
+    // One of the inner allocator stays with it; so does, from then on, one whose pages are not aligned so.
+    let had = block.pages;
+    block.pages = page_bytes(new).filter(|&wanted| had >= Some(wanted));
     block.address = returned.cast();
     block.layout = new;
     block.is_well_placed(returned);
@@ -334,7 +335,15 @@ fn a_limit_refuses_and_nothing_changes() {
 #[test]
 fn shrinking_needs_no_room() {
     let memory = memory_of(64 << 20);
-    for wanted in [layout(40 << 10, 8), layout(3000, 8), layout(1, 1)] {
+    for wanted in [
+        layout(40 << 10, 8),
+        layout(3000, 8),
+        layout(1, 1),
+        // Larger alignments than those of its pages.
+        layout(200 << 10, 512 << 10),
+        layout(3000, 4 << 20),
+        layout(100 << 10, 8 << 20),
+    ] {
         let group = group(&memory, Limits::none());
         let alloc = GroupAlloc::new(&group);
         let large = layout(200 << 10, 8);
@@ -345,7 +354,9 @@ fn shrinking_needs_no_room() {
             group.set_max(1);
             alloc.shrink(block.cast(), large, wanted).unwrap()
         };
-        let stays = wanted.size() >= PAGES_FROM;
+        let address = shrunk.cast::<u8>().as_ptr();
+        assert_eq!(address.align_offset(wanted.align()), 0);
+        let stays = page_bytes(wanted).is_some_and(|bytes| bytes <= 256 << 10);
         assert_eq!(shrunk.cast() == block.cast::<u8>(), stays);
         let charged = if stays {
             256 << 10
@@ -355,7 +366,7 @@ fn shrinking_needs_no_room() {
         assert_eq!(usage(&group), charged);
         // SAFETY: as long as that, and initialized.
         unsafe {
-            let bytes = std::slice::from_raw_parts(shrunk.cast::<u8>().as_ptr(), wanted.size());
+            let bytes = std::slice::from_raw_parts(address, wanted.size());
             assert!(bytes.iter().all(|&byte| byte == 7));
             // Any layout that fits frees it, and it may grow where it is.
             let last = layout(shrunk.len(), wanted.align());
@@ -546,7 +557,19 @@ fn failures_and_panics_inside_leave_the_books_right() {
     }
 }
 
-/// Who is told of memory that is free may panic. The block is gone then, or moved, and its owner is told that and nothing else.
+/// What is thrown, and throws another when it is dropped, which throws no more.
+struct Bomb(u32);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        if self.0 > 0 {
+            panic_any(Self(self.0 - 1));
+        }
+    }
+}
+
+/// Who is told of memory that is free may panic, with anything. The block is gone then, or moved, and its owner is told that
+/// and nothing else.
 #[test]
 fn a_panic_of_who_is_told_does_not_reach_who_frees() {
     let memory = memory_of(64 << 20);
@@ -560,7 +583,9 @@ fn a_panic_of_who_is_told_does_not_reach_who_frees() {
         let armed = is_armed.clone();
         let _registration = group.on_pressure(move |_| {
             // Relaxed, here and below: one thread.
-            assert!(!armed.swap(false, Ordering::Relaxed), "told");
+            if armed.swap(false, Ordering::Relaxed) {
+                panic_any(Bomb(2));
+            }
         });
         let block = alloc.allocate(large).unwrap();
         is_armed.store(true, Ordering::Relaxed);

@@ -4,6 +4,7 @@ use std::alloc::System;
 use std::collections::BTreeMap;
 use std::sync::mpsc;
 
+use bursar::machine::random::Random;
 use bursar::{Freshness, Group, Limits, Memory};
 use bursar_alloc::{Charged, GroupExt, Twin, heap_drift, outside};
 
@@ -23,18 +24,6 @@ fn real(block: &[u8]) -> i64 {
     usable as i64 + 8
 }
 
-/// xorshift64*: test inputs, no statistics.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % bound
-    }
-}
-
 #[cfg(target_os = "linux")]
 #[test]
 fn each_block_is_its_groups_until_it_is_freed() {
@@ -43,14 +32,15 @@ fn each_block_is_its_groups_until_it_is_freed() {
     let groups: Vec<Group> = (0..3)
         .map(|k| tenant.child(&k.to_string(), Limits::none()).unwrap())
         .collect();
-    let mut random = Random(0x5eed);
+    let mut random = Random::new(0x5eed);
+    let mut below = |bound: usize| random.below(bound as u64) as usize;
     // The model: blocks with their group. It lives in no group.
     let mut blocks: Vec<(usize, Vec<u8>)> = Vec::with_capacity(512);
     for step in 0..20_000 {
-        let at = random.below(groups.len());
-        let size = 1 << random.below(20);
-        let bytes = 1 + random.below(size);
-        match random.below(5) {
+        let at = below(groups.len());
+        let size = 1 << below(20);
+        let bytes = 1 + below(size);
+        match below(5) {
             0 | 1 if blocks.len() < 500 => {
                 blocks.push((at, groups[at].scope(|| Vec::with_capacity(bytes))));
             }
@@ -60,7 +50,7 @@ fn each_block_is_its_groups_until_it_is_freed() {
             }
             3 if !blocks.is_empty() => {
                 // Grown or shrunk in another group: it stays where it was.
-                let which = random.below(blocks.len());
+                let which = below(blocks.len());
                 let block = &mut blocks[which].1;
                 let filled = block.len();
                 groups[at].scope(|| {
@@ -75,7 +65,7 @@ fn each_block_is_its_groups_until_it_is_freed() {
                 assert!(block.iter().take(filled.min(bytes)).all(|&byte| byte <= 1));
             }
             _ if !blocks.is_empty() => {
-                let (_, block) = blocks.swap_remove(random.below(blocks.len()));
+                let (_, block) = blocks.swap_remove(below(blocks.len()));
                 groups[at].scope(|| drop(block));
             }
             _ => {}

@@ -6,6 +6,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::{Cell, RefCell};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::thread::{self, ThreadId};
 
 use bursar::{Freshness, Group, Limits, Memory};
 use bursar_alloc::{ByLayout, Charged, GroupExt, InGroupExt, RealSize, outside};
@@ -108,7 +109,7 @@ fn signal_handlers_allocate() {
         );
     }
     let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let (send, receive) = std::sync::mpsc::channel();
         let done = &done;
         scope.spawn(move || {
@@ -163,7 +164,7 @@ fn destructors_of_thread_locals_allocate() {
     let group = memory.root().child("group", Limits::none()).unwrap();
     for _ in 0..20 {
         let group = group.clone();
-        let thread = std::thread::spawn(move || {
+        let thread = thread::spawn(move || {
             let kept = group.scope(|| vec![1_u8; 2048]);
             KEPT.set(Some(Late {
                 group: Some(group),
@@ -332,11 +333,11 @@ fn a_forked_child_allocates_and_frees() {
     assert_eq!(usage(&group), 0);
 }
 
-/// Polls, allocates, and goes to another worker in between.
-async fn wander(rounds: usize) -> Vec<Vec<u8>> {
+/// Polls, allocates, and may go to another worker in between; returns blocks with the threads that allocated them.
+async fn wander(rounds: usize) -> Vec<(ThreadId, Vec<u8>)> {
     let mut kept = Vec::new();
     for round in 0..rounds {
-        kept.push(vec![round as u8; 1000]);
+        kept.push((thread::current().id(), vec![round as u8; 1000]));
         tokio::task::yield_now().await;
         if round % 3 == 0 {
             kept.remove(0);
@@ -345,29 +346,40 @@ async fn wander(rounds: usize) -> Vec<Vec<u8>> {
     kept
 }
 
+/// How often tasks are let loose until one of them has moved.
+const ATTEMPTS: usize = 1000;
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn futures_carry_their_group_between_threads() {
     let memory = Memory::host().unwrap();
     let groups: Vec<Group> = (0..8)
         .map(|k| memory.root().child(&k.to_string(), Limits::none()).unwrap())
         .collect();
-    let tasks: Vec<_> = groups
-        .iter()
-        .map(|group| tokio::spawn(wander(100).in_group(group)))
-        .collect();
-    for (group, task) in groups.iter().zip(tasks) {
-        let kept = task.await.unwrap();
-        // What it returns is the group's until it is freed here.
-        let blocks: i64 = kept.iter().map(|block| block.capacity() as i64).sum();
-        assert!(
-            usage(group) >= blocks && usage(group) < blocks + 20_000,
-            "{}",
-            usage(group)
-        );
-        drop(kept);
-        // What the runtime came to need while it polled, and keeps: a queue of wakers.
-        assert!(usage(group) < 2000, "{group}: {}", usage(group));
+    for _ in 0..ATTEMPTS {
+        let tasks: Vec<_> = groups
+            .iter()
+            .map(|group| tokio::spawn(wander(100).in_group(group)))
+            .collect();
+        let mut has_moved = false;
+        for (group, task) in groups.iter().zip(tasks) {
+            let kept = task.await.unwrap();
+            has_moved |= kept.iter().any(|(thread, _)| *thread != kept[0].0);
+            // What it returns is the group's until it is freed here.
+            let blocks: i64 = kept.iter().map(|(_, block)| block.capacity() as i64).sum();
+            assert!(
+                usage(group) >= blocks && usage(group) < blocks + 20_000,
+                "{}",
+                usage(group)
+            );
+            drop(kept);
+            // What the runtime came to need while it polled, and keeps: a queue of wakers.
+            assert!(usage(group) < 2000, "{group}: {}", usage(group));
+        }
+        if has_moved {
+            return;
+        }
     }
+    panic!("no task allocated on two threads");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

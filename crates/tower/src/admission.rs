@@ -15,7 +15,7 @@ pub enum Admission<B> {
     /// are used again, and so are those.
     Granted(Group),
     /// This is the answer, and the service is not called: for tenants that nobody knows, and for those that are over their
-    /// limit ([`Group::is_over_max`]).
+    /// limit ([`Group::is_over_max`], for which a ticker should run: see the crate's documentation).
     Refused(Response<B>),
 }
 

@@ -7,6 +7,7 @@ use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
+use std::thread;
 
 use bursar::{Freshness, Group, Limits, Memory};
 use bursar_alloc::Charged;
@@ -85,6 +86,8 @@ fn frames(left: usize) -> Frames {
 struct Asked {
     ready: Arc<AtomicUsize>,
     calls: Arc<AtomicUsize>,
+    /// Polls of its futures on threads other than that of their first.
+    elsewhere: Arc<AtomicUsize>,
 }
 
 /// A service that allocates when it is called, and when its future is polled, and is ready the second time that it is asked.
@@ -110,11 +113,15 @@ impl Service<Request<()>> for Allocating {
         let carried = request.extensions().get::<Group>();
         assert!(carried.is_some(), "its group comes with it");
         let called = vec![1_u8; MIB];
+        let elsewhere = self.0.elsewhere.clone();
         Box::pin(async move {
+            let first = thread::current().id();
             let mut polled = Vec::new();
             for _ in 0..3 {
                 polled.push(vec![1_u8; MIB]);
                 yield_once().await;
+                let is_elsewhere = thread::current().id() != first;
+                elsewhere.fetch_add(usize::from(is_elsewhere), Ordering::Relaxed);
             }
             drop((called, polled));
             match request.uri().path() {
@@ -209,7 +216,7 @@ fn the_call_the_future_and_the_body_are_the_tenants() {
     own();
     assert_eq!(usage(&group) / MIB, 2);
     // Whoever frees them.
-    std::thread::spawn(|| drop(first)).join().unwrap();
+    thread::spawn(|| drop(first)).join().unwrap();
     assert_eq!(usage(&group) / MIB, 1);
     drop((second, poll_frame(body.as_mut())));
     assert!(body.is_end_stream() && poll_frame(body.as_mut()).is_none());
@@ -297,15 +304,31 @@ fn errors_are_the_services_own() {
     assert_eq!(usage(&group), 0);
 }
 
-/// Many requests of two tenants on few threads, which take them from each other at each wait.
+/// How often requests are let loose until one of them has moved.
+const ATTEMPTS: usize = 100;
+
+/// Many requests of two tenants on few threads, until some were taken by another thread half-way.
 #[test]
 fn tenants_stay_apart_when_work_is_stolen() {
-    const REQUESTS: usize = 64;
     let memory = memory();
     let groups = [tenant(&memory, "one"), tenant(&memory, "two")];
-    let services = groups
-        .each_ref()
-        .map(|group| layered(group, &Asked::default()));
+    let asked = Asked::default();
+    let services = groups.each_ref().map(|group| layered(group, &asked));
+    for _ in 0..ATTEMPTS {
+        serve_many(&groups, &services);
+        if asked.elsewhere.load(Ordering::Relaxed) > 0 {
+            return;
+        }
+    }
+    panic!("no future was polled on two threads");
+}
+
+/// Requests of two tenants in turn, all at once.
+fn serve_many<P>(groups: &[Group; 2], services: &[TenantService<Allocating, P>; 2])
+where
+    P: Fn(&Request<()>) -> Admission<Frames> + Clone + Send + 'static,
+{
+    const REQUESTS: usize = 64;
     let runtime = runtime();
     let bodies: Vec<_> = runtime.block_on(async {
         let tasks: Vec<_> = (0..REQUESTS)
@@ -329,12 +352,12 @@ fn tenants_stay_apart_when_work_is_stolen() {
     for (number, (body, _)) in bodies.iter().enumerate() {
         assert_eq!(body.group(), Some(&groups[number % 2]));
     }
-    for group in &groups {
+    for group in groups {
         assert_eq!(usage(group) / MIB, REQUESTS / 2);
     }
     drop(bodies);
     drop(runtime);
-    for group in &groups {
+    for group in groups {
         assert_eq!(usage(group), 0);
     }
 }
