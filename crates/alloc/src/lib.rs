@@ -1,5 +1,28 @@
-//! Bursar's pages as raw memory, for those who need an address: allocators, C, hardware.
+//! Bursar below `std`'s allocations: the program's allocator charged to groups, futures that carry their group, and pages as raw
+//! memory. What must be `unsafe`, apart from what need not be.
 //!
+//! # The program's allocator
+//! [`Charged`] wraps any global allocator. What a thread allocates while it is in a group is charged to that group by what it
+//! really takes, and returned to the same group by whoever frees it.
+//!
+//! ```
+//! use std::alloc::System;
+//! use bursar::{Freshness, Limits, Memory};
+//! use bursar_alloc::{Charged, GroupExt, InGroupExt};
+//!
+//! #[global_allocator]
+//! static HEAP: Charged<System> = Charged::new(System);
+//!
+//! let memory = Memory::host()?;
+//! let tenant = memory.root().child("tenant", Limits::max(256 << 20))?;
+//! let table = tenant.scope(|| vec![7_u64; 10_000]);           // this thread, for a while
+//! let task = async { String::from("any executor") }.in_group(&tenant);    // whoever polls it
+//! assert!(tenant.read(Freshness::Exact)?.usage().value >= 80_000);
+//! # drop((table, task));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Pages as raw memory
 //! A [`bursar::Page`] is a token, and returns itself. [`into_raw`] gives the token up for an address, and [`from_raw`] has it
 //! back once. Meanwhile the pages stay charged to their group, and the memory keeps note of them, so that freeing an address
 //! twice, or a wrong one, is noticed before anything is touched.
@@ -22,6 +45,11 @@
 #![warn(missing_docs)]
 #![deny(clippy::undocumented_unsafe_blocks)]
 
+mod heap;
 mod raw;
 
+pub use heap::{
+    ByLayout, Charged, Entered, GroupExt, HeapDrift, InGroup, InGroupExt, RealSize, Twin, Usable,
+    heap_drift, outside,
+};
 pub use raw::{FromRawError, from_raw, into_raw};

@@ -1,76 +1,86 @@
-//! DataFusion's memory pools as Bursar's groups.
+//! DataFusion's memory pools as Bursar's groups: every tenant, query and operator of an engine, with limits that hold.
+//!
+//! DataFusion tells a pool which consumer wants memory, and nothing of queries or tenants. So **the pool is a group**: a
+//! tenant's group is made once, each query gets a group below it, and the query's group is the pool of that query, on a runtime
+//! that all queries share:
+//!
+//! ```
+//! use bursar::{HighPolicy, Limits, Memory};
+//! use bursar_datafusion::{FairShare, GroupPool, History};
+//! use datafusion_execution::memory_pool::{MemoryConsumer, MemoryPool};
+//! use datafusion_execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+//! use std::sync::Arc;
+//!
+//! let memory = Memory::builder().max(8 << 30).high_policy(HighPolicy::Owe).build()?;
+//! let tenant = memory.root().child("tenant-a", Limits::max(2 << 30))?;
+//! let share = FairShare::of(&tenant);       // those of its operators that spill share what it has
+//! let history = History::new(100);          // of the last queries
+//! let shared = RuntimeEnv::default();       // disk, caches, object stores: one for all
+//!
+//! let query = tenant.child("query-7", Limits::none())?;
+//! let pool = GroupPool::builder(query).share(&share).history(&history).build();
+//! let runtime = RuntimeEnvBuilder::from_runtime_env(&shared).with_memory_pool(pool).build_arc()?;
+//! // let context = SessionContext::new_with_config_rt(config, runtime), and so on
+//! # let pool: Arc<dyn MemoryPool> = Arc::clone(&runtime.memory_pool);
+//! # let sorter = MemoryConsumer::new("ExternalSorter[0]").with_can_spill(true).register(&pool);
+//! # sorter.try_grow(1 << 20)?;
+//! # assert_eq!(tenant.find("query-7").and_then(|query| query.find("ExternalSorter")).map(|o| o.path()).as_deref(),
+//! #     Some("/tenant-a/query-7/ExternalSorter"));
+//! # drop((pool, runtime, sorter));
+//! for query in history.finished() {
+//!     println!("{query}");
+//! }
+//! # assert_eq!(history.finished().len(), 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! * Below the query's group each operator has one of its own ([`Operators`]), which costs a call no more.
+//! * A request that is refused fails with `ResourcesExhausted`, so operators that can spill do; the text says whose limit it was
+//!   and who uses the memory ([`GroupPool`] shows one).
+//! * [`FairShare`] divides a tenant's limit among the spillers that hold memory, of all its queries.
+//! * [`PoolBuilder::spill_from`] has operators spill before the limit is reached.
+//! * [`History`] keeps what finished queries used.
+//! * For Arrow, a pool is an [`arrow_buffer::MemoryPool`] as well.
+//!
+//! # On an async runtime
+//! Build the memory with [`bursar::HighPolicy::Owe`]. With the default, a request above a group's `high` sleeps in the thread that
+//! made it, for up to 2 s, and with it all tasks of that thread. Who wants to slow queries down above `high` takes the debt
+//! ([`bursar::Group::take_debt`], of each operator's group) between batches and waits as its runtime does.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-use std::fmt;
+mod arrow;
+mod builder;
+mod chain;
+mod history;
+mod names;
+mod operators;
+mod pool;
+mod refusal;
+mod report;
+mod share;
+mod spilling;
+mod table;
+
 use std::sync::Arc;
 
-use bursar::{Freshness, Group};
-use datafusion_common::{DataFusionError, Result};
-use datafusion_execution::memory_pool::{MemoryPool, MemoryReservation};
+use bursar::Group;
 
-/// A group as a memory pool.
-#[derive(Debug)]
-pub struct GroupPool {
-    group: Group,
-}
-
-impl GroupPool {
-    /// The pool of a group.
-    pub fn new(group: Group) -> Arc<Self> {
-        Arc::new(Self { group })
-    }
-
-    /// The group.
-    pub fn group(&self) -> &Group {
-        &self.group
-    }
-}
+pub use builder::{Operators, PoolBuilder};
+pub use history::History;
+pub use pool::GroupPool;
+pub use report::{OperatorReport, QueryReport};
+pub use share::FairShare;
 
 /// Pools of groups.
 pub trait GroupExt {
-    /// The pool that is this group.
+    /// The pool that is this group, with a group for each operator below it: [`GroupPool::new`].
     fn pool(&self) -> Arc<GroupPool>;
 }
 
 impl GroupExt for Group {
     fn pool(&self) -> Arc<GroupPool> {
         GroupPool::new(self.clone())
-    }
-}
-
-impl fmt::Display for GroupPool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.group)
-    }
-}
-
-impl MemoryPool for GroupPool {
-    fn name(&self) -> &str {
-        "bursar"
-    }
-
-    fn grow(&self, _reservation: &MemoryReservation, additional: usize) {
-        self.group.charge(additional).forget();
-    }
-
-    fn shrink(&self, _reservation: &MemoryReservation, shrink: usize) {
-        self.group.uncharge(shrink);
-    }
-
-    fn try_grow(&self, _reservation: &MemoryReservation, additional: usize) -> Result<()> {
-        let charged = self.group.try_charge(additional);
-        let charge =
-            charged.map_err(|error| DataFusionError::ResourcesExhausted(error.to_string()))?;
-        charge.forget();
-        Ok(())
-    }
-
-    fn reserved(&self) -> usize {
-        let reading = self.group.read(Freshness::Exact);
-        reading.map_or(0, |reading| {
-            usize::try_from(reading.usage().value).unwrap_or(0)
-        })
     }
 }

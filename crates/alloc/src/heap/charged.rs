@@ -1,0 +1,199 @@
+//! The allocator.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::marker::PhantomData;
+use std::ptr;
+
+use bursar::Group;
+
+use super::current::{charge_rest_to, current};
+use super::label::{Excess, Label, with_label};
+use super::real::{RealSize, Usable};
+use super::record::Record;
+
+/// An allocator that charges each block to the group that the allocating thread is in ([`crate::GroupExt::enter`],
+/// [`crate::InGroupExt::in_group`]), by what it really takes, and returns it to that same group when it is freed, by whomever
+/// and wherever.
+///
+/// A block that grows or shrinks stays with the group that it was charged to first. What is allocated in no group is
+/// charged to nobody, or to the group given to [`Charged::charge_rest_to`].
+///
+/// # What limits do
+/// A program that cannot have memory ends, in general, so allocating never fails because of a limit: it oversteps it, as
+/// [`Group::charge_nowait`] does. Then the group is over its limit ([`Group::is_over_max`]), its pressure is critical
+/// ([`Group::on_pressure`]), and whoever asks before allocating is refused: [`Group::try_charge`], an engine's reservations,
+/// [`crate::GroupAlloc`]. To end what uses too much is up to the program.
+///
+/// # Cost
+/// Eight bytes a block, behind it, charged or not; and the steps of a charge and a return: see BENCHMARKS.md. The eight bytes
+/// may make a block take more than one size class, or one page, more. Allocating zeroed memory touches its last page.
+///
+/// # Guarantees
+/// Never allocates itself, takes no lock, calls nobody: it may be used wherever `A` may (in a signal handler, if `A` may be;
+/// in destructors of thread-locals; before `main`). If `A` fails, so does this, and nothing is charged. Conservation: what is
+/// charged for a block is returned with it.
+///
+/// ```
+/// use std::alloc::System;
+/// use bursar_alloc::Charged;
+///
+/// #[global_allocator]
+/// static HEAP: Charged<System> = Charged::new(System);
+/// ```
+#[derive(Debug)]
+pub struct Charged<A = System, R = Usable> {
+    inner: A,
+    real: PhantomData<fn() -> R>,
+}
+
+impl Charged<System> {
+    /// Over the system's allocator.
+    pub const fn new(system: System) -> Self {
+        Self::over(system)
+    }
+}
+
+impl<A, R: RealSize<A>> Charged<A, R> {
+    /// Over any allocator. `R` says what its blocks really take; [`crate::ByLayout`] if nothing better is known.
+    ///
+    /// ```
+    /// use bursar_alloc::{ByLayout, Charged};
+    /// # use std::alloc::System as Fast;
+    ///
+    /// #[global_allocator]
+    /// static HEAP: Charged<Fast, ByLayout> = Charged::over(Fast);
+    /// ```
+    pub const fn over(inner: A) -> Self {
+        Self {
+            inner,
+            real: PhantomData,
+        }
+    }
+
+    /// The allocator below.
+    pub fn inner(&self) -> &A {
+        &self.inner
+    }
+
+    /// From now on, all threads' allocations in no group are charged to `group`, which then stays until the process ends. What was
+    /// allocated before stays charged to nobody. Of all [`Charged`] of a process.
+    pub fn charge_rest_to(&self, group: &Group) {
+        charge_rest_to(group);
+    }
+
+    /// Charges a new block and writes its label.
+    ///
+    /// # Safety
+    /// `inner` allocated `block` with `outer`, which has room for `bytes` bytes and a label; it is the caller's.
+    #[inline(always)]
+    unsafe fn charge(&self, block: *mut u8, bytes: usize, outer: Layout) {
+        let label = match current() {
+            None => Label::NOBODY,
+            Some(record) => {
+                // SAFETY: as the caller says.
+                let real = unsafe { R::real_size(&self.inner, block, outer) };
+                record.account.charge_nowait(real);
+                Label::new(record, real - bytes)
+            }
+        };
+        // SAFETY: as the caller says.
+        unsafe { label.put(block, bytes) }
+    }
+
+    /// Who was charged for a block in use, and how much.
+    ///
+    /// # Safety
+    /// This allocator allocated `block` with `layout`, and it was not freed.
+    #[inline(always)]
+    unsafe fn charged(&self, block: *mut u8, layout: Layout) -> Option<(&'static Record, usize)> {
+        // SAFETY: it has a label, as each block.
+        let (record, excess) = unsafe { Label::of(block, layout.size()) }.charged()?;
+        let bytes = match excess {
+            Excess::Bytes(excess) => layout.size() + excess,
+            Excess::AskAgain => {
+                let outer = with_label(layout)?;
+                // SAFETY: that is how it was allocated.
+                unsafe { R::real_size(&self.inner, block, outer) }
+            }
+        };
+        Some((record, bytes))
+    }
+}
+
+// SAFETY: all blocks are the inner allocator's, and larger than asked for by a label that nobody else sees; the inner
+// allocator's guarantees are ours. Nothing here unwinds.
+unsafe impl<A: GlobalAlloc, R: RealSize<A>> GlobalAlloc for Charged<A, R> {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let Some(outer) = with_label(layout) else {
+            return ptr::null_mut();
+        };
+        // SAFETY: not of size zero.
+        let block = unsafe { self.inner.alloc(outer) };
+        if !block.is_null() {
+            // SAFETY: just allocated.
+            unsafe { self.charge(block, layout.size(), outer) };
+        }
+        block
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        let Some(outer) = with_label(layout) else {
+            return ptr::null_mut();
+        };
+        // SAFETY: not of size zero.
+        let block = unsafe { self.inner.alloc_zeroed(outer) };
+        if !block.is_null() {
+            // SAFETY: just allocated.
+            unsafe { self.charge(block, layout.size(), outer) };
+        }
+        block
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: allocated by us, with a label, as the caller guarantees.
+        if let Some((record, bytes)) = unsafe { self.charged(block, layout) } {
+            record.account.uncharge_nowait(bytes);
+        }
+        // SAFETY: as it was allocated, its label included: the same sum did not overflow then.
+        unsafe {
+            let outer = with_label(layout).unwrap_unchecked();
+            self.inner.dealloc(block, outer);
+        }
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        // SAFETY: the caller guarantees that the size is good for this alignment.
+        let wanted = unsafe { Layout::from_size_align_unchecked(bytes, layout.align()) };
+        let (Some(before), Some(after)) = (with_label(layout), with_label(wanted)) else {
+            return ptr::null_mut();
+        };
+        // SAFETY: allocated by us, with a label, as the caller guarantees.
+        let charged = unsafe { self.charged(block, layout) };
+        // SAFETY: as it was allocated; `after` is a layout, so its size is good.
+        let moved = unsafe { self.inner.realloc(block, before, after.size()) };
+        if moved.is_null() {
+            // The block is as it was, label and all.
+            return moved;
+        }
+        let label = match charged {
+            None => Label::NOBODY,
+            Some((record, had)) => {
+                // SAFETY: just allocated.
+                let real = unsafe { R::real_size(&self.inner, moved, after) };
+                if real > had {
+                    record.account.charge_nowait(real - had);
+                } else if real < had {
+                    record.account.uncharge_nowait(had - real);
+                }
+                Label::new(record, real - bytes)
+            }
+        };
+        // SAFETY: just allocated with room for it.
+        unsafe { label.put(moved, bytes) };
+        moved
+    }
+}

@@ -1,0 +1,134 @@
+//! Labels: eight bytes behind each block.
+//!
+//! Behind, not before: the address stays the inner allocator's, so any alignment is as cheap as without, growing in place stays
+//! in place, and small blocks often have the room anyway. The upper 48 bits are the address of a [`Record`] (no system that this
+//! runs on gives a program higher ones unless it asks for them), the lower 16 what the block takes beyond what was asked for.
+
+use std::alloc::Layout;
+use std::ptr;
+
+use super::record::Record;
+
+/// Bytes of a label.
+pub(super) const BYTES: usize = size_of::<u64>();
+
+/// Bits for the excess.
+const EXCESS_BITS: u32 = 16;
+/// More than the label can say: to be asked for again.
+const EXCESS_UNKNOWN: u64 = (1 << EXCESS_BITS) - 1;
+
+/// Who was charged for a block, and what beyond its size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Label(u64);
+
+/// How much more than its size a block takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Excess {
+    Bytes(usize),
+    /// What it said when it was charged it says again.
+    AskAgain,
+}
+
+/// The layout of a block with its label; `None` if there is no such layout.
+#[inline(always)]
+pub(super) fn with_label(layout: Layout) -> Option<Layout> {
+    let bytes = layout.size().checked_add(BYTES)?;
+    Layout::from_size_align(bytes, layout.align()).ok()
+}
+
+impl Label {
+    /// Nobody was charged.
+    pub(super) const NOBODY: Self = Self(0);
+
+    #[inline(always)]
+    pub(super) fn new(record: &'static Record, excess: usize) -> Self {
+        let address = ptr::from_ref(record).expose_provenance() as u64;
+        debug_assert!(
+            address >> (64 - EXCESS_BITS) == 0,
+            "a higher address than there are"
+        );
+        Self(address << EXCESS_BITS | (excess as u64).min(EXCESS_UNKNOWN))
+    }
+
+    /// Who was charged, and what.
+    #[inline(always)]
+    pub(super) fn charged(self) -> Option<(&'static Record, Excess)> {
+        if self == Self::NOBODY {
+            return None;
+        }
+        let record: *const Record = ptr::with_exposed_provenance((self.0 >> EXCESS_BITS) as usize);
+        let excess = match self.0 & EXCESS_UNKNOWN {
+            EXCESS_UNKNOWN => Excess::AskAgain,
+            excess => Excess::Bytes(excess as usize),
+        };
+        // SAFETY: made in `new` of a record, which is never freed.
+        Some((unsafe { &*record }, excess))
+    }
+
+    /// The label of a block.
+    ///
+    /// # Safety
+    /// The block at `block` has `bytes` bytes and a label behind them.
+    #[inline(always)]
+    pub(super) unsafe fn of(block: *const u8, bytes: usize) -> Self {
+        // SAFETY: the caller says so; it need not be aligned.
+        Self(unsafe { block.add(bytes).cast::<u64>().read_unaligned() })
+    }
+
+    /// Writes the label of a block.
+    ///
+    /// # Safety
+    /// The block at `block` has `bytes` bytes and room for a label behind them, and is the caller's.
+    #[inline(always)]
+    pub(super) unsafe fn put(self, block: *mut u8, bytes: usize) {
+        // SAFETY: the caller says so; it need not be aligned.
+        unsafe { block.add(bytes).cast::<u64>().write_unaligned(self.0) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bursar::{Limits, Memory};
+
+    use super::*;
+
+    #[test]
+    fn a_label_tells_what_it_was_told() {
+        assert!(Label::NOBODY.charged().is_none());
+        let memory = Memory::host().unwrap();
+        let group = memory.root().child("group", Limits::none()).unwrap();
+        let record = Record::of(&group);
+        for (excess, expected) in [
+            (0, Excess::Bytes(0)),
+            (24, Excess::Bytes(24)),
+            (65534, Excess::Bytes(65534)),
+            (65535, Excess::AskAgain),
+            (1 << 20, Excess::AskAgain),
+        ] {
+            let (found, said) = Label::new(record, excess).charged().unwrap();
+            assert!(ptr::eq(found, record));
+            assert_eq!(said, expected, "{excess}");
+        }
+    }
+
+    #[test]
+    fn there_are_sizes_too_large_for_a_label() {
+        let huge = Layout::from_size_align(isize::MAX as usize - 7, 1).unwrap();
+        assert_eq!(with_label(huge), None);
+        let fits = Layout::from_size_align(isize::MAX as usize - 8, 1).unwrap();
+        assert!(with_label(fits).is_some());
+    }
+
+    #[test]
+    fn one_record_for_each_place() {
+        let memory = Memory::host().unwrap();
+        let (one, other) = (memory.root(), Memory::host().unwrap().root());
+        let child = memory.root().child("child", Limits::none()).unwrap();
+        let records = [&one, &other, &child].map(|group| ptr::from_ref(Record::of(group)));
+        assert!(records[0] != records[1] && records[0] != records[2]);
+        assert_eq!(
+            records,
+            [&one, &other, &child].map(|group| ptr::from_ref(Record::of(group)))
+        );
+    }
+}

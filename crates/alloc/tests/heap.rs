@@ -1,0 +1,239 @@
+//! The program's allocator, charged to groups: conservation, whoever frees what where.
+
+use std::alloc::System;
+use std::collections::BTreeMap;
+use std::sync::mpsc;
+
+use bursar::{Freshness, Group, Limits, Memory};
+use bursar_alloc::{Charged, GroupExt, Twin, heap_drift, outside};
+
+#[global_allocator]
+static HEAP: Charged<System> = Charged::new(System);
+
+fn usage(group: &Group) -> i64 {
+    // A reading is made of allocations itself.
+    outside(|| group.read(Freshness::Exact).unwrap().usage().value)
+}
+
+/// What a block of the test really takes, its label included.
+#[cfg(target_os = "linux")]
+fn real(block: &[u8]) -> i64 {
+    // SAFETY: the start of a block of the system's allocator, in use.
+    let usable = unsafe { libc::malloc_usable_size(block.as_ptr().cast_mut().cast()) };
+    usable as i64 + 8
+}
+
+/// xorshift64*: test inputs, no statistics.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % bound
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn each_block_is_its_groups_until_it_is_freed() {
+    let memory = Memory::host().unwrap();
+    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
+    let groups: Vec<Group> = (0..3)
+        .map(|k| tenant.child(&k.to_string(), Limits::none()).unwrap())
+        .collect();
+    let mut random = Random(0x5eed);
+    // The model: blocks with their group. It lives in no group.
+    let mut blocks: Vec<(usize, Vec<u8>)> = Vec::with_capacity(512);
+    for step in 0..20_000 {
+        let at = random.below(groups.len());
+        let size = 1 << random.below(20);
+        let bytes = 1 + random.below(size);
+        match random.below(5) {
+            0 | 1 if blocks.len() < 500 => {
+                blocks.push((at, groups[at].scope(|| Vec::with_capacity(bytes))));
+            }
+            2 if blocks.len() < 500 => {
+                let _entered = groups[at].enter();
+                blocks.push((at, vec![0; bytes]));
+            }
+            3 if !blocks.is_empty() => {
+                // Grown or shrunk in another group: it stays where it was.
+                let which = random.below(blocks.len());
+                let block = &mut blocks[which].1;
+                let filled = block.len();
+                groups[at].scope(|| {
+                    block.resize(block.capacity(), 1);
+                    if bytes > filled {
+                        block.reserve_exact(bytes);
+                    } else {
+                        block.truncate(bytes);
+                        block.shrink_to_fit();
+                    }
+                });
+                assert!(block.iter().take(filled.min(bytes)).all(|&byte| byte <= 1));
+            }
+            _ if !blocks.is_empty() => {
+                let (_, block) = blocks.swap_remove(random.below(blocks.len()));
+                groups[at].scope(|| drop(block));
+            }
+            _ => {}
+        }
+        if step % 500 == 0 {
+            let mut expected = BTreeMap::new();
+            for (at, block) in &blocks {
+                *expected.entry(*at).or_insert(0) += real(block);
+            }
+            for (at, group) in groups.iter().enumerate() {
+                assert_eq!(
+                    usage(group),
+                    expected.get(&at).copied().unwrap_or(0),
+                    "{group}"
+                );
+            }
+            assert_eq!(usage(&tenant), expected.values().sum::<i64>());
+        }
+    }
+    drop(blocks);
+    assert_eq!(usage(&tenant), 0);
+}
+
+#[test]
+fn blocks_are_freed_on_other_threads_and_after_their_group() {
+    let memory = Memory::host().unwrap();
+    let (sender, receiver) = mpsc::sync_channel::<Vec<Box<[u64; 32]>>>(16);
+    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
+    std::thread::scope(|scope| {
+        for k in 0..3 {
+            let (tenant, sender) = (&tenant, sender.clone());
+            scope.spawn(move || {
+                for round in 0..200 {
+                    let query = tenant
+                        .child(&format!("{k}-{round}"), Limits::none())
+                        .unwrap();
+                    let blocks = query.scope(|| (0..50).map(|n| Box::new([n; 32])).collect());
+                    assert!(usage(&query) >= 50 * 256);
+                    // The group goes before its blocks.
+                    drop(query);
+                    sender.send(blocks).unwrap();
+                }
+            });
+        }
+        drop(sender);
+        for blocks in receiver {
+            assert!(
+                blocks
+                    .iter()
+                    .enumerate()
+                    .all(|(n, block)| block[31] == n as u64)
+            );
+        }
+    });
+    assert_eq!(usage(&tenant), 0);
+    assert!(tenant.children().is_empty());
+    memory.tick();
+    assert_eq!(memory.removed_groups(), 0);
+}
+
+#[test]
+fn guards_may_be_nested_and_crossed() {
+    let memory = Memory::host().unwrap();
+    let [one, two, three] =
+        ["one", "two", "three"].map(|name| memory.root().child(name, Limits::none()).unwrap());
+    let mut kept = Vec::with_capacity(16);
+    let mut spent = [0_i64; 3];
+    let mut allocate_in = |expected: Option<usize>| {
+        let before = [&one, &two, &three].map(usage);
+        kept.push(vec![1_u8; 5000]);
+        let after = [&one, &two, &three].map(usage);
+        for at in 0..3 {
+            let more = after[at] - before[at];
+            assert_eq!(more >= 5000, expected == Some(at), "{at}: {more}");
+            spent[at] += more;
+        }
+    };
+    allocate_in(None);
+    let first = one.enter();
+    allocate_in(Some(0));
+    let second = two.enter();
+    allocate_in(Some(1));
+    let third = three.enter();
+    allocate_in(Some(2));
+    // Crossed: the one in the middle first, then the first.
+    drop(second);
+    allocate_in(Some(2));
+    drop(first);
+    allocate_in(Some(2));
+    let again = one.enter();
+    allocate_in(Some(0));
+    drop(third);
+    allocate_in(Some(0));
+    drop(again);
+    allocate_in(None);
+    assert!(spent.iter().all(|&bytes| bytes >= 5000));
+    drop(kept);
+    assert_eq!([&one, &two, &three].map(usage), [0; 3]);
+}
+
+#[test]
+fn a_panic_leaves_the_group() {
+    let memory = Memory::host().unwrap();
+    let group = memory.root().child("group", Limits::none()).unwrap();
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        group.scope(|| {
+            let _entered = group.enter();
+            let _held = vec![1_u8; 100_000];
+            // Not `panic!`: what the hook reads to print a backtrace stays cached, and would be the group's.
+            std::panic::resume_unwind(Box::new("while charged"));
+        })
+    }));
+    drop(caught.unwrap_err());
+    assert_eq!(usage(&group), 0);
+    let outside = vec![1_u8; 10_000];
+    assert_eq!(usage(&group), 0);
+    drop(outside);
+}
+
+#[test]
+fn a_limit_is_overstepped_and_seen() {
+    let memory = Memory::host().unwrap();
+    let tenant = memory.root().child("tenant", Limits::max(1 << 20)).unwrap();
+    let fits = tenant.scope(|| vec![0_u8; 1 << 19]);
+    assert!(!tenant.is_over_max());
+    let large = tenant.scope(|| vec![0_u8; 1 << 20]);
+    assert!(tenant.is_over_max());
+    assert!(tenant.own_events().overshot >= 1);
+    assert!(tenant.try_charge(1 << 20).is_err());
+    drop(large);
+    assert!(!tenant.is_over_max());
+    drop(tenant.try_charge(1 << 18).unwrap());
+    drop(fits);
+    assert_eq!(usage(&tenant), 0);
+}
+
+#[test]
+fn real_bytes_beside_reservations() {
+    let memory = Memory::host().unwrap();
+    let tenant = memory
+        .root()
+        .child("tenant", Limits::max(64 << 20))
+        .unwrap();
+    let query = tenant.child("query", Limits::none()).unwrap();
+    let twin = Twin::new().unwrap();
+    let real = twin.of(&query).unwrap();
+    assert_eq!(real.path(), query.path());
+    assert!(twin.of(&query).unwrap() == real);
+    let reservation = query.try_charge(1 << 20).unwrap();
+    assert_eq!(heap_drift(&query, &real).unwrap().unreserved(), -(1 << 20));
+    let table = real.scope(|| vec![0_u8; 3 << 20]);
+    let drift = heap_drift(&query, &real).unwrap();
+    assert_eq!(drift.reserved, 1 << 20);
+    assert!((2 << 20..(2 << 20) + 16384).contains(&drift.unreserved()));
+    assert_eq!(
+        drift.to_string(),
+        "reserved 1.00 MiB, really 3.00 MiB (+2.00 MiB)"
+    );
+    drop((table, reservation));
+    assert_eq!(heap_drift(&query, &real).unwrap().unreserved(), 0);
+}

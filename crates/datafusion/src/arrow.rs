@@ -1,0 +1,72 @@
+//! Arrow's pools: buffers that are claimed are charged to the query's group.
+
+use std::fmt;
+
+use arrow_buffer::{MemoryPool, MemoryReservation};
+use bursar::{Charge, Group};
+use datafusion_execution::memory_pool::MemoryLimit;
+use datafusion_execution::memory_pool::MemoryPool as _;
+
+use crate::pool::GroupPool;
+
+/// For [`Buffer::claim`](arrow_buffer::Buffer::claim) and its like. Reservations never fail, as Arrow asks for memory that is in use
+/// already; one that oversteps a limit makes the next [`Group::try_charge`] below it fail. They are charged to the query's own
+/// group, not to an operator's, and keep it charged beyond the end of the pool.
+impl MemoryPool for GroupPool {
+    fn reserve(&self, size: usize) -> Box<dyn MemoryReservation> {
+        let group = self.group().clone();
+        let charge = group.charge(size);
+        Box::new(Claimed { charge, group })
+    }
+
+    /// Negative when the usage is above the limit.
+    fn available(&self) -> isize {
+        let available = self.capacity() as i128 - self.used() as i128;
+        available.try_into().unwrap_or(if available < 0 {
+            isize::MIN
+        } else {
+            isize::MAX
+        })
+    }
+
+    fn used(&self) -> usize {
+        self.reserved()
+    }
+
+    fn capacity(&self) -> usize {
+        match self.memory_limit() {
+            MemoryLimit::Finite(bytes) => bytes,
+            MemoryLimit::Infinite | MemoryLimit::Unknown => usize::MAX,
+        }
+    }
+}
+
+/// Bytes of a buffer.
+struct Claimed {
+    charge: Charge,
+    group: Group,
+}
+
+impl MemoryReservation for Claimed {
+    fn size(&self) -> usize {
+        self.charge.bytes()
+    }
+
+    fn resize(&mut self, new_size: usize) {
+        let size = self.charge.bytes();
+        if new_size < size {
+            // To fewer bytes, so nothing is refused.
+            let _ = self.charge.resize(new_size);
+            return;
+        }
+        let more = self.group.charge(new_size - size);
+        // Of one group, so they merge.
+        let _ = self.charge.merge(more);
+    }
+}
+
+impl fmt::Debug for Claimed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Claimed").field(&self.charge).finish()
+    }
+}

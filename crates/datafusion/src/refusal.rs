@@ -1,0 +1,141 @@
+//! What a refused request says.
+//!
+//! Always `ResourcesExhausted`: it is what operators that can spill look for.
+
+use std::fmt::Write;
+
+use bursar::{Bytes, ChargeError, Level};
+use datafusion_common::DataFusionError;
+use datafusion_execution::memory_pool::MemoryReservation;
+
+use crate::pool::GroupPool;
+use crate::share::Standing;
+
+/// Consumers that are named.
+const TOP: usize = 5;
+
+/// Why a request was refused.
+pub(crate) enum Refusal {
+    /// By a limit, or because the group was removed.
+    Charge(ChargeError),
+    /// It exceeds the consumer's share of this group's limit.
+    Share { group: String, standing: Standing },
+    /// The consumer is to spill: this group is pressed.
+    Pressure { group: String, level: Level },
+}
+
+impl Refusal {
+    /// The error, with all that is known of who uses the memory.
+    #[cold]
+    pub(crate) fn into_error(
+        self,
+        pool: &GroupPool,
+        reservation: &MemoryReservation,
+        requested: usize,
+    ) -> DataFusionError {
+        let (requested, held) = (requested as u64, reservation.size() as u64);
+        let query = pool.group().path();
+        let mut text = format!(
+            "cannot reserve {} more for {}, which has {}, in {query}: ",
+            Bytes(requested),
+            reservation.consumer().name(),
+            Bytes(held),
+        );
+        // Writing to a string does not fail, here and below.
+        let _ = match &self {
+            Self::Charge(error) => write_charge_error(&mut text, error, &query),
+            Self::Share { group, standing } => write_share(&mut text, group, standing, held),
+            Self::Pressure { group, level } => write!(
+                text,
+                "{group} is under {level} pressure, so this consumer is asked to spill before a limit is reached"
+            ),
+        };
+        let _ = write_top(&mut text, pool, &query);
+        if let Some(max) = self.never_fits(held, requested) {
+            let _ = write!(
+                text,
+                "\nThis does not fit while the limit is {}: raise it to {} at least, or have the query ask for less at a time \
+                 (target_partitions, batch_size, sort_spill_reservation_bytes)",
+                Bytes(max),
+                Bytes(requested),
+            );
+        }
+        DataFusionError::ResourcesExhausted(text)
+    }
+
+    /// The limit, if nothing that others return makes the request fit.
+    fn never_fits(&self, held: u64, requested: u64) -> Option<u64> {
+        match self {
+            Self::Charge(ChargeError::LimitReached(reached)) if reached.never_fits() => {
+                Some(reached.max)
+            }
+            Self::Share { standing, .. } if held == 0 && requested > standing.limit => {
+                Some(standing.limit)
+            }
+            _ => None,
+        }
+    }
+}
+
+fn write_charge_error(text: &mut String, error: &ChargeError, query: &str) -> std::fmt::Result {
+    let reached = match error {
+        ChargeError::LimitReached(reached) => reached,
+        ChargeError::Removed { group } if **group == *query => {
+            return text.write_str("the query's group was removed");
+        }
+        other => return write!(text, "{other}"),
+    };
+    let (usage, max) = (Bytes(reached.usage), Bytes(reached.max));
+    write!(text, "{} uses {usage} of at most {max}", reached.limited)?;
+    // Those of the query itself follow below, with more.
+    if reached.limited != query && !reached.largest.is_empty() {
+        let largest = reached.largest.iter();
+        let named = largest.map(|(name, usage)| format!("{name} {}", Bytes(*usage)));
+        write!(
+            text,
+            "; largest in it: {}",
+            named.collect::<Vec<_>>().join(", ")
+        )?;
+    }
+    Ok(())
+}
+
+fn write_share(text: &mut String, group: &str, standing: &Standing, held: u64) -> std::fmt::Result {
+    let seen = standing.of(held);
+    let (share, limit) = (Bytes(seen.share()), Bytes(standing.limit));
+    let others = Bytes(standing.used.saturating_sub(standing.spillable));
+    let (active, idle) = (seen.active, seen.idle);
+    write!(
+        text,
+        "its share of {group} is {share}: of {limit}, {others} are used by those that cannot spill, and {active} spillers hold \
+         memory"
+    )?;
+    if idle > 0 {
+        let free = Bytes(standing.limit.saturating_sub(standing.used));
+        write!(
+            text,
+            ", while {idle} more may begin, for whom a share is kept free; {free} are free"
+        )?;
+    }
+    Ok(())
+}
+
+fn write_top(text: &mut String, pool: &GroupPool, query: &str) -> std::fmt::Result {
+    let report = pool.report();
+    write!(
+        text,
+        "\n{query} uses {}, peak {}",
+        Bytes(report.reserved),
+        Bytes(report.peak)
+    )?;
+    let mut operators = report.operators;
+    operators.sort_by_key(|operator| std::cmp::Reverse((operator.reserved, operator.peak)));
+    if operators.is_empty() {
+        return Ok(());
+    }
+    text.write_str("; its top consumers:")?;
+    for operator in operators.iter().take(TOP) {
+        write!(text, "\n  {operator}")?;
+    }
+    Ok(())
+}

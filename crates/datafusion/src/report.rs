@@ -1,0 +1,139 @@
+//! What a query and its operators used, for people and for tables.
+
+use std::fmt;
+use std::time::Duration;
+
+use bursar::Bytes;
+
+/// What a query used, as of a moment or when it ended; see [`crate::GroupPool::report`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QueryReport {
+    /// The path of the query's group.
+    pub path: String,
+    /// Bytes charged to the group and below it.
+    pub reserved: u64,
+    /// The most bytes that were ever reserved for the group. Includes stock: up to 256 KiB for each CPU and operator, less near
+    /// a limit.
+    pub peak: u64,
+    /// Requests that were refused, by a limit, a share, or for an early spill.
+    pub refused: u64,
+    /// Infallible requests that left the group, or one above it, above its limit.
+    pub overshot: u64,
+    /// How often a consumer that can spill returned bytes after it had been refused some.
+    pub spills: u64,
+    /// Since the pool was made.
+    pub elapsed: Duration,
+    /// By first registration, also those that are gone. Empty under [`crate::Operators::Together`].
+    pub operators: Vec<OperatorReport>,
+}
+
+/// What an operator used, all its partitions together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OperatorReport {
+    /// Its name, which is that of its group.
+    pub name: String,
+    /// Consumers that were ever registered: partitions, usually.
+    pub consumers: u64,
+    /// Whether some of them can spill.
+    pub can_spill: bool,
+    /// Bytes charged to its group now.
+    pub reserved: u64,
+    /// The most bytes that were ever reserved for its group; see [`QueryReport::peak`].
+    pub peak: u64,
+    /// Requests that were refused.
+    pub refused: u64,
+    /// Spills, counted as [`QueryReport::spills`].
+    pub spills: u64,
+}
+
+impl fmt::Display for QueryReport {
+    /// Some lines: the query, and each operator indented below it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}: {}, peak {}, {:.3} s",
+            self.path,
+            Bytes(self.reserved),
+            Bytes(self.peak),
+            self.elapsed.as_secs_f64()
+        )?;
+        write_counts(f, self.refused, self.spills)?;
+        if self.overshot > 0 {
+            write!(f, ", overshot {}", self.overshot)?;
+        }
+        for operator in &self.operators {
+            write!(f, "\n  {operator}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for OperatorReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let spilling = if self.can_spill { "can" } else { "cannot" };
+        let plural = if self.consumers == 1 { "" } else { "s" };
+        write!(
+            f,
+            "{}: {}, peak {}, {} consumer{plural}, {spilling} spill",
+            self.name,
+            Bytes(self.reserved),
+            Bytes(self.peak),
+            self.consumers,
+        )?;
+        write_counts(f, self.refused, self.spills)
+    }
+}
+
+fn write_counts(f: &mut fmt::Formatter<'_>, refused: u64, spills: u64) -> fmt::Result {
+    if refused > 0 {
+        write!(f, ", refused {refused}")?;
+    }
+    if spills > 0 {
+        write!(f, ", spilled {spills}")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_read_well() {
+        let sort = OperatorReport {
+            name: "ExternalSorter".into(),
+            consumers: 4,
+            can_spill: true,
+            reserved: 0,
+            peak: 96 << 20,
+            refused: 3,
+            spills: 2,
+        };
+        let join = OperatorReport {
+            name: "HashJoinInput".into(),
+            consumers: 1,
+            can_spill: false,
+            reserved: 1 << 10,
+            peak: 2 << 20,
+            refused: 0,
+            spills: 0,
+        };
+        let query = QueryReport {
+            path: "/tenant/query".into(),
+            reserved: 1 << 10,
+            peak: 98 << 20,
+            refused: 3,
+            overshot: 1,
+            spills: 2,
+            elapsed: Duration::from_millis(1500),
+            operators: vec![sort, join],
+        };
+        let expected = "\
+/tenant/query: 1.00 KiB, peak 98.0 MiB, 1.500 s, refused 3, spilled 2, overshot 1
+  ExternalSorter: 0 B, peak 96.0 MiB, 4 consumers, can spill, refused 3, spilled 2
+  HashJoinInput: 1.00 KiB, peak 2.00 MiB, 1 consumer, cannot spill";
+        assert_eq!(query.to_string(), expected);
+    }
+}

@@ -1,0 +1,228 @@
+//! From a consumer's number to what its bytes are charged to: found by a few loads, without a lock.
+//!
+//! DataFusion numbers consumers one after the other, for the whole process, so a query's have numbers close to each other, and the
+//! number itself is the hash. Each chunk of the table has [`PROBES`] places for a number; what finds none free is put into the next
+//! chunk, four times as large. The first is part of the table, so of the pool: an operator's group is two loads away.
+//!
+//! An entry is bound to one operator for good, since readers hold no lock, but a consumer that is gone leaves its place to the
+//! next of the same operator. So a pool that outlives many queries grows to what lives at a time and stays there.
+//!
+//! Whoever looks for a number is that consumer, between its registration and its end. So its entry is there and stays, and an entry
+//! that changes meanwhile is another's.
+
+use std::array;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use bursar::Group;
+
+use crate::operators::Operator;
+
+/// Places for one number in one chunk.
+const PROBES: usize = 4;
+/// Entries of the first chunk: the consumers of a small query.
+const FIRST: usize = 32;
+/// Further chunks, each four times as large: two million entries.
+const MORE: usize = 8;
+/// The key of an entry that no consumer has.
+const FREE: usize = 0;
+
+/// What a consumer has at its pool. On cache lines of its own: those of other partitions are written by other threads.
+#[repr(align(128))]
+pub(crate) struct Entry {
+    /// The consumer's number plus one.
+    key: AtomicUsize,
+    account: OnceLock<Account>,
+    /// Bytes reserved, kept only where a share is worked out from it.
+    pub(crate) held: AtomicU64,
+    /// It was refused, can spill, and has returned nothing since.
+    pub(crate) is_asked: AtomicBool,
+}
+
+/// What an entry is bound to.
+struct Account {
+    /// The operator's, by value: the way to it is what each call waits for.
+    group: Group,
+    operator: Arc<Operator>,
+}
+
+impl Entry {
+    fn new() -> Self {
+        Self {
+            key: AtomicUsize::new(FREE),
+            account: OnceLock::new(),
+            held: AtomicU64::new(0),
+            is_asked: AtomicBool::new(false),
+        }
+    }
+
+    /// The group to charge, and the operator. There is one, since the key was there.
+    #[inline(always)]
+    pub(crate) fn group(&self) -> Option<&Group> {
+        self.account.get().map(|account| &account.group)
+    }
+
+    pub(crate) fn operator(&self) -> Option<&Arc<Operator>> {
+        self.account.get().map(|account| &account.operator)
+    }
+
+    /// Makes the entry a consumer's, if it is free and can be the operator's. Only under the lock of registration.
+    fn claim(&self, key: usize, operator: &Arc<Operator>) -> bool {
+        // Relaxed: keys change under the caller's lock.
+        if self.key.load(Ordering::Relaxed) != FREE {
+            return false;
+        }
+        let account = self.account.get_or_init(|| Account {
+            group: operator.group().clone(),
+            operator: Arc::clone(operator),
+        });
+        if !Arc::ptr_eq(&account.operator, operator) {
+            return false;
+        }
+        self.held.store(0, Ordering::Relaxed);
+        self.is_asked.store(false, Ordering::Relaxed);
+        // Release: pairs with the load in `Table::find`; who finds the key finds the account.
+        self.key.store(key, Ordering::Release);
+        true
+    }
+}
+
+/// The consumers of one pool.
+pub(crate) struct Table {
+    first: [Entry; FIRST],
+    more: [OnceLock<Box<[Entry]>>; MORE],
+}
+
+impl Table {
+    pub(crate) fn new() -> Self {
+        Self {
+            first: array::from_fn(|_| Entry::new()),
+            more: [const { OnceLock::new() }; MORE],
+        }
+    }
+
+    /// The entry of a consumer; `None` if it was never registered here, or found no place.
+    #[inline(always)]
+    pub(crate) fn find(&self, id: usize) -> Option<&Entry> {
+        let entry = &self.first[id % FIRST];
+        // Acquire: pairs with the store in `Entry::claim`.
+        if entry.key.load(Ordering::Acquire) == id.wrapping_add(1) {
+            return Some(entry);
+        }
+        self.find_elsewhere(id)
+    }
+
+    #[inline(never)]
+    fn find_elsewhere(&self, id: usize) -> Option<&Entry> {
+        let key = id.wrapping_add(1);
+        let mut places = self.chunks().flat_map(|chunk| places(chunk, id));
+        // Acquire: as above.
+        places.find(|entry| entry.key.load(Ordering::Acquire) == key)
+    }
+
+    /// Puts a consumer into the table; `None` if there is no place or no memory for it. Only under the lock of registration.
+    pub(crate) fn insert(&self, id: usize, operator: &Arc<Operator>) -> Option<&Entry> {
+        let key = id.wrapping_add(1);
+        if key == FREE {
+            // As many consumers there never are.
+            return None;
+        }
+        let claimed = |chunk| places(chunk, id).find(|entry: &&Entry| entry.claim(key, operator));
+        if let Some(entry) = claimed(&self.first) {
+            return Some(entry);
+        }
+        self.more.iter().enumerate().find_map(|(index, chunk)| {
+            if chunk.get().is_none() {
+                let count = FIRST << (2 * (index + 1));
+                let mut entries = Vec::new();
+                entries.try_reserve_exact(count).ok()?;
+                entries.extend((0..count).map(|_| Entry::new()));
+                // Nobody else does: the caller holds the lock.
+                let _ = chunk.set(entries.into_boxed_slice());
+            }
+            claimed(chunk.get()?)
+        })
+    }
+
+    /// Leaves the entry to others. Only under the lock of registration.
+    pub(crate) fn free(&self, entry: &Entry) {
+        // Release: pairs with the loads of keys; what its consumer did comes before.
+        entry.key.store(FREE, Ordering::Release);
+    }
+
+    /// All entries that consumers have.
+    pub(crate) fn live(&self) -> impl Iterator<Item = &Entry> {
+        let entries = self.chunks().flatten();
+        // Acquire: as in `find`.
+        entries.filter(|entry| entry.key.load(Ordering::Acquire) != FREE)
+    }
+
+    fn chunks(&self) -> impl Iterator<Item = &[Entry]> {
+        // A chunk that is not there was not needed, nor were those after it.
+        let more = self.more.iter().map_while(OnceLock::get);
+        std::iter::once(&self.first[..]).chain(more.map(|chunk| &chunk[..]))
+    }
+}
+
+/// The places of a number in a chunk.
+fn places(chunk: &[Entry], id: usize) -> impl Iterator<Item = &Entry> {
+    (0..PROBES).map(move |probe| &chunk[id.wrapping_add(probe) % chunk.len()])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bursar::{Limits, Memory};
+
+    fn operators() -> [Arc<Operator>; 2] {
+        let memory = Memory::host().unwrap();
+        ["one", "two"].map(|name| {
+            let group = memory.root().child(name, Limits::none()).unwrap();
+            Arc::new(Operator::new(name.to_owned(), group))
+        })
+    }
+
+    fn operator_of(table: &Table, id: usize) -> Option<String> {
+        let operator = table.find(id)?.operator()?;
+        Some(operator.report().name)
+    }
+
+    #[test]
+    fn each_finds_its_own() {
+        let [one, two] = operators();
+        let table = Table::new();
+        // Close together, far apart, and all of them in one place.
+        let ids = (0..300).chain((0..300).map(|n| 10_000 + n * FIRST));
+        for id in ids.clone() {
+            let operator = if id % 3 == 0 { &one } else { &two };
+            assert!(table.insert(id, operator).is_some(), "{id}");
+        }
+        for id in ids.clone() {
+            let expected = if id % 3 == 0 { "one" } else { "two" };
+            assert_eq!(operator_of(&table, id).as_deref(), Some(expected), "{id}");
+        }
+        assert_eq!(table.live().count(), ids.count());
+        assert!(table.find(5_000).is_none());
+        assert!(table.insert(usize::MAX, &one).is_none());
+    }
+
+    #[test]
+    fn places_are_used_again() {
+        let [one, two] = operators();
+        let table = Table::new();
+        for id in 0..100_000 {
+            let operator = if id % 3 == 0 { &one } else { &two };
+            table.insert(id, operator).unwrap();
+            if let Some(old) = id.checked_sub(20) {
+                table.free(table.find(old).unwrap());
+                assert!(table.find(old).is_none());
+            }
+        }
+        assert_eq!(table.live().count(), 20);
+        assert!(
+            table.more[2].get().is_none(),
+            "it grew to more than 160 entries"
+        );
+    }
+}

@@ -1,0 +1,170 @@
+//! Ends: of queries, groups and tasks.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use bursar::{Freshness, RemoveError};
+use bursar_datafusion::{GroupExt, GroupPool, History, Operators};
+use datafusion_execution::memory_pool::MemoryPool;
+
+use crate::common::{KIB, MIB, child, exhausted, fixed, spiller, tenant, usage};
+
+#[test]
+fn finished_operators_stay_visible() {
+    let tenant = tenant(10 * MIB);
+    let pool = child(&tenant, "query").pool();
+    let sorter = spiller(&pool, "ExternalSorter[0]");
+    sorter.try_grow(8 * MIB).unwrap();
+    exhausted(sorter.try_grow(8 * MIB));
+    exhausted(sorter.try_grow(8 * MIB));
+    // It spills.
+    sorter.free();
+    sorter.try_grow(4 * MIB).unwrap();
+    sorter.free();
+    drop(sorter);
+    let report = pool.report();
+    let [sort] = &report.operators[..] else {
+        panic!("{report}")
+    };
+    assert_eq!(
+        (sort.name.as_str(), sort.consumers, sort.can_spill),
+        ("ExternalSorter", 1, true)
+    );
+    assert_eq!((sort.reserved, sort.refused, sort.spills), (0, 2, 1));
+    assert!((8 << 20..=10 << 20).contains(&sort.peak), "{report}");
+    assert_eq!(
+        (report.path.as_str(), report.reserved),
+        ("/tenant/query", 0)
+    );
+    assert_eq!((report.refused, report.spills, report.overshot), (2, 1, 0));
+    assert!(report.peak >= sort.peak);
+}
+
+#[test]
+fn refusals_and_spills_are_counted_without_operators() {
+    let query = child(&tenant(10 * MIB), "query");
+    let pool = GroupPool::builder(query)
+        .operators(Operators::Together)
+        .build();
+    let (sorter, join) = (
+        spiller(&pool, "ExternalSorter[0]"),
+        fixed(&pool, "HashJoinInput"),
+    );
+    sorter.try_grow(8 * MIB).unwrap();
+    join.try_grow(MIB).unwrap();
+    exhausted(join.try_grow(8 * MIB));
+    // Nothing that it could have spilled was asked for.
+    join.free();
+    exhausted(sorter.try_grow(8 * MIB));
+    sorter.shrink(1);
+    sorter.shrink(1);
+    let report = pool.report();
+    assert_eq!((report.refused, report.spills), (2, 1));
+}
+
+#[test]
+fn a_history_keeps_the_last_queries() {
+    let tenant = tenant(10 * MIB);
+    let history = History::new(3);
+    for number in 0..5 {
+        let query = child(&tenant, &format!("query-{number}"));
+        let pool = GroupPool::builder(query).history(&history).build();
+        let sorter = spiller(&pool, "ExternalSorter[0]");
+        sorter.try_grow((number + 1) * MIB).unwrap();
+        drop(pool);
+        // A reservation keeps the pool, and so the query.
+        let kept = history.finished();
+        assert!(
+            kept.iter()
+                .all(|report| report.path != format!("/tenant/query-{number}"))
+        );
+        assert_eq!(tenant.children().len(), 1);
+        drop(sorter);
+        assert!(tenant.children().is_empty());
+    }
+    let finished = history.finished();
+    let paths: Vec<_> = finished.iter().map(|report| report.path.as_str()).collect();
+    assert_eq!(
+        paths,
+        ["/tenant/query-2", "/tenant/query-3", "/tenant/query-4"]
+    );
+    for (report, mib) in finished.iter().zip(3..) {
+        assert_eq!(report.reserved, 0);
+        assert!(
+            report.peak >= mib << 20 && report.operators[0].peak >= mib << 20,
+            "{report}"
+        );
+    }
+    History::new(0);
+}
+
+#[test]
+fn a_pool_outlives_its_group() {
+    for operators in [Operators::Together, Operators::ByName] {
+        let tenant = tenant(10 * MIB);
+        let query = child(&tenant, "query");
+        let pool = GroupPool::builder(query.clone())
+            .operators(operators)
+            .build();
+        let sorter = spiller(&pool, "ExternalSorter[0]");
+        sorter.try_grow(MIB).unwrap();
+        pool.remove().unwrap();
+        pool.remove().unwrap();
+        assert!(query.is_removed() && tenant.find("query").is_none());
+        exhausted(sorter.try_grow(1));
+        sorter.try_grow(0).unwrap();
+        sorter.grow(KIB);
+        sorter.shrink(1);
+        // Who comes now, too.
+        let late = fixed(&pool, "late");
+        exhausted(late.try_grow(1));
+        late.grow(5);
+        assert_eq!(pool.reserved(), MIB + KIB + 4);
+        assert_eq!(usage(&tenant), MIB + KIB + 4);
+        drop((sorter, late));
+        assert_eq!((pool.reserved(), usage(&tenant)), (0, 0));
+    }
+}
+
+#[test]
+fn a_group_removed_by_its_handle() {
+    let query = child(&tenant(10 * MIB), "query");
+    let pool = query.pool();
+    let sorter = spiller(&pool, "ExternalSorter[0]");
+    // With operators below it, only the pool can.
+    assert_eq!(
+        query.remove(),
+        Err(RemoveError::HasChildren { children: 1 })
+    );
+    sorter.try_grow(1).unwrap();
+    drop((sorter, pool));
+    query.remove().unwrap();
+    let pool = query.pool();
+    let sorter = spiller(&pool, "ExternalSorter[0]");
+    let text = exhausted(sorter.try_grow(1));
+    assert!(text.contains("the query's group was removed"), "{text}");
+    sorter.grow(1);
+    assert_eq!(pool.reserved(), 1);
+    drop(sorter);
+    assert_eq!(pool.reserved(), 0);
+}
+
+#[test]
+fn a_panic_returns_what_was_charged() {
+    let tenant = tenant(10 * MIB);
+    let history = History::new(1);
+    let pool = GroupPool::builder(child(&tenant, "query"))
+        .history(&history)
+        .build();
+    let unwound = catch_unwind(AssertUnwindSafe(|| {
+        let sorter = spiller(&pool, "ExternalSorter[0]");
+        sorter.try_grow(MIB).unwrap();
+        let _split = sorter.split(KIB);
+        // More than there is: DataFusion panics, having changed nothing.
+        sorter.shrink(2 * MIB);
+    }));
+    assert!(unwound.is_err());
+    assert_eq!(usage(&tenant), 0);
+    drop(pool);
+    assert_eq!(history.finished()[0].reserved, 0);
+    assert_eq!(tenant.read(Freshness::Exact).unwrap().usage().value, 0);
+}

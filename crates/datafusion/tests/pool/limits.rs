@@ -1,0 +1,124 @@
+//! Limits: what holds them, what oversteps them, and what changes them.
+
+use bursar::Limits;
+use bursar_datafusion::{GroupExt, GroupPool, Operators};
+use datafusion_execution::memory_pool::{MemoryLimit, MemoryPool};
+
+use crate::common::{MIB, child, exhausted, fixed, spiller, tenant, usage};
+
+#[test]
+fn requests_stay_within_the_limit() {
+    let tenant = tenant(10 * MIB);
+    let (one, other) = (child(&tenant, "one").pool(), child(&tenant, "other").pool());
+    let (here, there) = (fixed(&one, "a"), fixed(&other, "a"));
+    here.try_grow(6 * MIB).unwrap();
+    exhausted(there.try_grow(4 * MIB + 1));
+    there.try_grow(4 * MIB).unwrap();
+    exhausted(here.try_grow(1));
+    assert_eq!((one.reserved(), other.reserved()), (6 * MIB, 4 * MIB));
+    assert_eq!(usage(&tenant), 10 * MIB);
+    here.shrink(MIB);
+    there.try_grow(MIB).unwrap();
+    assert_eq!(here.free(), 5 * MIB);
+    drop(there);
+    assert_eq!(usage(&tenant), 0);
+}
+
+#[test]
+fn overshooting_latches() {
+    let tenant = tenant(10 * MIB);
+    let pool = child(&tenant, "query").pool();
+    let (one, other) = (fixed(&pool, "one"), spiller(&pool, "other"));
+    one.grow(9 * MIB);
+    assert_eq!(pool.report().overshot, 0);
+    other.grow(3 * MIB);
+    assert_eq!(usage(&tenant), 12 * MIB);
+    assert_eq!(pool.report().overshot, 1);
+    exhausted(one.try_grow(1));
+    one.shrink(2 * MIB);
+    exhausted(one.try_grow(1));
+    one.shrink(MIB);
+    one.try_grow(MIB).unwrap();
+    exhausted(other.try_grow(1));
+    assert_eq!(pool.report().overshot, 1);
+}
+
+#[test]
+fn limits_change_meanwhile() {
+    let tenant = tenant(10 * MIB);
+    let query = tenant.child("query", Limits::max(8 << 20)).unwrap();
+    let pool = GroupPool::new(query.clone());
+    let limit = || match pool.memory_limit() {
+        MemoryLimit::Finite(bytes) => bytes,
+        _ => usize::MAX,
+    };
+    let reservation = fixed(&pool, "a");
+    assert_eq!(limit(), 8 * MIB);
+    reservation.try_grow(8 * MIB).unwrap();
+    exhausted(reservation.try_grow(1));
+    query.set_max(20 << 20);
+    assert_eq!(limit(), 10 * MIB);
+    reservation.try_grow(2 * MIB).unwrap();
+    exhausted(reservation.try_grow(1));
+    tenant.set_max(4 << 20);
+    assert_eq!(limit(), 4 * MIB);
+    reservation.shrink(5 * MIB);
+    exhausted(reservation.try_grow(1));
+    reservation.shrink(2 * MIB);
+    reservation.try_grow(MIB).unwrap();
+    tenant.set_max(u64::MAX);
+    query.set_max(u64::MAX);
+    assert_eq!(limit(), usize::MAX);
+    reservation.try_grow(100 * MIB).unwrap();
+}
+
+#[test]
+fn requests_for_nothing_change_nothing() {
+    for operators in [Operators::Together, Operators::ByName] {
+        let tenant = tenant(MIB);
+        let query = child(&tenant, "query");
+        let pool = GroupPool::builder(query).operators(operators).build();
+        let reservation = spiller(&pool, "a");
+        reservation.try_grow(MIB).unwrap();
+        // There is no room, and none is needed.
+        reservation.try_grow(0).unwrap();
+        reservation.grow(0);
+        reservation.shrink(0);
+        reservation.try_resize(MIB).unwrap();
+        reservation.grow(1);
+        reservation.try_grow(0).unwrap();
+        let report = pool.report();
+        assert_eq!((report.refused, report.overshot, report.spills), (0, 1, 0));
+        drop(reservation);
+        assert_eq!(pool.reserved(), 0);
+    }
+}
+
+#[test]
+fn absurd_requests_are_cut() {
+    let tenant = tenant(MIB);
+    let pool = child(&tenant, "query").pool();
+    let (absurd, usual) = (fixed(&pool, "absurd"), fixed(&pool, "usual"));
+    usual.try_grow(10).unwrap();
+    exhausted(absurd.try_grow(usize::MAX));
+    absurd.grow(usize::MAX / 2);
+    assert!(pool.reserved() > 1 << 50);
+    assert_eq!(absurd.free(), usize::MAX / 2);
+    assert_eq!(pool.reserved(), 10);
+    usual.try_grow(MIB - 10).unwrap();
+}
+
+#[test]
+fn without_a_limit_there_is_none() {
+    let tenant = tenant(MIB);
+    tenant.set_max(u64::MAX);
+    let pool = tenant.pool();
+    assert!(matches!(pool.memory_limit(), MemoryLimit::Infinite));
+    assert_eq!(pool.to_string(), "bursar(/tenant, used: 0 B)");
+    tenant.set_max(1 << 20);
+    let reservation = fixed(&pool, "a");
+    reservation.grow(512);
+    let shown = "bursar(/tenant, used: 512 B, limit: 1.00 MiB)";
+    assert_eq!(pool.to_string(), shown);
+    assert_eq!(pool.name(), "bursar");
+}

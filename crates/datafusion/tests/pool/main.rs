@@ -1,0 +1,11 @@
+//! Pools of groups, as DataFusion uses them.
+
+mod arrow;
+mod common;
+mod ends;
+mod limits;
+mod model;
+mod operators;
+mod refusals;
+mod share;
+mod watermark;

@@ -1,0 +1,115 @@
+//! What refused requests say.
+
+use bursar::{Level, Limits};
+use bursar_datafusion::{FairShare, GroupExt, GroupPool};
+
+use crate::common::{MIB, child, exhausted, fixed, spiller, tenant};
+
+/// Without the peaks, which include stock, and so depend on the number of CPUs.
+fn without_peaks(text: &str) -> String {
+    let mut parts = text.split(", peak ");
+    let mut shown = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (_, rest) = part.split_once("iB").expect("a number of bytes");
+        shown += rest;
+    }
+    shown
+}
+
+/// The block of text in the documentation of `GroupPool`.
+fn documented() -> String {
+    let source = include_str!("../../src/pool.rs");
+    let block = source.split("```text\n").nth(1).unwrap();
+    let block = block.split("/// ```").next().unwrap();
+    let lines = block.lines().map(|line| line.strip_prefix("/// ").unwrap());
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_limit_refuses_as_documented() {
+    let memory = bursar::Memory::host().unwrap();
+    let tenant = memory
+        .root()
+        .child("tenant-a", Limits::max(256 << 20))
+        .unwrap();
+    let other = child(&tenant, "query-9");
+    let _charge = other.try_charge(144 << 20).unwrap();
+    let pool = child(&tenant, "query-7").pool();
+    let join = fixed(&pool, "HashJoinInput");
+    join.try_grow(64 * MIB).unwrap();
+    let sorters: Vec<_> = (0..4)
+        .map(|partition| spiller(&pool, &format!("ExternalSorter[{partition}]")))
+        .collect();
+    sorters
+        .iter()
+        .for_each(|sorter| sorter.try_grow(10 * MIB).unwrap());
+    let refused = sorters[3].try_grow(12 * MIB).unwrap_err();
+    assert_eq!(
+        without_peaks(&refused.to_string()),
+        without_peaks(&documented())
+    );
+    exhausted(Err(refused));
+}
+
+#[test]
+fn what_never_fits_says_so() {
+    let pool = child(&tenant(10 * MIB), "query").pool();
+    let sorter = spiller(&pool, "ExternalSorter[0]");
+    let text = exhausted(sorter.try_grow(12 * MIB));
+    assert!(
+        text.contains("does not fit while the limit is 10.0 MiB: raise it to 12.0 MiB"),
+        "{text}"
+    );
+    sorter.try_grow(10 * MIB).unwrap();
+    let text = exhausted(sorter.try_grow(MIB));
+    assert!(!text.contains("does not fit while"), "{text}");
+    exhausted(sorter.try_grow(usize::MAX));
+}
+
+#[test]
+fn a_share_refuses_with_what_it_is() {
+    let tenant = tenant(90 * MIB);
+    let share = FairShare::of(&tenant);
+    let pool = GroupPool::builder(child(&tenant, "query"))
+        .share(&share)
+        .build();
+    let sorters =
+        [0, 1, 2].map(|partition| spiller(&pool, &format!("ExternalSorter[{partition}]")));
+    fixed(&pool, "HashJoinInput").try_grow(MIB).unwrap();
+    sorters[0].try_grow(45 * MIB).unwrap();
+    let text = exhausted(sorters[0].try_grow(MIB));
+    let expected = "cannot reserve 1.00 MiB more for ExternalSorter[0], which has 45.0 MiB, in /tenant/query: its share of /tenant \
+        is 45.0 MiB: of 90.0 MiB, 0 B are used by those that cannot spill, and 1 spillers hold memory, while 2 more may \
+        begin, for whom a share is kept free; 45.0 MiB are free\n/tenant/query uses 45.0 MiB";
+    assert!(text.starts_with(expected), "{text}");
+    let text = exhausted(sorters[1].try_grow(91 * MIB));
+    assert!(
+        text.contains("does not fit while the limit is 90.0 MiB"),
+        "{text}"
+    );
+}
+
+#[test]
+fn an_early_spill_says_so() {
+    let tenant = tenant(100 * MIB);
+    let pool = GroupPool::builder(child(&tenant, "query"))
+        .spill_from(Level::High)
+        .build();
+    let sorter = spiller(&pool, "ExternalSorter[0]");
+    sorter.try_grow(90 * MIB).unwrap();
+    let text = exhausted(sorter.try_grow(MIB));
+    assert!(
+        text.contains("/tenant is under high pressure, so this consumer is asked to spill"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_removed_group_is_named() {
+    let query = child(&tenant(100 * MIB), "query");
+    let pool = query.pool();
+    let sorter = spiller(&pool, "ExternalSorter[0]");
+    pool.remove().unwrap();
+    let text = exhausted(sorter.try_grow(1));
+    assert!(text.contains("was removed"), "{text}");
+}

@@ -1,0 +1,136 @@
+//! Shares: among one query's spillers and among several queries'.
+
+use std::sync::Arc;
+
+use bursar_datafusion::{FairShare, GroupPool, Operators};
+use datafusion_execution::memory_pool::MemoryReservation;
+
+use crate::common::{MIB, child, exhausted, fixed, spiller, tenant};
+
+/// Grows to what it may have, at most, in steps of a MiB.
+fn fill(reservation: &MemoryReservation) -> usize {
+    while reservation.try_grow(MIB).is_ok() {}
+    reservation.size() / MIB
+}
+
+#[test]
+fn idle_spillers_cost_one_share() {
+    for operators in [Operators::Together, Operators::ByName] {
+        let tenant = tenant(80 * MIB);
+        let share = FairShare::of(&tenant);
+        let query = |name: &str| {
+            let builder = GroupPool::builder(child(&tenant, name));
+            builder.operators(operators).share(&share).build()
+        };
+        let pools = [query("one"), query("two")];
+        let sorters: Vec<_> = (0..8)
+            .map(|n| spiller(&pools[n % 2], "ExternalSorter"))
+            .collect();
+        // FairSpillPool gives 10.
+        assert_eq!(fill(&sorters[0]), 40);
+        // A third, of which the first leaves a sixth besides what is kept for the next.
+        assert_eq!(fill(&sorters[1]), 13);
+        // The first gives back what it has, as they do.
+        sorters[0].free();
+        assert_eq!(fill(&sorters[1]), 40);
+        // Those that go no longer count.
+        let mut sorters = sorters;
+        sorters.truncate(2);
+        assert_eq!(fill(&sorters[0]), 40);
+        assert_eq!(fill(&sorters[1]), 40);
+        sorters.truncate(1);
+        assert_eq!(fill(&sorters[0]), 80);
+    }
+}
+
+#[test]
+fn a_newcomer_finds_room() {
+    let tenant = tenant(120 * MIB);
+    let share = FairShare::of(&tenant);
+    let pool = GroupPool::builder(child(&tenant, "query"))
+        .share(&share)
+        .build();
+    let sorters: Vec<_> = (0..10).map(|_| spiller(&pool, "ExternalSorter")).collect();
+    for (before, sorter) in sorters.iter().enumerate() {
+        // What FairSpillPool would give it.
+        sorter
+            .try_grow(12 * MIB)
+            .unwrap_or_else(|error| panic!("{before} hold memory: {error}"));
+        fill(sorter);
+        sorter.shrink(sorter.size() - 12 * MIB);
+    }
+}
+
+#[test]
+fn what_cannot_be_spilled_is_not_shared() {
+    let tenant = tenant(100 * MIB);
+    let share = FairShare::of(&tenant);
+    let pool = GroupPool::builder(child(&tenant, "query"))
+        .share(&share)
+        .build();
+    let (sorter, _idle) = (
+        spiller(&pool, "ExternalSorter"),
+        spiller(&pool, "ExternalSorter"),
+    );
+    let join = fixed(&pool, "HashJoinInput");
+    join.try_grow(20 * MIB).unwrap();
+    // Nor is what others charge to the tenant.
+    let cache = child(&tenant, "cache").try_charge(20 << 20).unwrap();
+    assert_eq!(fill(&sorter), 30);
+    // It is not held by the share itself.
+    join.try_grow(30 * MIB).unwrap();
+    join.free();
+    drop(cache);
+    assert_eq!(fill(&sorter), 50);
+}
+
+#[test]
+fn the_limit_is_the_one_of_now() {
+    let tenant = tenant(100 * MIB);
+    let share = FairShare::of(&tenant);
+    let pool = GroupPool::builder(child(&tenant, "query"))
+        .share(&share)
+        .build();
+    let (sorter, _idle) = (spiller(&pool, "a"), spiller(&pool, "b"));
+    assert_eq!(fill(&sorter), 50);
+    tenant.set_max(200 << 20);
+    assert_eq!(fill(&sorter), 100);
+    tenant.parent().unwrap().set_max(20 << 20);
+    exhausted(sorter.try_grow(1));
+    sorter.free();
+    assert_eq!(fill(&sorter), 10);
+    tenant.parent().unwrap().set_max(u64::MAX);
+    tenant.set_max(u64::MAX);
+    sorter.try_grow(1000 * MIB).unwrap();
+}
+
+#[test]
+fn counts_end_where_they_began() {
+    let tenant = tenant(64 * MIB);
+    let share = FairShare::of(&tenant);
+    let pool = GroupPool::builder(child(&tenant, "query"))
+        .share(&share)
+        .build();
+    let reservations: Vec<_> = (0..4)
+        .map(|_| Arc::new(spiller(&pool, "RepartitionExec")))
+        .collect();
+    // Each by two threads at once, through zero again and again.
+    std::thread::scope(|scope| {
+        for thread in 0..8_usize {
+            let reservation = Arc::clone(&reservations[thread / 2]);
+            scope.spawn(move || {
+                for step in 0..5_000 {
+                    let bytes = 1 + (step * 37 + thread * 11) % 200_000;
+                    reservation.grow(bytes);
+                    reservation.shrink(bytes);
+                }
+            });
+        }
+    });
+    // All four idle: half of it, to the byte, and a grain that was lost or counted twice would show.
+    assert_eq!(fill(&reservations[0]), 32);
+    reservations[0].free();
+    for reservation in &reservations {
+        reservation.try_grow(16 * MIB).unwrap();
+    }
+}
