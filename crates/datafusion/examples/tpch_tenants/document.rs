@@ -161,9 +161,10 @@ impl<'a> Document<'a> {
                 operator.consumers.to_string(),
                 Bytes(operator.peak).to_string(),
                 operator.refused.to_string(),
-                match operator.can_spill {
-                    true => operator.spills.to_string(),
-                    false => "cannot".to_owned(),
+                if operator.can_spill {
+                    operator.spills.to_string()
+                } else {
+                    "cannot".to_owned()
                 },
             ]);
         }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, LazyLock};
 
 use bursar::{Freshness, Group, HighPolicy, Limits, Memory};
-use bursar_datafusion::{FairShare, GroupPool, History, Operators};
+use bursar_datafusion::{FairShare, GroupPool, History};
 use bursar_tpch::{Answer, Query, Spilled, Tables, run};
 use datafusion::error::Result;
 use datafusion::execution::config::SessionConfig;
@@ -94,7 +94,6 @@ impl Tenant {
     pub fn pool(&self, query: Query) -> Arc<GroupPool> {
         let group = self.group.child(query.name, Limits::none()).unwrap();
         GroupPool::builder(group)
-            .operators(Operators::ByName)
             .share(&self.share)
             .history(&self.history)
             .build()
@@ -103,8 +102,12 @@ impl Tenant {
     /// A query's rows, and what it spilled. Its group is removed, and empty.
     pub async fn query(&self, query: Query) -> Result<(Answer, Spilled)> {
         let pool = self.pool(query);
-        let group = pool.group().clone();
+        let (group, end) = (pool.group().clone(), Arc::downgrade(&pool));
         let outcome = Engine::get().answer(query, pool).await;
+        // What runs in tasks of its own ends when they are dropped, which the runtime does soon.
+        while end.strong_count() > 0 {
+            tokio::task::yield_now().await;
+        }
         group.remove().expect("operators' groups are gone");
         assert_eq!(usage(&group), 0, "{group}");
         outcome
