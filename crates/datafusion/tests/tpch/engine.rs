@@ -61,6 +61,8 @@ impl Engine {
             .unwrap();
         let config = SessionConfig::new()
             .with_target_partitions(PARTITIONS)
+            // Merging holds some batches of each file that was spilled: small ones, as the limits are small.
+            .with_batch_size(2048)
             .with_sort_spill_reservation_bytes(1 << 20);
         let session = SessionContext::new_with_config_rt(config, runtime);
         self.tables.register(&session).unwrap();
