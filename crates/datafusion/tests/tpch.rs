@@ -16,10 +16,10 @@ use tokio::task::JoinSet;
 
 use engine::{Engine, MIB, usage};
 
-/// Enough for merging the order lines, and less than sorting them takes.
-const SORT: u64 = 32 * MIB;
-/// Less than a group for each order takes.
-const AGGREGATE: u64 = 16 * MIB;
+/// Enough for merging the order lines; sorting them without a limit takes six times as much.
+const SORT: u64 = 64 * MIB;
+/// A group for each order takes three times as much.
+const AGGREGATE: u64 = 12 * MIB;
 /// More than any query needs.
 const ROOMY: u64 = 1024 * MIB;
 
@@ -196,8 +196,8 @@ async fn a_limit_changes_while_queries_run() {
 
     let sorting = tenant.clone();
     let running = tokio::spawn(async move { sorting.query(by_price).await });
-    while usage(&tenant.group) < 40 * MIB as i64 {
-        assert!(!running.is_finished(), "the sort never held 40 MiB");
+    while usage(&tenant.group) < 2 * SORT as i64 {
+        assert!(!running.is_finished(), "the sort never held that much");
         tokio::task::yield_now().await;
     }
     tenant.group.set_max(SORT);

@@ -132,7 +132,7 @@ impl Engine {
         SessionConfig::new()
             .with_target_partitions(self.partitions)
             // What a sort keeps for merging what it spilled. The default of 10 MiB for each partition is meant for more memory.
-            .with_sort_spill_reservation_bytes(1 << 20)
+            .with_sort_spill_reservation_bytes(4 << 20)
     }
 
     /// The root of all groups.

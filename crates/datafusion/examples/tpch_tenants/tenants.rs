@@ -49,8 +49,8 @@ pub fn tenants(options: &Options) -> Vec<Tenant> {
         roomy("dashboards".to_owned()),
         Tenant {
             name: "exports".to_owned(),
-            about: "less than its sorts and aggregations need: they spill",
-            limit: mib(400.0),
+            about: "less than its sort needs: that query spills",
+            limit: mib(640.0),
             // A merge of what a sort spilled takes all it can get (DataFusion's `ExternalSorterMerge`), and cannot give it back.
             at_once: 1,
             queries: list(&["lines_by_price", "lines_per_order", "q18", "q13", "q10"]),
