@@ -170,7 +170,7 @@ async fn a_stream_that_is_dropped_half_way_returns_all() {
         let tenant = engine.tenant(&format!("dropped-{limit}"), limit);
         let pool = tenant.pool(query);
         let group = pool.group().clone();
-        let session = engine.session(pool.clone());
+        let session = engine.session(query, pool.clone());
         let frame = session.sql(&query.sql(engine.scale())).await.unwrap();
         let plan = frame.create_physical_plan().await.unwrap();
         let mut stream = execute_stream(plan.clone(), session.task_ctx()).unwrap();

@@ -50,7 +50,7 @@ pub fn tenants(options: &Options) -> Vec<Tenant> {
         Tenant {
             name: "exports".to_owned(),
             about: "less than its sort needs: that query spills",
-            limit: mib(640.0),
+            limit: mib(720.0),
             // A merge of what a sort spilled takes all it can get (DataFusion's `ExternalSorterMerge`), and cannot give it back.
             at_once: 1,
             queries: list(&["lines_by_price", "lines_per_order", "q18", "q13", "q10"]),
