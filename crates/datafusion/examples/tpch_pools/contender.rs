@@ -130,18 +130,29 @@ impl Contender {
         })
     }
 
-    /// Whether all that was reserved is back.
-    pub fn check(&self) -> Result<(), Failure> {
-        let reserved = match &self.tenant {
-            None => self.runtime.memory_pool.reserved() as u64,
-            Some(tenant) => {
-                let usage = tenant.read(bursar::Freshness::Exact)?.usage().value;
-                u64::try_from(usage).map_err(|_| format!("{}: a usage of {usage}", self.name))?
+    /// Waits until tasks of a query that failed have ended, and with them what they had reserved.
+    pub fn settle(&self) -> Result<(), Failure> {
+        const TRIES: usize = 10_000;
+        for _ in 0..TRIES {
+            if self.reserved()? == 0
+                && self
+                    .tenant
+                    .iter()
+                    .all(|tenant| tenant.children().is_empty())
+            {
+                return Ok(());
             }
-        };
-        if reserved != 0 {
-            return Err(format!("{}: {reserved} bytes are still reserved", self.name).into());
+            std::thread::sleep(Duration::from_millis(1));
         }
-        Ok(())
+        let reserved = self.reserved()?;
+        Err(format!("{}: {reserved} bytes are still reserved", self.name).into())
+    }
+
+    fn reserved(&self) -> Result<u64, Failure> {
+        let Some(tenant) = &self.tenant else {
+            return Ok(self.runtime.memory_pool.reserved() as u64);
+        };
+        let usage = tenant.read(bursar::Freshness::Exact)?.usage().value;
+        u64::try_from(usage).map_err(|_| format!("{}: a usage of {usage}", self.name).into())
     }
 }

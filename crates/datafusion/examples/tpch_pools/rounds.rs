@@ -77,7 +77,7 @@ pub fn run(
                 }
                 let contender = &contenders[turn];
                 let took = engine.block_on(contender.run(tables, &sql, partitions));
-                contender.check()?;
+                contender.settle()?;
                 match took {
                     Ok(took) if round > 0 => {
                         times.seconds[turn].push(took.elapsed.as_secs_f64());

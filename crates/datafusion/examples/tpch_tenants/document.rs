@@ -86,7 +86,14 @@ impl<'a> Document<'a> {
         let mut table = table(header, 1..7);
         for (index, (tenant, group)) in self.tenants.iter().zip(&self.groups).enumerate() {
             let own = || self.queries.iter().filter(|query| query.tenant == index);
-            let spilled = |query: &&Finished| query.report.spills > 0;
+            let spilled = |query: &&Finished| {
+                let by_metrics = query
+                    .outcome
+                    .as_ref()
+                    .is_ok_and(|spilled| spilled.bytes > 0);
+                by_metrics || query.report.spills > 0
+            };
+            let refusals: u64 = own().map(|query| query.report.refused).sum();
             table.add_row([
                 tenant.name.clone(),
                 Bytes(tenant.limit).to_string(),
@@ -100,7 +107,7 @@ impl<'a> Document<'a> {
                     .count()
                     .to_string(),
                 own().filter(spilled).count().to_string(),
-                group.own_events().refused.to_string(),
+                refusals.to_string(),
             ]);
         }
         table
@@ -161,9 +168,10 @@ impl<'a> Document<'a> {
                 operator.consumers.to_string(),
                 Bytes(operator.peak).to_string(),
                 operator.refused.to_string(),
-                match operator.can_spill {
-                    true => operator.spills.to_string(),
-                    false => "cannot".to_owned(),
+                if operator.can_spill {
+                    operator.spills.to_string()
+                } else {
+                    "cannot".to_owned()
                 },
             ]);
         }

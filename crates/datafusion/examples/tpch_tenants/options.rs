@@ -4,7 +4,7 @@ use clap::Parser;
 
 const EXAMPLES: &str = "\
 Examples:
-  tpch_tenants                       three tenants at scale 0.2
+  tpch_tenants                       three tenants at scale 0.5
   tpch_tenants --scale 1 --tenants 5 more data, and two more tenants like the first
   tpch_tenants --rounds 3 > run.txt  a longer run, with pictures of the tree in the file
   tpch_tenants 2> /dev/null | less   the same on the screen";
@@ -15,7 +15,7 @@ Examples:
 #[command(name = "tpch_tenants", after_help = EXAMPLES)]
 pub struct Options {
     /// Scale of the tables; 1 is about six million order lines, and about 2.5 GiB of memory
-    #[arg(long, default_value_t = 0.2, value_parser = scale)]
+    #[arg(long, default_value_t = 0.5, value_parser = scale)]
     pub scale: f64,
     /// Tenants: the first three differ, further ones are like the first
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(3..=64))]

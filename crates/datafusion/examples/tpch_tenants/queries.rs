@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bursar::{Freshness, Group, HighPolicy, Limits, Memory};
-use bursar_datafusion::{FairShare, GroupPool, Operators, QueryReport};
+use bursar_datafusion::{FairShare, GroupPool, History, QueryReport};
 use bursar_tpch::{Query, Spilled, Tables, run};
 use datafusion::error::DataFusionError;
 use datafusion::execution::config::SessionConfig;
@@ -39,7 +39,7 @@ pub struct Finished {
     pub rows: usize,
     /// What its plan spilled, or why it failed.
     pub outcome: Result<Spilled, DataFusionError>,
-    /// What its pool saw.
+    /// What its pool saw until it ended.
     pub report: QueryReport,
 }
 
@@ -80,7 +80,7 @@ impl Engine {
             .map(|(name, query)| {
                 let engine = engine.clone();
                 let query = tokio::spawn(async move { engine.query(tenant, name, query).await });
-                async { query.await? }
+                async move { query.await? }
             })
             .buffer_unordered(at_once)
             .try_collect()
@@ -92,12 +92,14 @@ impl Engine {
     async fn query(&self, tenant: usize, name: String, query: Query) -> Result<Finished, Stopped> {
         let (tenant_group, share) = &self.tenants[tenant];
         let group = tenant_group.child(&name, Limits::none())?;
+        let history = History::new(1);
         let pool = GroupPool::builder(group.clone())
-            .operators(Operators::ByName)
             .share(share)
+            .history(&history)
             .build();
+        let end = Arc::downgrade(&pool);
         let runtime = RuntimeEnvBuilder::from_runtime_env(&self.runtime)
-            .with_memory_pool(pool.clone())
+            .with_memory_pool(pool)
             .build_arc()?;
         let session = SessionContext::new_with_config_rt(self.config(), runtime);
         self.tables.register(&session)?;
@@ -108,10 +110,13 @@ impl Engine {
         let outcome = run(&session, &sql, |batch| rows += batch.num_rows()).await;
         let elapsed = start.elapsed();
         drop(session);
-        let report = pool.report();
-        drop(pool);
+        // Tasks of a query that failed end soon after it.
+        while end.strong_count() > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         // The name is free from here on; what was counted stays readable.
         group.remove()?;
+        let report = history.finished().pop();
         Ok(Finished {
             tenant,
             name,
@@ -119,7 +124,7 @@ impl Engine {
             elapsed,
             rows,
             outcome,
-            report,
+            report: report.ok_or("a query without a report")?,
         })
     }
 
@@ -127,7 +132,7 @@ impl Engine {
         SessionConfig::new()
             .with_target_partitions(self.partitions)
             // What a sort keeps for merging what it spilled. The default of 10 MiB for each partition is meant for more memory.
-            .with_sort_spill_reservation_bytes(1 << 20)
+            .with_sort_spill_reservation_bytes(4 << 20)
     }
 
     /// The root of all groups.
