@@ -40,11 +40,13 @@ fn dependencies(manifest: &str) -> Vec<&str> {
 
 #[test]
 fn crates_depend_one_way() {
-    let allowed: [(&str, &[&str]); 10] = [
+    let allowed: [(&str, &[&str]); 11] = [
         ("crates/machine", &[]),
         ("crates/bursar", &["bursar-machine"]),
         ("crates/alloc", &["bursar", "bursar-machine"]),
         ("crates/datafusion", &["bursar"]),
+        // Knows nothing of Bursar.
+        ("crates/tpch", &[]),
         ("crates/tower", &["bursar", "bursar-alloc"]),
         ("crates/sim", &["bursar-machine"]),
         ("crates/lab", &["bursar", "bursar-machine"]),

@@ -68,7 +68,7 @@ fn show(options: &Options) -> Result<(), Stopped> {
 }
 
 async fn run(options: &Options) -> Result<(), Stopped> {
-    let mut output = Output::default();
+    let mut output = Output;
     let bar = watch::bar();
     let tables = Tables::generate(options.scale, options.partitions(), |share| {
         bar.set_message(format!("generating tables: {:.0} %", share * 100.0));

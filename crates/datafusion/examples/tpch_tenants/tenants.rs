@@ -53,7 +53,7 @@ pub fn tenants(options: &Options) -> Vec<Tenant> {
             limit: mib(720.0),
             // A merge of what a sort spilled takes all it can get (DataFusion's `ExternalSorterMerge`), and cannot give it back.
             at_once: 1,
-            queries: list(&["lines_by_price", "lines_per_order", "q18", "q13", "q10"]),
+            queries: list(&["lines_by_price", "lines_per_order", "q3", "q13", "q10"]),
         },
         Tenant {
             name: "trial".to_owned(),
