@@ -7,7 +7,8 @@ use crate::report::QueryReport;
 
 /// Reports of the last queries that ended. Cloning gives another handle of the same history.
 ///
-/// A query ends with its pool: when the last reservation, stream and runtime that hold the pool are gone.
+/// A query ends with its pool: when the last reservation, stream and runtime that hold the pool are gone, or when the pool's group is
+/// removed by [`crate::GroupPool::remove`].
 #[derive(Clone, Debug)]
 pub struct History {
     queries_max: usize,

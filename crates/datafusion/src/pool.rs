@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bursar::{Bytes, Group, Host, Machine, RemoveError};
@@ -72,6 +72,8 @@ pub struct GroupPool {
     share: Option<FairShare>,
     watermark: Option<Watermark>,
     history: Option<History>,
+    /// It is in its history.
+    has_ended: AtomicBool,
     /// Spillers that are registered.
     spillers: AtomicU64,
     overshot: AtomicU64,
@@ -113,6 +115,7 @@ impl GroupPool {
             share: builder.share,
             watermark,
             history: builder.history,
+            has_ended: AtomicBool::new(false),
             spillers: AtomicU64::new(0),
             overshot: AtomicU64::new(0),
             begun_ns: clock.as_ref().map_or(0, Host::now_ns),
@@ -154,6 +157,9 @@ impl GroupPool {
     /// an aggregation does when it has spilled what it holds, but a repartition that is refused writes each batch to disk and goes
     /// on. Drop the query's streams to end it.
     ///
+    /// After that, call this: DataFusion 55.2 may keep the runtime, and so the pool, of a sort whose stream was dropped half-way. The
+    /// query is in the [`History`] from here on, as it is now.
+    ///
     /// # Errors
     /// [`RemoveError`] if there are groups below that this pool did not make (whoever made an operator's, to limit it, removes it
     /// before), or if its group is the root. The operators' groups that it made are removed then, and `try_grow` of these
@@ -163,7 +169,19 @@ impl GroupPool {
         for operator in operators.iter().filter(|operator| operator.is_made_here()) {
             operator.group().remove()?;
         }
-        self.group.remove()
+        self.group.remove()?;
+        self.note_end();
+        Ok(())
+    }
+
+    /// Puts the query into its history, once.
+    fn note_end(&self) {
+        // Relaxed: the one who changes it does so.
+        if let Some(history) = &self.history
+            && !self.has_ended.swap(true, Ordering::Relaxed)
+        {
+            history.push(self.report());
+        }
     }
 
     /// The consumers that are not gone, with what they hold as far as it is known.
@@ -430,9 +448,7 @@ impl MemoryPool for GroupPool {
 
 impl Drop for GroupPool {
     fn drop(&mut self) {
-        if let Some(history) = &self.history {
-            history.push(self.report());
-        }
+        self.note_end();
     }
 }
 

@@ -109,7 +109,7 @@ fn write_share(text: &mut String, group: &str, standing: &Standing, held: u64) -
     let (active, idle) = (seen.active, seen.idle);
     write!(
         text,
-        "its share of {group} is {share}: of {limit}, {others} are used by those that cannot spill, and {active} spillers hold \
+        "its share of {group} is {share}: of {limit}, {others} are used by those that cannot spill, and {active} that can spill hold \
          memory"
     )?;
     if idle > 0 {

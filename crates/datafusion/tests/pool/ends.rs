@@ -200,3 +200,21 @@ fn a_panic_returns_what_was_charged() {
     assert_eq!(history.finished()[0].reserved, 0);
     assert_eq!(tenant.read(Freshness::Exact).unwrap().usage().value, 0);
 }
+
+#[test]
+fn a_query_whose_pool_somebody_keeps_is_finished_when_it_is_removed() {
+    let history = History::new(3);
+    let pool = GroupPool::builder(child(&tenant(10 * MIB), "query"))
+        .history(&history)
+        .build();
+    spiller(&pool, "ExternalSorter[0]").try_grow(MIB).unwrap();
+    assert!(history.finished().is_empty());
+    pool.remove().unwrap();
+    let finished = history.finished();
+    assert_eq!((finished.len(), finished[0].reserved), (1, 0));
+    assert!(finished[0].peak >= MIB as u64);
+    // Once.
+    pool.remove().unwrap();
+    drop(pool);
+    assert_eq!(history.finished().len(), 1);
+}

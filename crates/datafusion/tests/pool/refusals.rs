@@ -160,7 +160,7 @@ fn a_share_refuses_with_what_it_is() {
     sorters[0].try_grow(45 * MIB).unwrap();
     let text = exhausted(sorters[0].try_grow(MIB));
     let expected = "cannot reserve 1.00 MiB more for ExternalSorter[0], which has 45.0 MiB, in /tenant/query: its share of /tenant \
-        is 45.0 MiB: of 90.0 MiB, 0 B are used by those that cannot spill, and 1 spillers hold memory, while 2 more may \
+        is 45.0 MiB: of 90.0 MiB, 0 B are used by those that cannot spill, and 1 that can spill hold memory, while 2 more may \
         begin, for whom a share is kept free; 45.0 MiB are free\n/tenant/query uses 45.0 MiB";
     assert!(text.starts_with(expected), "{text}");
     let text = exhausted(sorters[1].try_grow(91 * MIB));
