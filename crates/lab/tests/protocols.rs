@@ -56,6 +56,7 @@ protocols![
     set_limit: "set-limit",
     removal: "removal",
     nowait_and_overshoot: "nowait-and-overshoot",
+    count_anywhere: "count-anywhere",
     move_charge: "move-charge",
     ranges: "ranges",
     waiting: "waiting",
