@@ -142,6 +142,7 @@ impl Contender {
             {
                 return Ok(());
             }
+            // DataFusion's pools tell nobody; all contenders wait in the same way, untimed.
             std::thread::sleep(Duration::from_millis(1));
         }
         let reserved = self.reserved()?;
