@@ -1,8 +1,9 @@
 //! The machine code of this executable, and a walk along the fast path of a function.
 //!
-//! The rule of the walk: start at the function's first instruction; follow unconditional jumps; take no conditional
-//! branch, unless not taking it leads nowhere; count every instruction met until the function returns. A path leads
-//! nowhere if it meets a trap, an indirect jump or call, an instruction with a `lock` prefix, an address it has been at,
+//! The rule of the walk: start at the function's first instruction; follow unconditional jumps, also those that go by the
+//! linker's table of addresses (a function that several crates instantiate); take no conditional branch, unless not taking
+//! it leads nowhere; count every instruction met until the function returns. A path leads nowhere if it meets a trap, a
+//! jump or call whose target is known only when it runs, an instruction with a `lock` prefix, an address it has been at,
 //! if it enters a function that panics or has "slow" in its name, or if it returns without having entered a restartable
 //! sequence (which begins with a store through the thread pointer). Paths without calls are looked for first; only if
 //! there is none are direct calls stepped into.
@@ -13,7 +14,7 @@ use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Formatter, Instruction, IntelFormatter, Mnemonic, OpKind,
     Register,
 };
-use object::{Object, ObjectSection, ObjectSymbol, SectionKind, SymbolKind};
+use object::{Object, ObjectSection, ObjectSymbol, RelocationFlags, SectionKind, SymbolKind, elf};
 
 /// The most instructions that a fast path may have.
 const STEPS_MAX: usize = 400;
@@ -25,6 +26,8 @@ pub struct Code<'data> {
     sections: Vec<(u64, &'data [u8])>,
     /// Demangled names by address; several where functions were folded into one.
     functions: BTreeMap<u64, Vec<String>>,
+    /// By address, the words that the loader sets to an address of this executable: the linker's table is among them.
+    table: BTreeMap<u64, u64>,
     /// The compilers that made it, as it says itself.
     pub compilers: String,
 }
@@ -70,6 +73,12 @@ impl<'data> Code<'data> {
         if functions.is_empty() {
             return Err("the executable has no symbols".to_owned());
         }
+        let relocations = file.dynamic_relocations().into_iter().flatten();
+        let of_executable = relocations.filter(|(_, relocation)| {
+            let r_type = elf::R_X86_64_RELATIVE;
+            relocation.flags() == RelocationFlags::Elf { r_type }
+        });
+        let table = of_executable.map(|(word, relocation)| (word, relocation.addend() as u64));
         let comment = file.section_by_name(".comment");
         let comment = comment
             .and_then(|section| section.data().ok())
@@ -81,6 +90,7 @@ impl<'data> Code<'data> {
         Ok(Self {
             sections: sections.collect(),
             functions,
+            table: table.collect(),
             compilers: rustc.unwrap_or("rustc unknown".into()).into_owned(),
         })
     }
@@ -96,9 +106,8 @@ impl<'data> Code<'data> {
             .find(|(_, names)| names.iter().any(|name| name.ends_with(&ending)))
             .ok_or_else(|| format!("no function {name} in the executable"))?;
         let first = self.decode(start);
-        let jump = first.filter(|first| first.flow_control() == FlowControl::UnconditionalBranch);
-        let target = jump.map(|jump| jump.near_branch_target());
-        Ok(target
+        Ok(first
+            .and_then(|first| self.jump_target(&first))
             .filter(|target| self.functions.contains_key(target))
             .unwrap_or(start))
     }
@@ -146,14 +155,16 @@ impl<'data> Code<'data> {
         }
         let arrived = match instruction.flow_control() {
             FlowControl::Next => self.walk(instruction.next_ip(), calls, walk),
-            FlowControl::UnconditionalBranch => {
-                self.walk(instruction.near_branch_target(), calls, walk)
-            }
+            FlowControl::UnconditionalBranch | FlowControl::IndirectBranch => self
+                .jump_target(&instruction)
+                .is_some_and(|target| self.walk(target, calls, walk)),
             FlowControl::ConditionalBranch => {
                 self.walk(instruction.next_ip(), calls, walk)
                     || self.walk(instruction.near_branch_target(), calls, walk)
             }
-            FlowControl::Call if calls == Calls::SteppedInto => self.step_into(&instruction, walk),
+            FlowControl::Call | FlowControl::IndirectCall if calls == Calls::SteppedInto => {
+                self.step_into(&instruction, walk)
+            }
             FlowControl::Return => match walk.callers.pop() {
                 None => walk.section.is_some(),
                 Some(caller) => {
@@ -172,10 +183,33 @@ impl<'data> Code<'data> {
     }
 
     fn step_into(&self, call: &Instruction, walk: &mut Walk) -> bool {
+        let target = match call.flow_control() {
+            FlowControl::IndirectCall => self.in_table(call),
+            _ => Some(call.near_branch_target()),
+        };
+        let Some(target) = target else {
+            return false;
+        };
         walk.callers.push(call.next_ip());
-        let arrived = self.walk(call.near_branch_target(), Calls::SteppedInto, walk);
+        let arrived = self.walk(target, Calls::SteppedInto, walk);
         walk.callers.pop();
         arrived
+    }
+
+    /// Where an unconditional jump goes, if that is known before it runs.
+    fn jump_target(&self, jump: &Instruction) -> Option<u64> {
+        match jump.flow_control() {
+            FlowControl::UnconditionalBranch => Some(jump.near_branch_target()),
+            FlowControl::IndirectBranch => self.in_table(jump),
+            _ => None,
+        }
+    }
+
+    /// What the linker's table holds where `instruction` reads it.
+    fn in_table(&self, instruction: &Instruction) -> Option<u64> {
+        let reads_here = instruction.is_ip_rel_memory_operand();
+        let word = reads_here.then(|| instruction.ip_rel_memory_address())?;
+        self.table.get(&word).copied()
     }
 
     fn begins_slow_function(&self, address: u64) -> bool {

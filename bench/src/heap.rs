@@ -7,7 +7,7 @@ use std::alloc::System;
 use std::hint::black_box;
 
 use bursar::{Freshness, Group, Limits, Memory};
-use bursar_alloc::{ByLayout, Charged, GroupExt, RealSize, Usable};
+use bursar_alloc::{ByLayout, Charged, GroupExt, RealSize, Usable, UsableByClass};
 use bursar_bench_peers::{self as peers, Pages};
 
 use crate::contender::unrolled;
@@ -62,13 +62,26 @@ fn heat(shape: Shape) -> Heat {
         threads: &[1, 2],
         racers: vec![
             rest.racer(SYSTEM, peers::bare::<BYTES>(), Place::Nowhere),
-            rest.racer(CHARGED, ours::<Usable>(), Place::group(&memory, "usable")),
+            rest.racer(
+                CHARGED,
+                ours::<UsableByClass>(),
+                Place::group(&memory, "class"),
+            ),
+            rest.racer(
+                "Charged, each asked about, in a group",
+                ours::<Usable>(),
+                Place::group(&memory, "usable"),
+            ),
             rest.racer(
                 "Charged by layout, in a group",
                 ours::<ByLayout>(),
                 Place::group(&memory, "layout"),
             ),
-            rest.racer("Charged, in no group", ours::<Usable>(), Place::Nowhere),
+            rest.racer(
+                "Charged, in no group",
+                ours::<UsableByClass>(),
+                Place::Nowhere,
+            ),
             rest.racer("cap", peers::cap::<BYTES>(), Place::Nowhere),
             rest.racer("stats_alloc", peers::stats_alloc::<BYTES>(), Place::Nowhere),
             rest.racer(

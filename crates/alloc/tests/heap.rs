@@ -1,15 +1,16 @@
 //! The program's allocator, charged to groups: conservation, whoever frees what where.
 
-use std::alloc::System;
+use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::BTreeMap;
 use std::sync::mpsc;
 
 use bursar::machine::random::Random;
 use bursar::{Freshness, Group, Limits, Memory};
-use bursar_alloc::{Charged, GroupExt, Twin, heap_drift, outside};
+use bursar_alloc::{Charged, GroupExt, Twin, Usable, heap_drift, outside};
 
+/// Asks about each block, so that sums can be compared to the byte.
 #[global_allocator]
-static HEAP: Charged<System> = Charged::new(System);
+static HEAP: Charged<System, Usable> = Charged::over(System);
 
 fn usage(group: &Group) -> i64 {
     // A reading is made of allocations itself.
@@ -87,6 +88,50 @@ fn each_block_is_its_groups_until_it_is_freed() {
     }
     drop(blocks);
     assert_eq!(usage(&tenant), 0);
+}
+
+/// The error that the documentation allows for, and no byte left.
+#[cfg(target_os = "linux")]
+#[test]
+fn by_class_a_small_block_is_at_most_16_bytes_off() {
+    let by_class: Charged<System> = Charged::new(System);
+    let memory = Memory::host().unwrap();
+    let group = memory.root().child("group", Limits::none()).unwrap();
+    let mut random = Random::new(0xc1a55);
+    let mut below = |bound: usize| random.below(bound as u64) as usize;
+    let mut blocks: Vec<(*mut u8, Layout)> = Vec::with_capacity(1000);
+    for step in 0..50_000 {
+        let layout = Layout::from_size_align(1 + below(1500), 1 << below(7)).unwrap();
+        match below(3) {
+            0 | 1 if blocks.len() < 1000 => {
+                // SAFETY: not of size zero.
+                let block = group.scope(|| unsafe { by_class.alloc(layout) });
+                blocks.push((block, layout));
+            }
+            _ if !blocks.is_empty() => {
+                let (block, layout) = blocks.swap_remove(below(blocks.len()));
+                // SAFETY: allocated so, and taken out.
+                unsafe { by_class.dealloc(block, layout) };
+            }
+            _ => {}
+        }
+        if step % 500 == 0 {
+            let usable = |&(block, _): &(*mut u8, Layout)| {
+                // SAFETY: the start of a block of the system's allocator, in use.
+                unsafe { libc::malloc_usable_size(block.cast()) as i64 + 8 }
+            };
+            let off = usage(&group) - blocks.iter().map(usable).sum::<i64>();
+            let small = blocks
+                .iter()
+                .filter(|(_, layout)| layout.size() + 8 <= 1024 && layout.align() <= 16);
+            assert!(off.abs() <= 16 * small.count() as i64, "{off} bytes off");
+        }
+    }
+    for (block, layout) in blocks {
+        // SAFETY: as above.
+        unsafe { by_class.dealloc(block, layout) };
+    }
+    assert_eq!(usage(&group), 0);
 }
 
 #[test]

@@ -246,6 +246,23 @@ impl<M: Machine> Group<M> {
         self.hold(0)
     }
 
+    /// Charges `bytes` if this CPU holds that much stock of the group, and says whether it did; nothing else is tried. For a pool's
+    /// own fast path: what was charged goes back by [`Group::uncharge`], and what was not is for [`Group::try_charge`], which does
+    /// the same first. Takes no lock, calls nobody, and is async-signal-safe. Of 0 bytes it says no.
+    #[doc(alias = "consume_stock")]
+    #[must_use]
+    #[inline(always)]
+    pub fn charge_from_stock(&self, bytes: usize) -> bool {
+        let outcome = self.slot.charge(bytes as u64);
+        outcome == Outcome::Done || self.has_taken_effect(outcome)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn has_taken_effect(&self, outcome: Outcome) -> bool {
+        self.books.is_committed(self.index, outcome)
+    }
+
     /// Returns `bytes` that were charged to the group and forgotten ([`Charge::forget`]), as dropping a [`Charge`] of that many
     /// does.
     ///
@@ -253,11 +270,18 @@ impl<M: Machine> Group<M> {
     /// In builds with debug assertions, if more is returned than was charged. Without them the books are wrong from then on, as
     /// far as the bug goes: here and above.
     #[doc(alias = "page_counter_uncharge")]
-    #[inline]
+    #[inline(always)]
     pub fn uncharge(&self, bytes: usize) {
-        let bytes = bytes as u64;
-        let outcome = self.slot.uncharge(bytes);
-        if outcome != Outcome::Done && bytes > 0 && !self.books.is_committed(self.index, outcome) {
+        let outcome = self.slot.uncharge(bytes as u64);
+        if outcome != Outcome::Done {
+            self.uncharge_slowly(bytes as u64, outcome);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn uncharge_slowly(&self, bytes: u64, outcome: Outcome) {
+        if bytes > 0 && !self.books.is_committed(self.index, outcome) {
             self.books.uncharge_slowly(self.index, bytes);
         }
     }

@@ -96,6 +96,50 @@ fn a_tick_takes_back_what_an_overshoot_left() {
 }
 
 #[test]
+fn a_tick_takes_back_what_a_full_group_left() {
+    let memory = Memory::builder()
+        .flush_period(std::time::Duration::ZERO)
+        .build()
+        .unwrap();
+    let tenant = memory.root().child("tenant", Limits::max(8 << 20)).unwrap();
+    let group = tenant.child("group", Limits::none()).unwrap();
+    drop(group.try_charge(5000).unwrap());
+    let stock = tenant.reserved();
+    assert!(stock > 0);
+    memory.tick();
+    assert_eq!(tenant.reserved(), stock, "there is room enough");
+    // Just what there is room for beside the stock.
+    let full = group.charge_nowait((8 << 20) - stock as usize);
+    assert_eq!(
+        (tenant.reserved(), tenant.own_events().overshot),
+        (8 << 20, 0)
+    );
+    memory.tick();
+    memory.tick();
+    assert_eq!(tenant.reserved(), full.bytes() as u64, "stock is left");
+}
+
+#[test]
+fn stock_alone_pays_or_nobody() {
+    let memory = Memory::host().unwrap();
+    let group = memory.root().child("group", Limits::none()).unwrap();
+    assert!(!group.charge_from_stock(1), "there was never any stock");
+    // The thread may move to a CPU without stock in between, but not each time.
+    let paid = (0..1000).any(|_| {
+        drop(group.try_charge(5000).unwrap());
+        group.charge_from_stock(3000)
+    });
+    assert!(paid);
+    assert_eq!(usage(&group), 3000);
+    assert!(!group.charge_from_stock(0));
+    assert!(!group.charge_from_stock(1 << 40), "more than any stock");
+    assert!(!group.charge_from_stock(usize::MAX));
+    assert_eq!(usage(&group), 3000);
+    group.uncharge(3000);
+    assert_eq!(usage(&group), 0);
+}
+
+#[test]
 fn requests_beyond_all_numbers_are_cut() {
     let memory = Memory::host().unwrap();
     let group = memory.root().child("group", Limits::none()).unwrap();

@@ -201,8 +201,30 @@ impl GroupPool {
         registering.live().map(with_held).collect()
     }
 
-    /// What a reservation is charged to: the same for all calls of one consumer.
+    /// Whether there may be more to a spiller's request than the limits. What follows is the way of most requests, so kept short.
     #[inline(always)]
+    fn concerns_share(&self, reservation: &MemoryReservation) -> bool {
+        self.share.is_some() && reservation.consumer().can_spill()
+    }
+
+    /// The same, if it can be refused.
+    #[inline(always)]
+    fn is_asked_first(&self, reservation: &MemoryReservation) -> bool {
+        self.asks_spillers
+            && reservation.consumer().can_spill()
+            && (self.share.is_some() || self.watermark.as_ref().is_some_and(Watermark::is_reached))
+    }
+
+    /// [`GroupPool::group_of`], if it takes one look.
+    #[inline(always)]
+    fn group_at_once(&self, reservation: &MemoryReservation) -> Option<&Group> {
+        if !self.has_operators {
+            return Some(&self.group);
+        }
+        self.table.group_at_once(reservation.consumer().id())
+    }
+
+    /// What a reservation is charged to: the same for all calls of one consumer.
     fn group_of(&self, reservation: &MemoryReservation) -> &Group {
         if !self.has_operators {
             return &self.group;
@@ -219,7 +241,6 @@ impl GroupPool {
     }
 
     /// The share and the place in it of a consumer that takes part in one.
-    #[inline(always)]
     fn shared(&self, reservation: &MemoryReservation) -> Option<(&FairShare, &Held)> {
         let share = self.share.as_ref()?;
         if !reservation.consumer().can_spill() {
@@ -274,14 +295,56 @@ impl GroupPool {
         reservation.size() as u64 >= worth && !entry.is_asked.load(Ordering::Relaxed)
     }
 
-    #[inline(always)]
-    fn charge(&self, reservation: &MemoryReservation, bytes: usize) -> Result<()> {
+    #[inline(never)]
+    fn try_grow_slowly(&self, reservation: &MemoryReservation, bytes: usize) -> Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        if self.asks_spillers && reservation.consumer().can_spill() {
+            return self.try_grow_spiller(reservation, bytes);
+        }
         match self.group_of(reservation).try_charge(bytes) {
             Ok(charge) => {
                 charge.forget();
                 Ok(())
             }
             Err(error) => Err(self.refuse(reservation, bytes, Refusal::Charge(error))),
+        }
+    }
+
+    #[inline(never)]
+    fn grow_slowly(&self, reservation: &MemoryReservation, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
+        if let Some((share, held)) = self.shared(reservation) {
+            // Before it is charged: see `FairShare::grown`.
+            share.grown(held, bytes as u64);
+        }
+        let charged = self.group_of(reservation).charge(bytes).forget();
+        if charged < bytes {
+            self.note_cut(reservation, bytes - charged);
+        }
+        if self.chain.is_over() {
+            // Relaxed: a statistic.
+            self.overshot.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[inline(never)]
+    fn shrink_slowly(&self, reservation: &MemoryReservation, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
+        // Relaxed: who was just refused, by another task of its own, may be seen a return later; for cut requests see there.
+        let charged = if self.watched.load(Ordering::Relaxed) != 0 {
+            self.watch_return(reservation, bytes)
+        } else {
+            bytes
+        };
+        self.group_of(reservation).uncharge(charged);
+        if let Some((share, held)) = self.shared(reservation) {
+            share.shrunk(held, bytes as u64);
         }
     }
 
@@ -391,47 +454,35 @@ impl MemoryPool for GroupPool {
     }
 
     fn grow(&self, reservation: &MemoryReservation, additional: usize) {
-        if additional == 0 {
+        // What comes from stock oversteps nothing.
+        if !self.concerns_share(reservation)
+            && let Some(group) = self.group_at_once(reservation)
+            && group.charge_from_stock(additional)
+        {
             return;
         }
-        if let Some((share, held)) = self.shared(reservation) {
-            // Before it is charged: see `FairShare::grown`.
-            share.grown(held, additional as u64);
-        }
-        let charged = self.group_of(reservation).charge(additional).forget();
-        if charged < additional {
-            self.note_cut(reservation, additional - charged);
-        }
-        if self.chain.is_over() {
-            // Relaxed: a statistic.
-            self.overshot.fetch_add(1, Ordering::Relaxed);
-        }
+        self.grow_slowly(reservation, additional);
     }
 
     fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
-        if shrink == 0 {
-            return;
+        // Relaxed: as in `shrink_slowly`.
+        if self.watched.load(Ordering::Relaxed) == 0
+            && !self.concerns_share(reservation)
+            && let Some(group) = self.group_at_once(reservation)
+        {
+            return group.uncharge(shrink);
         }
-        // Relaxed: who was just refused, by another task of its own, may be seen a return later; for cut requests see there.
-        let charged = if self.watched.load(Ordering::Relaxed) != 0 {
-            self.watch_return(reservation, shrink)
-        } else {
-            shrink
-        };
-        self.group_of(reservation).uncharge(charged);
-        if let Some((share, held)) = self.shared(reservation) {
-            share.shrunk(held, shrink as u64);
-        }
+        self.shrink_slowly(reservation, shrink);
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
-        if additional == 0 {
+        if !self.is_asked_first(reservation)
+            && let Some(group) = self.group_at_once(reservation)
+            && group.charge_from_stock(additional)
+        {
             return Ok(());
         }
-        if self.asks_spillers && reservation.consumer().can_spill() {
-            return self.try_grow_spiller(reservation, additional);
-        }
-        self.charge(reservation, additional)
+        self.try_grow_slowly(reservation, additional)
     }
 
     fn reserved(&self) -> usize {

@@ -117,7 +117,6 @@ impl Table {
     }
 
     /// The entry of a consumer; `None` if it was never registered here, or found no place.
-    #[inline(always)]
     pub(crate) fn find(&self, id: usize) -> Option<&Entry> {
         let entry = &self.first[id % FIRST];
         // Acquire: pairs with the store in `Entry::claim`.
@@ -125,6 +124,15 @@ impl Table {
             return Some(entry);
         }
         self.find_elsewhere(id)
+    }
+
+    /// [`Entry::group`] of a consumer if it is where it is looked for first.
+    #[inline(always)]
+    pub(crate) fn group_at_once(&self, id: usize) -> Option<&Group> {
+        let entry = &self.first[id % FIRST];
+        // Acquire: as above.
+        let is_there = entry.key.load(Ordering::Acquire) == id.wrapping_add(1);
+        entry.group().filter(|_| is_there)
     }
 
     #[inline(never)]

@@ -8,7 +8,7 @@ use bursar::Group;
 
 use super::current::{charge_rest_to, current};
 use super::label::{Excess, Label, with_label};
-use super::real::{RealSize, Usable};
+use super::real::{RealSize, UsableByClass};
 use super::record::Record;
 
 /// An allocator that charges each block to the group that the allocating thread is in ([`crate::GroupExt::enter`],
@@ -47,7 +47,7 @@ use super::record::Record;
 /// static HEAP: Charged<System> = Charged::new(System);
 /// ```
 #[derive(Debug)]
-pub struct Charged<A = System, R = Usable> {
+pub struct Charged<A = System, R = UsableByClass> {
     inner: A,
     real: PhantomData<fn() -> R>,
 }
@@ -60,7 +60,8 @@ impl Charged<System> {
 }
 
 impl<A, R: RealSize<A>> Charged<A, R> {
-    /// Over any allocator. `R` says what its blocks really take; [`crate::ByLayout`] if nothing better is known.
+    /// Over any allocator. `R` says what its blocks really take: of [`System`] that is [`UsableByClass`], or, more exactly and for
+    /// more, [`crate::Usable`]; [`crate::ByLayout`] if nothing better is known.
     ///
     /// ```
     /// use bursar_alloc::{ByLayout, Charged};

@@ -29,5 +29,5 @@ mod twin;
 pub use charged::Charged;
 pub use current::{Entered, GroupExt, outside};
 pub use future::{InGroup, InGroupExt};
-pub use real::{ByLayout, RealSize, Usable};
+pub use real::{ByLayout, RealSize, Usable, UsableByClass};
 pub use twin::{HeapDrift, Twin, heap_drift};

@@ -1,12 +1,13 @@
 //! What a block really takes.
 
 use std::alloc::{Layout, System};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Says what blocks of the allocator `A` really take.
 ///
 /// # Safety
-/// [`RealSize::real_size`] returns at least `layout.size()`, and the same number for the whole life of the block (until it is
-/// reallocated). It neither allocates nor waits, and does not unwind.
+/// [`RealSize::real_size`] returns at least `layout.size()`; and a number of 65,536 or more again whenever it is asked of that block
+/// (until it is reallocated). It neither allocates nor waits, and does not unwind.
 pub unsafe trait RealSize<A> {
     /// Bytes that the block at `block`, allocated with `layout`, takes of the allocator's memory, its overhead included.
     ///
@@ -28,9 +29,10 @@ unsafe impl<A> RealSize<A> for ByLayout {
     }
 }
 
-/// For [`System`]: what the C library says, where it does (glibc and musl, macOS); as [`ByLayout`] elsewhere.
+/// For [`System`]: what the C library says of each block, where it does (glibc and musl, macOS); as [`ByLayout`] elsewhere.
 ///
-/// On glibc that is `malloc_usable_size`, and the eight bytes before each block that hold its size.
+/// On glibc that is `malloc_usable_size`, and the eight bytes before each block that hold its size. See [`UsableByClass`] for what
+/// costs less.
 #[derive(Clone, Copy, Debug)]
 pub struct Usable;
 
@@ -56,4 +58,69 @@ unsafe impl RealSize<System> for Usable {
             ByLayout::real_size(_allocator, block, layout)
         }
     }
+}
+
+/// For [`System`], and the default: as [`Usable`], but of small blocks the C library is asked a few times for each size, and what
+/// it said is believed of the others.
+///
+/// Where sizes are classes (jemalloc, mimalloc, TCMalloc, macOS), that is what each block takes. glibc may give a block 16 bytes
+/// more than another of its size, if the rest would be too small to be a block. So the error is no more than 16 bytes for a block
+/// of up to 1 KiB, and none for larger ones and those aligned to more than 16 bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct UsableByClass;
+
+/// Larger blocks are each asked about: there the call costs little beside what is done with them.
+const SMALL_MAX: usize = 1024;
+/// No allocator of a C library tells smaller differences apart.
+const STEP: usize = 8;
+/// As the C library aligns what is not asked to be aligned.
+const ALIGN_MAX: usize = 16;
+/// So many answers, of which the least counts: a block with too small a rest is rare.
+const ANSWERS: u32 = 8;
+
+/// What blocks of a size really take, rounded up to `STEP`: how many answers there were (in units of `ANSWER`), and the least.
+static CLASSES: [AtomicU32; SMALL_MAX / STEP + 1] =
+    [const { AtomicU32::new(0) }; SMALL_MAX / STEP + 1];
+const ANSWER: u32 = 1 << 16;
+
+// SAFETY: no answer that counts is less than the largest size of its class, or as much as 65,536; larger blocks are always asked.
+unsafe impl RealSize<System> for UsableByClass {
+    #[inline(always)]
+    unsafe fn real_size(allocator: &System, block: *mut u8, layout: Layout) -> usize {
+        if layout.size() > SMALL_MAX || layout.align() > ALIGN_MAX {
+            // SAFETY: as the caller says.
+            return unsafe { Usable::real_size(allocator, block, layout) };
+        }
+        let class = &CLASSES[layout.size().div_ceil(STEP)];
+        // Relaxed, here and below: a number that stands for itself.
+        let known = class.load(Ordering::Relaxed);
+        if known >= ANSWERS * ANSWER {
+            return (known % ANSWER) as usize;
+        }
+        // SAFETY: as the caller says.
+        let real = unsafe { Usable::real_size(allocator, block, layout) };
+        note_answer(class, layout.size(), real)
+    }
+}
+
+/// Returns the answer as it counts.
+#[cold]
+#[inline(never)]
+fn note_answer(class: &AtomicU32, size: usize, real: usize) -> usize {
+    // For all of its class; the upper bound is for an allocator that nobody has seen.
+    let real = real.clamp(size.next_multiple_of(STEP), ANSWER as usize - 1) as u32;
+    let before = class.load(Ordering::Relaxed);
+    let least = match before % ANSWER {
+        0 => real,
+        least => least.min(real),
+    };
+    let answers = (before / ANSWER + 1).min(ANSWERS);
+    // Who fails lost an answer to another.
+    let _ = class.compare_exchange(
+        before,
+        answers * ANSWER + least,
+        Ordering::Relaxed,
+        Ordering::Relaxed,
+    );
+    real as usize
 }

@@ -162,6 +162,10 @@ impl<M: Machine> Ledger<M> {
         }
         let ahead = self.reserve_ahead(index, None, bytes);
         let ahead = ahead.map_err(|_| NowaitError::LimitReached)?;
+        // Relaxed, both: upkeep looks for itself whether a limit is near.
+        if ahead == 0 && self.much_stock.load(Order::Relaxed) == 0 {
+            self.much_stock.store(1, Order::Relaxed);
+        }
         self.commit_charge(index, bytes, ahead);
         self.owe_for_high(index, bytes + ahead);
         self.notice_later_below(index, None);

@@ -110,8 +110,9 @@ impl Tenant {
         let pool = self.pool(query);
         let (group, end) = (pool.group().clone(), Arc::downgrade(&pool));
         let outcome = Engine::get().answer(query, pool).await;
-        // What runs in tasks of its own ends when they are dropped, which the runtime does soon.
-        while end.strong_count() > 0 {
+        // What runs in tasks of its own ends when they are dropped, which the runtime does soon. The count is zero before the pool's
+        // groups are gone, if another thread drops it.
+        while end.strong_count() > 0 || !group.children().is_empty() {
             tokio::task::yield_now().await;
         }
         group.remove().expect("operators' groups are gone");
