@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bursar::{Group, HighPolicy, Limits, Memory as Books};
-use bursar_datafusion::PoolExt;
+use bursar_datafusion::{FairShare, GroupPool, PoolExt};
 use bursar_tpch::{Spilled, Tables, run};
 use clap::ValueEnum;
 use datafusion::execution::config::SessionConfig;
@@ -22,6 +22,8 @@ use crate::options::Memory;
 pub enum Pool {
     /// A group for each query below a tenant's, as this crate offers it
     Ours,
+    /// The same with a share of the tenant's memory for each of those that spill
+    Sharing,
     /// DataFusion's GreedyMemoryPool
     Greedy,
     /// DataFusion's FairSpillPool
@@ -37,6 +39,7 @@ impl Pool {
     pub fn name(self) -> &'static str {
         match self {
             Self::Ours => "ours",
+            Self::Sharing => "sharing",
             Self::Greedy => "greedy",
             Self::Fair => "fair",
             Self::Tracked => "tracked",
@@ -52,6 +55,8 @@ pub struct Contender {
     runtime: Arc<RuntimeEnv>,
     /// The tenant, if each query gets a group.
     tenant: Option<Group>,
+    /// What its spillers share, if they do.
+    share: Option<FairShare>,
 }
 
 /// What one query took.
@@ -74,11 +79,14 @@ impl Contender {
             TrackConsumersPool::new(GreedyMemoryPool::new(limit), shown)
         };
         let mut tenant = None;
+        let mut share = None;
         let shared: Option<Arc<dyn MemoryPool>> = match pool {
-            Pool::Ours => {
+            Pool::Ours | Pool::Sharing => {
                 let books = Books::builder().high_policy(HighPolicy::Owe).build()?;
                 let limits = memory.0.map_or(Limits::none(), Limits::max);
-                tenant = Some(books.root().child("tenant", limits)?);
+                let group = books.root().child("tenant", limits)?;
+                share = (pool == Pool::Sharing).then(|| FairShare::of(&group));
+                tenant = Some(group);
                 None
             }
             Pool::Greedy => Some(Arc::new(GreedyMemoryPool::new(limit))),
@@ -94,6 +102,7 @@ impl Contender {
             name: pool.name(),
             runtime: builder.build_arc()?,
             tenant,
+            share,
         })
     }
 
@@ -110,8 +119,12 @@ impl Contender {
             None => self.runtime.clone(),
             Some(tenant) => {
                 let query = tenant.child("query", Limits::none())?;
+                let pool = match &self.share {
+                    None => query.pool(),
+                    Some(share) => GroupPool::builder(query).share(share).build(),
+                };
                 RuntimeEnvBuilder::from_runtime_env(&self.runtime)
-                    .with_memory_pool(query.pool())
+                    .with_memory_pool(pool)
                     .build_arc()?
             }
         };

@@ -14,6 +14,7 @@ Examples:
   tpch_pools                                     22 queries at scale 1, ten pairs, no limit and 2 GiB
   tpch_pools --scale 0.05 --pairs 3              a quick look
   tpch_pools --pools ours,greedy,fair,tracked    beside more pools
+  tpch_pools --pools sharing,fair --memory 512MiB --queries lines_by_price,lines_per_order
   tpch_pools --memory 512MiB --queries q1,q18 -f json > pairs.json";
 
 /// Runs TPC-H's queries on a Bursar group as the memory pool and on DataFusion's own pools, by turns, and says how the times
