@@ -1,13 +1,13 @@
 //! `heap`: what an allocator costs that knows whose memory it is.
 //!
-//! Blocks of 64 bytes of the system's allocator, bare and in wrappers that count. Allocating and freeing are two operations. Two
-//! threads are charged to the same group. No wrapper is this program's allocator: each is called as one would be.
+//! Blocks of 64 bytes of the system's allocator, bare and in wrappers that count, and of a `GroupAlloc`; this one also with 64 KiB,
+//! which are pages of the group. Allocating and freeing are two operations. Two threads are charged to the same group. No wrapper is this program's allocator: each is called as one would be.
 
 use std::alloc::System;
 use std::hint::black_box;
 
 use bursar::{Freshness, Group, Limits, Memory};
-use bursar_alloc::{ByLayout, Charged, GroupExt, RealSize, Usable, UsableByClass};
+use bursar_alloc::{ByLayout, Charged, GroupAlloc, GroupExt, RealSize, Usable, UsableByClass};
 use bursar_bench_peers::{self as peers, Pages};
 
 use crate::contender::unrolled;
@@ -18,6 +18,8 @@ use crate::timing::{Slice, Spent, on_cpus};
 
 /// Bytes of a block.
 const BYTES: usize = 64;
+/// Bytes of one that a `GroupAlloc` takes from its group's pages.
+const LARGE_BYTES: usize = 64 << 10;
 /// Operations of a block of `pair`.
 const BLOCK: u64 = 4096;
 /// Blocks held at once in `ramp`.
@@ -29,6 +31,8 @@ const DEPTH: usize = 3;
 pub const SYSTEM: &str = "system, bare";
 /// Ours.
 const CHARGED: &str = "Charged, in a group";
+/// The allocator for collections.
+const COLLECTIONS: &str = "GroupAlloc";
 
 /// What is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +41,8 @@ enum Shape {
     Pair,
     /// 1,024 blocks, each kept, then all freed.
     Ramp,
+    /// As `Pair`, of large blocks, for collections.
+    Large,
 }
 
 impl Shape {
@@ -44,18 +50,39 @@ impl Shape {
         match self {
             Self::Pair => "64 B pair",
             Self::Ramp => "64 B ramp 1024",
+            Self::Large => "64 KiB pair",
         }
     }
 }
 
 /// All heats.
 pub fn heats() -> Vec<Heat> {
-    vec![heat(Shape::Pair), heat(Shape::Ramp)]
+    vec![heat(Shape::Pair), heat(Shape::Ramp), large()]
+}
+
+fn large() -> Heat {
+    let memory = Memory::host().expect("the host starts, it was tried");
+    let rest = Rest {
+        shape: Shape::Large,
+    };
+    let group = Place::group(&memory, "large");
+    let ours = peers::of_collections::<_, LARGE_BYTES>(group.allocator());
+    Heat {
+        scenario: Shape::Large.name().to_owned(),
+        depth: DEPTH,
+        threads: &[1, 2],
+        racers: vec![
+            rest.racer(SYSTEM, peers::bare::<LARGE_BYTES>(), Place::Nowhere),
+            rest.racer(COLLECTIONS, ours, group),
+        ],
+    }
 }
 
 fn heat(shape: Shape) -> Heat {
     let memory = Memory::host().expect("the host starts, it was tried");
     let rest = Rest { shape };
+    let group = Place::group(&memory, "collections");
+    let collections = peers::of_collections::<_, BYTES>(group.allocator());
     Heat {
         scenario: shape.name().to_owned(),
         depth: DEPTH,
@@ -77,6 +104,7 @@ fn heat(shape: Shape) -> Heat {
                 ours::<ByLayout>(),
                 Place::group(&memory, "layout"),
             ),
+            rest.racer(COLLECTIONS, collections, group),
             rest.racer(
                 "Charged, in no group",
                 ours::<UsableByClass>(),
@@ -119,6 +147,14 @@ impl Place {
             at = child.expect("a name that is free");
         }
         Self::In(at)
+    }
+
+    /// What collections of that group allocate from.
+    fn allocator(&self) -> GroupAlloc {
+        match self {
+            Self::In(group) => GroupAlloc::new(group),
+            Self::Nowhere | Self::Tracked => unreachable!("no group of ours"),
+        }
     }
 
     fn run<R>(&self, run: impl FnOnce() -> R) -> R {
@@ -169,7 +205,7 @@ impl<P: Pages> Racer for Allocating<P> {
             let mut held = Vec::with_capacity(RAMP);
             let meet = || meeting.join();
             self.place.run(|| match self.shape {
-                Shape::Pair => slice.run(meet, || pair(&self.pages)),
+                Shape::Pair | Shape::Large => slice.run(meet, || pair(&self.pages)),
                 Shape::Ramp => slice.run(meet, || ramp(&self.pages, &mut held)),
             })
         })

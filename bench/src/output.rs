@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use crate::machine;
 use crate::series::Run;
 
 /// Prints to standard output. Nobody reading any more is no error.
@@ -39,7 +38,7 @@ impl Output {
         let mut paths: Vec<PathBuf> = json.map(Path::to_owned).into_iter().collect();
         if keep {
             let runs = Path::new(env!("CARGO_MANIFEST_DIR")).join("runs");
-            paths.push(runs.join(format!("{}-{kind}.json", machine::today())));
+            paths.push(runs.join(format!("{}-{kind}.json", bursar_conditions::today())));
         }
         let open = |path: PathBuf| match File::create(&path) {
             Ok(file) => Ok((path, file)),

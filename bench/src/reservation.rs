@@ -56,7 +56,7 @@ pub enum Shape {
     FromNothing,
     /// 1,024 pages are asked for, then given back one by one.
     Ramp,
-    /// A MiB is asked for and given back: more than a CPU's stock.
+    /// A MiB is asked for and given back: more than a CPU's stock, unless it is set.
     Batch,
 }
 
@@ -99,11 +99,17 @@ pub fn heats() -> Vec<Heat> {
 
 /// Who takes part.
 fn racers(shape: Shape) -> Vec<Box<dyn Racer>> {
+    let mut pools = pools();
+    if shape == Shape::Batch {
+        let host = Memory::builder().stock_max(8 << 20).build();
+        let (pool, _) = query_of(&host.expect("a memory on this machine"));
+        pools.push(("bursar, 8 MiB of stock", pool.build(), Spills::No));
+    }
     let racer = |(name, pool, spills): (&str, Arc<dyn MemoryPool>, Spills)| {
         let contender = Contender::per_thread(name, || Reservation::register(&pool, spills));
         Box::new(Requesting { contender, shape }) as Box<dyn Racer>
     };
-    pools().into_iter().map(racer).collect()
+    pools.into_iter().map(racer).collect()
 }
 
 fn pools() -> Vec<(&'static str, Arc<dyn MemoryPool>, Spills)> {
@@ -153,7 +159,10 @@ fn ours(set: impl FnOnce(PoolBuilder) -> PoolBuilder) -> Arc<GroupPool> {
 
 /// A query's pool to be, and the share of its tenant.
 fn query() -> (PoolBuilder, FairShare) {
-    let memory = Memory::host().expect("a memory on this machine");
+    query_of(&Memory::host().expect("a memory on this machine"))
+}
+
+fn query_of(memory: &Memory) -> (PoolBuilder, FairShare) {
     let limits = Limits::max(FAR_AWAY as u64);
     let tenant = memory.root().child("tenant", limits).expect("a new group");
     let query = tenant.child("query", limits).expect("a new group");

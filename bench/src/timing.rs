@@ -6,7 +6,7 @@
 //! higher cost, not as a lower throughput.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use bursar_machine::host;
 
@@ -25,16 +25,6 @@ impl Stopwatch {
     pub fn ns(self) -> u64 {
         u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
-}
-
-/// Seconds since 1970, UTC.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "the report says when it was made"
-)]
-pub fn unix_seconds() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.map_or(0, |since| since.as_secs())
 }
 
 /// Time spent and operations done, summed over threads.

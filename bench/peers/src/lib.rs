@@ -33,7 +33,10 @@ pub use native::{Jemalloc, Mimalloc, Snmalloc, jemalloc, mimalloc, snmalloc};
 pub use pools::{Buddy, Queue, Stack, buddy, queue, stack};
 pub use system::{Glibc, Mmap, glibc, mmap};
 pub use tcmalloc::{Tcmalloc, tcmalloc};
-pub use wrappers::{Global, Tracked, bare, cap, global, in_tracked_group, stats_alloc, tracking};
+pub use wrappers::{
+    Global, OfCollections, Tracked, bare, cap, global, in_tracked_group, of_collections,
+    stats_alloc, tracking,
+};
 
 /// Bytes of the smallest page.
 pub const FRAME_BYTES: usize = 4096;

@@ -1,11 +1,12 @@
-//! Wrappers of the system's allocator that count: `stats_alloc`, `cap`, `tracking-allocator`; and any other global allocator as a
-//! [`Library`].
+//! Wrappers of the system's allocator that count: `stats_alloc`, `cap`, `tracking-allocator`; and any other allocator, global
+//! or of collections, as a [`Library`].
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use allocator_api2::alloc::Allocator as OfBlocks;
 use tracking_allocator::{
     AllocationGroupId, AllocationGroupToken, AllocationRegistry, AllocationTracker, Allocator,
 };
@@ -41,6 +42,31 @@ pub fn global<A: GlobalAlloc + Send + Sync, const BYTES: usize>(
     allocator: A,
 ) -> Heap<Global<A>, BYTES> {
     Heap(Global(allocator))
+}
+
+/// An allocator of collections, called like any other.
+pub struct OfCollections<A>(A);
+
+// SAFETY: what an allocator returns for a layout is an error, or such a block.
+unsafe impl<A: OfBlocks + Send + Sync> Library for OfCollections<A> {
+    #[inline(always)]
+    fn alloc(&self, bytes: usize) -> *mut u8 {
+        let block = self.0.allocate(layout(bytes));
+        block.map_or(ptr::null_mut(), |block| block.cast().as_ptr())
+    }
+
+    #[inline(always)]
+    unsafe fn free(&self, start: NonNull<u8>, bytes: usize) {
+        // SAFETY: the caller says that it came from `alloc(bytes)`, and so from this layout.
+        unsafe { self.0.deallocate(start, layout(bytes)) }
+    }
+}
+
+/// Blocks of any allocator of collections.
+pub fn of_collections<A: OfBlocks + Send + Sync, const BYTES: usize>(
+    allocator: A,
+) -> Heap<OfCollections<A>, BYTES> {
+    Heap(OfCollections(allocator))
 }
 
 /// The system's allocator.

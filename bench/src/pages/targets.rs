@@ -50,7 +50,7 @@ pub fn of_pages(run: &Run) -> Vec<Verdict> {
         itself(
             format!("{BURSAR}, kept when idle, MiB"),
             find(Scenario::Retained, "idle", BURSAR, 64),
-            run.conditions.cpus as f64,
+            run.conditions.general.cpus as f64,
         ),
     ];
     verdicts.extend(hold::ZONES_GIB.iter().map(|&gib| {

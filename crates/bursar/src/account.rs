@@ -43,18 +43,16 @@ impl Account {
     /// Charges `bytes`, at least 1 and no more than there are in an address space, as [`Group::charge_nowait`] does.
     #[inline(always)]
     pub fn charge_nowait(&self, bytes: usize) {
-        let outcome = self.slot.charge(bytes as u64);
-        if outcome != Outcome::Done {
-            self.charge_slowly(bytes as u64, outcome);
+        if !self.slot.charge_at_once(bytes as u64) {
+            self.charge_slowly(bytes as u64);
         }
     }
 
     /// Returns `bytes`, at least 1, that were charged, as [`crate::Charge::release_nowait`] does.
     #[inline(always)]
     pub fn uncharge_nowait(&self, bytes: usize) {
-        let outcome = self.slot.uncharge(bytes as u64);
-        if outcome != Outcome::Done {
-            self.uncharge_slowly(bytes as u64, outcome);
+        if !self.slot.uncharge_at_once(bytes as u64) {
+            self.uncharge_slowly(bytes as u64);
         }
     }
 
@@ -65,16 +63,18 @@ impl Account {
 
     #[cold]
     #[inline(never)]
-    fn charge_slowly(&self, bytes: u64, outcome: Outcome) {
-        if !self.books.is_committed(self.index, outcome) {
+    fn charge_slowly(&self, bytes: u64) {
+        let outcome = self.slot.charge(bytes);
+        if outcome != Outcome::Done && !self.books.is_committed(self.index, outcome) {
             self.books.charge_anyway_nowait(self.index, bytes);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn uncharge_slowly(&self, bytes: u64, outcome: Outcome) {
-        if !self.books.is_committed(self.index, outcome) {
+    fn uncharge_slowly(&self, bytes: u64) {
+        let outcome = self.slot.uncharge(bytes);
+        if outcome != Outcome::Done && !self.books.is_committed(self.index, outcome) {
             self.books.uncharge_nowait(self.index, bytes);
         }
     }

@@ -230,7 +230,7 @@ impl<M: Machine> Group<M> {
     /// It looks for no stock and asks no reclaimer before it oversteps a limit. The limit is over from then on, but the stock
     /// that CPUs hold below it stays until the next operation that may wait takes it back: a charge that is about to be
     /// refused, a limit lowered, [`crate::Memory::tick`]. Until then fallible charges may succeed from that stock, which counts
-    /// as used already: at most a batch of 256 KiB for each CPU and group, and less near a limit. What is above a `high` is
+    /// as used already: at most 256 KiB for each CPU and group ([`crate::Builder::stock_max`]), and less near a limit. What is above a `high` is
     /// owed ([`Group::take_debt`]).
     pub fn charge_nowait(&self, bytes: usize) -> Charge<M> {
         let outcome = self.slot.charge(bytes as u64);
@@ -247,20 +247,14 @@ impl<M: Machine> Group<M> {
     }
 
     /// Charges `bytes` if this CPU holds that much stock of the group, and says whether it did; nothing else is tried. For a pool's
-    /// own fast path: what was charged goes back by [`Group::uncharge`], and what was not is for [`Group::try_charge`], which does
-    /// the same first. Takes no lock, calls nobody, and is async-signal-safe. Of 0 bytes it says no.
+    /// own fast path, which it leaves without a stack frame: a few instructions and no call. What was charged goes back by
+    /// [`Group::uncharge`]; what was not is for [`Group::try_charge`], which does the same first. Without restartable sequences
+    /// ([`bursar_machine::host::Backend`]), and of 0 bytes, it always says no. Async-signal-safe.
     #[doc(alias = "consume_stock")]
     #[must_use]
     #[inline(always)]
     pub fn charge_from_stock(&self, bytes: usize) -> bool {
-        let outcome = self.slot.charge(bytes as u64);
-        outcome == Outcome::Done || self.has_taken_effect(outcome)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn has_taken_effect(&self, outcome: Outcome) -> bool {
-        self.books.is_committed(self.index, outcome)
+        self.slot.charge_at_once(bytes as u64)
     }
 
     /// Returns `bytes` that were charged to the group and forgotten ([`Charge::forget`]), as dropping a [`Charge`] of that many
@@ -272,16 +266,16 @@ impl<M: Machine> Group<M> {
     #[doc(alias = "page_counter_uncharge")]
     #[inline(always)]
     pub fn uncharge(&self, bytes: usize) {
-        let outcome = self.slot.uncharge(bytes as u64);
-        if outcome != Outcome::Done {
-            self.uncharge_slowly(bytes as u64, outcome);
+        if !self.slot.uncharge_at_once(bytes as u64) {
+            self.uncharge_slowly(bytes as u64);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn uncharge_slowly(&self, bytes: u64, outcome: Outcome) {
-        if bytes > 0 && !self.books.is_committed(self.index, outcome) {
+    fn uncharge_slowly(&self, bytes: u64) {
+        let outcome = self.slot.uncharge(bytes);
+        if outcome != Outcome::Done && bytes > 0 && !self.books.is_committed(self.index, outcome) {
             self.books.uncharge_slowly(self.index, bytes);
         }
     }

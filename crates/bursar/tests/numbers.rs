@@ -119,24 +119,65 @@ fn a_tick_takes_back_what_a_full_group_left() {
     assert_eq!(tenant.reserved(), full.bytes() as u64, "stock is left");
 }
 
+/// Whether stock that a return has just left pays for a charge of the same size.
+fn pays_from_stock(group: &Group, bytes: usize) -> bool {
+    // The thread may move to a CPU without stock in between, but not each time.
+    (0..1000).any(|_| {
+        drop(group.try_charge(bytes).unwrap());
+        group.charge_from_stock(bytes)
+    })
+}
+
+fn has_sections() -> bool {
+    bursar::machine::host::report().backend == bursar::machine::host::Backend::Rseq
+}
+
 #[test]
 fn stock_alone_pays_or_nobody() {
     let memory = Memory::host().unwrap();
     let group = memory.root().child("group", Limits::none()).unwrap();
     assert!(!group.charge_from_stock(1), "there was never any stock");
-    // The thread may move to a CPU without stock in between, but not each time.
-    let paid = (0..1000).any(|_| {
-        drop(group.try_charge(5000).unwrap());
-        group.charge_from_stock(3000)
-    });
-    assert!(paid);
-    assert_eq!(usage(&group), 3000);
+    let paid = pays_from_stock(&group, 3000);
+    assert_eq!(paid, has_sections());
+    assert_eq!(usage(&group), if paid { 3000 } else { 0 });
+    let usage_before = usage(&group);
     assert!(!group.charge_from_stock(0));
     assert!(!group.charge_from_stock(1 << 40), "more than any stock");
     assert!(!group.charge_from_stock(usize::MAX));
-    assert_eq!(usage(&group), 3000);
-    group.uncharge(3000);
+    assert_eq!(usage(&group), usage_before);
+    if paid {
+        group.uncharge(3000);
+    }
     assert_eq!(usage(&group), 0);
+}
+
+#[test]
+fn stock_is_as_large_as_it_is_set() {
+    let group_of = |stock_max: u64| {
+        let memory = Memory::builder().stock_max(stock_max).build().unwrap();
+        memory.root().child("group", Limits::none()).unwrap()
+    };
+    let large = group_of(8 << 20);
+    assert_eq!(pays_from_stock(&large, 1 << 20), has_sections());
+    let usual = group_of(256 << 10);
+    assert!(!pays_from_stock(&usual, 1 << 20));
+
+    let none = group_of(0);
+    for _ in 0..100 {
+        let held = none.try_charge(5000).unwrap();
+        assert_eq!(none.reserved(), 5000);
+        drop(held);
+        assert_eq!(none.reserved(), 0);
+    }
+
+    // Too much is cut, so that what is counted stays far from what can be.
+    let most = group_of(u64::MAX);
+    drop(most.try_charge(5000).unwrap());
+    assert!(
+        (1..=4 << 30).contains(&most.reserved()),
+        "{}",
+        most.reserved()
+    );
 }
 
 #[test]

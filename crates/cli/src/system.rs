@@ -19,17 +19,10 @@ pub fn describe(host: &Host) -> HostInfo {
     HostInfo {
         cpus: host.cpus(),
         nodes: host.nodes(),
-        model: cpu_model().unwrap_or_else(|| "unknown CPU".to_owned()),
+        model: bursar_conditions::cpu_model().unwrap_or_else(|| "unknown CPU".to_owned()),
         system: system(),
         backend: host.report().backend.to_string(),
     }
-}
-
-/// What the CPUs call themselves, where the system says.
-fn cpu_model() -> Option<String> {
-    let cpus = std::fs::read_to_string("/proc/cpuinfo").ok()?;
-    let line = cpus.lines().find(|line| line.starts_with("model name"))?;
-    Some(line.split_once(':')?.1.trim().to_owned())
 }
 
 fn system() -> String {

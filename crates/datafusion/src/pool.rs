@@ -201,7 +201,10 @@ impl GroupPool {
         registering.live().map(with_held).collect()
     }
 
-    /// Whether there may be more to a spiller's request than the limits. What follows is the way of most requests, so kept short.
+    // What follows is the way of most requests. Whatever leaves it does so by a last call of something cold, so that it needs no
+    // stack and looks by branches, which are foretold: a selection would have to wait for what it selects by.
+
+    /// Whether there may be more to a spiller's request than the limits.
     #[inline(always)]
     fn concerns_share(&self, reservation: &MemoryReservation) -> bool {
         self.share.is_some() && reservation.consumer().can_spill()
@@ -250,7 +253,11 @@ impl GroupPool {
         Some((share, entry.held()?))
     }
 
+    #[inline(never)]
     fn try_grow_spiller(&self, reservation: &MemoryReservation, bytes: usize) -> Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
         if let Some(watermark) = &self.watermark
             && watermark.is_reached()
             && self.is_to_spill(reservation)
@@ -295,13 +302,11 @@ impl GroupPool {
         reservation.size() as u64 >= worth && !entry.is_asked.load(Ordering::Relaxed)
     }
 
+    #[cold]
     #[inline(never)]
     fn try_grow_slowly(&self, reservation: &MemoryReservation, bytes: usize) -> Result<()> {
         if bytes == 0 {
             return Ok(());
-        }
-        if self.asks_spillers && reservation.consumer().can_spill() {
-            return self.try_grow_spiller(reservation, bytes);
         }
         match self.group_of(reservation).try_charge(bytes) {
             Ok(charge) => {
@@ -312,8 +317,14 @@ impl GroupPool {
         }
     }
 
+    #[cold]
     #[inline(never)]
     fn grow_slowly(&self, reservation: &MemoryReservation, bytes: usize) {
+        self.grow_any(reservation, bytes);
+    }
+
+    #[inline(never)]
+    fn grow_any(&self, reservation: &MemoryReservation, bytes: usize) {
         if bytes == 0 {
             return;
         }
@@ -331,8 +342,14 @@ impl GroupPool {
         }
     }
 
+    #[cold]
     #[inline(never)]
     fn shrink_slowly(&self, reservation: &MemoryReservation, bytes: usize) {
+        self.shrink_any(reservation, bytes);
+    }
+
+    #[inline(never)]
+    fn shrink_any(&self, reservation: &MemoryReservation, bytes: usize) {
         if bytes == 0 {
             return;
         }
@@ -454,35 +471,35 @@ impl MemoryPool for GroupPool {
     }
 
     fn grow(&self, reservation: &MemoryReservation, additional: usize) {
-        // What comes from stock oversteps nothing.
-        if !self.concerns_share(reservation)
-            && let Some(group) = self.group_at_once(reservation)
-            && group.charge_from_stock(additional)
-        {
-            return;
+        if self.concerns_share(reservation) {
+            return self.grow_any(reservation, additional);
         }
-        self.grow_slowly(reservation, additional);
+        match self.group_at_once(reservation) {
+            // What comes from stock oversteps nothing.
+            Some(group) if group.charge_from_stock(additional) => {}
+            _ => self.grow_slowly(reservation, additional),
+        }
     }
 
     fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
-        // Relaxed: as in `shrink_slowly`.
-        if self.watched.load(Ordering::Relaxed) == 0
-            && !self.concerns_share(reservation)
-            && let Some(group) = self.group_at_once(reservation)
-        {
-            return group.uncharge(shrink);
+        if self.concerns_share(reservation) {
+            return self.shrink_any(reservation, shrink);
         }
-        self.shrink_slowly(reservation, shrink);
+        // Relaxed: as in `shrink_any`.
+        match self.group_at_once(reservation) {
+            Some(group) if self.watched.load(Ordering::Relaxed) == 0 => group.uncharge(shrink),
+            _ => self.shrink_slowly(reservation, shrink),
+        }
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
-        if !self.is_asked_first(reservation)
-            && let Some(group) = self.group_at_once(reservation)
-            && group.charge_from_stock(additional)
-        {
-            return Ok(());
+        if self.is_asked_first(reservation) {
+            return self.try_grow_spiller(reservation, additional);
         }
-        self.try_grow_slowly(reservation, additional)
+        match self.group_at_once(reservation) {
+            Some(group) if group.charge_from_stock(additional) => Ok(()),
+            _ => self.try_grow_slowly(reservation, additional),
+        }
     }
 
     fn reserved(&self) -> usize {

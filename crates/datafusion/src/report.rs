@@ -13,8 +13,8 @@ pub struct QueryReport {
     pub path: String,
     /// Bytes charged to the group and below it.
     pub reserved: u64,
-    /// The most bytes that were ever reserved for the group. Includes stock: up to 256 KiB for each CPU and operator, less near
-    /// a limit.
+    /// The most bytes that were ever reserved for the group. Includes stock: up to 256 KiB for each CPU and operator
+    /// ([`bursar::Builder::stock_max`]), less near a limit.
     pub peak: u64,
     /// Requests that were refused, by a limit, a share, or for an early spill.
     pub refused: u64,

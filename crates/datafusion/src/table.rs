@@ -131,8 +131,10 @@ impl Table {
     pub(crate) fn group_at_once(&self, id: usize) -> Option<&Group> {
         let entry = &self.first[id % FIRST];
         // Acquire: as above.
-        let is_there = entry.key.load(Ordering::Acquire) == id.wrapping_add(1);
-        entry.group().filter(|_| is_there)
+        if entry.key.load(Ordering::Acquire) != id.wrapping_add(1) {
+            return None;
+        }
+        entry.group()
     }
 
     #[inline(never)]

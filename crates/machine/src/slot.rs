@@ -153,10 +153,23 @@ pub trait Slot: Clone + Send + Sync + 'static {
     /// Async-signal-safe.
     fn charge(&self, bytes: u64) -> Outcome;
 
+    /// [`Slot::charge`] where that is a few instructions and no call, for those whose own fast path shall need no stack. Says whether
+    /// it was [`Outcome::Done`]; if not, nothing happened, and [`Slot::charge`] may still do it. A machine that has nothing shorter says no.
+    #[inline(always)]
+    fn charge_at_once(&self, _bytes: u64) -> bool {
+        false
+    }
+
     /// Uncharges `bytes` into the room of the current CPU's shard, unless that would exceed [`CAP`].
     ///
     /// Async-signal-safe.
     fn uncharge(&self, bytes: u64) -> Outcome;
+
+    /// [`Slot::uncharge`], as [`Slot::charge_at_once`] is to [`Slot::charge`].
+    #[inline(always)]
+    fn uncharge_at_once(&self, _bytes: u64) -> bool {
+        false
+    }
 
     /// Adds `charged` to the bytes charged and `ceiling` to the ceiling of `shard` in one step, if the caller runs there
     /// and the room does not become negative (`Short`).

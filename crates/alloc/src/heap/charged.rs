@@ -130,7 +130,8 @@ impl<A, R: RealSize<A>> Charged<A, R> {
 // SAFETY: all blocks are the inner allocator's, and larger than asked for by a label that nobody else sees; the inner
 // allocator's guarantees are ours. Nothing here unwinds.
 unsafe impl<A: GlobalAlloc, R: RealSize<A>> GlobalAlloc for Charged<A, R> {
-    #[inline]
+    // Always inlined, this and `dealloc`: into the one function that a program has for its global allocator.
+    #[inline(always)]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let Some(outer) = with_label(layout) else {
             return ptr::null_mut();
@@ -159,7 +160,7 @@ unsafe impl<A: GlobalAlloc, R: RealSize<A>> GlobalAlloc for Charged<A, R> {
         block
     }
 
-    #[inline]
+    #[inline(always)]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         // SAFETY: allocated by us, with a label, as the caller guarantees.
         if let Some((record, bytes)) = unsafe { self.charged(block, layout) } {

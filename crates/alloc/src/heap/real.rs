@@ -1,7 +1,7 @@
 //! What a block really takes.
 
 use std::alloc::{Layout, System};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
 /// Says what blocks of the allocator `A` really take.
 ///
@@ -78,9 +78,13 @@ const ALIGN_MAX: usize = 16;
 /// So many answers, of which the least counts: a block with too small a rest is rare.
 const ANSWERS: u32 = 8;
 
-/// What blocks of a size really take, rounded up to `STEP`: how many answers there were (in units of `ANSWER`), and the least.
-static CLASSES: [AtomicU32; SMALL_MAX / STEP + 1] =
-    [const { AtomicU32::new(0) }; SMALL_MAX / STEP + 1];
+/// Sizes, rounded up to `STEP`.
+const CLASSES: usize = SMALL_MAX / STEP + 1;
+
+/// What blocks of a class really take; 0 while there are too few answers.
+static KNOWN: [AtomicU16; CLASSES] = [const { AtomicU16::new(0) }; CLASSES];
+/// The answers until then: how many, in units of `ANSWER`, and the least.
+static ANSWERED: [AtomicU32; CLASSES] = [const { AtomicU32::new(0) }; CLASSES];
 const ANSWER: u32 = 1 << 16;
 
 // SAFETY: no answer that counts is less than the largest size of its class, or as much as 65,536; larger blocks are always asked.
@@ -91,36 +95,38 @@ unsafe impl RealSize<System> for UsableByClass {
             // SAFETY: as the caller says.
             return unsafe { Usable::real_size(allocator, block, layout) };
         }
-        let class = &CLASSES[layout.size().div_ceil(STEP)];
+        let class = layout.size().div_ceil(STEP);
         // Relaxed, here and below: a number that stands for itself.
-        let known = class.load(Ordering::Relaxed);
-        if known >= ANSWERS * ANSWER {
-            return (known % ANSWER) as usize;
-        }
-        // SAFETY: as the caller says.
-        let real = unsafe { Usable::real_size(allocator, block, layout) };
-        note_answer(class, layout.size(), real)
+        let real = match KNOWN[class].load(Ordering::Relaxed) {
+            0 => {
+                // SAFETY: as the caller says.
+                let real = unsafe { Usable::real_size(allocator, block, layout) };
+                note_answer(class, real)
+            }
+            known => known,
+        };
+        usize::from(real)
     }
 }
 
 /// Returns the answer as it counts.
 #[cold]
 #[inline(never)]
-fn note_answer(class: &AtomicU32, size: usize, real: usize) -> usize {
-    // For all of its class; the upper bound is for an allocator that nobody has seen.
-    let real = real.clamp(size.next_multiple_of(STEP), ANSWER as usize - 1) as u32;
-    let before = class.load(Ordering::Relaxed);
+fn note_answer(class: usize, real: usize) -> u16 {
+    // No less than the largest size of the class; the upper bound is for an allocator that nobody has seen.
+    let real = real.clamp(class * STEP, usize::from(u16::MAX)) as u16;
+    let before = ANSWERED[class].load(Ordering::Relaxed);
     let least = match before % ANSWER {
         0 => real,
-        least => least.min(real),
+        least => real.min(least as u16),
     };
     let answers = (before / ANSWER + 1).min(ANSWERS);
+    let after = answers * ANSWER + u32::from(least);
     // Who fails lost an answer to another.
-    let _ = class.compare_exchange(
-        before,
-        answers * ANSWER + least,
-        Ordering::Relaxed,
-        Ordering::Relaxed,
-    );
-    real as usize
+    let counts =
+        ANSWERED[class].compare_exchange(before, after, Ordering::Relaxed, Ordering::Relaxed);
+    if counts.is_ok() && answers == ANSWERS {
+        KNOWN[class].store(least, Ordering::Relaxed);
+    }
+    real
 }

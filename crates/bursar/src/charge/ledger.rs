@@ -12,6 +12,7 @@ use super::high::HighPolicy;
 use super::level::PressurePolicy;
 use super::limits::Limits;
 use super::protection::Recursive;
+use super::stock::STOCK_MAX;
 use crate::arena::Arena;
 use crate::stats::{CreateError, LEVELS, ROOT, Tree};
 
@@ -54,11 +55,24 @@ pub(crate) struct Ledger<M: Machine> {
 }
 
 /// What a memory does about its limits.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Policies {
     pub(crate) high: HighPolicy,
     pub(crate) recursive: Recursive,
     pub(crate) pressure: PressurePolicy,
+    /// The most stock of one (group, CPU), bytes.
+    pub(crate) stock_max: u64,
+}
+
+impl Default for Policies {
+    fn default() -> Self {
+        Self {
+            high: HighPolicy::default(),
+            recursive: Recursive::default(),
+            pressure: PressurePolicy::default(),
+            stock_max: STOCK_MAX,
+        }
+    }
 }
 
 /// A reference to a group's record, until dropped.

@@ -68,5 +68,5 @@ pub use limits::Limits;
 pub use protection::Recursive;
 pub use reclaim::{Reason, ReclaimRequest};
 pub use stall::{Stall, StallShare};
-pub(crate) use stock::CHARGE_MAX;
+pub(crate) use stock::{CHARGE_MAX, STOCK_MAX_MAX};
 pub(crate) use waiting::Ticket;

@@ -3,7 +3,6 @@
 use bursar_machine::{Machine, Outcome, Slot};
 
 use super::Ledger;
-use super::stock::BATCH_MAX;
 
 impl<M: Machine> Ledger<M> {
     /// Returns `bytes` of a charge. Call after the fast path failed. Never waits, never fails; wakes and calls those who
@@ -53,7 +52,7 @@ impl<M: Machine> Ledger<M> {
             self.notice_later_below(index, None);
             return None;
         }
-        if bytes < BATCH_MAX
+        if bytes < self.policies.stock_max
             && let Ok(_flight) = self.enter(Some(index))
             && let Some(surplus) = self.uncharge_into_stock(index, bytes)
         {

@@ -1,7 +1,8 @@
 //! Stock: what a CPU holds ahead of need, so that charges and returns are one section on its words ([`Slot::charge`],
 //! [`Slot::uncharge`]).
 //!
-//! A shard may hold a *batch* as stock. The batch adapts to the head-room: at most [`BATCH_MAX`], and never more than a
+//! A shard may hold a *batch* as stock. The batch adapts to the head-room: at most what the memory is set to
+//! ([`STOCK_MAX`]), and never more than a
 //! quarter of what is left divided by the CPUs, so that stock cannot eat what others need. A refill reserves half a batch
 //! ahead and a return leaves half a batch, so that neither follows the other at once. A shard holds stock only while it
 //! is *armed*: marked as a holder, with a cap above zero. Drains disarm.
@@ -10,9 +11,12 @@ use bursar_machine::{AtomicWord, CAP, CHARGED, Machine, Order, Outcome, Shard, S
 
 use super::Ledger;
 
-/// The most stock of one (group, CPU), bytes: 64 pages of 4 KiB, the kernel's `MEMCG_CHARGE_BATCH`.
+/// The most stock of one (group, CPU) unless a memory is built with another, bytes: 64 pages of 4 KiB, the kernel's
+/// `MEMCG_CHARGE_BATCH`.
 #[doc(alias = "MEMCG_CHARGE_BATCH")]
-pub(crate) const BATCH_MAX: u64 = 64 * 4096;
+pub(crate) const STOCK_MAX: u64 = 64 * 4096;
+/// The most that it can be set to, bytes: sums over all groups and CPUs stay far below what counters hold.
+pub(crate) const STOCK_MAX_MAX: u64 = 1 << 30;
 /// The largest charge, bytes. Sums of as many as fit in memory stay below 2^63.
 pub(crate) const CHARGE_MAX: u64 = 1 << 56;
 
@@ -39,7 +43,7 @@ impl<M: Machine> Ledger<M> {
         bytes: u64,
     ) -> Result<u64, u32> {
         let ahead = self.batch(index) / 2;
-        if end.is_none() && ahead > 0 && bytes < BATCH_MAX {
+        if end.is_none() && ahead > 0 && bytes < self.policies.stock_max {
             let extra = self.tree.extra();
             if self.tree.machine.current_shard() != extra
                 && self.reserve(index, end, bytes + ahead).is_ok()
@@ -53,7 +57,7 @@ impl<M: Machine> Ledger<M> {
     /// How much stock a CPU may hold, bytes.
     fn batch(&self, index: u32) -> u64 {
         let share = self.head_room(index) / (4 * self.tree.machine.cpus() as u64);
-        share.min(BATCH_MAX)
+        share.min(self.policies.stock_max)
     }
 
     /// Lets `shard` hold `cap` bytes of stock, if it may not hold as much already. Slow operations only.

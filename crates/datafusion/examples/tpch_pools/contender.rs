@@ -17,6 +17,9 @@ use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use crate::Failure;
 use crate::options::Memory;
 
+/// What takes longer does not end: far more than any of these queries takes.
+const PATIENCE: Duration = Duration::from_secs(300);
+
 /// A kind of pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Pool {
@@ -135,7 +138,9 @@ impl Contender {
         tables.register(&session)?;
 
         let before = Instant::now();
-        let spilled = run(&session, sql, drop).await?;
+        // A query of DataFusion 55.2 can wait for ever where a repartition is refused memory (apache/datafusion#24883).
+        let spilled = tokio::time::timeout(PATIENCE, run(&session, sql, drop)).await;
+        let spilled = spilled.map_err(|_| format!("no end in {PATIENCE:?}"))??;
         drop(session);
         Ok(Took {
             elapsed: making + before.elapsed(),

@@ -3,11 +3,11 @@
 use std::fmt;
 
 use bursar::Bytes;
+use bursar_conditions::Conditions;
 use bursar_tpch::Tables;
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
-use crate::conditions::Conditions;
 use crate::interval::{Ratio, median};
 use crate::options::Options;
 use crate::rounds::Run;

@@ -8,10 +8,8 @@
 //! | `contender.rs` | the pools, and how one query is run and timed on one |
 //! | `rounds.rs` | the order of turns, and what they took |
 //! | `interval.rs` | means, and how sure they are |
-//! | `conditions.rs` | machine, commit, command |
 //! | `document.rs` | what is printed |
 
-mod conditions;
 mod contender;
 mod document;
 mod interval;
@@ -21,10 +19,10 @@ mod rounds;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use bursar_conditions::Conditions;
 use bursar_tpch::Tables;
 use clap::Parser;
 
-use conditions::Conditions;
 use document::Document;
 use options::{Format, Options};
 
@@ -52,6 +50,7 @@ fn compare(options: &Options) -> Result<(), Failure> {
     // As many threads as partitions, so that both say how parallel a query is.
     let engine = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(partitions)
+        .enable_time()
         .build()?;
     let mut runs = Vec::new();
     for memory in &options.memory {

@@ -183,20 +183,30 @@ impl Slot for HostSlot {
 
     #[inline(always)]
     fn charge(&self, bytes: u64) -> Outcome {
-        // SAFETY: as in `add`; every slot has an account.
-        if unsafe { rseq::try_charge(self.base.as_ptr(), bytes) } {
+        if self.charge_at_once(bytes) {
             return Outcome::Done;
         }
         self.charge_again(bytes)
     }
 
     #[inline(always)]
+    fn charge_at_once(&self, bytes: u64) -> bool {
+        // SAFETY: as in `add`; every slot has an account.
+        unsafe { rseq::try_charge(self.base.as_ptr(), bytes) }
+    }
+
+    #[inline(always)]
     fn uncharge(&self, bytes: u64) -> Outcome {
-        // SAFETY: as in `charge`.
-        if unsafe { rseq::try_uncharge(self.base.as_ptr(), bytes) } {
+        if self.uncharge_at_once(bytes) {
             return Outcome::Done;
         }
         self.uncharge_again(bytes)
+    }
+
+    #[inline(always)]
+    fn uncharge_at_once(&self, bytes: u64) -> bool {
+        // SAFETY: as in `charge_at_once`.
+        unsafe { rseq::try_uncharge(self.base.as_ptr(), bytes) }
     }
 
     fn adjust(&self, shard: Shard, charged: i64, ceiling: i64) -> Outcome {
