@@ -30,6 +30,7 @@ pub struct PoolBuilder {
     pub(crate) operators: Operators,
     pub(crate) share: Option<FairShare>,
     pub(crate) spill_from: Level,
+    pub(crate) never_refused: Vec<String>,
     pub(crate) history: Option<History>,
 }
 
@@ -40,6 +41,7 @@ impl PoolBuilder {
             operators: Operators::default(),
             share: None,
             spill_from: Level::None,
+            never_refused: Vec::new(),
             history: None,
         }
     }
@@ -88,6 +90,26 @@ impl PoolBuilder {
     pub fn spill_from(self, level: Level) -> Self {
         Self {
             spill_from: level,
+            ..self
+        }
+    }
+
+    /// Operators, by their consumers' names without brackets, whose requests always succeed while the query's group is there: what
+    /// they have is counted, what it oversteps is over, and all others are refused until the usage is back within. None unless set.
+    ///
+    /// For those that ask for what they hold already, and do worse when refused than when counted. In DataFusion 55.2 that is
+    /// `RepartitionExec`: refused while two of its inputs write to disk, its query may wait for ever, under any pool
+    /// ([apache/datafusion#24883](https://github.com/apache/datafusion/issues/24883)).
+    ///
+    /// ```
+    /// # let tenant = bursar::Memory::host()?.root();
+    /// # let query = tenant.child("query", bursar::Limits::none())?;
+    /// let pool = bursar_datafusion::GroupPool::builder(query).never_refuse(["RepartitionExec"]).build();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn never_refuse<N: Into<String>>(self, operators: impl IntoIterator<Item = N>) -> Self {
+        Self {
+            never_refused: operators.into_iter().map(Into::into).collect(),
             ..self
         }
     }

@@ -42,6 +42,8 @@
 //!   and who uses the memory ([`GroupPool`] shows one).
 //! * [`FairShare`] divides a tenant's limit among the spillers that hold memory, of all its queries.
 //! * [`PoolBuilder::spill_from`] has operators spill before the limit is reached.
+//! * [`PoolBuilder::never_refuse`] excepts operators that cannot do with a refusal, as `RepartitionExec` of DataFusion 55.2, whose query
+//!   may wait for ever then, under any pool.
 //! * [`History`] keeps what finished queries used.
 //! * A request of less than a quarter of a CPU's stock of 256 KiB seldom leaves its CPU. Where many are of about 1 MiB, as with
 //!   batches of 8,192 wide rows, build the memory with [`bursar::Builder::stock_max`] of 8 MiB.

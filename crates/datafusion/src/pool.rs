@@ -15,6 +15,7 @@ use crate::builder::{Operators, PoolBuilder};
 use crate::chain::{self, Chain};
 use crate::history::History;
 use crate::live::Live;
+use crate::names;
 use crate::operators::{Operator, Registry};
 use crate::refusal::Refusal;
 use crate::report::QueryReport;
@@ -27,6 +28,7 @@ use crate::table::{Entry, Table};
 /// * `try_grow` charges the operator's group, and with it the query's and the tenant's. It fails, with `ResourcesExhausted`, if a
 ///   limit on the way does not allow it, the pool's [`FairShare`] does not, or the consumer is asked to spill early
 ///   ([`PoolBuilder::spill_from`]); or if the group was removed.
+///   Operators of [`PoolBuilder::never_refuse`] are not refused.
 /// * `grow` always charges. A limit that it oversteps is over from then on: no `try_grow` below it succeeds until the
 ///   usage is back within.
 /// * Limits may change at any time ([`Group::set_max`]).
@@ -71,6 +73,8 @@ pub struct GroupPool {
     chain: Chain,
     share: Option<FairShare>,
     watermark: Option<Watermark>,
+    /// Operators whose requests always succeed.
+    never_refused: Vec<String>,
     history: Option<History>,
     /// It is in its history.
     has_ended: AtomicBool,
@@ -114,6 +118,7 @@ impl GroupPool {
             chain,
             share: builder.share,
             watermark,
+            never_refused: builder.never_refused,
             history: builder.history,
             has_ended: AtomicBool::new(false),
             spillers: AtomicU64::new(0),
@@ -258,6 +263,10 @@ impl GroupPool {
         if bytes == 0 {
             return Ok(());
         }
+        if self.is_never_refused(reservation) {
+            self.grow_any(reservation, bytes);
+            return Ok(());
+        }
         if let Some(watermark) = &self.watermark
             && watermark.is_reached()
             && self.is_to_spill(reservation)
@@ -313,8 +322,21 @@ impl GroupPool {
                 charge.forget();
                 Ok(())
             }
+            Err(_) if self.is_never_refused(reservation) => {
+                self.grow_any(reservation, bytes);
+                Ok(())
+            }
             Err(error) => Err(self.refuse(reservation, bytes, Refusal::Charge(error))),
         }
+    }
+
+    /// Whether requests of that consumer always succeed, as long as the query is not removed.
+    fn is_never_refused(&self, reservation: &MemoryReservation) -> bool {
+        if self.never_refused.is_empty() {
+            return false;
+        }
+        let operator = names::of_operator(reservation.consumer().name());
+        self.never_refused.contains(&operator) && !self.group.is_removed()
     }
 
     #[cold]

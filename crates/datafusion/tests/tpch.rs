@@ -14,12 +14,14 @@ use datafusion::physical_plan::execute_stream;
 use futures::StreamExt;
 use tokio::task::JoinSet;
 
-use engine::{Engine, MIB, ROOMY, usage};
+use engine::{Engine, MIB, usage};
 
 /// Enough for merging the order lines; sorting them without a limit takes six times as much.
 const SORT: u64 = 64 * MIB;
 /// A group for each order takes three times as much.
 const AGGREGATE: u64 = 12 * MIB;
+/// More than any query needs.
+const ROOMY: u64 = 1024 * MIB;
 
 fn query(name: &str) -> Query {
     named(name).unwrap()
@@ -168,7 +170,7 @@ async fn a_stream_that_is_dropped_half_way_returns_all() {
         let tenant = engine.tenant(&format!("dropped-{limit}"), limit);
         let pool = tenant.pool(query);
         let group = pool.group().clone();
-        let session = engine.session(query, pool.clone(), tenant.partitions);
+        let session = engine.session(query, pool.clone());
         let frame = session.sql(&query.sql(engine.scale())).await.unwrap();
         let plan = frame.create_physical_plan().await.unwrap();
         let mut stream = execute_stream(plan.clone(), session.task_ctx()).unwrap();

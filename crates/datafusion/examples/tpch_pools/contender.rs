@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bursar::{Group, HighPolicy, Limits, Memory as Books};
-use bursar_datafusion::{FairShare, GroupPool, PoolExt};
+use bursar_datafusion::{FairShare, GroupPool};
 use bursar_tpch::{Spilled, Tables, run};
 use clap::ValueEnum;
 use datafusion::execution::config::SessionConfig;
@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// A kind of pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Pool {
-    /// A group for each query below a tenant's, as this crate offers it
+    /// A group for each query below a tenant's; repartitions are counted and not refused, as DataFusion 55.2 may hang otherwise
     Ours,
     /// The same with a share of the tenant's memory for each of those that spill
     Sharing,
@@ -122,12 +122,12 @@ impl Contender {
             None => self.runtime.clone(),
             Some(tenant) => {
                 let query = tenant.child("query", Limits::none())?;
-                let pool = match &self.share {
-                    None => query.pool(),
-                    Some(share) => GroupPool::builder(query).share(share).build(),
-                };
+                let mut pool = GroupPool::builder(query).never_refuse(["RepartitionExec"]);
+                if let Some(share) = &self.share {
+                    pool = pool.share(share);
+                }
                 RuntimeEnvBuilder::from_runtime_env(&self.runtime)
-                    .with_memory_pool(pool)
+                    .with_memory_pool(pool.build())
                     .build_arc()?
             }
         };

@@ -18,27 +18,11 @@ use crate::tenants::Tenant;
 /// DataFusion, and the books of all that its queries use.
 pub struct Engine {
     memory: Memory,
-    tenants: Vec<Account>,
+    tenants: Vec<(Group, FairShare)>,
     /// One disk manager, one cache, one registry of object stores for everybody.
     runtime: Arc<RuntimeEnv>,
     tables: Tables,
-}
-
-/// A tenant, as the engine knows it.
-struct Account {
-    group: Group,
-    share: FairShare,
-    /// Of its plans.
     partitions: usize,
-}
-
-impl Account {
-    fn config(&self) -> SessionConfig {
-        SessionConfig::new()
-            .with_target_partitions(self.partitions)
-            // What a sort keeps for merging what it spilled. The default of 10 MiB for each partition is meant for more memory.
-            .with_sort_spill_reservation_bytes(4 << 20)
-    }
 }
 
 /// A query that has ended.
@@ -72,11 +56,8 @@ impl Engine {
             .iter()
             .map(|tenant| {
                 let group = root.child(&tenant.name, Limits::max(tenant.limit))?;
-                Ok(Account {
-                    share: FairShare::of(&group),
-                    group,
-                    partitions: partitions.min(tenant.partitions_max),
-                })
+                let share = FairShare::of(&group);
+                Ok((group, share))
             })
             .collect::<Result<_, Stopped>>()?;
         Ok(Self {
@@ -84,6 +65,7 @@ impl Engine {
             tenants,
             runtime: RuntimeEnvBuilder::new().build_arc()?,
             tables,
+            partitions,
         })
     }
 
@@ -108,17 +90,19 @@ impl Engine {
     /// Runs a query in a group of its own.
     #[expect(clippy::disallowed_methods, reason = "a time to be shown")]
     async fn query(&self, tenant: usize, name: String, query: Query) -> Result<Finished, Stopped> {
-        let account = &self.tenants[tenant];
-        let group = account.group.child(&name, Limits::none())?;
+        let (tenant_group, share) = &self.tenants[tenant];
+        let group = tenant_group.child(&name, Limits::none())?;
         let history = History::new(1);
         let pool = GroupPool::builder(group.clone())
-            .share(&account.share)
+            .share(share)
+            // DataFusion 55.2 may wait for ever otherwise.
+            .never_refuse(["RepartitionExec"])
             .history(&history)
             .build();
         let runtime = RuntimeEnvBuilder::from_runtime_env(&self.runtime)
             .with_memory_pool(pool.clone())
             .build_arc()?;
-        let session = SessionContext::new_with_config_rt(account.config(), runtime);
+        let session = SessionContext::new_with_config_rt(self.config(), runtime);
         self.tables.register(&session)?;
 
         let start = Instant::now();
@@ -144,6 +128,13 @@ impl Engine {
         })
     }
 
+    fn config(&self) -> SessionConfig {
+        SessionConfig::new()
+            .with_target_partitions(self.partitions)
+            // What a sort keeps for merging what it spilled. The default of 10 MiB for each partition is meant for more memory.
+            .with_sort_spill_reservation_bytes(4 << 20)
+    }
+
     /// The root of all groups.
     pub fn root(&self) -> Group {
         self.memory.root()
@@ -151,7 +142,7 @@ impl Engine {
 
     /// The tenants' groups.
     pub fn tenants(&self) -> impl Iterator<Item = &Group> {
-        self.tenants.iter().map(|account| &account.group)
+        self.tenants.iter().map(|(group, _)| group)
     }
 
     /// Whether everything that was charged to anybody is back.

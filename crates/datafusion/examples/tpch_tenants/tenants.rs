@@ -14,9 +14,6 @@ pub struct Tenant {
     pub limit: u64,
     /// How many of its queries run at a time.
     pub at_once: usize,
-    /// Partitions of its plans, at most. A query of DataFusion 55.2 can wait for ever where a repartition is refused memory while two
-    /// of its inputs write to disk (apache/datafusion#24883): without partitions there is none.
-    pub partitions_max: usize,
     queries: Vec<Query>,
 }
 
@@ -46,7 +43,6 @@ pub fn tenants(options: &Options) -> Vec<Tenant> {
         about: "more than its queries need",
         limit: mib(2560.0),
         at_once: 2,
-        partitions_max: usize::MAX,
         queries: QUERIES.to_vec(),
     };
     let mut tenants = vec![
@@ -57,8 +53,6 @@ pub fn tenants(options: &Options) -> Vec<Tenant> {
             limit: mib(720.0),
             // A merge of what a sort spilled takes all it can get (DataFusion's `ExternalSorterMerge`), and cannot give it back.
             at_once: 1,
-            // Few enough that only the sort is ever refused.
-            partitions_max: 2,
             queries: list(&["lines_by_price", "lines_per_order", "q3", "q13", "q10"]),
         },
         Tenant {
@@ -66,7 +60,6 @@ pub fn tenants(options: &Options) -> Vec<Tenant> {
             about: "less than one of its joins needs: that query fails",
             limit: mib(64.0),
             at_once: 1,
-            partitions_max: 1,
             queries: list(&["q1", "q6", "q9", "q14", "q22"]),
         },
     ];

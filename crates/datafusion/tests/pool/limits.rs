@@ -1,7 +1,7 @@
 //! Limits: what holds them, what oversteps them, and what changes them.
 
 use bursar::Limits;
-use bursar_datafusion::{GroupPool, Operators, PoolExt};
+use bursar_datafusion::{FairShare, GroupPool, Operators, PoolExt};
 use datafusion_execution::memory_pool::{MemoryLimit, MemoryPool};
 
 use crate::common::{MIB, child, exhausted, fixed, spiller, tenant, usage};
@@ -41,6 +41,44 @@ fn overshooting_latches() {
     one.try_grow(MIB).unwrap();
     exhausted(other.try_grow(1));
     assert_eq!(pool.report().overshot, 1);
+}
+
+#[test]
+fn some_are_never_refused() {
+    let tenant = tenant(10 * MIB);
+    let query = child(&tenant, "query");
+    let share = FairShare::of(&tenant);
+    for with_share in [false, true] {
+        let mut builder = GroupPool::builder(child(&query, "q")).never_refuse(["RepartitionExec"]);
+        if with_share {
+            builder = builder.share(&share);
+        }
+        let pool = builder.build();
+        let sorter = spiller(&pool, "ExternalSorter[0]");
+        let repartitions = [
+            spiller(&pool, "RepartitionExec[0]"),
+            fixed(&pool, "RepartitionExec[1]"),
+        ];
+        sorter.try_grow(2 * MIB).unwrap();
+        for repartition in &repartitions {
+            repartition.try_grow(6 * MIB).unwrap();
+        }
+        assert_eq!(usage(&tenant), 14 * MIB, "all of it counts");
+        exhausted(sorter.try_grow(1));
+        for repartition in &repartitions {
+            repartition.try_grow(1).unwrap();
+        }
+        let report = pool.report();
+        assert_eq!((report.refused, report.overshot), (1, 3), "{report}");
+
+        // A removed query ends.
+        pool.remove().unwrap();
+        for repartition in &repartitions {
+            exhausted(repartition.try_grow(1));
+        }
+        drop((sorter, repartitions));
+        assert_eq!(usage(&tenant), 0);
+    }
 }
 
 #[test]

@@ -14,8 +14,6 @@ use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 pub const MIB: u64 = 1 << 20;
 const SCALE: f64 = 0.1;
 const PARTITIONS: usize = 2;
-/// More than any query needs.
-pub const ROOMY: u64 = 1024 * MIB;
 
 /// Tables, a runtime that all queries share, and the books of all tenants.
 pub struct Engine {
@@ -48,9 +46,6 @@ impl Engine {
             share: FairShare::of(&group),
             history: History::new(100),
             group,
-            // A query of DataFusion 55.2 can wait for ever where a repartition is refused memory while two of its inputs write to disk
-            // (apache/datafusion#24883): without partitions there is none.
-            partitions: if limit < ROOMY { 1 } else { PARTITIONS },
         }
     }
 
@@ -59,12 +54,7 @@ impl Engine {
     }
 
     /// A session on that pool; all else it shares with the others.
-    pub fn session(
-        &self,
-        query: Query,
-        pool: Arc<dyn MemoryPool>,
-        partitions: usize,
-    ) -> SessionContext {
+    pub fn session(&self, query: Query, pool: Arc<dyn MemoryPool>) -> SessionContext {
         let runtime = RuntimeEnvBuilder::from_runtime_env(&self.runtime)
             .with_memory_pool(pool)
             .build_arc()
@@ -72,7 +62,7 @@ impl Engine {
         // Sorts of several partitions under one limit race for what merging needs, and the loser gives up: by chance, under
         // any pool.
         let is_extra = EXTRA.iter().any(|extra| extra.name == query.name);
-        let partitions = if is_extra { 1 } else { partitions };
+        let partitions = if is_extra { 1 } else { PARTITIONS };
         let config = SessionConfig::new()
             .with_target_partitions(partitions)
             // Merging holds some batches of each file that was spilled: small ones, as the limits are small.
@@ -89,16 +79,7 @@ impl Engine {
         query: Query,
         pool: Arc<dyn MemoryPool>,
     ) -> Result<(Answer, Spilled)> {
-        self.answer_of(query, pool, PARTITIONS).await
-    }
-
-    async fn answer_of(
-        &self,
-        query: Query,
-        pool: Arc<dyn MemoryPool>,
-        partitions: usize,
-    ) -> Result<(Answer, Spilled)> {
-        let session = self.session(query, pool, partitions);
+        let session = self.session(query, pool);
         let mut batches = Vec::new();
         let sql = query.sql(self.scale());
         let spilled = run(&session, &sql, |batch| batches.push(batch)).await?;
@@ -112,7 +93,6 @@ pub struct Tenant {
     pub group: Group,
     pub share: FairShare,
     pub history: History,
-    pub partitions: usize,
 }
 
 impl Tenant {
@@ -121,6 +101,8 @@ impl Tenant {
         let group = self.group.child(query.name, Limits::none()).unwrap();
         GroupPool::builder(group)
             .share(&self.share)
+            // DataFusion 55.2 may wait for ever otherwise: apache/datafusion#24883.
+            .never_refuse(["RepartitionExec"])
             .history(&self.history)
             .build()
     }
@@ -129,7 +111,7 @@ impl Tenant {
     pub async fn query(&self, query: Query) -> Result<(Answer, Spilled)> {
         let pool = self.pool(query);
         let (group, end) = (pool.group().clone(), Arc::downgrade(&pool));
-        let outcome = Engine::get().answer_of(query, pool, self.partitions).await;
+        let outcome = Engine::get().answer(query, pool).await;
         // What runs in tasks of its own ends when they are dropped, which the runtime does soon. The count is zero before the pool's
         // groups are gone, if another thread drops it.
         while end.strong_count() > 0 || !group.children().is_empty() {
