@@ -26,7 +26,7 @@ pub struct Code<'data> {
     sections: Vec<(u64, &'data [u8])>,
     /// Demangled names by address; several where functions were folded into one.
     functions: BTreeMap<u64, Vec<String>>,
-    /// By address, the words that the loader sets to an address of this executable: the linker's table is among them.
+    /// The linker's table: by the address of a word, the address of this executable that the loader puts there.
     table: BTreeMap<u64, u64>,
     /// The compilers that made it, as it says itself.
     pub compilers: String,
@@ -74,9 +74,11 @@ impl<'data> Code<'data> {
             return Err("the executable has no symbols".to_owned());
         }
         let relocations = file.dynamic_relocations().into_iter().flatten();
-        let of_executable = relocations.filter(|(_, relocation)| {
+        let got = file.section_by_name(".got");
+        let got = got.map_or(0..0, |got| got.address()..got.address() + got.size());
+        let of_executable = relocations.filter(|(word, relocation)| {
             let r_type = elf::R_X86_64_RELATIVE;
-            relocation.flags() == RelocationFlags::Elf { r_type }
+            got.contains(word) && relocation.flags() == RelocationFlags::Elf { r_type }
         });
         let table = of_executable.map(|(word, relocation)| (word, relocation.addend() as u64));
         let comment = file.section_by_name(".comment");

@@ -246,8 +246,8 @@ impl Builder {
 
     /// The most stock that a CPU may hold of a group, bytes; 256 KiB unless set, as in the kernel, and at most 1 GiB. Charges and
     /// returns of less than a quarter of it seldom reach the counters that all CPUs share, so an engine whose requests are of about 1 MiB is
-    /// well served with 8 MiB. A group still holds less as a limit nears, on all CPUs together no more than a quarter of what is left, and
-    /// [`Group::reserved`] and [`Group::peak`] include it. With 0 there is none, and each operation goes to all groups on the way up.
+    /// well served with 8 MiB. Near a limit it is less: a CPU that comes to hold stock takes its part of a quarter of what is left then. What
+    /// groups hold adds up, and [`Group::reserved`] and [`Group::peak`] include it. With 0 there is none, and each operation goes to all groups on the way up.
     #[doc(alias = "MEMCG_CHARGE_BATCH")]
     pub fn stock_max(self, bytes: u64) -> Self {
         let policies = Policies {

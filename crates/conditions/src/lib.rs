@@ -1,5 +1,5 @@
-//! Under which conditions a figure was measured: a figure means nothing without. For benchmarks and examples that measure; no
-//! library of the project needs it.
+//! Under which conditions a figure was measured: a figure means nothing without. For benchmarks, examples
+//! that measure, and the tool; no library of the project needs it.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

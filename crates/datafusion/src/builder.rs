@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bursar::{Group, Level};
 
 use crate::history::History;
+use crate::names;
 use crate::pool::GroupPool;
 use crate::share::FairShare;
 
@@ -97,6 +98,8 @@ impl PoolBuilder {
     /// Operators, by their consumers' names without brackets, whose requests always succeed while the query's group is there: what
     /// they have is counted, what it oversteps is over, and all others are refused until the usage is back within. None unless set.
     ///
+    /// They count as consumers that cannot spill: a [`FairShare`] takes what they hold off what there is to share.
+    ///
     /// For those that ask for what they hold already, and do worse when refused than when counted. In DataFusion 55.2 that is
     /// `RepartitionExec`: refused while two of its inputs write to disk, its query may wait for ever, under any pool
     /// ([apache/datafusion#24883](https://github.com/apache/datafusion/issues/24883)).
@@ -109,7 +112,10 @@ impl PoolBuilder {
     /// ```
     pub fn never_refuse<N: Into<String>>(self, operators: impl IntoIterator<Item = N>) -> Self {
         Self {
-            never_refused: operators.into_iter().map(Into::into).collect(),
+            never_refused: operators
+                .into_iter()
+                .map(|name| names::of_operator(&name.into()))
+                .collect(),
             ..self
         }
     }

@@ -18,7 +18,11 @@
 //! let shared = RuntimeEnv::default();       // disk, caches, object stores: one for all
 //!
 //! let query = tenant.child("query-7", Limits::none())?;
-//! let pool = GroupPool::builder(query).share(&share).history(&history).build();
+//! let pool = GroupPool::builder(query)
+//!     .share(&share)
+//!     .never_refuse(["RepartitionExec"])    // which may hang in DataFusion 55.2, if it is
+//!     .history(&history)
+//!     .build();
 //! let runtime = RuntimeEnvBuilder::from_runtime_env(&shared).with_memory_pool(pool).build_arc()?;
 //! // let context = SessionContext::new_with_config_rt(config, runtime), and so on
 //! if let Some(pool) = runtime.memory_pool.downcast_ref::<GroupPool>() {
@@ -37,7 +41,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! * Below the query's group each operator has one of its own ([`Operators`]), which costs a call no more.
+//! * Below the query's group each operator has one of its own ([`Operators`]), which costs a call about 1 ns more.
 //! * A request that is refused fails with `ResourcesExhausted`, so operators that can spill do; the text says whose limit it was
 //!   and who uses the memory ([`GroupPool`] shows one).
 //! * [`FairShare`] divides a tenant's limit among the spillers that hold memory, of all its queries.
@@ -46,7 +50,8 @@
 //!   may wait for ever then, under any pool.
 //! * [`History`] keeps what finished queries used.
 //! * A request of less than a quarter of a CPU's stock of 256 KiB seldom leaves its CPU. Where many are of about 1 MiB, as with
-//!   batches of 8,192 wide rows, build the memory with [`bursar::Builder::stock_max`] of 8 MiB.
+//!   batches of 8,192 wide rows, and limits are far larger, build the memory with [`bursar::Builder::stock_max`] of 8 MiB: each CPU may
+//!   hold that much of each operator's group.
 //! * For Arrow, a pool is an [`arrow_buffer::MemoryPool`] as well.
 //!
 //! # On an async runtime

@@ -160,7 +160,7 @@ impl GroupPool {
     ///
     /// This is no way to cancel a query: to its operators it is a limit without room. Those that cannot spill fail, and a sort or
     /// an aggregation does when it has spilled what it holds, but a repartition that is refused writes each batch to disk and goes
-    /// on. Drop the query's streams to end it.
+    /// on, or in DataFusion 55.2 waits for ever ([`PoolBuilder::never_refuse`], which ends here). Drop the query's streams to end it.
     ///
     /// After that, call this: DataFusion 55.2 may keep the runtime, and so the pool, of a sort whose stream was dropped half-way. The
     /// query is in the [`History`] from here on, as it is now.
@@ -194,7 +194,8 @@ impl GroupPool {
         let registering = self.registry.lock();
         let with_held = |consumer: &Live| {
             // Of an entry that no spiller has now, it would be another's.
-            let entry = self.table.find(consumer.id).filter(|_| consumer.can_spill);
+            let is_spiller = |entry: &&Entry| consumer.can_spill && !entry.is_never_refused();
+            let entry = self.table.find(consumer.id).filter(is_spiller);
             let shared = entry.and_then(Entry::held).map(Held::bytes);
             let asks = consumer.id == asking.consumer().id();
             let held = shared.or(asks.then(|| asking.size() as u64));
@@ -209,13 +210,13 @@ impl GroupPool {
     // What follows is the way of most requests. Whatever leaves it does so by a last call of something cold, so that it needs no
     // stack and looks by branches, which are foretold: a selection would have to wait for what it selects by.
 
-    /// Whether there may be more to a spiller's request than the limits.
+    /// Whether a share may keep account of that consumer.
     #[inline(always)]
     fn concerns_share(&self, reservation: &MemoryReservation) -> bool {
         self.share.is_some() && reservation.consumer().can_spill()
     }
 
-    /// The same, if it can be refused.
+    /// Whether a share, or pressure, may have a say before the limits.
     #[inline(always)]
     fn is_asked_first(&self, reservation: &MemoryReservation) -> bool {
         self.asks_spillers
@@ -255,6 +256,9 @@ impl GroupPool {
             return None;
         }
         let entry = self.table.find(reservation.consumer().id())?;
+        if entry.is_never_refused() {
+            return None;
+        }
         Some((share, entry.held()?))
     }
 
@@ -317,26 +321,23 @@ impl GroupPool {
         if bytes == 0 {
             return Ok(());
         }
+        if self.is_never_refused(reservation) {
+            self.grow_any(reservation, bytes);
+            return Ok(());
+        }
         match self.group_of(reservation).try_charge(bytes) {
             Ok(charge) => {
                 charge.forget();
-                Ok(())
-            }
-            Err(_) if self.is_never_refused(reservation) => {
-                self.grow_any(reservation, bytes);
                 Ok(())
             }
             Err(error) => Err(self.refuse(reservation, bytes, Refusal::Charge(error))),
         }
     }
 
-    /// Whether requests of that consumer always succeed, as long as the query is not removed.
+    /// Whether requests of that consumer always succeed, as long as its group is there.
     fn is_never_refused(&self, reservation: &MemoryReservation) -> bool {
-        if self.never_refused.is_empty() {
-            return false;
-        }
-        let operator = names::of_operator(reservation.consumer().name());
-        self.never_refused.contains(&operator) && !self.group.is_removed()
+        let entry = self.table.find(reservation.consumer().id());
+        entry.is_some_and(Entry::is_never_refused) && !self.group_of(reservation).is_removed()
     }
 
     #[cold]
@@ -457,9 +458,14 @@ impl MemoryPool for GroupPool {
         let mut registering = self.registry.lock();
         let (id, can_spill) = (consumer.id(), consumer.can_spill());
         let operator = registering.operator_of(consumer.name(), id, can_spill);
-        let entry = self.table.insert(id, &operator);
+        let is_never_refused = !self.never_refused.is_empty()
+            && self
+                .never_refused
+                .contains(&names::of_operator(consumer.name()));
+        let entry = self.table.insert(id, &operator, is_never_refused);
         if let Some(entry) = entry
             && can_spill
+            && !is_never_refused
         {
             // Relaxed, here and where it goes: changed under the lock of registration, and a request that reads it goes by an even
             // share that may be one spiller's off.
@@ -478,7 +484,7 @@ impl MemoryPool for GroupPool {
             return;
         };
         self.forget_asking(entry);
-        if consumer.can_spill() {
+        if consumer.can_spill() && !entry.is_never_refused() {
             self.spillers.fetch_sub(1, Ordering::Relaxed);
             if let Some(share) = &self.share {
                 if let Some(held) = entry.held() {

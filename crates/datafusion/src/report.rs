@@ -18,7 +18,8 @@ pub struct QueryReport {
     pub peak: u64,
     /// Requests that were refused, by a limit, a share, or for an early spill.
     pub refused: u64,
-    /// Infallible requests that left the group, or one above it, above its limit.
+    /// Requests beyond stock that could not be refused ([`crate::PoolBuilder::never_refuse`]'s among them) and left the group, or
+    /// one above it, above its limit.
     pub overshot: u64,
     /// How often a consumer that can spill returned bytes after it had been refused some.
     pub spills: u64,

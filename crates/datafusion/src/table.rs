@@ -40,6 +40,8 @@ pub(crate) struct Entry {
     held: OnceLock<Arc<Held>>,
     /// It was refused, can spill, and has returned nothing since.
     pub(crate) is_asked: AtomicBool,
+    /// The consumer's requests always succeed. It is no spiller, whatever it says, as it is never made to spill.
+    is_never_refused: AtomicBool,
 }
 
 /// What an entry is bound to.
@@ -59,6 +61,7 @@ impl Entry {
             account: OnceLock::new(),
             held: OnceLock::new(),
             is_asked: AtomicBool::new(false),
+            is_never_refused: AtomicBool::new(false),
         }
     }
 
@@ -72,6 +75,12 @@ impl Entry {
         self.account.get().map(|account| &account.operator)
     }
 
+    #[inline(always)]
+    pub(crate) fn is_never_refused(&self) -> bool {
+        // Relaxed: set before the key.
+        self.is_never_refused.load(Ordering::Relaxed)
+    }
+
     /// Gives it a place in the share, if it has none yet. Only under the lock of registration.
     pub(crate) fn join(&self, share: &FairShare) {
         self.held.get_or_init(|| share.member());
@@ -83,7 +92,7 @@ impl Entry {
     }
 
     /// Makes the entry a consumer's, if it is free and can be the operator's. Only under the lock of registration.
-    fn claim(&self, key: usize, operator: &Arc<Operator>) -> bool {
+    fn claim(&self, key: usize, operator: &Arc<Operator>, is_never_refused: bool) -> bool {
         // Relaxed: keys change under the caller's lock.
         if self.key.load(Ordering::Relaxed) != FREE {
             return false;
@@ -96,6 +105,8 @@ impl Entry {
             return false;
         }
         self.is_asked.store(false, Ordering::Relaxed);
+        self.is_never_refused
+            .store(is_never_refused, Ordering::Relaxed);
         // Release: pairs with the load in `Table::find`; who finds the key finds the account.
         self.key.store(key, Ordering::Release);
         true
@@ -146,13 +157,20 @@ impl Table {
     }
 
     /// Puts a consumer into the table; `None` if there is no place or no memory for it. Only under the lock of registration.
-    pub(crate) fn insert(&self, id: usize, operator: &Arc<Operator>) -> Option<&Entry> {
+    pub(crate) fn insert(
+        &self,
+        id: usize,
+        operator: &Arc<Operator>,
+        is_never_refused: bool,
+    ) -> Option<&Entry> {
         let key = id.wrapping_add(1);
         if key == FREE {
             // As many consumers there never are.
             return None;
         }
-        let claimed = |chunk| places(chunk, id).find(|entry: &&Entry| entry.claim(key, operator));
+        let claimed = |chunk| {
+            places(chunk, id).find(|entry: &&Entry| entry.claim(key, operator, is_never_refused))
+        };
         if let Some(entry) = claimed(&self.first) {
             return Some(entry);
         }
@@ -220,7 +238,7 @@ mod tests {
         let ids = (0..300).chain((0..300).map(|n| 10_000 + n * FIRST));
         for id in ids.clone() {
             let operator = if id % 3 == 0 { &one } else { &two };
-            assert!(table.insert(id, operator).is_some(), "{id}");
+            assert!(table.insert(id, operator, false).is_some(), "{id}");
         }
         for id in ids.clone() {
             let expected = if id % 3 == 0 { "one" } else { "two" };
@@ -228,7 +246,7 @@ mod tests {
         }
         assert_eq!(live(&table), ids.count());
         assert!(table.find(5_000).is_none());
-        assert!(table.insert(usize::MAX, &one).is_none());
+        assert!(table.insert(usize::MAX, &one, false).is_none());
     }
 
     #[test]
@@ -237,7 +255,7 @@ mod tests {
         let table = Table::new();
         for id in 0..100_000 {
             let operator = if id % 3 == 0 { &one } else { &two };
-            table.insert(id, operator).unwrap();
+            table.insert(id, operator, false).unwrap();
             if let Some(old) = id.checked_sub(20) {
                 table.free(table.find(old).unwrap());
                 assert!(table.find(old).is_none());

@@ -60,7 +60,7 @@ unsafe impl RealSize<System> for Usable {
     }
 }
 
-/// For [`System`], and the default: as [`Usable`], but of small blocks the C library is asked a few times for each size, and what
+/// For [`System`], and the default: as [`Usable`], rounded up to 8 bytes, but of small blocks the C library is asked a few times for each size, and what
 /// it said is believed of the others.
 ///
 /// Where sizes are classes (jemalloc, mimalloc, TCMalloc, macOS), that is what each block takes. glibc may give a block 16 bytes
@@ -69,7 +69,7 @@ unsafe impl RealSize<System> for Usable {
 #[derive(Clone, Copy, Debug)]
 pub struct UsableByClass;
 
-/// Larger blocks are each asked about: there the call costs little beside what is done with them.
+/// Larger blocks, their labels included, are each asked about: there the call costs little beside what is done with them.
 const SMALL_MAX: usize = 1024;
 /// No allocator of a C library tells smaller differences apart.
 const STEP: usize = 8;

@@ -162,7 +162,7 @@ impl<M: Machine> Ledger<M> {
         }
         let ahead = self.reserve_ahead(index, None, bytes);
         let ahead = ahead.map_err(|_| NowaitError::LimitReached)?;
-        // Relaxed, both: upkeep looks for itself whether a limit is near.
+        // A limit may be near, and who only allocates never drains. Relaxed, both: upkeep looks for itself.
         if ahead == 0 && self.much_stock.load(Order::Relaxed) == 0 {
             self.much_stock.store(1, Order::Relaxed);
         }

@@ -1,9 +1,8 @@
 //! Stock: what a CPU holds ahead of need, so that charges and returns are one section on its words ([`Slot::charge`],
 //! [`Slot::uncharge`]).
 //!
-//! A shard may hold a *batch* as stock. The batch adapts to the head-room: at most what the memory is set to
-//! ([`STOCK_MAX`]), and never more than a
-//! quarter of what is left divided by the CPUs, so that stock cannot eat what others need. A refill reserves half a batch
+//! A shard may hold a *batch* as stock. The batch adapts to the head-room: at most what the memory is set to ([`STOCK_MAX`]),
+//! and never more than a quarter of what is left divided by the CPUs, so that stock cannot eat what others need. A refill reserves half a batch
 //! ahead and a return leaves half a batch, so that neither follows the other at once. A shard holds stock only while it
 //! is *armed*: marked as a holder, with a cap above zero. Drains disarm.
 
@@ -15,7 +14,7 @@ use super::Ledger;
 /// `MEMCG_CHARGE_BATCH`.
 #[doc(alias = "MEMCG_CHARGE_BATCH")]
 pub(crate) const STOCK_MAX: u64 = 64 * 4096;
-/// The most that it can be set to, bytes: sums over all groups and CPUs stay far below what counters hold.
+/// The most that it can be set to, bytes: of a million groups on 1,024 CPUs it is 2^60, which counters hold.
 pub(crate) const STOCK_MAX_MAX: u64 = 1 << 30;
 /// The largest charge, bytes. Sums of as many as fit in memory stay below 2^63.
 pub(crate) const CHARGE_MAX: u64 = 1 << 56;

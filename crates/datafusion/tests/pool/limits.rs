@@ -70,6 +70,11 @@ fn some_are_never_refused() {
         }
         let report = pool.report();
         assert_eq!((report.refused, report.overshot), (1, 3), "{report}");
+        assert_eq!(
+            tenant.own_events().max,
+            u64::from(with_share) + 1,
+            "one refusal each time"
+        );
 
         // A removed query ends.
         pool.remove().unwrap();
@@ -78,6 +83,34 @@ fn some_are_never_refused() {
         }
         drop((sorter, repartitions));
         assert_eq!(usage(&tenant), 0);
+    }
+}
+
+/// What they hold is no spiller's, so it is not there to be shared; under any kind of operators.
+#[test]
+fn who_is_never_refused_shares_nothing() {
+    let tenant = tenant(10 * MIB);
+    let share = FairShare::of(&tenant);
+    for operators in [Operators::ByName, Operators::Together, Operators::Each] {
+        let pool = GroupPool::builder(child(&tenant, "query"))
+            .operators(operators)
+            .share(&share)
+            .never_refuse(["RepartitionExec"])
+            .build();
+        let repartition = spiller(&pool, "RepartitionExec[0]");
+        repartition.try_grow(6 * MIB).unwrap();
+        let sorter = spiller(&pool, "ExternalSorter[0]");
+        let refused = exhausted(sorter.try_grow(5 * MIB));
+        assert!(refused.contains("share"), "{refused}");
+        sorter.try_grow(MIB).unwrap();
+        repartition.try_grow(4 * MIB).unwrap();
+        // An entry that a spiller had does not make a spiller of the next.
+        drop(sorter);
+        let another = spiller(&pool, "RepartitionExec[1]");
+        another.try_grow(MIB).unwrap();
+        drop((repartition, another));
+        assert_eq!(usage(&tenant), 0, "{operators:?}");
+        pool.remove().unwrap();
     }
 }
 

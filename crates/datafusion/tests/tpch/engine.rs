@@ -1,6 +1,7 @@
 //! One DataFusion for all tests of a process: the tables take longer to make than most queries to run.
 
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use bursar::{Freshness, Group, HighPolicy, Limits, Memory};
 use bursar_datafusion::{FairShare, GroupPool, History};
@@ -14,6 +15,8 @@ use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 pub const MIB: u64 = 1 << 20;
 const SCALE: f64 = 0.1;
 const PARTITIONS: usize = 2;
+/// What has not happened by then never will.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Tables, a runtime that all queries share, and the books of all tenants.
 pub struct Engine {
@@ -114,8 +117,13 @@ impl Tenant {
         let outcome = Engine::get().answer(query, pool).await;
         // What runs in tasks of its own ends when they are dropped, which the runtime does soon. The count is zero before the pool's
         // groups are gone, if another thread drops it.
-        while end.strong_count() > 0 || !group.children().is_empty() {
-            tokio::task::yield_now().await;
+        let is_gone = async {
+            while end.strong_count() > 0 || !group.children().is_empty() {
+                tokio::task::yield_now().await;
+            }
+        };
+        if tokio::time::timeout(PATIENCE, is_gone).await.is_err() {
+            panic!("somebody keeps {group}: {:?}", group.children());
         }
         group.remove().expect("operators' groups are gone");
         assert_eq!(usage(&group), 0, "{group}");
