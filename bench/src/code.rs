@@ -108,8 +108,13 @@ impl<'data> Code<'data> {
             .find(|(_, names)| names.iter().any(|name| name.ends_with(&ending)))
             .ok_or_else(|| format!("no function {name} in the executable"))?;
         let first = self.decode(start);
+        let is_jump = |first: &Instruction| {
+            use FlowControl::{IndirectBranch, UnconditionalBranch};
+            matches!(first.flow_control(), UnconditionalBranch | IndirectBranch)
+        };
         Ok(first
-            .and_then(|first| self.jump_target(&first))
+            .filter(is_jump)
+            .and_then(|jump| self.target(&jump))
             .filter(|target| self.functions.contains_key(target))
             .unwrap_or(start))
     }
@@ -158,7 +163,7 @@ impl<'data> Code<'data> {
         let arrived = match instruction.flow_control() {
             FlowControl::Next => self.walk(instruction.next_ip(), calls, walk),
             FlowControl::UnconditionalBranch | FlowControl::IndirectBranch => self
-                .jump_target(&instruction)
+                .target(&instruction)
                 .is_some_and(|target| self.walk(target, calls, walk)),
             FlowControl::ConditionalBranch => {
                 self.walk(instruction.next_ip(), calls, walk)
@@ -185,11 +190,7 @@ impl<'data> Code<'data> {
     }
 
     fn step_into(&self, call: &Instruction, walk: &mut Walk) -> bool {
-        let target = match call.flow_control() {
-            FlowControl::IndirectCall => self.in_table(call),
-            _ => Some(call.near_branch_target()),
-        };
-        let Some(target) = target else {
+        let Some(target) = self.target(call) else {
             return false;
         };
         walk.callers.push(call.next_ip());
@@ -198,20 +199,18 @@ impl<'data> Code<'data> {
         arrived
     }
 
-    /// Where an unconditional jump goes, if that is known before it runs.
-    fn jump_target(&self, jump: &Instruction) -> Option<u64> {
-        match jump.flow_control() {
-            FlowControl::UnconditionalBranch => Some(jump.near_branch_target()),
-            FlowControl::IndirectBranch => self.in_table(jump),
+    /// Where an unconditional jump or a call goes, if that is known before it runs.
+    fn target(&self, instruction: &Instruction) -> Option<u64> {
+        match instruction.flow_control() {
+            FlowControl::UnconditionalBranch | FlowControl::Call => {
+                Some(instruction.near_branch_target())
+            }
+            _ if instruction.is_ip_rel_memory_operand() => self
+                .table
+                .get(&instruction.ip_rel_memory_address())
+                .copied(),
             _ => None,
         }
-    }
-
-    /// What the linker's table holds where `instruction` reads it.
-    fn in_table(&self, instruction: &Instruction) -> Option<u64> {
-        let reads_here = instruction.is_ip_rel_memory_operand();
-        let word = reads_here.then(|| instruction.ip_rel_memory_address())?;
-        self.table.get(&word).copied()
     }
 
     fn begins_slow_function(&self, address: u64) -> bool {

@@ -1,7 +1,8 @@
 //! `heap`: what an allocator costs that knows whose memory it is.
 //!
-//! Blocks of 64 bytes of the system's allocator, bare and in wrappers that count, and of a `GroupAlloc`; this one also with 64 KiB,
-//! which are pages of the group. Allocating and freeing are two operations. Two threads are charged to the same group. No wrapper is this program's allocator: each is called as one would be.
+//! Blocks of 64 bytes of the system's allocator, bare and in wrappers that count, and of a `GroupAlloc`; this one also with
+//! 64 KiB, which are pages of the group. Allocating and freeing are two operations. Two threads are charged to the same group.
+//! No wrapper is this program's allocator: each is called as one would be.
 
 use std::alloc::System;
 use std::hint::black_box;
@@ -65,15 +66,14 @@ fn large() -> Heat {
     let rest = Rest {
         shape: Shape::Large,
     };
-    let group = Place::group(&memory, "large");
-    let ours = peers::of_collections::<_, LARGE_BYTES>(group.allocator());
+    let (blocks, place) = collections::<LARGE_BYTES>(&memory);
     Heat {
         scenario: Shape::Large.name().to_owned(),
         depth: DEPTH,
         threads: &[1, 2],
         racers: vec![
             rest.racer(SYSTEM, peers::bare::<LARGE_BYTES>(), Place::Nowhere),
-            rest.racer(COLLECTIONS, ours, group),
+            rest.racer(COLLECTIONS, blocks, place),
         ],
     }
 }
@@ -81,8 +81,7 @@ fn large() -> Heat {
 fn heat(shape: Shape) -> Heat {
     let memory = Memory::host().expect("the host starts, it was tried");
     let rest = Rest { shape };
-    let group = Place::group(&memory, "collections");
-    let collections = peers::of_collections::<_, BYTES>(group.allocator());
+    let (blocks, place) = collections::<BYTES>(&memory);
     Heat {
         scenario: shape.name().to_owned(),
         depth: DEPTH,
@@ -104,7 +103,7 @@ fn heat(shape: Shape) -> Heat {
                 ours::<ByLayout>(),
                 Place::group(&memory, "layout"),
             ),
-            rest.racer(COLLECTIONS, collections, group),
+            rest.racer(COLLECTIONS, blocks, place),
             rest.racer(
                 "Charged, in no group",
                 ours::<UsableByClass>(),
@@ -128,6 +127,25 @@ where
     peers::global(Charged::over(System))
 }
 
+/// What collections of a group allocate from, and that group, to see that all comes back.
+fn collections<const BYTES: usize>(
+    memory: &Memory,
+) -> (peers::Heap<peers::OfCollections<GroupAlloc>, BYTES>, Place) {
+    let group = group(memory, "collections");
+    let blocks = peers::of_collections(GroupAlloc::new(&group));
+    (blocks, Place::In(group))
+}
+
+/// A group as deep as `DEPTH`.
+fn group(memory: &Memory, name: &str) -> Group {
+    let mut at = memory.root();
+    for level in 1..=DEPTH {
+        let child = at.child(&format!("{name}-{level}"), Limits::max(1 << 40));
+        at = child.expect("a name that is free");
+    }
+    at
+}
+
 /// Where the threads of a contender are while they allocate.
 enum Place {
     Nowhere,
@@ -139,22 +157,8 @@ enum Place {
 }
 
 impl Place {
-    /// A group as deep as `DEPTH`.
     fn group(memory: &Memory, name: &str) -> Self {
-        let mut at = memory.root();
-        for level in 1..=DEPTH {
-            let child = at.child(&format!("{name}-{level}"), Limits::max(1 << 40));
-            at = child.expect("a name that is free");
-        }
-        Self::In(at)
-    }
-
-    /// What collections of that group allocate from.
-    fn allocator(&self) -> GroupAlloc {
-        match self {
-            Self::In(group) => GroupAlloc::new(group),
-            Self::Nowhere | Self::Tracked => unreachable!("no group of ours"),
-        }
+        Self::In(group(memory, name))
     }
 
     fn run<R>(&self, run: impl FnOnce() -> R) -> R {

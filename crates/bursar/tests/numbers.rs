@@ -79,8 +79,8 @@ fn what_may_not_wait_oversteps_and_the_next_that_may_refuses() {
     assert_eq!(usage(&tenant), 0);
 }
 
-#[test]
-fn a_tick_takes_back_what_an_overshoot_left() {
+/// A tenant of at most 8 MiB and a group below it that holds stock, where each tick is due.
+fn with_stock() -> (Memory, Group, Group) {
     let memory = Memory::builder()
         .flush_period(std::time::Duration::ZERO)
         .build()
@@ -88,6 +88,12 @@ fn a_tick_takes_back_what_an_overshoot_left() {
     let tenant = memory.root().child("tenant", Limits::max(8 << 20)).unwrap();
     let group = tenant.child("group", Limits::none()).unwrap();
     drop(group.try_charge(5000).unwrap());
+    (memory, tenant, group)
+}
+
+#[test]
+fn a_tick_takes_back_what_an_overshoot_left() {
+    let (memory, tenant, group) = with_stock();
     let over = group.charge_nowait(9 << 20);
     memory.tick();
     memory.tick();
@@ -97,13 +103,7 @@ fn a_tick_takes_back_what_an_overshoot_left() {
 
 #[test]
 fn a_tick_takes_back_what_a_full_group_left() {
-    let memory = Memory::builder()
-        .flush_period(std::time::Duration::ZERO)
-        .build()
-        .unwrap();
-    let tenant = memory.root().child("tenant", Limits::max(8 << 20)).unwrap();
-    let group = tenant.child("group", Limits::none()).unwrap();
-    drop(group.try_charge(5000).unwrap());
+    let (memory, tenant, group) = with_stock();
     let stock = tenant.reserved();
     assert!(stock > 0);
     memory.tick();

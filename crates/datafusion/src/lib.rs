@@ -41,7 +41,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! * Below the query's group each operator has one of its own ([`Operators`]), which costs a call about 1 ns more.
+//! * Below the query's group each operator has one of its own ([`Operators`]), which costs a call half a nanosecond more (BENCHMARKS.md).
 //! * A request that is refused fails with `ResourcesExhausted`, so operators that can spill do; the text says whose limit it was
 //!   and who uses the memory ([`GroupPool`] shows one).
 //! * [`FairShare`] divides a tenant's limit among the spillers that hold memory, of all its queries.

@@ -250,6 +250,22 @@ mod tests {
     }
 
     #[test]
+    fn a_place_knows_nothing_of_who_had_it() {
+        let [one, _] = operators();
+        let table = Table::new();
+        let share = FairShare::of(one.group());
+        for (round, is_never_refused) in [false, true, false].into_iter().enumerate() {
+            let id = 5 + round * FIRST;
+            let entry = table.insert(id, &one, is_never_refused).unwrap();
+            assert!(std::ptr::eq(entry, &table.first[5]));
+            assert_eq!(entry.is_never_refused(), is_never_refused);
+            assert!(!entry.is_asked.swap(true, Ordering::Relaxed));
+            entry.join(&share);
+            table.free(entry);
+        }
+    }
+
+    #[test]
     fn places_are_used_again() {
         let [one, two] = operators();
         let table = Table::new();

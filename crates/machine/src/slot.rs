@@ -153,9 +153,9 @@ pub trait Slot: Clone + Send + Sync + 'static {
     /// Async-signal-safe.
     fn charge(&self, bytes: u64) -> Outcome;
 
-    /// [`Slot::charge`] where that is a few instructions and no call, for those whose own fast path shall need no stack. Says whether
-    /// it was [`Outcome::Done`]; if not, nothing happened, and the caller asks
-    /// [`Slot::charge`]. A machine that has nothing shorter says no.
+    /// [`Slot::charge`] where that is a few instructions and no call, for those whose own fast path shall need no stack. Says
+    /// whether it was [`Outcome::Done`]; if not, nothing happened, and the caller asks [`Slot::charge`]. A machine that has
+    /// nothing shorter says no.
     #[inline(always)]
     fn charge_at_once(&self, _bytes: u64) -> bool {
         false

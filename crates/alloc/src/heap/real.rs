@@ -60,8 +60,8 @@ unsafe impl RealSize<System> for Usable {
     }
 }
 
-/// For [`System`], and the default: as [`Usable`], rounded up to 8 bytes, but of small blocks the C library is asked a few times for each size, and what
-/// it said is believed of the others.
+/// For [`System`], and the default: as [`Usable`], rounded up to 8 bytes, but of small blocks the C library is asked a few times
+/// for each size, and what it said is believed of the others.
 ///
 /// Where sizes are classes (jemalloc, mimalloc, TCMalloc, macOS), that is what each block takes. glibc may give a block 16 bytes
 /// more than another of its size, if the rest would be too small to be a block. So the error is no more than 16 bytes for a block
@@ -75,7 +75,8 @@ const SMALL_MAX: usize = 1024;
 const STEP: usize = 8;
 /// As the C library aligns what is not asked to be aligned.
 const ALIGN_MAX: usize = 16;
-/// So many answers, of which the least counts: a block with too small a rest is rare.
+/// So many answers, of which the least counts. Any number serves the bound: the more, the less likely that all of them were blocks
+/// with too small a rest, of which a test sees fewer than one in twenty.
 const ANSWERS: u32 = 8;
 
 /// Sizes, rounded up to `STEP`.
