@@ -254,21 +254,41 @@ impl<M: Machine> Group<M> {
     #[must_use]
     #[inline(always)]
     pub fn charge_from_stock(&self, bytes: usize) -> bool {
-        self.slot.charge_at_once(bytes as u64)
+        let is_charged = self.slot.charge_at_once(bytes as u64);
+        if is_charged {
+            self.books.lend(self.index, bytes as u64);
+        }
+        is_charged
     }
 
     /// Returns `bytes` that were charged to the group and forgotten ([`Charge::forget`]), as dropping a [`Charge`] of that many
     /// does.
     ///
+    /// Returning more than was charged is a bug, and stays this group's. Its usage stops at 0, and no other group is affected.
+    /// [`Events::over_returned_bytes`] counts the bytes, the first case in a memory is told on stderr with the group's path, and
+    /// [`Reading::usage`] has a range that allows for them. While other charges of the group are held, the bytes are
+    /// missing from its usage instead, here and above, until those charges are returned.
+    ///
     /// # Panics
-    /// In builds with debug assertions, if more is returned than was charged. Without them the books are wrong from then on, as
-    /// far as the bug goes: here and above.
+    /// In builds with debug assertions, if more is returned than was charged and forgotten. Nothing changes then.
     #[doc(alias = "page_counter_uncharge")]
     #[inline(always)]
     pub fn uncharge(&self, bytes: usize) {
+        if let Err(charged) = self.books.take_back(self.index, bytes as u64) {
+            self.returned_too_much(bytes, charged);
+        }
         if !self.slot.uncharge_at_once(bytes as u64) {
             self.uncharge_slowly(bytes as u64);
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn returned_too_much(&self, bytes: usize, charged: u64) -> ! {
+        panic!(
+            "{bytes} bytes returned to {}, where {charged} are charged and forgotten",
+            self.path()
+        );
     }
 
     #[cold]
@@ -302,7 +322,12 @@ impl<M: Machine> Group<M> {
     pub fn read(&self, freshness: Freshness) -> Result<Reading, NotFresh> {
         let _operation = self.books.operation();
         let tree = &self.books.tree;
-        let cached = || tree.cached(self.index, self.books.usage_range(self.index));
+        let over_returned = || self.books.over_returned(self.index);
+        let cached = || {
+            let usage_range = self.books.usage_range(self.index);
+            tree.cached(self.index, usage_range)
+                .allow_for(over_returned())
+        };
         let is_fresh = match freshness {
             Freshness::Cached => true,
             Freshness::AtMost(age) => u128::from(tree.age_ns(self.index)) <= age.as_nanos(),
@@ -324,7 +349,7 @@ impl<M: Machine> Group<M> {
             return Ok(cached());
         }
         if tree.freshen(self.index) {
-            return Ok(tree.exact(self.index));
+            return Ok(tree.exact(self.index).allow_for(over_returned()));
         }
         Err(NotFresh { cached: cached() })
     }

@@ -286,6 +286,7 @@ impl<M: Machine> Charge<M> {
             // Drops the reference that it held instead.
             return 0;
         }
+        self.books.lend(self.index, bytes);
         mem::forget(self);
         bytes as usize
     }

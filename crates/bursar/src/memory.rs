@@ -2,6 +2,8 @@
 
 mod cgroup;
 mod drift;
+#[cfg(test)]
+mod over_returned;
 mod upkeep;
 
 use std::fmt;
@@ -13,7 +15,7 @@ use bursar_machine::{AtomicWord, Host, Machine, Order};
 
 use crate::books::Books;
 use crate::charge::{
-    HighPolicy, Ledger, Limits, Policies, PressurePolicy, Recursive, STOCK_MAX_MAX,
+    HighPolicy, Ledger, Limits, Policies, PressurePolicy, REAPED_BY_TICK, Recursive, STOCK_MAX_MAX,
 };
 use crate::group::Group;
 use crate::pages::PageOptions;
@@ -335,7 +337,7 @@ impl<M: Machine> Memory<M> {
             if tree.age_ns(ROOT) >= tree.flush_period_ns {
                 tree.flush(ROOT);
             }
-            self.books.reap(usize::MAX);
+            self.books.reap(REAPED_BY_TICK);
             if let Some(zones) = self.books.zones() {
                 zones.tick(&|shard| self.books.is_left_alone(shard));
             }
@@ -411,9 +413,7 @@ impl<M: Machine> Memory<M> {
 
     /// Removed groups whose records wait for their last handle or charge.
     pub fn removed_groups(&self) -> usize {
-        use bursar_machine::Lock;
-        let _operation = self.books.operation();
-        self.books.removed.lock().len()
+        self.books.removed_groups()
     }
 
     /// Bytes of per-CPU words that a group takes on each CPU that touches it (rounded up to whole pages over all groups).

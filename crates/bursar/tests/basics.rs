@@ -628,3 +628,64 @@ fn units_of_any_size_are_fine() {
         .get(Gauge::of(HUGE, "huge"));
     assert!(value.hi >= 1000);
 }
+
+/// The name is free when the last handle goes, whatever removed groups below still have.
+#[test]
+fn a_name_is_free_while_a_removed_child_holds_a_charge() {
+    let memory = memory();
+    let root = memory.root();
+    let tenant = root.child("tenant", Limits::none()).unwrap();
+    let query = tenant.child("query", Limits::none()).unwrap();
+    let scan = query.child("scan", Limits::none()).unwrap();
+    let charge = scan.try_charge(1000).unwrap();
+    scan.add(ROWS, 3);
+    drop((query, tenant));
+    assert!(memory.find("/tenant/query/scan").is_some(), "it lives");
+    drop(scan);
+    assert!(memory.find("/tenant").is_none());
+    assert_eq!(memory.removed_groups(), 3);
+    // A tenant of the same name, and the old one's charge goes on counting above.
+    let again = root.child("tenant", Limits::max(5000)).unwrap();
+    assert_eq!(again.read(Freshness::Exact).unwrap().usage().value, 0);
+    let reading = root.read(Freshness::Exact).unwrap();
+    assert_eq!((reading.usage().value, reading.own_usage()), (1000, 1000));
+    assert_eq!((reading.get(ROWS).value, reading.own(ROWS)), (3, 3));
+    // By way of the charge a handle comes back, and goes.
+    let old = charge.group();
+    assert_eq!(
+        (old.path(), old.is_removed()),
+        ("/tenant/query/scan".to_owned(), true)
+    );
+    drop(old);
+    drop(charge);
+    memory.tick();
+    assert_eq!(memory.removed_groups(), 0);
+    assert_eq!(root.read(Freshness::Exact).unwrap().usage().value, 0);
+    drop(again);
+    assert!(memory.find("/tenant").is_none());
+}
+
+#[test]
+fn a_parent_stays_while_a_handle_or_a_living_child_refers_to_it() {
+    let memory = memory();
+    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
+    let kept = tenant.child("kept", Limits::none()).unwrap();
+    let query = tenant.child("query", Limits::none()).unwrap();
+    let charge = query.try_charge(1000).unwrap();
+    drop(query);
+    drop(tenant);
+    let found = memory.find("/tenant").expect("its child lives");
+    drop(kept);
+    assert!(memory.find("/tenant").is_some(), "a handle is there");
+    let pin = found.try_charge(0).unwrap();
+    drop(found);
+    assert!(
+        memory.find("/tenant").is_some(),
+        "a charge of nothing refers to it"
+    );
+    drop(pin);
+    assert!(memory.find("/tenant").is_none());
+    drop(charge);
+    memory.tick();
+    assert_eq!(memory.removed_groups(), 0);
+}

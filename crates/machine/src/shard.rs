@@ -2,8 +2,10 @@
 //! shards of a machine without sections.
 //!
 //! Several tasks may be inside an operation of the same shard at once. The account operations count themselves in the
-//! state word ([`State::BUSY_ONE`]), so that a freezer can wait for them as a fence waits for sections; the two words of
-//! an account change one after the other, in an order in which a crash between them can only hide room, never invent it.
+//! state word ([`State::BUSY_ONE`]), so that a freezer can wait for them as a fence waits for sections. The two words of
+//! an account change one after the other, the room first: it is claimed by a compare-and-exchange against the cap, so
+//! the room never exceeds the cap, however many tasks return at once. Between the two steps of a return the bytes count
+//! both as room and as charged. Only a fork can stop a task there for good, and the forked child gives up all room.
 //!
 //! Statistics are added *before* the mark is checked, both `Full`: either the adder sees that the shard is no longer
 //! published and publishes again, or the flusher that cleaned it sees the addition.
@@ -44,7 +46,7 @@ impl<'a, W: AtomicWord> AtomicShard<'a, W> {
             return Outcome::Short;
         }
         self.account(|shard| {
-            if !shard.take_from_room(bytes) {
+            if !shard.change_room(-bytes) {
                 return false;
             }
             shard.words[CHARGED].fetch_add_signed(bytes, Order::Full);
@@ -56,18 +58,10 @@ impl<'a, W: AtomicWord> AtomicShard<'a, W> {
     pub fn uncharge(&self, bytes: u64) -> Outcome {
         let bytes = bytes as i64;
         self.account(|shard| {
-            // Relaxed: the cap is a bound on waste, checked once; a racing uncharge may exceed it by its own size, and
-            // the next one that comes along returns the surplus.
-            let cap = shard.words[CAP].load_signed(Order::Relaxed);
-            if shard.words[CEILING]
-                .load_signed(Order::Relaxed)
-                .saturating_add(bytes)
-                > cap
-            {
+            if !shard.change_room(bytes) {
                 return false;
             }
             shard.words[CHARGED].fetch_add_signed(-bytes, Order::Full);
-            shard.words[CEILING].fetch_add_signed(bytes, Order::Full);
             true
         })
     }
@@ -76,13 +70,10 @@ impl<'a, W: AtomicWord> AtomicShard<'a, W> {
     pub fn adjust(&self, charged: i64, ceiling: i64) -> Outcome {
         let room = ceiling - charged;
         self.account(|shard| {
-            if room < 0 && !shard.take_from_room(-room) {
+            if room != 0 && !shard.change_room(room) {
                 return false;
             }
             shard.words[CHARGED].fetch_add_signed(charged, Order::Full);
-            if room > 0 {
-                shard.words[CEILING].fetch_add_signed(room, Order::Full);
-            }
             true
         })
     }
@@ -138,16 +129,22 @@ impl<'a, W: AtomicWord> AtomicShard<'a, W> {
         }
     }
 
-    fn take_from_room(&self, bytes: i64) -> bool {
+    /// Changes the room by `by`, unless it would become negative or exceed the cap.
+    fn change_room(&self, by: i64) -> bool {
         let word = &self.words[CEILING];
         let mut room = word.load_signed(Order::Relaxed);
-        while room >= bytes {
-            match word.compare_exchange(room as u64, (room - bytes) as u64, Order::Full) {
+        loop {
+            let changed = room.saturating_add(by);
+            // Relaxed: the cap rises at any time, and then an old one only refuses. It falls in a frozen shard alone, and
+            // the freezer waits for us.
+            if changed < 0 || by > 0 && changed > self.words[CAP].load_signed(Order::Relaxed) {
+                return false;
+            }
+            match word.compare_exchange(room as u64, changed as u64, Order::Full) {
                 Ok(_) => return true,
                 Err(now) => room = now as i64,
             }
         }
-        false
     }
 }
 

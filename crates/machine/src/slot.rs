@@ -125,7 +125,7 @@ pub enum Outcome {
         /// Whether the operation took effect.
         committed: bool,
     },
-    /// The room does not cover a charge, or an uncharge would leave more stock than [`CAP`]. Nothing happened.
+    /// The room does not cover a charge, or would exceed [`CAP`] afterwards. Nothing happened.
     Short,
     /// The caller is on another shard than it named. Nothing happened.
     Moved,
@@ -172,8 +172,8 @@ pub trait Slot: Clone + Send + Sync + 'static {
         false
     }
 
-    /// Adds `charged` to the bytes charged and `ceiling` to the ceiling of `shard` in one step, if the caller runs there
-    /// and the room does not become negative (`Short`).
+    /// Adds `charged` to the bytes charged and `ceiling` to the ceiling of `shard` in one step, if the caller runs there,
+    /// and the room becomes neither negative nor larger than [`CAP`] (`Short`).
     ///
     /// On the extra shard, which holds no stock, `charged` and `ceiling` must be equal. Async-signal-safe.
     fn adjust(&self, shard: Shard, charged: i64, ceiling: i64) -> Outcome;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bursar_machine::host::{allowed_cpus, pin_to};
+use bursar_machine::host::{Backend, allowed_cpus, pin_to};
 use bursar_machine::{
     AtomicWord, CAP, CEILING, CHARGED, FIRST_STATISTIC, Host, Machine, Order, Outcome, STATE,
     Shard, Slot, State,
@@ -83,7 +83,47 @@ fn the_room_bounds_charges_and_the_cap_bounds_uncharges() {
         Outcome::Short,
         "the room would be negative"
     );
+    let beyond = [(0, 1), (-1, 0), (-50, -40)];
+    for (charged, ceiling) in beyond {
+        let adjusted = slot.adjust(shard, charged, ceiling);
+        assert_eq!(adjusted, Outcome::Short, "the room would exceed the cap");
+    }
+    assert_eq!(slot.adjust(shard, -50, -50), Outcome::Done);
+    assert_eq!(slot.adjust(shard, 50, 50), Outcome::Done);
     assert_eq!(sum(host, &slot, CHARGED), 0);
+}
+
+/// However many return at once on one CPU, the room stays within the cap.
+#[test]
+fn returns_at_once_do_not_exceed_the_cap() {
+    const CAP_BYTES: u64 = 1000;
+    let host = host();
+    pin_to(allowed_cpus()[0]).unwrap();
+    let slot = &published_slot(host);
+    let shard = host.current_shard();
+    let threads = if cfg!(target_os = "linux") { 8 } else { 1 };
+    std::thread::scope(|scope| {
+        slot.word(shard, CAP).store(CAP_BYTES, Order::Full);
+        for _ in 0..threads {
+            scope.spawn(move || {
+                pin_to(allowed_cpus()[0]).unwrap();
+                for round in 0..20_000_u64 {
+                    let bytes = 300 + round % 200;
+                    match round % 3 {
+                        0 => drop(slot.adjust(shard, 0, bytes as i64)),
+                        1 => drop(slot.uncharge(bytes)),
+                        _ => drop(slot.charge(bytes)),
+                    }
+                    // Two words of a shard with sections are read one after the other.
+                    if host.report().backend != Backend::Rseq {
+                        let room = slot.room(shard);
+                        assert!(room <= CAP_BYTES as i64, "{room} bytes");
+                    }
+                }
+            });
+        }
+    });
+    assert!(slot.room(shard) <= CAP_BYTES as i64);
 }
 
 #[test]

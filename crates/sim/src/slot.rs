@@ -192,7 +192,8 @@ impl Slot for SimSlot {
             return self.atomic(shard).adjust(charged, ceiling);
         }
         let look = |words: &[SimWord]| {
-            if room_of(words) + ceiling - charged < 0 {
+            let room = room_of(words) + ceiling - charged;
+            if room < 0 || room > value(words, CAP) {
                 return Err(Outcome::Short);
             }
             Ok([

@@ -5,7 +5,7 @@ use bursar_machine::{AtomicWord, Machine, Order, Outcome, Slot};
 use super::counter::USAGE_MAX;
 use super::drain::Refusal;
 use super::events::Event;
-use super::ledger::{Closed, Referred};
+use super::ledger::{Closed, Gates, Referred};
 use super::reclaim::{RECLAIM_TRIES, Round};
 use super::stock::CHARGE_MAX;
 use super::{ChargeError, Ledger, NowaitError};
@@ -119,7 +119,7 @@ impl<M: Machine> Ledger<M> {
     pub(super) fn attempt(&self, index: u32, end: Option<u32>, bytes: u64) -> Result<u64, Refused> {
         loop {
             let _operation = self.operation();
-            let flight = self.enter_patiently(Some(index));
+            let flight = self.enter_patiently(Gates::Operations, Some(index));
             if self.tree.node(index).is_removed() {
                 return Err(Refused::Removed);
             }
@@ -154,7 +154,7 @@ impl<M: Machine> Ledger<M> {
             return Ok(());
         }
         let _flight = self
-            .enter(Some(index))
+            .enter(Gates::Operations, Some(index))
             .map_err(|Closed(_)| NowaitError::Busy)?;
         // Counted in first: a removal waits for us, or we see it.
         if self.tree.node(index).is_removed() {
@@ -185,7 +185,7 @@ impl<M: Machine> Ledger<M> {
             return self.notice_later_below(index, None);
         }
         // In flight if the way is open. If it is closed somebody drains, who may not be waited for: on this very thread, perhaps.
-        let flight = self.enter(Some(index));
+        let flight = self.enter(Gates::Operations, Some(index));
         for at in self.tree.chain(index) {
             if self.counter(at).charge(bytes) {
                 self.count(at, Event::Overshot, 1);

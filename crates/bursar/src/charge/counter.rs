@@ -1,18 +1,19 @@
 //! One group's counter.
 
+use std::sync::OnceLock;
+#[cfg(debug_assertions)]
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use bursar_machine::pages::Owner;
 use bursar_machine::{AtomicWord, Lock, Machine, Order};
 
 use super::events::EventCounts;
+use super::gate::Gate;
 use super::hooks::Hooks;
 use super::limits::{Limit, Limits};
 use crate::stats::MarkSet;
 
-const UNDER_WAY: u64 = 0xffff_ffff;
-const BEGUN: u64 = 1 << 32;
 /// No usage is higher, so that sums are good as signed numbers.
 pub(crate) const USAGE_MAX: u64 = 1 << 62;
 
@@ -25,6 +26,8 @@ pub(crate) struct Settings<M: Machine> {
     pub(crate) min: M::Word,
     /// Tasks that wait for this group's limit: while there are any, no stock is held below.
     pub(crate) waiting: M::Word,
+    /// Tasks that drain this group: while there are any, no stock is taken below.
+    pub(super) draining: M::Word,
     /// Who wants to know of this group's pressure.
     pub(crate) watchers: M::Word,
     /// Reclaimers at or below this group.
@@ -44,19 +47,17 @@ pub(crate) struct PageCounter<M: Machine> {
     pub(crate) settings: Settings<M>,
     /// The highest usage so far.
     pub(crate) peak: M::Word,
-    /// Slow operations: how many are under way at or below this group (low half), and how many ever began (high half).
-    in_flight: M::Word,
-    /// How many are draining this group; no slow operation begins below while it is not zero.
-    closed: M::Word,
-    /// Set while `closed` is not zero; happens when the group opens again.
-    opened: M::Mutex<Option<Arc<M::Event>>>,
+    /// Slow operations at or below this group are inside; a refusal closes it for its last try.
+    pub(super) operations: Gate<M>,
+    /// Drains below this group are inside; a drain of this group closes it for one slice.
+    pub(super) drains: Gate<M>,
     /// One slice of a drain, or the last try of a refusal, at a time.
-    pub(crate) slow: M::Mutex<()>,
+    pub(super) slow: M::Mutex<()>,
     /// Shards of this group that may hold stock.
     pub(crate) holders: MarkSet<M>,
     /// Children with holders at or below them, by ordinal.
     pub(crate) holding_children: MarkSet<M>,
-    /// Twice the sum of all holders' caps at or below this group: there is no more stock than this.
+    /// The sum of all holders' caps at or below this group: there is no more stock than this.
     pub(crate) stock_max: M::Word,
     /// Bytes charged while a limit called `high` was exceeded, that nobody has paid for by waiting.
     pub(crate) debt_bytes: M::Word,
@@ -68,6 +69,9 @@ pub(crate) struct PageCounter<M: Machine> {
     owner: AtomicU32,
     /// Whether pages are zeroed when they are freed.
     zeroes_on_free: AtomicBool,
+    /// Bytes charged here that a number stands for; see `over_return.rs`.
+    #[cfg(debug_assertions)]
+    lent: AtomicU64,
 }
 
 impl<M: Machine> PageCounter<M> {
@@ -81,13 +85,13 @@ impl<M: Machine> PageCounter<M> {
                 low: M::Word::new(0),
                 min: M::Word::new(0),
                 waiting: M::Word::new(0),
+                draining: M::Word::new(0),
                 watchers: M::Word::new(0),
                 reclaimers: M::Word::new(0),
             },
             peak: M::Word::new(0),
-            in_flight: M::Word::new(0),
-            closed: M::Word::new(0),
-            opened: M::Mutex::new(None),
+            operations: Gate::new(),
+            drains: Gate::new(),
             slow: M::Mutex::new(()),
             holders: MarkSet::new(shards),
             holding_children: MarkSet::new(0),
@@ -97,6 +101,8 @@ impl<M: Machine> PageCounter<M> {
             hooks: OnceLock::new(),
             owner: AtomicU32::new(Owner::NOBODY.get()),
             zeroes_on_free: AtomicBool::new(false),
+            #[cfg(debug_assertions)]
+            lent: AtomicU64::new(0),
         }
     }
 
@@ -104,6 +110,8 @@ impl<M: Machine> PageCounter<M> {
     pub(crate) fn begin_life(&self, limits: Limits, owner: Owner) {
         self.owner.store(owner.get(), Ordering::Relaxed);
         self.zeroes_on_free.store(false, Ordering::Relaxed);
+        #[cfg(debug_assertions)]
+        self.lent.store(0, Ordering::Relaxed);
         debug_assert_eq!(self.usage.load(Order::Full), 0);
         debug_assert_eq!(self.claimed.load(Order::Full), 0);
         // What is registered with a group keeps its record.
@@ -136,6 +144,23 @@ impl<M: Machine> PageCounter<M> {
     /// For pages that are freed from now on.
     pub(crate) fn set_zeroes_on_free(&self, zeroes: bool) {
         self.zeroes_on_free.store(zeroes, Ordering::Relaxed);
+    }
+
+    /// A number stands for `bytes` of what is charged here.
+    #[cfg(debug_assertions)]
+    pub(super) fn lend(&self, bytes: u64) {
+        // Relaxed, here and below: whoever returns bytes was given their number by whoever charged them.
+        self.lent.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Such a number comes back; how many bytes there are numbers for, if these are fewer.
+    #[cfg(debug_assertions)]
+    pub(super) fn take_back(&self, bytes: u64) -> Result<(), u64> {
+        let less = |lent: u64| lent.checked_sub(bytes);
+        let taken = self
+            .lent
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        taken.map(|_| ())
     }
 
     /// What only some groups have, if this one does.
@@ -194,16 +219,36 @@ impl<M: Machine> PageCounter<M> {
         claimed > self.settings.max.load(Order::Full)
     }
 
-    /// Returns a reservation. The usage first, so that it never exceeds what is claimed.
+    /// Returns a reservation; says how much of it there was. More was returned than had been charged if that is not all of
+    /// it: the usage stops at 0. The usage is lowered first, so that it never exceeds what is claimed.
     #[doc(alias = "page_counter_uncharge")]
-    pub(crate) fn uncharge(&self, bytes: u64) {
+    #[doc(alias = "page_counter_cancel")]
+    pub(crate) fn uncharge(&self, bytes: u64) -> u64 {
         let before = self.usage.fetch_sub(bytes, Order::Full);
-        debug_assert!(before >= bytes, "returned more than was reserved");
-        self.claimed.fetch_sub(bytes, Order::Full);
+        let returned = match before {
+            _ if before >= bytes && before <= i64::MAX as u64 => bytes,
+            _ => self.undo_beyond_zero(bytes, before),
+        };
+        self.claimed.fetch_sub(returned, Order::Full);
+        returned
     }
 
-    /// Bytes that may be held as stock: what is left below `max` and `high`; 0 if the usage is above them, or somebody waits.
+    /// After the usage was lowered from `before` by `bytes`, which is more than it was; says how much it was. Until then the
+    /// usage is below 0, that is above 2^63, and all that is charged here is refused.
+    #[cold]
+    fn undo_beyond_zero(&self, bytes: u64, before: u64) -> u64 {
+        let there_was = u64::try_from(before as i64).unwrap_or(0);
+        self.usage.fetch_add(bytes - there_was, Order::Full);
+        there_was
+    }
+
+    /// Bytes that may be held as stock: what is left below `max` and `high`; 0 if the usage is above them, somebody waits, or
+    /// stock is being taken back.
     pub(crate) fn head_room(&self) -> u64 {
+        // Relaxed: a drain looks again when all who may have missed it have left.
+        if self.settings.draining.load(Order::Relaxed) != 0 {
+            return 0;
+        }
         match self.stock_limit() {
             // Spares a look at a word that all CPUs write.
             Limit::MAX => USAGE_MAX,
@@ -223,53 +268,13 @@ impl<M: Machine> PageCounter<M> {
     /// Whether the stock below may be more than a quarter of what there would be left without it. Each CPU's share of what is
     /// left is taken when it first needs stock, so many groups on many CPUs may have taken nearly all in the end.
     pub(super) fn has_much_stock(&self) -> bool {
-        let stock = self.stock_max.load(Order::Relaxed) / 2;
+        let stock = self.stock_max.load(Order::Relaxed);
         match self.stock_limit() {
             Limit::MAX => false,
             limit => {
                 let left = limit.saturating_sub(self.usage.load(Order::Relaxed));
                 stock > left.saturating_add(stock) / 4
             }
-        }
-    }
-
-    /// Counts a slow operation in.
-    pub(crate) fn enter(&self) {
-        // Full: pairs with `close`. If our count comes first, the closer waits for us; if the closing does, we see it.
-        self.in_flight.fetch_add(BEGUN | 1, Order::Full);
-    }
-
-    pub(crate) fn exit(&self) {
-        // Full: what we did is visible to a closer that sees us gone.
-        self.in_flight.fetch_sub(1, Order::Full);
-    }
-
-    pub(crate) fn is_closed(&self) -> bool {
-        // Full: pairs with `close`.
-        self.closed.load(Order::Full) != 0
-    }
-
-    /// Lets no slow operation begin below, and waits for those that have begun. They never wait for anything.
-    pub(crate) fn close(&self, machine: &M) {
-        {
-            let mut opened = self.opened.lock();
-            opened.get_or_insert_with(|| Arc::new(bursar_machine::Event::new()));
-            // Full: pairs with `enter`. A closing counts as begun, so that `usage_range` sees one that came and went.
-            self.closed.fetch_add(1, Order::Full);
-            self.in_flight.fetch_add(BEGUN, Order::Full);
-        }
-        bursar_machine::busy_wait(
-            || self.in_flight.load(Order::Full) & UNDER_WAY == 0,
-            |round| machine.relax(round),
-        );
-    }
-
-    pub(crate) fn open(&self) {
-        let mut opened = self.opened.lock();
-        if self.closed.fetch_sub(1, Order::Full) == 1
-            && let Some(event) = opened.take()
-        {
-            bursar_machine::Event::set(&*event);
         }
     }
 
@@ -280,13 +285,11 @@ impl<M: Machine> PageCounter<M> {
         const TRIES: usize = 4;
         let mut usage = 0;
         for _ in 0..TRIES {
-            let before = self.in_flight.load(Order::Full);
-            let is_closed = self.is_closed();
+            let (is_quiet, look) = self.operations.look();
             // In this order: a drain returns stock before it lowers the bound on it.
             let stock = self.stock_max.load(Order::Full);
             usage = self.usage.load(Order::Full);
-            let is_quiet = before & UNDER_WAY == 0 && !is_closed;
-            if is_quiet && self.in_flight.load(Order::Full) == before {
+            if is_quiet && self.operations.is_quiet_since(look) {
                 return (usage.saturating_sub(stock), usage);
             }
         }
@@ -295,21 +298,11 @@ impl<M: Machine> PageCounter<M> {
 
     /// In a forked child: the usage is this, without stock, and nothing is under way.
     pub(super) fn put_right(&self, usage: u64) {
-        debug_assert_eq!(self.closed.load(Order::Full), 0, "a drain is an operation");
-        // Counts as begun: what looked at the range before is not to be believed.
-        let begun = self.in_flight.load(Order::Full) & !UNDER_WAY;
-        self.in_flight.store(begun.wrapping_add(BEGUN), Order::Full);
+        self.operations.forget_tasks();
+        self.drains.forget_tasks();
         self.stock_max.store(0, Order::Full);
         self.claimed.store(usage, Order::Full);
         self.usage.store(usage, Order::Full);
         self.peak.fetch_max(usage, Order::Relaxed);
-    }
-
-    /// Waits until the group is open, if it is closed.
-    pub(crate) fn wait_until_open(&self) {
-        let opened = self.opened.lock().clone();
-        if let Some(event) = opened {
-            bursar_machine::Event::wait(&*event);
-        }
     }
 }

@@ -1,18 +1,55 @@
-//! Closing a subtree and taking its stock back: before a refusal, when a limit is lowered, after an overshoot.
+//! Taking a subtree's stock back: before a refusal, when a limit is lowered, after an overshoot.
+//!
+//! A drain goes in two steps. First it takes the stock in *slices* of a bounded number of shards. Each slice is a turn among
+//! the drains of overlapping subtrees ([`Gates::Drains`]). Charges and returns below go on meanwhile, past the stock:
+//! while the group is `draining`, the batch below it is 0, so stock does not grow back. When no holder is left, the drain
+//! closes the group to slow operations, takes what those have armed that began before, and does what it was for: try once
+//! more, or change the limit.
+//!
+//! The whole costs a constant time for each shard that holds stock. Nobody but another drain waits for more than one
+//! slice of it, and a charge that needs what is being drained takes slices itself.
 
 use bursar_machine::{AtomicWord, CAP, Lock, Machine, Order, STATE, Shard, Slot, State};
 
 use super::charging::Refused;
 use super::counter::PageCounter;
 use super::events::Event;
-use super::ledger::Referred;
+use super::gate::Gate;
+use super::ledger::{Gates, InFlight, Referred};
 use super::{ChargeError, Ledger, LimitReached};
 use crate::stats::ROOT;
 
-/// Shards that are frozen at once, and drained under one hold of a group's slow lock.
+/// Shards that are frozen at once, and drained in one turn.
 const SHARDS_PER_SLICE: usize = 256;
-/// Children named in a refusal.
-const LARGEST: usize = 5;
+
+/// A turn among the drains of overlapping subtrees, until dropped.
+struct DrainTurn<'a, M: Machine> {
+    counter: &'a PageCounter<M>,
+    _above: InFlight<'a, M>,
+}
+
+impl<M: Machine> Drop for DrainTurn<'_, M> {
+    fn drop(&mut self) {
+        self.counter.drains.open();
+    }
+}
+
+/// While it lives, nothing below a group takes stock.
+struct Draining<'a, M: Machine>(&'a PageCounter<M>);
+
+impl<'a, M: Machine> Draining<'a, M> {
+    fn of(counter: &'a PageCounter<M>) -> Self {
+        // Full: slow operations that begin from now on see it; for the others the group is closed in the end.
+        counter.settings.draining.fetch_add(1, Order::Full);
+        Self(counter)
+    }
+}
+
+impl<M: Machine> Drop for Draining<'_, M> {
+    fn drop(&mut self) {
+        self.0.settings.draining.fetch_sub(1, Order::Full);
+    }
+}
 
 /// A charge that does not fit.
 #[derive(Debug)]
@@ -42,10 +79,10 @@ impl<M: Machine> Ledger<M> {
             self.tree
                 .chain(index)
                 .take_while(|&at| at != limiting)
-                .map(|at| self.counter(at))
+                .map(|at| &self.counter(at).operations)
         };
         self.drain_closed(limiting, || {
-            below().for_each(PageCounter::enter);
+            below().for_each(Gate::enter);
             let reserved = match self.tree.node(index).is_removed() {
                 true => None,
                 false => Some(self.reserve(index, end, bytes)),
@@ -53,7 +90,7 @@ impl<M: Machine> Ledger<M> {
             if let Some(Ok(())) = reserved {
                 self.commit_charge(index, bytes, 0);
             }
-            below().for_each(PageCounter::exit);
+            below().for_each(Gate::exit);
             match reserved.ok_or(Refusal::Removed)? {
                 Ok(()) => Ok(()),
                 Err(at) if at == limiting => {
@@ -65,26 +102,57 @@ impl<M: Machine> Ledger<M> {
         })
     }
 
-    /// Closes `index`, takes all stock at and below it back, does `last` while nothing slow runs there, and opens it.
+    /// Takes all stock at and below `index` back, does `last` while nothing slow runs there, and lets it run again.
     pub(super) fn drain_closed<R>(&self, index: u32, last: impl FnOnce() -> R) -> R {
         let _operation = self.operation();
         let counter = self.counter(index);
-        let above = self.tree.node(index).parent();
-        counter.close(&self.tree.machine);
+        let _draining = Draining::of(counter);
+        loop {
+            // Between two slices: those that drain parts of this subtree, or end groups in it, wait for one slice.
+            counter.drains.give_way(&self.tree.machine);
+            let _turn = self.drain_turn(index);
+            // One at a time. The look at the holders belongs under the lock: a slice takes more marks out than it drains.
+            let _slow = counter.slow.lock();
+            if self.has_holders(index) {
+                self.drain_slice(index);
+            }
+            if !self.has_holders(index) {
+                return self.close_drained(index, last);
+            }
+        }
+    }
+
+    /// Enters the turns of drains above, and closes that of `index`.
+    fn drain_turn(&self, index: u32) -> DrainTurn<'_, M> {
+        let above = self.enter_patiently(Gates::Drains, self.tree.node(index).parent());
+        let counter = self.counter(index);
+        // Waits for turns below. These wait for nothing that we hold.
+        counter.drains.close(&self.tree.machine);
+        DrainTurn {
+            counter,
+            _above: above,
+        }
+    }
+
+    /// The second step of a drain. The caller has the turn.
+    fn close_drained<R>(&self, index: u32, last: impl FnOnce() -> R) -> R {
+        let counter = self.counter(index);
+        counter.operations.close(&self.tree.machine);
+        // What was armed by operations that did not see us drain. They are gone, so no more comes.
         while self.has_holders(index) {
-            // What we take is in no counter for a moment, so those who close groups above us must know of us. If one of
-            // these is closed we wait, and hold nothing meanwhile but our own closure.
-            let _flight = self.enter_patiently(above);
-            let _slice = counter.slow.lock();
             self.drain_slice(index);
         }
-        let result = {
-            let _flight = self.enter_patiently(above);
-            // One at a time: another's reservation that fails higher up must not be in our way.
-            let _last = counter.slow.lock();
-            last()
-        };
-        counter.open();
+        let above = self.tree.node(index).parent();
+        // What we reserve higher up may be undone, so those who close groups there must know of us. None of these is closed:
+        // whoever closes one has the turn there, and we are inside.
+        let flight = self.enter(Gates::Operations, above);
+        debug_assert!(
+            flight.is_ok(),
+            "a group above is closed by a drain without a turn"
+        );
+        let result = last();
+        drop(flight);
+        counter.operations.open();
         result
     }
 
@@ -128,7 +196,7 @@ impl<M: Machine> Ledger<M> {
             let state = self.tree.node(index).slot.word(shard, STATE);
             // Full: before the fence, after which no section that missed it commits.
             let before = State(state.fetch_or(State::FROZEN, Order::Full));
-            debug_assert!(!before.is_frozen(), "one drain at a time");
+            debug_assert!(!before.is_frozen(), "drains of one shard take turns");
         }
         if !holders.is_empty() {
             self.tree.machine.fence();
@@ -150,7 +218,7 @@ impl<M: Machine> Ledger<M> {
             }
             // After the stock is returned: a reader's range contains both.
             self.tree.chain(index).for_each(|at| {
-                self.counter(at).stock_max.fetch_sub(2 * cap, Order::Full);
+                self.counter(at).stock_max.fetch_sub(cap, Order::Full);
             });
         }
         if drained > 0 {
@@ -158,35 +226,30 @@ impl<M: Machine> Ledger<M> {
         }
     }
 
-    /// Takes holders out of the marks, at most a slice of them; the marks above stay until all below are taken.
+    /// Takes holders out of the marks until there is a slice of them. The marks above stay until all below are taken.
     fn take_holders(&self, index: u32, holders: &mut Vec<(u32, Shard)>) {
         let counter = self.counter(index);
-        let mut shards = Vec::new();
-        counter.holders.take(|shard| shards.push(Shard(shard)));
-        for shard in shards {
-            if holders.len() < SHARDS_PER_SLICE {
-                holders.push((index, shard));
-            } else {
-                counter.holders.mark(shard.0);
+        counter.holders.take_while(|shard| {
+            let has_room = holders.len() < SHARDS_PER_SLICE;
+            if has_room {
+                holders.push((index, Shard(shard)));
             }
-        }
-        let mut ordinals = Vec::new();
-        counter
-            .holding_children
-            .take(|ordinal| ordinals.push(ordinal));
-        for ordinal in ordinals {
+            has_room
+        });
+        counter.holding_children.take_while(|ordinal| {
+            if holders.len() == SHARDS_PER_SLICE {
+                return false;
+            }
             let child = {
                 let children = self.tree.node(index).children.lock();
                 children.ordinals.get(ordinal as usize).copied().flatten()
             };
-            let Some(child) = child else { continue };
-            if holders.len() < SHARDS_PER_SLICE {
-                self.take_holders(child, holders);
-            }
-            if self.has_holders(child) {
-                counter.holding_children.mark(ordinal);
-            }
-        }
+            // A mark may outlive the child that it was made for.
+            let Some(child) = child else { return true };
+            self.take_holders(child, holders);
+            // A shard that is armed meanwhile is marked in the child first, and here after we took the mark.
+            holders.len() < SHARDS_PER_SLICE || !self.has_holders(child)
+        });
     }
 
     /// Says why a charge is refused, and counts it.
@@ -201,13 +264,15 @@ impl<M: Machine> Ledger<M> {
         };
         self.count(limited, Event::Refused, 1);
         let counter = self.counter(limited);
+        let (largest, largest_age) = self.largest_children_lately(limited);
         ChargeError::LimitReached(Box::new(LimitReached {
             charged: self.tree.path(index),
             limited: self.tree.path(limited),
             requested: bytes,
             usage: counter.usage.load(Order::Relaxed),
             max: counter.settings.max.load(Order::Relaxed),
-            largest: self.largest_children(limited, LARGEST),
+            largest,
+            largest_age,
         }))
     }
 }

@@ -1,6 +1,7 @@
 //! What a caller of a charge acts on.
 
 use std::fmt;
+use std::time::Duration;
 
 /// Why a charge was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,8 +35,11 @@ pub struct LimitReached {
     pub usage: u64,
     /// Its limit, bytes.
     pub max: u64,
-    /// Its biggest children with their usage in bytes, biggest first, at most five.
+    /// Its biggest children with their usage in bytes, biggest first, at most five. A group looks at its children at most
+    /// once in 100 ms for this; see `largest_age`.
     pub largest: Vec<(String, u64)>,
+    /// The age of `largest`: zero if this refusal looked at the children.
+    pub largest_age: Duration,
 }
 
 impl LimitReached {
@@ -69,12 +73,12 @@ impl fmt::Display for LimitReached {
             Bytes(self.max)
         )?;
         for (position, (name, usage)) in self.largest.iter().enumerate() {
-            let lead = if position == 0 {
-                "; largest below it: "
-            } else {
-                ", "
-            };
-            write!(f, "{lead}{name} {}", Bytes(*usage))?;
+            match (position, self.largest_age.as_millis()) {
+                (0, 0) => f.write_str("; largest below it: ")?,
+                (0, age_ms) => write!(f, "; largest below it {age_ms} ms ago: ")?,
+                _ => f.write_str(", ")?,
+            }
+            write!(f, "{name} {}", Bytes(*usage))?;
         }
         Ok(())
     }

@@ -20,9 +20,10 @@ pub(crate) enum Event {
     Drained,
     Reclaimed,
     Throttled,
+    OverReturned,
 }
 
-const EVENTS: usize = 8;
+const EVENTS: usize = 9;
 
 /// How often the limits of a group mattered, and what followed. Grows only.
 ///
@@ -54,6 +55,9 @@ pub struct Events {
     pub reclaimed_bytes: u64,
     /// How long charges slept for a `high`, here or above. At the group that was charged.
     pub throttled: Duration,
+    /// Bytes that were returned and that the group did not have: a bug of the code that returned them
+    /// ([`crate::Group::uncharge`]). At the group that they were returned to.
+    pub over_returned_bytes: u64,
 }
 
 impl Events {
@@ -70,6 +74,9 @@ impl Events {
             drained_bytes: self.drained_bytes.saturating_sub(before.drained_bytes),
             reclaimed_bytes: self.reclaimed_bytes.saturating_sub(before.reclaimed_bytes),
             throttled: self.throttled.saturating_sub(before.throttled),
+            over_returned_bytes: self
+                .over_returned_bytes
+                .saturating_sub(before.over_returned_bytes),
         }
     }
 }
@@ -94,6 +101,8 @@ impl fmt::Display for Events {
         show("reclaimed", &Bytes(reclaimed), reclaimed == 0)?;
         let slept_ms = format_args!("{:.1} ms", self.throttled.as_secs_f64() * 1e3).to_string();
         show("throttled", &slept_ms, self.throttled.is_zero())?;
+        let over_returned = self.over_returned_bytes;
+        show("over-returned", &Bytes(over_returned), over_returned == 0)?;
         if lead.is_empty() {
             f.write_str("nothing")?;
         }
@@ -103,14 +112,15 @@ impl fmt::Display for Events {
 
 /// The counts of one group.
 pub(crate) struct EventCounts<M: Machine> {
-    own: [M::Word; EVENTS],
+    // Apart from the counters that charges use.
+    own: Box<[M::Word]>,
     /// The group's own, and those of all that are or were below it.
-    total: [M::Word; EVENTS],
+    total: Box<[M::Word]>,
 }
 
 impl<M: Machine> EventCounts<M> {
     pub(crate) fn new() -> Self {
-        let words = || std::array::from_fn(|_| M::Word::new(0));
+        let words = || (0..EVENTS).map(|_| M::Word::new(0)).collect();
         Self {
             own: words(),
             total: words(),
@@ -119,11 +129,11 @@ impl<M: Machine> EventCounts<M> {
 
     pub(crate) fn clear(&self) {
         // Relaxed, here and below: statistics.
-        let words = self.own.iter().chain(&self.total);
+        let words = self.own.iter().chain(&*self.total);
         words.for_each(|word| word.store(0, Order::Relaxed));
     }
 
-    fn read(words: &[M::Word; EVENTS]) -> Events {
+    fn read(words: &[M::Word]) -> Events {
         let count = |event: Event| words[event as usize].load(Order::Relaxed);
         Events {
             low: count(Event::Low),
@@ -134,6 +144,7 @@ impl<M: Machine> EventCounts<M> {
             drained_bytes: count(Event::Drained),
             reclaimed_bytes: count(Event::Reclaimed),
             throttled: Duration::from_nanos(count(Event::Throttled)),
+            over_returned_bytes: count(Event::OverReturned),
         }
     }
 

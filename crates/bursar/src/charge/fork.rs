@@ -133,9 +133,12 @@ impl<M: Machine> Ledger<M> {
             self.tree.publish_anew(index, shard);
         }
         for (position, &(index, parent)) in groups.iter().enumerate().rev() {
-            let sum = u64::try_from(usage[position]);
-            self.counter(index)
-                .put_right(sum.expect("no more is returned than was charged"));
+            if usage[position] < 0 {
+                // The parent's bug, which the child's numbers must not be wrong for.
+                self.note_over_return(index, usage[position].unsigned_abs());
+                usage[position] = 0;
+            }
+            self.counter(index).put_right(usage[position] as u64);
             self.tree.sum_eager(index);
             if position > 0 {
                 usage[parent] += usage[position];

@@ -1,4 +1,5 @@
-//! What users registered with a group: reclaimers, those who watch its pressure, those who wait for its limit.
+//! What users registered with a group: reclaimers, those who watch its pressure, those who wait for its limit; and what its
+//! refusals say.
 //!
 //! Most groups have none of it, so it is made when first wanted. Everything here is reached by slow operations only, under
 //! short locks that are leaves; what users gave us is called after they are released.
@@ -6,6 +7,7 @@
 use bursar_machine::{Lock, Machine};
 
 use super::Ledger;
+use super::largest::Lately;
 use super::pressure::Watch;
 use super::reclaim::Reclaimers;
 use super::stall::StallClock;
@@ -15,6 +17,7 @@ pub(crate) struct Hooks<M: Machine> {
     pub(super) reclaimers: M::Mutex<Reclaimers>,
     pub(super) watch: M::Mutex<Watch>,
     pub(super) queue: M::Mutex<Queue>,
+    pub(super) largest: M::Mutex<Lately>,
     /// Made when a task first stalls or works.
     pub(super) stall: M::Mutex<Option<StallClock>>,
 }
@@ -39,6 +42,7 @@ impl<M: Machine> Hooks<M> {
             reclaimers: M::Mutex::new(Reclaimers::default()),
             watch: M::Mutex::new(Watch::default()),
             queue: M::Mutex::new(Queue::default()),
+            largest: M::Mutex::new(Lately::default()),
             stall: M::Mutex::new(None),
         }
     }
@@ -47,6 +51,7 @@ impl<M: Machine> Hooks<M> {
     pub(super) fn forget_tasks(&self, now_ns: u64) {
         self.watch.lock().forget_tasks();
         self.queue.lock().forget_tasks();
+        self.largest.lock().forget_tasks();
         if let Some(stall) = &mut *self.stall.lock() {
             stall.forget_stalls(now_ns);
         }
@@ -56,5 +61,6 @@ impl<M: Machine> Hooks<M> {
     pub(super) fn clear(&self) {
         *self.watch.lock() = Watch::default();
         *self.stall.lock() = None;
+        *self.largest.lock() = Lately::default();
     }
 }

@@ -8,10 +8,12 @@ use bursar_machine::pages::Owner;
 use bursar_machine::{AtomicWord, Lock, Machine, Order};
 
 use super::counter::PageCounter;
+use super::gate::Gate;
 use super::high::HighPolicy;
 use super::level::PressurePolicy;
 use super::limits::Limits;
 use super::protection::Recursive;
+use super::remove::REAPED_BY_BIRTH;
 use super::stock::STOCK_MAX;
 use crate::arena::Arena;
 use crate::stats::{CreateError, LEVELS, ROOT, Tree};
@@ -24,8 +26,8 @@ const FIRST_OWNER: u64 = PROCESS.get() as u64 + 1;
 pub(crate) struct Ledger<M: Machine> {
     pub(crate) tree: Tree<M>,
     counters: Arena<PageCounter<M>>,
-    /// Removed groups that something still refers to.
-    pub(crate) removed: M::Mutex<VecDeque<u32>>,
+    /// Records of groups that have ended, to be looked at; see `remove.rs`.
+    pub(super) listed: M::Mutex<VecDeque<u32>>,
     pub(crate) policies: Policies,
     /// Tasks that run reclaimers.
     pub(super) reclaiming: M::Mutex<Vec<u64>>,
@@ -39,6 +41,8 @@ pub(crate) struct Ledger<M: Machine> {
     pub(super) listening: M::Mutex<BTreeMap<u32, u32>>,
     /// Not 0: something changed, and nobody was told yet.
     pub(super) unnoticed: M::Word,
+    /// See `over_return.rs`: 0, or a group whose bug is to be told, or told already.
+    pub(super) over_returned: M::Word,
     /// Not 0: some limit may have much stock below.
     pub(super) much_stock: M::Word,
     /// When upkeep next looks at that.
@@ -50,6 +54,8 @@ pub(crate) struct Ledger<M: Machine> {
     pub(super) deferred: AtomicU64,
     /// Groups made so far.
     lives: AtomicU64,
+    /// Groups that have ended and whose records have not.
+    pub(super) removed_groups: AtomicU64,
     /// Putting the books right, once.
     pub(super) repair: M::Mutex<()>,
 }
@@ -87,19 +93,25 @@ impl<M: Machine> Drop for Referred<'_, M> {
     }
 }
 
-/// A slow operation that is counted in at a group and all above it, until dropped.
+/// One of the two gates of each group; see `gate.rs`.
+#[derive(Clone, Copy)]
+pub(super) enum Gates {
+    Operations,
+    Drains,
+}
+
+/// Inside the gates of a group and of all above it, until dropped.
 pub(super) struct InFlight<'a, M: Machine> {
     ledger: &'a Ledger<M>,
+    gates: Gates,
     lowest: Option<u32>,
 }
 
 impl<M: Machine> Drop for InFlight<'_, M> {
     fn drop(&mut self) {
         if let Some(lowest) = self.lowest {
-            self.ledger
-                .tree
-                .chain(lowest)
-                .for_each(|at| self.ledger.counter(at).exit());
+            let chain = self.ledger.tree.chain(lowest);
+            chain.for_each(|at| self.ledger.gate(at, self.gates).exit());
         }
     }
 }
@@ -112,7 +124,7 @@ impl<M: Machine> Ledger<M> {
     pub(crate) fn new(tree: Tree<M>, policies: Policies, limits: Limits) -> Self {
         let ledger = Self {
             counters: Arena::new(),
-            removed: M::Mutex::new(VecDeque::new()),
+            listed: M::Mutex::new(VecDeque::new()),
             policies,
             reclaiming: M::Mutex::new(Vec::new()),
             tickets: M::Word::new(0),
@@ -120,11 +132,13 @@ impl<M: Machine> Ledger<M> {
             listeners: M::Word::new(0),
             listening: M::Mutex::new(BTreeMap::new()),
             unnoticed: M::Word::new(0),
+            over_returned: M::Word::new(0),
             much_stock: M::Word::new(0),
             trim_due_ns: M::Word::new(0),
             forks: AtomicU64::new(tree.machine.forks()),
             deferred: AtomicU64::new(0),
             lives: AtomicU64::new(0),
+            removed_groups: AtomicU64::new(0),
             repair: M::Mutex::new(()),
             tree,
         };
@@ -176,7 +190,7 @@ impl<M: Machine> Ledger<M> {
         limits: Limits,
     ) -> Result<u32, CreateError> {
         let _operation = self.operation();
-        self.reap(2);
+        self.reap(REAPED_BY_BIRTH);
         self.tree.create(
             parent,
             name,
@@ -188,35 +202,49 @@ impl<M: Machine> Ledger<M> {
         )
     }
 
-    /// Counts a slow operation in at `lowest` and all above it, unless one of them is closed.
-    pub(super) fn enter(&self, lowest: Option<u32>) -> Result<InFlight<'_, M>, Closed> {
+    fn gate(&self, index: u32, gates: Gates) -> &Gate<M> {
+        let counter = self.counter(index);
+        match gates {
+            Gates::Operations => &counter.operations,
+            Gates::Drains => &counter.drains,
+        }
+    }
+
+    /// Enters the gates of `lowest` and of all above it, unless one of them is closed.
+    pub(super) fn enter(
+        &self,
+        gates: Gates,
+        lowest: Option<u32>,
+    ) -> Result<InFlight<'_, M>, Closed> {
         let flight = InFlight {
             ledger: self,
+            gates,
             lowest,
         };
         let Some(lowest) = lowest else {
             return Ok(flight);
         };
-        self.tree
-            .chain(lowest)
-            .for_each(|at| self.counter(at).enter());
-        match self
-            .tree
-            .chain(lowest)
-            .find(|&at| self.counter(at).is_closed())
-        {
-            // Dropping `flight` counts us out again.
+        let chain = || self.tree.chain(lowest);
+        chain().for_each(|at| self.gate(at, gates).enter());
+        match chain().find(|&at| self.gate(at, gates).is_closed()) {
+            // Dropping `flight` leaves them again.
             Some(closed) => Err(Closed(closed)),
             None => Ok(flight),
         }
     }
 
-    /// [`Ledger::enter`] that waits for closed groups to open. Not for use while anything at or above `lowest` is held.
-    pub(super) fn enter_patiently(&self, lowest: Option<u32>) -> InFlight<'_, M> {
+    /// [`Ledger::enter`] that waits for closed gates to open. Not for use inside of these gates, nor by a task that has
+    /// closed one of them.
+    pub(super) fn enter_patiently(&self, gates: Gates, lowest: Option<u32>) -> InFlight<'_, M> {
+        let mut _arriving = None;
         loop {
-            match self.enter(lowest) {
+            match self.enter(gates, lowest) {
                 Ok(flight) => return flight,
-                Err(Closed(at)) => self.counter(at).wait_until_open(),
+                Err(Closed(at)) => {
+                    let gate = self.gate(at, gates);
+                    _arriving = Some(gate.arrive());
+                    gate.wait_until_open();
+                }
             }
         }
     }
@@ -255,11 +283,19 @@ impl<M: Machine> Ledger<M> {
         Ok(())
     }
 
-    /// Returns what was reserved on the way from `index` up to `end`.
+    /// Returns what was reserved on the way from `index` up to `end`. If the group had less, only what it had is returned
+    /// there and above, so that what one group returns too much is taken from no other; see `returning.rs`.
     pub(super) fn release(&self, index: u32, end: Option<u32>, bytes: u64) {
-        if bytes > 0 {
-            self.way(index, end)
-                .for_each(|at| self.counter(at).uncharge(bytes));
+        if bytes == 0 {
+            return;
+        }
+        let mut left = bytes;
+        for at in self.way(index, end) {
+            let returned = self.counter(at).uncharge(left);
+            if at == index && returned < bytes {
+                self.note_over_return(index, bytes - returned);
+            }
+            left = returned;
         }
     }
 
@@ -286,26 +322,16 @@ impl<M: Machine> Ledger<M> {
         self.tree.path(index)
     }
 
+    /// Groups that have ended and whose records wait for their last handle or byte.
+    pub(crate) fn removed_groups(&self) -> usize {
+        self.removed_groups.load(Relaxed) as usize
+    }
+
     /// Bounds on the usage without stock: what is reserved, less the most that can be stock.
     pub(crate) fn usage_range(&self, index: u32) -> (i64, i64) {
         let (lo, hi) = self.counter(index).usage_range();
         let signed = |bytes| i64::try_from(bytes).unwrap_or(i64::MAX);
         (signed(lo), signed(hi))
-    }
-
-    /// The usage of the biggest living children, biggest first.
-    pub(crate) fn largest_children(&self, index: u32, count: usize) -> Vec<(String, u64)> {
-        let _operation = self.operation();
-        let mut children = Vec::new();
-        self.tree.for_each_child(index, |name, child| {
-            let usage = self.usage(child);
-            if usage > 0 {
-                children.push((name.to_owned(), usage));
-            }
-        });
-        children.sort_by(|one, other| other.1.cmp(&one.1).then_with(|| one.0.cmp(&other.0)));
-        children.truncate(count);
-        children
     }
 
     /// Marks that a shard of `index` may hold stock, up to the root. Slow operations only, so that no drain runs.

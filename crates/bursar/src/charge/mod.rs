@@ -3,6 +3,7 @@
 //! | file | concept |
 //! |---|---|
 //! | `counter.rs` | one group's counter: usage, limit, who holds stock, who is looking for it |
+//! | `gate.rs` | letting operations in, or one who closes the gate |
 //! | `ledger.rs` | the counters of all groups; reserving along the way to the root |
 //! | `charging.rs`, `returning.rs` | what follows when the fast path does not do |
 //! | `stock.rs` | what CPUs hold ahead: batch, refill, return |
@@ -18,6 +19,8 @@
 //! | `notice.rs`, `hooks.rs` | who is told of changes |
 //! | `events.rs` | what happened to a group's limits |
 //! | `fork.rs` | the books in a forked child |
+//! | `largest.rs` | the biggest children, as refusals name them |
+//! | `over_return.rs` | more returned than was charged |
 //! | `error.rs` | what a caller acts on |
 //!
 //! # Usage and stock
@@ -40,12 +43,15 @@ mod drain;
 mod error;
 mod events;
 mod fork;
+mod gate;
 mod high;
 mod hooks;
+mod largest;
 mod ledger;
 mod level;
 mod limits;
 mod notice;
+mod over_return;
 mod pressure;
 mod protection;
 mod reclaim;
@@ -67,6 +73,7 @@ pub(crate) use limits::Limit;
 pub use limits::Limits;
 pub use protection::Recursive;
 pub use reclaim::{Reason, ReclaimRequest};
+pub(crate) use remove::REAPED_BY_TICK;
 pub use stall::{Stall, StallShare};
 pub(crate) use stock::{CHARGE_MAX, STOCK_MAX_MAX};
 pub(crate) use waiting::Ticket;

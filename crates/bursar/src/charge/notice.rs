@@ -33,6 +33,7 @@ impl<M: Machine> Ledger<M> {
 
     /// Tells those who listen at a group and above it that its usage or limits have changed.
     pub(crate) fn notice(&self, index: u32) {
+        self.tell_over_return();
         if self.listeners.load(Order::Full) == 0 {
             return;
         }
@@ -89,6 +90,7 @@ impl<M: Machine> Ledger<M> {
 
     /// Tells all who listen anywhere.
     pub(crate) fn notice_all(&self) {
+        self.tell_over_return();
         // Full: what comes later is noticed later.
         self.unnoticed.swap(0, Order::Full);
         // Referred to under the lock: who listens keeps the group, but may stop when it is told.

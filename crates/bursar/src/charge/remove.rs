@@ -1,12 +1,24 @@
 //! The end of groups: removal, and the reuse of records.
+//!
+//! A group ends when it is removed, or when nothing refers to it any more but children that have ended. Its record lives on
+//! while something refers to it or bytes are charged to it. A record is *listed* when its group has ended and its last
+//! reference goes. Each birth and each end of a group look at a few listed records, and each tick at some more; one that is
+//! still charged goes to the end of the list. So no call looks at more records than it says, however many there are.
+
+use std::sync::atomic::Ordering::Relaxed;
 
 use bursar_machine::{AtomicWord, CHARGED, Lock, Machine, Order, Shard, Slot};
 
+use super::ledger::Gates;
 use super::{Ledger, RemoveError};
 use crate::stats::ROOT;
 
-/// Candidates that a call looks at in passing.
-const SOME: usize = 4;
+/// Listed records that the last reference of a group looks at. More than one, so that the list gets shorter.
+const REAPED_BY_END: usize = 4;
+/// The same for a birth.
+pub(super) const REAPED_BY_BIRTH: usize = 2;
+/// The same for a tick.
+pub(crate) const REAPED_BY_TICK: usize = 1024;
 
 impl<M: Machine> Ledger<M> {
     /// Removes a group: its name is free, it takes no charge and no child, its numbers count as its parent's own.
@@ -29,76 +41,118 @@ impl<M: Machine> Ledger<M> {
         Ok(())
     }
 
-    /// What follows when a group has lost its name.
+    /// What follows when a group has lost its name. If nothing else kept the parent's name, the parent ends next.
     fn end(&self, index: u32) {
-        self.unprotect(index);
-        // Those who looked before the name was gone are done when this returns, and their stock is back.
-        self.drain_closed(index, || ());
-        // Its stock is back; the caller may not call.
-        self.notice_later_below(index, None);
-        self.tree.absorb(index);
-        self.removed.lock().push_back(index);
+        let mut ending = index;
+        loop {
+            self.unprotect(ending);
+            // Those who looked before the name was gone are done when this returns, and their stock is back.
+            self.drain_closed(ending, || ());
+            // Its stock is back; the caller may not call.
+            self.notice_later_below(ending, None);
+            self.tree.absorb(ending);
+            let node = self.tree.node(ending);
+            // The record may be gone when it has ended.
+            let parent = node.parent().expect("the root never ends");
+            // Relaxed: a number for people.
+            self.removed_groups.fetch_add(1, Relaxed);
+            // Counted as removed before its record can end.
+            let left = self.tree.node(parent).child_removed();
+            node.end();
+            self.list(ending);
+            let is_last =
+                parent != ROOT && left.only_removed_children() && self.detach_unreferenced(parent);
+            if !is_last {
+                return;
+            }
+            ending = parent;
+        }
+    }
+
+    /// Whether a group has just lost its name because nothing but removed children refers to it.
+    fn detach_unreferenced(&self, index: u32) -> bool {
+        // It has no living children: they would refer to it.
+        self.tree.detach_unreferenced(index) == Ok(true)
+    }
+
+    /// Lists a record if its group has ended and nothing refers to it.
+    fn list(&self, index: u32) {
+        if self.tree.node(index).take_listing() {
+            self.listed.lock().push_back(index);
+        }
     }
 
     /// Takes one more reference to a group.
     pub(crate) fn refer(&self, index: u32) {
-        // Full: a new reference comes from an old one, which stays until this is done.
-        self.tree.node(index).references.fetch_add(1, Order::Full);
+        self.tree.node(index).refer();
     }
 
-    /// Drops a handle's reference. The last one removes the group.
+    /// Drops a reference. The last one but those of removed children removes the group.
     pub(crate) fn forget(&self, index: u32) {
         if index == ROOT {
             return;
         }
         let _operation = self.operation();
-        if self.tree.node(index).references.fetch_sub(1, Order::Full) == 1 {
-            // Without references it has no children. Somebody may have looked it up by name meanwhile: then it lives on,
-            // and that handle's drop comes here again.
-            if self.tree.detach_unreferenced(index) == Ok(true) {
+        let left = self.tree.node(index).forget();
+        // Without these references it has no living children. Somebody may have looked it up by name meanwhile: then it
+        // lives on, and that handle's drop comes here again.
+        if left.only_removed_children() {
+            if self.detach_unreferenced(index) {
                 self.end(index);
+            } else {
+                self.list(index);
             }
-            self.reap(SOME);
+            self.reap(REAPED_BY_END);
         }
     }
 
-    /// Ends the life of removed groups that nothing refers to any more, looking at `count` candidates at most.
+    /// Ends the records that nothing refers to and no byte is charged to, among at most `count` of those listed.
     pub(crate) fn reap(&self, count: usize) {
         let _operation = self.operation();
-        let candidates: Vec<u32> = {
-            let mut removed = self.removed.lock();
-            let unreferenced =
-                |&index: &u32| self.tree.node(index).references.load(Order::Full) == 0;
-            let mut candidates = Vec::new();
-            // Those looked at go to the end, so that all get their turn.
-            for _ in 0..removed.len() {
-                if candidates.len() == count {
-                    break;
-                }
-                if let Some(index) = removed.pop_front() {
-                    if unreferenced(&index) {
-                        candidates.push(index);
-                    } else {
-                        removed.push_back(index);
-                    }
-                }
+        let mut first_kept = None;
+        for _ in 0..count {
+            let Some(index) = self.listed.lock().pop_front() else {
+                return;
+            };
+            let has_come_round = first_kept == Some(index);
+            if has_come_round || !self.reap_one(index) {
+                first_kept.get_or_insert(index);
+                self.listed.lock().push_back(index);
             }
-            candidates
-        };
-        for index in candidates {
-            // In this order: a charge that becomes one of nothing takes its reference before it returns its bytes.
-            if self.is_uncharged(index) && self.tree.node(index).references.load(Order::Full) == 0 {
-                // In flight at the end, so that no drain higher up is about to look at this record.
-                let parent = self.tree.node(index).parent();
-                let parent = self.tree.bury(index, |end| {
-                    let _flight = self.enter_patiently(parent);
-                    end();
-                });
-                self.forget(parent);
-            } else {
-                self.removed.lock().push_back(index);
+            if has_come_round {
+                return;
             }
         }
+    }
+
+    /// Ends a listed record, if that can be; says whether it is no longer listed.
+    fn reap_one(&self, index: u32) -> bool {
+        let node = self.tree.node(index);
+        let is_unreferenced = || node.references().is_empty();
+        // In this order: a charge that becomes one of nothing takes its reference before it returns its bytes.
+        if is_unreferenced() && !self.is_uncharged(index) {
+            return false;
+        }
+        if !is_unreferenced() {
+            // Listed again with its last reference, which may be gone already.
+            node.end();
+            self.list(index);
+            return true;
+        }
+        let parent = self.tree.bury(index, |end| {
+            // Not while a drain higher up may be about to look at this record.
+            let flight = self.enter(Gates::Drains, node.parent());
+            flight.is_ok().then(end).is_some()
+        });
+        let Some(parent) = parent else {
+            return false;
+        };
+        self.removed_groups.fetch_sub(1, Relaxed);
+        if parent != ROOT {
+            self.tree.node(parent).forget_child();
+            self.list(parent);
+        }
+        true
     }
 
     /// Whether no byte is charged to a removed group that nobody refers to.
@@ -109,11 +163,17 @@ impl<M: Machine> Ledger<M> {
     fn is_uncharged(&self, index: u32) -> bool {
         let node = self.tree.node(index);
         let charged = |shard: Shard| node.slot.word(shard, CHARGED).load_signed(Order::Full);
-        // Closed: slow operations that began have ended with the record, too.
-        self.drain_closed(index, || {
-            let touched = self.tree.touched(index);
-            debug_assert_eq!(touched.last(), Some(&self.tree.extra()), "the highest");
-            touched.into_iter().map(charged).sum::<i64>() == 0
-        })
+        let touched = self.tree.touched(index);
+        debug_assert_eq!(touched.last(), Some(&self.tree.extra()), "the highest");
+        let sum = || touched.iter().copied().map(charged).sum::<i64>();
+        if sum() != 0 {
+            return false;
+        }
+        // Slow operations that began have ended with the record, too. It has no stock, so this is no drain.
+        let operations = &self.counter(index).operations;
+        operations.close(&self.tree.machine);
+        let sum = sum();
+        operations.open();
+        sum == 0
     }
 }

@@ -3,6 +3,7 @@
 use bursar_machine::{Machine, Outcome, Slot};
 
 use super::Ledger;
+use super::ledger::Gates;
 
 impl<M: Machine> Ledger<M> {
     /// Returns `bytes` of a charge. Call after the fast path failed. Never waits, never fails; wakes and calls those who
@@ -53,7 +54,7 @@ impl<M: Machine> Ledger<M> {
             return None;
         }
         if bytes < self.policies.stock_max
-            && let Ok(_flight) = self.enter(Some(index))
+            && let Ok(_flight) = self.enter(Gates::Operations, Some(index))
             && let Some(surplus) = self.uncharge_into_stock(index, bytes)
         {
             // In flight: the record stays.

@@ -4,7 +4,8 @@
 //! A shard may hold a *batch* as stock. The batch adapts to the head-room: at most what the memory is set to ([`STOCK_MAX`]),
 //! and never more than a quarter of what is left divided by the CPUs, so that stock cannot eat what others need. A refill reserves half a batch
 //! ahead and a return leaves half a batch, so that neither follows the other at once. A shard holds stock only while it
-//! is *armed*: marked as a holder, with a cap above zero. Drains disarm.
+//! is *armed*: marked as a holder, with a cap above zero. Drains disarm. Every operation that adds to a shard's stock
+//! compares with the cap in the same step, so a shard never holds more than its cap.
 
 use bursar_machine::{AtomicWord, CAP, CHARGED, Machine, Order, Outcome, Shard, Slot};
 
@@ -60,17 +61,14 @@ impl<M: Machine> Ledger<M> {
     }
 
     /// Lets `shard` hold `cap` bytes of stock, if it may not hold as much already. Slow operations only.
-    ///
-    /// A refill tops up to the cap by what it saw, and an uncharge on the same CPU may come in between, so there may be up
-    /// to twice the cap, which is what the counters allow for.
     fn arm(&self, index: u32, shard: Shard, cap: u64) {
         let word = self.tree.node(index).slot.word(shard, CAP);
         let seen = word.load(Order::Relaxed);
         if seen >= cap {
             return;
         }
-        let more = 2 * (cap - seen);
-        // Allowed for, and marked, before there is any: a drain finds it, a reader's range contains it.
+        let more = cap - seen;
+        // Allowed for before there is any: a reader's range contains it.
         self.tree.chain(index).for_each(|at| {
             self.counter(at).stock_max.fetch_add(more, Order::Full);
             if self.counter(at).has_much_stock() {
@@ -78,26 +76,25 @@ impl<M: Machine> Ledger<M> {
                 self.much_stock.store(1, Order::Relaxed);
             }
         });
-        self.mark_holder(index, shard.0);
         if word.compare_exchange(seen, cap, Order::Full).is_err() {
-            // Another thread on this CPU armed it with a cap of its own.
+            // Another thread on this CPU armed it with a cap of its own, or a drain disarmed it.
             self.tree.chain(index).for_each(|at| {
                 self.counter(at).stock_max.fetch_sub(more, Order::Full);
             });
         }
+        // Marked last: a slice of a drain may run beside us, and one that took an older mark is not coming back. A drain
+        // ends only when we have left.
+        self.mark_holder(index, shard.0);
     }
 
-    /// Records a charge that is reserved, with `ahead` more bytes for the stock. Slow operations only, if `ahead` > 0.
+    /// Records a charge that is reserved, with `ahead` more bytes for the stock, or with fewer if they do not fit there.
+    /// Slow operations only, if `ahead` > 0.
     pub(super) fn commit_charge(&self, index: u32, bytes: u64, mut ahead: u64) {
-        if ahead == 0 {
-            return self.adjust_anywhere(index, bytes as i64, bytes as i64);
-        }
         let slot = &self.tree.node(index).slot;
-        loop {
+        while ahead > 0 {
             let shard = self.tree.machine.current_shard();
             if shard == self.tree.extra() || !self.tree.publish(index, shard) {
-                self.release(index, None, ahead);
-                return self.adjust_anywhere(index, bytes as i64, bytes as i64);
+                break;
             }
             self.arm(index, shard, 2 * ahead);
             // Charges that the room does not cover leave it as it is, so topping up must look at it.
@@ -115,9 +112,12 @@ impl<M: Machine> Ledger<M> {
                     }
                 }
                 Outcome::Moved => {}
-                Outcome::Short => unreachable!("more room, not less"),
+                // Another thread on this CPU brought stock meanwhile, or a drain disarmed the shard.
+                Outcome::Short => break,
             }
         }
+        self.release(index, None, ahead);
+        self.adjust_anywhere(index, bytes as i64, bytes as i64);
     }
 
     /// Adds to the account of the extra shard, which is never frozen.
@@ -178,7 +178,7 @@ impl<M: Machine> Ledger<M> {
                         continue;
                     }
                 }
-                // Another thread on this CPU used the room meanwhile.
+                // Another thread on this CPU used the room meanwhile, or filled it, or a drain disarmed the shard.
                 Outcome::Moved | Outcome::Short => continue,
             }
             self.release(index, None, surplus);

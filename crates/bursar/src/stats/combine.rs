@@ -5,9 +5,15 @@
 //! a running one is of no use to it, since that may have passed by already. So a reader waits for the flushes that run
 //! when it comes, and for the one pending flush that contains its own: two durations of the largest overlapping scope.
 //!
+//! The end of a group needs a turn, and no flush ([`Tree::exclusively`]). It is a *guest* of the pending flush that overlaps
+//! its scope: when that is done and its readers are told, the turn passes on from guest to guest. So the end of a group
+//! waits for what runs when it comes, for one more flush, and for the groups that end in the same turn, however many readers
+//! come. A reader waits for the guests of both its turns as well, each of which folds one group.
+//!
 //! The lock below is held for a walk over these two short lists, never for a flush, so readers of disjoint subtrees wait
 //! for one another in the combined fence only.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bursar_machine::{AtomicWord, Event, Lock, Machine, Order};
@@ -29,23 +35,50 @@ pub struct FlushCounts {
 }
 
 struct Ticket<M: Machine> {
-    /// The leader may start, or has nothing to do any more.
+    /// The leader may start, or has nothing to do any more; the guest has the turn.
     go: M::Event,
+    /// The flush is done.
     done: M::Event,
+}
+
+impl<M: Machine> Ticket<M> {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            go: M::Event::new(),
+            done: M::Event::new(),
+        })
+    }
 }
 
 struct Pending<M: Machine> {
     scope: u32,
-    ticket: Arc<Ticket<M>>,
+    /// The one who flushes; nobody if only guests wait.
+    leader: Option<Arc<Ticket<M>>>,
     /// Those whose flush this one does as well.
     swallowed: Vec<Arc<Ticket<M>>>,
+    /// Those who want the turn after the flush.
+    guests: VecDeque<Arc<Ticket<M>>>,
 }
 
 struct Running<M: Machine> {
     scope: u32,
     number: u64,
-    /// Of a flush that was pending before: its leader's, then those it swallowed.
+    /// Of a flush that was pending before, until it is done: its leader's, then those it swallowed.
     tickets: Vec<Arc<Ticket<M>>>,
+    /// The guest that has the turn now, and those who have it next.
+    guest: Option<Arc<Ticket<M>>>,
+    guests: VecDeque<Arc<Ticket<M>>>,
+}
+
+impl<M: Machine> Running<M> {
+    /// Gives the turn to the next guest; says whether there is one.
+    fn pass_on(&mut self) -> bool {
+        self.guest = self.guests.pop_front();
+        if let Some(guest) = &self.guest {
+            guest.go.set();
+        }
+        self.guest.is_some()
+    }
 }
 
 struct Turns<M: Machine> {
@@ -63,10 +96,19 @@ pub(crate) struct Combiner<M: Machine> {
     fences: M::Word,
 }
 
+/// What a turn is wanted for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    Flush,
+    /// The turn itself.
+    Turn,
+}
+
 enum Turn<M: Machine> {
     Run(u64),
     Lead(Arc<Ticket<M>>),
     Wait(Arc<Ticket<M>>),
+    BeGuest(Arc<Ticket<M>>),
 }
 
 impl<M: Machine> Combiner<M> {
@@ -103,7 +145,7 @@ impl<M: Machine> Tree<M> {
     /// Returns after a flush of a scope that contains `scope` which began after this call.
     #[doc(alias = "css_rstat_flush")]
     pub(crate) fn flush(&self, scope: u32) {
-        let number = match self.turn(scope) {
+        let number = match self.turn(scope, Wanted::Flush) {
             Turn::Run(number) => number,
             Turn::Wait(ticket) => {
                 self.combiner.joined.fetch_add(1, Order::Relaxed);
@@ -117,29 +159,21 @@ impl<M: Machine> Tree<M> {
                 self.run(scope);
                 return self.finish(number);
             }
+            Turn::BeGuest(_) => unreachable!("a flush is no guest"),
         };
         self.run(scope);
         self.finish(number);
     }
 
-    /// Does `work` while no flush runs that overlaps `scope`.
+    /// Does `work` while no flush runs that overlaps `scope`; see the module for how long that may wait.
     pub(crate) fn exclusively(&self, scope: u32, work: impl FnOnce()) {
-        let number = loop {
-            match self.turn(scope) {
-                Turn::Run(number) => break number,
-                Turn::Wait(ticket) => ticket.done.wait(),
-                Turn::Lead(ticket) => {
-                    ticket.go.wait();
-                    let Some((scope, number)) = self.start(&ticket) else {
-                        ticket.done.wait();
-                        continue;
-                    };
-                    // Others may have joined: they get their flush first, and `work` what it came for, in one turn.
-                    self.run(scope);
-                    work();
-                    return self.finish(number);
-                }
+        let number = match self.turn(scope, Wanted::Turn) {
+            Turn::Run(number) => number,
+            Turn::BeGuest(ticket) => {
+                ticket.go.wait();
+                self.turn_of_guest(&ticket)
             }
+            Turn::Lead(_) | Turn::Wait(_) => unreachable!("no flush is wanted"),
         };
         work();
         self.finish(number);
@@ -149,46 +183,67 @@ impl<M: Machine> Tree<M> {
         self.is_ancestor(one, other) || self.is_ancestor(other, one)
     }
 
-    fn turn(&self, scope: u32) -> Turn<M> {
+    fn turn(&self, scope: u32, wanted: Wanted) -> Turn<M> {
         let mut turns = self.combiner.turns.lock();
         let first = turns
             .pending
             .iter()
             .position(|pending| self.overlap(pending.scope, scope));
-        if let Some(first) = first {
-            if self.is_ancestor(scope, turns.pending[first].scope) {
-                turns.pending[first].scope = scope;
-                let mut at = first + 1;
-                while at < turns.pending.len() {
-                    if !self.overlap(turns.pending[at].scope, scope) {
-                        at += 1;
-                        continue;
-                    }
-                    let other = turns.pending.swap_remove(at);
-                    other.ticket.go.set();
-                    turns.pending[first].swallowed.push(other.ticket);
-                    turns.pending[first].swallowed.extend(other.swallowed);
-                }
+        let at = match first {
+            Some(first) => {
+                self.widen(&mut turns.pending, first, scope);
+                first
             }
-            return Turn::Wait(turns.pending[first].ticket.clone());
+            None if turns
+                .running
+                .iter()
+                .any(|running| self.overlap(running.scope, scope)) =>
+            {
+                turns.pending.push(Pending {
+                    scope,
+                    leader: None,
+                    swallowed: Vec::new(),
+                    guests: VecDeque::new(),
+                });
+                turns.pending.len() - 1
+            }
+            None => return Turn::Run(self.begin(&mut turns, scope)),
+        };
+        let pending = &mut turns.pending[at];
+        match (wanted, &pending.leader) {
+            (Wanted::Flush, Some(leader)) => Turn::Wait(leader.clone()),
+            (Wanted::Flush, None) => Turn::Lead(pending.leader.insert(Ticket::new()).clone()),
+            (Wanted::Turn, _) => {
+                let guest = Ticket::new();
+                pending.guests.push_back(guest.clone());
+                Turn::BeGuest(guest)
+            }
         }
-        if turns
-            .running
-            .iter()
-            .any(|running| self.overlap(running.scope, scope))
-        {
-            let ticket = Arc::new(Ticket {
-                go: M::Event::new(),
-                done: M::Event::new(),
-            });
-            turns.pending.push(Pending {
-                scope,
-                ticket: ticket.clone(),
-                swallowed: Vec::new(),
-            });
-            return Turn::Lead(ticket);
+    }
+
+    /// Widens a pending flush to `scope`, if need be, and makes it swallow those that it then overlaps.
+    fn widen(&self, pending: &mut Vec<Pending<M>>, first: usize, scope: u32) {
+        if !self.is_ancestor(scope, pending[first].scope) {
+            return;
         }
-        Turn::Run(self.begin(&mut turns, scope))
+        pending[first].scope = scope;
+        let mut at = first + 1;
+        while at < pending.len() {
+            if !self.overlap(pending[at].scope, scope) {
+                at += 1;
+                continue;
+            }
+            let other = pending.swap_remove(at);
+            let first = &mut pending[first];
+            if first.leader.is_none() {
+                first.leader = other.leader;
+            } else if let Some(leader) = other.leader {
+                leader.go.set();
+                first.swallowed.push(leader);
+            }
+            first.swallowed.extend(other.swallowed);
+            first.guests.extend(other.guests);
+        }
     }
 
     fn begin(&self, turns: &mut Turns<M>, scope: u32) -> u64 {
@@ -208,6 +263,8 @@ impl<M: Machine> Tree<M> {
             scope,
             number,
             tickets: Vec::new(),
+            guest: None,
+            guests: VecDeque::new(),
         });
         number
     }
@@ -228,6 +285,17 @@ impl<M: Machine> Tree<M> {
             .map(|running| (running.scope, running.number))
     }
 
+    /// The number of the turn that the ticket's holder has as a guest.
+    fn turn_of_guest(&self, ticket: &Arc<Ticket<M>>) -> u64 {
+        let turns = self.combiner.turns.lock();
+        let is_its = |running: &&Running<M>| {
+            let guest = running.guest.as_ref();
+            guest.is_some_and(|guest| Arc::ptr_eq(guest, ticket))
+        };
+        let running = turns.running.iter().find(is_its);
+        running.expect("the turn was passed on to it").number
+    }
+
     fn run(&self, scope: u32) {
         let count = if scope == ROOT {
             &self.combiner.root
@@ -238,16 +306,26 @@ impl<M: Machine> Tree<M> {
         self.flush_exclusively(scope);
     }
 
-    /// Ends a turn: those who waited for it return, and pending flushes that only it held up start.
+    /// Ends a flush, or a guest's work: those who waited for the flush return, and the next guest has the turn. After the last
+    /// one pending flushes start that only this turn held up.
     fn finish(&self, number: u64) {
         let mut turns = self.combiner.turns.lock();
         let at = turns
             .running
             .iter()
             .position(|running| running.number == number);
-        let ended = turns
-            .running
-            .swap_remove(at.expect("ended once, by whoever began it"));
+        let at = at.expect("ended once, by whoever began it");
+        let running = &mut turns.running[at];
+        let done = std::mem::take(&mut running.tickets);
+        if !running.pass_on() {
+            turns.running.swap_remove(at);
+            self.start_pending(&mut turns);
+        }
+        drop(turns);
+        done.iter().for_each(|ticket| ticket.done.set());
+    }
+
+    fn start_pending(&self, turns: &mut Turns<M>) {
         let mut at = 0;
         while at < turns.pending.len() {
             let scope = turns.pending[at].scope;
@@ -260,14 +338,114 @@ impl<M: Machine> Tree<M> {
                 continue;
             }
             let pending = turns.pending.swap_remove(at);
-            let number = self.begin(&mut turns, scope);
+            let number = self.begin(turns, scope);
             let started = turns.running.last_mut().expect("just begun");
             debug_assert_eq!(started.number, number);
-            pending.ticket.go.set();
-            started.tickets.push(pending.ticket);
-            started.tickets.extend(pending.swallowed);
+            started.guests = pending.guests;
+            match pending.leader {
+                Some(leader) => {
+                    leader.go.set();
+                    started.tickets.push(leader);
+                    started.tickets.extend(pending.swallowed);
+                }
+                // Nobody wants a flush.
+                None => {
+                    started.pass_on();
+                }
+            }
         }
-        drop(turns);
-        ended.tickets.iter().for_each(|ticket| ticket.done.set());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::thread;
+    use std::time::Duration;
+
+    use bursar_machine::Host;
+
+    use super::*;
+    use crate::stats::{FlushPolicy, Layout};
+
+    fn tree() -> Tree<Host> {
+        let machine = Host::start().expect("the host starts");
+        let layout = Layout::new(&[], machine.nodes()).expect("no statistics");
+        Tree::new(machine, layout, FlushPolicy::Combining, Duration::MAX).expect("a root")
+    }
+
+    /// Turns wanted and not yet had.
+    fn waiting(tree: &Tree<Host>) -> usize {
+        let turns = tree.combiner.turns.lock();
+        let wanted = turns
+            .pending
+            .iter()
+            .map(|pending| pending.guests.len() + usize::from(pending.leader.is_some()));
+        wanted.sum()
+    }
+
+    fn wait_until(is_so: impl Fn() -> bool) {
+        while !is_so() {
+            thread::yield_now();
+        }
+    }
+
+    /// Readers that come again as soon as they have been served do not overtake the end of a group.
+    #[test]
+    fn the_end_of_a_group_waits_for_one_flush_after_what_runs() {
+        for _ in 0..200 {
+            let tree = &tree();
+            let has_ended = &AtomicBool::new(false);
+            thread::scope(|scope| {
+                tree.exclusively(ROOT, || {
+                    scope.spawn(|| {
+                        tree.flush(ROOT);
+                        // The flush that it was a guest of is done. The next one comes after it.
+                        tree.flush(ROOT);
+                        assert!(has_ended.load(Ordering::SeqCst), "overtaken by a flush");
+                    });
+                    wait_until(|| waiting(tree) == 1);
+                    scope.spawn(|| {
+                        tree.exclusively(ROOT, || has_ended.store(true, Ordering::SeqCst));
+                    });
+                    wait_until(|| waiting(tree) == 2);
+                });
+            });
+        }
+    }
+
+    /// Guests that come first need no flush; a reader that comes then brings one, and they have their turn after it.
+    #[test]
+    fn guests_have_their_turns_one_by_one() {
+        let tree = &tree();
+        let (inside, had) = (&AtomicUsize::new(0), &AtomicUsize::new(0));
+        let work = move || {
+            assert_eq!(
+                inside.fetch_add(1, Ordering::SeqCst),
+                0,
+                "two have the turn"
+            );
+            thread::yield_now();
+            inside.fetch_sub(1, Ordering::SeqCst);
+            had.fetch_add(1, Ordering::SeqCst);
+        };
+        thread::scope(|scope| {
+            tree.exclusively(ROOT, || {
+                for count in 1..=4 {
+                    scope.spawn(move || tree.exclusively(ROOT, work));
+                    wait_until(|| waiting(tree) == count);
+                }
+            });
+        });
+        let flushes = tree.combiner.counts().root;
+        assert_eq!((had.load(Ordering::SeqCst), flushes), (4, 0));
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(move || (0..100).for_each(|_| tree.exclusively(ROOT, work)));
+                scope.spawn(|| (0..100).for_each(|_| tree.flush(ROOT)));
+            }
+        });
+        assert_eq!(had.load(Ordering::SeqCst), 404);
+        assert_eq!(waiting(tree), 0);
     }
 }

@@ -191,17 +191,19 @@ impl<M: Machine> Tree<M> {
         self.exclusively(parent, || self.hand_over(index, false));
     }
 
-    /// Ends the life of a removed group that nothing refers to; `end` calls back to do so. Returns its parent.
-    pub(crate) fn bury(&self, index: u32, end: impl FnOnce(&dyn Fn())) -> u32 {
+    /// Ends the life of a removed group that nothing refers to; `end` calls back to do so, or says that it did not. Returns
+    /// the parent if it did.
+    pub(crate) fn bury(&self, index: u32, end: impl FnOnce(&dyn Fn()) -> bool) -> Option<u32> {
         let parent = self
             .node(index)
             .parent()
             .expect("the root is never removed");
+        let mut has_ended = false;
         self.exclusively(parent, || {
             self.hand_over(index, true);
-            end(&|| self.end_life(index));
+            has_ended = end(&|| self.end_life(index));
         });
-        parent
+        has_ended.then_some(parent)
     }
 
     /// The shards of a group that were ever touched.

@@ -113,39 +113,70 @@ impl<M: Machine> MarkSet<M> {
 
     /// Takes all members out and gives each to `member`.
     pub(crate) fn take(&self, mut member: impl FnMut(u32)) {
-        // Full: pairs with `mark`. Words are cleared from the top down.
-        self.walk(
-            &|branch| match branch.word.load(Order::Full) {
-                0 => 0,
-                _ => branch.word.swap(0, Order::Full),
-            },
-            &mut member,
-        );
+        self.take_while(|taken| {
+            member(taken);
+            true
+        });
     }
 
-    /// Gives each member to `member` and leaves it in.
-    pub(crate) fn peek(&self, mut member: impl FnMut(u32)) {
-        self.walk(&|branch| branch.word.load(Order::Full), &mut member);
-    }
-
-    fn walk(&self, read: &impl Fn(&Branch<M>) -> u64, member: &mut impl FnMut(u32)) {
+    /// Gives members to `take` and takes out those for which it says yes, up to the first no. That one and those after it stay
+    /// in. The cost follows the number taken.
+    pub(crate) fn take_while(&self, mut take: impl FnMut(u32) -> bool) {
         let mut first = 0;
         let mut size = BITS;
         for (depth, root) in self.roots.iter().enumerate() {
-            Self::walk_branch(root, depth, first, read, member);
+            if !Self::take_branch(root, depth, first, &mut take) {
+                return;
+            }
             first = first.wrapping_add(size);
             size = size.wrapping_mul(BITS);
         }
     }
 
-    fn walk_branch(
+    /// Says whether `take` always said yes.
+    fn take_branch(
         branch: &Branch<M>,
         level: usize,
         first: u32,
-        read: &impl Fn(&Branch<M>) -> u64,
-        member: &mut impl FnMut(u32),
-    ) {
-        let mut bits = read(branch);
+        take: &mut impl FnMut(u32) -> bool,
+    ) -> bool {
+        // Full, all three: pair with `mark`. Words are cleared from the top down.
+        let mut bits = match branch.word.load(Order::Full) {
+            0 => 0,
+            _ => branch.word.swap(0, Order::Full),
+        };
+        while bits != 0 {
+            let digit = bits.trailing_zeros();
+            let at = first + (digit << (6 * level));
+            let goes_on = match level {
+                0 => take(at),
+                _ => branch
+                    .below(digit as usize)
+                    .is_none_or(|below| Self::take_branch(below, level - 1, at, take)),
+            };
+            if !goes_on {
+                // From the bottom up, as marking does. What is below this digit is there again already.
+                branch.word.fetch_or(bits, Order::Full);
+                return false;
+            }
+            bits &= bits - 1;
+        }
+        true
+    }
+
+    /// Gives each member to `member` and leaves it in.
+    pub(crate) fn peek(&self, mut member: impl FnMut(u32)) {
+        let mut first = 0;
+        let mut size = BITS;
+        for (depth, root) in self.roots.iter().enumerate() {
+            Self::peek_branch(root, depth, first, &mut member);
+            first = first.wrapping_add(size);
+            size = size.wrapping_mul(BITS);
+        }
+    }
+
+    fn peek_branch(branch: &Branch<M>, level: usize, first: u32, member: &mut impl FnMut(u32)) {
+        let mut bits = branch.word.load(Order::Full);
         while bits != 0 {
             let digit = bits.trailing_zeros();
             bits &= bits - 1;
@@ -153,7 +184,7 @@ impl<M: Machine> MarkSet<M> {
             if level == 0 {
                 member(at);
             } else if let Some(below) = branch.below(digit as usize) {
-                Self::walk_branch(below, level - 1, at, read, member);
+                Self::peek_branch(below, level - 1, at, member);
             }
         }
     }
@@ -204,6 +235,41 @@ mod tests {
         assert!(set.is_empty());
     }
 
+    /// In pieces of any size, as the whole at once; what stays in stays in.
+    #[test]
+    fn some_are_taken_and_the_others_stay() {
+        let members: BTreeSet<u32> = (0..9_000)
+            .filter(|member| member % 7 < 3)
+            .chain([266_303, 266_304, 1 << 20])
+            .collect();
+        let set = MarkSet::<Host>::new(0);
+        for &member in &members {
+            set.ensure(member);
+            set.mark(member);
+        }
+        let mut taken = BTreeSet::new();
+        let mut left = members.clone();
+        for size in (1..200).cycle() {
+            let before = taken.len();
+            set.take_while(|member| {
+                let has_room = taken.len() < before + size;
+                if has_room {
+                    assert!(taken.insert(member) && left.remove(&member));
+                }
+                has_room
+            });
+            assert_eq!(taken.len() - before, size.min(members.len() - before));
+            let mut there = BTreeSet::new();
+            set.peek(|member| assert!(there.insert(member)));
+            assert_eq!(there, left);
+            if left.is_empty() {
+                break;
+            }
+        }
+        assert!(set.is_empty());
+        assert_eq!(taken, members);
+    }
+
     #[test]
     fn capacity_makes_room_for_all_below() {
         let set = MarkSet::<Host>::new(1025);
@@ -234,15 +300,24 @@ mod tests {
                     })
                 })
                 .collect();
-            let mut take = || {
-                set.take(|member| {
-                    seen[member as usize] = rounds[member as usize].load(Ordering::SeqCst);
+            let mut take = |count: usize| {
+                let mut taken = 0;
+                set.take_while(|member| {
+                    let has_room = taken < count;
+                    if has_room {
+                        seen[member as usize] = rounds[member as usize].load(Ordering::SeqCst);
+                        taken += 1;
+                    }
+                    has_room
                 });
             };
-            while markers.iter().any(|marker| !marker.is_finished()) {
-                take();
+            for count in (1..MEMBERS as usize).cycle() {
+                if markers.iter().all(|marker| marker.is_finished()) {
+                    break;
+                }
+                take(count);
             }
-            take();
+            take(usize::MAX);
         });
         for (seen, rounds) in seen.iter().zip(rounds) {
             assert_eq!(*seen, rounds.into_inner());

@@ -71,6 +71,9 @@ pub struct Reading {
     /// Usage, then each statistic.
     pub(crate) values: Vec<Value>,
     pub(crate) own: Vec<i64>,
+    /// What the usage was below 0, bytes.
+    pub(crate) below_zero: u64,
+    pub(crate) over_returned: u64,
     /// For each statistic kept per node: its index, and its share of each node and of threads without a CPU.
     pub(crate) per_node: Vec<(usize, Vec<i64>)>,
 }
@@ -83,6 +86,23 @@ impl Reading {
     /// more than what was charged at any moment of the read, and may be above a limit that [`crate::Group::reserved`] keeps.
     pub fn usage(&self) -> Value {
         self.values[0]
+    }
+
+    /// Bytes that were returned to the group and those below it, and that they did not have; see
+    /// [`crate::Events::over_returned_bytes`]. If this is not 0, the range of the usage allows for it, also in an
+    /// [`Freshness::Exact`] reading.
+    pub fn over_returned(&self) -> u64 {
+        self.over_returned
+    }
+
+    /// Widens the range of the usage by what was returned too much: as many bytes may be charged and not counted. The same
+    /// goes for a usage that is below 0.
+    pub(crate) fn allow_for(mut self, over_returned: u64) -> Self {
+        self.over_returned = over_returned;
+        let usage = &mut self.values[0];
+        let missing = over_returned.saturating_add(self.below_zero);
+        usage.hi = usage.hi.saturating_add_unsigned(missing);
+        self
     }
 
     /// A statistic of the group and all below it.
@@ -247,6 +267,7 @@ impl<M: Machine> Tree<M> {
         }
         // Shards are read one after the other, so a return may be in whose charge is not: no usage is below 0.
         let usage = &mut values[0];
+        let below_zero = usage.value.min(0).unsigned_abs();
         usage.value = usage.value.max(0);
         usage.lo = usage.lo.max(0).min(usage.value);
         usage.hi = usage.hi.max(usage.value);
@@ -276,6 +297,8 @@ impl<M: Machine> Tree<M> {
             age: Duration::from_nanos(age_ns),
             values,
             own,
+            below_zero,
+            over_returned: 0,
             per_node,
         }
     }

@@ -110,6 +110,44 @@ pub(crate) struct Children {
     name: Box<str>,
 }
 
+/// What refers to a group, in one word: handles, pins and children (low 38 bits), and how many of these are children that
+/// were removed and whose records have yet to end (high 26 bits, as many as there may be groups).
+///
+/// All references keep the record. Those that are no removed children keep the name, too.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct References(u64);
+
+impl References {
+    const REMOVED_CHILD: u64 = 1 << 38;
+    /// Far from what fits: a program that leaks more handles than this is stopped, as [`std::sync::Arc`] stops it.
+    const MAX: u64 = Self::REMOVED_CHILD / 2;
+
+    fn count(self) -> u64 {
+        self.0 % Self::REMOVED_CHILD
+    }
+
+    /// Nothing keeps the record but bytes that are charged.
+    pub(crate) fn is_empty(self) -> bool {
+        self.count() == 0
+    }
+
+    /// Nothing keeps the name.
+    pub(crate) fn only_removed_children(self) -> bool {
+        self.count() == self.0 / Self::REMOVED_CHILD
+    }
+}
+
+/// Where a group is in its life.
+enum Life {
+    Living,
+    /// It has lost its name; its end has yet to be told to the groups above.
+    Ending,
+    /// It has ended, and something may refer to its record.
+    Ended,
+    /// The same, and one who looks whether its record is free has it in hand or on the list.
+    Listed,
+}
+
 /// The record of one group.
 pub(crate) struct Node<M: Machine> {
     pub(crate) slot: M::Slot,
@@ -127,9 +165,10 @@ pub(crate) struct Node<M: Machine> {
     pub(crate) as_of_ns: M::Word,
     /// Children, also removed ones.
     pub(crate) child_count: M::Word,
-    /// Handles, children and pins.
-    pub(crate) references: M::Word,
-    pub(crate) is_removed: M::Word,
+    /// [`References`].
+    references: M::Word,
+    /// [`Life`].
+    life: M::Word,
     // Written while nobody else knows the record, read by those who were given its id: no protocol of their own.
     parent: AtomicU32,
     ordinal: AtomicU32,
@@ -160,7 +199,51 @@ impl<M: Machine> Node<M> {
 
     pub(crate) fn is_removed(&self) -> bool {
         // Full: pairs with the store in `Tree::detach`.
-        self.is_removed.load(Order::Full) != 0
+        self.life.load(Order::Full) != Life::Living as u64
+    }
+
+    /// The group has ended, and its record may be looked at by who ends records.
+    pub(crate) fn end(&self) {
+        // Full: pairs with the last reference's drop. Either that finds us ended, or we find it gone.
+        self.life.store(Life::Ended as u64, Order::Full);
+    }
+
+    /// Whether the caller is to list the record: its group has ended, nothing refers to it, and it is not listed.
+    pub(crate) fn take_listing(&self) -> bool {
+        let (ended, listed) = (Life::Ended as u64, Life::Listed as u64);
+        self.references().is_empty()
+            && self
+                .life
+                .compare_exchange(ended, listed, Order::Full)
+                .is_ok()
+    }
+
+    pub(crate) fn references(&self) -> References {
+        References(self.references.load(Order::Full))
+    }
+
+    /// One more reference.
+    pub(crate) fn refer(&self) {
+        // Full: a new reference comes from an old one, which stays until this is done.
+        let before = References(self.references.fetch_add(1, Order::Full));
+        assert!(before.count() < References::MAX, "too many handles");
+    }
+
+    /// One reference less; says what is left.
+    pub(crate) fn forget(&self) -> References {
+        References(self.references.fetch_sub(1, Order::Full) - 1)
+    }
+
+    /// A child was removed; says what is left.
+    pub(crate) fn child_removed(&self) -> References {
+        let one = References::REMOVED_CHILD;
+        References(self.references.fetch_add(one, Order::Full) + one)
+    }
+
+    /// A removed child's record has ended.
+    pub(crate) fn forget_child(&self) {
+        let one = References::REMOVED_CHILD + 1;
+        self.references.fetch_sub(one, Order::Full);
     }
 }
 
@@ -308,7 +391,7 @@ impl<M: Machine> Tree<M> {
         prepare(index, ordinal);
         // Relaxed: counted under the parent's lock; read as hints or under it.
         above.child_count.fetch_add(1, Order::Relaxed);
-        above.references.fetch_add(1, Order::Full);
+        above.refer();
         children.by_name.insert(name.into(), index);
         Ok(index)
     }
@@ -319,7 +402,7 @@ impl<M: Machine> Tree<M> {
         node.ordinal.store(ordinal, Ordering::Relaxed);
         node.depth.store(depth, Ordering::Relaxed);
         node.references.store(1, Order::Full);
-        node.is_removed.store(0, Order::Full);
+        node.life.store(Life::Living as u64, Order::Full);
         node.as_of_ns.store(self.machine.now_ns(), Order::Full);
         // The record's last group may have left shards published, on a way that is not this group's. In a new epoch: a
         // straggler that is still publishing for it starts again and finds the new way.
@@ -374,7 +457,7 @@ impl<M: Machine> Tree<M> {
                 as_of_ns: M::Word::new(0),
                 child_count: M::Word::new(0),
                 references: M::Word::new(0),
-                is_removed: M::Word::new(0),
+                life: M::Word::new(Life::Living as u64),
                 parent: AtomicU32::new(NO_PARENT),
                 ordinal: AtomicU32::new(0),
                 depth: AtomicU32::new(0),
@@ -412,10 +495,10 @@ impl<M: Machine> Tree<M> {
         self.detach_if(index, |_| true)
     }
 
-    /// [`Tree::detach`] for a group that nobody refers to; nothing happens if somebody does by now.
+    /// [`Tree::detach`] for a group that only removed children refer to; nothing happens if something else does by now.
     pub(crate) fn detach_unreferenced(&self, index: u32) -> Result<bool, usize> {
         // Under the parent's lock, under which names are looked up: no new reference comes from a name after this.
-        self.detach_if(index, |node| node.references.load(Order::Full) == 0)
+        self.detach_if(index, |node| node.references().only_removed_children())
     }
 
     fn detach_if(&self, index: u32, condition: impl Fn(&Node<M>) -> bool) -> Result<bool, usize> {
@@ -433,7 +516,7 @@ impl<M: Machine> Tree<M> {
         children.removed = true;
         siblings.by_name.remove(&children.name);
         // Full: pairs with `is_removed`.
-        node.is_removed.store(1, Order::Full);
+        node.life.store(Life::Ending as u64, Order::Full);
         Ok(true)
     }
 

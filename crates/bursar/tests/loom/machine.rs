@@ -354,7 +354,8 @@ impl Slot for LoomSlot {
             return Outcome::Moved;
         }
         self.section(shard, |words| {
-            if room_in_section(words) + ceiling - charged < 0 {
+            let room = room_in_section(words) + ceiling - charged;
+            if room < 0 || room > words[CAP].load_signed(Order::Relaxed) {
                 return Outcome::Short;
             }
             commit(&words[CHARGED], charged);

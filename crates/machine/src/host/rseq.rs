@@ -450,7 +450,8 @@ pub(super) unsafe fn uncharge(base: *mut u8, bytes: u64) -> (u64, Shard) {
     (status, Shard(cpu as u32))
 }
 
-/// Adds to the bytes charged and to the ceiling with one store, if this is CPU `shard` and the room stays positive.
+/// Adds to the bytes charged and to the ceiling with one store, if this is CPU `shard` and the room then is neither negative
+/// nor above the cap.
 ///
 /// # Safety
 /// As [`charge`].
@@ -470,8 +471,11 @@ pub(super) unsafe fn adjust(base: *mut u8, shard: Shard, charged: i64, ceiling: 
                 "add {new_charged}, {charged_delta}",
                 "mov {new_ceiling}, qword ptr [{at} + {ceiling}]",
                 "add {new_ceiling}, {ceiling_delta}",
-                "cmp {new_ceiling}, {new_charged}",
+                "mov {cpu}, {new_ceiling}",
+                "sub {cpu}, {new_charged}",
                 "jl 7f",
+                "cmp {cpu}, qword ptr [{at} + {cap}]",
+                "jg 7f",
                 "movq {pair}, {new_charged}",
                 "movq {high}, {new_ceiling}",
                 "punpcklqdq {pair}, {high}",
@@ -482,6 +486,7 @@ pub(super) unsafe fn adjust(base: *mut u8, shard: Shard, charged: i64, ceiling: 
             charged_delta = in(reg) charged,
             ceiling_delta = in(reg) ceiling,
             published = const State::PUBLISHED,
+            cap = const CAP * 8,
             charged = const CHARGED * 8,
             ceiling = const CEILING * 8,
             new_charged = out(reg) _,

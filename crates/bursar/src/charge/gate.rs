@@ -1,0 +1,133 @@
+//! A gate: lets operations in, or one who closes it.
+//!
+//! Each group has two. *Operations* that change counters enter the gates of their group and of all groups above, and a
+//! refuser closes the gate of the limit in its way. *Drains* enter the gates above their scope and close that of the scope,
+//! so drains of overlapping subtrees take turns and drains of disjoint ones do not meet.
+//!
+//! What is inside never waits for what is outside. A task that finds a gate closed leaves all gates and waits outside.
+
+use std::sync::Arc;
+
+use bursar_machine::{AtomicWord, Lock, Machine, Order};
+
+const UNDER_WAY: u64 = 0xffff_ffff;
+const BEGUN: u64 = 1 << 32;
+
+/// One gate of one group.
+pub(super) struct Gate<M: Machine> {
+    /// Entries under way at or below the group (low half), and entries and closings that ever began (high half).
+    in_flight: M::Word,
+    /// Tasks that have closed the gate.
+    closed: M::Word,
+    /// Tasks that waited here and have yet to try again.
+    arriving: M::Word,
+    /// Made by the first task that waits; happens when the gate opens.
+    opened: M::Mutex<Option<Arc<M::Event>>>,
+}
+
+/// What [`Gate::is_quiet_since`] compares with.
+#[derive(Clone, Copy)]
+pub(super) struct Look(u64);
+
+impl<M: Machine> Gate<M> {
+    pub(super) fn new() -> Self {
+        Self {
+            in_flight: M::Word::new(0),
+            closed: M::Word::new(0),
+            arriving: M::Word::new(0),
+            opened: M::Mutex::new(None),
+        }
+    }
+
+    /// Counts an entry. The caller looks at [`Gate::is_closed`] next, and leaves if it is.
+    pub(super) fn enter(&self) {
+        // Full: pairs with `close`. If our count comes first, the closer waits for us; if the closing does, we see it.
+        self.in_flight.fetch_add(BEGUN | 1, Order::Full);
+    }
+
+    pub(super) fn exit(&self) {
+        // Full: what we did is visible to a closer that sees us gone.
+        self.in_flight.fetch_sub(1, Order::Full);
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        // Full: pairs with `close`.
+        self.closed.load(Order::Full) != 0
+    }
+
+    /// Lets nothing in from now on, and waits for those inside to leave. Others may have closed it, too.
+    pub(super) fn close(&self, machine: &M) {
+        // Full: pairs with `enter`. A closing counts as begun, so that `is_quiet_since` sees one that came and went.
+        self.closed.fetch_add(1, Order::Full);
+        self.in_flight.fetch_add(BEGUN, Order::Full);
+        bursar_machine::busy_wait(
+            || self.in_flight.load(Order::Full) & UNDER_WAY == 0,
+            |round| machine.relax(round),
+        );
+    }
+
+    pub(super) fn open(&self) {
+        let mut opened = self.opened.lock();
+        if self.closed.fetch_sub(1, Order::Full) == 1
+            && let Some(event) = opened.take()
+        {
+            bursar_machine::Event::set(&*event);
+        }
+    }
+
+    /// Waits until the gate is open, if it is closed.
+    pub(super) fn wait_until_open(&self) {
+        let event = {
+            // Under the lock under which it opens: the event is there before, or the gate is open.
+            let mut opened = self.opened.lock();
+            if !self.is_closed() {
+                return;
+            }
+            let event = opened.get_or_insert_with(|| Arc::new(bursar_machine::Event::new()));
+            event.clone()
+        };
+        bursar_machine::Event::wait(&*event);
+    }
+
+    /// Counts a task that is about to wait here, until the returned value is dropped: after it has tried again.
+    pub(super) fn arrive(&self) -> Arriving<'_, M> {
+        self.arriving.fetch_add(1, Order::Full);
+        Arriving(self)
+    }
+
+    /// Lets tasks that wait for the gate go first. The caller is inside of no gate, and has not closed this one.
+    pub(super) fn give_way(&self, machine: &M) {
+        bursar_machine::busy_wait(
+            || self.arriving.load(Order::Full) == 0,
+            |round| machine.relax(round),
+        );
+    }
+
+    /// Whether the gate is open and nobody is inside, and what to compare with later.
+    pub(super) fn look(&self) -> (bool, Look) {
+        let seen = self.in_flight.load(Order::Full);
+        (seen & UNDER_WAY == 0 && !self.is_closed(), Look(seen))
+    }
+
+    /// Whether nothing entered or closed since.
+    pub(super) fn is_quiet_since(&self, look: Look) -> bool {
+        self.in_flight.load(Order::Full) == look.0
+    }
+
+    /// In a forked child: nobody is inside. What looked before is not to be believed.
+    pub(super) fn forget_tasks(&self) {
+        debug_assert_eq!(self.closed.load(Order::Full), 0, "a drain is an operation");
+        let begun = self.in_flight.load(Order::Full) & !UNDER_WAY;
+        self.in_flight.store(begun.wrapping_add(BEGUN), Order::Full);
+        self.arriving.store(0, Order::Full);
+    }
+}
+
+/// A task that waited for a gate and has yet to try again.
+pub(super) struct Arriving<'a, M: Machine>(&'a Gate<M>);
+
+impl<M: Machine> Drop for Arriving<'_, M> {
+    fn drop(&mut self) {
+        self.0.arriving.fetch_sub(1, Order::Full);
+    }
+}

@@ -1,0 +1,85 @@
+//! More returned than was charged: a bug of the caller that must stay the caller's.
+//!
+//! Only bytes that a number stands for can be returned too often ([`crate::Charge::forget`], [`crate::Group::uncharge`]). In
+//! builds with debug assertions the group counts them, and the call at fault panics before it changes anything.
+//!
+//! In other builds nothing is counted on the fast path, so what shows is that the group's usage would fall below 0. It stops at
+//! 0, and no group above is lowered by more than that ([`super::counter::PageCounter::uncharge`]). The slot gets back what the
+//! usage did not lose, so usage stays the sum of what is charged and of stock, and a reading is not negative. Bytes that were
+//! returned too often while others were charged are missing until those come back: within this group, and no longer.
+
+use std::io::Write;
+
+use bursar_machine::{AtomicWord, Machine, Order};
+
+use super::events::Event;
+use super::{Bytes, Ledger};
+
+/// Said already, or about to be known.
+const TOLD: u64 = u64::MAX;
+
+impl<M: Machine> Ledger<M> {
+    /// Counts `bytes` that a group returned and did not have. Async-signal-safe.
+    #[cold]
+    pub(super) fn note_over_return(&self, index: u32, bytes: u64) {
+        self.count(index, Event::OverReturned, bytes);
+        self.charge_extra(index, bytes as i64);
+        // Full, both: the group comes after its reference, and whoever takes it out drops that.
+        let first = self.over_returned.compare_exchange(0, TOLD, Order::Full);
+        if first.is_ok() {
+            self.refer(index);
+            self.over_returned.store(u64::from(index) + 1, Order::Full);
+        }
+    }
+
+    /// Says once for each memory which group returned too much. Waits, and takes locks.
+    pub(super) fn tell_over_return(&self) {
+        // Relaxed: whoever comes next sees it.
+        let seen = self.over_returned.load(Order::Relaxed);
+        if seen == 0 || seen == TOLD {
+            return;
+        }
+        let taken = self.over_returned.compare_exchange(seen, TOLD, Order::Full);
+        if taken.is_err() {
+            return;
+        }
+        let index = (seen - 1) as u32;
+        let bytes = self.counter(index).events.own().over_returned_bytes;
+        // A closed stderr is no reason to fail.
+        let _ = writeln!(
+            std::io::stderr(),
+            "bursar: {} more returned than charged in {}. Its usage stops at 0. This is a bug of the code that returns bytes \
+             there; a build with debug assertions panics at that call. Events::over_returned_bytes counts on.",
+            Bytes(bytes),
+            self.path(index),
+        );
+        self.forget(index);
+    }
+
+    /// Bytes that were returned to a group and those below it, and that they did not have.
+    pub(crate) fn over_returned(&self, index: u32) -> u64 {
+        self.counter(index).events.total().over_returned_bytes
+    }
+
+    /// From now on a number stands for `bytes` that are charged.
+    #[inline(always)]
+    pub(crate) fn lend(&self, index: u32, bytes: u64) {
+        #[cfg(debug_assertions)]
+        self.counter(index).lend(bytes);
+        #[cfg(not(debug_assertions))]
+        let _ = (index, bytes);
+    }
+
+    /// A number that stood for `bytes` is about to be returned. In builds with debug assertions, says how many bytes there are
+    /// such numbers for if these are fewer.
+    #[inline(always)]
+    pub(crate) fn take_back(&self, index: u32, bytes: u64) -> Result<(), u64> {
+        #[cfg(debug_assertions)]
+        return self.counter(index).take_back(bytes);
+        #[cfg(not(debug_assertions))]
+        {
+            let _ = (index, bytes);
+            Ok(())
+        }
+    }
+}

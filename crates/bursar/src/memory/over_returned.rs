@@ -1,0 +1,144 @@
+//! Tests of what returning too much does in builds without debug assertions: the public call would panic in this one.
+
+use bursar_machine::{AtomicWord, Order};
+
+use super::Memory;
+use crate::charge::{ChargeError, Limits};
+use crate::group::Group;
+use crate::stats::Freshness;
+
+const GIB: u64 = 1 << 30;
+const MIB: u64 = 1 << 20;
+
+/// What [`Group::uncharge`] does in builds without debug assertions.
+fn return_unchecked(group: &Group, bytes: u64) {
+    group.books().uncharge_slowly(group.index(), bytes);
+}
+
+fn usage(group: &Group) -> (i64, i64, i64) {
+    let usage = group.read(Freshness::Exact).unwrap().usage();
+    (usage.value, usage.lo, usage.hi)
+}
+
+fn tenants() -> (Memory, Group, Group) {
+    let memory = Memory::builder().max(GIB).build().unwrap();
+    let tenant = |name| memory.root().child(name, Limits::max(MIB)).unwrap();
+    let (a, b) = (tenant("a"), tenant("b"));
+    (memory, a, b)
+}
+
+#[test]
+fn one_byte_too_many_is_the_groups_own_and_counted() {
+    let (memory, a, b) = tenants();
+    return_unchecked(&a, 1);
+    // A drain is where it used to show.
+    a.set_max(MIB / 2);
+    assert_eq!((a.reserved(), memory.reserved()), (0, 0));
+    drop(b.try_charge(1000).unwrap());
+    drop(a.try_charge(MIB as usize / 2).unwrap());
+    memory.root().set_max(GIB - 1);
+    assert_eq!((a.reserved(), b.reserved(), memory.reserved()), (0, 0, 0));
+    assert_eq!(a.own_events().over_returned_bytes, 1);
+    assert_eq!(memory.root().events().over_returned_bytes, 1);
+    assert_eq!(b.events().over_returned_bytes, 0);
+    let reading = a.read(Freshness::Exact).unwrap();
+    assert_eq!(reading.over_returned(), 1);
+    assert_eq!(
+        usage(&a),
+        (0, 0, 1),
+        "one byte may be charged and not counted"
+    );
+    assert_eq!(usage(&memory.root()), (0, 0, 1));
+    assert_eq!(usage(&b), (0, 0, 0));
+    let cached = memory.root().read(Freshness::Cached).unwrap();
+    assert_eq!((cached.usage().hi, cached.over_returned()), (1, 1));
+}
+
+#[test]
+fn bytes_that_stock_took_show_when_the_stock_is_taken_back() {
+    let (memory, a, b) = tenants();
+    let held = b.try_charge(5000).unwrap();
+    // Arms this CPU, so that the return stays on it, if the thread does.
+    drop(a.try_charge(1000).unwrap());
+    return_unchecked(&a, 700);
+    let before = a.read(Freshness::Exact).unwrap();
+    assert!(
+        before.usage().hi >= 700 || before.over_returned() == 700,
+        "{before:?}"
+    );
+    a.set_max(MIB / 2);
+    b.set_max(MIB / 2);
+    assert_eq!(
+        (a.reserved(), b.reserved(), memory.reserved()),
+        (0, 5000, 5000)
+    );
+    assert_eq!(a.own_events().over_returned_bytes, 700);
+    assert_eq!(usage(&a), (0, 0, 700));
+    assert_eq!(usage(&memory.root()), (5000, 5000, 5700));
+    drop(held);
+    memory.root().set_max(GIB - 1);
+    assert_eq!(memory.reserved(), 0);
+    assert_eq!(usage(&memory.root()), (0, 0, 700));
+}
+
+#[test]
+fn others_keep_what_is_theirs_whatever_one_returns() {
+    let (memory, a, b) = tenants();
+    let mut held = Vec::new();
+    for round in 0..2000_u64 {
+        held.push(b.try_charge(100).unwrap());
+        let own = a.try_charge(1 + round as usize % 300).unwrap();
+        return_unchecked(&a, [1, 5000, 1 << 40, u64::MAX >> 8][round as usize % 4]);
+        drop(own);
+        if round % 64 == 0 {
+            a.set_max(MIB - round);
+        }
+        let bytes = held.len() as u64 * 100;
+        assert!(b.reserved() >= bytes && memory.reserved() >= b.reserved().min(bytes));
+    }
+    let bytes = held.len() as i64 * 100;
+    assert_eq!(usage(&b), (bytes, bytes, bytes));
+    a.set_max(0);
+    b.set_max(MIB / 2);
+    assert_eq!((a.reserved(), memory.reserved()), (0, bytes as u64));
+    held.clear();
+    memory.root().set_max(GIB - 1);
+    assert_eq!(memory.reserved(), 0);
+    let whole = memory.root().try_charge(GIB as usize - 1);
+    drop(whole.expect("nobody holds anything"));
+    assert!(a.own_events().over_returned_bytes > 0);
+    assert_eq!(b.own_events().over_returned_bytes, 0);
+}
+
+/// Usage is below 0 for a moment; nothing may fit then that would not have fitted before.
+#[test]
+fn a_usage_below_zero_is_put_right_by_each_who_sees_it() {
+    let (_memory, a, _b) = tenants();
+    let counter = a.books().counter(a.index());
+    assert_eq!(counter.uncharge(5), 0);
+    assert_eq!(counter.try_charge(100), Some(100));
+    assert_eq!(counter.uncharge(250), 100);
+    // As if another were between its two steps.
+    counter.usage.fetch_sub(7, Order::Full);
+    assert_eq!(counter.uncharge(3), 0);
+    counter.usage.fetch_add(7, Order::Full);
+    assert_eq!(counter.usage.load(Order::Full), 0);
+    assert_eq!(counter.try_charge(MIB), Some(MIB), "nothing stays claimed");
+    assert_eq!(counter.uncharge(MIB), MIB);
+}
+
+#[test]
+fn a_removed_group_that_returned_too_much_does_not_stay() {
+    let (memory, a, _b) = tenants();
+    let query = a.child("query", Limits::none()).unwrap();
+    return_unchecked(&query, 12_345);
+    drop(query);
+    memory.tick();
+    assert_eq!(memory.removed_groups(), 0);
+    let query = a.child("query", Limits::none()).unwrap();
+    assert_eq!(usage(&query), (0, 0, 0));
+    assert!(matches!(
+        query.try_charge(2 << 20),
+        Err(ChargeError::LimitReached(reached)) if reached.usage == 0
+    ));
+}
