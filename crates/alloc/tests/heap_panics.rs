@@ -1,5 +1,5 @@
-//! Panics in groups: what their hook allocates is not the group's. Each test runs in a process of its own, because a process has
-//! one panic hook, and keeps what its first backtrace parsed.
+//! Panics in groups: the group does not pay for what the panic hook allocates. Each test runs in a process of its own, because a
+//! process has one panic hook, and keeps the debug information that its first backtrace parsed.
 #![cfg(target_os = "linux")]
 
 use std::alloc::System;
@@ -19,7 +19,8 @@ static HEAP: Charged<System> = Charged::new(System);
 const MIB: usize = 1 << 20;
 const CHILD: &str = "BURSAR_TEST_CHILD";
 
-/// Runs `test` in a process of its own, with backtraces: the test calls this first, and goes on only if it returns true.
+/// Returns true in the process of its own that `test` runs in. Elsewhere, runs that process with backtraces and returns false when
+/// `test` has passed there.
 fn is_child(test: &str) -> bool {
     is_child_with(test, Stdio::piped())
 }
@@ -64,7 +65,7 @@ fn panic_and_catch() {
     assert!(caught.is_err());
 }
 
-/// Panics in `group` 1 and then 99 times, and says how much more the group has after each.
+/// By how much the usage of `group` grows by 1 panic, and by 100.
 fn growth_by_panics(group: &Group) -> [i64; 2] {
     let before = usage(group);
     group.scope(panic_and_catch);
@@ -123,12 +124,26 @@ static CALLS: AtomicUsize = AtomicUsize::new(0);
 /// Where the stack was in the hook's last call.
 static STACK: AtomicUsize = AtomicUsize::new(0);
 
+/// The threads that set the hook while the program's own runs, and the one that panics.
+static MEETING: Barrier = Barrier::new(SETTERS + 1);
+const SETTERS: usize = 8;
+static MEETS: AtomicBool = AtomicBool::new(false);
+
 fn set_own_hook() {
-    panic::set_hook(Box::new(|_| {
+    panic::set_hook(Box::new(|info| {
+        // Read when a test fails.
+        eprintln!("{info}");
         let here = 0_u8;
         // Relaxed, here and below: the hook runs on the thread that looks.
         STACK.store((&raw const here).addr(), Ordering::Relaxed);
         CALLS.fetch_add(1, Ordering::Relaxed);
+        if MEETS.load(Ordering::Relaxed) {
+            MEETING.wait();
+            // Hooks are locked, so the others can call, but not set the hook.
+            for _ in 0..1000 {
+                thread::yield_now();
+            }
+        }
     }));
 }
 
@@ -140,16 +155,19 @@ fn depth_of_own_hook() -> usize {
     (&raw const here).addr() - STACK.load(Ordering::Relaxed)
 }
 
-fn call_on_threads(threads: usize) {
-    let together = Barrier::new(threads);
+/// Has all setters call while the hook runs, so that none of them can set it before the others have looked.
+fn set_on_threads_at_once() {
+    MEETS.store(true, Ordering::Relaxed);
     thread::scope(|scope| {
-        for _ in 0..threads {
+        for _ in 0..SETTERS {
             scope.spawn(|| {
-                together.wait();
+                MEETING.wait();
                 assert!(panics_charge_nobody());
             });
         }
+        panic_and_catch();
     });
+    MEETS.store(false, Ordering::Relaxed);
 }
 
 #[test]
@@ -171,9 +189,9 @@ fn the_programs_own_hook_is_wrapped_once() {
         depths.push((once, depth_of_own_hook()));
 
         set_own_hook();
-        call_on_threads(8);
+        set_on_threads_at_once();
         depths.push((once, depth_of_own_hook()));
-        assert_eq!(CALLS.load(Ordering::Relaxed), 4 * round);
+        assert_eq!(CALLS.load(Ordering::Relaxed), 5 * round);
     }
     // A hook that is wrapped twice is called from deeper in the stack.
     assert!(depths.iter().all(|(once, now)| once == now), "{depths:?}");
@@ -194,11 +212,14 @@ fn a_hook_that_calls_the_wrapped_one_keeps_it() {
     assert_eq!(CALLS.load(Ordering::Relaxed), 2);
 }
 
-/// What hooks keep, as the standard library does with debug information.
+/// Memory that hooks keep, as the standard library keeps debug information.
 static KEPT: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
 fn set_hook_that_keeps_memory() {
-    panic::set_hook(Box::new(|_| KEPT.lock().unwrap().push(vec![1; MIB])));
+    panic::set_hook(Box::new(|info| {
+        eprintln!("{info}");
+        KEPT.lock().unwrap().push(vec![1; MIB]);
+    }));
 }
 
 #[test]
@@ -219,7 +240,8 @@ fn a_hook_that_is_set_later_can_be_wrapped_again() {
     let before = usage(&group);
     group.scope(panic_and_catch);
     assert_eq!(usage(&group), before);
-    assert_eq!(KEPT.lock().unwrap().len(), 1);
+    let calls = KEPT.lock().unwrap().len();
+    assert_eq!(calls, 1);
 }
 
 /// Panics when it is dropped, and catches that.
@@ -238,7 +260,8 @@ fn a_thread_is_in_its_group_again_after_the_hook() {
     }
     let (outer, inner) = (group(), group());
     let others = inner.clone();
-    panic::set_hook(Box::new(move |_| {
+    panic::set_hook(Box::new(move |info| {
+        eprintln!("{info}");
         // In a group of the hook's own for a while.
         let _entered = others.enter();
         KEPT.lock().unwrap().push(vec![1; MIB]);
@@ -273,9 +296,9 @@ fn a_message_that_cannot_be_printed_changes_nothing() {
     }
     panics_charge_nobody();
     let group = group();
-    assert_eq!(growth_by_panics(&group), [0, 0]);
     group.scope(|| {
         panic_and_catch();
+        assert_eq!(usage(&group), 0);
         let kept = vec![1_u8; MIB];
         assert!(usage(&group) >= MIB as i64);
         drop(kept);
@@ -283,7 +306,7 @@ fn a_message_that_cannot_be_printed_changes_nothing() {
     assert_eq!(usage(&group), 0);
 }
 
-/// Calls while its thread unwinds.
+/// Keeps the answer of a call in a destructor.
 struct CallsInDrop<'a>(&'a AtomicBool);
 
 impl Drop for CallsInDrop<'_> {
@@ -292,7 +315,7 @@ impl Drop for CallsInDrop<'_> {
     }
 }
 
-/// What a call returns while its thread unwinds.
+/// Returns the answer of a call while its thread unwinds.
 fn call_while_unwinding() -> bool {
     let answer = AtomicBool::new(true);
     let caught = catch_unwind(AssertUnwindSafe(|| {
@@ -308,9 +331,10 @@ fn a_panicking_thread_sets_nothing() {
     if !is_child("a_panicking_thread_sets_nothing") {
         return;
     }
-    // Within a hook, which the lock of all hooks is held for.
+    // From a hook: the standard library holds its lock of the hook meanwhile.
     static ANSWER: AtomicBool = AtomicBool::new(true);
-    panic::set_hook(Box::new(|_| {
+    panic::set_hook(Box::new(|info| {
+        eprintln!("{info}");
         ANSWER.store(panics_charge_nobody(), Ordering::Relaxed);
         KEPT.lock().unwrap().push(vec![1; MIB]);
     }));
@@ -329,7 +353,7 @@ fn a_panicking_thread_sets_nothing() {
     assert!(call_while_unwinding());
 }
 
-/// Hooks that call on one thread while another sets the hook: neither waits for the other for ever.
+/// A hook calls on one thread while another thread sets the hook: neither waits for the other for ever.
 #[test]
 fn a_hook_that_calls_while_another_thread_sets_it() {
     if !is_child("a_hook_that_calls_while_another_thread_sets_it") {
