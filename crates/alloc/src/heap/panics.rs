@@ -39,7 +39,7 @@ impl Drop for Mark {
 /// Makes panics charge no group for what their hook allocates: wraps the panic hook so that it runs [`outside`] of all groups.
 ///
 /// The standard library's hook prints a backtrace under `RUST_BACKTRACE=1`, and keeps the debug information that it parsed for
-/// this. One caught panic in a group can so charge the group tens of megabytes until the process ends. The wrapped hook charges
+/// this. So one caught panic can charge its group tens of megabytes until the process ends. The wrapped hook charges
 /// them to nobody, or to the group given to [`crate::Charged::charge_rest_to`].
 ///
 /// The message and the payload of a panic are still charged to the group. They are freed with what `catch_unwind` returns.
@@ -55,8 +55,8 @@ impl Drop for Mark {
 /// * Wrapping takes the hook and sets another, in two steps. A panic between the two is printed by the standard library's hook, and
 ///   a hook that another thread sets between the two is lost.
 ///
-/// Returns whether the wrapped hook is set. That is `false` only on a panicking thread, which cannot set hooks: there the call
-/// changes nothing, and a later call on another thread can still set the hook. Waits for a hook that is running on another thread.
+/// Returns whether the wrapped hook exists. That is `false` only on a panicking thread, which cannot set hooks: there the call
+/// changes nothing, and a later call can still set the hook. On other threads the call may wait for a hook that is running.
 ///
 /// ```
 /// use std::alloc::System;
