@@ -3,7 +3,7 @@
 use std::fmt;
 use std::task::{Context, Poll};
 
-use bursar_alloc::{GroupExt, InGroupExt};
+use bursar_alloc::{GroupExt, InGroupExt, panics_charge_nobody};
 use http::{Request, Response};
 use tower_layer::Layer;
 use tower_service::Service;
@@ -24,6 +24,10 @@ pub struct TenantLayer<P> {
 
 impl<P> TenantLayer<P> {
     /// A layer that asks `pick` for the group of each request.
+    ///
+    /// Makes the panic hook of the process run outside of all groups ([`bursar_alloc::panics_charge_nobody`]). Otherwise a
+    /// handler's panic under `RUST_BACKTRACE=1` charges its tenant up to tens of megabytes until the process ends. Set a hook of
+    /// your own before the first layer is made: a hook that is set later runs in the group of the request that panics.
     ///
     /// ```
     /// use bursar::{Limits, Memory};
@@ -47,6 +51,7 @@ impl<P> TenantLayer<P> {
     where
         P: Fn(&Request<Q>) -> Admission<B>,
     {
+        panics_charge_nobody();
         Self { pick }
     }
 }

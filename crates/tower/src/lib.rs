@@ -42,7 +42,8 @@
 //! it as an extension, so a handler of axum's has it by `Extension(tenant): Extension<Group>`, and spawns `work.in_group(&tenant)`
 //! ([`bursar_alloc::InGroupExt`]). What a request leaves for others, as in a cache, is best made
 //! [outside](bursar_alloc::outside). A runtime may leave something too: tokio's workers keep a queue of tasks that yielded, 80
-//! bytes or a few more, which is charged to whoever yields first on each.
+//! bytes or a few more, which is charged to whoever yields first on each. [`bursar_alloc::Charged`] lists what else is charged by
+//! surprise. What a panic prints is not charged: [`TenantLayer::new`] sees to that.
 //!
 //! Without [`bursar_alloc::Charged`] as the global allocator nothing is counted, and requests are served as ever.
 //!

@@ -28,6 +28,47 @@ use super::record::Record;
 /// and stock that a full group's CPUs hold is taken back, by the next operation that may wait. In a program that only
 /// allocates that is [`bursar::Memory::tick`]: who watches pressure or waits for memory hears of it then.
 ///
+/// # What is charged by surprise
+/// A group pays for each block that its threads allocate in it, also for blocks that other code keeps for later users. Such a block
+/// stays charged until it is freed, often until the process ends.
+///
+/// * **Backtraces.** The standard library parses the program's debug information for the first backtrace that it prints, and keeps
+///   the result: up to tens of megabytes. Under `RUST_BACKTRACE=1` a caught panic in a group is enough.
+///   [`crate::panics_charge_nobody`] prevents this for panics, but not for a backtrace that the program prints itself.
+/// * **Values made at first use**: `LazyLock`, `OnceLock`, `thread_local!`. The group of the first user pays.
+/// * **Buffers of `stdin` and `stdout`**: 8 KiB and 1 KiB, made at first use.
+/// * **Pools.** A connection pool keeps the connection that one request opened. A compiled regular expression keeps its caches.
+/// * **Queues of an async runtime** and of channels. They grow when a task in a group is the first to need the room.
+///
+/// [`crate::outside`] is the answer to all of them. Run the first use in it, before any group needs the value. Or run each use in
+/// it that may leave something behind.
+///
+/// ```
+/// # use std::alloc::System;
+/// # use bursar_alloc::Charged;
+/// # #[global_allocator]
+/// # static HEAP: Charged<System> = Charged::new(System);
+/// use std::sync::{LazyLock, Mutex};
+/// use bursar::{Freshness, Limits, Memory};
+/// use bursar_alloc::{GroupExt, outside, panics_charge_nobody};
+///
+/// static SQUARES: LazyLock<Vec<u64>> = LazyLock::new(|| (0..100_000).map(|n| n * n).collect());
+/// static ANSWERS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+///
+/// panics_charge_nobody();                             // when the program starts
+/// outside(|| LazyLock::force(&SQUARES));
+///
+/// let memory = Memory::host()?;
+/// let tenant = memory.root().child("tenant", Limits::max(1 << 20))?;
+/// tenant.scope(|| {
+///     let sum: u64 = SQUARES.iter().sum();            // the tenant pays for no square
+///     let answer = format!("{sum:>50000}");           // and for its answer until it is dropped
+///     outside(|| ANSWERS.lock().unwrap().push(answer.clone()));   // but not for the copy that all tenants share
+/// });
+/// assert!(tenant.read(Freshness::Exact)?.usage().value < 10_000);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Cost
 /// Eight bytes a block, behind it, charged or not; and the steps of a charge and a return: see BENCHMARKS.md. The eight bytes
 /// may make a block take one size class, or one page, more. Allocating zeroed memory in a group touches its last page. In a

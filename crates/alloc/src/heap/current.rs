@@ -96,6 +96,7 @@ impl Frame {
 }
 
 /// Runs `run` in no group, wherever the thread is: for what outlives whoever happens to be served, as caches do.
+/// [`crate::Charged`] lists what else a group pays for by surprise.
 ///
 /// What Bursar itself allocates in a group is not exempt: groups, readings, and what its books come to need are best made
 /// outside.

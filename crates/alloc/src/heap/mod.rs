@@ -8,6 +8,7 @@
 //! | `real.rs` | what a block really takes |
 //! | `charged.rs` | the allocator |
 //! | `future.rs` | futures that are in a group whenever they are polled |
+//! | `panics.rs` | a panic hook that runs outside of all groups |
 //! | `twin.rs` | what is reserved beside what is really allocated |
 //!
 //! # Never again inside itself
@@ -22,6 +23,7 @@ mod charged;
 mod current;
 mod future;
 mod label;
+mod panics;
 mod real;
 mod record;
 mod twin;
@@ -29,5 +31,6 @@ mod twin;
 pub use charged::Charged;
 pub use current::{Entered, GroupExt, outside};
 pub use future::{InGroup, InGroupExt};
+pub use panics::panics_charge_nobody;
 pub use real::{ByLayout, RealSize, Usable, UsableByClass};
 pub use twin::{HeapDrift, Twin, heap_drift};
