@@ -88,7 +88,6 @@ fn charges_below_go_on_while_stock_is_taken_back() {
             longest_ns < drain_ns / 32,
             "no charge waits for more than a slice"
         );
-        assert_eq!(tenant.reserved(), 0);
     }
 }
 
@@ -206,7 +205,7 @@ fn refusals_name_the_biggest_children_and_look_at_them_ten_times_a_second() {
             let charge = child.charge((1 << 20) + number);
             children.push((child, charge));
         }
-        let refusal = || match tenant.try_charge(MAX as usize).unwrap_err() {
+        let refusal = || match tenant.try_charge(MAX as usize + 1).unwrap_err() {
             ChargeError::LimitReached(reached) => *reached,
             other => panic!("{other}"),
         };
