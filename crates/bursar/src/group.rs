@@ -13,8 +13,8 @@ use crate::stats::{CreateError, Freshness, Handle, NotFresh, Reading, sealed};
 
 /// A group of a memory: a tenant, a query, an operator.
 ///
-/// A group lives until [`Group::remove`] or until its last handle is dropped, whichever is first; charges stay valid
-/// beyond that. Its statistics are readable as long as a handle lives. Cloning costs one contended atomic operation;
+/// A group lives until [`Group::remove`], or until no handle, no charge of 0 bytes and no living child refers to it. Its
+/// name is free from then on. Charges stay valid beyond that. Its statistics are readable as long as a handle lives. Cloning costs one contended atomic operation;
 /// the operations below do not.
 #[must_use = "a group is removed with its last handle"]
 pub struct Group<M: Machine = Host> {

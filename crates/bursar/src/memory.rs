@@ -3,7 +3,7 @@
 mod cgroup;
 mod drift;
 #[cfg(test)]
-mod over_returned;
+mod tests;
 mod upkeep;
 
 use std::fmt;

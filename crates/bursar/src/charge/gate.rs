@@ -12,6 +12,8 @@ use bursar_machine::{AtomicWord, Lock, Machine, Order};
 
 const UNDER_WAY: u64 = 0xffff_ffff;
 const BEGUN: u64 = 1 << 32;
+/// How often [`Gate::give_way`] looks: longer than it takes to wake a task. A task that gets no CPU holds nobody up.
+const PATIENCE: u32 = 4096;
 
 /// One gate of one group.
 pub(super) struct Gate<M: Machine> {
@@ -95,12 +97,15 @@ impl<M: Machine> Gate<M> {
         Arriving(self)
     }
 
-    /// Lets tasks that wait for the gate go first. The caller is inside of no gate, and has not closed this one.
+    /// Lets tasks that wait for the gate go first, if they come soon. The caller is inside of no gate, and has not closed
+    /// this one.
     pub(super) fn give_way(&self, machine: &M) {
-        bursar_machine::busy_wait(
-            || self.arriving.load(Order::Full) == 0,
-            |round| machine.relax(round),
-        );
+        for round in 0..PATIENCE {
+            if self.arriving.load(Order::Full) == 0 {
+                return;
+            }
+            machine.relax(round);
+        }
     }
 
     /// Whether the gate is open and nobody is inside, and what to compare with later.

@@ -142,3 +142,37 @@ fn a_removed_group_that_returned_too_much_does_not_stay() {
         Err(ChargeError::LimitReached(reached)) if reached.usage == 0
     ));
 }
+
+/// In a child process, whose stderr is looked at.
+#[test]
+fn the_first_case_is_told_once_with_the_groups_path() {
+    const CHILD: &str = "BURSAR_TEST_TELLS_OVER_RETURN";
+    if std::env::var_os(CHILD).is_some() {
+        let (memory, a, b) = tenants();
+        // By those who may not print; the next who may does.
+        for group in [&a, &b] {
+            group.books().uncharge_nowait(group.index(), 4096);
+        }
+        a.set_max(MIB / 2);
+        return_unchecked(&b, 1);
+        memory.tick();
+        return;
+    }
+    let child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "--nocapture"])
+        .arg("memory::tests::the_first_case_is_told_once_with_the_groups_path")
+        .env(CHILD, "1")
+        .output()
+        .unwrap();
+    let said = String::from_utf8(child.stderr).unwrap();
+    assert!(child.status.success(), "{said}");
+    let told: Vec<&str> = said
+        .lines()
+        .filter(|line| line.starts_with("bursar:"))
+        .collect();
+    let [told] = told[..] else { panic!("{said}") };
+    assert!(
+        told.contains("4.00 KiB more returned than charged in /a."),
+        "{told}"
+    );
+}
