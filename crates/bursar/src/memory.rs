@@ -259,6 +259,17 @@ impl Builder {
         Self { policies, ..self }
     }
 
+    /// Shards of which a drain takes the stock back in one turn; 256 unless set. For explorations, where a drain of a few
+    /// shards should have several turns.
+    #[doc(hidden)]
+    pub fn shards_per_slice(self, shards: usize) -> Self {
+        let policies = Policies {
+            shards_per_slice: shards.max(1),
+            ..self.policies
+        };
+        Self { policies, ..self }
+    }
+
     /// What pages are like; reserved when the first is asked for.
     pub fn pages(self, pages: PageOptions) -> Self {
         Self { pages, ..self }

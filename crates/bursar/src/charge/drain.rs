@@ -19,8 +19,8 @@ use super::ledger::{Gates, InFlight, Referred};
 use super::{ChargeError, Ledger, LimitReached};
 use crate::stats::ROOT;
 
-/// Shards that are frozen at once, and drained in one turn.
-const SHARDS_PER_SLICE: usize = 256;
+/// Shards that are frozen at once, and drained in one turn, unless a memory is built with another number.
+pub(super) const SHARDS_PER_SLICE: usize = 256;
 
 /// A turn among the drains of overlapping subtrees, until dropped.
 struct DrainTurn<'a, M: Machine> {
@@ -229,15 +229,16 @@ impl<M: Machine> Ledger<M> {
     /// Takes holders out of the marks until there is a slice of them. The marks above stay until all below are taken.
     fn take_holders(&self, index: u32, holders: &mut Vec<(u32, Shard)>) {
         let counter = self.counter(index);
+        let most = self.policies.shards_per_slice;
         counter.holders.take_while(|shard| {
-            let has_room = holders.len() < SHARDS_PER_SLICE;
+            let has_room = holders.len() < most;
             if has_room {
                 holders.push((index, Shard(shard)));
             }
             has_room
         });
         counter.holding_children.take_while(|ordinal| {
-            if holders.len() == SHARDS_PER_SLICE {
+            if holders.len() == most {
                 return false;
             }
             let child = {
@@ -248,7 +249,7 @@ impl<M: Machine> Ledger<M> {
             let Some(child) = child else { return true };
             self.take_holders(child, holders);
             // A shard that is armed meanwhile is marked in the child first, and here after we took the mark.
-            holders.len() < SHARDS_PER_SLICE || !self.has_holders(child)
+            holders.len() < most || !self.has_holders(child)
         });
     }
 

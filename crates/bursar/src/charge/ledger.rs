@@ -8,6 +8,7 @@ use bursar_machine::pages::Owner;
 use bursar_machine::{AtomicWord, Lock, Machine, Order};
 
 use super::counter::PageCounter;
+use super::drain::SHARDS_PER_SLICE;
 use super::gate::Gate;
 use super::high::HighPolicy;
 use super::level::PressurePolicy;
@@ -68,6 +69,7 @@ pub(crate) struct Policies {
     pub(crate) pressure: PressurePolicy,
     /// The most stock of one (group, CPU), bytes.
     pub(crate) stock_max: u64,
+    pub(crate) shards_per_slice: usize,
 }
 
 impl Default for Policies {
@@ -77,6 +79,7 @@ impl Default for Policies {
             recursive: Recursive::default(),
             pressure: PressurePolicy::default(),
             stock_max: STOCK_MAX,
+            shards_per_slice: SHARDS_PER_SLICE,
         }
     }
 }

@@ -65,6 +65,8 @@ impl<M: Machine> Books<M> {
         let memory = Memory::builder()
             .statistics(STATISTICS)
             .max(root_max)
+            // Each drain in as many turns as there is stock to take.
+            .shards_per_slice(1)
             .build_on(machine.clone())
             .expect("a small memory");
         let mut groups = vec![memory.root()];

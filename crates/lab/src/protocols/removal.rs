@@ -82,6 +82,7 @@ fn check_own<M: Watched>(group: &Group<M>, freshness: Freshness) {
 fn scenario<M: Watched>(machine: &M, seed: u64) {
     let memory = &Memory::builder()
         .statistics(STATISTICS)
+        .shards_per_slice(1)
         .build_on(machine.clone())
         .expect("a small memory");
     let root = &memory.root();
