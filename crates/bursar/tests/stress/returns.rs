@@ -1,7 +1,7 @@
 //! Returns that are preempted anywhere, many at once.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 
 use bursar::machine::host::{Backend, allowed_cpus, pin_to, report};
 use bursar::{Charge, Freshness, Group, Limits, Machine};
@@ -41,30 +41,37 @@ fn stand_in_return() {
 /// Where threads wait for one another. A thread that panics lets all others go, by a panic of their own.
 struct Meeting {
     awaited: usize,
-    joined: AtomicUsize,
-    failed: AtomicBool,
+    /// How many joined; `None` after a panic.
+    joined: Mutex<Option<usize>>,
+    changed: Condvar,
 }
 
 impl Meeting {
     fn of(awaited: usize) -> Self {
         Self {
             awaited,
-            joined: AtomicUsize::new(0),
-            failed: AtomicBool::new(false),
+            joined: Mutex::new(Some(0)),
+            changed: Condvar::new(),
         }
     }
 
     fn check(&self) {
-        let failed = self.failed.load(Ordering::SeqCst);
-        assert!(!failed, "another thread found fault");
+        let joined = *self.joined.lock().unwrap();
+        assert!(joined.is_some(), "another thread found fault");
     }
 
     fn join(&self) {
-        let joined = 1 + self.joined.fetch_add(1, Ordering::SeqCst);
-        let awaited = joined.next_multiple_of(self.awaited);
-        while self.joined.load(Ordering::SeqCst) < awaited {
-            self.check();
-            std::thread::yield_now();
+        const FAILED: &str = "another thread found fault";
+        let mut joined = self.joined.lock().unwrap();
+        let now = joined.expect(FAILED) + 1;
+        *joined = Some(now);
+        let awaited = now.next_multiple_of(self.awaited);
+        if now == awaited {
+            return self.changed.notify_all();
+        }
+        while joined.is_none_or(|joined| joined < awaited) {
+            assert!(joined.is_some(), "{FAILED}");
+            joined = self.changed.wait(joined).unwrap();
         }
     }
 }
@@ -74,7 +81,9 @@ struct Fails<'a>(&'a Meeting);
 impl Drop for Fails<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.failed.store(true, Ordering::SeqCst);
+            let joined = self.0.joined.lock();
+            *joined.unwrap_or_else(PoisonError::into_inner) = None;
+            self.0.changed.notify_all();
             // Threads that stand still go on.
             GATE.fetch_add(2, Ordering::SeqCst);
         }
@@ -88,8 +97,6 @@ struct Returns {
     cpu: AtomicUsize,
     is_over: AtomicBool,
     meeting: Meeting,
-    /// Raised when all may return.
-    go: AtomicUsize,
     /// The task that began a return last, and how many it has left.
     latest: AtomicUsize,
     /// How often tasks charge and return again in this round.
@@ -118,13 +125,8 @@ impl Returns {
             let mut charge = || group.charge(most - random.below(range));
             let mut held = charge();
             let mut again = self.again.load(Ordering::SeqCst);
-            let go = self.go.load(Ordering::SeqCst);
             self.meeting.join();
-            // Runs up to the return as soon as it can, unlike a task that has to be woken.
-            while self.go.load(Ordering::SeqCst) == go {
-                self.meeting.check();
-                std::thread::yield_now();
-            }
+            self.meeting.join();
             let set = |is| RETURNING.with(|returning| returning.store(is, Ordering::SeqCst));
             let was_met = || WAS_MET.with(|was_met| was_met.swap(false, Ordering::SeqCst));
             loop {
@@ -181,7 +183,6 @@ fn tasks_that_return_at_once() {
             cpu: AtomicUsize::new(usize::MAX),
             is_over: AtomicBool::new(false),
             meeting: Meeting::of(TASKS + 1),
-            go: AtomicUsize::new(0),
             latest: AtomicUsize::new(usize::MAX),
             again: AtomicUsize::new(0),
             left: Mutex::default(),
@@ -234,18 +235,18 @@ fn tasks_that_return_at_once() {
                 if let Some(&other) = cpus.iter().find(|&&other| other != cpu) {
                     let _ = pin_to(other);
                 }
-                returns.go.fetch_add(1, Ordering::SeqCst);
+                returns.meeting.join();
                 let stopped =
                     || returns.returned.load(Ordering::SeqCst) + STANDING.load(Ordering::SeqCst);
                 let mut seen = usize::MAX;
                 while stopped() < TASKS {
-                    returns.meeting.check();
                     let latest = returns.latest.load(Ordering::SeqCst);
                     if signals && latest != seen {
                         (0..random.below(100)).for_each(|_| std::hint::spin_loop());
                         signals::send(&targets[latest & 0xff].1, libc::SIGUSR1);
                         seen = latest;
                     } else if random.below(64) == 0 {
+                        returns.meeting.check();
                         std::thread::yield_now();
                     }
                 }
@@ -281,7 +282,7 @@ fn tasks_that_return_at_once() {
                     let cached = group.read(Freshness::Cached).unwrap().usage();
                     if cached.lo > 0 || cached.hi < 0 {
                         excluded += 1;
-                        faults.push(format!("{group:?}: {cached:?} excludes 0"));
+                        faults.insert(0, format!("{group:?}: {cached:?} excludes 0"));
                     }
                     let error = match random.below(2) {
                         0 => cached.error(),
@@ -290,7 +291,7 @@ fn tasks_that_return_at_once() {
                     let value = group.read(Freshness::Within(error)).unwrap().usage().value;
                     if value.unsigned_abs() > error {
                         excluded += 1;
-                        faults.push(format!("{group:?}: within {error} of 0 is {value}"));
+                        faults.insert(0, format!("{group:?}: within {error} of 0 is {value}"));
                     }
                 }
                 let exact = memory.root().read(Freshness::Exact).unwrap().usage().value;
@@ -307,7 +308,7 @@ fn tasks_that_return_at_once() {
     check!(
         seed,
         faults.is_empty(),
-        "in {rounds} rounds {beyond} times too much stock, {excluded} times a wrong range; the first: {:#?}",
+        "in {rounds} rounds {beyond} times too much stock, {excluded} times a wrong range; among them: {:#?}",
         &faults[..faults.len().min(5)]
     );
 }
