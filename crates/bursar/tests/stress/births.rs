@@ -54,7 +54,8 @@ impl Births<'_> {
 
     /// A child of the parent, by one of a few names.
     fn query(&mut self) -> Group {
-        loop {
+        // Far more than it takes to meet each name.
+        for _ in 0..10_000 {
             let name = format!("t{}-{}", self.thread, self.random.below(64));
             match self.parent.child(&name, Limits::none()) {
                 Ok(query) => return query,
@@ -63,8 +64,9 @@ impl Births<'_> {
                     self.stuck_names.fetch_add(1, Ordering::SeqCst);
                 }
                 Err(error) => fault(self.seed, format_args!("{error}")),
-            };
+            }
         }
+        fault(self.seed, format_args!("all names stay taken"))
     }
 
     pub fn step(&mut self) {
