@@ -9,6 +9,8 @@ mod account;
 mod charge;
 mod code;
 mod contender;
+mod corners;
+mod corners_run;
 mod fast_path;
 mod flush;
 mod golden;
@@ -73,6 +75,8 @@ enum Benchmark {
     Sim(Sim),
     /// All of the above.
     All(Options),
+    /// Operations beside many groups: lowering a limit, births and ends, refusals, removals.
+    Corners(Corners),
     /// Instructions on the fast paths (release build, x86-64).
     Golden(Golden),
 }
@@ -86,7 +90,7 @@ struct Options {
     #[arg(long)]
     quick: bool,
     /// Only rows of charge, stat and flush whose "scenario depth contender" contains this, of pages whose "scenario size
-    /// threads contender" does, or of sim whose name does.
+    /// threads contender" does, of sim whose name does, or of corners whose "scenario beside" does.
     #[arg(long)]
     filter: Option<String>,
     /// Write the raw samples there.
@@ -119,6 +123,15 @@ struct Pages {
 }
 
 #[derive(Args)]
+struct Corners {
+    #[command(flatten)]
+    options: Options,
+    /// Also lower a limit above 400,000 groups that hold stock.
+    #[arg(long)]
+    large: bool,
+}
+
+#[derive(Args)]
 struct Golden {
     /// Compare with the golden file, and the library's code with hand-written; exit with 1 if anything differs.
     #[arg(long, conflicts_with = "write")]
@@ -139,6 +152,14 @@ fn main() -> ExitCode {
         Benchmark::Pages(options) => run_pages(&options),
         Benchmark::Heap(options) => run("heap", &options, &[heap]),
         Benchmark::Sim(options) => run_sim(options),
+        Benchmark::Corners(corners) => {
+            let measure: Measure = if corners.large {
+                all_corners
+            } else {
+                usual_corners
+            };
+            run("corners", &corners.options, &[measure])
+        }
         Benchmark::All(options) => run(
             "all",
             &options,
@@ -282,6 +303,27 @@ fn pages(options: &Options) -> Result<Part, String> {
     run.conditions.rounds = rounds;
     let (tables, verdicts) = (pages::tables(&run, &absent), pages::of_pages(&run));
     Ok((run, tables, verdicts))
+}
+
+fn usual_corners(options: &Options) -> Result<Part, String> {
+    corners(options, corners::Sizes::full(false))
+}
+
+fn all_corners(options: &Options) -> Result<Part, String> {
+    corners(options, corners::Sizes::full(true))
+}
+
+fn corners(options: &Options, sizes: corners::Sizes) -> Result<Part, String> {
+    let sizes = if options.quick {
+        corners::Sizes::quick()
+    } else {
+        sizes
+    };
+    let cpus = host::allowed_cpus();
+    let series = corners_run::run(&sizes, options.filter.as_deref(), &cpus, effort(options))?;
+    let run = of("corners", "", options, series);
+    let table = corners_run::table(&run).to_string();
+    Ok((run, table, Vec::new()))
 }
 
 fn sim(options: &Options) -> Result<Part, String> {

@@ -11,6 +11,8 @@ pub mod model_pages;
 pub mod naive;
 #[cfg(unix)]
 pub mod signals;
+pub mod site;
+pub mod truth;
 pub mod world;
 
 use std::future::Future;

@@ -1,0 +1,268 @@
+//! Three levels of groups that threads charge in every way while others read, and every reading is compared with the truth.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use bursar::machine::host::{allowed_cpus, pin_to};
+use bursar::{Charge, Freshness, Group, Limits, Memory};
+
+use super::truth::{Before, Truth};
+use super::world::check_conservation;
+use super::{ROWS, Random, memory};
+
+pub const TENANT_MAX: u64 = 4 << 20;
+pub const DEPARTMENT_MAX: u64 = 3 << 20;
+const DEPARTMENTS: usize = 2;
+const QUERIES: usize = 3;
+/// Charges that a thread holds, and that wait to be returned by another thread.
+const HELD_MAX: usize = 12;
+
+/// A group without children, and what threads did to it.
+pub struct Query {
+    pub group: Group,
+    pub truth: Truth,
+}
+
+/// Charges by the position of their query.
+pub type Held = Vec<(usize, Charge)>;
+
+/// A tenant, its departments and their queries.
+pub struct Site {
+    pub memory: Memory,
+    pub tenant: Group,
+    pub departments: Vec<Group>,
+    pub queries: Vec<Query>,
+    /// Rows that were counted for sure, and rows that may have been.
+    pub rows: [AtomicI64; 2],
+    /// Rows that were counted in other groups of the memory.
+    pub rows_elsewhere: AtomicU64,
+    /// Charges for other threads to return.
+    exchange: Mutex<Held>,
+    seed: u64,
+}
+
+impl Site {
+    pub fn new(seed: u64) -> Self {
+        let memory = memory();
+        let tenant = memory.root().child("tenant", Limits::max(TENANT_MAX));
+        let tenant = tenant.unwrap();
+        let mut departments = Vec::new();
+        let mut queries = Vec::new();
+        for department in 0..DEPARTMENTS {
+            let name = format!("d{department}");
+            let department = tenant.child(&name, Limits::max(DEPARTMENT_MAX)).unwrap();
+            for query in 0..QUERIES {
+                let name = format!("q{query}");
+                queries.push(Query {
+                    group: department.child(&name, Limits::none()).unwrap(),
+                    truth: Truth::default(),
+                });
+            }
+            departments.push(department);
+        }
+        Self {
+            memory,
+            tenant,
+            departments,
+            queries,
+            rows: Default::default(),
+            rows_elsewhere: AtomicU64::new(0),
+            exchange: Mutex::default(),
+            seed,
+        }
+    }
+
+    /// One random step of a thread.
+    pub fn step(&self, random: &mut Random, held: &mut Held) {
+        let at = random.below(self.queries.len());
+        match random.below(32) {
+            0..10 => self.charge(at, random, held),
+            10..13 => {
+                let Query { group, truth } = &self.queries[at];
+                let charge = |bytes| group.try_charge_nowait(bytes);
+                let charged = truth.charge(1 + random.below(60_000), charge);
+                held.extend(charged.ok().map(|charge| (at, charge)));
+            }
+            13..16 => self.add(&self.queries[at].group),
+            16 => self.move_one(at, random, held),
+            17 | 18 => self.hand_over(random, held),
+            19 | 20 => self.watch(random),
+            // On a machine that lets it: the thread goes on elsewhere.
+            21 => self.hop(random),
+            22 if random.below(16) == 0 => self.memory.tick(),
+            _ => {}
+        }
+        while held.len() > HELD_MAX || !held.is_empty() && random.below(3) == 0 {
+            let (at, charge) = held.swap_remove(random.below(held.len()));
+            self.give_back(at, charge);
+        }
+    }
+
+    fn charge(&self, at: usize, random: &mut Random, held: &mut Held) {
+        let most = [6_000, 60_000, 400_000][random.below(8).saturating_sub(5)];
+        let Query { group, truth } = &self.queries[at];
+        let charged = truth.charge(1 + random.below(most), |bytes| group.try_charge(bytes));
+        held.extend(charged.ok().map(|charge| (at, charge)));
+    }
+
+    pub fn add(&self, group: &Group) {
+        self.rows[1].fetch_add(1, Ordering::SeqCst);
+        group.add(ROWS, 1);
+        self.rows[0].fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn move_one(&self, to: usize, random: &mut Random, held: &mut Held) {
+        if held.is_empty() {
+            return;
+        }
+        let one = random.below(held.len());
+        let (from, charge) = &mut held[one];
+        let (source, target) = (&self.queries[*from], &self.queries[to]);
+        if *from != to
+            && source
+                .truth
+                .move_to(charge, &target.group, &target.truth)
+                .is_ok()
+        {
+            *from = to;
+        }
+    }
+
+    /// Leaves a charge to others, and returns one that another thread left.
+    fn hand_over(&self, random: &mut Random, held: &mut Held) {
+        let other = {
+            let mut exchange = self.exchange.lock().unwrap();
+            if !held.is_empty() {
+                exchange.push(held.swap_remove(random.below(held.len())));
+            }
+            let waiting = exchange.len();
+            (waiting > HELD_MAX).then(|| exchange.swap_remove(random.below(waiting)))
+        };
+        if let Some((at, charge)) = other {
+            self.give_back(at, charge);
+        }
+    }
+
+    /// Leaves all to others: the thread ends.
+    pub fn leave(&self, held: Held) {
+        self.exchange.lock().unwrap().extend(held);
+    }
+
+    /// Returns what threads left behind.
+    pub fn clear(&self) {
+        let left = std::mem::take(&mut *self.exchange.lock().unwrap());
+        left.into_iter()
+            .for_each(|(at, charge)| self.give_back(at, charge));
+    }
+
+    fn give_back(&self, at: usize, charge: Charge) {
+        let bytes = charge.bytes();
+        self.queries[at].truth.give_back(bytes, || drop(charge));
+    }
+
+    fn hop(&self, random: &mut Random) {
+        let cpus = allowed_cpus();
+        let _ = pin_to(cpus[random.below(cpus.len())]);
+    }
+
+    /// A group and the truths of the queries at or below it.
+    pub fn part(&self, at: usize) -> (&Group, impl Iterator<Item = &Truth> + Clone) {
+        let all = self.queries.len();
+        let (group, below) = match at {
+            0 => (&self.tenant, 0..all),
+            _ if at <= DEPARTMENTS => {
+                let first = (at - 1) * QUERIES;
+                (&self.departments[at - 1], first..first + QUERIES)
+            }
+            _ => {
+                let query = at - 1 - DEPARTMENTS;
+                (&self.queries[query].group, query..query + 1)
+            }
+        };
+        (group, self.queries[below].iter().map(|query| &query.truth))
+    }
+
+    /// Reads something while others work, and compares.
+    pub fn watch(&self, random: &mut Random) {
+        let seed = self.seed;
+        let (group, truths) = self.part(random.below(1 + DEPARTMENTS + self.queries.len()));
+        let error = random.below(1 << 20) as u64;
+        let freshness = match random.below(3) {
+            0 => Freshness::Exact,
+            1 => Freshness::Within(error),
+            _ => Freshness::Cached,
+        };
+        let rows_done = self.rows[0].load(Ordering::SeqCst);
+        let before = Before::of(truths.clone());
+        let usage = group.read(freshness).unwrap();
+        let reserved = group.reserved() as i64;
+        let (lo, hi) = before.bounds(truths);
+        let rows_begun = self.rows[1].load(Ordering::SeqCst);
+        let (rows, usage) = (usage.get(ROWS).value, usage.usage());
+        let context = || format!("{group:?} {freshness:?}; BURSAR_SEED={seed}");
+        assert!(
+            reserved >= lo,
+            "{}: {reserved} reserved, {lo} charged",
+            context()
+        );
+        assert!(
+            usage.lo <= hi && usage.hi >= lo,
+            "{}: {usage:?} excludes the truth, which is in {lo}..={hi}",
+            context()
+        );
+        assert!(rows <= rows_begun, "{}: invented rows", context());
+        match freshness {
+            Freshness::Exact => {
+                let value = usage.value;
+                assert!(
+                    (lo..=hi).contains(&value),
+                    "{}: {value} is not in {lo}..={hi}",
+                    context()
+                );
+                assert!(
+                    group != &self.tenant || rows >= rows_done,
+                    "{}: lost rows",
+                    context()
+                );
+            }
+            Freshness::Within(_) => {
+                let (least, most) = (usage.value - error as i64, usage.value + error as i64);
+                assert!(
+                    least <= hi && most >= lo,
+                    "{}: {} excludes the truth, which is in {lo}..={hi}",
+                    context(),
+                    usage.value
+                );
+            }
+            _ => {}
+        }
+    }
+
+    /// Compares everything exactly while no thread works.
+    pub fn check(&self) {
+        let seed = self.seed;
+        for at in 0..1 + DEPARTMENTS + self.queries.len() {
+            let (group, truths) = self.part(at);
+            let usage = check_conservation(group).usage().value;
+            let truth: i64 = truths.map(Truth::bytes).sum();
+            assert_eq!(usage, truth, "{group:?}; BURSAR_SEED={seed}");
+        }
+        let root = check_conservation(&self.memory.root());
+        let elsewhere = self.rows_elsewhere.load(Ordering::SeqCst) as i64;
+        let rows = [0, 1].map(|at| self.rows[at].load(Ordering::SeqCst) + elsewhere);
+        assert_eq!([root.get(ROWS).value; 2], rows, "BURSAR_SEED={seed}");
+    }
+
+    /// Returns everything. All that is still reserved must be stock, and none of it may be lost.
+    pub fn end(&self) {
+        let seed = self.seed;
+        self.clear();
+        self.check();
+        let usage = self.tenant.read(Freshness::Exact).unwrap().usage().value;
+        assert_eq!(usage, 0, "BURSAR_SEED={seed}");
+        for at in 0..1 + DEPARTMENTS + self.queries.len() {
+            self.part(at).0.set_max(0);
+        }
+        assert_eq!(self.memory.reserved(), 0, "lost stock; BURSAR_SEED={seed}");
+    }
+}

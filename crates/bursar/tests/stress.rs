@@ -1,0 +1,308 @@
+//! Stress: everything that threads can do to groups, for as long as `BURSAR_STRESS_SECONDS` says, with every reading compared
+//! with the truth.
+//!
+//! The kinds run one after the other and share the time equally. A failure prints its seed; the order in which threads run is
+//! the machine's, so a replay may need several runs.
+#![cfg(target_os = "linux")]
+
+#[path = "stress/births.rs"]
+mod births;
+#[path = "stress/budgets.rs"]
+mod budgets;
+mod common;
+#[path = "stress/handlers.rs"]
+mod handlers;
+#[path = "stress/returns.rs"]
+mod returns;
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::Scope;
+
+use bursar::machine::host::allowed_cpus;
+use bursar::{Freshness, Host, Machine};
+use common::child::live_in_child;
+use common::fork::in_child;
+use common::site::{DEPARTMENT_MAX, Held, Site, TENANT_MAX};
+use common::truth::Before;
+use common::world::{Stop, World};
+use common::{Random, cpus, seed};
+
+/// Seconds for the whole file unless `BURSAR_STRESS_SECONDS` is set.
+const SECONDS: u64 = 16;
+/// Kinds of stress, which share the time.
+const KINDS: u64 = 7;
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// The time of one kind, which has the machine for itself.
+struct Stage {
+    _turn: MutexGuard<'static, ()>,
+    host: Host,
+    end_ns: u64,
+    seed: u64,
+}
+
+impl Stage {
+    fn begin() -> Self {
+        let turn = ONE_AT_A_TIME.lock();
+        let turn = turn.unwrap_or_else(PoisonError::into_inner);
+        let seconds = std::env::var("BURSAR_STRESS_SECONDS").ok();
+        let seconds = seconds.map_or(SECONDS, |seconds| {
+            seconds
+                .parse()
+                .expect("BURSAR_STRESS_SECONDS must be a whole number of seconds")
+        });
+        let host = Host::start().expect("the host starts");
+        Self {
+            end_ns: host.now_ns() + seconds * 1_000_000_000 / KINDS,
+            host,
+            seed: seed(),
+            _turn: turn,
+        }
+    }
+
+    /// Whether the time is up. Each kind does its least number of rounds first.
+    fn is_over(&self) -> bool {
+        self.host.now_ns() >= self.end_ns
+    }
+
+    fn left_ns(&self) -> u64 {
+        self.end_ns.saturating_sub(self.host.now_ns())
+    }
+
+    /// Random numbers of one thread.
+    fn random(&self, stream: u64) -> Random {
+        Random(Random(self.seed ^ stream << 32).next())
+    }
+}
+
+fn fault(seed: u64, what: std::fmt::Arguments) -> ! {
+    panic!("{what}; BURSAR_SEED={seed}")
+}
+
+/// An assertion that names the seed.
+macro_rules! check {
+    ($seed:expr, $holds:expr, $($what:tt)+) => {
+        if !$holds {
+            fault($seed, format_args!($($what)+));
+        }
+    };
+}
+use check;
+
+/// One seat of a thread that ends and is replaced by another.
+struct Seat<'a> {
+    site: &'a Site,
+    /// The thread that has the seat; 0 for none.
+    thread: &'a AtomicUsize,
+    seated: &'a AtomicUsize,
+}
+
+impl<'a> Seat<'a> {
+    fn take<'scope>(self, scope: &'scope Scope<'scope, 'a>, mut random: Random, heirs: usize) {
+        scope.spawn(move || {
+            // Also after a panic: others must end.
+            let leaves = Leaves(self.seated);
+            let thread = cpus::this_thread() as usize;
+            self.thread.store(thread, Ordering::SeqCst);
+            let mut held = Held::new();
+            let steps = 1 + random.below(1_500);
+            (0..steps).for_each(|_| self.site.step(&mut random, &mut held));
+            self.thread.store(0, Ordering::SeqCst);
+            self.site.leave(held);
+            if heirs > 0 {
+                std::mem::forget(leaves);
+                self.take(scope, random, heirs - 1);
+            }
+        });
+    }
+}
+
+struct Leaves<'a>(&'a AtomicUsize);
+
+impl Drop for Leaves<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Threads hop between CPUs, are moved by others, end, and leave their charges for other threads to return.
+#[test]
+fn threads_that_hop_and_end() {
+    const SEATS: usize = 4;
+    const HEIRS: usize = 12;
+    let stage = Stage::begin();
+    let site = Site::new(stage.seed);
+    let cpus = allowed_cpus();
+    let mut epochs = 0;
+    while epochs < 2 || !stage.is_over() {
+        let seated = AtomicUsize::new(SEATS);
+        let threads: [AtomicUsize; SEATS] = Default::default();
+        std::thread::scope(|scope| {
+            for (seat, thread) in threads.iter().enumerate() {
+                let (site, seated) = (&site, &seated);
+                let random = stage.random(epochs << 8 | seat as u64);
+                let seat = Seat {
+                    site,
+                    thread,
+                    seated,
+                };
+                seat.take(scope, random, HEIRS);
+            }
+            scope.spawn(|| {
+                let mut random = stage.random(epochs << 8 | 100);
+                while seated.load(Ordering::SeqCst) > 0 {
+                    site.watch(&mut random);
+                }
+            });
+            let mut random = stage.random(epochs << 8 | 101);
+            while seated.load(Ordering::SeqCst) > 0 {
+                let thread = threads[random.below(SEATS)].load(Ordering::SeqCst);
+                if thread != 0 {
+                    // It may have ended meanwhile.
+                    cpus::move_to(thread as i32, cpus[random.below(cpus.len())]);
+                }
+                std::thread::yield_now();
+            }
+        });
+        site.check();
+        epochs += 1;
+    }
+    site.end();
+}
+
+/// A limit that was set holds: what is reserved falls until it is within the limit, and stays there.
+fn change_limit(stage: &Stage, site: &Site, at: usize, most: u64, random: &mut Random) {
+    let (group, truths) = site.part(at);
+    let max = random.below(most as usize) as u64;
+    group.set_max(max);
+    let mut highest = group.reserved();
+    for _ in 0..random.below(60) {
+        let before = Before::of(truths.clone());
+        let reserved = group.reserved();
+        let (charged, _) = before.bounds(truths.clone());
+        let bound = highest.max(max);
+        check!(
+            stage.seed,
+            reserved <= bound && charged <= bound as i64,
+            "{group:?}: {reserved} reserved, {charged} charged, limit {max}, {highest} before"
+        );
+        highest = reserved;
+        std::thread::yield_now();
+    }
+    if random.below(2) == 0 {
+        group.set_max(most);
+    }
+}
+
+/// Limits of two levels change while threads charge.
+#[test]
+fn limits_that_change() {
+    let stage = Stage::begin();
+    let site = Site::new(stage.seed);
+    let mut epochs = 0;
+    while epochs < 2 || !stage.is_over() {
+        let running = AtomicUsize::new(4);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let mut random = stage.random(epochs << 8 | thread);
+                let (site, running) = (&site, &running);
+                scope.spawn(move || {
+                    let _leaves = Leaves(running);
+                    let mut held = Held::new();
+                    (0..12_000).for_each(|_| site.step(&mut random, &mut held));
+                    site.leave(held);
+                });
+            }
+            // One task for each limit: what one has set, no other changes.
+            for at in 0..1 + site.departments.len() {
+                let most = [TENANT_MAX, DEPARTMENT_MAX][at.min(1)];
+                let mut random = stage.random(epochs << 8 | 100 | at as u64);
+                let (stage, site, running) = (&stage, &site, &running);
+                scope.spawn(move || {
+                    while running.load(Ordering::SeqCst) > 0 {
+                        change_limit(stage, site, at, most, &mut random);
+                    }
+                    site.part(at).0.set_max(most);
+                });
+            }
+        });
+        site.check();
+        epochs += 1;
+    }
+    site.end();
+}
+
+/// A process forks beside threads that charge and allocate. The child finds its books whole, and nothing happens to the
+/// parent's.
+#[test]
+fn forks_beside_threads_that_allocate() {
+    const THREADS: u64 = 4;
+    let stage = Stage::begin();
+    let seed = stage.seed;
+    let world = World::new();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (world, stop) = (&world, &stop);
+            let mut random = stage.random(thread);
+            scope.spawn(move || {
+                let mut held: Held = Vec::new();
+                let mut blocks: Vec<Vec<u8>> = Vec::new();
+                while !stop.load(Ordering::SeqCst) {
+                    world.step(&mut random, &mut held);
+                    blocks.push(vec![1; 1 + random.below(8_000)]);
+                    if blocks.len() > 50 {
+                        blocks.swap_remove(random.below(50));
+                    }
+                }
+                held.into_iter()
+                    .for_each(|(at, charge)| world.notes[at].uncharge(charge));
+            });
+        }
+        let _stop = Stop(&stop);
+        let mut random = stage.random(100);
+        let mut held: Held = Vec::new();
+        let mut forks = 0;
+        while forks < 20 || !stage.is_over() {
+            forks += 1;
+            (0..random.below(60)).for_each(|_| world.step(&mut random, &mut held));
+            let mut child = Random(random.next());
+            if random.below(8) == 0 {
+                let held = &mut held;
+                in_child(|| live_in_child(&world, std::mem::take(held), &mut child));
+                continue;
+            }
+            in_child(|| {
+                world.memory.tick();
+                world.check();
+                for (group, _) in &world.groups {
+                    let usage = group.read(Freshness::Exact).unwrap().usage().value;
+                    let reserved = group.reserved() as i64;
+                    check!(
+                        seed,
+                        reserved == usage,
+                        "{group:?}: {reserved} reserved, {usage} charged in the child"
+                    );
+                }
+                (0..child.below(100)).for_each(|_| world.step(&mut child, &mut held));
+                world.check();
+            });
+        }
+        held.into_iter()
+            .for_each(|(at, charge)| world.notes[at].uncharge(charge));
+    });
+    world.check();
+    let usage = world.memory.root().read(Freshness::Exact).unwrap().usage();
+    check!(
+        seed,
+        usage.value == 0,
+        "{usage:?} is charged after all returns"
+    );
+    for (group, _) in &world.groups {
+        group.set_max(0);
+    }
+    let reserved = world.memory.reserved();
+    check!(seed, reserved == 0, "{reserved} bytes of lost stock");
+}

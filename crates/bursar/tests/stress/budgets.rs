@@ -1,0 +1,226 @@
+//! Budgets that are equal to limits: no charge within its budget may be refused.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+
+use bursar::machine::host::{allowed_cpus, pin_to};
+use bursar::{Charge, ChargeError, Freshness, Group, Limits};
+
+use crate::common::site::Held;
+use crate::common::{Random, memory};
+use crate::{Leaves, Stage, check, fault};
+
+/// Bytes that may be charged to a group: a token is taken before each charge, and returned after each return.
+struct Budget(AtomicI64);
+
+impl Budget {
+    fn new(bytes: u64) -> Self {
+        Self(AtomicI64::new(bytes as i64))
+    }
+
+    fn take(&self, bytes: usize) -> bool {
+        let bytes = bytes as i64;
+        let rest = |left: i64| (left >= bytes).then_some(left - bytes);
+        let taken = self
+            .0
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, rest);
+        taken.is_ok()
+    }
+
+    fn put(&self, bytes: usize) {
+        self.0.fetch_add(bytes as i64, Ordering::SeqCst);
+    }
+}
+
+/// A tenant and queries whose limits are their budgets.
+struct Budgets {
+    tenant: (Group, Budget),
+    queries: Vec<(Group, Budget)>,
+    refused: AtomicU64,
+    seed: u64,
+}
+
+impl Budgets {
+    const TENANT: u64 = 2 << 20;
+    const QUERY: u64 = 900 << 10;
+
+    /// A charge to a query, if the budgets allow it; then no limit may refuse it.
+    fn charge(&self, query: usize, bytes: usize) -> Option<Charge> {
+        let (group, budget) = &self.queries[query];
+        if !budget.take(bytes) {
+            return None;
+        }
+        if !self.tenant.1.take(bytes) {
+            budget.put(bytes);
+            return None;
+        }
+        let charged = group.try_charge(bytes);
+        Some(charged.unwrap_or_else(|error| {
+            fault(
+                self.seed,
+                format_args!("refused within the budget: {error}"),
+            )
+        }))
+    }
+
+    fn give_back(&self, query: usize, charge: Charge) {
+        let bytes = charge.bytes();
+        drop(charge);
+        self.tenant.1.put(bytes);
+        self.queries[query].1.put(bytes);
+    }
+
+    fn step(&self, random: &mut Random, held: &mut Held) {
+        let query = random.below(self.queries.len());
+        let most = [5_000, 100_000, 700_000][random.below(3)];
+        let bytes = 1 + random.below(most);
+        match random.below(8) {
+            0 if !held.is_empty() => {
+                let one = random.below(held.len());
+                let (from, charge) = &mut held[one];
+                let (target, budget) = &self.queries[query];
+                if *from != query && budget.take(charge.bytes()) {
+                    if let Err(error) = charge.move_to(target) {
+                        fault(
+                            self.seed,
+                            format_args!("not moved within the budget: {error}"),
+                        );
+                    }
+                    self.queries[*from].1.put(charge.bytes());
+                    *from = query;
+                }
+            }
+            1 => {
+                let cpus = allowed_cpus();
+                let _ = pin_to(cpus[random.below(cpus.len())]);
+            }
+            _ => match self.charge(query, bytes) {
+                Some(charge) => held.push((query, charge)),
+                None if held.is_empty() => std::thread::yield_now(),
+                None => {
+                    let (query, charge) = held.swap_remove(random.below(held.len()));
+                    self.give_back(query, charge);
+                }
+            },
+        }
+        if held.len() > 20 {
+            let (query, charge) = held.swap_remove(random.below(held.len()));
+            self.give_back(query, charge);
+        }
+    }
+
+    /// Asks for what never fits: somewhere it is reserved for a moment, and given up.
+    fn ask_too_much(&self, greedy: &Group, random: &mut Random) {
+        let refused = match random.below(3) {
+            0 => self.queries[0].0.try_charge(Self::QUERY as usize + 1),
+            1 => self.tenant.0.try_charge(Self::TENANT as usize + 1),
+            _ => greedy.try_charge(Self::TENANT as usize + 1),
+        };
+        match refused {
+            Err(ChargeError::LimitReached(_)) => self.refused.fetch_add(1, Ordering::SeqCst),
+            other => fault(self.seed, format_args!("above the limit: {other:?}")),
+        };
+    }
+
+    /// Lowers a limit by what nobody else may charge then, and raises it again.
+    fn change(&self, random: &mut Random) {
+        let at = random.below(1 + self.queries.len());
+        let ((group, budget), max) = match at {
+            0 => (&self.tenant, Self::TENANT),
+            _ => (&self.queries[at - 1], Self::QUERY),
+        };
+        let bytes = random.below(max as usize);
+        if !budget.take(bytes) {
+            return;
+        }
+        let lowered = max - bytes as u64;
+        group.set_max(lowered);
+        for _ in 0..random.below(50) {
+            let reserved = group.reserved();
+            check!(
+                self.seed,
+                reserved <= lowered,
+                "{group:?}: {reserved} reserved, limit {lowered}"
+            );
+            std::thread::yield_now();
+        }
+        group.set_max(max);
+        budget.put(bytes);
+    }
+}
+
+/// Threads share budgets that are equal to the limits, so every refusal would be false.
+#[test]
+fn budgets_that_fit_limits_exactly() {
+    let stage = Stage::begin();
+    let seed = stage.seed;
+    let memory = memory();
+    let tenant = memory.root().child("tenant", Limits::max(Budgets::TENANT));
+    let tenant = tenant.unwrap();
+    let query = |index| {
+        let group = tenant.child(&format!("q{index}"), Limits::max(Budgets::QUERY));
+        (group.unwrap(), Budget::new(Budgets::QUERY))
+    };
+    // Reserves more than the tenant has, and gives it up.
+    let greedy = tenant.child("greedy", Limits::none()).unwrap();
+    let budgets = Budgets {
+        queries: (0..3).map(query).collect(),
+        tenant: (tenant, Budget::new(Budgets::TENANT)),
+        refused: AtomicU64::new(0),
+        seed,
+    };
+    let mut epochs = 0;
+    while epochs < 2 || !stage.is_over() {
+        let running = AtomicUsize::new(4);
+        let is_running = || running.load(Ordering::SeqCst) > 0;
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let mut random = stage.random(epochs << 8 | thread);
+                let (budgets, running) = (&budgets, &running);
+                scope.spawn(move || {
+                    let _leaves = Leaves(running);
+                    let mut held = Held::new();
+                    (0..6_000).for_each(|_| budgets.step(&mut random, &mut held));
+                    held.into_iter()
+                        .for_each(|(query, charge)| budgets.give_back(query, charge));
+                });
+            }
+            scope.spawn(|| {
+                let mut random = stage.random(epochs << 8 | 100);
+                while is_running() {
+                    budgets.ask_too_much(&greedy, &mut random);
+                    (0..random.below(8)).for_each(|_| std::thread::yield_now());
+                }
+            });
+            let mut random = stage.random(epochs << 8 | 101);
+            while is_running() {
+                budgets.change(&mut random);
+                for ((group, _), max) in budgets
+                    .queries
+                    .iter()
+                    .map(|query| (query, Budgets::QUERY))
+                    .chain([(&budgets.tenant, Budgets::TENANT)])
+                {
+                    let reserved = group.reserved();
+                    check!(seed, reserved <= max, "{group:?}: {reserved} of {max}");
+                }
+                std::thread::yield_now();
+            }
+        });
+        let usage = memory.root().read(Freshness::Exact).unwrap().usage().value;
+        check!(
+            seed,
+            usage == 0,
+            "{usage} bytes are charged after all returns"
+        );
+        epochs += 1;
+    }
+    let refused = budgets.tenant.0.events().refused;
+    check!(
+        seed,
+        refused == budgets.refused.load(Ordering::SeqCst),
+        "{refused} refusals were counted, {:?} were seen",
+        budgets.refused
+    );
+    budgets.tenant.0.set_max(0);
+    check!(seed, memory.reserved() == 0, "lost stock");
+}
