@@ -6,6 +6,7 @@ use bursar_machine::host::HostSlot;
 use bursar_machine::{Host, Outcome, Slot};
 
 use crate::books::Books;
+use crate::charge::USAGE_MAX;
 use crate::group::Group;
 
 /// What it takes to charge a group from anywhere: an allocator, a signal handler, a thread that is about to end. Two words
@@ -77,6 +78,8 @@ impl Account {
     #[cold]
     #[inline(never)]
     fn uncharge_slowly(&self, bytes: u64) {
+        // As in `Group::uncharge`.
+        let bytes = bytes.min(USAGE_MAX);
         let outcome = self.slot.uncharge(bytes);
         if outcome != Outcome::Done && !self.books.is_committed(self.index, outcome) {
             self.books.uncharge_nowait(self.index, bytes);

@@ -7,7 +7,7 @@ use bursar_machine::pages::Owner;
 use bursar_machine::{AtomicWord, Host, Lock, Machine, Order, Outcome, Slot};
 
 use crate::books::Books;
-use crate::charge::{ChargeError, Debt, Events, Limits, NowaitError, RemoveError};
+use crate::charge::{ChargeError, Debt, Events, Limits, NowaitError, RemoveError, USAGE_MAX};
 use crate::held::Charge;
 use crate::stats::{CreateError, Freshness, Handle, NotFresh, Reading, sealed};
 
@@ -264,10 +264,10 @@ impl<M: Machine> Group<M> {
     /// Returns `bytes` that were charged to the group and forgotten ([`Charge::forget`]), as dropping a [`Charge`] of that many
     /// does.
     ///
-    /// Returning more than was charged is a bug, and stays this group's. Its usage stops at 0, and no other group is affected.
-    /// [`Events::over_returned_bytes`] counts the bytes, the first case in a memory is told on stderr with the group's path, and
-    /// [`Reading::usage`] has a range that allows for them. While other charges of the group are held, the bytes are
-    /// missing from its usage instead, here and above, until those charges are returned.
+    /// Returning more than was charged is a bug of the caller. The group's usage stops at 0, and the groups above are lowered by
+    /// no more than it had. [`Events::over_returned_bytes`] and [`Reading::over_returned`] tell the bytes, and the first case in a
+    /// memory is told on stderr with the group's path. While as many other bytes of the group are charged, the bug does not
+    /// show: they are missing from its usage, here and above, until those bytes are returned.
     ///
     /// # Panics
     /// In builds with debug assertions, if more is returned than was charged and forgotten. Nothing changes then.
@@ -294,6 +294,8 @@ impl<M: Machine> Group<M> {
     #[cold]
     #[inline(never)]
     fn uncharge_slowly(&self, bytes: u64) {
+        // Nothing is larger: a number beyond is a bug, and counted as one.
+        let bytes = bytes.min(USAGE_MAX);
         let outcome = self.slot.uncharge(bytes);
         if outcome != Outcome::Done && bytes > 0 && !self.books.is_committed(self.index, outcome) {
             self.books.uncharge_slowly(self.index, bytes);
@@ -322,12 +324,9 @@ impl<M: Machine> Group<M> {
     pub fn read(&self, freshness: Freshness) -> Result<Reading, NotFresh> {
         let _operation = self.books.operation();
         let tree = &self.books.tree;
-        let over_returned = || self.books.over_returned(self.index);
-        let cached = || {
-            let usage_range = self.books.usage_range(self.index);
-            tree.cached(self.index, usage_range)
-                .allow_for(over_returned())
-        };
+        let told =
+            |reading: Reading| reading.with_over_returned(self.books.over_returned(self.index));
+        let cached = || tree.cached(self.index, self.books.usage_range(self.index));
         let is_fresh = match freshness {
             Freshness::Cached => true,
             Freshness::AtMost(age) => u128::from(tree.age_ns(self.index)) <= age.as_nanos(),
@@ -339,19 +338,21 @@ impl<M: Machine> Group<M> {
                         .filter(|(column, _)| column.batch > 0)
                         .all(|(_, value)| value.error() <= error)
                 {
-                    return Ok(reading);
+                    return Ok(told(reading));
                 }
                 false
             }
             Freshness::Exact => false,
         };
         if is_fresh {
-            return Ok(cached());
+            return Ok(told(cached()));
         }
         if tree.freshen(self.index) {
-            return Ok(tree.exact(self.index).allow_for(over_returned()));
+            return Ok(told(tree.exact(self.index)));
         }
-        Err(NotFresh { cached: cached() })
+        Err(NotFresh {
+            cached: told(cached()),
+        })
     }
 
     /// Bytes reserved for the group and everything below it, now: what limits are compared with. Stock is included. A

@@ -348,11 +348,11 @@ impl<M: Machine> Memory<M> {
             if tree.age_ns(ROOT) >= tree.flush_period_ns {
                 tree.flush(ROOT);
             }
-            self.books.reap(REAPED_BY_TICK);
             if let Some(zones) = self.books.zones() {
                 zones.tick(&|shard| self.books.is_left_alone(shard));
             }
         }
+        self.books.reap(REAPED_BY_TICK);
         self.books.trim();
         // Stall averages change with time alone.
         self.books.notice_all();

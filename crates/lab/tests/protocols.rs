@@ -55,6 +55,7 @@ protocols![
     charge_refuse: "charge-refuse",
     set_limit: "set-limit",
     removal: "removal",
+    rebirth: "rebirth",
     nowait_and_overshoot: "nowait-and-overshoot",
     count_anywhere: "count-anywhere",
     move_charge: "move-charge",

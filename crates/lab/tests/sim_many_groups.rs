@@ -91,44 +91,60 @@ fn charges_below_go_on_while_stock_is_taken_back() {
     }
 }
 
-/// Groups that end while a group above them is drained wait for a slice, not for the drain.
+/// Whether the queries hold the stock that they once had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Marks {
+    OfStock,
+    /// It was taken back from each of them, and the way to them is still marked.
+    Stale,
+}
+
+/// Groups that end while a group above them is drained wait for a slice, not for the drain. A slice is bounded by the marks that it
+/// follows, also by those that lead to no stock.
 #[test]
 fn groups_end_while_stock_above_them_is_taken_back() {
-    let (simulator, memory, tenant, queries) = with_stock(8, 16_384);
-    let machine = simulator.machine();
-    let (drained, ended) = (&AtomicBool::new(false), &AtomicU64::new(0));
-    let (longest_ns, drain_ns) = (&AtomicU64::new(0), &AtomicU64::new(0));
-    let drain = || {
-        machine.sleep_until(machine.now_ns() + 10 * US);
-        let begun_ns = machine.now_ns();
-        tenant.set_max(MAX - 1);
-        drain_ns.store(machine.now_ns() - begun_ns, Ordering::Relaxed);
-        drained.store(true, Ordering::Relaxed);
-    };
-    let end = || {
-        for query in &queries {
-            if drained.load(Ordering::Relaxed) {
-                break;
-            }
-            let begun_ns = machine.now_ns();
-            query.remove().unwrap();
-            longest_ns.fetch_max(machine.now_ns() - begun_ns, Ordering::Relaxed);
-            ended.fetch_add(1, Ordering::Relaxed);
-            machine.compute(US);
+    for marks in [Marks::OfStock, Marks::Stale] {
+        let (simulator, memory, tenant, queries) = with_stock(8, 16_384);
+        if marks == Marks::Stale {
+            cost_on(&simulator, 0, || {
+                queries.iter().for_each(|query| query.set_max(MAX / 2));
+            });
         }
-    };
-    machine.run(vec![Box::new(drain), Box::new(end)]);
-    let [longest_ns, drain_ns, ended] =
-        [longest_ns, drain_ns, ended].map(|word| word.load(Ordering::Relaxed));
-    println!(
-        "drained in {drain_ns} virtual ns, {ended} groups ended meanwhile, {longest_ns} ns at most"
-    );
-    assert!(ended >= 20, "{ended}");
-    assert!(longest_ns < drain_ns / 8, "{longest_ns}");
-    drop(queries);
-    memory.tick();
-    memory.tick();
-    assert_eq!((memory.removed_groups(), tenant.reserved()), (0, 0));
+        let machine = simulator.machine();
+        let (drained, ended) = (&AtomicBool::new(false), &AtomicU64::new(0));
+        let (longest_ns, drain_ns) = (&AtomicU64::new(0), &AtomicU64::new(0));
+        let drain = || {
+            machine.sleep_until(machine.now_ns() + 10 * US);
+            let begun_ns = machine.now_ns();
+            tenant.set_max(MAX - 1);
+            drain_ns.store(machine.now_ns() - begun_ns, Ordering::Relaxed);
+            drained.store(true, Ordering::Relaxed);
+        };
+        let end = || {
+            for query in &queries {
+                if drained.load(Ordering::Relaxed) {
+                    break;
+                }
+                let begun_ns = machine.now_ns();
+                query.remove().unwrap();
+                longest_ns.fetch_max(machine.now_ns() - begun_ns, Ordering::Relaxed);
+                ended.fetch_add(1, Ordering::Relaxed);
+                machine.compute(US);
+            }
+        };
+        machine.run(vec![Box::new(drain), Box::new(end)]);
+        let [longest_ns, drain_ns, ended] =
+            [longest_ns, drain_ns, ended].map(|word| word.load(Ordering::Relaxed));
+        println!(
+            "{marks:?}: drained in {drain_ns} virtual ns, {ended} groups ended meanwhile, {longest_ns} ns at most"
+        );
+        assert!(ended >= 20, "{ended}");
+        assert!(longest_ns < drain_ns / 8, "{longest_ns}");
+        drop(queries);
+        memory.tick();
+        memory.tick();
+        assert_eq!((memory.removed_groups(), tenant.reserved()), (0, 0));
+    }
 }
 
 /// A birth and an end, beside as many groups that were removed, and of which something is still there.

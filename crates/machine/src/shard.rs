@@ -56,7 +56,9 @@ impl<'a, W: AtomicWord> AtomicShard<'a, W> {
 
     /// [`crate::Slot::uncharge`].
     pub fn uncharge(&self, bytes: u64) -> Outcome {
-        let bytes = bytes as i64;
+        let Ok(bytes) = i64::try_from(bytes) else {
+            return Outcome::Short;
+        };
         self.account(|shard| {
             if !shard.change_room(bytes) {
                 return false;

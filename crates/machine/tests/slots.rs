@@ -77,6 +77,11 @@ fn the_room_bounds_charges_and_the_cap_bounds_uncharges() {
     assert_eq!(slot.room(shard), 0);
     assert_eq!(slot.uncharge(100), Outcome::Done);
     assert_eq!(slot.uncharge(1), Outcome::Short, "beyond the cap");
+    assert_eq!(slot.charge(30), Outcome::Done);
+    for beyond in [31, 1 << 63, i64::MAX as u64, u64::MAX - 20, u64::MAX] {
+        assert_eq!(slot.uncharge(beyond), Outcome::Short, "{beyond}");
+    }
+    assert_eq!(slot.uncharge(30), Outcome::Done);
     assert_eq!(slot.room(shard), 100);
     assert_eq!(
         slot.adjust(shard, 1, -100),

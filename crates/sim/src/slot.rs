@@ -179,7 +179,7 @@ impl Slot for SimSlot {
 
     fn uncharge(&self, bytes: u64) -> Outcome {
         let look = |words: &[SimWord]| {
-            if room_of(words) + bytes as i64 > value(words, CAP) {
+            if bytes > (value(words, CAP) - room_of(words)) as u64 {
                 return Err(Outcome::Short);
             }
             Ok([Some((CHARGED, value(words, CHARGED) - bytes as i64)), None])

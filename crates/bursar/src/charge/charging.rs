@@ -194,15 +194,19 @@ impl<M: Machine> Ledger<M> {
             }
         }
         // Counted in first: a removal waits for us, or we see it.
-        if flight.is_ok() && !self.tree.node(index).is_removed() {
-            self.commit_charge(index, bytes, 0);
-        } else {
-            // A removed group, or one that may be removed meanwhile. Bytes that keep its record may grow without a handle, and
-            // only here: see `is_uncharged`.
-            self.charge_extra(index, bytes as i64);
-        }
+        self.commit_anyway(index, bytes, flight.is_ok());
         self.owe_for_high(index, bytes);
         self.notice_later_below(index, None);
+    }
+
+    /// Records a charge that is in the counters. A removed group, or one that may be removed meanwhile (`is_kept` says
+    /// whether it is kept from that), is charged on the extra shard only: see [`Ledger::is_uncharged`].
+    fn commit_anyway(&self, index: u32, bytes: u64, is_kept: bool) {
+        if is_kept && !self.tree.node(index).is_removed() {
+            self.commit_charge(index, bytes, 0);
+        } else {
+            self.charge_extra(index, bytes as i64);
+        }
     }
 
     /// Charges `bytes` whatever the limits say.
@@ -221,7 +225,8 @@ impl<M: Machine> Ledger<M> {
                 over = Some(at);
             }
         }
-        self.commit_charge(index, bytes, 0);
+        // The caller's handle keeps it: a record is looked at for its bytes when there is none.
+        self.commit_anyway(index, bytes, true);
         let unheld = self.unheld(index, bytes);
         // The latch: while the usage is above the limit nothing refills, and what stock there was is gone before we
         // return, so that the next fallible charge meets the limit.

@@ -49,7 +49,7 @@ pub(crate) struct PageCounter<M: Machine> {
     pub(crate) peak: M::Word,
     /// Slow operations at or below this group are inside; a refusal closes it for its last try.
     pub(super) operations: Gate<M>,
-    /// Drains below this group are inside; a drain of this group closes it for one slice.
+    /// Drains below this group are inside; a drain of this group closes it for one slice, or for its last step.
     pub(super) drains: Gate<M>,
     /// One slice of a drain, or the last try of a refusal, at a time.
     pub(super) slow: M::Mutex<()>,
@@ -114,6 +114,9 @@ impl<M: Machine> PageCounter<M> {
         self.lent.store(0, Ordering::Relaxed);
         debug_assert_eq!(self.usage.load(Order::Full), 0);
         debug_assert_eq!(self.claimed.load(Order::Full), 0);
+        // A drain found all stock, and is over.
+        debug_assert_eq!(self.stock_max.load(Order::Full), 0);
+        debug_assert_eq!(self.settings.draining.load(Order::Full), 0);
         // What is registered with a group keeps its record.
         debug_assert_eq!(self.settings.waiting.load(Order::Full), 0);
         debug_assert_eq!(self.settings.watchers.load(Order::Full), 0);
@@ -153,7 +156,7 @@ impl<M: Machine> PageCounter<M> {
         self.lent.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Such a number comes back; how many bytes there are numbers for, if these are fewer.
+    /// Such a number comes back. `Err`: the bytes that there are numbers for, if these are fewer.
     #[cfg(debug_assertions)]
     pub(super) fn take_back(&self, bytes: u64) -> Result<(), u64> {
         let less = |lent: u64| lent.checked_sub(bytes);
@@ -191,10 +194,19 @@ impl<M: Machine> PageCounter<M> {
         }
         // Full: all that fits was claimed in one order; the sum of what is not given up is within the limit.
         if fits(self.claimed.fetch_add(bytes, Order::Full)) {
-            return Some(self.usage.fetch_add(bytes, Order::Full) + bytes);
+            // Below 0 for a moment, if what we have reserved below is returned by somebody whose it is not.
+            return Some(self.usage.fetch_add(bytes, Order::Full).wrapping_add(bytes));
         }
         self.claimed.fetch_sub(bytes, Order::Full);
         None
+    }
+
+    /// Notes a usage that was.
+    pub(super) fn note_peak(&self, usage: u64) {
+        if usage <= USAGE_MAX {
+            // Relaxed: a high-water mark for people.
+            self.peak.fetch_max(usage, Order::Relaxed);
+        }
     }
 
     /// Whether [`PageCounter::try_charge`] has a chance.
@@ -212,34 +224,50 @@ impl<M: Machine> PageCounter<M> {
     /// Reserves `bytes` whatever the limit says; returns whether that is above it.
     #[doc(alias = "page_counter_charge")]
     pub(crate) fn charge(&self, bytes: u64) -> bool {
-        let claimed = self.claimed.fetch_add(bytes, Order::Full) + bytes;
-        let usage = self.usage.fetch_add(bytes, Order::Full) + bytes;
-        self.peak.fetch_max(usage, Order::Relaxed);
+        let claimed = self
+            .claimed
+            .fetch_add(bytes, Order::Full)
+            .wrapping_add(bytes);
+        let usage = self.usage.fetch_add(bytes, Order::Full).wrapping_add(bytes);
+        self.note_peak(usage);
         // By what is claimed: one that fits, and came before us, may not have reached the usage yet.
         claimed > self.settings.max.load(Order::Full)
     }
 
-    /// Returns a reservation; says how much of it there was. More was returned than had been charged if that is not all of
-    /// it: the usage stops at 0. The usage is lowered first, so that it never exceeds what is claimed.
+    /// Returns a reservation of which a group below had as much. The usage is lowered first, so that it never exceeds what is
+    /// claimed.
     #[doc(alias = "page_counter_uncharge")]
-    #[doc(alias = "page_counter_cancel")]
-    pub(crate) fn uncharge(&self, bytes: u64) -> u64 {
-        let before = self.usage.fetch_sub(bytes, Order::Full);
-        let returned = match before {
-            _ if before >= bytes && before <= i64::MAX as u64 => bytes,
-            _ => self.undo_beyond_zero(bytes, before),
-        };
-        self.claimed.fetch_sub(returned, Order::Full);
-        returned
+    pub(crate) fn uncharge(&self, bytes: u64) {
+        self.usage.fetch_sub(bytes, Order::Full);
+        self.claimed.fetch_sub(bytes, Order::Full);
     }
 
-    /// After the usage was lowered from `before` by `bytes`, which is more than it was; says how much it was. Until then the
-    /// usage is below 0, that is above 2^63, and all that is charged here is refused.
-    #[cold]
-    fn undo_beyond_zero(&self, bytes: u64, before: u64) -> u64 {
-        let there_was = u64::try_from(before as i64).unwrap_or(0);
-        self.usage.fetch_add(bytes - there_was, Order::Full);
-        there_was
+    /// [`PageCounter::uncharge`] at the group that was charged; says how many bytes it had, which is less if more are
+    /// returned than were charged. Then the usage is 0.
+    #[doc(alias = "page_counter_cancel")]
+    pub(crate) fn uncharge_own(&self, bytes: u64) -> u64 {
+        // Relaxed: those who return what was charged find at least that much.
+        let mut seen = self.usage.load(Order::Relaxed);
+        let mut returned = bytes;
+        if seen >= bytes {
+            let before = self.usage.fetch_sub(bytes, Order::Full);
+            if before < bytes {
+                // Others returned too much since. What they took is given back.
+                self.usage.fetch_add(bytes - before, Order::Full);
+                returned = before;
+            }
+        } else {
+            // One step, so that nobody sees a usage below 0.
+            while let Err(now) =
+                self.usage
+                    .compare_exchange(seen, seen.saturating_sub(bytes), Order::Full)
+            {
+                seen = now;
+            }
+            returned = seen.min(bytes);
+        }
+        self.claimed.fetch_sub(returned, Order::Full);
+        returned
     }
 
     /// Bytes that may be held as stock: what is left below `max` and `high`; 0 if the usage is above them, somebody waits, or

@@ -6,8 +6,8 @@
 //! closes the group to slow operations, takes what those have armed that began before, and does what it was for: try once
 //! more, or change the limit.
 //!
-//! The whole costs a constant time for each shard that holds stock. Nobody but another drain waits for more than one
-//! slice of it, and a charge that needs what is being drained takes slices itself.
+//! The whole costs a constant time for each shard that holds stock. A charge that fits waits for the last step only. A charge that
+//! needs what is being drained takes slices itself. The end of a group below waits for a slice, as a drain of a part does.
 
 use bursar_machine::{AtomicWord, CAP, Lock, Machine, Order, STATE, Shard, Slot, State};
 
@@ -31,6 +31,29 @@ struct DrainTurn<'a, M: Machine> {
 impl<M: Machine> Drop for DrainTurn<'_, M> {
     fn drop(&mut self) {
         self.counter.drains.open();
+    }
+}
+
+/// What one turn takes.
+struct Slice {
+    holders: Vec<(u32, Shard)>,
+    /// Marks that led to no holder.
+    in_vain: usize,
+    most: usize,
+}
+
+impl Slice {
+    fn is_full(&self) -> bool {
+        self.holders.len() >= self.most || self.in_vain >= self.most
+    }
+}
+
+/// A closed gate of operations, until dropped.
+struct Closing<'a, M: Machine>(&'a Gate<M>);
+
+impl<M: Machine> Drop for Closing<'_, M> {
+    fn drop(&mut self) {
+        self.0.open();
     }
 }
 
@@ -113,9 +136,7 @@ impl<M: Machine> Ledger<M> {
             let _turn = self.drain_turn(index);
             // One at a time. The look at the holders belongs under the lock: a slice takes more marks out than it drains.
             let _slow = counter.slow.lock();
-            if self.has_holders(index) {
-                self.drain_slice(index);
-            }
+            self.drain_slice(index);
             if !self.has_holders(index) {
                 return self.close_drained(index, last);
             }
@@ -138,6 +159,7 @@ impl<M: Machine> Ledger<M> {
     fn close_drained<R>(&self, index: u32, last: impl FnOnce() -> R) -> R {
         let counter = self.counter(index);
         counter.operations.close(&self.tree.machine);
+        let _closing = Closing(&counter.operations);
         // What was armed by operations that did not see us drain. They are gone, so no more comes.
         while self.has_holders(index) {
             self.drain_slice(index);
@@ -145,15 +167,12 @@ impl<M: Machine> Ledger<M> {
         let above = self.tree.node(index).parent();
         // What we reserve higher up may be undone, so those who close groups there must know of us. None of these is closed:
         // whoever closes one has the turn there, and we are inside.
-        let flight = self.enter(Gates::Operations, above);
+        let _flight = self.enter(Gates::Operations, above);
         debug_assert!(
-            flight.is_ok(),
+            _flight.is_ok(),
             "a group above is closed by a drain without a turn"
         );
-        let result = last();
-        drop(flight);
-        counter.operations.open();
-        result
+        last()
     }
 
     /// Takes stock back where a limit has much of it below, if there is such a limit; once a flush period.
@@ -190,8 +209,13 @@ impl<M: Machine> Ledger<M> {
 
     /// Takes the stock of at most a slice of holders.
     fn drain_slice(&self, scope: u32) {
-        let mut holders = Vec::new();
-        self.take_holders(scope, &mut holders);
+        let mut slice = Slice {
+            holders: Vec::new(),
+            in_vain: 0,
+            most: self.policies.shards_per_slice,
+        };
+        self.take_holders(scope, &mut slice);
+        let holders = slice.holders;
         for &(index, shard) in &holders {
             let state = self.tree.node(index).slot.word(shard, STATE);
             // Full: before the fence, after which no section that missed it commits.
@@ -226,30 +250,32 @@ impl<M: Machine> Ledger<M> {
         }
     }
 
-    /// Takes holders out of the marks until there is a slice of them. The marks above stay until all below are taken.
-    fn take_holders(&self, index: u32, holders: &mut Vec<(u32, Shard)>) {
+    /// Takes holders out of the marks until the slice is full. The marks above stay until all below are taken.
+    fn take_holders(&self, index: u32, slice: &mut Slice) {
         let counter = self.counter(index);
-        let most = self.policies.shards_per_slice;
         counter.holders.take_while(|shard| {
-            let has_room = holders.len() < most;
+            let has_room = !slice.is_full();
             if has_room {
-                holders.push((index, Shard(shard)));
+                slice.holders.push((index, Shard(shard)));
             }
             has_room
         });
         counter.holding_children.take_while(|ordinal| {
-            if holders.len() == most {
+            if slice.is_full() {
                 return false;
             }
+            let before = slice.holders.len();
             let child = {
                 let children = self.tree.node(index).children.lock();
                 children.ordinals.get(ordinal as usize).copied().flatten()
             };
-            // A mark may outlive the child that it was made for.
-            let Some(child) = child else { return true };
-            self.take_holders(child, holders);
-            // A shard that is armed meanwhile is marked in the child first, and here after we took the mark.
-            holders.len() < most || !self.has_holders(child)
+            // A mark may outlive the child that it was made for, and the stock that was there.
+            if let Some(child) = child {
+                self.take_holders(child, slice);
+            }
+            slice.in_vain += usize::from(slice.holders.len() == before);
+            // A shard that is armed now marks the child first, and this set after we took the mark: that mark stays.
+            !slice.is_full() || child.is_none_or(|child| !self.has_holders(child))
         });
     }
 

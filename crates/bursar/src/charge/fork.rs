@@ -135,7 +135,7 @@ impl<M: Machine> Ledger<M> {
         for (position, &(index, parent)) in groups.iter().enumerate().rev() {
             if usage[position] < 0 {
                 // The parent's bug, which the child's numbers must not be wrong for.
-                self.note_over_return(index, usage[position].unsigned_abs());
+                self.note_over_return(index, usage[position].unsigned_abs(), None);
                 usage[position] = 0;
             }
             self.counter(index).put_right(usage[position] as u64);

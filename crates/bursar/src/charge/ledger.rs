@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use bursar_machine::pages::Owner;
-use bursar_machine::{AtomicWord, Lock, Machine, Order};
+use bursar_machine::{AtomicWord, Lock, Machine};
 
 use super::counter::PageCounter;
 use super::drain::SHARDS_PER_SLICE;
@@ -245,7 +245,8 @@ impl<M: Machine> Ledger<M> {
                 Ok(flight) => return flight,
                 Err(Closed(at)) => {
                     let gate = self.gate(at, gates);
-                    _arriving = Some(gate.arrive());
+                    // Drains give way to those who wait.
+                    _arriving = matches!(gates, Gates::Drains).then(|| gate.arrive());
                     gate.wait_until_open();
                 }
             }
@@ -280,25 +281,23 @@ impl<M: Machine> Ledger<M> {
             *usage = now;
         }
         for (at, usage) in self.way(index, end).zip(usage) {
-            // Relaxed: a high-water mark for people.
-            self.counter(at).peak.fetch_max(usage, Order::Relaxed);
+            self.counter(at).note_peak(usage);
         }
         Ok(())
     }
 
     /// Returns what was reserved on the way from `index` up to `end`. If the group had less, only what it had is returned
-    /// there and above, so that what one group returns too much is taken from no other; see `returning.rs`.
+    /// there and above, so that what one group returns too much is taken from no other; see `over_return.rs`.
     pub(super) fn release(&self, index: u32, end: Option<u32>, bytes: u64) {
         if bytes == 0 {
             return;
         }
-        let mut left = bytes;
-        for at in self.way(index, end) {
-            let returned = self.counter(at).uncharge(left);
-            if at == index && returned < bytes {
-                self.note_over_return(index, bytes - returned);
-            }
-            left = returned;
+        let returned = self.counter(index).uncharge_own(bytes);
+        for at in self.way(index, end).skip(1) {
+            self.counter(at).uncharge(returned);
+        }
+        if returned < bytes {
+            self.note_over_return(index, bytes - returned, end);
         }
     }
 
@@ -337,7 +336,7 @@ impl<M: Machine> Ledger<M> {
         (signed(lo), signed(hi))
     }
 
-    /// Marks that a shard of `index` may hold stock, up to the root. Slow operations only, so that no drain runs.
+    /// Marks that a shard of `index` may hold stock, up to the root. Slow operations only: a drain's last step waits for them.
     pub(super) fn mark_holder(&self, index: u32, shard: u32) {
         self.counter(index).holders.mark(shard);
         let mut at = index;

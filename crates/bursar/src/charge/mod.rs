@@ -7,7 +7,7 @@
 //! | `ledger.rs` | the counters of all groups; reserving along the way to the root |
 //! | `charging.rs`, `returning.rs` | what follows when the fast path does not do |
 //! | `stock.rs` | what CPUs hold ahead: batch, refill, return |
-//! | `drain.rs` | closing a subtree and taking its stock back; refusing, lowering limits |
+//! | `drain.rs` | taking the stock of a subtree back; refusing, lowering limits |
 //! | `remove.rs` | the end of groups |
 //! | `limits.rs` | what limits a group has, and changing them |
 //! | `protection.rs`, `standing.rs` | effective `min` and `low`: the formula, and along the tree |
@@ -31,11 +31,11 @@
 //!
 //! # Refusing
 //! A refusal must mean that the memory was not there. Three things could hide it: stock of other CPUs; a reservation
-//! under way that a higher group is about to refuse; stock being moved. So whoever would be refused by a group *closes*
-//! it: slow operations below count themselves in (`in_flight`) before they look whether the way is open, so when the
-//! count is zero, none is under way and none begins. Then it takes the stock back, in slices, and tries once more. Shards
-//! that were drained hold no stock again until the group is open: their cap is zero. Waiting is always for a group higher
-//! up, so there is no circle.
+//! under way that a higher group is about to refuse; stock being moved. So a charge that would be refused *drains* the
+//! group in its way first. A drain takes the stock back in slices while charges that fit go on. Then it closes the group, waits
+//! until no slow operation is inside, takes what these armed, and tries once more. Slow operations enter the gates on their way
+//! before they look whether these are open, so when nobody is inside, none is under way. Waiting is always for a group higher up,
+//! so there is no circle.
 
 mod charging;
 mod counter;
@@ -64,6 +64,7 @@ mod stock;
 mod throttle;
 mod waiting;
 
+pub(crate) use counter::USAGE_MAX;
 pub use error::{Bytes, ChargeError, LimitReached, NowaitError, RemoveError};
 pub use events::Events;
 pub use high::{Debt, HighPolicy};

@@ -5,6 +5,9 @@ use bursar_machine::{AtomicWord, Lock, Machine, Order};
 use super::Ledger;
 use super::ledger::Referred;
 
+/// Groups looked up under one hold of the lock of those listened to.
+const GROUPS_PER_HOLD: usize = 64;
+
 impl<M: Machine> Ledger<M> {
     /// One more listener at a group.
     pub(super) fn listen(&self, index: u32) {
@@ -93,11 +96,17 @@ impl<M: Machine> Ledger<M> {
         self.tell_over_return();
         // Full: what comes later is noticed later.
         self.unnoticed.swap(0, Order::Full);
-        // Referred to under the lock: who listens keeps the group, but may stop when it is told.
-        let listening: Vec<Referred<'_, M>> = {
-            let listening = self.listening.lock();
-            listening.keys().map(|&at| self.referred(at)).collect()
-        };
-        listening.iter().for_each(|at| self.notice_at(at.index));
+        let mut next = 0;
+        loop {
+            // Referred to under the lock: who listens keeps the group, but may stop when it is told.
+            let some: Vec<Referred<'_, M>> = {
+                let listening = self.listening.lock();
+                let groups = listening.range(next..).take(GROUPS_PER_HOLD);
+                groups.map(|(&at, _)| self.referred(at)).collect()
+            };
+            let Some(last) = some.last() else { return };
+            next = last.index + 1;
+            some.iter().for_each(|at| self.notice_at(at.index));
+        }
     }
 }

@@ -4,9 +4,12 @@
 //! builds with debug assertions the group counts them, and the call at fault panics before it changes anything.
 //!
 //! In other builds nothing is counted on the fast path, so what shows is that the group's usage would fall below 0. It stops at
-//! 0, and no group above is lowered by more than that ([`super::counter::PageCounter::uncharge`]). The slot gets back what the
-//! usage did not lose, so usage stays the sum of what is charged and of stock, and a reading is not negative. Bytes that were
-//! returned too often while others were charged are missing until those come back: within this group, and no longer.
+//! 0, and the groups above are lowered by no more than that ([`super::counter::PageCounter::uncharge_own`]). The slot gets back what the
+//! usage did not lose, so usage stays the sum of what is charged and of stock.
+//!
+//! What does not show: bytes that were returned too often while as many others of the group were charged. They are missing
+//! from its usage, and from those above, until the others come back. If these are all that is left of a removed group, its record
+//! is used again under them, and their return is the next group's.
 
 use std::io::Write;
 
@@ -15,14 +18,20 @@ use bursar_machine::{AtomicWord, Machine, Order};
 use super::events::Event;
 use super::{Bytes, Ledger};
 
-/// Said already, or about to be known.
+/// A group is being noted, or was told.
 const TOLD: u64 = u64::MAX;
 
 impl<M: Machine> Ledger<M> {
-    /// Counts `bytes` that a group returned and did not have. Async-signal-safe.
+    /// Counts `bytes` that a group returned up to `end` and did not have. Async-signal-safe.
     #[cold]
-    pub(super) fn note_over_return(&self, index: u32, bytes: u64) {
+    pub(super) fn note_over_return(&self, index: u32, bytes: u64, end: Option<u32>) {
         self.count(index, Event::OverReturned, bytes);
+        // When the group lost them, all above were lowered. From `end` on they still stand for bytes elsewhere.
+        if let Some(end) = end {
+            self.tree.chain(end).for_each(|at| {
+                self.counter(at).charge(bytes);
+            });
+        }
         self.charge_extra(index, bytes as i64);
         // Full, both: the group comes after its reference, and whoever takes it out drops that.
         let first = self.over_returned.compare_exchange(0, TOLD, Order::Full);
@@ -70,8 +79,10 @@ impl<M: Machine> Ledger<M> {
         let _ = (index, bytes);
     }
 
-    /// A number that stood for `bytes` is about to be returned. In builds with debug assertions, says how many bytes there are
-    /// such numbers for if these are fewer.
+    /// A number that stood for `bytes` is about to be returned.
+    ///
+    /// # Errors
+    /// In builds with debug assertions: the bytes that there are such numbers for, if these are fewer.
     #[inline(always)]
     pub(crate) fn take_back(&self, index: u32, bytes: u64) -> Result<(), u64> {
         #[cfg(debug_assertions)]

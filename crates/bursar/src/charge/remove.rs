@@ -11,7 +11,7 @@ use bursar_machine::{AtomicWord, CHARGED, Lock, Machine, Order, Shard, Slot};
 
 use super::ledger::Gates;
 use super::{Ledger, RemoveError};
-use crate::stats::ROOT;
+use crate::stats::{ROOT, References};
 
 /// Listed records that the last reference of a group looks at. More than one, so that the list gets shorter.
 const REAPED_BY_END: usize = 4;
@@ -56,23 +56,16 @@ impl<M: Machine> Ledger<M> {
             let parent = node.parent().expect("the root never ends");
             // Relaxed: a number for people.
             self.removed_groups.fetch_add(1, Relaxed);
-            // Counted as removed before its record can end.
-            let left = self.tree.node(parent).child_removed();
+            // Counted as removed before its record can end. The root counts nothing.
+            let left = (parent != ROOT).then(|| self.tree.node(parent).child_removed());
             node.end();
             self.list(ending);
-            let is_last =
-                parent != ROOT && left.only_removed_children() && self.detach_unreferenced(parent);
-            if !is_last {
+            let is_last = left.is_some_and(References::only_removed_children);
+            if !is_last || !self.tree.detach_unreferenced(parent) {
                 return;
             }
             ending = parent;
         }
-    }
-
-    /// Whether a group has just lost its name because nothing but removed children refers to it.
-    fn detach_unreferenced(&self, index: u32) -> bool {
-        // It has no living children: they would refer to it.
-        self.tree.detach_unreferenced(index) == Ok(true)
     }
 
     /// Lists a record if its group has ended and nothing refers to it.
@@ -84,7 +77,10 @@ impl<M: Machine> Ledger<M> {
 
     /// Takes one more reference to a group.
     pub(crate) fn refer(&self, index: u32) {
-        self.tree.node(index).refer();
+        // The root needs none, and its line is everyone's.
+        if index != ROOT {
+            self.tree.node(index).refer();
+        }
     }
 
     /// Drops a reference. The last one but those of removed children removes the group.
@@ -97,7 +93,7 @@ impl<M: Machine> Ledger<M> {
         // Without these references it has no living children. Somebody may have looked it up by name meanwhile: then it
         // lives on, and that handle's drop comes here again.
         if left.only_removed_children() {
-            if self.detach_unreferenced(index) {
+            if self.tree.detach_unreferenced(index) {
                 self.end(index);
             } else {
                 self.list(index);
@@ -108,9 +104,10 @@ impl<M: Machine> Ledger<M> {
 
     /// Ends the records that nothing refers to and no byte is charged to, among at most `count` of those listed.
     pub(crate) fn reap(&self, count: usize) {
-        let _operation = self.operation();
         let mut first_kept = None;
         for _ in 0..count {
+            // One for each record: each may wait for flushes, and a fork waits for operations.
+            let _operation = self.operation();
             let Some(index) = self.listed.lock().pop_front() else {
                 return;
             };
@@ -157,23 +154,15 @@ impl<M: Machine> Ledger<M> {
 
     /// Whether no byte is charged to a removed group that nobody refers to.
     ///
-    /// What is charged to it may still grow, but on the extra shard only ([`Ledger::charge_anyway_nowait`]): the numbers of all
+    /// What is charged to it may still grow, but on the extra shard only ([`Ledger::commit_anyway`]): the numbers of all
     /// others can only fall. That one is read last, so the sum of what is read one by one is no less than the truth when it was
-    /// read. Zero means zero, for good: without a byte charged there is nothing to grow.
+    /// read. Zero means zero, for good: without a byte charged there is nothing to grow. Whoever returns a byte of a removed
+    /// group lowers its word last, so nobody is left inside the record.
     fn is_uncharged(&self, index: u32) -> bool {
         let node = self.tree.node(index);
-        let charged = |shard: Shard| node.slot.word(shard, CHARGED).load_signed(Order::Full);
         let touched = self.tree.touched(index);
         debug_assert_eq!(touched.last(), Some(&self.tree.extra()), "the highest");
-        let sum = || touched.iter().copied().map(charged).sum::<i64>();
-        if sum() != 0 {
-            return false;
-        }
-        // Slow operations that began have ended with the record, too. It has no stock, so this is no drain.
-        let operations = &self.counter(index).operations;
-        operations.close(&self.tree.machine);
-        let sum = sum();
-        operations.open();
-        sum == 0
+        let charged = |shard: Shard| node.slot.word(shard, CHARGED).load_signed(Order::Full);
+        touched.into_iter().map(charged).sum::<i64>() == 0
     }
 }

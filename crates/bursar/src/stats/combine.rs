@@ -6,9 +6,9 @@
 //! when it comes, and for the one pending flush that contains its own: two durations of the largest overlapping scope.
 //!
 //! The end of a group needs a turn, and no flush ([`Tree::exclusively`]). It is a *guest* of the pending flush that overlaps
-//! its scope: when that is done and its readers are told, the turn passes on from guest to guest. So the end of a group
+//! its scope: when that is done, its readers are told and the turn passes on from guest to guest. So the end of a group
 //! waits for what runs when it comes, for one more flush, and for the groups that end in the same turn, however many readers
-//! come. A reader waits for the guests of both its turns as well, each of which folds one group.
+//! come. A reader waits for the guests of the turn that runs when it comes as well, each of which folds one group.
 //!
 //! The lock below is held for a walk over these two short lists, never for a flush, so readers of disjoint subtrees wait
 //! for one another in the combined fence only.

@@ -38,4 +38,4 @@ pub use read::{Freshness, NotFresh, Reading, Value};
 pub(crate) use schema::{BadSchema, Layout, Place, sealed};
 pub use schema::{Counter, Gauge, Handle, Statistic};
 pub use tree::{CreateError, FlushPolicy, NAME_MAX};
-pub(crate) use tree::{LEVELS, Node, ROOT, Tree};
+pub(crate) use tree::{LEVELS, Node, ROOT, References, Tree};

@@ -89,19 +89,16 @@ impl Reading {
     }
 
     /// Bytes that were returned to the group and those below it, and that they did not have; see
-    /// [`crate::Events::over_returned_bytes`]. If this is not 0, the range of the usage allows for it, also in an
-    /// [`Freshness::Exact`] reading.
+    /// [`crate::Events::over_returned_bytes`]. If this is not 0, the usage may be too low, by how much nobody knows.
     pub fn over_returned(&self) -> u64 {
         self.over_returned
     }
 
-    /// Widens the range of the usage by what was returned too much: as many bytes may be charged and not counted. The same
-    /// goes for a usage that is below 0.
-    pub(crate) fn allow_for(mut self, over_returned: u64) -> Self {
+    /// With what was returned too much. If the usage is below 0, its range is as wide as that.
+    pub(crate) fn with_over_returned(mut self, over_returned: u64) -> Self {
         self.over_returned = over_returned;
         let usage = &mut self.values[0];
-        let missing = over_returned.saturating_add(self.below_zero);
-        usage.hi = usage.hi.saturating_add_unsigned(missing);
+        usage.hi = usage.hi.saturating_add_unsigned(self.below_zero);
         self
     }
 

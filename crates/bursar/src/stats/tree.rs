@@ -113,7 +113,7 @@ pub(crate) struct Children {
 /// What refers to a group, in one word: handles, pins and children (low 38 bits), and how many of these are children that
 /// were removed and whose records have yet to end (high 26 bits, as many as there may be groups).
 ///
-/// All references keep the record. Those that are no removed children keep the name, too.
+/// All references keep the record. Handles, pins and living children also keep the name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct References(u64);
 
@@ -144,7 +144,7 @@ enum Life {
     Ending,
     /// It has ended, and something may refer to its record.
     Ended,
-    /// The same, and one who looks whether its record is free has it in hand or on the list.
+    /// Ended. The record is listed, or a task that reaps has it in hand.
     Listed,
 }
 
@@ -391,7 +391,9 @@ impl<M: Machine> Tree<M> {
         prepare(index, ordinal);
         // Relaxed: counted under the parent's lock; read as hints or under it.
         above.child_count.fetch_add(1, Order::Relaxed);
-        above.refer();
+        if parent != ROOT {
+            above.refer();
+        }
         children.by_name.insert(name.into(), index);
         Ok(index)
     }
@@ -496,9 +498,10 @@ impl<M: Machine> Tree<M> {
     }
 
     /// [`Tree::detach`] for a group that only removed children refer to; nothing happens if something else does by now.
-    pub(crate) fn detach_unreferenced(&self, index: u32) -> Result<bool, usize> {
-        // Under the parent's lock, under which names are looked up: no new reference comes from a name after this.
-        self.detach_if(index, |node| node.references().only_removed_children())
+    pub(crate) fn detach_unreferenced(&self, index: u32) -> bool {
+        // Under the parent's lock, under which names are looked up: no new reference comes from a name after this. Living
+        // children would refer to it.
+        self.detach_if(index, |node| node.references().only_removed_children()) == Ok(true)
     }
 
     fn detach_if(&self, index: u32, condition: impl Fn(&Node<M>) -> bool) -> Result<bool, usize> {
@@ -507,7 +510,9 @@ impl<M: Machine> Tree<M> {
         // Lock order: parent before child.
         let mut siblings = self.node(parent).children.lock();
         let mut children = node.children.lock();
-        if children.removed || !condition(node) {
+        // Looked at again: somebody may have ended the group, and begun another in its record, before we had the locks.
+        let is_its_parent = node.parent() == Some(parent);
+        if !is_its_parent || children.removed || !condition(node) {
             return Ok(false);
         }
         if !children.by_name.is_empty() {

@@ -338,7 +338,7 @@ impl Slot for LoomSlot {
         }
         self.section(shard, |words| {
             let cap = words[CAP].load_signed(Order::Relaxed);
-            if room_in_section(words) + bytes as i64 > cap {
+            if bytes > (cap - room_in_section(words)) as u64 {
                 return Outcome::Short;
             }
             commit(&words[CHARGED], -(bytes as i64));

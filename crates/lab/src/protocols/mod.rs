@@ -8,6 +8,7 @@
 //! | `charge_refuse.rs` | charges near limits, returns, drains | limits; no false refusal; usage |
 //! | `set_limit.rs` | the same while limits change | the limits in force |
 //! | `removal.rs` | the end of groups with updates, charges, reads and rebirths | conservation; clean records |
+//! | `rebirth.rs` | a record's end and next life elsewhere with drains of both parents | no false refusal |
 //! | `nowait_and_overshoot.rs` | charges that may not wait, and such that may not fail | the latch |
 //! | `count_anywhere.rs` | charges that neither wait nor fail, with drains, limits and reads | conservation; few steps |
 //! | `move_charge.rs` | charges that move between groups | limits; ancestors keep their usage |
@@ -47,6 +48,7 @@ pub mod published;
 pub mod published_pages;
 mod quiesce;
 mod ranges;
+mod rebirth;
 mod reclaim;
 mod removal;
 mod set_limit;
@@ -80,6 +82,7 @@ pub fn all<M: Forks>() -> Vec<Protocol<M>> {
         charge_refuse::protocol(),
         set_limit::protocol(),
         removal::protocol(),
+        rebirth::protocol(),
         nowait_and_overshoot::protocol(),
         count_anywhere::protocol(),
         move_charge::protocol(),

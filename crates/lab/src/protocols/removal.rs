@@ -107,6 +107,16 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
             drop(group);
             if let Some(mut charge) = charge {
                 if random.below(3) == 0 {
+                    // By way of the bytes there is a handle for a while, and more bytes that outlive both.
+                    let again = charge.group();
+                    let more = again.charge(8);
+                    sums.held.fetch_add(8, Ordering::Relaxed);
+                    drop(again);
+                    sums.uncharge(charge);
+                    charge = more;
+                }
+                let bytes = charge.bytes() as u64;
+                if random.below(3) == 0 {
                     // As an allocator does whose block grows.
                     charge.grow_nowait(8);
                     sums.held.fetch_add(8, Ordering::Relaxed);

@@ -292,11 +292,11 @@ pub(super) unsafe fn try_uncharge(base: *mut u8, bytes: u64) -> bool {
             [
                 "cmp byte ptr [{at}], {published}",
                 "jne {missed}",
-                "mov {room}, qword ptr [{at} + {ceiling}]",
-                "sub {room}, qword ptr [{at} + {charged}]",
-                "add {room}, {bytes}",
-                "cmp {room}, qword ptr [{at} + {cap}]",
-                "jg {missed}",
+                "mov {left}, qword ptr [{at} + {cap}]",
+                "sub {left}, qword ptr [{at} + {ceiling}]",
+                "add {left}, qword ptr [{at} + {charged}]",
+                "cmp {bytes}, {left}",
+                "ja {missed}",
                 "sub qword ptr [{at} + {charged}], {bytes}",
             ],
             base = in(reg) base,
@@ -305,7 +305,7 @@ pub(super) unsafe fn try_uncharge(base: *mut u8, bytes: u64) -> bool {
             cap = const CAP * 8,
             charged = const CHARGED * 8,
             ceiling = const CEILING * 8,
-            room = out(reg) _,
+            left = out(reg) _,
         );
     }
     true
@@ -413,7 +413,8 @@ pub(super) unsafe fn charge(base: *mut u8, bytes: u64) -> (u64, Shard) {
     (status, Shard(cpu as u32))
 }
 
-/// Takes `bytes` off the account if the room does not grow beyond the cap.
+/// Takes `bytes` off the account if the room does not grow beyond the cap. The cap is no less than the room, so what is left
+/// of it is compared as unsigned, and numbers beyond the signed range are short.
 ///
 /// # Safety
 /// As [`charge`].
@@ -427,11 +428,11 @@ pub(super) unsafe fn uncharge(base: *mut u8, bytes: u64) -> (u64, Shard) {
             [
                 "cmp byte ptr [{at}], {published}",
                 "jne 6f",
-                "mov {room}, qword ptr [{at} + {ceiling}]",
-                "sub {room}, qword ptr [{at} + {charged}]",
-                "add {room}, {bytes}",
-                "cmp {room}, qword ptr [{at} + {cap}]",
-                "jg 7f",
+                "mov {left}, qword ptr [{at} + {cap}]",
+                "sub {left}, qword ptr [{at} + {ceiling}]",
+                "add {left}, qword ptr [{at} + {charged}]",
+                "cmp {bytes}, {left}",
+                "ja 7f",
                 "sub qword ptr [{at} + {charged}], {bytes}",
             ],
             base = in(reg) base,
@@ -440,7 +441,7 @@ pub(super) unsafe fn uncharge(base: *mut u8, bytes: u64) -> (u64, Shard) {
             cap = const CAP * 8,
             charged = const CHARGED * 8,
             ceiling = const CEILING * 8,
-            room = out(reg) _,
+            left = out(reg) _,
             at = out(reg) _,
             cpu = out(reg) cpu,
             status = inout(reg) status,

@@ -1,0 +1,83 @@
+//! A record ends, and is born again elsewhere, while a drain of the group above the old one looks for stock there.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bursar::{Limits, Memory};
+use bursar_machine::Watched;
+
+use super::Protocol;
+use super::books::run;
+use crate::random::Random;
+
+pub(super) fn protocol<M: Watched>() -> Protocol<M> {
+    Protocol {
+        name: "rebirth",
+        summary: "a record is born again below another group while the old parent is drained: no false refusal there",
+        cpus: 2,
+        scenario,
+    }
+}
+
+const MAX: u64 = 1000;
+const SMALL: u64 = 50;
+
+fn scenario<M: Watched>(machine: &M, seed: u64) {
+    let memory = &Memory::builder()
+        .shards_per_slice(1)
+        .build_on(machine.clone())
+        .expect("a small memory");
+    let parent = |name| memory.root().child(name, Limits::max(MAX));
+    let (old, new) = (
+        parent("old").expect("a name"),
+        parent("new").expect("a name"),
+    );
+    let (old, new) = (&old, &new);
+    // It had stock, so the way to it is marked; it has ended, and a byte keeps its record.
+    let query = old.child("query", Limits::none()).expect("a name");
+    drop(query.try_charge(SMALL as usize).expect("there is room"));
+    let kept = query.try_charge(1).expect("there is room");
+    drop(query);
+    let held = &AtomicU64::new(0);
+    let drain = |mut random: Random| {
+        for max in 0..1 + random.below(2) {
+            old.set_max(MAX - 1 - max);
+        }
+    };
+    let live_again = move |mut random: Random| {
+        drop(kept);
+        let again = new.child("again", Limits::none()).expect("a name");
+        for _ in 0..1 + random.below(3) {
+            let charge = again.try_charge(SMALL as usize);
+            // Relaxed, here and below: one thread of the host runs all tasks.
+            held.fetch_add(SMALL, Ordering::Relaxed);
+            let charge = charge.expect("there is room");
+            held.fetch_sub(SMALL, Ordering::Relaxed);
+            drop(charge);
+        }
+    };
+    let want_nearly_all = |mut random: Random| {
+        for _ in 0..1 + random.below(3) {
+            let charge = new.try_charge((MAX - SMALL) as usize);
+            drop(charge.unwrap_or_else(|refusal| panic!("false refusal: {refusal}")));
+        }
+    };
+    run(
+        machine,
+        seed,
+        || {
+            let (held, reserved) = (held.load(Ordering::Relaxed), new.reserved());
+            assert!(held <= reserved, "{held} bytes held, {reserved} reserved");
+        },
+        vec![
+            Box::new(drain),
+            Box::new(live_again),
+            Box::new(want_nearly_all),
+        ],
+    );
+    for group in [old, new] {
+        group.set_max(0);
+        assert_eq!(group.reserved(), 0, "bytes that no drain finds");
+    }
+    memory.tick();
+    assert_eq!(memory.removed_groups(), 0, "a record that nothing ends");
+}
