@@ -289,7 +289,7 @@ impl<M: Machine> Ledger<M> {
     /// Returns what was reserved on the way from `index` up to `end`. If the group had less, only what it had is returned
     /// there and above, so that what one group returns too much is taken from no other; see `over_return.rs`.
     pub(super) fn release(&self, index: u32, end: Option<u32>, bytes: u64) {
-        if bytes == 0 {
+        if bytes == 0 || end == Some(index) {
             return;
         }
         let returned = self.counter(index).uncharge_own(bytes);

@@ -126,11 +126,12 @@ impl<M: Machine> Ledger<M> {
     fn reap_one(&self, index: u32) -> bool {
         let node = self.tree.node(index);
         let is_unreferenced = || node.references().is_empty();
-        // In this order: a charge that becomes one of nothing takes its reference before it returns its bytes.
-        if is_unreferenced() && !self.is_uncharged(index) {
+        let was_unreferenced = is_unreferenced();
+        if was_unreferenced && !self.is_uncharged(index) {
             return false;
         }
-        if !is_unreferenced() {
+        // The second look: a charge that becomes one of nothing takes its reference before it returns its bytes.
+        if !was_unreferenced || !is_unreferenced() {
             // Listed again with its last reference, which may be gone already.
             node.end();
             self.list(index);
