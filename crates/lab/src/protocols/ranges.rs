@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use bursar::{Counter, Freshness, Limits, Memory, Statistic, Value};
+use bursar::{Counter, Freshness, Group, Limits, Memory, Statistic, Value};
 use bursar_machine::Watched;
 
 use super::Protocol;
@@ -81,13 +81,53 @@ impl Sum {
     }
 }
 
-fn scenario<M: Watched>(machine: &M, seed: u64) {
+/// A root, and a leaf with a limit below.
+fn two_groups<M: Watched>(machine: &M) -> [Group<M>; 2] {
     let memory = Memory::builder()
         .statistics(STATISTICS)
         .build_on(machine.clone())
         .expect("a small memory");
-    let root = &memory.root();
-    let leaf = &root.child("leaf", Limits::max(1000)).expect("a name");
+    let root = memory.root();
+    let leaf = root.child("leaf", Limits::max(1000)).expect("a name");
+    [root, leaf]
+}
+
+fn scenario<M: Watched>(machine: &M, seed: u64) {
+    match Random::fork(seed, 0).below(4) {
+        0 => batched(machine, seed),
+        _ => everything(machine, seed),
+    }
+}
+
+/// Tasks add to the same batched statistic, and each looks at it at once.
+fn batched<M: Watched>(machine: &M, seed: u64) {
+    let [_, leaf] = &two_groups(machine);
+    let rows = &Sum::default();
+    let work = move |mut random: Random| {
+        for _ in 0..3 {
+            let by = 20 + random.below(40);
+            rows.change(by as i64, || leaf.add(BYTES, by));
+            // Numbers only grow here, so no reader needs bounds of its own.
+            let least = rows.least();
+            let reading = leaf.read(Freshness::Cached).expect("cached");
+            let (read, most) = (reading.get(BYTES), rows.most());
+            assert!(
+                read.lo <= most && least <= read.hi,
+                "rows: {read:?}, and there were {least} to {most}"
+            );
+        }
+    };
+    // Two of them begin on the same CPU.
+    run(
+        machine,
+        seed,
+        || (),
+        vec![Box::new(work), Box::new(work), Box::new(work)],
+    );
+}
+
+fn everything<M: Watched>(machine: &M, seed: u64) {
+    let [root, leaf] = &two_groups(machine);
     let (rows, bytes) = (&Sum::default(), &Sum::default());
     let work = move |mut random: Random| {
         let mut held = Vec::new();
@@ -110,6 +150,12 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
         }
         for charge in held {
             bytes.change(-(charge.bytes() as i64), || drop(charge));
+        }
+    };
+    let add = move |mut random: Random| {
+        for _ in 0..3 {
+            let by = 1 + random.below(4);
+            rows.change(by as i64, || leaf.add(BYTES, by));
         }
     };
     let read = move |mut random: Random| {
@@ -142,7 +188,13 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
                 "{held} bytes held, {reserved} reserved"
             );
         },
-        vec![Box::new(work), Box::new(work), Box::new(read)],
+        vec![
+            Box::new(work),
+            Box::new(add),
+            Box::new(read),
+            Box::new(add),
+            Box::new(work),
+        ],
     );
     for group in [root, leaf] {
         rows.begin();
