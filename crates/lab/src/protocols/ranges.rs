@@ -99,17 +99,20 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
     }
 }
 
-/// Tasks add to the same batched statistic, and each looks at it at once.
+/// Tasks add far more than a batch to the same batched statistic, and each looks at once. Some flush.
 fn batched<M: Watched>(machine: &M, seed: u64) {
-    let [_, leaf] = &two_groups(machine);
+    let [root, leaf] = &two_groups(machine);
     let rows = &Sum::default();
     let work = move |mut random: Random| {
         for _ in 0..3 {
             let by = 20 + random.below(40);
             rows.change(by as i64, || leaf.add(BYTES, by));
+            if random.below(2) == 0 {
+                root.read(Freshness::Exact).expect("readers may flush");
+            }
             // Numbers only grow here, so no reader needs bounds of its own.
             let least = rows.least();
-            let reading = leaf.read(Freshness::Cached).expect("cached");
+            let reading = root.read(Freshness::Cached).expect("cached");
             let (read, most) = (reading.get(BYTES), rows.most());
             assert!(
                 read.lo <= most && least <= read.hi,
