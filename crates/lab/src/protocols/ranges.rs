@@ -93,8 +93,10 @@ fn two_groups<M: Watched>(machine: &M) -> [Group<M>; 2] {
 }
 
 fn scenario<M: Watched>(machine: &M, seed: u64) {
-    match Random::fork(seed, 0).below(4) {
+    let mut random = Random::fork(seed, 0);
+    match random.below(4) {
         0 => batched(machine, seed),
+        1 => returned(machine, seed, random),
         _ => everything(machine, seed),
     }
 }
@@ -127,6 +129,37 @@ fn batched<M: Watched>(machine: &M, seed: u64) {
         || (),
         vec![Box::new(work), Box::new(work), Box::new(work)],
     );
+}
+
+/// Three or four tasks return what they hold at once, all on one CPU. Then nothing is charged any more, and what is reserved is
+/// stock: a reader of what a flush left before must allow for all of it.
+fn returned<M: Watched>(machine: &M, seed: u64, mut random: Random) {
+    let groups = &two_groups(machine);
+    let [root, leaf] = groups;
+    // As much as a CPU may hold as stock, nearly.
+    let mut charge = || leaf.try_charge(65 + random.below(15) as usize);
+    let held: Vec<_> = (0..3 + seed % 2)
+        .map(|_| charge().expect("there is room"))
+        .collect();
+    // Takes the stock back, so that each finds a CPU without any.
+    leaf.set_max(999);
+    root.read(Freshness::Exact).expect("readers may flush");
+    let mut tasks: Vec<Box<dyn FnOnce(Random) + Send>> = Vec::new();
+    for charge in held {
+        tasks.push(Box::new(move |_| drop(charge)));
+        // On the other CPU.
+        tasks.push(Box::new(|_| ()));
+    }
+    run(machine, seed, || (), tasks);
+    for group in groups {
+        for freshness in [Freshness::Cached, Freshness::Within(100)] {
+            let usage = group.read(freshness).expect("readers may flush").usage();
+            assert!(
+                usage.lo <= 0 && 0 <= usage.hi,
+                "{group:?}, {freshness:?}: {usage:?}, and nothing is charged"
+            );
+        }
+    }
 }
 
 fn everything<M: Watched>(machine: &M, seed: u64) {
