@@ -11,6 +11,9 @@ use super::books::{Books, GroupIndex};
 use super::truth::{ChargeId, Kind, Truth};
 use crate::random::Random;
 
+/// The stock of one (group, CPU) is at most so many times its cap.
+const STOCK_CAPS: u64 = 2;
+
 /// A tree, and what is really charged there.
 pub(super) struct Charging<M: Machine> {
     pub(super) books: Books<M>,
@@ -77,14 +80,16 @@ impl<M: Machine> Charging<M> {
         }
     }
 
-    /// What is reserved, and neither charged nor on the way in or out, is stock, or about to be. A CPU's cap is a quarter of
-    /// the head-room divided by the CPUs, and it may hold twice its cap; a refill reserves half as much ahead.
+    /// What is reserved, and neither charged nor on the way in or out, is stock, or about to be. The cap of a CPU is at most
+    /// a quarter of the room divided by the CPUs, and a refill under way has reserved at most half of that.
     fn check_stock(&self, scope: GroupIndex, reserved: u64, highest: &[u64]) {
         let shape = &self.books.shape;
         let room = |at: GroupIndex| shape.chain(at).map(|at| highest[at]).min().unwrap_or(0);
+        let caps = |at| (room(at) / 4).saturating_mul(STOCK_CAPS);
+        let cpus = self.books.memory.machine().cpus() as u64;
+        let refills = |at| (room(at) / (8 * cpus)).saturating_mul(self.truth.charging_at(at));
         let below = (0..shape.len()).filter(|&at| shape.contains(scope, at));
-        // As many refills under way as a scenario has tasks: no more than eight, on two CPUs or more.
-        let bound = |at| room(at) / 2 + 8 * (room(at) / 16);
+        let bound = |at| caps(at).saturating_add(refills(at));
         let bound = below.map(bound).fold(0, u64::saturating_add);
         let stock = reserved.saturating_sub(self.truth.present(scope));
         assert!(

@@ -4,7 +4,7 @@
 use bursar_machine::Watched;
 
 use super::Protocol;
-use super::books::{Books, NO_LIMIT, run};
+use super::books::{Books, GroupIndex, NO_LIMIT, run};
 use crate::random::Random;
 
 pub(super) fn protocol<M: Watched>() -> Protocol<M> {
@@ -20,7 +20,7 @@ pub(super) fn protocol<M: Watched>() -> Protocol<M> {
 pub(super) fn one_shard<M: Watched>() -> Protocol<M> {
     Protocol {
         name: "one-shard",
-        summary: "two tasks publish the same shard while a third flushes it, again and again",
+        summary: "tasks publish the same shard while others flush it, again and again",
         cpus: 2,
         scenario: narrow,
     }
@@ -64,26 +64,64 @@ fn wide<M: Watched>(machine: &M, seed: u64) {
     books.check_rows();
 }
 
-/// One way up, and few steps: two that publish the same shard of one group, and one that flushes.
+/// One way up, and few steps.
 fn narrow<M: Watched>(machine: &M, seed: u64) {
+    match Random::fork(seed, 0).below(2) {
+        0 => seen_below(machine, seed),
+        _ => same_shard(machine, seed),
+    }
+}
+
+/// Two tasks publish the same shard of one group, and two that of another CPU; one of each two reads before, one afterwards.
+fn same_shard<M: Watched>(machine: &M, seed: u64) {
     let books = Books::new(machine, NO_LIMIT, &[(0, NO_LIMIT)]);
     let books = &books;
-    let update = move |mut random: Random| {
-        for _ in 0..1 + random.below(2) {
-            books.add(1);
-        }
+    // Twice: without sections a flush may find the first before it is published.
+    let update = |_: Random| {
+        books.add(1);
+        books.add(1);
+        books.read(0);
     };
-    let read = move |mut random: Random| {
-        for _ in 0..1 + random.below(2) {
-            books.read(0);
-        }
+    let read = |_: Random| {
+        books.read(0);
+        books.add(1);
     };
-    // The first and the third begin on the same CPU.
+    // The first and the third begin on the same CPU, and so do the others.
     run(
         machine,
         seed,
         || (),
-        vec![Box::new(update), Box::new(read), Box::new(update)],
+        vec![
+            Box::new(update),
+            Box::new(update),
+            Box::new(read),
+            Box::new(read),
+        ],
+    );
+    books.check_rows();
+}
+
+/// A flush in the middle takes what a task below has not published all the way up. One that has then seen it below must find
+/// it above, too.
+fn seen_below<M: Watched>(machine: &M, seed: u64) {
+    // Far from the flush to the root, so that there is time in between.
+    const FLUSHED: GroupIndex = 4;
+    const LEAF: GroupIndex = 5;
+    let below = [0, 1, 2, 3, FLUSHED].map(|parent| (parent, NO_LIMIT));
+    let books = Books::new(machine, NO_LIMIT, &below);
+    let books = &books;
+    run(
+        machine,
+        seed,
+        || (),
+        vec![
+            Box::new(move |_| books.add(LEAF)),
+            Box::new(move |_| drop(books.read(FLUSHED))),
+            Box::new(move |_| {
+                books.read(LEAF);
+                books.read(0);
+            }),
+        ],
     );
     books.check_rows();
 }

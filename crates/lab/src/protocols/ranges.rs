@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use bursar::{Counter, Freshness, Limits, Memory, Statistic, Value};
+use bursar::{Counter, Freshness, Group, Limits, Memory, Statistic, Value};
 use bursar_machine::Watched;
 
 use super::Protocol;
@@ -81,13 +81,89 @@ impl Sum {
     }
 }
 
-fn scenario<M: Watched>(machine: &M, seed: u64) {
+/// A root, and a leaf with a limit below.
+fn two_groups<M: Watched>(machine: &M) -> [Group<M>; 2] {
     let memory = Memory::builder()
         .statistics(STATISTICS)
         .build_on(machine.clone())
         .expect("a small memory");
-    let root = &memory.root();
-    let leaf = &root.child("leaf", Limits::max(1000)).expect("a name");
+    let root = memory.root();
+    let leaf = root.child("leaf", Limits::max(1000)).expect("a name");
+    [root, leaf]
+}
+
+fn scenario<M: Watched>(machine: &M, seed: u64) {
+    let mut random = Random::fork(seed, 0);
+    match random.below(4) {
+        0 => batched(machine, seed),
+        1 => returned(machine, seed, random),
+        _ => everything(machine, seed),
+    }
+}
+
+/// Tasks add far more than a batch to the same batched statistic, and each looks at once. Some flush.
+fn batched<M: Watched>(machine: &M, seed: u64) {
+    let [root, leaf] = &two_groups(machine);
+    let rows = &Sum::default();
+    let work = move |mut random: Random| {
+        for _ in 0..3 {
+            let by = 20 + random.below(40);
+            rows.change(by as i64, || leaf.add(BYTES, by));
+            if random.below(2) == 0 {
+                root.read(Freshness::Exact).expect("readers may flush");
+            }
+            // Numbers only grow here, so no reader needs bounds of its own.
+            let least = rows.least();
+            let reading = root.read(Freshness::Cached).expect("cached");
+            let (read, most) = (reading.get(BYTES), rows.most());
+            assert!(
+                read.lo <= most && least <= read.hi,
+                "rows: {read:?}, and there were {least} to {most}"
+            );
+        }
+    };
+    // Two of them begin on the same CPU.
+    run(
+        machine,
+        seed,
+        || (),
+        vec![Box::new(work), Box::new(work), Box::new(work)],
+    );
+}
+
+/// Three or four tasks return what they hold at once, all on one CPU. Then nothing is charged any more, and what is reserved is
+/// stock: a reader of what a flush left before must allow for all of it.
+fn returned<M: Watched>(machine: &M, seed: u64, mut random: Random) {
+    let groups = &two_groups(machine);
+    let [root, leaf] = groups;
+    // As much as a CPU may hold as stock, nearly.
+    let mut charge = || leaf.try_charge(65 + random.below(15) as usize);
+    let held: Vec<_> = (0..3 + seed % 2)
+        .map(|_| charge().expect("there is room"))
+        .collect();
+    // Takes the stock back, so that each finds a CPU without any.
+    leaf.set_max(999);
+    root.read(Freshness::Exact).expect("readers may flush");
+    let mut tasks: Vec<Box<dyn FnOnce(Random) + Send>> = Vec::new();
+    for charge in held {
+        tasks.push(Box::new(move |_| drop(charge)));
+        // On the other CPU.
+        tasks.push(Box::new(|_| ()));
+    }
+    run(machine, seed, || (), tasks);
+    for group in groups {
+        for freshness in [Freshness::Cached, Freshness::Within(100)] {
+            let usage = group.read(freshness).expect("readers may flush").usage();
+            assert!(
+                usage.lo <= 0 && 0 <= usage.hi,
+                "{group:?}, {freshness:?}: {usage:?}, and nothing is charged"
+            );
+        }
+    }
+}
+
+fn everything<M: Watched>(machine: &M, seed: u64) {
+    let [root, leaf] = &two_groups(machine);
     let (rows, bytes) = (&Sum::default(), &Sum::default());
     let work = move |mut random: Random| {
         let mut held = Vec::new();
@@ -110,6 +186,12 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
         }
         for charge in held {
             bytes.change(-(charge.bytes() as i64), || drop(charge));
+        }
+    };
+    let add = move |mut random: Random| {
+        for _ in 0..3 {
+            let by = 1 + random.below(4);
+            rows.change(by as i64, || leaf.add(BYTES, by));
         }
     };
     let read = move |mut random: Random| {
@@ -142,7 +224,13 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
                 "{held} bytes held, {reserved} reserved"
             );
         },
-        vec![Box::new(work), Box::new(work), Box::new(read)],
+        vec![
+            Box::new(work),
+            Box::new(add),
+            Box::new(read),
+            Box::new(add),
+            Box::new(work),
+        ],
     );
     for group in [root, leaf] {
         rows.begin();

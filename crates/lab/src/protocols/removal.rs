@@ -1,5 +1,6 @@
 //! The end of groups, while others update, charge and read them, and new ones are born in their records.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bursar::{Charge, ChargeError, Counter, Freshness, Group, Limits, Memory, Statistic};
@@ -79,7 +80,50 @@ fn check_own<M: Watched>(group: &Group<M>, freshness: Freshness) {
     );
 }
 
+/// The last charge of a removed group becomes one of nothing while others look whether the group's record may end. From then on
+/// it keeps the record as a handle does.
+fn nothing<M: Watched>(machine: &M, seed: u64) {
+    let memory = &Memory::builder()
+        .build_on(machine.clone())
+        .expect("a small memory");
+    let root = memory.root();
+    let group = root.child("group", Limits::none()).expect("a name");
+    let mut charge = group.try_charge(8).expect("there is room");
+    let empty = &Mutex::new(None);
+    let resize = move |_: Random| {
+        charge.resize(0).expect("less always fits");
+        *empty.lock().expect("nobody panics here") = Some(charge);
+    };
+    let end = move |mut random: Random| {
+        if random.below(2) == 0 {
+            group.remove().expect("it has no children");
+        }
+        drop(group);
+        if random.below(2) == 0 {
+            memory.tick();
+        }
+        let born = root.child("born", Limits::none()).expect("a name");
+        // The charge of nothing goes: it must not refer to the newborn's record.
+        let charge = empty.lock().expect("nobody panics here").take();
+        drop(charge);
+        assert!(!born.is_removed(), "a newborn group that lives no more");
+        drop(born.try_charge(8).expect("there is room"));
+    };
+    run(machine, seed, || (), vec![Box::new(resize), Box::new(end)]);
+    drop(empty.lock().expect("nobody panics here").take());
+    memory.tick();
+    assert_eq!(memory.removed_groups(), 0, "a record that nothing ends");
+    assert_eq!(memory.reserved(), 0, "bytes that nobody holds");
+}
+
 fn scenario<M: Watched>(machine: &M, seed: u64) {
+    match Random::fork(seed, 0).below(8) {
+        0 => nothing(machine, seed),
+        _ => everything(machine, seed),
+    }
+}
+
+fn everything<M: Watched>(machine: &M, seed: u64) {
     let memory = &Memory::builder()
         .statistics(STATISTICS)
         .shards_per_slice(1)

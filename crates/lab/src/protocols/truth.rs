@@ -103,6 +103,8 @@ pub(super) struct Truth {
     held: Vec<AtomicU64>,
     /// The same, at most: with what is on the way in or out.
     present: Vec<AtomicU64>,
+    /// By group: charges on the way into it.
+    charging: Vec<AtomicU64>,
 }
 
 impl Truth {
@@ -124,6 +126,7 @@ impl Truth {
             }),
             held: zeros(),
             present: zeros(),
+            charging: zeros(),
         }
     }
 
@@ -142,6 +145,11 @@ impl Truth {
     /// Bytes held at and below a group, at most. For the check after each step.
     pub(super) fn present(&self, group: GroupIndex) -> u64 {
         self.present[group].load(Ordering::Relaxed)
+    }
+
+    /// Charges on the way into a group, now. For the check after each step.
+    pub(super) fn charging_at(&self, group: GroupIndex) -> u64 {
+        self.charging[group].load(Ordering::Relaxed)
     }
 
     fn change_held(&self, group: GroupIndex, end: Option<GroupIndex>, by: i64) {
@@ -175,6 +183,7 @@ impl Truth {
             states,
         });
         self.change_present(group, None, bytes as i64);
+        self.charging[group].fetch_add(1, Ordering::Relaxed);
         log.charges.len() - 1
     }
 
@@ -192,6 +201,7 @@ impl Truth {
                 .push((began, now, Answer::Granted { charge, groups }));
         }
         self.change_held(group, None, bytes as i64);
+        self.charging[group].fetch_sub(1, Ordering::Relaxed);
     }
 
     /// It was refused; `by` whom, if the refusal must be right.
@@ -203,6 +213,7 @@ impl Truth {
         let bytes = charged.bytes;
         charged.states.clear();
         if let State::Charging(group) = state {
+            self.charging[group].fetch_sub(1, Ordering::Relaxed);
             self.change_present(group, None, -(bytes as i64));
         }
         if let Some(by) = by {

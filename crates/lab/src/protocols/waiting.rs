@@ -3,13 +3,15 @@
 //! All memory comes back in the end, and all that is asked for fits then: who waits for ever was not woken.
 
 use std::sync::Mutex;
+use std::task::{Context, Poll, Waker};
 
-use bursar_machine::Watched;
+use bursar::ChargeAsync;
+use bursar_machine::{Event, Machine, Watched};
 
 use super::Protocol;
 use super::books::{Books, GroupIndex, NO_LIMIT, run};
 use super::charging::{Charging, Holding, some_bytes};
-use super::executor::{self, Patience};
+use super::executor::{self, Bed, Patience};
 use crate::random::Random;
 
 pub(super) fn protocol<M: Watched>() -> Protocol<M> {
@@ -81,33 +83,53 @@ impl Turns {
     }
 }
 
-/// Charges as soon as it is its turn.
-fn charge<M: Watched>(
-    all: &Charging<M>,
-    turns: &Turns,
-    (group, bytes): (GroupIndex, u64),
-    patience: Patience,
-) -> Option<Holding<M>> {
-    let mut future = all.books.groups[group].charge_async(bytes as usize);
-    let turn = turns.comes(group);
-    let charged = executor::wait::<M, _>(patience, |context| {
+/// A charge that waits, and its place among the turns.
+struct Wanted<'a, M: Machine> {
+    all: &'a Charging<M>,
+    turns: &'a Turns,
+    turn: usize,
+    group: GroupIndex,
+    bytes: u64,
+    future: ChargeAsync<M>,
+}
+
+impl<'a, M: Machine> Wanted<'a, M> {
+    fn new(all: &'a Charging<M>, turns: &'a Turns, (group, bytes): (GroupIndex, u64)) -> Self {
+        Self {
+            all,
+            turns,
+            turn: turns.comes(group),
+            group,
+            bytes,
+            future: all.books.groups[group].charge_async(bytes as usize),
+        }
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Holding<M>>> {
+        let (turns, turn) = (self.turns, self.turn);
         turns.note(|now, waits| waits[turn].left = now);
-        let polled = all.poll(&mut future, group, bytes, context);
+        let polled = self
+            .all
+            .poll(&mut self.future, self.group, self.bytes, context);
         turns.note(|now, waits| {
             let wait = &mut waits[turn];
             if polled.is_pending() {
                 wait.queued.get_or_insert(now);
             } else {
-                wait.granted = matches!(polled, std::task::Poll::Ready(Some(_))).then_some(now);
+                wait.granted = matches!(polled, Poll::Ready(Some(_))).then_some(now);
             }
         });
         polled
-    });
-    if charged.is_none() {
-        turns.note(|now, waits| waits[turn].left = now);
     }
-    drop(future);
-    charged.flatten()
+
+    /// Charges as soon as it is its turn.
+    fn charge(mut self, patience: Patience) -> Option<Holding<M>> {
+        let charged = executor::wait::<M, _>(patience, |context| self.poll(context));
+        if charged.is_none() {
+            self.turns.note(|now, waits| waits[self.turn].left = now);
+        }
+        charged.flatten()
+    }
 }
 
 /// One who waits and one who returns a little at a time: nobody else wakes who was not woken.
@@ -117,7 +139,7 @@ fn duel<M: Watched>(machine: &M, seed: u64, all: &Charging<M>, turns: &Turns) {
     let held: Vec<_> = (0..4).filter_map(|_| all.charge(2, SMALL)).collect();
     let wait = move |mut random: Random| {
         let wanted = (1 + random.below(3) as usize, BYTES_MAX);
-        let charged = charge(all, turns, wanted, Patience::Endless);
+        let charged = Wanted::new(all, turns, wanted).charge(Patience::Endless);
         charged.into_iter().for_each(|one| all.uncharge(one));
     };
     let give_back = move |_: Random| held.into_iter().for_each(|one| all.uncharge(one));
@@ -130,8 +152,114 @@ fn duel<M: Watched>(machine: &M, seed: u64, all: &Charging<M>, turns: &Turns) {
     kept.into_iter().for_each(|one| all.uncharge(one));
 }
 
+/// A charge that may not wait is refused by the upper limit, and hides for a moment that memory came back below the lower one,
+/// where another waits. It tells nobody, so the next charge must, wherever that is.
+fn undone<M: Watched>(machine: &M, seed: u64) {
+    // Far from the lower limit to the upper one, so that there is time in between.
+    const UPPER: GroupIndex = 1;
+    const LOWER: GroupIndex = 5;
+    const BESIDE: GroupIndex = 6;
+    const ELSEWHERE: GroupIndex = 7;
+    let below = [
+        (0, MAX),
+        (UPPER, NO_LIMIT),
+        (2, NO_LIMIT),
+        (3, NO_LIMIT),
+        (4, MAX * 6 / 10),
+        (UPPER, NO_LIMIT),
+        (0, NO_LIMIT),
+    ];
+    let charging = Charging::new(Books::new(machine, NO_LIMIT, &below));
+    let turns = Turns::default();
+    let (all, turns) = (&charging, &turns);
+    let held = all.charge(LOWER, 100);
+    let mut waiting = Wanted::new(all, turns, (LOWER, 550));
+    let bed = Bed::<M>::new();
+    let waker = Waker::from(bed.clone());
+    let polled = waiting.poll(&mut Context::from_waker(&waker));
+    assert!(polled.is_pending(), "above the lower limit");
+    let wait = move |_: Random| {
+        bed.wait();
+        let charged = waiting.charge(Patience::Endless);
+        charged.into_iter().for_each(|one| all.uncharge(one));
+    };
+    let give_up = move |_: Random| match all.charge_nowait(LOWER, 450) {
+        Some(holding) => all.uncharge(holding),
+        // The first one there, so no stock covers it.
+        None => all
+            .charge(ELSEWHERE, 1)
+            .into_iter()
+            .for_each(|one| all.uncharge(one)),
+    };
+    let give_back = move |_: Random| {
+        // Leaves no room for the one that may not wait, whatever is returned below.
+        let room = all.charge(BESIDE, 700);
+        held.into_iter().for_each(|one| all.uncharge(one));
+        room.into_iter().for_each(|one| all.uncharge(one));
+    };
+    run(
+        machine,
+        seed,
+        all.check(),
+        vec![Box::new(wait), Box::new(give_up), Box::new(give_back)],
+    );
+    charging.finish();
+}
+
+/// A charge that waits for the upper limit moves to the lower one, while another comes that would fit below both.
+fn passing<M: Watched>(machine: &M, seed: u64) {
+    let below = [(0, MAX), (1, MAX * 6 / 10), (1, NO_LIMIT)];
+    let charging = Charging::new(Books::new(machine, NO_LIMIT, &below));
+    let turns = Turns::default();
+    let (all, turns) = (&charging, &turns);
+    let above = all.charge(3, 700);
+    let mut first = Wanted::new(all, turns, (2, 500));
+    let polled = first.poll(&mut Context::from_waker(Waker::noop()));
+    assert!(polled.is_pending(), "above the upper limit");
+    // From now on it is above the lower one, too.
+    let below = all.charge(2, 200);
+    let has_come = &M::Event::new();
+    let wait = move |_: Random| {
+        let charged = first.charge(Patience::Endless);
+        charged.into_iter().for_each(|one| all.uncharge(one));
+    };
+    let come = move |_: Random| {
+        let mut second = Wanted::new(all, turns, (2, 50));
+        let charged = executor::wait::<M, _>(Patience::Endless, |context| {
+            let polled = second.poll(context);
+            has_come.set();
+            polled
+        });
+        charged
+            .flatten()
+            .into_iter()
+            .for_each(|one| all.uncharge(one));
+    };
+    let give_back = move |_: Random| {
+        above.into_iter().for_each(|one| all.uncharge(one));
+        has_come.wait();
+        below.into_iter().for_each(|one| all.uncharge(one));
+    };
+    run(
+        machine,
+        seed,
+        all.check(),
+        vec![Box::new(wait), Box::new(come), Box::new(give_back)],
+    );
+    turns.check();
+    charging.finish();
+}
+
 fn scenario<M: Watched>(machine: &M, seed: u64) {
     let mut random = Random::fork(seed, 0);
+    match random.below(6) {
+        0 => undone(machine, seed),
+        1 => passing(machine, seed),
+        _ => crowd(machine, seed, random),
+    }
+}
+
+fn crowd<M: Watched>(machine: &M, seed: u64, mut random: Random) {
     let child_max = [NO_LIMIT, MAX * 6 / 10][random.below(2) as usize];
     let books = Books::new(
         machine,
@@ -169,7 +297,8 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
             };
             let bytes = BYTES_MAX / 2 + random.below(BYTES_MAX / 2);
             // Holds nothing while it waits.
-            if let Some(holding) = charge(all, turns, (group, bytes), patience) {
+            let wanted = Wanted::new(all, turns, (group, bytes));
+            if let Some(holding) = wanted.charge(patience) {
                 give_back(&mut random, holding, group);
             }
         }
