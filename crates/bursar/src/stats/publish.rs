@@ -93,6 +93,9 @@ impl<M: Machine> Tree<M> {
         let sum = slot.word(shard, word).load_signed(Order::Full);
         let unreported = sum.wrapping_sub(seen).unsigned_abs();
         if unreported >= place.batch {
+            // The sum may hold what another thread has added and not published yet. A flush that sees the report must come
+            // here, or what it is about lies outside of the range.
+            self.publish(index, shard);
             self.report(index, usize::from(place.index) + 1, unreported);
             // Full: the report stands before the base moves. If another thread moved it, both reported, which only
             // widens the error bar.

@@ -12,7 +12,7 @@ use super::truth::{ChargeId, Kind, Truth};
 use crate::random::Random;
 
 /// The stock of one (group, CPU) is at most so many times its cap.
-const STOCK_CAPS: u64 = 2;
+const STOCK_CAPS: u64 = 1;
 
 /// A tree, and what is really charged there.
 pub(super) struct Charging<M: Machine> {

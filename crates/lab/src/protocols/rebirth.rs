@@ -32,11 +32,6 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
         parent("new").expect("a name"),
     );
     let (old, new) = (&old, &new);
-    // It had stock, so the way to it is marked; it has ended, and a byte keeps its record.
-    let query = old.child("query", Limits::none()).expect("a name");
-    drop(query.try_charge(SMALL as usize).expect("there is room"));
-    let kept = query.try_charge(1).expect("there is room");
-    drop(query);
     let held = &AtomicU64::new(0);
     let drain = |mut random: Random| {
         for max in 0..1 + random.below(2) {
@@ -44,6 +39,11 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
         }
     };
     let live_again = move |mut random: Random| {
+        // It has stock, so the way to it is marked; it ends, and a byte keeps its record for a while.
+        let query = old.child("query", Limits::none()).expect("a name");
+        drop(query.try_charge(SMALL as usize).expect("there is room"));
+        let kept = query.try_charge(1).expect("there is room");
+        drop(query);
         drop(kept);
         let again = new.child("again", Limits::none()).expect("a name");
         for _ in 0..1 + random.below(3) {
