@@ -11,8 +11,9 @@ use super::books::{Books, GroupIndex};
 use super::truth::{ChargeId, Kind, Truth};
 use crate::random::Random;
 
-/// The stock of one (group, CPU) is at most so many times its cap.
-const STOCK_CAPS: u64 = 1;
+/// So many times its cap there is at most of one (group, CPU): once as stock, and once in the hands of a drain, beside which
+/// an operation that began before may fill the shard again. `ranges.rs` checks the cap itself.
+const STOCK_CAPS: u64 = 2;
 
 /// A tree, and what is really charged there.
 pub(super) struct Charging<M: Machine> {
@@ -81,15 +82,16 @@ impl<M: Machine> Charging<M> {
     }
 
     /// What is reserved, and neither charged nor on the way in or out, is stock, or about to be. The cap of a CPU is at most
-    /// a quarter of the room divided by the CPUs, and a refill under way has reserved at most half of that.
+    /// a quarter of the room divided by the CPUs. A refill under way has reserved at most half of that, and a return under way
+    /// has taken at most half of that out of the stock.
     fn check_stock(&self, scope: GroupIndex, reserved: u64, highest: &[u64]) {
         let shape = &self.books.shape;
         let room = |at: GroupIndex| shape.chain(at).map(|at| highest[at]).min().unwrap_or(0);
         let caps = |at| (room(at) / 4).saturating_mul(STOCK_CAPS);
         let cpus = self.books.memory.machine().cpus() as u64;
-        let refills = |at| (room(at) / (8 * cpus)).saturating_mul(self.truth.charging_at(at));
+        let in_hands = |at| (room(at) / (8 * cpus)).saturating_mul(self.truth.under_way_at(at));
         let below = (0..shape.len()).filter(|&at| shape.contains(scope, at));
-        let bound = |at| caps(at).saturating_add(refills(at));
+        let bound = |at| caps(at).saturating_add(in_hands(at));
         let bound = below.map(bound).fold(0, u64::saturating_add);
         let stock = reserved.saturating_sub(self.truth.present(scope));
         assert!(

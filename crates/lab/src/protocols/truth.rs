@@ -104,7 +104,7 @@ pub(super) struct Truth {
     /// The same, at most: with what is on the way in or out.
     present: Vec<AtomicU64>,
     /// By group: charges on the way into it.
-    charging: Vec<AtomicU64>,
+    under_way: Vec<AtomicU64>,
 }
 
 impl Truth {
@@ -126,7 +126,7 @@ impl Truth {
             }),
             held: zeros(),
             present: zeros(),
-            charging: zeros(),
+            under_way: zeros(),
         }
     }
 
@@ -147,9 +147,9 @@ impl Truth {
         self.present[group].load(Ordering::Relaxed)
     }
 
-    /// Charges on the way into a group, now. For the check after each step.
-    pub(super) fn charging_at(&self, group: GroupIndex) -> u64 {
-        self.charging[group].load(Ordering::Relaxed)
+    /// Charges and returns of a group that are under way now. For the check after each step.
+    pub(super) fn under_way_at(&self, group: GroupIndex) -> u64 {
+        self.under_way[group].load(Ordering::Relaxed)
     }
 
     fn change_held(&self, group: GroupIndex, end: Option<GroupIndex>, by: i64) {
@@ -183,7 +183,7 @@ impl Truth {
             states,
         });
         self.change_present(group, None, bytes as i64);
-        self.charging[group].fetch_add(1, Ordering::Relaxed);
+        self.under_way[group].fetch_add(1, Ordering::Relaxed);
         log.charges.len() - 1
     }
 
@@ -201,7 +201,7 @@ impl Truth {
                 .push((began, now, Answer::Granted { charge, groups }));
         }
         self.change_held(group, None, bytes as i64);
-        self.charging[group].fetch_sub(1, Ordering::Relaxed);
+        self.under_way[group].fetch_sub(1, Ordering::Relaxed);
     }
 
     /// It was refused; `by` whom, if the refusal must be right.
@@ -213,7 +213,7 @@ impl Truth {
         let bytes = charged.bytes;
         charged.states.clear();
         if let State::Charging(group) = state {
-            self.charging[group].fetch_sub(1, Ordering::Relaxed);
+            self.under_way[group].fetch_sub(1, Ordering::Relaxed);
             self.change_present(group, None, -(bytes as i64));
         }
         if let Some(by) = by {
@@ -282,6 +282,7 @@ impl Truth {
         log.charges[charge]
             .states
             .push((now, State::Returning(group)));
+        self.under_way[group].fetch_add(1, Ordering::Relaxed);
         let bytes = log.charges[charge].bytes;
         self.change_held(group, None, -(bytes as i64));
     }
@@ -294,6 +295,7 @@ impl Truth {
         let (_, state) = *charged.states.last().expect("it was returning");
         charged.states.push((now, State::Gone));
         if let State::Returning(group) = state {
+            self.under_way[group].fetch_sub(1, Ordering::Relaxed);
             let bytes = charged.bytes as i64;
             self.change_present(group, None, -bytes);
         }
