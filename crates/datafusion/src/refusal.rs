@@ -93,11 +93,11 @@ fn write_charge_error(text: &mut String, error: &ChargeError, query: &str) -> st
     if reached.limited != query && !reached.largest.is_empty() {
         let largest = reached.largest.iter();
         let named = largest.map(|(name, usage)| format!("{name} {}", Bytes(*usage)));
-        write!(
-            text,
-            "; largest in it: {}",
-            named.collect::<Vec<_>>().join(", ")
-        )?;
+        match reached.largest_age.as_millis() {
+            0 => text.push_str("; largest in it: "),
+            age_ms => write!(text, "; largest in it {age_ms} ms ago: ")?,
+        }
+        text.push_str(&named.collect::<Vec<_>>().join(", "));
     }
     Ok(())
 }
