@@ -9,7 +9,7 @@ use bursar_machine::{AtomicWord, Host, Lock, Machine, Order, Outcome, Slot};
 use crate::books::Books;
 use crate::charge::{ChargeError, Debt, Events, Limits, NowaitError, RemoveError, USAGE_MAX};
 use crate::held::Charge;
-use crate::stats::{CreateError, Freshness, Handle, NotFresh, Reading, sealed};
+use crate::stats::{CreateError, Freshness, Handle, NotFresh, Reading, printable, sealed};
 
 /// A group of a memory: a tenant, a query, an operator.
 ///
@@ -55,10 +55,10 @@ impl<M: Machine> Hash for Group<M> {
     }
 }
 
-/// The path.
+/// The path, by [`printable`].
 impl<M: Machine> fmt::Display for Group<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.path())
+        f.pad(&printable(&self.path()))
     }
 }
 
@@ -106,13 +106,13 @@ impl<M: Machine> Group<M> {
         self.books.tree.node(self.index).is_removed()
     }
 
-    /// The name; empty for the root.
+    /// The name as it was given, unescaped ([`printable`]); empty for the root.
     pub fn name(&self) -> String {
         let _operation = self.books.operation();
         self.books.tree.node(self.index).name()
     }
 
-    /// The names from the root on, each after a `/`.
+    /// The names from the root on, each after a `/`, unescaped. The group's `Display` is safe to print in a log.
     pub fn path(&self) -> String {
         self.books.path(self.index)
     }
@@ -287,7 +287,7 @@ impl<M: Machine> Group<M> {
     fn returned_too_much(&self, bytes: usize, charged: u64) -> ! {
         panic!(
             "{bytes} bytes returned to {}, where {charged} are charged and forgotten",
-            self.path()
+            printable(&self.path())
         );
     }
 

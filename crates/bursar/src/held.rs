@@ -9,7 +9,7 @@ use bursar_machine::{Host, Machine, Outcome, Slot};
 use crate::books::Books;
 use crate::charge::{CHARGE_MAX, ChargeError, Ledger};
 use crate::group::Group;
-use crate::stats::ROOT;
+use crate::stats::{ROOT, printable};
 
 /// Bytes charged to a group, returned on drop, by any thread.
 ///
@@ -61,7 +61,8 @@ impl<M: Machine> fmt::Debug for MergeError<M> {
 
 impl<M: Machine> fmt::Display for MergeError<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the other charge belongs to {}", self.other.group_path())
+        let path = self.other.group_path();
+        write!(f, "the other charge belongs to {}", printable(&path))
     }
 }
 
