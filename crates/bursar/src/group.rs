@@ -156,8 +156,8 @@ impl<M: Machine> Group<M> {
     /// other CPUs to be taken back, and for others who do that. It never succeeds above a limit that is in force, and
     /// fails only if the memory is not there and reclaimers ([`Group::add_reclaimer`]) do not free it.
     ///
-    /// Above a `high`, here or above, it blocks the thread of the operating system for up to 2 s a call, under
-    /// [`crate::HighPolicy::Throttle`], which is the default. On an async runtime use [`crate::HighPolicy::Owe`].
+    /// Above a `high`, here or above, it asks reclaimers, succeeds, and leaves a debt for [`Group::take_debt`]. It sleeps only in
+    /// a memory built with [`crate::HighPolicy::Throttle`]: then it blocks the thread of the operating system for up to 2 s.
     ///
     /// # Errors
     /// [`ChargeError`], see there. Nothing is charged then.
@@ -205,8 +205,8 @@ impl<M: Machine> Group<M> {
     /// Charges `bytes` whatever the limits say, for memory that is in use already. Not the one to begin with: what can
     /// still be refused belongs to [`Group::try_charge`].
     ///
-    /// It tries to stay within the limits as that does, so it may wait for stock, asks reclaimers, and may sleep above
-    /// a `high`. A limit that this oversteps is over from then on: the stock below it is gone when this returns, and
+    /// It tries to stay within the limits as that does, so it may wait for stock, asks reclaimers, and above a `high`
+    /// does the same. A limit that this oversteps is over from then on: the stock below it is gone when this returns, and
     /// fallible charges fail until the usage is back within the limit. A removed group is charged as well. Requests
     /// beyond 2^56 bytes, or that would bring the tree beyond 2^62, are cut to that ([`Charge::bytes`] tells).
     #[doc(alias = "page_counter_charge")]
@@ -392,7 +392,7 @@ impl<M: Machine> Group<M> {
         self.books.set_max(self.index, bytes);
     }
 
-    /// Changes from where on charges are throttled (see [`crate::HighPolicy`]). If it is below the usage, reclaimers are
+    /// Changes from where on charges leave a debt or sleep (see [`crate::HighPolicy`]). If it is below the usage, reclaimers are
     /// asked for the difference.
     ///
     /// # Panics
@@ -460,8 +460,8 @@ impl<M: Machine> Group<M> {
     /// much is owed. So take it after every charge.
     ///
     /// ```
-    /// # use bursar::{HighPolicy, Limits, Memory};
-    /// let memory = Memory::builder().high_policy(HighPolicy::Owe).build()?;
+    /// # use bursar::{Limits, Memory};
+    /// let memory = Memory::host()?;
     /// let tenant = memory.root().child("tenant", Limits::none().high(1 << 20))?;
     /// let charge = tenant.try_charge(3 << 20)?;
     /// let debt = tenant.take_debt();

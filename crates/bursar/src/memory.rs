@@ -217,7 +217,7 @@ impl Builder {
         }
     }
 
-    /// What charges above a `high` do; [`HighPolicy::Throttle`] unless set.
+    /// Sets how charges pay for usage above a `high`; [`HighPolicy::Owe`] unless set, which never sleeps.
     pub fn high_policy(self, high: HighPolicy) -> Self {
         let policies = Policies {
             high,

@@ -11,8 +11,8 @@ pub(crate) type Limit = u64;
 /// The limits of a group, bytes. All compare with the usage of the group and everything below it, stock included.
 ///
 /// Any combination is allowed, as in the kernel: each is judged by itself, and the strictest decides. So with `min`
-/// above `max` the group is limited to `max` and protected up to it; `low` above `high` throttles a group that reclaim
-/// passes over. A limit below the usage lets nothing more in; what is above it stays until it is returned, though
+/// above `max` the group is limited to `max` and protected up to it; `low` above `high` slows down a group that
+/// reclaim passes over. A limit below the usage lets nothing more in; what is above it stays until it is returned, though
 /// reclaimers are asked for it when `max` or `high` is set.
 ///
 /// ```
@@ -30,8 +30,8 @@ pub struct Limits {
     /// Reclaim takes from what is within the effective `low` only if there is nothing else to take. 0 for no protection.
     #[doc(alias = "memory.low")]
     pub low: Limit,
-    /// Charges above it succeed, ask reclaimers, and are then throttled or noted as a debt ([`crate::HighPolicy`]);
-    /// `u64::MAX` for none.
+    /// Charges above it succeed, ask reclaimers, and leave a debt, so it slows only callers of [`crate::Group::take_debt`];
+    /// under [`crate::HighPolicy::Throttle`] they sleep instead. `u64::MAX` for none.
     #[doc(alias = "memory.high")]
     pub high: Limit,
     /// No fallible charge goes above it; `u64::MAX` for none.
@@ -64,7 +64,7 @@ impl Limits {
         }
     }
 
-    /// The same with another `high`.
+    /// The same with another `high`. By default a `high` asks reclaimers and delays no charge: see [`crate::HighPolicy`].
     #[must_use]
     pub const fn high(self, high: u64) -> Self {
         Self { high, ..self }
