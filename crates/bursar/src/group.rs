@@ -386,7 +386,7 @@ impl<M: Machine> Group<M> {
     /// use [`crate::Memory::set_max`].
     ///
     /// # Panics
-    /// If a reclaimer, or somebody who is told of pressure, does. The limit is changed then.
+    /// If a reclaimer does. The limit is changed then.
     #[doc(alias = "page_counter_set_max")]
     pub fn set_max(&self, bytes: u64) {
         self.books.set_max(self.index, bytes);
@@ -396,7 +396,7 @@ impl<M: Machine> Group<M> {
     /// asked for the difference.
     ///
     /// # Panics
-    /// If a reclaimer, or somebody who is told of pressure, does. The limit is changed then.
+    /// If a reclaimer does. The limit is changed then.
     #[doc(alias = "page_counter_set_high")]
     pub fn set_high(&self, bytes: u64) {
         self.books.set_high(self.index, bytes);

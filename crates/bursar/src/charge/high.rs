@@ -163,7 +163,7 @@ impl<M: Machine> Ledger<M> {
 
     /// Takes the debt of a group: who takes it pays for it.
     pub(crate) fn take_debt(&self, index: u32) -> Debt {
-        // First: who is told of it may panic, and the debt would be lost.
+        // First: the delay is by what is left.
         self.drain_above_high(index);
         let bytes = self.counter(index).debt_bytes.swap(0, Order::Relaxed);
         Debt {
