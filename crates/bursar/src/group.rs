@@ -305,8 +305,12 @@ impl<M: Machine> Group<M> {
     /// Adds to a statistic of the group. Lock-free, async-signal-safe, and the same cost at any depth (but see
     /// [`crate::Statistic::eager`]).
     ///
+    /// One call adds at most [`i64::MAX`] to a counter. More is a bug of the caller, usually a difference below 0: it is counted
+    /// modulo 2^64, so the counter goes down ([`crate::Statistic::counter`]).
+    ///
     /// # Panics
-    /// If the handle belongs to another declaration of statistics than the memory's.
+    /// If the handle belongs to another declaration of statistics than the memory's. In builds with debug assertions, if a
+    /// counter is to grow by more than [`i64::MAX`]; nothing changes then.
     #[doc(alias = "mod_memcg_state")]
     #[doc(alias = "count_memcg_events")]
     #[inline(always)]
