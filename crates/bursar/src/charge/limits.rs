@@ -1,9 +1,11 @@
 //! The limits of a group, and changing them while everything runs.
 
+use std::fmt;
+
 use bursar_machine::{AtomicWord, Machine, Order};
 
-use super::Ledger;
 use super::reclaim::Reason;
+use super::{Bytes, Ledger};
 
 /// A limit in bytes; `u64::MAX` means none.
 pub(crate) type Limit = u64;
@@ -20,6 +22,8 @@ pub(crate) type Limit = u64;
 ///
 /// let limits = Limits::max(2 << 30).high(1800 << 20).low(1 << 30);
 /// assert_eq!((limits.max, limits.min), (2 << 30, 0));
+/// assert_eq!(limits.to_string(), "max 2.00 GiB, high 1.76 GiB, low 1.00 GiB");
+/// assert_eq!(Limits::none().to_string(), "no limit");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -80,6 +84,26 @@ impl Limits {
     #[must_use]
     pub const fn min(self, min: u64) -> Self {
         Self { min, ..self }
+    }
+}
+
+/// What is set, as in `max 2.00 GiB, low 1.00 GiB`; without a `max`, `no limit` in its place.
+impl fmt::Display for Limits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.max {
+            Limit::MAX => f.write_str("no limit")?,
+            max => write!(f, "max {}", Bytes(max))?,
+        }
+        for (name, bytes, unset) in [
+            ("high", self.high, Limit::MAX),
+            ("low", self.low, 0),
+            ("min", self.min, 0),
+        ] {
+            if bytes != unset {
+                write!(f, ", {name} {}", Bytes(bytes))?;
+            }
+        }
+        Ok(())
     }
 }
 

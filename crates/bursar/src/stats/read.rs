@@ -62,6 +62,23 @@ impl Value {
     }
 }
 
+/// The number, and the range if there is more than one number in it, as in `123 (100..=150)`.
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { value, lo, hi } = *self;
+        if lo == value && hi == value {
+            return fmt::Display::fmt(&value, f);
+        }
+        let shown = match (lo, hi) {
+            (i64::MIN, i64::MAX) => format!("{value} (range unknown)"),
+            (i64::MIN, hi) => format!("{value} (at most {hi})"),
+            (lo, i64::MAX) => format!("{value} (at least {lo})"),
+            (lo, hi) => format!("{value} ({lo}..={hi})"),
+        };
+        f.pad(&shown)
+    }
+}
+
 /// The usage and all statistics of one group, from one flush.
 #[derive(Clone, Debug)]
 pub struct Reading {
@@ -86,6 +103,12 @@ impl Reading {
     /// more than what was charged at any moment of the read, and may be above a limit that [`crate::Group::reserved`] keeps.
     pub fn usage(&self) -> Value {
         self.values[0]
+    }
+
+    /// The value of [`Reading::usage`] as a number of bytes, for [`crate::Bytes`] and limits; 0 if it is below 0, as it may be while
+    /// charges and returns run.
+    pub fn usage_bytes(&self) -> u64 {
+        self.usage().value.max(0) as u64
     }
 
     /// Bytes that were returned to the group and those below it, and that they did not have; see

@@ -320,6 +320,12 @@ impl<M: Machine> Tree<M> {
         self.free.lock().next
     }
 
+    /// Groups that there are, also removed ones that have yet to end.
+    pub(crate) fn group_count(&self) -> usize {
+        let free = self.free.lock();
+        free.next as usize - free.records.len()
+    }
+
     /// All groups, parents before children, each with its parent's position (the root with its own); also removed ones
     /// that have yet to end.
     pub(crate) fn groups(&self) -> Vec<(u32, usize)> {
