@@ -70,6 +70,6 @@ mod raw;
 pub use collections::GroupAlloc;
 pub use heap::{
     ByLayout, Charged, Entered, GroupExt, HeapDrift, InGroup, InGroupExt, RealSize, Twin, Usable,
-    UsableByClass, heap_drift, outside, panics_charge_nobody,
+    UsableByClass, current, heap_drift, outside, panics_charge_nobody, with_current,
 };
 pub use raw::{FromRawError, from_raw, into_raw};

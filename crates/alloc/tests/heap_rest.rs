@@ -4,7 +4,7 @@
 use std::alloc::System;
 
 use bursar::{Freshness, Group, Limits, Memory};
-use bursar_alloc::{Charged, GroupExt};
+use bursar_alloc::{Charged, GroupExt, current};
 
 #[global_allocator]
 static HEAP: Charged<System> = Charged::new(System);
@@ -20,6 +20,8 @@ fn what_is_in_no_group_is_the_rest() {
     let query = memory.root().child("query", Limits::none()).unwrap();
     let before = vec![1_u8; 1 << 20];
     HEAP.charge_rest_to(&rest);
+    // It pays; nobody is in it.
+    assert_eq!(current(), None);
     drop(before);
     let kept = std::thread::spawn(|| vec![1_u8; 1 << 20]).join().unwrap();
     assert!(usage(&rest) >= 1 << 20);

@@ -17,14 +17,18 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{Thread, sleep};
 use std::time::{Duration, Instant};
 
-use bursar::{Bytes, Charge, Events, Group, Limits, Memory, Registration};
+use bursar::{Bytes, Charge, Events, Group, HighPolicy, Limits, Memory, Registration};
 
 const MIB: u64 = 1 << 20;
 const PIECE: usize = 256 << 10;
 const WIDTH: usize = 100;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let memory = Memory::builder().max(96 * MIB).build()?;
+    // Threads of their own, which may sleep.
+    let memory = Memory::builder()
+        .max(96 * MIB)
+        .high_policy(HighPolicy::Throttle)
+        .build()?;
     let root = memory.root();
     let greedy = root.child("greedy", Limits::none().high(40 * MIB))?;
     let query = greedy.child("query", Limits::none())?;

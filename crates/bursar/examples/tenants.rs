@@ -108,7 +108,7 @@ fn print_tree(group: &Group, depth: usize) -> Result<(), Box<dyn std::error::Err
     println!(
         "{:indent$}{name:<width$} {:>9} {max:<12} peak {:>9}  rows {:>8}  spills {:>4}  files {}",
         "",
-        Bytes(reading.usage().value.max(0) as u64).to_string(),
+        Bytes(reading.usage_bytes()).to_string(),
         Bytes(group.peak()).to_string(),
         reading.get(ROWS).value,
         reading.get(SPILLS).value,

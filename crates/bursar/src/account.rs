@@ -1,6 +1,7 @@
 //! A group's account, for allocators.
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 
 use bursar_machine::host::HostSlot;
 use bursar_machine::{Host, Outcome, Slot};
@@ -59,6 +60,14 @@ impl Account {
         if !self.slot.uncharge_at_once(bytes as u64) {
             self.uncharge_slowly(bytes as u64);
         }
+    }
+
+    /// Runs `run` with a handle of the account's group, for which no reference is counted. Clone it to keep one. What keeps the
+    /// group's record for the account must keep it until `run` returns.
+    #[inline]
+    pub fn with_group<R>(&self, run: impl FnOnce(&Group) -> R) -> R {
+        // Its drop would return a reference that was not taken.
+        run(&ManuallyDrop::new(Group::new(self.books, self.index)))
     }
 
     /// Tells this account's place from all others in the process: the memory and the group's number there.

@@ -9,7 +9,7 @@ use bursar_machine::{AtomicWord, Host, Lock, Machine, Order, Outcome, Slot};
 use crate::books::Books;
 use crate::charge::{ChargeError, Debt, Events, Limits, NowaitError, RemoveError, USAGE_MAX};
 use crate::held::Charge;
-use crate::stats::{CreateError, Freshness, Handle, NotFresh, Reading, sealed};
+use crate::stats::{CreateError, Freshness, Handle, NotFresh, Reading, printable, sealed};
 
 /// A group of a memory: a tenant, a query, an operator.
 ///
@@ -55,10 +55,10 @@ impl<M: Machine> Hash for Group<M> {
     }
 }
 
-/// The path.
+/// The path, by [`printable`].
 impl<M: Machine> fmt::Display for Group<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.path())
+        f.pad(&printable(&self.path()))
     }
 }
 
@@ -106,13 +106,13 @@ impl<M: Machine> Group<M> {
         self.books.tree.node(self.index).is_removed()
     }
 
-    /// The name; empty for the root.
+    /// The name as it was given, unescaped ([`printable`]); empty for the root.
     pub fn name(&self) -> String {
         let _operation = self.books.operation();
         self.books.tree.node(self.index).name()
     }
 
-    /// The names from the root on, each after a `/`.
+    /// The names from the root on, each after a `/`, unescaped. The group's `Display` is safe to print in a log.
     pub fn path(&self) -> String {
         self.books.path(self.index)
     }
@@ -156,8 +156,8 @@ impl<M: Machine> Group<M> {
     /// other CPUs to be taken back, and for others who do that. It never succeeds above a limit that is in force, and
     /// fails only if the memory is not there and reclaimers ([`Group::add_reclaimer`]) do not free it.
     ///
-    /// Above a `high`, here or above, it blocks the thread of the operating system for up to 2 s a call, under
-    /// [`crate::HighPolicy::Throttle`], which is the default. On an async runtime use [`crate::HighPolicy::Owe`].
+    /// Above a `high`, here or above, it asks reclaimers, succeeds, and leaves a debt for [`Group::take_debt`]. It sleeps only in
+    /// a memory built with [`crate::HighPolicy::Throttle`]: then it blocks the thread of the operating system for up to 2 s.
     ///
     /// # Errors
     /// [`ChargeError`], see there. Nothing is charged then.
@@ -205,8 +205,8 @@ impl<M: Machine> Group<M> {
     /// Charges `bytes` whatever the limits say, for memory that is in use already. Not the one to begin with: what can
     /// still be refused belongs to [`Group::try_charge`].
     ///
-    /// It tries to stay within the limits as that does, so it may wait for stock, asks reclaimers, and may sleep above
-    /// a `high`. A limit that this oversteps is over from then on: the stock below it is gone when this returns, and
+    /// It tries to stay within the limits as that does, so it may wait for stock, asks reclaimers, and above a `high`
+    /// does the same. A limit that this oversteps is over from then on: the stock below it is gone when this returns, and
     /// fallible charges fail until the usage is back within the limit. A removed group is charged as well. Requests
     /// beyond 2^56 bytes, or that would bring the tree beyond 2^62, are cut to that ([`Charge::bytes`] tells).
     #[doc(alias = "page_counter_charge")]
@@ -287,7 +287,7 @@ impl<M: Machine> Group<M> {
     fn returned_too_much(&self, bytes: usize, charged: u64) -> ! {
         panic!(
             "{bytes} bytes returned to {}, where {charged} are charged and forgotten",
-            self.path()
+            printable(&self.path())
         );
     }
 
@@ -305,8 +305,12 @@ impl<M: Machine> Group<M> {
     /// Adds to a statistic of the group. Lock-free, async-signal-safe, and the same cost at any depth (but see
     /// [`crate::Statistic::eager`]).
     ///
+    /// One call adds at most [`i64::MAX`] to a counter. More is a bug of the caller, usually a difference below 0: it is counted
+    /// modulo 2^64, so the counter goes down ([`crate::Statistic::counter`]).
+    ///
     /// # Panics
-    /// If the handle belongs to another declaration of statistics than the memory's.
+    /// If the handle belongs to another declaration of statistics than the memory's. In builds with debug assertions, if a
+    /// counter is to grow by more than [`i64::MAX`]; nothing changes then.
     #[doc(alias = "mod_memcg_state")]
     #[doc(alias = "count_memcg_events")]
     #[inline(always)]
@@ -386,17 +390,17 @@ impl<M: Machine> Group<M> {
     /// use [`crate::Memory::set_max`].
     ///
     /// # Panics
-    /// If a reclaimer, or somebody who is told of pressure, does. The limit is changed then.
+    /// If a reclaimer does. The limit is changed then.
     #[doc(alias = "page_counter_set_max")]
     pub fn set_max(&self, bytes: u64) {
         self.books.set_max(self.index, bytes);
     }
 
-    /// Changes from where on charges are throttled (see [`crate::HighPolicy`]). If it is below the usage, reclaimers are
+    /// Changes from where on charges leave a debt or sleep (see [`crate::HighPolicy`]). If it is below the usage, reclaimers are
     /// asked for the difference.
     ///
     /// # Panics
-    /// If a reclaimer, or somebody who is told of pressure, does. The limit is changed then.
+    /// If a reclaimer does. The limit is changed then.
     #[doc(alias = "page_counter_set_high")]
     pub fn set_high(&self, bytes: u64) {
         self.books.set_high(self.index, bytes);
@@ -460,8 +464,8 @@ impl<M: Machine> Group<M> {
     /// much is owed. So take it after every charge.
     ///
     /// ```
-    /// # use bursar::{HighPolicy, Limits, Memory};
-    /// let memory = Memory::builder().high_policy(HighPolicy::Owe).build()?;
+    /// # use bursar::{Limits, Memory};
+    /// let memory = Memory::host()?;
     /// let tenant = memory.root().child("tenant", Limits::none().high(1 << 20))?;
     /// let charge = tenant.try_charge(3 << 20)?;
     /// let debt = tenant.take_debt();

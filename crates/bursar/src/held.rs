@@ -9,14 +9,15 @@ use bursar_machine::{Host, Machine, Outcome, Slot};
 use crate::books::Books;
 use crate::charge::{CHARGE_MAX, ChargeError, Ledger};
 use crate::group::Group;
-use crate::stats::ROOT;
+use crate::stats::{ROOT, printable};
 
 /// Bytes charged to a group, returned on drop, by any thread.
 ///
 /// A charge of 0 bytes keeps its group's record like a handle does; any other is kept by its bytes and shares no count.
 ///
-/// Dropping one may call those who wait for memory or watch pressure: wakers, and what [`Group::on_pressure`] was
-/// given. So do not drop it under a lock that these take, or use [`Charge::release_nowait`].
+/// Dropping one may call wakers of tasks that wait for memory, and callbacks given to [`Group::on_pressure`]. So do not drop it
+/// under a lock that these take, or use [`Charge::release_nowait`]. The drop does not unwind if one of them panics: the panic is
+/// caught and counted in [`crate::Events::panicked_callbacks`].
 #[must_use = "dropping a charge returns its bytes"]
 pub struct Charge<M: Machine = Host> {
     books: M::Shared<Books<M>>,
@@ -61,7 +62,8 @@ impl<M: Machine> fmt::Debug for MergeError<M> {
 
 impl<M: Machine> fmt::Display for MergeError<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the other charge belongs to {}", self.other.group_path())
+        let path = self.other.group_path();
+        write!(f, "the other charge belongs to {}", printable(&path))
     }
 }
 
@@ -158,9 +160,7 @@ impl<M: Machine> Charge<M> {
             if wanted == 0 {
                 self.books.refer(self.index);
             }
-            // First: who is told of it may panic.
-            let before = mem::replace(&mut self.bytes, wanted);
-            self.uncharge(before - wanted);
+            self.uncharge(self.bytes - wanted);
         }
         self.bytes = wanted;
         Ok(())
@@ -228,8 +228,7 @@ impl<M: Machine> Charge<M> {
     }
 
     /// Moves the bytes to another group. Groups above both neither gain nor lose; a reading taken while it moves may
-    /// count it twice or not at all. If somebody who is told of it, or asked because of a `high`, panics, the bytes
-    /// have moved. May block the thread, like [`Group::try_charge`].
+    /// count it twice or not at all. If a reclaimer that is asked because of a `high` panics, the bytes have moved. May block the thread, like [`Group::try_charge`].
     ///
     /// # Errors
     /// [`MoveError`] if the target refuses; then nothing changes.
@@ -256,7 +255,7 @@ impl<M: Machine> Charge<M> {
         };
         self.index = target.index();
         self.slot = target.slot().clone();
-        // Last: who is told may panic.
+        // Last: a reclaimer may panic.
         if let Some(moved) = moved {
             books.after_move(self.index, moved);
         }

@@ -42,7 +42,7 @@ pub use registration::Registration;
 pub use reserve::{EmergencyReserve, Exhausted, Taken};
 pub use stats::{
     Counter, CreateError, FlushCounts, FlushPolicy, Freshness, Gauge, Handle, NAME_MAX, NotFresh,
-    Reading, Statistic, Value,
+    Reading, Statistic, Value, printable,
 };
 pub use survey::{By, Consumer, Protection, Victim};
 pub use waiting::{ChargeAsync, PressureChanged};

@@ -15,7 +15,8 @@ use bursar_machine::{AtomicWord, Host, Machine, Order};
 
 use crate::books::Books;
 use crate::charge::{
-    HighPolicy, Ledger, Limits, Policies, PressurePolicy, REAPED_BY_TICK, Recursive, STOCK_MAX_MAX,
+    Bytes, HighPolicy, Ledger, Limits, Policies, PressurePolicy, REAPED_BY_TICK, Recursive,
+    STOCK_MAX_MAX,
 };
 use crate::group::Group;
 use crate::pages::PageOptions;
@@ -61,11 +62,14 @@ impl<M: Machine> Clone for Memory<M> {
     }
 }
 
+/// Short enough for a line of a log.
 impl<M: Machine> fmt::Debug for Memory<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let groups = self.books.tree.group_count();
         f.debug_struct("Memory")
             .field("machine", &self.books.tree.machine)
-            .field("policy", &self.books.tree.policy)
+            .field("groups", &groups.saturating_sub(self.removed_groups()))
+            .field("reserved", &format_args!("{}", Bytes(self.reserved())))
             .finish_non_exhaustive()
     }
 }
@@ -217,7 +221,7 @@ impl Builder {
         }
     }
 
-    /// What charges above a `high` do; [`HighPolicy::Throttle`] unless set.
+    /// Sets how charges pay for usage above a `high`; [`HighPolicy::Owe`] unless set, which never sleeps.
     pub fn high_policy(self, high: HighPolicy) -> Self {
         let policies = Policies {
             high,

@@ -124,8 +124,10 @@ impl<M: Machine> Group<M> {
 
     /// Calls `tell` at each change of the group's level of pressure, from [`crate::Level::None`] on: so at once, if there is
     /// pressure now. Calls come from the task whose charge, return or [`crate::Memory::tick`] found the change, without
-    /// locks, one at a time; of levels that follow each other quickly some may be left out, but never the last. A call that
-    /// panics unwinds through whatever found the change: the drop of a [`crate::Charge`] among others.
+    /// locks, one at a time; of levels that follow each other quickly some may be left out, but never the last.
+    ///
+    /// A call that panics is caught and counted in [`crate::Events::panicked_callbacks`]. The panic does not reach the task that
+    /// found the change, which may be dropping a [`crate::Charge`]. The registration stays, and the others are told.
     pub fn on_pressure(&self, tell: impl Fn(Pressure) + Send + Sync + 'static) -> Registration<M> {
         let group = self.clone();
         let number = self.books().subscribe(self.index(), Arc::new(tell));

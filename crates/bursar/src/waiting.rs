@@ -14,8 +14,7 @@ use crate::held::Charge;
 /// A charge that waits for its turn and for the memory; see [`Group::charge_async`]. Dropping it gives its place up.
 ///
 /// # Panics
-/// If polled after it was ready, or if somebody who is asked or told in the poll panics; after that it may be polled
-/// again.
+/// If polled after it was ready, or if a reclaimer that is asked in the poll panics; after that it may be polled again.
 #[must_use = "a future does nothing unless it is polled"]
 pub struct ChargeAsync<M: Machine = Host> {
     group: Group<M>,

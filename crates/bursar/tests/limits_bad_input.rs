@@ -187,10 +187,27 @@ fn debts_instead_of_sleep() {
     assert_eq!(query.take_debt(), bursar::Debt::default());
 }
 
+/// A default that sleeps would stop an async runtime's thread for 2 s a call.
+#[test]
+fn by_default_no_charge_sleeps() {
+    let memory = Memory::host().unwrap();
+    let limits = Limits::none().high(units(1));
+    let tenant = memory.root().child("tenant", limits).unwrap();
+    let mut held = tenant.try_charge(4 * UNIT).unwrap();
+    assert_eq!(tenant.events().throttled, Duration::ZERO);
+    assert_eq!(tenant.take_debt().delay, Duration::from_secs(2));
+    held.resize(5 * UNIT).unwrap();
+    let more = tenant.charge(UNIT);
+    assert_eq!(tenant.events().throttled, Duration::ZERO);
+    assert_eq!(tenant.take_debt().bytes, units(2));
+    drop((held, more));
+}
+
 #[test]
 fn throttled_by_how_far_above() {
     const HIGH: usize = 20 << 20;
-    let memory = Memory::host().unwrap();
+    let throttling = Memory::builder().high_policy(HighPolicy::Throttle);
+    let memory = throttling.build().unwrap();
     let tenant = memory
         .root()
         .child("tenant", Limits::none().high(HIGH as u64))

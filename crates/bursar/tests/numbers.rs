@@ -1,6 +1,6 @@
-//! Bytes that go in and out by number, and charges that neither wait nor fail.
+//! Bytes that go in and out by number, charges that neither wait nor fail, and statistics at the ends of their range.
 
-use bursar::{Charge, Freshness, Group, Limits, Memory};
+use bursar::{Charge, Counter, Freshness, Gauge, Group, Limits, Memory, Statistic};
 
 fn usage(group: &Group) -> i64 {
     group.read(Freshness::Exact).unwrap().usage().value
@@ -267,4 +267,42 @@ fn returning_too_much_panics_at_the_call_at_fault_and_changes_nothing() {
     drop(held);
     assert_eq!(used(), 0);
     assert_eq!(group.events().over_returned_bytes, 0);
+}
+
+/// All kinds of statistics are sums modulo 2^64, read as signed numbers.
+#[test]
+fn statistics_wrap() {
+    const STATISTICS: &[Statistic] = &[
+        Statistic::counter("lazy"),
+        Statistic::counter("eager").eager(),
+        Statistic::counter("batched").batch(64),
+        Statistic::gauge("gauge"),
+    ];
+    const LAZY: Counter = Counter::of(STATISTICS, "lazy");
+    const EAGER: Counter = Counter::of(STATISTICS, "eager");
+    const BATCHED: Counter = Counter::of(STATISTICS, "batched");
+    const GAUGE: Gauge = Gauge::of(STATISTICS, "gauge");
+    let memory = Memory::builder().statistics(STATISTICS).build().unwrap();
+    let group = memory.root().child("group", Limits::none()).unwrap();
+    for counter in [LAZY, EAGER, BATCHED] {
+        group.add(counter, i64::MAX as u64);
+        group.add(counter, 5);
+    }
+    group.add(GAUGE, i64::MIN);
+    group.add(GAUGE, -1);
+    for read in [&group, &memory.root()] {
+        let reading = read.read(Freshness::Exact).unwrap();
+        for counter in [LAZY, EAGER, BATCHED] {
+            assert_eq!(reading.get(counter).value, i64::MIN + 4);
+        }
+        assert_eq!(reading.get(GAUGE).value, i64::MAX);
+    }
+    // What no counter is meant to grow by: a difference that came out negative, as a rule.
+    for counter in [LAZY, EAGER, BATCHED] {
+        let added = std::panic::catch_unwind(|| group.add(counter, 0_u64.wrapping_sub(1)));
+        assert_eq!(added.is_err(), cfg!(debug_assertions));
+        let reading = group.read(Freshness::Exact).unwrap();
+        let lost = i64::from(!cfg!(debug_assertions));
+        assert_eq!(reading.get(counter).value, i64::MIN + 4 - lost);
+    }
 }

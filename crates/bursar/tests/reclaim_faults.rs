@@ -7,7 +7,7 @@ mod common;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use bursar::{ChargeError, Freshness, Limits, Reason, Registration};
+use bursar::{ChargeError, Freshness, HighPolicy, Limits, Memory, Reason, Registration};
 use common::{Pages, Random, Task, UNIT, memory, panics, refused, seed, units};
 
 #[test]
@@ -195,7 +195,8 @@ fn threads_with_one_cache() {
 /// Who says that it freed something buys nobody off: what stays above `high` is slept for.
 #[test]
 fn a_liar_does_not_lift_the_throttle() {
-    let memory = memory();
+    let throttling = Memory::builder().high_policy(HighPolicy::Throttle);
+    let memory = throttling.build().unwrap();
     let group = memory
         .root()
         .child("group", Limits::none().high(units(50)))

@@ -1,16 +1,18 @@
-//! Code of users that panics inside a charge: the charge unwinds and charges nothing, and what was held is held once.
+//! Code of users that panics inside a charge. A reclaimer unwinds through the charge, which charges nothing. A pressure callback or a
+//! waker does not unwind: it is counted, and everything else goes on.
 
 mod common;
+#[path = "common/inner.rs"]
+mod inner;
 
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
-use std::sync::Arc;
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Waker};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
 
-use bursar::{Freshness, Group, Limits, Registration};
-use common::memory;
+use bursar::{Charge, Freshness, Group, Level, Limits, Registration};
+use common::{Task, block_on, memory};
 
 const MIB: usize = 1 << 20;
 
@@ -34,6 +36,26 @@ fn listened() -> (Group, Arc<AtomicBool>, Registration) {
     (group, armed, listener)
 }
 
+/// What a panic of a callback throws: dropping it throws again, so often.
+struct Bomb(usize);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        if self.0 > 0 {
+            panic_any(Bomb(self.0 - 1));
+        }
+    }
+}
+
+/// A waker that panics.
+struct Fails;
+
+impl Wake for Fails {
+    fn wake(self: Arc<Self>) {
+        panic!("on purpose");
+    }
+}
+
 #[test]
 fn a_reclaimer_that_panics_above_high_charges_nothing() {
     let group = memory().root().child("group", Limits::none().high(1 << 20));
@@ -48,42 +70,114 @@ fn a_reclaimer_that_panics_above_high_charges_nothing() {
 }
 
 #[test]
-fn a_listener_that_panics_charges_nothing() {
-    let charges: [fn(&Group); 3] = [
-        |group| drop(group.try_charge(8 * MIB)),
-        |group| drop(group.charge(9 * MIB)),
-        |group| {
-            let future = pin!(group.charge_async(8 * MIB));
-            let _ = future.poll(&mut Context::from_waker(Waker::noop()));
-        },
+fn a_listener_that_panics_stops_no_charge() {
+    let (group, armed, _listener) = listened();
+    let charges: [fn(&Group) -> Charge; 3] = [
+        |group| group.try_charge(8 * MIB).unwrap(),
+        |group| group.charge(8 * MIB),
+        |group| block_on(group.charge_async(8 * MIB)).unwrap(),
     ];
-    for charge in charges {
-        let (group, armed, _listener) = listened();
+    for (told, charge) in (0..).zip(charges) {
         armed.store(true, Ordering::Relaxed);
-        unwinds(|| charge(&group));
+        let charge = charge(&group);
+        assert!(!armed.load(Ordering::Relaxed), "it was called");
+        assert_eq!(group.events().panicked_callbacks, 2 * told + 1);
+        assert_eq!(usage(&group), 8 << 20);
+        armed.store(true, Ordering::Relaxed);
+        drop(charge);
+        assert_eq!(group.events().panicked_callbacks, 2 * told + 2);
         assert_eq!(usage(&group), 0);
-        group.set_max(0);
-        assert_eq!(group.reserved(), 0);
     }
+    let root = group.parent().unwrap();
+    assert_eq!(root.events().panicked_callbacks, 6);
+    assert_eq!(root.own_events().panicked_callbacks, 0);
+    let shown = group.events().to_string();
+    assert!(shown.contains("panicked callbacks 6"), "{shown}");
 }
 
 #[test]
-fn what_shrinks_or_moves_while_a_listener_panics_is_returned_once() {
+fn a_listener_that_panics_stops_no_shrinking_and_no_move() {
     let (group, armed, _listener) = listened();
     let mut held = group.try_charge(8 * MIB).unwrap();
     armed.store(true, Ordering::Relaxed);
-    unwinds(|| held.resize(MIB).unwrap());
+    held.resize(MIB).unwrap();
     assert_eq!((held.bytes(), usage(&group)), (MIB, MIB as i64));
     drop(held);
-    assert_eq!(usage(&group), 0);
 
     let mut held = group.try_charge(8 * MIB).unwrap();
     let other = group.parent().unwrap().child("other", Limits::none());
     let other = other.unwrap();
     armed.store(true, Ordering::Relaxed);
-    unwinds(|| held.move_to(&other).unwrap());
+    held.move_to(&other).unwrap();
     assert_eq!(held.group_path(), "/other");
     assert_eq!([usage(&group), usage(&other)], [0, 8 << 20]);
     drop(held);
     assert_eq!([usage(&group), usage(&other)], [0, 0]);
+    assert_eq!(group.events().panicked_callbacks, 2);
+}
+
+/// Whatever it throws, those that registered later are told, and so are tasks that wait.
+#[test]
+fn all_others_are_told_of_what_one_panics_at() {
+    let group = memory().root().child("group", Limits::max(8 << 20));
+    let group = group.unwrap();
+    let _first = group.on_pressure(|pressure| {
+        if pressure.level != Level::None {
+            panic_any(Bomb(2));
+        }
+    });
+    let mut changes = Vec::new();
+    let fails = Waker::from(Arc::new(Fails));
+    for _ in 0..2 {
+        let mut change = Box::pin(group.pressure_changed(Level::None));
+        let polled = change.as_mut().poll(&mut Context::from_waker(&fails));
+        assert!(polled.is_pending());
+        changes.push(change);
+    }
+    let mut waiting = Task::new(group.pressure_changed(Level::None));
+    assert!(waiting.poll().is_pending());
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let noted = seen.clone();
+    let _second = group.on_pressure(move |pressure| noted.lock().unwrap().push(pressure.level));
+    let held = group.try_charge(8 * MIB).unwrap();
+    assert_eq!(waiting.wakes(), 1);
+    assert_eq!(*seen.lock().unwrap(), [Level::Critical]);
+    assert_eq!(group.events().panicked_callbacks, 3);
+    drop(held);
+    assert_eq!(seen.lock().unwrap().last(), Some(&Level::None));
+}
+
+/// A task's waker is called by whoever returns the memory that the task waits for.
+#[test]
+fn a_waker_that_panics_reaches_no_drop() {
+    let (group, _armed, _listener) = listened();
+    let held = group.try_charge(8 * MIB).unwrap();
+    let fails = Waker::from(Arc::new(Fails));
+    let mut first = Box::pin(group.charge_async(MIB));
+    let polled = first.as_mut().poll(&mut Context::from_waker(&fails));
+    assert!(polled.is_pending());
+    let mut second = Task::new(group.charge_async(MIB));
+    assert!(second.poll().is_pending());
+    drop(held);
+    assert_eq!(group.events().panicked_callbacks, 1);
+    // The turn passes to the next.
+    drop(first);
+    assert_eq!(second.wakes(), 1);
+    assert!(second.poll().is_ready());
+}
+
+/// A second panic in a destructor ends the process.
+#[test]
+fn a_listener_that_panics_ends_no_process_that_unwinds() {
+    if !inner::is_inner() {
+        let test = "a_listener_that_panics_ends_no_process_that_unwinds";
+        return inner::assert_passed(&inner::in_another_process(test, &[]));
+    }
+    let (group, armed, _listener) = listened();
+    unwinds(|| {
+        let _held = group.try_charge(8 * MIB).unwrap();
+        armed.store(true, Ordering::Relaxed);
+        panic!("on purpose, with a charge held");
+    });
+    assert_eq!((usage(&group), group.events().panicked_callbacks), (0, 1));
 }

@@ -5,13 +5,13 @@
 //! that all queries share:
 //!
 //! ```
-//! use bursar::{HighPolicy, Limits, Memory};
+//! use bursar::{Limits, Memory};
 //! use bursar_datafusion::{FairShare, GroupPool, History};
 //! use datafusion_execution::memory_pool::{MemoryConsumer, MemoryPool};
 //! use datafusion_execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 //! use std::sync::Arc;
 //!
-//! let memory = Memory::builder().max(8 << 30).high_policy(HighPolicy::Owe).build()?;
+//! let memory = Memory::builder().max(8 << 30).build()?;
 //! let tenant = memory.root().child("tenant-a", Limits::max(2 << 30))?;
 //! let share = FairShare::of(&tenant);       // those of its operators that spill share what it has
 //! let history = History::new(100);          // of the last queries
@@ -55,8 +55,8 @@
 //! * For Arrow, a pool is an [`arrow_buffer::MemoryPool`] as well.
 //!
 //! # On an async runtime
-//! Build the memory with [`bursar::HighPolicy::Owe`]. With the default, a request above a group's `high` sleeps in the thread that
-//! made it, for up to 2 s, and with it all tasks of that thread. Who wants to slow queries down above `high` takes the debt
+//! Do not build the memory with [`bursar::HighPolicy::Throttle`]. With it, a request above a group's `high` sleeps in the thread that
+//! made it, for up to 2 s, and with it all tasks of that thread. By default no request sleeps. Who wants to slow queries down above `high` takes the debt
 //! ([`bursar::Group::take_debt`], of each operator's group) between batches and waits as its runtime does.
 
 #![forbid(unsafe_code)]

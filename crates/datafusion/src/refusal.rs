@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use bursar::{Bytes, ChargeError, Level};
+use bursar::{Bytes, ChargeError, Level, printable};
 use datafusion_common::DataFusionError;
 use datafusion_execution::memory_pool::MemoryReservation;
 
@@ -38,10 +38,11 @@ impl Refusal {
         let (requested, held) = (requested as u64, reservation.size() as u64);
         let query = pool.group().path();
         let mut text = format!(
-            "cannot reserve {} more for {}, which has {}, in {query}: ",
+            "cannot reserve {} more for {}, which has {}, in {}: ",
             Bytes(requested),
             reservation.consumer().name(),
             Bytes(held),
+            printable(&query),
         );
         // Writing to a string does not fail, here and below.
         let _ = match &self {
@@ -49,7 +50,8 @@ impl Refusal {
             Self::Share { group, standing } => write_share(&mut text, group, standing, held),
             Self::Pressure { group, level } => write!(
                 text,
-                "{group} is under {level} pressure, so this consumer is asked to spill before a limit is reached"
+                "{} is under {level} pressure, so this consumer is asked to spill before a limit is reached",
+                printable(group)
             ),
         };
         let _ = write_top(&mut text, pool, reservation, &query);
@@ -88,11 +90,12 @@ fn write_charge_error(text: &mut String, error: &ChargeError, query: &str) -> st
         other => return write!(text, "{other}"),
     };
     let (usage, max) = (Bytes(reached.usage), Bytes(reached.max));
-    write!(text, "{} uses {usage} of at most {max}", reached.limited)?;
+    let limited = printable(&reached.limited);
+    write!(text, "{limited} uses {usage} of at most {max}")?;
     // Those of the query itself follow below, with more.
     if reached.limited != query && !reached.largest.is_empty() {
         let largest = reached.largest.iter();
-        let named = largest.map(|(name, usage)| format!("{name} {}", Bytes(*usage)));
+        let named = largest.map(|(name, usage)| format!("{} {}", printable(name), Bytes(*usage)));
         match reached.largest_age.as_millis() {
             0 => text.push_str("; largest in it: "),
             age_ms => write!(text, "; largest in it {age_ms} ms ago: ")?,
@@ -107,6 +110,7 @@ fn write_share(text: &mut String, group: &str, standing: &Standing, held: u64) -
     let (share, limit) = (Bytes(seen.share()), Bytes(standing.limit));
     let others = Bytes(standing.used.saturating_sub(standing.spillable));
     let (active, idle) = (seen.active, seen.idle);
+    let group = printable(group);
     write!(
         text,
         "its share of {group} is {share}: of {limit}, {others} are used by those that cannot spill, and {active} that can spill hold \
@@ -131,7 +135,8 @@ fn write_top(
     let report = pool.report();
     write!(
         text,
-        "\n{query} uses {}, peak {}",
+        "\n{} uses {}, peak {}",
+        printable(query),
         Bytes(report.reserved),
         Bytes(report.peak)
     )?;

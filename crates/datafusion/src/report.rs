@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use bursar::Bytes;
+use bursar::{Bytes, printable};
 
 /// What a query used, as of a moment or when it ended; see [`crate::GroupPool::report`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl fmt::Display for QueryReport {
         write!(
             f,
             "{}: {}, peak {}, {:.3} s",
-            self.path,
+            printable(&self.path),
             Bytes(self.reserved),
             Bytes(self.peak),
             self.elapsed.as_secs_f64()
@@ -78,7 +78,7 @@ impl fmt::Display for OperatorReport {
         write!(
             f,
             "{}: {}, peak {}, {} consumer{plural}, {spilling} spill",
-            self.name,
+            printable(&self.name),
             Bytes(self.reserved),
             Bytes(self.peak),
             self.consumers,

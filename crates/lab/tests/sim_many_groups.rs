@@ -59,8 +59,8 @@ fn charges_below_go_on_while_stock_is_taken_back() {
             drain_ns.store(machine.now_ns() - begun_ns, Ordering::Relaxed);
             drained.store(true, Ordering::Relaxed);
         })];
-        for task in 1..8 {
-            let (machine, query) = (&machine, &queries[task]);
+        for query in &queries[1..8] {
+            let machine = &machine;
             bodies.push(Box::new(move || {
                 for round in 0_usize.. {
                     if drained.load(Ordering::Relaxed) {

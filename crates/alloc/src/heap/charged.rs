@@ -6,7 +6,7 @@ use std::ptr;
 
 use bursar::Group;
 
-use super::current::{charge_rest_to, current};
+use super::current::{charge_rest_to, payer};
 use super::label::{Excess, Label, with_label};
 use super::real::{RealSize, UsableByClass};
 use super::record::Record;
@@ -135,7 +135,7 @@ impl<A, R: RealSize<A>> Charged<A, R> {
     /// `inner` allocated `block` with `outer`, which has room for `bytes` bytes and a label; it is the caller's.
     #[inline(always)]
     unsafe fn charge(&self, block: *mut u8, bytes: usize, outer: Layout) {
-        let label = match current() {
+        let label = match payer() {
             None => Label::NOBODY,
             Some(record) => {
                 // SAFETY: as the caller says.
@@ -194,7 +194,7 @@ unsafe impl<A: GlobalAlloc, R: RealSize<A>> GlobalAlloc for Charged<A, R> {
         // SAFETY: not of size zero.
         let block = unsafe { self.inner.alloc_zeroed(outer) };
         // Nobody's label is zero already, and its page perhaps not there yet.
-        if !block.is_null() && current().is_some() {
+        if !block.is_null() && payer().is_some() {
             // SAFETY: just allocated.
             unsafe { self.charge(block, layout.size(), outer) };
         }

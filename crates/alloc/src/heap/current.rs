@@ -24,9 +24,19 @@ thread_local! {
 /// Who pays for what is allocated in no group; null for nobody.
 static REST: AtomicPtr<Record> = AtomicPtr::new(ptr::null_mut());
 
+/// What keeps the group of an entry.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    /// The caller of the function that entered: the group stays at least until that function returns.
+    ByScope,
+    /// A guard, which any code on this thread may drop.
+    ByGuard,
+}
+
 /// One entry.
 struct Frame {
     record: Option<&'static Record>,
+    kept: Kept,
     before: Cell<*const Frame>,
     after: Cell<*const Frame>,
     /// Others point to it.
@@ -35,7 +45,7 @@ struct Frame {
 
 /// Who pays for what this thread allocates now.
 #[inline(always)]
-pub(super) fn current() -> Option<&'static Record> {
+pub(super) fn payer() -> Option<&'static Record> {
     CURRENT.get().or_else(rest)
 }
 
@@ -55,9 +65,10 @@ pub(super) fn charge_rest_to(group: &Group) {
 }
 
 impl Frame {
-    fn new(record: Option<&'static Record>) -> Self {
+    fn new(record: Option<&'static Record>, kept: Kept) -> Self {
         Self {
             record,
+            kept,
             before: Cell::new(ptr::null()),
             after: Cell::new(ptr::null()),
             _pinned: PhantomPinned,
@@ -104,7 +115,67 @@ pub fn outside<R>(run: impl FnOnce() -> R) -> R {
     within(None, run)
 }
 
-/// Runs `run` in the group of a record, or in none.
+/// Returns the group that the calling thread is in: by [`GroupExt::scope`], [`GroupExt::enter`], or a future or stream that
+/// [`crate::InGroupExt::in_group`] made. The innermost counts. `None` if the thread is in no group, or within [`outside`].
+///
+/// So code deep in a program can charge or count for its tenant without a [`Group`] in each signature. It works with any global
+/// allocator, also without [`crate::Charged`]. A group that pays for all else ([`crate::Charged::charge_rest_to`]) is not returned.
+/// A spawned task or thread begins in no group.
+///
+/// The handle keeps the group, and costs a contended atomic operation to make and another to drop. [`with_current`] usually costs
+/// neither. Not async-signal-safe, because dropping a handle may take locks.
+///
+/// ```
+/// use bursar::{Counter, Freshness, Limits, Memory, Statistic};
+/// use bursar_alloc::{GroupExt, current, outside, with_current};
+///
+/// const STATISTICS: &[Statistic] = &[Statistic::counter("rows")];
+/// const ROWS: Counter = Counter::of(STATISTICS, "rows");
+///
+/// fn deep_in_the_program() {
+///     with_current(|tenant| tenant.add(ROWS, 10));
+/// }
+///
+/// let memory = Memory::builder().statistics(STATISTICS).build()?;
+/// let tenant = memory.root().child("tenant", Limits::none())?;
+/// tenant.scope(|| {
+///     deep_in_the_program();
+///     assert_eq!(current(), Some(tenant.clone()));
+///     assert_eq!(outside(current), None);
+/// });
+/// assert_eq!(current(), None);
+/// deep_in_the_program();      // counts nothing
+/// assert_eq!(tenant.read(Freshness::Exact)?.get(ROWS).value, 10);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn current() -> Option<Group> {
+    let (record, _) = innermost()?;
+    Some(record.account.with_group(Group::clone))
+}
+
+/// Runs `run` with the group that the calling thread is in, and returns what it returns; `None` if [`current`] is.
+///
+/// In a scope or a future this counts no reference and touches no shared line. In the group of a guard ([`GroupExt::enter`]) it
+/// costs as much as [`current`], because `run` may drop the guard.
+///
+/// In a scope or a future it is async-signal-safe if `run` is. In the group of a guard it is not.
+pub fn with_current<R>(run: impl FnOnce(&Group) -> R) -> Option<R> {
+    let (record, kept) = innermost()?;
+    Some(match kept {
+        // `run` ends before the scope that it runs in, and so before the group's handle there.
+        Kept::ByScope => record.account.with_group(run),
+        Kept::ByGuard => run(&record.account.with_group(Group::clone)),
+    })
+}
+
+/// The record of the innermost group, and what keeps it.
+fn innermost() -> Option<(&'static Record, Kept)> {
+    // SAFETY: null, or a frame that this thread entered and has not left, so it is there.
+    let frame = unsafe { LAST.get().as_ref() }?;
+    Some((frame.record?, frame.kept))
+}
+
+/// Runs `run` in the group of a record, or in none. What is entered in a group keeps it until this returns.
 #[inline]
 pub(super) fn within<R>(record: Option<&'static Record>, run: impl FnOnce() -> R) -> R {
     struct Leave<'a>(&'a Frame);
@@ -113,7 +184,7 @@ pub(super) fn within<R>(record: Option<&'static Record>, run: impl FnOnce() -> R
             self.0.leave();
         }
     }
-    let frame = pin!(Frame::new(record));
+    let frame = pin!(Frame::new(record, Kept::ByScope));
     let frame = frame.into_ref();
     frame.enter();
     let _leave = Leave(frame.get_ref());
@@ -146,8 +217,8 @@ impl Drop for Entered {
     }
 }
 
-/// What the program's allocator adds to groups. It needs [`crate::Charged`] as the global allocator; without, entering has no
-/// effect.
+/// What the program's allocator adds to groups. It needs [`crate::Charged`] as the global allocator; without, entering decides
+/// [`current`] and nothing else.
 pub trait GroupExt {
     /// Charges what this thread allocates to the group, until the guard is dropped. Guards may be nested, and dropped in any
     /// order: the thread is in the group whose guard was made last, of those that are left. A guard keeps the group like a handle.
@@ -182,7 +253,7 @@ pub trait GroupExt {
 
 impl GroupExt for Group {
     fn enter(&self) -> Entered {
-        let frame = outside(|| Box::pin(Frame::new(Some(Record::of(self)))));
+        let frame = outside(|| Box::pin(Frame::new(Some(Record::of(self)), Kept::ByGuard)));
         frame.as_ref().enter();
         Entered {
             frame,

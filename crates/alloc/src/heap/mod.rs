@@ -29,7 +29,7 @@ mod record;
 mod twin;
 
 pub use charged::Charged;
-pub use current::{Entered, GroupExt, outside};
+pub use current::{Entered, GroupExt, current, outside, with_current};
 pub use future::{InGroup, InGroupExt};
 pub use panics::panics_charge_nobody;
 pub use real::{ByLayout, RealSize, Usable, UsableByClass};

@@ -27,8 +27,7 @@ pub(crate) struct Moved<'a, M: Machine> {
     told: Option<Referred<'a, M>>,
 }
 
-/// Bytes that are charged and that nobody holds yet. Returned on drop: whoever is asked for memory or told of a change may
-/// panic, and then the charge unwinds.
+/// Bytes that are charged and that nobody holds yet. Returned on drop: a reclaimer may panic, and then the charge unwinds.
 #[must_use]
 pub(super) struct Unheld<'a, M: Machine> {
     ledger: &'a Ledger<M>,

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::stats::printable;
+
 /// Why a charge was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -53,7 +55,9 @@ impl fmt::Display for ChargeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::LimitReached(reached) => reached.fmt(f),
-            Self::Removed { group } => write!(f, "cannot charge {group}: it was removed"),
+            Self::Removed { group } => {
+                write!(f, "cannot charge {}: it was removed", printable(group))
+            }
             Self::TooLarge { requested } => {
                 write!(f, "cannot charge {requested} bytes: more than 2^56")
             }
@@ -67,8 +71,8 @@ impl fmt::Display for LimitReached {
             f,
             "cannot charge {} to {}: {} uses {} of {}",
             Bytes(self.requested),
-            self.charged,
-            self.limited,
+            printable(&self.charged),
+            printable(&self.limited),
             Bytes(self.usage),
             Bytes(self.max)
         )?;
@@ -78,7 +82,7 @@ impl fmt::Display for LimitReached {
                 (0, age_ms) => write!(f, "; largest below it {age_ms} ms ago: ")?,
                 _ => f.write_str(", ")?,
             }
-            write!(f, "{name} {}", Bytes(*usage))?;
+            write!(f, "{} {}", printable(name), Bytes(*usage))?;
         }
         Ok(())
     }

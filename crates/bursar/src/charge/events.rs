@@ -21,9 +21,10 @@ pub(crate) enum Event {
     Reclaimed,
     Throttled,
     OverReturned,
+    Panicked,
 }
 
-const EVENTS: usize = 9;
+const EVENTS: usize = 10;
 
 /// How often the limits of a group mattered, and what followed. Grows only.
 ///
@@ -58,6 +59,9 @@ pub struct Events {
     /// Bytes that were returned and that the group did not have: a bug of the code that returned them
     /// ([`crate::Group::uncharge`]). At the group that they were returned to.
     pub over_returned_bytes: u64,
+    /// Calls of [`crate::Group::on_pressure`] callbacks and of wakers that panicked. The panic was caught. At the group that was
+    /// watched or waited for.
+    pub panicked_callbacks: u64,
 }
 
 impl Events {
@@ -77,6 +81,9 @@ impl Events {
             over_returned_bytes: self
                 .over_returned_bytes
                 .saturating_sub(before.over_returned_bytes),
+            panicked_callbacks: self
+                .panicked_callbacks
+                .saturating_sub(before.panicked_callbacks),
         }
     }
 }
@@ -103,6 +110,8 @@ impl fmt::Display for Events {
         show("throttled", &slept_ms, self.throttled.is_zero())?;
         let over_returned = self.over_returned_bytes;
         show("over-returned", &Bytes(over_returned), over_returned == 0)?;
+        let panicked = self.panicked_callbacks;
+        show("panicked callbacks", &panicked, panicked == 0)?;
         if lead.is_empty() {
             f.write_str("nothing")?;
         }
@@ -145,6 +154,7 @@ impl<M: Machine> EventCounts<M> {
             reclaimed_bytes: count(Event::Reclaimed),
             throttled: Duration::from_nanos(count(Event::Throttled)),
             over_returned_bytes: count(Event::OverReturned),
+            panicked_callbacks: count(Event::Panicked),
         }
     }
 

@@ -14,24 +14,26 @@ use super::{Bytes, Ledger};
 /// How long a throttled task sleeps before it looks whether it still must.
 const SLEEP_NS: u64 = 100_000_000;
 
-/// What a charge that leaves the usage above a `high` does, here or at a group above, once stock was taken back and
-/// reclaimers were asked. Only what then remains above `high` is slept for or owed.
+/// How a charge pays for usage above a `high`. By default it leaves a debt, so a `high` throttles only callers that take that
+/// debt ([`crate::Group::take_debt`]) and wait.
 ///
-/// [`crate::Group::charge_async`] asks reclaimers too and then owes, under either policy;
-/// [`crate::Group::try_charge_nowait`] asks nobody and owes.
+/// A charge pays for what remains above the `high` of its group, or of a group above, after stock was taken back and reclaimers
+/// were asked. [`crate::Group::charge_async`] owes under either policy. [`crate::Group::try_charge_nowait`] does too, and asks no
+/// reclaimers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum HighPolicy {
+    /// No charge sleeps. The bytes charged become a debt of the group that was charged. A caller that can wait takes it with
+    /// [`crate::Group::take_debt`]; if no caller does, nothing is slowed down. This is the default.
+    #[default]
+    Owe,
     /// The charge sleeps before it returns, for as long as the kernel's formula says: 64 s times the square of
     /// `(usage - high) / high` for each 256 KiB charged, at most 2 s. It looks every 100 ms whether the usage is still
     /// above `high`, so a `high` that is lifted wakes it.
     ///
-    /// This blocks the thread of the operating system. On an async runtime, use [`HighPolicy::Owe`].
-    #[default]
+    /// The sleep blocks the thread of the operating system, also in [`crate::Group::try_charge`]. Do not use it where that
+    /// thread serves other tasks, as on an async runtime.
     Throttle,
-    /// Nobody sleeps: what was charged becomes a debt of the group that was charged, which [`crate::Group::take_debt`]
-    /// hands to whoever is in a place to wait.
-    Owe,
 }
 
 /// Bytes that were charged while a `high` was exceeded, and how long the kernel's formula would have their owner wait;
@@ -161,7 +163,7 @@ impl<M: Machine> Ledger<M> {
 
     /// Takes the debt of a group: who takes it pays for it.
     pub(crate) fn take_debt(&self, index: u32) -> Debt {
-        // First: who is told of it may panic, and the debt would be lost.
+        // First: the delay is by what is left.
         self.drain_above_high(index);
         let bytes = self.counter(index).debt_bytes.swap(0, Order::Relaxed);
         Debt {

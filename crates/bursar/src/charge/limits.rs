@@ -1,9 +1,11 @@
 //! The limits of a group, and changing them while everything runs.
 
+use std::fmt;
+
 use bursar_machine::{AtomicWord, Machine, Order};
 
-use super::Ledger;
 use super::reclaim::Reason;
+use super::{Bytes, Ledger};
 
 /// A limit in bytes; `u64::MAX` means none.
 pub(crate) type Limit = u64;
@@ -11,8 +13,8 @@ pub(crate) type Limit = u64;
 /// The limits of a group, bytes. All compare with the usage of the group and everything below it, stock included.
 ///
 /// Any combination is allowed, as in the kernel: each is judged by itself, and the strictest decides. So with `min`
-/// above `max` the group is limited to `max` and protected up to it; `low` above `high` throttles a group that reclaim
-/// passes over. A limit below the usage lets nothing more in; what is above it stays until it is returned, though
+/// above `max` the group is limited to `max` and protected up to it; `low` above `high` slows down a group that
+/// reclaim passes over. A limit below the usage lets nothing more in; what is above it stays until it is returned, though
 /// reclaimers are asked for it when `max` or `high` is set.
 ///
 /// ```
@@ -20,6 +22,8 @@ pub(crate) type Limit = u64;
 ///
 /// let limits = Limits::max(2 << 30).high(1800 << 20).low(1 << 30);
 /// assert_eq!((limits.max, limits.min), (2 << 30, 0));
+/// assert_eq!(limits.to_string(), "max 2.00 GiB, high 1.76 GiB, low 1.00 GiB");
+/// assert_eq!(Limits::none().to_string(), "no limit");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -30,8 +34,8 @@ pub struct Limits {
     /// Reclaim takes from what is within the effective `low` only if there is nothing else to take. 0 for no protection.
     #[doc(alias = "memory.low")]
     pub low: Limit,
-    /// Charges above it succeed, ask reclaimers, and are then throttled or noted as a debt ([`crate::HighPolicy`]);
-    /// `u64::MAX` for none.
+    /// Charges above it succeed, ask reclaimers, and leave a debt, so it slows only callers of [`crate::Group::take_debt`];
+    /// under [`crate::HighPolicy::Throttle`] they sleep instead. `u64::MAX` for none.
     #[doc(alias = "memory.high")]
     pub high: Limit,
     /// No fallible charge goes above it; `u64::MAX` for none.
@@ -64,7 +68,7 @@ impl Limits {
         }
     }
 
-    /// The same with another `high`.
+    /// The same with another `high`. By default a `high` asks reclaimers and delays no charge: see [`crate::HighPolicy`].
     #[must_use]
     pub const fn high(self, high: u64) -> Self {
         Self { high, ..self }
@@ -80,6 +84,26 @@ impl Limits {
     #[must_use]
     pub const fn min(self, min: u64) -> Self {
         Self { min, ..self }
+    }
+}
+
+/// What is set, as in `max 2.00 GiB, low 1.00 GiB`; without a `max`, `no limit` in its place.
+impl fmt::Display for Limits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.max {
+            Limit::MAX => f.write_str("no limit")?,
+            max => write!(f, "max {}", Bytes(max))?,
+        }
+        for (name, bytes, unset) in [
+            ("high", self.high, Limit::MAX),
+            ("low", self.low, 0),
+            ("min", self.min, 0),
+        ] {
+            if bytes != unset {
+                write!(f, ", {name} {}", Bytes(bytes))?;
+            }
+        }
+        Ok(())
     }
 }
 

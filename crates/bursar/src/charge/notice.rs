@@ -1,14 +1,31 @@
 //! Telling those who listen, after an operation that changed some group's usage or limits, and outside of all locks.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use bursar_machine::{AtomicWord, Lock, Machine, Order};
 
 use super::Ledger;
+use super::events::Event;
 use super::ledger::Referred;
 
 /// Groups looked up under one hold of the lock of those listened to.
 const GROUPS_PER_HOLD: usize = 64;
 
 impl<M: Machine> Ledger<M> {
+    /// Calls a user's callback or waker for a group. If it panics, that is counted, and ends here: this may run in the drop of a
+    /// charge, which must not unwind, and others are still to be called. The panic hook has shown the message.
+    pub(super) fn call_user(&self, index: u32, call: impl FnOnce()) {
+        // Unwind safe: no lock of ours is held and nothing of ours is half changed.
+        let Err(thrown) = catch_unwind(AssertUnwindSafe(call)) else {
+            return;
+        };
+        self.count(index, Event::Panicked, 1);
+        // Its drop is the user's code too. What it throws is leaked.
+        if let Err(thrown) = catch_unwind(AssertUnwindSafe(|| drop(thrown))) {
+            std::mem::forget(thrown);
+        }
+    }
+
     /// One more listener at a group.
     pub(super) fn listen(&self, index: u32) {
         *self.listening.lock().entry(index).or_insert(0) += 1;

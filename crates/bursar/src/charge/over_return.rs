@@ -17,6 +17,7 @@ use bursar_machine::{AtomicWord, Machine, Order};
 
 use super::events::Event;
 use super::{Bytes, Ledger};
+use crate::stats::printable;
 
 /// A group is being noted, or was told.
 const TOLD: u64 = u64::MAX;
@@ -60,7 +61,7 @@ impl<M: Machine> Ledger<M> {
             "bursar: {} more returned than charged in {}. Its usage stops at 0. This is a bug of the code that returns bytes \
              there; a build with debug assertions panics at that call. Events::over_returned_bytes counts on.",
             Bytes(bytes),
-            self.path(index),
+            printable(&self.path(index)),
         );
         self.forget(index);
     }

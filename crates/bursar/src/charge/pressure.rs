@@ -6,7 +6,7 @@
 //! as it is, for it counts stock; so a level is off by no more than the stock.
 //!
 //! Callbacks run without locks, one at a time for a group; a level that came and went while they ran may be skipped, the
-//! last one never is.
+//! last one never is. A callback that panics is counted ([`Ledger::call_user`]), and the others are told.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,23 +34,6 @@ struct Waiting {
     waker: Waker,
 }
 
-/// To be woken, each of them, also if one panics.
-struct Wakers(Vec<Waker>);
-
-impl Wakers {
-    fn wake(mut self) {
-        while let Some(waker) = self.0.pop() {
-            waker.wake();
-        }
-    }
-}
-
-impl Drop for Wakers {
-    fn drop(&mut self) {
-        self.0.drain(..).for_each(Waker::wake);
-    }
-}
-
 /// Who watches one group.
 #[derive(Default)]
 pub(crate) struct Watch {
@@ -63,14 +46,14 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    fn take_wakers(&mut self, level: Level) -> Wakers {
+    fn take_wakers(&mut self, level: Level) -> Vec<Waker> {
         let done: Vec<u64> = self
             .waiting
             .iter()
             .filter_map(|(&number, one)| (one.from != level).then_some(number))
             .collect();
         let taken = done.iter().filter_map(|number| self.waiting.remove(number));
-        Wakers(taken.map(|one| one.waker).collect())
+        taken.map(|one| one.waker).collect()
     }
 
     /// In a forked child. Wakers are left alone: what they belong to may be locked for ever.
@@ -100,7 +83,7 @@ impl Watch {
     }
 }
 
-/// Ends the telling when a subscriber panics, or after many rounds. Then there may be more to tell.
+/// Ends the telling after many rounds. Then there may be more to tell.
 struct Telling<'a, M: Machine> {
     ledger: &'a Ledger<M>,
     index: u32,
@@ -169,8 +152,7 @@ impl<M: Machine> Ledger<M> {
     }
 
     /// Registers somebody who is told of each change of the level, from [`Level::None`] on; returns a number for
-    /// [`Ledger::unsubscribe`]. The caller refers to the group, and calls [`Ledger::tell`] when it can undo this: who is told
-    /// may panic.
+    /// [`Ledger::unsubscribe`]. The caller refers to the group, and calls [`Ledger::tell`] afterwards.
     pub(crate) fn subscribe(&self, index: u32, call: Arc<PressureFn>) -> u64 {
         self.watcher_comes(index);
         let mut watch = self.watch(index).lock();
@@ -270,18 +252,24 @@ impl<M: Machine> Ledger<M> {
                 if let Some(telling) = telling {
                     std::mem::forget(telling);
                 }
-                wakers.wake();
+                self.wake_all(index, wakers);
                 return level;
             }
-            wakers.wake();
+            self.wake_all(index, wakers);
             for (number, call) in calls {
-                // One by one: who comes after one that panics has not been told.
+                // One by one: each may end the registration of the next.
                 if self.watch(index).lock().mark_told(number, level) {
-                    call(pressure);
+                    self.call_user(index, || call(pressure));
                 }
             }
         }
         // Subscribers that change the level each time they are told of it: the rest is left to the next.
         level
+    }
+
+    fn wake_all(&self, index: u32, wakers: Vec<Waker>) {
+        for waker in wakers {
+            self.call_user(index, || waker.wake());
+        }
     }
 }

@@ -228,7 +228,7 @@ impl<M: Machine> Ledger<M> {
         self.unlisten(at);
         drop(removed);
         if let Some(next) = next {
-            next.wake_by_ref();
+            self.call_user(at, || next.wake_by_ref());
         }
     }
 
@@ -241,7 +241,7 @@ impl<M: Machine> Ledger<M> {
             first.map(|(_, waiter)| waiter.waker.clone())
         };
         if let Some(waker) = waker {
-            waker.wake_by_ref();
+            self.call_user(at, || waker.wake_by_ref());
         }
     }
 
@@ -264,7 +264,9 @@ impl<M: Machine> Ledger<M> {
                 let theirs = queue.0.values().filter(|waiter| waiter.index == index);
                 theirs.map(|waiter| waiter.waker.clone()).collect()
             };
-            wakers.iter().for_each(|waker| waker.wake_by_ref());
+            for waker in wakers {
+                self.call_user(at, || waker.wake_by_ref());
+            }
         }
     }
 

@@ -81,7 +81,6 @@ impl<M: Machine> Page<M> {
             }
             let mut next = Run::new(&page, order);
             next.blocks.extend(page.block.take());
-            // Whoever is told of the old one's end may panic: the page is in the new one by then.
             drop(run.replace(next));
         }
     }

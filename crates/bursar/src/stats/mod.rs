@@ -4,7 +4,8 @@
 //! |---|---|
 //! | `schema.rs` | which statistics there are |
 //! | `marks.rs` | sets that are marked and taken without locks |
-//! | `tree.rs` | groups: birth, names, removal, rebirth |
+//! | `name.rs` | names that are allowed, and how they are shown |
+//! | `tree.rs` | groups: birth, removal, rebirth |
 //! | `publish.rs` | adding, and marking the way to the root |
 //! | `fold.rs` | one group's folded numbers |
 //! | `flush.rs` | reconciling a subtree |
@@ -27,6 +28,7 @@ mod combine;
 mod flush;
 mod fold;
 mod marks;
+mod name;
 mod publish;
 mod read;
 mod schema;
@@ -34,8 +36,9 @@ mod tree;
 
 pub use combine::FlushCounts;
 pub(crate) use marks::MarkSet;
+pub use name::{NAME_MAX, printable};
 pub use read::{Freshness, NotFresh, Reading, Value};
 pub(crate) use schema::{BadSchema, Layout, Place, sealed};
 pub use schema::{Counter, Gauge, Handle, Statistic};
-pub use tree::{CreateError, FlushPolicy, NAME_MAX};
+pub use tree::{CreateError, FlushPolicy};
 pub(crate) use tree::{LEVELS, Node, ROOT, References, Tree};

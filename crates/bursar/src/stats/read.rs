@@ -62,6 +62,23 @@ impl Value {
     }
 }
 
+/// The number, and the range if there is more than one number in it, as in `123 (100..=150)`.
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { value, lo, hi } = *self;
+        if lo == value && hi == value {
+            return fmt::Display::fmt(&value, f);
+        }
+        let shown = match (lo, hi) {
+            (i64::MIN, i64::MAX) => format!("{value} (range unknown)"),
+            (i64::MIN, hi) => format!("{value} (at most {hi})"),
+            (lo, i64::MAX) => format!("{value} (at least {lo})"),
+            (lo, hi) => format!("{value} ({lo}..={hi})"),
+        };
+        f.pad(&shown)
+    }
+}
+
 /// The usage and all statistics of one group, from one flush.
 #[derive(Clone, Debug)]
 pub struct Reading {
@@ -71,8 +88,6 @@ pub struct Reading {
     /// Usage, then each statistic.
     pub(crate) values: Vec<Value>,
     pub(crate) own: Vec<i64>,
-    /// What the usage was below 0, bytes.
-    pub(crate) below_zero: u64,
     pub(crate) over_returned: u64,
     /// For each statistic kept per node: its index, and its share of each node and of threads without a CPU.
     pub(crate) per_node: Vec<(usize, Vec<i64>)>,
@@ -88,18 +103,24 @@ impl Reading {
         self.values[0]
     }
 
+    /// The value of [`Reading::usage`] as a number of bytes, for [`crate::Bytes`] and limits; 0 if it is below 0, as it may be while
+    /// charges and returns run.
+    pub fn usage_bytes(&self) -> u64 {
+        self.usage().value.max(0) as u64
+    }
+
     /// Bytes that were returned to the group and those below it, and that they did not have; see
     /// [`crate::Events::over_returned_bytes`]. If this is not 0, the usage may be too low, by how much nobody knows.
     pub fn over_returned(&self) -> u64 {
         self.over_returned
     }
 
-    /// With what was returned too much. If the usage is below 0, its range is as wide as that.
-    pub(crate) fn with_over_returned(mut self, over_returned: u64) -> Self {
-        self.over_returned = over_returned;
-        let usage = &mut self.values[0];
-        usage.hi = usage.hi.saturating_add_unsigned(self.below_zero);
-        self
+    /// With what was returned too much.
+    pub(crate) fn with_over_returned(self, over_returned: u64) -> Self {
+        Self {
+            over_returned,
+            ..self
+        }
     }
 
     /// A statistic of the group and all below it.
@@ -216,25 +237,29 @@ impl<M: Machine> Tree<M> {
 
     /// What the last flush left. `usage_range` are bounds on the usage from elsewhere, taken before this call.
     pub(crate) fn cached(&self, index: u32, usage_range: (i64, i64)) -> Reading {
-        let mut reading = self.snapshot(index);
+        let (mut reading, below_zero) = self.snapshot(index);
         let usage = &mut reading.values[0];
         if usage.error() > 0 {
             usage.lo = usage_range.0.min(usage.value);
             usage.hi = usage_range.1.max(usage.value);
         }
+        usage.hi = usage.hi.saturating_add_unsigned(below_zero);
         reading
     }
 
     /// The numbers after [`Tree::freshen`]: no update that the caller knows of is missing.
     pub(crate) fn exact(&self, index: u32) -> Reading {
-        let mut reading = self.snapshot(index);
+        let (mut reading, below_zero) = self.snapshot(index);
         for value in &mut reading.values {
             *value = Value::within(value.value, Some(0));
         }
+        let usage = &mut reading.values[0];
+        usage.hi = usage.hi.saturating_add_unsigned(below_zero);
         reading
     }
 
-    fn snapshot(&self, index: u32) -> Reading {
+    /// What is folded, and by how many bytes the usage was below 0: as wide is its range at least.
+    fn snapshot(&self, index: u32) -> (Reading, u64) {
         let age_ns = self.age_ns(index);
         let node = self.node(index);
         let layout = &self.layout;
@@ -288,16 +313,16 @@ impl<M: Machine> Tree<M> {
             self.mark_above(index);
         }
         self.read_eager(index, &mut values, &mut own);
-        Reading {
+        let reading = Reading {
             statistics: layout.statistics,
             fingerprint: layout.fingerprint,
             age: Duration::from_nanos(age_ns),
             values,
             own,
-            below_zero,
             over_returned: 0,
             per_node,
-        }
+        };
+        (reading, below_zero)
     }
 
     fn read_eager(&self, index: u32, values: &mut [Value], own: &mut [i64]) {

@@ -26,6 +26,9 @@ pub struct Statistic {
 
 impl Statistic {
     /// A statistic that only grows.
+    ///
+    /// Sums are signed numbers of 64 bits, of gauges too. A sum beyond [`i64::MAX`] wraps around, so it continues at
+    /// [`i64::MIN`]: at a million a second after 292,000 years.
     pub const fn counter(name: &'static str) -> Self {
         Self {
             name,
@@ -256,6 +259,11 @@ impl Handle for Counter {
     type Delta = u64;
     #[inline]
     fn signed(delta: u64) -> i64 {
+        // In release builds it costs nothing, and counts modulo 2^64.
+        debug_assert!(
+            delta <= i64::MAX as u64,
+            "{delta} added to a counter: more than i64::MAX, as if it went down"
+        );
         delta as i64
     }
 }

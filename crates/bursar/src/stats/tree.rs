@@ -14,11 +14,10 @@ use bursar_machine::{AtomicWord, Lock, Machine, Order};
 
 use super::combine::Combiner;
 use super::fold::Fold;
+use super::name::{NAME_MAX, check_name, printable};
 use super::{Layout, MarkSet};
 use crate::arena::Arena;
 
-/// The longest name of a group, bytes.
-pub const NAME_MAX: usize = 255;
 /// The deepest level below the root. Deep enough for any nesting of tenants and operators; it bounds every walk.
 const DEPTH_MAX: u32 = 64;
 /// Groups on the way from the deepest to the root.
@@ -53,7 +52,7 @@ pub enum CreateError {
         /// Its length, bytes.
         bytes: usize,
     },
-    /// The name contains a slash, which separates names in paths, or a NUL.
+    /// The name is `.` or `..`, or contains a slash, which separates names in paths, or a NUL. The kernel refuses these too.
     BadName {
         /// The name.
         name: String,
@@ -85,10 +84,15 @@ impl fmt::Display for CreateError {
                 )
             }
             Self::BadName { name } => {
-                write!(f, "a group's name contains no '/' and no NUL: {name:?}")
+                write!(
+                    f,
+                    "a group's name is not '.' or '..' and contains no '/' and no NUL: {name:?}"
+                )
             }
-            Self::Exists { path } => write!(f, "there is a group {path} already"),
-            Self::ParentRemoved { path } => write!(f, "{path} was removed"),
+            Self::Exists { path } => {
+                write!(f, "there is a group {} already", printable(path))
+            }
+            Self::ParentRemoved { path } => write!(f, "{} was removed", printable(path)),
             Self::TooDeep => write!(f, "groups nest at most {DEPTH_MAX} levels deep"),
             Self::OutOfMemory => f.write_str("no memory for another group"),
         }
@@ -314,6 +318,12 @@ impl<M: Machine> Tree<M> {
     /// The records that there are, also those without a group.
     pub(crate) fn records(&self) -> u32 {
         self.free.lock().next
+    }
+
+    /// Groups that there are, also removed ones that have yet to end.
+    pub(crate) fn group_count(&self) -> usize {
+        let free = self.free.lock();
+        free.next as usize - free.records.len()
     }
 
     /// All groups, parents before children, each with its parent's position (the root with its own); also removed ones
@@ -544,19 +554,4 @@ impl<M: Machine> Tree<M> {
         above.child_count.fetch_sub(1, Order::Relaxed);
         self.free.lock().records.push(index);
     }
-}
-
-fn check_name(name: &str) -> Result<(), CreateError> {
-    if name.is_empty() {
-        return Err(CreateError::EmptyName);
-    }
-    if name.len() > NAME_MAX {
-        return Err(CreateError::LongName { bytes: name.len() });
-    }
-    if name.contains(['/', '\0']) {
-        return Err(CreateError::BadName {
-            name: name.to_owned(),
-        });
-    }
-    Ok(())
 }

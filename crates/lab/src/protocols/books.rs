@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bursar::{Counter, Freshness, Group, Limits, Memory, Reading, Statistic};
+use bursar::{Counter, Freshness, Group, HighPolicy, Limits, Memory, Reading, Statistic};
 use bursar_machine::{Machine, Watched};
 
 use crate::random::Random;
@@ -63,6 +63,7 @@ impl<M: Machine> Books<M> {
     /// The root, with limit `root_max`, and below it groups of which each names its parent (an earlier one) and limit.
     pub(super) fn new(machine: &M, root_max: u64, below: &[(GroupIndex, u64)]) -> Self {
         let memory = Memory::builder()
+            .high_policy(HighPolicy::Throttle)
             .statistics(STATISTICS)
             .max(root_max)
             // Each drain in as many turns as there is stock to take.

@@ -192,6 +192,8 @@ fn check<M: Machine>(watchers: &[(Arc<Watcher<M>>, Registration<M>)]) {
 /// Limits were changed past the log, so answers are not judged.
 fn finish<M: Machine>(charging: &Charging<M>, memory: &Memory<M>) {
     memory.tick();
+    let panicked = memory.root().events().panicked_callbacks;
+    assert_eq!(panicked, 0, "a watcher that was told found a fault");
     charging.books.check_rows();
     charging.books.check_empty();
 }

@@ -4,7 +4,7 @@
 pub mod truth;
 
 use bursar::machine::Host;
-use bursar::{Builder, Counter, Gauge, Memory, Statistic};
+use bursar::{Builder, Counter, Gauge, HighPolicy, Memory, Statistic};
 use bursar_machine::timer::Timers;
 use bursar_sim::{Chance, Counts, Faults, Kill, Settings, Sim, Simulator, Stall, Topology};
 
@@ -29,7 +29,9 @@ pub fn settings(cpus: usize, seed: u64) -> Settings {
 }
 
 pub fn builder() -> Builder {
-    Memory::<Host>::builder().statistics(STATISTICS)
+    Memory::<Host>::builder()
+        .statistics(STATISTICS)
+        .high_policy(HighPolicy::Throttle)
 }
 
 /// A machine without faults, and a memory on it.

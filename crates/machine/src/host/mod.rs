@@ -36,6 +36,7 @@ mod tasks;
 mod timers;
 mod topology;
 
+use std::fmt;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -55,9 +56,20 @@ use crate::pages::{ReserveError, ReserveOptions, Span};
 use crate::{Machine, OutOfMemory, Shard};
 
 /// The machine this process runs on. All values of this type are the same machine; each gives out slots of its own.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Host {
     report: &'static Report,
+}
+
+/// The backend and the number of CPUs. [`Host::report`] has the rest.
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Report { backend, cpus, .. } = self.report;
+        f.debug_struct("Host")
+            .field("backend", &format_args!("{backend}"))
+            .field("cpus", cpus)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Host {

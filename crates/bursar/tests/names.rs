@@ -1,0 +1,84 @@
+//! Names that tenants give themselves: no message forges a line of a log or controls a terminal.
+
+#[path = "common/inner.rs"]
+mod inner;
+
+use bursar::{CreateError, Limits, Memory};
+
+const EVIL: &str = "evil\n2026-01-01 ERROR root logged in\u{1b}[2J\u{202e}\u{85}";
+const SHOWN: &str = r"evil\n2026-01-01 ERROR root logged in\u{1b}[2J\u{202e}\u{85}";
+
+/// Says that a message shows the name, and nothing raw of it.
+fn assert_shown(message: &impl ToString) {
+    let message = message.to_string();
+    assert!(message.contains(SHOWN), "{message:?}");
+    assert!(!message.contains(char::is_control), "{message:?}");
+}
+
+#[test]
+fn messages_escape_names_and_fields_do_not() {
+    let memory = Memory::builder().max(1 << 20).build().unwrap();
+    let root = memory.root();
+    let evil = root.child(EVIL, Limits::max(1 << 19)).unwrap();
+    assert_eq!(
+        (evil.name(), evil.path()),
+        (EVIL.into(), format!("/{EVIL}"))
+    );
+    assert_shown(&evil);
+    assert_shown(&format!("{evil:?}"));
+
+    let error = evil.try_charge(1 << 20).unwrap_err();
+    assert_shown(&error);
+    let held = evil.try_charge(1 << 18).unwrap();
+    // Among the largest.
+    assert_shown(&root.try_charge(1 << 20).unwrap_err());
+    let mut other = root.try_charge(1).unwrap();
+    assert_shown(&other.merge(held).unwrap_err());
+
+    let exists = root.child(EVIL, Limits::none()).unwrap_err();
+    assert_shown(&exists);
+    let path = format!("/{EVIL}");
+    assert_eq!(exists, CreateError::Exists { path });
+
+    evil.remove().unwrap();
+    assert_shown(&evil.child("child", Limits::none()).unwrap_err());
+    assert_shown(&evil.try_charge(1).unwrap_err());
+    assert_shown(&other.move_to(&evil).unwrap_err());
+}
+
+#[test]
+fn other_letters_stay() {
+    let memory = Memory::host().unwrap();
+    let group = memory.root().child(r"Zürich\n 東京", Limits::none());
+    assert_eq!(group.unwrap().to_string(), r"/Zürich\n 東京");
+}
+
+#[test]
+fn what_is_told_on_stderr_is_escaped() {
+    if inner::is_inner() {
+        let memory = Memory::host().unwrap();
+        let group = memory.root().child(EVIL, Limits::none()).unwrap();
+        group.account().uncharge_nowait(1 << 20);
+        drop(group.try_charge(1 << 20).unwrap());
+        memory.tick();
+        return;
+    }
+    let output = inner::in_another_process("what_is_told_on_stderr_is_escaped", &[]);
+    inner::assert_passed(&output);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let told = stderr.lines().find(|line| line.starts_with("bursar:"));
+    assert_shown(&told.expect("it is told"));
+}
+
+#[test]
+fn dots_are_no_names() {
+    let root = Memory::host().unwrap().root();
+    for name in [".", ".."] {
+        let error = root.child(name, Limits::none()).unwrap_err();
+        assert_eq!(error, CreateError::BadName { name: name.into() });
+        assert!(error.to_string().contains(&format!("{name:?}")), "{error}");
+    }
+    for name in ["...", ".hidden", " "] {
+        assert_eq!(root.child(name, Limits::none()).unwrap().name(), name);
+    }
+}
