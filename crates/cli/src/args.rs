@@ -32,7 +32,7 @@ Exit codes:
      that cannot exist, a file that is no result, results that are not parts of one run or cannot be compared
   3  not available here: permission denied, a backend that does not work on this system, a run that failed; runs that
      finished are in the document, which says so
-  130  interrupted; runs that had finished are in the document, which says so";
+  130  interrupted (Ctrl-C or SIGTERM); runs that had finished are in the document, which says so";
 
 const CALIBRATION: &str = "\
 Constants of the cost model are drawn from the ranges that their sources span, parameters from [uncertain] of the

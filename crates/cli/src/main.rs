@@ -15,6 +15,7 @@ mod findings;
 mod form;
 mod format;
 mod html;
+mod interruption;
 mod jobs;
 mod machine;
 mod more;

@@ -2,9 +2,6 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
-
 use common::{
     QUICK, Scratch, assert_refused, assert_survives_a_reader_that_goes_away, bursar, command,
     quick, stderr, stdout,
@@ -206,37 +203,6 @@ fn a_reader_that_goes_away_is_no_error() {
     ] {
         assert_survives_a_reader_that_goes_away(arguments);
     }
-}
-
-#[test]
-#[cfg(unix)]
-fn an_interruption_ends_with_130_and_leaves_no_empty_file() {
-    let scratch = Scratch::new("interrupted");
-    let mut child = command()
-        .args([
-            "run",
-            "-v",
-            "-s",
-            "duration_ms=600000",
-            "-mhost",
-            "-o",
-            scratch.path(),
-        ])
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
-    let mut begun = String::new();
-    BufReader::new(child.stderr.take().expect("a pipe"))
-        .read_line(&mut begun)
-        .expect("the first variant is announced");
-    assert!(scratch.0.exists(), "opened before the run");
-    let sent = Command::new("kill")
-        .args(["-INT", &child.id().to_string()])
-        .status()
-        .expect("kill exists");
-    assert!(sent.success());
-    assert_eq!(child.wait().expect("the program ends").code(), Some(130));
-    assert!(!scratch.0.exists());
 }
 
 #[test]

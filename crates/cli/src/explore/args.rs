@@ -23,7 +23,7 @@ Exit codes:
      not found)
   2  wrong usage: unknown protocol, a text that is no schedule
   3  not available here: permission denied
-  130  interrupted; the document says what was explored";
+  130  interrupted (Ctrl-C or SIGTERM); the document says what was explored";
 
 #[derive(Debug, Args)]
 pub struct Explore {
