@@ -69,7 +69,8 @@ pub struct Global {
     /// Write the document here instead of to standard output
     #[arg(short, long, value_name = "FILE", global = true)]
     pub output: Option<PathBuf>,
-    /// The document's form; where it is left out, that of FILE's name (out.json, out.svg, out.html, ...), else a table
+    /// The document's form. By default the ending of FILE names it (out.json, out.svg, out.html, ...); without an ending it is
+    /// a table
     #[arg(short, long, value_enum, global = true)]
     pub format: Option<Format>,
     /// Colours in the table; NO_COLOR turns `auto` off

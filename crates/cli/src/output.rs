@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::args::{Color, Global};
@@ -109,6 +110,32 @@ impl Place {
         file.write_all(document.as_bytes())?;
         file.flush()
     }
+}
+
+/// Refuses to write one of the files that are read: a result is not lost by a slip.
+pub fn refuse_to_replace<'a>(
+    inputs: impl IntoIterator<Item = &'a PathBuf>,
+    global: &Global,
+) -> Result<(), Failure> {
+    let Some(output) = &global.output else {
+        return Ok(());
+    };
+    // What does not exist, or cannot be looked at, is said where it is opened.
+    let identity = |path: &Path| {
+        let metadata = fs::metadata(path).ok().filter(fs::Metadata::is_file);
+        metadata.map(|metadata| (metadata.dev(), metadata.ino()))
+    };
+    let Some(written) = identity(output) else {
+        return Ok(());
+    };
+    let is_written = |input: &&PathBuf| identity(input) == Some(written);
+    inputs.into_iter().find(is_written).map_or(Ok(()), |input| {
+        Err(Failure::usage(format!(
+            "{} would replace {}, which is read; name another file",
+            output.display(),
+            input.display()
+        )))
+    })
 }
 
 /// Makes a file beside `path` and removes it again: what fails for it would fail for `path`.

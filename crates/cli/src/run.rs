@@ -22,6 +22,7 @@ const REVISION: &str = env!("BURSAR_REVISION");
 /// Runs experiments and writes one document. All that can be refused is refused before anything runs.
 pub fn run(run: &Run, global: &Global) -> Result<ExitCode, Failure> {
     let batches = batches(run)?;
+    let format = global.format()?;
     let output = Output::open(global)?;
     let mailbox = Mailbox::new();
     let sender = mailbox.sender.clone();
@@ -43,7 +44,7 @@ pub fn run(run: &Run, global: &Global) -> Result<ExitCode, Failure> {
             }
         );
     } else {
-        let text = format::documents(&done.documents, global, output.has_color())?;
+        let text = format::documents(&done.documents, format, output.has_color())?;
         output.write(&text)?;
     }
     let is_whole = done.failures.is_empty();

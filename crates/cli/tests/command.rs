@@ -46,6 +46,21 @@ fn an_output_that_cannot_be_written_is_named_before_the_run() {
 }
 
 #[test]
+fn an_ending_that_names_no_form_is_refused_unless_a_form_is_asked_for() {
+    for name in ["out.pdf", "x.foo", "out.json.gz"] {
+        let scratch = Scratch::new(name);
+        for arguments in [&QUICK[..], &["doctor"]] {
+            let arguments = [arguments, &["-o", scratch.path()]].concat();
+            let known = "known endings: .txt, .json, .ndjson, .jsonl, .csv, .md, .svg, .html, .htm";
+            assert_refused(&arguments, 2, known);
+        }
+        assert!(!scratch.0.exists());
+        let output = bursar(&["doctor", "-fjson", "-o", scratch.path()]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    }
+}
+
+#[test]
 #[cfg(target_os = "linux")]
 fn a_full_device_is_an_error_and_no_panic() {
     let output = bursar(&["doctor", "-o", "/dev/full"]);
