@@ -150,16 +150,20 @@ fn a_schedule_that_fails_for_nobody_ends_with_0() {
 #[test]
 fn wrong_usage_is_refused() {
     assert_refused(&["explore", "combinin"], 2, "did you mean `combining`?");
-    assert_refused(&["explore", "nonsense"], 2, "there are: publish-flush");
+    assert_refused(
+        &["explore", "nonsense"],
+        2,
+        "there are:\n    publish-flush,",
+    );
     assert_refused(
         &["explore", "--planted", "combining"],
         2,
-        "there are: stale-join",
+        "there are:\n    stale-join,",
     );
     assert_refused(
         &["explore", "--published", "combining"],
         2,
-        "there are: unified",
+        "there are:\n    unified,",
     );
     assert_refused(
         &["explore", "--published", "--planted"],

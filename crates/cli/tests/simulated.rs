@@ -94,6 +94,11 @@ fn machines_that_make_no_sense_are_refused() {
         ("sim:cpus=many", "cpus=many: must be a number"),
         ("sim:8", "`8` is not KEY=VALUE"),
         ("sim:lock=fair", "must be queued or ticket or unfair"),
+        ("sim:", "-m sim is the machine of the experiment"),
+        (
+            "sim:hz=250",
+            "or change the machine of the experiment by -m sim -s hz=250",
+        ),
         ("sim-384", "unknown machine `sim-384`"),
         ("", "unknown machine ``"),
     ] {
