@@ -109,16 +109,33 @@ impl ValueEnum for Format {
 
 impl Global {
     /// The form of a document of runs.
-    pub fn format(&self) -> Format {
-        let named = || self.output.as_deref().and_then(Format::of_name);
-        self.format
-            .or_else(named)
-            .unwrap_or(Format::Text(TextFormat::Table))
+    pub fn format(&self) -> Result<Format, Failure> {
+        if let Some(format) = self.format {
+            return Ok(format);
+        }
+        let table = Format::Text(TextFormat::Table);
+        let Some(path) = self.output.as_deref() else {
+            return Ok(table);
+        };
+        match (Format::of_name(path), path.extension()) {
+            (Some(format), _) => Ok(format),
+            (None, None) => Ok(table),
+            (None, Some(ending)) => {
+                let known = FORMS.iter().flat_map(|(.., endings)| *endings);
+                let known: Vec<_> = known.map(|ending| format!(".{ending}")).collect();
+                Err(Failure::usage(format!(
+                    "the ending .{} of {} names no form; known endings: {}; -f names the form of any file",
+                    ending.display(),
+                    path.display(),
+                    known.join(", ")
+                )))
+            }
+        }
     }
 
     /// The form of a document that has no picture.
     pub fn text_format(&self) -> Result<TextFormat, Failure> {
-        match self.format() {
+        match self.format()? {
             Format::Text(format) => Ok(format),
             picture => Err(Failure::usage(format!(
                 "only `bursar run` and `bursar report` have the form {}",
@@ -140,6 +157,7 @@ mod tests {
             ("x.json", Some(Format::Text(TextFormat::Json))),
             ("svg", None),
             ("x.svg.gz", None),
+            ("x.pdf", None),
             ("/dev/null", None),
         ] {
             assert_eq!(Format::of_name(Path::new(name)), expected, "{name}");

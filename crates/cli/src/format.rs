@@ -8,7 +8,6 @@ use bursar_lab::machine_info::{MachineInfo, MachineKind};
 use bursar_lab::measure::Metric;
 use serde::Serialize;
 
-use crate::args::Global;
 use crate::choice::{Format, TextFormat};
 use crate::failure::{EXPECTATION_FAILED, Failure};
 use crate::form::Form;
@@ -18,10 +17,10 @@ use crate::{html, svg, table};
 /// The documents in the form that was asked for.
 pub fn documents(
     documents: &[Document],
-    global: &Global,
+    format: Format,
     has_color: bool,
 ) -> Result<String, Failure> {
-    let format = match global.format() {
+    let format = match format {
         Format::Text(format) => format,
         Format::Svg => return Ok(svg::picture(documents)),
         Format::Html => return html::page(documents),

@@ -54,8 +54,9 @@ impl Request {
                 )));
             }
         };
-        if let Self::Sim(keys) = &request {
+        if let Some((SIM, keys)) = text.split_once(':') {
             topology(keys)?;
+            check_size(keys)?;
         }
         Ok(request)
     }
@@ -89,6 +90,26 @@ pub fn keys() -> Vec<String> {
 fn topology(keys: &str) -> Result<Topology, Failure> {
     keys.parse()
         .map_err(|error| Failure::usage(format!("machine `{SIM}:{keys}`: {error}")))
+}
+
+/// Refuses keys that do not say how many CPUs there are: they would not be those of the experiment's machine.
+fn check_size(keys: &str) -> Result<(), Failure> {
+    const CPUS: &str = "cpus";
+    let mut given = keys.split(',').filter(|part| !part.is_empty()).peekable();
+    if given.peek().is_none() {
+        return Err(Failure::usage(format!(
+            "machine `{SIM}:{keys}` has no keys; -m {SIM} is the machine of the experiment, -m {SIM}:{CPUS}=8 another one"
+        )));
+    }
+    if given.any(|part| key(part) == CPUS) {
+        return Ok(());
+    }
+    let settings: Vec<_> = keys.split(',').map(|part| format!("-s {part}")).collect();
+    Err(Failure::usage(format!(
+        "machine `{SIM}:{keys}` does not say how many CPUs it has: add {CPUS}=N, or change the machine of the experiment by \
+         -m {SIM} {}",
+        settings.join(" ")
+    )))
 }
 
 fn key(part: &str) -> &str {

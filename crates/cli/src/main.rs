@@ -15,7 +15,9 @@ mod findings;
 mod form;
 mod format;
 mod html;
+mod interruption;
 mod jobs;
+mod list;
 mod machine;
 mod more;
 mod output;
@@ -38,18 +40,17 @@ mod view;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
-use args::{Args, Command};
+use args::Command;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = args::parse();
     let ended = match &args.command {
         Command::Run(run) => run::run(run, &args.global),
         Command::Report(report) => report::report(report, &args.global),
         Command::Compare(compare) => compare::compare(compare, &args.global),
         Command::Explore(explore) => explore::explore(explore, &args.global),
         Command::Calibrate(calibrate) => calibrate::calibrate(calibrate, &args.global),
+        Command::List(list) => list::list(list, &args.global),
         Command::Doctor => doctor::doctor(&args.global),
     };
     match ended {

@@ -2,28 +2,33 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 use crate::args::{Color, Global};
 use crate::failure::Failure;
 
-/// A file that this process made and has not written yet. An interruption removes it.
-static UNWRITTEN: Mutex<Option<PathBuf>> = Mutex::new(None);
-
 /// The place for one document.
 #[derive(Debug)]
 pub struct Output {
-    file: Option<(File, PathBuf)>,
+    file: Option<Place>,
     color: bool,
 }
 
+/// A file to be written.
+#[derive(Debug)]
+struct Place {
+    path: PathBuf,
+    /// The file that is there already, unchanged. A new one is made when there is something to write.
+    old: Option<File>,
+}
+
 impl Output {
-    /// Opens the place and keeps what it holds, so that a run of minutes does not end in a refusal, nor an interrupted
-    /// one in the loss of an older document.
+    /// Checks that the place can be written, so that a run of minutes does not end in a refusal. An older document stays as it
+    /// is, and no new file is made, until [`Self::write`].
     pub fn open(global: &Global) -> Result<Self, Failure> {
         let file = match &global.output {
-            Some(path) => Some((open(path)?, path.clone())),
+            Some(path) => Some(Place::new(path)?),
             None => None,
         };
         let to_terminal = || file.is_none() && io::stdout().is_terminal();
@@ -44,11 +49,7 @@ impl Output {
     /// Writes the document. A reader that has gone away (`| head`) has what it wanted.
     pub fn write(self, document: &str) -> Result<(), Failure> {
         let (written, place) = match &self.file {
-            Some((file, path)) => {
-                let written = replace(file, document);
-                forget_unwritten();
-                (written, path.display().to_string())
-            }
+            Some(place) => (place.write(document), place.path.display().to_string()),
             None => {
                 let mut stdout = io::stdout().lock();
                 let written = stdout.write_all(document.as_bytes());
@@ -67,58 +68,83 @@ impl Output {
     }
 }
 
-/// Removes a file that was made for a document which will not come.
-pub fn abandon() {
-    let unwritten = UNWRITTEN
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .take();
-    if let Some(path) = unwritten {
-        // Nothing better can be done about a file that is gone already.
-        let _ = fs::remove_file(path);
-    }
-}
-
-impl Drop for Output {
-    fn drop(&mut self) {
-        abandon();
-    }
-}
-
-fn forget_unwritten() {
-    UNWRITTEN
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .take();
-}
-
-fn open(path: &Path) -> Result<File, Failure> {
-    let refused = |error: io::Error| {
-        let message = format!("cannot write {}: {error}", path.display());
-        match error.kind() {
-            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
-                Failure::unavailable(message)
+impl Place {
+    fn new(path: &Path) -> Result<Self, Failure> {
+        let refused = |error: io::Error| {
+            let message = format!("cannot write {}: {error}", path.display());
+            match error.kind() {
+                ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+                    Failure::unavailable(message)
+                }
+                _ => Failure::usage(message),
             }
-            _ => Failure::usage(message),
+        };
+        let old = match OpenOptions::new().write(true).open(path) {
+            Ok(file) => Some(file),
+            // Not a link to a file that does not exist: `path` itself is there.
+            Err(error) if error.kind() == ErrorKind::NotFound && !path.is_symlink() => {
+                try_beside(path).map_err(refused)?;
+                None
+            }
+            Err(error) => return Err(refused(error)),
+        };
+        Ok(Self {
+            path: path.to_owned(),
+            old,
+        })
+    }
+
+    fn write(&self, document: &str) -> io::Result<()> {
+        let new;
+        let mut file = match &self.old {
+            Some(file) => file,
+            None => {
+                new = File::create(&self.path)?;
+                &new
+            }
+        };
+        // Devices and pipes have no length to set.
+        if file.metadata()?.is_file() {
+            file.set_len(0)?;
         }
-    };
-    match OpenOptions::new().write(true).create_new(true).open(path) {
-        Ok(file) => {
-            *UNWRITTEN.lock().unwrap_or_else(PoisonError::into_inner) = Some(path.to_owned());
-            Ok(file)
-        }
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            OpenOptions::new().write(true).open(path).map_err(refused)
-        }
-        Err(error) => Err(refused(error)),
+        file.write_all(document.as_bytes())?;
+        file.flush()
     }
 }
 
-fn replace(mut file: &File, document: &str) -> io::Result<()> {
-    // Devices and pipes have no length to set.
-    if file.metadata()?.is_file() {
-        file.set_len(0)?;
-    }
-    file.write_all(document.as_bytes())?;
-    file.flush()
+/// Refuses to write one of the files that are read: a result is not lost by a slip.
+pub fn refuse_to_replace<'a>(
+    inputs: impl IntoIterator<Item = &'a PathBuf>,
+    global: &Global,
+) -> Result<(), Failure> {
+    let Some(output) = &global.output else {
+        return Ok(());
+    };
+    // What does not exist, or cannot be looked at, is said where it is opened.
+    let identity = |path: &Path| {
+        let metadata = fs::metadata(path).ok().filter(fs::Metadata::is_file);
+        metadata.map(|metadata| (metadata.dev(), metadata.ino()))
+    };
+    let Some(written) = identity(output) else {
+        return Ok(());
+    };
+    let is_written = |input: &&PathBuf| identity(input) == Some(written);
+    inputs.into_iter().find(is_written).map_or(Ok(()), |input| {
+        Err(Failure::usage(format!(
+            "{} would replace {}, which is read; name another file",
+            output.display(),
+            input.display()
+        )))
+    })
+}
+
+/// Makes a file beside `path` and removes it again: what fails for it would fail for `path`.
+fn try_beside(path: &Path) -> io::Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".bursar-{}", std::process::id()));
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(&beside)?;
+    fs::remove_file(&beside)
 }

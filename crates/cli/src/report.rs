@@ -4,16 +4,18 @@ use std::process::ExitCode;
 
 use crate::args::{Global, Report};
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::{format, result_file};
 
-/// Reads, merges and writes. All files are read before anything is written, so a result may be replaced by its merger.
+/// Reads, merges and writes. A file that is read is not written.
 pub fn report(report: &Report, global: &Global) -> Result<ExitCode, Failure> {
+    let format = global.format()?;
+    output::refuse_to_replace(&report.files, global)?;
     let sources = report.files.iter().map(|path| result_file::read(path));
     let sources = sources.collect::<Result<Vec<_>, _>>()?;
     let documents = bursar_lab::merge(&sources).map_err(Failure::usage)?;
     let output = Output::open(global)?;
-    let text = format::documents(&documents, global, output.has_color())?;
+    let text = format::documents(&documents, format, output.has_color())?;
     output.write(&text)?;
     Ok(format::exit_code(&documents))
 }

@@ -58,6 +58,9 @@ fn check_version(header: &Header) -> Result<(), String> {
 
 /// A document, or a list of them.
 fn one_or_several<T: DeserializeOwned>(text: &[u8]) -> Result<Vec<T>, String> {
+    if text.trim_ascii().is_empty() {
+        return Err("is empty".to_owned());
+    }
     let is_list = text.trim_ascii_start().starts_with(b"[");
     let read = if is_list {
         serde_json::from_slice(text)

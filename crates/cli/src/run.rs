@@ -3,17 +3,16 @@
 use std::io::Write;
 use std::panic::resume_unwind;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Sender;
 
 use bursar_lab::{Plan, Request};
 
 use crate::args::{Global, Run};
 use crate::failure::{Failure, INTERRUPTED, UNAVAILABLE};
 use crate::format;
+use crate::interruption;
 use crate::jobs::{self, Batch, Cause, Mailbox, Message, RunFailure};
 use crate::machine;
-use crate::output::{self, Output};
+use crate::output::Output;
 use crate::progress::Progress;
 use crate::units::long_time;
 
@@ -23,9 +22,11 @@ const REVISION: &str = env!("BURSAR_REVISION");
 /// Runs experiments and writes one document. All that can be refused is refused before anything runs.
 pub fn run(run: &Run, global: &Global) -> Result<ExitCode, Failure> {
     let batches = batches(run)?;
+    let format = global.format()?;
     let output = Output::open(global)?;
     let mailbox = Mailbox::new();
-    stop_on_interruption(mailbox.sender.clone())?;
+    let sender = mailbox.sender.clone();
+    interruption::catch(move || sender.send(Message::Interrupted).is_ok())?;
 
     warn_of_hours(&batches, global);
     let progress = Progress::new(jobs::count(&batches), global);
@@ -43,7 +44,7 @@ pub fn run(run: &Run, global: &Global) -> Result<ExitCode, Failure> {
             }
         );
     } else {
-        let text = format::documents(&done.documents, global, output.has_color())?;
+        let text = format::documents(&done.documents, format, output.has_color())?;
         output.write(&text)?;
     }
     let is_whole = done.failures.is_empty();
@@ -119,23 +120,9 @@ fn warn_of_hours(batches: &[Batch], global: &Global) {
     }
     let _ = writeln!(
         std::io::stderr(),
-        "{} runs, estimated to take about {} here; --shard I/N splits them over machines, and an interruption (Ctrl-C) \
-         keeps those that have finished",
+        "{} runs, estimated to take about {} here; --shard I/N splits them over machines, and an interruption \
+         (Ctrl-C or SIGTERM) keeps those that have finished",
         jobs::count(batches),
         long_time(seconds)
     );
-}
-
-/// Lets an interruption end the run with what it has; a second one ends the process at once, and leaves no empty file.
-fn stop_on_interruption(sender: Sender<Message>) -> Result<(), Failure> {
-    let again = AtomicBool::new(false);
-    let handler = move || {
-        // Relaxed: only this handler looks at it, and it runs on one thread.
-        if again.swap(true, Ordering::Relaxed) || sender.send(Message::Interrupted).is_err() {
-            output::abandon();
-            std::process::exit(i32::from(INTERRUPTED));
-        }
-    };
-    ctrlc::set_handler(handler)
-        .map_err(|error| Failure::unavailable(format!("cannot catch interruptions: {error}")))
 }

@@ -2,9 +2,6 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
-
 use common::{
     QUICK, Scratch, assert_refused, assert_survives_a_reader_that_goes_away, bursar, command,
     quick, stderr, stdout,
@@ -18,19 +15,92 @@ fn wrong_usage_ends_with_2_and_says_what_is_wrong() {
     assert_refused(&["run", "-f", "yaml"], 2, "possible values: table, json");
     assert_refused(&["run", "--seeds", "0"], 2, "0 is not in 1..=1000");
     assert_refused(&["run", "-q", "-v"], 2, "cannot be used with");
+    assert_refused(
+        &["run", "--seeds", "many"],
+        2,
+        "must be a whole number from 1 to 1000",
+    );
+    assert_refused(&["run", "memcg"], 2, "did you mean `memcg-flush`?");
     assert_refused(&["run", "-m", "moon"], 2, "unknown machine `moon`");
+}
+
+/// No advice to write `-- -1`, which would be taken for an experiment.
+#[test]
+fn negative_numbers_are_refused_as_numbers() {
+    for (arguments, range) in [
+        (["run", "--seeds", "-1"], "-1 is not in 1..=1000"),
+        (["explore", "--schedules", "-1"], "-1 is not in 1..="),
+        (["explore", "--seed", "-1"], "-1 is not in 0..="),
+    ] {
+        assert_refused(&arguments, 2, range);
+        let said = stderr(&bursar(&arguments));
+        assert!(!said.contains("-- -1"), "{said}");
+    }
+}
+
+#[test]
+fn a_value_gets_a_suggestion_only_if_it_resembles_one() {
+    let said = stderr(&bursar(&["run", "-f", "xml"]));
+    assert!(said.contains("possible values: table"), "{said}");
+    assert!(!said.contains("similar"), "{said}");
+    let said = stderr(&bursar(&["run", "-f", "jsn"]));
+    assert!(
+        said.contains("similar") && said.contains("'json'"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_key_that_is_set_twice_is_refused() {
+    for twice in [
+        ["load=workers", "load=small"],
+        ["readers=3", "readers=4"],
+        ["cpus=8", " cpus=8"],
+        ["variants=direct", "variants=direct"],
+    ] {
+        let arguments = ["run", "memcg-flush", "-s", twice[0], "-s", twice[1]];
+        assert_refused(
+            &arguments,
+            2,
+            "is set twice; for a sweep over several values",
+        );
+    }
+}
+
+#[test]
+fn lists_in_errors_fit_80_columns() {
+    for arguments in [
+        &["run", "-s", "reeders=3"][..],
+        &["run", "-s", "variants=fastest"],
+        &["run", "-s", "load=no"],
+        &["explore", "nonsense"],
+        &["explore", "--published", "nonsense"],
+        &["explore", "--planted", "nonsense"],
+    ] {
+        let said = stderr(&bursar(arguments));
+        let widest = said.lines().map(str::len).max();
+        assert!(widest <= Some(80) && said.lines().count() > 2, "{said}");
+    }
 }
 
 #[test]
 fn parameters_are_checked_before_anything_runs() {
     assert_refused(&["run", "-s", "reeders=3"], 2, "did you mean `readers`?");
-    assert_refused(&["run", "-s", "reeders=3"], 2, "known parameters: ");
+    assert_refused(
+        &["run", "-s", "reeders=3"],
+        2,
+        "known parameters:\n    ancestors, ",
+    );
     assert_refused(&["run", "-s", "readers"], 2, "is not of the form KEY=VALUE");
     assert_refused(&["run", "-s", "readers=many"], 2, "needs a whole number");
     assert_refused(&["run", "-s", "readers=0"], 2, "nothing else is measured");
     assert_refused(&["run", "-s", "readers=-3"], 2, "not negative");
     assert_refused(&["run", "-s", "duration_ms=0"], 2, "`duration_ms` is 0");
-    assert_refused(&["run", "-s", "variants=fastest"], 2, "there are combining");
+    assert_refused(
+        &["run", "-s", "variants=fastest"],
+        2,
+        "there are:\n    combining, periodic-only,",
+    );
 }
 
 #[test]
@@ -46,6 +116,21 @@ fn an_output_that_cannot_be_written_is_named_before_the_run() {
         2,
         "cannot write",
     );
+}
+
+#[test]
+fn an_ending_that_names_no_form_is_refused_unless_a_form_is_asked_for() {
+    for name in ["out.pdf", "x.foo", "out.json.gz"] {
+        let scratch = Scratch::new(name);
+        for arguments in [&QUICK[..], &["doctor"]] {
+            let arguments = [arguments, &["-o", scratch.path()]].concat();
+            let known = "known endings: .txt, .json, .ndjson, .jsonl, .csv, .md, .svg, .html, .htm";
+            assert_refused(&arguments, 2, known);
+        }
+        assert!(!scratch.0.exists());
+        let output = bursar(&["doctor", "-fjson", "-o", scratch.path()]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    }
 }
 
 #[test]
@@ -209,37 +294,6 @@ fn a_reader_that_goes_away_is_no_error() {
 }
 
 #[test]
-#[cfg(unix)]
-fn an_interruption_ends_with_130_and_leaves_no_empty_file() {
-    let scratch = Scratch::new("interrupted");
-    let mut child = command()
-        .args([
-            "run",
-            "-v",
-            "-s",
-            "duration_ms=600000",
-            "-mhost",
-            "-o",
-            scratch.path(),
-        ])
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
-    let mut begun = String::new();
-    BufReader::new(child.stderr.take().expect("a pipe"))
-        .read_line(&mut begun)
-        .expect("the first variant is announced");
-    assert!(scratch.0.exists(), "opened before the run");
-    let sent = Command::new("kill")
-        .args(["-INT", &child.id().to_string()])
-        .status()
-        .expect("kill exists");
-    assert!(sent.success());
-    assert_eq!(child.wait().expect("the program ends").code(), Some(130));
-    assert!(!scratch.0.exists());
-}
-
-#[test]
 fn doctor_names_the_backend_and_how_to_force_one() {
     let text = stdout(&bursar(&["doctor"]));
     assert!(text.contains("BURSAR_BACKEND"), "{text}");
@@ -279,6 +333,58 @@ fn doctor_follows_a_forced_backend() {
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one document");
     assert_eq!(document["backend"], "sharded");
     assert_eq!(document["forced"], true);
+}
+
+#[test]
+fn run_and_report_begin_their_help_with_examples_of_their_own() {
+    for name in ["run", "report", "list"] {
+        for flag in ["-h", "--help"] {
+            let text = stdout(&bursar(&[name, flag]));
+            let [examples, usage] = ["Examples:", "Usage:"].map(|part| text.find(part));
+            assert!(examples.is_some() && examples < usage, "{text}");
+            let of_others = text.lines().filter(|line| {
+                let command = line.strip_prefix("  bursar ");
+                command.is_some_and(|command| !command.starts_with(name))
+            });
+            assert_eq!(of_others.count(), 0, "{text}");
+            let shared = text.split("Options of every command:").nth(1);
+            let shared = shared.and_then(|rest| rest.split("\n\n").next());
+            let lines = shared.expect("such options").trim().lines().count();
+            assert!(lines <= 14, "{lines} lines: {text}");
+        }
+    }
+}
+
+#[test]
+fn list_describes_experiments_from_the_program_itself() {
+    let text = stdout(&bursar(&["list"]));
+    for name in ["memcg-flush", "vmstat-spread", "pcp-batch-free"] {
+        assert!(text.contains(name), "{text}");
+        let output = bursar(&["list", name]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let details = stdout(&output);
+        assert!(
+            details.lines().all(|line| line.chars().count() <= 80),
+            "{details}"
+        );
+        let output = bursar(&["list", name, "-f", "csv"]);
+        assert!(stdout(&output).contains(&format!("{name},parameter,duration_ms,")));
+    }
+    let details = stdout(&bursar(&["list", "memcg-flush"]));
+    for part in [
+        "readers-10ms\n      10,000 readers, a read each 10 ms\n",
+        "readers = 32 (0 to 100000)\n      threads that read\n",
+        "combining\n      ",
+        "sim:cpus=384,",
+    ] {
+        assert!(details.contains(part), "{part} is not in {details}");
+    }
+    let output = bursar(&["list", "memcg-flush", "-f", "json"]);
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one document");
+    assert_eq!(document["parameters"][1]["name"], "readers");
+    assert_eq!(document["parameters"][1]["most"], 100_000);
+    assert_eq!(document["variants"].as_array().map(Vec::len), Some(19));
+    assert_refused(&["list", "memcg"], 2, "did you mean `memcg-flush`?");
 }
 
 #[test]

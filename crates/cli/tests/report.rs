@@ -62,21 +62,21 @@ fn merged_shards_are_byte_for_byte_the_whole_run() {
 }
 
 #[test]
-fn a_part_may_be_replaced_by_the_whole() {
+fn a_file_that_is_read_is_not_written() {
     let one = result("replaced-1", &["--seeds=2", "--shard=1/2"]);
     let other = result("replaced-2", &["--seeds=2", "--shard=2/2"]);
-    let output = bursar(&[
-        "report",
-        one.path(),
-        other.path(),
-        "-fjson",
-        "-o",
-        one.path(),
-    ]);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let text = std::fs::read_to_string(&one.0).expect("the whole");
-    let document: Value = serde_json::from_str(&text).expect("a document");
-    assert_eq!(document["seeds"], 2);
+    let before = std::fs::read_to_string(&one.0).expect("a result");
+    let link = Scratch::new("replaced-link.json");
+    std::os::unix::fs::symlink(&one.0, &link.0).expect("a link");
+    for output in [one.path(), link.path()] {
+        let both = [one.path(), other.path()];
+        let whole = [&["report"], &both[..], &["-fjson", "-o", output]].concat();
+        assert_refused(&whole, 2, "which is read; name another file");
+        let compared = [&["compare"], &both[..], &["-fjson", "-o", output]].concat();
+        assert_refused(&compared, 2, "which is read; name another file");
+    }
+    let after = std::fs::read_to_string(&one.0).expect("a result");
+    assert!(after == before, "it was written");
 }
 
 #[test]
@@ -89,7 +89,8 @@ fn what_is_no_result_is_refused_by_name_and_place() {
             &text[..text.len() / 2],
             "is truncated: it ends in the middle, at line",
         ),
-        ("empty", "", "is truncated"),
+        ("empty", "", ": is empty"),
+        ("blank", " \n", ": is empty"),
         (
             "garbage",
             "experiment,machine\n",

@@ -2,12 +2,7 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
-
-use common::{
-    SIMULATED, Scratch, assert_refused, bursar, command, simulated, simulated_as, stderr, stdout,
-};
+use common::{SIMULATED, assert_refused, bursar, command, simulated, simulated_as, stderr, stdout};
 use serde_json::Value;
 
 fn document(more: &[&str]) -> Value {
@@ -99,6 +94,11 @@ fn machines_that_make_no_sense_are_refused() {
         ("sim:cpus=many", "cpus=many: must be a number"),
         ("sim:8", "`8` is not KEY=VALUE"),
         ("sim:lock=fair", "must be queued or ticket or unfair"),
+        ("sim:", "-m sim is the machine of the experiment"),
+        (
+            "sim:hz=250",
+            "or change the machine of the experiment by -m sim -s hz=250",
+        ),
         ("sim-384", "unknown machine `sim-384`"),
         ("", "unknown machine ``"),
     ] {
@@ -202,65 +202,4 @@ fn published_figures_stand_beside_those_of_their_machine_and_load() {
     let table = stdout(&bursar(&arguments));
     assert!(table.contains("What was published"), "{table}");
     assert!(table.contains("82.3 %"), "{table}");
-}
-
-/// Sends an interruption once a run has finished, and returns what the program wrote and its exit code.
-#[cfg(unix)]
-fn interrupted(arguments: &[&str]) -> (Value, Option<i32>) {
-    let scratch = Scratch::new(&format!("kept-{}", arguments[0]));
-    let mut child = command()
-        .args(["run", "memcg-flush", "--quick", "-v", "-fjson"])
-        .args(["-o", scratch.path()])
-        .args(arguments)
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
-    let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();
-    let finished = lines.find(|line| {
-        let line = line.as_ref().expect("text");
-        line.starts_with("finished ")
-    });
-    assert!(finished.is_some(), "no run finished");
-    let sent = Command::new("kill")
-        .args(["-INT", &child.id().to_string()])
-        .status()
-        .expect("kill exists");
-    assert!(sent.success());
-    // What it still has to say, so that it does not wait for a reader.
-    lines.for_each(drop);
-    let code = child.wait().expect("the program ends").code();
-    let text = std::fs::read_to_string(&scratch.0).expect("the document");
-    (serde_json::from_str(&text).expect("one document"), code)
-}
-
-#[test]
-#[cfg(unix)]
-fn an_interruption_keeps_what_has_finished() {
-    let quick = ["-sreaders=3", "-sworkers=2", "-sduration_ms=200"];
-    for machine in ["-mhost", "-msim:cpus=8"] {
-        let arguments = [
-            &[
-                machine,
-                "-sload=small",
-                "--seeds",
-                "1000",
-                "-sread_interval_ms=2",
-            ][..],
-            &quick,
-        ]
-        .concat();
-        let (document, code) = interrupted(&arguments);
-        assert_eq!(code, Some(130), "{machine}");
-        assert_eq!(document["interrupted"], true, "{machine}");
-        let seeds = document["seeds"].as_u64().expect("a number");
-        assert!((1..1000).contains(&seeds), "{machine}: {seeds}");
-        // Whichever ended first, where several are under way.
-        let variants = document["variants"].as_array().expect("a list");
-        assert_eq!(variants[0]["name"], "combining");
-        for variant in variants {
-            let has_run = variant["ran_seeds"] != serde_json::json!([]);
-            let reads = &variant["metrics"]["read_latency"]["samples"];
-            assert_eq!(reads.is_u64(), has_run, "{machine}: {variant}");
-        }
-    }
 }

@@ -46,6 +46,10 @@ macro_rules! catalogue {
                 match self { $(Self::$kind(it) => Workload::check(it),)* }
             }
 
+            pub(crate) fn ranges(&self) -> Vec<(&'static str, u64, u64, u64)> {
+                match self { $(Self::$kind(it) => Workload::ranges(it),)* }
+            }
+
             pub(crate) fn check_simulated(&self) -> Result<(), ParameterError> {
                 match self { $(Self::$kind(it) => Workload::check_simulated(it),)* }
             }

@@ -31,9 +31,16 @@ pub struct Draws {
     /// Identity of the cost model whose ranges they were drawn from.
     #[serde(default)]
     pub model: String,
+    /// Whether the user ended the search before it had tried or kept as many as it was to.
+    #[serde(default, skip_serializing_if = "is_complete")]
+    pub interrupted: bool,
     /// Those that passed.
     #[serde(rename = "draw", default)]
     pub accepted: Vec<Draw>,
+}
+
+fn is_complete(interrupted: &bool) -> bool {
+    !interrupted
 }
 
 /// One draw.

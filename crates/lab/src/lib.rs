@@ -6,12 +6,13 @@
 //!
 //! Layers, bottom-up: [`measure`]; [`published`]; [`machine_info`], [`verdict`], [`document`], [`merge()`], [`compare`];
 //! [`experiment`] with [`draws`], [`settings`]; [`workload`]; [`page_subject`]; [`memcg_flush`], [`vmstat_spread`],
-//! [`pcp_batch_free`]; their catalogue; [`Plan`]. Beside them, [`protocols`]: the library's, to be explored.
+//! [`pcp_batch_free`]; their catalogue; [`Plan`]; [`describe`]. Beside them, [`protocols`]: the library's, to be explored.
 
 #![forbid(unsafe_code)]
 
 mod catalogue;
 pub mod compare;
+pub mod describe;
 pub mod document;
 pub mod draws;
 pub mod experiment;
@@ -19,6 +20,7 @@ pub mod machine_info;
 pub mod measure;
 pub mod memcg_flush;
 mod merge;
+pub mod names;
 mod one_line;
 pub mod page_subject;
 pub mod pcp_batch_free;

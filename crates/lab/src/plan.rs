@@ -7,7 +7,8 @@ use crate::document::{Document, ExpectationResult, Metrics, SCHEMA, VariantResul
 use crate::draws::{Draw, Values};
 use crate::experiment::{Experiment, SEEDS_BESIDE, fnv1a64};
 use crate::machine_info::{MachineInfo, MachineKind};
-use crate::settings::{DrawsKind, LOAD, ParameterError, Point, SEED, Settings};
+use crate::names::list;
+use crate::settings::{DrawsKind, LOAD, ParameterError, Point, SEED, Settings, nearest};
 use crate::verdict::{Basis, Verdict};
 use crate::workload::RunError;
 use bursar_machine::timer::Timers;
@@ -116,12 +117,11 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown(name) => {
-                let known: Vec<_> = names().collect();
-                write!(
-                    f,
-                    "unknown experiment `{name}`; there are: {}",
-                    known.join(", ")
-                )
+                let hint = nearest(name, names());
+                let hint =
+                    hint.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+                let known = list(names());
+                write!(f, "unknown experiment `{name}`{hint}\n  there are:{known}")
             }
             Self::Parameter(error) => write!(f, "{error}"),
             Self::EmptyShard { shard, seeds } => write!(
@@ -145,7 +145,18 @@ impl Plan {
         let kind = request.machine;
         let mut settings = Settings::new(&experiment, kind, request.machine_keys, request.is_quick)
             .map_err(|error| Error::File(format!("on {kind}: {error}")))?;
-        for assignment in request.assignments {
+        for (place, assignment) in request.assignments.iter().enumerate() {
+            let key = |assignment: &'_ String| {
+                let key = assignment.split_once('=').map(|(key, _)| key.trim());
+                key.map(str::to_owned)
+            };
+            if let Some(again) = key(assignment)
+                && request.assignments[..place]
+                    .iter()
+                    .any(|before| key(before).as_ref() == Some(&again))
+            {
+                return Err(Error::Parameter(ParameterError::Repeated(again)));
+            }
             settings.set(assignment).map_err(Error::Parameter)?;
         }
         let typed = |point: Point| {

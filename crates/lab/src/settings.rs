@@ -6,6 +6,7 @@ use toml::{Table, Value};
 
 use crate::experiment::{Experiment, Load};
 use crate::machine_info::MachineKind;
+use crate::names::list;
 
 /// A parameter that is out of its range, or does not go with others.
 pub(crate) fn range_error(key: &str, problem: String) -> ParameterError {
@@ -46,6 +47,8 @@ pub enum ParameterError {
         /// All known names.
         known: Vec<String>,
     },
+    /// The key is set twice, and only one of the values can be meant.
+    Repeated(String),
     /// The key is one of a simulated machine, and this is the host.
     OfSimulatedMachines(String),
     /// The value has another type than the parameter.
@@ -81,7 +84,14 @@ impl fmt::Display for ParameterError {
                 if let Some(nearest) = nearest {
                     write!(f, "; did you mean `{nearest}`?")?;
                 }
-                write!(f, "\n  known parameters: {}", known.join(", "))
+                let known = list(known.iter().map(String::as_str));
+                write!(f, "\n  known parameters:{known}")
+            }
+            Self::Repeated(key) => {
+                write!(
+                    f,
+                    "`{key}` is set twice; for a sweep over several values write -s {key}=VALUE,VALUE"
+                )
             }
             Self::OfSimulatedMachines(key) => {
                 write!(
@@ -445,7 +455,10 @@ fn none_such(key: &str, stranger: &str, known: &[&str]) -> ParameterError {
     let hint = hint.map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
     ParameterError::Range {
         key: key.to_owned(),
-        problem: format!("has no `{stranger}`; there are {}{hint}", known.join(", ")),
+        problem: format!(
+            "has no `{stranger}`{hint}\n  there are:{}",
+            list(known.iter().copied())
+        ),
     }
 }
 

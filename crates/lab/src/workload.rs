@@ -30,6 +30,9 @@ pub trait Workload: DeserializeOwned + Clone {
     /// The first parameter that is out of its range, and the range.
     fn check(&self) -> Result<(), ParameterError>;
 
+    /// The ranges of the parameters. Of each: key, value, least, most.
+    fn ranges(&self) -> Vec<(&'static str, u64, u64, u64)>;
+
     /// Refuses what does not fit on a simulated machine.
     ///
     /// # Errors

@@ -25,7 +25,7 @@ use crate::choice::TextFormat;
 use crate::failure::{EXPECTATION_FAILED, Failure};
 use crate::form::Form;
 use crate::format;
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::points::points;
 use crate::result_file;
 
@@ -79,6 +79,7 @@ struct Compared {
 /// Reads, compares and writes.
 pub fn compare(compare: &Compare, global: &Global) -> Result<ExitCode, Failure> {
     let format = global.text_format()?;
+    output::refuse_to_replace([&compare.a, &compare.b], global)?;
     let a = read(&compare.a)?;
     let b = read(&compare.b)?;
     let compared = Compared::new(&a, &b)?;

@@ -4,6 +4,7 @@ use bursar_sim::{ScheduleId, SectionKind};
 use clap::{Args, ValueEnum};
 
 use super::subject::Group;
+use crate::args::whole;
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -23,7 +24,7 @@ Exit codes:
      not found)
   2  wrong usage: unknown protocol, a text that is no schedule
   3  not available here: permission denied
-  130  interrupted; the document says what was explored";
+  130  interrupted (Ctrl-C or SIGTERM); the document says what was explored";
 
 #[derive(Debug, Args)]
 pub struct Explore {
@@ -31,10 +32,10 @@ pub struct Explore {
     #[arg(value_name = "PROTOCOL")]
     pub protocols: Vec<String>,
     /// Run this many schedules, shared by all protocols and kinds of sections (rounded up to equal shares)
-    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 100_000, allow_negative_numbers = true, value_parser = whole(1..=1_000_000_000_000))]
     pub schedules: u64,
     /// Which schedules
-    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    #[arg(long, value_name = "SEED", default_value_t = 1, allow_negative_numbers = true, value_parser = whole(0..=u64::MAX))]
     pub seed: u64,
     /// How words of a CPU are changed [default: both; with --published: restartable, as the kernel's additions]
     #[arg(long, value_enum, value_name = "KIND")]

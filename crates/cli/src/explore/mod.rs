@@ -28,7 +28,8 @@ use crate::choice::TextFormat;
 use crate::failure::{EXPECTATION_FAILED, Failure, INTERRUPTED};
 use crate::form::Form;
 use crate::format;
-use crate::output::{self, Output};
+use crate::interruption;
+use crate::output::Output;
 use crate::progress::Progress;
 
 /// Explores, or runs one schedule again, and writes one document.
@@ -37,10 +38,17 @@ pub fn explore(explore: &Explore, global: &Global) -> Result<ExitCode, Failure> 
     let format = global.text_format()?;
     let output = Output::open(global)?;
     let document = match explore.replay {
-        Some(schedule) => Document::replay(&targets[0], schedule),
+        Some(schedule) => {
+            // One schedule has no part to show.
+            interruption::catch(|| false)?;
+            Document::replay(&targets[0], schedule)
+        }
         None => {
             let campaign = Campaign::new(targets, explore.seed, explore.schedules);
-            let stop = stop_on_interruption()?;
+            let stop = Arc::new(AtomicBool::new(false));
+            let flag = Arc::clone(&stop);
+            // Relaxed: nothing else is passed with it.
+            interruption::catch(move || !flag.swap(true, Ordering::Relaxed))?;
             let progress = Progress::new(campaign.schedules(), global);
             progress.begin(&format!("seed {}", explore.seed));
             let document = campaign.run(&stop, &progress);
@@ -98,20 +106,4 @@ fn targets(explore: &Explore) -> Result<Vec<Target>, Failure> {
         ));
     }
     Ok(targets)
-}
-
-/// Lets an interruption end the exploration with what it has; a second one ends the process at once.
-fn stop_on_interruption() -> Result<Arc<AtomicBool>, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&stop);
-    let handler = move || {
-        // Relaxed: nothing else is passed with it.
-        if flag.swap(true, Ordering::Relaxed) {
-            output::abandon();
-            std::process::exit(i32::from(INTERRUPTED));
-        }
-    };
-    ctrlc::set_handler(handler)
-        .map_err(|error| Failure::unavailable(format!("cannot catch interruptions: {error}")))?;
-    Ok(stop)
 }

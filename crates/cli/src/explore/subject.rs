@@ -1,5 +1,6 @@
 //! What can be explored: the protocols, mechanisms with a planted bug, and published policies.
 
+use bursar_lab::names::list;
 use bursar_lab::protocols::published::Case;
 use bursar_lab::protocols::{self, Protocol};
 use bursar_lab::settings::nearest;
@@ -124,9 +125,8 @@ pub fn named(all: &[Subject], name: &str) -> Result<Subject, Failure> {
     let hint = nearest.map_or_else(String::new, |nearest| {
         format!("; did you mean `{nearest}`?")
     });
-    let names: Vec<_> = all.iter().map(|subject| subject.name.as_str()).collect();
+    let names = list(all.iter().map(|subject| subject.name.as_str()));
     Err(Failure::usage(format!(
-        "unknown protocol `{name}`; there are: {}{hint}",
-        names.join(", ")
+        "unknown protocol `{name}`{hint}\n  there are:{names}"
     )))
 }

@@ -51,7 +51,7 @@ pub fn bursar(args: &[&str]) -> Output {
 
 pub fn quick(more: &[&str]) -> Output {
     command()
-        .args(QUICK)
+        .args(without(&QUICK, more))
         .args(more)
         .output()
         .expect("the program starts")
@@ -63,11 +63,25 @@ pub fn simulated(more: &[&str]) -> Output {
 
 pub fn simulated_as(format: &str, more: &[&str]) -> Output {
     command()
-        .args(SIMULATED)
+        .args(without(&SIMULATED, more))
         .args(["-f", format])
         .args(more)
         .output()
         .expect("the program starts")
+}
+
+/// The arguments without those that set a key which `more` sets: no key may be set twice.
+fn without<'a>(arguments: &[&'a str], more: &[&str]) -> Vec<&'a str> {
+    let key = |argument: &str| argument.split_once('=').map(|(key, _)| key.to_owned());
+    let set: Vec<_> = more
+        .iter()
+        .filter_map(|it| key(it.strip_prefix("-s").unwrap_or(it)))
+        .collect();
+    let is_kept = |it: &&&str| {
+        let own = it.strip_prefix("-s").and_then(key);
+        own.is_none_or(|own| !set.contains(&own))
+    };
+    arguments.iter().filter(is_kept).copied().collect()
 }
 
 pub fn stdout(output: &Output) -> String {

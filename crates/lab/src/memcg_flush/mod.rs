@@ -119,6 +119,10 @@ impl Workload for Parameters {
         self.check_room()
     }
 
+    fn ranges(&self) -> Vec<(&'static str, u64, u64, u64)> {
+        Parameters::ranges(self)
+    }
+
     fn seed(&self) -> u64 {
         self.seed
     }

@@ -123,13 +123,10 @@ impl Parameters {
         self.segment_bytes.div_ceil(PAGE_SIZE) as i64
     }
 
-    /// Refuses what cannot be run or would measure nothing.
-    ///
-    /// # Errors
-    /// The first parameter that is out of its range, and the range.
-    pub(super) fn check_ranges(&self) -> Result<(), ParameterError> {
+    /// The ranges of the parameters. Of each: key, value, least, most.
+    pub(super) fn ranges(&self) -> Vec<(&'static str, u64, u64, u64)> {
         // A log entry holds a query in 20 bits and nanoseconds in 44 (see `worker`): an hour is well inside.
-        let ranges = [
+        vec![
             ("readers", self.readers, 0, 100_000),
             ("workers", self.workers, 0, 10_000),
             ("tenants", self.tenants, 1, 100_000),
@@ -183,8 +180,15 @@ impl Parameters {
                 1,
                 60_000_000,
             ),
-        ];
-        check_ranges(&ranges)?;
+        ]
+    }
+
+    /// Refuses what cannot be run or would measure nothing.
+    ///
+    /// # Errors
+    /// The first parameter that is out of its range, and the range.
+    pub(super) fn check_ranges(&self) -> Result<(), ParameterError> {
+        check_ranges(&self.ranges())?;
         if self.tenants * self.queries > 100_000 {
             let problem = format!(
                 "times `tenants` is {}, and must be at most 100000",

@@ -162,8 +162,9 @@ impl Parameters {
         long + shells + self.workers * self.worker_pages()
     }
 
-    pub(super) fn check_ranges(&self) -> Result<(), ParameterError> {
-        let ranges = [
+    /// The ranges of the parameters. Of each: key, value, least, most.
+    pub(super) fn ranges(&self) -> Vec<(&'static str, u64, u64, u64)> {
+        vec![
             ("duration_ms", self.duration_ms, 1, 3_600_000),
             ("memory_gib", self.memory_gib, 1, MEMORY_GIB_MAX),
             ("memory_per_cpu_gib", self.memory_per_cpu_gib, 0, 1 << 10),
@@ -193,8 +194,11 @@ impl Parameters {
             ("shells", self.shells, 0, 10_000),
             ("processes", self.processes, 1, 10_000_000),
             ("process_mib", self.process_mib, 1, 1 << 20),
-        ];
-        check_ranges(&ranges)?;
+        ]
+    }
+
+    pub(super) fn check_ranges(&self) -> Result<(), ParameterError> {
+        check_ranges(&self.ranges())?;
         let does_something = self.tasks() - self.bystanders + self.decay_period_ms;
         if does_something == 0 {
             let problem = "is 0, and nobody else frees many pages".to_owned();

@@ -144,8 +144,8 @@ fn an_unknown_key_names_the_nearest_and_all_others() {
     let error = settings(MachineKind::Host).set("reader=3").unwrap_err();
     assert_eq!(
         error.to_string(),
-        "unknown parameter `reader`; did you mean `readers`?\n  known parameters: read_interval_ms, readers, seed, \
-         load, variants, draws"
+        "unknown parameter `reader`; did you mean `readers`?\n  known parameters:\n    read_interval_ms, \
+         readers, seed, load, variants, draws"
     );
     let error = settings(MachineKind::Sim).set("cpu=3").unwrap_err();
     assert!(error.to_string().contains("`cpus`"), "{error}");

@@ -69,6 +69,10 @@ impl Workload for Parameters {
         Parameters::check(self)
     }
 
+    fn ranges(&self) -> Vec<(&'static str, u64, u64, u64)> {
+        Parameters::ranges(self)
+    }
+
     fn seed(&self) -> u64 {
         self.seed
     }

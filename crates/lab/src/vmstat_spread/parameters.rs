@@ -90,12 +90,9 @@ impl Parameters {
         (self.warm_up_ms + self.duration_ms) * 1_000_000
     }
 
-    /// Refuses what cannot be run or would measure nothing.
-    ///
-    /// # Errors
-    /// The first parameter that is out of its range, and the range.
-    pub fn check(&self) -> Result<(), ParameterError> {
-        let ranges = [
+    /// The ranges of the parameters. Of each: key, value, least, most.
+    pub(super) fn ranges(&self) -> Vec<(&'static str, u64, u64, u64)> {
+        vec![
             ("duration_ms", self.duration_ms, 10, 86_400_000),
             ("warm_up_ms", self.warm_up_ms, 0, 3_600_000),
             ("interval_ms", self.interval_ms, 1, 3_600_000),
@@ -126,8 +123,15 @@ impl Parameters {
                 0,
                 (self.interval_ms * 1_000).saturating_sub(1),
             ),
-        ];
-        check_ranges(&ranges)?;
+        ]
+    }
+
+    /// Refuses what cannot be run or would measure nothing.
+    ///
+    /// # Errors
+    /// The first parameter that is out of its range, and the range.
+    pub fn check(&self) -> Result<(), ParameterError> {
+        check_ranges(&self.ranges())?;
         if self.duration_ms < self.interval_ms {
             let problem = format!(
                 "is {}, and must be at least `interval_ms`, {}: nothing would fire",
