@@ -37,8 +37,8 @@ pub struct LimitReached {
     pub usage: u64,
     /// Its limit, bytes.
     pub max: u64,
-    /// Its biggest children with their usage in bytes, biggest first, at most five. A group looks at its children at most
-    /// once in 100 ms for this; see `largest_age`.
+    /// Its biggest children with their usage in bytes, biggest first, at most five. Once a group has
+    /// looked at its children for this, it looks again at most each 100 ms; see `largest_age`.
     pub largest: Vec<(String, u64)>,
     /// The age of `largest`: zero if this refusal looked at the children.
     pub largest_age: Duration,

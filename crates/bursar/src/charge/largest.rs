@@ -61,7 +61,7 @@ impl<M: Machine> Ledger<M> {
     }
 
     /// The biggest children as they were lately, and how long ago: at most 100 ms, and the time that one look at all children
-    /// takes.
+    /// takes. One task at a time looks again. Only those that come before the first look has ended each look themselves.
     pub(super) fn largest_children_lately(&self, index: u32) -> (Largest, Duration) {
         let now_ns = self.tree.machine.now_ns();
         let lately = &self.hooks(index).largest;
