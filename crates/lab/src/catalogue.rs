@@ -23,8 +23,8 @@ macro_rules! catalogue {
         /// In the order in which they run.
         pub(crate) const ALL: &[Entry] = &[$(Entry {
             name: $name,
-            file: include_str!(concat!("../../../experiments/", $name, ".toml")),
-            draws: include_str!(concat!("../../../experiments/", $name, ".draws.toml")),
+            file: include_str!(concat!("../experiments/", $name, ".toml")),
+            draws: include_str!(concat!("../experiments/", $name, ".draws.toml")),
         },)*];
 
         /// The parameters of one of them.

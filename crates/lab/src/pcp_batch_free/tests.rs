@@ -46,7 +46,7 @@ const SMALL: Parameters = Parameters {
 };
 
 /// As the file has it.
-const FILE: &str = include_str!("../../../../experiments/pcp-batch-free.toml");
+const FILE: &str = include_str!("../../experiments/pcp-batch-free.toml");
 
 /// Exits on a machine whose lists are those of the published one.
 const STORM: Parameters = Parameters {
