@@ -60,7 +60,7 @@ fn series_of(corner: &dyn Corner, samples: &[Vec<f64>]) -> Vec<Series> {
 /// The table: medians with their range over the rounds.
 pub fn table(run: &Run) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::ASCII_MARKDOWN);
+    table.load_style(presets::ASCII_MARKDOWN);
     table.set_header(["what", "beside", "unit", "median (range)", "rounds"]);
     for series in &run.series {
         let summary = Summary::of(&series.samples);

@@ -105,7 +105,7 @@ pub fn series(entries: &[Entry]) -> Vec<Series> {
 /// The table: percentiles of all reads, and how the 99th varied from round to round.
 pub fn table(entries: &[Entry]) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::ASCII_MARKDOWN);
+    table.load_style(presets::ASCII_MARKDOWN);
     table.set_header([
         "load",
         "read",

@@ -209,7 +209,7 @@ pub fn series(entries: &[Entry]) -> Vec<Series> {
 /// One row for each row and mode.
 pub fn table(entries: &[Entry]) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::ASCII_MARKDOWN);
+    table.load_style(presets::ASCII_MARKDOWN);
     table.set_header([
         "row",
         "CPUs",

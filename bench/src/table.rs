@@ -17,7 +17,7 @@ pub fn of(run: &Run) -> Table {
         header.push(format!("x {}", run.yardstick));
     }
     let mut table = Table::new();
-    table.load_preset(presets::ASCII_MARKDOWN);
+    table.load_style(presets::ASCII_MARKDOWN);
     table.set_header(header);
     for row in rows(run) {
         let mut cells = vec![

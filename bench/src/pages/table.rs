@@ -87,7 +87,7 @@ fn table(run: &Run, columns: &[Column]) -> Option<Table> {
         }
     }
     let mut table = Table::new();
-    table.load_preset(presets::ASCII_MARKDOWN);
+    table.load_style(presets::ASCII_MARKDOWN);
     table.set_header(header);
     for size in Size::ALL {
         for contender in contenders(run, columns, size) {

@@ -1,6 +1,9 @@
 //! Documents for people: in a terminal or on a web page.
 
-use comfy_table::{Table, TableComponent, presets};
+use comfy_table::{LineStyle, Table, TableStyle, presets};
+
+/// Columns without lines between them, and a line below their names.
+const RULED: TableStyle = presets::NOTHING.header_separator(LineStyle::none().fill('─'));
 
 /// Where the table is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,13 +33,11 @@ impl Form {
     /// An empty table.
     pub fn table(self, header: &[&str]) -> Table {
         let mut table = Table::new();
-        match self {
-            Form::Terminal { .. } => table
-                .load_preset(presets::NOTHING)
-                .set_style(TableComponent::HeaderLines, '─'),
-            Form::Markdown => table.load_preset(presets::ASCII_MARKDOWN),
+        let style = match self {
+            Form::Terminal { .. } => RULED,
+            Form::Markdown => presets::ASCII_MARKDOWN,
         };
-        table.set_header(header);
+        table.load_style(style).set_header(header);
         table
     }
 

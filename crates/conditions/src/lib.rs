@@ -1,10 +1,11 @@
-//! Under which conditions a figure was measured: a figure means nothing without. For benchmarks, examples
-//! that measure, and the tool; no library of the project needs it.
+//! Conditions of a measurement, and the median of its samples. For benchmarks, examples that measure, and the tool; no
+//! library of the project needs it.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 mod date;
+mod median;
 
 use std::fmt;
 use std::path::Path;
@@ -12,6 +13,7 @@ use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bursar_machine::host;
+pub use median::median;
 use serde::{Deserialize, Serialize};
 
 /// Machine, source, command and day. What cannot be found out is `unknown`.

@@ -5,12 +5,13 @@ use std::fmt;
 use crate::catalogue::{ALL, Parameters};
 use crate::document::{Document, ExpectationResult, Metrics, SCHEMA, VariantResult};
 use crate::draws::{Draw, Values};
-use crate::experiment::{Experiment, SEEDS_BESIDE, fnv1a64};
+use crate::experiment::{Experiment, SEEDS_BESIDE};
 use crate::machine_info::{MachineInfo, MachineKind};
 use crate::names::list;
 use crate::settings::{DrawsKind, LOAD, ParameterError, Point, SEED, Settings, nearest};
 use crate::verdict::{Basis, Verdict};
 use crate::workload::RunError;
+use bursar_machine::Fnv1a64;
 use bursar_machine::timer::Timers;
 
 /// The names of all experiments.
@@ -255,15 +256,10 @@ impl Plan {
             DrawsKind::None => None,
             DrawsKind::Accepted => {
                 let draws = &self.experiment.draws;
-                let costs = draws
-                    .accepted
-                    .iter()
-                    .map(|draw| format!("{:?}", draw.costs));
-                let hash = fnv1a64(&costs.collect::<String>());
-                Some(format!(
-                    "ensemble of {} draws fnv1a64:{hash:016x}",
-                    draws.accepted.len()
-                ))
+                let hash = draws.accepted.iter().fold(Fnv1a64::new(), |hash, draw| {
+                    hash.write(format!("{:?}", draw.costs).as_bytes())
+                });
+                Some(format!("ensemble of {} draws {hash}", draws.accepted.len()))
             }
         }
     }

@@ -9,12 +9,13 @@
 //! * [`Slot`], [`Shard`], [`State`]: per-CPU words and the sections that change them.
 //! * [`pages`]: page memory, as blocks with one owner each, and per-CPU stacks of them.
 //! * [`Tasks`], [`timer::Timers`]: starting work, which only experiments and tests do; [`timer`]: when timers expire.
-//! * [`random`]: numbers from a seed, for simulated machines and loads.
+//! * [`random`]: numbers from a seed, for simulated machines and loads; [`Fnv1a64`]: identities of data.
 //! * [`host`]: real threads. Three backends with the same semantics; see [`host::Backend`].
 
 #![warn(missing_docs)]
 
 mod atomic;
+mod fnv;
 pub mod host;
 mod lock;
 pub mod pages;
@@ -27,6 +28,7 @@ use core::fmt;
 use core::ops::Deref;
 
 pub use atomic::{AtomicWord, Order};
+pub use fnv::Fnv1a64;
 pub use host::Host;
 pub use lock::{Event, Lock};
 pub use shard::{AtomicShard, busy_wait};

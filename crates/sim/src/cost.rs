@@ -7,6 +7,8 @@
 
 use std::fmt;
 
+use bursar_machine::Fnv1a64;
+
 use crate::topology::nearest;
 
 /// Version of what the constants mean. Raise it when the engine charges differently for the same constants, so that
@@ -222,34 +224,20 @@ impl CostModel {
     /// and have the table's value.
     #[must_use]
     pub fn hash(&self) -> String {
-        let mut hash = fnv1a64(FNV_OFFSET, format!("version={MODEL_VERSION}\n").as_bytes());
+        let mut hash = Fnv1a64::new().write(format!("version={MODEL_VERSION}\n").as_bytes());
         for ((name, value), known) in self.values().zip(CONSTANTS) {
             if NEWER.contains(&name) && value == known.value {
                 continue;
             }
-            hash = fnv1a64(hash, format!("{name}={value}\n").as_bytes());
+            hash = hash.write(format!("{name}={value}\n").as_bytes());
         }
-        format!("fnv1a64:{hash:016x}")
+        hash.to_string()
     }
-}
-
-const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
-
-/// FNV-1a, 64 bits: an identity, not a protection.
-fn fnv1a64(hash: u64, bytes: &[u8]) -> u64 {
-    bytes.iter().fold(hash, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_hash_is_fnv() {
-        assert_eq!(fnv1a64(FNV_OFFSET, b"foobar"), 0x8594_4171_f739_67e8);
-    }
 
     #[test]
     fn every_constant_can_be_set_and_read() {

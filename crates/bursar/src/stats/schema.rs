@@ -1,6 +1,6 @@
 //! Which statistics a memory keeps: declared once, as a constant, and used through typed handles.
 
-use bursar_machine::{FIRST_STATISTIC, WORDS_MAX};
+use bursar_machine::{FIRST_STATISTIC, Fnv1a64, WORDS_MAX};
 
 /// The declaration of one statistic.
 ///
@@ -177,28 +177,23 @@ const fn same(one: &str, other: &str) -> bool {
     true
 }
 
-/// FNV-1a over what decides the layout.
+/// Identity of a layout: equal for statistics with the same names, kinds and batches in the same order.
 pub(crate) const fn fingerprint(statistics: &[Statistic]) -> u32 {
-    let mut hash = 0x811c_9dc5_u32;
+    let mut hash = Fnv1a64::new();
     let mut index = 0;
     while index < statistics.len() {
-        let name = statistics[index].name.as_bytes();
-        let mut at = 0;
-        while at < name.len() {
-            hash = (hash ^ name[at] as u32).wrapping_mul(0x0100_0193);
-            at += 1;
-        }
         let statistic = &statistics[index];
-        let flags = statistic.is_counter as u32
-            + 2 * statistic.is_eager as u32
-            + 4 * statistic.is_per_node as u32;
-        // Beyond a byte, so that no name looks like it.
-        hash = (hash ^ (0x100 + flags)).wrapping_mul(0x0100_0193);
-        hash = (hash ^ statistic.batch as u32).wrapping_mul(0x0100_0193);
-        hash = (hash ^ (statistic.batch >> 32) as u32).wrapping_mul(0x0100_0193);
+        let flags = statistic.is_counter as u8
+            + 2 * statistic.is_eager as u8
+            + 4 * statistic.is_per_node as u8;
+        // 0xff ends a name: UTF-8 has no such byte.
+        hash = hash
+            .write(statistic.name.as_bytes())
+            .write(&[0xff, flags])
+            .write(&statistic.batch.to_le_bytes());
         index += 1;
     }
-    hash
+    (hash.get() ^ (hash.get() >> 32)) as u32
 }
 
 /// A handle of a declared statistic.

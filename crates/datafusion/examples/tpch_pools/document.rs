@@ -3,12 +3,12 @@
 use std::fmt;
 
 use bursar::Bytes;
-use bursar_conditions::Conditions;
+use bursar_conditions::{Conditions, median};
 use bursar_tpch::Tables;
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
-use crate::interval::{Ratio, median};
+use crate::interval::Ratio;
 use crate::options::Options;
 use crate::rounds::Run;
 
@@ -238,7 +238,7 @@ impl Limited {
 /// A table without lines, its first column to the left and all others to the right.
 fn table<T: ToString>(header: impl IntoIterator<Item = T>) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
+    table.load_style(presets::NOTHING);
     table.set_header(
         header
             .into_iter()

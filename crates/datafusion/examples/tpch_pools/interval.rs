@@ -1,5 +1,6 @@
 //! Means of ratios, and how sure they are.
 
+use bursar_conditions::median;
 use bursar_machine::random::Random;
 use serde::Serialize;
 
@@ -45,16 +46,6 @@ impl Ratio {
     }
 }
 
-/// The middle of some numbers, NaN of none.
-pub fn median(numbers: &[f64]) -> f64 {
-    let mut sorted = numbers.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let Some(last) = sorted.len().checked_sub(1) else {
-        return f64::NAN;
-    };
-    (sorted[last / 2] + sorted[last.div_ceil(2)]) / 2.0
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,12 +66,5 @@ mod tests {
     fn a_seed_decides_the_interval() {
         let ratios = [0.9, 1.0, 1.3];
         assert_eq!(Ratio::of(&ratios, 7), Ratio::of(&ratios, 7));
-    }
-
-    #[test]
-    fn the_median_is_in_the_middle() {
-        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
-        assert!(median(&[]).is_nan());
     }
 }

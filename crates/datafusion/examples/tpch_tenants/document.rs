@@ -215,7 +215,7 @@ impl fmt::Display for Document<'_> {
 /// A table without lines. The columns of numbers are to the right.
 fn table<const COLUMNS: usize>(header: [&str; COLUMNS], numbers: std::ops::Range<usize>) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(header);
+    table.load_style(presets::NOTHING).set_header(header);
     for column in &mut table.column_iter_mut().collect::<Vec<_>>()[numbers] {
         column.set_cell_alignment(CellAlignment::Right);
     }

@@ -22,9 +22,12 @@ mod watch;
 
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::thread;
 
 use bursar_tpch::Tables;
 use clap::Parser;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 use tokio::sync::oneshot;
 
 use document::Document;
@@ -48,12 +51,11 @@ fn main() -> ExitCode {
 fn show(options: &Options) -> Result<(), Stopped> {
     // Ends the run as its end would, so that no spill file stays.
     let (interrupt, interrupted) = oneshot::channel::<()>();
-    let mut interrupt = Some(interrupt);
-    ctrlc::set_handler(move || {
-        if let Some(interrupt) = interrupt.take() {
-            // Whoever would be told is gone already.
-            let _ = interrupt.send(());
-        }
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    thread::Builder::new().spawn(move || {
+        signals.forever().next();
+        // An error says that the run has ended already.
+        let _ = interrupt.send(());
     })?;
     let threads = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(options.partitions())
