@@ -1,6 +1,6 @@
-//! What a handful of seeds says: the middle of them, and how sure their mean is.
+//! Statistics of a handful of seeds: their central part, and the confidence of their mean.
 
-/// The arithmetic mean; 0 of nothing.
+/// Returns the arithmetic mean; 0 of no values.
 pub fn mean(values: &[f64]) -> f64 {
     if values.is_empty() {
         return 0.0;
@@ -8,8 +8,8 @@ pub fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// The central 90 % of the values: without the twentieth part at either end, rounded down. Of fewer than 20 values that is
-/// all of them; of 20 it leaves out the least and the greatest.
+/// Returns the central 90 % of the values: without the twentieth part at either end, rounded down. Of fewer than 20
+/// values that is all of them; of 20 it leaves out the least and the greatest.
 pub fn central(values: &[f64]) -> (f64, f64) {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -20,7 +20,8 @@ pub fn central(values: &[f64]) -> (f64, f64) {
     }
 }
 
-/// A 90 % confidence interval of the mean, by Student's distribution: what two one-sided tests at 5 % each look at.
+/// Returns a 90 % confidence interval of the mean, by Student's distribution: the interval of two one-sided tests at 5
+/// % each.
 ///
 /// `None` for fewer than two values. The quantile for 19 degrees of freedom serves for any larger number as well, which errs
 /// towards a wider interval (1.729 instead of 1.645 at most); for fewer it is that of 1, wider still (Student's t, 0.95).
