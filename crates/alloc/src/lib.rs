@@ -1,9 +1,9 @@
-//! Bursar below `std`'s allocations: the program's allocator charged to groups, futures that carry their group, collections on a
-//! group, and pages as raw memory. What must be `unsafe`, apart from what need not be.
+//! Allocation by groups below `std`: a global allocator that charges groups, futures that carry their group,
+//! collections on a group, and pages as raw memory. The crate holds the code that must be `unsafe`.
 //!
 //! # The program's allocator
-//! [`Charged`] wraps any global allocator. What a thread allocates while it is in a group is charged to that group by what it
-//! really takes, and returned to the same group by whoever frees it.
+//! [`Charged`] wraps any global allocator. A thread's allocations while it is in a group are charged to that group, by
+//! the bytes that they really take. A free returns them to the same group, on any thread.
 //!
 //! ```
 //! use std::alloc::System;
@@ -23,8 +23,9 @@
 //! ```
 //!
 //! # Collections
-//! Allocating by way of [`Charged`] never fails for a limit. Collections that take an allocator of their own can be refused: on a
-//! [`GroupAlloc`] `try_reserve` fails, and the program goes on. They need no [`Charged`], and are charged beside one, not twice.
+//! Allocating through [`Charged`] never fails because of a limit. Collections that take an allocator of their own can
+//! be refused: on a [`GroupAlloc`] `try_reserve` fails, and the program goes on. They do not need [`Charged`]; beside
+//! it, their bytes are still charged once.
 //!
 //! ```
 //! use allocator_api2::vec::Vec;       // hashbrown's maps take it too
@@ -41,9 +42,9 @@
 //! ```
 //!
 //! # Pages as raw memory
-//! A [`bursar::Page`] is a token, and returns itself. [`into_raw`] gives the token up for an address, and [`from_raw`] has it
-//! back once. Meanwhile the pages stay charged to their group, and the memory keeps note of them, so that freeing an address
-//! twice, or a wrong one, is noticed before anything is touched.
+//! A [`bursar::Page`] is a token, and returns itself. [`into_raw`] exchanges the token for an address, and [`from_raw`]
+//! exchanges the address for the token, once. Meanwhile the pages stay charged to their group. The memory records them,
+//! so freeing a wrong address, or one address twice, is detected before anything is touched.
 //!
 //! ```
 //! use bursar::pages::{Order, Zeroed};

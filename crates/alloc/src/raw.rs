@@ -1,9 +1,9 @@
 //! Pages by their address.
 //!
-//! What is safe and what is not: giving a token up loses pages at worst, so [`into_raw`] is safe. Making a token from an address
-//! is what nothing else may do. [`Memory::claim`] lets one caller do so for each time that a page was given up: two who free
-//! the same address cannot both have it. What it cannot see is somebody who frees an address late, when the same pages have
-//! been given out once more; that is what [`from_raw`]'s contract is for.
+//! The safe and the unsafe half: giving up a token loses pages at worst, so [`into_raw`] is safe. Making a token from
+//! an address must be exclusive. [`Memory::claim`] lets one caller do so each time that a page was given up, so two
+//! frees of one address cannot both have the page. It cannot detect a late free of an address whose pages have been
+//! given out again; [`from_raw`]'s contract excludes that.
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -11,30 +11,30 @@ use std::ptr::NonNull;
 use bursar::{ClaimError, Memory, Page};
 use bursar_machine::pages::{PAGE_BYTES, Pfn};
 
-/// Why an address is none that [`into_raw`] returned and nobody freed. Nothing was touched.
+/// Reason why an address is not one that [`into_raw`] returned and that is still in use. Nothing was touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FromRawError {
-    /// No page of this memory: something on the stack, from another allocator, of another memory.
+    /// No page of this memory: an address on the stack, from another allocator, or of another memory.
     Foreign {
         /// The address.
         address: usize,
     },
-    /// It was freed already.
+    /// Freed already.
     AlreadyFreed {
         /// The address.
         address: usize,
     },
-    /// In the middle of raw memory.
+    /// An address in the middle of raw memory.
     Middle {
         /// The address.
         address: usize,
-        /// What [`into_raw`] returned.
+        /// The address that [`into_raw`] returned.
         start: usize,
         /// Bytes from there on.
         bytes: usize,
     },
-    /// Of this memory, and not given out as raw memory: free, or somebody's [`Page`].
+    /// A page of this memory that is not given out as raw memory: it is free, or there is a [`Page`] for it.
     NotRaw {
         /// The address.
         address: usize,
@@ -67,10 +67,10 @@ impl fmt::Display for FromRawError {
 
 impl std::error::Error for FromRawError {}
 
-/// The memory of a page as an address: as many bytes as the page has, aligned to their number. They are the caller's, and
-/// stay charged to the page's group, until [`from_raw`] is called.
+/// Returns the memory of a page as an address: as many bytes as the page has, aligned to their number. The caller owns
+/// them, and they stay charged to the page's group, until [`from_raw`] is called.
 ///
-/// They may be uninitialized, and hold nothing that another group wrote.
+/// The bytes may be uninitialized, and hold nothing that another group wrote.
 pub fn into_raw(page: Page) -> NonNull<u8> {
     let frames = *page.frames();
     // The token ends here.
@@ -78,17 +78,18 @@ pub fn into_raw(page: Page) -> NonNull<u8> {
     frames.address(&block)
 }
 
-/// The page whose memory this is. Its bytes count as uninitialized.
+/// Returns the page at an address. Its bytes count as uninitialized.
 ///
-/// Any thread may have it back.
+/// Any thread may call this.
 ///
 /// # Errors
-/// [`FromRawError`] if the address is none that may be freed now. Nothing changes then.
+/// [`FromRawError`] if the address must not be freed now. Nothing changes then.
 ///
 /// # Safety
-/// If it is one that may be freed now:
-/// 1. the caller owns it: it is what [`into_raw`] returned to the caller or to whoever handed it on, and was not freed since;
-/// 2. nobody uses the memory any more.
+/// If the address may be freed now:
+/// 1. the caller owns it: [`into_raw`] returned it to the caller, or to code that passed it on, and it has not been
+///    freed since;
+/// 2. nothing uses the memory any more.
 pub unsafe fn from_raw(memory: &Memory, address: NonNull<u8>) -> Result<Page, FromRawError> {
     let number = address.addr().get();
     let mut frames = memory.frames();
@@ -109,7 +110,7 @@ pub unsafe fn from_raw(memory: &Memory, address: NonNull<u8>) -> Result<Page, Fr
     Ok(claim.page(memory, block))
 }
 
-/// What is wrong with an address inside a reservation, `offset` bytes into a page.
+/// Finds the error for an address inside a reservation, `offset` bytes into a page.
 fn not_a_beginning(memory: &Memory, address: usize, pfn: Pfn, offset: usize) -> FromRawError {
     let Some((first, order)) = memory.raw_block(pfn) else {
         return FromRawError::NotRaw { address };

@@ -1,5 +1,5 @@
-//! Conditions of a measurement, and the median of its samples. For benchmarks, examples that measure, and the tool; no
-//! library of the project needs it.
+//! Conditions under which a figure was measured, and the median of its samples. For benchmarks, examples that measure, and
+//! the tool; no library of the project needs it.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -16,18 +16,18 @@ use bursar_machine::host;
 pub use median::median;
 use serde::{Deserialize, Serialize};
 
-/// Machine, source, command and day. What cannot be found out is `unknown`.
+/// Machine, source, command and day. Unknown parts are `unknown`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Conditions {
     /// Processor, as the system names it.
     pub model: String,
     /// CPUs this process may use.
     pub cpus: usize,
-    /// Whether the CPUs are virtual: those understate contention and add noise.
+    /// Whether the CPUs are virtual: virtual CPUs understate contention and add noise.
     pub virtual_machine: bool,
     /// Kernel release.
     pub kernel: String,
-    /// Which of Bursar's backends ran.
+    /// Bursar's backend.
     pub backend: String,
     /// Commit of the source, with `-dirty` where the working tree differs from it.
     pub commit: String,
@@ -38,7 +38,7 @@ pub struct Conditions {
 }
 
 impl Conditions {
-    /// Those of this process.
+    /// Returns the conditions of this process.
     pub fn here() -> Self {
         let unknown = || "unknown".to_owned();
         Self {
@@ -71,7 +71,7 @@ impl fmt::Display for Conditions {
     }
 }
 
-/// What the CPUs call themselves, where the system says.
+/// Returns the CPUs' name for themselves, where the system has it.
 pub fn cpu_model() -> Option<String> {
     field(&read("/proc/cpuinfo"), "model name")
 }
@@ -90,7 +90,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
 
-/// The first `name : value` of a file in the format of `/proc/cpuinfo`.
+/// Returns the first `name : value` of a file in the format of `/proc/cpuinfo`.
 fn field(text: &str, name: &str) -> Option<String> {
     text.lines()
         .filter_map(|line| line.split_once(':'))
@@ -119,7 +119,7 @@ fn commit() -> Option<String> {
     })
 }
 
-/// The command line, with the program's name only: directories say nothing about the run.
+/// Returns the command line, with the program's name only: directories say nothing about the run.
 fn command() -> String {
     let mut arguments = std::env::args();
     let program = arguments.next().unwrap_or_default();

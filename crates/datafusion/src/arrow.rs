@@ -1,4 +1,4 @@
-//! Arrow's pools: buffers that are claimed are charged to the query's group.
+//! Arrow's pools: claimed buffers are charged to the query's group.
 
 use std::fmt;
 
@@ -9,9 +9,10 @@ use datafusion_execution::memory_pool::MemoryPool as _;
 
 use crate::pool::GroupPool;
 
-/// For [`Buffer::claim`](arrow_buffer::Buffer::claim) and its like. Reservations never fail, as Arrow asks for memory that is in
-/// use already; one that oversteps a limit makes the next [`Group::try_charge`] below it fail. They are charged to the query's own
-/// group, not to an operator's, and keep it charged beyond the end of the pool.
+/// Serves [`Buffer::claim`](arrow_buffer::Buffer::claim) and similar calls. Reservations never fail, because Arrow
+/// claims memory that is in use already. A reservation that exceeds a limit makes the next [`Group::try_charge`] below
+/// that limit fail. Reservations are charged to the query's own group, not to an operator's, and keep it charged after
+/// the end of the pool.
 impl MemoryPool for GroupPool {
     fn reserve(&self, size: usize) -> Box<dyn MemoryReservation> {
         let group = self.group().clone();
@@ -19,7 +20,7 @@ impl MemoryPool for GroupPool {
         Box::new(Claimed { charge, group })
     }
 
-    /// Negative when the usage is above the limit.
+    /// Negative while the usage is above the limit.
     fn available(&self) -> isize {
         let available = self.capacity() as i128 - self.used() as i128;
         available.try_into().unwrap_or(if available < 0 {

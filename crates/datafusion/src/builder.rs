@@ -1,4 +1,4 @@
-//! What a pool is like.
+//! Settings of a pool.
 
 use std::sync::Arc;
 
@@ -9,21 +9,21 @@ use crate::names;
 use crate::pool::GroupPool;
 use crate::share::FairShare;
 
-/// Which groups there are below a query's own.
+/// Groups below a query's own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Operators {
-    /// None: all consumers are charged to the query's group, and reports know no operators.
+    /// No groups: all consumers are charged to the query's group, and reports have no operators.
     Together,
-    /// One for each operator, by the consumers' names without the partition in brackets: the partitions of an operator are
-    /// together, and so are operators of one name.
+    /// One group for each operator, by the consumers' names without the partition in brackets. The partitions of an
+    /// operator share a group, and so do operators of one name.
     #[default]
     ByName,
-    /// One for each consumer, called by its name and number, as `ExternalSorter[3]#1207`. They, and their entries in the pool,
-    /// stay until the pool ends, so this is for pools of one query.
+    /// One group for each consumer, with its name and number, such as `ExternalSorter[3]#1207`. Groups and entries stay
+    /// until the pool ends, so this is for pools of one query.
     Each,
 }
 
-/// How to make a [`GroupPool`]; see [`GroupPool::builder`].
+/// Settings of a [`GroupPool`]; see [`GroupPool::builder`].
 #[derive(Debug)]
 #[must_use = "a builder makes nothing until it builds"]
 pub struct PoolBuilder {
@@ -47,34 +47,34 @@ impl PoolBuilder {
         }
     }
 
-    /// Which groups there are below the query's; [`Operators::ByName`] unless set. An operator for which no group can be made is
-    /// charged to the query's own.
+    /// Sets the groups below the query's; [`Operators::ByName`] unless set. An operator whose group cannot be created
+    /// is charged to the query's own.
     ///
-    /// A child that has an operator's name already is taken for its group. So an operator can be given a limit of its own:
-    /// make its group before the query starts, and keep the handle.
+    /// An existing child with an operator's name becomes that operator's group. So an operator can have a limit of its
+    /// own: create its group before the query starts, and keep the handle.
     pub fn operators(self, operators: Operators) -> Self {
         Self { operators, ..self }
     }
 
-    /// The share that this pool's spillers take part in; none unless set. The pool's group must be the share's or below it: what
-    /// the spillers hold is taken to be part of what that group uses.
+    /// Sets the share that this pool's spillers take part in; none unless set. The pool's group must be the share's or
+    /// below it, because the spillers' bytes count as part of that group's usage.
     pub fn share(self, share: &FairShare) -> Self {
         let share = Some(share.clone());
         Self { share, ..self }
     }
 
-    /// Asks consumers that can spill to do so from this level of pressure on, before a limit is reached;
-    /// [`Level::None`], which is so unless set, asks nobody.
+    /// Asks consumers that can spill to do so from this level of pressure on, before a limit is reached. The default,
+    /// [`Level::None`], asks no consumer.
     ///
-    /// While the pressure ([`Group::on_pressure`]) of the query's group, or of one above it, is at that level or higher, a
-    /// request of a consumer that can spill is refused; that is the one way to make it spill. Consumers that cannot spill get what
-    /// the limits allow. So the usage at which the level is reached is a high watermark, and the usage at which it is left a low
-    /// one: both are the memory's [`bursar::PressurePolicy`].
+    /// While the pressure ([`Group::on_pressure`]) of the query's group, or of one above it, is at that level or
+    /// higher, a request of a consumer that can spill is refused. A refusal is the one way to make a consumer spill.
+    /// Consumers that cannot spill get what the limits allow. So the usage at which the level is reached is a high
+    /// watermark, and the usage at which it is left a low one. The memory's [`bursar::PressurePolicy`] sets both.
     ///
-    /// Only who holds enough is asked: a quarter of an even share of the lowest limit (or 1 MiB, if there is pressure without a
-    /// limit) among this pool's spillers, so that the pressure of others does not make it spill each batch. And only once,
-    /// until it has returned something: an operator that is about to spill may need a little to do so, and DataFusion's sort
-    /// gives up if that is refused.
+    /// A spiller is asked only if it holds enough: a quarter of an even share of the lowest limit among this pool's
+    /// spillers, or 1 MiB if there is pressure without a limit. So the pressure of others does not make it spill each
+    /// batch. It is asked only once until it has returned bytes: a spilling operator may need a little more memory, and
+    /// DataFusion's sort gives up if that is refused.
     ///
     /// ```
     /// use bursar::{Level, Limits, Memory, PressurePolicy};
@@ -95,13 +95,15 @@ impl PoolBuilder {
         }
     }
 
-    /// Operators, by their consumers' names without brackets, whose requests always succeed while the query's group is there: what
-    /// they have is counted, what it oversteps is over, and all others are refused until the usage is back within. None unless set.
+    /// Names operators whose requests always succeed while the query's group exists; none unless set. Their names are
+    /// those of their consumers, without brackets. Their bytes are counted. While they exceed a limit, all other
+    /// requests are refused until the usage is back within.
     ///
-    /// They count as consumers that cannot spill: a [`FairShare`] takes what they hold off what there is to share.
+    /// They count as consumers that cannot spill: a [`FairShare`] takes their bytes off the bytes that it divides.
     ///
-    /// For those that ask for what they hold already, and do worse when refused than when counted. In DataFusion 55.2 that is
-    /// `RepartitionExec`: refused while two of its inputs write to disk, its query may wait for ever, under any pool
+    /// Use this for operators that reserve memory they hold already, and for which a refusal does more harm than bytes
+    /// above the limit. In DataFusion 55.2 that is `RepartitionExec`. If it is refused while two of its inputs write to
+    /// disk, its query may never end, under any pool
     /// ([apache/datafusion#24883](https://github.com/apache/datafusion/issues/24883)).
     ///
     /// ```
@@ -120,13 +122,13 @@ impl PoolBuilder {
         }
     }
 
-    /// Where the pool's report goes when it ends; nowhere unless set.
+    /// Sets the history that the pool's report goes to when the pool ends; none unless set.
     pub fn history(self, history: &History) -> Self {
         let history = Some(history.clone());
         Self { history, ..self }
     }
 
-    /// Makes the pool. The query's time begins.
+    /// Makes the pool, and starts the query's time.
     ///
     /// # Panics
     /// If the group is neither that of the share ([`PoolBuilder::share`]) nor below it.

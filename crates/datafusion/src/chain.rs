@@ -1,8 +1,8 @@
-//! A group and all above it, and what their limits leave.
+//! A group and its ancestors, and the room that their limits leave.
 
 use bursar::{Freshness, Group};
 
-/// A group and all above it, the root last. The handles keep nothing that the first would not.
+/// A group and its ancestors, the root last. The ancestors' handles keep no more than the first does.
 #[derive(Debug)]
 pub(crate) struct Chain(Box<[Group]>);
 
@@ -19,31 +19,31 @@ impl Chain {
         &self.0
     }
 
-    /// The smallest `max`, bytes; `u64::MAX` for none. Read anew at each call.
+    /// Returns the smallest `max`, bytes; `u64::MAX` for none. Read anew at each call.
     pub(crate) fn max(&self) -> u64 {
         self.0.iter().map(Group::max).min().unwrap_or(u64::MAX)
     }
 
-    /// The smallest `max` or `high`, bytes; `u64::MAX` for none.
+    /// Returns the smallest `max` or `high`, bytes; `u64::MAX` for none.
     pub(crate) fn lowest(&self) -> u64 {
         let limits = self.0.iter().map(Group::limits);
         let lowest = limits.map(|limits| limits.max.min(limits.high)).min();
         lowest.unwrap_or(u64::MAX)
     }
 
-    /// Whether the usage of one is above its `max`.
+    /// Returns whether the usage of one of the groups is above its `max`.
     pub(crate) fn is_over(&self) -> bool {
         self.0.iter().any(Group::is_over_max)
     }
 }
 
-/// Bytes charged to the group and below, stock left out: exact, or, if the memory's policy forbids readers to flush, as of the
-/// last flush.
+/// Returns the bytes charged to the group and below, without stock. Exact, or as of the last flush if the memory's
+/// policy forbids readers to flush.
 pub(crate) fn usage(group: &Group) -> u64 {
     usage_as(group, Freshness::Exact)
 }
 
-/// Bytes charged to a group whose parent has just been read by [`usage`]: that flush folded this one's as well.
+/// Returns the bytes charged to a group whose parent has just been read by [`usage`]: that flush folded this group too.
 pub(crate) fn usage_below(group: &Group) -> u64 {
     usage_as(group, Freshness::Cached)
 }

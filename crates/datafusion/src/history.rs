@@ -1,11 +1,11 @@
-//! The last queries that ended.
+//! Reports of queries that ended.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::report::QueryReport;
 
-/// Reports of the last queries that ended. Cloning gives another handle of the same history.
+/// Reports of the queries that ended last. Cloning makes another handle of the same history.
 ///
 /// A query ends with its pool: when the last reservation, stream and runtime that hold the pool are gone, or when the pool's group is
 /// removed by [`crate::GroupPool::remove`].
@@ -16,7 +16,7 @@ pub struct History {
 }
 
 impl History {
-    /// Keeps the last `queries_max` queries.
+    /// Makes a history that keeps the last `queries_max` queries.
     pub fn new(queries_max: usize) -> Self {
         Self {
             queries_max,
@@ -24,7 +24,7 @@ impl History {
         }
     }
 
-    /// Those that ended, the oldest first.
+    /// Returns the reports, the oldest first.
     pub fn finished(&self) -> Vec<QueryReport> {
         self.lock().iter().cloned().collect()
     }

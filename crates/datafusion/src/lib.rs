@@ -42,22 +42,23 @@
 //! ```
 //!
 //! * Below the query's group each operator has one of its own ([`Operators`]), which costs a call half a nanosecond more (BENCHMARKS.md).
-//! * A request that is refused fails with `ResourcesExhausted`, so operators that can spill do; the text says whose limit it was
-//!   and who uses the memory ([`GroupPool`] shows one).
-//! * [`FairShare`] divides a tenant's limit among the spillers that hold memory, of all its queries.
-//! * [`PoolBuilder::spill_from`] has operators spill before the limit is reached.
-//! * [`PoolBuilder::never_refuse`] excepts operators that cannot do with a refusal, as `RepartitionExec` of DataFusion 55.2, whose query
-//!   may wait for ever then, under any pool.
-//! * [`History`] keeps what finished queries used.
-//! * A request of less than a quarter of a CPU's stock of 256 KiB seldom leaves its CPU. Where many are of about 1 MiB, as with
-//!   batches of 8,192 wide rows, and limits are far larger, build the memory with [`bursar::Builder::stock_max`] of 8 MiB: each CPU may
-//!   hold that much of each operator's group.
-//! * For Arrow, a pool is an [`arrow_buffer::MemoryPool`] as well.
+//! * A refused request fails with `ResourcesExhausted`, so operators that can spill do. The text names the group whose
+//!   limit refused and the users of the memory ([`GroupPool`] shows one).
+//! * [`FairShare`] divides a tenant's limit among the spillers that hold memory, in all its queries.
+//! * [`PoolBuilder::spill_from`] makes operators spill before the limit is reached.
+//! * [`PoolBuilder::never_refuse`] exempts operators that fail to handle a refusal, such as `RepartitionExec` of
+//!   DataFusion 55.2: its query may then never end, under any pool.
+//! * [`History`] keeps the figures of finished queries.
+//! * A request of less than a quarter of a CPU's stock of 256 KiB seldom leaves its CPU. If many requests are of about
+//!   1 MiB, as with batches of 8,192 wide rows, and limits are far larger, build the memory with
+//!   [`bursar::Builder::stock_max`] of 8 MiB. Each CPU may then hold that much of each operator's group.
+//! * For Arrow, a pool is also an [`arrow_buffer::MemoryPool`].
 //!
 //! # On an async runtime
-//! Do not build the memory with [`bursar::HighPolicy::Throttle`]. With it, a request above a group's `high` sleeps in the thread that
-//! made it, for up to 2 s, and with it all tasks of that thread. By default no request sleeps. Who wants to slow queries down above `high` takes the debt
-//! ([`bursar::Group::take_debt`], of each operator's group) between batches and waits as its runtime does.
+//! Do not build the memory with [`bursar::HighPolicy::Throttle`]. With it, a request above a group's `high` sleeps in
+//! its thread for up to 2 s, and delays all tasks of that thread. By default no request sleeps. To slow queries down
+//! above `high`, take the debt ([`bursar::Group::take_debt`], of each operator's group) between batches, and wait as
+//! the runtime does.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -86,9 +87,9 @@ pub use pool::GroupPool;
 pub use report::{OperatorReport, QueryReport};
 pub use share::FairShare;
 
-/// Pools of groups. Not called as `bursar_alloc`'s `GroupExt` is: programs use both.
+/// Pools of groups. Its name differs from `bursar_alloc`'s `GroupExt`, because programs use both.
 pub trait PoolExt {
-    /// The pool that is this group, with a group for each operator below it: [`GroupPool::new`].
+    /// Makes the pool for this group, with a group for each operator below it: [`GroupPool::new`].
     fn pool(&self) -> Arc<GroupPool>;
 }
 

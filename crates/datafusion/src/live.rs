@@ -1,4 +1,4 @@
-//! Consumers that live, as refusals name them.
+//! Living consumers, as refusals name them.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -16,18 +16,18 @@ pub(crate) struct Live {
     pub(crate) name: Arc<str>,
     pub(crate) can_spill: bool,
     pub(crate) operator: Arc<Operator>,
-    /// Bytes, if they are known: those of one that asks, and of those that take part in a share. To count others' would cost each
-    /// request.
+    /// Bytes held, if known: of the consumer that asks, and of those that take part in a share. Counting the others'
+    /// bytes would slow down each request.
     pub(crate) held: Option<u64>,
 }
 
 impl Live {
-    /// Whether it is one of that operator's.
+    /// Returns whether it belongs to an operator.
     pub(crate) fn is_of(&self, operator: &OperatorReport) -> bool {
         *self.operator.name() == *operator.name
     }
 
-    /// Whether the operator's line says all that is known of it, if it is the only one.
+    /// Returns whether the operator's line already says all that is known of this consumer, if it is the only one.
     pub(crate) fn is_called(&self, operator: &OperatorReport) -> bool {
         *self.name == *operator.name || self.label() == operator.name
     }
@@ -37,12 +37,12 @@ impl Live {
     }
 }
 
-/// The biggest first, as far as that is known, then the oldest.
+/// Sorts by size, the biggest known first, then by age, the oldest first.
 pub(crate) fn sort(consumers: &mut [Live]) {
     consumers.sort_by_key(|one| (Reverse(one.held), one.id));
 }
 
-/// Its name, its number and, if known, what it holds.
+/// Shows the name, the number and, if known, the bytes held.
 impl fmt::Display for Live {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.label())?;

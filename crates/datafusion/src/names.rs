@@ -1,8 +1,8 @@
-//! What operators are called: DataFusion's names of consumers as names of groups.
+//! Names of operators: DataFusion's names of consumers as names of groups.
 
 use bursar::NAME_MAX;
 
-/// The operator's name: without the partition, which DataFusion puts in brackets, and what follows it.
+/// Returns the operator's name, without the partition that DataFusion puts in brackets and the text behind it.
 ///
 /// `ExternalSorter[3]` and `ExternalSorter[7]` are partitions of one operator; two sorts of one query have the same name.
 pub(crate) fn of_operator(consumer: &str) -> String {
@@ -10,13 +10,13 @@ pub(crate) fn of_operator(consumer: &str) -> String {
     cleaned(name, NAME_MAX)
 }
 
-/// A name of the consumer alone.
+/// Returns a name for the consumer alone.
 pub(crate) fn of_consumer(consumer: &str, id: usize) -> String {
     let suffix = format!("#{id}");
     cleaned(consumer, NAME_MAX - suffix.len()) + &suffix
 }
 
-/// What a group may be called: no `/`, no NUL, not empty, at most `bytes_max` bytes.
+/// Makes a valid name of a group: no `/`, no NUL, not empty, at most `bytes_max` bytes.
 fn cleaned(name: &str, bytes_max: usize) -> String {
     if name.is_empty() {
         return "unnamed".to_owned();

@@ -1,4 +1,4 @@
-//! The operators of a query: what each is charged to, and what is known of it when it is gone.
+//! The operators of a query: the group that each is charged to, and the figures that are kept after its end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,19 +15,19 @@ use crate::live::Live;
 use crate::names;
 use crate::report::OperatorReport;
 
-/// One operator of a query, all its partitions, or the query itself for what belongs to no operator.
+/// One operator of a query, with all its partitions; or the query itself, for consumers without an operator's group.
 #[derive(Debug)]
 pub(crate) struct Operator {
     name: String,
     group: Group,
-    /// The pool made the group, so it may remove it.
+    /// Whether the pool created the group, so that the pool may remove it.
     is_made_here: bool,
-    /// Consumers that were ever registered.
+    /// Consumers ever registered.
     consumers: AtomicU64,
     can_spill: AtomicBool,
     refused: AtomicU64,
     spills: AtomicU64,
-    /// Bytes of requests so large that the group was charged fewer, until they are returned.
+    /// Bytes that were requested and not charged, because the request was too large; until they are returned.
     uncharged: AtomicU64,
 }
 
@@ -50,7 +50,7 @@ impl Operator {
         &self.group
     }
 
-    /// Empty for the query's own.
+    /// Name; empty for the query's own.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -67,14 +67,15 @@ impl Operator {
         self.spills.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes that so many bytes of a request were not charged; true if all were before.
+    /// Records that `bytes` of a request were not charged. Returns true if there were no such bytes before.
     pub(crate) fn cut(&self, bytes: u64) -> bool {
         // Relaxed, here and below: a sum, and whoever takes it from or to 0 knows by the value found.
         self.uncharged.fetch_add(bytes, Ordering::Relaxed) == 0
     }
 
-    /// How many of the bytes that are returned were charged, and whether all are from now on. Those that were not go first,
-    /// whoever of the operator returns them, so that the group is never returned more than it was charged.
+    /// Returns how many of the returned bytes were charged, and whether all remaining bytes are charged. Uncharged
+    /// bytes are returned first, by any consumer of the operator, so the group is never returned more than it was
+    /// charged.
     pub(crate) fn charged_of(&self, bytes: u64) -> (u64, bool) {
         let update = |rest: u64| (rest > 0).then(|| rest.saturating_sub(bytes));
         let found = self
@@ -100,7 +101,7 @@ impl Operator {
         }
     }
 
-    /// When the query's usage has just been read.
+    /// Reports the operator. The query's usage must just have been read.
     pub(crate) fn report(&self) -> OperatorReport {
         OperatorReport {
             name: self.name.clone(),
@@ -118,18 +119,18 @@ impl Operator {
 #[derive(Debug)]
 pub(crate) struct Registry {
     kind: Operators,
-    /// The query's own: for what belongs to no operator's group.
+    /// The query's own, for consumers without an operator's group.
     own: Arc<Operator>,
     registered: Mutex<Registered>,
 }
 
 #[derive(Debug, Default)]
 struct Registered {
-    /// By first registration. Those that are gone stay.
+    /// By first registration. Operators whose consumers are gone stay.
     operators: Vec<Arc<Operator>>,
-    /// Consumers that are not gone, by number.
+    /// Consumers that are registered now, by number.
     live: BTreeMap<usize, Live>,
-    /// No more groups are made.
+    /// Whether no more groups are created.
     is_closed: bool,
 }
 
@@ -162,21 +163,22 @@ impl Registry {
         }
     }
 
-    /// Makes no more groups from now on, and returns the operators that there are.
+    /// Stops creating groups, and returns the operators.
     pub(crate) fn close(&self) -> Vec<Arc<Operator>> {
         let mut registering = self.lock();
         registering.registered.is_closed = true;
         registering.registered.operators.clone()
     }
 
-    /// The operators with groups of their own, by first registration.
+    /// Returns the operators with groups of their own, by first registration.
     pub(crate) fn all(&self) -> Vec<Arc<Operator>> {
         self.lock().registered.operators.clone()
     }
 }
 
 impl Registering<'_> {
-    /// Registers a consumer, and returns what it is charged to. If there can be no group for it, that is the query's own.
+    /// Registers a consumer, and returns the operator that it is charged to: the query's own if no group can be created
+    /// for it.
     pub(crate) fn operator_of(&mut self, name: &str, id: usize, can_spill: bool) -> Arc<Operator> {
         let operator = match self.registry.kind {
             Operators::Together => Arc::clone(&self.registry.own),
@@ -196,12 +198,12 @@ impl Registering<'_> {
         operator
     }
 
-    /// A consumer is gone.
+    /// Forgets a consumer.
     pub(crate) fn forget(&mut self, id: usize) {
         self.registered.live.remove(&id);
     }
 
-    /// The consumers that are not gone, the oldest first.
+    /// Returns the consumers that are registered now, the oldest first.
     pub(crate) fn live(&self) -> impl Iterator<Item = &Live> {
         self.registered.live.values()
     }

@@ -1,4 +1,4 @@
-//! The pool: what DataFusion calls.
+//! The pool that DataFusion calls.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,31 +23,31 @@ use crate::share::{FairShare, Held};
 use crate::spilling::{Watermark, worth_spilling};
 use crate::table::{Entry, Table};
 
-/// A group as a memory pool: usually a query's.
+/// A group as a memory pool, usually for one query.
 ///
-/// * `try_grow` charges the operator's group, and with it the query's and the tenant's. It fails, with `ResourcesExhausted`, if a
-///   limit on the way does not allow it, the pool's [`FairShare`] does not, or the consumer is asked to spill early
-///   ([`PoolBuilder::spill_from`]); or if the group was removed.
-///   Operators of [`PoolBuilder::never_refuse`] are not refused.
-/// * `grow` always charges. A limit that it oversteps is over from then on: no `try_grow` below it succeeds until the
-///   usage is back within.
+/// * `try_grow` charges the operator's group, and with it the query's and the tenant's. It fails, with
+///   `ResourcesExhausted`, if a limit on the way or the pool's [`FairShare`] does not allow it, if the consumer is
+///   asked to spill early ([`PoolBuilder::spill_from`]), or if the group was removed. Operators of
+///   [`PoolBuilder::never_refuse`] are not refused.
+/// * `grow` always charges. If it exceeds a limit, no `try_grow` below that limit succeeds until the usage is back
+///   within.
 /// * Limits may change at any time ([`Group::set_max`]).
-/// * `reserved` is exact, `memory_limit` the smallest `max` of the group and those above it.
+/// * `reserved` is exact. `memory_limit` is the smallest `max` of the group and its ancestors.
 ///
-/// Operators come and go; what they used stays in the pool's report until the pool ends, and after that in its [`History`].
+/// Operators come and go. Their figures stay in the pool's report until the pool ends, and then in its [`History`].
 ///
-/// Meant for one query. A pool that serves many adds the operators of one name up. It keeps an entry of 128 bytes for each
-/// consumer that lives at a time, in pieces of which each is four times as large as the one before: 32 entries in the pool itself,
-/// then 16 KiB, 64 KiB and so on to 256 MiB. A piece is made when a consumer finds no place in those before. Under
-/// [`Operators::Each`] entries are not used again, nor are operators' groups, so there they grow with each consumer that ever was.
-/// A consumer for which there is no place, or no memory for a piece, is charged to the query's group, takes part in no share, and
-/// is never asked to spill.
+/// Use one pool for one query; a pool that serves several adds up the operators of one name. The pool keeps an entry of
+/// 128 bytes for each consumer that lives at a time. The pool itself holds 32 entries. More are allocated in pieces
+/// when needed, each four times as large as the one before: 16 KiB, 64 KiB and so on to 256 MiB. Under
+/// [`Operators::Each`] neither entries nor operators' groups are used again, so they grow with each consumer that ever
+/// lived. A consumer without a place, or without memory for a piece, is charged to the query's group, takes part in no
+/// share, and is never asked to spill.
 ///
 /// Peaks ([`QueryReport::peak`]) include stock.
 ///
 /// # Errors
-/// A refused request names the consumer, the limit in the way, who uses it, the query's operators by what they hold, and the
-/// consumers of each that are there:
+/// A refused request names the consumer, the limit that refused it, and the groups that use the memory. It lists the
+/// query's operators by the bytes that they hold, and the living consumers of each:
 ///
 /// ```text
 /// Resources exhausted: cannot reserve 12.0 MiB more for ExternalSorter[3], which has 10.0 MiB, in /tenant-a/query-7: /tenant-a uses 248 MiB of at most 256 MiB; largest in it: query-9 144 MiB, query-7 104 MiB
@@ -57,14 +57,14 @@ use crate::table::{Entry, Table};
 ///     ExternalSorter[3]#17 10.0 MiB, ExternalSorter[0]#14, ExternalSorter[1]#15, ExternalSorter[2]#16
 /// ```
 ///
-/// What a consumer holds is shown of the one that asks; of all that can spill if there is a [`FairShare`], which counts it; and of
-/// all under [`Operators::Each`], by their groups.
+/// The bytes that a consumer holds are shown for the one that asks; for all that can spill if there is a [`FairShare`],
+/// which counts them; and for all under [`Operators::Each`], by their groups.
 pub struct GroupPool {
     group: Group,
-    /// Each operator has a group of its own.
+    /// Whether each operator has a group of its own.
     has_operators: bool,
-    /// What returns have to look at, usually nothing: consumers that were refused, can spill, and have returned nothing since; and
-    /// operators of which requests were cut.
+    /// Number of things that returns must check, usually 0: consumers that can spill, were refused, and have returned
+    /// nothing since; and operators with requests that were charged in part.
     watched: AtomicUsize,
     table: Table,
     registry: Registry,
@@ -74,7 +74,7 @@ pub struct GroupPool {
     /// Operators whose requests always succeed.
     never_refused: Vec<String>,
     history: Option<History>,
-    /// It is in its history.
+    /// Whether it is in its history.
     has_ended: AtomicBool,
     /// Spillers that are registered.
     spillers: AtomicU64,
@@ -84,12 +84,12 @@ pub struct GroupPool {
 }
 
 impl GroupPool {
-    /// The pool that is this group, with a group for each operator below it.
+    /// Makes the pool for a group, with a group for each operator below it.
     pub fn new(group: Group) -> Arc<Self> {
         Self::builder(group).build()
     }
 
-    /// Settings for the pool that is this group.
+    /// Returns the settings of a pool for a group.
     pub fn builder(group: Group) -> PoolBuilder {
         PoolBuilder::new(group)
     }
@@ -126,12 +126,12 @@ impl GroupPool {
         })
     }
 
-    /// The group.
+    /// Returns the group.
     pub fn group(&self) -> &Group {
         &self.group
     }
 
-    /// What the query and its operators use and used, as of now.
+    /// Reports the present and past use of the query and its operators, as of now.
     pub fn report(&self) -> QueryReport {
         let operators = self.registry.all();
         let own = self.registry.own();
@@ -152,20 +152,22 @@ impl GroupPool {
         }
     }
 
-    /// Removes the operators' groups that this pool made, and the query's own: its name is free, and from now on `try_grow` fails.
-    /// What is reserved stays charged until it is returned, and `grow` and `shrink` work as before. Removing twice is fine.
+    /// Removes the operators' groups that this pool created, and the query's own. The name is free, and from now on
+    /// `try_grow` fails. Reserved bytes stay charged until they are returned, and `grow` and `shrink` work as before.
+    /// Removing twice is fine.
     ///
-    /// This is no way to cancel a query: to its operators it is a limit without room. Those that cannot spill fail, and a sort or
-    /// an aggregation does when it has spilled what it holds, but a repartition that is refused writes each batch to disk and goes
-    /// on, or in DataFusion 55.2 waits for ever ([`PoolBuilder::never_refuse`], which ends here). Drop the query's streams to end it.
+    /// This does not cancel a query: its operators see a limit without room. Operators that cannot spill fail. A sort
+    /// or an aggregation fails after it has spilled all it holds. A repartition that is refused writes each batch to
+    /// disk and goes on, or in DataFusion 55.2 never ends ([`PoolBuilder::never_refuse`], which has no effect after the
+    /// removal). Drop the query's streams to end the query.
     ///
-    /// After that, call this: DataFusion 55.2 may keep the runtime, and so the pool, of a sort whose stream was dropped half-way. The
-    /// query is in the [`History`] from here on, as it is now.
+    /// Call this after the streams are dropped: DataFusion 55.2 may keep the runtime, and so the pool, of a sort whose
+    /// stream was dropped half-way. The query enters the [`History`] with this call, with its figures as of now.
     ///
     /// # Errors
-    /// [`RemoveError`] if there are groups below that this pool did not make (whoever made an operator's, to limit it, removes it
-    /// before), or if its group is the root. The operators' groups that it made are removed then, and `try_grow` of these
-    /// operators fails.
+    /// [`RemoveError`] if the group is the root, or if there are groups below that this pool did not create. The
+    /// creator of an operator's group, made to limit it, must remove that group first. The operators' groups that the
+    /// pool created are removed even then, and `try_grow` of these operators fails.
     pub fn remove(&self) -> std::result::Result<(), RemoveError> {
         let operators = self.registry.close();
         for operator in operators.iter().filter(|operator| operator.is_made_here()) {
@@ -186,7 +188,7 @@ impl GroupPool {
         }
     }
 
-    /// The consumers that are not gone, with what they hold as far as it is known.
+    /// Returns the consumers that are registered now, with the bytes that they hold if these are known.
     pub(crate) fn live(&self, asking: &MemoryReservation) -> Vec<Live> {
         let registering = self.registry.lock();
         let with_held = |consumer: &Live| {
@@ -207,20 +209,20 @@ impl GroupPool {
     // What follows is the way of most requests. Whatever leaves it does so by a last call of something cold, so that it needs no
     // stack, and looks by branches: for a selection the section would wait. That is 5 % of the floor (`bursar-bench reservation`).
 
-    /// Whether a share may keep account of that consumer.
+    /// Returns whether a share may keep account of a consumer.
     #[inline(always)]
     fn concerns_share(&self, reservation: &MemoryReservation) -> bool {
         self.share.is_some() && reservation.consumer().can_spill()
     }
 
-    /// Whether a share, or pressure, may have a say before the limits.
+    /// Returns whether a share or pressure may refuse before the limits do.
     #[inline(always)]
     fn is_asked_first(&self, reservation: &MemoryReservation) -> bool {
         (self.share.is_some() || self.watermark.as_ref().is_some_and(Watermark::is_reached))
             && reservation.consumer().can_spill()
     }
 
-    /// [`GroupPool::group_of`], if it takes one look.
+    /// Returns [`GroupPool::group_of`] if the first look finds it.
     #[inline(always)]
     fn group_at_once(&self, reservation: &MemoryReservation) -> Option<&Group> {
         if !self.has_operators {
@@ -229,7 +231,7 @@ impl GroupPool {
         self.table.group_at_once(reservation.consumer().id())
     }
 
-    /// What a reservation is charged to: the same for all calls of one consumer.
+    /// Returns the group that a reservation is charged to: the same for all calls of one consumer.
     fn group_of(&self, reservation: &MemoryReservation) -> &Group {
         if !self.has_operators {
             return &self.group;
@@ -238,14 +240,14 @@ impl GroupPool {
         entry.and_then(Entry::group).unwrap_or(&self.group)
     }
 
-    /// What that group is of.
+    /// Returns the operator of that group.
     fn operator_of(&self, reservation: &MemoryReservation) -> &Operator {
         let entry = self.table.find(reservation.consumer().id());
         let operator = entry.and_then(Entry::operator);
         operator.unwrap_or(self.registry.own())
     }
 
-    /// The share and the place in it of a consumer that takes part in one.
+    /// Returns the share, and the place in it of a consumer that takes part.
     fn shared(&self, reservation: &MemoryReservation) -> Option<(&FairShare, &Held)> {
         let share = self.share.as_ref()?;
         if !reservation.consumer().can_spill() {
@@ -300,7 +302,7 @@ impl GroupPool {
         }
     }
 
-    /// Whether a consumer is asked to spill when there is pressure: it holds enough, and has returned something since it was last
+    /// Returns whether pressure asks a consumer to spill: it holds enough, and has returned bytes since it was last
     /// asked.
     #[cold]
     fn is_to_spill(&self, reservation: &MemoryReservation) -> bool {
@@ -313,7 +315,7 @@ impl GroupPool {
         reservation.size() as u64 >= worth && !entry.is_asked.load(Ordering::Relaxed)
     }
 
-    /// Whether requests of that consumer always succeed, as long as its group is there.
+    /// Returns whether requests of a consumer always succeed, as long as its group exists.
     fn is_never_refused(&self, reservation: &MemoryReservation) -> bool {
         let entry = self.table.find(reservation.consumer().id());
         entry.is_some_and(Entry::is_never_refused) && !self.group_of(reservation).is_removed()
@@ -378,7 +380,7 @@ impl GroupPool {
         refusal.into_error(self, reservation, bytes)
     }
 
-    /// Whether it had been asked.
+    /// Clears the mark of a consumer that was asked to spill; returns whether it was set.
     fn forget_asking(&self, entry: &Entry) -> bool {
         // Relaxed: as in `refuse`.
         let was_asked = entry.is_asked.swap(false, Ordering::Relaxed);
@@ -388,7 +390,7 @@ impl GroupPool {
         was_asked
     }
 
-    /// A request was cut: what was not charged is not to be returned.
+    /// Records that a request was cut: the uncharged bytes must not be returned to the group.
     #[cold]
     #[inline(never)]
     fn note_cut(&self, reservation: &MemoryReservation, bytes: usize) {
@@ -398,7 +400,8 @@ impl GroupPool {
         }
     }
 
-    /// How much is to be returned of what a consumer returns, while somebody is watched; notes that it did.
+    /// Returns how many of a consumer's returned bytes go back to the group, while there is something to check. Records
+    /// that the consumer returned bytes.
     #[cold]
     #[inline(never)]
     fn watch_return(&self, reservation: &MemoryReservation, bytes: usize) -> usize {
@@ -529,7 +532,7 @@ impl fmt::Debug for GroupPool {
     }
 }
 
-/// The path, the usage, and the limit if there is one.
+/// Shows the path, the usage, and the limit if there is one.
 impl fmt::Display for GroupPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let used = Bytes(chain::usage(&self.group));

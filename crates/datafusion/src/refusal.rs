@@ -1,6 +1,6 @@
-//! What a refused request says.
+//! The text of a refusal.
 //!
-//! Always `ResourcesExhausted`: it is what operators that can spill look for.
+//! The error is always `ResourcesExhausted`, because operators that can spill look for that error.
 
 use std::fmt::Write;
 
@@ -13,21 +13,21 @@ use crate::pool::GroupPool;
 use crate::report::OperatorReport;
 use crate::share::Standing;
 
-/// Operators that are named, and consumers of each.
+/// Operators that are named, and consumers named of each.
 const TOP: usize = 5;
 
-/// Why a request was refused.
+/// Reason of a refusal.
 pub(crate) enum Refusal {
-    /// By a limit, or because the group was removed.
+    /// A limit, or the group was removed.
     Charge(ChargeError),
-    /// It exceeds the consumer's share of this group's limit.
+    /// The request exceeds the consumer's share of this group's limit.
     Share { group: String, standing: Standing },
-    /// The consumer is to spill: this group is pressed.
+    /// The consumer must spill, because this group is under pressure.
     Pressure { group: String, level: Level },
 }
 
 impl Refusal {
-    /// The error, with all that is known of who uses the memory.
+    /// Makes the error, with all that is known of the users of the memory.
     #[cold]
     pub(crate) fn into_error(
         self,
@@ -67,7 +67,7 @@ impl Refusal {
         DataFusionError::ResourcesExhausted(text)
     }
 
-    /// The limit, if nothing that others return makes the request fit.
+    /// Returns the limit if the request cannot fit even when all others return their bytes.
     fn never_fits(&self, held: u64, requested: u64) -> Option<u64> {
         match self {
             Self::Charge(ChargeError::LimitReached(reached)) if reached.never_fits() => {
@@ -161,7 +161,7 @@ fn write_top(
     write_rest(text, "\n  ", consumers.iter().filter(is_own).count())
 }
 
-/// The consumers of an operator, if there is anything to say of them.
+/// Writes the consumers of an operator, if they add to the operator's line.
 fn write_partitions(
     text: &mut String,
     operator: &OperatorReport,
@@ -179,7 +179,7 @@ fn write_partitions(
     write_rest(text, ", ", count)
 }
 
-/// How many of so many are not named.
+/// Writes how many were not named.
 fn write_rest(text: &mut String, separator: &str, count: usize) -> std::fmt::Result {
     match count.saturating_sub(TOP) {
         0 => Ok(()),

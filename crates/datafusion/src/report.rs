@@ -1,56 +1,57 @@
-//! What a query and its operators used, for people and for tables.
+//! Figures of a query and its operators, for people and for tables.
 
 use std::fmt;
 use std::time::Duration;
 
 use bursar::{Bytes, printable};
 
-/// What a query used, as of a moment or when it ended; see [`crate::GroupPool::report`].
+/// Figures of a query, as of a moment or of its end; see [`crate::GroupPool::report`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueryReport {
-    /// The path of the query's group.
+    /// Path of the query's group.
     pub path: String,
     /// Bytes charged to the group and below it.
     pub reserved: u64,
-    /// The most bytes that were ever reserved for the group. Includes stock: up to 256 KiB for each CPU and operator
+    /// Most bytes that were reserved for the group at one time. Includes stock: up to 256 KiB for each CPU and operator
     /// ([`bursar::Builder::stock_max`]), less near a limit.
     pub peak: u64,
     /// Requests that were refused, by a limit, a share, or for an early spill.
     pub refused: u64,
-    /// Requests beyond stock that could not be refused ([`crate::PoolBuilder::never_refuse`]'s among them) and left the group, or
-    /// one above it, above its limit.
+    /// Requests beyond stock that could not be refused (including [`crate::PoolBuilder::never_refuse`]'s) and left the
+    /// group, or one above it, above its limit.
     pub overshot: u64,
-    /// How often a consumer that can spill returned bytes after it had been refused some.
+    /// Number of times that a consumer that can spill returned bytes after a refusal.
     pub spills: u64,
-    /// Since the pool was made.
+    /// Time since the pool was made.
     pub elapsed: Duration,
-    /// By first registration, also those that are gone. Empty under [`crate::Operators::Together`].
+    /// Operators by first registration, including those whose consumers are gone. Empty under
+    /// [`crate::Operators::Together`].
     pub operators: Vec<OperatorReport>,
 }
 
-/// What an operator used, all its partitions together.
+/// Figures of an operator, of all its partitions together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OperatorReport {
-    /// Its name, which is that of its group.
+    /// Name, the same as its group's.
     pub name: String,
-    /// Consumers that were ever registered: partitions, usually.
+    /// Consumers ever registered, usually partitions.
     pub consumers: u64,
     /// Whether some of them can spill.
     pub can_spill: bool,
     /// Bytes charged to its group now.
     pub reserved: u64,
-    /// The most bytes that were ever reserved for its group; see [`QueryReport::peak`].
+    /// Most bytes that were reserved for its group at one time; see [`QueryReport::peak`].
     pub peak: u64,
     /// Requests that were refused.
     pub refused: u64,
-    /// Spills, counted as [`QueryReport::spills`].
+    /// Spills, counted as in [`QueryReport::spills`].
     pub spills: u64,
 }
 
 impl fmt::Display for QueryReport {
-    /// Some lines: the query, and each operator indented below it.
+    /// Writes a line for the query, and below it an indented line for each operator.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,

@@ -1,19 +1,20 @@
-//! A limit shared by those who can spill.
+//! A limit shared by the consumers that can spill.
 //!
-//! DataFusion's FairSpillPool gives each registered spiller an even part, of which most may lie idle: operators register when a
-//! plan starts, and many hold nothing until their input comes, or ever. Here the part is one of those who hold bytes now, and one
-//! more as long as somebody holds none. So that who comes later finds room, whoever holds bytes must also leave as much
-//! free as one part, as long as somebody holds none: n who take all they may leave at least 1/(n+1), which is no
-//! less than FairSpillPool's part.
+//! DataFusion's FairSpillPool divides its limit evenly among registered spillers. Most of it may lie idle: operators
+//! register when a plan starts, and many hold nothing until their input comes, or ever. Here the limit is divided by
+//! the number of spillers that hold bytes now, and one more as long as some spiller holds none. To leave room for later
+//! spillers, a spiller that holds bytes must also leave one part free, as long as some spiller holds none. So n
+//! spillers that take all they may leave at least 1/(n+1), which is no less than FairSpillPool's part.
 //!
-//! The fast check goes by numbers that are off on the safe side: usage includes stock, and of the bytes of spillers the shared
-//! sum lacks up to 64 KiB each, so that the line it stands on is rarely written. What it would refuse is worked out again from
-//! closer numbers: an exact usage, and what spillers held before and after it was read.
+//! The fast check uses numbers that err on the safe side. Usage includes stock. The shared sum lacks up to 64 KiB of
+//! each spiller's bytes, so that its cache line is rarely written. A request that the fast check would refuse is
+//! checked again with closer numbers: an exact usage, and the spillers' bytes before and after that usage was read.
 //!
-//! Accepted: requests that are decided at the same time do not see each other, or count as held before they are charged, so
-//! together they may exceed the share by what they ask for. The limit itself holds. And of the closer numbers: bytes that one
-//! spiller takes while another returns as many, both during the read, may count as used by others. A share may be too small by
-//! that many at most, and a request at its very edge be refused.
+//! Accepted errors: requests that are decided at the same time do not see each other, or count as held before they are
+//! charged. So together they may exceed the share by the bytes that they ask for. The limit itself holds. The closer
+//! numbers err too: if one spiller takes bytes while another returns as many, both during the read, these bytes may
+//! count as used by others. A share may be too small by at most that many bytes, and a request at its very edge may be
+//! refused.
 
 use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -23,31 +24,34 @@ use bursar::Group;
 
 use crate::chain::{self, Chain};
 
-/// Spillers' bytes reach the shared sum in pieces of this size (64 KiB), as a power of two.
+/// Size of the pieces in which spillers' bytes reach the shared sum (64 KiB), as a power of two.
 const GRAIN_BITS: u32 = 16;
 
-/// A group's limit, shared evenly by those consumers that can spill and hold memory.
+/// A group's limit, shared evenly by the consumers that can spill and hold memory.
 ///
-/// Make one of a tenant's group and give it to all pools of the tenant's queries ([`crate::PoolBuilder::share`]), or one of a
-/// query's group for that query alone. Cloning gives another handle of the same share; it keeps the group like a handle does.
-/// The limit is the smallest `max` of the group and those above it, as it is at each request. What is charged to the group by
-/// others, consumers that cannot spill among them, is left out of what is shared.
+/// Make one share of a tenant's group for all pools of the tenant's queries ([`crate::PoolBuilder::share`]), or one of
+/// a query's group for that query alone. Cloning makes another handle of the same share; a share keeps its group as a
+/// handle does. The limit is the smallest `max` of the group and its ancestors at each request. Bytes charged to the
+/// group by others, including consumers that cannot spill, are not shared.
 ///
-/// # Who may hold how much
-/// With `left` for the limit less what others use, each may hold `left / (active + 1)` bytes, where `active` counts the spillers
-/// that hold some; or `left / active` if all that are registered do. As long as some hold nothing, a spiller that holds
-/// bytes leaves that much free, too. Of eight spillers the first has half of what is left, as long as it is alone; when all eight
-/// hold memory each may have an eighth, as under `FairSpillPool`.
+/// # The size of a share
+/// Let `left` be the limit less the bytes that others use, and `active` the number of spillers that hold bytes. Each
+/// spiller may hold `left / (active + 1)` bytes, or `left / active` if all registered spillers hold some. As long as
+/// some hold nothing, a spiller that holds bytes also leaves that much free. Example: of eight spillers the first may
+/// hold half of `left` as long as it is alone. When all eight hold memory each may hold an eighth, as under
+/// `FairSpillPool`.
 ///
-/// # Who is refused
-/// Who exceeds that when it asks for more. DataFusion's operators then spill what they hold and ask again. Those that hold nothing
-/// have nothing to spill: a sort or an aggregation that is refused its first batch gives up. So a request of one that holds
-/// nothing is refused only if it exceeds its share by itself, or if the limit refuses it: because others' first requests
-/// came at the same time or were as large as a share, because of consumers that cannot spill, or because a lowered limit or a
-/// [`grow`](datafusion_execution::memory_pool::MemoryPool::grow) has left too little. A repartition that is refused writes that
-/// batch to disk and goes on.
+/// # Refusals
+/// A spiller that asks for more than its share is refused. DataFusion's operators then spill what they hold and ask
+/// again. A spiller that holds nothing has nothing to spill: a sort or an aggregation that is refused its first batch
+/// gives up. So a request of a spiller that holds nothing is refused only if it exceeds its share by itself, or if the
+/// limit refuses it. The limit may refuse it for three reasons: others' first requests came at the same time or were as
+/// large as a share; consumers that cannot spill hold the memory; or a lowered limit or a
+/// [`grow`](datafusion_execution::memory_pool::MemoryPool::grow) has left too little. A repartition that is refused
+/// writes that batch to disk and goes on.
 ///
-/// A spiller that holds more than its share, since others came later, keeps it until it asks for more.
+/// A spiller whose share became smaller than its bytes, because others came later, keeps the bytes until it asks for
+/// more.
 #[derive(Clone)]
 pub struct FairShare {
     shared: Arc<Shared>,
@@ -56,12 +60,12 @@ pub struct FairShare {
 struct Shared {
     chain: Chain,
     counts: Counts,
-    /// What spillers hold; an entry of a pool has the other reference. No pool: what a reader drops of those would be its to end,
-    /// with their queries, in the midst of a request of its own.
+    /// Spillers' bytes. An entry of a pool has the other reference. There is no reference to a pool: a reader that
+    /// dropped the last one would end that pool and its query, inside a request of its own.
     members: Mutex<Vec<Arc<Held>>>,
 }
 
-/// Bytes that a spiller holds. On cache lines of its own: others' are written by other threads.
+/// Bytes that a spiller holds. It has its own cache lines, because other threads write the other spillers' bytes.
 #[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct Held(AtomicU64);
@@ -74,26 +78,26 @@ impl Held {
     }
 }
 
-/// Signed: additions that belong together may be seen in another order.
+/// Sums over spillers. Signed, because additions that belong together may be seen in another order.
 #[derive(Default)]
 #[repr(align(128))]
 struct Counts {
-    /// Spillers.
+    /// Registered spillers.
     registered: AtomicI64,
-    /// Those that hold bytes.
+    /// Spillers that hold bytes.
     active: AtomicI64,
-    /// What they hold, each one's rounded down to whole grains.
+    /// Bytes held, each spiller's rounded down to whole grains.
     grains: AtomicI64,
 }
 
-/// What a share is worked out from.
+/// Numbers that a share is computed from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
-    /// Bytes; `u64::MAX` for none.
+    /// Limit, bytes; `u64::MAX` for none.
     pub(crate) limit: u64,
     /// Bytes charged to the group.
     pub(crate) used: u64,
-    /// Those of them that spillers hold.
+    /// Bytes of these that spillers hold.
     pub(crate) spillable: u64,
     /// Spillers that hold bytes.
     pub(crate) active: u64,
@@ -102,7 +106,7 @@ pub(crate) struct Standing {
 }
 
 impl Standing {
-    /// As it is for a spiller that holds `held`: one that holds nothing is counted as if it did.
+    /// Adjusts the numbers for a spiller that holds `held`: a spiller that holds nothing is counted as if it did.
     pub(crate) fn of(self, held: u64) -> Self {
         if held > 0 {
             return self;
@@ -114,14 +118,14 @@ impl Standing {
         }
     }
 
-    /// What each may hold, bytes.
+    /// Returns the bytes that each spiller may hold.
     pub(crate) fn share(&self) -> u64 {
         let others = self.used.saturating_sub(self.spillable);
         let left = self.limit.saturating_sub(others);
         left / (self.active + self.idle.min(1)).max(1)
     }
 
-    /// Whether a spiller that holds `held` may have `requested` more.
+    /// Returns whether a spiller that holds `held` may have `requested` more.
     pub(crate) fn allows(&self, held: u64, requested: u64) -> bool {
         if self.limit == u64::MAX {
             return true;
@@ -137,7 +141,7 @@ impl Standing {
 }
 
 impl FairShare {
-    /// Shares the limit of `group` and those above it.
+    /// Shares the limit of `group` and its ancestors.
     pub fn of(group: &Group) -> Self {
         Self {
             shared: Arc::new(Shared {
@@ -148,12 +152,12 @@ impl FairShare {
         }
     }
 
-    /// The group.
+    /// Returns the group.
     pub fn group(&self) -> &Group {
         &self.shared.chain.groups()[0]
     }
 
-    /// Whether a spiller that holds `held` may have `requested` more; if not, what that was decided by.
+    /// Checks whether a spiller that holds `held` may have `requested` more; if not, returns the numbers that decided.
     #[inline]
     pub(crate) fn check(&self, held: u64, requested: u64) -> Result<(), Standing> {
         let limit = self.shared.chain.max();
@@ -186,8 +190,9 @@ impl FairShare {
         self.exactly_with(|| chain::usage(self.group()))
     }
 
-    /// What spillers take while the usage is read is in the second sum, and what they return is in the first; the larger counts.
-    /// What is missing if some take and others return meanwhile is no more than either.
+    /// Reads the numbers with an exact usage between two sums. Bytes that spillers take during the read are in the
+    /// second sum, and bytes that they return are in the first; the larger sum counts. If some take and others return
+    /// meanwhile, it lacks no more than the smaller of the two.
     fn exactly_with(&self, usage: impl FnOnce() -> u64) -> Standing {
         // Relaxed: a registration at the same time may or may not be in.
         let registered = self.shared.counts.registered.load(Ordering::Relaxed).max(0) as u64;
@@ -203,7 +208,7 @@ impl FairShare {
         }
     }
 
-    /// What spillers hold, and how many of them hold bytes.
+    /// Returns the bytes that spillers hold, and how many spillers hold bytes.
     fn held(&self) -> (u64, u64) {
         self.members(|members| {
             let all = members.iter().map(|held| held.bytes());
@@ -213,11 +218,13 @@ impl FairShare {
         })
     }
 
-    /// Notes that a spiller holds `bytes` more: before they are charged, and if they are refused, [`FairShare::shrunk`] follows.
+    /// Records that a spiller holds `bytes` more, before they are charged. If they are refused, [`FairShare::shrunk`]
+    /// follows.
     ///
-    /// So what spillers hold is not less than what they are charged, and none of it is taken to be used by others, which would
-    /// make each one's share too small. Meanwhile a request that is still to be decided makes the others' shares too large, by its
-    /// size at most. It has passed [`FairShare::check`], so that is less than the limit, and the limit holds.
+    /// So the bytes recorded for spillers are never fewer than the bytes charged to them, and none of these count as
+    /// used by others, which would make each share too small. Meanwhile an undecided request makes the others' shares
+    /// too large, by its size at most. It has passed [`FairShare::check`], so it is smaller than the limit, and the
+    /// limit holds.
     #[inline]
     pub(crate) fn grown(&self, held: &Held, bytes: u64) {
         // Relaxed: whoever takes the count from zero, or over a whole grain, knows it by the value it found. All these steps have
@@ -227,7 +234,7 @@ impl FairShare {
         self.moved(before, before.wrapping_add(bytes));
     }
 
-    /// Notes that a spiller holds `bytes` fewer: after they were returned, for the same reason.
+    /// Records that a spiller holds `bytes` fewer, after they were returned, for the same reason.
     #[inline]
     pub(crate) fn shrunk(&self, held: &Held, bytes: u64) {
         // Relaxed: as above.
@@ -265,7 +272,7 @@ impl FairShare {
             .fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// A place for what a spiller holds, for as long as there is another reference to it.
+    /// Makes a place for a spiller's bytes, which lasts as long as there is another reference to it.
     pub(crate) fn member(&self) -> Arc<Held> {
         let held = Arc::<Held>::default();
         self.members(|members| {

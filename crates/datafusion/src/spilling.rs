@@ -7,21 +7,21 @@ use bursar::{Group, Level, Registration};
 
 use crate::chain::Chain;
 
-/// What is worth spilling if there is pressure without a limit: 1 MiB.
+/// Least that a spill should free under pressure without a limit: 1 MiB.
 const WORTH_WITHOUT_LIMIT: u64 = 1 << 20;
 
-/// Whether the query's group or one above it is pressed.
+/// Tells whether the query's group or one above it is under pressure.
 #[derive(Debug)]
 pub(crate) struct Watermark {
     from: Level,
-    /// How many of them are.
+    /// Number of these groups.
     pressed: Arc<AtomicUsize>,
-    /// They own the count above and nothing else: what is called when the level changes must not keep the pool.
+    /// They own only the count above: a subscriber must not keep the pool.
     _watchers: Vec<Registration>,
 }
 
 impl Watermark {
-    /// `None` if nobody is to be asked.
+    /// Returns `None` if no consumer need be asked to spill.
     pub(crate) fn new(chain: &Chain, from: Level) -> Option<Self> {
         if from == Level::None {
             return None;
@@ -56,7 +56,7 @@ impl Watermark {
         self.pressed.load(Ordering::Relaxed) != 0
     }
 
-    /// Which group is pressed, and how much; the level may have fallen meanwhile.
+    /// Returns a group under pressure, and its level; the level may have fallen meanwhile.
     pub(crate) fn pressed_group<'a>(&self, chain: &'a Chain) -> (&'a Group, Level) {
         let groups = chain.groups().iter();
         let mut pressed = groups.map(|group| (group, group.pressure().level));
@@ -65,7 +65,7 @@ impl Watermark {
     }
 }
 
-/// What a spiller must hold to be asked, bytes: a quarter of an even share of the lowest limit.
+/// Returns the bytes that a spiller must hold to be asked: a quarter of an even share of the lowest limit.
 pub(crate) fn worth_spilling(lowest_limit: u64, spillers: u64) -> u64 {
     if lowest_limit == u64::MAX {
         return WORTH_WITHOUT_LIMIT;

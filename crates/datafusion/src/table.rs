@@ -1,15 +1,17 @@
-//! From a consumer's number to what its bytes are charged to: found by a few loads, without a lock.
+//! A table from a consumer's number to the group that it is charged to. A lookup is a few loads, without a lock.
 //!
-//! DataFusion numbers consumers one after the other, for the whole process, so a query's have numbers close to each other, and the
-//! number itself is the hash. Each chunk of the table has [`PROBES`] places for a number; what finds none free is put into the next
-//! chunk, four times as large. The first is part of the table, so of the pool: an operator's group is two loads away.
+//! DataFusion numbers consumers one after the other, for the whole process. So the numbers of one query are close to
+//! each other, and the number itself is the hash. Each chunk of the table has [`PROBES`] places for a number. A number
+//! that finds none of them free goes into the next chunk, which is four times as large. The first chunk is part of the
+//! table, and so of the pool: an operator's group is two loads away.
 //!
-//! An entry is bound to one operator for good, since readers hold no lock, but a consumer that is gone leaves its place to the
-//! next of the same operator. So a pool that outlives many queries grows to what lives at a time and stays there; but not where
-//! each consumer is an operator, and none has a next.
+//! An entry is bound to one operator until the table is dropped, because readers hold no lock. A consumer that is gone
+//! leaves its place to the next consumer of the same operator. So a pool that outlives many queries grows to the
+//! consumers that live at a time, and no further. Where each consumer is an operator of its own, no place is used
+//! again.
 //!
-//! Whoever looks for a number is that consumer, between its registration and its end. So its entry is there and stays, and an entry
-//! that changes meanwhile is another's.
+//! Only the consumer itself looks for its number, between its registration and its end. So its entry exists and stays,
+//! and an entry that changes meanwhile belongs to another consumer.
 
 use std::array;
 use std::sync::Arc;
@@ -30,23 +32,25 @@ const MORE: usize = 8;
 /// The key of an entry that no consumer has.
 const FREE: usize = 0;
 
-/// What a consumer has at its pool. On cache lines of its own: those of other partitions are written by other threads.
+/// A consumer's place in its pool. It has its own cache lines, because other threads write the entries of other
+/// partitions.
 #[repr(align(128))]
 pub(crate) struct Entry {
     /// The consumer's number plus one.
     key: AtomicUsize,
     account: OnceLock<Account>,
-    /// The place in a share of the spillers that have the entry, one after the other; nothing if there is no share.
+    /// Place in a share, for the spillers that use the entry, one after the other; empty if there is no share.
     held: OnceLock<Arc<Held>>,
-    /// It was refused, can spill, and has returned nothing since.
+    /// Whether the consumer can spill, was refused, and has returned nothing since.
     pub(crate) is_asked: AtomicBool,
-    /// The consumer's requests always succeed. It is no spiller, whatever it says, as it is never made to spill.
+    /// Whether the consumer's requests always succeed. Such a consumer never counts as a spiller, because it is never
+    /// made to spill.
     is_never_refused: AtomicBool,
 }
 
-/// What an entry is bound to.
+/// Operator that an entry is bound to.
 struct Account {
-    /// The operator's, by value: the way to it is what each call waits for.
+    /// The operator's group, by value: each call waits for this load.
     group: Group,
     operator: Arc<Operator>,
 }
@@ -65,7 +69,7 @@ impl Entry {
         }
     }
 
-    /// The group to charge, and the operator. There is one, since the key was there.
+    /// Returns the group to charge, and the operator. Both exist, because the key was there.
     #[inline(always)]
     pub(crate) fn group(&self) -> Option<&Group> {
         self.account.get().map(|account| &account.group)
@@ -81,7 +85,7 @@ impl Entry {
         self.is_never_refused.load(Ordering::Relaxed)
     }
 
-    /// Gives it a place in the share, if it has none yet. Only under the lock of registration.
+    /// Gives the entry a place in the share if it has none yet. Only under the lock of registration.
     pub(crate) fn join(&self, share: &FairShare) {
         self.held.get_or_init(|| share.member());
     }
@@ -91,7 +95,7 @@ impl Entry {
         self.held.get().map(|held| &**held)
     }
 
-    /// Makes the entry a consumer's, if it is free and can be the operator's. Only under the lock of registration.
+    /// Gives the entry to a consumer if it is free and can be the operator's. Only under the lock of registration.
     fn claim(&self, key: usize, operator: &Arc<Operator>, is_never_refused: bool) -> bool {
         // Relaxed: keys change under the caller's lock.
         if self.key.load(Ordering::Relaxed) != FREE {
@@ -127,7 +131,7 @@ impl Table {
         }
     }
 
-    /// The entry of a consumer; `None` if it was never registered here, or found no place.
+    /// Returns the entry of a consumer; `None` if it was never registered here, or found no place.
     pub(crate) fn find(&self, id: usize) -> Option<&Entry> {
         let entry = &self.first[id % FIRST];
         // Acquire: pairs with the store in `Entry::claim`.
@@ -137,7 +141,7 @@ impl Table {
         self.find_elsewhere(id)
     }
 
-    /// [`Entry::group`] of a consumer if it is where it is looked for first.
+    /// Returns [`Entry::group`] of a consumer if the first place has it.
     #[inline(always)]
     pub(crate) fn group_at_once(&self, id: usize) -> Option<&Group> {
         let entry = &self.first[id % FIRST];
@@ -156,7 +160,8 @@ impl Table {
         places.find(|entry| entry.key.load(Ordering::Acquire) == key)
     }
 
-    /// Puts a consumer into the table; `None` if there is no place or no memory for it. Only under the lock of registration.
+    /// Puts a consumer into the table; `None` if there is no place or no memory for it. Only under the lock of
+    /// registration.
     pub(crate) fn insert(
         &self,
         id: usize,
@@ -187,7 +192,7 @@ impl Table {
         })
     }
 
-    /// Leaves the entry to others. Only under the lock of registration.
+    /// Frees the entry for others. Only under the lock of registration.
     pub(crate) fn free(&self, entry: &Entry) {
         // Release: pairs with the loads of keys; what its consumer did comes before.
         entry.key.store(FREE, Ordering::Release);
@@ -200,7 +205,7 @@ impl Table {
     }
 }
 
-/// The places of a number in a chunk.
+/// Returns the places of a number in a chunk.
 fn places(chunk: &[Entry], id: usize) -> impl Iterator<Item = &Entry> {
     (0..PROBES).map(move |probe| &chunk[id.wrapping_add(probe) % chunk.len()])
 }

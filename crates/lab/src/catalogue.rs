@@ -8,7 +8,7 @@ use crate::settings::ParameterError;
 use crate::workload::{RunError, Workload};
 use crate::{memcg_flush, pcp_batch_free, vmstat_spread};
 
-/// What an experiment is made of.
+/// Parts of an experiment.
 pub(crate) struct Entry {
     pub(crate) name: &'static str,
     /// The experiment's file.
@@ -17,24 +17,24 @@ pub(crate) struct Entry {
     pub(crate) draws: &'static str,
 }
 
-/// Their names, files and parameters, each once.
+/// Defines names, files and parameters of the experiments, each once.
 macro_rules! catalogue {
     ($($name:literal: $kind:ident = $module:ident;)*) => {
-        /// In the order in which they run.
+        /// All experiments, in the order in which they run.
         pub(crate) const ALL: &[Entry] = &[$(Entry {
             name: $name,
             file: include_str!(concat!("../experiments/", $name, ".toml")),
             draws: include_str!(concat!("../experiments/", $name, ".draws.toml")),
         },)*];
 
-        /// The parameters of one of them.
+        /// Parameters of one experiment.
         #[derive(Clone, Debug)]
         pub(crate) enum Parameters {
             $($kind($module::Parameters),)*
         }
 
         impl Parameters {
-            /// The parameters of the experiment of that name.
+            /// Reads the parameters of the experiment of that name.
             pub(crate) fn read(name: &str, table: &Table) -> Result<Self, String> {
                 match name {
                     $($name => Workload::read(table).map(Self::$kind),)*

@@ -1,4 +1,4 @@
-//! Descriptions of experiments, from what the program has in it: the files, with their comments, and the loads' own code.
+//! Descriptions of experiments, from the files and their comments and from the code of the loads.
 
 use crate::catalogue::{ALL, Parameters};
 use crate::plan::{Error, experiment_named};
@@ -8,19 +8,19 @@ use crate::plan::{Error, experiment_named};
 pub struct ParameterInfo {
     /// Its name, for `-s NAME=VALUE`.
     pub name: String,
-    /// Its value where nothing else is set.
+    /// Value where nothing else is set.
     pub default: String,
-    /// The least and the most that it may be, if it is a number with bounds. They may depend on other parameters, and are those
-    /// beside the defaults.
+    /// Least and greatest value of a number with bounds. The bounds may depend on other parameters; these are the
+    /// bounds at the defaults.
     pub range: Option<(u64, u64)>,
-    /// What it is, in one line.
+    /// Description, in one line.
     pub about: String,
 }
 
-/// The parameters of an experiment, in the order of its file.
+/// Returns the parameters of an experiment, in the order of its file.
 ///
 /// # Errors
-/// If there is no such experiment, or its file is wrong.
+/// If there is no such experiment, or its file is invalid.
 pub fn parameters(name: &str) -> Result<Vec<ParameterInfo>, Error> {
     let experiment = experiment_named(name)?;
     let typed = Parameters::read(name, &experiment.parameters).map_err(Error::File)?;
@@ -43,17 +43,17 @@ pub fn parameters(name: &str) -> Result<Vec<ParameterInfo>, Error> {
     Ok(described.into_iter().map(info).collect())
 }
 
-/// What a variant of an experiment does, in one line; nothing if there is no such variant.
+/// Describes a variant of an experiment in one line; empty if there is no such variant.
 ///
 /// # Errors
-/// If there is no such experiment, or its file is wrong.
+/// If there is no such experiment, or its file is invalid.
 pub fn variant(name: &str, variant: &str) -> Result<&'static str, Error> {
     let experiment = experiment_named(name)?;
     let typed = Parameters::read(name, &experiment.parameters).map_err(Error::File)?;
     Ok(typed.summary(variant))
 }
 
-/// The keys of `[parameters]` with the comment behind each. Neither keys nor their defaults have a `#`.
+/// Returns the keys of `[parameters]` with the comment behind each. Neither keys nor their defaults contain a `#`.
 fn comments(entry: Option<&crate::catalogue::Entry>) -> Vec<(&str, &str)> {
     let lines = entry.map_or("", |entry| entry.file).lines();
     let lines = lines.skip_while(|line| *line != "[parameters]").skip(1);

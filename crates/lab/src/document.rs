@@ -1,4 +1,4 @@
-//! The document of a run: what `bursar run -f json` prints, and what is read back to be merged.
+//! The document of a run, which `bursar run -f json` prints and `bursar report` reads and merges.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::measure::{Metric, Unlike};
 use crate::one_line;
 use crate::verdict::Verdict;
 
-/// Version of the document's form.
+/// Version of the document's format.
 pub const SCHEMA: u32 = 1;
 
 /// Parameters by name.
@@ -31,23 +31,23 @@ pub struct Document {
     pub experiment_hash: String,
     /// Revision of the source, or `unknown`.
     pub revision: String,
-    /// Where it ran.
+    /// Machine that it ran on.
     pub machine: MachineInfo,
-    /// With what it ran.
+    /// Parameters that it ran with.
     pub parameters: ParameterTable,
-    /// The least seed it has a result of.
+    /// Least seed that it has a result of.
     pub seed: u64,
-    /// How many seeds it has results of.
+    /// Number of seeds that it has results of.
     pub seeds: u64,
-    /// How many draws of what is uncertain the seeds run through; 0 if the model's own values are used.
+    /// Number of draws of uncertain constants that the seeds run through; 0 if the model's own values are used.
     #[serde(default)]
     pub draws: u64,
-    /// Whether it was stopped, or a run failed, before all was done that was asked for.
+    /// Whether the user stopped the run, or a run failed, before all requested runs ended.
     #[serde(default, skip_serializing_if = "is_complete")]
     pub interrupted: bool,
-    /// What was measured.
+    /// Results of the variants.
     pub variants: Vec<VariantResult>,
-    /// What must hold on any machine, and whether it did.
+    /// Conditions that must hold on any machine, and whether they did.
     pub expectations: Vec<ExpectationResult>,
     /// Comparisons with published figures. Empty where the machine or the load is not the published one.
     pub verdicts: Vec<Verdict>,
@@ -57,26 +57,26 @@ fn is_complete(interrupted: &bool) -> bool {
     !interrupted
 }
 
-/// What one variant gave.
+/// Result of one variant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VariantResult {
     /// Its name.
     pub name: String,
-    /// What it does, in one line.
+    /// Description, in one line.
     pub summary: String,
-    /// The seeds that it has run with, in order.
+    /// Seeds that it has run with, in order.
     #[serde(serialize_with = "one_line::serialize")]
     pub ran_seeds: Vec<u64>,
-    /// What was measured, in the order of interest.
+    /// Metrics, in the order of interest.
     pub metrics: Metrics,
 }
 
 impl VariantResult {
-    /// Adds what the same variant gave with other seeds.
+    /// Adds the results of the same variant with other seeds.
     ///
     /// # Errors
-    /// The name of a metric that is not the same thing in both.
+    /// The name of a metric whose kind or unit differs between the two.
     pub fn merge(&mut self, other: &Self) -> Result<(), String> {
         let other = &other.clone().with_seed_noted();
         self.ran_seeds.extend(&other.ran_seeds);
@@ -106,7 +106,7 @@ impl VariantResult {
 }
 
 impl VariantResult {
-    /// Notes in each distribution of one run which seed it is of.
+    /// Records the seed in each distribution of one run.
     fn with_seed_noted(mut self) -> Self {
         if let [seed] = self.ran_seeds[..] {
             for (_, metric) in &mut self.metrics.0 {
@@ -129,14 +129,14 @@ impl Metrics {
         self.0.push((name.to_owned(), metric));
     }
 
-    /// A metric by its name.
+    /// Returns a metric by its name.
     pub fn get(&self, name: &str) -> Option<&Metric> {
         self.iter()
             .find(|(other, _)| *other == name)
             .map(|(_, metric)| metric)
     }
 
-    /// All metrics.
+    /// Returns all metrics.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Metric)> {
         self.0.iter().map(|(name, metric)| (name.as_str(), metric))
     }
@@ -174,26 +174,26 @@ impl<'de> Deserialize<'de> for Metrics {
     }
 }
 
-/// Whether something that must hold did.
+/// Result of one condition that must hold.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExpectationResult {
-    /// Of which variant.
+    /// Variant that it is about.
     pub variant: String,
-    /// Of which metric.
+    /// Metric that it is about.
     pub metric: String,
-    /// Its largest value.
+    /// Largest allowed value.
     pub at_most: f64,
-    /// The value found.
+    /// Measured value.
     pub measured: f64,
-    /// Whether it is at most that.
+    /// Whether the measured value is at most the largest allowed one.
     pub holds: bool,
-    /// Why it must hold.
+    /// Reason why it must hold.
     pub reason: String,
 }
 
 impl Document {
-    /// Whether everything that must hold did.
+    /// Returns whether all conditions that must hold did.
     pub fn holds(&self) -> bool {
         self.expectations
             .iter()
@@ -203,7 +203,7 @@ impl Document {
     /// Refuses a document that this program cannot have written.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A description of the defect.
     pub fn check(&self) -> Result<(), String> {
         for variant in &self.variants {
             let seeds = &variant.ran_seeds;
@@ -236,8 +236,8 @@ impl Document {
         Ok(())
     }
 
-    /// Derives from the variants all that follows from them: which seeds there are, what holds, what is reproduced.
-    /// Expectations and verdicts of what has not run are left out.
+    /// Derives from the variants all that follows from them: the seeds, the expectations and the verdicts. Leaves out
+    /// expectations and verdicts of variants that have not run.
     pub fn conclude(&mut self) {
         let mut seeds: Vec<u64> = self
             .variants

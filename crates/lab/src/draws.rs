@@ -1,10 +1,11 @@
-//! Draws of what nobody knows: values of uncertain constants and parameters, each set as likely as the next.
+//! Draws of unknown values: uncertain constants and parameters, each set as likely as any other.
 //!
-//! A constant of the cost model has a range that its sources span, a parameter of the load one that the experiment's file
-//! gives. [`draw`] takes a value from each: evenly by the logarithm, or evenly where the range begins at 0. Calibration runs
-//! the rows that may be fitted with many draws and keeps those that pass all of them ([`accepts`]): the kept ones are in the
-//! repository beside the experiment's file, and seed `s` runs with draw `s - 1`, counted round. So the spread of a prediction
-//! over seeds is the spread over models that the calibration rows cannot tell apart.
+//! A constant of the cost model has the range that its sources span; a parameter of the load has a range in the
+//! experiment's file. [`draw`] takes a value from each range: evenly by the logarithm, or evenly where the range begins
+//! at 0. Calibration runs the calibration rows with many draws, and keeps the draws that pass all of them
+//! ([`accepts`]). The kept draws are in the repository beside the experiment's file. Seed `s` runs with draw `s - 1`,
+//! and starts over after the last. So the spread of a prediction over seeds is the spread over models that the
+//! calibration rows cannot distinguish.
 
 use std::collections::BTreeMap;
 
@@ -22,19 +23,19 @@ pub type Values = BTreeMap<String, u64>;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Draws {
-    /// How many were tried.
+    /// Number of draws that were tried.
     #[serde(default)]
     pub tried: u64,
-    /// The seed that they were drawn from.
+    /// Seed of the draws.
     #[serde(default)]
     pub seed: u64,
     /// Identity of the cost model whose ranges they were drawn from.
     #[serde(default)]
     pub model: String,
-    /// Whether the user ended the search before it had tried or kept as many as it was to.
+    /// Whether the user ended the search before it had tried or kept the requested number.
     #[serde(default, skip_serializing_if = "is_complete")]
     pub interrupted: bool,
-    /// Those that passed.
+    /// Draws that passed.
     #[serde(rename = "draw", default)]
     pub accepted: Vec<Draw>,
 }
@@ -47,9 +48,9 @@ fn is_complete(interrupted: &bool) -> bool {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Draw {
-    /// Its number among those that were tried.
+    /// Number of the draw among those that were tried.
     pub number: u64,
-    /// What the calibration rows gave with it.
+    /// Figures of the calibration rows with it.
     #[serde(default)]
     pub measured: BTreeMap<String, f64>,
     /// Parameters of the load.
@@ -61,16 +62,16 @@ pub struct Draw {
 /// A range to draw from, both ends included.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// Of what.
+    /// Name of the parameter or constant.
     pub name: String,
-    /// The least.
+    /// Least value.
     pub lo: u64,
-    /// The most.
+    /// Greatest value.
     pub hi: u64,
 }
 
 impl Draws {
-    /// The draw that a seed runs with.
+    /// Returns the draw that a seed runs with.
     pub fn of_seed(&self, seed: u64) -> Option<&Draw> {
         let count = self.accepted.len() as u64;
         let place = seed.wrapping_sub(1).checked_rem(count)?;
@@ -78,10 +79,10 @@ impl Draws {
     }
 }
 
-/// The ranges of an experiment's uncertain parameters.
+/// Returns the ranges of an experiment's uncertain parameters.
 ///
 /// # Errors
-/// The name of the first that is no pair of whole numbers.
+/// The name of the first parameter whose range is not a pair of whole numbers.
 pub fn ranges(experiment: &Experiment) -> Result<Vec<Range>, String> {
     let range = |(name, ends): (&String, &toml::Value)| {
         let end = |at: usize| u64::try_from(ends.get(at)?.as_integer()?).ok();
@@ -97,7 +98,7 @@ pub fn ranges(experiment: &Experiment) -> Result<Vec<Range>, String> {
     experiment.uncertain.iter().map(range).collect()
 }
 
-/// The `number`-th draw of a seed.
+/// Returns the `number`-th draw of a seed.
 pub fn draw(seed: u64, number: u64, parameters: &[Range], costs: &[Range]) -> Draw {
     let mut random = Random::fork(seed, number);
     let mut values = |ranges: &[Range]| -> Values {
@@ -113,7 +114,7 @@ pub fn draw(seed: u64, number: u64, parameters: &[Range], costs: &[Range]) -> Dr
 }
 
 fn within(random: &mut Random, lo: u64, hi: u64) -> u64 {
-    /// Steps between the ends: finer than any of them needs.
+    /// Steps between the ends of a range: finer than any range needs.
     const STEPS: u64 = 1 << 32;
     let part = random.below(STEPS) as f64 / (STEPS - 1) as f64;
     let (least, most) = (lo as f64, hi as f64);
@@ -125,16 +126,16 @@ fn within(random: &mut Random, lo: u64, hi: u64) -> u64 {
     (value.round() as u64).clamp(lo, hi)
 }
 
-/// The rows that a draw must pass.
+/// Returns the rows that a draw must pass.
 pub fn calibration_rows(experiment: &Experiment) -> Vec<&PublishedRow> {
     let rows = experiment.published.iter();
     rows.filter(|row| row.row == Row::Calibration).collect()
 }
 
-/// Whether a run of a row's load and variant is as published, and what it gave, by metric.
+/// Returns whether a run of a row's load and variant gave the published figures, and the measured figures by metric.
 ///
 /// # Errors
-/// What the row asks for and is no share and no figure, or was not measured.
+/// The figure of the row that is neither a share nor a figure, or was not measured.
 pub fn accepts(
     row: &PublishedRow,
     result: &VariantResult,

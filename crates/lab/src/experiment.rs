@@ -1,4 +1,4 @@
-//! Experiments as files: what is run, with which parameters, what was published and what is expected.
+//! Experiments as files: loads, parameters, published figures and expectations.
 
 use bursar_machine::Fnv1a64;
 use serde::Deserialize;
@@ -14,46 +14,46 @@ use crate::verdict::{Row, Rule};
 pub struct Experiment {
     /// The name on the command line and in results.
     pub name: String,
-    /// What it measures, in a few words.
+    /// Subject, in a few words.
     pub title: String,
-    /// Where the question was discussed.
+    /// Thread in which the question was discussed.
     pub thread: String,
-    /// What happens and what is measured, in a paragraph.
+    /// Load and measurement, in a paragraph.
     pub about: String,
-    /// The machine it runs on if none is asked for, as the command line has it.
+    /// Machine that it runs on by default, as in `-m`.
     pub machine: String,
     /// All variants, in the order in which they run.
     pub variants: Vec<String>,
     /// The parameters and their defaults.
     pub parameters: Table,
-    /// What is different on the host. `load` says which loads run there if none is asked for.
+    /// Values that differ on the host. `load` names the loads that run there by default.
     #[serde(default)]
     pub host: Table,
-    /// What is different on a simulated machine. `load` says which loads run there if none is asked for.
+    /// Values that differ on a simulated machine. `load` names the loads that run there by default.
     #[serde(default)]
     pub sim: Table,
-    /// What the quick form changes on the host.
+    /// Values that the quick form changes on the host.
     #[serde(default)]
     pub quick: Table,
-    /// What the quick form changes on a simulated machine.
+    /// Values that the quick form changes on a simulated machine.
     #[serde(default)]
     pub quick_sim: Table,
-    /// Parameters that nobody knows, and from what to what they may be. Draws hold values for them.
+    /// Parameters with unknown values, and their ranges. Draws hold values for them.
     #[serde(default)]
     pub uncertain: Table,
     /// The loads.
     #[serde(rename = "load", default)]
     pub loads: Vec<Load>,
-    /// What must hold on any machine.
+    /// Conditions that must hold on any machine.
     #[serde(rename = "expectation", default)]
     pub expectations: Vec<Expectation>,
-    /// Figures from the thread.
+    /// Figures that the thread published.
     #[serde(default)]
     pub published: Vec<PublishedRow>,
-    /// What counts as reproduced, in words, by subject.
+    /// Criteria for a reproduced figure, in words, by subject.
     #[serde(rename = "criterion", default)]
     pub criteria: Table,
-    /// Of the whole file and of the draws; identifies parameters, expectations and criteria in a result.
+    /// Hash of the whole file and of the draws. It identifies parameters, expectations and criteria in a result.
     #[serde(skip)]
     pub hash: String,
     /// The draws of uncertain constants and parameters that fit the calibration rows.
@@ -61,8 +61,8 @@ pub struct Experiment {
     pub draws: Draws,
 }
 
-/// With how many seeds variants run that stand beside those that figures are about: they show the picture, and some cost more
-/// to simulate than all others together.
+/// Number of seeds for variants that no published figure is about. They complete the picture, and some cost more to
+/// simulate than all others together.
 pub const SEEDS_BESIDE: u64 = 1;
 
 /// Values of parameters that belong together.
@@ -71,23 +71,23 @@ pub const SEEDS_BESIDE: u64 = 1;
 pub struct Load {
     /// Its name, for `-s load=NAME`.
     pub name: String,
-    /// What happens in it, and which question it is for.
+    /// Events in it, and the question that it serves.
     pub about: String,
-    /// The variants that run in it if none are asked for; all if there is no list.
+    /// Variants that run in it by default; all if there is no list.
     pub variants: Option<Vec<String>>,
     /// Those of them that no published figure is about: they run with the first [`SEEDS_BESIDE`] seeds only.
     #[serde(default)]
     pub beside: Vec<String>,
-    /// What is different in it.
+    /// Values that differ in it.
     #[serde(default)]
     pub parameters: Table,
-    /// What is different in it on the host.
+    /// Values that differ in it on the host.
     #[serde(default)]
     pub host: Table,
-    /// What is different in it on a simulated machine.
+    /// Values that differ in it on a simulated machine.
     #[serde(default)]
     pub sim: Table,
-    /// What the quick form changes in it besides.
+    /// Values that the quick form changes in it besides.
     #[serde(default)]
     pub quick: Table,
 }
@@ -96,15 +96,15 @@ pub struct Load {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expectation {
-    /// Of which variant.
+    /// Variant that it is about.
     pub variant: String,
     /// Name of a ratio.
     pub metric: String,
-    /// Its largest value.
+    /// Largest allowed value.
     pub at_most: f64,
-    /// Why it must hold.
+    /// Reason why it must hold.
     pub reason: String,
-    /// The parameters that it is for; others do not matter.
+    /// Parameters that it requires; others do not matter.
     #[serde(default)]
     pub only_if: Table,
 }
@@ -113,28 +113,28 @@ pub struct Expectation {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PublishedRow {
-    /// Of which variant.
+    /// Variant that they are about.
     pub variant: String,
-    /// What the row is used for.
+    /// Use of the row.
     pub row: Row,
-    /// The load it holds for.
+    /// Load that they are about.
     pub load: String,
     /// Machine and load, in words.
     pub about: String,
-    /// The machine it holds for.
+    /// Machine that they hold for.
     pub machine: PublishedMachine,
-    /// The parameters it holds for; others are not known.
+    /// Parameters that they hold for; others are not known.
     #[serde(default)]
     pub parameters: Table,
     /// The figures.
     pub figures: Vec<PublishedFigure>,
 }
 
-/// What is known of the machine of a published figure.
+/// Known properties of the machine of a published figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PublishedMachine {
-    /// Where it can be compared.
+    /// Kind of machine on which the figure can be compared.
     pub kind: MachineKind,
     /// Number of CPUs.
     pub cpus: usize,
@@ -146,17 +146,17 @@ pub struct PublishedMachine {
 pub struct PublishedFigure {
     /// Name of a metric that has a number for each seed.
     pub metric: String,
-    /// What was published: a share, a quotient, or a change.
+    /// Published value: a share, a quotient, or a change.
     pub published: f64,
-    /// By what ours is judged.
+    /// Rule that judges our value.
     pub rule: Rule,
 }
 
 impl Experiment {
-    /// Reads an experiment's file, and the file of its draws.
+    /// Parses an experiment's file, and the file of its draws.
     ///
     /// # Errors
-    /// What is wrong with one of them, and where.
+    /// A description of the defect, and its place.
     pub fn parse(text: &str, draws: &str) -> Result<Self, toml::de::Error> {
         let mut experiment: Self = toml::from_str(text)?;
         experiment.draws = toml::from_str(draws)?;
@@ -168,7 +168,7 @@ impl Experiment {
         Ok(experiment)
     }
 
-    /// What is different on a machine of this kind.
+    /// Returns the values that differ on a machine of this kind.
     pub fn overrides(&self, machine: MachineKind) -> &Table {
         match machine {
             MachineKind::Host => &self.host,
@@ -176,7 +176,7 @@ impl Experiment {
         }
     }
 
-    /// What the quick form changes on a machine of this kind.
+    /// Returns the values that the quick form changes on a machine of this kind.
     pub fn quick_overrides(&self, machine: MachineKind) -> &Table {
         match machine {
             MachineKind::Host => &self.quick,
@@ -184,7 +184,7 @@ impl Experiment {
         }
     }
 
-    /// Whether the machine is the one that the file names.
+    /// Returns whether a machine is the one that the file names.
     pub fn is_own_machine(&self, machine: &MachineInfo) -> bool {
         match machine {
             MachineInfo::Sim(sim) => self.machine == format!("sim:{}", sim.topology),
@@ -194,7 +194,7 @@ impl Experiment {
 }
 
 impl Load {
-    /// What is different on a machine of this kind.
+    /// Returns the values that differ on a machine of this kind.
     pub fn overrides(&self, machine: MachineKind) -> &Table {
         match machine {
             MachineKind::Host => &self.host,
@@ -204,7 +204,7 @@ impl Load {
 }
 
 impl PublishedRow {
-    /// Whether the row's figures are of a machine and a load like these.
+    /// Returns whether the row's figures are of a machine and a load like these.
     pub fn holds_for(&self, machine: &MachineInfo, load: &str, parameters: &Table) -> bool {
         self.load == load
             && self.machine.kind == machine.kind()

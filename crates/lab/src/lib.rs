@@ -1,12 +1,14 @@
-//! The lab: experiments that ask what a rule costs and what its readers get, over any machine.
+//! The lab: experiments that measure the cost of a rule and the results that its readers get, on any machine.
 //!
-//! An experiment is a file (`experiments/*.toml`): parameters, variants, what a mailing-list thread published, and what
-//! counts as reproduced, all written before any run. This crate holds the loads, the measures, and the threads' policies
-//! on the substrate of their time; it knows no clock, no thread and no file of its own.
+//! An experiment is a file (`experiments/*.toml`): parameters, variants, the figures that a mailing-list thread
+//! published, and the criteria for a reproduced figure, all written before any run. This crate holds the loads, the
+//! measures, and the threads' policies on the substrate of their time. It uses no clock, no thread and no file of its
+//! own.
 //!
-//! Layers, bottom-up: [`measure`]; [`published`]; [`machine_info`], [`verdict`], [`document`], [`merge()`], [`compare`];
-//! [`experiment`] with [`draws`], [`settings`]; [`workload`]; [`page_subject`]; [`memcg_flush`], [`vmstat_spread`],
-//! [`pcp_batch_free`]; their catalogue; [`Plan`]; [`describe`]. Beside them, [`protocols`]: the library's, to be explored.
+//! Layers, bottom-up: [`measure`]; [`published`]; [`machine_info`], [`verdict`], [`document`], [`merge()`],
+//! [`compare`]; [`experiment`] with [`draws`], [`settings`]; [`workload`]; [`page_subject`]; [`memcg_flush`],
+//! [`vmstat_spread`], [`pcp_batch_free`]; their catalogue; [`Plan`]; [`describe`]. Beside them are [`protocols`], the
+//! library's protocols for the explorer.
 
 #![forbid(unsafe_code)]
 

@@ -1,10 +1,10 @@
-//! Where an experiment ran, as documents say it.
+//! The machine of an experiment, as documents describe it.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Where an experiment runs.
+/// Kind of machine that an experiment runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MachineKind {
@@ -23,7 +23,7 @@ impl fmt::Display for MachineKind {
     }
 }
 
-/// What a document says about the machine. `kind` tells figures of real machines from simulated ones.
+/// Machine of a document. `kind` distinguishes figures of real machines from simulated ones.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum MachineInfo {
@@ -33,7 +33,7 @@ pub enum MachineInfo {
     Sim(SimInfo),
 }
 
-/// The host. Figures of different hosts are different figures.
+/// The host. Figures of different hosts must not be compared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostInfo {
@@ -41,15 +41,15 @@ pub struct HostInfo {
     pub cpus: usize,
     /// Number of NUMA nodes.
     pub nodes: usize,
-    /// What the CPUs call themselves.
+    /// Name of the CPUs, as they report it.
     pub model: String,
     /// Kernel and architecture.
     pub system: String,
-    /// How per-CPU words are changed.
+    /// Backend that changes per-CPU words.
     pub backend: String,
 }
 
-/// A simulated machine. Nothing in it depends on where it was simulated.
+/// A simulated machine. None of its fields depends on the host that simulated it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SimInfo {
@@ -59,14 +59,14 @@ pub struct SimInfo {
     pub nodes: usize,
     /// Ticks a second.
     pub hz: u32,
-    /// All keys of the topology, as the command line has them.
+    /// All keys of the topology, as in `-m`.
     pub topology: String,
     /// Identity of the cost model.
     pub model: String,
 }
 
 impl MachineInfo {
-    /// Which kind of machine.
+    /// Returns the kind of machine.
     pub fn kind(&self) -> MachineKind {
         match self {
             Self::Host(_) => MachineKind::Host,
@@ -82,7 +82,7 @@ impl MachineInfo {
         }
     }
 
-    /// Identity of the cost model, where there is one.
+    /// Returns the identity of the cost model, if there is one.
     pub fn cost_model(&self) -> Option<&str> {
         match self {
             Self::Host(_) => None,

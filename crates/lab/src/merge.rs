@@ -1,7 +1,7 @@
-//! Parts of one run, made into the whole: what `bursar report` does with the results of shards.
+//! Merging parts of one run, as `bursar report` does with the results of shards.
 //!
-//! Parts belong together if everything but their seeds is the same. The first difference is an error, because figures of two cost
-//! models, two revisions or two machines have no common percentile.
+//! Parts belong together if all but their seeds is the same. The first difference is an error, because figures of two
+//! cost models, two revisions or two machines have no common percentile.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use toml::{Table, Value};
 
 use crate::document::{Document, Metrics};
 
-/// A result file: its name, for messages, and what it holds.
+/// A result file: its name, for messages, and its documents.
 #[derive(Clone, Debug)]
 pub struct Source {
     /// The name.
@@ -19,33 +19,33 @@ pub struct Source {
     pub documents: Vec<Document>,
 }
 
-/// Why results are not parts of one run.
+/// Reason why results are not parts of one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MergeError {
-    /// Something that must be the same is not.
+    /// A property that must be the same differs.
     Differs {
-        /// What.
+        /// The property.
         what: String,
-        /// A file, and what it has.
+        /// A file, and its value.
         one: (String, String),
-        /// Another one.
+        /// Another file, and its value.
         other: (String, String),
     },
-    /// A variant ran with one seed in both.
+    /// Both files have a run of a variant with the same seed.
     SeedTwice {
         /// The variant.
         variant: String,
         /// The seed.
         seed: u64,
-        /// The files; one name twice if it is in one file twice.
+        /// The files; the same name twice if one file has both runs.
         files: (String, String),
     },
-    /// A metric is not the same thing in both.
+    /// A metric has another kind or unit in one of the files.
     Unlike {
         /// The metric, with its variant.
         metric: String,
-        /// The file whose metric differs from those before it.
+        /// The file whose metric differs from the files before it.
         file: String,
     },
 }
@@ -81,10 +81,10 @@ impl fmt::Display for MergeError {
 
 impl std::error::Error for MergeError {}
 
-/// Makes one document of all that are of one experiment and point, in the order of the file that has most points.
+/// Merges the documents of each experiment and point into one. They keep the order of the file with most points.
 ///
 /// # Errors
-/// The first thing that shows that they are not parts of one run.
+/// The first difference that shows that they are not parts of one run.
 pub fn merge(sources: &[Source]) -> Result<Vec<Document>, MergeError> {
     let all = || sources.iter().flat_map(|source| &source.documents);
     let mut experiments: Vec<&str> = Vec::new();
@@ -134,10 +134,10 @@ fn merge_experiment(sources: &[Source], experiment: &str) -> Result<Vec<Document
     Ok(wholes.into_iter().map(Whole::conclude).collect())
 }
 
-/// The parts of one point that were found so far.
+/// Parts of one point that were found so far.
 struct Whole {
     document: Document,
-    /// The file that has a variant's seed.
+    /// File that has a variant's seed.
     owners: BTreeMap<(String, u64), String>,
 }
 
@@ -201,7 +201,7 @@ impl Whole {
     }
 }
 
-/// Adds those of `part` whose key is not there yet.
+/// Adds the elements of `part` whose key `sum` does not have.
 fn add_missing<T: Clone, K: PartialEq>(sum: &mut Vec<T>, part: &[T], key: impl Fn(&T) -> K) {
     for item in part {
         if !sum.iter().any(|other| key(other) == key(item)) {
@@ -210,10 +210,10 @@ fn add_missing<T: Clone, K: PartialEq>(sum: &mut Vec<T>, part: &[T], key: impl F
     }
 }
 
-/// The name of the parameter in which parts may differ.
+/// Name of the parameter in which parts may differ.
 const SEED: &str = "seed";
 
-/// Leaves the least first seed in the parameters.
+/// Keeps the least first seed in the parameters.
 fn keep_first_seed(sum: &mut Document, part: &Document) {
     let seed = |document: &Document| document.parameters.get(SEED).and_then(Value::as_integer);
     if let (Some(kept), Some(other)) = (seed(sum), seed(part))
@@ -235,7 +235,7 @@ fn same(what: &str, one: (&str, String), other: (&str, String)) -> Result<(), Me
     })
 }
 
-/// The whole that `part` belongs to, or what shows that it belongs to none.
+/// Finds the whole that `part` belongs to, or the difference that shows that it belongs to none.
 fn find(
     wholes: &[Whole],
     (first_name, first): (&str, &Document),

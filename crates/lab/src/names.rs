@@ -2,10 +2,10 @@
 
 /// Columns of a line.
 const WIDTH: usize = 80;
-/// More names than this are on lines of their own.
+/// Greatest number of names that stay on the message's line.
 const INLINE_MAX: usize = 4;
 
-/// The names as the end of a message: on its line if they are few, else on lines below of at most 80 columns.
+/// Formats names as the end of a message: on its line if they are few, else on lines below of at most 80 columns.
 pub fn list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     const INDENT: &str = "\n    ";
     let names: Vec<&str> = names.into_iter().collect();

@@ -1,10 +1,10 @@
-//! Long lists of numbers in documents that are otherwise indented.
+//! Long lists of numbers on one line, in documents that are otherwise indented.
 
 use serde::ser::Error as _;
 use serde::{Serialize, Serializer};
 use serde_json::value::to_raw_value;
 
-/// Writes a value on one line, whatever the form of the document around it.
+/// Writes a value on one line, in any format of the document around it.
 pub(crate) fn serialize<T: Serialize, S: Serializer>(
     value: &T,
     serializer: S,
@@ -14,7 +14,7 @@ pub(crate) fn serialize<T: Serialize, S: Serializer>(
         .serialize(serializer)
 }
 
-/// What is written that way as the field of a value that is written by hand.
+/// A field that is written on one line, for values whose serialization is written by hand.
 pub(crate) struct OneLine<T>(pub(crate) T);
 
 impl<T: Serialize> Serialize for OneLine<T> {

@@ -14,15 +14,15 @@ use crate::workload::RunError;
 use bursar_machine::Fnv1a64;
 use bursar_machine::timer::Timers;
 
-/// The names of all experiments.
+/// Returns the names of all experiments.
 pub fn names() -> impl Iterator<Item = &'static str> {
     ALL.iter().map(|entry| entry.name)
 }
 
-/// The experiment of this name.
+/// Returns the experiment of that name.
 ///
 /// # Errors
-/// If there is none, or its file is wrong.
+/// If there is none, or its file is invalid.
 pub fn experiment_named(name: &str) -> Result<Experiment, Error> {
     let entry = ALL
         .iter()
@@ -31,29 +31,29 @@ pub fn experiment_named(name: &str) -> Result<Experiment, Error> {
     Experiment::parse(entry.file, entry.draws).map_err(|error| Error::File(error.to_string()))
 }
 
-/// What is asked for.
+/// A requested run.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// Where it is to run.
+    /// Machine that it runs on.
     pub machine: MachineKind,
     /// The keys of simulated machines, which can be set like parameters.
     pub machine_keys: &'a [&'a str],
-    /// What is set, as `key=value` or `key=value,value`.
+    /// Settings, as `key=value` or `key=value,value`.
     pub assignments: &'a [String],
-    /// Whether the quick form is asked for.
+    /// Whether it is the quick form.
     pub is_quick: bool,
-    /// How many seeds.
+    /// Number of seeds.
     pub seeds: u64,
-    /// Which of them.
+    /// Part of the seeds.
     pub shard: SeedShard,
 }
 
 /// The `index`-th of `of` parts of the seeds, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeedShard {
-    /// Which part.
+    /// Number of the part, from 1.
     pub index: u64,
-    /// Of how many.
+    /// Number of parts.
     pub of: u64,
 }
 
@@ -82,7 +82,7 @@ pub struct Plan {
     seeds: Vec<u64>,
 }
 
-/// One run: of one variant, with one seed, at one point.
+/// One run, of one variant, with one seed, at one point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Job {
     /// Number of the point.
@@ -93,22 +93,22 @@ pub struct Job {
     pub variant: usize,
 }
 
-/// Why an experiment cannot be run, or did not end well.
+/// Reason why an experiment cannot be run, or did not end well.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
     /// No experiment has this name.
     Unknown(String),
-    /// A parameter makes no sense.
+    /// A parameter is invalid.
     Parameter(ParameterError),
     /// The shard has none of the seeds.
     EmptyShard {
         /// The shard.
         shard: SeedShard,
-        /// How many seeds there are.
+        /// Number of seeds.
         seeds: u64,
     },
-    /// The experiment's own file is wrong.
+    /// The experiment's own file is invalid.
     File(String),
     /// A variant failed while it ran.
     Run(RunError),
@@ -138,10 +138,10 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 impl Plan {
-    /// The experiment with the parameters of its file, changed as requested.
+    /// Makes a plan of the experiment with the parameters of its file, changed as requested.
     ///
     /// # Errors
-    /// If there is no such parameter, or a value makes no sense.
+    /// If there is no such parameter, or a value is invalid.
     pub fn new(experiment: Experiment, request: Request<'_>) -> Result<Self, Error> {
         let kind = request.machine;
         let mut settings = Settings::new(&experiment, kind, request.machine_keys, request.is_quick)
@@ -194,18 +194,18 @@ impl Plan {
         })
     }
 
-    /// The experiment's file.
+    /// Returns the experiment.
     pub fn experiment(&self) -> &Experiment {
         &self.experiment
     }
 
-    /// The points of the sweep, in order.
+    /// Returns the points of the sweep, in order.
     pub fn points(&self) -> impl ExactSizeIterator<Item = &Point> {
         self.points.iter().map(|(point, _)| point)
     }
 
-    /// All runs: at each point all variants with one seed before any with the next, so that what disturbs a host for a
-    /// while falls on all of them.
+    /// Returns all runs: at each point all variants with one seed before any with the next, so that a disturbance of
+    /// the host affects all variants.
     pub fn jobs(&self) -> Vec<Job> {
         let of_seed = |point: usize, seed: u64| {
             let Point {
@@ -225,12 +225,12 @@ impl Plan {
             .collect()
     }
 
-    /// The name of a run's variant.
+    /// Returns the name of a run's variant.
     pub fn variant(&self, job: Job) -> &str {
         &self.points[job.point].0.variants[job.variant]
     }
 
-    /// About how long all runs take, seconds of one CPU.
+    /// Estimates the time that all runs take, seconds of one CPU.
     pub fn estimated_seconds(&self, cpus: impl Fn(usize) -> Option<usize>) -> f64 {
         let seconds = |job: Job| match (self.parameters(job, self.draw(job.seed)), cpus(job.point))
         {
@@ -240,17 +240,17 @@ impl Plan {
         self.jobs().into_iter().map(seconds).sum()
     }
 
-    /// The name of a run's load.
+    /// Returns the name of a run's load.
     pub fn load(&self, job: Job) -> &str {
         &self.points[job.point].0.load
     }
 
-    /// What is different in a run from the cost model's own constants.
+    /// Returns the constants of a run that differ from the cost model's own.
     pub fn costs(&self, job: Job) -> Option<&Values> {
         self.draw(job.seed).map(|draw| &draw.costs)
     }
 
-    /// Whether runs use accepted draws, and of which identity they are together.
+    /// Describes the accepted draws that runs use, with a hash of all of them; `None` if runs use none.
     pub fn ensemble(&self) -> Option<String> {
         match self.draws {
             DrawsKind::None => None,
@@ -264,7 +264,7 @@ impl Plan {
         }
     }
 
-    /// The identity of the cost model from whose ranges the draws come, if runs use any.
+    /// Returns the identity of the cost model that the draws come from, if runs use any.
     pub fn drawn_from(&self) -> Option<&str> {
         match self.draws {
             DrawsKind::None => None,
@@ -279,7 +279,8 @@ impl Plan {
         }
     }
 
-    /// The parameters of a run: the point's, with what the seed's draw has for those that nobody fixed.
+    /// Returns the parameters of a run: the point's, and the seed's draw for those that neither the load nor the user
+    /// fixed.
     fn parameters(&self, job: Job, draw: Option<&Draw>) -> Result<Parameters, Error> {
         let (point, parameters) = &self.points[job.point];
         let Some(draw) = draw else {
@@ -297,23 +298,23 @@ impl Plan {
         Ok(parameters)
     }
 
-    /// How long a run takes at least, milliseconds of the machine's time.
+    /// Returns the least time that a run takes, milliseconds of the machine's time.
     pub fn run_ms(&self, job: Job) -> u64 {
         self.points[job.point].1.run_ms()
     }
 
-    /// Does one run.
+    /// Executes one run.
     ///
     /// # Errors
-    /// Why it gave no result.
+    /// The reason why it gave no result.
     pub fn run<M: Timers>(&self, machine: &M, job: Job) -> Result<VariantResult, Error> {
         self.run_with(machine, job, self.draw(job.seed))
     }
 
-    /// Does one run with a draw of one's own, for calibration. Its costs are the machine's, and the caller's part.
+    /// Executes one run with a given draw, for calibration. The caller applies the draw's costs to the machine.
     ///
     /// # Errors
-    /// Why it gave no result.
+    /// The reason why it gave no result.
     pub fn run_with<M: Timers>(
         &self,
         machine: &M,
@@ -326,7 +327,7 @@ impl Plan {
             .map_err(Error::Run)
     }
 
-    /// The document of a point, of no runs yet.
+    /// Makes the document of a point, without any runs.
     pub fn document(&self, point: usize, machine: MachineInfo, revision: &str) -> Document {
         let (planned, loaded) = &self.points[point];
         let mut parameters = planned.parameters.clone();
@@ -384,7 +385,7 @@ impl Plan {
         }
     }
 
-    /// The published figures that hold for a point and a machine, not judged yet.
+    /// Returns the published figures that hold for a point and a machine, not judged yet.
     fn verdicts(&self, point: &Point, machine: &MachineInfo) -> Vec<Verdict> {
         let is_own = point.is_own && self.experiment.is_own_machine(machine);
         let basis = match (is_own, self.draws) {

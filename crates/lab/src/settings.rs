@@ -1,4 +1,4 @@
-//! What an experiment is run with: its parameters as they are overridden, and the points of a sweep.
+//! Settings of an experiment: its parameters with their overrides, and the points of a sweep.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use crate::experiment::{Experiment, Load};
 use crate::machine_info::MachineKind;
 use crate::names::list;
 
-/// A parameter that is out of its range, or does not go with others.
+/// Error for a parameter that is out of its range, or does not fit others.
 pub(crate) fn range_error(key: &str, problem: String) -> ParameterError {
     ParameterError::Range {
         key: key.to_owned(),
@@ -16,10 +16,10 @@ pub(crate) fn range_error(key: &str, problem: String) -> ParameterError {
     }
 }
 
-/// Refuses the first of some parameters that is out of its range. Of each: key, value, least, most.
+/// Refuses the first parameter that is out of its range. Each entry is key, value, least, most.
 ///
 /// # Errors
-/// Which, and its range.
+/// The parameter and its range.
 pub(crate) fn check_ranges(ranges: &[(&str, u64, u64, u64)]) -> Result<(), ParameterError> {
     let is_outside =
         |(_, value, least, most): &&(&str, u64, u64, u64)| value < least || value > most;
@@ -32,17 +32,17 @@ pub(crate) fn check_ranges(ranges: &[(&str, u64, u64, u64)]) -> Result<(), Param
         })
 }
 
-/// One `-s key=value`, or a default, that makes no sense.
+/// An invalid `-s key=value`, or an invalid default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ParameterError {
-    /// There is no `=` in it.
+    /// It has no `=`.
     NotAssigned(String),
     /// No parameter has this name.
     Unknown {
-        /// The name.
+        /// The given name.
         key: String,
-        /// The known name that is nearest, if one is near.
+        /// The most similar known name, if one is similar.
         nearest: Option<String>,
         /// All known names.
         known: Vec<String>,
@@ -55,19 +55,19 @@ pub enum ParameterError {
     Type {
         /// The parameter.
         key: String,
-        /// What was given.
+        /// The given value.
         given: String,
-        /// What is needed.
+        /// The type that is needed.
         needed: &'static str,
     },
-    /// The value is out of range, or does not go with others.
+    /// The value is out of range, or does not fit others.
     Range {
         /// The parameter.
         key: String,
-        /// What is wrong.
+        /// A description of the defect.
         problem: String,
     },
-    /// A sweep with more points than anyone can mean.
+    /// The sweep has more points than a run can sensibly have.
     TooManyPoints(usize),
 }
 
@@ -115,48 +115,48 @@ impl fmt::Display for ParameterError {
 
 impl std::error::Error for ParameterError {}
 
-/// The name of the key that chooses loads.
+/// Key that chooses loads.
 pub const LOAD: &str = "load";
-/// The name of the key that says whether draws are used.
+/// Key that chooses whether draws are used.
 const DRAWS: &str = "draws";
-/// The name of the key that overrides the list of variants.
+/// Key that overrides the list of variants.
 const VARIANTS: &str = "variants";
-/// The name of the key that `--seeds` sweeps over.
+/// Key that `--seeds` sweeps over.
 pub(crate) const SEED: &str = "seed";
-/// Keys of no parameter.
+/// Keys that are no parameters.
 const CHOICES: [&str; 3] = [LOAD, VARIANTS, DRAWS];
-/// More points than this are a mistake.
+/// Greatest number of points; more are a mistake.
 const POINTS_MAX: usize = 10_000;
 
-/// Whether runs use the accepted draws of what is uncertain.
+/// Whether runs use the accepted draws of uncertain constants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DrawsKind {
-    /// Each seed has the one that belongs to it.
+    /// Each seed uses its own draw.
     Accepted,
-    /// None: the model's and the file's own values.
+    /// No draws: the model's and the file's own values.
     None,
 }
 
-/// One combination of all that is set.
+/// One combination of all settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Point {
     /// The name of the load; empty in an experiment without loads.
     pub load: String,
-    /// A value for each parameter.
+    /// Value of each parameter.
     pub parameters: Table,
-    /// The parameters that draws do not change: those that the load or the user sets.
+    /// Parameters that draws do not change, because the load or the user sets them.
     pub fixed: Vec<String>,
-    /// What is set of the machine, by key.
+    /// Settings of the machine, by key.
     pub machine: Vec<(String, String)>,
-    /// Whether the parameters are the load's own, but for the seed.
+    /// Whether the parameters are the load's own, except for the seed.
     pub is_own: bool,
-    /// The variants that run, in the file's order.
+    /// Variants that run, in the file's order.
     pub variants: Vec<String>,
     /// Those of them that run with the first few seeds only.
     pub beside: Vec<String>,
 }
 
-/// What each parameter is set to: one value, or several to sweep over.
+/// Values of each parameter: one, or several for a sweep.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings<'a> {
     experiment: &'a Experiment,
@@ -168,16 +168,16 @@ pub(crate) struct Settings<'a> {
     is_quick: bool,
     /// Defaults on this kind of machine, without those of loads.
     defaults: Table,
-    /// What the user set, in the order of setting.
+    /// Settings of the user, in the order of setting.
     set: Vec<(String, Vec<Value>)>,
     machine: Vec<(String, Vec<String>)>,
 }
 
 impl<'a> Settings<'a> {
-    /// The defaults of an experiment on a machine of one kind. `machine_keys` are the keys of simulated machines.
+    /// Makes the defaults of an experiment on a machine of one kind. `machine_keys` are the keys of simulated machines.
     ///
     /// # Errors
-    /// What is wrong with the file's overrides.
+    /// The defect in the file's overrides.
     pub(crate) fn new(
         experiment: &'a Experiment,
         kind: MachineKind,
@@ -221,11 +221,11 @@ impl<'a> Settings<'a> {
         Ok(settings)
     }
 
-    /// Replaces one parameter or key of the machine, given as `key=value`, or as `key=value,value` for a sweep.
+    /// Sets one parameter or key of the machine, given as `key=value`, or as `key=value,value` for a sweep.
     /// `variants=a,b` chooses variants, `load=a,b` loads, `draws=none` the model's own values.
     ///
     /// # Errors
-    /// If there is no such parameter or the value has the wrong type.
+    /// If there is no such parameter, or the value has the wrong type.
     pub(crate) fn set(&mut self, assignment: &str) -> Result<(), ParameterError> {
         let (key, given) = assignment
             .split_once('=')
@@ -272,7 +272,7 @@ impl<'a> Settings<'a> {
         Ok(())
     }
 
-    /// All combinations of what is swept; what was set last varies fastest, loads slowest.
+    /// Returns all combinations of the swept values. The last setting varies fastest, loads slowest.
     ///
     /// # Errors
     /// [`ParameterError::TooManyPoints`].
@@ -304,7 +304,7 @@ impl<'a> Settings<'a> {
         Ok(points)
     }
 
-    /// A load as the file has it.
+    /// Returns the point of a load as the file has it.
     fn own_point(&self, load: &Load) -> Point {
         let mut parameters = self.defaults.clone();
         let mut fixed = Vec::new();
@@ -353,7 +353,7 @@ impl<'a> Settings<'a> {
         Ok(())
     }
 
-    /// Whether each key of the file's table is a parameter, and its value of the parameter's type.
+    /// Checks that each key of a table of the file is a parameter, with a value of the parameter's type.
     fn check(&self, table: &Table) -> Result<(), ParameterError> {
         for (key, value) in table {
             let default = self.parameter(key)?;
@@ -462,7 +462,7 @@ fn none_such(key: &str, stranger: &str, known: &[&str]) -> ParameterError {
     }
 }
 
-/// Each point once for each value.
+/// Makes each point once for each value.
 fn spread<V>(points: &[Point], values: &[V], set: impl Fn(&mut Point, &V)) -> Vec<Point> {
     let each = |point: &Point| {
         let with = |value| {
@@ -475,7 +475,7 @@ fn spread<V>(points: &[Point], values: &[V], set: impl Fn(&mut Point, &V)) -> Ve
     points.iter().flat_map(each).collect()
 }
 
-/// The same point twice would be one result twice.
+/// Refuses a value that is given twice, because the same point twice would be one result twice.
 fn refuse_repetition<V: PartialEq + fmt::Display>(
     key: &str,
     values: &[V],
@@ -489,7 +489,7 @@ fn refuse_repetition<V: PartialEq + fmt::Display>(
     })
 }
 
-/// Reads `given` as a value of the type that `default` has; on failure says what that is.
+/// Parses `given` as a value of the type that `default` has; on failure returns that type's description.
 fn parse_like(default: &Value, given: &str) -> Result<Value, &'static str> {
     match default {
         Value::Integer(_) => {
@@ -512,9 +512,9 @@ fn parse_like(default: &Value, given: &str) -> Result<Value, &'static str> {
     }
 }
 
-/// The known name that is most like `given`, if any is.
+/// Returns the known name that is most similar to `given`, if one is similar enough.
 pub fn nearest<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    /// Below this, a hint is more often wrong than right: judgement.
+    /// Least similarity for a hint; below it a hint is more often wrong than right (judgement).
     const ALIKE: f64 = 0.75;
     let likeness = |name| (strsim::jaro_winkler(name, given), name);
     let alike = known

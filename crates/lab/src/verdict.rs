@@ -1,21 +1,23 @@
-//! What counts as reproduced: the rules, written before any run.
+//! The rules for a reproduced figure, written before any run.
 //!
-//! Each rule turns the runs of an ensemble (one draw of the uncertain constants and one seed each) into numbers, one a seed, and
-//! holds them against what was published. Nothing is ruled of a calibration row, and `inconclusive` is the ruling with fewer
-//! than [`SEEDS_NEEDED`] seeds, with one cost model instead of an ensemble, and on any other machine or load than the file's.
+//! Each rule turns the runs of an ensemble (one draw of the uncertain constants and one seed each) into numbers, one
+//! for each seed, and compares them with the published figure. A calibration row gets no ruling. The ruling is
+//! `inconclusive` with fewer than [`SEEDS_NEEDED`] seeds, with one cost model instead of an ensemble, and on any other
+//! machine or load than the file's.
 //!
-//! | rule | of each seed | reproduced | not reproduced |
+//! | rule | value of each seed | reproduced | not reproduced |
 //! |---|---|---|---|
 //! | figure | the figure | never: it serves calibration | never |
 //! | share | the share | central 90 % within the tolerance | central 90 % outside of it |
 //! | ratio | variant / baseline | central 90 % within the published range | outside of it; `direction only` if it is on the same side of 1 |
 //! | no worse | variant / baseline - 1 | surely below the margin, and the central 90 % of a control above | surely above the margin |
 //! | equivalent | variant / baseline - 1 | never: `equivalent` if surely within the margin either way | surely outside |
-//! | change | variant / baseline - 1 | central 90 % holds the published change, and is narrower than 30 points | holds it not, and the sign differs or is unsure; `direction only` if it agrees in 90 % of seeds |
+//! | change | variant / baseline - 1 | central 90 % contains the published change, and is narrower than 30 points | does not contain it, and the sign differs or is unsure; `direction only` if it agrees in 90 % of seeds |
 //!
-//! "Surely" means a 90 % confidence interval of the mean (two one-sided tests at 5 %) and the central 90 % of the seeds together,
-//! because seeds run with different models: more of them make the mean surer, and not the models more alike. A control is a variant that is known to be worse. Without
-//! one, an instrument that sees nothing at all would find that nothing got worse.
+//! "Surely" means both a 90 % confidence interval of the mean (two one-sided tests at 5 %) and the central 90 % of the
+//! seeds. Seeds run with different models, so more seeds make the mean surer but not the models more alike. A control
+//! is a variant that is known to be worse. Without a control, an instrument that detects nothing would find that
+//! nothing got worse.
 
 use std::fmt;
 
@@ -24,24 +26,24 @@ use serde::{Deserialize, Serialize};
 use crate::measure::interval::{central, confidence_of_mean, mean};
 use crate::measure::{Metric, Unit};
 
-/// Fewer seeds than this decide nothing.
+/// Least number of seeds for a ruling.
 pub const SEEDS_NEEDED: usize = 20;
-/// An interval at least as wide as this says nothing about a change.
+/// Greatest width of an interval that says something about a change.
 const CHANGE_WIDTH_MAX: f64 = 0.30;
-/// A sign is sure that this part of the seeds has.
+/// Share of the seeds that must have a sign for the sign to be sure.
 const SIGN_SURE: f64 = 0.9;
 
-/// What is done with published figures.
+/// Use of published figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Row {
-    /// The model may be fitted to them, so that they say nothing about it.
+    /// The model may be fitted to them, so they say nothing about the model.
     Calibration,
-    /// They are predicted, and the prediction is judged.
+    /// The model predicts them, and the prediction is judged.
     Prediction,
 }
 
-/// With what a prediction was made.
+/// Basis of a prediction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Basis {
@@ -49,26 +51,26 @@ pub enum Basis {
     Ensemble,
     /// The file's machine and load, and the cost model's own constants.
     OneModel,
-    /// Something was changed that the file sets: a question of its own, whose answer rules on nothing.
+    /// A changed machine or load. It is a question of its own, and its answer rules on nothing.
     WhatIf,
 }
 
-/// How a prediction ended.
+/// Outcome of a prediction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ruling {
-    /// It is what was published.
+    /// The published figure.
     #[serde(rename = "reproduced")]
     Reproduced,
-    /// There is no difference, as was published. Not the same as `reproduced`: a model without any effect has it too.
+    /// No difference, as published. Weaker than `reproduced`, because a model without any effect gives it too.
     #[serde(rename = "equivalent")]
     Equivalent,
-    /// It is something else, to the same side.
+    /// Another figure, on the same side.
     #[serde(rename = "direction only")]
     DirectionOnly,
-    /// It is something else.
+    /// Another figure.
     #[serde(rename = "not reproduced")]
     NotReproduced,
-    /// The runs do not say.
+    /// The runs do not decide.
     #[serde(rename = "inconclusive")]
     Inconclusive,
 }
@@ -85,45 +87,45 @@ impl fmt::Display for Ruling {
     }
 }
 
-/// By which rule a figure is judged.
+/// Rule that judges a figure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Rule {
     /// A share of events.
     Share {
-        /// How far ours may be from it.
+        /// Greatest distance of our share from it.
         tolerance: f64,
     },
-    /// A figure in its own unit, to be fitted and not to be judged: it depends on constants that nobody published.
+    /// A figure in its own unit, for fitting only. It depends on constants that nobody published.
     Figure {
-        /// How far ours may be from it, as a part of it.
+        /// Greatest distance of our figure from it, as a share of it.
         tolerance: f64,
         /// Its unit.
         unit: Unit,
     },
-    /// So many times as much as the baseline.
+    /// A multiple of the baseline.
     Ratio {
         /// The variant that it is compared with.
         baseline: String,
-        /// The least published.
+        /// Least published value.
         from: f64,
-        /// The most published.
+        /// Greatest published value.
         to: f64,
     },
-    /// No more than the baseline, in words.
+    /// No more than the baseline, published in words.
     NoWorse {
         /// The variant that it is compared with.
         baseline: String,
-        /// Less than this is no regression.
+        /// Increase below which there is no regression.
         margin: f64,
         /// A variant that is known to be worse.
         control: String,
     },
-    /// As much as the baseline, within what was published as noise.
+    /// The same as the baseline, within the published noise.
     Equivalent {
         /// The variant that it is compared with.
         baseline: String,
-        /// The change that counts as none.
+        /// Greatest change that counts as none.
         margin: f64,
     },
     /// A relative change against the baseline.
@@ -134,7 +136,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// The variant that the judged one is compared with, if it is.
+    /// Returns the variant that the judged one is compared with, if there is one.
     pub fn baseline(&self) -> Option<&str> {
         match self {
             Self::Share { .. } | Self::Figure { .. } => None,
@@ -145,7 +147,7 @@ impl Rule {
         }
     }
 
-    /// The variant that must be worse, if there is one.
+    /// Returns the variant that must be worse, if there is one.
     pub fn control(&self) -> Option<&str> {
         match self {
             Self::NoWorse { control, .. } => Some(control),
@@ -158,21 +160,21 @@ impl Rule {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Verdict {
-    /// Of which variant.
+    /// Variant that it is about.
     pub variant: String,
-    /// Of which metric.
+    /// Metric that it is about.
     pub metric: String,
-    /// What the published figure is used for.
+    /// Use of the published figure.
     pub row: Row,
-    /// With what ours was made.
+    /// Basis of our figure.
     pub basis: Basis,
     /// Machine and load, in words.
     pub load: String,
-    /// By what it is judged.
+    /// Rule that judges it.
     pub rule: Rule,
-    /// What the thread published: a share, a quotient, or a change; 0 for words that say that nothing changed.
+    /// Published value: a share, a quotient, or a change; 0 for a published statement that nothing changed.
     pub published: f64,
-    /// What we found: of the same kind.
+    /// Our value, of the same kind.
     pub measured: f64,
     /// Lower end of our interval.
     pub lo: f64,
@@ -180,11 +182,11 @@ pub struct Verdict {
     pub hi: f64,
     /// The ruling; none on a calibration row.
     pub verdict: Option<Ruling>,
-    /// Why.
+    /// Reason of the ruling.
     pub reason: String,
 }
 
-/// One number of each seed of a metric, by seed; `None` for those that keep none.
+/// Returns one number for each seed of a metric, by seed; `None` for metrics that keep none.
 pub fn by_seed(metric: &Metric) -> Option<Vec<(u64, f64)>> {
     match metric {
         Metric::Ratio(share) => Some(share.by_seed().collect()),
@@ -194,8 +196,8 @@ pub fn by_seed(metric: &Metric) -> Option<Vec<(u64, f64)>> {
 }
 
 impl Verdict {
-    /// Holds what was measured against what was published. `metric` gives a metric of a variant; `draws` is how many different
-    /// draws there are. `false` if what it takes was not measured.
+    /// Judges the measured values against the published one. `metric` returns a metric of a variant; `draws` is the
+    /// number of different draws. Returns `false` if a needed metric was not measured.
     pub fn judge<'a>(
         &mut self,
         metric: impl Fn(&str, &str) -> Option<&'a Metric>,
@@ -245,7 +247,7 @@ fn undecided(reason: &str) -> (Option<Ruling>, String) {
     (Some(Ruling::Inconclusive), reason.to_owned())
 }
 
-/// One divided by the other, of each seed that both have. Division by nothing gives nothing.
+/// Divides the values of each seed that both have. A seed whose divisor is 0 is left out.
 fn quotients(one: &[(u64, f64)], other: &[(u64, f64)]) -> Vec<f64> {
     let quotient = |&(seed, value): &(u64, f64)| {
         let at = other.binary_search_by_key(&seed, |(seed, _)| *seed).ok()?;
@@ -259,7 +261,7 @@ fn changes(quotients: Vec<f64>) -> Vec<f64> {
 }
 
 impl Rule {
-    /// The interval that the rule looks at.
+    /// Returns the interval that the rule looks at.
     fn interval(&self, values: &[f64]) -> (f64, f64) {
         match self {
             Self::Share { .. } | Self::Figure { .. } | Self::Ratio { .. } | Self::Change { .. } => {
@@ -325,14 +327,15 @@ impl Rule {
     }
 }
 
-/// What holds the mean and the central part of the values: more seeds make the mean surer, and not the models more alike.
+/// Returns an interval that contains the confidence interval of the mean and the central part of the values: more seeds
+/// make the mean surer, and not the models more alike.
 fn surely(values: &[f64]) -> (f64, f64) {
     let (lo, hi) = central(values);
     let mean = confidence_of_mean(values).unwrap_or((lo, hi));
     (lo.min(mean.0), hi.max(mean.1))
 }
 
-/// How an interval lies to a range.
+/// Compares an interval with a range.
 fn within(lo: f64, hi: f64, from: f64, to: f64) -> (Ruling, &'static str) {
     if from <= lo && hi <= to {
         (Ruling::Reproduced, "the central 90 % of seeds lie within")

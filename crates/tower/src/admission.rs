@@ -1,21 +1,21 @@
-//! What is to become of a request.
+//! The decision on a request.
 
 use std::fmt;
 
 use bursar::Group;
 use http::Response;
 
-/// What is to become of a request: [`crate::TenantLayer`] asks for each.
+/// The decision on a request, which [`crate::TenantLayer`] asks for each time.
 #[must_use = "a request is served or answered by this"]
 pub enum Admission<B> {
-    /// It is served, in this group: a tenant's, or a child made for this request, which is gone with its last byte and needs a
-    /// name that no other request has at the time.
+    /// Serves the request in this group: a tenant's, or a child made for this request. Such a child is gone with its
+    /// last byte, and needs a name that no other request has at the time.
     ///
-    /// Entering a group for the first time keeps some 40 bytes for the life of the process; the places of groups that are gone
-    /// are used again, and so are those.
+    /// Entering a group for the first time keeps some 40 bytes for the life of the process. The places of removed
+    /// groups are used again, and so are these bytes.
     Granted(Group),
-    /// This is the answer, and the service is not called: for tenants that nobody knows, and for those that are over their
-    /// limit ([`Group::is_over_max`], for which a ticker should run: see the crate's documentation).
+    /// Answers with this response, without the service. For unknown tenants, and for tenants over their limit
+    /// ([`Group::is_over_max`], for which a ticker should run: see the crate's documentation).
     Refused(Response<B>),
 }
 

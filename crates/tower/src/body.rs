@@ -10,10 +10,10 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 pin_project! {
-    /// A response's body. What it allocates while it is polled, and when it is dropped, is charged to the group that served the
-    /// request; of an answer that was given in the service's place, to none.
+    /// A response's body. Its allocations while it is polled, and when it is dropped, are charged to the group that
+    /// served the request. The body of an answer in the service's place is charged to no group.
     ///
-    /// It keeps a handle of the group, so a group made for one request lives until its response is sent or given up.
+    /// It keeps a handle of the group, so a group made for one request lives until its response is sent or dropped.
     pub struct TenantBody<B> {
         #[pin]
         payer: Payer<B>,
@@ -47,7 +47,7 @@ impl<B> TenantBody<B> {
         }
     }
 
-    /// The group that served the request; `None` for an answer in the service's place.
+    /// Returns the group that served the request; `None` for an answer in the service's place.
     pub fn group(&self) -> Option<&Group> {
         match &self.payer {
             Payer::Tenant { body } => Some(body.group()),

@@ -23,7 +23,7 @@ pub struct TenantLayer<P> {
 }
 
 impl<P> TenantLayer<P> {
-    /// A layer that asks `pick` for the group of each request.
+    /// Makes a layer that asks `pick` for the group of each request.
     ///
     /// Makes the panic hook of the process run outside of all groups ([`bursar_alloc::panics_charge_nobody`]). Otherwise a
     /// handler's panic under `RUST_BACKTRACE=1` charges its tenant up to tens of megabytes until the process ends. Set a hook of
@@ -73,12 +73,12 @@ impl<S, P: Clone> Layer<S> for TenantLayer<P> {
     }
 }
 
-/// What [`TenantLayer`] makes of a service.
+/// The service that [`TenantLayer`] makes of another.
 ///
 /// Requests carry their [`bursar::Group`] as an extension, for handlers that spawn tasks into it or make children of it.
 ///
-/// It is ready when the service is. If a request is refused by what picks its group, the service is left ready: whatever it
-/// keeps for the next call, such as a permit, stays with it.
+/// It is ready when the wrapped service is. If `pick` refuses a request, the wrapped service stays ready: anything that
+/// it keeps for the next call, such as a permit, stays with it.
 #[derive(Clone, Copy)]
 pub struct TenantService<S, P> {
     inner: S,

@@ -1,5 +1,5 @@
-//! HTTP requests charged to tenants: a [`tower_layer::Layer`] for axum, tonic and whatever else serves requests by way of
-//! [`tower_service::Service`].
+//! HTTP requests charged to tenants: a [`tower_layer::Layer`] for axum, tonic and any other [`tower_service::Service`]
+//! of requests.
 //!
 //! ```
 //! use std::alloc::System;
@@ -34,35 +34,41 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What is charged, and to whom
-//! What is allocated by the service's `call`, by its future whichever threads poll it, and by the response's body when it is
-//! polled; also by the destructors of both. It stays charged to that group until it is freed, by whomever: what the server's
-//! connection holds until it is written counts on. Not charged is what others allocate: the connection's own buffers, among
-//! them those that a request's body arrives in, and tasks that a handler spawns, unless they are put in the group: requests carry
-//! it as an extension, so a handler of axum's has it by `Extension(tenant): Extension<Group>`, and spawns `work.in_group(&tenant)`
-//! ([`bursar_alloc::InGroupExt`]). What a request leaves for others, as in a cache, is best made
-//! [outside](bursar_alloc::outside). A runtime may leave something too: tokio's workers keep a queue of tasks that yielded, 80
-//! bytes or a few more, which is charged to whoever yields first on each. [`bursar_alloc::Charged`] lists what else is charged by
-//! surprise. What a panic prints is not charged: [`TenantLayer::new`] sees to that.
+//! # Charged allocations
+//! The request's group is charged for allocations in the service's `call`, in its future, whichever threads poll it, and in the
+//! polls of the response's body; also for allocations in the destructors of the future and the body. An allocation stays charged
+//! to that group until it is freed, on any thread. So bytes that the server's connection holds until they are written still count.
+//!
+//! The group is not charged for others' allocations:
+//!
+//! * The connection's own buffers, including those that a request's body arrives in.
+//! * Tasks that a handler spawns, unless it puts them in the group. Requests carry the group as an extension, so a handler of
+//!   axum's takes it by `Extension(tenant): Extension<Group>`, and spawns `work.in_group(&tenant)` ([`bursar_alloc::InGroupExt`]).
+//! * The output of a panic: [`TenantLayer::new`] sees to that.
+//!
+//! Values that a request leaves for others, as in a cache, are best made [outside](bursar_alloc::outside). A runtime may leave
+//! something too: tokio's workers keep a queue of tasks that yielded, 80 bytes or a few more, charged to the first task that
+//! yields on each. [`bursar_alloc::Charged`] lists other charges that may surprise.
 //!
 //! Without [`bursar_alloc::Charged`] as the global allocator nothing is counted, and requests are served as ever.
 //!
-//! # What limits do
-//! An allocation never fails for a limit; the group is over it then. So the layer asks before it serves: what picks a request's
-//! group sees [`bursar::Group::is_over_max`], and may answer in place of the service. Requests that are served already go on, so a
-//! tenant oversteps its limit by what those take that were let in before.
+//! # Limits
+//! No allocation fails because of a limit; the group then exceeds the limit. So the layer asks before it serves: the
+//! function that picks a request's group sees [`bursar::Group::is_over_max`], and may answer in place of the service.
+//! Requests that are being served go on, so a tenant exceeds its limit by what the requests admitted earlier take.
 //!
 //! # Run a ticker
-//! Allocating and freeing call nobody and wait for nobody, so what they have to tell and to take back is left to whoever comes next
-//! and may wait: a reservation that is about to be refused, a limit that is set, or a tick. A server that only allocates has none of
-//! these. Start [`bursar::Memory::start_ticker`] and keep what it returns as long as the server runs, or call
-//! [`bursar::Memory::tick`] from a timer. Without it
+//! Allocating and freeing call no callback and do not wait. So notifications, and stock that must be taken back, wait
+//! for the next call that may: a reservation that is about to be refused, a limit that is set, or a tick. A server that
+//! only allocates has none of these. Start [`bursar::Memory::start_ticker`] and keep what it returns as long as the
+//! server runs, or call [`bursar::Memory::tick`] from a timer. Without a tick
 //!
-//! * those who watch pressure ([`bursar::Group::on_pressure`]) may never be told of what was allocated or freed, nor those be woken
-//!   who wait for memory;
-//! * `is_over_max` may say that a tenant is over its limit whose memory is freed: what it compares with the limit includes stock,
-//!   which CPUs keep of what was freed, up to 256 KiB a CPU and group, less as a limit nears. Once a flush period (2 s) a tick
-//!   takes back what is more than a quarter of what the limit has left. So give tenants limits that are large beside that.
+//! * subscribers of pressure ([`bursar::Group::on_pressure`]) may never be told of memory that was allocated or freed,
+//!   and tasks that wait for memory may never be woken;
+//! * `is_over_max` may report a tenant over its limit although its memory is freed: the usage that it compares with the
+//!   limit includes stock. CPUs keep up to 256 KiB of freed bytes each for a group, less near a limit. Once a flush
+//!   period (2 s) a tick takes back the stock above a quarter of the limit's remaining room. So give tenants limits
+//!   that are large beside that.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -1,4 +1,4 @@
-//! Answers that compare.
+//! Answers that can be compared.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 
-/// The rows of an answer as text, sorted: two answers with the same rows are equal, in whatever order and batches they came.
+/// The rows of an answer as text, sorted: two answers with the same rows are equal, in any order and any batches.
 ///
 /// All sums of TPC-H are decimals, so no row depends on the order in which it was summed.
 #[derive(Clone, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The answer that these batches are.
+    /// Makes the answer of some batches.
     ///
     /// # Errors
     /// Arrow's, for columns that it cannot show.
@@ -43,7 +43,7 @@ impl Answer {
     }
 }
 
-/// The number of rows and the first few: an answer may have millions.
+/// Shows the number of rows and the first few, because an answer may have millions.
 impl fmt::Debug for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let first = &self.rows[..self.rows.len().min(5)];

@@ -6,7 +6,7 @@
 //! | `queries.rs`, `queries/*.sql` | the queries with the specification's validation parameters, and two that spill well |
 //! | `run.rs` | a query from its text to its last row |
 //! | `answer.rs` | the rows of an answer in a form that compares |
-//! | `spills.rs` | what a plan spilled, by its own metrics |
+//! | `spills.rs` | the spills of a plan, from its own metrics |
 //!
 //! This is no benchmark in the sense of the TPC, and its times are not comparable with published results.
 

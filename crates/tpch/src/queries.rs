@@ -3,7 +3,7 @@
 /// A query: its name and its text.
 #[derive(Clone, Copy, Debug)]
 pub struct Query {
-    /// Short: `q1`.
+    /// Short name, such as `q1`.
     pub name: &'static str,
     text: &'static str,
 }
@@ -43,11 +43,11 @@ pub const QUERIES: [Query; 22] = [
     query!("q22"),
 ];
 
-/// Two that are not of TPC-H and that go through much memory whatever the scale: a sort of the largest table, and an
-/// aggregation with a group for each order. DataFusion spills both.
+/// Two queries outside TPC-H that use much memory at any scale: a sort of the largest table, and an aggregation with a
+/// group for each order. DataFusion spills both.
 pub const EXTRA: [Query; 2] = [query!("lines_by_price"), query!("lines_per_order")];
 
-/// The query of that name, of all of them.
+/// Returns the query of that name, from both lists.
 pub fn named(name: &str) -> Option<Query> {
     QUERIES
         .iter()
@@ -57,7 +57,7 @@ pub fn named(name: &str) -> Option<Query> {
 }
 
 impl Query {
-    /// The text for tables of some scale, which one of the queries depends on.
+    /// Returns the text for tables of some scale, which one of the queries depends on.
     pub fn sql(&self, scale: f64) -> String {
         self.text
             .replace("{fraction}", &format!("{:.10}", 0.0001 / scale))

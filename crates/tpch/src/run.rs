@@ -8,10 +8,10 @@ use futures::StreamExt;
 
 use crate::Spilled;
 
-/// Plans `sql`, hands each batch of its answer to `each`, and says what it spilled.
+/// Plans `sql`, hands each batch of its answer to `each`, and returns what the query spilled.
 ///
 /// # Errors
-/// DataFusion's, of planning or running. The batches that came before were handed on.
+/// DataFusion's, of planning or running. Earlier batches were handed on already.
 pub async fn run(
     session: &SessionContext,
     sql: &str,

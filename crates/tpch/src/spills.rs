@@ -1,4 +1,4 @@
-//! What a plan spilled, by the metrics of its operators.
+//! Spills of a plan, from the metrics of its operators.
 
 use datafusion::physical_plan::ExecutionPlan;
 
@@ -14,7 +14,7 @@ pub struct Spilled {
 }
 
 impl Spilled {
-    /// What the operators of `plan` have spilled so far.
+    /// Returns what the operators of `plan` have spilled so far.
     pub fn by(plan: &dyn ExecutionPlan) -> Self {
         let mut sum = plan.metrics().map_or_else(Self::default, |metrics| Self {
             files: metrics.spill_count().unwrap_or(0),

@@ -20,15 +20,15 @@ use tpchgen_arrow::{
     SupplierArrow,
 };
 
-/// Rows a batch: what DataFusion's operators hand on by default.
+/// Rows of a batch, as DataFusion's operators have by default.
 const BATCH_ROWS: usize = 8192;
 
-/// Scales that the generator is asked for: below the least the small tables are empty.
+/// Scales that are accepted: below the least the small tables are empty.
 const SCALES: std::ops::RangeInclusive<f64> = 0.001..=1000.0;
 
 type Batches = std::result::Result<Vec<RecordBatch>, ArrowError>;
 
-/// A table's name, its columns, and what makes one of its parts at a scale. Parts are counted from 1.
+/// A table's name, its columns, and the function that makes one of its parts at a scale. Parts are counted from 1.
 struct Maker {
     name: &'static str,
     schema: fn() -> SchemaRef,
@@ -79,7 +79,7 @@ struct Table {
     bytes: usize,
 }
 
-/// Why there are no tables.
+/// Reason why tables were not generated.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum GenerateError {
@@ -87,7 +87,7 @@ pub enum GenerateError {
     Scale(f64),
     /// No parts, or more than 1024.
     Parts(usize),
-    /// Arrow refused what the generator made.
+    /// Arrow refused the generated columns.
     Arrow(ArrowError),
     /// DataFusion refused the batches.
     DataFusion(Box<datafusion::error::DataFusionError>),
@@ -110,8 +110,9 @@ impl fmt::Display for GenerateError {
 impl std::error::Error for GenerateError {}
 
 impl Tables {
-    /// Generates the tables of `scale` (at 1 `lineitem` has about six million rows, and all together take about 1.5 GiB) in
-    /// `parts` parts, on `parts` threads at most. `progress` is told the share that is done, from 0 to 1, by any thread.
+    /// Generates the tables of `scale` in `parts` parts, on at most `parts` threads. At scale 1 `lineitem` has about
+    /// six million rows, and all tables together take about 1.5 GiB. Any thread calls `progress` with the share that is
+    /// done, from 0 to 1.
     ///
     /// The rows depend on the scale only, not on the number of parts.
     ///

@@ -1,14 +1,14 @@
-//! Collections on a group: an allocator for `allocator-api2`, which is what `hashbrown` and others take today.
+//! Collections on a group: an allocator for `allocator-api2`, which `hashbrown` and others use today.
 //!
 //! | file | concept |
 //! |---|---|
-//! | `place.rs` | where a block lies, and what it is charged with |
-//! | `mod.rs` | the allocator: blocks that come and go |
+//! | `place.rs` | the origin of a block, and the bytes it is charged with |
+//! | `mod.rs` | the allocator: allocating and freeing |
 //! | `resize.rs` | blocks that grow and shrink |
 //!
-//! # What is rejected
-//! A word before each block that names its group, as the global allocator has it: a collection knows its allocator, and the
-//! allocator its group. Splitting pages in place when a block shrinks: their record is one for each block.
+//! # Rejected designs
+//! A word before each block that names its group, as the global allocator has: a collection knows its allocator, and
+//! the allocator its group. Splitting pages in place when a block shrinks: each block has one record of its pages.
 
 mod place;
 mod resize;
@@ -28,22 +28,22 @@ use place::{Class, exactly, nothing, taken_bytes};
 
 /// An allocator whose blocks are charged to a group, for collections that take an [`Allocator`] of `allocator-api2`.
 ///
-/// A limit that refuses is an [`AllocError`]: `try_reserve` fails and the process lives (`push` and the like abort it, as they
-/// do with any allocator). A removed group refuses all, and takes back what is freed. Blocks may be freed by any thread; each
-/// goes back to the group that was charged. Clones are the same allocator, and cost one contended atomic operation; a
-/// reference is an allocator too.
+/// A limit that refuses is an [`AllocError`]: `try_reserve` fails and the process lives. (`push` and similar calls
+/// abort the process, as with any allocator.) A removed group refuses all allocations, and accepts frees. Any thread
+/// may free a block; its bytes return to the group that was charged. Clones are the same allocator, and cost one
+/// contended atomic operation; a reference is an allocator too.
 ///
-/// Blocks below 32 KiB are of the inner allocator `A`, and charged with what glibc's `malloc` takes for them: the size and 8
-/// bytes, rounded up to 16, at least 32. Blocks from 32 KiB to 4 MiB are pages of the group, and charged as those are. So the
-/// length that is returned is the whole power of two, and blocks grow within it without moving.
+/// Blocks below 32 KiB come from the inner allocator `A`. Their charge is what glibc's `malloc` takes: the size and 8
+/// bytes, rounded up to 16, at least 32. Blocks from 32 KiB to 4 MiB are pages of the group, and are charged as pages.
+/// So the returned length is the whole power of two, and blocks grow within it without moving.
 ///
-/// Allocating and growing may wait and call reclaimers, as [`Group::try_charge`]; freeing may call who waits for memory or watches
-/// pressure; shrinking may do both, and fails if the inner allocator does, never for a limit. If a reclaimer panics, who
-/// allocates, grows or shrinks unwinds, and nothing has changed. Freeing does not unwind, whatever those do who are told. A
-/// block of pages that is freed twice is noticed, and that is a panic.
+/// Allocating and growing may wait and call reclaimers, as [`Group::try_charge`] does. Freeing may call wakers and
+/// subscribers of pressure. Shrinking may do both; it fails if the inner allocator does, never for a limit. If a
+/// reclaimer panics, the call that allocates, grows or shrinks unwinds, and nothing has changed. Freeing does not
+/// unwind, even if a waker or a subscriber panics. Freeing a block of pages twice is detected, and panics.
 ///
-/// `A` is [`System`] unless you say otherwise, and not the global allocator: where that charges groups itself, it would charge
-/// the same bytes once more, to the current group.
+/// `A` is [`System`] unless you choose another, and not the global allocator. A global allocator that charges groups
+/// would charge the same bytes again, to the current group.
 ///
 /// ```
 /// use allocator_api2::vec::Vec;
@@ -72,7 +72,7 @@ struct Books {
 }
 
 impl GroupAlloc {
-    /// An allocator that charges `group`, and keeps its record.
+    /// Makes an allocator that charges `group`, and keeps the group's record.
     pub fn new(group: &Group) -> Self {
         // SAFETY: the system's allocator knows nothing of our pages.
         unsafe { Self::new_in(group, System) }
@@ -80,11 +80,11 @@ impl GroupAlloc {
 }
 
 impl<A: Allocator> GroupAlloc<A> {
-    /// An allocator that charges `group`, with small and huge blocks from `inner`.
+    /// Makes an allocator that charges `group`, with small and huge blocks from `inner`.
     ///
     /// # Safety
-    /// `inner` gives out no pages of the group's memory, also not by way of another allocator: an address in such a page says
-    /// that it is this allocator's own.
+    /// `inner` must give out no pages of the group's memory, also not through another allocator: an address in such a
+    /// page marks a block as this allocator's own.
     pub unsafe fn new_in(group: &Group, inner: A) -> Self {
         let books = Arc::new(Books {
             group: group.clone(),
@@ -93,7 +93,7 @@ impl<A: Allocator> GroupAlloc<A> {
         Self { books, inner }
     }
 
-    /// The group that is charged.
+    /// Returns the group that is charged.
     pub fn group(&self) -> &Group {
         &self.books.group
     }
@@ -127,7 +127,7 @@ impl<A: Allocator> GroupAlloc<A> {
         Ok(NonNull::slice_from_raw_parts(into_raw(page), order.bytes()))
     }
 
-    /// A block that is paid for.
+    /// Allocates a block that is paid for already.
     fn allocate_inner(
         &self,
         layout: Layout,
@@ -144,8 +144,9 @@ impl<A: Allocator> GroupAlloc<A> {
     }
 }
 
-/// Calls what may call others, after a block is gone: whoever freed or moved it must not be told by unwinding that it is still
-/// there. What the panic had to say, its hook has said. What it threw is dropped, and stays for ever if that panics in turn.
+/// Runs callbacks after a block is gone. A panic must not tell the caller, by unwinding, that the block it freed or
+/// moved still exists. The panic hook has reported the panic. Its payload is dropped; if that panics in turn, the new
+/// payload is leaked.
 fn without_unwinding(tell: impl FnOnce()) {
     if let Err(thrown) = catch_unwind(AssertUnwindSafe(tell))
         && let Err(thrown) = catch_unwind(AssertUnwindSafe(|| drop(thrown)))
@@ -206,7 +207,7 @@ unsafe impl<A: Allocator> Allocator for GroupAlloc<A> {
         unsafe { self.grow_as(block, old, new, Zeroed::Yes) }
     }
 
-    /// Fails for the inner allocator only, and never for a limit.
+    /// Fails only if the inner allocator does, never for a limit.
     unsafe fn shrink(
         &self,
         block: NonNull<u8>,

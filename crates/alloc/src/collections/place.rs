@@ -1,15 +1,15 @@
-//! Where a block lies: by the larger of its size and its alignment, as it was asked for:
+//! The origin of a block, chosen by the larger of its requested size and alignment:
 //!
 //! | bytes | from | charged |
 //! |---|---|---|
-//! | below 32 KiB | the inner allocator | the size and 8 bytes, rounded up to 16, at least 32: what glibc's `malloc` takes |
-//! | up to 4 MiB | pages of the group | the next power of two: what the pages are |
+//! | below 32 KiB | the inner allocator | the size and 8 bytes, rounded up to 16, at least 32, as glibc's `malloc` takes |
+//! | up to 4 MiB | pages of the group | the next power of two, as the pages are |
 //! | beyond | the inner allocator | as the small ones |
 //!
-//! Pages are cached per CPU, and known to be zero or not. The inner allocator stands in if there are none left, and where a block
-//! of pages shrinks and wants a larger alignment than those have. So layouts alone do not tell where a block of the middle class
-//! lies: its address does. All layouts between what was asked for and what was returned are of one class, hence what is freed
-//! goes back where it came from.
+//! Pages are cached per CPU, and known to be zero or not. The inner allocator stands in if no pages are left, and where
+//! a block of pages shrinks to a larger alignment than the pages have. So a layout alone does not tell the origin of a
+//! middle-sized block: its address does. All layouts between the requested and the returned size are of one class, so a
+//! free goes back to the block's origin.
 
 use std::ptr::NonNull;
 
@@ -17,18 +17,18 @@ use allocator_api2::alloc::Layout;
 use bursar::Memory;
 use bursar::pages::Order;
 
-/// From here on a block is of pages: order 3, where the kernel draws its line too (`PAGE_ALLOC_COSTLY_ORDER`). What is smaller
-/// is used up sooner than a page's record and a power of two are worth.
+/// From this size on a block is made of pages: order 3, where the kernel draws its line too
+/// (`PAGE_ALLOC_COSTLY_ORDER`). Smaller blocks do not justify a page's record and a power of two.
 const PAGES_FROM_BYTES: usize = 32 << 10;
 
-/// Who gives blocks of this size and alignment out.
+/// Origin of blocks of a size and alignment.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Class {
     /// The inner allocator.
     Small,
-    /// Pages of that order, or the inner allocator in their place.
+    /// Pages of that order, or the inner allocator in place of them.
     Pages(Order),
-    /// The inner allocator: no order is so large.
+    /// The inner allocator: no order is large enough.
     Huge,
 }
 
@@ -45,7 +45,7 @@ impl Class {
     }
 }
 
-/// Who gave a block out.
+/// Origin of a block.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     Inner,
@@ -53,7 +53,7 @@ pub(super) enum Place {
 }
 
 impl Place {
-    /// Who gave a block out.
+    /// Finds the origin of a block.
     pub(super) fn of(memory: &Memory, block: NonNull<u8>, layout: Layout) -> Self {
         if !matches!(Class::of(layout), Class::Pages(_)) {
             return Self::Inner;
@@ -67,21 +67,21 @@ impl Place {
     }
 }
 
-/// Bytes that a block of the inner allocator is charged with. A function of the size alone, which is the same when it is
-/// freed.
+/// Returns the bytes that a block of the inner allocator is charged with. A function of the size alone, so a free
+/// computes the same.
 pub(super) fn taken_bytes(layout: Layout) -> usize {
     // The size of a layout is at most `isize::MAX`.
     (layout.size() + 8).next_multiple_of(16).max(32)
 }
 
-/// Nothing, well aligned.
+/// Returns an empty block, well aligned.
 pub(super) fn nothing(layout: Layout) -> NonNull<[u8]> {
     let address = std::ptr::without_provenance_mut(layout.align());
     let address = NonNull::new(address).expect("an alignment is not zero");
     NonNull::slice_from_raw_parts(address, 0)
 }
 
-/// A block of the inner allocator, no longer than was asked for: the charge is by that length.
+/// Returns a block of the inner allocator cut to the requested length, which is the length that is charged.
 pub(super) fn exactly(block: NonNull<[u8]>, layout: Layout) -> NonNull<[u8]> {
     NonNull::slice_from_raw_parts(block.cast(), layout.size())
 }

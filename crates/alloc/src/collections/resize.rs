@@ -1,4 +1,4 @@
-//! Blocks that grow and shrink: in place while they can, else a new one, to which the bytes are moved.
+//! Blocks that grow and shrink: in place where possible, else by a move of the bytes to a new block.
 
 use std::ptr::NonNull;
 
@@ -10,10 +10,10 @@ use super::place::{Class, Place, exactly, nothing, taken_bytes};
 use super::{GroupAlloc, without_unwinding};
 
 impl<A: Allocator> GroupAlloc<A> {
-    /// Moves what a block holds to `fresh`, and frees it.
+    /// Moves the contents of a block to `fresh`, and frees the block.
     ///
     /// # Safety
-    /// 1. `block` was given out by this allocator for `layout`, as [`Allocator::deallocate`] wants it;
+    /// 1. `block` was given out by this allocator for `layout`, as [`Allocator::deallocate`] requires;
     /// 2. `fresh` is another block with room for `bytes`, and so is `block`.
     unsafe fn relocate(
         &self,
@@ -29,7 +29,7 @@ impl<A: Allocator> GroupAlloc<A> {
     }
 
     /// # Safety
-    /// That of [`Allocator::grow`].
+    /// The same as of [`Allocator::grow`].
     pub(super) unsafe fn grow_as(
         &self,
         block: NonNull<u8>,
@@ -68,7 +68,7 @@ impl<A: Allocator> GroupAlloc<A> {
     }
 
     /// # Safety
-    /// That of [`Allocator::grow`], for a block of the inner allocator.
+    /// The same as of [`Allocator::grow`], for a block of the inner allocator.
     unsafe fn grow_inner(
         &self,
         block: NonNull<u8>,
@@ -94,7 +94,7 @@ impl<A: Allocator> GroupAlloc<A> {
     }
 
     /// # Safety
-    /// That of [`Allocator::shrink`].
+    /// The same as of [`Allocator::shrink`].
     pub(super) unsafe fn shrink_as(
         &self,
         block: NonNull<u8>,
@@ -121,7 +121,7 @@ impl<A: Allocator> GroupAlloc<A> {
     }
 
     /// # Safety
-    /// That of [`Allocator::shrink`], for a block of pages of that order.
+    /// The same as of [`Allocator::shrink`], for a block of pages of that order.
     unsafe fn shrink_pages(
         &self,
         block: NonNull<u8>,

@@ -12,25 +12,26 @@ use super::real::{RealSize, UsableByClass};
 use super::record::Record;
 
 /// An allocator that charges each block to the group that the allocating thread is in ([`crate::GroupExt::enter`],
-/// [`crate::InGroupExt::in_group`]), by what it really takes, and returns it to that same group when it is freed, by whomever
-/// and wherever.
+/// [`crate::InGroupExt::in_group`]), by the bytes that it really takes. A free returns the bytes to that same group,
+/// from any thread and any group.
 ///
-/// A block that grows or shrinks stays with the group that it was charged to first. What is allocated in no group is
-/// charged to nobody, or to the group given to [`Charged::charge_rest_to`].
+/// A block that grows or shrinks stays with the group that it was charged to first. Allocations in no group are charged
+/// to no group, or to the one given to [`Charged::charge_rest_to`].
 ///
-/// # What limits do
-/// A program that cannot have memory ends, in general, so allocating never fails because of a limit: it oversteps it, as
-/// [`Group::charge_nowait`] does. Then the group is over its limit ([`Group::is_over_max`]), its pressure is critical
-/// ([`Group::on_pressure`]), and whoever asks before allocating is refused ([`Group::try_charge`], an engine's reservations,
-/// [`crate::GroupAlloc`]), but for what the stock of its CPU covers. To end what uses too much is up to the program.
+/// # Limits
+/// Most programs end when an allocation fails, so no allocation fails because of a limit: it oversteps the limit, as
+/// [`Group::charge_nowait`] does. Then the group is over its limit ([`Group::is_over_max`]) and its pressure is
+/// critical ([`Group::on_pressure`]). Code that asks before it allocates is refused ([`Group::try_charge`], an engine's
+/// reservations, [`crate::GroupAlloc`]), except for bytes that the stock of its CPU covers. The program must end the
+/// work that uses too much.
 ///
-/// **Have a ticker** ([`bursar::Memory::start_ticker`]). An allocator may neither drain nor call anybody, so what it notes is told,
-/// and stock that a full group's CPUs hold is taken back, by the next operation that may wait. In a program that only
-/// allocates that is [`bursar::Memory::tick`]: who watches pressure or waits for memory hears of it then.
+/// **Run a ticker** ([`bursar::Memory::start_ticker`]). An allocator may neither drain nor call anyone. The next
+/// operation that may wait delivers its notifications, and takes back the stock that a full group's CPUs hold. In a
+/// program that only allocates, that operation is [`bursar::Memory::tick`].
 ///
-/// # What is charged by surprise
-/// A group pays for each block that its threads allocate in it, also for blocks that other code keeps for later users. Such a block
-/// stays charged until it is freed, often until the process ends.
+/// # Charges that may surprise
+/// A group pays for each block that its threads allocate in it, including blocks that other code keeps for later users.
+/// Such a block stays charged until it is freed, often until the process ends.
 ///
 /// * **Backtraces.** The standard library parses the program's debug information for the first backtrace that it prints, and keeps
 ///   the result: up to tens of megabytes. Under `RUST_BACKTRACE=1` a caught panic in a group is enough.
@@ -40,8 +41,8 @@ use super::record::Record;
 /// * **Pools.** A connection pool keeps the connection that one request opened. A compiled regular expression keeps its caches.
 /// * **Queues of an async runtime** and of channels. They grow when a task in a group is the first to need the room.
 ///
-/// [`crate::outside`] is the answer to all of them. Run the first use in it, before any group needs the value. Or run each use in
-/// it that may leave something behind.
+/// Use [`crate::outside`] for all of them. Run the first use in it, before any group needs the value. Or run each use
+/// in it that may leave something behind.
 ///
 /// ```
 /// # use std::alloc::System;
@@ -70,15 +71,15 @@ use super::record::Record;
 /// ```
 ///
 /// # Cost
-/// Eight bytes a block, behind it, charged or not; and the steps of a charge and a return: see BENCHMARKS.md. The eight bytes
-/// may make a block take one size class, or one page, more. Allocating zeroed memory in a group touches its last page. In a
-/// group above its limit there is no stock, and each block is charged to all groups on the way up: some hundred
-/// nanoseconds, and words that all CPUs write.
+/// Each block, charged or not, has eight bytes behind it, and costs the steps of a charge and a return (see
+/// BENCHMARKS.md). The eight bytes may move a block to the next size class, or add a page. Allocating zeroed memory in
+/// a group touches its last page. A group above its limit has no stock, so each block is charged to all groups on the
+/// way up: some hundred nanoseconds, and words that all CPUs write.
 ///
 /// # Guarantees
-/// Never allocates itself, takes no lock, calls nobody: it may be used wherever `A` may (in a signal handler, if `A` may be;
-/// in destructors of thread-locals; before `main`). If `A` fails, so does this, and nothing is charged. Conservation: what is
-/// charged for a block is returned with it.
+/// It never allocates itself, takes no lock and calls no callback. So it may be used wherever `A` may: in a signal
+/// handler, if `A` may be; in destructors of thread-locals; before `main`. If `A` fails, so does this, and nothing is
+/// charged. Conservation: a free returns exactly the bytes that were charged for the block.
 ///
 /// ```
 /// use std::alloc::System;
@@ -94,15 +95,16 @@ pub struct Charged<A = System, R = UsableByClass> {
 }
 
 impl Charged<System> {
-    /// Over the system's allocator.
+    /// Wraps the system's allocator.
     pub const fn new(system: System) -> Self {
         Self::over(system)
     }
 }
 
 impl<A, R: RealSize<A>> Charged<A, R> {
-    /// Over any allocator. `R` says what its blocks really take: of [`System`] that is [`UsableByClass`], or, more exactly and for
-    /// more, [`crate::Usable`]; [`crate::ByLayout`] if nothing better is known.
+    /// Wraps any allocator. `R` reports the bytes that its blocks really take. For [`System`] that is
+    /// [`UsableByClass`], or [`crate::Usable`], which is more exact and slower. For an allocator without a better
+    /// answer it is [`crate::ByLayout`].
     ///
     /// ```
     /// use bursar_alloc::{ByLayout, Charged};
@@ -118,13 +120,13 @@ impl<A, R: RealSize<A>> Charged<A, R> {
         }
     }
 
-    /// The allocator below.
+    /// Returns the wrapped allocator.
     pub fn inner(&self) -> &A {
         &self.inner
     }
 
-    /// From now on, all threads' allocations in no group are charged to `group`, which then stays until the process ends. What was
-    /// allocated before stays charged to nobody. Of all [`Charged`] of a process.
+    /// Charges all threads' later allocations in no group to `group`, which then stays until the process ends. Earlier
+    /// allocations stay uncharged. Applies to all [`Charged`] of a process.
     pub fn charge_rest_to(&self, group: &Group) {
         charge_rest_to(group);
     }
@@ -132,7 +134,7 @@ impl<A, R: RealSize<A>> Charged<A, R> {
     /// Charges a new block and writes its label.
     ///
     /// # Safety
-    /// `inner` allocated `block` with `outer`, which has room for `bytes` bytes and a label; it is the caller's.
+    /// `inner` allocated `block` with `outer`, which has room for `bytes` bytes and a label; the caller owns it.
     #[inline(always)]
     unsafe fn charge(&self, block: *mut u8, bytes: usize, outer: Layout) {
         let label = match payer() {
@@ -148,10 +150,10 @@ impl<A, R: RealSize<A>> Charged<A, R> {
         unsafe { label.put(block, bytes) }
     }
 
-    /// Who was charged for a block in use, and how much.
+    /// Returns the record that was charged for a block in use, and the bytes charged.
     ///
     /// # Safety
-    /// This allocator allocated `block` with `layout`, and it was not freed.
+    /// This allocator allocated `block` with `layout`, and the block has not been freed.
     #[inline(always)]
     unsafe fn charged(&self, block: *mut u8, layout: Layout) -> Option<(&'static Record, usize)> {
         // SAFETY: it has a label, as each block.

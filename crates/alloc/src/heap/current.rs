@@ -1,7 +1,8 @@
-//! Which group this thread is in.
+//! The group that this thread is in.
 //!
-//! Entries are a list through frames: of scopes on the stack, of guards on the heap. Whoever leaves takes its own frame out,
-//! wherever in the list it is; the thread is in the group of the last frame that is left. So guards may be dropped in any order.
+//! Entries are a list through frames: of scopes on the stack, of guards on the heap. Leaving removes the entry's own
+//! frame, at any place in the list. The thread is in the group of the last frame that is left, so guards may be dropped
+//! in any order.
 
 use std::cell::Cell;
 use std::fmt;
@@ -15,16 +16,17 @@ use bursar::Group;
 use super::record::Record;
 
 thread_local! {
-    /// What allocations are charged to. Neither needs to be made nor to be dropped, so it is there as long as the thread is.
+    /// Record that this thread's allocations are charged to. Needs no initialization and no destructor, so it exists as
+    /// long as the thread does.
     static CURRENT: Cell<Option<&'static Record>> = const { Cell::new(None) };
-    /// The frame entered last of those not left yet.
+    /// Last frame entered, of those not left yet.
     static LAST: Cell<*const Frame> = const { Cell::new(ptr::null()) };
 }
 
-/// Who pays for what is allocated in no group; null for nobody.
+/// Payer for allocations in no group; null if there is none.
 static REST: AtomicPtr<Record> = AtomicPtr::new(ptr::null_mut());
 
-/// What keeps the group of an entry.
+/// Owner of the handle that keeps an entry's group.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kept {
     /// The caller of the function that entered: the group stays at least until that function returns.
@@ -39,11 +41,11 @@ struct Frame {
     kept: Kept,
     before: Cell<*const Frame>,
     after: Cell<*const Frame>,
-    /// Others point to it.
+    /// Pinned, because other frames point to it.
     _pinned: PhantomPinned,
 }
 
-/// Who pays for what this thread allocates now.
+/// Returns the record that pays for this thread's allocations now.
 #[inline(always)]
 pub(super) fn payer() -> Option<&'static Record> {
     CURRENT.get().or_else(rest)
@@ -55,7 +57,7 @@ fn rest() -> Option<&'static Record> {
     unsafe { REST.load(Ordering::Acquire).as_ref() }
 }
 
-/// From now on `group` pays for what is allocated in no group.
+/// Makes `group` pay for allocations in no group from now on.
 pub(super) fn charge_rest_to(group: &Group) {
     // The group is there for good.
     std::mem::forget(group.clone());
@@ -75,7 +77,7 @@ impl Frame {
         }
     }
 
-    /// Enters. Whoever calls this calls [`Frame::leave`] on the same thread before the frame is gone.
+    /// Enters. The caller must call [`Frame::leave`] on the same thread before the frame is gone.
     fn enter(self: Pin<&Self>) {
         let me: *const Frame = ptr::from_ref(&*self);
         self.before.set(LAST.get());
@@ -106,11 +108,10 @@ impl Frame {
     }
 }
 
-/// Runs `run` in no group, wherever the thread is: for what outlives whoever happens to be served, as caches do.
-/// [`crate::Charged`] lists what else a group pays for by surprise.
+/// Runs `run` in no group, wherever the thread is. For values that outlive the request that happens to make them, such
+/// as caches. [`crate::Charged`] lists what else a group pays for by surprise.
 ///
-/// What Bursar itself allocates in a group is not exempt: groups, readings, and what its books come to need are best made
-/// outside.
+/// Bursar's own allocations in a group are not exempt. Make groups and readings, and let its books grow, outside.
 pub fn outside<R>(run: impl FnOnce() -> R) -> R {
     within(None, run)
 }
@@ -175,7 +176,7 @@ fn innermost() -> Option<(&'static Record, Kept)> {
     Some((frame.record?, frame.kept))
 }
 
-/// Runs `run` in the group of a record, or in none. What is entered in a group keeps it until this returns.
+/// Runs `run` in the group of a record, or in none. A group that is entered stays until this returns.
 #[inline]
 pub(super) fn within<R>(record: Option<&'static Record>, run: impl FnOnce() -> R) -> R {
     struct Leave<'a>(&'a Frame);
@@ -191,17 +192,17 @@ pub(super) fn within<R>(record: Option<&'static Record>, run: impl FnOnce() -> R
     run()
 }
 
-/// The calling thread is in a group until this is dropped; see [`GroupExt::enter`].
+/// Keeps the calling thread in a group until it is dropped; see [`GroupExt::enter`].
 ///
-/// It belongs to its thread, so what holds it across an `.await` cannot move between threads. It must not be held there in any
-/// case: others are polled on this thread meanwhile, and would be charged to the wrong group. Use
-/// [`crate::InGroupExt::in_group`].
+/// The guard belongs to its thread, so a future that holds it across an `.await` cannot move between threads. Do not
+/// hold it there in any case: the thread polls other futures meanwhile, and their allocations would be charged to the
+/// wrong group. Use [`crate::InGroupExt::in_group`].
 #[must_use = "dropping it leaves the group"]
 pub struct Entered {
     frame: Pin<Box<Frame>>,
-    /// For a guard that is never dropped: then the group is never gone.
+    /// Keeps the group of a guard that is never dropped.
     group: Group,
-    /// It is of this thread.
+    /// Bound to its thread.
     _not_send: PhantomData<*const ()>,
 }
 
@@ -217,11 +218,11 @@ impl Drop for Entered {
     }
 }
 
-/// What the program's allocator adds to groups. It needs [`crate::Charged`] as the global allocator; without, entering decides
-/// [`current`] and nothing else.
+/// Entering and leaving groups, for the program's allocator. Needs [`crate::Charged`] as the global allocator; without
+/// it, entering only decides [`current`].
 pub trait GroupExt {
-    /// Charges what this thread allocates to the group, until the guard is dropped. Guards may be nested, and dropped in any
-    /// order: the thread is in the group whose guard was made last, of those that are left. A guard keeps the group like a handle.
+    /// Charges this thread's allocations to the group until the guard is dropped. Guards may be nested, and dropped in
+    /// any order: the thread is in the group of the newest guard that is left. A guard keeps the group like a handle.
     /// Costs about as much as a `Box`.
     ///
     /// ```
@@ -245,9 +246,11 @@ pub trait GroupExt {
     /// ```
     fn enter(&self) -> Entered;
 
-    /// Runs `run` in the group: what it allocates is charged to it. As [`GroupExt::enter`], and allocates nothing itself.
+    /// Runs `run` in the group, and charges its allocations to it. As [`GroupExt::enter`], but without an allocation of
+    /// its own.
     ///
-    /// `run` must end on the thread and the stack that it began on: a stackful coroutine must not move to another thread inside.
+    /// `run` must end on the thread and the stack that it began on: a stackful coroutine must not move to another
+    /// thread inside it.
     fn scope<R>(&self, run: impl FnOnce() -> R) -> R;
 }
 

@@ -12,7 +12,7 @@ use super::current::{outside, within};
 use super::record::Record;
 
 pin_project! {
-    /// A future that is in a group whenever it is polled, and when it is dropped; see [`InGroupExt::in_group`].
+    /// A future that is in a group while it is polled and while it is dropped; see [`InGroupExt::in_group`].
     #[must_use = "futures do nothing unless polled"]
     pub struct InGroup<F> {
         // Before the group: what it allocated is returned first.
@@ -40,20 +40,21 @@ impl<F: fmt::Debug> fmt::Debug for InGroup<F> {
 }
 
 impl<F> InGroup<F> {
-    /// The group.
+    /// Returns the group.
     pub fn group(&self) -> &Group {
         &self.group
     }
 
-    /// What is polled: a future, or a stream or body whose owner polls it in the group by [`InGroup::poll_with`].
+    /// Returns the wrapped value: a future, or a stream or body that its owner polls in the group by
+    /// [`InGroup::poll_with`].
     ///
     /// # Panics
-    /// Never: it is there until this is dropped.
+    /// Never: the value exists until this is dropped.
     pub fn get_ref(&self) -> &F {
         self.future.as_ref().expect("there until the end")
     }
 
-    /// Runs `poll` on what this holds, in the group: for streams, bodies and other traits that are polled.
+    /// Runs `poll` on the wrapped value, in the group. For streams, bodies and other traits that are polled.
     pub fn poll_with<R>(self: Pin<&mut Self>, poll: impl FnOnce(Pin<&mut F>) -> R) -> R {
         let this = self.project();
         let future = this.future.as_pin_mut().expect("there until the end");
@@ -69,13 +70,13 @@ impl<F: Future> Future for InGroup<F> {
     }
 }
 
-/// Futures in groups.
+/// Methods that put futures in groups.
 pub trait InGroupExt: Sized {
-    /// Charges what this future allocates to `group`, whichever threads poll it, on any executor; also what its destructor
-    /// allocates. Between polls the threads are where they were. It keeps a handle of the group.
+    /// Charges the future's allocations to `group`, on any thread and executor, including those of its destructor.
+    /// Between polls the threads are in the groups that they were in before. The result keeps a handle of the group.
     ///
-    /// What it spawns is another task, with a group of its own to enter. What it allocated stays charged to the group until it
-    /// is freed, also what it returns.
+    /// A task that the future spawns is not in the group, and must enter one itself. Bytes that the future allocated
+    /// stay charged to the group until they are freed, including its output.
     ///
     /// ```
     /// # use std::alloc::System;

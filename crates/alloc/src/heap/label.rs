@@ -1,8 +1,9 @@
 //! Labels: eight bytes behind each block.
 //!
-//! Behind, not before: the address stays the inner allocator's, so any alignment is as cheap as without, growing in place stays
-//! in place, and small blocks often have the room anyway. The upper 48 bits are the address of a [`Record`] (no system that this
-//! runs on gives a program higher ones unless it asks for them), the lower 16 what the block takes beyond what was asked for.
+//! The label is behind the block, not before it: the address stays the inner allocator's. So any alignment costs no
+//! more than without a label, growing in place stays in place, and small blocks often have the room anyway. The upper
+//! 48 bits are the address of a [`Record`]; no supported system gives a program higher addresses unless it asks for
+//! them. The lower 16 bits are the bytes that the block takes beyond the requested size.
 
 use std::alloc::Layout;
 use std::ptr;
@@ -16,22 +17,22 @@ pub(super) const BYTES: usize = size_of::<u64>();
 const EXCESS_BITS: u32 = 16;
 /// Bits for the address of a record; `Record::of` makes none at a higher one.
 pub(super) const ADDRESS_BITS: u32 = u64::BITS - EXCESS_BITS;
-/// More than the label can say: to be asked for again.
+/// Marks an excess that the label cannot hold; the allocator is asked again.
 const EXCESS_UNKNOWN: u64 = (1 << EXCESS_BITS) - 1;
 
-/// Who was charged for a block, and what beyond its size.
+/// Payer for a block, and the bytes beyond its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Label(u64);
 
-/// How much more than its size a block takes.
+/// Bytes that a block takes beyond its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Excess {
     Bytes(usize),
-    /// What it said when it was charged it says again.
+    /// The allocator gives the same answer as when the block was charged.
     AskAgain,
 }
 
-/// The layout of a block with its label; `None` if there is no such layout.
+/// Returns the layout of a block with its label; `None` if there is no such layout.
 #[inline(always)]
 pub(super) fn with_label(layout: Layout) -> Option<Layout> {
     let bytes = layout.size().checked_add(BYTES)?;
@@ -39,7 +40,7 @@ pub(super) fn with_label(layout: Layout) -> Option<Layout> {
 }
 
 impl Label {
-    /// Nobody was charged.
+    /// Label of a block that is charged to no group.
     pub(super) const NOBODY: Self = Self(0);
 
     #[inline(always)]
@@ -48,7 +49,7 @@ impl Label {
         Self(address << EXCESS_BITS | (excess as u64).min(EXCESS_UNKNOWN))
     }
 
-    /// Who was charged, and what.
+    /// Returns the payer and the excess; `None` if the block is charged to no group.
     #[inline(always)]
     pub(super) fn charged(self) -> Option<(&'static Record, Excess)> {
         if self == Self::NOBODY {
@@ -63,7 +64,7 @@ impl Label {
         Some((unsafe { &*record }, excess))
     }
 
-    /// The label of a block.
+    /// Reads the label of a block.
     ///
     /// # Safety
     /// The block at `block` has `bytes` bytes and a label behind them.
@@ -76,7 +77,7 @@ impl Label {
     /// Writes the label of a block.
     ///
     /// # Safety
-    /// The block at `block` has `bytes` bytes and room for a label behind them, and is the caller's.
+    /// The block at `block` has `bytes` bytes and room for a label behind them, and the caller owns it.
     #[inline(always)]
     pub(super) unsafe fn put(self, block: *mut u8, bytes: usize) {
         // SAFETY: the caller says so; it need not be aligned.

@@ -2,22 +2,21 @@
 //!
 //! | file | concept |
 //! |---|---|
-//! | `record.rs` | one word that names a group's account, for good |
-//! | `current.rs` | which group this thread is in: entering and leaving, in any order |
-//! | `label.rs` | eight bytes behind each block: who was charged, and how much more than was asked for |
-//! | `real.rs` | what a block really takes |
+//! | `record.rs` | one word that names a group's account until the process ends |
+//! | `current.rs` | the group that this thread is in: entering and leaving, in any order |
+//! | `label.rs` | eight bytes behind each block: the payer, and the bytes beyond the requested size |
+//! | `real.rs` | the bytes that a block really takes |
 //! | `charged.rs` | the allocator |
-//! | `future.rs` | futures that are in a group whenever they are polled |
+//! | `future.rs` | futures that are in a group while they are polled |
 //! | `panics.rs` | a panic hook that runs outside of all groups |
-//! | `twin.rs` | what is reserved beside what is really allocated |
+//! | `twin.rs` | reserved bytes beside really allocated ones |
 //!
-//! # Never again inside itself
-//! Allocating and freeing look at a thread-local word that needs no initialization and no destructor (where threads have words of
-//! their own, as on Linux and macOS), and charge by operations
-//! that take no lock, wait for nobody, call nobody and allocate nothing ([`bursar::Account`]). So there is no way back into the
-//! allocator, and nothing to be found half done: by a signal handler, by the destructor of a thread-local, before `main`, or in
-//! the child of a fork. What may do more (limits that refuse, drains, callbacks) comes with the next operation on the group that
-//! may wait.
+//! # No re-entry
+//! Allocating and freeing read a thread-local word that needs no initialization and no destructor (on systems with
+//! native thread-local words, such as Linux and macOS). They charge by operations that take no lock, do not wait, call
+//! no callback and allocate nothing ([`bursar::Account`]). So the allocator is never entered again from inside. No
+//! signal handler, thread-local destructor, code before `main` or child of a fork finds an operation half done. Work
+//! that may do more (limits that refuse, drains, callbacks) is left to the next operation on the group that may wait.
 
 mod charged;
 mod current;

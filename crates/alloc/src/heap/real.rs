@@ -1,22 +1,23 @@
-//! What a block really takes.
+//! The bytes that a block really takes.
 
 use std::alloc::{Layout, System};
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
-/// Says what blocks of the allocator `A` really take.
+/// Reports the bytes that a block of the allocator `A` really takes.
 ///
 /// # Safety
-/// [`RealSize::real_size`] returns at least `layout.size()`; and a number of 65,536 or more again whenever it is asked of that block
-/// (until it is reallocated). It neither allocates nor waits, and does not unwind.
+/// [`RealSize::real_size`] returns at least `layout.size()`. A result of 65,536 or more must be the same for each call
+/// with that block until it is reallocated. The function neither allocates nor waits, and does not unwind.
 pub unsafe trait RealSize<A> {
-    /// Bytes that the block at `block`, allocated with `layout`, takes of the allocator's memory, its overhead included.
+    /// Returns the bytes of the allocator's memory that the block at `block`, allocated with `layout`, takes, with its
+    /// overhead.
     ///
     /// # Safety
-    /// `allocator` allocated `block` with `layout`, and it was not freed.
+    /// `allocator` allocated `block` with `layout`, and the block has not been freed.
     unsafe fn real_size(allocator: &A, block: *mut u8, layout: Layout) -> usize;
 }
 
-/// For any allocator: the size that was asked for, rounded up to 16 bytes. What an allocator adds is not seen.
+/// The requested size, rounded up to 16 bytes; for any allocator. Ignores the allocator's overhead.
 #[derive(Clone, Copy, Debug)]
 pub struct ByLayout;
 
@@ -29,9 +30,9 @@ unsafe impl<A> RealSize<A> for ByLayout {
     }
 }
 
-/// For [`System`]: what the C library says of each block, where it does (glibc and musl, macOS); as [`ByLayout`] elsewhere.
+/// The C library's answer for each block, for [`System`] on glibc, musl and macOS. Elsewhere the same as [`ByLayout`].
 ///
-/// On glibc that is `malloc_usable_size`, and the eight bytes before each block that hold its size. See [`UsableByClass`] for what
+/// On glibc it is `malloc_usable_size` plus the eight bytes before each block that hold its size. [`UsableByClass`]
 /// costs less.
 #[derive(Clone, Copy, Debug)]
 pub struct Usable;
@@ -60,31 +61,31 @@ unsafe impl RealSize<System> for Usable {
     }
 }
 
-/// For [`System`], and the default: as [`Usable`], rounded up to 8 bytes, but of small blocks the C library is asked a few times
-/// for each size, and what it said is believed of the others.
+/// The C library's answers by size class, for [`System`]; the default. As [`Usable`], rounded up to 8 bytes, but the C
+/// library is asked only a few times for each small size, and its answer stands for the other blocks of that size.
 ///
-/// Where sizes are classes (jemalloc, mimalloc, TCMalloc, macOS), that is what each block takes. glibc may give a block 16 bytes
-/// more than another of its size, if the rest would be too small to be a block. So the error is no more than 16 bytes for a block
-/// of up to 1 KiB, and none for larger ones and those aligned to more than 16 bytes.
+/// Where sizes are classes (jemalloc, mimalloc, TCMalloc, macOS), that is the size of each block. glibc may give a
+/// block 16 bytes more than another of its size, if the rest would be too small to be a block. So the error is at most
+/// 16 bytes for a block of up to 1 KiB. It is 0 for larger blocks and for blocks aligned to more than 16 bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct UsableByClass;
 
-/// Larger blocks, their labels included, are each asked about: there the call costs little beside what is done with them.
+/// Larger blocks, labels included, are asked about one by one: the call costs little beside the use of such a block.
 const SMALL_MAX: usize = 1024;
-/// No allocator of a C library tells smaller differences apart.
+/// No allocator of a C library distinguishes smaller differences.
 const STEP: usize = 8;
-/// As the C library aligns what is not asked to be aligned.
+/// Alignment that the C library gives without being asked.
 const ALIGN_MAX: usize = 16;
-/// So many answers, of which the least counts. Any number serves the bound: the more, the less likely that all of them were blocks
-/// with too small a rest, of which a test sees fewer than one in twenty.
+/// Answers for a class, of which the least counts. Any number keeps the bound. More answers make it less likely that
+/// all of them came from blocks with too small a rest; a test sees fewer than one such block in twenty.
 const ANSWERS: u32 = 8;
 
-/// Sizes, rounded up to `STEP`.
+/// Number of classes: sizes, rounded up to `STEP`.
 const CLASSES: usize = SMALL_MAX / STEP + 1;
 
-/// What blocks of a class really take; 0 while there are too few answers.
+/// Bytes that blocks of a class really take; 0 while there are too few answers.
 static KNOWN: [AtomicU16; CLASSES] = [const { AtomicU16::new(0) }; CLASSES];
-/// The answers until then: how many, in units of `ANSWER`, and the least.
+/// Answers so far: their number, in units of `ANSWER`, and the least of them.
 static ANSWERED: [AtomicU32; CLASSES] = [const { AtomicU32::new(0) }; CLASSES];
 const ANSWER: u32 = 1 << 16;
 
@@ -110,7 +111,7 @@ unsafe impl RealSize<System> for UsableByClass {
     }
 }
 
-/// Returns the answer as it counts.
+/// Records an answer, and returns the value that counts.
 #[cold]
 #[inline(never)]
 fn note_answer(class: usize, real: usize) -> u16 {

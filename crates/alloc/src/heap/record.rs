@@ -1,7 +1,8 @@
-//! Records: one word that names a group's account, for good.
+//! Records: one word that names a group's account, until the process ends.
 //!
-//! A block in use tells by one word whom it was charged to. A record is made when its place in a memory is first entered, and
-//! never freed: as long as the group's record in the books, which is reused like it, and 40 bytes beside its kilobyte.
+//! A block in use names the account that it was charged to by one word. A record is made when its place in a memory is
+//! first entered. It is never freed: like the group's record in the books it is reused, and it adds 40 bytes to that
+//! kilobyte.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -10,11 +11,11 @@ use bursar::{Account, Group};
 
 use super::label;
 
-/// An account that can be named by its address.
+/// An account that its address names.
 #[derive(Debug)]
 pub(super) struct Record {
     pub(super) account: Account,
-    /// The next in the same bucket.
+    /// Next record in the same bucket.
     next: *mut Record,
 }
 
@@ -29,10 +30,11 @@ const _: () = {
     is_for_any_thread::<Account>();
 };
 
-/// 128 KiB of address space; of memory, what is used.
+/// Takes 128 KiB of address space, and memory only where it is used.
 const BUCKETS: usize = 1 << 14;
 
-/// Records by their keys: lists that only grow, at their heads. No lock, so that a fork or a signal finds none taken.
+/// Records by their keys, in lists that grow only at their heads. There is no lock, so a fork or a signal never finds
+/// one taken.
 static RECORDS: [AtomicPtr<Record>; BUCKETS] = [const { AtomicPtr::new(ptr::null_mut()) }; BUCKETS];
 
 fn bucket((memory, index): (usize, u32)) -> &'static AtomicPtr<Record> {
@@ -40,7 +42,7 @@ fn bucket((memory, index): (usize, u32)) -> &'static AtomicPtr<Record> {
     &RECORDS[(index as usize ^ (memory >> 12).wrapping_mul(0x9e37_79b9)) % BUCKETS]
 }
 
-/// A list from `at` on.
+/// Iterates over a list from `at` on.
 fn list(mut at: *const Record) -> impl Iterator<Item = &'static Record> {
     std::iter::from_fn(move || {
         // SAFETY: null, or a record, which is never freed and was complete when its address was stored (Acquire in `of`).
@@ -51,7 +53,7 @@ fn list(mut at: *const Record) -> impl Iterator<Item = &'static Record> {
 }
 
 impl Record {
-    /// The record of a group's place.
+    /// Returns the record of a group's place.
     pub(super) fn of(group: &Group) -> &'static Record {
         let account = group.account();
         let bucket = bucket(account.key());

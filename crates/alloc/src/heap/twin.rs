@@ -1,4 +1,4 @@
-//! What is reserved beside what is really allocated.
+//! Reserved bytes beside really allocated ones.
 //!
 //! An engine that reserves before it allocates charges its reservations to groups with limits. If its allocator charged
 //! the same groups, each byte would count twice. So real bytes go to a tree of their own, without limits, and drift is the
@@ -8,19 +8,19 @@ use std::fmt;
 
 use bursar::{Bytes, CreateError, Freshness, Group, Limits, Memory, MemoryError, NotFresh};
 
-/// What a group reserved, and what its allocations really take; see [`heap_drift`].
+/// Bytes that a group reserved, and bytes that its allocations really take; see [`heap_drift`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeapDrift {
-    /// Bytes reserved, by the group of the reservations.
+    /// Reserved bytes, from the group of the reservations.
     pub reserved: u64,
-    /// Bytes that allocations really take, by the twin.
+    /// Bytes that allocations really take, from the twin.
     pub real: u64,
 }
 
 impl HeapDrift {
-    /// Real bytes less reserved ones. Positive: the engine uses more than it reserved. Negative: it reserved what it does not use
-    /// yet, or what somebody else allocated.
+    /// Returns real bytes less reserved bytes. Positive: the engine uses more than it reserved. Negative: the engine
+    /// has not used its reservations yet, or other code allocated the bytes.
     pub fn unreserved(&self) -> i64 {
         // No usage is above 2^62.
         self.real as i64 - self.reserved as i64
@@ -36,10 +36,11 @@ impl fmt::Display for HeapDrift {
     }
 }
 
-/// Compares what a group reserved with what allocations really take, both read `Exact`, one after the other.
+/// Compares a group's reservations with the bytes that its allocations really take. Reads both `Exact`, one after the
+/// other.
 ///
 /// # Errors
-/// [`NotFresh`] if the policy of either's memory forbids readers to flush.
+/// [`NotFresh`] if the policy of one of the two memories forbids readers to flush.
 pub fn heap_drift(reservations: &Group, real: &Group) -> Result<HeapDrift, NotFresh> {
     let usage = |group: &Group| -> Result<u64, NotFresh> {
         let usage = group.read(Freshness::Exact)?.usage().value;
@@ -80,7 +81,7 @@ pub struct Twin {
 }
 
 impl Twin {
-    /// A tree with a root and nothing else. One for a process: the books of a memory stay until it ends.
+    /// Makes a tree with only a root. Make one for a process: the books of a memory stay until the process ends.
     ///
     /// # Errors
     /// [`MemoryError`], see there.
@@ -90,15 +91,16 @@ impl Twin {
         })
     }
 
-    /// The memory of the real bytes.
+    /// Returns the memory of the real bytes.
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
 
-    /// The group with the same path as `group`, made if need be. It goes with its last handle, so keep it as long as the other.
+    /// Returns the group with the same path as `group`, and creates it if needed. It is removed with its last handle,
+    /// so keep it as long as the other.
     ///
     /// # Errors
-    /// [`CreateError`] if a group on the way cannot be made.
+    /// [`CreateError`] if a group on the way cannot be created.
     pub fn of(&self, group: &Group) -> Result<Group, CreateError> {
         let path = group.path();
         let names = path.split('/').filter(|name| !name.is_empty());

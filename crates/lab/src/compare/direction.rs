@@ -1,4 +1,4 @@
-//! Which side of a figure is the better one.
+//! The better side of a figure.
 
 use crate::measure::Unit;
 
@@ -9,12 +9,13 @@ pub enum Better {
     Lower,
     /// More of it.
     Higher,
-    /// Neither: it says how something was done, not how well.
+    /// Neither: the figure describes how work was done, not how well.
     Neither,
 }
 
-/// Metrics that are not times. What is not here has no better side: that reads move from 1-10 ms to 0.1-1 ms is good, that they
-/// come there from below 0.1 ms is not; a flush of a subtree instead of the root, or a wait for another's flush, may be either.
+/// Better sides of metrics that are not times. A metric that is not in the list has no better side. For example, reads
+/// that move from 1-10 ms to 0.1-1 ms are an improvement, but reads that come there from below 0.1 ms are not. A flush
+/// of a subtree instead of the root, or a wait for another's flush, may be either.
 const KNOWN: [(&str, Better); 30] = [
     ("reads_under_100us", Better::Higher),
     ("reads_over_100ms", Better::Lower),
@@ -49,8 +50,8 @@ const KNOWN: [(&str, Better); 30] = [
     ("ops_per_cpu_second", Better::Higher),
 ];
 
-/// The better side of a metric: that of the list; of anything else that is measured in time the lower one, and of what is
-/// done in a second the higher one.
+/// Returns the better side of a metric: the list's if it is there, else lower for times, and higher for events in a
+/// second.
 pub fn better(metric: &str, unit: Unit) -> Better {
     let known = KNOWN.iter().find(|(name, _)| *name == metric);
     match known {

@@ -1,9 +1,11 @@
-//! Results of one experiment before and after a change: which figures are clearly better, which clearly worse.
+//! Comparison of results of one experiment before and after a change: figures that are clearly better, and figures that
+//! are clearly worse.
 //!
-//! Two documents are compared where experiment, machine and parameters are the same, the seed aside. Figures of a host and
-//! simulated ones, of two cost models or of two hosts, are never compared: their difference would not be that of the code.
+//! Two documents are compared where experiment, machine and parameters are the same, except for the seed. Figures of a
+//! host and simulated ones, of two cost models or of two hosts are never compared, because the code would not be the
+//! cause of their difference.
 //!
-//! What "clearly" means is in [`rule`], which side is the better one in [`direction`]. Both were written before any result was
+//! [`rule`] defines "clearly", and [`direction`] the better side of a figure. Both were written before any result was
 //! compared.
 
 pub mod direction;
@@ -19,7 +21,7 @@ use crate::document::{Document, ParameterTable, VariantResult};
 use crate::machine_info::MachineInfo;
 use crate::measure::{Metric, SeedFigures, Summary, Unit};
 
-/// How a figure of the second document stands to that of the first.
+/// Judgement on a figure of the second document beside that of the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Judgement {
@@ -27,11 +29,11 @@ pub enum Judgement {
     Better,
     /// Clearly worse.
     Worse,
-    /// Neither is clear.
+    /// Neither clearly better nor clearly worse.
     Neither,
-    /// Too few seeds, or no values by seed, to say anything.
+    /// Not judged: too few seeds, or no values by seed.
     TooFew,
-    /// Neither side is the better one.
+    /// Not judged: the figure has no better side.
     Shown,
 }
 
@@ -50,23 +52,23 @@ impl fmt::Display for Judgement {
 /// One figure in both documents.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Change {
-    /// Of which variant.
+    /// Variant that it is about.
     pub variant: String,
-    /// Of which metric.
+    /// Metric that it is about.
     pub metric: String,
-    /// Which figure of the metric: `p50`, `p99`, `mean`, `value` or `per_seed`.
+    /// Figure of the metric: `p50`, `p99`, `mean`, `value` or `per_seed`.
     pub figure: &'static str,
     /// Its unit.
     pub unit: Unit,
-    /// In the first document.
+    /// Value in the first document.
     pub a: f64,
-    /// In the second one.
+    /// Value in the second document.
     pub b: f64,
-    /// The second one's part more than the first; none where the first is 0 and the second is not.
+    /// Relative change from the first to the second; none where the first is 0 and the second is not.
     pub change: Option<f64>,
-    /// What it means.
+    /// Judgement on the change.
     pub judgement: Judgement,
-    /// Why.
+    /// Reason of the judgement.
     pub reason: String,
 }
 
@@ -75,17 +77,17 @@ pub struct Change {
 pub struct Comparison {
     /// The experiment.
     pub experiment: String,
-    /// Where both ran.
+    /// Machine that both ran on.
     pub machine: MachineInfo,
-    /// With what both ran; the seed is the first one's.
+    /// Parameters that both ran with; the seed is the first document's.
     pub parameters: ParameterTable,
-    /// Number of seeds of either.
+    /// Number of seeds of each.
     pub seeds: [u64; 2],
-    /// Revision of either.
+    /// Revision of each.
     pub revisions: [String; 2],
     /// Figures that both have, in the order of the first.
     pub changes: Vec<Change>,
-    /// What one of them has and the other has not, or not as the same thing: `variant`, or `metric of variant`.
+    /// Entries that only one of them has, or that are of different kinds: `variant`, or `metric of variant`.
     pub unmatched: [Vec<String>; 2],
 }
 
@@ -120,7 +122,7 @@ impl Comparison {
         }
     }
 
-    /// How many figures the rule could judge.
+    /// Returns the number of figures that the rule could judge.
     pub fn judged(&self) -> usize {
         [Judgement::Better, Judgement::Worse, Judgement::Neither]
             .into_iter()
@@ -128,19 +130,19 @@ impl Comparison {
             .sum()
     }
 
-    /// How many figures were judged so.
+    /// Returns the number of figures with a judgement.
     pub fn count(&self, judgement: Judgement) -> usize {
         let such = |change: &&Change| change.judgement == judgement;
         self.changes.iter().filter(such).count()
     }
 }
 
-/// Whether two documents are of one experiment, machine and set of parameters, the seed aside.
+/// Returns whether two documents are of one experiment, machine and set of parameters, except for the seed.
 pub fn comparable(a: &Document, b: &Document) -> bool {
     difference(a, b).is_none()
 }
 
-/// The first thing that keeps two documents from being compared: what, in the first, in the second.
+/// Returns the first difference that prevents a comparison: its name, its value in the first, its value in the second.
 pub fn difference(a: &Document, b: &Document) -> Option<(String, [String; 2])> {
     let differs = |what: &str, values: [String; 2]| {
         (values[0] != values[1]).then(|| (what.to_owned(), values))
@@ -193,7 +195,7 @@ fn unmatched(of: &Document, other: &Document) -> Vec<String> {
     names
 }
 
-/// The figures of one metric; none if it is not the same thing in both.
+/// Compares the figures of one metric; none if its kind or unit differs.
 fn judge(name: &str, a: &Metric, b: &Metric, seeds: [usize; 2]) -> Vec<Change> {
     let better = better(name, a.unit());
     let unit = a.unit();
@@ -246,7 +248,7 @@ fn judge(name: &str, a: &Metric, b: &Metric, seeds: [usize; 2]) -> Vec<Change> {
     }
 }
 
-/// A figure of a distribution: its name, and what it is of all seeds and of one.
+/// A figure of a distribution: its name, and how to take it from all seeds and from one.
 type DistributionFigure = (&'static str, fn(&Summary) -> f64, fn(&SeedFigures) -> f64);
 const FIGURES: [DistributionFigure; 3] = [
     ("p50", |all| all.p50 as f64, |one| one.p50 as f64),

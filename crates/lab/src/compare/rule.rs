@@ -1,47 +1,48 @@
-//! When a figure is clearly another: the rules.
+//! The rules for a clear difference between figures.
 //!
-//! Values of single seeds are compared: shares, and the median, 99th percentile and mean of a distribution of one run. With
-//! [`SEEDS_NEEDED`] seeds in common, values of the same seed form pairs; with other seeds, every value of the one forms a
-//! pair with every value of the other. In [`AGREEING`] of the pairs the same side must be greater; a pair of equals agrees
-//! with neither. With fewer seeds there are not enough runs to say.
+//! The rule compares values of single seeds: shares, and the median, 99th percentile and mean of a distribution of one
+//! run. With [`SEEDS_NEEDED`] seeds in common, values of the same seed form pairs. Without seeds in common, every value
+//! of one document forms a pair with every value of the other. In [`AGREEING`] of the pairs the same side must be
+//! greater; a pair of equal values agrees with neither side. Fewer seeds decide nothing.
 //!
-//! If nothing has changed, eight seeds in common all agree on one given side once in 256 times, nineteen of twenty once in
-//! 50,000; all but three pairs of eight seeds and eight others once in 1,800. That holds for any distribution, since only
-//! the order of independent runs is used. It is of one figure: [`false_alarms`] is for many.
+//! If nothing has changed, eight seeds in common all agree on one given side once in 256 times, and nineteen of twenty
+//! once in 50,000. All but three pairs of eight seeds and eight others agree once in 1,800 times. That holds for any
+//! distribution, because the rule uses only the order of independent runs. These chances are for one figure;
+//! [`false_alarms`] is for many.
 //!
-//! The values of all seeds together say nothing, however many there are. Those of one run depend on each other, and one
-//! run in which readers wait for a slow flush moves a percentile of eight runs to where it was in that one. A rule on them
-//! was tried: 5 % as the least change, and ranges that do not meet, 2.5 standard errors to either side as if there were ten
-//! times fewer values. Among six simulations of eight seeds each, all of the same policies, it called 67 of 5,580 figures
-//! clearly better or worse, by up to a factor of eleven; the rule by seed, among four of them, none of 2,160. So what a
-//! document has without values by seed, as numbers of events, which are added up over all of them, is not judged.
+//! The values of all seeds together decide nothing, however many there are. The values of one run depend on each other.
+//! One run in which readers wait for a slow flush moves a percentile of eight runs to its own value. A rule on such
+//! values was tried: a change of at least 5 %, and ranges of 2.5 standard errors to either side that do not meet, as if
+//! there were ten times fewer values. Among six simulations of eight seeds each, all of the same policies, it called 67
+//! of 5,580 figures clearly better or worse, by up to a factor of eleven. The rule by seed, among four of them, called
+//! none of 2,160. So figures without values by seed, such as numbers of events added up over all seeds, are not judged.
 
 use std::collections::BTreeMap;
 
-/// Fewer seeds than this decide nothing.
+/// Least number of seeds for a judgement.
 pub const SEEDS_NEEDED: usize = 8;
-/// The part of the pairs that must agree.
+/// Share of the pairs that must agree.
 pub const AGREEING: f64 = 0.95;
 
-/// Where the second figure is clearly, beside the first.
+/// Shift of the second figure against the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shift {
-    /// It is greater.
+    /// Clearly greater.
     Up,
-    /// It is less.
+    /// Clearly less.
     Down,
-    /// That is not clear.
+    /// Not clear.
     Unclear,
-    /// There is too little to say.
+    /// Too few seeds to say.
     TooFew,
 }
 
-/// A shift, and why.
+/// A shift, and its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The shift.
     pub shift: Shift,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
@@ -52,7 +53,7 @@ impl Finding {
     }
 }
 
-/// The rule: seeds and their values, each seed once.
+/// Applies the rule to values by seed, each seed once.
 pub fn by_seed(a: &[(u64, f64)], b: &[(u64, f64)]) -> Finding {
     let of_a: BTreeMap<u64, f64> = a.iter().copied().collect();
     let same_seed = |&(seed, b): &(u64, f64)| Some((*of_a.get(&seed)?, b));
@@ -91,13 +92,13 @@ fn too_few_seeds(seeds: usize) -> Finding {
     Finding::new(Shift::TooFew, reason)
 }
 
-/// What is found where there are no values by seed.
+/// Returns the finding for figures without values by seed.
 pub fn without_seeds() -> Finding {
     Finding::new(Shift::TooFew, "has no values by seed")
 }
 
-/// How many of a number of figures are clearly worse by chance, on average and at most, if nothing has changed and both
-/// documents have the same seeds; with others there are fewer.
+/// Returns how many of a number of figures are clearly worse by chance, on average and at most, if nothing has changed
+/// and both documents have the same seeds. With different seeds there are fewer.
 pub fn false_alarms(figures: usize, seeds: usize) -> f64 {
     let agreeing = (AGREEING * seeds as f64).ceil();
     // C(seeds, 0) + ... + C(seeds, seeds - agreeing), of 2^seeds.

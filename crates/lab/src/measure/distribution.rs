@@ -9,14 +9,14 @@ use serde::{Serialize, Serializer};
 use super::Unit;
 use crate::one_line::OneLine;
 
-/// Values above this (an hour of nanoseconds) count as this.
+/// Greatest recorded value (an hour of nanoseconds); greater ones count as this.
 const LARGEST: u64 = 3_600_000_000_000;
 
 fn empty() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LARGEST, 3).expect("a range that is supported")
 }
 
-/// Collects values; three significant digits are kept.
+/// Collects values, with three significant digits.
 #[derive(Clone, Debug)]
 pub struct Samples {
     unit: Unit,
@@ -24,7 +24,7 @@ pub struct Samples {
 }
 
 impl Samples {
-    /// No values yet.
+    /// Makes an empty collection.
     pub fn new(unit: Unit) -> Self {
         Self {
             unit,
@@ -43,7 +43,7 @@ impl Samples {
             .saturating_record_n(value.min(LARGEST), count);
     }
 
-    /// What was collected.
+    /// Returns the distribution of the collected values.
     pub fn distribution(&self) -> Distribution {
         let lowest = |value| self.histogram.lowest_equivalent(value);
         Distribution {
@@ -58,17 +58,17 @@ impl Samples {
     }
 }
 
-/// How many values there were of each size.
+/// Number of values of each size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Distribution {
     unit: Unit,
-    /// The least value that a bucket stands for, and how many there were.
+    /// Least value of each bucket, and the number of values in it.
     buckets: BTreeMap<u64, u64>,
-    /// What each seed gave by itself. The buckets of all seeds together do not say how much seeds differ.
+    /// Figures of each seed alone. The buckets of all seeds together do not show how much seeds differ.
     by_seed: BTreeMap<u64, SeedFigures>,
 }
 
-/// What one seed gave.
+/// Figures of one seed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SeedFigures {
     /// Median.
@@ -82,7 +82,7 @@ pub struct SeedFigures {
 /// A summary of many values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
-    /// How many.
+    /// Number of values.
     pub samples: u64,
     /// Arithmetic mean.
     pub mean: f64,
@@ -101,17 +101,17 @@ pub struct Summary {
 /// One bar of a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Octave {
-    /// The power of two that the values are below; 1 for the value 0.
+    /// Power of two that the values are below; 1 for the value 0.
     pub below: u64,
-    /// How many values.
+    /// Number of values.
     pub count: u64,
 }
 
 impl Distribution {
-    /// A distribution from what a document holds of it.
+    /// Makes a distribution from the fields of a document.
     ///
     /// # Errors
-    /// What is wrong with a bucket.
+    /// The defect in a bucket.
     pub(super) fn read_back(
         unit: Unit,
         buckets: &[(u64, u64)],
@@ -143,41 +143,41 @@ impl Distribution {
         })
     }
 
-    /// Notes that all values are of one seed.
+    /// Records that all values are of one seed.
     pub fn note_seed(&mut self, seed: u64) {
         let Summary { p50, p99, mean, .. } = self.summary();
         self.by_seed = BTreeMap::from([(seed, SeedFigures { p50, p99, mean })]);
     }
 
-    /// What each seed gave by itself, in the order of seeds; nothing if no seeds were noted.
+    /// Returns the figures of each seed alone, in the order of seeds; empty if no seeds were recorded.
     pub fn by_seed(&self) -> impl Iterator<Item = (u64, SeedFigures)> {
         self.by_seed.iter().map(|(seed, figures)| (*seed, *figures))
     }
 
-    /// The values' unit.
+    /// Returns the values' unit.
     pub fn unit(&self) -> Unit {
         self.unit
     }
 
-    /// The number of values.
+    /// Returns the number of values.
     pub fn samples(&self) -> u64 {
         self.buckets
             .values()
             .fold(0, |sum, count| sum.saturating_add(*count))
     }
 
-    /// The values in ascending order, and how many there are of each.
+    /// Returns the values in ascending order, and the number of each.
     pub fn values(&self) -> impl Iterator<Item = (u64, u64)> {
         self.buckets.iter().map(|(value, count)| (*value, *count))
     }
 
-    /// How many values are greater.
+    /// Returns the number of values greater than a bound.
     pub fn above(&self, bound: u64) -> u64 {
         let above = self.values().filter(|(value, _)| *value > bound);
         above.map(|(_, count)| count).sum()
     }
 
-    /// Adds the values of another one.
+    /// Adds the values of another distribution.
     pub fn merge(&mut self, other: &Self) {
         for (value, count) in &other.buckets {
             let sum = self.buckets.entry(*value).or_default();
@@ -186,7 +186,7 @@ impl Distribution {
         self.by_seed.extend(&other.by_seed);
     }
 
-    /// The summary.
+    /// Returns the summary.
     pub fn summary(&self) -> Summary {
         let mut histogram = empty();
         for (value, count) in &self.buckets {
@@ -204,7 +204,8 @@ impl Distribution {
         }
     }
 
-    /// How many values are below a power of two and not below the one before; powers without values are left out.
+    /// Returns the number of values below each power of two and not below the one before. Powers without values are
+    /// left out.
     pub fn octaves(&self) -> Vec<Octave> {
         let mut octaves: Vec<Octave> = Vec::new();
         for (value, count) in &self.buckets {

@@ -9,7 +9,7 @@ use super::Unit;
 use super::interval::{central, mean};
 use crate::one_line::OneLine;
 
-/// One number of each seed. Not a mean over all: seeds count alike, however many events each of them had.
+/// One number for each seed. Seeds count alike, however many events each of them had.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
     unit: Unit,
@@ -17,16 +17,16 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// The figure of one seed.
+    /// Makes the figure of one seed.
     pub fn of(unit: Unit, seed: u64, value: f64) -> Self {
         let by_seed = BTreeMap::from([(seed, value)]);
         Self { unit, by_seed }
     }
 
-    /// A figure from what a document holds of it: seed, value.
+    /// Makes a figure from the fields of a document: seed, value.
     ///
     /// # Errors
-    /// What is wrong with an entry.
+    /// The defect in an entry.
     pub(super) fn read_back(unit: Unit, figures: &[(u64, f64)]) -> Result<Self, String> {
         let by_seed: BTreeMap<u64, f64> = figures.iter().copied().collect();
         if by_seed.len() != figures.len() {
@@ -40,32 +40,32 @@ impl Figure {
         self.by_seed.extend(&other.by_seed);
     }
 
-    /// The values' unit.
+    /// Returns the values' unit.
     pub fn unit(&self) -> Unit {
         self.unit
     }
 
-    /// The seeds that it is of.
+    /// Returns the seeds that have a value.
     pub fn seeds(&self) -> impl Iterator<Item = u64> {
         self.by_seed.keys().copied()
     }
 
-    /// Seeds and values, in order of the seeds.
+    /// Returns seeds and values, in the order of the seeds.
     pub fn by_seed(&self) -> impl Iterator<Item = (u64, f64)> {
         self.by_seed.iter().map(|(seed, value)| (*seed, *value))
     }
 
-    /// The mean over the seeds.
+    /// Returns the mean over the seeds.
     pub fn value(&self) -> f64 {
         mean(&self.values())
     }
 
-    /// Lower end of the central 90 % of the seeds.
+    /// Returns the lower end of the central 90 % of the seeds.
     pub fn lo(&self) -> f64 {
         central(&self.values()).0
     }
 
-    /// Upper end of the central 90 % of the seeds.
+    /// Returns the upper end of the central 90 % of the seeds.
     pub fn hi(&self) -> f64 {
         central(&self.values()).1
     }

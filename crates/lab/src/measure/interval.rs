@@ -1,6 +1,6 @@
-//! What a handful of seeds says: the middle of them, and how sure their mean is.
+//! Statistics of a handful of seeds: their central part, and the confidence of their mean.
 
-/// The arithmetic mean; 0 of nothing.
+/// Returns the arithmetic mean; 0 of no values.
 pub fn mean(values: &[f64]) -> f64 {
     if values.is_empty() {
         return 0.0;
@@ -8,8 +8,8 @@ pub fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// The central 90 % of the values: without the twentieth part at either end, rounded down. Of fewer than 20 values that is
-/// all of them; of 20 it leaves out the least and the greatest.
+/// Returns the central 90 % of the values: without the twentieth part at either end, rounded down. Of fewer than 20
+/// values that is all of them; of 20 it leaves out the least and the greatest.
 pub fn central(values: &[f64]) -> (f64, f64) {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -42,7 +42,8 @@ fn student(freedom: usize) -> f64 {
     z + first / many + second / many.powi(2)
 }
 
-/// A 90 % confidence interval of the mean, by Student's distribution: the interval that two one-sided tests at 5 % each use.
+/// Returns a 90 % confidence interval of the mean, by Student's distribution: the interval of two one-sided tests at 5 %
+/// each.
 ///
 /// `None` for fewer than two values.
 pub fn confidence_of_mean(values: &[f64]) -> Option<(f64, f64)> {

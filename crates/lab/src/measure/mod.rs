@@ -1,7 +1,8 @@
-//! What is measured: distributions, shares and counts, each of one variant.
+//! Metrics: distributions, shares and counts, each of one variant.
 //!
-//! A metric keeps what is needed to merge it with that of other seeds exactly (buckets, parts and wholes, never percentiles), and
-//! a document holds both that and the summary that people read. What is read back is the former; the summary is made anew.
+//! A metric keeps the data that an exact merge with other seeds needs: buckets, parts and wholes, never percentiles. A
+//! document holds these data and the summary that people read. Only the data are read back; the summary is computed
+//! anew.
 
 mod distribution;
 mod figure;
@@ -41,7 +42,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// The unit as documents write it.
+    /// Returns the unit as documents write it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ns => "ns",
@@ -59,17 +60,17 @@ impl Unit {
 pub enum Metric {
     /// Many values.
     Distribution(Distribution),
-    /// A share, of each seed.
+    /// A share for each seed.
     Ratio(Share),
     /// A number of events, added up over all seeds.
     Count(u64),
-    /// One number of each seed.
+    /// One number for each seed.
     Figure(Figure),
-    /// What happened where and when, of the least seed.
+    /// Events by place and time, of the least seed.
     Timeline(Timeline),
 }
 
-/// Two metrics that are not the same thing.
+/// Two metrics of different kinds or units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unlike;
 
@@ -82,7 +83,7 @@ impl fmt::Display for Unlike {
 impl std::error::Error for Unlike {}
 
 impl Metric {
-    /// The unit of its values.
+    /// Returns the unit of its values.
     pub fn unit(&self) -> Unit {
         match self {
             Self::Distribution(distribution) => distribution.unit(),
@@ -93,10 +94,10 @@ impl Metric {
         }
     }
 
-    /// Adds what other seeds gave. The order in which seeds are added makes no difference.
+    /// Adds the values of other seeds. The order in which seeds are added makes no difference.
     ///
     /// # Errors
-    /// [`Unlike`] if the other one is of another kind or unit.
+    /// [`Unlike`] if the other metric is of another kind or unit.
     pub fn merge(&mut self, other: &Self) -> Result<(), Unlike> {
         match (self, other) {
             (Self::Distribution(sum), Self::Distribution(other)) if sum.unit() == other.unit() => {
@@ -131,7 +132,7 @@ impl Serialize for Metric {
     }
 }
 
-/// A metric as a document holds it, without the summaries. Which of the last five keys is there says what it is.
+/// A metric as a document holds it, without the summaries. One of the last five keys is present, and shows the kind.
 #[derive(Deserialize)]
 struct Held {
     unit: Unit,

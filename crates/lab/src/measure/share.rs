@@ -8,11 +8,11 @@ use serde::{Serialize, Serializer};
 use super::Unit;
 use crate::one_line::OneLine;
 
-/// A share of events, one entry a seed: how many, of how many.
+/// A share of events: for each seed the part and the whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Share(BTreeMap<u64, (u64, u64)>);
 
-/// The share of nothing is 0.
+/// Returns the share; 0 of nothing.
 fn ratio((part, whole): (u64, u64)) -> f64 {
     if whole == 0 {
         0.0
@@ -22,15 +22,15 @@ fn ratio((part, whole): (u64, u64)) -> f64 {
 }
 
 impl Share {
-    /// The share of one seed.
+    /// Makes the share of one seed.
     pub fn of(seed: u64, part: u64, whole: u64) -> Self {
         Self(BTreeMap::from([(seed, (part, whole))]))
     }
 
-    /// A share from what a document holds of it: seed, part, whole.
+    /// Makes a share from the fields of a document: seed, part, whole.
     ///
     /// # Errors
-    /// What is wrong with an entry.
+    /// The defect in an entry.
     pub(super) fn read_back(by_seed: &[(u64, u64, u64)]) -> Result<Self, String> {
         let mut share = Self::default();
         for &(seed, part, whole) in by_seed {
@@ -49,17 +49,17 @@ impl Share {
         self.0.extend(&other.0);
     }
 
-    /// The seeds that it is of.
+    /// Returns the seeds that have a value.
     pub fn seeds(&self) -> impl Iterator<Item = u64> {
         self.0.keys().copied()
     }
 
-    /// Seeds and shares, in order of the seeds.
+    /// Returns seeds and shares, in the order of the seeds.
     pub fn by_seed(&self) -> impl Iterator<Item = (u64, f64)> {
         self.0.iter().map(|(seed, parts)| (*seed, ratio(*parts)))
     }
 
-    /// The share over all seeds.
+    /// Returns the share over all seeds.
     pub fn value(&self) -> f64 {
         let add = |sum: (u64, u64), seed: &(u64, u64)| {
             (sum.0.saturating_add(seed.0), sum.1.saturating_add(seed.1))
@@ -67,12 +67,12 @@ impl Share {
         ratio(self.0.values().fold((0, 0), add))
     }
 
-    /// The least over single seeds.
+    /// Returns the least share of a single seed.
     pub fn lo(&self) -> f64 {
         self.single().reduce(f64::min).unwrap_or(0.0)
     }
 
-    /// The greatest over single seeds.
+    /// Returns the greatest share of a single seed.
     pub fn hi(&self) -> f64 {
         self.single().reduce(f64::max).unwrap_or(0.0)
     }

@@ -1,4 +1,4 @@
-//! What happened where and when, of one seed: enough for a picture.
+//! Events by place and time, of one seed: enough for a picture.
 
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
@@ -6,26 +6,26 @@ use serde::{Serialize, Serializer};
 use super::Unit;
 use crate::one_line::OneLine;
 
-/// A document holds no more points than this: a picture needs fewer.
+/// Greatest number of points in a document: a picture needs fewer.
 pub const POINTS_MAX: usize = 10_000;
 
-/// Moments on CPUs, of one seed. Of several seeds the least is kept, since moments of different runs do not add up.
+/// Moments on CPUs, of one seed. Of several seeds the least is kept, because moments of different runs do not add up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timeline {
     seed: u64,
-    /// CPU, and microseconds since the timeline began; in order of time.
+    /// CPU, and microseconds since the timeline began; in the order of time.
     points: Vec<(u32, u64)>,
 }
 
 impl Timeline {
-    /// The timeline of one seed. Beyond [`POINTS_MAX`] points, the last are left out.
+    /// Makes the timeline of one seed. Beyond [`POINTS_MAX`] points, the last are left out.
     pub fn of(seed: u64, mut points: Vec<(u32, u64)>) -> Self {
         points.sort_unstable_by_key(|&(cpu, us)| (us, cpu));
         points.truncate(POINTS_MAX);
         Self { seed, points }
     }
 
-    /// A timeline from what a document holds of it.
+    /// Makes a timeline from the fields of a document.
     ///
     /// # Errors
     /// If there are more points than this program writes.
@@ -36,19 +36,19 @@ impl Timeline {
         Ok(Self::of(seed, points))
     }
 
-    /// Keeps that of the lesser seed.
+    /// Keeps the timeline of the lesser seed.
     pub fn merge(&mut self, other: &Self) {
         if other.seed < self.seed {
             self.clone_from(other);
         }
     }
 
-    /// The seed that it is of.
+    /// Returns the seed.
     pub fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// CPUs, and microseconds since the timeline began; in order of time.
+    /// Returns CPUs, and microseconds since the timeline began; in the order of time.
     pub fn points(&self) -> &[(u32, u64)] {
         &self.points
     }
