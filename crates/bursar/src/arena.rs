@@ -1,17 +1,17 @@
-//! A growing table whose entries never move: what ids index into.
+//! Table that grows and whose entries never move; ids are indexes into it.
 
 use std::sync::OnceLock;
 
-/// Entries in the first segment; each further segment holds twice as many.
+/// Number of entries in the first segment; each further segment holds twice as many.
 const FIRST: usize = 64;
-/// Enough segments for 2^32 entries.
+/// Number of segments, enough for 2^32 entries.
 const SEGMENTS: usize = 27;
 
 type Segment<T> = OnceLock<Box<[OnceLock<T>]>>;
 
-/// A table of `T` that grows at its end and is read without locks.
+/// Table of `T` that grows at its end and is read without locks.
 ///
-/// Growing is serialised by the caller.
+/// The caller serialises growth.
 #[derive(Debug)]
 pub(crate) struct Arena<T> {
     segments: [Segment<T>; SEGMENTS],
@@ -30,7 +30,7 @@ impl<T> Arena<T> {
         (segment, position - (FIRST << segment))
     }
 
-    /// The entry at `index`.
+    /// Returns the entry at `index`.
     ///
     /// # Panics
     /// If there is none: ids come from this table.
@@ -43,7 +43,7 @@ impl<T> Arena<T> {
             .expect("an id of this table")
     }
 
-    /// Makes room for `index`; `false` if there is no memory for it.
+    /// Makes room for `index`; returns `false` if there is no memory for it.
     pub(crate) fn reserve(&self, index: u32) -> bool {
         let (segment, _) = Self::place(index);
         if self.segments[segment].get().is_some() {
@@ -59,7 +59,7 @@ impl<T> Arena<T> {
             .is_ok()
     }
 
-    /// Puts `value` at `index`, the first index that is not in use yet and that room was made for.
+    /// Puts `value` at `index`, the first unused index, for which room was made.
     pub(crate) fn put(&self, index: u32, value: T) {
         let (segment, offset) = Self::place(index);
         let entries = self.segments[segment].get().expect("room was made");

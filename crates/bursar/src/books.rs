@@ -1,4 +1,4 @@
-//! All that one memory keeps: its groups with their counters, and its pages.
+//! State of one memory: its groups with their counters, and its pages.
 
 use std::ops::Deref;
 use std::sync::OnceLock;
@@ -11,18 +11,18 @@ use crate::charge::Ledger;
 use crate::pages::{PageOptions, Zone, Zones};
 use crate::stats::ROOT;
 
-/// The books of one memory. Zones are set up when the first page is asked for, or when the memory is built.
+/// Books of one memory. The zones are set up at the first request for a page, or when the memory is built.
 pub(crate) struct Books<M: Machine> {
-    // First: what the fast paths use lies where it lay without pages.
+    // First, so that the data of the fast paths has the same offsets as without pages.
     ledger: Ledger<M>,
     zones: OnceLock<Zones<M>>,
-    /// The root's, for pages that no group pays for.
+    /// The root's slot, for pages that no group pays for.
     pub(crate) root_slot: M::Slot,
     options: PageOptions,
     scrubs: AtomicBool,
-    /// CPUs whose lists nobody looks after, by number. Plain words: nobody's protocol rests on them.
+    /// CPUs whose lists get no upkeep, by number. Plain words: no protocol depends on them.
     left_alone: Box<[AtomicBool]>,
-    /// One sets the zones up.
+    /// Lets one task set up the zones.
     setup: M::Mutex<()>,
 }
 
@@ -49,7 +49,7 @@ impl<M: Machine> Books<M> {
         }
     }
 
-    /// The zones, if there are any yet.
+    /// Zones, if they are set up.
     #[inline(always)]
     pub(crate) fn zones(&self) -> Option<&Zones<M>> {
         self.zones.get()
@@ -59,7 +59,7 @@ impl<M: Machine> Books<M> {
         &self.options
     }
 
-    /// A zone that pages come from.
+    /// Zone with a number that a page gave.
     #[inline(always)]
     pub(crate) fn zone(&self, number: u16) -> &Zone<M> {
         self.zones
@@ -68,31 +68,31 @@ impl<M: Machine> Books<M> {
             .zone(number)
     }
 
-    /// Looks from now on whether a group's pages are to be zeroed when they are freed.
+    /// Makes every free check from now on whether its group's pages must be zeroed.
     pub(crate) fn scrub_from_now_on(&self) {
-        // Relaxed: whoever frees later has heard of it from whoever asked for it.
+        // Relaxed: a task that frees for a group that must be zeroed has synchronised with the call that asked for it.
         self.scrubs.store(true, Ordering::Relaxed);
     }
 
-    /// Whether any group's pages are to be zeroed when they are freed.
+    /// Returns whether any group's pages must be zeroed when they are freed.
     #[inline(always)]
     pub(crate) fn scrubs(&self) -> bool {
         self.scrubs.load(Ordering::Relaxed)
     }
 
-    /// Leaves a CPU's lists alone from now on.
+    /// Leaves a CPU's lists without upkeep from now on.
     pub(crate) fn leave_alone(&self, cpu: u32) {
-        // Relaxed, here and below: a period sooner or later.
+        // Relaxed, here and below: a period sooner or later does not matter.
         self.left_alone[cpu as usize].store(true, Ordering::Relaxed);
     }
 
-    /// Whether a CPU's lists are left alone.
+    /// Returns whether a CPU's lists get no upkeep.
     pub(crate) fn is_left_alone(&self, shard: Shard) -> bool {
         let cpu = self.left_alone.get(shard.index());
         cpu.is_some_and(|is| is.load(Ordering::Relaxed))
     }
 
-    /// The zones, set up if need be.
+    /// Zones, set up if necessary.
     #[cold]
     pub(crate) fn set_up_zones(&self) -> Result<&Zones<M>, ReserveError> {
         let _one = self.setup.lock();

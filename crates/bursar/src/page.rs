@@ -1,4 +1,4 @@
-//! Pages, as users see them: memory that is charged to a group and returned on drop.
+//! Pages of memory that are charged to a group and returned on drop.
 
 mod bytes;
 mod error;
@@ -20,27 +20,28 @@ use crate::pages::{NoBlock, Placement, Stuck, Urgency, Zeroed, Zone, ZoneInfo, Z
 pub use error::{AllocPagesError, ClaimError};
 pub use raw::Claim;
 
-/// Nobody is charged for this page.
+/// Group number of a page that no group is charged for.
 const UNCHARGED: u32 = u32::MAX;
 
-/// 2^order pages of memory, charged to a group, returned on drop by any thread.
+/// Block of 2^order pages of memory, charged to a group; any thread may drop it, which returns it.
 ///
-/// The memory is aligned to its size. It returns to a list of the CPU that drops it, and is uncharged in the same step; the
-/// group's record stays as long as the page does.
+/// The memory is aligned to its size. It returns to a list of the CPU that drops it, and is uncharged in the same step.
+/// The group's record stays as long as the page does.
 ///
-/// Dropping one may call those who wait for memory or watch pressure, as dropping a [`crate::Charge`] does.
+/// A drop may call tasks that wait for memory or watch pressure, as the drop of a [`crate::Charge`] does.
 #[must_use = "dropping a page returns it"]
 pub struct Page<M: Machine = Host> {
     books: M::Shared<Books<M>>,
     slot: M::Slot,
-    /// There until the page is gone.
+    /// The token; `Some` until the page is gone.
     block: Option<Block>,
     tag: Tag,
 }
 
-/// Who pays for a page, where it is from, its order, and whether its bytes may be read: one word, for pages that are made of
-/// words of the same size are moved by the processor without waiting for themselves. The block knows its order as well; but
-/// whoever asks it waits until it has come off a list, to find the same list again.
+/// Group that pays for a page, zone, order, and whether the bytes may be read, in one word.
+///
+/// A page is made of words of the same size, because the processor moves those without a stall. The block knows its
+/// order as well. Asking the block means waiting for it to come off a list, only to find the same list again.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Tag(u64);
 
@@ -57,7 +58,7 @@ impl Tag {
         Self(u64::from(index) | u64::from(zone) << 32 | order | readable)
     }
 
-    /// The group that pays, or [`UNCHARGED`].
+    /// Group that pays, or [`UNCHARGED`].
     #[inline(always)]
     fn index(self) -> u32 {
         self.0 as u32
@@ -73,13 +74,13 @@ impl Tag {
         (self.0 >> 48) as u8 & 0xf
     }
 
-    /// Bytes.
+    /// Size in bytes.
     #[inline(always)]
     fn bytes(self) -> u64 {
         (PAGE_BYTES as u64) << self.order()
     }
 
-    /// Whether all bytes are initialized.
+    /// Returns whether all bytes are initialized.
     fn is_readable(self) -> bool {
         self.0 & Self::READABLE != 0
     }
@@ -93,7 +94,7 @@ impl Tag {
     }
 }
 
-/// What is asked of new pages.
+/// Request for new pages.
 ///
 /// ```
 /// use bursar::pages::{Order, Placement};
@@ -116,7 +117,7 @@ pub struct PageRequest {
 }
 
 impl PageRequest {
-    /// 2^order pages whose bytes need not be zero, near the CPU that asks.
+    /// Asks for 2^order pages whose bytes need not be zero, near the caller's CPU.
     pub fn new(order: Order) -> Self {
         Self {
             order,
@@ -126,7 +127,7 @@ impl PageRequest {
         }
     }
 
-    /// All bytes zero.
+    /// Asks for zeroed bytes.
     pub fn zeroed(self) -> Self {
         Self {
             zeroed: Zeroed::Yes,
@@ -134,12 +135,12 @@ impl PageRequest {
         }
     }
 
-    /// On a node.
+    /// Asks for pages on a node.
     pub fn on(self, placement: Placement) -> Self {
         Self { placement, ..self }
     }
 
-    /// Also from what is kept for emergencies.
+    /// Allows the use of pages kept for emergencies.
     pub fn urgent(self) -> Self {
         Self {
             urgency: Urgency::Emergency,
@@ -154,7 +155,8 @@ impl<M: Machine> Drop for Page<M> {
         let Some(block) = self.block.take() else {
             return;
         };
-        // First: once it is uncharged, somebody else may be charged for these very pages.
+        // Freed first: once the bytes are uncharged, another task may charge them and expect these very pages to be
+        // free.
         if let Err(block) = put_block(&self.books, self.tag, block) {
             return drop_slowly(&*self.books, self.slot.clone(), self.tag, block);
         }
@@ -169,9 +171,9 @@ impl<M: Machine> Drop for Page<M> {
     }
 }
 
-// What is not inlined takes what it needs by value: a page whose address is taken cannot stay in registers.
+// Functions that are not inlined take their arguments by value: a page whose address is taken cannot stay in registers.
 
-/// Not inlined, so that dropping a page is.
+/// Not inlined, so that the drop of a page can be.
 #[inline(never)]
 fn uncharge<M: Machine>(books: &Books<M>, slot: M::Slot, index: u32, bytes: u64) {
     let outcome = slot.uncharge(bytes);
@@ -204,7 +206,7 @@ fn drop_slowly<M: Machine>(books: &Books<M>, slot: M::Slot, tag: Tag, mut block:
     }
 }
 
-/// Zeroes what is not to lie about.
+/// Zeroes a block if its group asks for zeroing at each free.
 fn scrub<M: Machine>(books: &Books<M>, tag: Tag, block: &mut Block) {
     if tag.index() != UNCHARGED && books.counter(tag.index()).zeroes_on_free() {
         let zones = books.zones().expect("pages come from zones");
@@ -220,7 +222,7 @@ fn uncharge_slowly<M: Machine>(books: &Books<M>, index: u32, bytes: u64, outcome
     }
 }
 
-/// A block from the lists or beyond.
+/// Takes a block from the lists, or from beyond them.
 #[inline(always)]
 fn get_block<M: Machine>(
     books: &Books<M>,
@@ -247,7 +249,7 @@ fn request(order: Order, zeroed: Zeroed) -> PageRequest {
     }
 }
 
-/// The answer is two words, so that what the fast path makes stays in registers.
+/// Slow path of [`get_block`]. The result is two words, so that the fast path keeps its values in registers.
 #[cold]
 fn get_block_slowly<M: Machine>(
     books: &Books<M>,
@@ -279,8 +281,8 @@ fn get_block_slowly<M: Machine>(
 impl<M: Machine> Group<M> {
     /// Allocates 2^order pages and charges them to the group, like [`Group::try_charge`].
     ///
-    /// Usually this takes no lock: a section charges and a section takes the pages off a list of the current CPU. What another
-    /// group has written there is never seen: such pages are zeroed first.
+    /// Usually this takes no lock: one section charges, and one section takes the pages off a list of the current CPU.
+    /// Bytes that another group has written are never visible, because such pages are zeroed first.
     ///
     /// ```
     /// use bursar::pages::{Order, Zeroed};
@@ -295,7 +297,7 @@ impl<M: Machine> Group<M> {
     /// ```
     ///
     /// # Errors
-    /// [`AllocPagesError`], see there. Nothing is charged then.
+    /// [`AllocPagesError`]. Nothing is charged then.
     #[doc(alias = "__alloc_pages")]
     #[inline(always)]
     pub fn alloc_pages(&self, order: Order, zeroed: Zeroed) -> Result<Page<M>, AllocPagesError> {
@@ -310,10 +312,10 @@ impl<M: Machine> Group<M> {
         }
     }
 
-    /// [`Group::alloc_pages`] with more to ask for.
+    /// Allocates pages like [`Group::alloc_pages`], with all options of a [`PageRequest`].
     ///
     /// # Errors
-    /// [`AllocPagesError`], see there. Nothing is charged then.
+    /// [`AllocPagesError`]. Nothing is charged then.
     pub fn alloc_pages_as(&self, request: PageRequest) -> Result<Page<M>, AllocPagesError> {
         let bytes = request.order.bytes() as u64;
         let outcome = self.slot().charge(bytes);
@@ -326,8 +328,10 @@ impl<M: Machine> Group<M> {
         }
     }
 
-    /// Whether pages of this group are zeroed when they are freed, rather than when another group gets them: for secrets
-    /// that should not lie about. Set it before there is something to hide; pages on lists stay as they are.
+    /// Sets whether pages of this group are zeroed when they are freed, rather than when another group gets them.
+    ///
+    /// This is for secrets that must not remain in memory. Set it before the group writes them: pages on lists stay as
+    /// they are.
     #[doc(alias = "init_on_free")]
     pub fn set_zero_on_free(&self, zeroed: Zeroed) {
         let zeroes = zeroed == Zeroed::Yes;
@@ -362,10 +366,10 @@ impl<M: Machine> Group<M> {
 }
 
 impl<M: Machine> Memory<M> {
-    /// Allocates 2^order pages that no group is charged for: the process's own.
+    /// Allocates 2^order pages for the process itself, which no group is charged for.
     ///
     /// # Errors
-    /// [`AllocPagesError`], see there.
+    /// [`AllocPagesError`].
     #[inline(always)]
     pub fn alloc_pages(&self, order: Order, zeroed: Zeroed) -> Result<Page<M>, AllocPagesError> {
         match get_block(self.books(), order, PROCESS, zeroed) {
@@ -381,22 +385,24 @@ impl<M: Machine> Memory<M> {
 }
 
 impl<M: Machine> Memory<M> {
-    /// What the zones hold and what happened there; `None` before the first page is asked for.
+    /// Contents of the zones, and counts of their events; `None` before the zones are set up by the first allocation.
     #[doc(alias = "/proc/zoneinfo")]
     pub fn zone_info(&self) -> Option<ZoneInfo> {
         let _operation = self.books().operation();
         self.books().zones().map(Zones::info)
     }
 
-    /// Pages free in the zones themselves, about and at once: what lists and the depot hold is not among them.
+    /// Approximate number of free pages in the zones; excludes per-CPU lists and the depot. Never blocks.
     #[doc(alias = "NR_FREE_PAGES")]
     pub fn free_pages(&self) -> u64 {
         let zones = self.books().zones();
         zones.map_or(0, |zones| zones.free_and_reserve().0)
     }
 
-    /// Empties the lists of all CPUs and the depot into the zones, so that neighbours join; returns how many blocks that were.
-    /// They fill again as they are used.
+    /// Empties the lists of all CPUs and the depot into the zones, so that neighbours join. Returns the number of
+    /// blocks.
+    ///
+    /// The lists fill again as they are used.
     #[doc(alias = "drain_all_pages")]
     pub fn drain_pages(&self) -> u64 {
         let _operation = self.books().operation();
@@ -404,8 +410,9 @@ impl<M: Machine> Memory<M> {
         zones.map_or(0, |zones| zones.iter().map(Zone::drain_all).sum())
     }
 
-    /// The locks of pages that have been held for at least `threshold`, with who holds them: an empty list, if all is
-    /// well. Takes no lock; call it from a timer.
+    /// Locks of pages that have been held for at least `threshold`, with their holders; normally none.
+    ///
+    /// Takes no lock. Call it from a timer.
     #[doc(alias = "softlockup")]
     pub fn stuck(&self, threshold: Duration) -> Vec<Stuck> {
         let threshold_ns = u64::try_from(threshold.as_nanos()).unwrap_or(u64::MAX);
@@ -419,39 +426,39 @@ impl<M: Machine> Page<M> {
         self.block.as_ref().expect("there until the page is gone")
     }
 
-    /// The size.
+    /// Order of the block, which gives its size.
     pub fn order(&self) -> Order {
         self.block().order()
     }
 
-    /// Bytes.
+    /// Size in bytes.
     #[allow(clippy::len_without_is_empty, reason = "no page is empty")]
     pub fn len(&self) -> usize {
         self.order().bytes()
     }
 
-    /// The number of the first page frame. No other page has it.
+    /// Number of the first page frame. No other page has it.
     pub fn pfn(&self) -> Pfn {
         self.block().pfn()
     }
 
-    /// The node that the memory was reserved on.
+    /// Node on which the memory was reserved.
     pub fn node(&self) -> usize {
         usize::from(self.tag.zone())
     }
 
-    /// The group that is charged; `None` for the process's own.
+    /// Group that is charged; `None` for the process's own pages.
     pub fn group(&self) -> Option<Group<M>> {
         let index = self.tag.index();
         if index == UNCHARGED {
             return None;
         }
-        // Its record is there: our bytes keep it.
+        // The record exists, because our bytes keep it.
         self.books.refer(index);
         Some(Group::new(self.books.clone(), index))
     }
 
-    /// Whether all bytes are known to be zero.
+    /// Returns whether all bytes are known to be zero.
     pub fn is_known_zero(&self) -> bool {
         self.block().content().is_zero()
     }

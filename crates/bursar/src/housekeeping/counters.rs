@@ -1,22 +1,23 @@
-//! Small counters: each CPU adds on its own, and what it holds back is bounded.
+//! Small counters: each CPU adds on its own, and the amount that it holds back is bounded.
 //!
-//! The kernel keeps a difference of eight bits for each CPU and counter, and moves it to a global number when it exceeds a
-//! threshold, or once a second. The mover sets the difference to 0, so it must be the CPU itself.
+//! The kernel keeps a difference of eight bits for each CPU and counter. It moves the difference to a global number
+//! when it exceeds a threshold, or once a second. The move sets the difference to 0, so the CPU itself must make it.
 //!
-//! Here nothing is ever reset. A CPU's *value* is written by its sections only and says what was ever added there. Beside it
-//! stands a *base*: what of it has been moved. Whoever moves replaces the base by the value and adds the difference between
-//! the two bases to the global number, and any task may, for any CPU: the base is replaced by compare-and-exchange, so of
-//! those who move at once one does. The differences of a CPU's bases add up to its last base, whatever happened in between.
+//! Here nothing is ever reset. A CPU's *value* is the sum of all additions there, written only by its sections. Its
+//! *base* is the part of the value that has been moved. A *move* replaces the base by the value, and adds the
+//! difference between the two bases to the global number. Any task may move for any CPU: it replaces the base by
+//! compare-and-exchange, so one of several simultaneous moves succeeds. The differences of a CPU's bases add up to its
+//! last base, whatever happened in between.
 //!
 //! # Invariants
-//! * The global number is the sum of all bases, but for those who are between the two steps of a move. So nothing is counted
-//!   twice or lost, and no fence is needed.
-//! * Whoever has added returns when the value and its base differ by the threshold at most.
+//! * The global number is the sum of all bases, except for moves that are between their two steps. So nothing is
+//!   counted twice or lost, and no fence is needed.
+//! * An addition returns when the value and its base differ by the threshold at most.
 //!
 //! # Accepted
-//! [`SmallCounters::read`] is off by what CPUs hold back: as a rule the threshold for each shard. A fold from elsewhere that is
-//! preempted between its look and its exchange may leave as much again behind, and what was being added when it looked;
-//! the next addition beyond the threshold, or the next fold, moves it.
+//! [`SmallCounters::read`] is off by the amount that CPUs hold back, normally the threshold for each shard at most. A
+//! fold from elsewhere may be preempted between its look and its exchange. Then it may leave as much again behind, and
+//! the additions that ran when it looked. The next addition beyond the threshold, or the next fold, moves them.
 
 use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -28,17 +29,17 @@ use bursar_machine::{
 
 use super::Apart;
 
-/// Counters that fit in one [`SmallCounters`].
+/// Maximum number of counters in one [`SmallCounters`].
 pub const COUNTERS_MAX: usize = (WORDS_MAX - FIRST_STATISTIC) / 2;
 
-/// Some counters with a part on each CPU.
+/// Counters with a part on each CPU.
 #[doc(alias = "vm_stat_diff")]
 pub struct SmallCounters<M: Machine> {
     machine: M,
-    /// Of each counter the value and the base, one behind the other: an addition touches one line.
+    /// Value and base of each counter, one behind the other, so that an addition touches one line.
     slot: M::Slot,
     global: Box<[Apart<M::Word>]>,
-    /// What a CPU may hold back. A plain word: it bounds an error, and nobody's protocol rests on it.
+    /// Amount that a CPU may hold back. A plain word: it bounds an error, and no protocol depends on it.
     threshold: AtomicI64,
 }
 
@@ -52,9 +53,9 @@ impl<M: Machine> fmt::Debug for SmallCounters<M> {
 }
 
 impl<M: Machine> SmallCounters<M> {
-    /// So many counters, all 0, of which a CPU holds back `threshold` at most; nothing if that is 0 or less.
+    /// Makes `counters` counters, all 0, of which a CPU holds back at most `threshold`; nothing if that is 0 or less.
     ///
-    /// Memory for a CPU's part is taken when it is first touched.
+    /// Memory for a CPU's part is taken at its first use.
     ///
     /// # Errors
     /// [`OutOfMemory`].
@@ -72,24 +73,24 @@ impl<M: Machine> SmallCounters<M> {
         })
     }
 
-    /// How many there are.
+    /// Number of counters.
     pub fn counters(&self) -> usize {
         self.global.len()
     }
 
-    /// What a CPU may hold back.
+    /// Amount that a CPU may hold back.
     pub fn threshold(&self) -> i64 {
-        // Relaxed: see there.
+        // Relaxed: see the field.
         self.threshold.load(Ordering::Relaxed)
     }
 
-    /// Changes what a CPU may hold back. What exceeds it already moves when the CPU next adds, or at the next fold.
+    /// Changes the amount that a CPU may hold back. An excess moves at the CPU's next addition, or at the next fold.
     #[doc(alias = "set_pgdat_percpu_threshold")]
     pub fn set_threshold(&self, threshold: i64) {
         self.threshold.store(threshold, Ordering::Relaxed);
     }
 
-    /// Adds to a counter. Beyond the threshold, all that the CPU holds back moves. Async-signal-safe.
+    /// Adds to a counter. Beyond the threshold, the whole amount that the CPU holds back moves. Async-signal-safe.
     ///
     /// # Panics
     /// If there is no such counter.
@@ -103,7 +104,7 @@ impl<M: Machine> SmallCounters<M> {
         }
     }
 
-    /// Adds 1. Beyond the threshold, half of it moves in advance: for a counter that goes up and down, or up for long,
+    /// Adds 1. Beyond the threshold, half of it moves in advance. For a counter that goes up and down, or up for long,
     /// that halves the moves. Async-signal-safe.
     ///
     /// # Panics
@@ -134,17 +135,18 @@ impl<M: Machine> SmallCounters<M> {
         }
     }
 
-    /// What has been moved so far: off by what CPUs hold back.
+    /// Amount moved so far, which is off by the amount that CPUs hold back.
     ///
     /// # Panics
     /// If there is no such counter.
     #[doc(alias = "zone_page_state")]
     pub fn read(&self, counter: usize) -> i64 {
-        // Relaxed: a number, through which nothing else is told.
+        // Relaxed: a single number; other data is not read through it.
         self.global[counter].load_signed(Order::Relaxed)
     }
 
-    /// With what CPUs hold back: all additions that had returned, and those that run meanwhile or not. Looks at each CPU.
+    /// Sum with the amount that CPUs hold back. Includes all additions that had returned; those that run meanwhile may
+    /// be in. Looks at each CPU.
     ///
     /// # Panics
     /// If there is no such counter.
@@ -154,7 +156,7 @@ impl<M: Machine> SmallCounters<M> {
         values.fold(0, i64::wrapping_add)
     }
 
-    /// Whether a CPU holds anything back. Looks only.
+    /// Returns whether a CPU holds anything back. Changes nothing.
     #[doc(alias = "need_update")]
     pub fn needs_fold(&self, shard: Shard) -> bool {
         (0..self.counters()).any(|counter| {
@@ -163,7 +165,8 @@ impl<M: Machine> SmallCounters<M> {
         })
     }
 
-    /// Moves all that a CPU holds back, from whatever CPU; returns how many counters that changed. Async-signal-safe.
+    /// Moves the whole amount that a CPU holds back, from any CPU; returns the number of counters changed.
+    /// Async-signal-safe.
     #[doc(alias = "refresh_cpu_vm_stats")]
     pub fn fold(&self, shard: Shard) -> u64 {
         let counters = 0..self.counters();
@@ -172,8 +175,8 @@ impl<M: Machine> SmallCounters<M> {
             .sum()
     }
 
-    /// In a forked child: makes the global numbers what has been moved. Whoever was between the two steps of a move is gone.
-    /// Nobody else may move meanwhile.
+    /// In a forked child: sets the global numbers to the amounts that have been moved. A thread that was between the
+    /// two steps of a move is gone. No other task may move meanwhile.
     pub fn recount(&self) {
         for (counter, global) in self.global.iter().enumerate() {
             let bases = self.shards().map(|shard| self.base(shard, counter));
@@ -182,7 +185,7 @@ impl<M: Machine> SmallCounters<M> {
         }
     }
 
-    /// All shards: those of the CPUs, and that of threads without one.
+    /// All shards: those of the CPUs, and that of threads without a CPU.
     fn shards(&self) -> impl Iterator<Item = Shard> + use<M> {
         (0..=self.machine.cpus() as u32).map(Shard)
     }
@@ -200,8 +203,8 @@ impl<M: Machine> SmallCounters<M> {
 
     fn base(&self, shard: Shard, counter: usize) -> i64 {
         let word = self.slot.word(shard, self.word(counter) + 1);
-        // Acquire: pairs with `exchange`, whose value was read before. A value that is read after this is as
-        // new, so that bases do not go back to older ones.
+        // Acquire: pairs with `exchange`, whose task read the value before. The value that we read after this is at
+        // least as new, so bases never go back to older ones.
         word.load_signed(Order::Acquire)
     }
 
@@ -221,7 +224,7 @@ impl<M: Machine> SmallCounters<M> {
         }
     }
 
-    /// Nobody flushes these slots by marks, so a shard is published at its first touch, and for good.
+    /// Publishes a shard at its first use, for good: flushes do not clean these slots.
     #[cold]
     fn publish(&self, shard: Shard) {
         // Relaxed: sections look at this word for itself.
@@ -229,19 +232,19 @@ impl<M: Machine> SmallCounters<M> {
         state.fetch_or(State::PUBLISHED, Order::Relaxed);
     }
 
-    /// What a CPU holds back if its value is `value`.
+    /// Amount that a CPU holds back if its value is `value`.
     #[inline]
     fn held(&self, shard: Shard, counter: usize, value: i64) -> i64 {
         value.wrapping_sub(self.base(shard, counter))
     }
 
-    /// Moves what a CPU holds back, and `beyond` in advance, until it `is_over` no more.
+    /// Moves the amount that a CPU holds back, and `beyond` in advance, until `is_over` is false.
     #[cold]
     fn relieve(&self, shard: Shard, counter: usize, beyond: i64, is_over: impl Fn(i64) -> bool) {
         loop {
             let base = self.base(shard, counter);
             let value = self.value(shard, counter);
-            // Whoever was quicker may have moved less than is there by now.
+            // Another task that was faster may have moved less than the CPU holds back by now.
             if !is_over(value.wrapping_sub(base))
                 || self.exchange(shard, counter, base, value.wrapping_add(beyond))
             {
@@ -250,22 +253,22 @@ impl<M: Machine> SmallCounters<M> {
         }
     }
 
-    /// Moves what a CPU holds back; whether there was anything.
+    /// Moves the amount that a CPU holds back; returns whether there was any.
     fn move_all(&self, shard: Shard, counter: usize) -> bool {
         let base = self.base(shard, counter);
         let value = self.value(shard, counter);
         if value == base {
             return false;
         }
-        // If somebody else has moved, what is left moves the next time.
+        // If another task has moved meanwhile, the rest moves the next time.
         self.exchange(shard, counter, base, value);
         true
     }
 
-    /// Moves what lies between two bases, unless somebody else has moved since `base` was read.
+    /// Moves the difference between two bases, unless another task has moved since `base` was read.
     fn exchange(&self, shard: Shard, counter: usize, base: i64, moved: i64) -> bool {
         let word = self.slot.word(shard, self.word(counter) + 1);
-        // Full: as a release it pairs with `base`.
+        // Full: as a release it pairs with the Acquire in `base`.
         let exchanged = word.compare_exchange(base as u64, moved as u64, Order::Full);
         if exchanged.is_ok() {
             let global = &self.global[counter];

@@ -1,18 +1,18 @@
-//! When a CPU's upkeep fires: policies as values, and pure functions of them.
+//! Times at which a CPU's upkeep fires: policies as values, and pure functions of them.
 //!
-//! | policy | first | then | how CPUs are kept apart |
+//! | policy | first | then | separation of CPUs |
 //! |---|---|---|---|
 //! | `RoundJiffies` | at once | a whole second, less `skew` ticks for each CPU number | by the skew |
 //! | `Stretched` | at once | after an interval that grows with the rank | by intervals that differ |
 //! | `Spread` | after a part of the interval that grows with the rank | after the interval | until lateness has mixed them |
-//! | `PhaseGrid` | at the next point of the CPU's grid | likewise | for ever |
+//! | `PhaseGrid` | at the next point of the CPU's grid | likewise | permanent |
 //!
-//! The first three count from the end of the last call, so that what comes late stays late: `Spread` and `Stretched` drift by
-//! the sum of all latenesses; `RoundJiffies` does not, as long as a call is less than a quarter of a second late. The grid's
-//! points do not depend on when calls end.
+//! The first three count from the end of the last call, so a late call makes the next one late. `Spread` and
+//! `Stretched` drift by the sum of all latenesses. `RoundJiffies` does not, as long as a call is less than a quarter of
+//! a second late. The grid's points do not depend on the ends of calls.
 //!
-//! The rounding is the kernel's `round_jiffies_common` (`kernel/time/timer.c`); the kernel's upkeep (`mm/vmstat.c`) is deferrable
-//! work, so the first three are too.
+//! The rounding is the kernel's `round_jiffies_common` (`kernel/time/timer.c`). The kernel's upkeep (`mm/vmstat.c`) is
+//! deferrable work, so the first three policies are too.
 
 use bursar_machine::timer::{Jiffies, Timer, TimerKind, wheel_granularity};
 
@@ -21,38 +21,39 @@ use super::period::{Period, Place, Sharing};
 /// Ticks by which the kernel moves each CPU's rounded timers apart.
 pub const KERNEL_SKEW: u64 = 3;
 
-/// When CPU k's upkeep fires: a value.
+/// Policy for the times at which a CPU's upkeep fires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Firing {
-    /// The kernel's: at whole seconds, less `skew` ticks for each CPU number. Today's skew is [`KERNEL_SKEW`].
+    /// Fires at whole seconds, less `skew` ticks for each CPU number, as the kernel does. Today's skew is
+    /// [`KERNEL_SKEW`].
     #[doc(alias = "round_jiffies_relative")]
     RoundJiffies {
         /// Ticks between a CPU and the next.
         skew: u64,
     },
-    /// The interval grows with the CPU's rank, up to twice as long.
+    /// Fires after an interval that grows with the CPU's rank, up to twice as long.
     Stretched {
-        /// Whether what results is rounded as the kernel does, with its skew.
+        /// Whether the result is rounded as the kernel does, with its skew.
         rounded: bool,
     },
-    /// The CPUs begin at different times and then keep the interval.
+    /// Lets the CPUs begin at different times and then keep the interval.
     Spread,
-    /// Each CPU has moments of its own in each interval, the same for ever.
+    /// Gives each CPU moments of its own in each interval, always the same.
     PhaseGrid {
-        /// On exact timers, to the nanosecond; else on the wheel, at ticks.
+        /// Whether to use exact timers, to the nanosecond. Otherwise the wheel, at ticks.
         exact: bool,
     },
 }
 
 impl Default for Firing {
-    /// Free of drift and herds.
+    /// The exact grid, which has neither drift nor herds.
     fn default() -> Self {
         Self::PhaseGrid { exact: true }
     }
 }
 
 impl Firing {
-    /// The kind of timer that it runs on.
+    /// Kind of timer that the policy uses.
     pub fn kind(self) -> TimerKind {
         match self {
             Self::RoundJiffies { .. } | Self::Stretched { .. } | Self::Spread => {
@@ -63,7 +64,7 @@ impl Firing {
         }
     }
 
-    /// When the shepherd, which found work at `now_ns`, has the CPU's upkeep first.
+    /// Timer of a CPU's first upkeep, after the shepherd found work at `now_ns`.
     pub fn first(self, period: Period, place: Place, now_ns: u64) -> Timer {
         let deadline_ns = match self {
             Self::RoundJiffies { .. } | Self::Stretched { .. } => now_ns,
@@ -76,7 +77,7 @@ impl Firing {
         self.timer(deadline_ns)
     }
 
-    /// When it comes again after a call that ended at `now_ns` with work left.
+    /// Timer of a CPU's next upkeep, after a call that ended at `now_ns` with work left.
     pub fn next(self, period: Period, place: Place, now_ns: u64) -> Timer {
         let now = period.jiffies(now_ns);
         let interval = period.interval_ticks();
@@ -113,9 +114,9 @@ impl Firing {
         }
     }
 
-    /// How many CPUs share an instant at the least, if there are more CPUs than instants in the interval.
+    /// Minimum number of CPUs that share an instant, if there are more CPUs than instants in the interval.
     ///
-    /// On the wheel the instants that count are those of its granularity at that distance. Nothing can be said of `Stretched`,
+    /// On the wheel, the instants that count are those of its granularity at that distance. `None` for `Stretched`,
     /// whose CPUs have no interval in common.
     pub fn sharing(self, period: Period, cpus: u32) -> Option<Sharing> {
         let ticks = period.interval_ticks();
@@ -133,8 +134,8 @@ impl Firing {
     }
 }
 
-/// Rounds a moment to a whole second, less `skew` ticks for each CPU number: down if less than a quarter of a second is lost,
-/// else up. What would not be in the future stays as it is.
+/// Rounds a moment to a whole second, less `skew` ticks for each CPU number. Rounds down if less than a quarter of a
+/// second is lost, otherwise up. A result that would not be in the future leaves the moment as it is.
 #[doc(alias = "round_jiffies_common")]
 pub fn round_jiffies(at: Jiffies, now: Jiffies, cpu: u32, hz: u32, skew: u64) -> Jiffies {
     let hz = u64::from(hz.max(1));
@@ -152,7 +153,7 @@ pub fn round_jiffies(at: Jiffies, now: Jiffies, cpu: u32, hz: u32, skew: u64) ->
     }
 }
 
-/// The first of `phase_ns`, `phase_ns + interval_ns`, … that is after `now_ns`.
+/// First of `phase_ns`, `phase_ns + interval_ns`, … that is after `now_ns`.
 fn next_point(phase_ns: u64, interval_ns: u64, now_ns: u64) -> u64 {
     match now_ns.checked_sub(phase_ns) {
         None => phase_ns,
@@ -163,11 +164,11 @@ fn next_point(phase_ns: u64, interval_ns: u64, now_ns: u64) -> u64 {
     }
 }
 
-/// The first point of a CPU's grid that is after `now_ns` when rounded up to a tick.
+/// First point of a CPU's grid that is after `now_ns` when rounded up to a tick.
 fn next_tick_of_grid(period: Period, place: Place, now_ns: u64) -> u64 {
     let phase_ns = period.at(place.share_of(period.interval_ticks()));
     let interval_ns = period.interval_ns;
-    // A point that is over may still be ahead once it is rounded.
+    // A point in the past may still be ahead once it is rounded.
     let tick_ago_ns = now_ns.saturating_sub(period.tick_ns());
     let point_ns = next_point(phase_ns, interval_ns, tick_ago_ns);
     let rounded_ns = period.round_up_to_tick(point_ns);

@@ -1,27 +1,28 @@
-//! Periodic upkeep of what each CPU keeps for itself: small counters are folded, page lists decay, and not all CPUs at once.
+//! Periodic upkeep of per-CPU state: small counters are folded and page lists decay, at different times on different
+//! CPUs.
 //!
-//! | file | what it is about | in the kernel |
+//! | file | subject | in the kernel |
 //! |---|---|---|
-//! | `firing.rs`, `period.rs` | when a CPU's upkeep fires | `round_jiffies_common` |
+//! | `firing.rs`, `period.rs` | times at which a CPU's upkeep fires | `round_jiffies_common` |
 //! | `counters.rs`, `thresholds.rs` | counters that each CPU adds to on its own | `vm_stat_diff`, `stat_threshold` |
-//! | `upkeep.rs` | what upkeep does, and its settings | `refresh_cpu_vm_stats` |
-//! | `shepherd.rs`, `state.rs` | who needs upkeep, and that nobody has it twice at once | `vmstat_shepherd`, `vmstat_update` |
-//! | `upkeeper.rs` | who calls all this on a host: the user's thread, or a few of our own | workqueues |
+//! | `upkeep.rs` | the work of upkeep, and its settings | `refresh_cpu_vm_stats` |
+//! | `shepherd.rs`, `state.rs` | finding CPUs that need upkeep, and one call at a time for each | `vmstat_shepherd`, `vmstat_update` |
+//! | `upkeeper.rs` | calls on a host: from the user's thread, or from threads of our own | workqueues |
 //!
-//! A *shepherd* looks at all CPUs once an interval. Where there is work, and upkeep is neither queued nor running, it queues it.
-//! A CPU's upkeep comes again by itself as long as it finds work, and then ends until the shepherd finds some. Isolated CPUs
-//! are left alone.
+//! A *shepherd* looks at all CPUs once an interval. Where there is work, and upkeep is neither queued nor running, it
+//! queues upkeep. A CPU's upkeep repeats by itself as long as it finds work, and then ends until the shepherd finds
+//! some. Isolated CPUs are left alone.
 //!
-//! Nothing here runs by itself unless it is asked to: [`Housekeeping`] says what is to be queued for when, and is called. So it
-//! runs on a workqueue, on threads, or on a simulated machine alike. [`Upkeeper`] calls it where there is no workqueue: when its
-//! user does, or on a few threads.
+//! Nothing here runs by itself unless asked. [`Housekeeping`] returns the timers to queue, and is called when they
+//! expire. So it runs on a workqueue, on threads, or on a simulated machine alike. [`Upkeeper`] calls it where there is
+//! no workqueue: from its user's thread, or on a few threads.
 //!
 //! ```
 //! use bursar::Host;
 //! use bursar::housekeeping::{Options, Period, SmallCounters, Upkeep, Upkeeper, threshold};
 //! use bursar::machine::{Machine, Shard};
 //!
-//! /// Counts requests, and whatever else comes to mind.
+//! /// Counts requests.
 //! struct Requests(SmallCounters<Host>);
 //!
 //! impl Upkeep for Requests {
@@ -50,7 +51,7 @@
 //!
 //! // On a thread of the library, until the returned value is dropped:
 //! let threads = upkeeper.start(1)?;
-//! // Or when it suits: `upkeeper.tick()` does what is due, and says when it is to be called again.
+//! // Or on a thread of your own: `upkeeper.tick()` does the due work, and returns the time of its next call.
 //! drop(threads);
 //! let next_ns = upkeeper.tick();
 //! assert!(next_ns > 0);
@@ -76,7 +77,7 @@ pub use upkeeper::{UpkeepThreads, Upkeeper};
 
 use std::ops::Deref;
 
-/// On lines of its own. Two lines, since processors fetch them in pairs.
+/// Value on cache lines of its own. Two lines, because processors fetch them in pairs.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Apart<T>(T);

@@ -1,27 +1,27 @@
-//! The clock that upkeep follows, and a CPU's place among those that follow it: plain values.
+//! Clock of upkeep, and a CPU's place among those that follow it, as plain values.
 
 use std::fmt;
 
 use bursar_machine::timer::{Jiffies, tick_ns};
 
-/// Ticks a second, at most.
+/// Maximum number of ticks a second.
 const HZ_MAX: u32 = 10_000;
 
-/// The clock that upkeep follows.
+/// Clock of upkeep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Period {
-    /// How often upkeep is done, nanoseconds. (The kernel's `vm.stat_interval`: 1 s.)
+    /// Interval of upkeep, nanoseconds. (The kernel's `vm.stat_interval`: 1 s.)
     #[doc(alias = "sysctl_stat_interval")]
     pub interval_ns: u64,
     /// Ticks a second.
     pub hz: u32,
 }
 
-/// Why a period makes no sense.
+/// Reason why a period is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PeriodError {
-    /// An interval of 0.
+    /// The interval is 0.
     NoInterval,
     /// The interval is less than a tick.
     ShorterThanTick {
@@ -30,7 +30,7 @@ pub enum PeriodError {
         /// A tick, nanoseconds.
         tick_ns: u64,
     },
-    /// Not 1 to 10,000 ticks a second.
+    /// The ticks a second are not 1 to 10,000.
     BadHz {
         /// Ticks a second.
         hz: u32,
@@ -56,10 +56,10 @@ impl fmt::Display for PeriodError {
 impl std::error::Error for PeriodError {}
 
 impl Period {
-    /// Once in `interval_ns`, on a machine with `hz` ticks a second.
+    /// Makes a period of `interval_ns`, on a machine with `hz` ticks a second.
     ///
     /// # Errors
-    /// [`PeriodError`], see there.
+    /// [`PeriodError`] says which value is invalid.
     pub fn new(interval_ns: u64, hz: u32) -> Result<Self, PeriodError> {
         let period = Self { interval_ns, hz };
         period.check()?;
@@ -84,22 +84,22 @@ impl Period {
         Ok(())
     }
 
-    /// A tick, nanoseconds.
+    /// Length of a tick, nanoseconds.
     pub fn tick_ns(self) -> u64 {
         tick_ns(self.hz)
     }
 
-    /// The interval in whole ticks.
+    /// Interval in whole ticks.
     pub fn interval_ticks(self) -> Jiffies {
         self.interval_ns / self.tick_ns()
     }
 
-    /// The tick that `now_ns` is in.
+    /// Tick that contains `now_ns`.
     pub fn jiffies(self, now_ns: u64) -> Jiffies {
         now_ns / self.tick_ns()
     }
 
-    /// When a tick begins, nanoseconds.
+    /// Begin of a tick, nanoseconds.
     pub(super) fn at(self, jiffies: Jiffies) -> u64 {
         jiffies.saturating_mul(self.tick_ns())
     }
@@ -109,31 +109,31 @@ impl Period {
     }
 }
 
-/// A CPU's place among those that take part in upkeep.
+/// Place of a CPU among those that take part in upkeep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
     /// The CPU's number.
     pub cpu: u32,
-    /// How many of those that take part come before it. Gaps between the numbers of CPUs make none between ranks.
+    /// Number of participants before it. Gaps between the numbers of CPUs make no gaps between ranks.
     pub rank: u32,
-    /// How many take part.
+    /// Number of participants.
     pub of: u32,
 }
 
 impl Place {
-    /// The part of `whole` that lies before the CPU when all who take part share it evenly.
+    /// Part of `whole` that lies before the CPU when all participants share it evenly.
     pub(super) fn share_of(self, whole: u64) -> u64 {
         let of = u128::from(self.of.max(1));
         (u128::from(self.rank) * u128::from(whole) / of) as u64
     }
 }
 
-/// More CPUs than instants.
+/// Counts of instants and CPUs, where there are more CPUs than instants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sharing {
-    /// Instants in an interval.
+    /// Number of instants in an interval.
     pub instants: u64,
-    /// CPUs on the fullest of them, at least; so many if they are shared fairly.
+    /// Minimum number of CPUs on the fullest instant; reached if they are shared evenly.
     pub cpus: u64,
 }
 

@@ -1,15 +1,18 @@
-//! Who needs upkeep, and that nobody has it twice at once.
+//! Search for CPUs that need upkeep, with one call at a time for each.
 //!
-//! Each CPU has one word ([`State`]): idle, queued, or running. The shepherd goes from idle to queued, a call from queued to
-//! running and from there to queued or idle, all by compare-and-exchange. While upkeep is queued or runs, the shepherd passes by. The
-//! kernel looked at the first only (Linux 6.12 does), so that a call that was under way could be queued a second time.
+//! Each CPU has one word ([`State`]): idle, queued, or running. The shepherd changes idle to queued. A call changes
+//! queued to running, and running to queued or idle. All changes are compare-and-exchange. The shepherd skips a CPU
+//! whose upkeep is queued or runs. The kernel checked only the first (Linux 6.12 does), so a call under way could be
+//! queued a second time.
 //!
 //! # Invariants
-//! * A CPU has one timer at most, and has it while its upkeep is queued or done early.
-//! * What is added after a call has looked is found by the shepherd's next round: a call that ends looks at nothing again.
+//! * A CPU has at most one timer, and has it while its upkeep is queued or runs early.
+//! * An addition after a call has looked is found by the shepherd's next round: a call that ends looks at nothing
+//!   again.
 //!
 //! # Accepted
-//! The shepherd may find work that a call folds in this moment, and then queues a call that finds none. Each costs a call.
+//! The shepherd may find work that a call folds at that moment, and then queues a call that finds none. Each time costs
+//! one call.
 
 use std::fmt;
 
@@ -22,21 +25,21 @@ use super::period::Place;
 use super::state::{Call, State};
 use super::upkeep::{HousekeepingError, Options, Upkeep};
 
-/// Upkeep of all CPUs of a machine. Nothing here runs by itself: see the module.
+/// Upkeep of all CPUs of a machine. Nothing here runs by itself; see the module.
 pub struct Housekeeping<M: Machine, U: Upkeep> {
     machine: M,
     upkeep: U,
     options: Options,
-    /// By CPU.
+    /// Upkeep by CPU.
     cpus: Box<[Cpu<M>]>,
-    /// For threads without a CPU; see [`Housekeeping::fire_extra`].
+    /// State for threads without a CPU; see [`Housekeeping::fire_extra`].
     extra: Apart<M::Word>,
-    /// [`Machine::forks`] as seen last.
+    /// Last value of [`Machine::forks`].
     forks: M::Word,
 }
 
 struct Cpu<M: Machine> {
-    /// `None` for those that are left alone.
+    /// Place of the CPU; `None` if it is left alone.
     place: Option<Place>,
     state: Apart<M::Word>,
 }
@@ -64,10 +67,10 @@ fn places(cpus: usize, isolated: &[u32]) -> impl Iterator<Item = Option<Place>> 
 }
 
 impl<M: Machine, U: Upkeep> Housekeeping<M, U> {
-    /// Upkeep of the CPUs of `machine`.
+    /// Makes upkeep of the CPUs of `machine`.
     ///
     /// # Errors
-    /// [`HousekeepingError`], see there.
+    /// [`HousekeepingError`] says which option is invalid.
     pub fn new(machine: &M, upkeep: U, options: Options) -> Result<Self, HousekeepingError> {
         options.period.check()?;
         let cpus = machine.cpus();
@@ -99,28 +102,28 @@ impl<M: Machine, U: Upkeep> Housekeeping<M, U> {
         &self.machine
     }
 
-    /// What upkeep does.
+    /// The work of upkeep.
     pub fn upkeep(&self) -> &U {
         &self.upkeep
     }
 
-    /// How it is done.
+    /// The settings of upkeep.
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// A CPU's place; `None` for one that is left alone, and for the shard of threads without a CPU.
+    /// Place of a CPU; `None` for a CPU that is left alone, and for the shard of threads without a CPU.
     pub fn place(&self, shard: Shard) -> Option<Place> {
         self.cpus.get(shard.index()).and_then(|cpu| cpu.place)
     }
 
-    /// Where a CPU that takes part stands.
+    /// Place and state of a CPU that takes part.
     fn cpu(&self, shard: Shard) -> Option<(Place, &M::Word)> {
         let cpu = self.cpus.get(shard.index())?;
         Some((cpu.place?, &cpu.state))
     }
 
-    /// When a CPU's upkeep is due, if it is queued.
+    /// Timer of a CPU's upkeep, if it is queued.
     #[doc(alias = "delayed_work_pending")]
     pub fn due(&self, shard: Shard) -> Option<Timer> {
         let (_, word) = self.cpu(shard)?;
@@ -137,9 +140,10 @@ impl<M: Machine, U: Upkeep> Housekeeping<M, U> {
         }
     }
 
-    /// One round of the shepherd: `queue(shard, timer)` is called for each CPU that has work, is not isolated, and whose upkeep
-    /// is neither queued nor running. When the timer expires, [`Housekeeping::fire`] is to be called, on that CPU if that
-    /// matters.
+    /// Runs one round of the shepherd. Calls `queue(shard, timer)` for each CPU that has work, is not isolated, and
+    /// whose upkeep is neither queued nor running.
+    ///
+    /// When the timer expires, call [`Housekeeping::fire`], on that CPU if this matters.
     #[doc(alias = "vmstat_shepherd")]
     pub fn shepherd(&self, mut queue: impl FnMut(Shard, Timer)) {
         for cpu in 0..self.cpus.len() as u32 {
@@ -147,7 +151,7 @@ impl<M: Machine, U: Upkeep> Housekeeping<M, U> {
         }
     }
 
-    /// The shepherd's look at one CPU.
+    /// Runs the shepherd's check of one CPU.
     pub(super) fn look_after(&self, shard: Shard, queue: &mut impl FnMut(Shard, Timer)) {
         let Some((place, word)) = self.cpu(shard) else {
             return;
@@ -165,7 +169,7 @@ impl<M: Machine, U: Upkeep> Housekeeping<M, U> {
         }
     }
 
-    /// When the shepherd comes again: once an interval, rounded as the kernel rounds it, or on the grid's first line.
+    /// Timer of the shepherd's next round: once an interval, rounded as the kernel does, or at the grid's first point.
     pub fn shepherd_timer(&self, now_ns: u64) -> Timer {
         let Options { firing, period, .. } = self.options;
         let skew = match firing {
@@ -182,7 +186,7 @@ impl<M: Machine, U: Upkeep> Housekeeping<M, U> {
         };
         let now = period.jiffies(now_ns);
         let aim = now.saturating_add(period.interval_ticks());
-        // Of the CPU that asks, as in the kernel.
+        // The CPU of the caller, as in the kernel.
         let cpu = self.machine.current_shard().0;
         Timer {
             kind: TimerKind::Deferrable,
@@ -190,22 +194,23 @@ impl<M: Machine, U: Upkeep> Housekeeping<M, U> {
         }
     }
 
-    /// One CPU's upkeep, to be called when its timer has expired and not otherwise. What is returned is to be queued for it.
+    /// Runs one CPU's upkeep. Call it when the CPU's timer has expired and not otherwise, and queue it again for the
+    /// result.
     #[doc(alias = "vmstat_update")]
     pub fn fire(&self, shard: Shard) -> Option<Timer> {
         let (place, word) = self.cpu(shard)?;
         let seen = State::look(word);
         let now_ns = self.machine.now_ns();
         match seen {
-            // It has been done early, and comes again later.
+            // Upkeep ran early, and comes again later.
             State::Queued { due_ns } if due_ns > now_ns => return Some(self.timer(due_ns)),
-            // Somebody does it early in this moment, and relies on this timer for the next time.
+            // Another task runs it early at this moment, and relies on this timer for the next time.
             State::Early => return Some(self.next(place, now_ns)),
             State::Idle | State::Running => return None,
             State::Queued { .. } => {}
         }
         if !seen.change(word, State::Running) {
-            // Somebody began to do it early.
+            // Another task began to run it early.
             return Some(self.next(place, now_ns));
         }
         let call = Call::new(word, State::Idle);
@@ -225,14 +230,15 @@ impl<M: Machine, U: Upkeep> Housekeeping<M, U> {
         firing.next(period, place, now_ns)
     }
 
-    /// Whether there will be work the next time.
+    /// Calls upkeep; returns whether there will be work the next time.
     fn call(&self, shard: Shard) -> bool {
         let folded = self.upkeep.fold(shard);
         let left = self.upkeep.pages(shard);
         folded || left
     }
 
-    /// Upkeep for threads without a CPU, if there is work and nobody is at it: no workqueue has a place for it.
+    /// Runs upkeep for threads without a CPU, for which no workqueue has a place. Does nothing without work, or if
+    /// another task is at it.
     pub(super) fn fire_extra(&self) {
         let extra = Shard(self.cpus.len() as u32);
         if self.upkeep.needs(extra) && State::Idle.change(&*self.extra, State::Running) {
@@ -241,7 +247,7 @@ impl<M: Machine, U: Upkeep> Housekeeping<M, U> {
         }
     }
 
-    /// In a forked child, before anything else: calls that were under way are not any more.
+    /// In a forked child, before anything else: ends the calls that were under way in other threads.
     pub(super) fn notice_fork(&self) {
         // Relaxed, here and below: a child begins with one thread.
         let seen = self.forks.load(Order::Relaxed);
@@ -258,9 +264,11 @@ impl<M: Machine, U: Upkeep> Housekeeping<M, U> {
         }
     }
 
-    /// Folds on the way into idleness: no page work. Whether anything changed. What is queued stays queued.
+    /// Folds a CPU's counters on its way into idleness, without page work. Returns whether anything changed. Queued
+    /// upkeep stays queued.
     ///
-    /// The kernel does so only while the CPU's upkeep is queued ([`Housekeeping::due`]); else the shepherd is to find it.
+    /// The kernel does so only while the CPU's upkeep is queued ([`Housekeeping::due`]), and otherwise leaves it to the
+    /// shepherd.
     #[doc(alias = "quiet_vmstat")]
     pub fn quiet(&self, shard: Shard) -> bool {
         let Some((_, word)) = self.cpu(shard) else {
@@ -270,10 +278,11 @@ impl<M: Machine, U: Upkeep> Housekeeping<M, U> {
         !is_under_way && self.upkeep.needs(shard) && self.upkeep.fold(shard)
     }
 
-    /// The CPU is awake for another timer: does its upkeep now if its time is at most `slack_ns` ahead; whether it did.
+    /// Runs a CPU's upkeep now if it is due within `slack_ns`, because the CPU is awake for another timer. Returns
+    /// whether it ran.
     ///
-    /// The phase holds: the next time is the one that would have come after the one that was done early, which
-    /// [`Housekeeping::due`] tells. The timer that is set comes at its old time and, if it is not moved, finds nothing due.
+    /// The phase stays. The next time ([`Housekeeping::due`]) is the one after the time that this call has brought
+    /// forward. The timer that is set expires at the old time and finds nothing due, unless the caller moves it.
     pub fn awake(&self, shard: Shard) -> bool {
         let Some((place, word)) = self.cpu(shard) else {
             return false;
@@ -289,11 +298,11 @@ impl<M: Machine, U: Upkeep> Housekeeping<M, U> {
         if !seen.change(word, State::Early) {
             return false;
         }
-        // Should it unwind: as if it had not begun.
+        // If the call unwinds, the state is as if it had not begun.
         let call = Call::new(word, seen);
         self.call(shard);
         let timer = self.next(place, self.machine.now_ns().max(due_ns));
-        // Whether or not there is work left: the timer that is set belongs to it. Its call will tell.
+        // Queued even if no work is left, because the timer that is set belongs to it. Its call will find out.
         call.end(State::Queued {
             due_ns: timer.deadline_ns,
         });

@@ -1,9 +1,9 @@
-//! Where a CPU's upkeep stands, as one word: two bits for what, the rest for when.
+//! State of a CPU's upkeep in one word: two bits for the state, the rest for the due time.
 
 use bursar_machine::AtomicWord;
 use bursar_machine::Order;
 
-/// The latest time that has room: 146 years.
+/// Latest due time that fits: 146 years.
 const LATEST_NS: u64 = u64::MAX >> BITS;
 const BITS: u32 = 2;
 
@@ -12,16 +12,16 @@ const QUEUED: u64 = 1;
 const RUNNING: u64 = 2;
 const EARLY: u64 = 3;
 
-/// Where a CPU's upkeep stands.
+/// State of a CPU's upkeep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// The shepherd may queue it.
+    /// No timer is set; the shepherd may queue upkeep.
     Idle,
-    /// A timer is set, and it is due then.
+    /// A timer is set, and upkeep is due at that time.
     Queued { due_ns: u64 },
-    /// Under way, by its timer.
+    /// Upkeep runs because its timer expired.
     Running,
-    /// Under way ahead of its time, with its timer still set.
+    /// Upkeep runs ahead of its time, with its timer still set.
     Early,
 }
 
@@ -47,26 +47,27 @@ impl State {
     }
 
     pub(super) fn look(word: &impl AtomicWord) -> Self {
-        // Relaxed: whoever acts on it exchanges it.
+        // Relaxed: a caller that acts on it uses an exchange.
         Self::of(word.load(Order::Relaxed))
     }
 
-    /// Goes from `self` to `next`, unless somebody else was first.
+    /// Changes from `self` to `next`; returns `false` if another task was first.
     pub(super) fn change(self, word: &impl AtomicWord, next: Self) -> bool {
-        // Full: as an acquire it pairs with the release at the end of the call before: upkeep sees what that one left.
+        // Full: as an acquire it pairs with the Release in `Call`'s drop. So upkeep sees the effects of the previous
+        // call.
         word.compare_exchange(self.bits(), next.bits(), Order::Full)
             .is_ok()
     }
 }
 
-/// A call of upkeep that is under way. Should it unwind, the CPU is not forgotten.
+/// Guard of a call of upkeep that is under way. If the call unwinds, it sets the state that lets upkeep come again.
 pub(super) struct Call<'a, W: AtomicWord> {
     word: &'a W,
     after: State,
 }
 
 impl<'a, W: AtomicWord> Call<'a, W> {
-    /// Unless it ends otherwise, upkeep will be `after`.
+    /// Starts a call. Unless [`Call::end`] says otherwise, the state afterwards is `after`.
     pub(super) fn new(word: &'a W, after: State) -> Self {
         Self { word, after }
     }
@@ -78,7 +79,8 @@ impl<'a, W: AtomicWord> Call<'a, W> {
 
 impl<W: AtomicWord> Drop for Call<'_, W> {
     fn drop(&mut self) {
-        // Release: pairs with `State::change`. A store: while upkeep runs, nobody else changes the word.
+        // Release: pairs with `State::change`. A plain store is enough: nothing else changes the word while upkeep
+        // runs.
         self.word.store(self.after.bits(), Order::Release);
     }
 }

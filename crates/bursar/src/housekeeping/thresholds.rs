@@ -1,32 +1,32 @@
-//! How much a CPU may hold back: the kernel's formulae (`mm/vmstat.c`).
+//! Bounds on the amount that a CPU may hold back: the kernel's formulae (`mm/vmstat.c`).
 
-/// The most that a CPU may hold back of a counter. (The kernel's counters have eight bits.)
+/// Maximum that a CPU may hold back of a counter. (The kernel's counters have eight bits.)
 const THRESHOLD_MAX: u64 = 125;
 /// Pages of 4 KiB in 128 MiB, as a shift.
 const UNIT_SHIFT: u32 = 15;
 
-/// The position of the highest bit, from 1; 0 if there is none.
+/// Position of the highest bit, counted from 1; 0 if there is none.
 #[doc(alias = "fls")]
 fn bits(value: u64) -> u64 {
     u64::from(u64::BITS - value.leading_zeros())
 }
 
-/// What each of `cpus` CPUs may hold back of the counters of a zone of so many pages.
+/// Amount that each of `cpus` CPUs may hold back of the counters of a zone of `zone_pages` pages.
 #[doc(alias = "calculate_normal_threshold")]
 pub fn threshold(cpus: usize, zone_pages: u64) -> i64 {
     let threshold = 2 * bits(cpus as u64) * (1 + bits(zone_pages >> UNIT_SHIFT));
     threshold.min(THRESHOLD_MAX) as i64
 }
 
-/// What they may hold back while memory is short: together no more than lies between two watermarks.
+/// Amount that each CPU may hold back while memory is short: together at most the gap between two watermarks.
 #[doc(alias = "calculate_pressure_threshold")]
 pub fn pressure_threshold(cpus: usize, min_pages: u64, low_pages: u64) -> i64 {
     let each = low_pages.saturating_sub(min_pages) / (cpus as u64).max(1);
     each.clamp(1, THRESHOLD_MAX) as i64
 }
 
-/// Below how many pages only the precise sum is good enough to be compared with watermarks; `None` if what all CPUs hold back
-/// is less than lies between `min` and `low`.
+/// Number of free pages below which only the precise sum can be compared with watermarks. `None` if the amount that all
+/// CPUs hold back is less than the gap between `min` and `low`.
 #[doc(alias = "percpu_drift_mark")]
 pub fn drift_mark(
     cpus: usize,

@@ -1,4 +1,4 @@
-//! What upkeep does, and its settings.
+//! Work of upkeep, and its settings.
 
 use std::fmt;
 
@@ -7,18 +7,18 @@ use bursar_machine::Shard;
 use super::firing::Firing;
 use super::period::{Period, PeriodError};
 
-/// What upkeep does for a CPU; the parts are called in the order `fold`, `pages`, by one task at a time for each CPU. Only
-/// [`super::Housekeeping::quiet`] may fold beside.
+/// Work of upkeep for a CPU. Its parts are called in the order `fold`, `pages`, by one task at a time for each CPU.
+/// Only [`super::Housekeeping::quiet`] may fold at the same time.
 pub trait Upkeep: Send + Sync {
-    /// Whether folding would change anything. Looks only, and not at page lists: those are looked after when there is
-    /// something else to do, as in the kernel.
+    /// Returns whether a fold would change anything. Changes nothing, and does not look at page lists. Those are
+    /// handled when there is other work, as in the kernel.
     #[doc(alias = "need_update")]
     fn needs(&self, shard: Shard) -> bool;
 
-    /// Folds small counters; whether anything changed.
+    /// Folds small counters; returns whether anything changed.
     fn fold(&self, shard: Shard) -> bool;
 
-    /// Decays page lists and drains remote ones; whether there will be work the next time.
+    /// Decays page lists and drains remote ones; returns whether there will be work the next time.
     fn pages(&self, shard: Shard) -> bool;
 }
 
@@ -36,21 +36,21 @@ impl<U: Upkeep + ?Sized> Upkeep for Box<U> {
     }
 }
 
-/// How upkeep is to be done.
+/// Settings of upkeep.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// When each CPU's upkeep fires.
+    /// Policy for the times at which each CPU's upkeep fires.
     pub firing: Firing,
-    /// The clock that it follows.
+    /// Clock of upkeep.
     pub period: Period,
     /// CPUs that are left alone.
     pub isolated: Vec<u32>,
-    /// How far ahead of its time upkeep may be done when its CPU is awake anyway, nanoseconds; 0: never.
+    /// Maximum nanoseconds by which upkeep may come early when its CPU is awake anyway; 0: never early.
     pub slack_ns: u64,
 }
 
 impl Options {
-    /// On the default grid, on all CPUs, never ahead of its time.
+    /// Makes upkeep on the default grid, on all CPUs, never ahead of its time.
     pub fn new(period: Period) -> Self {
         Self {
             firing: Firing::default(),
@@ -61,24 +61,24 @@ impl Options {
     }
 }
 
-/// Why there is no housekeeping.
+/// Reason why there is no housekeeping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HousekeepingError {
-    /// The period makes no sense.
+    /// The period is invalid.
     BadPeriod(PeriodError),
-    /// A CPU is to be left alone that the machine does not have.
+    /// An isolated CPU does not exist.
     NoSuchCpu {
         /// The CPU.
         cpu: u32,
-        /// How many there are.
+        /// Number of CPUs.
         cpus: usize,
     },
-    /// Upkeep may be done so far ahead of its time that it would come before the last.
+    /// The slack is so long that upkeep could come before the previous one.
     SlackTooLong {
-        /// As asked for.
+        /// The slack asked for.
         slack_ns: u64,
-        /// The interval, which it must be below.
+        /// The interval, which must be longer.
         interval_ns: u64,
     },
 }

@@ -1,10 +1,10 @@
-//! Who calls upkeep where no workqueue does: its user, or a few threads.
+//! Calls of upkeep where no workqueue makes them: from a user's thread, or on a few threads.
 //!
-//! There is no list of timers. Where each CPU's upkeep stands says when it is due, so whoever comes by does what is due, and several
-//! may come at once: of those who find a CPU due, one has it. Upkeep is then done on whatever CPU the caller is on, which is
-//! what [`Upkeep`] must bear; the times are those of the policy, without the wheel's rounding.
+//! There is no list of timers. The state of each CPU's upkeep holds its due time, so any caller does the work that is
+//! due. Several may call at once; of the callers that find a CPU due, one does its upkeep. Upkeep then runs on the
+//! caller's CPU, which [`Upkeep`] must support. The times are those of the policy, without the wheel's rounding.
 //!
-//! Threads share the CPUs out among them, each its own shepherd, so none has to wake another.
+//! Threads divide the CPUs among themselves, and each has its own shepherd, so none has to wake another.
 
 use std::fmt;
 use std::ops::Range;
@@ -17,16 +17,17 @@ use bursar_machine::{AtomicWord, Host, Machine, Order, Shard};
 use super::shepherd::Housekeeping;
 use super::upkeep::{HousekeepingError, Options, Upkeep};
 
-/// Housekeeping, and who calls it. Cloning gives another handle of the same.
+/// Housekeeping with its callers. A clone is another handle of the same housekeeping.
 ///
-/// In a forked child nobody calls it until the child does; let it [`Upkeeper::tick`] once before it starts threads.
+/// In a forked child nothing calls it until the child does. Let the child call [`Upkeeper::tick`] once before it starts
+/// threads.
 pub struct Upkeeper<M: Machine = Host, U: Upkeep = Box<dyn Upkeep>> {
     shared: Arc<Shared<M, U>>,
 }
 
 struct Shared<M: Machine, U: Upkeep> {
     housekeeping: Housekeeping<M, U>,
-    /// When the shepherd of [`Upkeeper::tick`] is due, nanoseconds.
+    /// Time at which the shepherd of [`Upkeeper::tick`] is due, nanoseconds.
     shepherd_ns: M::Word,
 }
 
@@ -45,10 +46,10 @@ impl<M: Machine, U: Upkeep> fmt::Debug for Upkeeper<M, U> {
 }
 
 impl<M: Machine, U: Upkeep> Upkeeper<M, U> {
-    /// Upkeep of the CPUs of `machine`, which nobody does yet.
+    /// Makes upkeep of the CPUs of `machine`, which nothing calls yet.
     ///
     /// # Errors
-    /// [`HousekeepingError`], see there.
+    /// [`HousekeepingError`] says which option is invalid.
     pub fn new(machine: &M, upkeep: U, options: Options) -> Result<Self, HousekeepingError> {
         let shared = Shared {
             housekeeping: Housekeeping::new(machine, upkeep, options)?,
@@ -59,18 +60,20 @@ impl<M: Machine, U: Upkeep> Upkeeper<M, U> {
         })
     }
 
-    /// Who is due when, and what else can be asked of housekeeping.
+    /// Housekeeping itself, with the due times of its CPUs.
     pub fn housekeeping(&self) -> &Housekeeping<M, U> {
         &self.shared.housekeeping
     }
 
-    /// What upkeep does.
+    /// The work of upkeep.
     pub fn upkeep(&self) -> &U {
         self.housekeeping().upkeep()
     }
 
-    /// Does whatever is due now, and says when it wants to be called next, nanoseconds of [`Machine::now_ns`]. Sooner does
-    /// no harm and little work; later makes upkeep late, and shifts nothing if it is on a grid.
+    /// Does the work that is due now, and returns the time of the next call, in nanoseconds of [`Machine::now_ns`].
+    ///
+    /// An earlier call does no harm and little work. A later call makes upkeep late; on a grid it does not shift the
+    /// times that follow.
     pub fn tick(&self) -> u64 {
         let cpus = 0..self.cpus();
         self.tick_some(cpus, &self.shared.shepherd_ns)
@@ -80,13 +83,13 @@ impl<M: Machine, U: Upkeep> Upkeeper<M, U> {
         self.housekeeping().machine().cpus() as u32
     }
 
-    /// [`Upkeeper::tick`] for some CPUs, which have a shepherd of their own that is due by `shepherd_ns`.
+    /// Does [`Upkeeper::tick`] for some CPUs, whose own shepherd is due at `shepherd_ns`.
     fn tick_some(&self, cpus: Range<u32>, shepherd_ns: &M::Word) -> u64 {
         let housekeeping = self.housekeeping();
         housekeeping.notice_fork();
         let is_first = cpus.start == 0;
         let now_ns = housekeeping.machine().now_ns();
-        // Relaxed: says when to look, and nothing of what is to be seen.
+        // Relaxed: the word only says when to look; other data is not read through it.
         let due_ns = shepherd_ns.load(Order::Relaxed);
         if due_ns <= now_ns {
             let next_ns = housekeeping.shepherd_timer(now_ns).deadline_ns;
@@ -102,7 +105,7 @@ impl<M: Machine, U: Upkeep> Upkeeper<M, U> {
         let mut next_ns = shepherd_ns.load(Order::Relaxed);
         for shard in cpus.map(Shard) {
             let due_ns = || housekeeping.due(shard).map(|timer| timer.deadline_ns);
-            // Those that the shepherd has just found are due by now.
+            // CPUs that the shepherd has just found are due by now.
             if due_ns().is_some_and(|due_ns| due_ns <= housekeeping.machine().now_ns()) {
                 housekeeping.fire(shard);
             }
@@ -113,11 +116,13 @@ impl<M: Machine, U: Upkeep> Upkeeper<M, U> {
 }
 
 impl<U: Upkeep + 'static> Upkeeper<Host, U> {
-    /// Starts up to `threads` threads, each of which does the upkeep of some of the CPUs, sleeps until something is due, and ends
-    /// when the returned value is dropped. None if `threads` is 0. A forked child has none and may start its own.
+    /// Starts up to `threads` threads, and none if `threads` is 0.
+    ///
+    /// Each thread does the upkeep of some of the CPUs, sleeps until something is due, and ends when the returned value
+    /// is dropped. A forked child has no such threads and may start its own.
     ///
     /// # Errors
-    /// What the system says if it cannot start a thread.
+    /// The system's error, if it cannot start a thread.
     pub fn start(&self, threads: usize) -> std::io::Result<UpkeepThreads> {
         let cpus = u64::from(self.cpus());
         let threads = (threads as u64).min(cpus);
@@ -138,7 +143,7 @@ impl<U: Upkeep + 'static> Upkeeper<Host, U> {
     }
 }
 
-/// Threads that do upkeep until this is dropped.
+/// Threads that do upkeep until this value is dropped.
 #[derive(Debug)]
 #[must_use = "dropping it ends the threads"]
 pub struct UpkeepThreads {
@@ -146,7 +151,7 @@ pub struct UpkeepThreads {
 }
 
 impl UpkeepThreads {
-    /// How many there are.
+    /// Number of threads.
     pub fn count(&self) -> usize {
         self.threads.len()
     }

@@ -1,4 +1,4 @@
-//! The bytes of a page.
+//! Bytes of a page.
 
 use std::mem::MaybeUninit;
 
@@ -8,9 +8,9 @@ use bursar_machine::pages::Frames;
 use super::Page;
 
 impl<M: Machine> Page<M> {
-    /// The bytes, to be written. They may hold what the group wrote earlier, and nobody else.
+    /// The bytes, for writing. They may hold data that the group wrote earlier, never another group's.
     ///
-    /// No bytes on a simulated machine, here and below.
+    /// On a simulated machine a page has no bytes, here and below.
     pub fn uninit_mut(&mut self) -> &mut [MaybeUninit<u8>] {
         self.tag = self.tag.unreadable();
         let zone = self.books.zone(self.tag.zone());
@@ -52,7 +52,7 @@ impl<M: Machine> Page<M> {
         self.tag = self.tag.readable();
     }
 
-    /// Lets `write` initialize the bytes; it returns them to show that it did.
+    /// Initializes the bytes by `write`, which returns them to show that it did.
     ///
     /// ```
     /// # use bursar::pages::{Order, Zeroed};
@@ -64,7 +64,7 @@ impl<M: Machine> Page<M> {
     /// ```
     ///
     /// # Panics
-    /// If it returns fewer bytes, or others.
+    /// If `write` returns fewer bytes, or others.
     #[track_caller]
     pub fn init_with(
         &mut self,
@@ -72,7 +72,7 @@ impl<M: Machine> Page<M> {
     ) {
         let zone = self.books.zone(self.tag.zone());
         let block = self.block.as_mut().expect("there until the page is gone");
-        // In case it panics half-way.
+        // In case `write` panics half-way.
         self.tag = self.tag.unreadable();
         let all = zone.frames.init(block, write);
         assert!(
@@ -85,7 +85,7 @@ impl<M: Machine> Page<M> {
     /// Writes `bytes` to the beginning, and zeroes to the rest.
     ///
     /// # Panics
-    /// If they are more than the page has.
+    /// If `bytes` is longer than the page.
     #[track_caller]
     pub fn copy_from(&mut self, bytes: &[u8]) {
         assert!(bytes.len() <= self.len(), "more bytes than the page has");
@@ -110,7 +110,7 @@ mod frozen {
 
     use super::*;
 
-    /// A page that can be read, for `Bytes::from_owner`.
+    /// A readable page, as the owner of a `Bytes`.
     struct Readable<M: Machine>(Page<M>);
 
     impl<M: Machine> AsRef<[u8]> for Readable<M> {
@@ -120,8 +120,8 @@ mod frozen {
     }
 
     impl<M: Machine> Page<M> {
-        /// The page as shared, immutable bytes, without copying: it returns when the last clone or slice of them is gone, and is
-        /// charged to its group until then.
+        /// Turns the page into shared, immutable bytes without copying. The page returns when the last clone or slice
+        /// of them is gone, and is charged to its group until then.
         ///
         /// ```
         /// # use bursar::pages::{Order, Zeroed};

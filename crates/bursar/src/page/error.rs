@@ -1,4 +1,4 @@
-//! What a caller of an allocation acts on.
+//! Errors of the allocation and the return of pages.
 
 use std::fmt;
 
@@ -6,35 +6,35 @@ use bursar_machine::pages::{Order, Pfn, ReserveError};
 
 use crate::charge::ChargeError;
 
-/// Why there are no pages. Nothing is charged then, and nothing is lost.
+/// Reason why no pages were allocated. Nothing is charged, and nothing is lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AllocPagesError {
-    /// The group, or one above it, may not have them.
+    /// The limit of the group, or of a group above it, does not allow them.
     Refused(ChargeError),
-    /// All zones that may be used are at their reserve, after the lists of all CPUs were emptied. Pages that are freed make
-    /// it succeed again.
+    /// All zones that may be used are at their reserve, even after the lists of all CPUs were emptied. Freed pages make
+    /// the request succeed again.
     Exhausted {
         /// The order asked for.
         order: Order,
-        /// Pages free in all zones, those included that are kept for emergencies or too scattered.
+        /// Free pages in all zones, including those that are kept for emergencies or too scattered.
         free_pages: u64,
-        /// Pages that an ordinary allocation leaves.
+        /// Pages that an ordinary allocation leaves free.
         reserve_pages: u64,
     },
     /// The node does not exist.
     NoSuchNode {
-        /// How many there are, from 0.
+        /// Number of nodes; they count from 0.
         nodes: usize,
     },
-    /// More than fits the address space.
+    /// The bytes exceed the address space.
     TooMany {
         /// The order asked for.
         order: Order,
-        /// How many blocks were asked for.
+        /// Number of blocks asked for.
         count: usize,
     },
-    /// No memory could be reserved for pages when the first was asked for.
+    /// The reservation of page memory failed at the first request.
     NoZones(ReserveError),
 }
 
@@ -75,21 +75,21 @@ impl fmt::Display for AllocPagesError {
 
 impl std::error::Error for AllocPagesError {}
 
-/// Why a page cannot be had back by its frame. Nothing was touched.
+/// Reason why a page cannot be claimed by its frame number. Nothing was touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClaimError {
-    /// The page was had back before: a double free.
+    /// The page was claimed before: a double free.
     AlreadyFreed {
         /// The page.
         pfn: Pfn,
     },
-    /// The page is of this memory and was not given out: the middle of a block, or never raw.
+    /// The page is of this memory but was not given out: it is inside a block, or was never raw memory.
     NotGivenOut {
         /// The page.
         pfn: Pfn,
     },
-    /// The page is of no zone of this memory.
+    /// The page belongs to no zone of this memory.
     Foreign {
         /// The page.
         pfn: Pfn,

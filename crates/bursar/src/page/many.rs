@@ -1,4 +1,4 @@
-//! Many pages at a time: one charge, one section and one lock for many.
+//! Allocation and return of many pages, with one charge, one section and one lock for many.
 
 use std::mem;
 
@@ -11,10 +11,10 @@ use crate::group::Group;
 use crate::pages::Zeroed;
 
 impl<M: Machine> Group<M> {
-    /// Allocates `count` times 2^order pages, charged at once: all or none.
+    /// Allocates `count` blocks of 2^order pages with one charge: all of them or none.
     ///
     /// # Errors
-    /// [`AllocPagesError`], see there. Nothing is charged then.
+    /// [`AllocPagesError`]. Nothing is charged then.
     #[doc(alias = "alloc_pages_bulk")]
     pub fn alloc_many(
         &self,
@@ -44,13 +44,13 @@ impl<M: Machine> Group<M> {
                     break;
                 }
             }
-            // Fills the list.
+            // This call also fills the list.
             let (zone, block) = match get_block_slowly(books, request(order, zeroed), self.owner())
             {
                 Ok(found) => found,
                 Err(error) if pages.is_empty() => return Err(*error),
                 Err(error) => {
-                    // What the pages return is part of the charge.
+                    // The bytes that the pages will return are part of the charge.
                     let held = pages.len() * order.bytes();
                     let rest = charge.split(bytes - held).expect("not more than all");
                     charge.forget_bytes();
@@ -67,7 +67,7 @@ impl<M: Machine> Group<M> {
 }
 
 impl<M: Machine> Page<M> {
-    /// Frees pages of any groups, as dropping them one by one does, in fewer steps.
+    /// Frees pages of any groups in fewer steps than one drop for each.
     #[doc(alias = "free_unref_folios")]
     pub fn free_many(pages: impl IntoIterator<Item = Self>) {
         let mut run: Option<Run<M>> = None;
@@ -86,10 +86,10 @@ impl<M: Machine> Page<M> {
     }
 }
 
-/// The most pages that return together: whoever waits for memory is told after so many.
+/// Maximum number of blocks that return together. Tasks that wait for memory are told after each run of them.
 const TOGETHER: usize = 512;
 
-/// Pages that return together when this is dropped: of one group, zone and order.
+/// Pages of one group, zone and order that return together when this value is dropped.
 struct Run<M: Machine> {
     books: M::Shared<Books<M>>,
     slot: M::Slot,

@@ -1,4 +1,4 @@
-//! Pages as raw memory: giving the token up for a frame number, and having it back.
+//! Pages as raw memory: exchange of the token for a frame number, and back.
 
 use bursar_machine::Machine;
 use bursar_machine::pages::{Block, Order, Owner, Pfn};
@@ -9,10 +9,10 @@ use crate::charge::PROCESS;
 use crate::memory::Memory;
 use crate::pages::{NotRaw, Zeroed, Zones};
 
-/// A block that was given out as raw memory, and is to become a page again.
+/// Claim on a block that was given out as raw memory and will become a page again.
 ///
-/// Whoever can make the block's token out of its number does so, and calls [`Claim::page`]; the pages stay charged until
-/// then.
+/// A caller that can make the block's token from its number does so, and calls [`Claim::page`]. The pages stay charged
+/// until then.
 #[must_use = "the pages are lost otherwise"]
 #[derive(Debug)]
 pub struct Claim {
@@ -24,25 +24,25 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// The first page.
+    /// First page of the block.
     pub fn pfn(&self) -> Pfn {
         self.pfn
     }
 
-    /// The block's order.
+    /// Order of the block.
     pub fn order(&self) -> Order {
         self.order
     }
 
-    /// Whose bytes these are.
+    /// Owner of the block's bytes.
     pub fn owner(&self) -> Owner {
         self.owner
     }
 
-    /// The page again, by its token. Its bytes count as uninitialized.
+    /// Turns the block into a page again, with its token. Its bytes count as uninitialized.
     ///
     /// # Panics
-    /// If that is the token of another block, or the memory another one.
+    /// If `block` is the token of another block, or `memory` is another memory.
     pub fn page<M: Machine>(self, memory: &Memory<M>, mut block: Block) -> Page<M> {
         assert_eq!(
             (block.pfn(), block.order()),
@@ -56,7 +56,7 @@ impl Claim {
             Some(self.zone),
             "the memory of the claim"
         );
-        // Whoever had the token may have said otherwise.
+        // The token's holder may have set another owner.
         block.set_owner(self.owner);
         let slot = match self.index {
             UNCHARGED => books.root_slot.clone(),
@@ -72,13 +72,13 @@ impl Claim {
 }
 
 impl<M: Machine> Page<M> {
-    /// The reservation that the page is of.
+    /// Reservation that the page belongs to.
     pub fn frames(&self) -> &M::Frames {
         &self.books.zone(self.tag.zone()).frames
     }
 
-    /// Gives the token up: the pages stay allocated and charged until [`Memory::claim`] has them back by the number of their
-    /// first frame. The token is returned for whoever turns it into an address.
+    /// Gives up the token. The pages stay allocated and charged until [`Memory::claim`] takes them back by the number
+    /// of their first frame. The caller turns the returned token into an address.
     pub fn into_block(mut self) -> Block {
         // The table grows under a lock.
         let _operation = self.books.operation();
@@ -92,19 +92,19 @@ impl<M: Machine> Page<M> {
 }
 
 impl<M: Machine> Memory<M> {
-    /// The reservations that pages come from, by node; none before the first page is asked for.
+    /// Reservations that pages come from, by node; none before the first page is requested.
     pub fn frames(&self) -> impl Iterator<Item = &M::Frames> {
         let zones = self.books().zones().into_iter().flat_map(Zones::iter);
         zones.map(|zone| &zone.frames)
     }
 
-    /// The raw block that a page is in, by its first page: what to say of an address that [`Memory::claim`] refuses. Another
-    /// task may have had it back by the time you look.
+    /// Raw block that contains a page, by its first page. Explains an address that [`Memory::claim`] refuses. Another
+    /// task may have claimed the block by the time the caller looks.
     pub fn raw_block(&self, pfn: Pfn) -> Option<(Pfn, Order)> {
         self.books().zones()?.table.around(pfn)
     }
 
-    /// Has a block back that [`Page::into_block`] gave out.
+    /// Claims a block that [`Page::into_block`] gave out.
     ///
     /// # Errors
     /// [`ClaimError`]: a double free, or not such a block. Nothing changes then.

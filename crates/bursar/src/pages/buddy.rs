@@ -1,19 +1,20 @@
-//! The free blocks of one zone.
+//! Free blocks of one zone.
 //!
-//! Free blocks wait in one list for each order (`lists.rs`), threaded through tables of frames (`frames.rs`). A block that
-//! is freed is joined with its buddy as long as that is free as well; an allocation takes the smallest block that suffices
-//! and cuts it. Neither looks for anything: both touch a number of frames that is bounded by the number of orders.
+//! Free blocks wait in two lists for each order (`lists.rs`), threaded through tables of frames (`frames.rs`). A block
+//! that is freed is joined with its buddy as long as that is free as well. An allocation takes the smallest block that
+//! suffices and cuts it. Neither searches: both touch a number of frames that is bounded by the number of orders.
 //!
-//! Plain data: no machine and no locks. Who calls has the zone's lock.
+//! This is plain data, without a machine and without locks. The caller holds the zone's lock.
 //!
 //! # Which block is taken
-//! 1. The smallest that suffices, so that large ones stay whole.
-//! 2. Among those one with memory behind it: each order has a list for these and one for the others.
-//! 3. The one that was freed last, whose lines may still be in a cache. But what would become part of a yet larger block if
-//!    its buddy were freed waits at the other end of its list, so that it has time to.
-//! 4. Pages that were never used only if there is nothing else. They are not in the lists: they have no frames yet.
+//! 1. The smallest that suffices, so that large blocks stay whole.
+//! 2. Among these, one with memory behind it: each order has one list for such blocks and one for the others.
+//! 3. The one that was freed last, whose lines may still be in a cache. A block that would become part of a yet larger
+//!    one if its buddy were freed goes to the other end of its list, which gives it time for that.
+//! 4. Pages that were never used, only if there is nothing else. They are not in the lists: they have no frames yet.
 //!
-//! The kernel's lists are per migrate type besides (`mm/page_alloc.c`); the memory of a process can always be moved, or never.
+//! The kernel also has a list for each migrate type (`mm/page_alloc.c`). The memory of a process is either always
+//! movable or never.
 
 mod frames;
 mod lists;
@@ -26,15 +27,15 @@ use frames::Frames;
 pub use frames::SpareTable;
 use lists::{Backing, End, Lists};
 
-/// The free blocks of one zone.
+/// Free blocks of one zone.
 #[doc(alias = "free_area")]
 pub struct Buddy {
-    /// The zone's last pages, until they are used for the first time.
+    /// Last pages of the zone, until they are used for the first time.
     never_used: Span,
     managed_pages: u64,
-    /// Pages in the lists.
+    /// Number of pages in the lists.
     listed_pages: u64,
-    /// Those of them with memory behind them.
+    /// Number of pages in the lists that have memory behind them.
     backed_pages: u64,
     lists: Lists,
     frames: Frames,
@@ -51,7 +52,7 @@ impl fmt::Debug for Buddy {
 }
 
 impl Buddy {
-    /// A zone of the pages of `span`, of which `first` is the first, and all of which are free.
+    /// Makes a zone of the pages of `span`, all free. `first` is the first of them.
     ///
     /// # Panics
     /// If `first` is not a multiple of [`SPAN_PAGES`], or the zone has 2^32 pages.
@@ -72,17 +73,17 @@ impl Buddy {
         }
     }
 
-    /// Whether a [`SpareTable`] would be welcome: without, one is made when it is needed.
+    /// Returns whether a [`SpareTable`] is welcome. Without a spare one, a table is made when it is needed.
     pub fn wants_table(&self) -> bool {
         self.frames.spares.len() < frames::SPARES
     }
 
-    /// Whether there is one.
+    /// Returns whether there is a spare table.
     pub fn has_spare_table(&self) -> bool {
         !self.frames.spares.is_empty()
     }
 
-    /// Keeps a table for when it is needed; gives it back if there are enough.
+    /// Keeps a table for later; gives it back if there are enough.
     pub fn add_table(&mut self, table: SpareTable) -> Option<SpareTable> {
         if !self.wants_table() {
             return Some(table);
@@ -104,7 +105,7 @@ impl Buddy {
     /// Puts a block in, joined with its buddies while they are free.
     ///
     /// # Panics
-    /// If it is not of this zone, or a page of it is free already: whoever made it forged it.
+    /// If the block is not of this zone, or a page of it is free already, which means that its token was forged.
     #[doc(alias = "__free_one_page")]
     pub fn free(&mut self, mut block: Block) {
         let index = self.frames.index(block.pfn());
@@ -131,8 +132,8 @@ impl Buddy {
         self.put(block, end);
     }
 
-    /// Takes a block of at least `least` out that has memory behind it, for giving that back to the system: one of the
-    /// largest, and of these the one that was free longest. It comes back through [`Buddy::free`].
+    /// Takes out a block of at least `least` with memory behind it, to give that memory back to the system. The block
+    /// is one of the largest, and of these the one that was free longest. It comes back through [`Buddy::free`].
     pub fn take_backed(&mut self, least: Order) -> Option<Block> {
         let order = self.lists.largest(Backing::There, least)?;
         let block = self.take(self.lists.last(Backing::There, order));
@@ -141,12 +142,12 @@ impl Buddy {
         Some(block)
     }
 
-    /// Pages that are free, those never used included.
+    /// Number of free pages, including pages that were never used.
     pub fn free_pages(&self) -> u64 {
         self.listed_pages + self.never_used.pages()
     }
 
-    /// Free blocks of exactly that order. Those never used are of the largest.
+    /// Number of free blocks of exactly that order. Pages never used count as blocks of the largest order.
     pub fn free_blocks(&self, order: Order) -> u64 {
         let never_used = match order {
             Order::MAX => self.never_used.pages() / u64::from(SPAN_PAGES),
@@ -155,17 +156,18 @@ impl Buddy {
         self.lists.blocks(order) + never_used
     }
 
-    /// All pages of the zone.
+    /// Number of pages of the zone.
     pub fn managed_pages(&self) -> u64 {
         self.managed_pages
     }
 
-    /// Free pages with memory behind them. A block that was joined of one with and one without counts as a whole.
+    /// Number of free pages with memory behind them. A block joined from one with memory and one without counts as a
+    /// whole.
     pub fn backed_pages(&self) -> u64 {
         self.backed_pages
     }
 
-    /// Whether the page lies in a free block of this zone.
+    /// Returns whether the page lies in a free block of this zone.
     pub fn is_free(&self, pfn: Pfn) -> bool {
         let index = self.frames.index(pfn);
         index.is_some_and(|index| {
@@ -173,7 +175,7 @@ impl Buddy {
         })
     }
 
-    /// Where the pages begin that were never used: a [`Span`] gives its blocks from the first on.
+    /// Index of the first page that was never used: a [`Span`] gives its blocks from the first on.
     fn never_used_from(&self) -> u32 {
         (self.managed_pages - self.never_used.pages()) as u32
     }
@@ -194,7 +196,8 @@ impl Buddy {
         Some(self.cut(block, order))
     }
 
-    /// The first piece of that order, of a block whose pages are all still marked free. The others are put into the lists.
+    /// Returns the first piece of that order of a block whose pages are all still marked free. The other pieces go into
+    /// the lists.
     #[doc(alias = "expand")]
     fn cut(&mut self, mut block: Block, order: Order) -> Block {
         while block.order() > order {
@@ -207,7 +210,7 @@ impl Buddy {
         block
     }
 
-    /// Whether the block would become part of a yet larger one if its buddy were freed.
+    /// Returns whether the block would become part of a yet larger one if its buddy were freed.
     #[doc(alias = "buddy_merge_likely")]
     fn is_merge_likely(&self, block: &Block) -> bool {
         let order = block.order().get();

@@ -1,9 +1,9 @@
 //! The depot: batches of blocks between the per-CPU lists and the buddy.
 //!
-//! A batch changes hands whole, by its pointer, so a hold takes as long however many blocks that moves, and the
-//! lines that the blocks are listed on are read by whoever gets them, after the lock. A few CPUs share a *shelf*; whoever
-//! finds one taken tries the next before it waits. Full shelves take nothing: the rest goes to the buddy. Empty ones cost a
-//! look at a word.
+//! A batch changes hands whole, by its pointer. So a hold takes the same time for any number of blocks. The lines that
+//! list the blocks are read after the lock, by the thread that gets them. A few CPUs share a *shelf*. A thread that
+//! finds a shelf locked tries the others before it waits. Full shelves take nothing; the rest goes to the buddy. An
+//! empty shelf costs a look at one word.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,34 +17,34 @@ use super::zone::Apart;
 /// Blocks of one order that move together.
 pub(super) type Batch = Vec<Block>;
 
-/// What a shelf holds: batches for each list, and empty ones to be filled.
+/// Contents of a shelf: batches for each list, and empty ones to fill.
 #[derive(Default)]
 pub(super) struct Stored {
     batches: Vec<Vec<Batch>>,
-    /// Blocks that come one by one, until they make a batch.
+    /// Single blocks that will make a batch.
     open: Vec<Batch>,
     spare: Vec<Batch>,
 }
 
 struct Shelf<M: Machine> {
     lock: KnownLock<M::Spin<Timed<Stored>>>,
-    /// Blocks by list, written under the lock; a word that only says where looking is worth while.
+    /// Number of blocks by list. Written under the lock; read without it as a hint where to look.
     blocks: Box<[AtomicU64]>,
 }
 
-/// All shelves of a zone.
+/// Shelves of a zone.
 pub(super) struct Depot<M: Machine> {
     shelves: Box<[Apart<Shelf<M>>]>,
     cpus_per_shelf: usize,
     batches_max: usize,
-    /// Blocks in a batch, by list.
+    /// Number of blocks in a batch, by list.
     sizes: Box<[usize]>,
 }
 
 type ShelfHold<'a, M> = Hold<'a, M, Stored, <M as Machine>::Spin<Timed<Stored>>>;
 
 impl<M: Machine> Depot<M> {
-    /// An empty depot for batches of `sizes` blocks, one number a list.
+    /// Makes an empty depot for batches of `sizes` blocks, one size for each list.
     pub(super) fn new(
         cpus: usize,
         cpus_per_shelf: usize,
@@ -54,7 +54,7 @@ impl<M: Machine> Depot<M> {
         let shelf = || {
             Apart(Shelf {
                 lock: KnownLock::new(Stored {
-                    // All the room that they ever need: nothing is allocated under the lock.
+                    // Room for all that they ever hold, so that nothing is allocated under the lock.
                     batches: sizes
                         .iter()
                         .map(|_| Vec::with_capacity(batches_max))
@@ -79,15 +79,15 @@ impl<M: Machine> Depot<M> {
         shard.index() / self.cpus_per_shelf % self.shelves.len()
     }
 
-    /// The shelves from a CPU's own on.
+    /// Shelves, beginning with a CPU's own.
     fn around(&self, shard: Shard) -> impl Iterator<Item = &Apart<Shelf<M>>> {
         let (before, from) = self.shelves.split_at(self.first(shard));
         from.iter().chain(before)
     }
 
-    /// Takes a batch for `list`; at least one block, unless the depot has none.
+    /// Takes a batch for `list` with at least one block; `None` if the depot has none.
     pub(super) fn take(&self, machine: &M, shard: Shard, list: usize) -> Option<Batch> {
-        // Those that would have to be waited for come last.
+        // Shelves that are locked come last.
         for patient in [false, true] {
             for shelf in self.around(shard).filter(|shelf| shelf.has(list)) {
                 let held = if patient {
@@ -137,7 +137,7 @@ impl<M: Machine> Depot<M> {
         Err(batch)
     }
 
-    /// Puts one block there, to make a batch with others.
+    /// Puts a single block on a CPU's own shelf, to make a batch with others.
     ///
     /// # Errors
     /// The block, if there is no room.
@@ -163,7 +163,7 @@ impl<M: Machine> Depot<M> {
         Ok(())
     }
 
-    /// An empty batch with room.
+    /// Takes an empty batch with room, or makes one.
     pub(super) fn spare(&self, machine: &M, shard: Shard) -> Batch {
         let shelf = &self.shelves[self.first(shard)];
         let held = shelf.lock.try_lock(machine, Work::Free);
@@ -182,7 +182,7 @@ impl<M: Machine> Depot<M> {
         }
     }
 
-    /// Takes a batch of `list` from whichever shelf has one, waiting for locks: for those who empty the depot.
+    /// Takes a batch of `list` from any shelf that has one, and waits for locks. Used to empty the depot.
     pub(super) fn take_any(&self, machine: &M, list: usize) -> Option<Batch> {
         self.shelves.iter().find_map(|shelf| {
             shelf.has(list).then_some(())?;
@@ -190,7 +190,7 @@ impl<M: Machine> Depot<M> {
         })
     }
 
-    /// Blocks of `list` on all shelves.
+    /// Number of blocks of `list` on all shelves.
     pub(super) fn blocks(&self, list: usize) -> u64 {
         self.shelves.iter().map(|shelf| shelf.count(list)).sum()
     }
@@ -207,7 +207,7 @@ impl<M: Machine> Depot<M> {
         all
     }
 
-    /// Who holds which shelf, and how many wait for it.
+    /// Shelves that are locked, with their holders and the number of waiters.
     pub(super) fn holders(&self) -> impl Iterator<Item = (usize, Holder, u64)> {
         let holders = self.shelves.iter().enumerate();
         holders.filter_map(|(shelf, at)| {
@@ -219,7 +219,7 @@ impl<M: Machine> Depot<M> {
 
 impl<M: Machine> Shelf<M> {
     fn count(&self, list: usize) -> u64 {
-        // Relaxed: a hint; the lock says.
+        // Relaxed: a hint; the lists under the lock decide.
         self.blocks[list].load(Ordering::Relaxed)
     }
 
@@ -227,7 +227,7 @@ impl<M: Machine> Shelf<M> {
         self.count(list) > 0
     }
 
-    /// Under the lock.
+    /// Changes the count; called under the lock.
     fn change(&self, list: usize, by: i64) {
         let now = self.count(list).wrapping_add_signed(by);
         self.blocks[list].store(now, Ordering::Relaxed);

@@ -1,13 +1,13 @@
-//! Durations, counted by size; and numbers of pages, which are counted likewise.
+//! Histogram of durations, also used for numbers of pages.
 
-/// Buckets to a doubling: a bucket's bounds are at most a quarter apart.
+/// Number of buckets to a doubling, so that a bucket's bounds are at most a quarter apart.
 const STEPS: u64 = 4;
 const STEP_BITS: u32 = STEPS.trailing_zeros();
-/// Up to 2^40 ns (18 minutes); longer ones count there.
+/// Number of buckets, up to 2^40 ns (18 minutes). The last one counts longer durations as well.
 const BUCKETS: usize = 39 * STEPS as usize;
 
-/// How often which duration was seen. Recording is an index and an addition; quantiles are upper bounds, at most 25 % above
-/// the truth.
+/// Counts of durations by size. Recording takes an index and an addition. Quantiles are upper bounds, at most 25 %
+/// above the true value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
     counts: Box<[u64; BUCKETS]>,
@@ -31,7 +31,7 @@ impl Histogram {
         self.max_ns = self.max_ns.max(duration_ns);
     }
 
-    /// Counts what the other counted.
+    /// Adds the counts of another histogram.
     pub fn merge(&mut self, other: &Self) {
         for (count, more) in self.counts.iter_mut().zip(&*other.counts) {
             *count += more;
@@ -39,24 +39,25 @@ impl Histogram {
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
-    /// The longest duration of each bucket that has counted any, and how many it has.
+    /// Buckets that are not empty: the longest duration of each, and its count.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
         let counts = self.counts.iter().enumerate();
         let counted = counts.filter(|(_, count)| **count > 0);
         counted.map(|(bucket, count)| (upper_ns(bucket), *count))
     }
 
-    /// How many were counted.
+    /// Number of durations counted.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// The longest, nanoseconds.
+    /// Longest duration, nanoseconds.
     pub fn max_ns(&self) -> u64 {
         self.max_ns
     }
 
-    /// At least this share of all (0 to 1) took at most that long, nanoseconds. 0 if nothing was counted.
+    /// Upper bound of a quantile, nanoseconds: at least `share` (0 to 1) of all durations are no longer. 0 if there are
+    /// none.
     pub fn quantile_ns(&self, share: f64) -> u64 {
         let wanted = (self.count() as f64 * share).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -80,7 +81,7 @@ fn bucket(duration_ns: u64) -> usize {
     (bucket as usize).min(BUCKETS - 1)
 }
 
-/// The longest duration of a bucket.
+/// Longest duration of a bucket.
 fn upper_ns(bucket: usize) -> u64 {
     let bucket = bucket as u64;
     if bucket < STEPS {

@@ -1,8 +1,8 @@
-//! Locks that know who holds them, since when, and how long holders and waiters took.
+//! Locks that record their holder, the start of the hold, and the times of holds and waits.
 //!
-//! What is known stands beside the lock or under it, so that it costs the holder two looks at the clock and no line that
-//! others write. Who holds it is told by plain words that only the holder writes: somebody who looks from outside may find a
-//! holder that has just gone, never one that was not there.
+//! The records lie beside the lock or under it, so they cost the holder two looks at the clock and no line that others
+//! write. Plain words that only the holder writes name the holder. A look from outside may find a holder that has just
+//! gone, never one that was not there.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use bursar_machine::{Lock, Machine};
 
 use super::histogram::Histogram;
 
-/// What a lock's holder is doing.
+/// Work of a lock's holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Work {
@@ -23,7 +23,7 @@ pub enum Work {
     Drain,
     /// Giving memory back to the system.
     Return,
-    /// Looking.
+    /// Reading for a report.
     Report,
 }
 
@@ -36,7 +36,7 @@ impl Work {
         Self::Report,
     ];
 
-    /// For reports.
+    /// Name for reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Alloc => "taking pages",
@@ -48,20 +48,20 @@ impl Work {
     }
 }
 
-/// Who holds a lock, and since when.
+/// Holder of a lock, and the start of its hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// Its [`Machine::task`].
+    /// The holder's [`Machine::task`].
     pub task: u64,
-    /// The CPU that it was on when it took the lock; the number of CPUs if none of its own.
+    /// CPU on which it took the lock; the number of CPUs if it had none of its own.
     pub cpu: u32,
-    /// What it does.
+    /// Its work.
     pub work: Work,
-    /// [`Machine::now_ns`] when it took the lock.
+    /// [`Machine::now_ns`] at which it took the lock.
     pub since_ns: u64,
 }
 
-/// What a lock guards, with its times.
+/// Value that a lock guards, with the lock's times.
 pub(super) struct Timed<T> {
     value: T,
     pub(super) holds: Histogram,
@@ -73,10 +73,10 @@ pub(super) struct Timed<T> {
 /// A lock that knows its holder.
 pub(super) struct KnownLock<L> {
     lock: L,
-    // Plain words, see the module: no protocol between CPUs rests on them.
+    // Plain words, see the module: no protocol between CPUs depends on them.
     task: AtomicU64,
     since_ns: AtomicU64,
-    /// The CPU and the work.
+    /// CPU and work of the holder.
     what: AtomicU64,
     waiting: AtomicU64,
 }
@@ -155,7 +155,7 @@ impl<L> KnownLock<L> {
         let cpu = u64::from(machine.current_shard().0);
         self.what.store(cpu << 8 | work as u64, Ordering::Relaxed);
         self.since_ns.store(since_ns, Ordering::Relaxed);
-        // Release: whoever sees the task sees since when and what.
+        // Release: a look that sees the task also sees since when and for what it holds the lock.
         self.task.store(machine.task(), Ordering::Release);
         Hold {
             guard,
@@ -166,14 +166,14 @@ impl<L> KnownLock<L> {
         }
     }
 
-    /// How many wait for it, about.
+    /// Approximate number of waiters.
     pub(super) fn waiting(&self) -> u64 {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Who holds it, as far as can be seen, and how many wait.
+    /// Holder, as far as it can be seen, and number of waiters.
     pub(super) fn holder(&self) -> Option<(Holder, u64)> {
-        // Acquire: pairs with the release in `hold`.
+        // Acquire: pairs with the Release in `hold`.
         let task = self.task.load(Ordering::Acquire);
         let what = self.what.load(Ordering::Relaxed);
         let holder = Holder {
@@ -182,29 +182,29 @@ impl<L> KnownLock<L> {
             work: Work::ALL[(what & 0xff) as usize],
             since_ns: self.since_ns.load(Ordering::Relaxed),
         };
-        // Another holder by now: then not this one for long.
+        // If the task has changed, the holder we read has gone.
         let still = task != 0 && self.task.load(Ordering::Acquire) == task;
         still.then(|| (holder, self.waiting.load(Ordering::Relaxed)))
     }
 }
 
 impl<M: Machine, T: Send + 'static, L: Lock<Timed<T>>> Hold<'_, M, T, L> {
-    /// How long it has been held, nanoseconds.
+    /// Time since the hold began, nanoseconds.
     pub(super) fn held_ns(&self) -> u64 {
         self.machine.now_ns() - self.since_ns
     }
 
-    /// Says that pages were put in.
+    /// Notes that pages were put in.
     pub(super) fn gave(&mut self, pages: u32) {
         self.given_pages += u64::from(pages);
     }
 
-    /// Pages put in under each hold that put any in, so far.
+    /// Pages put in so far under each hold that put any in.
     pub(super) fn given(&self) -> &Histogram {
         &self.guard.given
     }
 
-    /// Times of holders and of waiters so far, without this one's.
+    /// Times of holds and waits so far, without this hold's.
     pub(super) fn times(&self) -> (&Histogram, &Histogram) {
         (&self.guard.holds, &self.guard.waits)
     }

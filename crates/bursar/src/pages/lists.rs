@@ -1,12 +1,13 @@
-//! Per-CPU lists: where nearly all pages come from and go to.
+//! Per-CPU lists: the source and destination of nearly all pages.
 //!
-//! A list is a per-CPU stack of blocks of one order. It is refilled when empty and relieved when full, a batch at a time, and
-//! how many it may hold adapts as the kernel's does (`tuning.rs`): each refill and each overflow raises `high`, idle time
-//! lowers it. What the kernel counts with every operation (`free_count`, `alloc_factor`) is worked out here when a list runs
-//! empty or over, from the number of pops since the last time, which the stacks count for nothing.
+//! A list is a per-CPU stack of blocks of one order. It is refilled when empty and relieved when full, a batch at a
+//! time. The number of blocks that it may hold adapts as the kernel's does (`tuning.rs`): each refill and each overflow
+//! raises `high`, idle time lowers it. The kernel updates `free_count` and `alloc_factor` with every operation. Here
+//! they are worked out when a list runs empty or over, from the number of pops since the last time, which the stacks
+//! count at no cost.
 //!
-//! Two tasks of one CPU may both be here, and one may move while it is. Then they change each other's `high`, which is a
-//! heuristic, and blocks go to the list of whatever CPU the task is on, which is as good.
+//! Two tasks of one CPU may both be in this code, and a task may migrate meanwhile. Then they change each other's
+//! `high`, which is only a heuristic. Blocks go to the list of the CPU that the task is then on, which is just as good.
 
 use bursar_machine::pages::{Block, BlockStacks, Bounds, LISTS_MAX, Order, StackWord, depth, pops};
 use bursar_machine::{AtomicWord, Machine, Order as Ordering, OutOfMemory, Shard};
@@ -16,21 +17,21 @@ use super::tuned::{CAPACITY_MAX, Tuned};
 use super::tuning::Shortage;
 use super::zone::{Counts, Mark, Zone};
 
-/// Blocks of several pages that move at a time, at least.
+/// Minimum number of blocks of several pages that move at a time.
 const BATCH_MIN: u32 = 16;
-/// Orders, each of which has a list.
+/// Number of orders, each of which has a list.
 pub(super) const ORDERS: usize = Order::MAX.index() + 1;
 const _: () = assert!(ORDERS == LISTS_MAX);
 
-/// The blocks of one order on each CPU: sizes, in blocks. All are 0 if blocks of this order are not kept on lists.
+/// Sizes of the list of one order on each CPU, in blocks. All are 0 if blocks of this order are not kept on lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct List {
     pub(super) order: Order,
-    /// How many move at a time.
+    /// Number of blocks that move at a time.
     pub(super) batch: u32,
-    /// `high` when nothing is going on.
+    /// `high` of an idle list.
     pub(super) high_min: u32,
-    /// The most that `high` may become.
+    /// Upper bound of `high`.
     pub(super) high_max: u32,
     pub(super) capacity: u16,
 }
@@ -46,16 +47,16 @@ impl List {
         }
     }
 
-    /// Whether blocks of this order are kept on lists.
+    /// Returns whether blocks of this order are kept on lists.
     pub(super) fn exists(&self) -> bool {
         self.capacity > 0
     }
 
-    /// By the zone's sizes in pages.
+    /// Sizes in blocks, from the zone's sizes in pages.
     pub(super) fn new(options: ListOptions, batch: u32, high_min: u32, high_max: u32) -> Self {
         let order = options.order.get();
-        // The kernel moves two blocks at least, where one is more than a page, since each page takes its time under the lock.
-        // Here it is blocks that do, and through the depot not even these.
+        // The kernel moves as few as two blocks of several pages, because each page takes time under its lock. Here
+        // each block does, and blocks that move through the depot do not even take that.
         let batch = if order == 0 {
             batch
         } else {
@@ -75,10 +76,10 @@ impl List {
     }
 }
 
-/// The lists of all CPUs, in one zone.
+/// Lists of all CPUs, in one zone.
 pub(super) struct Lists<M: Machine> {
     pub(super) stacks: M::Stacks,
-    /// By order.
+    /// Sizes by order.
     pub(super) lists: [List; ORDERS],
 }
 
@@ -100,7 +101,7 @@ impl<M: Machine> Lists<M> {
         Ok(Self { stacks, lists })
     }
 
-    /// Those that exist, by order.
+    /// The lists that exist, by order.
     pub(super) fn existing(&self) -> impl Iterator<Item = (usize, &List)> {
         self.lists
             .iter()
@@ -108,7 +109,7 @@ impl<M: Machine> Lists<M> {
             .filter(|(_, list)| list.exists())
     }
 
-    /// Blocks in a CPU's list.
+    /// Number of blocks in a CPU's list.
     pub(super) fn depth(&self, shard: Shard, list: usize) -> usize {
         depth(self.head(shard, list))
     }
@@ -117,37 +118,39 @@ impl<M: Machine> Lists<M> {
         self.stacks.head(shard, list)
     }
 
-    /// What `high` is on a CPU.
+    /// Tuning of a CPU's list.
     pub(super) fn tuned(&self, shard: Shard, list: usize) -> Tuned {
         // Relaxed, here and below: a heuristic, see the module.
         let word = self.stacks.word(shard, list, StackWord::First);
         Tuned::of(word.load(Ordering::Relaxed))
     }
 
-    /// Changes `high` on a CPU, unless its list is frozen: whoever froze it sets the bounds again by this.
+    /// Changes `high` on a CPU. If its list is frozen, the new bounds may take effect only after a later change.
     pub(super) fn set_tuned(&self, shard: Shard, list: usize, tuned: Tuned) {
         let word = self.stacks.word(shard, list, StackWord::First);
         word.store(tuned.bits(), Ordering::Relaxed);
-        // If it is frozen, whoever thaws it reads our `high` then, or leaves the one before, which is as good.
+        // If the list is frozen, its thaw sets the bounds from our `high` or from the one before, which is just as
+        // good.
         self.stacks
             .set_bounds(shard, list, Bounds::up_to(tuned.high));
     }
 }
 
 impl<M: Machine> Zone<M> {
-    /// Fills the current CPU's list from the depot or the buddy, and takes one block for the caller. Call in an operation.
+    /// Fills the current CPU's list from the depot or the buddy, and takes one block for the caller. Call in an
+    /// operation.
     #[cold]
     pub(super) fn refill(&self, list: usize, mark: Mark) -> Option<Block> {
         let List { order, batch, .. } = self.lists.lists[list];
         let machine = &self.machine;
         if let Some(block) = self.lists.stacks.pop(list) {
-            // This thread has no sections, or is elsewhere by now.
+            // This thread has no sections, or has moved to another CPU.
             return Some(block);
         }
         let shard = machine.current_shard();
         let begin_ns = machine.now_ns();
         let (tuned, most) = self.tuned_refill(shard, list);
-        // Whoever goes below the low mark takes what it needs and no more.
+        // Below the low mark a caller takes only the block that it needs.
         let mut wanted = if mark == Mark::Low { most } else { 1 };
         let mut ours = None;
         while wanted > 0 {
@@ -164,20 +167,20 @@ impl<M: Machine> Zone<M> {
             wanted = wanted.saturating_sub(found.max(1) as u32);
             if ours.is_none() && found > 0 {
                 ours = blocks.pop();
-                // The list may hold more from now on, if there is more.
+                // There are blocks to fetch, so the list may hold more from now on.
                 self.lists.set_tuned(shard, list, tuned);
             }
             self.lists.stacks.push_many(list, &mut blocks);
             let is_full = !blocks.is_empty();
             self.put_batch(shard, list, blocks);
-            // Bounded: what a caller waits for does not grow with `high`.
+            // Bounded: the caller's wait does not grow with `high`.
             if is_full || found == 0 || machine.now_ns() - begin_ns >= self.hold.ns {
                 break;
             }
         }
         if ours.is_some() {
             Counts::add(&self.counts.refills, 1);
-            // It was on no list, whose stack would have counted it.
+            // The block was on no list, whose stack would have counted it.
             Counts::add(&self.counts.slow_allocs, u64::from(order.pages()));
         }
         ours
@@ -208,12 +211,12 @@ impl<M: Machine> Zone<M> {
         }
         Counts::add(&self.counts.spills, 1);
         if let Err(block) = self.lists.stacks.push(list, block) {
-            // Frozen, or somebody else is in it.
+            // The list is frozen, or another task is in it.
             self.put_one(shard, list, block);
         }
     }
 
-    /// Puts a batch, which may be empty, into the depot, or into the buddy if that is full.
+    /// Puts a batch, which may be empty, into the depot, or into the buddy if the depot is full.
     pub(super) fn put_batch(&self, shard: Shard, list: usize, blocks: Vec<Block>) {
         if let Err(mut blocks) = self.depot.put(&self.machine, shard, list, blocks) {
             self.give(&mut blocks, super::Work::Free);
@@ -235,7 +238,7 @@ impl<M: Machine> Zone<M> {
         Shortage::None
     }
 
-    /// What `high` becomes when a list ran empty, and how many blocks to fetch, at least one.
+    /// Tuning of a list that ran empty, and the number of blocks to fetch, at least one.
     fn tuned_refill(&self, shard: Shard, list: usize) -> (Tuned, u32) {
         let head = self.lists.head(shard, list);
         let tuned = self.lists.tuned(shard, list);
@@ -244,7 +247,7 @@ impl<M: Machine> Zone<M> {
         (tuned, count.max(1))
     }
 
-    /// Adapts `high` to a list that ran over; returns how many blocks to take off it, at least one.
+    /// Adapts `high` of a list that ran over; returns the number of blocks to take off it, at least one.
     fn tune_spill(&self, shard: Shard, list: usize) -> u32 {
         let head = self.lists.head(shard, list);
         let tuned = self.lists.tuned(shard, list);

@@ -1,26 +1,26 @@
 //! Page memory: zones of pages, from the buddy through a depot of batches to per-CPU lists.
 //!
-//! | file | what it is about |
+//! | file | subject |
 //! |---|---|
-//! | `zones.rs` | which zone an allocation comes from, and what happens when it has nothing |
+//! | `zones.rs` | choice of the zone for an allocation, and the steps when it is empty |
 //! | `zone.rs` | the pages of one node: tiers, watermarks, the zone lock |
 //! | `lists.rs`, `tuned.rs`, `tuning.rs` | per-CPU lists, and how many pages they may hold |
 //! | `depot.rs` | batches between the lists and the buddy |
 //! | `buddy.rs` | free blocks by order |
 //! | `quiesce.rs` | taking blocks off other CPUs' lists |
-//! | `upkeep.rs` | what happens as time passes |
+//! | `upkeep.rs` | periodic work |
 //! | `table.rs` | pages that are held as raw memory |
-//! | `hold.rs`, `histogram.rs` | who holds a lock, since when, and for how long |
-//! | `statistics.rs`, `stuck.rs` | what is reported |
+//! | `hold.rs`, `histogram.rs` | holders of locks, and times of holds and waits |
+//! | `statistics.rs`, `stuck.rs` | reports |
 //! | `sizes.rs`, `options.rs` | sizes that follow from a zone's, and those that are set |
 //!
-//! Nothing here knows of groups but by the number that tells one owner's bytes from another's.
+//! Nothing here knows of groups except the number that tells one owner's bytes from another's.
 //!
 //! # Rules
-//! * A block is in one place: a list, a batch, the buddy, or somebody's hands. Its token is moved, never copied.
+//! * A block is in one place: a list, a batch, the buddy, or a caller's hands. Its token is moved, never copied.
 //! * No lock is held while memory is zeroed or given back to the system, and none for more than [`HoldBounds`].
-//! * Whoever finds a list frozen, or a shelf's lock taken, goes on to the next tier; nobody waits for a drain.
-//! * Whoever frees never fails and waits for nothing but short locks.
+//! * A caller that finds a list frozen, or a shelf's lock taken, goes on to the next tier; no caller waits for a drain.
+//! * A free never fails, and waits for nothing but short locks.
 
 mod buddy;
 mod depot;

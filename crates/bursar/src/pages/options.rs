@@ -1,4 +1,4 @@
-//! What a memory's pages are like: plain values.
+//! Options of a memory's pages, as plain values.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use bursar_machine::pages::{HugePages, LISTS_MAX, NodeBinding, Order};
 use super::sizes::Watermarks;
 use super::tuned::CAPACITY_MAX;
 
-/// Orders that have per-CPU lists, unless said otherwise, and how many blocks each may hold: 8 MiB, 4 KiB to 64 KiB a block.
+/// Default orders with per-CPU lists, and the number of blocks of each list: 8 MiB in blocks of 4 KiB to 64 KiB.
 ///
-/// The kernel has lists for orders 0 to 3 and for huge pages. Servers' buffers are 64 KiB; what is larger costs its user
-/// more to fill than the buddy's lock.
+/// The kernel has lists for orders 0 to 3 and for huge pages. Servers use buffers of 64 KiB. Filling a larger block
+/// costs more than the buddy's lock.
 const LISTS: [ListOptions; 5] = [
     ListOptions::new(0, 2048),
     ListOptions::new(1, 1024),
@@ -22,14 +22,14 @@ const LISTS: [ListOptions; 5] = [
 /// A per-CPU list of blocks of one order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListOptions {
-    /// Their order.
+    /// Order of the blocks.
     pub order: Order,
-    /// The most blocks that a CPU's list may ever hold; auto-tuning stays below, and below `high_max` of the zone.
+    /// Maximum number of blocks in a CPU's list. Tuning stays below it, and below `high_max` of the zone.
     pub capacity: u16,
 }
 
 impl ListOptions {
-    /// Blocks of `order`, at most `capacity` on each CPU.
+    /// List of blocks of `order`, at most `capacity` on each CPU.
     pub const fn new(order: u8, capacity: u16) -> Self {
         Self {
             order: Order::new(order),
@@ -38,17 +38,18 @@ impl ListOptions {
     }
 }
 
-/// How long a lock of the page allocator is held at most: until either is used up. What is left waits for the next hold.
+/// Bounds of one hold of a page allocator's lock: it ends when either is reached. The remaining work waits for the next
+/// hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HoldBounds {
-    /// Blocks moved under one hold.
+    /// Maximum number of blocks moved under one hold.
     pub blocks: u32,
-    /// Nanoseconds by the clock, looked at after each block. A holder that is preempted holds it for longer.
+    /// Maximum nanoseconds; the clock is read after each block. A holder that is preempted holds the lock for longer.
     pub ns: u64,
 }
 
 impl Default for HoldBounds {
-    /// 63 blocks, the kernel's batch, and 2 us.
+    /// Bounds of 63 blocks, the kernel's batch, and 2 us.
     fn default() -> Self {
         Self {
             blocks: 63,
@@ -57,38 +58,39 @@ impl Default for HoldBounds {
     }
 }
 
-/// How to set up the pages of a [`crate::Memory`]; see [`crate::Builder::pages`].
+/// Options of the pages of a [`crate::Memory`]; see [`crate::Builder::pages`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageOptions {
-    /// Bytes reserved on each node, rounded up to 4 MiB. Reserving takes address space; memory is taken when it is first
-    /// touched. `None`: what the machine has, or the limit of this process's cgroup if that is less, shared among nodes.
+    /// Bytes reserved on each node, rounded up to 4 MiB. Reserving takes address space; memory is taken at its first
+    /// use. `None`: the machine's memory, or the limit of this process's cgroup if that is less, shared among nodes; at
+    /// most 1 TiB a node.
     pub bytes_per_node: Option<u64>,
-    /// See there.
+    /// Use of huge pages.
     pub huge_pages: HugePages,
-    /// See there.
+    /// Binding of the reserved memory to its node.
     pub binding: NodeBinding,
-    /// The orders that have per-CPU lists.
+    /// Orders that have per-CPU lists.
     pub lists: Vec<ListOptions>,
-    /// Blocks of order 0 that move at a time; larger ones by their size, at least 16 of them. `None`: by the size of the zone, as
-    /// the kernel does (63).
+    /// Number of blocks of order 0 that move at a time. Larger blocks move in smaller numbers by their size, down to
+    /// 16. `None`: from the size of the zone, as in the kernel (63 from 1 GiB on).
     pub batch: Option<u32>,
-    /// `None`: by the size of the zone, as the kernel does.
+    /// Watermarks of each zone. `None`: from the size of the zone, as in the kernel.
     pub watermarks: Option<Watermarks>,
-    /// See there.
+    /// Bounds of the holds of locks.
     pub hold: HoldBounds,
-    /// CPUs that share a shelf of the depot.
+    /// Number of CPUs that share a shelf of the depot.
     pub cpus_per_shelf: usize,
-    /// Batches that a shelf holds of each order.
+    /// Number of batches of each order that a shelf holds.
     pub shelf_batches: usize,
-    /// How often idle lists, the depot and memory that nobody uses are looked at. The kernel's `stat_interval`: 1 s.
+    /// Period of the upkeep of idle lists, the depot and unused memory. Default: 1 s, the kernel's `stat_interval`.
     pub decay_period: Duration,
-    /// Periods in which nobody uses a CPU's list before it is emptied. The kernel's `expire`: 3.
+    /// Number of periods without use after which a CPU's list is emptied. Default: 3, the kernel's `expire`.
     pub idle_periods: u32,
-    /// Bytes of free pages with memory behind them that are kept for each CPU; what is more, and was at the period before, goes
-    /// back to the system.
+    /// Bytes of free memory kept for each CPU. Memory beyond this that was free one period earlier as well goes back to
+    /// the system.
     pub retained_bytes_per_cpu: u64,
-    /// Bytes of each node that go back to the system in a second at most, rounded up to one block a period. Blocks below 32 KiB
-    /// go only when there are no larger ones, and 256 of them in a period at most.
+    /// Maximum number of bytes of each node that go back to the system in a second, rounded up to one block a period.
+    /// Blocks below 32 KiB go only if there are no larger ones, at most 256 of them in a period.
     pub return_bytes_per_second: u64,
 }
 
@@ -113,7 +115,10 @@ impl Default for PageOptions {
 }
 
 impl PageOptions {
-    /// What is wrong with them.
+    /// Checks the options.
+    ///
+    /// # Errors
+    /// The rule that they break.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         let lists = self.lists.len();
         if !(1..=LISTS_MAX).contains(&lists) {
@@ -157,11 +162,11 @@ impl PageOptions {
     }
 }
 
-/// What the bytes of a new page are.
+/// Contents of a new page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Zeroed {
     /// Zeroes.
     Yes,
-    /// Whatever the group left there, or zeroes; never what another group wrote.
+    /// Zeroes, or bytes that the same group left there; never the bytes of another group.
     No,
 }

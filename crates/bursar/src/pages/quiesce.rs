@@ -1,8 +1,8 @@
 //! Taking blocks off other CPUs' lists.
 //!
-//! A list is frozen, a fence is passed, and from then on nobody pushes or pops there: whoever wants to finds it full and
-//! empty, and goes to the depot. So its blocks can be taken by somebody else, and the owner waits for nobody. Lists are frozen
-//! in slices, so that none stays frozen for longer than it takes to copy a slice; they share a fence.
+//! A list is frozen and a fence is passed. From then on no thread pushes or pops there: the list appears full and empty
+//! at once, so its CPU uses the depot. Another thread can take the blocks, and the CPU waits for nothing. Lists are
+//! frozen in slices that share a fence, so that none stays frozen for longer than it takes to copy a slice.
 
 use bursar_machine::pages::{Block, BlockStacks, Bounds};
 use bursar_machine::{Machine, Shard};
@@ -10,7 +10,7 @@ use bursar_machine::{Machine, Shard};
 use super::hold::Work;
 use super::zone::{Counts, Zone};
 
-/// Lists that are frozen at a time.
+/// Number of lists that are frozen at a time.
 const SLICE: usize = 64;
 
 /// A list to take blocks off.
@@ -18,13 +18,13 @@ const SLICE: usize = 64;
 pub(super) struct Target {
     pub(super) shard: Shard,
     pub(super) list: usize,
-    /// How many, at most.
+    /// Maximum number of blocks.
     pub(super) blocks: usize,
 }
 
 impl<M: Machine> Zone<M> {
-    /// Takes blocks off lists of any CPU and gives them to the buddy; returns how many. Call in an operation, with the
-    /// zone's upkeep locked: only one freezes at a time.
+    /// Takes blocks off lists of any CPU and gives them to the buddy; returns their number. Call in an operation, with
+    /// the zone's upkeep locked, because only one task may freeze at a time.
     pub(super) fn quiesce(&self, targets: &[Target]) -> u64 {
         let mut drained = 0;
         let mut blocks: Vec<Block> = Vec::new();
@@ -45,7 +45,7 @@ impl<M: Machine> Zone<M> {
         drained
     }
 
-    /// All lists that hold anything, to be emptied.
+    /// All lists that hold anything, as targets that empty them.
     pub(super) fn all_lists(&self) -> Vec<Target> {
         let each = self.shards().flat_map(|shard| {
             let lists = self.lists.existing();
@@ -60,10 +60,10 @@ impl<M: Machine> Zone<M> {
             .collect()
     }
 
-    /// Empties all lists and the depot into the buddy: what is left to try when no page is left there.
+    /// Empties all lists and the depot into the buddy: the last resort of an allocation that finds no page.
     #[doc(alias = "drain_all_pages")]
     pub(crate) fn drain_all(&self) -> u64 {
-        // Whoever waits here finds what the one before has drained.
+        // A caller that waits here finds the blocks that the one before has drained.
         let _upkeep = self.upkeep.lock(&self.machine, Work::Drain);
         let drained = self.quiesce(&self.all_lists());
         let lists = self.lists.existing();
@@ -73,7 +73,7 @@ impl<M: Machine> Zone<M> {
                 .sum::<u64>()
     }
 
-    /// Gives up to `batches` batches of a list from the depot to the buddy; returns how many blocks.
+    /// Gives up to `batches` batches of a list from the depot to the buddy; returns the number of blocks.
     pub(super) fn empty_depot(&self, list: usize, batches: u64) -> u64 {
         let mut given = 0;
         for _ in 0..batches {

@@ -1,28 +1,30 @@
-//! Sizes that follow from how much memory a zone has and how many CPUs share it.
+//! Sizes that follow from the memory of a zone and the number of CPUs that share it.
 //!
-//! Formulae of `mm/page_alloc.c` (7.3): `zone_batchsize()`, `init_per_zone_wmark_min()` with `__setup_per_zone_wmarks()`, and
-//! `zone_highsize()`. Left out: `mm/khugepaged.c` may raise `min_free_kbytes`; `percpu_pagelist_high_fraction`, which turns
-//! tuning off; the second gap that only promotion between tiers of memory uses.
+//! Formulae of `mm/page_alloc.c` (7.3): `zone_batchsize()`, `init_per_zone_wmark_min()` with
+//! `__setup_per_zone_wmarks()`, and `zone_highsize()`. Not included: `mm/khugepaged.c`, which may raise
+//! `min_free_kbytes`; `percpu_pagelist_high_fraction`, which turns tuning off; the second gap, which only promotion
+//! between tiers of memory uses.
 
 use bursar_machine::pages::PAGE_BYTES;
 
 const KIB: u64 = 1024;
 const PAGE_KIB: u64 = PAGE_BYTES as u64 / KIB;
-/// A batch has no more than this.
+/// Maximum size of a batch.
 const BATCH_BYTES_MAX: u64 = 256 * KIB;
-/// One page of a batch for so many of the zone.
+/// Pages of the zone for each page of a batch.
 const MANAGED_PAGES_PER_BATCH_PAGE: u64 = 1 << 12;
-/// A per-CPU list that has less than so many batches is of no use.
+/// Minimum number of batches in a per-CPU list; with fewer a list is of no use.
 const BATCHES_MIN: u32 = 4;
-/// What all CPUs together may have in their lists: one page in so many.
+/// Divisor of a zone's pages that gives the maximum in all CPUs' lists together.
 const HIGH_MAX_SHARE: u64 = 8;
-/// From one watermark to the next: at least so many pages of 10,000.
+/// Minimum gap from one watermark to the next, in pages of 10,000.
 #[doc(alias = "watermark_scale_factor")]
 const WATERMARK_SCALE: u64 = 10;
 
-/// Pages moved between a zone and a per-CPU list at once: 63 where the zone has 1 GiB or more.
+/// Number of pages moved between a zone and a per-CPU list at once: 63 where the zone has 1 GiB or more.
 ///
-/// Just below a power of two, since with a power of two the same pages of each batch fell on the same cache colours.
+/// The number is just below a power of two. With a power of two, the same pages of each batch fell on the same cache
+/// colours.
 #[doc(alias = "zone_batchsize")]
 pub fn batch(managed_pages: u64) -> u32 {
     let share = managed_pages / MANAGED_PAGES_PER_BATCH_PAGE;
@@ -36,16 +38,16 @@ pub fn batch(managed_pages: u64) -> u32 {
 /// Marks of a zone's free pages, in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watermarks {
-    /// Below, only those who must not fail get memory.
+    /// Mark below which only allocations that must not fail get memory.
     pub min: u64,
-    /// Below, memory is reclaimed.
+    /// Mark below which memory is reclaimed.
     pub low: u64,
-    /// Until this is reached again. Below, per-CPU lists do not grow.
+    /// Mark up to which memory is reclaimed. Below it, per-CPU lists do not grow.
     pub high: u64,
 }
 
 impl Watermarks {
-    /// Those of a zone of `managed_pages`, where all zones together have `all_pages`.
+    /// Marks of a zone of `managed_pages`, where all zones together have `all_pages`.
     #[doc(alias = "min_free_kbytes")]
     #[doc(alias = "setup_per_zone_wmarks")]
     pub fn of(managed_pages: u64, all_pages: u64) -> Self {
@@ -53,7 +55,7 @@ impl Watermarks {
         let min_free_kib = (16 * all_kib).isqrt().clamp(128, 256 * KIB);
         let min_free_pages = min_free_kib / PAGE_KIB;
         let share = u128::from(min_free_pages) * u128::from(managed_pages);
-        // The pages of a zone are among all pages, so the share is no more than the whole.
+        // The zone's pages are part of all pages, so the share is at most the whole.
         let min = (share / u128::from(all_pages.max(1))) as u64;
         let gap = (min / 4).max(managed_pages * WATERMARK_SCALE / 10_000);
         Self {
@@ -64,20 +66,20 @@ impl Watermarks {
     }
 }
 
-/// Pages that a CPU's lists may always have: those of the low watermark, shared by the `cpus` of the zone's node.
+/// Number of pages that a CPU's lists may always have: the low watermark, shared by the `cpus` of the zone's node.
 #[doc(alias = "zone_highsize")]
 pub fn high_min(low: u64, cpus: usize, batch: u32) -> u32 {
     share(low, cpus, batch)
 }
 
-/// Pages that a CPU's lists may have at most: an eighth of the zone, shared by the `cpus` of its node.
+/// Maximum number of pages in a CPU's lists: an eighth of the zone, shared by the `cpus` of its node.
 #[doc(alias = "zone_highsize")]
 pub fn high_max(managed_pages: u64, cpus: usize, batch: u32) -> u32 {
     share(managed_pages / HIGH_MAX_SHARE, cpus, batch)
 }
 
 fn share(pages: u64, cpus: usize, batch: u32) -> u32 {
-    // A node without CPUs is served by all of them; who asks says how many. None at all counts as one.
+    // All CPUs serve a node without CPUs, and the caller passes their number. 0 counts as 1.
     let share = pages / cpus.max(1) as u64;
     let share = u32::try_from(share).unwrap_or(u32::MAX);
     share.max(BATCHES_MIN.saturating_mul(batch))

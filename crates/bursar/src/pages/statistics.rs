@@ -1,7 +1,7 @@
-//! What zones report, in the words of `/proc/zoneinfo` and `/proc/vmstat`.
+//! Reports of zones, in the words of `/proc/zoneinfo` and `/proc/vmstat`.
 //!
-//! The numbers of one report are not of one moment: what moves while it is made may be counted twice or not at all. When
-//! nothing moves they are exact.
+//! The numbers of one report are not of one moment: a page that moves while the report is made may be counted twice or
+//! not at all. The numbers are exact while nothing moves.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,26 +15,26 @@ use super::sizes::Watermarks;
 use super::zone::Zone;
 use super::zones::Zones;
 
-/// What the zones of a memory hold, and what has happened there. Its text is like `/proc/zoneinfo`.
+/// Contents of a memory's zones, and counts of their events. Its text is like `/proc/zoneinfo`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ZoneInfo {
-    /// By node.
+    /// Zones by node.
     pub zones: Vec<ZoneReport>,
 }
 
-/// One zone.
+/// Report of one zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ZoneReport {
     /// The node.
     pub node: usize,
-    /// Pages that the zone has.
+    /// Number of pages of the zone.
     pub managed: u64,
     /// Pages free in the buddy.
     #[doc(alias = "nr_free_pages")]
     pub free: u64,
-    /// Pages of the free ones that have memory behind them.
+    /// Free pages in the buddy with memory behind them.
     pub free_backed: u64,
     /// Free blocks by order, as `/proc/buddyinfo` has them.
     #[doc(alias = "buddyinfo")]
@@ -43,74 +43,74 @@ pub struct ZoneReport {
     pub depot: u64,
     /// Pages on per-CPU lists.
     pub listed: u64,
-    /// See there.
+    /// Watermarks of the zone.
     pub watermarks: Watermarks,
-    /// The lists of each CPU that has used any; the number of CPUs stands for threads without one.
+    /// Lists of each CPU that has used any. The number of CPUs stands for threads without a CPU.
     pub pagesets: Vec<PageSet>,
-    /// What has happened.
+    /// Counts of events.
     pub counts: ZoneCounts,
-    /// For how long the zone lock was held, each time.
+    /// Durations of the holds of the zone lock.
     pub zone_holds: Histogram,
-    /// How long it was waited for, when it had to be.
+    /// Durations of the waits for the zone lock, when there was a wait.
     pub zone_waits: Histogram,
-    /// How many pages were put into the buddy under each hold that put any in; pages, not nanoseconds.
+    /// Pages put into the buddy under each hold that put any in; pages, not nanoseconds.
     pub zone_given: Histogram,
-    /// For how long the depot's locks were held, each time.
+    /// Durations of the holds of the depot's locks.
     pub depot_holds: Histogram,
-    /// How long they were waited for, when they had to be.
+    /// Durations of the waits for the depot's locks, when there was a wait.
     pub depot_waits: Histogram,
 }
 
-/// The lists of one CPU.
+/// Lists of one CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageSet {
     /// The CPU.
     pub cpu: u32,
-    /// By order, those that are kept on lists.
+    /// Lists of the CPU, by order.
     pub lists: Vec<ListReport>,
 }
 
-/// One list of one CPU; blocks.
+/// One list of one CPU, in blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListReport {
     /// The order of the blocks.
     pub order: Order,
-    /// In the list.
+    /// Number of blocks in the list.
     pub count: u64,
-    /// As many as it may hold now.
+    /// Number of blocks that it may hold now.
     pub high: u32,
-    /// Moved at once.
+    /// Number of blocks moved at once.
     pub batch: u32,
-    /// `high` at least.
+    /// Lower bound of `high`.
     pub high_min: u32,
-    /// `high` at most.
+    /// Upper bound of `high`.
     pub high_max: u32,
 }
 
-/// What has happened in a zone, in pages where nothing else is said. Its text is like `/proc/vmstat`.
+/// Counts of a zone's events, in pages unless a field says otherwise. Its text is like `/proc/vmstat`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ZoneCounts {
-    /// Allocated.
+    /// Pages allocated.
     pub pgalloc: u64,
-    /// Freed.
+    /// Pages freed.
     pub pgfree: u64,
-    /// Times that a list was filled.
+    /// Refills of lists that ran empty.
     pub pcp_refill: u64,
-    /// Times that a list ran over.
+    /// Overflows of lists.
     pub pcp_spill: u64,
     /// Blocks taken off the lists of CPUs that did not use them.
     pub pcp_drain: u64,
-    /// Times that an allocation found nothing before all lists were emptied.
+    /// Allocations that found no page and emptied all lists.
     pub allocstall: u64,
-    /// Zeroed, because they were asked for so or had been another group's.
+    /// Pages zeroed on request, or because another group had used them.
     pub pgzero: u64,
-    /// Given back to the system.
+    /// Pages given back to the system.
     pub pgreturn: u64,
 }
 
 impl ZoneInfo {
-    /// The sum over all zones.
+    /// Sum over all zones.
     pub fn counts(&self) -> ZoneCounts {
         let mut all = ZoneCounts::default();
         for zone in &self.zones {
@@ -138,16 +138,16 @@ impl ZoneInfo {
 }
 
 impl ZoneReport {
-    /// Pages in somebody's hands.
+    /// Number of pages held by callers.
     pub fn in_use(&self) -> u64 {
-        // They are not of one moment.
+        // The numbers are not of one moment.
         self.managed
             .saturating_sub(self.free + self.depot + self.listed)
     }
 }
 
 impl<M: Machine> Zones<M> {
-    /// A report. Call in an operation.
+    /// Makes a report. Call in an operation.
     pub(crate) fn info(&self) -> ZoneInfo {
         ZoneInfo {
             zones: self.iter().map(Zone::report).collect(),
@@ -227,7 +227,7 @@ impl<M: Machine> Zone<M> {
             depot_holds,
             depot_waits,
         };
-        // What was allocated and is in nobody's hands was freed.
+        // Allocated pages that are no longer in use were freed.
         report.counts.pgfree = report.counts.pgalloc.saturating_sub(report.in_use());
         report
     }
@@ -322,7 +322,7 @@ impl fmt::Display for ZoneCounts {
 }
 
 impl ZoneReport {
-    /// Bytes of memory behind pages that nobody uses.
+    /// Bytes of memory behind pages that are not in use.
     pub fn retained_bytes(&self) -> u64 {
         (self.free_backed + self.depot + self.listed) * PAGE_BYTES as u64
     }

@@ -1,7 +1,7 @@
-//! The watchdog: who has held a lock, or kept lists frozen, for too long.
+//! Watchdog for locks that are held, and lists that are frozen, for too long.
 //!
-//! Like the kernel's soft lockup detector it only reports. Locks here are held for microseconds, so what it finds is a holder
-//! that was preempted for long, is stopped in a debugger, or a bug.
+//! Like the kernel's soft lockup detector it only reports. Locks here are held for microseconds. So a report means that
+//! a holder was preempted for long, is stopped in a debugger, or has a bug.
 
 use std::fmt;
 
@@ -12,25 +12,25 @@ use super::hold::Holder;
 use super::zone::Zone;
 use super::zones::Zones;
 
-/// Something that has not moved on for longer than it should.
+/// A lock or other resource that is held for too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stuck {
-    /// What.
+    /// The resource.
     pub place: Place,
-    /// The zone's node.
+    /// Node of the zone.
     pub node: usize,
-    /// Who has it, and what for.
+    /// Its holder, and the holder's work.
     pub holder: Holder,
-    /// For how long, nanoseconds.
+    /// Duration of the hold, nanoseconds.
     pub held_ns: u64,
-    /// How many wait for it.
+    /// Number of waiters.
     pub waiting: u64,
-    /// Lists that are frozen meanwhile: their CPUs go to the depot for each page.
+    /// Number of lists that are frozen meanwhile. Their CPUs go to the depot for each page.
     pub frozen_lists: usize,
 }
 
-/// What is held.
+/// Resource that can be held too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Place {
@@ -38,7 +38,7 @@ pub enum Place {
     Zone,
     /// A shelf of the depot.
     Shelf(usize),
-    /// Upkeep: one at a time decays and drains.
+    /// Upkeep; one task at a time decays and drains.
     Upkeep,
 }
 
@@ -52,7 +52,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// `BUG: soft lockup`, so to speak.
+/// Shows a line like the kernel's `BUG: soft lockup`.
 impl fmt::Display for Stuck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -71,7 +71,7 @@ impl fmt::Display for Stuck {
 }
 
 impl<M: Machine> Zones<M> {
-    /// What has been held for at least `threshold_ns`. Takes no lock.
+    /// Resources that have been held for at least `threshold_ns`. Takes no lock.
     pub(crate) fn stuck(&self, threshold_ns: u64) -> Vec<Stuck> {
         self.iter()
             .flat_map(|zone| zone.stuck(threshold_ns))

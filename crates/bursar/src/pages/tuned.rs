@@ -1,31 +1,32 @@
-//! The state of a list's tuning as one word, brought up to date when the list runs empty or over.
+//! State of a list's tuning in one word, brought up to date when the list runs empty or over.
 //!
-//! The kernel counts each operation; here only pops are counted, by the stack. So frees are what explains the depth now, and
-//! an alternation of both is taken as all pops first. What differs from the kernel's numbers: `free_count` after a mixture
-//! may be too high, by less than the list holds, so that a return is larger than it would be, never longer under a lock.
+//! The kernel counts each operation; here the stack counts pops only. Frees are derived from pops and the depth, and a
+//! mixture of both is taken as all pops first. So `free_count` after a mixture may be higher than the kernel's, by less
+//! than the list holds. A return is then larger, but never longer under a lock.
 //!
-//! Each order has a list of its own here, tuned as the kernel tunes its lists together for single pages; a block counts as one.
-//! So `high_min` and `high_max` hold for each order. Blocks of several pages that are freed in a row do not all go back at once
-//! (`free_high`), and nobody reclaims; both are for policies that the kernel's lists have and these have not.
+//! Each order has a list of its own here, tuned as the kernel tunes all its lists together for single pages; a block
+//! counts as one page. So `high_min` and `high_max` hold for each order. Blocks of several pages that are freed in a
+//! row do not all go back at once (`free_high`), and there is no reclaim. Both serve policies that only the kernel's
+//! lists have.
 
 use super::lists::List;
 use super::tuning::{CacheSlice, Limits, Return, Shortage, Tuning};
 use bursar_machine::pages::Order;
 
-/// A list's tuning, and what its stack had counted then.
+/// Tuning of a list, and its stack's counts at that time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tuned {
-    /// Blocks that the list may hold.
+    /// Number of blocks that the list may hold.
     pub(super) high: u32,
     alloc_factor: u8,
     free_count: u32,
-    /// Blocks in the list at the last event.
+    /// Number of blocks in the list at the last event.
     depth: u32,
     /// Pops so far, modulo 2^16.
     pops: u16,
 }
 
-/// Blocks that a list may hold at most, so that the word has room: 2^12 - 1.
+/// Maximum number of blocks in a list, given by the bits in the word: 2^12 - 1.
 pub(super) const CAPACITY_MAX: u16 = (1 << 12) - 1;
 
 fn limits(list: &List) -> Limits {
@@ -66,7 +67,7 @@ impl Tuned {
         }
     }
 
-    /// The kernel's state, after what has happened since the last event: returns it with the frees.
+    /// The kernel's state brought up to date since the last event, and the number of frees since then.
     fn tuning(self, list: &List, pops: u64, depth: u32) -> (Tuning, u32) {
         let mut tuning = Tuning::new(&limits(list));
         let popped = (pops as u16).wrapping_sub(self.pops);
@@ -89,7 +90,7 @@ impl Tuned {
         }
     }
 
-    /// After the list ran empty; with it, how many blocks to fetch.
+    /// State after the list ran empty, and the number of blocks to fetch.
     pub(super) fn refill(
         self,
         list: &List,
@@ -100,12 +101,12 @@ impl Tuned {
         let (mut tuning, _) = self.tuning(list, pops, depth);
         tuning.allocated();
         let blocks = tuning.nr_alloc(&limits(list), Order::ZERO, depth, shortage);
-        // The depth that will be: what is fetched is not freed.
+        // The depth after the fetch, because fetched blocks are not frees.
         let depth = depth.saturating_add(blocks);
         (Self::after(tuning, list, pops, depth), blocks)
     }
 
-    /// After the list ran over; with it, how many blocks to take off.
+    /// State after the list ran over, and the number of blocks to take off.
     pub(super) fn spill(
         self,
         list: &List,
@@ -117,14 +118,14 @@ impl Tuned {
         let limits = limits(list);
         let high = tuning.nr_high(&limits, depth + 1, shortage, Return::Surplus);
         let blocks = tuning.nr_free(&limits, depth + 1, high, Return::Surplus);
-        // At least what is beyond `high`, which may have been lowered meanwhile.
+        // At least the blocks beyond `high`, which may have been lowered meanwhile.
         let blocks = blocks
             .max((depth + 1).saturating_sub(tuning.high))
             .min(depth);
         (Self::after(tuning, list, pops, depth - blocks), blocks)
     }
 
-    /// After a period.
+    /// State after a period.
     pub(super) fn decay(self, list: &List, depth: u32) -> Self {
         let mut tuning = Tuning::new(&limits(list));
         tuning.high = self.high;
@@ -193,7 +194,7 @@ mod tests {
     #[test]
     fn what_is_refilled_does_not_count_as_freed() {
         let (tuned, blocks) = Tuned::new(252).refill(&list(), 0, 0, Shortage::None);
-        // All but one popped again: then it runs empty.
+        // All blocks but our own are popped again; then the list runs empty.
         let (tuned, _) = tuned.refill(&list(), u64::from(blocks), 0, Shortage::None);
         assert_eq!(tuned.free_count, 0);
     }

@@ -1,9 +1,9 @@
-//! How a per-CPU list adapts to its CPU: how many blocks it takes from the zone, how many pages it keeps, how many it gives
-//! back.
+//! Adaptation of a per-CPU list to its CPU: blocks to take from the zone, pages to keep, pages to give back.
 //!
-//! The kernel's rules (`mm/page_alloc.c`, 7.3) as functions of plain values; the fields are those of its `per_cpu_pages`.
-//! A list that runs empty again and again takes twice as much each time and may keep more; one that only ever gets pages gives
-//! back more at a time; what is kept shrinks when the zone is short of memory, and slowly when nothing happens.
+//! The kernel's rules (`mm/page_alloc.c`, 7.3) as functions of plain values; the fields are those of its
+//! `per_cpu_pages`. A list that runs empty again and again takes twice as much each time and may keep more. A list that
+//! only gets pages gives back more at a time. The number of pages kept shrinks when the zone is short of memory, and
+//! slowly in idle times.
 //!
 //! All pages of a CPU count together, whatever the order of their blocks.
 //!
@@ -14,66 +14,66 @@
 //! | [`Tuning::decay`] | `decay_pcp_high()` | at intervals |
 //!
 //! # Where this differs
-//! The kernel has two independent flags for "below its high watermark" and "being reclaimed"; [`Shortage`] has three values, and
-//! a zone that is being reclaimed is below its watermark here.
+//! The kernel has two independent flags for "below its high watermark" and "being reclaimed". [`Shortage`] has three
+//! values, and a zone that is being reclaimed is below its watermark here.
 
 use bursar_machine::pages::Order;
 
-/// A batch grows by at most so many doublings.
+/// Maximum number of doublings of a batch.
 #[doc(alias = "CONFIG_PCP_BATCH_SCALE_MAX")]
 pub const BATCH_SCALE_MAX: u8 = 5;
-/// Blocks up to this order count as often needed.
+/// Largest order of the blocks that count as often needed.
 #[doc(alias = "PAGE_ALLOC_COSTLY_ORDER")]
 pub const COSTLY_ORDER: u8 = 3;
 
-/// What a CPU's lists may hold. Pages, all of them.
+/// Limits of a CPU's lists, all in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Moved at once; see [`super::sizes::batch`].
+    /// Pages moved at once; see [`super::sizes::batch`].
     pub batch: u32,
-    /// Always allowed; see [`super::sizes::high_min`].
+    /// Number that is always allowed; see [`super::sizes::high_min`].
     pub high_min: u32,
-    /// Never exceeded; see [`super::sizes::high_max`]. The same as `high_min` turns tuning off.
+    /// Number that is never exceeded; see [`super::sizes::high_max`]. The same value as `high_min` turns tuning off.
     pub high_max: u32,
-    /// How much of the CPU's cache there is for what is freed and allocated again.
+    /// Share of the CPU's cache for pages that are freed and allocated again.
     pub slice: CacheSlice,
 }
 
 /// A CPU's share of its data cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheSlice {
-    /// Little: blocks that others will allocate had better go to the zone at once.
+    /// Small share: blocks that other CPUs will allocate go to the zone at once.
     Small,
-    /// More than three batches: they wait until there is a batch of pages.
+    /// Share of more than three batches: such blocks wait until there is a batch of pages.
     #[doc(alias = "PCPF_FREE_HIGH_BATCH")]
     Large,
 }
 
-/// How short a zone is of free pages.
+/// Shortage of free pages in a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shortage {
-    /// Not: at or above its high watermark.
+    /// None: the zone is at or above its high watermark.
     None,
-    /// Somebody has allocated and found it below its high watermark.
+    /// An allocation found the zone below its high watermark.
     #[doc(alias = "ZONE_BELOW_HIGH")]
     BelowHigh,
-    /// Its memory is being reclaimed.
+    /// The zone's memory is being reclaimed.
     #[doc(alias = "ZONE_RECLAIM_ACTIVE")]
     Reclaim,
 }
 
-/// What the next return to the zone is for.
+/// Purpose of the next return to the zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Return {
-    /// What is above the limit.
+    /// Pages above the limit go back.
     Surplus,
-    /// Everything, as far as one return may go: blocks of several pages are freed here one after the other, and allocated
-    /// elsewhere.
+    /// All pages go back, as far as one return may go. This CPU frees blocks of several pages one after the other, and
+    /// other CPUs allocate them.
     #[doc(alias = "free_high")]
     All,
 }
 
-/// Of what size a block was.
+/// Size class of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Size {
     Other,
@@ -81,12 +81,12 @@ enum Size {
     Several,
 }
 
-/// The state of one CPU's lists, apart from the blocks.
+/// State of one CPU's lists, apart from the blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuning {
     /// Pages kept before any are given back.
     pub high: u32,
-    /// The next refill is a batch doubled so many times.
+    /// Number of doublings of the batch at the next refill.
     pub alloc_factor: u8,
     /// Pages freed in a row, halved with each allocation.
     pub free_count: u32,
@@ -95,7 +95,7 @@ pub struct Tuning {
 }
 
 impl Limits {
-    /// The most that is moved under one hold of the zone's lock before 6.19: 2,016 pages.
+    /// Maximum number of pages moved under one hold of the zone's lock before 6.19: 2,016 for a batch of 63.
     pub const fn scaled_batch_max(&self) -> u32 {
         self.batch << BATCH_SCALE_MAX
     }
@@ -110,7 +110,7 @@ impl Limits {
 }
 
 impl Tuning {
-    /// Of lists that were never used.
+    /// State of lists that were never used.
     pub const fn new(limits: &Limits) -> Self {
         Self {
             high: limits.high_min,
@@ -120,12 +120,13 @@ impl Tuning {
         }
     }
 
-    /// Something is being allocated.
+    /// Notes an allocation.
     pub fn allocated(&mut self) {
         self.free_count >>= 1;
     }
 
-    /// Blocks of that order to take from the zone, since there are none left and `count` pages of other orders.
+    /// Number of blocks of `order` to take from the zone, when the lists have none left and `count` pages of other
+    /// orders.
     #[doc(alias = "nr_pcp_alloc")]
     pub fn nr_alloc(
         &mut self,
@@ -148,7 +149,7 @@ impl Tuning {
         };
         let scaled = batch << scale;
         if shortage == Shortage::None {
-            // With a larger list it would not have come to this. Without tuning it is as large as it gets.
+            // A larger list would not have run empty. Without tuning it is as large as it gets.
             self.high = self.high.saturating_add(scaled).min(limits.high_max);
         }
         if order > Order::ZERO {
@@ -157,7 +158,7 @@ impl Tuning {
                 _ => (scaled >> order.get()).max(2),
             };
         }
-        // A batch of room is left for what will be freed.
+        // Leaves room in the list for a batch of pages that will be freed.
         let room = self
             .high
             .saturating_sub(count.saturating_add(batch))
@@ -168,7 +169,8 @@ impl Tuning {
         scaled.min(room)
     }
 
-    /// A block of that order is being freed, and with it the lists have `count` pages. What the return is for, if there is one.
+    /// Notes that a block of `order` is freed, with which the lists have `count` pages. Returns the purpose of a return
+    /// that this free may cause.
     pub fn freed(&mut self, limits: &Limits, order: Order, count: u32) -> Return {
         self.alloc_factor >>= 1;
         let size = match order.get() {
@@ -187,7 +189,7 @@ impl Tuning {
         }
     }
 
-    /// Pages with which the lists, which have `count`, are so full that some go back to the zone.
+    /// Number of pages from which on lists that have `count` pages give some back to the zone.
     #[doc(alias = "nr_pcp_high")]
     pub fn nr_high(
         &mut self,
@@ -216,7 +218,7 @@ impl Tuning {
             Shortage::None => {
                 let needed = self.free_count + limits.batch;
                 if count >= high && self.high < needed {
-                    // Room for what is freed in a row, from the next time on.
+                    // Room for pages freed in a row, from the next time on.
                     self.high = limits.clamp_high(needed);
                 }
                 high
@@ -224,7 +226,8 @@ impl Tuning {
         }
     }
 
-    /// Pages to give back by lists that have `count`, which is at least `high`, the result of [`Tuning::nr_high`].
+    /// Number of pages to give back by lists that have `count`, which is at least `high`, the result of
+    /// [`Tuning::nr_high`].
     #[doc(alias = "nr_pcp_free")]
     pub fn nr_free(&self, limits: &Limits, count: u32, high: u32, purpose: Return) -> u32 {
         if purpose == Return::All {
@@ -234,12 +237,13 @@ impl Tuning {
             // As good as no list.
             return 1;
         }
-        // A batch stays for what will be allocated.
+        // A batch stays in the list for later allocations.
         let pages = self.free_count.max(limits.batch);
         pages.min(high - limits.batch).max(1)
     }
 
-    /// Lowers what is kept, as time passes; pages to give back by lists that have `count`. `None` if neither is left to do.
+    /// Lowers `high` as time passes; returns the pages to give back by lists that have `count`. `None` if nothing is
+    /// left to do.
     #[doc(alias = "decay_pcp_high")]
     pub fn decay(&mut self, limits: &Limits, count: u32) -> Option<u32> {
         let before = self.high;

@@ -1,12 +1,13 @@
-//! Periodic upkeep of a zone: `high` decays, lists of idle CPUs are emptied, the depot shrinks, and memory that nobody uses
-//! goes back to the system, slowly.
+//! Periodic upkeep of a zone: `high` decays, lists of idle CPUs are emptied, the depot shrinks, and unused memory
+//! slowly goes back to the system.
 //!
-//! Only the lists of idle CPUs are touched from outside, and those that are looked after together share a fence, because a fence
-//! costs those who run. A CPU that is busy finds its `high` lowered and takes off what is too much when it next frees.
+//! Upkeep takes blocks only off the lists of idle CPUs. Lists that are handled together share a fence, because a fence
+//! costs the CPUs that run. A busy CPU finds its `high` lowered, and takes the surplus off at its next free.
 //!
-//! A CPU's lists are looked after with all others ([`Zone::tick`]), or on their own ([`Zone::tick_cpu`]): then each CPU that is
-//! idle and holds anything costs a fence, and no moment costs many. Either way once a period, whoever comes; the depot and what
-//! goes back to the system are the zone's, and have their own time ([`Zone::tick_rest`]).
+//! [`Zone::tick`] handles the lists of all CPUs together. [`Zone::tick_cpu`] handles those of one CPU. Then each idle
+//! CPU that holds anything costs a fence, and no moment costs many. Either way a CPU is handled once a period,
+//! whichever caller comes. The depot and the return of memory belong to the zone, and have their own time
+//! ([`Zone::tick_rest`]).
 
 use bursar_machine::pages::{Frames, Order, depth};
 use bursar_machine::{Machine, Shard};
@@ -17,40 +18,43 @@ use super::options::PageOptions;
 use super::quiesce::Target;
 use super::zone::{Counts, Zone};
 
-/// The smallest block that is given back to the system as a rule (the kernel's `PAGE_ALLOC_COSTLY_ORDER`): each is a system call.
+/// Smallest order that is normally given back to the system (the kernel's `PAGE_ALLOC_COSTLY_ORDER`), because each
+/// block costs a system call.
 const RETURNED: Order = Order::new(3);
-// The three that follow are judgements: half a millisecond of system calls, a tenth of a second, and a half-life of a period.
+// The next three values are judgements: half a millisecond of system calls, a tenth of a second, a half-life of a
+// period.
 
-/// Smaller blocks that are given back in a period, when there are no others.
+/// Maximum number of smaller blocks that are given back in a period, when there are no others.
 const SMALL_MOST: u32 = 256;
-/// Time that a late tick makes up for at least, nanoseconds.
+/// Time that a late tick may always catch up for, nanoseconds.
 const ELAPSED_MOST_NS: u64 = 100_000_000;
-/// The part of the depot that goes to the buddy in a period in which nobody used it.
+/// Divisor of the depot's unused blocks that gives the part that goes to the buddy in a period.
 const DEPOT_SHARE: u64 = 2;
 
-/// The part of a period by which a CPU's own upkeep may come early and still count, as a divisor: timers are not exact.
+/// Divisor of a period that gives the time by which a CPU's own upkeep may come early and still count. Timers are
+/// inexact.
 const EARLY: u64 = 8;
 
-/// What upkeep saw the last time.
+/// State at the last upkeep.
 pub(super) struct Upkeep {
-    /// By shard.
+    /// CPUs by shard.
     cpus: Vec<OfCpu>,
-    /// Blocks in the depot, by order.
+    /// Number of blocks in the depot, by order.
     depot: [u64; ORDERS],
-    /// Free pages with memory behind them.
+    /// Number of free pages with memory behind them.
     backed: u64,
     last_ns: Option<u64>,
 }
 
 #[derive(Clone, Copy, Default)]
 struct OfCpu {
-    /// By order.
+    /// Lists by order.
     seen: [Seen; ORDERS],
     last_ns: Option<u64>,
 }
 
 impl OfCpu {
-    /// Whether the last time is at least so long ago; the clock of another CPU may be a little behind.
+    /// Returns whether the last upkeep is at least `after_ns` ago. The clock of another CPU may be a little behind.
     fn is_due(&self, now_ns: u64, after_ns: u64) -> bool {
         self.last_ns
             .is_none_or(|last_ns| now_ns.saturating_sub(last_ns) >= after_ns)
@@ -73,9 +77,9 @@ impl Upkeep {
         }
     }
 
-    /// Takes note of the time if a period is over; returns how long it was.
+    /// Begins a new period if the last one is over; returns the time since that began.
     fn begin(&mut self, now_ns: u64, period_ns: u64) -> Option<u64> {
-        // The first time nothing is known of the time before.
+        // On the first call, the time of the last period is unknown.
         let elapsed_ns = self
             .last_ns
             .map_or(period_ns, |last_ns| now_ns.saturating_sub(last_ns));
@@ -92,7 +96,8 @@ fn period_ns(options: &PageOptions) -> u64 {
 }
 
 impl<M: Machine> Zone<M> {
-    /// Does what is due, unless somebody else is at it, but for CPUs that are `left_alone`. Call in an operation.
+    /// Does the due work, except for CPUs that are `left_alone`. Does nothing if another task does it. Call in an
+    /// operation.
     pub(super) fn tick(&self, options: &PageOptions, left_alone: &dyn Fn(Shard) -> bool) {
         let Some(mut upkeep) = self.upkeep.try_lock(&self.machine, Work::Drain) else {
             return;
@@ -110,7 +115,7 @@ impl<M: Machine> Zone<M> {
         self.finish(&mut upkeep, options, elapsed_ns);
     }
 
-    /// What [`Zone::tick`] does beside the lists of CPUs. Call in an operation.
+    /// Does the part of [`Zone::tick`] that is not about the lists of CPUs. Call in an operation.
     pub(super) fn tick_rest(&self, options: &PageOptions) {
         let Some(mut upkeep) = self.upkeep.try_lock(&self.machine, Work::Drain) else {
             return;
@@ -121,7 +126,8 @@ impl<M: Machine> Zone<M> {
         }
     }
 
-    /// Does what is due for the lists of one CPU; whether there will be work the next time. Call in an operation.
+    /// Does the due work for the lists of one CPU; returns whether there will be work the next time. Call in an
+    /// operation.
     #[doc(alias = "decay_pcp_high")]
     pub(super) fn tick_cpu(&self, shard: Shard, options: &PageOptions) -> bool {
         if !self.has_work(shard) {
@@ -139,7 +145,7 @@ impl<M: Machine> Zone<M> {
         self.has_work(shard)
     }
 
-    /// Whether a CPU's lists hold anything, or may hold more than they need to. Looks only.
+    /// Returns whether a CPU's lists hold anything, or may hold more than they need to. Changes nothing.
     pub(super) fn has_work(&self, shard: Shard) -> bool {
         self.lists.existing().any(|(list, sizes)| {
             self.lists.depth(shard, list) > 0 || self.lists.tuned(shard, list).high > sizes.high_min
@@ -156,21 +162,21 @@ impl<M: Machine> Zone<M> {
         }
         self.quiesce(&idle);
         for target in &idle {
-            // What was taken off is no use that their CPUs made of them.
+            // The blocks that we took off do not count as use by the CPU.
             let seen = &mut upkeep.cpus[target.shard.index()].seen[target.list];
             seen.head = self.lists.head(target.shard, target.list);
         }
     }
 
-    /// What is the zone's, after the lists of its CPUs.
+    /// Does the zone's own work, after the lists of its CPUs.
     fn finish(&self, upkeep: &mut Upkeep, options: &PageOptions, elapsed_ns: u64) {
         self.shrink_depot(upkeep);
-        // Whoever has not ticked for long does not make up for it at once: a fork waits for this, and whoever finds no page.
+        // Bounds the catch-up after a long gap, because a fork and any allocation that found no page wait for this.
         let most_ns = period_ns(options).saturating_mul(2).max(ELAPSED_MOST_NS);
         self.give_back(upkeep, options, elapsed_ns.min(most_ns));
     }
 
-    /// Lowers `high` on a CPU; adds what to take off its lists if it has not used them.
+    /// Lowers `high` on a CPU. If the CPU has not used a list, adds the blocks to take off it to `targets`.
     fn decay(
         &self,
         shard: Shard,
@@ -206,7 +212,7 @@ impl<M: Machine> Zone<M> {
         }
     }
 
-    /// Gives half of what lay in the depot unused to the buddy.
+    /// Gives half of the depot's unused blocks to the buddy.
     fn shrink_depot(&self, upkeep: &mut Upkeep) {
         for (list, sizes) in self.lists.existing() {
             let batch = u64::from(sizes.batch);
@@ -218,12 +224,12 @@ impl<M: Machine> Zone<M> {
         }
     }
 
-    /// Gives free memory beyond what is to be kept back to the system, as much as fits the rate.
+    /// Gives free memory beyond the amount to keep back to the system, within the rate.
     fn give_back(&self, upkeep: &mut Upkeep, options: &PageOptions, elapsed_ns: u64) {
         let page = Order::ZERO.bytes() as u64;
         let cpus = self.cpus as u64;
         let keeps = options.retained_bytes_per_cpu.saturating_mul(cpus) / page;
-        // What was not free the last time may well be wanted again.
+        // Memory that was not free the last time may well be needed again.
         let backed = self.buddy(Work::Return).backed_pages();
         let surplus = backed.min(upkeep.backed).saturating_sub(keeps);
         let per_second = u128::from(options.return_bytes_per_second / page);
@@ -239,7 +245,7 @@ impl<M: Machine> Zone<M> {
                     break;
                 }
                 let block = buddy.take_backed(RETURNED).or_else(|| {
-                    // In a zone that is in pieces there may be nothing else.
+                    // A fragmented zone may have nothing larger.
                     small += 1;
                     buddy.take_backed(Order::ZERO)
                 });
@@ -247,12 +253,12 @@ impl<M: Machine> Zone<M> {
                 block
             };
             let Some(mut block) = block else { break };
-            // Outside of the lock: the call takes as long as the system likes.
+            // Outside the lock, because the call takes as long as the system likes.
             let pages = u64::from(block.order().pages());
             let is_gone = self.frames.discard(&mut block);
             self.give(&mut vec![block], Work::Return);
             if !is_gone {
-                // Locked in memory, perhaps. It would be found again at once.
+                // The memory may be locked. The next look would find the same block again.
                 break;
             }
             returned += pages;

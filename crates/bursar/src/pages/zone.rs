@@ -20,18 +20,18 @@ use super::options::{HoldBounds, PageOptions};
 use super::sizes::{self, Watermarks};
 use super::upkeep::Upkeep;
 
-/// How far an allocation may go down.
+/// Mark down to which an allocation may use free pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mark {
-    /// While the zone is in good shape.
+    /// The low watermark: the zone stays in good shape.
     Low,
-    /// As long as what is kept for emergencies stays.
+    /// The min watermark: the pages kept for emergencies stay.
     Min,
-    /// To the last page.
+    /// None: the allocation may take the last page.
     Reserve,
 }
 
-/// The pages of one node.
+/// Pages of one node.
 pub(crate) struct Zone<M: Machine> {
     pub(super) machine: M,
     /// The node.
@@ -42,7 +42,7 @@ pub(crate) struct Zone<M: Machine> {
     buddy: Apart<KnownLock<M::Mutex<Timed<Buddy>>>>,
     hints: Apart<Hints>,
     pub(super) managed: u64,
-    /// CPUs of the node, at least one.
+    /// Number of CPUs of the node, at least one.
     pub(super) cpus: usize,
     pub(super) marks: Watermarks,
     pub(super) hold: HoldBounds,
@@ -50,11 +50,11 @@ pub(crate) struct Zone<M: Machine> {
     pub(super) counts: Apart<Counts>,
 }
 
-/// A round of waiting in which other threads are let run.
+/// Length of a pause in which other threads can run.
 const GIVE_WAY: u32 = 1 << 10;
 
-/// On lines of its own: what many write must not slow down those who only read what lies beside it, such as where the lists
-/// are. Two lines, since processors fetch them in pairs.
+/// Value on cache lines of its own. Otherwise writes to it would slow down reads of its neighbours, such as the heads
+/// of the lists. Two lines, because processors fetch them in pairs.
 #[repr(align(128))]
 pub(super) struct Apart<T>(pub(super) T);
 
@@ -66,16 +66,16 @@ impl<T> Deref for Apart<T> {
     }
 }
 
-/// What is known of the buddy without its lock, under which it is written.
+/// Facts about the buddy that are written under its lock and read without it.
 struct Hints {
     free_pages: AtomicU64,
     wants_table: AtomicBool,
 }
 
-/// What happened in a zone beside the fast paths. Plain words: nobody's protocol rests on them.
+/// Counts of a zone's events beside the fast paths. Plain words: no protocol depends on them.
 #[derive(Default)]
 pub(super) struct Counts {
-    /// Pages taken one by one without a list, or by many at a time.
+    /// Pages taken one by one without a list, or many at a time.
     pub(super) slow_allocs: AtomicU64,
     /// Lists filled.
     pub(super) refills: AtomicU64,
@@ -83,9 +83,9 @@ pub(super) struct Counts {
     pub(super) spills: AtomicU64,
     /// Blocks taken off the lists of idle CPUs.
     pub(super) drained: AtomicU64,
-    /// Allocations that found all zones empty, and emptied all lists.
+    /// Allocations that found all zones empty and emptied all lists.
     pub(super) stalls: AtomicU64,
-    /// Pages made zero because somebody asked, or because another group had written there.
+    /// Pages zeroed on request, or because another group had written there.
     pub(super) zeroed: AtomicU64,
     /// Pages whose memory went back to the system.
     pub(super) returned: AtomicU64,
@@ -100,7 +100,7 @@ impl Counts {
     }
 }
 
-/// Why a zone could not be made.
+/// Reason why a zone could not be made.
 #[derive(Debug)]
 pub(super) enum ZoneError {
     Reserve(ReserveError),
@@ -168,7 +168,7 @@ impl<M: Machine> Zone<M> {
         &self.buddy
     }
 
-    /// At the end of a hold that changed it.
+    /// Updates the hints at the end of a hold that changed the buddy.
     pub(super) fn note_free(&self, buddy: &Buddy) {
         // Relaxed: see `free_pages`.
         let pages = buddy.free_pages();
@@ -177,9 +177,9 @@ impl<M: Machine> Zone<M> {
         self.hints.wants_table.store(wants, Ordering::Relaxed);
     }
 
-    /// Free pages in the buddy, about.
+    /// Approximate number of free pages in the buddy.
     pub(super) fn free_pages(&self) -> u64 {
-        // Relaxed: a hint; whoever takes pages looks under the lock.
+        // Relaxed: a hint; an allocation looks again under the lock.
         self.hints.free_pages.load(Ordering::Relaxed)
     }
 
@@ -191,8 +191,9 @@ impl<M: Machine> Zone<M> {
         }
     }
 
-    /// Takes up to `count` blocks from the buddy under one hold, as long as `mark` allows, and appends them to `blocks`.
-    /// Returns how many: fewer if there are no more, or if the hold's bounds are reached; then at least one.
+    /// Takes up to `count` blocks from the buddy under one hold, as long as `mark` allows, and appends them to
+    /// `blocks`. Returns their number. It is less than `count` if there are no more, or if a bound of the hold is
+    /// reached, which happens after the first block at the earliest.
     pub(super) fn take(
         &self,
         order: Order,
@@ -202,7 +203,7 @@ impl<M: Machine> Zone<M> {
     ) -> usize {
         let pages = u64::from(order.pages());
         let least = self.mark_pages(mark).saturating_add(pages);
-        // Below the low mark the hint is not good enough: what it has missed may be all there is.
+        // Below the low mark the hint is not exact enough: the pages that it missed may be all there are.
         if mark == Mark::Low && self.free_pages() < least {
             return 0;
         }
@@ -226,7 +227,7 @@ impl<M: Machine> Zone<M> {
         let mut is_first = true;
         while !blocks.is_empty() {
             if !is_first && self.buddy.waiting() > 0 {
-                // The lock is not fair: without this they would wait for all our holds.
+                // The lock is not fair: without this pause the waiters would wait for all our holds.
                 self.machine.relax(GIVE_WAY);
             }
             is_first = false;
@@ -244,7 +245,7 @@ impl<M: Machine> Zone<M> {
         }
     }
 
-    /// The buddy, with a table that is made before its lock is taken, if it wants one.
+    /// Locks the buddy. If the buddy wants a table, makes it before taking the lock.
     fn buddy_with_table(&self, work: Work) -> BuddyHold<'_, M> {
         // Relaxed: a hint. If it is wrong, a table is made in vain, or under the lock.
         let wants = self.hints.wants_table.load(Ordering::Relaxed);
@@ -254,25 +255,25 @@ impl<M: Machine> Zone<M> {
         buddy
     }
 
-    /// Whether a hold in which `moved` blocks have been moved is over.
+    /// Returns whether a hold that has moved `moved` blocks is over.
     fn is_due(&self, buddy: &BuddyHold<'_, M>, moved: usize) -> bool {
         if moved == 0 {
             return false;
         }
         if !buddy.has_spare_table() {
-            // The next block might need one, and making it takes longer than a hold may.
+            // The next block might need a table, and making one takes longer than a hold may.
             return true;
         }
         if moved >= self.hold.blocks as usize {
             return true;
         }
-        // The clock is looked at for each: a block whose neighbours are in no cache takes as long as a hold may. The next one is
-        // expected to take as long as these did.
+        // The clock is read for each block, because a block whose neighbours are in no cache takes as long as a hold
+        // may. The estimate is that the next block takes as long as these did.
         let held_ns = buddy.held_ns();
         held_ns + held_ns / moved as u64 >= self.hold.ns
     }
 
-    /// Whether a page is one of this zone's.
+    /// Returns whether a page belongs to this zone.
     pub(crate) fn contains(&self, pfn: Pfn) -> bool {
         let at = pfn.0.wrapping_sub(self.frames.first().0);
         u64::from(at) < self.managed

@@ -1,4 +1,4 @@
-//! All zones of a memory: which one an allocation comes from, and what happens when that has nothing.
+//! All zones of a memory: choice of the zone for an allocation, and the steps when it has no page.
 
 use bursar_machine::pages::{
     Block, BlockStacks, Frames, Order, Owner, Pfn, ReserveError, ReserveOptions,
@@ -10,44 +10,44 @@ use super::options::{PageOptions, Zeroed};
 use super::table::Table;
 use super::zone::{Counts, Mark, Zone, ZoneError};
 
-/// The zones, by node.
+/// Zones by node.
 pub(crate) struct Zones<M: Machine> {
-    /// Node 0's. Apart: most machines have no other, and none is found quicker.
+    /// Zone of node 0. A field of its own, because most machines have no other and nothing is found faster.
     first: Zone<M>,
     others: Box<[Zone<M>]>,
     pub(super) options: PageOptions,
     pub(crate) table: Table<M>,
 }
 
-/// How often an allocation empties all lists before it gives up.
+/// Number of times that an allocation empties all lists before it gives up.
 const DRAINS: usize = 4;
-/// The most that is reserved on a node unless said otherwise: pages have numbers for eight times as much.
+/// Default maximum of bytes reserved on a node. Page numbers suffice for eight times as many.
 const RESERVED_MAX: u64 = 1 << 40;
 
-/// Which zones an allocation may use.
+/// Zones that an allocation may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Placement {
-    /// That of the CPU that asks, then others.
+    /// The zone of the current CPU, then others.
     #[default]
     Local,
-    /// That of a node, then others.
+    /// The zone of a node, then others.
     Prefer(usize),
-    /// That of a node only.
+    /// The zone of a node only.
     Only(usize),
 }
 
-/// What an allocation may use up.
+/// Free pages that an allocation may use up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Urgency {
-    /// All but what is kept for emergencies.
+    /// All pages except those kept for emergencies.
     #[default]
     Normal,
-    /// All: for work that frees memory when it ends, such as spilling.
+    /// All pages: for work that frees memory when it ends, such as spilling.
     #[doc(alias = "__GFP_MEMALLOC")]
     Emergency,
 }
 
-/// Why there is no page.
+/// Reason why there is no page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoBlock {
     NoSuchNode { nodes: usize },
@@ -55,7 +55,7 @@ pub(crate) enum NoBlock {
 }
 
 impl<M: Machine> Zones<M> {
-    /// Reserves what `options` say, on each node.
+    /// Reserves the zones that `options` describe, one on each node.
     pub(crate) fn new(machine: &M, options: PageOptions) -> Result<Self, ReserveError> {
         let share = machine.memory_bytes() / machine.nodes() as u64;
         let bytes_per_node = options.bytes_per_node.unwrap_or(share.min(RESERVED_MAX));
@@ -82,7 +82,7 @@ impl<M: Machine> Zones<M> {
         })
     }
 
-    /// The zone at a number that [`Zones::local`] or a page gave.
+    /// Returns the zone with a number that [`Zones::local`] or a page gave.
     #[inline(always)]
     pub(crate) fn zone(&self, number: u16) -> &Zone<M> {
         match number {
@@ -91,23 +91,23 @@ impl<M: Machine> Zones<M> {
         }
     }
 
-    /// Not inlined, so that what is small enough to be stays so.
+    /// Not inlined, so that callers stay small enough to be inlined.
     #[inline(never)]
     fn other(&self, number: u16) -> &Zone<M> {
         &self.others[usize::from(number) - 1]
     }
 
-    /// How many there are.
+    /// Number of zones.
     pub(super) fn count(&self) -> usize {
         1 + self.others.len()
     }
 
-    /// All of them.
+    /// All zones.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Zone<M>> {
         std::iter::once(&self.first).chain(&self.others)
     }
 
-    /// The zone of the CPU that this task is on.
+    /// Number of the zone of the current CPU.
     #[inline(always)]
     pub(crate) fn local(&self) -> u16 {
         if self.others.is_empty() {
@@ -131,7 +131,7 @@ impl<M: Machine> Zones<M> {
     /// Puts a block of `order` onto the current CPU's list in a section.
     ///
     /// # Errors
-    /// The block, to be given to [`Zones::free_slowly`].
+    /// The block, for [`Zones::free_slowly`].
     #[inline(always)]
     pub(crate) fn try_push(&self, zone: u16, order: u8, block: Block) -> Result<(), Block> {
         debug_assert_eq!(block.order().get(), order);
@@ -139,7 +139,7 @@ impl<M: Machine> Zones<M> {
         self.zone(zone).lists.stacks.try_push(list, block)
     }
 
-    /// A block from wherever there is one. Call in an operation.
+    /// Takes a block from any zone that may be used and has one. Call in an operation.
     pub(crate) fn alloc_slowly(
         &self,
         order: Order,
@@ -171,8 +171,8 @@ impl<M: Machine> Zones<M> {
         if let Some(found) = attempt(marks) {
             return Ok(found);
         }
-        // Pages may be waiting on the lists of other CPUs, or in pieces that make a larger one together. Others may take what
-        // was drained: then there is another look, as long as there was anything to drain.
+        // Pages may be on the lists of other CPUs, or in pieces that together make a larger block. Other tasks may take
+        // the drained pages, so we try again as long as there was anything to drain.
         for _ in 0..DRAINS {
             let mut drained = 0;
             for at in (0..count).map(order_of) {
@@ -190,7 +190,7 @@ impl<M: Machine> Zones<M> {
         Err(NoBlock::Exhausted)
     }
 
-    /// Takes a block back that its list had no room for. Call in an operation.
+    /// Frees a block that its list had no room for. Call in an operation.
     #[cold]
     pub(crate) fn free_slowly(&self, zone: u16, block: Block) {
         let zone = self.zone(zone);
@@ -201,7 +201,7 @@ impl<M: Machine> Zones<M> {
         zone.give(&mut vec![block], Work::Free);
     }
 
-    /// Makes the bytes of a block what its new owner may see.
+    /// Prepares a block for its new owner: zeroes it on request, or if the owner may not see its bytes.
     #[cold]
     #[inline(never)]
     pub(crate) fn prepare(
@@ -228,13 +228,13 @@ impl<M: Machine> Zones<M> {
         zone.frames.zero(block);
     }
 
-    /// Pages free in all zones, and those of them that an ordinary allocation leaves.
+    /// Number of free pages in all zones, and the number of these that an ordinary allocation leaves.
     pub(crate) fn free_and_reserve(&self) -> (u64, u64) {
         let sum = |pages: fn(&Zone<M>) -> u64| self.iter().map(pages).sum();
         (sum(Zone::free_pages), sum(|zone| zone.marks.min))
     }
 
-    /// Up to `count` blocks off the current CPU's list in one step.
+    /// Takes up to `count` blocks off the current CPU's list in one step.
     pub(crate) fn pop_many(&self, zone: u16, order: Order, count: usize, blocks: &mut Vec<Block>) {
         let at = self.zone(zone);
         let popped = at.lists.stacks.pop_many(order.index(), count, blocks);
@@ -242,7 +242,8 @@ impl<M: Machine> Zones<M> {
         Counts::add(&at.counts.slow_allocs, pages);
     }
 
-    /// Puts blocks of one zone and order onto the current CPU's list, and what does not fit beyond. Call in an operation.
+    /// Puts blocks of one zone and order onto the current CPU's list, and the rest into the depot or the buddy. Call in
+    /// an operation.
     pub(crate) fn free_many(&self, zone: u16, order: Order, mut blocks: Vec<Block>) {
         let at = self.zone(zone);
         let list = order.index();
@@ -259,30 +260,31 @@ impl<M: Machine> Zones<M> {
         }
     }
 
-    /// Periodic upkeep of all zones, but for the lists of CPUs that are `left_alone`. Call in an operation.
+    /// Does the periodic upkeep of all zones, except for the lists of CPUs that are `left_alone`. Call in an operation.
     pub(crate) fn tick(&self, left_alone: &dyn Fn(Shard) -> bool) {
         self.iter()
             .for_each(|zone| zone.tick(&self.options, left_alone));
     }
 
-    /// Periodic upkeep of one CPU's lists; whether there will be work the next time. Call in an operation.
+    /// Does the periodic upkeep of one CPU's lists; returns whether there will be work the next time. Call in an
+    /// operation.
     pub(crate) fn tick_cpu(&self, shard: Shard) -> bool {
         let each = self.iter().map(|zone| zone.tick_cpu(shard, &self.options));
-        // All of them, whatever the first says.
+        // Each zone does its upkeep, whatever the first one returns.
         each.fold(false, |left, more| left | more)
     }
 
-    /// Periodic upkeep of what no CPU has of its own. Call in an operation.
+    /// Does the periodic upkeep that is not about a CPU's lists. Call in an operation.
     pub(crate) fn tick_rest(&self) {
         self.iter().for_each(|zone| zone.tick_rest(&self.options));
     }
 
-    /// Whether there is anything for [`Zones::tick_cpu`] to do. Looks only.
+    /// Returns whether there is anything for [`Zones::tick_cpu`] to do. Changes nothing.
     pub(crate) fn has_work(&self, shard: Shard) -> bool {
         self.iter().any(|zone| zone.has_work(shard))
     }
 
-    /// The zone that a page is of.
+    /// Returns the zone that a page belongs to.
     pub(crate) fn zone_of(&self, pfn: Pfn) -> Option<u16> {
         let zone = self.iter().position(|zone| zone.contains(pfn))?;
         Some(zone as u16)

@@ -1,17 +1,19 @@
-//! Who flushes and who waits: flushes of overlapping subtrees take turns, and those who want one share it.
+//! Turns of flushes: flushes of overlapping subtrees run one after the other, and readers share them.
 //!
-//! At any time the flushes that *run* have disjoint scopes, and so have those that are *pending*. A flush that is wanted
-//! joins the pending one that overlaps it, which is widened if need be (and swallows the others that it then overlaps);
-//! a running one is of no use to it, since that may have passed by already. So a reader waits for the flushes that run
-//! when it comes, and for the one pending flush that contains its own: two durations of the largest overlapping scope.
+//! At any time the *running* flushes have disjoint scopes, and so have the *pending* ones. A reader that wants a flush
+//! joins the pending flush that overlaps its scope. That flush is widened if necessary, and swallows the others that it
+//! then overlaps. A running flush is of no use to the reader, because it may have passed the reader's groups already.
+//! So a reader waits for the flushes that run when it comes, and for the one pending flush that contains its own. That
+//! is two durations of the largest overlapping scope.
 //!
-//! The end of a group needs a turn, and no flush ([`Tree::exclusively`]). It is a *guest* of the pending flush that overlaps
-//! its scope: when that is done, its readers are told and the turn passes on from guest to guest. So the end of a group
-//! waits for what runs when it comes, for one more flush, and for the groups that end in the same turn, however many readers
-//! come. A reader waits for the guests of the turn that runs when it comes as well, each of which folds one group.
+//! The end of a group needs a turn and no flush ([`Tree::exclusively`]). It is a *guest* of the pending flush that
+//! overlaps its scope. When that flush is done, its readers return and the turn passes from guest to guest. So the end
+//! of a group waits for the turns that run when it comes, for one more flush, and for the groups that end in the same
+//! turn. The number of readers does not matter. A reader also waits for the guests of the turn that runs when it comes;
+//! each of them folds one group.
 //!
-//! The lock below is held for a walk over these two short lists, never for a flush, so readers of disjoint subtrees wait
-//! for one another in the combined fence only.
+//! The lock below is held for a walk over these two short lists, never for a flush. So readers of disjoint subtrees
+//! wait for one another only in the combined fence.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,7 +22,7 @@ use bursar_machine::{AtomicWord, Event, Lock, Machine, Order};
 
 use super::{ROOT, Tree};
 
-/// How flushes came about, since the memory was made.
+/// Counts of flushes since the memory was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FlushCounts {
@@ -28,16 +30,16 @@ pub struct FlushCounts {
     pub root: u64,
     /// Flushes of a subtree.
     pub subtree: u64,
-    /// Reads that shared a flush which another had asked for.
+    /// Reads that joined a pending flush of another read.
     pub joined: u64,
     /// Fences passed.
     pub fences: u64,
 }
 
 struct Ticket<M: Machine> {
-    /// The leader may start, or has nothing to do any more; the guest has the turn.
+    /// Set when the leader may start or another flush has swallowed its own, or when the guest has the turn.
     go: M::Event,
-    /// The flush is done.
+    /// Set when the flush is done.
     done: M::Event,
 }
 
@@ -52,26 +54,27 @@ impl<M: Machine> Ticket<M> {
 
 struct Pending<M: Machine> {
     scope: u32,
-    /// The one who flushes; nobody if only guests wait.
+    /// Ticket of the task that flushes; `None` if only guests wait.
     leader: Option<Arc<Ticket<M>>>,
-    /// Those whose flush this one does as well.
+    /// Tickets of the flushes that this one swallowed.
     swallowed: Vec<Arc<Ticket<M>>>,
-    /// Those who want the turn after the flush.
+    /// Guests, which have their turns after the flush.
     guests: VecDeque<Arc<Ticket<M>>>,
 }
 
 struct Running<M: Machine> {
     scope: u32,
     number: u64,
-    /// Of a flush that was pending before, until it is done: its leader's, then those it swallowed.
+    /// Tickets of a flush that was pending, until it is done: its leader's, then those of the flushes that it
+    /// swallowed.
     tickets: Vec<Arc<Ticket<M>>>,
-    /// The guest that has the turn now, and those who have it next.
+    /// The guest that has the turn now; `guests` have it next.
     guest: Option<Arc<Ticket<M>>>,
     guests: VecDeque<Arc<Ticket<M>>>,
 }
 
 impl<M: Machine> Running<M> {
-    /// Gives the turn to the next guest; says whether there is one.
+    /// Gives the turn to the next guest; returns whether there is one.
     fn pass_on(&mut self) -> bool {
         self.guest = self.guests.pop_front();
         if let Some(guest) = &self.guest {
@@ -87,7 +90,7 @@ struct Turns<M: Machine> {
     next: u64,
 }
 
-/// See the module.
+/// Turns of one tree; see the module.
 pub(crate) struct Combiner<M: Machine> {
     turns: M::Mutex<Turns<M>>,
     root: M::Word,
@@ -96,11 +99,11 @@ pub(crate) struct Combiner<M: Machine> {
     fences: M::Word,
 }
 
-/// What a turn is wanted for.
+/// Purpose of a turn.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wanted {
     Flush,
-    /// The turn itself.
+    /// The turn alone.
     Turn,
 }
 
@@ -127,7 +130,7 @@ impl<M: Machine> Combiner<M> {
     }
 
     pub(crate) fn counts(&self) -> FlushCounts {
-        // Relaxed, here and below: statistics of the statistics.
+        // Relaxed, here and below: these counts only inform.
         FlushCounts {
             root: self.root.load(Order::Relaxed),
             subtree: self.subtree.load(Order::Relaxed),
@@ -142,7 +145,7 @@ impl<M: Machine> Combiner<M> {
 }
 
 impl<M: Machine> Tree<M> {
-    /// Returns after a flush of a scope that contains `scope` which began after this call.
+    /// Returns after a flush that began after this call and whose scope contains `scope`.
     #[doc(alias = "css_rstat_flush")]
     pub(crate) fn flush(&self, scope: u32) {
         let number = match self.turn(scope, Wanted::Flush) {
@@ -165,7 +168,7 @@ impl<M: Machine> Tree<M> {
         self.finish(number);
     }
 
-    /// Does `work` while no flush runs that overlaps `scope`; see the module for how long that may wait.
+    /// Calls `work` while no flush runs that overlaps `scope`. The module says how long that may wait.
     pub(crate) fn exclusively(&self, scope: u32, work: impl FnOnce()) {
         let number = match self.turn(scope, Wanted::Turn) {
             Turn::Run(number) => number,
@@ -221,7 +224,7 @@ impl<M: Machine> Tree<M> {
         }
     }
 
-    /// Widens a pending flush to `scope`, if need be, and makes it swallow those that it then overlaps.
+    /// Widens a pending flush to `scope` if necessary, and makes it swallow those that it then overlaps.
     fn widen(&self, pending: &mut Vec<Pending<M>>, first: usize, scope: u32) {
         if !self.is_ancestor(scope, pending[first].scope) {
             return;
@@ -247,7 +250,7 @@ impl<M: Machine> Tree<M> {
     }
 
     fn begin(&self, turns: &mut Turns<M>, scope: u32) -> u64 {
-        // Bounded waiting: whoever is pending is overtaken by none that overlaps it.
+        // Bounded waiting: no turn overtakes a pending one that it overlaps.
         debug_assert!(
             turns
                 .pending
@@ -269,7 +272,7 @@ impl<M: Machine> Tree<M> {
         number
     }
 
-    /// The scope and number of the flush that the ticket's holder leads now; `None` if another flush swallowed it.
+    /// Scope and number of the flush that the ticket's holder leads now; `None` if another flush swallowed it.
     fn start(&self, ticket: &Arc<Ticket<M>>) -> Option<(u32, u64)> {
         let turns = self.combiner.turns.lock();
         let leads = |running: &&Running<M>| {
@@ -285,7 +288,7 @@ impl<M: Machine> Tree<M> {
             .map(|running| (running.scope, running.number))
     }
 
-    /// The number of the turn that the ticket's holder has as a guest.
+    /// Number of the turn that the ticket's holder has as a guest.
     fn turn_of_guest(&self, ticket: &Arc<Ticket<M>>) -> u64 {
         let turns = self.combiner.turns.lock();
         let is_its = |running: &&Running<M>| {
@@ -306,8 +309,8 @@ impl<M: Machine> Tree<M> {
         self.flush_exclusively(scope);
     }
 
-    /// Ends a flush, or a guest's work: those who waited for the flush return, and the next guest has the turn. After the last
-    /// one pending flushes start that only this turn held up.
+    /// Ends a flush or a guest's work. Readers that waited for the flush return, and the next guest has the turn. After
+    /// the last guest, pending flushes start that only this turn held up.
     fn finish(&self, number: u64) {
         let mut turns = self.combiner.turns.lock();
         let at = turns
@@ -348,7 +351,7 @@ impl<M: Machine> Tree<M> {
                     started.tickets.push(leader);
                     started.tickets.extend(pending.swallowed);
                 }
-                // Nobody wants a flush.
+                // Only guests wait: no flush is wanted.
                 None => {
                     started.pass_on();
                 }
@@ -374,7 +377,7 @@ mod tests {
         Tree::new(machine, layout, FlushPolicy::Combining, Duration::MAX).expect("a root")
     }
 
-    /// Turns wanted and not yet had.
+    /// Turns that are wanted and have not begun.
     fn waiting(tree: &Tree<Host>) -> usize {
         let turns = tree.combiner.turns.lock();
         let wanted = turns
@@ -390,7 +393,7 @@ mod tests {
         }
     }
 
-    /// Readers that come again as soon as they have been served do not overtake the end of a group.
+    /// Readers that return as soon as they have been served do not overtake the end of a group.
     #[test]
     fn the_end_of_a_group_waits_for_one_flush_after_what_runs() {
         for _ in 0..200 {
@@ -400,7 +403,7 @@ mod tests {
                 tree.exclusively(ROOT, || {
                     scope.spawn(|| {
                         tree.flush(ROOT);
-                        // The flush that it was a guest of is done. The next one comes after it.
+                        // The flush whose guest it was is done. The next flush comes after its turn.
                         tree.flush(ROOT);
                         assert!(has_ended.load(Ordering::SeqCst), "overtaken by a flush");
                     });
@@ -414,7 +417,7 @@ mod tests {
         }
     }
 
-    /// Guests that come first need no flush; a reader that comes then brings one, and they have their turn after it.
+    /// Guests that come first need no flush. A reader that comes then brings one, and they have their turns after it.
     #[test]
     fn guests_have_their_turns_one_by_one() {
         let tree = &tree();

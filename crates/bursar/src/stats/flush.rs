@@ -1,7 +1,7 @@
 //! Reconciling a subtree: take the marks from the top down, pass one fence, fold from the bottom up.
 //!
-//! The cost follows the number of (group, CPU) pairs that were touched since the last flush, and the depth of the way to
-//! them; groups that were not touched are not looked at. See the table of `mod.rs` for why no update is missed.
+//! The cost follows the number of (group, CPU) pairs touched since the last flush, and the depth of the way to them. A
+//! flush does not look at groups that were not touched. *The protocol* in `mod.rs` says why no update is missed.
 //!
 //! | lock | held for at most |
 //! |---|---|
@@ -27,7 +27,8 @@ struct Visit {
 }
 
 impl<M: Machine> Tree<M> {
-    /// Flushes the subtree of `scope`. Calls for overlapping scopes must not overlap; the combiner sees to that.
+    /// Flushes the subtree of `scope`. Calls for overlapping scopes must not overlap in time; the combiner ensures
+    /// that.
     pub(super) fn flush_exclusively(&self, scope: u32) {
         let began_ns = self.machine.now_ns();
         let (mut visits, shards) = self.take_marks(scope);
@@ -62,11 +63,11 @@ impl<M: Machine> Tree<M> {
             }
         }
         let node = self.node(scope);
-        // Its parent's next flush must come here for the news, whatever became of the marks above.
+        // The parent's next flush must visit this group for its news, whatever became of the marks above.
         if node.fold.lock().has_news() {
             self.mark_above(scope);
         }
-        // Release: pairs with the Acquire in `age_ns`; the totals stand before they are called fresh.
+        // Release: pairs with the Acquire in `age_ns`; the totals are written before they are called fresh.
         node.as_of_ns.fetch_max(began_ns, Order::Release);
     }
 
@@ -102,7 +103,7 @@ impl<M: Machine> Tree<M> {
                 let children = node.children.lock();
                 visits.extend(some.iter().filter_map(|&ordinal| {
                     Some(Visit {
-                        // A mark may outlive the child that it was made for.
+                        // A mark may outlive the child that it was set for.
                         index: (*children.ordinals.get(ordinal as usize)?)?,
                         parent: position,
                         shards: 0..0,
@@ -118,7 +119,7 @@ impl<M: Machine> Tree<M> {
     fn take_shards(&self, node: &Node<M>, shards: &mut Vec<Shard>) -> Sample {
         let mut fold = node.fold.lock();
         let sample = Sample::of(node);
-        // Under the fold's lock, so that who sums the group directly finds each shard here or in the marks.
+        // Under the fold's lock: a task that sums the group directly finds each shard here or in the marks.
         node.published.take(|shard| {
             let shard = Shard(shard);
             fold.touch(&self.layout, shard);
@@ -148,7 +149,7 @@ impl<M: Machine> Tree<M> {
             let mut fold = node.fold.lock();
             node.published
                 .peek(|shard| fold.touch(&self.layout, Shard(shard)));
-            // Additions from frozen shards land here before they are published.
+            // Additions from frozen shards go to the extra shard before they are published.
             fold.touch(&self.layout, self.extra());
             fold.touched()
         };
@@ -156,7 +157,7 @@ impl<M: Machine> Tree<M> {
         node.fold.lock().apply(&[], &[]);
     }
 
-    /// Folds a removed group in place and hands all its news to its parent, for which the caller holds the turn.
+    /// Folds a removed group in place and hands all its news to its parent. The caller holds the parent's turn.
     ///
     /// `is_absorbed` says whether its totals are in the parent's own part already.
     fn hand_over(&self, index: u32, is_absorbed: bool) {
@@ -182,7 +183,7 @@ impl<M: Machine> Tree<M> {
 }
 
 impl<M: Machine> Tree<M> {
-    /// Makes the numbers of a removed group its parent's own; what still comes from it will be, too.
+    /// Adds the numbers of a removed group to its parent's own part. Later updates of the group follow there.
     pub(crate) fn absorb(&self, index: u32) {
         let parent = self
             .node(index)
@@ -191,8 +192,8 @@ impl<M: Machine> Tree<M> {
         self.exclusively(parent, || self.hand_over(index, false));
     }
 
-    /// Ends the life of a removed group that nothing refers to; `end` calls back to do so, or says that it did not. Returns
-    /// the parent if it did.
+    /// Ends the life of a removed group that nothing refers to, and returns the parent. `end` either calls the function
+    /// that it is given, which ends the life, and returns `true`, or returns `false`; then the result is `None`.
     pub(crate) fn bury(&self, index: u32, end: impl FnOnce(&dyn Fn()) -> bool) -> Option<u32> {
         let parent = self
             .node(index)
@@ -206,7 +207,7 @@ impl<M: Machine> Tree<M> {
         has_ended.then_some(parent)
     }
 
-    /// The shards of a group that were ever touched.
+    /// Shards of a group that were ever touched.
     pub(crate) fn touched(&self, index: u32) -> Vec<Shard> {
         let node = self.node(index);
         let mut fold = node.fold.lock();
@@ -217,7 +218,7 @@ impl<M: Machine> Tree<M> {
     }
 }
 
-/// Sets a published shard back to clean, in a new epoch: publications that are under way start again.
+/// Sets a published shard back to clean in a new epoch, so that publications under way start again.
 pub(super) fn clean<M: Machine>(slot: &M::Slot, shard: Shard) {
     let state = slot.word(shard, STATE);
     let mut seen = State(state.load(Order::Relaxed));

@@ -1,11 +1,11 @@
-//! One group's folded numbers: what a read without a flush returns, and what its parent has yet to hear.
+//! Folded numbers of one group: the result of a read without a flush, and the part that its parent has not received.
 //!
-//! A shard's words are never reset. The fold keeps what each held when it was last looked at and adds the difference, so
-//! an update that comes meanwhile is simply in the next difference.
+//! A shard's words are never reset. The fold keeps each word's value at the last look and adds the difference. An
+//! update that comes meanwhile is in the next difference.
 //!
-//! Differences are *staged* for at most [`SHARDS_PER_HOLD`] shards under one hold of the fold's lock, and applied in one
-//! step when all are there: a reader sees the numbers of one flush, never half of two, and nobody waits for more than
-//! that many shards.
+//! Differences are *staged* for at most [`SHARDS_PER_HOLD`] shards under one hold of the fold's lock, and applied in
+//! one step when all are there. So a reader sees the numbers of one flush, never half of two, and no task waits for
+//! more than that many shards.
 
 use bursar_machine::{AtomicWord, Machine, Order, Shard, Slot};
 
@@ -21,8 +21,10 @@ struct Seen {
     words: Box<[i64]>,
 }
 
-/// What had been published and reported when a flush came by, before it took the marks and read the words. Only a flush
-/// that cleans the shards it finds may settle one: a shard that stays published is not counted again.
+/// Counts of publications and reports that a flush samples before it takes the marks and reads the words.
+///
+/// Only a flush that cleans the shards that it finds may settle a sample, because a shard that stays published is not
+/// counted again.
 #[derive(Debug)]
 pub(crate) struct Sample {
     publications: u64,
@@ -43,7 +45,7 @@ impl Sample {
     }
 }
 
-/// See the module.
+/// Folded numbers of one group; see the module.
 #[derive(Debug)]
 pub(crate) struct Fold {
     /// The subtree's numbers as of the last flush.
@@ -77,7 +79,7 @@ impl Fold {
         }
     }
 
-    /// For another group in the same record: numbers start at zero, the words where they are.
+    /// Starts another group in the same record: numbers start at zero, words keep their values.
     pub(crate) fn begin_life(&mut self) {
         debug_assert!(self.up.iter().chain(&self.staged).all(|&value| value == 0));
         self.totals.fill(0);
@@ -85,13 +87,13 @@ impl Fold {
         self.is_absorbed = false;
     }
 
-    /// The counts that a flush answers for, once it has applied what it found.
+    /// Records the counts that a flush covers, after it has applied what it found.
     pub(crate) fn settle(&mut self, sample: Sample) {
         self.sampled_publications = sample.publications;
         self.sampled_reports = sample.reports;
     }
 
-    /// Makes sure that whoever sums the group directly looks at `shard`.
+    /// Makes sure that a direct sum of the group includes `shard`.
     pub(crate) fn touch(&mut self, layout: &Layout, shard: Shard) {
         if let Err(place) = self.seen.binary_search_by_key(&shard, |seen| seen.shard) {
             self.seen.insert(
@@ -104,12 +106,12 @@ impl Fold {
         }
     }
 
-    /// The shards ever touched.
+    /// Shards ever touched.
     pub(crate) fn touched(&self) -> Vec<Shard> {
         self.seen.iter().map(|seen| seen.shard).collect()
     }
 
-    /// Stages what was added on `shard` since it was last looked at. `home` is the node of its CPU.
+    /// Stages the additions on `shard` since the last look. `home` is the node of its CPU.
     pub(crate) fn stage<M: Machine>(
         &mut self,
         layout: &Layout,
@@ -135,8 +137,8 @@ impl Fold {
         }
     }
 
-    /// Applies what is staged and what the children brought; `absorbed` is the part of that which comes from removed
-    /// children and counts as the group's own.
+    /// Applies the staged differences and those of the children. `absorbed` is the part of `children` that comes from
+    /// removed children and counts as the group's own.
     pub(crate) fn apply(&mut self, children: &[i64], absorbed: &[i64]) {
         for index in 0..self.totals.len() {
             let staged = std::mem::take(&mut self.staged[index]);
@@ -150,7 +152,7 @@ impl Fold {
         }
     }
 
-    /// Hands what the parent has not heard to `parent`; returns whether that was anything.
+    /// Moves everything that the parent has not received into `parent`; returns whether there was anything.
     pub(crate) fn hand_up(&mut self, parent: &mut [i64]) -> bool {
         let mut any = false;
         for (up, parent) in self.up.iter_mut().zip(parent) {
@@ -160,12 +162,12 @@ impl Fold {
         any
     }
 
-    /// Whether the parent has something to hear.
+    /// Returns whether there is anything that the parent has not received.
     pub(crate) fn has_news(&self) -> bool {
         self.up.iter().any(|&value| value != 0)
     }
 
-    /// Moves the totals of a removed child into the own part.
+    /// Adds the totals of a removed child to the own part.
     pub(crate) fn absorb(&mut self, child: &[i64]) {
         for (own, &child) in self.own.iter_mut().zip(child) {
             add(own, child);

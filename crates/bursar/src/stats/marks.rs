@@ -1,10 +1,12 @@
 //! Sets of small numbers that many CPUs mark and one flusher takes, without locks.
 //!
-//! A set is four bitmaps of growing depth: members below 64 stand in one word; the next 4,096 in 64 words under a
-//! summary word; then three and four levels. Marking sets the member's bit first and the summaries above it last;
-//! taking clears the summaries first. So a marker that finishes after a taker passed leaves a way from the top, and
-//! whoever finds a bit set need not wait for the one who set it: it sets the rest of the way itself. **Never stop early
-//! at a bit that is set already**: the one who set it may have been preempted before the summary.
+//! A set is four bitmaps of growing depth. Members below 64 are bits of one word. The next 4,096 are in 64 words under
+//! a summary word. Then come bitmaps of three and four levels.
+//!
+//! Marking sets the member's bit first and the summaries above it last; taking clears the summaries first. So a marker
+//! that finishes after a taker has passed leaves a way from the top. A marker that finds a bit set does not wait for
+//! the thread that set it: it sets the rest of the way itself. **Never stop early at a bit that is set already**: the
+//! thread that set it may have been preempted before it set the summary.
 
 use std::array;
 use std::sync::OnceLock;
@@ -45,7 +47,7 @@ impl<M: Machine> std::fmt::Debug for MarkSet<M> {
     }
 }
 
-/// The bitmap of `member`, and its number inside it.
+/// Bitmap of `member`, and its number inside it.
 fn place(member: u32) -> (usize, u32) {
     let mut rest = member;
     let mut size = BITS;
@@ -60,10 +62,10 @@ fn place(member: u32) -> (usize, u32) {
 }
 
 impl<M: Machine> MarkSet<M> {
-    /// The number of possible members.
+    /// Number of possible members.
     pub(crate) const LIMIT: u32 = 64 + 64 * 64 + 64 * 64 * 64 + 64 * 64 * 64 * 64;
 
-    /// An empty set for members `0..capacity`.
+    /// Makes an empty set for members `0..capacity`.
     pub(crate) fn new(capacity: u32) -> Self {
         let set = Self {
             roots: array::from_fn(|_| Branch::new()),
@@ -77,7 +79,7 @@ impl<M: Machine> MarkSet<M> {
         set
     }
 
-    /// Makes room for `member`. Must have happened before it is marked; allocates, unlike marking.
+    /// Makes room for `member`, which must happen before it is marked. Allocates, unlike marking.
     pub(crate) fn ensure(&self, member: u32) {
         let (depth, rest) = place(member);
         let mut branch = &self.roots[depth];
@@ -89,8 +91,8 @@ impl<M: Machine> MarkSet<M> {
         }
     }
 
-    /// Marks `member`. Async-signal-safe. A member that there is no room for is left out: only a straggler that read the
-    /// number of a group which has ended since can come with one.
+    /// Marks `member`. Async-signal-safe. A member without room is ignored: only a straggler marks one, with the number
+    /// of a group that has ended since.
     pub(crate) fn mark(&self, member: u32) {
         let (depth, rest) = place(member);
         let mut way = [&self.roots[depth]; DEPTH];
@@ -100,18 +102,18 @@ impl<M: Machine> MarkSet<M> {
             };
             way[level - 1] = below;
         }
-        // `way[0]` holds the member's own bit, `way[depth]` is the top.
+        // `way[0]` holds the member's own bit; `way[depth]` is the top.
         for (level, branch) in way.iter().enumerate().take(depth + 1) {
             let bit = 1 << (rest >> (6 * level) & 63);
-            // Full, both: pair with the swaps in `take`. If our bit comes before the taker's swap of this word, the taker
-            // finds it; if the swap comes first, we see the words above it cleared as well, and set them again.
+            // Full, both: pair with the swaps in `take`. If our bit comes before the taker's swap of this word, the
+            // taker finds it. If the swap comes first, we see the words above it cleared as well, and set them again.
             if branch.word.load(Order::Full) & bit == 0 {
                 branch.word.fetch_or(bit, Order::Full);
             }
         }
     }
 
-    /// Takes all members out and gives each to `member`.
+    /// Removes all members and calls `member` with each.
     pub(crate) fn take(&self, mut member: impl FnMut(u32)) {
         self.take_while(|taken| {
             member(taken);
@@ -119,8 +121,8 @@ impl<M: Machine> MarkSet<M> {
         });
     }
 
-    /// Gives members to `take` and takes out those for which it says yes, up to the first no. That one and those after it stay
-    /// in. The cost follows the number taken.
+    /// Calls `take` with one member after the other and removes those for which it returns `true`. Stops at the first
+    /// `false`: that member and those after it stay. The cost follows the number removed.
     pub(crate) fn take_while(&self, mut take: impl FnMut(u32) -> bool) {
         let mut first = 0;
         let mut size = BITS;
@@ -133,7 +135,7 @@ impl<M: Machine> MarkSet<M> {
         }
     }
 
-    /// Says whether `take` always said yes.
+    /// Returns whether `take` always returned `true`.
     fn take_branch(
         branch: &Branch<M>,
         level: usize,
@@ -155,7 +157,7 @@ impl<M: Machine> MarkSet<M> {
                     .is_none_or(|below| Self::take_branch(below, level - 1, at, take)),
             };
             if !goes_on {
-                // From the bottom up, as marking does. What is below this digit is there again already.
+                // Set again from the bottom up, as marking does. The bits below this digit are set again already.
                 branch.word.fetch_or(bits, Order::Full);
                 return false;
             }
@@ -164,7 +166,7 @@ impl<M: Machine> MarkSet<M> {
         true
     }
 
-    /// Gives each member to `member` and leaves it in.
+    /// Calls `member` with each member, and removes none.
     pub(crate) fn peek(&self, mut member: impl FnMut(u32)) {
         let mut first = 0;
         let mut size = BITS;
@@ -189,7 +191,7 @@ impl<M: Machine> MarkSet<M> {
         }
     }
 
-    /// Whether there is no member.
+    /// Returns whether the set is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.roots
             .iter()
@@ -235,7 +237,7 @@ mod tests {
         assert!(set.is_empty());
     }
 
-    /// In pieces of any size, as the whole at once; what stays in stays in.
+    /// Pieces of any size give the same members as one take of all, and the others stay.
     #[test]
     fn some_are_taken_and_the_others_stay() {
         let members: BTreeSet<u32> = (0..9_000)
@@ -279,7 +281,7 @@ mod tests {
         assert_eq!(count, 1025);
     }
 
-    /// Four threads mark while one takes: nothing marked is ever lost.
+    /// Four threads mark while one takes, and no mark is lost.
     #[test]
     fn nothing_marked_is_lost() {
         use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,28 +1,28 @@
-//! Statistics of a tree of groups: every CPU keeps its own, a flush reconciles them.
+//! Statistics of a tree of groups. Every CPU keeps its own numbers; a flush reconciles them.
 //!
 //! | file | concept |
 //! |---|---|
-//! | `schema.rs` | which statistics there are |
+//! | `schema.rs` | declared statistics and their handles |
 //! | `marks.rs` | sets that are marked and taken without locks |
-//! | `name.rs` | names that are allowed, and how they are shown |
+//! | `name.rs` | names of groups: which are allowed, and how they are shown |
 //! | `tree.rs` | groups: birth, removal, rebirth |
 //! | `publish.rs` | adding, and marking the way to the root |
-//! | `fold.rs` | one group's folded numbers |
+//! | `fold.rs` | folded numbers of one group |
 //! | `flush.rs` | reconciling a subtree |
-//! | `combine.rs` | who flushes, who waits |
+//! | `combine.rs` | turns of flushes that overlap |
 //! | `read.rs` | freshness |
 //!
 //! # The protocol
-//! An update adds to the current CPU's word of its group and to nothing else. So that a flush finds it without looking
-//! everywhere, the slot is *published* once between two flushes: its CPU is marked in the group, the group in its parent,
-//! and so on to the root. A flush takes the marks from the top down, sets the slots it found back to clean, passes one
-//! fence, and folds the difference of each word to what it held at the last fold. Words are never reset, so updates and
-//! folds do not race.
+//! An update adds to the current CPU's word of its group and to nothing else. So that a flush finds it without a
+//! search, the update *publishes* the slot once between two flushes. It marks the CPU in the group, the group in its
+//! parent, and so on to the root. A flush takes the marks from the top down, sets the slots that it found back to
+//! clean, and passes one fence. It then folds the difference between each word and its value at the last fold. Words
+//! are never reset, so updates and folds do not race.
 //!
-//! With sections, an update commits only while its slot is published: after the fence nobody commits on the strength of
-//! the old mark. Without, an update adds first and looks at the mark afterwards, and the flusher cleans first and reads
+//! With sections, an update commits only while its slot is published, so after the fence no update commits on an old
+//! mark. Without sections, an update adds first and looks at the mark afterwards; the flusher cleans first and reads
 //! afterwards. Either way: **an update that has returned is in a published slot, or in one that a flush took and has
-//! not folded yet**. Flushes of overlapping subtrees do not overlap in time, so whoever flushes afterwards finds it.
+//! not folded yet**. Flushes of overlapping subtrees do not overlap in time, so the next flush finds it.
 
 mod combine;
 mod flush;

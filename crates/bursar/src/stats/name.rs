@@ -1,13 +1,13 @@
-//! Names of groups: which are allowed, and how a path is shown to people.
+//! Names of groups: rules for them, and escaping of paths that are shown to people.
 
 use std::borrow::Cow;
 
 use super::CreateError;
 
-/// The longest name of a group, bytes.
+/// Maximum length of a group's name, bytes.
 pub const NAME_MAX: usize = 255;
 
-/// Checks a name that a group is to have.
+/// Checks the name of a new group.
 ///
 /// # Errors
 /// The rule that the name breaks.
@@ -18,7 +18,7 @@ pub(super) fn check_name(name: &str) -> Result<(), CreateError> {
     if name.len() > NAME_MAX {
         return Err(CreateError::LongName { bytes: name.len() });
     }
-    // `.` and `..` as in `cgroup_mkdir`: a path means other things to a file system than to us.
+    // `.` and `..` are refused as in `cgroup_mkdir`: in a path they mean other things to a file system than here.
     if name == "." || name == ".." || name.contains(['/', '\0']) {
         return Err(CreateError::BadName {
             name: name.to_owned(),
@@ -27,14 +27,14 @@ pub(super) fn check_name(name: &str) -> Result<(), CreateError> {
     Ok(())
 }
 
-/// Returns a name or path of a group with everything escaped that could forge a line of a log or control a terminal.
+/// Escapes everything in a group's name or path that could forge a log line or control a terminal.
 ///
-/// A group may have any name but for a few ([`CreateError::BadName`]), and tenants often choose their own. `Display` of
-/// [`crate::Group`] and of all errors escapes names already. [`crate::Group::path`] and the fields of errors do not, so that
-/// they compare with other paths: call this before you print them.
+/// A group may have almost any name ([`CreateError::BadName`] lists the exceptions), and tenants often choose their
+/// own. `Display` of [`crate::Group`] and of all errors escapes names already. [`crate::Group::path`] and the fields of
+/// errors do not escape, so that they compare with other paths. Call this function before you print them.
 ///
-/// It escapes control characters, line separators, and marks that change the direction of text, as Rust's string literals do.
-/// A backslash stays as it is.
+/// It escapes control characters, line separators, and marks that change the direction of text, as Rust's string
+/// literals do. A backslash stays as it is.
 ///
 /// ```
 /// assert_eq!(bursar::printable("/tenant\n\u{1b}[2J"), r"/tenant\n\u{1b}[2J");

@@ -1,4 +1,4 @@
-//! Adding to statistics, and marking the way to the root at the first touch after a flush.
+//! Adding to statistics, and marking the way to the root at the first update after a flush.
 
 use bursar_machine::{AtomicWord, Lock, Machine, Order, Outcome, STATE, Shard, Slot, State};
 
@@ -11,7 +11,7 @@ fn foreign_handle() -> ! {
 }
 
 impl<M: Machine> Tree<M> {
-    /// The shard of threads and CPUs without one, which is never frozen.
+    /// Shard of threads and CPUs without one of their own. It is never frozen.
     pub(crate) fn extra(&self) -> Shard {
         Shard(self.machine.cpus() as u32)
     }
@@ -55,10 +55,10 @@ impl<M: Machine> Tree<M> {
     #[inline(never)]
     fn add_eager(&self, index: u32, place: Place, delta: i64) {
         let own = self.layout.eager + usize::from(place.word);
-        // The own part first, from which a forked child sums up the others. Full: as below.
+        // The own part comes first, because a forked child sums the other parts from it. Full: as below.
         self.node(index).eager[own].fetch_add_signed(delta, Order::Full);
         for at in self.chain(index) {
-            // Full: an eager read that follows must see it.
+            // Full: an eager read that follows must see the addition.
             self.node(at).eager[usize::from(place.word)].fetch_add_signed(delta, Order::Full);
         }
     }
@@ -66,7 +66,7 @@ impl<M: Machine> Tree<M> {
     /// Adds, and reports to the ancestors when the unreported part has reached the batch.
     ///
     /// The report comes before the new base is set. A flush that samples the reports in between reads the words after
-    /// that sample, so it folds what the report was about.
+    /// that sample, so it folds the reported part.
     #[inline(never)]
     fn add_batched(&self, index: u32, slot: &M::Slot, place: Place, delta: i64) {
         let word = usize::from(place.word);
@@ -93,12 +93,12 @@ impl<M: Machine> Tree<M> {
         let sum = slot.word(shard, word).load_signed(Order::Full);
         let unreported = sum.wrapping_sub(seen).unsigned_abs();
         if unreported >= place.batch {
-            // The sum may hold what another thread has added and not published yet. A flush that sees the report must come
-            // here, or what it is about lies outside of the range.
+            // The sum may include what another thread has added and not published yet. A flush that sees the report
+            // must visit this shard, or the reported part lies outside the range.
             self.publish(index, shard);
             self.report(index, usize::from(place.index) + 1, unreported);
-            // Full: the report stands before the base moves. If another thread moved it, both reported, which only
-            // widens the error bar.
+            // Full: the report is made before the base moves. If another thread moved the base, both threads reported,
+            // which only widens the error bar.
             let _ = base.compare_exchange(seen as u64, sum as u64, Order::Full);
         }
     }
@@ -110,12 +110,13 @@ impl<M: Machine> Tree<M> {
         }
     }
 
-    /// In a forked child: makes a group's eager statistics what its own part and its children's add up to. Whoever was on
-    /// the way to the root is gone.
+    /// In a forked child: sets a group's eager statistics to the sum of its own part and its children's. A thread that
+    /// was on its way to the root at the fork is gone.
     pub(crate) fn sum_eager(&self, index: u32) {
         let node = self.node(index);
         let (totals, own) = node.eager.split_at(self.layout.eager);
-        // Kept: nobody else is there, and a list of our own would be an allocation, which may change what is summed up.
+        // The lock is kept: no other thread exists, and a copy of the list would be an allocation, which may change the
+        // sums.
         let children = node.children.lock();
         let children = || children.ordinals.iter().flatten();
         for (word, total) in totals.iter().enumerate() {
@@ -134,8 +135,8 @@ impl<M: Machine> Tree<M> {
         }
     }
 
-    /// Publishes a shard in a new epoch, and reports what its batched statistics hold back: in a forked child, whoever was
-    /// about to do so is gone.
+    /// In a forked child: publishes a shard in a new epoch, and reports what its batched statistics hold back. The
+    /// thread that was about to do so is gone.
     pub(crate) fn publish_anew(&self, index: u32, shard: Shard) {
         let slot = &self.node(index).slot;
         super::flush::clean::<M>(slot, shard);
@@ -144,7 +145,7 @@ impl<M: Machine> Tree<M> {
             if let (Some(word), 1..) = (declared.word, declared.batch) {
                 let read = |word| slot.word(shard, word).load_signed(Order::Full);
                 let unreported = read(word).wrapping_sub(read(word + 1)).unsigned_abs();
-                // The base stays: reporting twice only widens the error bar.
+                // The base stays, because reporting twice only widens the error bar.
                 if unreported >= declared.batch {
                     self.report(index, column, unreported);
                 }
@@ -152,16 +153,17 @@ impl<M: Machine> Tree<M> {
         }
     }
 
-    /// Makes `shard` of a group published: its CPU is marked in the group and the way to the root behind it. Returns
-    /// whether its account may be used (it is not frozen).
+    /// Publishes `shard` of a group: marks its CPU in the group, and the way from the group to the root. Returns
+    /// whether the shard's account may be used, which means that it is not frozen.
     ///
-    /// Async-signal-safe: whoever finds a publication half-way, perhaps because it interrupted it, makes the whole way
-    /// itself.
+    /// Async-signal-safe: a caller that finds a publication half-way makes the whole way itself. It may have
+    /// interrupted that publication.
     #[cold]
     pub(crate) fn publish(&self, index: u32, shard: Shard) -> bool {
         let state = self.node(index).slot.word(shard, STATE);
         loop {
-            // Full: pairs with the flusher's clean. If it is later, the marks below are set after it took them.
+            // Full: pairs with `clean` in the flush. If the clean is later, the marks below are set after the flush
+            // took them.
             let seen = State(state.load(Order::Full));
             if seen.tag() == State::PUBLISHED {
                 return !seen.is_frozen();
@@ -179,7 +181,7 @@ impl<M: Machine> Tree<M> {
         }
     }
 
-    /// Turns `PUBLISHING` into `PUBLISHED`, unless a flush came by since: it may have taken our marks.
+    /// Turns `PUBLISHING` into `PUBLISHED`, unless a flush cleaned the slot since: it may have taken our marks.
     fn finish_publishing(&self, state: &M::Word, publishing: State) {
         let mut now = State(state.load(Order::Full));
         while now.tag() == State::PUBLISHING && now.epoch() == publishing.epoch() {
@@ -195,11 +197,11 @@ impl<M: Machine> Tree<M> {
         let mut at = self.node(index);
         while let Some(parent) = at.parent() {
             let above = self.node(parent);
-            // Never stop at a mark that stands already, see `marks.rs`.
+            // Never stop at a mark that is set already; see `marks.rs`.
             above.dirty.mark(at.ordinal());
             at = above;
         }
-        // After the marks: a flush that counts this publication before it takes the marks also takes ours.
+        // After the marks: a flush that samples this publication before it takes the marks also takes ours.
         for at in self.chain(index) {
             self.node(at).publications.fetch_add(1, Order::Full);
         }

@@ -1,4 +1,4 @@
-//! Freshness: what a read asks for, and what it gets.
+//! Freshness of a read, and the numbers that it returns.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,31 +7,33 @@ use bursar_machine::{AtomicWord, Lock, Machine, Order};
 
 use super::{FlushPolicy, Handle, Statistic, Tree, sealed};
 
-/// How fresh a read wants its numbers.
+/// Freshness that a read asks for.
 ///
-/// "Updates" are calls that returned before the read began. An update that runs at the same time may or may not be in.
+/// "Updates" are calls that returned before the read began. An update that runs at the same time may or may not be
+/// counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Freshness {
-    /// What the last flush left. No flush, no fence; one short lock.
+    /// Numbers of the last flush. Takes one short lock; no flush, no fence.
     Cached,
     /// Numbers that miss no update older than this.
     AtMost(Duration),
-    /// Usage and batched statistics (see [`Statistic::batch`]) are off by no more than this on either side, in their own
-    /// units; the others as in [`Freshness::Cached`]. Flushes only if pending updates could exceed it.
+    /// Usage and batched statistics (see [`Statistic::batch`]) that are off by at most this on either side, in their
+    /// own units. Other statistics are as in [`Freshness::Cached`]. Flushes only if pending updates could exceed the
+    /// bound.
     Within(u64),
-    /// No update is missing: at least one flush of the group began after the read and ended before it returned.
+    /// Numbers that miss no update: at least one flush of the group began after the read and ended before it returned.
     Exact,
 }
 
-/// A number and the range in which the truth lies.
+/// A number and the range that contains the true value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value {
     /// The number as of the flush that the reading comes from.
     pub value: i64,
-    /// No less than this with all updates counted that had returned when the read began; `i64::MIN` if unknown.
+    /// Lower bound that includes every update that returned before the read began; `i64::MIN` if unknown.
     pub lo: i64,
-    /// No more than this with all updates counted that had returned when the read began; `i64::MAX` if unknown.
+    /// Upper bound that includes every update that returned before the read began; `i64::MAX` if unknown.
     pub hi: i64,
 }
 
@@ -51,7 +53,7 @@ impl Value {
         }
     }
 
-    /// The largest distance of the truth from `value`; `u64::MAX` if unknown.
+    /// Largest possible distance of the true value from `value`; `u64::MAX` if unknown.
     pub fn error(&self) -> u64 {
         if self.lo == i64::MIN || self.hi == i64::MAX {
             return u64::MAX;
@@ -62,7 +64,7 @@ impl Value {
     }
 }
 
-/// The number, and the range if there is more than one number in it, as in `123 (100..=150)`.
+/// Shows the number, and its range if the range holds other numbers too: `123 (100..=150)`.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { value, lo, hi } = *self;
@@ -89,33 +91,34 @@ pub struct Reading {
     pub(crate) values: Vec<Value>,
     pub(crate) own: Vec<i64>,
     pub(crate) over_returned: u64,
-    /// For each statistic kept per node: its index, and its share of each node and of threads without a CPU.
+    /// For each statistic kept per node: its index, then the share of each node and of threads without a CPU.
     pub(crate) per_node: Vec<(usize, Vec<i64>)>,
 }
 
 impl Reading {
-    /// Bytes charged to the group and all below it, without stock.
+    /// Bytes charged to the group and all groups below it, without stock.
     ///
-    /// Of the charges and returns that run while an exact read does, any may be in: also a return on one CPU without the
-    /// charge on another that it belongs to, or a charge without the return that made room for it. Then this is less or
-    /// more than what was charged at any moment of the read, and may be above a limit that [`crate::Group::reserved`] keeps.
+    /// An exact read may count any of the charges and returns that run at the same time. It may count a return on one
+    /// CPU without its charge on another CPU, or a charge without the return that made room for it. The usage may then
+    /// be less or more than the charged bytes at any moment of the read. It may also be above a limit that
+    /// [`crate::Group::reserved`] keeps.
     pub fn usage(&self) -> Value {
         self.values[0]
     }
 
-    /// The value of [`Reading::usage`] as a number of bytes, for [`crate::Bytes`] and limits; 0 if it is below 0, as it may be while
-    /// charges and returns run.
+    /// [`Reading::usage`] as a number of bytes, for [`crate::Bytes`] and limits. A usage below 0, which is possible
+    /// while charges and returns run, gives 0.
     pub fn usage_bytes(&self) -> u64 {
         self.usage().value.max(0) as u64
     }
 
-    /// Bytes that were returned to the group and those below it, and that they did not have; see
-    /// [`crate::Events::over_returned_bytes`]. If this is not 0, the usage may be too low, by how much nobody knows.
+    /// Bytes returned to the group and the groups below it beyond their charges; see
+    /// [`crate::Events::over_returned_bytes`]. If this is not 0, the usage may be too low by an unknown amount.
     pub fn over_returned(&self) -> u64 {
         self.over_returned
     }
 
-    /// With what was returned too much.
+    /// Sets [`Reading::over_returned`].
     pub(crate) fn with_over_returned(self, over_returned: u64) -> Self {
         Self {
             over_returned,
@@ -123,7 +126,7 @@ impl Reading {
         }
     }
 
-    /// A statistic of the group and all below it.
+    /// Value of a statistic of the group and all groups below it.
     ///
     /// # Panics
     /// If the handle belongs to another declaration than the memory's.
@@ -131,7 +134,7 @@ impl Reading {
         self.values[self.index(statistic) + 1]
     }
 
-    /// The part of a statistic that no living child accounts for: the group's own updates and those of removed children.
+    /// Part of a statistic that no living child accounts for: the group's own updates and those of removed children.
     ///
     /// # Panics
     /// As [`Reading::get`].
@@ -139,12 +142,12 @@ impl Reading {
         self.own[self.index(statistic) + 1]
     }
 
-    /// The part of the usage that no living child accounts for, bytes.
+    /// Part of the usage that no living child accounts for, bytes.
     pub fn own_usage(&self) -> i64 {
         self.own[0]
     }
 
-    /// The share of each NUMA node in a statistic that was declared [`Statistic::per_node`], followed by the share of
+    /// Shares of the NUMA nodes in a statistic that was declared [`Statistic::per_node`], followed by the share of
     /// threads and CPUs without a node; `None` for other statistics. The shares add up to the value.
     ///
     /// # Panics
@@ -155,12 +158,12 @@ impl Reading {
         Some(&found.1)
     }
 
-    /// How long ago the flush began that these numbers come from: they miss no update older than this.
+    /// Time since the flush of these numbers began. They miss no update older than this.
     pub fn age(&self) -> Duration {
         self.age
     }
 
-    /// All declared statistics by name.
+    /// All declared statistics, with their names.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, Value)> + '_ {
         let names = self.statistics.iter().map(Statistic::name);
         names.zip(self.values.iter().skip(1).copied())
@@ -176,10 +179,10 @@ impl Reading {
     }
 }
 
-/// The policy forbids the flush that a read needs.
+/// Error of a read that needs a flush which the policy forbids.
 #[derive(Clone, Debug)]
 pub struct NotFresh {
-    /// What there is instead.
+    /// Numbers of the last flush.
     pub cached: Reading,
 }
 
@@ -196,18 +199,19 @@ impl fmt::Display for NotFresh {
 impl std::error::Error for NotFresh {}
 
 impl<M: Machine> Tree<M> {
-    /// Whether a group's own words hold all there is to know.
+    /// Returns whether a group's own words hold all its updates.
     fn is_childless(&self, index: u32) -> bool {
-        // Acquire: a child that had an update before this read was counted before.
+        // Acquire: a child that had an update before this read was counted before that update.
         self.node(index).child_count.load(Order::Acquire) == 0
     }
 
-    /// Makes sure that a flush which covers `index` began after this call. `false` if the policy forbids it.
+    /// Makes sure that a flush that covers `index` began after this call. Returns `false` if the policy forbids the
+    /// flush.
     pub(crate) fn freshen(&self, index: u32) -> bool {
         match self.policy {
             FlushPolicy::PeriodicOnly => false,
             FlushPolicy::Combining => {
-                // Before the look at the children: what a child that is born later does is no part of this.
+                // Taken before the look at the children: updates of a child born later are not part of this read.
                 let began_ns = self.machine.now_ns();
                 if self.is_childless(index) {
                     self.fold_in_place(index);
@@ -223,7 +227,7 @@ impl<M: Machine> Tree<M> {
         }
     }
 
-    /// The age of the folded numbers, ns.
+    /// Age of the folded numbers, ns.
     pub(crate) fn age_ns(&self, index: u32) -> u64 {
         // Acquire: pairs with the Release at the end of a flush.
         let began = |at| self.node(at).as_of_ns.load(Order::Acquire);
@@ -235,7 +239,7 @@ impl<M: Machine> Tree<M> {
         self.machine.now_ns().saturating_sub(newest)
     }
 
-    /// What the last flush left. `usage_range` are bounds on the usage from elsewhere, taken before this call.
+    /// Numbers of the last flush. `usage_range` bounds the usage by other means and was taken before this call.
     pub(crate) fn cached(&self, index: u32, usage_range: (i64, i64)) -> Reading {
         let (mut reading, below_zero) = self.snapshot(index);
         let usage = &mut reading.values[0];
@@ -247,7 +251,7 @@ impl<M: Machine> Tree<M> {
         reading
     }
 
-    /// The numbers after [`Tree::freshen`]: no update that the caller knows of is missing.
+    /// Numbers after [`Tree::freshen`]. No update that the caller knows of is missing.
     pub(crate) fn exact(&self, index: u32) -> Reading {
         let (mut reading, below_zero) = self.snapshot(index);
         for value in &mut reading.values {
@@ -258,13 +262,13 @@ impl<M: Machine> Tree<M> {
         reading
     }
 
-    /// What is folded, and by how many bytes the usage was below 0: as wide is its range at least.
+    /// Folded numbers, and the bytes by which the usage was below 0. The usage's range must be at least that wide.
     fn snapshot(&self, index: u32) -> (Reading, u64) {
         let age_ns = self.age_ns(index);
         let node = self.node(index);
         let layout = &self.layout;
         let fold = node.fold.lock();
-        // Full: counts come before the updates they stand for can be missed.
+        // Full: an update's publication is counted before the update returns.
         let publications = node
             .publications
             .load(Order::Full)
@@ -280,14 +284,16 @@ impl<M: Machine> Tree<M> {
                     let reported = node.reported[column]
                         .load(Order::Full)
                         .wrapping_sub(sampled);
-                    // Each slot that was published since holds back less than a batch on either side of what was folded.
+                    // Each slot that was published since then holds back less than a batch on either side of its folded
+                    // value.
                     let held_back = publications.saturating_mul(batch.saturating_mul(2));
                     Some(reported.saturating_add(held_back))
                 }
             };
             values.push(Value::within(fold.totals[column], error));
         }
-        // Shards are read one after the other, so a return may be in whose charge is not: no usage is below 0.
+        // Shards are read one after the other, so the sum may include a return without its charge. Usage is reported as
+        // at least 0.
         let usage = &mut values[0];
         let below_zero = usage.value.min(0).unsigned_abs();
         usage.value = usage.value.max(0);
@@ -307,8 +313,8 @@ impl<M: Machine> Tree<M> {
             .collect();
         let has_news = fold.has_news();
         drop(fold);
-        // Without sections an update is in its word before its marks are set, and a fold in place
-        // finds it there. Once it was read, reads of the groups above must find it, too.
+        // Without sections an update is in its word before its marks are set, and a fold in place finds it there. Once
+        // an update was read, reads of the groups above must find it too.
         if has_news {
             self.mark_above(index);
         }

@@ -1,8 +1,8 @@
-//! Which statistics a memory keeps: declared once, as a constant, and used through typed handles.
+//! Statistics that a memory keeps: declared once as a constant, and used through typed handles.
 
 use bursar_machine::{FIRST_STATISTIC, Fnv1a64, WORDS_MAX};
 
-/// The declaration of one statistic.
+/// Declaration of one statistic.
 ///
 /// ```
 /// use bursar::{Counter, Gauge, Statistic};
@@ -25,10 +25,10 @@ pub struct Statistic {
 }
 
 impl Statistic {
-    /// A statistic that only grows.
+    /// Declares a statistic that only grows.
     ///
-    /// Sums are signed numbers of 64 bits, of gauges too. A sum beyond [`i64::MAX`] wraps around, so it continues at
-    /// [`i64::MIN`]: at a million a second after 292,000 years.
+    /// Sums of counters and gauges are signed 64-bit numbers. A sum beyond [`i64::MAX`] wraps around to [`i64::MIN`];
+    /// at a million a second this takes 292,000 years.
     pub const fn counter(name: &'static str) -> Self {
         Self {
             name,
@@ -39,7 +39,7 @@ impl Statistic {
         }
     }
 
-    /// A statistic that goes up and down.
+    /// Declares a statistic that goes up and down.
     pub const fn gauge(name: &'static str) -> Self {
         Self {
             is_counter: false,
@@ -47,8 +47,10 @@ impl Statistic {
         }
     }
 
-    /// Kept exact in every ancestor by every update, so that no read ever waits for it. An update then costs one
-    /// contended atomic operation for each ancestor; for statistics that change rarely and must be right at once.
+    /// Keeps the statistic exact in every ancestor at each update, so that no read waits for it.
+    ///
+    /// An update then costs one contended atomic operation for each ancestor. This suits statistics that change rarely
+    /// and must be exact at once.
     pub const fn eager(self) -> Self {
         Self {
             is_eager: true,
@@ -56,7 +58,7 @@ impl Statistic {
         }
     }
 
-    /// Kept for each NUMA node as well (by the CPU that made the update).
+    /// Keeps the statistic for each NUMA node as well, by the CPU that made the update.
     pub const fn per_node(self) -> Self {
         Self {
             is_per_node: true,
@@ -64,8 +66,10 @@ impl Statistic {
         }
     }
 
-    /// Bounds what cached numbers may miss: a CPU reports to the ancestors when its unreported part of one group reaches
-    /// `unit`. Gives the statistic an error bar without a flush (see [`crate::Value`]), for about twice the cost of an
+    /// Bounds the updates that cached numbers may miss: a CPU reports to the ancestors when its unreported part of one
+    /// group reaches `unit`.
+    ///
+    /// This gives the statistic an error bar without a flush (see [`crate::Value`]), for about twice the cost of an
     /// update.
     ///
     /// # Panics
@@ -78,27 +82,27 @@ impl Statistic {
         }
     }
 
-    /// The name.
+    /// Name of the statistic.
     pub const fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Whether it only grows.
+    /// Returns whether the statistic only grows.
     pub const fn is_counter(&self) -> bool {
         self.is_counter
     }
 
-    /// Whether it is exact in every ancestor at once.
+    /// Returns whether the statistic is exact in every ancestor at once.
     pub const fn is_eager(&self) -> bool {
         self.is_eager
     }
 
-    /// Whether it is kept for each NUMA node.
+    /// Returns whether the statistic is kept for each NUMA node.
     pub const fn is_per_node(&self) -> bool {
         self.is_per_node
     }
 
-    /// Words that it takes in a slot: its value, and for a batched one the value last reported.
+    /// Number of words in a slot: one for the value, and for a batched statistic one for the value last reported.
     const fn words(&self) -> usize {
         if self.is_eager {
             0
@@ -110,17 +114,17 @@ impl Statistic {
     }
 }
 
-/// Where a statistic is kept.
+/// Place of a statistic in a memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     /// Index in the declaration.
     pub(crate) index: u16,
-    /// Word in the slot (lazy) or index among the eager ones.
+    /// Word in the slot (lazy), or index among the eager statistics.
     pub(crate) word: u16,
     pub(crate) is_eager: bool,
     /// The unit of a batched statistic; 0 for others.
     pub(crate) batch: u64,
-    /// Of the declaration, so that a handle cannot be used with a memory that declares something else.
+    /// Fingerprint of the declaration. A memory refuses handles of another declaration.
     pub(crate) fingerprint: u32,
 }
 
@@ -177,28 +181,27 @@ const fn same(one: &str, other: &str) -> bool {
     true
 }
 
-/// Identity of a layout: equal for statistics with the same names, kinds and batches in the same order.
+/// FNV-1a hash of everything that decides the layout.
 pub(crate) const fn fingerprint(statistics: &[Statistic]) -> u32 {
     let mut hash = Fnv1a64::new();
     let mut index = 0;
     while index < statistics.len() {
         let statistic = &statistics[index];
-        let flags = statistic.is_counter as u8
-            + 2 * statistic.is_eager as u8
-            + 4 * statistic.is_per_node as u8;
-        // 0xff ends a name: UTF-8 has no such byte.
-        hash = hash
-            .write(statistic.name.as_bytes())
-            .write(&[0xff, flags])
-            .write(&statistic.batch.to_le_bytes());
+        let flags = statistic.is_counter as u32
+            + 2 * statistic.is_eager as u32
+            + 4 * statistic.is_per_node as u32;
+        // Larger than a byte, so that no byte of a name looks like it.
+        hash = (hash ^ (0x100 + flags)).wrapping_mul(0x0100_0193);
+        hash = (hash ^ statistic.batch as u32).wrapping_mul(0x0100_0193);
+        hash = (hash ^ (statistic.batch >> 32) as u32).wrapping_mul(0x0100_0193);
         index += 1;
     }
     (hash.get() ^ (hash.get() >> 32)) as u32
 }
 
-/// A handle of a declared statistic.
+/// Handle of a declared statistic.
 pub trait Handle: sealed::Sealed + Copy {
-    /// What is added to it.
+    /// Type of the numbers that are added.
     type Delta;
     #[doc(hidden)]
     fn signed(delta: Self::Delta) -> i64;
@@ -211,21 +214,21 @@ pub(crate) mod sealed {
     }
 }
 
-/// What a handle resolves to.
+/// Place that a handle resolves to.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct Resolved(pub(crate) Place);
 
-/// The handle of a [`Statistic::counter`].
+/// Handle of a [`Statistic::counter`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counter(Place);
 
-/// The handle of a [`Statistic::gauge`].
+/// Handle of a [`Statistic::gauge`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gauge(Place);
 
 impl Counter {
-    /// The counter called `name`. Meant for constants, where a wrong name does not compile.
+    /// Returns the handle of the counter `name`. Meant for constants, where a wrong name does not compile.
     ///
     /// # Panics
     /// If `statistics` declares no counter of that name.
@@ -235,7 +238,7 @@ impl Counter {
 }
 
 impl Gauge {
-    /// The gauge called `name`. Meant for constants, where a wrong name does not compile.
+    /// Returns the handle of the gauge `name`. Meant for constants, where a wrong name does not compile.
     ///
     /// # Panics
     /// If `statistics` declares no gauge of that name.
@@ -254,7 +257,7 @@ impl Handle for Counter {
     type Delta = u64;
     #[inline]
     fn signed(delta: u64) -> i64 {
-        // In release builds it costs nothing, and counts modulo 2^64.
+        // Debug builds only. Release builds do not check, and count modulo 2^64.
         debug_assert!(
             delta <= i64::MAX as u64,
             "{delta} added to a counter: more than i64::MAX, as if it went down"
@@ -276,31 +279,32 @@ impl Handle for Gauge {
     }
 }
 
-/// A column of folded numbers: usage, then each statistic, each followed by its share per node if it wants that.
+/// Column of folded numbers. Column 0 is usage, then comes one for each statistic; the shares per node follow all of
+/// them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Column {
     /// The word of the slot that feeds it; `None` for an eager statistic.
     pub(crate) word: Option<usize>,
-    /// The first of `nodes + 1` columns with the share of each node and of the extra shard.
+    /// Index of the first of `nodes + 1` numbers: the share of each node, and of the extra shard.
     pub(crate) per_node: Option<usize>,
     pub(crate) batch: u64,
 }
 
-/// The layout that follows from a declaration on a machine with `nodes` nodes.
+/// Layout of a declaration on a machine with a given number of nodes.
 #[derive(Debug)]
 pub(crate) struct Layout {
     pub(crate) statistics: &'static [Statistic],
     pub(crate) fingerprint: u32,
     /// Words of a slot.
     pub(crate) words: usize,
-    /// Columns by statistic: 0 is usage, `index + 1` a declared statistic.
+    /// Columns: 0 is usage, `index + 1` a declared statistic.
     pub(crate) columns: Vec<Column>,
-    /// Folded numbers in all, including the shares per node.
+    /// Number of folded numbers, including the shares per node.
     pub(crate) width: usize,
     pub(crate) eager: usize,
 }
 
-/// Why a declaration cannot be used.
+/// Reason why a declaration cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BadSchema {
     Duplicate(&'static str),

@@ -1,8 +1,8 @@
 //! Groups: birth, names, removal, rebirth.
 //!
-//! A group is a record in a table; its id is the index. A record is used
-//! again only when nothing can refer to it: no handle, no child, no byte charged (the layer above sees to the last).
-//! A removed group leaves its parent's names at once and stays in its marks, so that late updates still find their way.
+//! A group is a record in a table; its id is the index. A record is used again only when nothing can refer to it: no
+//! handle, no child, no charged byte (the layer above ensures the last). A removed group leaves its parent's names at
+//! once. It stays in its parent's marks, so that late updates still find their way.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,30 +18,30 @@ use super::name::{NAME_MAX, check_name, printable};
 use super::{Layout, MarkSet};
 use crate::arena::Arena;
 
-/// The deepest level below the root. Deep enough for any nesting of tenants and operators; it bounds every walk.
+/// Deepest level below the root: enough for any nesting of tenants and operators, and the bound of every walk.
 const DEPTH_MAX: u32 = 64;
-/// Groups on the way from the deepest to the root.
+/// Number of groups on the way from the deepest level to the root.
 pub(crate) const LEVELS: usize = DEPTH_MAX as usize + 1;
-/// Children that are looked at under one hold of a group's lock.
+/// Number of children visited under one hold of a group's lock.
 const NAMES_PER_HOLD: usize = 64;
 /// The root's id.
 pub(crate) const ROOT: u32 = 0;
 const NO_PARENT: u32 = u32::MAX;
-/// Live groups of one memory at the most; ids stay below `NO_PARENT`.
+/// Maximum number of groups of one memory; keeps ids below `NO_PARENT`.
 const GROUPS_MAX: u32 = 1 << 26;
 
-/// Who flushes, and when.
+/// Policy that decides which calls flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum FlushPolicy {
-    /// Readers that need fresher numbers flush; overlapping flushes are combined, so that none waits for more than two.
+    /// Readers that need fresher numbers flush. Overlapping flushes are combined, so no reader waits for more than two.
     #[default]
     Combining,
-    /// Only [`crate::Memory::tick`] flushes. Reads that need fresher numbers fail, and say so.
+    /// Only [`crate::Memory::tick`] flushes. A read that needs fresher numbers fails with [`crate::NotFresh`].
     PeriodicOnly,
 }
 
-/// Why a group could not be made.
+/// Reason why a group could not be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CreateError {
@@ -59,17 +59,17 @@ pub enum CreateError {
     },
     /// The parent has a child of that name.
     Exists {
-        /// The path that is taken.
+        /// The existing group's path.
         path: String,
     },
     /// The parent was removed.
     ParentRemoved {
-        /// The parent's path when it lived.
+        /// The parent's path before its removal.
         path: String,
     },
     /// The group would be more than 64 levels below the root.
     TooDeep,
-    /// There is no memory for more groups.
+    /// No memory is left for another group.
     OutOfMemory,
 }
 
@@ -101,21 +101,21 @@ impl fmt::Display for CreateError {
 
 impl std::error::Error for CreateError {}
 
-/// A child by its number among its siblings, and by its name.
+/// Children of a group by ordinal (number among their siblings) and by name.
 #[derive(Debug, Default)]
 pub(crate) struct Children {
-    /// Those that live.
+    /// Living children.
     pub(crate) by_name: BTreeMap<Box<str>, u32>,
-    /// By ordinal, also the removed ones that late updates may come from.
+    /// Children by ordinal, including removed ones that late updates may come from.
     pub(crate) ordinals: Vec<Option<u32>>,
     free_ordinals: Vec<u32>,
-    /// No child is added any more.
+    /// Set when the group was removed: it gets no more children.
     removed: bool,
     name: Box<str>,
 }
 
-/// What refers to a group, in one word: handles, pins and children (low 38 bits), and how many of these are children that
-/// were removed and whose records have yet to end (high 26 bits, as many as there may be groups).
+/// References to a group, in one word. The low 38 bits count handles, pins and children. The high 26 bits count those
+/// of the children that were removed and whose records have not ended; there are at most 2^26 groups.
 ///
 /// All references keep the record. Handles, pins and living children also keep the name.
 #[derive(Clone, Copy, Debug)]
@@ -123,64 +123,65 @@ pub(crate) struct References(u64);
 
 impl References {
     const REMOVED_CHILD: u64 = 1 << 38;
-    /// Far from what fits: a program that leaks more handles than this is stopped, as [`std::sync::Arc`] stops it.
+    /// Far below what fits. A program that leaks more handles than this is stopped, as [`std::sync::Arc`] stops it.
     const MAX: u64 = Self::REMOVED_CHILD / 2;
 
     fn count(self) -> u64 {
         self.0 % Self::REMOVED_CHILD
     }
 
-    /// Nothing keeps the record but bytes that are charged.
+    /// Returns whether nothing keeps the record except charged bytes.
     pub(crate) fn is_empty(self) -> bool {
         self.count() == 0
     }
 
-    /// Nothing keeps the name.
+    /// Returns whether nothing keeps the name.
     pub(crate) fn only_removed_children(self) -> bool {
         self.count() == self.0 / Self::REMOVED_CHILD
     }
 }
 
-/// Where a group is in its life.
+/// Stage of a group's life.
 enum Life {
     Living,
-    /// It has lost its name; its end has yet to be told to the groups above.
+    /// The group has lost its name. The groups above have not been told yet.
     Ending,
-    /// It has ended, and something may refer to its record.
+    /// The group has ended. References to its record may remain.
     Ended,
-    /// Ended. The record is listed, or a task that reaps has it in hand.
+    /// The group has ended. Its record is listed, or a task that reaps has it.
     Listed,
 }
 
-/// The record of one group.
+/// Record of one group.
 pub(crate) struct Node<M: Machine> {
     pub(crate) slot: M::Slot,
     pub(crate) published: MarkSet<M>,
     pub(crate) dirty: MarkSet<M>,
     pub(crate) fold: M::Mutex<Fold>,
     pub(crate) children: M::Mutex<Children>,
-    /// The subtree's value of each eager statistic; then of each the group's own part, with that of children that ended.
+    /// The subtree's value of each eager statistic, then the group's own part of each, which includes children that
+    /// ended.
     pub(crate) eager: Box<[M::Word]>,
-    /// Magnitude reported by batched statistics, by column.
+    /// Sum of the magnitudes that batched statistics reported, by column.
     pub(crate) reported: Box<[M::Word]>,
-    /// How often a slot of the subtree was published.
+    /// Number of times that a slot of the subtree was published.
     pub(crate) publications: M::Word,
-    /// When the last flush of exactly this scope began, ns.
+    /// Start of the last flush of exactly this scope, ns.
     pub(crate) as_of_ns: M::Word,
-    /// Children, also removed ones.
+    /// Number of children, including removed ones.
     pub(crate) child_count: M::Word,
     /// [`References`].
     references: M::Word,
     /// [`Life`].
     life: M::Word,
-    // Written while nobody else knows the record, read by those who were given its id: no protocol of their own.
+    // Written before the record's id is given out, and read by tasks that were given the id, so `Relaxed` is enough.
     parent: AtomicU32,
     ordinal: AtomicU32,
     depth: AtomicU32,
 }
 
 impl<M: Machine> Node<M> {
-    /// The parent's id, if this is not the root.
+    /// The parent's id; `None` for the root.
     #[inline]
     pub(crate) fn parent(&self) -> Option<u32> {
         match self.parent.load(Ordering::Relaxed) {
@@ -202,17 +203,18 @@ impl<M: Machine> Node<M> {
     }
 
     pub(crate) fn is_removed(&self) -> bool {
-        // Full: pairs with the store in `Tree::detach`.
+        // Full: pairs with the store in `Tree::detach_if`.
         self.life.load(Order::Full) != Life::Living as u64
     }
 
-    /// The group has ended, and its record may be looked at by who ends records.
+    /// Marks the group as ended. From now on its record may be listed.
     pub(crate) fn end(&self) {
-        // Full: pairs with the last reference's drop. Either that finds us ended, or we find it gone.
+        // Full: pairs with the drop of the last reference. Either that drop finds the group ended, or we find the
+        // reference gone.
         self.life.store(Life::Ended as u64, Order::Full);
     }
 
-    /// Whether the caller is to list the record: its group has ended, nothing refers to it, and it is not listed.
+    /// Claims the listing of the record. Returns `true` to one caller, if the group has ended and nothing refers to it.
     pub(crate) fn take_listing(&self) -> bool {
         let (ended, listed) = (Life::Ended as u64, Life::Listed as u64);
         self.references().is_empty()
@@ -226,25 +228,25 @@ impl<M: Machine> Node<M> {
         References(self.references.load(Order::Full))
     }
 
-    /// One more reference.
+    /// Adds a reference.
     pub(crate) fn refer(&self) {
-        // Full: a new reference comes from an old one, which stays until this is done.
+        // Full: a new reference is made from an old one, which stays until this returns.
         let before = References(self.references.fetch_add(1, Order::Full));
         assert!(before.count() < References::MAX, "too many handles");
     }
 
-    /// One reference less; says what is left.
+    /// Drops a reference; returns those that are left.
     pub(crate) fn forget(&self) -> References {
         References(self.references.fetch_sub(1, Order::Full) - 1)
     }
 
-    /// A child was removed; says what is left.
+    /// Notes that a child was removed; returns the references that are left.
     pub(crate) fn child_removed(&self) -> References {
         let one = References::REMOVED_CHILD;
         References(self.references.fetch_add(one, Order::Full) + one)
     }
 
-    /// A removed child's record has ended.
+    /// Notes that the record of a removed child has ended.
     pub(crate) fn forget_child(&self) {
         let one = References::REMOVED_CHILD + 1;
         self.references.fetch_sub(one, Order::Full);
@@ -299,13 +301,13 @@ impl<M: Machine> Tree<M> {
         self.nodes.get(index)
     }
 
-    /// `index` and its ancestors, the root last.
+    /// Iterates over `index` and its ancestors, the root last.
     #[inline]
     pub(crate) fn chain(&self, index: u32) -> impl Iterator<Item = u32> + '_ {
         std::iter::successors(Some(index), |&at| self.node(at).parent())
     }
 
-    /// Whether `ancestor` is `index` or above it.
+    /// Returns whether `ancestor` is `index` or above it.
     pub(crate) fn is_ancestor(&self, ancestor: u32, index: u32) -> bool {
         let depth = self.node(ancestor).depth();
         let mut at = index;
@@ -315,19 +317,19 @@ impl<M: Machine> Tree<M> {
         at == ancestor
     }
 
-    /// The records that there are, also those without a group.
+    /// Number of records, including those without a group.
     pub(crate) fn records(&self) -> u32 {
         self.free.lock().next
     }
 
-    /// Groups that there are, also removed ones that have yet to end.
+    /// Number of groups, including removed ones that have not ended.
     pub(crate) fn group_count(&self) -> usize {
         let free = self.free.lock();
         free.next as usize - free.records.len()
     }
 
-    /// All groups, parents before children, each with its parent's position (the root with its own); also removed ones
-    /// that have yet to end.
+    /// All groups, parents before children, each with its parent's position in this list (the root with its own).
+    /// Includes removed groups that have not ended.
     pub(crate) fn groups(&self) -> Vec<(u32, usize)> {
         let mut groups = vec![(ROOT, 0)];
         let mut position = 0;
@@ -340,7 +342,7 @@ impl<M: Machine> Tree<M> {
         groups
     }
 
-    /// The path of names from the root, `/` for the root itself.
+    /// Path of names from the root; `/` for the root itself.
     pub(crate) fn path(&self, index: u32) -> String {
         let names: Vec<String> = self.chain(index).map(|at| self.node(at).name()).collect();
         match names.len() {
@@ -353,8 +355,8 @@ impl<M: Machine> Tree<M> {
         }
     }
 
-    /// Makes a child. `prepare_record` makes room for a new record elsewhere, or says that there is none; `prepare` is
-    /// called with the child's id and ordinal while nobody else knows them.
+    /// Creates a child. `prepare_record` makes room for a new record elsewhere, and returns whether it could. `prepare`
+    /// gets the child's id and ordinal before any other task knows them.
     pub(crate) fn create(
         &self,
         parent: u32,
@@ -399,7 +401,7 @@ impl<M: Machine> Tree<M> {
         children.ordinals[ordinal as usize] = Some(index);
         self.begin_life(index, parent, ordinal, depth, name);
         prepare(index, ordinal);
-        // Relaxed: counted under the parent's lock; read as hints or under it.
+        // Relaxed: changed under the parent's lock. A task that knows the child has synchronised with its creation.
         above.child_count.fetch_add(1, Order::Relaxed);
         if parent != ROOT {
             above.refer();
@@ -416,8 +418,8 @@ impl<M: Machine> Tree<M> {
         node.references.store(1, Order::Full);
         node.life.store(Life::Living as u64, Order::Full);
         node.as_of_ns.store(self.machine.now_ns(), Order::Full);
-        // The record's last group may have left shards published, on a way that is not this group's. In a new epoch: a
-        // straggler that is still publishing for it starts again and finds the new way.
+        // The record's last group may have left shards published on another way to the root. The new epoch makes a
+        // straggler that still publishes for it start again, and find the new way.
         for shard in self.touched(index) {
             super::flush::clean::<M>(&node.slot, shard);
         }
@@ -479,8 +481,9 @@ impl<M: Machine> Tree<M> {
         Ok(index)
     }
 
-    /// Calls `each` with the name and id of every living child, by name. It runs under the lock of the children, which is let
-    /// go after each [`NAMES_PER_HOLD`]; children that come or go meanwhile may be left out.
+    /// Calls `each` with the name and id of every living child, in the order of names. The lock of the children is held
+    /// meanwhile, and released after every [`NAMES_PER_HOLD`]. Children that come or go during the walk may be left
+    /// out.
     pub(crate) fn for_each_child(&self, index: u32, mut each: impl FnMut(&str, u32)) {
         let mut last: Option<Box<str>> = None;
         loop {
@@ -499,18 +502,18 @@ impl<M: Machine> Tree<M> {
         }
     }
 
-    /// Takes a group's name away and lets it have no more children; it stays in its parent's marks.
+    /// Takes a group's name away and refuses it new children. The group stays in its parent's marks.
     ///
     /// # Errors
-    /// The number of children that live.
+    /// The number of living children, if there are any.
     pub(crate) fn detach(&self, index: u32) -> Result<bool, usize> {
         self.detach_if(index, |_| true)
     }
 
-    /// [`Tree::detach`] for a group that only removed children refer to; nothing happens if something else does by now.
+    /// Detaches a group that only removed children refer to. Does nothing if anything else refers to it by now.
     pub(crate) fn detach_unreferenced(&self, index: u32) -> bool {
-        // Under the parent's lock, under which names are looked up: no new reference comes from a name after this. Living
-        // children would refer to it.
+        // Under the parent's lock, under which names are looked up: no new reference comes from a name after this. A
+        // living child would be a reference.
         self.detach_if(index, |node| node.references().only_removed_children()) == Ok(true)
     }
 
@@ -520,7 +523,8 @@ impl<M: Machine> Tree<M> {
         // Lock order: parent before child.
         let mut siblings = self.node(parent).children.lock();
         let mut children = node.children.lock();
-        // Looked at again: somebody may have ended the group, and begun another in its record, before we had the locks.
+        // Looked at again: before we had the locks, another task may have ended the group and begun a new one in its
+        // record.
         let is_its_parent = node.parent() == Some(parent);
         if !is_its_parent || children.removed || !condition(node) {
             return Ok(false);
@@ -530,13 +534,13 @@ impl<M: Machine> Tree<M> {
         }
         children.removed = true;
         siblings.by_name.remove(&children.name);
-        // Full: pairs with `is_removed`.
+        // Full: pairs with the load in `is_removed`.
         node.life.store(Life::Ending as u64, Order::Full);
         Ok(true)
     }
 
-    /// Ends the life of a removed group that nobody refers to any more, and whose words are folded. The caller drops the
-    /// reference to its parent.
+    /// Ends the life of a removed group that nothing refers to and whose words are folded. The caller drops the
+    /// reference to the parent.
     pub(super) fn end_life(&self, index: u32) {
         let node = self.node(index);
         let parent = node.parent().expect("the root is never removed");

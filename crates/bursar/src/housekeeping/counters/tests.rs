@@ -36,7 +36,7 @@ fn additions_are_held_back_until_they_exceed_the_threshold() {
 fn steps_move_half_a_threshold_in_advance() {
     let counters = counters(1, 10);
     let only = counters.machine.cpus() as u32;
-    // Where this thread runs is not in its hands: count moves over all CPUs, and allow for each CPU's part.
+    // The test cannot choose this thread's CPU: count moves over all CPUs, and allow for each CPU's part.
     let mut moves = 0;
     let mut last = 0;
     for _ in 0..16_000 {

@@ -24,7 +24,7 @@ fn place(cpu: u32, of: u32) -> Place {
     Place { cpu, rank: cpu, of }
 }
 
-/// When the machine's timer expires that is set at `now_ns`.
+/// Time at which the machine's timer expires if it is set at `now_ns`.
 fn expiry_ns(period: Period, timer: Timer, now_ns: u64) -> u64 {
     if timer.kind == TimerKind::Exact || timer.deadline_ns <= now_ns {
         return timer.deadline_ns.max(now_ns);
@@ -33,7 +33,7 @@ fn expiry_ns(period: Period, timer: Timer, now_ns: u64) -> u64 {
     period.at(wheel_expiry(period.jiffies(now_ns), aim))
 }
 
-/// When each call of a CPU begins, if each is late by what `late_ns` says.
+/// Beginnings of a CPU's calls, each late by the result of `late_ns`.
 fn calls(
     firing: Firing,
     period: Period,
@@ -52,7 +52,7 @@ fn calls(
     each.collect()
 }
 
-/// Ticks at which any of `cpus` CPUs is called in a second, when all has settled.
+/// Ticks of a second at which any of `cpus` CPUs is called, in the steady state.
 fn instants(firing: Firing, hz: u32, cpus: u32) -> BTreeSet<u64> {
     let period = second(hz);
     let settled = |cpu| calls(firing, period, place(cpu, cpus), 5_000, 20, || 0)[18];
@@ -66,7 +66,7 @@ fn instants(firing: Firing, hz: u32, cpus: u32) -> BTreeSet<u64> {
 
 #[test]
 fn rounding_follows_the_kernels_formula_on_worked_cases() {
-    // 12,345 + 1,000 ticks at HZ=1000: CPU 0 is rounded up, CPU 250, moved by 750, down.
+    // 12,345 + 1,000 ticks at HZ=1000. CPU 0 is rounded up; CPU 250, moved by 750, down.
     let cases = [
         (13_345, 12_345, 0, 1_000, 3, 14_000),
         (13_249, 12_249, 0, 1_000, 3, 13_000),
@@ -104,7 +104,7 @@ fn what_would_not_be_in_the_future_is_not_rounded() {
         13_000,
         "it is now"
     );
-    // CPU 71 so early that its second began before the machine did.
+    // CPU 71 is so early that its second began before the machine did.
     assert_eq!(round_jiffies(10, 5, 71, 1_000, 3), 10);
 }
 
@@ -160,7 +160,7 @@ fn the_wheel_makes_few_instants_of_many_aims() {
     assert!((27..=28).contains(&count(today, 250)));
     // 213 ticks are more than two seconds at HZ=100: 100 ticks in grains of 8.
     assert!((12..=25).contains(&count(today, 100)));
-    // On exact timers all are apart.
+    // With exact timers all are apart.
     assert_eq!(count(Firing::PhaseGrid { exact: true }, 1_000), 72);
     assert!((14..=17).contains(&count(Firing::PhaseGrid { exact: false }, 1_000)));
 }
@@ -240,7 +240,7 @@ fn one_cpu_comes_once_an_interval() {
     }
 }
 
-/// Over a day, each call late by up to 90 ms.
+/// A day of calls, each late by up to 90 ms.
 fn a_day(firing: Firing, hz: u32, place: Place) -> Vec<u64> {
     let mut random = Random::new(u64::from(place.rank));
     let late = || random.below(90_000_000);
@@ -256,7 +256,7 @@ fn a_grid_does_not_drift_in_a_day_of_late_calls() {
                 let firing = Firing::PhaseGrid { exact };
                 let phase_ns = place.share_of(SECOND_NS);
                 let calls = a_day(firing, hz, place);
-                // What the wheel adds, in both senses the most: two grains of its own, and a tick for rounding.
+                // Maximum that the wheel adds in either direction: two grains of its own, and a tick for rounding.
                 let grain = wheel_granularity(0, u64::from(hz));
                 let wheel_ns = if exact {
                     0
@@ -287,7 +287,7 @@ fn others_drift_by_the_lateness_of_their_calls() {
         let calls = a_day(firing, 1_000, place);
         (calls[86_399] - calls[0]) / SECOND_NS
     };
-    // 45 ms late on average, and half a grain of the wheel; never more than 90 ms and a grain and a tick each.
+    // 45 ms late on average, and half a grain of the wheel; at most 90 ms, a grain and a tick each.
     let spread_s = total_s(Firing::Spread);
     assert!(
         (86_400 + 86_400 * 60 / 1_000..=86_400 + 86_400 * 155 / 1_000).contains(&spread_s),
@@ -303,7 +303,7 @@ fn others_drift_by_the_lateness_of_their_calls() {
     assert!((86_398..=86_400).contains(&rounded_s), "{rounded_s}");
 }
 
-/// The policies once more, as one would say them, by looking at each tick or each point in turn.
+/// The policies again, in the simplest form: a look at each tick or each point in turn.
 fn naive(firing: Firing, period: Period, place: Place, now_ns: u64) -> u64 {
     let Place { cpu, rank, of } = place;
     let tick_ns = SECOND_NS / u64::from(period.hz);
@@ -313,7 +313,7 @@ fn naive(firing: Firing, period: Period, place: Place, now_ns: u64) -> u64 {
         let hz = u64::from(period.hz);
         let apart = (skew * u64::from(cpu)) as i64;
         let is_whole = |tick: i64| (tick + apart).rem_euclid(hz as i64) == 0;
-        // The last whole second at or before, if that is less than a quarter away; else the next.
+        // The last whole second at or before `at`, if that is less than a quarter away; otherwise the next.
         let at = at as i64;
         let before = (0..(hz / 4) as i64)
             .map(|back| at - back)

@@ -8,7 +8,7 @@ use super::*;
 
 const HOUR_NS: u64 = 3_600_000_000_000;
 
-/// Upkeep of whoever asks, with a record of what was called.
+/// Upkeep of any CPU, with a record of the calls.
 #[derive(Default)]
 struct Recorded {
     diffs: AtomicU64,
@@ -59,7 +59,7 @@ fn housekeeping(options: Options) -> Result<Housekeeping<Host, Recorded>, Housek
     Housekeeping::new(&machine, Recorded::default(), options)
 }
 
-/// At once, and again in an hour.
+/// Housekeeping that fires at once, and again in an hour.
 fn at_once() -> Housekeeping<Host, Recorded> {
     let options = options(Firing::RoundJiffies { skew: 3 }, HOUR_NS);
     housekeeping(options).expect("options that make sense")
@@ -106,7 +106,7 @@ fn work_is_queued_once_and_comes_again_while_there_is_any() {
     assert_eq!(upkeep.calls(), ["fold", "pages"]);
     assert!(again.deadline_ns > queued[0].1.deadline_ns + HOUR_NS / 2);
     assert_eq!(housekeeping.due(Shard(0)), Some(again));
-    // Its time has not come; it stays where it is.
+    // Its time has not come, so it stays queued.
     assert_eq!(housekeeping.fire(Shard(0)), Some(again));
     assert_eq!(upkeep.calls(), [""; 0]);
 }
@@ -194,7 +194,7 @@ fn what_is_done_early_keeps_its_phase() {
     let due = housekeeping.due(Shard(0)).expect("it is queued still");
     assert_eq!(due.deadline_ns, first_ns + HOUR_NS);
     assert!(!housekeeping.awake(Shard(0)), "more than the slack ahead");
-    // The timer that was set for the first.
+    // The timer that was set for the first time.
     assert_eq!(housekeeping.fire(Shard(0)), Some(due));
     assert_eq!(upkeep.calls(), [""; 0]);
 }

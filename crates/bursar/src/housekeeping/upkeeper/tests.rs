@@ -5,7 +5,7 @@ use super::*;
 
 const HOUR_NS: u64 = 3_600_000_000_000;
 
-/// Counters, and how often who was called.
+/// Counters, with the number of calls for each CPU.
 struct Counted {
     counters: SmallCounters<Host>,
     calls: Vec<AtomicU64>,
@@ -89,7 +89,7 @@ fn a_grid_waits_for_its_points() {
     let counters = &upkeeper.upkeep().counters;
     counters.add(0, 5);
     let next_ns = upkeeper.tick();
-    // Unless a point of the grid has just gone by.
+    // Unless a point of the grid has just passed.
     if upkeeper.upkeep().calls() == 0 {
         assert_eq!(counters.read(0), 0);
     }
@@ -110,7 +110,7 @@ fn threads_keep_up_and_two_never_meet() {
         for _ in 0..20 {
             let calls = upkeeper.upkeep().calls();
             counters.add(0, 1);
-            // Ends when somebody has folded it; beside others who tick.
+            // Ends when a call has folded it, while other threads tick too.
             while counters.read(0) != counters.precise(0) || upkeeper.upkeep().calls() == calls {
                 upkeeper.tick();
                 std::thread::yield_now();

@@ -1,8 +1,9 @@
-//! Where free blocks are kept while they are free, and which pages are in them.
+//! Places of free blocks while they are free, and a bit for each page that is in one.
 //!
-//! A zone is a row of *granules*, each a block of the largest order. A granule has a table of its frames from the first time
-//! on that one of its pages is parked here, which is when it is cut, or comes back whole: 16 KiB for 4 MiB. Before, it
-//! costs a pointer, which makes 2 MiB for a zone of 1 TiB. A table is kept until the zone is gone.
+//! A zone is a row of *granules*, each a block of the largest order. A granule gets a table of its frames when one of
+//! its pages is parked here for the first time. That happens when the granule is cut, or comes back whole. A table
+//! takes 16 KiB for 4 MiB of pages. Before, a granule costs a pointer, which is 2 MiB for a zone of 1 TiB. A table is
+//! kept until the zone is gone.
 
 use bursar_machine::pages::{Block, Order, Pfn, SPAN_PAGES};
 
@@ -12,7 +13,7 @@ pub(super) const NONE: u32 = u32::MAX;
 const WORD_BITS: u32 = u64::BITS;
 const WORDS: usize = (SPAN_PAGES / WORD_BITS) as usize;
 
-/// One page, by its index in the zone.
+/// Frame of one page, by the page's index in the zone.
 struct Frame {
     /// The free block that begins here.
     block: Option<Block>,
@@ -26,7 +27,7 @@ impl Frame {
     };
 }
 
-/// The neighbours of a free block in its list.
+/// Neighbours of a free block in its list.
 #[derive(Clone, Copy)]
 pub(super) struct Links {
     pub(super) previous: u32,
@@ -41,7 +42,7 @@ impl Links {
 }
 
 pub(super) struct Table {
-    /// A bit for each page: whether it is in a free block.
+    /// One bit for each page that is in a free block.
     free: [u64; WORDS],
     frames: [Frame; SPAN_PAGES as usize],
 }
@@ -55,29 +56,29 @@ impl Table {
     }
 }
 
-/// Spare tables that are kept.
+/// Number of spare tables that are kept.
 pub(super) const SPARES: usize = 2;
 
-/// A table for a granule that has none, made ahead: it takes memory, which is nothing to do under a lock.
+/// Table for a granule that has none. It is made ahead, because allocating it under a lock takes too long.
 pub struct SpareTable(Box<Table>);
 
 impl SpareTable {
-    /// An empty one.
+    /// Makes an empty table.
     #[allow(clippy::new_without_default, reason = "it takes 16 KiB")]
     pub fn new() -> Self {
         Self(Table::new())
     }
 }
 
-/// The frames of a zone.
+/// Frames of a zone.
 pub(super) struct Frames {
     first: Pfn,
     pages: u32,
-    /// One for each granule.
+    /// One table for each granule.
     pub(super) tables: Vec<Option<Box<Table>>>,
-    /// For granules that have none yet.
+    /// Tables for granules that have none yet.
     pub(super) spares: Vec<SpareTable>,
-    /// How many frames were looked at or changed.
+    /// Number of frames that were looked at or changed.
     #[cfg(test)]
     pub(super) touched: core::cell::Cell<u64>,
 }
@@ -96,19 +97,19 @@ impl Frames {
         }
     }
 
-    /// The index of a page, if it is of this zone.
+    /// Index of a page, if it belongs to this zone.
     pub(super) fn index(&self, pfn: Pfn) -> Option<u32> {
         let index = pfn.0.checked_sub(self.first.0)?;
         (index < self.pages).then_some(index)
     }
 
-    /// The index of a page that is known to be of this zone.
+    /// Index of a page that is known to belong to this zone.
     pub(super) fn index_in_zone(&self, pfn: Pfn) -> u32 {
         debug_assert!(self.index(pfn).is_some());
         pfn.0 - self.first.0
     }
 
-    /// Whether a free block of exactly that order begins there.
+    /// Returns whether a free block of exactly that order begins there.
     pub(super) fn is_block(&self, index: u32, order: Order) -> bool {
         let Some(table) = &self.tables[granule(index)] else {
             return false;
@@ -118,7 +119,7 @@ impl Frames {
         block.as_ref().is_some_and(|block| block.order() == order)
     }
 
-    /// Keeps a block of pages that are marked free; its index.
+    /// Parks a block of pages that are marked free; returns its index.
     pub(super) fn park(&mut self, block: Block) -> u32 {
         let index = self.index_in_zone(block.pfn());
         let there = self.frame(index).block.replace(block);
@@ -135,7 +136,7 @@ impl Frames {
         &mut self.frame(index).links
     }
 
-    /// Whether any page of the block is in a free block.
+    /// Returns whether any page of the block is in a free block.
     pub(super) fn is_any_free(&self, index: u32, order: Order) -> bool {
         self.tables[granule(index)].as_ref().is_some_and(|table| {
             let mut words = words(index, order);
@@ -181,7 +182,7 @@ fn within(index: u32) -> usize {
     (index % SPAN_PAGES) as usize
 }
 
-/// The words with the bits of a block's pages, and these bits: one word up to order 6, and 16 at most.
+/// Words with the bits of a block's pages, and the mask of these bits: one word up to order 6, and 16 at most.
 fn words(index: u32, order: Order) -> impl Iterator<Item = (usize, u64)> {
     let (first, pages) = (within(index) as u32, order.pages());
     let ones = u64::MAX >> (WORD_BITS - pages.min(WORD_BITS));

@@ -6,21 +6,21 @@ use super::frames::{Frames, Links, NONE};
 
 const ORDERS: usize = MAX_ORDER as usize + 1;
 
-/// Whether a block has memory behind it.
+/// Presence of memory behind a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Backing {
     There = 0,
     Absent = 1,
 }
 
-/// Where a block enters its list. It is taken from the front.
+/// End at which a block enters its list. Blocks are taken from the front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Front,
     Back,
 }
 
-/// Blocks of one order with or without memory, threaded through their frames.
+/// List of blocks of one order with or without memory, threaded through their frames.
 #[derive(Clone, Copy)]
 struct List {
     front: u32,
@@ -30,7 +30,7 @@ struct List {
 
 pub(super) struct Lists {
     lists: [[List; ORDERS]; 2],
-    /// A bit for each order that has blocks.
+    /// One bit for each order that has blocks.
     filled: [u32; 2],
 }
 
@@ -47,7 +47,7 @@ impl Lists {
         }
     }
 
-    /// The smallest order of at least `least` that has blocks, and the list to take one from.
+    /// Smallest order of at least `least` that has blocks, and the list to take one from.
     pub(super) fn smallest(&self, least: Order) -> Option<(Backing, Order)> {
         let [there, absent] = self.filled.map(|filled| filled >> least.get());
         let above = (there | absent).trailing_zeros();
@@ -61,23 +61,23 @@ impl Lists {
         Some((backing, Order::new(least.get() + above as u8)))
     }
 
-    /// The largest order of at least `least` that has such blocks.
+    /// Largest order of at least `least` that has blocks with such backing.
     pub(super) fn largest(&self, backing: Backing, least: Order) -> Option<Order> {
         let largest = self.filled[backing as usize].checked_ilog2()?;
         (largest >= u32::from(least.get())).then(|| Order::new(largest as u8))
     }
 
-    /// The block at the front of a list that has some.
+    /// Index of the block at the front of a list that is not empty.
     pub(super) fn first(&self, backing: Backing, order: Order) -> u32 {
         self.lists[backing as usize][order.index()].front
     }
 
-    /// The block at the back of a list that has some.
+    /// Index of the block at the back of a list that is not empty.
     pub(super) fn last(&self, backing: Backing, order: Order) -> u32 {
         self.lists[backing as usize][order.index()].back
     }
 
-    /// Blocks of an order.
+    /// Number of blocks of an order.
     pub(super) fn blocks(&self, order: Order) -> u64 {
         let blocks = self.lists.map(|lists| lists[order.index()].blocks);
         blocks.iter().sum()
@@ -125,7 +125,7 @@ impl Lists {
 }
 
 impl List {
-    /// Makes two blocks neighbours, or the one that there is an end of the list.
+    /// Makes two blocks neighbours. If only one of them exists, it becomes an end of the list.
     fn join(&mut self, frames: &mut Frames, previous: u32, next: u32) {
         match previous {
             NONE => self.front = next,

@@ -10,7 +10,7 @@ type HostFrames = <Host as Machine>::Frames;
 
 const ZERO: Order = Order::ZERO;
 
-/// A zone of so many blocks of the largest order.
+/// Makes a zone of `spans` blocks of the largest order.
 fn zone(spans: u64) -> (HostFrames, Buddy) {
     let host = Host::start().expect("the host has a backend");
     let options = ReserveOptions::pages(spans * u64::from(SPAN_PAGES));
@@ -23,12 +23,12 @@ fn order(order: u8) -> Order {
     Order::new(order)
 }
 
-/// Free blocks of each order.
+/// Number of free blocks of each order.
 fn free_blocks(buddy: &Buddy) -> [u64; MAX_ORDER as usize + 1] {
     core::array::from_fn(|at| buddy.free_blocks(order(at as u8)))
 }
 
-/// Frames that an operation touched.
+/// Number of frames that an operation touched.
 fn touched<R>(buddy: &mut Buddy, operation: impl FnOnce(&mut Buddy) -> R) -> (R, u64) {
     let before = buddy.frames.touched.get();
     let result = operation(buddy);
@@ -55,7 +55,7 @@ fn the_smallest_block_that_suffices_is_cut() {
     assert_eq!(four.pfn().0, page.pfn().0 + 4);
     let two = buddy.alloc(order(1)).unwrap();
     assert_eq!(two.pfn().0, page.pfn().0 + 2);
-    // Now 1 page and from 8 pages on.
+    // The free pages are now 1, and 8 and later.
     let again = buddy.alloc(order(1)).unwrap();
     assert_eq!(again.pfn().0, page.pfn().0 + 8);
     for block in [four, again, page, two] {
@@ -108,7 +108,7 @@ fn what_was_freed_last_is_taken_first() {
 
 #[test]
 fn what_may_soon_be_part_of_more_is_taken_last() {
-    // 2 and 3 are one block, and 0 would make four of it if 1 came, and the other way.
+    // Pages 2 and 3 are one block. Page 0 would make it a block of four if page 1 came, and the other way round.
     for half in [0, 1] {
         let (_, mut buddy) = zone(1);
         let pages: Vec<_> = (0..16).map(|_| buddy.alloc(ZERO).unwrap()).collect();
@@ -201,7 +201,7 @@ fn the_largest_blocks_with_memory_are_given_back_first() {
         buddy.free(block);
     }
     assert_eq!(buddy.backed_pages(), 2_048);
-    // Cuts the one that was freed last, of those with memory.
+    // Cuts the block that was freed last of those with memory.
     let small = buddy.alloc(order(4)).unwrap();
     assert_eq!(small.pfn(), third);
     let mut whole = buddy.take_backed(order(6)).unwrap();
@@ -287,7 +287,7 @@ fn agrees_with_a_map(seed: u64, operations: u32) {
         at..at + block.order().pages() as usize
     };
     for operation in 0..operations {
-        // Fuller and emptier by turns.
+        // Alternates between filling and emptying.
         let is_filling = operation / 2_500 % 2 == 0;
         let (is_alloc, count);
         if random.below(10) < if is_filling { 7 } else { 3 } {
@@ -332,7 +332,7 @@ fn agrees_with_a_map(seed: u64, operations: u32) {
             let ((), touches) = touched(&mut buddy, |buddy| buddy.free(block));
             (is_alloc, count) = (false, touches);
         }
-        // Each order: a look, and a few frames unlinked or linked.
+        // For each order a look, and a few frames unlinked or linked.
         most = most.max(count);
         assert!(count <= 64, "{count} frames, alloc: {is_alloc}");
         assert_eq!(buddy.free_pages(), free_pages);
@@ -356,7 +356,7 @@ fn agrees_with_a_map(seed: u64, operations: u32) {
     assert_eq!(buddy.free_pages(), buddy.managed_pages());
 }
 
-/// The free blocks are those that a map of pages makes: as large as they can be.
+/// Checks that the free blocks are those of the map of pages, each as large as possible.
 fn check_lists(buddy: &Buddy, map: &[Page]) {
     let mut expected = [0_u64; MAX_ORDER as usize + 1];
     let mut at = 0;
@@ -399,7 +399,7 @@ fn a_block_that_is_free_is_refused() {
     let (_, mut buddy) = zone(1);
     let block = buddy.alloc(order(3)).unwrap();
     let index = buddy.frames.index_in_zone(block.pfn());
-    // As if somebody had made a token for its last page, and freed that.
+    // As if a token had been forged for its last page, and freed.
     buddy.frames.mark_free(index + 7, ZERO);
     buddy.free(block);
 }

@@ -1,4 +1,4 @@
-//! Worked cases: 754 GiB and 316 CPUs, of which `high_min` is 714 and `high_max` 78,186.
+//! Worked cases of 754 GiB and 316 CPUs, where `high_min` is 714 and `high_max` 78,186.
 
 use super::*;
 
@@ -33,7 +33,7 @@ fn refills_double_up_to_2016_pages() {
     let refills: Vec<_> = (0..8).map(|_| refill(&mut tuning, &LIMITS)).collect();
     assert_eq!(refills, [63, 126, 252, 504, 1_008, 2_016, 2_016, 2_016]);
     assert_eq!(LIMITS.scaled_batch_max(), 2_016);
-    // Each let more be kept.
+    // Each refill lets the list keep more.
     assert_eq!(tuning.high, 714 + refills.iter().sum::<u32>());
     for _ in 0..100 {
         refill(&mut tuning, &LIMITS);
@@ -46,7 +46,7 @@ fn a_refill_leaves_room_for_a_batch_of_frees() {
     let mut tuning = Tuning::new(&UNTUNED);
     let refills: Vec<_> = (0..5).map(|_| refill(&mut tuning, &UNTUNED)).collect();
     assert_eq!(refills, [63, 126, 189, 189, 189]);
-    // What was capped does not double.
+    // A capped refill does not double.
     assert_eq!((tuning.alloc_factor, tuning.high), (2, 252));
     // A full list still gets a batch.
     let pages = tuning.nr_alloc(&UNTUNED, Order::ZERO, 10_000, Shortage::None);
@@ -150,7 +150,7 @@ fn a_short_zone_lowers_what_is_kept() {
     assert_eq!(high(Shortage::Reclaim, 2_016, 3_000), (252, 2_984));
 }
 
-/// How many blocks of order 3 are freed until everything is to go back, with so many pages in the lists all the time.
+/// Number of blocks of order 3 that are freed until all pages go back, with `count` pages in the lists throughout.
 fn frees_until_all(limits: &Limits, count: u32) -> Option<u32> {
     let mut tuning = Tuning::new(limits);
     (1..1_000).find(|_| tuning.freed(limits, THREE, count) == Return::All)
@@ -158,7 +158,7 @@ fn frees_until_all(limits: &Limits, count: u32) -> Option<u32> {
 
 #[test]
 fn blocks_of_several_pages_freed_in_a_row_go_back_at_once() {
-    // 53 of 8 pages are a batch and half of `high_min`: 420.
+    // 53 blocks of 8 pages are more than a batch and half of `high_min`, 420.
     assert_eq!(frees_until_all(&LIMITS, 1), Some(54));
     let large = Limits {
         slice: CacheSlice::Large,
@@ -209,10 +209,10 @@ fn a_full_list_decays_by_2016_pages_at_a_time() {
     let mut tuning = with_high(LIMITS.high_max, 0);
     assert_eq!(tuning.decay(&LIMITS, LIMITS.high_max), Some(2_016));
     assert_eq!(tuning.high, 76_170);
-    // An eighth is less than that here.
+    // An eighth of 8,000 is less than 2,016.
     let mut tuning = with_high(8_000, 0);
     assert_eq!(tuning.decay(&LIMITS, 8_000), Some(1_000));
-    // A list at its minimum gives back what is above, and then nothing.
+    // A list at its minimum gives back the pages above it, and then nothing.
     let mut tuning = with_high(714, 0);
     assert_eq!(tuning.decay(&LIMITS, 800), Some(86));
     assert_eq!(tuning.decay(&LIMITS, 714), None);

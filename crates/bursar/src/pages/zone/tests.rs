@@ -74,7 +74,7 @@ fn each_mark_leaves_what_it_says() {
     assert_eq!(zone.free_pages(), zone.managed);
 }
 
-/// Lets all CPUs' lists of single pages hold as much as they ever may.
+/// Raises `high` of all CPUs' lists of single pages to its maximum.
 fn raise(zone: &Zone<Host>) -> u32 {
     let most = zone.lists.lists[0].high_max;
     for shard in zone.shards() {
