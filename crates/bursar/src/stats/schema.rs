@@ -187,13 +187,14 @@ pub(crate) const fn fingerprint(statistics: &[Statistic]) -> u32 {
     let mut index = 0;
     while index < statistics.len() {
         let statistic = &statistics[index];
-        let flags = statistic.is_counter as u32
-            + 2 * statistic.is_eager as u32
-            + 4 * statistic.is_per_node as u32;
-        // Larger than a byte, so that no byte of a name looks like it.
-        hash = (hash ^ (0x100 + flags)).wrapping_mul(0x0100_0193);
-        hash = (hash ^ statistic.batch as u32).wrapping_mul(0x0100_0193);
-        hash = (hash ^ (statistic.batch >> 32) as u32).wrapping_mul(0x0100_0193);
+        let flags = statistic.is_counter as u8
+            + 2 * statistic.is_eager as u8
+            + 4 * statistic.is_per_node as u8;
+        // 0xff ends a name: UTF-8 has no such byte.
+        hash = hash
+            .write(statistic.name.as_bytes())
+            .write(&[0xff, flags])
+            .write(&statistic.batch.to_le_bytes());
         index += 1;
     }
     (hash.get() ^ (hash.get() >> 32)) as u32
