@@ -69,9 +69,9 @@ impl Place {
 
 /// Bytes that a block of the inner allocator is charged with. A function of the size alone, which is the same when it is
 /// freed.
-pub(super) fn taken_bytes(layout: Layout) -> usize {
+pub(super) fn taken_bytes(layout: Layout) -> u64 {
     // The size of a layout is at most `isize::MAX`.
-    (layout.size() + 8).next_multiple_of(16).max(32)
+    (layout.size() + 8).next_multiple_of(16).max(32) as u64
 }
 
 /// Nothing, well aligned.
