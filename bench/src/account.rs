@@ -31,7 +31,8 @@ impl Account for Group {
 
     #[inline(always)]
     fn charge(&self, bytes: usize) -> Charge {
-        self.try_charge(bytes).expect("the limits are far away")
+        self.try_charge(bytes as u64)
+            .expect("the limits are far away")
     }
 
     #[inline(always)]

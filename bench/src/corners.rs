@@ -19,9 +19,9 @@ use crate::timing::{Slice, Spent, Stopwatch, on_cpus, spin_until};
 use crate::tree::{self, ROWS};
 
 /// Charge of each group that is to hold stock or to use memory, bytes.
-const SMALL: usize = 4096;
+const SMALL: u64 = 4096;
 /// A charge that is larger than the stock of a CPU, bytes.
-const LARGE: usize = 1 << 20;
+const LARGE: u64 = 1 << 20;
 /// Threads that read the root while leaves are removed.
 const READERS: usize = 32;
 
@@ -323,7 +323,7 @@ impl Corner for Births {
     fn check(&self) -> Result<(), String> {
         let reading = self.parent.read(Freshness::Exact);
         let read = reading.expect("the group exists").usage().value;
-        let held: usize = self.charges.iter().map(Charge::bytes).sum();
+        let held: u64 = self.charges.iter().map(Charge::bytes).sum();
         if read != held as i64 {
             return Err(format!("{held} bytes are held, {read} were read"));
         }
@@ -348,7 +348,7 @@ impl Refusals {
         let asker = parent.child("asker", Limits::none());
         let charge = |child: &Group| child.try_charge(SMALL).expect("there is no limit yet");
         let charges = children.iter().map(charge).collect();
-        parent.set_max((size * SMALL) as u64);
+        parent.set_max(size as u64 * SMALL);
         Self {
             beside,
             asker: asker.expect("a new group"),
@@ -400,9 +400,9 @@ impl Corner for Refusals {
     }
 
     fn check(&self) -> Result<(), String> {
-        let held: usize = self.charges.iter().map(Charge::bytes).sum();
+        let held: u64 = self.charges.iter().map(Charge::bytes).sum();
         let reserved = self.parent.reserved();
-        if reserved != held as u64 {
+        if reserved != held {
             return Err(format!("{held} bytes are held, {reserved} are reserved"));
         }
         let counted = self.parent.own_events().refused;

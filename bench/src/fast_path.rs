@@ -34,7 +34,7 @@ pub fn fast_path_stat_add(group: &Group, number: u64) {
 }
 
 #[inline(never)]
-pub fn fast_path_charge(group: &Group, bytes: usize) -> Result<Charge, ChargeError> {
+pub fn fast_path_charge(group: &Group, bytes: u64) -> Result<Charge, ChargeError> {
     group.try_charge(bytes)
 }
 
@@ -67,7 +67,7 @@ fn fast_path_page_free(page: Page) {
 pub fn keep() {
     black_box(fast_path_bare_add as fn(&bare::Counter, i64) -> bool);
     black_box(fast_path_stat_add as fn(&Group, u64));
-    black_box(fast_path_charge as fn(&Group, usize) -> Result<Charge, ChargeError>);
+    black_box(fast_path_charge as fn(&Group, u64) -> Result<Charge, ChargeError>);
     black_box(fast_path_uncharge as fn(Charge));
     black_box(fast_path_bare_push as fn(&bare::Stack, NonZeroU64) -> bool);
     black_box(fast_path_bare_pop as fn(&bare::Stack) -> Option<NonZeroU64>);

@@ -57,16 +57,16 @@ impl Record {
 
     /// Charges `bytes`.
     #[inline(always)]
-    pub fn try_charge(&self, bytes: usize) -> Result<Held, ChargeError> {
-        let outcome = self.slot.charge(bytes as u64);
+    pub fn try_charge(&self, bytes: u64) -> Result<Held, ChargeError> {
+        let outcome = self.slot.charge(bytes);
         if outcome != Outcome::Done {
-            charge_slowly(self, bytes as u64, outcome)?;
+            charge_slowly(self, bytes, outcome)?;
         }
         Ok(Held {
             books: self.books,
             slot: self.slot,
             index: self.index,
-            bytes: bytes as u64,
+            bytes,
         })
     }
 }
@@ -108,8 +108,7 @@ fn add_slowly(books: &Books, index: u32, word: u16, delta: i64, outcome: Outcome
 fn charge_slowly(record: &Record, bytes: u64, outcome: Outcome) -> Result<(), ChargeError> {
     note(record.books, (record.index, bytes, outcome));
     if bytes > 1 << 56 {
-        let requested = usize::try_from(bytes).unwrap_or(usize::MAX);
-        return Err(ChargeError::TooLarge { requested });
+        return Err(ChargeError::TooLarge { requested: bytes });
     }
     Ok(())
 }

@@ -81,7 +81,7 @@ fn hand_group_add(record: &Record, number: u64) {
 }
 
 #[inline(never)]
-fn hand_group_charge(record: &Record, bytes: usize) -> Result<Held, ChargeError> {
+fn hand_group_charge(record: &Record, bytes: u64) -> Result<Held, ChargeError> {
     record.try_charge(bytes)
 }
 
@@ -127,8 +127,8 @@ pub fn pairs() -> Vec<Pair> {
         pair!(
             fast_path_charge,
             hand_group_charge,
-            fn(&Group, usize) -> Result<Charge, ChargeError>,
-            fn(&Record, usize) -> Result<Held, ChargeError>
+            fn(&Group, u64) -> Result<Charge, ChargeError>,
+            fn(&Record, u64) -> Result<Held, ChargeError>
         ),
         pair!(
             fast_path_uncharge,

@@ -27,6 +27,9 @@ fn what_is_in_no_group_is_the_rest() {
     assert!(usage(&rest) >= 1 << 20);
     let (others, rests) = (usage(&query), usage(&rest));
     let own = query.scope(|| vec![1_u8; 1 << 20]);
+    // Nobody can end the process to have its memory back.
+    let victim = memory.root().choose_victim().unwrap();
+    assert_eq!(victim.map(|victim| victim.group), Some(query.clone()));
     assert!(usage(&query) >= others + (1 << 20) && usage(&rest) < rests + (1 << 20));
     // SAFETY: the child does what the memory allows, and ends without returning.
     let child = unsafe { libc::fork() };

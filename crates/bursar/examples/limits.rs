@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use bursar::{Bytes, Charge, Events, Group, HighPolicy, Limits, Memory, Registration};
 
 const MIB: u64 = 1 << 20;
-const PIECE: usize = 256 << 10;
+const PIECE: u64 = 256 << 10;
 const WIDTH: usize = 100;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -45,7 +45,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("     ms  greedy                         protected           level");
 
     let evicts_last = protected_cache.evicts();
-    (0..30 * MIB / PIECE as u64).for_each(|_| protected_cache.grow());
+    (0..30 * MIB / PIECE).for_each(|_| protected_cache.grow());
     say("\n-- protected has filled its cache; 32 MiB of it are `low`: taken last");
     timeline.row();
 
@@ -153,7 +153,7 @@ impl Cache {
             while freed < request.target
                 && let Some(piece) = pieces.pop()
             {
-                freed += piece.bytes() as u64;
+                freed += piece.bytes();
                 out.push(piece);
             }
             // First the lock: dropping a charge may call those who wait for memory.

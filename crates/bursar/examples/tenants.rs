@@ -71,7 +71,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// Reads batches and keeps them; when a limit says no, spills what it has. Returns its last refusal.
-fn run_query(query: &Group, batch: usize, running: &AtomicBool) -> Option<String> {
+fn run_query(query: &Group, batch: u64, running: &AtomicBool) -> Option<String> {
     let mut kept = Vec::new();
     let mut refusal = None;
     query.add(OPEN_FILES, 1);

@@ -44,21 +44,21 @@ impl Eq for Account {}
 impl Account {
     /// Charges `bytes`, at least 1 and no more than there are in an address space, as [`Group::charge_nowait`] does.
     #[inline(always)]
-    pub fn charge_nowait(&self, bytes: usize) {
-        self.books.lend(self.index, bytes as u64);
-        if !self.slot.charge_at_once(bytes as u64) {
-            self.charge_slowly(bytes as u64);
+    pub fn charge_nowait(&self, bytes: u64) {
+        self.books.lend(self.index, bytes);
+        if !self.slot.charge_at_once(bytes) {
+            self.charge_slowly(bytes);
         }
     }
 
     /// Returns `bytes`, at least 1, that were charged, as [`crate::Charge::release_nowait`] does. More than were charged are
     /// counted as in [`Group::uncharge`], and never panic.
     #[inline(always)]
-    pub fn uncharge_nowait(&self, bytes: usize) {
+    pub fn uncharge_nowait(&self, bytes: u64) {
         // An allocator must not unwind, so nothing panics here.
-        let _ = self.books.take_back(self.index, bytes as u64);
-        if !self.slot.uncharge_at_once(bytes as u64) {
-            self.uncharge_slowly(bytes as u64);
+        let _ = self.books.take_back(self.index, bytes);
+        if !self.slot.uncharge_at_once(bytes) {
+            self.uncharge_slowly(bytes);
         }
     }
 

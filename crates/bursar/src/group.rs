@@ -85,8 +85,8 @@ impl<M: Machine> Group<M> {
     /// # Errors
     /// [`CreateError`], see there. Nothing changes then.
     #[doc(alias = "cgroup_mkdir")]
-    pub fn child(&self, name: &str, limits: Limits) -> Result<Self, CreateError> {
-        let index = self.books.create(self.index, name, limits)?;
+    pub fn child(&self, name: impl AsRef<str>, limits: Limits) -> Result<Self, CreateError> {
+        let index = self.books.create(self.index, name.as_ref(), limits)?;
         Ok(Self::new(self.books.clone(), index))
     }
 
@@ -164,12 +164,12 @@ impl<M: Machine> Group<M> {
     #[doc(alias = "try_charge_memcg")]
     #[doc(alias = "page_counter_try_charge")]
     #[inline(always)]
-    pub fn try_charge(&self, bytes: usize) -> Result<Charge<M>, ChargeError> {
-        let outcome = self.slot.charge(bytes as u64);
+    pub fn try_charge(&self, bytes: u64) -> Result<Charge<M>, ChargeError> {
+        let outcome = self.slot.charge(bytes);
         if outcome != Outcome::Done {
-            self.try_charge_slowly(bytes as u64, outcome)?;
+            self.try_charge_slowly(bytes, outcome)?;
         }
-        Ok(self.hold(bytes as u64))
+        Ok(self.hold(bytes))
     }
 
     /// Returns no charge, so that the one that the fast path makes stays in registers.
@@ -194,12 +194,27 @@ impl<M: Machine> Group<M> {
     /// # Errors
     /// [`NowaitError`], see there. Nothing is charged then.
     #[inline]
-    pub fn try_charge_nowait(&self, bytes: usize) -> Result<Charge<M>, NowaitError> {
-        let outcome = self.slot.charge(bytes as u64);
-        if outcome != Outcome::Done && !self.books.is_committed(self.index, outcome) {
-            self.books.try_charge_nowait(self.index, bytes as u64)?;
+    pub fn try_charge_nowait(&self, bytes: u64) -> Result<Charge<M>, NowaitError> {
+        let outcome = self.slot.charge(bytes);
+        if outcome != Outcome::Done {
+            self.try_charge_nowait_slowly(bytes, outcome)?;
         }
-        Ok(self.hold(bytes as u64))
+        Ok(self.hold(bytes))
+    }
+
+    #[cold]
+    fn try_charge_nowait_slowly(&self, bytes: u64, outcome: Outcome) -> Result<(), NowaitError> {
+        if bytes == 0 {
+            if self.is_removed() {
+                return Err(NowaitError::Removed);
+            }
+            self.books.refer(self.index);
+            return Ok(());
+        }
+        if self.books.is_committed(self.index, outcome) {
+            return Ok(());
+        }
+        self.books.try_charge_nowait(self.index, bytes)
     }
 
     /// Charges `bytes` whatever the limits say, for memory that is in use already. Not the one to begin with: what can
@@ -210,10 +225,10 @@ impl<M: Machine> Group<M> {
     /// fallible charges fail until the usage is back within the limit. A removed group is charged as well. Requests
     /// beyond 2^56 bytes, or that would bring the tree beyond 2^62, are cut to that ([`Charge::bytes`] tells).
     #[doc(alias = "page_counter_charge")]
-    pub fn charge(&self, bytes: usize) -> Charge<M> {
-        let outcome = self.slot.charge(bytes as u64);
+    pub fn charge(&self, bytes: u64) -> Charge<M> {
+        let outcome = self.slot.charge(bytes);
         if outcome == Outcome::Done || self.books.is_committed(self.index, outcome) {
-            return self.hold(bytes as u64);
+            return self.hold(bytes);
         }
         let bytes = self.books.chargeable(bytes);
         if bytes > 0 {
@@ -232,10 +247,10 @@ impl<M: Machine> Group<M> {
     /// refused, a limit lowered, [`crate::Memory::tick`]. Until then fallible charges may succeed from that stock, which counts
     /// as used already: at most 256 KiB for each CPU and group ([`crate::Builder::stock_max`]), and less near a limit. What is above a `high` is
     /// owed ([`Group::take_debt`]).
-    pub fn charge_nowait(&self, bytes: usize) -> Charge<M> {
-        let outcome = self.slot.charge(bytes as u64);
+    pub fn charge_nowait(&self, bytes: u64) -> Charge<M> {
+        let outcome = self.slot.charge(bytes);
         if outcome == Outcome::Done || self.books.is_committed(self.index, outcome) {
-            return self.hold(bytes as u64);
+            return self.hold(bytes);
         }
         let bytes = self.books.chargeable(bytes);
         if bytes > 0 {
@@ -253,10 +268,10 @@ impl<M: Machine> Group<M> {
     #[doc(alias = "consume_stock")]
     #[must_use]
     #[inline(always)]
-    pub fn charge_from_stock(&self, bytes: usize) -> bool {
-        let is_charged = self.slot.charge_at_once(bytes as u64);
+    pub fn charge_from_stock(&self, bytes: u64) -> bool {
+        let is_charged = self.slot.charge_at_once(bytes);
         if is_charged {
-            self.books.lend(self.index, bytes as u64);
+            self.books.lend(self.index, bytes);
         }
         is_charged
     }
@@ -273,18 +288,18 @@ impl<M: Machine> Group<M> {
     /// In builds with debug assertions, if more is returned than was charged and forgotten. Nothing changes then.
     #[doc(alias = "page_counter_uncharge")]
     #[inline(always)]
-    pub fn uncharge(&self, bytes: usize) {
-        if let Err(charged) = self.books.take_back(self.index, bytes as u64) {
+    pub fn uncharge(&self, bytes: u64) {
+        if let Err(charged) = self.books.take_back(self.index, bytes) {
             self.returned_too_much(bytes, charged);
         }
-        if !self.slot.uncharge_at_once(bytes as u64) {
-            self.uncharge_slowly(bytes as u64);
+        if !self.slot.uncharge_at_once(bytes) {
+            self.uncharge_slowly(bytes);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn returned_too_much(&self, bytes: usize, charged: u64) -> ! {
+    fn returned_too_much(&self, bytes: u64, charged: u64) -> ! {
         panic!(
             "{bytes} bytes returned to {}, where {charged} are charged and forgotten",
             printable(&self.path())

@@ -73,9 +73,9 @@ impl<M: Machine> std::error::Error for MergeError<M> {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SplitError {
     /// Bytes asked for.
-    pub requested: usize,
+    pub requested: u64,
     /// Bytes held.
-    pub held: usize,
+    pub held: u64,
 }
 
 impl fmt::Display for SplitError {
@@ -119,8 +119,8 @@ impl<M: Machine> Charge<M> {
     }
 
     /// The bytes held.
-    pub fn bytes(&self) -> usize {
-        usize::try_from(self.bytes).unwrap_or(usize::MAX)
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// The group that they are charged to.
@@ -140,37 +140,36 @@ impl<M: Machine> Charge<M> {
     ///
     /// # Errors
     /// [`ChargeError`] if the difference cannot be charged; then nothing changes.
-    pub fn resize(&mut self, bytes: usize) -> Result<(), ChargeError> {
-        let wanted = bytes as u64;
-        if wanted > CHARGE_MAX {
+    pub fn resize(&mut self, bytes: u64) -> Result<(), ChargeError> {
+        if bytes > CHARGE_MAX {
             return Err(ChargeError::TooLarge { requested: bytes });
         }
-        if wanted > self.bytes {
-            let more = wanted - self.bytes;
+        if bytes > self.bytes {
+            let more = bytes - self.bytes;
             let outcome = self.slot.charge(more);
             if outcome != Outcome::Done && !self.books.is_committed(self.index, outcome) {
                 self.books.try_charge_slowly(self.index, more)?;
             }
             if self.bytes == 0 {
                 // From now on the bytes keep the record.
-                self.bytes = wanted;
+                self.bytes = bytes;
                 self.books.forget(self.index);
             }
-        } else if wanted < self.bytes {
-            if wanted == 0 {
+        } else if bytes < self.bytes {
+            if bytes == 0 {
                 self.books.refer(self.index);
             }
-            self.uncharge(self.bytes - wanted);
+            self.uncharge(self.bytes - bytes);
         }
-        self.bytes = wanted;
+        self.bytes = bytes;
         Ok(())
     }
 
     /// Charges `bytes` more to the same group, whatever the limits say, as [`Group::charge_nowait`] does. Also if the group was
     /// removed.
-    pub fn grow_nowait(&mut self, bytes: usize) {
-        let outcome = self.slot.charge(bytes as u64);
-        let mut more = bytes as u64;
+    pub fn grow_nowait(&mut self, bytes: u64) {
+        let outcome = self.slot.charge(bytes);
+        let mut more = bytes;
         if outcome != Outcome::Done && !self.books.is_committed(self.index, outcome) {
             more = self.books.chargeable(bytes);
             if more == 0 {
@@ -189,24 +188,23 @@ impl<M: Machine> Charge<M> {
     ///
     /// # Errors
     /// [`SplitError`] if there are fewer; then nothing changes.
-    pub fn split(&mut self, bytes: usize) -> Result<Self, SplitError> {
-        let part = bytes as u64;
-        if part > self.bytes {
+    pub fn split(&mut self, bytes: u64) -> Result<Self, SplitError> {
+        if bytes > self.bytes {
             return Err(SplitError {
                 requested: bytes,
-                held: self.bytes(),
+                held: self.bytes,
             });
         }
         // Whichever of the two is empty needs a reference; if this one was, both are.
-        if part == 0 || part == self.bytes {
+        if bytes == 0 || bytes == self.bytes {
             self.books.refer(self.index);
         }
-        self.bytes -= part;
+        self.bytes -= bytes;
         Ok(Self {
             books: self.books.clone(),
             slot: self.slot.clone(),
             index: self.index,
-            bytes: part,
+            bytes,
         })
     }
 
@@ -279,7 +277,7 @@ impl<M: Machine> Charge<M> {
     /// Gives the charge up for its number of bytes, which stay charged until [`Group::uncharge`] returns them. For those who
     /// keep such numbers themselves, and keep a handle of the group with them.
     #[inline(always)]
-    pub fn forget(self) -> usize {
+    pub fn forget(self) -> u64 {
         let bytes = self.bytes;
         if bytes == 0 {
             // Drops the reference that it held instead.
@@ -287,7 +285,7 @@ impl<M: Machine> Charge<M> {
         }
         self.books.lend(self.index, bytes);
         mem::forget(self);
-        bytes as usize
+        bytes
     }
 
     /// Lets whoever holds the memory return the bytes instead.

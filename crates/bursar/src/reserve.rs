@@ -62,7 +62,7 @@ impl<M: Machine> fmt::Debug for EmergencyReserve<M> {
 #[must_use = "dropping it puts the bytes back"]
 pub struct Taken<M: Machine = Host> {
     kept: Arc<Kept<M>>,
-    bytes: usize,
+    bytes: u64,
 }
 
 impl<M: Machine> fmt::Debug for Taken<M> {
@@ -73,7 +73,7 @@ impl<M: Machine> fmt::Debug for Taken<M> {
 
 impl<M: Machine> Taken<M> {
     /// The bytes.
-    pub fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> u64 {
         self.bytes
     }
 }
@@ -82,7 +82,7 @@ impl<M: Machine> Drop for Taken<M> {
     fn drop(&mut self) {
         // Relaxed, here and below: all that counts is in this number.
         let left = &self.kept.left;
-        left.fetch_add(self.bytes as u64, Order::Relaxed);
+        left.fetch_add(self.bytes, Order::Relaxed);
     }
 }
 
@@ -90,9 +90,9 @@ impl<M: Machine> Drop for Taken<M> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exhausted {
     /// Bytes asked for.
-    pub requested: usize,
+    pub requested: u64,
     /// Bytes that are left.
-    pub available: usize,
+    pub available: u64,
 }
 
 impl fmt::Display for Exhausted {
@@ -112,14 +112,14 @@ impl<M: Machine> EmergencyReserve<M> {
     ///
     /// # Errors
     /// [`Exhausted`] if there are fewer; then nothing is taken.
-    pub fn take(&self, bytes: usize) -> Result<Taken<M>, Exhausted> {
+    pub fn take(&self, bytes: u64) -> Result<Taken<M>, Exhausted> {
         let left = &self.kept.left;
         let mut seen = left.load(Order::Relaxed);
         loop {
-            let Some(rest) = seen.checked_sub(bytes as u64) else {
+            let Some(rest) = seen.checked_sub(bytes) else {
                 return Err(Exhausted {
                     requested: bytes,
-                    available: seen as usize,
+                    available: seen,
                 });
             };
             match left.compare_exchange(seen, rest, Order::Relaxed) {
@@ -134,8 +134,8 @@ impl<M: Machine> EmergencyReserve<M> {
     }
 
     /// Bytes that are left.
-    pub fn available(&self) -> usize {
-        self.kept.left.load(Order::Relaxed) as usize
+    pub fn available(&self) -> u64 {
+        self.kept.left.load(Order::Relaxed)
     }
 }
 
@@ -145,12 +145,12 @@ impl<M: Machine> Group<M> {
     ///
     /// # Errors
     /// [`ChargeError`], as [`Group::try_charge`].
-    pub fn emergency_reserve(&self, bytes: usize) -> Result<EmergencyReserve<M>, ChargeError> {
+    pub fn emergency_reserve(&self, bytes: u64) -> Result<EmergencyReserve<M>, ChargeError> {
         let charge = self.try_charge(bytes)?;
         Ok(EmergencyReserve {
             kept: Arc::new(Kept {
                 charge,
-                left: M::Word::new(bytes as u64),
+                left: M::Word::new(bytes),
             }),
         })
     }

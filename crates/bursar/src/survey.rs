@@ -2,7 +2,7 @@
 
 use bursar_machine::{AtomicWord, Host, Machine, Order};
 
-use crate::charge::Events;
+use crate::charge::{Events, Limits};
 use crate::group::Group;
 use crate::stats::{Freshness, NotFresh};
 
@@ -33,7 +33,9 @@ pub struct Consumer {
     pub reserved: u64,
     /// The most bytes that were ever reserved.
     pub peak: u64,
-    /// What happened at its own limits.
+    /// The group's limits, so that `reserved` can be shown beside its `max`.
+    pub limits: Limits,
+    /// Events at the group's own limits.
     pub events: Events,
 }
 
@@ -102,6 +104,7 @@ impl<M: Machine> Group<M> {
                     .usage
                     .load(Order::Relaxed),
                 peak: group.peak(),
+                limits: group.limits(),
                 events: group.own_events(),
             })
             .filter(|consumer| consumer.rank(by) > 0)
@@ -152,7 +155,8 @@ impl<M: Machine> Group<M> {
         );
         let mut best: Option<(bool, u64, Victim<M>)> = None;
         for (group, standing) in candidates {
-            if !group.children().is_empty() || !may_end(&group) {
+            let may_be_victim = self.books().counter(group.index()).may_be_victim();
+            if !may_be_victim || !group.children().is_empty() || !may_end(&group) {
                 continue;
             }
             let usage = group.read(Freshness::Exact)?.usage().value;
@@ -179,6 +183,13 @@ impl<M: Machine> Group<M> {
             }
         }
         Ok(best.map(|(_, _, victim)| victim))
+    }
+
+    /// Excludes the group from [`Group::choose_victim`] for good. For a group whose memory no caller can free, such as the
+    /// one that pays for all that no tenant does. Groups below it are not excluded.
+    #[doc(alias = "oom_score_adj")]
+    pub fn exclude_from_victims(&self) {
+        self.books().counter(self.index()).exclude_from_victims();
     }
 
     /// The group's effective `min` and `low`, bytes: how much of it is protected when this group's root runs short. Shares of

@@ -117,11 +117,11 @@ impl<M: Machine> Group<M> {
     /// # Errors
     /// [`ChargeError`] if waiting is in vain: the charge is larger than the limit in its way, or the group was removed.
     #[must_use = "a future does nothing unless it is polled"]
-    pub fn charge_async(&self, bytes: usize) -> ChargeAsync<M> {
+    pub fn charge_async(&self, bytes: u64) -> ChargeAsync<M> {
         ChargeAsync {
             group: self.clone(),
-            bytes: bytes as u64,
-            ticket: Ticket::new(self.index(), bytes as u64),
+            bytes,
+            ticket: Ticket::new(self.index(), bytes),
             is_done: false,
         }
     }

@@ -13,13 +13,10 @@ use common::{Random, cpus, memory, seed};
 /// The stock of a CPU that the only thread has left is found from another, and returns there are not lost.
 #[test]
 fn a_cpu_that_is_left_gives_its_stock() {
-    const MAX: usize = 8 << 20;
+    const MAX: u64 = 8 << 20;
     let cpus = allowed_cpus();
     let memory = memory();
-    let tenant = memory
-        .root()
-        .child("tenant", Limits::max(MAX as u64))
-        .unwrap();
+    let tenant = memory.root().child("tenant", Limits::max(MAX)).unwrap();
     let [one, two] = ["one", "two"].map(|name| tenant.child(name, Limits::none()).unwrap());
     for round in 0..20 {
         pin_to(cpus[round % cpus.len()]).unwrap();
@@ -38,7 +35,7 @@ fn a_cpu_that_is_left_gives_its_stock() {
         assert_eq!(tenant.read(Freshness::Exact).unwrap().usage().value, 0);
         tenant.set_max(0);
         assert_eq!(tenant.reserved(), 0);
-        tenant.set_max(MAX as u64);
+        tenant.set_max(MAX);
     }
 }
 
@@ -46,11 +43,11 @@ fn a_cpu_that_is_left_gives_its_stock() {
 #[test]
 fn threads_that_are_moved_near_a_limit() {
     const THREADS: usize = 3;
-    const SHARE: usize = 128 << 10;
+    const SHARE: u64 = 128 << 10;
     let seed = seed();
     let cpus = allowed_cpus();
     let memory = memory();
-    let max = (THREADS * SHARE) as u64;
+    let max = THREADS as u64 * SHARE;
     let tenant = memory.root().child("tenant", Limits::max(max)).unwrap();
     let groups = ["a", "b"].map(|name| tenant.child(name, Limits::none()).unwrap());
     let running = AtomicUsize::new(THREADS);
@@ -68,9 +65,8 @@ fn threads_that_are_moved_near_a_limit() {
                     let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                         while steps < 4000 || moves.load(Ordering::Relaxed) < 2000 {
                             steps += 1;
-                            let bytes = 1 + random.below(SHARE / 3);
-                            let sum =
-                                |held: &[Charge]| held.iter().map(Charge::bytes).sum::<usize>();
+                            let bytes = 1 + random.below(SHARE as usize / 3) as u64;
+                            let sum = |held: &[Charge]| held.iter().map(Charge::bytes).sum::<u64>();
                             while sum(&held) + bytes > SHARE {
                                 drop(held.swap_remove(random.below(held.len())));
                             }
@@ -112,7 +108,7 @@ impl Drop for BackOnline {
 /// Off unless `BURSAR_TEST_OFFLINE=1`: the whole machine loses a CPU for a moment, and threads pinned to it their affinity.
 #[test]
 fn a_cpu_that_goes_offline_gives_its_stock() {
-    const MAX: usize = 8 << 20;
+    const MAX: u64 = 8 << 20;
     if std::env::var_os("BURSAR_TEST_OFFLINE").is_none_or(|wanted| wanted != "1") {
         return println!("skipped: takes a CPU of this machine offline if BURSAR_TEST_OFFLINE=1");
     }
@@ -125,10 +121,7 @@ fn a_cpu_that_goes_offline_gives_its_stock() {
         .spawn();
     let back = BackOnline(restores.expect("there is a shell"));
     let memory = memory();
-    let tenant = memory
-        .root()
-        .child("tenant", Limits::max(MAX as u64))
-        .unwrap();
+    let tenant = memory.root().child("tenant", Limits::max(MAX)).unwrap();
     let [one, two] = ["one", "two"].map(|name| tenant.child(name, Limits::none()).unwrap());
     let kept = std::thread::scope(|scope| {
         let there = scope.spawn(|| {

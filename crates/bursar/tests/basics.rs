@@ -1,10 +1,13 @@
 //! What the facade promises, one promise a test, single-threaded.
 
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bursar::{
-    ChargeError, Counter, CreateError, FlushPolicy, Freshness, Gauge, Limits, Memory, MemoryError,
-    MoveError, NowaitError, RemoveError, SplitError, Statistic,
+    Charge, ChargeError, Counter, CreateError, FlushPolicy, Freshness, Gauge, Group, Limits,
+    Memory, MemoryError, MoveError, NowaitError, RemoveError, SplitError, Statistic,
 };
 
 const STATISTICS: &[Statistic] = &[
@@ -245,18 +248,14 @@ fn odd_sizes_are_refused_and_nothing_is_lost() {
     let zero = group.try_charge(0).unwrap();
     assert_eq!(zero.bytes(), 0);
     assert_eq!(
-        group.try_charge(usize::MAX).unwrap_err(),
+        group.try_charge(u64::MAX).unwrap_err(),
         ChargeError::TooLarge {
-            requested: usize::MAX
+            requested: u64::MAX
         }
     );
     assert_eq!(
-        group.try_charge_nowait(0).unwrap_err(),
-        NowaitError::BadSize
-    );
-    assert_eq!(
-        group.try_charge_nowait(usize::MAX).unwrap_err(),
-        NowaitError::BadSize
+        group.try_charge_nowait(u64::MAX).unwrap_err(),
+        NowaitError::TooLarge
     );
     assert!(matches!(
         group.try_charge(2 << 20),
@@ -266,18 +265,18 @@ fn odd_sizes_are_refused_and_nothing_is_lost() {
         group.try_charge_nowait(2 << 20).unwrap_err(),
         NowaitError::LimitReached
     );
-    let huge: Vec<_> = (0..100).map(|_| group.charge(usize::MAX)).collect();
-    let held: usize = huge.iter().map(bursar::Charge::bytes).sum();
+    let huge: Vec<_> = (0..100).map(|_| group.charge(u64::MAX)).collect();
+    let held: u64 = huge.iter().map(bursar::Charge::bytes).sum();
     assert_eq!(
         group.read(Freshness::Exact).unwrap().usage().value,
         held as i64
     );
-    assert!(held as u64 <= 1 << 62);
+    assert!(held <= 1 << 62);
     drop(huge);
     let mut none = group.charge(0);
     assert_eq!(none.bytes(), 0);
     none.resize(100).unwrap();
-    assert!(none.resize(usize::MAX).is_err());
+    assert!(none.resize(u64::MAX).is_err());
     assert_eq!(none.bytes(), 100);
     drop((zero, none));
     assert_eq!(group.read(Freshness::Exact).unwrap().usage().value, 0);
@@ -510,9 +509,66 @@ fn declarations_are_checked() {
 }
 
 #[test]
-#[should_panic(expected = "another declaration")]
-fn a_handle_of_another_declaration_is_a_bug() {
-    Memory::host().unwrap().root().add(ROWS, 1);
+fn foreign_handles_are_named() {
+    let memory = Memory::host().unwrap();
+    let group = memory.root().child("tenant\n", Limits::none()).unwrap();
+    let told = |foreign: &dyn Fn()| {
+        let thrown = std::panic::catch_unwind(std::panic::AssertUnwindSafe(foreign)).unwrap_err();
+        thrown.downcast_ref::<String>().unwrap().clone()
+    };
+    assert_eq!(
+        told(&|| group.add(ROWS, 1)),
+        "cannot add statistic \"rows\" to /tenant\\n: its handle belongs to another declaration of statistics than the memory's"
+    );
+    let reading = group.read(Freshness::Exact).unwrap();
+    let reads: [&dyn Fn(); 3] = [
+        &|| _ = reading.get(ROWS),
+        &|| _ = reading.own(ROWS),
+        &|| _ = reading.per_node(ROWS),
+    ];
+    for read in reads {
+        let told = told(read);
+        assert!(told.contains("cannot read statistic \"rows\": "), "{told}");
+    }
+}
+
+/// All ways to charge nothing give an empty charge, which keeps the group like a handle.
+#[test]
+fn nothing_can_be_charged() {
+    let memory = memory();
+    let root = memory.root();
+    let child = || root.child(String::from("group"), Limits::max(0)).unwrap();
+    let ways: [fn(&Group) -> Option<Charge>; 5] = [
+        |group| group.try_charge(0).ok(),
+        |group| group.try_charge_nowait(0).ok(),
+        |group| Some(group.charge(0)),
+        |group| Some(group.charge_nowait(0)),
+        |group| {
+            let mut context = Context::from_waker(Waker::noop());
+            match pin!(group.charge_async(0)).poll(&mut context) {
+                Poll::Ready(charged) => charged.ok(),
+                Poll::Pending => None,
+            }
+        },
+    ];
+    for charge in ways {
+        let group = child();
+        let empty = charge(&group).unwrap();
+        assert_eq!((empty.bytes(), empty.group()), (0, group.clone()));
+        drop(group);
+        assert!(root.find("group").is_some(), "the charge keeps it");
+        drop(empty);
+        assert!(root.find("group").is_none());
+    }
+    let group = child();
+    group.remove().unwrap();
+    let removed = group.try_charge_nowait(0).unwrap_err();
+    assert_eq!(removed, NowaitError::Removed);
+    let removed = group.try_charge(0).unwrap_err();
+    assert!(matches!(removed, ChargeError::Removed { .. }));
+    drop(group);
+    memory.tick();
+    assert_eq!(memory.removed_groups(), 0);
 }
 
 #[test]

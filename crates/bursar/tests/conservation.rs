@@ -41,7 +41,7 @@ fn work(groups: &[Group], truth: &Truth, seed: u64, steps: usize) {
                 group.add(EAGER, delta);
                 truth.balance.fetch_add(delta, Ordering::Relaxed);
             }
-            5 | 6 => held.extend(group.try_charge(random.below(9000)).ok()),
+            5 | 6 => held.extend(group.try_charge(random.below(9000) as u64).ok()),
             _ => {
                 let at = random.below(held.len().max(1));
                 if at < held.len() {
@@ -130,7 +130,7 @@ fn groups_that_come_and_go_lose_nothing() {
                             group.add(ROWS, 1);
                             rows.fetch_add(1, Ordering::Relaxed);
                         }
-                        late.push(operator.try_charge(random.below(10_000)).unwrap());
+                        late.push(operator.try_charge(random.below(10_000) as u64).unwrap());
                         if random.below(2) == 0 {
                             operator.remove().unwrap();
                             operator.add(ROWS, 1);

@@ -12,14 +12,14 @@ fn drift(memory: &Memory) -> Drift {
 
 #[test]
 fn drift_tells_the_untouched_from_the_uncharged() {
-    const BYTES: usize = 128 << 20;
+    const BYTES: u64 = 128 << 20;
     let memory = Memory::host().unwrap();
     let group = memory.root().child("g", Limits::none()).unwrap();
     let charge = group.try_charge(BYTES).unwrap();
     let untouched = drift(&memory);
-    assert_eq!(untouched.charged, BYTES as u64);
+    assert_eq!(untouched.charged, BYTES);
     assert!(untouched.unaccounted() < 0, "{untouched:?}");
-    let mut memory_in_use = vec![0_u8; BYTES];
+    let mut memory_in_use = vec![0_u8; BYTES as usize];
     memory_in_use
         .iter_mut()
         .step_by(4096)

@@ -36,7 +36,7 @@ fn step_nowait(world: &World, random: &mut Random, held: &mut Vec<(usize, Charge
             note.add_eager(group, delta);
         }
         _ if held.len() < held.capacity() => held.extend(
-            note.charge(random.below(60_000), |bytes| {
+            note.charge(random.below(60_000) as u64, |bytes| {
                 group.try_charge_nowait(bytes).ok()
             })
             .map(|charge| (at, charge)),
@@ -146,7 +146,7 @@ fn signals_may_come_while_the_books_are_put_right() {
             for _ in 0..200 {
                 let at = 1 + random.below(world.groups.len() - 1);
                 let note = &world.notes[at];
-                let charge = note.charge(1 + random.below(6_000), |bytes| {
+                let charge = note.charge(1 + random.below(6_000) as u64, |bytes| {
                     world.groups[at].0.try_charge(bytes).ok()
                 });
                 held.extend(charge.map(|charge| (at, charge)));

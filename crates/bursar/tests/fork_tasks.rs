@@ -13,7 +13,7 @@ use bursar::{ChargeAsync, Level, Limits};
 use common::fork::{in_child, limit_time};
 use common::memory;
 
-const MAX: usize = 1 << 20;
+const MAX: u64 = 1 << 20;
 
 fn poll(future: ChargeAsync) -> Poll<bool> {
     let mut future = pin!(future);
@@ -27,7 +27,7 @@ fn poll(future: ChargeAsync) -> Poll<bool> {
 fn nobody_waits_for_threads_that_are_gone() {
     limit_time();
     let memory = memory();
-    let group = memory.root().child("g", Limits::max(MAX as u64)).unwrap();
+    let group = memory.root().child("g", Limits::max(MAX)).unwrap();
     let parent = std::process::id();
     // Met when a thread is inside its callback, and again when it may leave.
     let (inside, leave) = (Arc::new(Barrier::new(3)), Arc::new(Barrier::new(3)));
@@ -51,7 +51,7 @@ fn nobody_waits_for_threads_that_are_gone() {
     });
     let told = Arc::new(Mutex::new(Level::None));
     let is_blocking = Arc::new(AtomicBool::new(true));
-    let watched = memory.root().child("w", Limits::max(MAX as u64)).unwrap();
+    let watched = memory.root().child("w", Limits::max(MAX)).unwrap();
     let watches = watched.on_pressure({
         let (told, is_blocking) = (told.clone(), is_blocking.clone());
         move |pressure| {
@@ -88,7 +88,7 @@ fn nobody_waits_for_threads_that_are_gone() {
                 assert_eq!(poll(group.charge_async(MAX)), Poll::Ready(true));
                 // What the thread charged that is gone stays charged, and the level with it; here it changes.
                 assert_eq!(*told.lock().unwrap(), Level::Critical);
-                watched.set_max(100 * MAX as u64);
+                watched.set_max(100 * MAX);
                 assert_eq!(*told.lock().unwrap(), Level::None, "somebody tells");
             });
         });
@@ -106,7 +106,7 @@ fn nobody_waits_for_threads_that_are_gone() {
 fn a_child_that_waits_first() {
     limit_time();
     let memory = memory();
-    let group = memory.root().child("g", Limits::max(MAX as u64)).unwrap();
+    let group = memory.root().child("g", Limits::max(MAX)).unwrap();
     let mut all = Some(group.try_charge(MAX).unwrap());
     let (waits, leave) = (Barrier::new(2), Barrier::new(2));
     std::thread::scope(|scope| {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::time::Duration;
 
-use bursar::{ChargeError, Debt, Group, Level, Limits, Memory};
+use bursar::{By, ChargeError, Debt, Group, Level, Limits, Memory};
 use common::{UNIT, memory, units};
 
 fn hash(group: &Group) -> u64 {
@@ -116,6 +116,45 @@ fn victims_that_may_be_ended() {
     assert_eq!(chosen(&|_| true), Some(big.clone()));
     assert_eq!(chosen(&|group| *group != big), Some(small));
     assert_eq!(chosen(&|_| false), None);
+}
+
+#[test]
+fn groups_that_cannot_be_ended_are_no_victims() {
+    let memory = memory();
+    let child = |name| memory.root().child(name, Limits::none()).unwrap();
+    let (rest, tenant) = (child("rest"), child("tenant"));
+    let _held = (rest.try_charge(9 * UNIT), tenant.try_charge(UNIT));
+    let chosen = || memory.root().choose_victim().unwrap().unwrap().group;
+    assert_eq!(chosen(), rest);
+    rest.exclude_from_victims();
+    assert_eq!(chosen(), tenant);
+    // Those below it can be.
+    let cache = rest.child("cache", Limits::none()).unwrap();
+    let _more = cache.try_charge(2 * UNIT).unwrap();
+    assert_eq!(chosen(), cache);
+    // A later group in the same record is another group.
+    tenant.exclude_from_victims();
+    drop((tenant, cache));
+    let _others: Vec<_> = ["a", "b", "c"]
+        .map(|name| {
+            let other = child(name);
+            let held = other.try_charge(10 * UNIT).unwrap();
+            assert_eq!(chosen(), other);
+            other.set_min(u64::MAX);
+            (other, held)
+        })
+        .into();
+}
+
+#[test]
+fn consumers_show_their_limits() {
+    let memory = memory();
+    let limits = Limits::max(8 << 20).high(6 << 20);
+    let tenant = memory.root().child("tenant", limits).unwrap();
+    let query = tenant.child("query", Limits::none()).unwrap();
+    let _held = query.try_charge(2 * UNIT).unwrap();
+    let top = memory.root().top(2, By::Reserved);
+    assert_eq!([top[0].limits, top[1].limits], [limits, Limits::none()]);
 }
 
 #[test]

@@ -11,12 +11,9 @@ use common::{Random, memory, seed};
 
 #[test]
 fn stock_on_another_cpu_is_found() {
-    const MAX: usize = 8 << 20;
+    const MAX: u64 = 8 << 20;
     let memory = memory();
-    let tenant = memory
-        .root()
-        .child("tenant", Limits::max(MAX as u64))
-        .unwrap();
+    let tenant = memory.root().child("tenant", Limits::max(MAX)).unwrap();
     let one = tenant.child("one", Limits::none()).unwrap();
     let two = tenant.child("two", Limits::none()).unwrap();
     let cpus = allowed_cpus();
@@ -31,7 +28,7 @@ fn stock_on_another_cpu_is_found() {
         assert!(cached.lo <= 0 && cached.hi >= 0, "{cached:?}");
         pin_to(cpus[(round + 1) % cpus.len()]).unwrap();
         let all = two.try_charge(MAX).unwrap();
-        assert_eq!(tenant.reserved(), MAX as u64);
+        assert_eq!(tenant.reserved(), MAX);
         assert!(one.try_charge(1).is_err());
         drop(all);
     }
@@ -59,17 +56,17 @@ fn stock_adapts_to_the_head_room() {
 /// because of stock elsewhere, nor because of another charge under way that a higher limit is about to refuse.
 #[test]
 fn nobody_within_the_limit_is_refused() {
-    const THREADS: usize = 4;
-    const SHARE: usize = 256 << 10;
+    const THREADS: u64 = 4;
+    const SHARE: u64 = 256 << 10;
     let seed = seed();
     let memory = memory();
     let company = memory
         .root()
-        .child("company", Limits::max((THREADS * SHARE + 5000) as u64))
+        .child("company", Limits::max(THREADS * SHARE + 5000))
         .unwrap();
     // More than the shares, so that what the greedy ask for fits here and is refused above.
     let tenant = company
-        .child("tenant", Limits::max((THREADS * SHARE + 90_000) as u64))
+        .child("tenant", Limits::max(THREADS * SHARE + 90_000))
         .unwrap();
     let queries: Vec<Group> = (0..3)
         .map(|index| tenant.child(&format!("q{index}"), Limits::none()).unwrap())
@@ -89,14 +86,14 @@ fn nobody_within_the_limit_is_refused() {
             .map(|thread| {
                 scope.spawn(move || {
                     let cpus = allowed_cpus();
-                    let mut random = Random(seed ^ thread as u64);
+                    let mut random = Random(seed ^ thread);
                     let mut held: Vec<bursar::Charge> = Vec::new();
                     let mut sum = 0;
                     for step in 0..6000 {
                         if step % 16 == 0 {
                             let _ = pin_to(cpus[random.below(cpus.len())]);
                         }
-                        let bytes = 1 + random.below(SHARE / 4);
+                        let bytes = 1 + random.below(SHARE as usize / 4) as u64;
                         while sum + bytes > SHARE {
                             let charge = held.swap_remove(random.below(held.len()));
                             sum -= charge.bytes();
@@ -148,9 +145,9 @@ fn fallible_charges_never_exceed_the_limit() {
                     let mut random = Random(seed ^ thread);
                     let mut held: Vec<bursar::Charge> = Vec::new();
                     while !stop.load(Ordering::Relaxed) {
-                        match queries[random.below(4)].try_charge(1 + random.below(60_000)) {
+                        match queries[random.below(4)].try_charge(1 + random.below(60_000) as u64) {
                             Ok(charge) => {
-                                let bytes = charge.bytes() as u64;
+                                let bytes = charge.bytes();
                                 let now = held_bytes.fetch_add(bytes, Ordering::SeqCst) + bytes;
                                 let max = highest_max.load(Ordering::SeqCst);
                                 assert!(now <= max, "{now} of {max}");
@@ -160,14 +157,14 @@ fn fallible_charges_never_exceed_the_limit() {
                                 refused.fetch_add(1, Ordering::Relaxed);
                                 for _ in 0..held.len().min(1 + random.below(8)) {
                                     let charge = held.swap_remove(random.below(held.len()));
-                                    held_bytes.fetch_sub(charge.bytes() as u64, Ordering::SeqCst);
+                                    held_bytes.fetch_sub(charge.bytes(), Ordering::SeqCst);
                                 }
                             }
                             Err(other) => panic!("{other}"),
                         }
                     }
                     for charge in held {
-                        held_bytes.fetch_sub(charge.bytes() as u64, Ordering::SeqCst);
+                        held_bytes.fetch_sub(charge.bytes(), Ordering::SeqCst);
                     }
                 })
             })

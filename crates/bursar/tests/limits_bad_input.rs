@@ -37,7 +37,7 @@ fn any_combination() {
         let charged = group.try_charge(UNIT);
         assert_eq!(charged.is_ok(), max >= units(6), "{limits:?}");
         let owed = charged.is_ok() && high < units(6);
-        assert_eq!(group.take_debt().bytes, if owed { UNIT as u64 } else { 0 });
+        assert_eq!(group.take_debt().bytes, if owed { UNIT } else { 0 });
         assert_eq!(group.events().high - before.high, u64::from(owed));
         assert_eq!(
             group.events().refused - before.refused,
@@ -114,7 +114,7 @@ fn limits_change_while_threads_charge() {
                     let mut held: Vec<Charge> = Vec::new();
                     while !stop.load(Ordering::Relaxed) {
                         let group = &groups[random.below(2)];
-                        held.extend(group.try_charge(random.below(40_000)).ok());
+                        held.extend(group.try_charge(random.below(40_000) as u64).ok());
                         if held.len() > random.below(20) {
                             drop(held.swap_remove(random.below(held.len())));
                         }
@@ -205,12 +205,12 @@ fn by_default_no_charge_sleeps() {
 
 #[test]
 fn throttled_by_how_far_above() {
-    const HIGH: usize = 20 << 20;
+    const HIGH: u64 = 20 << 20;
     let throttling = Memory::builder().high_policy(HighPolicy::Throttle);
     let memory = throttling.build().unwrap();
     let tenant = memory
         .root()
-        .child("tenant", Limits::none().high(HIGH as u64))
+        .child("tenant", Limits::none().high(HIGH))
         .unwrap();
     let query = tenant.child("query", Limits::none()).unwrap();
     let _high = query.try_charge(HIGH).unwrap();

@@ -59,14 +59,10 @@ impl Books {
     }
 
     /// That all that is reserved for the first group is `held` or stock, and no stock is out of reach.
-    fn check_bytes(&self, held: usize) {
+    fn check_bytes(&self, held: u64) {
         let group = &self.groups[0];
         let stock = self.memory.machine().stock(1);
-        assert_eq!(
-            group.reserved(),
-            held as u64 + stock,
-            "bytes were lost or made"
-        );
+        assert_eq!(group.reserved(), held + stock, "bytes were lost or made");
         assert_eq!(self.root.reserved(), group.reserved());
         let usage = |group: &Group| group.read(Freshness::Exact).unwrap().usage().value;
         assert_eq!(
@@ -74,12 +70,8 @@ impl Books {
             (held as i64, held as i64)
         );
         group.set_max(0);
-        assert_eq!(group.reserved(), held as u64, "a drain leaves stock");
-        assert_eq!(
-            self.root.reserved(),
-            held as u64,
-            "a drain leaves stock above"
-        );
+        assert_eq!(group.reserved(), held, "a drain leaves stock");
+        assert_eq!(self.root.reserved(), held, "a drain leaves stock above");
     }
 }
 
@@ -390,7 +382,7 @@ mod models {
         lower_the_limit(kind, 2, 1000, 500);
     }
 
-    fn lower_the_limit(kind: Kind, preemptions: usize, max: u64, bytes: usize) {
+    fn lower_the_limit(kind: Kind, preemptions: usize, max: u64, bytes: u64) {
         const LOWERED: u64 = 10;
         explore(preemptions, move || {
             let books = Books::of_bytes(kind, max);
@@ -415,7 +407,7 @@ mod models {
             let charge = charger.join().unwrap();
             let held = charge.as_ref().map_or(0, bursar::Charge::bytes);
             assert!(
-                group.reserved() <= LOWERED.max(held as u64),
+                group.reserved() <= LOWERED.max(held),
                 "stock above the limit"
             );
             books.check_bytes(held);
@@ -549,7 +541,7 @@ mod models {
             is_over.store(true, Ordering::Release);
             let small = charger.join().unwrap();
             assert!(books.groups[0].is_over_max() && books.groups[0].events().overshot == 1);
-            let held: usize = small.iter().flatten().map(bursar::Charge::bytes).sum();
+            let held: u64 = small.iter().flatten().map(bursar::Charge::bytes).sum();
             books.check_bytes(large.bytes() + held);
         });
     }
@@ -700,7 +692,7 @@ mod models {
         charge_and_remove(kind, 500);
     }
 
-    fn charge_and_remove(kind: Kind, bytes: usize) {
+    fn charge_and_remove(kind: Kind, bytes: u64) {
         explore(2, move || {
             let books = Books::of_bytes(kind, 1000);
             let charger = spawn_on(0, {
@@ -716,7 +708,7 @@ mod models {
             assert!(books.groups[0].try_charge(bytes).is_err());
             let charge = charger.join().unwrap();
             let held = charge.as_ref().map_or(0, bursar::Charge::bytes);
-            assert_eq!(books.root.reserved(), held as u64);
+            assert_eq!(books.root.reserved(), held);
             drop(charge);
             check_removed(&books);
         });

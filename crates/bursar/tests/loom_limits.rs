@@ -46,7 +46,7 @@ impl Wake for Woken {
 }
 
 impl Waiting {
-    fn new(group: &Group, bytes: usize) -> Self {
+    fn new(group: &Group, bytes: u64) -> Self {
         Self {
             future: group.charge_async(bytes),
             woken: Arc::default(),
@@ -100,14 +100,14 @@ mod models {
     pub fn a_waiter_against_a_return(kind: Kind) {
         explore(2, move || {
             let (_memory, group) = limited(kind);
-            let all = group.try_charge(MAX as usize).unwrap();
+            let all = group.try_charge(MAX).unwrap();
             let returner = spawn_on(0, move || drop(all));
             run_on(1);
             let mut waiting = Waiting::new(&group, 600);
             let charge = waiting.poll();
             returner.join().unwrap();
             let charge = charge.unwrap_or_else(|| waiting.finish());
-            assert!(group.reserved() >= charge.bytes() as u64);
+            assert!(group.reserved() >= charge.bytes());
         });
     }
 
@@ -132,7 +132,7 @@ mod models {
     pub fn a_waiter_against_a_raised_limit(kind: Kind) {
         explore(2, move || {
             let (_memory, group) = limited(kind);
-            let all = group.try_charge(MAX as usize).unwrap();
+            let all = group.try_charge(MAX).unwrap();
             let raiser = spawn_on(0, {
                 let group = group.clone();
                 move || group.set_max(2 * MAX)
@@ -168,7 +168,7 @@ mod models {
     pub fn a_waiter_against_removal(kind: Kind) {
         explore(2, move || {
             let (_memory, group) = limited(kind);
-            let all = group.try_charge(MAX as usize).unwrap();
+            let all = group.try_charge(MAX).unwrap();
             let remover = spawn_on(0, {
                 let group = group.clone();
                 move || group.remove().unwrap()

@@ -234,7 +234,7 @@ impl Model {
         self.held
             .iter()
             .filter(|held| held.group == group)
-            .map(|held| held.charge.bytes() as u64)
+            .map(|held| held.charge.bytes())
             .sum()
     }
 
@@ -244,19 +244,19 @@ impl Model {
             0 => self.random.below(1 << 19) + 1,
             1 => self.random.below(100),
             _ => 4096 * (self.random.below(8) + 1),
-        };
+        } as u64;
         let handle = &self.groups[&group].handle;
         let charge = if self.random.below(10) == 0 {
             handle.charge(bytes)
         } else {
             let charged = handle.try_charge(bytes);
             let removed = self.groups[&group].is_removed;
-            let expected = !removed && (bytes == 0 || self.fits(group, None, bytes as u64));
+            let expected = !removed && (bytes == 0 || self.fits(group, None, bytes));
             assert_eq!(charged.is_ok(), expected, "{bytes} to {group}: {charged:?}");
             match charged {
                 Ok(charge) => charge,
                 Err(ChargeError::LimitReached(reached)) => {
-                    assert!(reached.usage + bytes as u64 > reached.max, "{reached}");
+                    assert!(reached.usage + bytes > reached.max, "{reached}");
                     return;
                 }
                 Err(_) => return,
@@ -300,9 +300,9 @@ impl Model {
         let Some(at) = self.any_held() else { return };
         let group = self.held[at].group;
         let before = self.held[at].charge.bytes();
-        let wanted = self.random.below(before * 2 + 100);
+        let wanted = self.random.below(before as usize * 2 + 100) as u64;
         let expected = wanted <= before
-            || !self.groups[&group].is_removed && self.fits(group, None, (wanted - before) as u64);
+            || !self.groups[&group].is_removed && self.fits(group, None, wanted - before);
         let resized = self.held[at].charge.resize(wanted);
         assert_eq!(
             resized.is_ok(),
@@ -322,8 +322,7 @@ impl Model {
         let above = self.way(to);
         let common = *self.way(from).iter().find(|at| above.contains(at)).unwrap();
         let expected = from == to
-            || !self.groups[&to].is_removed
-                && (bytes == 0 || self.fits(to, Some(common), bytes as u64));
+            || !self.groups[&to].is_removed && (bytes == 0 || self.fits(to, Some(common), bytes));
         let moved = self.held[at].charge.move_to(&self.groups[&to].handle);
         assert_eq!(moved.is_ok(), expected, "{moved:?}");
         if moved.is_ok() {

@@ -15,13 +15,13 @@ use bursar::{
 use common::naive::{Asked, Counts, Naive, Reclaimer};
 use common::{Pages, Random, seed};
 
-const BATCH: usize = 256 << 10;
+const BATCH: u64 = 256 << 10;
 
 struct Ahead {
     group: usize,
     reserve: EmergencyReserve,
     taken: Vec<Taken>,
-    bytes: usize,
+    bytes: u64,
 }
 
 struct Model {
@@ -61,8 +61,8 @@ impl Model {
         *self.groups.keys().nth(at).unwrap()
     }
 
-    fn bytes(&mut self) -> usize {
-        BATCH + self.random.below(2 << 20)
+    fn bytes(&mut self) -> u64 {
+        BATCH + self.random.below(2 << 20) as u64
     }
 
     fn limit(&mut self, none: u64) -> u64 {
@@ -153,9 +153,9 @@ impl Model {
     }
 
     /// What a fallible charge comes to.
-    fn try_charge(&mut self, at: usize, bytes: usize) -> Option<Charge> {
+    fn try_charge(&mut self, at: usize, bytes: u64) -> Option<Charge> {
         let charged = self.groups[&at].try_charge(bytes);
-        let room = self.naive.make_room(at, bytes as u64);
+        let room = self.naive.make_room(at, bytes);
         match (charged, room) {
             (Ok(charge), Ok(())) => Some(charge),
             (Err(ChargeError::LimitReached(reached)), Err(limiting)) => {
@@ -170,9 +170,9 @@ impl Model {
         }
     }
 
-    fn book(&mut self, at: usize, bytes: usize, asks: bool) {
-        self.naive.nodes.get_mut(&at).unwrap().own += bytes as u64;
-        self.naive.charged(at, bytes as u64, asks);
+    fn book(&mut self, at: usize, bytes: u64, asks: bool) {
+        self.naive.nodes.get_mut(&at).unwrap().own += bytes;
+        self.naive.charged(at, bytes, asks);
     }
 
     fn charge(&mut self) {
@@ -181,10 +181,10 @@ impl Model {
         let charge = match self.random.below(6) {
             0 => {
                 let charge = self.groups[&at].charge(bytes);
-                if self.naive.make_room(at, bytes as u64).is_err() {
+                if self.naive.make_room(at, bytes).is_err() {
                     for above in self.naive.way(at) {
                         let max = self.naive.nodes[&above].limits.max;
-                        if self.naive.usage(above) + bytes as u64 > max {
+                        if self.naive.usage(above) + bytes > max {
                             self.naive.count(above, |counts| counts.overshot += 1);
                         }
                     }
@@ -194,7 +194,7 @@ impl Model {
             1 => {
                 asks = false;
                 let charged = self.groups[&at].try_charge_nowait(bytes);
-                let fits = self.naive.limiting(at, bytes as u64).is_none();
+                let fits = self.naive.limiting(at, bytes).is_none();
                 assert_eq!(charged.is_ok(), fits, "{charged:?}");
                 charged.ok()
             }
@@ -209,7 +209,7 @@ impl Model {
     fn drop_charge(&mut self) {
         if !self.held.is_empty() {
             let (at, charge) = self.held.swap_remove(self.random.below(self.held.len()));
-            self.naive.nodes.get_mut(&at).unwrap().own -= charge.bytes() as u64;
+            self.naive.nodes.get_mut(&at).unwrap().own -= charge.bytes();
         }
     }
 
@@ -231,10 +231,10 @@ impl Model {
         self.book(at, bytes, true);
         self.reclaimers[&number].2.push(charge);
         let node = self.naive.nodes.get_mut(&at).unwrap();
-        node.own -= bytes as u64;
+        node.own -= bytes;
         let mut reclaimers = node.reclaimers.iter_mut();
         let found = reclaimers.find(|one| one.number == number);
-        found.unwrap().pages.push(bytes as u64);
+        found.unwrap().pages.push(bytes);
     }
 
     fn add_reclaimer(&mut self) {
@@ -289,7 +289,7 @@ impl Model {
     fn reserve(&mut self) {
         let (group, bytes) = (self.any_group(), self.bytes());
         let reserved = self.groups[&group].emergency_reserve(bytes);
-        let room = self.naive.make_room(group, bytes as u64);
+        let room = self.naive.make_room(group, bytes);
         assert_eq!(reserved.is_ok(), room.is_ok());
         if let Err(limiting) = room {
             self.naive.count(limiting, |counts| counts.refused += 1);
@@ -310,9 +310,9 @@ impl Model {
             return;
         }
         let at = self.random.below(self.reserves.len());
-        let (bytes, back) = (self.random.below(1 << 20), self.random.below(4));
+        let (bytes, back) = (self.random.below(1 << 20) as u64, self.random.below(4));
         let ahead = &mut self.reserves[at];
-        let sum = |taken: &[Taken]| taken.iter().map(Taken::bytes).sum::<usize>();
+        let sum = |taken: &[Taken]| taken.iter().map(Taken::bytes).sum::<u64>();
         if back < ahead.taken.len() {
             drop(ahead.taken.swap_remove(back));
         }
@@ -340,7 +340,7 @@ impl Model {
             self.check();
         }
         drop(ahead.taken);
-        self.naive.nodes.get_mut(&ahead.group).unwrap().own -= ahead.bytes as u64;
+        self.naive.nodes.get_mut(&ahead.group).unwrap().own -= ahead.bytes;
     }
 
     fn take_debt(&mut self) {

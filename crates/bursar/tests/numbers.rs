@@ -99,18 +99,18 @@ fn a_tick_takes_back_what_a_full_group_left() {
     memory.tick();
     assert_eq!(tenant.reserved(), stock, "there is room enough");
     // Just what there is room for beside the stock.
-    let full = group.charge_nowait((8 << 20) - stock as usize);
+    let full = group.charge_nowait((8 << 20) - stock);
     assert_eq!(
         (tenant.reserved(), tenant.own_events().overshot),
         (8 << 20, 0)
     );
     memory.tick();
     memory.tick();
-    assert_eq!(tenant.reserved(), full.bytes() as u64, "stock is left");
+    assert_eq!(tenant.reserved(), full.bytes(), "stock is left");
 }
 
 /// Whether stock that a return has just left pays for a charge of the same size.
-fn pays_from_stock(group: &Group, bytes: usize) -> bool {
+fn pays_from_stock(group: &Group, bytes: u64) -> bool {
     // The thread may move to a CPU without stock in between, but not each time.
     (0..1000).any(|_| {
         drop(group.try_charge(bytes).unwrap());
@@ -133,7 +133,7 @@ fn stock_alone_pays_or_nobody() {
     let usage_before = usage(&group);
     assert!(!group.charge_from_stock(0));
     assert!(!group.charge_from_stock(1 << 40), "more than any stock");
-    assert!(!group.charge_from_stock(usize::MAX));
+    assert!(!group.charge_from_stock(u64::MAX));
     assert_eq!(usage(&group), usage_before);
     if paid {
         group.uncharge(3000);
@@ -174,10 +174,10 @@ fn stock_is_as_large_as_it_is_set() {
 fn requests_beyond_all_numbers_are_cut() {
     let memory = Memory::host().unwrap();
     let group = memory.root().child("group", Limits::none()).unwrap();
-    let held: Vec<Charge> = (0..70).map(|_| group.charge_nowait(usize::MAX)).collect();
+    let held: Vec<Charge> = (0..70).map(|_| group.charge_nowait(u64::MAX)).collect();
     assert_eq!(held[0].bytes(), 1 << 56);
     assert!(held[69].bytes() < 1 << 56);
-    let sum: u64 = held.iter().map(|charge| charge.bytes() as u64).sum();
+    let sum: u64 = held.iter().map(|charge| charge.bytes()).sum();
     assert!(sum <= 1 << 62);
     assert_eq!(usage(&group), sum as i64);
     drop(held);

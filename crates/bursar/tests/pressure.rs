@@ -343,7 +343,7 @@ fn the_last_change_is_told() {
                     scope.spawn(move || {
                         let mut held = None;
                         for _ in 0..random.below(6) {
-                            held = group.try_charge((1 + random.below(4)) * UNIT).ok();
+                            held = group.try_charge((1 + random.below(4) as u64) * UNIT).ok();
                         }
                         held
                     })
@@ -421,7 +421,7 @@ fn stock_taken_back_for_a_limit_is_told() {
     let seen = Arc::default();
     let _watches = watched(&tenant, &seen);
     let _small = one.try_charge(1).unwrap();
-    let stock = tenant.reserved() as usize - 1;
+    let stock = tenant.reserved() - 1;
     assert!(stock > 100, "stock is held, or this shows nothing");
     let _large = other.try_charge(UNIT - stock + 100).unwrap();
     assert_eq!(tenant.events().high, 0, "not above it without stock");

@@ -6,7 +6,7 @@ mod common;
 
 use std::sync::{Arc, Mutex};
 
-use bursar::{Group, Limits, Memory, Protection, Reason, Registration};
+use bursar::{Charge, Group, Limits, Memory, Protection, Reason, Registration};
 use common::{Pages, UNIT, memory, refused, units};
 
 /// Who was asked for how many units.
@@ -18,8 +18,8 @@ impl Log {
     fn reclaimer(&self, group: &Group, order: i32, name: &str, pages: &Pages) -> Registration {
         let (log, name, pages) = (self.clone(), name.to_owned(), pages.clone());
         group.add_reclaimer(order, move |request| {
-            assert_eq!(request.target % UNIT as u64, 0);
-            let asked = (name.clone(), request.target / UNIT as u64);
+            assert_eq!(request.target % UNIT, 0);
+            let asked = (name.clone(), request.target / UNIT);
             log.0.lock().unwrap().push(asked);
             pages.evict(request.target)
         })
@@ -225,7 +225,7 @@ fn a_lowered_limit_asks_again_while_it_helps() {
         pages.fill(&group, 25);
         let (evicted, noted) = (pages.clone(), log.clone());
         let _kept = group.add_reclaimer(0, move |request| {
-            noted.lock().unwrap().push(request.target / UNIT as u64);
+            noted.lock().unwrap().push(request.target / UNIT);
             evicted.evict(1)
         });
         limit(&group, units(20));
@@ -251,6 +251,42 @@ fn infallible_charges_reclaim_before_they_overshoot() {
     assert!(group.is_over_max());
     assert_eq!(group.reserved(), units(6));
     drop((forced, over));
+}
+
+/// A cache that charges under the lock that its reclaimer tries frees nothing, and the events show it.
+#[test]
+fn reclaimers_that_free_nothing_are_counted() {
+    let memory = memory();
+    let root = memory.root();
+    let tenant = root.child("tenant", Limits::max(units(4))).unwrap();
+    let cache = tenant.child("cache", Limits::none()).unwrap();
+    let pages = Arc::new(Mutex::new(Vec::<Charge>::new()));
+    let evicted = pages.clone();
+    let _reclaimer = cache.add_reclaimer(0, move |request| {
+        let Ok(mut pages) = evicted.try_lock() else {
+            return 0;
+        };
+        let mut freed = 0;
+        while freed < request.target
+            && let Some(page) = pages.pop()
+        {
+            freed += page.bytes();
+        }
+        freed
+    });
+    for _ in 0..10 {
+        let mut pages = pages.lock().unwrap();
+        pages.extend(cache.try_charge(UNIT).ok());
+    }
+    assert_eq!(pages.lock().unwrap().len(), 4);
+    assert_eq!(tenant.events().refused, 6);
+    // A charge asks once for each kind of protection.
+    let failed = cache.own_events().reclaim_failed;
+    assert_eq!((failed, root.events().reclaim_failed), (12, 12));
+    let page = cache.try_charge(UNIT).expect("without the lock it evicts");
+    pages.lock().unwrap().push(page);
+    assert_eq!(cache.own_events().reclaim_failed, failed);
+    assert_eq!(root.own_events().reclaim_failed, 0);
 }
 
 /// Stock is taken back first: nobody is asked to free what nobody uses.

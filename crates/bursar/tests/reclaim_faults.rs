@@ -77,7 +77,7 @@ fn a_panic_leaves_no_trace() {
         assert_eq!(moved, high != u64::MAX);
         elsewhere.move_to(&other).unwrap();
         check();
-        assert!(panics(|| group.reclaim(UNIT as u64)));
+        assert!(panics(|| group.reclaim(UNIT)));
         check();
     }
     assert!(panics(|| group.set_high(0)));
@@ -115,7 +115,7 @@ fn reclaimers_may_call_back() {
         let usage = handle.read(Freshness::Exact).unwrap().usage();
         assert_eq!(usage.value as u64, units(4));
         let child = handle.child("child", Limits::max(1)).unwrap();
-        child.set_max(UNIT as u64);
+        child.set_max(UNIT);
         child.remove().unwrap();
         let freed = evicted.evict(request.target);
         drop(handle.try_charge(UNIT).expect("just freed"));
@@ -170,7 +170,7 @@ fn threads_with_one_cache() {
                     for _ in 0..2000 {
                         let at = random.below(2);
                         // Others may take what was freed for us.
-                        if let Ok(page) = groups[at].try_charge(1 + random.below(60_000)) {
+                        if let Ok(page) = groups[at].try_charge(1 + random.below(60_000) as u64) {
                             succeeded.fetch_add(1, Ordering::Relaxed);
                             caches[at].push(page);
                         }

@@ -45,6 +45,28 @@ fn limits_say_what_is_set() {
 }
 
 #[test]
+fn limits_are_one_expression() {
+    let gib = 1 << 30;
+    let whole = Limits {
+        max: 4 * gib,
+        high: 3 * gib,
+        low: gib,
+        min: gib / 2,
+    };
+    let some = Limits {
+        high: 3 * gib,
+        ..Limits::none()
+    };
+    const FIXED: Limits = Limits::none().high(3 << 30);
+    assert_eq!(
+        whole,
+        Limits::max(4 * gib).high(3 * gib).low(gib).min(gib / 2)
+    );
+    assert_eq!((some, some.max), (FIXED, u64::MAX));
+    assert_eq!(Limits { max: 0, ..some }, Limits::max(0).high(3 * gib));
+}
+
+#[test]
 fn values_show_their_range() {
     const STATISTICS: &[Statistic] = &[
         Statistic::counter("batched").batch(64),
@@ -66,9 +88,16 @@ fn values_show_their_range() {
     assert_eq!(exact.usage().to_string(), (5 << 20).to_string());
     assert_eq!(exact.usage_bytes(), 5 << 20);
     assert_eq!(Bytes(exact.usage_bytes()).to_string(), "5.00 MiB");
+    assert_eq!(Bytes::of_value(exact.usage()).to_string(), "5.00 MiB");
 
     let root = memory.root();
     let cached = root.read(Freshness::Cached).unwrap();
+    let usage = cached.usage();
+    let highest = Bytes(usage.hi as u64);
+    assert_eq!(
+        Bytes::of_value(usage).to_string(),
+        format!("0 B (0 B to {highest})")
+    );
     let batched = cached.get(BATCHED);
     assert_ne!(batched.lo, batched.hi, "or this shows nothing");
     assert_eq!(

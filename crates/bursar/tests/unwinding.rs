@@ -14,7 +14,7 @@ use std::task::{Context, Wake, Waker};
 use bursar::{Charge, Freshness, Group, Level, Limits, Registration};
 use common::{Task, block_on, memory};
 
-const MIB: usize = 1 << 20;
+const MIB: u64 = 1 << 20;
 
 fn usage(group: &Group) -> i64 {
     group.read(Freshness::Exact).unwrap().usage().value

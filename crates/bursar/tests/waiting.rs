@@ -11,7 +11,7 @@ use bursar::machine::host::{allowed_cpus, pin_to};
 use bursar::{Charge, ChargeAsync, ChargeError, Freshness, Group, Limits};
 use common::{Random, Task, UNIT, block_on, memory, seed, units};
 
-fn wait(group: &Group, units: usize) -> Task<ChargeAsync> {
+fn wait(group: &Group, units: u64) -> Task<ChargeAsync> {
     Task::new(group.charge_async(units * UNIT))
 }
 
@@ -101,7 +101,7 @@ fn waiting_in_vain_is_an_error() {
         .unwrap();
     let group = tenant.child("group", Limits::none()).unwrap();
     assert_refused(&mut wait(&group, 5), "/tenant");
-    let mut task = Task::new(group.charge_async(usize::MAX));
+    let mut task = Task::new(group.charge_async(u64::MAX));
     let too_large = |polled| matches!(polled, Poll::Ready(Err(ChargeError::TooLarge { .. })));
     assert!(too_large(task.poll()));
     assert_eq!(served(&mut Task::new(group.charge_async(0))).bytes(), 0);
@@ -225,7 +225,7 @@ fn threads_all_get_their_turn() {
                             let _ = pin_to(cpus[random.below(cpus.len())]);
                         }
                         let group = &groups[random.below(3)];
-                        let wanted = 1 + random.below(MAX as usize / 3);
+                        let wanted = 1 + random.below(MAX as usize / 3) as u64;
                         let mut given_up = Task::new(group.charge_async(wanted));
                         if random.below(4) == 0 && given_up.poll().is_pending() {
                             std::thread::yield_now();

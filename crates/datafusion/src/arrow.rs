@@ -16,7 +16,7 @@ use crate::pool::GroupPool;
 impl MemoryPool for GroupPool {
     fn reserve(&self, size: usize) -> Box<dyn MemoryReservation> {
         let group = self.group().clone();
-        let charge = group.charge(size);
+        let charge = group.charge(size as u64);
         Box::new(Claimed { charge, group })
     }
 
@@ -50,11 +50,11 @@ struct Claimed {
 
 impl MemoryReservation for Claimed {
     fn size(&self) -> usize {
-        self.charge.bytes()
+        usize::try_from(self.charge.bytes()).unwrap_or(usize::MAX)
     }
 
     fn resize(&mut self, new_size: usize) {
-        let size = self.charge.bytes();
+        let (size, new_size) = (self.charge.bytes(), new_size as u64);
         if new_size < size {
             // To fewer bytes, so nothing is refused.
             let _ = self.charge.resize(new_size);

@@ -262,7 +262,7 @@ impl GroupPool {
 
     #[cold]
     #[inline(never)]
-    fn try_grow_slowly(&self, reservation: &MemoryReservation, bytes: usize) -> Result<()> {
+    fn try_grow_slowly(&self, reservation: &MemoryReservation, bytes: u64) -> Result<()> {
         if bytes == 0 {
             return Ok(());
         }
@@ -281,12 +281,12 @@ impl GroupPool {
         }
         let shared = self.shared(reservation);
         if let Some((share, held)) = shared {
-            if let Err(standing) = share.check(held.bytes(), bytes as u64) {
+            if let Err(standing) = share.check(held.bytes(), bytes) {
                 let group = share.group().path();
                 return Err(self.refuse(reservation, bytes, Refusal::Share { group, standing }));
             }
             // Before it is charged: see `FairShare::grown`.
-            share.grown(held, bytes as u64);
+            share.grown(held, bytes);
         }
         match self.group_of(reservation).try_charge(bytes) {
             Ok(charge) => {
@@ -295,7 +295,7 @@ impl GroupPool {
             }
             Err(error) => {
                 if let Some((share, held)) = shared {
-                    share.shrunk(held, bytes as u64);
+                    share.shrunk(held, bytes);
                 }
                 Err(self.refuse(reservation, bytes, Refusal::Charge(error)))
             }
@@ -323,13 +323,13 @@ impl GroupPool {
 
     #[cold]
     #[inline(never)]
-    fn grow_slowly(&self, reservation: &MemoryReservation, bytes: usize) {
+    fn grow_slowly(&self, reservation: &MemoryReservation, bytes: u64) {
         if bytes == 0 {
             return;
         }
         if let Some((share, held)) = self.shared(reservation) {
             // Before it is charged: see `FairShare::grown`.
-            share.grown(held, bytes as u64);
+            share.grown(held, bytes);
         }
         let charged = self.group_of(reservation).charge(bytes).forget();
         if charged < bytes {
@@ -343,7 +343,7 @@ impl GroupPool {
 
     #[cold]
     #[inline(never)]
-    fn shrink_slowly(&self, reservation: &MemoryReservation, bytes: usize) {
+    fn shrink_slowly(&self, reservation: &MemoryReservation, bytes: u64) {
         if bytes == 0 {
             return;
         }
@@ -355,7 +355,7 @@ impl GroupPool {
         };
         self.group_of(reservation).uncharge(charged);
         if let Some((share, held)) = self.shared(reservation) {
-            share.shrunk(held, bytes as u64);
+            share.shrunk(held, bytes);
         }
     }
 
@@ -364,7 +364,7 @@ impl GroupPool {
     fn refuse(
         &self,
         reservation: &MemoryReservation,
-        bytes: usize,
+        bytes: u64,
         refusal: Refusal,
     ) -> datafusion_common::DataFusionError {
         let consumer = reservation.consumer();
@@ -393,8 +393,8 @@ impl GroupPool {
     /// Records that a request was cut: the uncharged bytes must not be returned to the group.
     #[cold]
     #[inline(never)]
-    fn note_cut(&self, reservation: &MemoryReservation, bytes: usize) {
-        if self.operator_of(reservation).cut(bytes as u64) {
+    fn note_cut(&self, reservation: &MemoryReservation, bytes: u64) {
+        if self.operator_of(reservation).cut(bytes) {
             // Relaxed, as all that count there: who returns what was cut here got it from here, in some way that passes memory on.
             self.watched.fetch_add(1, Ordering::Relaxed);
         }
@@ -404,7 +404,7 @@ impl GroupPool {
     /// that the consumer returned bytes.
     #[cold]
     #[inline(never)]
-    fn watch_return(&self, reservation: &MemoryReservation, bytes: usize) -> usize {
+    fn watch_return(&self, reservation: &MemoryReservation, bytes: u64) -> u64 {
         let operator = self.operator_of(reservation);
         let consumer = reservation.consumer();
         if consumer.can_spill()
@@ -413,11 +413,11 @@ impl GroupPool {
         {
             operator.count_spill();
         }
-        let (charged, are_last) = operator.charged_of(bytes as u64);
+        let (charged, are_last) = operator.charged_of(bytes);
         if are_last {
             self.watched.fetch_sub(1, Ordering::Relaxed);
         }
-        charged as usize
+        charged
     }
 }
 
@@ -471,6 +471,7 @@ impl MemoryPool for GroupPool {
     }
 
     fn grow(&self, reservation: &MemoryReservation, additional: usize) {
+        let additional = additional as u64;
         match self.group_at_once(reservation) {
             // What comes from stock oversteps nothing.
             Some(group)
@@ -480,6 +481,7 @@ impl MemoryPool for GroupPool {
     }
 
     fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
+        let shrink = shrink as u64;
         // Relaxed: as in `shrink_slowly`.
         match self.group_at_once(reservation) {
             Some(group)
@@ -493,6 +495,7 @@ impl MemoryPool for GroupPool {
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
+        let additional = additional as u64;
         match self.group_at_once(reservation) {
             Some(group)
                 if !self.is_asked_first(reservation) && group.charge_from_stock(additional) =>

@@ -33,9 +33,9 @@ impl Refusal {
         self,
         pool: &GroupPool,
         reservation: &MemoryReservation,
-        requested: usize,
+        requested: u64,
     ) -> DataFusionError {
-        let (requested, held) = (requested as u64, reservation.size() as u64);
+        let held = reservation.size() as u64;
         let query = pool.group().path();
         let mut text = format!(
             "cannot reserve {} more for {}, which has {}, in {}: ",

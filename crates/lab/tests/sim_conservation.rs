@@ -23,7 +23,7 @@ fn work(machine: &Sim, places: &[Place], kept: &Mutex<Vec<Held>>, seed: u64, num
     let mut held: Vec<Held> = Vec::new();
     for step in 0..30 {
         let place = &places[random.below(places.len() as u64) as usize];
-        let bytes = 1 + random.below(200_000) as usize;
+        let bytes = 1 + random.below(200_000);
         let at = random.below(held.len().max(1) as u64) as usize;
         match random.below(11) {
             0..3 => place.add(&mut random),

@@ -126,7 +126,7 @@ fn a_refusal_passes_a_fence_for_each_slice_with_stock_and_none_without() {
             });
         }
         assert_eq!(tenant.reserved() > 0, holders > 0);
-        let refuse = || assert!(tenant.try_charge(MAX as usize + 1).is_err());
+        let refuse = || assert!(tenant.try_charge(MAX + 1).is_err());
         let counts = cost_on(&simulator, 0, refuse);
         // 256 shards are a slice.
         assert_eq!(
@@ -167,7 +167,7 @@ fn nothing_that_may_not_wait_does_while_stock_is_taken_back() {
         for _ in 1..cpus.min(32) {
             bodies.push(Box::new(|| {
                 let mut held = None;
-                for round in 0_usize.. {
+                for round in 0_u64.. {
                     if drained.load(Ordering::Relaxed) {
                         break;
                     }

@@ -79,17 +79,17 @@ fn greedy(company: &Company, machine: &Sim, number: u64) {
     let mut random = Random::fork(7, number);
     let mut held: Vec<Charge<Sim>> = Vec::new();
     let note = |charge: Charge<Sim>| {
-        let bytes = charge.bytes() as u64;
+        let bytes = charge.bytes();
         company.held.fetch_sub(bytes, Ordering::Relaxed);
         drop(charge);
     };
     for _ in 0..25 {
         let query = &company.queries[random.below(4) as usize];
-        let bytes = 1 + random.below(SHARE / 2) as usize;
+        let bytes = 1 + random.below(SHARE / 2);
         let begun = company.log.moment();
         match query.try_charge(bytes) {
             Ok(charge) => {
-                let now = company.held.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
+                let now = company.held.fetch_add(bytes, Ordering::Relaxed) + bytes;
                 let max = company.log.highest(begun, company.log.moment());
                 assert!(now <= max, "{now} of {max}");
                 held.push(charge);
@@ -220,8 +220,8 @@ fn within(cpus: usize, struck: Struck) {
             let mut held: Vec<Charge<Sim>> = Vec::new();
             let mut sum = 0;
             for _ in 0..16 {
-                let bytes = 1 + random.below(SHARE / 3) as usize;
-                while sum + bytes > SHARE as usize {
+                let bytes = 1 + random.below(SHARE / 3);
+                while sum + bytes > SHARE {
                     let charge = held.swap_remove(random.below(held.len() as u64) as usize);
                     sum -= charge.bytes();
                 }
@@ -238,7 +238,7 @@ fn within(cpus: usize, struck: Struck) {
         bodies.push(Box::new(move || {
             while left.load(Ordering::Relaxed) > 0 {
                 // One byte more than the limit, and less than the tenant's: undone after it was reserved there.
-                drop(tenant.try_charge(shares as usize + 5001).unwrap_err());
+                drop(tenant.try_charge(shares + 5001).unwrap_err());
                 machine.sleep_until(machine.now_ns() + 20 * US);
             }
         }));
@@ -274,7 +274,7 @@ fn a_lowered_limit_and_an_overshoot_hold_from_their_return_on() {
                 tenant.set_max(4096);
                 assert!(query.try_charge(1).is_err());
                 tenant.set_max(most);
-                let over = query.charge(most as usize);
+                let over = query.charge(most);
                 assert!(tenant.is_over_max() && query.try_charge(1).is_err());
                 drop(over);
                 assert!(query.try_charge(1).is_ok());

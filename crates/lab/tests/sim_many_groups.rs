@@ -62,7 +62,7 @@ fn charges_below_go_on_while_stock_is_taken_back() {
         for query in &queries[1..8] {
             let machine = &machine;
             bodies.push(Box::new(move || {
-                for round in 0_usize.. {
+                for round in 0_u64.. {
                     if drained.load(Ordering::Relaxed) {
                         break;
                     }
@@ -218,10 +218,10 @@ fn refusals_name_the_biggest_children_and_look_at_them_ten_times_a_second() {
             let child = tenant
                 .child(&format!("{number:05}"), Limits::none())
                 .unwrap();
-            let charge = child.charge((1 << 20) + number);
+            let charge = child.charge((1 << 20) + number as u64);
             children.push((child, charge));
         }
-        let refusal = || match tenant.try_charge(MAX as usize + 1).unwrap_err() {
+        let refusal = || match tenant.try_charge(MAX + 1).unwrap_err() {
             ChargeError::LimitReached(reached) => *reached,
             other => panic!("{other}"),
         };

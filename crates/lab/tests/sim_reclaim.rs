@@ -37,7 +37,7 @@ fn evicting(cpus: usize, struck: Struck) {
         while freed < request.target
             && let Some(page) = oldest()
         {
-            freed += page.bytes() as u64;
+            freed += page.bytes();
         }
         evicted.fetch_add(freed, Ordering::Relaxed);
         freed
@@ -49,9 +49,9 @@ fn evicting(cpus: usize, struck: Struck) {
         Box::new(move || {
             let mut random = Random::fork(34, number as u64);
             for _ in 0..12 {
-                match cache.try_charge(1 + random.below(SHARE / 2) as usize) {
+                match cache.try_charge(1 + random.below(SHARE / 2)) {
                     Ok(page) => {
-                        charged.fetch_add(page.bytes() as u64, Ordering::Relaxed);
+                        charged.fetch_add(page.bytes(), Ordering::Relaxed);
                         pages.lock().unwrap().push_back(page);
                     }
                     Err(ChargeError::LimitReached(_)) => {
@@ -64,14 +64,14 @@ fn evicting(cpus: usize, struck: Struck) {
         })
     };
     machine.run((0..cpus).map(task).collect());
-    let held: usize = pages.lock().unwrap().iter().map(Charge::bytes).sum();
+    let held: u64 = pages.lock().unwrap().iter().map(Charge::bytes).sum();
     let (charged, evicted) = (charged.into_inner(), evicted_bytes.load(Ordering::Relaxed));
     println!(
         "{cpus} CPUs, {struck:?}: {} of {} refused",
         refused.into_inner(),
         12 * cpus
     );
-    assert_eq!(charged, evicted + held as u64);
+    assert_eq!(charged, evicted + held);
     assert!(evicted > 0 && tenant.peak() <= most);
     assert_eq!(tenant.events().reclaimed_bytes, evicted);
     assert!(cache.pressure().stall.some.total.as_nanos() > 0);

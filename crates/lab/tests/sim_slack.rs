@@ -26,7 +26,7 @@ fn stir(machine: &Sim, groups: &[Group<Sim>], rounds: usize, most: u64) {
             let mut held = Vec::new();
             for _ in 0..rounds {
                 let group = &groups[random.below(groups.len() as u64) as usize];
-                held.extend(group.try_charge(1 + random.below(most) as usize).ok());
+                held.extend(group.try_charge(1 + random.below(most)).ok());
                 if held.len() > 3 {
                     drop(held.remove(0));
                 }
@@ -86,11 +86,7 @@ fn a_thousand_groups_keep_the_bound_each_and_all_within_the_limit() {
         stir(&machine, &groups, 20_000 / cpus, 4096);
         // From one CPU, all of it: a charge of the whole limit fits.
         let counts = cost_on(&simulator, cpus as u32 - 1, || {
-            drop(
-                groups[7]
-                    .try_charge(max as usize)
-                    .expect("only stock is there"),
-            );
+            drop(groups[7].try_charge(max).expect("only stock is there"));
         });
         assert!(counts.fences > 0);
         assert_eq!(stock_of(&tenant), 0);

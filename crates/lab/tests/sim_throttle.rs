@@ -30,12 +30,12 @@ fn formula_ns(usage: u64, high: u64, bytes: u64) -> f64 {
 /// Charges `bytes` above a `high` so that the usage is then `usage`; returns the virtual time that it took.
 fn throttled_ns(group: &Group<Sim>, machine: &Sim, high: u64, usage: u64, bytes: u64) -> u64 {
     group.set_high(u64::MAX);
-    let below = group.try_charge((usage - bytes) as usize).unwrap();
+    let below = group.try_charge(usage - bytes).unwrap();
     group.set_high(high);
     let took_ns = AtomicU64::new(0);
     machine.run(vec![Box::new(|| {
         let begun_ns = machine.now_ns();
-        drop(group.try_charge(bytes as usize).unwrap());
+        drop(group.try_charge(bytes).unwrap());
         took_ns.store(machine.now_ns() - begun_ns, Ordering::Relaxed);
     })]);
     drop(below);
@@ -139,11 +139,11 @@ fn all_that_charge_above_high_sleep_at_the_same_time() {
             .root()
             .child("tenant", Limits::none().high(cpus as u64 * BATCH))
             .unwrap();
-        let kept = tenant.try_charge(cpus * BATCH as usize).unwrap();
+        let kept = tenant.try_charge(cpus as u64 * BATCH).unwrap();
         let begun_ns = machine.now_ns();
         let task = || -> Body<'_> {
             Box::new(|| {
-                let charge = tenant.try_charge(BATCH as usize).unwrap();
+                let charge = tenant.try_charge(BATCH).unwrap();
                 machine.sleep_until(machine.now_ns() + 3_000 * MS);
                 drop(charge);
             })
@@ -171,12 +171,12 @@ fn stall_averages_fade_with_virtual_time_and_tick_tells() {
     let levels = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let told = levels.clone();
     let sleep = |ns: u64| machine.sleep_until(machine.now_ns() + ns);
-    let kept = tenant.try_charge(MIB as usize).unwrap();
+    let kept = tenant.try_charge(MIB).unwrap();
     let _watch = tenant.on_pressure(move |pressure| told.lock().unwrap().push(pressure.by_stall));
     // Ten seconds of nothing but stall.
     machine.run(vec![Box::new(|| {
         for _ in 0..5 {
-            drop(tenant.try_charge(MIB as usize).unwrap());
+            drop(tenant.try_charge(MIB).unwrap());
         }
     })]);
     let stall = tenant.pressure().stall;

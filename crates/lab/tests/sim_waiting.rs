@@ -71,7 +71,7 @@ fn in_order(cpus: usize, struck: Struck) {
     let memory = builder().build_on(machine.clone()).unwrap();
     let tenant = memory.root().child("tenant", Limits::max(SHARE)).unwrap();
     let queries = ["0", "1", "2"].map(|name| tenant.child(name, Limits::none()).unwrap());
-    let first = SimMutex::new(tenant.try_charge(SHARE as usize).ok());
+    let first = SimMutex::new(tenant.try_charge(SHARE).ok());
     // Who polled first, and who was served. The gate makes the first polls one after the other, so that the order of
     // tickets is known.
     let gate = SimMutex::new(Vec::new());
@@ -84,7 +84,7 @@ fn in_order(cpus: usize, struck: Struck) {
             let slept_ns = random.below(100 * US);
             machine.sleep_until(machine.now_ns() + slept_ns);
             let bytes = SHARE / 2 + 1 + random.below(SHARE / 2);
-            let mut future = queries[number % 3].charge_async(bytes as usize);
+            let mut future = queries[number % 3].charge_async(bytes);
             let signal = Signal::new();
             let has_all = {
                 let mut order = gate.lock();
@@ -135,7 +135,7 @@ fn in_turmoil(cpus: usize, struck: Struck) {
             let mut random = Random::fork(32, u64::from(number));
             for _ in 0..6 {
                 let query = &queries[random.below(2) as usize];
-                let bytes = 1 + random.below(2 * SHARE) as usize;
+                let bytes = 1 + random.below(2 * SHARE);
                 if random.happens(4) {
                     let charge = query.try_charge(bytes);
                     machine.compute(US);
@@ -199,11 +199,11 @@ fn who_waits_in_vain_is_told() {
     let memory = builder().build_on(machine.clone()).unwrap();
     let tenant = memory.root().child("tenant", Limits::max(SHARE)).unwrap();
     let query = tenant.child("query", Limits::none()).unwrap();
-    let kept = tenant.try_charge(SHARE as usize).unwrap();
+    let kept = tenant.try_charge(SHARE).unwrap();
     let waiting = |bytes: u64| -> Body<'_> {
         let query = &query;
         Box::new(move || {
-            let mut future = query.charge_async(bytes as usize);
+            let mut future = query.charge_async(bytes);
             assert!(Signal::new().wait_for(&mut future).is_err());
         })
     };
@@ -231,11 +231,11 @@ fn who_gives_up_makes_way() {
     let machine = simulator.machine();
     let memory = builder().build_on(machine.clone()).unwrap();
     let tenant = memory.root().child("tenant", Limits::max(SHARE)).unwrap();
-    let kept = tenant.try_charge(SHARE as usize / 2).unwrap();
+    let kept = tenant.try_charge(SHARE / 2).unwrap();
     let served = AtomicU64::new(0);
     machine.run(vec![
         Box::new(|| {
-            let mut future = tenant.charge_async(SHARE as usize);
+            let mut future = tenant.charge_async(SHARE);
             assert!(Signal::new().poll(&mut future).1.is_pending());
             machine.sleep_until(machine.now_ns() + 300 * US);
             assert_eq!(served.load(Ordering::Relaxed), 0, "not past the first");
@@ -243,7 +243,7 @@ fn who_gives_up_makes_way() {
         }),
         Box::new(|| {
             machine.sleep_until(machine.now_ns() + 100 * US);
-            let mut future = tenant.charge_async(SHARE as usize / 4);
+            let mut future = tenant.charge_async(SHARE / 4);
             let charge = Signal::new().wait_for(&mut future).expect("it fits");
             served.fetch_add(1, Ordering::Relaxed);
             drop(charge);

@@ -8,7 +8,7 @@ use bursar_sim::{Settings, Simulator, Topology};
 /// leaves no room for stock.
 fn cost_of_a_charge(cpus: usize) -> (u64, u64) {
     const ROUNDS: usize = 20;
-    const PAGE: usize = 4096;
+    const PAGE: u64 = 4096;
     let simulator = Simulator::new(Settings::new(
         Topology::new(cpus, cpus.div_ceil(192), 1000),
         1,
@@ -18,7 +18,7 @@ fn cost_of_a_charge(cpus: usize) -> (u64, u64) {
         .build_on(machine.clone())
         .unwrap();
     // Room for one page of each CPU, and a batch of less than a page.
-    let max = (2 * cpus * PAGE) as u64;
+    let max = 2 * cpus as u64 * PAGE;
     let tenant = memory.root().child("tenant", Limits::max(max)).unwrap();
     let query = |cpu: usize| tenant.child(&cpu.to_string(), Limits::none()).unwrap();
     let queries: Vec<_> = (0..cpus).map(query).collect();

@@ -78,7 +78,9 @@ fn run(cpus: usize, kind: &str, sections: SectionKind, seed: u64) -> u64 {
                 begun[which].fetch_add(1, Ordering::Relaxed);
                 queries[which].add(ROWS, 1_u64);
                 ended[which].fetch_add(1, Ordering::Relaxed);
-                if let Ok(charge) = queries[which].try_charge((number * round % 9 + 1) << 16) {
+                if let Ok(charge) =
+                    queries[which].try_charge((number * round % 9 + 1) as u64 * (64 << 10))
+                {
                     held.push(charge);
                 }
                 machine.compute(1_000);
@@ -125,7 +127,7 @@ fn run(cpus: usize, kind: &str, sections: SectionKind, seed: u64) -> u64 {
     assert_eq!(sum(&begun), sum(&ended), "nobody dies inside an update");
     assert_eq!(reading.usage().value, 0);
     // All that is reserved is stock: a charge of the whole limit drains it and fits.
-    drop(tenant.try_charge(LIMIT as usize).unwrap());
+    drop(tenant.try_charge(LIMIT).unwrap());
     if kind != "none" && cpus > 1 {
         assert!(simulator.counts().faults > 0, "{kind} never struck");
     }

@@ -173,7 +173,7 @@ fn several_memories_keep_their_own_books() {
     machine.run(repeat(8, |number| {
         let charge = memories[number % 2]
             .root()
-            .try_charge(100 + number)
+            .try_charge(100 + number as u64)
             .unwrap();
         held.lock().unwrap().push(charge);
     }));

@@ -114,7 +114,7 @@ impl<A: Allocator> GroupAlloc<A> {
         self.allocate_inner(layout, zeroed, charge)
     }
 
-    fn charge(&self, bytes: usize) -> Result<Charge, AllocError> {
+    fn charge(&self, bytes: u64) -> Result<Charge, AllocError> {
         self.books.group.try_charge(bytes).map_err(|_| AllocError)
     }
 

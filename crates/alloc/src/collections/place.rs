@@ -69,9 +69,9 @@ impl Place {
 
 /// Returns the bytes that a block of the inner allocator is charged with. A function of the size alone, so a free
 /// computes the same.
-pub(super) fn taken_bytes(layout: Layout) -> usize {
+pub(super) fn taken_bytes(layout: Layout) -> u64 {
     // The size of a layout is at most `isize::MAX`.
-    (layout.size() + 8).next_multiple_of(16).max(32)
+    (layout.size() + 8).next_multiple_of(16).max(32) as u64
 }
 
 /// Returns an empty block, well aligned.

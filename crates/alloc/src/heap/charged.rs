@@ -142,7 +142,7 @@ impl<A, R: RealSize<A>> Charged<A, R> {
             Some(record) => {
                 // SAFETY: as the caller says.
                 let real = unsafe { R::real_size(&self.inner, block, outer) };
-                record.account.charge_nowait(real);
+                record.account.charge_nowait(real as u64);
                 Label::new(record, real - bytes)
             }
         };
@@ -207,7 +207,7 @@ unsafe impl<A: GlobalAlloc, R: RealSize<A>> GlobalAlloc for Charged<A, R> {
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         // SAFETY: allocated by us, with a label, as the caller guarantees.
         if let Some((record, bytes)) = unsafe { self.charged(block, layout) } {
-            record.account.uncharge_nowait(bytes);
+            record.account.uncharge_nowait(bytes as u64);
         }
         // SAFETY: as it was allocated, its label included: the same sum did not overflow then.
         unsafe {
@@ -237,9 +237,9 @@ unsafe impl<A: GlobalAlloc, R: RealSize<A>> GlobalAlloc for Charged<A, R> {
                 // SAFETY: just allocated.
                 let real = unsafe { R::real_size(&self.inner, moved, after) };
                 if real > had {
-                    record.account.charge_nowait(real - had);
+                    record.account.charge_nowait((real - had) as u64);
                 } else if real < had {
-                    record.account.uncharge_nowait(had - real);
+                    record.account.uncharge_nowait((had - real) as u64);
                 }
                 Label::new(record, real - bytes)
             }

@@ -59,8 +59,9 @@ fn rest() -> Option<&'static Record> {
 
 /// Makes `group` pay for allocations in no group from now on.
 pub(super) fn charge_rest_to(group: &Group) {
-    // The group is there for good.
+    // The group is there for good, and nobody can end what the process itself does.
     std::mem::forget(group.clone());
+    group.exclude_from_victims();
     let record = ptr::from_ref(Record::of(group)).cast_mut();
     // Release: pairs with the Acquire in `rest`; who sees the record sees what is in it.
     REST.store(record, Ordering::Release);

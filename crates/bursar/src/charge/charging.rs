@@ -143,8 +143,8 @@ impl<M: Machine> Ledger<M> {
     /// Charges `bytes` without waiting, draining or allocating. Call after the fast path failed. Async-signal-safe.
     #[cold]
     pub(crate) fn try_charge_nowait(&self, index: u32, bytes: u64) -> Result<(), NowaitError> {
-        if bytes == 0 || bytes > CHARGE_MAX {
-            return Err(NowaitError::BadSize);
+        if bytes > CHARGE_MAX {
+            return Err(NowaitError::TooLarge);
         }
         if self.is_forked() {
             return Err(NowaitError::Busy);
@@ -285,18 +285,16 @@ impl<M: Machine> Ledger<M> {
     }
 
     /// As many of `bytes` as the tree has numbers for.
-    pub(crate) fn chargeable(&self, bytes: usize) -> u64 {
+    pub(crate) fn chargeable(&self, bytes: u64) -> u64 {
         // Relaxed: far from anything that is ever used.
         let used = self.counter(ROOT).usage.load(Order::Relaxed);
         let room = USAGE_MAX.saturating_sub(used);
-        (bytes as u64).min(CHARGE_MAX).min(room)
+        bytes.min(CHARGE_MAX).min(room)
     }
 
     pub(super) fn check_size(&self, bytes: u64) -> Result<(), ChargeError> {
         if bytes > CHARGE_MAX {
-            return Err(ChargeError::TooLarge {
-                requested: usize::try_from(bytes).unwrap_or(usize::MAX),
-            });
+            return Err(ChargeError::TooLarge { requested: bytes });
         }
         Ok(())
     }

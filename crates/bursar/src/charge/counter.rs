@@ -69,6 +69,8 @@ pub(crate) struct PageCounter<M: Machine> {
     owner: AtomicU32,
     /// Whether pages are zeroed when they are freed.
     zeroes_on_free: AtomicBool,
+    /// Whether the group may be chosen as a victim.
+    may_be_victim: AtomicBool,
     /// Bytes charged here that a number stands for; see `over_return.rs`.
     #[cfg(debug_assertions)]
     lent: AtomicU64,
@@ -101,6 +103,7 @@ impl<M: Machine> PageCounter<M> {
             hooks: OnceLock::new(),
             owner: AtomicU32::new(Owner::NOBODY.get()),
             zeroes_on_free: AtomicBool::new(false),
+            may_be_victim: AtomicBool::new(true),
             #[cfg(debug_assertions)]
             lent: AtomicU64::new(0),
         }
@@ -110,6 +113,7 @@ impl<M: Machine> PageCounter<M> {
     pub(crate) fn begin_life(&self, limits: Limits, owner: Owner) {
         self.owner.store(owner.get(), Ordering::Relaxed);
         self.zeroes_on_free.store(false, Ordering::Relaxed);
+        self.may_be_victim.store(true, Ordering::Relaxed);
         #[cfg(debug_assertions)]
         self.lent.store(0, Ordering::Relaxed);
         debug_assert_eq!(self.usage.load(Order::Full), 0);
@@ -147,6 +151,16 @@ impl<M: Machine> PageCounter<M> {
     /// For pages that are freed from now on.
     pub(crate) fn set_zeroes_on_free(&self, zeroes: bool) {
         self.zeroes_on_free.store(zeroes, Ordering::Relaxed);
+    }
+
+    /// See the field.
+    pub(crate) fn may_be_victim(&self) -> bool {
+        self.may_be_victim.load(Ordering::Relaxed)
+    }
+
+    /// For choices from now on.
+    pub(crate) fn exclude_from_victims(&self) {
+        self.may_be_victim.store(false, Ordering::Relaxed);
     }
 
     /// A number stands for `bytes` of what is charged here.

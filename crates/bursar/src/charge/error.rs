@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::Bytes;
 use crate::stats::printable;
 
 /// Why a charge was refused.
@@ -19,7 +20,7 @@ pub enum ChargeError {
     /// More bytes than any machine has (2^56).
     TooLarge {
         /// Bytes asked for.
-        requested: usize,
+        requested: u64,
     },
 }
 
@@ -74,7 +75,7 @@ impl fmt::Display for LimitReached {
             printable(&self.charged),
             printable(&self.limited),
             Bytes(self.usage),
-            Bytes(self.max)
+            Bytes::of_limit(self.max)
         )?;
         for (position, (name, usage)) in self.largest.iter().enumerate() {
             match (position, self.largest_age.as_millis()) {
@@ -101,8 +102,8 @@ pub enum NowaitError {
     Busy,
     /// The group was removed.
     Removed,
-    /// 0 bytes, or more than 2^56.
-    BadSize,
+    /// More bytes than any machine has (2^56).
+    TooLarge,
 }
 
 impl fmt::Display for NowaitError {
@@ -113,7 +114,7 @@ impl fmt::Display for NowaitError {
                 "the group is being drained, or this is a forked child that has only begun"
             }
             Self::Removed => "the group was removed",
-            Self::BadSize => "0 bytes, or more than 2^56",
+            Self::TooLarge => "more than 2^56 bytes",
         })
     }
 }
@@ -152,30 +153,6 @@ impl fmt::Display for RemoveError {
 
 impl std::error::Error for RemoveError {}
 
-/// Bytes for people: three digits and a binary unit.
-#[derive(Clone, Copy, Debug)]
-pub struct Bytes(
-    /// The number of bytes.
-    pub u64,
-);
-
-impl fmt::Display for Bytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-        if self.0 < 1024 {
-            return write!(f, "{} B", self.0);
-        }
-        let unit = (self.0.ilog2() / 10 - 1) as usize;
-        let number = self.0 as f64 / 1024_f64.powi(unit as i32 + 1);
-        let decimals = if number < 10.0 {
-            2
-        } else {
-            usize::from(number < 100.0)
-        };
-        write!(f, "{number:.decimals$} {}", UNITS[unit])
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -187,18 +164,6 @@ mod tests {
         assert_eq!(
             shown(2),
             "cannot remove: it has 2 children; remove them first"
-        );
-    }
-
-    #[test]
-    fn bytes_read_well() {
-        let shown =
-            [0, 1023, 1024, 1536, 10 << 20, 300 << 30, u64::MAX].map(|n| Bytes(n).to_string());
-        assert_eq!(
-            shown,
-            [
-                "0 B", "1023 B", "1.00 KiB", "1.50 KiB", "10.0 MiB", "300 GiB", "16.0 EiB"
-            ]
         );
     }
 }

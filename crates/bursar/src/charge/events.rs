@@ -19,12 +19,13 @@ pub(crate) enum Event {
     Overshot,
     Drained,
     Reclaimed,
+    ReclaimFailed,
     Throttled,
     OverReturned,
     Panicked,
 }
 
-const EVENTS: usize = 10;
+const EVENTS: usize = 11;
 
 /// How often the limits of a group mattered, and what followed. Grows only.
 ///
@@ -54,6 +55,10 @@ pub struct Events {
     /// Bytes that reclaimers said they had freed, as far as that is plausible: a claim beyond what the group had is
     /// cut. At the group whose reclaimer it was.
     pub reclaimed_bytes: u64,
+    /// Calls of reclaimers that returned 0. If most calls do, the reclaimer probably tries a lock that the charging task holds: see
+    /// [`crate::Group::add_reclaimer`]. At the group whose reclaimer it was.
+    #[doc(alias = "zone_reclaim_failed")]
+    pub reclaim_failed: u64,
     /// How long charges slept for a `high`, here or above. At the group that was charged.
     pub throttled: Duration,
     /// Bytes that were returned and that the group did not have: a bug of the code that returned them
@@ -77,6 +82,7 @@ impl Events {
             overshot: self.overshot.saturating_sub(before.overshot),
             drained_bytes: self.drained_bytes.saturating_sub(before.drained_bytes),
             reclaimed_bytes: self.reclaimed_bytes.saturating_sub(before.reclaimed_bytes),
+            reclaim_failed: self.reclaim_failed.saturating_sub(before.reclaim_failed),
             throttled: self.throttled.saturating_sub(before.throttled),
             over_returned_bytes: self
                 .over_returned_bytes
@@ -106,6 +112,8 @@ impl fmt::Display for Events {
         let (drained, reclaimed) = (self.drained_bytes, self.reclaimed_bytes);
         show("drained", &Bytes(drained), drained == 0)?;
         show("reclaimed", &Bytes(reclaimed), reclaimed == 0)?;
+        let failed = self.reclaim_failed;
+        show("reclaim failed", &failed, failed == 0)?;
         let slept_ms = format_args!("{:.1} ms", self.throttled.as_secs_f64() * 1e3).to_string();
         show("throttled", &slept_ms, self.throttled.is_zero())?;
         let over_returned = self.over_returned_bytes;
@@ -152,6 +160,7 @@ impl<M: Machine> EventCounts<M> {
             overshot: count(Event::Overshot),
             drained_bytes: count(Event::Drained),
             reclaimed_bytes: count(Event::Reclaimed),
+            reclaim_failed: count(Event::ReclaimFailed),
             throttled: Duration::from_nanos(count(Event::Throttled)),
             over_returned_bytes: count(Event::OverReturned),
             panicked_callbacks: count(Event::Panicked),
@@ -193,13 +202,14 @@ mod tests {
             low: 3,
             drained_bytes: 5,
             reclaimed_bytes: 1 << 20,
+            reclaim_failed: 2,
             throttled: Duration::from_micros(1_500),
             ..Events::default()
         };
         let new = after.since(&before);
         assert_eq!(
             new.to_string(),
-            "low 1, reclaimed 1.00 MiB, throttled 1.5 ms"
+            "low 1, reclaimed 1.00 MiB, reclaim failed 2, throttled 1.5 ms"
         );
         assert_eq!(before.since(&after), Events::default());
     }

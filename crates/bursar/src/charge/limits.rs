@@ -26,7 +26,6 @@ pub(crate) type Limit = u64;
 /// assert_eq!(Limits::none().to_string(), "no limit");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Limits {
     /// Reclaim never takes from what is within the effective `min`: no round asks for it. 0 for no protection.
     #[doc(alias = "memory.min")]

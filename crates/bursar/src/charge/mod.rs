@@ -22,6 +22,7 @@
 //! | `largest.rs` | the biggest children, as refusals name them |
 //! | `over_return.rs` | more returned than was charged |
 //! | `error.rs` | what a caller acts on |
+//! | `bytes.rs` | numbers of bytes for people |
 //!
 //! # Usage and stock
 //! A group's *usage* (as the limit sees it) is what was reserved for it and everything below: bytes charged, and *stock*,
@@ -37,6 +38,7 @@
 //! before they look whether these are open, so when nobody is inside, none is under way. Waiting is always for a group higher up,
 //! so there is no circle.
 
+mod bytes;
 mod charging;
 mod counter;
 mod drain;
@@ -64,8 +66,9 @@ mod stock;
 mod throttle;
 mod waiting;
 
+pub use bytes::Bytes;
 pub(crate) use counter::USAGE_MAX;
-pub use error::{Bytes, ChargeError, LimitReached, NowaitError, RemoveError};
+pub use error::{ChargeError, LimitReached, NowaitError, RemoveError};
 pub use events::Events;
 pub use high::{Debt, HighPolicy};
 pub(crate) use ledger::{Ledger, PROCESS, Policies};

@@ -231,6 +231,9 @@ impl<M: Machine> Ledger<M> {
             // Counted up to what there was, so that sums stay sums whatever it says. Believed in full, for it may have freed
             // what came meanwhile: at worst there is another round.
             self.count(index, Event::Reclaimed, freed.min(held));
+            if freed == 0 {
+                self.count(index, Event::ReclaimFailed, 1);
+            }
             round.freed = round.freed.saturating_add(freed);
             left = left.saturating_sub(freed);
         }

@@ -35,7 +35,7 @@ fn one_byte_too_many_is_the_groups_own_and_counted() {
     a.set_max(MIB / 2);
     assert_eq!((a.reserved(), memory.reserved()), (0, 0));
     drop(b.try_charge(1000).unwrap());
-    drop(a.try_charge(MIB as usize / 2).unwrap());
+    drop(a.try_charge(MIB / 2).unwrap());
     memory.root().set_max(GIB - 1);
     assert_eq!((a.reserved(), b.reserved(), memory.reserved()), (0, 0, 0));
     assert_eq!(a.own_events().over_returned_bytes, 1);
@@ -82,7 +82,7 @@ fn others_keep_what_is_theirs_whatever_one_returns() {
     let mut held = Vec::new();
     for round in 0..2000_u64 {
         held.push(b.try_charge(100).unwrap());
-        let own = a.try_charge(1 + round as usize % 300).unwrap();
+        let own = a.try_charge(1 + round % 300).unwrap();
         return_unchecked(&a, [1, 5000, 1 << 40, u64::MAX >> 8][round as usize % 4]);
         drop(own);
         if round % 64 == 0 {
@@ -99,7 +99,7 @@ fn others_keep_what_is_theirs_whatever_one_returns() {
     held.clear();
     memory.root().set_max(GIB - 1);
     assert_eq!(memory.reserved(), 0);
-    let whole = memory.root().try_charge(GIB as usize - 1);
+    let whole = memory.root().try_charge(GIB - 1);
     drop(whole.expect("nobody holds anything"));
     assert!(a.own_events().over_returned_bytes > 0);
     assert_eq!(b.own_events().over_returned_bytes, 0);
@@ -128,7 +128,7 @@ fn numbers_beyond_all_bytes_give_nobody_room() {
         if !a.slot().uncharge_at_once(bytes) {
             return_unchecked(&a, bytes.min(crate::charge::USAGE_MAX));
         }
-        assert!(a.try_charge(MIB as usize + 1).is_err(), "{bytes}");
+        assert!(a.try_charge(MIB + 1).is_err(), "{bytes}");
         memory.root().set_max(GIB - 1);
         assert_eq!((a.reserved(), memory.reserved()), (0, 5000));
         drop(held);
@@ -146,13 +146,13 @@ fn what_moves_counts_above_whatever_was_returned_before() {
     let unit = 1 << 20;
     let kept = other.try_charge(10 * unit).unwrap();
     let mut moved = from.try_charge(unit).unwrap();
-    return_unchecked(&from, unit as u64);
+    return_unchecked(&from, unit);
     moved.move_to(&to).unwrap();
-    let reserved = || [&from, &to, &other, &parent].map(|group| group.reserved() / unit as u64);
+    let reserved = || [&from, &to, &other, &parent].map(|group| group.reserved() / unit);
     assert_eq!(reserved(), [0, 1, 10, 11]);
     drop(moved);
     assert_eq!(reserved(), [0, 0, 10, 10]);
-    assert_eq!(memory.reserved(), 10 * unit as u64);
+    assert_eq!(memory.reserved(), 10 * unit);
     drop((kept, a, b));
 }
 

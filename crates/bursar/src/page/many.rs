@@ -23,7 +23,7 @@ impl<M: Machine> Group<M> {
         zeroed: Zeroed,
     ) -> Result<Vec<Page<M>>, AllocPagesError> {
         let too_many = || AllocPagesError::TooMany { order, count };
-        let bytes = order.bytes().checked_mul(count).ok_or_else(too_many)?;
+        let bytes = order.bytes().checked_mul(count).ok_or_else(too_many)? as u64;
         if count == 0 {
             return Ok(Vec::new());
         }
@@ -51,7 +51,7 @@ impl<M: Machine> Group<M> {
                 Err(error) if pages.is_empty() => return Err(*error),
                 Err(error) => {
                     // The bytes that the pages will return are part of the charge.
-                    let held = pages.len() * order.bytes();
+                    let held = (pages.len() * order.bytes()) as u64;
                     let rest = charge.split(bytes - held).expect("not more than all");
                     charge.forget_bytes();
                     drop((pages, rest));

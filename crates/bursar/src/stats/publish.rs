@@ -2,13 +2,7 @@
 
 use bursar_machine::{AtomicWord, Lock, Machine, Order, Outcome, STATE, Shard, Slot, State};
 
-use super::{Place, Tree};
-
-#[cold]
-#[inline(never)]
-fn foreign_handle() -> ! {
-    panic!("this handle belongs to another declaration of statistics");
-}
+use super::{Place, Tree, printable};
 
 impl<M: Machine> Tree<M> {
     /// Shard of threads and CPUs without one of their own. It is never frozen.
@@ -20,7 +14,7 @@ impl<M: Machine> Tree<M> {
     #[inline(always)]
     pub(crate) fn add(&self, index: u32, slot: &M::Slot, place: Place, delta: i64) {
         if place.fingerprint != self.layout.fingerprint {
-            foreign_handle();
+            self.refuse_foreign(index, place.name);
         }
         if place.is_eager {
             return self.add_eager(index, place, delta);
@@ -32,6 +26,15 @@ impl<M: Machine> Tree<M> {
         if outcome != Outcome::Done {
             self.add_slowly(index, place.word, delta, outcome);
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refuse_foreign(&self, index: u32, name: &str) -> ! {
+        panic!(
+            "cannot add statistic {name:?} to {}: its handle belongs to another declaration of statistics than the memory's",
+            printable(&self.path(index))
+        );
     }
 
     #[cold]

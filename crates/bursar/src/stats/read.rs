@@ -173,7 +173,8 @@ impl Reading {
         let place = sealed::Sealed::resolve(&statistic).0;
         assert_eq!(
             place.fingerprint, self.fingerprint,
-            "this handle belongs to another declaration of statistics"
+            "cannot read statistic {:?}: its handle belongs to another declaration of statistics than the memory's",
+            place.name
         );
         usize::from(place.index)
     }

@@ -117,6 +117,8 @@ impl Statistic {
 /// Place of a statistic in a memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
+    /// As it was declared.
+    pub(crate) name: &'static str,
     /// Index in the declaration.
     pub(crate) index: u16,
     /// Word in the slot (lazy), or index among the eager statistics.
@@ -141,6 +143,7 @@ impl Place {
                     "this statistic is of the other kind: use Counter for counters, Gauge for gauges"
                 );
                 return Self {
+                    name: statistic.name,
                     index: index as u16,
                     word: if statistic.is_eager {
                         eager

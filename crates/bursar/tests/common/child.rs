@@ -14,13 +14,13 @@ pub fn fill(world: &World, at: usize) {
         above.max().saturating_sub(used)
     };
     let fits = way.iter().map(room).min().unwrap();
-    let charge = group.try_charge(fits as usize).unwrap();
+    let charge = group.try_charge(fits).unwrap();
     match group.try_charge(1) {
         Err(ChargeError::LimitReached(reached)) => assert!(reached.usage >= reached.max),
         other => panic!("{other:?} beyond {fits} bytes"),
     }
     drop(charge);
-    drop(group.try_charge(fits as usize).unwrap());
+    drop(group.try_charge(fits).unwrap());
 }
 
 /// What the child does with a memory that it inherited, and with a fresh one.
@@ -55,7 +55,7 @@ pub fn live_in_child(world: &World, mut held: Vec<(usize, Charge)>, random: &mut
     world.memory.root().set_max(u64::MAX);
 
     let before = world.memory.reserved();
-    let bytes: u64 = held.iter().map(|(_, charge)| charge.bytes() as u64).sum();
+    let bytes: u64 = held.iter().map(|(_, charge)| charge.bytes()).sum();
     let (fresh, groups) = world.memory.reset_after_fork().unwrap();
     assert_eq!(groups.len(), fresh_paths(&world.memory.root()).len());
     assert_eq!(
@@ -96,7 +96,7 @@ pub fn live_in_child(world: &World, mut held: Vec<(usize, Charge)>, random: &mut
     world.check();
 
     let tenant = fresh.find("0").unwrap();
-    let charge = tenant.try_charge(tenant.max() as usize).unwrap();
+    let charge = tenant.try_charge(tenant.max()).unwrap();
     assert!(tenant.try_charge(1).is_err());
     fresh.find("0/0").unwrap().add(ROWS, 3);
     assert_eq!(

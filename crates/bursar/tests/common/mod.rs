@@ -73,10 +73,10 @@ pub fn seed() -> u64 {
 }
 
 /// Four times the largest batch: charges of whole units leave no stock, so what is reserved is what is charged.
-pub const UNIT: usize = 1 << 20;
+pub const UNIT: u64 = 1 << 20;
 
 pub fn units(count: u64) -> u64 {
-    count * UNIT as u64
+    count * UNIT
 }
 
 /// The limit that refused a charge.
@@ -169,14 +169,14 @@ impl Pages {
             let Some(page) = self.0.lock().unwrap().pop() else {
                 break;
             };
-            freed += page.bytes() as u64;
+            freed += page.bytes();
         }
         freed
     }
 
     pub fn bytes(&self) -> u64 {
         let pages = self.0.lock().unwrap();
-        pages.iter().map(|page| page.bytes() as u64).sum()
+        pages.iter().map(|page| page.bytes()).sum()
     }
 
     /// Registers the eviction as a reclaimer.

@@ -80,7 +80,7 @@ impl Site {
             10..13 => {
                 let Query { group, truth } = &self.queries[at];
                 let charge = |bytes| group.try_charge_nowait(bytes);
-                let charged = truth.charge(1 + random.below(60_000), charge);
+                let charged = truth.charge(1 + random.below(60_000) as u64, charge);
                 held.extend(charged.ok().map(|charge| (at, charge)));
             }
             13..16 => self.add(&self.queries[at].group),
@@ -101,7 +101,9 @@ impl Site {
     fn charge(&self, at: usize, random: &mut Random, held: &mut Held) {
         let most = [6_000, 60_000, 400_000][random.below(8).saturating_sub(5)];
         let Query { group, truth } = &self.queries[at];
-        let charged = truth.charge(1 + random.below(most), |bytes| group.try_charge(bytes));
+        let charged = truth.charge(1 + random.below(most) as u64, |bytes| {
+            group.try_charge(bytes)
+        });
         held.extend(charged.ok().map(|charge| (at, charge)));
     }
 

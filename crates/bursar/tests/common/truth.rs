@@ -13,7 +13,7 @@ pub struct Truth {
     return_done: AtomicI64,
 }
 
-fn count(word: &AtomicI64, bytes: usize) {
+fn count(word: &AtomicI64, bytes: u64) {
     word.fetch_add(bytes as i64, Ordering::SeqCst);
 }
 
@@ -25,8 +25,8 @@ impl Truth {
     /// Notes around a charge, which may fail. Async-signal-safe if `charge` is.
     pub fn charge<E>(
         &self,
-        bytes: usize,
-        charge: impl FnOnce(usize) -> Result<Charge, E>,
+        bytes: u64,
+        charge: impl FnOnce(u64) -> Result<Charge, E>,
     ) -> Result<Charge, E> {
         count(&self.charge_begun, bytes);
         let charged = charge(bytes);
@@ -42,7 +42,7 @@ impl Truth {
     }
 
     /// Notes around a return.
-    pub fn give_back(&self, bytes: usize, give_back: impl FnOnce()) {
+    pub fn give_back(&self, bytes: u64, give_back: impl FnOnce()) {
         count(&self.return_begun, bytes);
         give_back();
         count(&self.return_done, bytes);

@@ -39,11 +39,7 @@ impl Note {
         Self::around(&self.eager, delta, || group.add(EAGER, delta));
     }
 
-    pub fn charge(
-        &self,
-        bytes: usize,
-        charge: impl FnOnce(usize) -> Option<Charge>,
-    ) -> Option<Charge> {
+    pub fn charge(&self, bytes: u64, charge: impl FnOnce(u64) -> Option<Charge>) -> Option<Charge> {
         let size = bytes as i64;
         self.bytes[1].fetch_add(size, Ordering::SeqCst);
         let charge = charge(bytes);
@@ -105,18 +101,22 @@ impl World {
                 note.add_eager(group, delta);
             }
             5..7 => held.extend(
-                note.charge(random.below(20_000), |bytes| group.try_charge(bytes).ok())
-                    .map(|charge| (at, charge)),
+                note.charge(random.below(20_000) as u64, |bytes| {
+                    group.try_charge(bytes).ok()
+                })
+                .map(|charge| (at, charge)),
             ),
             7..10 => held.extend(
-                note.charge(random.below(60_000), |bytes| {
+                note.charge(random.below(60_000) as u64, |bytes| {
                     group.try_charge_nowait(bytes).ok()
                 })
                 .map(|charge| (at, charge)),
             ),
             10 if random.below(8) == 0 => held.extend(
-                note.charge(random.below(30_000), |bytes| Some(group.charge(bytes)))
-                    .map(|charge| (at, charge)),
+                note.charge(random.below(30_000) as u64, |bytes| {
+                    Some(group.charge(bytes))
+                })
+                .map(|charge| (at, charge)),
             ),
             11 if random.below(4) == 0 => drop(group.read(Freshness::Exact).unwrap()),
             12 if random.below(4) == 0 => self.live_and_die(at, random),
@@ -141,7 +141,9 @@ impl World {
         };
         note.add(&child);
         note.add_eager(&child, random.below(200) as i64);
-        let charge = note.charge(random.below(9_000), |bytes| child.try_charge(bytes).ok());
+        let charge = note.charge(random.below(9_000) as u64, |bytes| {
+            child.try_charge(bytes).ok()
+        });
         child.remove().unwrap();
         note.add(&child);
         drop(child);

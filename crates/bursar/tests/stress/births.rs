@@ -78,7 +78,7 @@ impl Births<'_> {
         self.add(&operator);
         for group in [&query, &operator] {
             if self.random.below(2) == 0 {
-                let charged = group.try_charge(1 + self.random.below(40_000));
+                let charged = group.try_charge(1 + self.random.below(40_000) as u64);
                 self.late.push(charged.expect("a new group has room"));
             }
         }

@@ -17,7 +17,7 @@ impl Budget {
         Self(AtomicI64::new(bytes as i64))
     }
 
-    fn take(&self, bytes: usize) -> bool {
+    fn take(&self, bytes: u64) -> bool {
         let bytes = bytes as i64;
         let rest = |left: i64| (left >= bytes).then_some(left - bytes);
         let taken = self
@@ -26,7 +26,7 @@ impl Budget {
         taken.is_ok()
     }
 
-    fn put(&self, bytes: usize) {
+    fn put(&self, bytes: u64) {
         self.0.fetch_add(bytes as i64, Ordering::SeqCst);
     }
 }
@@ -44,7 +44,7 @@ impl Budgets {
     const QUERY: u64 = 900 << 10;
 
     /// A charge to a query, if the budgets allow it; then no limit may refuse it.
-    fn charge(&self, query: usize, bytes: usize) -> Option<Charge> {
+    fn charge(&self, query: usize, bytes: u64) -> Option<Charge> {
         let (group, budget) = &self.queries[query];
         if !budget.take(bytes) {
             return None;
@@ -72,7 +72,7 @@ impl Budgets {
     fn step(&self, random: &mut Random, held: &mut Held) {
         let query = random.below(self.queries.len());
         let most = [5_000, 100_000, 700_000][random.below(3)];
-        let bytes = 1 + random.below(most);
+        let bytes = 1 + random.below(most) as u64;
         match random.below(8) {
             0 if !held.is_empty() => {
                 let one = random.below(held.len());
@@ -111,9 +111,9 @@ impl Budgets {
     /// Asks for what never fits: somewhere it is reserved for a moment, and given up.
     fn ask_too_much(&self, greedy: &Group, random: &mut Random) {
         let refused = match random.below(3) {
-            0 => self.queries[0].0.try_charge(Self::QUERY as usize + 1),
-            1 => self.tenant.0.try_charge(Self::TENANT as usize + 1),
-            _ => greedy.try_charge(Self::TENANT as usize + 1),
+            0 => self.queries[0].0.try_charge(Self::QUERY + 1),
+            1 => self.tenant.0.try_charge(Self::TENANT + 1),
+            _ => greedy.try_charge(Self::TENANT + 1),
         };
         match refused {
             Err(ChargeError::LimitReached(_)) => self.refused.fetch_add(1, Ordering::SeqCst),
@@ -128,11 +128,11 @@ impl Budgets {
             0 => (&self.tenant, Self::TENANT),
             _ => (&self.queries[at - 1], Self::QUERY),
         };
-        let bytes = random.below(max as usize);
+        let bytes = random.below(max as usize) as u64;
         if !budget.take(bytes) {
             return;
         }
-        let lowered = max - bytes as u64;
+        let lowered = max - bytes;
         group.set_max(lowered);
         for _ in 0..random.below(50) {
             let reserved = group.reserved();

@@ -15,7 +15,7 @@ use crate::{Leaves, Stage, check, fault};
 static INTERRUPTED: OnceLock<Site> = OnceLock::new();
 static HANDLED: AtomicU64 = AtomicU64::new(0);
 /// Bytes that handlers charged to the first query, for threads to return.
-static OWED: AtomicUsize = AtomicUsize::new(0);
+static OWED: AtomicU64 = AtomicU64::new(0);
 
 fn charge_in_handler() {
     let Some(site) = INTERRUPTED.get() else {
@@ -26,7 +26,7 @@ fn charge_in_handler() {
     let query = &site.queries[at];
     site.add(&query.group);
     query.group.add(BATCHED, 3);
-    let bytes = 1 + (handled as usize * 977) % 30_000;
+    let bytes = 1 + (handled * 977) % 30_000;
     if at == 0 {
         let charge = |bytes| Ok::<_, NowaitError>(query.group.charge_nowait(bytes));
         if let Ok(charge) = query.truth.charge(bytes, charge) {

@@ -122,7 +122,7 @@ impl Returns {
             let group = &self.groups[random.below(self.groups.len())];
             let most = STOCK_MAX as usize;
             let range = [1_000, most / 4, most][random.below(3)];
-            let mut charge = || group.charge(most - random.below(range));
+            let mut charge = || group.charge((most - random.below(range)) as u64);
             let mut held = charge();
             let mut again = self.again.load(Ordering::SeqCst);
             self.meeting.join();
@@ -258,7 +258,7 @@ fn tasks_that_return_at_once() {
                         .groups
                         .iter()
                         .find(|&group| *group == charge.group());
-                    let more = more.unwrap().charge(2 * STOCK_MAX as usize);
+                    let more = more.unwrap().charge(2 * STOCK_MAX);
                     charge.merge(more).expect("the same group");
                 }
                 if exact.value as u64 > reserved {

@@ -347,7 +347,7 @@ impl<M: Tasks, S: Subject<M>> Wire<'_, M, S> {
     fn send(self, groups: &[GroupIndex], log: &mut Log) -> End {
         let (start_ns, end_ns) = self.span;
         let tree = self.parameters.tree();
-        let bytes = self.parameters.segment_bytes as usize;
+        let bytes = self.parameters.segment_bytes;
         let look_ns = look_ns(self.machine);
         let mut end = End::default();
         let mut flows = groups.iter().copied().cycle();

@@ -83,7 +83,7 @@ impl<'a, M: Tasks, S: Subject<M>> ColdPages<'a, M, S> {
         let group = tree.query(query);
         for _ in 0..count {
             let charge = self.subject.groups()[group]
-                .try_charge(PAGE_SIZE as usize)
+                .try_charge(PAGE_SIZE)
                 .map_err(|error| format!("while it warmed up: {error}"))?;
             let memory = machine.touch_page(group as u64);
             self.subject.add(group, Stat::Anon, 1);

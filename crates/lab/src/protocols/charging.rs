@@ -37,7 +37,7 @@ pub(super) struct Spare<M: Machine> {
 
 impl<M: Machine> Holding<M> {
     pub(super) fn bytes(&self) -> u64 {
-        self.charge.bytes() as u64
+        self.charge.bytes()
     }
 }
 
@@ -146,7 +146,7 @@ impl<M: Machine> Charging<M> {
         bytes: u64,
     ) -> Option<Holding<M>> {
         let id = self.truth.charging(noted_at, bytes, Kind::Fallible);
-        match group.try_charge(bytes as usize) {
+        match group.try_charge(bytes) {
             Ok(charge) => Some(self.hold(charge, id, noted_at)),
             Err(error) => {
                 self.truth.refused(id, self.who(&error));
@@ -158,7 +158,7 @@ impl<M: Machine> Charging<M> {
     /// Charges without waiting; may be refused for no good reason.
     pub(super) fn charge_nowait(&self, group: GroupIndex, bytes: u64) -> Option<Holding<M>> {
         let id = self.truth.charging(group, bytes, Kind::Fallible);
-        match self.books.groups[group].try_charge_nowait(bytes as usize) {
+        match self.books.groups[group].try_charge_nowait(bytes) {
             Ok(charge) => Some(self.hold(charge, id, group)),
             Err(_) => {
                 self.truth.refused(id, None);
@@ -192,16 +192,16 @@ impl<M: Machine> Charging<M> {
     /// Charges whatever the limits say.
     pub(super) fn charge_anyway(&self, group: GroupIndex, bytes: u64) -> Holding<M> {
         let id = self.truth.charging(group, bytes, Kind::Infallible);
-        let charge = self.books.groups[group].charge(bytes as usize);
-        assert_eq!(charge.bytes() as u64, bytes, "cut for no reason");
+        let charge = self.books.groups[group].charge(bytes);
+        assert_eq!(charge.bytes(), bytes, "cut for no reason");
         self.hold(charge, id, group)
     }
 
     /// The same, without waiting.
     pub(super) fn charge_anyway_nowait(&self, group: GroupIndex, bytes: u64) -> Holding<M> {
         let id = self.truth.charging(group, bytes, Kind::Infallible);
-        let charge = self.books.groups[group].charge_nowait(bytes as usize);
-        assert_eq!(charge.bytes() as u64, bytes, "cut for no reason");
+        let charge = self.books.groups[group].charge_nowait(bytes);
+        assert_eq!(charge.bytes(), bytes, "cut for no reason");
         self.hold(charge, id, group)
     }
 
@@ -213,7 +213,7 @@ impl<M: Machine> Charging<M> {
     /// Charges for emergencies; nobody else charges yet.
     pub(super) fn reserve(&self, group: GroupIndex, bytes: u64) -> Spare<M> {
         let id = self.truth.charging(group, bytes, Kind::Fallible);
-        let reserve = self.books.groups[group].emergency_reserve(bytes as usize);
+        let reserve = self.books.groups[group].emergency_reserve(bytes);
         self.truth.charged(id, group);
         Spare {
             reserve: reserve.expect("nobody else charges"),

@@ -100,7 +100,7 @@ impl<M: Forks> World<M> {
     }
 
     fn begin_waiting(&self, at: GroupIndex, bytes: u64) -> Wait<M> {
-        (self.group(at).charge_async(bytes as usize), at, bytes)
+        (self.group(at).charge_async(bytes), at, bytes)
     }
 
     fn wait(&self, (future, at, bytes): &mut Wait<M>, patience: Patience) -> Option<Holding<M>> {

@@ -60,7 +60,7 @@ impl<M: Machine> Watcher<M> {
         let _ = self.group.reserved();
         *self.told.lock().unwrap_or_else(PoisonError::into_inner) = level;
         if self.nests && self.changes.fetch_add(1, Ordering::Relaxed) < NESTED_MAX {
-            drop(self.group.try_charge(MAX as usize / 3));
+            drop(self.group.try_charge(MAX / 3));
             self.group.set_max(self.group.max() + 1);
         }
     }

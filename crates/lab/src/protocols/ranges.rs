@@ -137,7 +137,7 @@ fn returned<M: Watched>(machine: &M, seed: u64, mut random: Random) {
     let groups = &two_groups(machine);
     let [root, leaf] = groups;
     // As much as a CPU may hold as stock, nearly.
-    let mut charge = || leaf.try_charge(65 + random.below(15) as usize);
+    let mut charge = || leaf.try_charge(65 + random.below(15));
     let held: Vec<_> = (0..3 + seed % 2)
         .map(|_| charge().expect("there is room"))
         .collect();
@@ -175,7 +175,7 @@ fn everything<M: Watched>(machine: &M, seed: u64) {
                     rows.change(by as i64, || leaf.add(BYTES, by));
                 }
                 1 => held.push(bytes.change(size as i64, || {
-                    leaf.try_charge(size as usize).expect("there is room")
+                    leaf.try_charge(size).expect("there is room")
                 })),
                 _ => {
                     if let Some(charge) = held.pop() {

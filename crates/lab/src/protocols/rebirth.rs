@@ -38,12 +38,12 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
     let live_again = move |_: Random| {
         // It has stock, so the way to it is marked; it ends, and a byte keeps its record for a while.
         let query = old.child("query", Limits::none()).expect("a name");
-        let mut charge = query.try_charge(SMALL as usize).expect("there is room");
+        let mut charge = query.try_charge(SMALL).expect("there is room");
         let kept = charge.split(1).expect("it has more");
         drop((charge, query));
         drop(kept);
         let again = new.child("again", Limits::none()).expect("a name");
-        let charge = again.try_charge(SMALL as usize);
+        let charge = again.try_charge(SMALL);
         // Relaxed, here and below: one thread of the host runs all tasks.
         held.fetch_add(SMALL, Ordering::Relaxed);
         let charge = charge.expect("there is room");
@@ -51,7 +51,7 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
         drop(charge);
     };
     let want_nearly_all = |_: Random| {
-        let charge = new.try_charge((MAX - SMALL) as usize);
+        let charge = new.try_charge(MAX - SMALL);
         drop(charge.unwrap_or_else(|refusal| panic!("false refusal: {refusal}")));
     };
     run(

@@ -41,7 +41,7 @@ impl Sums {
 
     /// Charges; nothing if the group was removed.
     fn charge<M: Watched>(&self, group: &Group<M>, bytes: u64) -> Option<Charge<M>> {
-        match group.try_charge(bytes as usize) {
+        match group.try_charge(bytes) {
             Ok(charge) => {
                 self.held.fetch_add(bytes, Ordering::Relaxed);
                 Some(charge)
@@ -52,8 +52,7 @@ impl Sums {
     }
 
     fn uncharge<M: Watched>(&self, charge: Charge<M>) {
-        self.held
-            .fetch_sub(charge.bytes() as u64, Ordering::Relaxed);
+        self.held.fetch_sub(charge.bytes(), Ordering::Relaxed);
         drop(charge);
     }
 
@@ -159,13 +158,13 @@ fn everything<M: Watched>(machine: &M, seed: u64) {
                     sums.uncharge(charge);
                     charge = more;
                 }
-                let bytes = charge.bytes() as u64;
+                let bytes = charge.bytes();
                 if random.below(3) == 0 {
                     // As an allocator does whose block grows.
                     charge.grow_nowait(8);
                     sums.held.fetch_add(8, Ordering::Relaxed);
                     if random.below(2) == 0 {
-                        sums.uncharge(charge.split(bytes as usize).expect("it had as many"));
+                        sums.uncharge(charge.split(bytes).expect("it had as many"));
                     }
                 } else if random.below(3) == 0 {
                     sums.held.fetch_sub(bytes, Ordering::Relaxed);

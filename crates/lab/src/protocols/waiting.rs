@@ -101,7 +101,7 @@ impl<'a, M: Machine> Wanted<'a, M> {
             turn: turns.comes(group),
             group,
             bytes,
-            future: all.books.groups[group].charge_async(bytes as usize),
+            future: all.books.groups[group].charge_async(bytes),
         }
     }
 

@@ -73,7 +73,7 @@ fn charged_pages<M: Tasks, S: Subject<M>>(
 ) -> Result<u64, String> {
     let group = &subject.groups()[parameters.tree().tenant(tenant)];
     let limit = parameters.tenant_limit_pages * PAGE_SIZE;
-    match group.try_charge(limit as usize + 1) {
+    match group.try_charge(limit + 1) {
         Ok(_) => Err(format!("tenant {tenant} has no limit")),
         Err(_) => Ok(group.reserved() / PAGE_SIZE),
     }

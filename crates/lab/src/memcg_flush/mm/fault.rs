@@ -160,7 +160,7 @@ impl<'a, M: Tasks, S: Subject<M>> Faults<'a, M, S> {
         let groups = self.reclaimed.subject.groups();
         let mut in_vain = 0;
         while in_vain < MAX_RECLAIM_RETRIES {
-            match groups[group].try_charge(PAGE_SIZE as usize) {
+            match groups[group].try_charge(PAGE_SIZE) {
                 Ok(charge) => return Some(charge),
                 Err(_) => self.refusals += 1,
             }
@@ -172,7 +172,7 @@ impl<'a, M: Tasks, S: Subject<M>> Faults<'a, M, S> {
         }
         self.tally.ooms += 1;
         self.give_up();
-        groups[group].try_charge(PAGE_SIZE as usize).ok()
+        groups[group].try_charge(PAGE_SIZE).ok()
     }
 
     /// Uses so many thousandths of its anonymous pages from now on, and frees those beyond.
