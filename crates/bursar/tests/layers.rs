@@ -103,6 +103,7 @@ fn modules_use_only_those_before_them() {
         "waiting",
         "memory",
         "page",
+        "snapshot",
     ];
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     for (level, layer) in layers.iter().enumerate() {

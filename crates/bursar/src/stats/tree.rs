@@ -62,7 +62,7 @@ pub enum CreateError {
         /// The path that is taken.
         path: String,
     },
-    /// The parent was removed.
+    /// The parent was removed, or is being closed.
     ParentRemoved {
         /// The parent's path when it lived.
         path: String,
@@ -109,7 +109,9 @@ pub(crate) struct Children {
     /// By ordinal, also the removed ones that late updates may come from.
     pub(crate) ordinals: Vec<Option<u32>>,
     free_ordinals: Vec<u32>,
-    /// No child is added any more.
+    /// No child is added any more: the group is about to be removed.
+    is_closed: bool,
+    /// The group was removed.
     removed: bool,
     name: Box<str>,
 }
@@ -210,6 +212,12 @@ impl<M: Machine> Node<M> {
     pub(crate) fn end(&self) {
         // Full: pairs with the last reference's drop. Either that finds us ended, or we find it gone.
         self.life.store(Life::Ended as u64, Order::Full);
+    }
+
+    /// Whether the group has ended: it is removed, and operations that began before are over.
+    pub(crate) fn has_ended(&self) -> bool {
+        // Full: as in `is_removed`.
+        self.life.load(Order::Full) >= Life::Ended as u64
     }
 
     /// Whether the caller is to list the record: its group has ended, nothing refers to it, and it is not listed.
@@ -369,7 +377,7 @@ impl<M: Machine> Tree<M> {
             return Err(CreateError::TooDeep);
         }
         let mut children = above.children.lock();
-        if children.removed {
+        if children.removed || children.is_closed {
             drop(children);
             return Err(CreateError::ParentRemoved {
                 path: self.path(parent),
@@ -497,6 +505,11 @@ impl<M: Machine> Tree<M> {
             }
             last = seen.cloned();
         }
+    }
+
+    /// Lets a group have no more children from now on. It keeps those that it has.
+    pub(crate) fn refuse_children(&self, index: u32) {
+        self.node(index).children.lock().is_closed = true;
     }
 
     /// Takes a group's name away and lets it have no more children; it stays in its parent's marks.
