@@ -25,7 +25,11 @@ mod waiting;
 mod memory;
 
 mod page;
+
 mod snapshot;
+
+#[cfg(feature = "serde")]
+mod serial;
 
 pub use account::Account;
 pub use bursar_machine as machine;

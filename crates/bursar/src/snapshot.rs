@@ -154,7 +154,9 @@ impl fmt::Display for Snapshot {
                 (indent, cut(&name, room - indent))
             })
             .collect();
-        let widths = shown.iter().map(|(indent, name)| indent + name.chars().count());
+        let widths = shown
+            .iter()
+            .map(|(indent, name)| indent + name.chars().count());
         let width = widths.max().unwrap_or(0);
         for (position, ((indent, name), numbers)) in shown.iter().zip(&numbers).enumerate() {
             let lead = if position == 0 { "" } else { "\n" };
@@ -236,12 +238,18 @@ impl<M: Machine> Group<M> {
             (books.limits(index), reserved, peak, events, pressure)
         };
         let usage_range = |index: u32| books.usage_range(index);
-        let parts = books.tree.snapshot(self.index(), is_exact, usage_range, note);
+        let parts = books
+            .tree
+            .snapshot(self.index(), is_exact, usage_range, note);
         let groups = parts.into_iter().map(|part| {
             let (limits, reserved, peak, (events, own_events), pressure) = part.noted;
             let path = format!("{top}{}", part.path);
             GroupSnapshot {
-                path: if path.is_empty() { "/".to_owned() } else { path },
+                path: if path.is_empty() {
+                    "/".to_owned()
+                } else {
+                    path
+                },
                 depth: part.depth,
                 limits,
                 reading: part.reading.with_over_returned(events.over_returned_bytes),
@@ -273,8 +281,6 @@ impl<M: Machine> Memory<M> {
 impl<M: Machine> fmt::Display for Memory<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let exact = self.snapshot(Freshness::Exact);
-        exact
-            .unwrap_or_else(|_| self.root().walk(false))
-            .fmt(f)
+        exact.unwrap_or_else(|_| self.root().walk(false)).fmt(f)
     }
 }

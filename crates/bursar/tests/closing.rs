@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::task::Poll;
 
@@ -19,7 +19,10 @@ fn assert_closed(group: &Group) {
     assert!(group.is_removed(), "{group}");
     let refused = group.try_charge(1);
     assert!(matches!(refused, Err(ChargeError::Removed { .. })));
-    assert_eq!(group.try_charge_nowait(1).unwrap_err(), NowaitError::Removed);
+    assert_eq!(
+        group.try_charge_nowait(1).unwrap_err(),
+        NowaitError::Removed
+    );
     assert!(!group.charge_from_stock(1), "stock is left");
     let refused = group.child("late", Limits::none());
     assert!(matches!(refused, Err(CreateError::ParentRemoved { .. })));
@@ -67,7 +70,10 @@ fn a_whole_subtree_is_closed_in_one_call() {
 fn charges_that_wait_are_refused() {
     let memory = memory();
     memory.root().set_max(units(6));
-    let tenant = memory.root().child("tenant", Limits::max(units(4))).unwrap();
+    let tenant = memory
+        .root()
+        .child("tenant", Limits::max(units(4)))
+        .unwrap();
     let query = tenant.child("query", Limits::max(units(2))).unwrap();
     let other = memory.root().child("other", Limits::none()).unwrap();
     let held = query.try_charge(2 * UNIT).unwrap();
@@ -103,8 +109,7 @@ fn the_last_byte_ends_the_wait() {
     let mut charge = query.try_charge(3 * UNIT).unwrap();
     let small = tenant.try_charge(1).unwrap();
     let empty = tenant.try_charge(0).unwrap();
-    let [mut first, mut second, mut below] =
-        [emptied(&tenant), emptied(&tenant), emptied(&query)];
+    let [mut first, mut second, mut below] = [emptied(&tenant), emptied(&tenant), emptied(&query)];
     for task in [&mut first, &mut second, &mut below] {
         assert!(task.poll().is_pending());
     }
@@ -159,7 +164,7 @@ fn a_tick_tells_of_returns_that_tell_nobody() {
     assert!(task.poll().is_pending());
     group.close().unwrap();
     let wakes = task.wakes();
-    charges.map(|charge| charge.release_nowait());
+    charges.into_iter().for_each(bursar::Charge::release_nowait);
     memory.tick();
     assert!(task.wakes() > wakes && task.poll().is_ready());
 }
@@ -187,11 +192,14 @@ fn nothing_gets_in_while_threads_close() {
     let memory = memory();
     let mut rows = 0;
     for round in 0..ROUNDS {
-        let tenant = memory.root().child("tenant", Limits::max(units(4))).unwrap();
-        let working = AtomicUsize::new(0);
+        let tenant = memory
+            .root()
+            .child("tenant", Limits::max(units(4)))
+            .unwrap();
+        let (working, is_closed) = (AtomicUsize::new(0), AtomicBool::new(false));
         let (say, made) = channel::<Group>();
         std::thread::scope(|scope| {
-            let (tenant, working) = (&tenant, &working);
+            let (tenant, working, is_closed) = (&tenant, &working, &is_closed);
             let workers: Vec<_> = (0..WORKERS)
                 .map(|worker| {
                     let mut random = Random(seed ^ (round * WORKERS + worker) as u64);
@@ -202,37 +210,33 @@ fn nothing_gets_in_while_threads_close() {
                         let mut rows = 0;
                         working.fetch_add(1, Ordering::Relaxed);
                         loop {
+                            let was_closed = is_closed.load(Ordering::SeqCst);
                             let group = &groups[random.below(groups.len())];
                             let name = format!("{worker}-{}", groups.len());
                             let made = group.child(&name, Limits::none());
+                            let bytes = random.below(UNIT / 64) + 1;
                             let charged = match random.below(4) {
-                                0 => group.try_charge_nowait(100).is_ok(),
-                                _ => {
-                                    let charged = group.try_charge(random.below(UNIT / 64) + 1);
-                                    let is_charged = charged.is_ok();
-                                    held.extend(charged);
-                                    is_charged
-                                }
+                                0 => group.try_charge_nowait(bytes).ok(),
+                                _ => group.try_charge(bytes).ok(),
                             };
                             group.add(ROWS, 1);
                             rows += 1;
+                            if was_closed {
+                                assert!(charged.is_none(), "a charge to {group}");
+                                assert!(made.is_err(), "a child of {group}");
+                                break;
+                            }
+                            held.extend(charged);
                             held.truncate(100);
                             match made {
                                 Ok(made) => {
                                     say.send(made.clone()).unwrap();
                                     groups.push(made);
                                 }
-                                Err(CreateError::ParentRemoved { .. }) => {
-                                    // The tenant is being closed, or was.
-                                    if !charged && tenant.is_removed() {
-                                        break;
-                                    }
-                                }
-                                Err(CreateError::TooDeep) => {}
+                                Err(CreateError::ParentRemoved { .. } | CreateError::TooDeep) => {}
                                 Err(error) => panic!("{error}"),
                             }
                         }
-                        assert!(groups.iter().all(|group| group.try_charge(1).is_err()));
                         rows
                     })
                 })
@@ -248,7 +252,10 @@ fn nothing_gets_in_while_threads_close() {
                     assert!(tenant.try_charge(1).is_err());
                 })
             });
-            closers.map(|closer| closer.join().unwrap());
+            closers
+                .into_iter()
+                .for_each(|closer| closer.join().unwrap());
+            is_closed.store(true, Ordering::SeqCst);
             tenant.emptied().wait();
             assert_eq!(tenant.reserved(), 0);
             rows += workers

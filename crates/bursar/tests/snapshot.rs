@@ -44,7 +44,9 @@ fn check_sums(snapshot: &Snapshot) {
             let parent = child.path.rsplit_once('/').unwrap().0;
             assert_eq!(parent, group.path.trim_end_matches('/'));
             let parts = numbers(child).map(|(value, _)| value);
-            sums.iter_mut().zip(parts).for_each(|(sum, part)| *sum += part);
+            sums.iter_mut()
+                .zip(parts)
+                .for_each(|(sum, part)| *sum += part);
         }
         let whole = numbers(group).map(|(value, _)| value);
         assert_eq!(sums, whole, "own part and children of {}", group.path);
@@ -75,7 +77,10 @@ fn groups_come_depth_first_with_all_their_numbers() {
         assert_eq!(group.name(), handle.name());
         assert_eq!(group.limits, handle.limits());
         assert_eq!(group.reading, handle.read(Freshness::Exact).unwrap());
-        assert_eq!((group.reserved, group.peak), (handle.reserved(), handle.peak()));
+        assert_eq!(
+            (group.reserved, group.peak),
+            (handle.reserved(), handle.peak())
+        );
         assert_eq!(group.events, handle.events());
         assert_eq!(group.own_events, handle.own_events());
         assert_eq!(group.pressure, handle.pressure());
@@ -165,7 +170,11 @@ fn a_tree_is_drawn_in_80_columns() {
         \x20   evil\\n2026-01-01 ERROR root logged in\\u{1b}[2J  1.50 MiB"
     );
     assert_eq!(
-        evil.snapshot(Freshness::Exact).unwrap().to_string().lines().count(),
+        evil.snapshot(Freshness::Exact)
+            .unwrap()
+            .to_string()
+            .lines()
+            .count(),
         1
     );
 

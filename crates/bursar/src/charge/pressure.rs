@@ -211,12 +211,7 @@ impl<M: Machine> Ledger<M> {
     }
 
     /// Registers a task that waits until a group is emptied, or says that it is. `number` is kept from call to call.
-    pub(crate) fn poll_emptied(
-        &self,
-        index: u32,
-        number: &mut Option<u64>,
-        waker: &Waker,
-    ) -> bool {
+    pub(crate) fn poll_emptied(&self, index: u32, number: &mut Option<u64>, waker: &Waker) -> bool {
         self.wait_for(index, Awaited::Emptied, number, waker);
         // As above.
         let is_emptied = self.is_emptied(index);
@@ -233,13 +228,7 @@ impl<M: Machine> Ledger<M> {
         self.tree.node(index).has_ended() && self.counter(index).usage.load(Order::Full) == 0
     }
 
-    fn wait_for(
-        &self,
-        index: u32,
-        awaited: Awaited,
-        number: &mut Option<u64>,
-        waker: &Waker,
-    ) {
+    fn wait_for(&self, index: u32, awaited: Awaited, number: &mut Option<u64>, waker: &Waker) {
         let own = *number.get_or_insert_with(|| {
             self.watcher_comes(index);
             let mut watch = self.watch(index).lock();

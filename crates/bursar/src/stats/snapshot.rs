@@ -105,9 +105,11 @@ impl<M: Machine> Tree<M> {
             let mut below: Vec<_> = self.children_of(index);
             // The last is the first to be taken.
             below.sort_unstable_by(|one, other| other.0.cmp(&one.0));
-            next.extend(below.into_iter().map(|(name, child)| {
-                (child, position, format!("{path}/{name}"), depth + 1)
-            }));
+            next.extend(
+                below
+                    .into_iter()
+                    .map(|(name, child)| (child, position, format!("{path}/{name}"), depth + 1)),
+            );
             walk.push(Found {
                 parent,
                 path,
@@ -141,7 +143,9 @@ impl<M: Machine> Tree<M> {
         loop {
             {
                 let found = self.node(index).children.lock();
-                let Some(ordinals) = found.ordinals.get(from..) else { break };
+                let Some(ordinals) = found.ordinals.get(from..) else {
+                    break;
+                };
                 let some = ordinals.iter().take(CHILDREN_PER_HOLD);
                 children.extend(some.flatten().copied());
                 if ordinals.len() <= CHILDREN_PER_HOLD {

@@ -179,7 +179,10 @@ fn closing<M: Watched>(machine: &M, seed: u64) {
             sums.add(&group);
             let was_closed = is_closed.load(Ordering::Relaxed);
             let charge = sums.charge(&group, 8);
-            assert!(charge.is_none() || !was_closed, "a charge to a closed group");
+            assert!(
+                charge.is_none() || !was_closed,
+                "a charge to a closed group"
+            );
             held.extend(charge);
         }
         held.into_iter().for_each(|charge| sums.uncharge(charge));

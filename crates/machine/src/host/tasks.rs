@@ -121,7 +121,8 @@ impl Drop for Ticker {
         }
         self.stop = None;
         // A tick may drop its own ticker; then it is the last one, and does not wait for itself.
-        let is_other = |thread: &JoinHandle<()>| thread.thread().id() != std::thread::current().id();
+        let is_other =
+            |thread: &JoinHandle<()>| thread.thread().id() != std::thread::current().id();
         if let Some(thread) = self.thread.take().filter(is_other) {
             // A panic of `tick` has been reported by its own thread.
             let _ = thread.join();
