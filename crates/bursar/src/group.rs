@@ -101,6 +101,42 @@ impl<M: Machine> Group<M> {
         self.books.remove(self.index)
     }
 
+    /// Closes the group and everything below it: removes all these groups in one call, children first. When this returns, no
+    /// fallible charge to any of them succeeds, not even from stock, and none of them has or gets a child. Charges that wait
+    /// ([`Group::charge_async`]) fail with [`ChargeError::Removed`]. Children that other tasks make meanwhile are closed too.
+    /// Closing twice is fine.
+    ///
+    /// As with [`Group::remove`], names are free at once, statistics count as the parent's own, and what is charged stays
+    /// charged until it is returned; [`Group::emptied`] waits for that. The stock of these groups is returned. Infallible charges
+    /// ([`Group::charge`]) still succeed. So do allocations that `bursar_alloc` charges, because an allocator cannot refuse:
+    /// end the tasks that run in the group as well.
+    ///
+    /// Costs one removal for each group, and waits for flushes as these do. In a child of a fork that came in the middle, the
+    /// subtree is closed in part: close it again there.
+    ///
+    /// ```
+    /// # use bursar::{ChargeError, Limits, Memory};
+    /// let memory = Memory::host()?;
+    /// let tenant = memory.root().child("tenant", Limits::max(8 << 20))?;
+    /// let query = tenant.child("query", Limits::none())?;
+    /// let charge = query.try_charge(1 << 20)?;
+    /// tenant.close()?;
+    /// assert!(matches!(query.try_charge(1), Err(ChargeError::Removed { .. })));
+    /// // The name is free, though bytes are charged still.
+    /// let next = memory.root().child("tenant", Limits::max(8 << 20))?;
+    /// drop(charge);
+    /// tenant.emptied().wait();
+    /// assert_eq!(tenant.reserved(), 0);
+    /// # drop(next);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`RemoveError::Root`] for the root, which cannot be closed.
+    pub fn close(&self) -> Result<(), RemoveError> {
+        self.books.close(self.index)
+    }
+
     /// Whether the group was removed.
     pub fn is_removed(&self) -> bool {
         self.books.tree.node(self.index).is_removed()
@@ -351,12 +387,7 @@ impl<M: Machine> Group<M> {
             Freshness::AtMost(age) => u128::from(tree.age_ns(self.index)) <= age.as_nanos(),
             Freshness::Within(error) => {
                 let reading = cached();
-                let batched = tree.layout.columns[1..].iter().zip(&reading.values[1..]);
-                if reading.usage().error() <= error
-                    && batched
-                        .filter(|(column, _)| column.batch > 0)
-                        .all(|(_, value)| value.error() <= error)
-                {
+                if tree.is_within(&reading, error) {
                     return Ok(told(reading));
                 }
                 false

@@ -26,6 +26,11 @@ mod memory;
 
 mod page;
 
+mod snapshot;
+
+#[cfg(feature = "serde")]
+mod serial;
+
 pub use account::Account;
 pub use bursar_machine as machine;
 pub use bursar_machine::host::{CgroupError, ResidentError, StartError, Ticker};
@@ -40,9 +45,10 @@ pub use memory::{Builder, Drift, Memory, MemoryError};
 pub use page::{AllocPagesError, Claim, ClaimError, Page, PageRequest};
 pub use registration::Registration;
 pub use reserve::{EmergencyReserve, Exhausted, Taken};
+pub use snapshot::{GroupSnapshot, Snapshot};
 pub use stats::{
     Counter, CreateError, FlushCounts, FlushPolicy, Freshness, Gauge, Handle, NAME_MAX, NotFresh,
     Reading, Statistic, Value, printable,
 };
 pub use survey::{By, Consumer, Protection, Victim};
-pub use waiting::{ChargeAsync, PressureChanged};
+pub use waiting::{ChargeAsync, Emptied, PressureChanged};

@@ -46,11 +46,13 @@ const FLUSH_PERIOD: Duration = Duration::from_secs(2);
 /// Before it starts threads it should do one operation that is not for signal handlers, such as [`Memory::tick`], which puts
 /// right what those threads left half done. Until then [`Group::reserved`] may be off and [`Group::try_charge_nowait`] is
 /// refused. A child that has nothing in common with its parent's work begins again with
-/// [`Memory::reset_after_fork`]. A ticker does not tick in the child.
+/// [`Memory::reset_after_fork`]. A ticker does not tick in the child, whether the memory has it or you.
 pub struct Memory<M: Machine = Host> {
     books: M::Shared<Books<M>>,
     /// Set by [`Builder::max_from_cgroup`].
     cgroup: Option<Arc<Follow>>,
+    /// Set by [`Builder::ticker`].
+    ticker: Option<Arc<Ticker>>,
 }
 
 impl<M: Machine> Clone for Memory<M> {
@@ -58,6 +60,7 @@ impl<M: Machine> Clone for Memory<M> {
         Self {
             books: self.books.clone(),
             cgroup: self.cgroup.clone(),
+            ticker: self.ticker.clone(),
         }
     }
 }
@@ -95,6 +98,10 @@ pub enum MemoryError {
     Cgroup(CgroupError),
     /// [`Builder::max_from_cgroup`] goes with [`Builder::build`]: a machine that is handed in has no cgroup.
     NoCgroup,
+    /// The thread of [`Builder::ticker`] cannot be started.
+    Ticker(std::io::ErrorKind),
+    /// [`Builder::ticker`] goes with [`Builder::build`]: a machine that is handed in has no threads.
+    NoTicker,
     /// The [`PageOptions`] make no sense.
     BadPageOptions {
         /// What is wrong with them.
@@ -121,6 +128,10 @@ impl fmt::Display for MemoryError {
             Self::NoCgroup => f.write_str(
                 "max_from_cgroup needs build(): a machine that is handed in has no cgroup",
             ),
+            Self::Ticker(kind) => write!(f, "cannot start the ticker's thread: {kind}"),
+            Self::NoTicker => {
+                f.write_str("ticker needs build(): a machine that is handed in has no threads")
+            }
             Self::BadPageOptions { reason } => write!(f, "bad page options: {reason}"),
             Self::BadPressurePolicy { reason } => write!(f, "bad pressure policy: {reason}"),
         }
@@ -140,6 +151,7 @@ pub struct Builder {
     policies: Policies,
     cgroup: Option<FromCgroup>,
     pages: PageOptions,
+    ticks: bool,
 }
 
 impl Memory<Host> {
@@ -173,17 +185,23 @@ impl Memory<Host> {
             policies: Policies::default(),
             cgroup: None,
             pages: PageOptions::default(),
+            ticks: false,
         }
     }
 
     /// Starts a thread that calls [`Memory::tick`], and [`Memory::reread_cgroup`] once per flush period if the memory was
-    /// built with [`Builder::max_from_cgroup`], until the returned value is dropped. A cgroup that cannot be read leaves
-    /// the last limit. A forked child has no such thread and may start one of its own.
+    /// built with [`Builder::max_from_cgroup`], until the returned value is dropped: `let _ = memory.start_ticker()` stops it at
+    /// once. [`Builder::ticker`] has no such trap. A cgroup that cannot be read leaves the last limit. A forked child has no
+    /// such thread and may start one of its own.
     ///
     /// # Errors
     /// What the system says if it cannot start a thread.
     pub fn start_ticker(&self) -> std::io::Result<Ticker> {
-        let memory = self.clone();
+        // Without a ticker of its own, which would keep itself alive.
+        let memory = Self {
+            ticker: None,
+            ..self.clone()
+        };
         let period = Duration::from_nanos(self.books.tree.flush_period_ns);
         let period = (period / 4).max(Duration::from_millis(1));
         let mut cgroup_due_ns = 0;
@@ -279,18 +297,44 @@ impl Builder {
         Self { pages, ..self }
     }
 
+    /// Whether the memory has a ticker of its own; none unless set. It does what that of [`Memory::start_ticker`] does, until
+    /// the last handle of this memory is dropped: the [`Memory`] that was built and its clones. A [`Group`] is no such
+    /// handle, nor is what [`Group::memory`] returns. So keep the memory for as long as the groups are used.
+    ///
+    /// A forked child has no such thread, and [`Memory::reset_after_fork`] starts none. Start one there by
+    /// [`Memory::start_ticker`].
+    ///
+    /// ```
+    /// let memory = bursar::Memory::builder().max(8 << 30).ticker(true).build()?;
+    /// # Ok::<(), bursar::MemoryError>(())
+    /// ```
+    pub fn ticker(self, ticks: bool) -> Self {
+        Self { ticks, ..self }
+    }
+
     /// Makes the memory on this host.
     ///
     /// # Errors
     /// [`MemoryError`], see there.
     pub fn build(mut self) -> Result<Memory, MemoryError> {
         let host = Host::start().map_err(MemoryError::Start)?;
-        let Some(from) = self.cgroup.take() else {
-            return self.build_on(host);
+        let ticks = std::mem::take(&mut self.ticks);
+        let mut memory = match self.cgroup.take() {
+            None => self.build_on(host)?,
+            Some(from) => {
+                let follow = Follow::new(from, self.limits.max).map_err(MemoryError::Cgroup)?;
+                let memory = self.max(follow.root_max()).build_on(host)?;
+                Memory {
+                    cgroup: Some(Arc::new(follow)),
+                    ..memory
+                }
+            }
         };
-        let follow = Follow::new(from, self.limits.max).map_err(MemoryError::Cgroup)?;
-        let mut memory = self.max(follow.root_max()).build_on(host)?;
-        memory.cgroup = Some(Arc::new(follow));
+        if ticks {
+            let ticker = memory.start_ticker();
+            let ticker = ticker.map_err(|error| MemoryError::Ticker(error.kind()))?;
+            memory.ticker = Some(Arc::new(ticker));
+        }
         Ok(memory)
     }
 
@@ -301,6 +345,9 @@ impl Builder {
     pub fn build_on<M: Machine>(self, machine: M) -> Result<Memory<M>, MemoryError> {
         if self.cgroup.is_some() {
             return Err(MemoryError::NoCgroup);
+        }
+        if self.ticks {
+            return Err(MemoryError::NoTicker);
         }
         let checked = self.policies.pressure.check();
         checked.map_err(|reason| MemoryError::BadPressurePolicy { reason })?;
@@ -318,17 +365,19 @@ impl Builder {
         Ok(Memory {
             books: M::share(books),
             cgroup: None,
+            ticker: None,
         })
     }
 }
 
 impl<M: Machine> Group<M> {
     /// The memory that the group is of. Made from a group it follows no cgroup of its own accord, and rereads none
-    /// ([`Builder::max_from_cgroup`]); all else is the same.
+    /// ([`Builder::max_from_cgroup`]), and it keeps no ticker running ([`Builder::ticker`]); all else is the same.
     pub fn memory(&self) -> Memory<M> {
         Memory {
             books: self.books().clone(),
             cgroup: None,
+            ticker: None,
         }
     }
 }
@@ -381,6 +430,7 @@ impl<M: Machine> Memory<M> {
             policies: self.books.policies,
             cgroup: None,
             pages: self.books.page_options().clone(),
+            ticks: false,
         };
         let mut fresh = builder.build_on(tree.machine.clone())?;
         fresh.cgroup = self.cgroup.clone();

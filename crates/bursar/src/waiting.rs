@@ -1,11 +1,12 @@
-//! Futures: charges that wait for memory, and changes of pressure. They need no runtime.
+//! Futures: charges that wait for memory, changes of pressure, groups that become empty. They need no runtime.
 
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker, ready};
 
-use bursar_machine::{Host, Machine};
+use bursar_machine::{Event, Host, Machine};
 
 use crate::charge::{ChargeError, Level, Pressure, Ticket};
 use crate::group::Group;
@@ -96,11 +97,93 @@ impl<M: Machine> Future for PressureChanged<M> {
 impl<M: Machine> Drop for PressureChanged<M> {
     fn drop(&mut self) {
         let (books, index) = (self.group.books(), self.group.index());
-        books.forget_pressure(index, &mut self.number);
+        books.stop_waiting(index, &mut self.number);
+    }
+}
+
+/// The end of the last charge of a removed group; see [`Group::emptied`].
+#[must_use = "a future does nothing unless it is polled"]
+pub struct Emptied<M: Machine = Host> {
+    group: Group<M>,
+    number: Option<u64>,
+}
+
+impl<M: Machine> fmt::Debug for Emptied<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Emptied").field(&self.group).finish()
+    }
+}
+
+impl<M: Machine> Unpin for Emptied<M> {}
+
+impl<M: Machine> Future for Emptied<M> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        let (books, index) = (this.group.books(), this.group.index());
+        match books.poll_emptied(index, &mut this.number, context.waker()) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    }
+}
+
+impl<M: Machine> Drop for Emptied<M> {
+    fn drop(&mut self) {
+        let (books, index) = (self.group.books(), self.group.index());
+        books.stop_waiting(index, &mut self.number);
+    }
+}
+
+/// Wakes a thread that waits.
+struct Woken<M: Machine>(M::Event);
+
+impl<M: Machine> Wake for Woken<M> {
+    fn wake(self: Arc<Self>) {
+        self.0.set();
+    }
+}
+
+impl<M: Machine> Emptied<M> {
+    /// Blocks the thread until the group is removed and empty.
+    pub fn wait(mut self) {
+        loop {
+            // An event happens once.
+            let woken = Arc::new(Woken::<M>(M::Event::new()));
+            let waker = Waker::from(woken.clone());
+            if Pin::new(&mut self)
+                .poll(&mut Context::from_waker(&waker))
+                .is_ready()
+            {
+                return;
+            }
+            woken.0.wait();
+        }
     }
 }
 
 impl<M: Machine> Group<M> {
+    /// Waits until the group is removed and empty: no byte is charged to it or to any group that is or was below it. Then
+    /// [`Group::reserved`] is 0. To be called after [`Group::close`] or [`Group::remove`]; before, it waits for that as well, and for
+    /// the root it never ends. It keeps the group like a handle.
+    ///
+    /// All charges count: [`Charge`]s, pages, reserves, and allocations that `bursar_alloc` charged to the group, wherever they
+    /// are now. Stock does not count, because a removed group has none. Handles do not count, nor do charges of 0 bytes.
+    /// An infallible charge after the end is possible, and is not waited for. Statistics may lag behind: an update or a return that runs
+    /// in another thread at this moment may be missing from a [`Group::read`].
+    ///
+    /// The future is `Send + 'static` and needs no runtime; [`Emptied::wait`] blocks instead. Returns that wake nobody, such as
+    /// [`Charge::release_nowait`] and frees of `bursar_alloc`, leave it to the next charge or return that may, or to
+    /// [`crate::Memory::tick`]. So have a ticker ([`crate::Builder::ticker`]).
+    #[must_use = "a future does nothing unless it is polled"]
+    pub fn emptied(&self) -> Emptied<M> {
+        Emptied {
+            group: self.clone(),
+            number: None,
+        }
+    }
+
     /// Charges `bytes`, waiting for others to return memory or for limits to be raised if need be.
     ///
     /// Those who wait are served in the order in which they were first polled; a large charge is not passed by smaller ones

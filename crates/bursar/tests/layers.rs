@@ -103,6 +103,8 @@ fn modules_use_only_those_before_them() {
         "waiting",
         "memory",
         "page",
+        "snapshot",
+        "serial",
     ];
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     for (level, layer) in layers.iter().enumerate() {
@@ -195,5 +197,5 @@ fn few_public_types_carry_the_machine() {
             public.map(str::to_owned).collect::<Vec<_>>()
         })
         .collect();
-    assert!(carriers.len() <= 14, "{carriers:#?}");
+    assert!(carriers.len() <= 15, "{carriers:#?}");
 }

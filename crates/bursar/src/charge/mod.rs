@@ -9,6 +9,7 @@
 //! | `stock.rs` | what CPUs hold ahead: batch, refill, return |
 //! | `drain.rs` | taking the stock of a subtree back; refusing, lowering limits |
 //! | `remove.rs` | the end of groups |
+//! | `close.rs` | the end of a group and of all groups below it |
 //! | `limits.rs` | what limits a group has, and changing them |
 //! | `protection.rs`, `standing.rs` | effective `min` and `low`: the formula, and along the tree |
 //! | `throttle.rs`, `high.rs` | above `high`: the formula, and paying for it |
@@ -40,6 +41,7 @@
 
 mod bytes;
 mod charging;
+mod close;
 mod counter;
 mod drain;
 mod error;

@@ -1,4 +1,5 @@
-//! Pressure: how close a group is to its limits, and whether its tasks stall; who wants to know.
+//! Pressure: how close a group is to its limits, and whether its tasks stall; who wants to know. Tasks that wait until a removed
+//! group is empty are told in the same way.
 //!
 //! A level follows from the usage against the group's own limits, and from the share of time that tasks stalled in reclaim
 //! or throttling. It is worked out when somebody asks, and for those who registered after each slow operation that passes
@@ -28,9 +29,18 @@ struct Subscriber {
     told: Option<Level>,
 }
 
-/// A task that waits for another level than `from`.
+/// What a task waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Awaited {
+    /// Another level than this.
+    Not(Level),
+    /// [`Ledger::is_emptied`].
+    Emptied,
+}
+
+/// A task that waits.
 struct Waiting {
-    from: Level,
+    awaited: Awaited,
     waker: Waker,
 }
 
@@ -46,11 +56,15 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    fn take_wakers(&mut self, level: Level) -> Vec<Waker> {
+    fn take_wakers(&mut self, level: Level, is_emptied: impl Fn() -> bool) -> Vec<Waker> {
+        let is_done = |awaited| match awaited {
+            Awaited::Not(from) => from != level,
+            Awaited::Emptied => is_emptied(),
+        };
         let done: Vec<u64> = self
             .waiting
             .iter()
-            .filter_map(|(&number, one)| (one.from != level).then_some(number))
+            .filter_map(|(&number, one)| is_done(one.awaited).then_some(number))
             .collect();
         let taken = done.iter().filter_map(|number| self.waiting.remove(number));
         taken.map(|one| one.waker).collect()
@@ -187,6 +201,34 @@ impl<M: Machine> Ledger<M> {
         number: &mut Option<u64>,
         waker: &Waker,
     ) -> Option<Level> {
+        self.wait_for(index, Awaited::Not(from), number, waker);
+        // Registered first: a change that comes after this look wakes us.
+        let level = self.tell(index);
+        (level != from).then(|| {
+            self.stop_waiting(index, number);
+            level
+        })
+    }
+
+    /// Registers a task that waits until a group is emptied, or says that it is. `number` is kept from call to call.
+    pub(crate) fn poll_emptied(&self, index: u32, number: &mut Option<u64>, waker: &Waker) -> bool {
+        self.wait_for(index, Awaited::Emptied, number, waker);
+        // As above.
+        let is_emptied = self.is_emptied(index);
+        if is_emptied {
+            self.stop_waiting(index, number);
+        }
+        is_emptied
+    }
+
+    /// Whether a group has ended, and no byte is charged to it or below. Then it holds no stock, and no charge is under way that
+    /// began before.
+    fn is_emptied(&self, index: u32) -> bool {
+        // Full: after what was returned.
+        self.tree.node(index).has_ended() && self.counter(index).usage.load(Order::Full) == 0
+    }
+
+    fn wait_for(&self, index: u32, awaited: Awaited, number: &mut Option<u64>, waker: &Waker) {
         let own = *number.get_or_insert_with(|| {
             self.watcher_comes(index);
             let mut watch = self.watch(index).lock();
@@ -196,19 +238,14 @@ impl<M: Machine> Ledger<M> {
         let waker = waker.clone();
         let replaced = {
             let mut watch = self.watch(index).lock();
-            watch.waiting.insert(own, Waiting { from, waker })
+            watch.waiting.insert(own, Waiting { awaited, waker })
         };
+        // Its drop is the runtime's code.
         drop(replaced);
-        // Registered first: a change that comes after this look wakes us.
-        let level = self.tell(index);
-        (level != from).then(|| {
-            self.forget_pressure(index, number);
-            level
-        })
     }
 
     /// The task no longer waits.
-    pub(crate) fn forget_pressure(&self, index: u32, number: &mut Option<u64>) {
+    pub(crate) fn stop_waiting(&self, index: u32, number: &mut Option<u64>) {
         let Some(number) = number.take() else { return };
         let removed = self.watch(index).lock().waiting.remove(&number);
         self.watcher_goes(index);
@@ -225,7 +262,7 @@ impl<M: Machine> Ledger<M> {
                 let pressure = self.pressure_since(index, watch.level);
                 level = pressure.level;
                 watch.level = level;
-                let wakers = watch.take_wakers(level);
+                let wakers = watch.take_wakers(level, || self.is_emptied(index));
                 // Who tells already looks again, under this lock, before it stops.
                 let is_other = watch.is_telling && telling.is_none();
                 let calls = if is_other {

@@ -42,7 +42,7 @@ impl<M: Machine> Ledger<M> {
     }
 
     /// What follows when a group has lost its name. If nothing else kept the parent's name, the parent ends next.
-    fn end(&self, index: u32) {
+    pub(super) fn end(&self, index: u32) {
         let mut ending = index;
         loop {
             self.unprotect(ending);

@@ -253,20 +253,26 @@ impl<M: Machine> Ledger<M> {
         bytes > max || usage.saturating_add(bytes) <= max
     }
 
-    /// Wakes all who wait to charge a group that was removed.
+    /// Wakes all charges that wait on the way from a group to the root, and whose group was removed.
     pub(super) fn wake_removed(&self, index: u32) {
-        for at in self.tree.chain(index) {
-            let Some(hooks) = self.counter(at).hooks() else {
-                continue;
-            };
-            let wakers: Vec<Arc<Waker>> = {
-                let queue = hooks.queue.lock();
-                let theirs = queue.0.values().filter(|waiter| waiter.index == index);
-                theirs.map(|waiter| waiter.waker.clone()).collect()
-            };
-            for waker in wakers {
-                self.call_user(at, || waker.wake_by_ref());
-            }
+        self.tree
+            .chain(index)
+            .for_each(|at| self.wake_removed_at(at));
+    }
+
+    /// Wakes all charges in a group's queue whose group was removed.
+    pub(super) fn wake_removed_at(&self, at: u32) {
+        let Some(hooks) = self.counter(at).hooks() else {
+            return;
+        };
+        let wakers: Vec<Arc<Waker>> = {
+            let queue = hooks.queue.lock();
+            let is_removed = |waiter: &&Waiter| self.tree.node(waiter.index).is_removed();
+            let removed = queue.0.values().filter(is_removed);
+            removed.map(|waiter| waiter.waker.clone()).collect()
+        };
+        for waker in wakers {
+            self.call_user(at, || waker.wake_by_ref());
         }
     }
 

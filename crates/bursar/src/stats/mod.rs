@@ -11,6 +11,7 @@
 //! | `flush.rs` | reconciling a subtree |
 //! | `combine.rs` | turns of flushes that overlap |
 //! | `read.rs` | freshness |
+//! | `snapshot.rs` | the numbers of a whole subtree |
 //!
 //! # The protocol
 //! An update adds to the current CPU's word of its group and to nothing else. So that a flush finds it without a
@@ -32,6 +33,7 @@ mod name;
 mod publish;
 mod read;
 mod schema;
+mod snapshot;
 mod tree;
 
 pub use combine::FlushCounts;

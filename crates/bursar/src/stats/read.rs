@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bursar_machine::{AtomicWord, Lock, Machine, Order};
 
+use super::schema::Column;
 use super::{FlushPolicy, Handle, Statistic, Tree, sealed};
 
 /// Freshness that a read asks for.
@@ -82,6 +83,8 @@ impl fmt::Display for Value {
 }
 
 /// The usage and all statistics of one group, from one flush.
+///
+/// Readings are equal if all numbers are, and the declarations of statistics. The age is not compared.
 #[derive(Clone, Debug)]
 pub struct Reading {
     pub(crate) statistics: &'static [Statistic],
@@ -180,8 +183,20 @@ impl Reading {
     }
 }
 
+impl PartialEq for Reading {
+    fn eq(&self, other: &Self) -> bool {
+        self.fingerprint == other.fingerprint
+            && self.values == other.values
+            && self.own == other.own
+            && self.over_returned == other.over_returned
+            && self.per_node == other.per_node
+    }
+}
+
+impl Eq for Reading {}
+
 /// Error of a read that needs a flush which the policy forbids.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotFresh {
     /// Numbers of the last flush.
     pub cached: Reading,
@@ -198,6 +213,15 @@ impl fmt::Display for NotFresh {
 }
 
 impl std::error::Error for NotFresh {}
+
+/// The folded numbers of one group, by column.
+pub(super) struct Folded {
+    pub(super) totals: Vec<i64>,
+    pub(super) own: Vec<i64>,
+    /// How far the truth may be from the total, on either side; `None` if unknown.
+    pub(super) errors: Vec<Option<u64>>,
+    pub(super) is_absorbed: bool,
+}
 
 impl<M: Machine> Tree<M> {
     /// Returns whether a group's own words hold all its updates.
@@ -242,7 +266,7 @@ impl<M: Machine> Tree<M> {
 
     /// Numbers of the last flush. `usage_range` bounds the usage by other means and was taken before this call.
     pub(crate) fn cached(&self, index: u32, usage_range: (i64, i64)) -> Reading {
-        let (mut reading, below_zero) = self.snapshot(index);
+        let (mut reading, below_zero) = self.last_reading(index);
         let usage = &mut reading.values[0];
         if usage.error() > 0 {
             usage.lo = usage_range.0.min(usage.value);
@@ -254,7 +278,7 @@ impl<M: Machine> Tree<M> {
 
     /// Numbers after [`Tree::freshen`]. No update that the caller knows of is missing.
     pub(crate) fn exact(&self, index: u32) -> Reading {
-        let (mut reading, below_zero) = self.snapshot(index);
+        let (mut reading, below_zero) = self.last_reading(index);
         for value in &mut reading.values {
             *value = Value::within(value.value, Some(0));
         }
@@ -264,8 +288,21 @@ impl<M: Machine> Tree<M> {
     }
 
     /// Folded numbers, and the bytes by which the usage was below 0. The usage's range must be at least that wide.
-    fn snapshot(&self, index: u32) -> (Reading, u64) {
+    fn last_reading(&self, index: u32) -> (Reading, u64) {
         let age_ns = self.age_ns(index);
+        let mut folded = self.folded(index);
+        // Shards are read one after the other, so a return may be in whose charge is not: no usage is below 0.
+        let below_zero = folded.totals[0].min(0).unsigned_abs();
+        folded.totals[0] = folded.totals[0].max(0);
+        let mut reading = self.reading(age_ns, folded);
+        let usage = &mut reading.values[0];
+        usage.lo = usage.lo.max(0);
+        self.read_eager(index, &mut reading.values, &mut reading.own);
+        (reading, below_zero)
+    }
+
+    /// Takes what is folded of a group, in one step.
+    pub(super) fn folded(&self, index: u32) -> Folded {
         let node = self.node(index);
         let layout = &self.layout;
         let fold = node.fold.lock();
@@ -274,44 +311,28 @@ impl<M: Machine> Tree<M> {
             .publications
             .load(Order::Full)
             .wrapping_sub(fold.sampled_publications);
-        let mut values = Vec::with_capacity(layout.columns.len());
-        for (column, declared) in layout.columns.iter().enumerate() {
-            let batch = declared.batch;
-            let error = match (publications, batch) {
-                (0, _) => Some(0),
-                (_, 0) => None,
-                _ => {
-                    let sampled = fold.sampled_reports.get(column).copied().unwrap_or(0);
-                    let reported = node.reported[column]
-                        .load(Order::Full)
-                        .wrapping_sub(sampled);
-                    // Each slot that was published since then holds back less than a batch on either side of its folded
-                    // value.
-                    let held_back = publications.saturating_mul(batch.saturating_mul(2));
-                    Some(reported.saturating_add(held_back))
-                }
-            };
-            values.push(Value::within(fold.totals[column], error));
-        }
-        // Shards are read one after the other, so the sum may include a return without its charge. Usage is reported as
-        // at least 0.
-        let usage = &mut values[0];
-        let below_zero = usage.value.min(0).unsigned_abs();
-        usage.value = usage.value.max(0);
-        usage.lo = usage.lo.max(0).min(usage.value);
-        usage.hi = usage.hi.max(usage.value);
-        let mut own = fold.own[..layout.columns.len()].to_vec();
-        let per_node = layout.columns[1..]
-            .iter()
-            .enumerate()
-            .filter_map(|(index, column)| {
-                let first = column.per_node?;
-                Some((
-                    index,
-                    fold.totals[first..=first + self.machine.nodes()].to_vec(),
-                ))
-            })
-            .collect();
+        let error = |(column, declared): (usize, &Column)| match (publications, declared.batch) {
+            (0, _) => Some(0),
+            // Eager statistics do not wait for a flush.
+            _ if declared.word.is_none() => Some(0),
+            (_, 0) => None,
+            (_, batch) => {
+                let sampled = fold.sampled_reports.get(column).copied().unwrap_or(0);
+                let reported = node.reported[column]
+                    .load(Order::Full)
+                    .wrapping_sub(sampled);
+                // Each slot that was published since holds back less than a batch on either side of its folded value.
+                let held_back = publications.saturating_mul(batch.saturating_mul(2));
+                Some(reported.saturating_add(held_back))
+            }
+        };
+        let errors = layout.columns.iter().enumerate().map(error).collect();
+        let folded = Folded {
+            totals: fold.totals.clone(),
+            own: fold.own.clone(),
+            errors,
+            is_absorbed: fold.is_absorbed,
+        };
         let has_news = fold.has_news();
         drop(fold);
         // Without sections an update is in its word before its marks are set, and a fold in place finds it there. Once
@@ -319,17 +340,46 @@ impl<M: Machine> Tree<M> {
         if has_news {
             self.mark_above(index);
         }
-        self.read_eager(index, &mut values, &mut own);
-        let reading = Reading {
+        folded
+    }
+
+    /// A reading of these numbers.
+    pub(super) fn reading(&self, age_ns: u64, folded: Folded) -> Reading {
+        let layout = &self.layout;
+        let Folded {
+            totals,
+            mut own,
+            errors,
+            ..
+        } = folded;
+        own.truncate(layout.columns.len());
+        let values = totals.iter().zip(errors);
+        let share = |(index, column): (usize, &Column)| {
+            let first = column.per_node?;
+            Some((index, totals[first..=first + self.machine.nodes()].to_vec()))
+        };
+        Reading {
             statistics: layout.statistics,
             fingerprint: layout.fingerprint,
             age: Duration::from_nanos(age_ns),
-            values,
+            values: values
+                .map(|(&total, error)| Value::within(total, error))
+                .collect(),
             own,
             over_returned: 0,
-            per_node,
-        };
-        (reading, below_zero)
+            per_node: layout.columns[1..]
+                .iter()
+                .enumerate()
+                .filter_map(share)
+                .collect(),
+        }
+    }
+
+    /// Whether the range of the usage and of each batched statistic is within `error` on either side.
+    pub(crate) fn is_within(&self, reading: &Reading, error: u64) -> bool {
+        let columns = self.layout.columns[1..].iter().zip(&reading.values[1..]);
+        let mut batched = columns.filter(|(column, _)| column.batch > 0);
+        reading.usage().error() <= error && batched.all(|(_, value)| value.error() <= error)
     }
 
     fn read_eager(&self, index: u32, values: &mut [Value], own: &mut [i64]) {

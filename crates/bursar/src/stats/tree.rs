@@ -62,7 +62,7 @@ pub enum CreateError {
         /// The existing group's path.
         path: String,
     },
-    /// The parent was removed.
+    /// The parent was removed, or is being closed.
     ParentRemoved {
         /// The parent's path before its removal.
         path: String,
@@ -109,7 +109,9 @@ pub(crate) struct Children {
     /// Children by ordinal, including removed ones that late updates may come from.
     pub(crate) ordinals: Vec<Option<u32>>,
     free_ordinals: Vec<u32>,
-    /// Set when the group was removed: it gets no more children.
+    /// Set before the group is removed: it gets no more children.
+    is_closed: bool,
+    /// Set when the group was removed.
     removed: bool,
     name: Box<str>,
 }
@@ -212,6 +214,12 @@ impl<M: Machine> Node<M> {
         // Full: pairs with the drop of the last reference. Either that drop finds the group ended, or we find the
         // reference gone.
         self.life.store(Life::Ended as u64, Order::Full);
+    }
+
+    /// Returns whether the group has ended: it was removed, and operations that began before are over.
+    pub(crate) fn has_ended(&self) -> bool {
+        // Full: as in `is_removed`.
+        self.life.load(Order::Full) >= Life::Ended as u64
     }
 
     /// Claims the listing of the record. Returns `true` to one caller, if the group has ended and nothing refers to it.
@@ -371,7 +379,7 @@ impl<M: Machine> Tree<M> {
             return Err(CreateError::TooDeep);
         }
         let mut children = above.children.lock();
-        if children.removed {
+        if children.removed || children.is_closed {
             drop(children);
             return Err(CreateError::ParentRemoved {
                 path: self.path(parent),
@@ -500,6 +508,11 @@ impl<M: Machine> Tree<M> {
             }
             last = seen.cloned();
         }
+    }
+
+    /// Refuses a group new children. It keeps those that it has.
+    pub(crate) fn refuse_children(&self, index: u32) {
+        self.node(index).children.lock().is_closed = true;
     }
 
     /// Takes a group's name away and refuses it new children. The group stays in its parent's marks.

@@ -1,13 +1,16 @@
 //! The end of groups, while others update, charge and read them, and new ones are born in their records.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use bursar::{Charge, ChargeError, Counter, Freshness, Group, Limits, Memory, Statistic};
+use bursar::{
+    Charge, ChargeError, Counter, CreateError, Freshness, Group, Limits, Memory, Statistic,
+};
 use bursar_machine::Watched;
 
 use super::Protocol;
 use super::books::run;
+use super::executor::block_on;
 use crate::random::Random;
 
 pub(super) fn protocol<M: Watched>() -> Protocol<M> {
@@ -79,6 +82,24 @@ fn check_own<M: Watched>(group: &Group<M>, freshness: Freshness) {
     );
 }
 
+/// In a snapshot the own part of a group and its children make the group, whatever runs.
+fn check_sums<M: Watched>(group: &Group<M>, freshness: Freshness) {
+    let snapshot = group.snapshot(freshness).expect("readers may flush");
+    let groups = snapshot.groups();
+    for (at, group) in groups.iter().enumerate() {
+        let below = groups[at + 1..].iter();
+        let below = below.take_while(|below| below.depth > group.depth);
+        let mut sums = (group.reading.own(ROWS), group.reading.own_usage());
+        for child in below.filter(|below| below.depth == group.depth + 1) {
+            sums.0 += child.reading.get(ROWS).value;
+            sums.1 += child.reading.usage().value;
+        }
+        let reading = &group.reading;
+        let whole = (reading.get(ROWS).value, reading.usage().value);
+        assert_eq!(sums, whole, "{} in {snapshot}", group.path);
+    }
+}
+
 /// The last charge of a removed group becomes one of nothing while others look whether the group's record may end. From then on
 /// it keeps the record as a handle does.
 fn nothing<M: Watched>(machine: &M, seed: u64) {
@@ -118,8 +139,112 @@ fn nothing<M: Watched>(machine: &M, seed: u64) {
 fn scenario<M: Watched>(machine: &M, seed: u64) {
     match Random::fork(seed, 0).below(8) {
         0 => nothing(machine, seed),
+        1..3 => closing(machine, seed),
         _ => everything(machine, seed),
     }
+}
+
+/// A subtree is closed while tasks charge there, wait for its limit, and make groups in it; others wait until it is empty.
+fn closing<M: Watched>(machine: &M, seed: u64) {
+    let memory = &Memory::builder()
+        .statistics(STATISTICS)
+        .shards_per_slice(1)
+        .build_on(machine.clone())
+        .expect("a small memory");
+    let root = &memory.root();
+    let tenant = &root.child("tenant", Limits::max(MAX)).expect("a name");
+    let query = &tenant.child("query", Limits::none()).expect("a name");
+    let sums = &Sums::default();
+    // Somebody has closed the tenant. Not the machine's word, as those of `Sums`.
+    let is_closed = &AtomicBool::new(false);
+    let made = &Mutex::new(Vec::new());
+    let work = move |mut random: Random| {
+        let mut held = Vec::new();
+        for name in ["one", "two"] {
+            let was_closed = is_closed.load(Ordering::Relaxed);
+            let parent = [tenant, query][random.below(2) as usize];
+            let group = match random.below(2) {
+                0 => query.clone(),
+                _ => match parent.child(name, Limits::none()) {
+                    Ok(group) => {
+                        assert!(!was_closed, "a group below one that is closed");
+                        made.lock().expect("no panic").push(group.clone());
+                        group
+                    }
+                    Err(CreateError::Exists { .. } | CreateError::ParentRemoved { .. }) => continue,
+                    Err(error) => panic!("no child for no reason: {error}"),
+                },
+            };
+            sums.add(&group);
+            let was_closed = is_closed.load(Ordering::Relaxed);
+            let charge = sums.charge(&group, 8);
+            assert!(
+                charge.is_none() || !was_closed,
+                "a charge to a closed group"
+            );
+            held.extend(charge);
+        }
+        held.into_iter().for_each(|charge| sums.uncharge(charge));
+    };
+    // More than there is beside what the first one holds, for which nobody makes room but by closing.
+    let first = query.try_charge(MAX as usize / 2).expect("there is room");
+    let wait = move |_: Random| {
+        let charged = block_on::<M, _>(query.charge_async(MAX as usize / 2 + 1));
+        assert!(
+            matches!(charged, Err(ChargeError::Removed { .. })),
+            "a charge waits in a closed group"
+        );
+    };
+    let close = move |random: &mut Random| {
+        // Perhaps from below, while another closes all of it.
+        if random.below(3) == 0 {
+            query.close().expect("not the root");
+        }
+        tenant.close().expect("not the root");
+        is_closed.store(true, Ordering::Relaxed);
+        let made = made.lock().expect("no panic").clone();
+        for group in made.iter().chain([tenant, query]) {
+            assert!(group.is_removed(), "{group:?} was made and not closed");
+            assert!(group.try_charge(8).is_err(), "a charge to {group:?}");
+            let child = group.child("late", Limits::none());
+            assert!(child.is_err(), "a child of {group:?}");
+        }
+    };
+    let first_closer = move |mut random: Random| {
+        close(&mut random);
+        drop(first);
+        let again = root.child("tenant", Limits::none());
+        drop(again.expect("its name is free"));
+        if random.below(2) == 0 {
+            check_sums(root, Freshness::Exact);
+        }
+    };
+    let second_closer = move |mut random: Random| {
+        if random.below(2) == 0 {
+            close(&mut random);
+        }
+        let group = [tenant, query][random.below(2) as usize];
+        block_on::<M, _>(group.emptied());
+        assert!(group.is_removed(), "the end of a group that lives");
+        assert_eq!(group.reserved(), 0, "the end before the last byte");
+    };
+    run(
+        machine,
+        seed,
+        || {
+            let (held, reserved) = (sums.held.load(Ordering::Relaxed), root.reserved());
+            assert!(held <= reserved, "{held} bytes held, {reserved} reserved");
+        },
+        vec![
+            Box::new(work),
+            Box::new(wait),
+            Box::new(first_closer),
+            Box::new(second_closer),
+        ],
+    );
+    made.lock().expect("no panic").clear();
+    sums.read(root);
+    assert_eq!(memory.reserved(), 0, "bytes that nobody holds");
 }
 
 fn everything<M: Watched>(machine: &M, seed: u64) {
@@ -209,7 +334,11 @@ fn everything<M: Watched>(machine: &M, seed: u64) {
     };
     let read = move |mut random: Random| {
         for _ in 0..random.below(4) {
-            match random.below(5) {
+            match random.below(6) {
+                5 => {
+                    let freshness = [Freshness::Exact, Freshness::Cached];
+                    check_sums(root, freshness[random.below(2) as usize]);
+                }
                 0 => sums.read(root),
                 1 => check_own(&kept, Freshness::Exact),
                 // Perhaps a handle of a group that has lost its last one, and dies with this.

@@ -120,7 +120,10 @@ impl Drop for Ticker {
             return;
         }
         self.stop = None;
-        if let Some(thread) = self.thread.take() {
+        // A tick may drop its own ticker; then it is the last one, and does not wait for itself.
+        let is_other =
+            |thread: &JoinHandle<()>| thread.thread().id() != std::thread::current().id();
+        if let Some(thread) = self.thread.take().filter(is_other) {
             // A panic of `tick` has been reported by its own thread.
             let _ = thread.join();
         }
@@ -147,6 +150,18 @@ mod tests {
             std::thread::yield_now();
         }
         drop(ticker);
+    }
+
+    #[test]
+    fn a_tick_may_drop_its_own_ticker() {
+        let (give, take) = channel::<Ticker>();
+        let (say, said) = channel();
+        let ticker = Ticker::start("test-tick", Duration::from_millis(1), move || {
+            drop(take.recv());
+            say.send(()).expect("the test waits");
+        });
+        give.send(ticker.expect("a thread")).expect("it takes one");
+        assert_eq!((said.recv(), said.recv().is_err()), (Ok(()), true));
     }
 
     #[test]

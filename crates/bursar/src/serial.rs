@@ -1,0 +1,316 @@
+//! The feature `serde`: readings, limits and what goes with them, for exporters, logs and config files.
+//!
+//! All forms are here, apart from the types, so that a field that is renamed in the library keeps its name in files. Byte counts are
+//! integers. Durations are integers in nanoseconds, in fields that end in `_ns`. A bound that is unknown and a limit that is
+//! not set are left out.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::de::{Deserialize, Deserializer};
+use serde::ser::{Serialize, Serializer};
+
+use crate::charge::{Events, Level, Limits, Pressure, Stall, StallShare};
+use crate::snapshot::{GroupSnapshot, Snapshot};
+use crate::stats::{Reading, Value};
+
+fn ns(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Implements [`Serialize`] by a form that is made of a reference.
+macro_rules! serialize_as {
+    ($($type:ty => $form:ty),* $(,)?) => {$(
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                <$form>::from(self).serialize(serializer)
+            }
+        }
+    )*};
+}
+
+serialize_as! {
+    Value => ValueForm,
+    Reading => ReadingForm<'_>,
+    Events => EventsForm,
+    StallShare => StallShareForm,
+    Stall => StallForm,
+    Pressure => PressureForm,
+    Limits => LimitsForm,
+    GroupSnapshot => GroupForm<'_>,
+}
+
+#[derive(serde::Serialize)]
+struct ValueForm {
+    value: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lo: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hi: Option<i64>,
+}
+
+impl From<&Value> for ValueForm {
+    fn from(&Value { value, lo, hi }: &Value) -> Self {
+        Self {
+            value,
+            lo: (lo != i64::MIN).then_some(lo),
+            hi: (hi != i64::MAX).then_some(hi),
+        }
+    }
+}
+
+/// A value, and the part that no living child accounts for.
+#[derive(serde::Serialize)]
+struct StatisticForm<'a> {
+    #[serde(flatten)]
+    value: ValueForm,
+    own: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    per_node: Option<&'a [i64]>,
+}
+
+#[derive(serde::Serialize)]
+struct ReadingForm<'a> {
+    age_ns: u64,
+    usage: StatisticForm<'a>,
+    over_returned: u64,
+    statistics: BTreeMap<&'a str, StatisticForm<'a>>,
+}
+
+impl<'a> From<&'a Reading> for ReadingForm<'a> {
+    fn from(reading: &'a Reading) -> Self {
+        let statistics = reading.iter().enumerate().map(|(index, (name, value))| {
+            let per_node = reading.per_node.iter().find(|(at, _)| *at == index);
+            let form = StatisticForm {
+                value: ValueForm::from(&value),
+                own: reading.own[index + 1],
+                per_node: per_node.map(|(_, shares)| &**shares),
+            };
+            (name, form)
+        });
+        Self {
+            age_ns: ns(reading.age()),
+            usage: StatisticForm {
+                value: ValueForm::from(&reading.usage()),
+                own: reading.own_usage(),
+                per_node: None,
+            },
+            over_returned: reading.over_returned(),
+            statistics: statistics.collect(),
+        }
+    }
+}
+
+#[derive(serde::Serialize)]
+struct EventsForm {
+    low: u64,
+    high: u64,
+    max: u64,
+    refused: u64,
+    overshot: u64,
+    drained_bytes: u64,
+    reclaimed_bytes: u64,
+    throttled_ns: u64,
+    over_returned_bytes: u64,
+    panicked_callbacks: u64,
+}
+
+impl From<&Events> for EventsForm {
+    fn from(events: &Events) -> Self {
+        // Each field by name: one that is added is not forgotten here.
+        let &Events {
+            low,
+            high,
+            max,
+            refused,
+            overshot,
+            drained_bytes,
+            reclaimed_bytes,
+            throttled,
+            over_returned_bytes,
+            panicked_callbacks,
+        } = events;
+        Self {
+            low,
+            high,
+            max,
+            refused,
+            overshot,
+            drained_bytes,
+            reclaimed_bytes,
+            throttled_ns: ns(throttled),
+            over_returned_bytes,
+            panicked_callbacks,
+        }
+    }
+}
+
+#[derive(serde::Serialize)]
+struct StallShareForm {
+    avg10: f64,
+    avg60: f64,
+    avg300: f64,
+    total_ns: u64,
+}
+
+impl From<&StallShare> for StallShareForm {
+    fn from(share: &StallShare) -> Self {
+        let &StallShare {
+            avg10,
+            avg60,
+            avg300,
+            total,
+        } = share;
+        Self {
+            avg10,
+            avg60,
+            avg300,
+            total_ns: ns(total),
+        }
+    }
+}
+
+#[derive(serde::Serialize)]
+struct StallForm {
+    some: StallShare,
+    full: StallShare,
+}
+
+impl From<&Stall> for StallForm {
+    fn from(&Stall { some, full }: &Stall) -> Self {
+        Self { some, full }
+    }
+}
+
+/// A lower-case word, as [`Level`] displays.
+impl Serialize for Level {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[derive(serde::Serialize)]
+struct PressureForm {
+    level: Level,
+    by_usage: Level,
+    by_stall: Level,
+    stall: Stall,
+}
+
+impl From<&Pressure> for PressureForm {
+    fn from(pressure: &Pressure) -> Self {
+        let &Pressure {
+            level,
+            by_usage,
+            by_stall,
+            stall,
+        } = pressure;
+        Self {
+            level,
+            by_usage,
+            by_stall,
+            stall,
+        }
+    }
+}
+
+/// `max` and `high` are absent where there is no limit; `low` and `min` are 0 where there is no protection.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(rename = "Limits", default, deny_unknown_fields)]
+struct LimitsForm {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    high: Option<u64>,
+    low: u64,
+    min: u64,
+}
+
+impl Default for LimitsForm {
+    fn default() -> Self {
+        Self::from(&Limits::none())
+    }
+}
+
+impl From<&Limits> for LimitsForm {
+    fn from(
+        &Limits {
+            min,
+            low,
+            high,
+            max,
+        }: &Limits,
+    ) -> Self {
+        let limit = |bytes| (bytes != u64::MAX).then_some(bytes);
+        Self {
+            max: limit(max),
+            high: limit(high),
+            low,
+            min,
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Limits {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let LimitsForm {
+            max,
+            high,
+            low,
+            min,
+        } = LimitsForm::deserialize(deserializer)?;
+        Ok(Self {
+            min,
+            low,
+            high: high.unwrap_or(u64::MAX),
+            max: max.unwrap_or(u64::MAX),
+        })
+    }
+}
+
+#[derive(serde::Serialize)]
+struct GroupForm<'a> {
+    path: &'a str,
+    depth: usize,
+    limits: Limits,
+    reading: &'a Reading,
+    reserved: u64,
+    peak: u64,
+    events: Events,
+    own_events: Events,
+    pressure: Pressure,
+}
+
+impl<'a> From<&'a GroupSnapshot> for GroupForm<'a> {
+    fn from(group: &'a GroupSnapshot) -> Self {
+        let GroupSnapshot {
+            path,
+            depth,
+            limits,
+            reading,
+            reserved,
+            peak,
+            events,
+            own_events,
+            pressure,
+        } = group;
+        Self {
+            path,
+            depth: *depth,
+            limits: *limits,
+            reading,
+            reserved: *reserved,
+            peak: *peak,
+            events: *events,
+            own_events: *own_events,
+            pressure: *pressure,
+        }
+    }
+}
+
+/// The list of its groups.
+impl Serialize for Snapshot {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.groups().serialize(serializer)
+    }
+}

@@ -1,0 +1,286 @@
+//! Snapshots: the numbers of a whole subtree at once, as a value.
+
+use std::fmt;
+use std::slice;
+use std::time::Duration;
+use std::vec;
+
+use bursar_machine::{AtomicWord, Machine, Order};
+
+use crate::charge::{Bytes, Events, Limits, Pressure};
+use crate::group::Group;
+use crate::memory::Memory;
+use crate::stats::{Freshness, NotFresh, ROOT, Reading, printable};
+
+/// Columns of a line of text.
+const COLUMNS: usize = 80;
+/// Columns that a name has at least, whatever its depth.
+const NAME_COLUMNS_MIN: usize = 16;
+
+/// A group and everything below it, read at once; see [`Group::snapshot`].
+///
+/// Groups come depth first: each parent before its children, and siblings by name. The first is the group that the snapshot
+/// is of.
+///
+/// # Consistency
+/// For the usage and for each statistic, the values of a group's children and its own part ([`Reading::own`]) add up to the
+/// group's value, whatever runs meanwhile. A charge that moves to another group meanwhile ([`crate::Charge::move_to`]) may be
+/// in both groups or in neither, and then in the values above as well. The same holds for a charge or a return that runs
+/// meanwhile, as in any [`Reading`].
+///
+/// Limits, reserved bytes, peaks, events and pressure are taken from each group when the walk passes it. They do not add up.
+///
+/// A group that is removed meanwhile is either there, or part of its parent's own numbers. A group that is made meanwhile may be
+/// missing.
+///
+/// # Text
+/// [`fmt::Display`] draws the tree in lines of at most 80 columns, unless names are deeper than that allows:
+///
+/// ```
+/// use bursar::{Freshness, Limits, Memory};
+///
+/// let memory = Memory::builder().max(96 << 20).build()?;
+/// let acme = memory.root().child("acme", Limits::max(64 << 20))?;
+/// let report = acme.child("report", Limits::none())?;
+/// let charge = report.try_charge(48 << 20)?;
+/// let snapshot = memory.snapshot(Freshness::Exact)?;
+/// assert_eq!(
+///     snapshot.to_string(),
+///     "/           48.0 MiB of 96.0 MiB\n\
+///     \x20 acme      48.0 MiB of 64.0 MiB\n\
+///     \x20   report  48.0 MiB"
+/// );
+/// # drop(charge);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Snapshot {
+    groups: Vec<GroupSnapshot>,
+}
+
+/// One group of a [`Snapshot`].
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct GroupSnapshot {
+    /// The names from the root on, each after a `/`, unescaped ([`printable`]); `/` for the root.
+    pub path: String,
+    /// Levels below the group that the snapshot is of.
+    pub depth: usize,
+    /// The limits, bytes.
+    pub limits: Limits,
+    /// Usage and statistics.
+    pub reading: Reading,
+    /// Bytes reserved for the group and all below it, stock included ([`Group::reserved`]).
+    pub reserved: u64,
+    /// The most bytes that were ever reserved.
+    pub peak: u64,
+    /// Events at the group and below ([`Group::events`]).
+    pub events: Events,
+    /// Events at the group's own limits ([`Group::own_events`]).
+    pub own_events: Events,
+    /// How pressed the group is.
+    pub pressure: Pressure,
+}
+
+impl GroupSnapshot {
+    /// The name, unescaped; empty for the root.
+    pub fn name(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or_default()
+    }
+}
+
+impl Snapshot {
+    /// All groups, depth first. There is at least one.
+    pub fn groups(&self) -> &[GroupSnapshot] {
+        &self.groups
+    }
+
+    /// Iterates over all groups, depth first.
+    pub fn iter(&self) -> slice::Iter<'_, GroupSnapshot> {
+        self.groups.iter()
+    }
+
+    /// The group at a path of names separated by `/`, from the root, as [`crate::Memory::find`] takes it. Looks at each group.
+    pub fn get(&self, path: &str) -> Option<&GroupSnapshot> {
+        let is_same = |group: &&GroupSnapshot| names(&group.path).eq(names(path));
+        self.groups.iter().find(is_same)
+    }
+
+    /// The age of the numbers when the snapshot was taken: they miss no update that was older than this.
+    pub fn age(&self) -> Duration {
+        self.groups[0].reading.age()
+    }
+}
+
+fn names(path: &str) -> impl Iterator<Item = &str> {
+    path.split('/').filter(|name| !name.is_empty())
+}
+
+impl<'a> IntoIterator for &'a Snapshot {
+    type Item = &'a GroupSnapshot;
+    type IntoIter = slice::Iter<'a, GroupSnapshot>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.groups.iter()
+    }
+}
+
+impl IntoIterator for Snapshot {
+    type Item = GroupSnapshot;
+    type IntoIter = vec::IntoIter<GroupSnapshot>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.groups.into_iter()
+    }
+}
+
+/// A line for each group: name, usage, limit, and the range of the usage where it is not exact. Names are shown by [`printable`],
+/// and cut where the line would be too long. No newline at the end.
+impl fmt::Display for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let numbers: Vec<String> = self.iter().map(numbers).collect();
+        let widest = numbers.iter().map(String::len).max().unwrap_or(0);
+        let room = COLUMNS.saturating_sub(widest + 2);
+        // Deep levels have less indentation than they should, so that there is room for a name.
+        let indent_max = room.saturating_sub(NAME_COLUMNS_MIN);
+        let shown: Vec<(usize, String)> = self
+            .iter()
+            .map(|group| {
+                let indent = (group.depth * 2).min(indent_max);
+                let name = match (group.depth, group.name()) {
+                    (0, _) => printable(&group.path),
+                    (_, name) => printable(name),
+                };
+                (indent, cut(&name, room - indent))
+            })
+            .collect();
+        let widths = shown
+            .iter()
+            .map(|(indent, name)| indent + name.chars().count());
+        let width = widths.max().unwrap_or(0);
+        for (position, ((indent, name), numbers)) in shown.iter().zip(&numbers).enumerate() {
+            let lead = if position == 0 { "" } else { "\n" };
+            let width = width - indent;
+            write!(f, "{lead}{:indent$}{name:width$}  {numbers}", "")?;
+        }
+        Ok(())
+    }
+}
+
+/// Usage, limit, and the range of the usage.
+fn numbers(group: &GroupSnapshot) -> String {
+    let usage = group.reading.usage();
+    let mut shown = format!("{:>8}", Bytes(group.reading.usage_bytes()).to_string());
+    if group.limits.max != u64::MAX {
+        shown += &format!(" of {}", Bytes(group.limits.max));
+    }
+    let bytes = |bytes: i64| Bytes(bytes.max(0) as u64);
+    match (usage.lo, usage.hi) {
+        (lo, hi) if lo == hi => {}
+        (lo, i64::MAX) => shown += &format!(" (at least {})", bytes(lo)),
+        (lo, hi) => shown += &format!(" ({} to {})", bytes(lo), bytes(hi)),
+    }
+    shown
+}
+
+/// A name in at most `columns` columns, of which there are more than two.
+fn cut(name: &str, columns: usize) -> String {
+    if name.chars().count() <= columns {
+        return name.to_owned();
+    }
+    let kept = name.chars().take(columns - 2);
+    kept.chain("..".chars()).collect()
+}
+
+impl<M: Machine> Group<M> {
+    /// Reads the group and everything below it at once: usage, statistics, limits, events, pressure.
+    ///
+    /// The freshness is that of every group, so one flush at most is needed. [`Freshness::Cached`] needs none. The
+    /// walk costs a short lock for each group, and the snapshot about a kilobyte. Reads that need a flush of these groups wait for
+    /// it, and so does the removal of a group there. [`Snapshot`] says what adds up.
+    ///
+    /// # Errors
+    /// [`NotFresh`] if the memory's policy forbids the flush that this needs; it carries what there is of this group. A
+    /// [`Freshness::Cached`] snapshot is always granted.
+    #[doc(alias = "css_for_each_descendant_pre")]
+    pub fn snapshot(&self, freshness: Freshness) -> Result<Snapshot, NotFresh> {
+        let _operation = self.books().operation();
+        // Flushes if need be.
+        self.read(freshness)?;
+        if let Freshness::Within(error) = freshness {
+            let snapshot = self.walk(false);
+            let tree = &self.books().tree;
+            let is_within = |group: &GroupSnapshot| tree.is_within(&group.reading, error);
+            if snapshot.iter().all(is_within) {
+                return Ok(snapshot);
+            }
+            self.read(Freshness::Exact)?;
+        }
+        Ok(self.walk(!matches!(
+            freshness,
+            Freshness::Cached | Freshness::AtMost(_)
+        )))
+    }
+
+    fn walk(&self, is_exact: bool) -> Snapshot {
+        let books = self.books();
+        let top = match self.index() {
+            ROOT => String::new(),
+            _ => self.path(),
+        };
+        let note = |index: u32| {
+            let counter = books.counter(index);
+            // Full, and relaxed: as in `Group::reserved` and `Group::peak`.
+            let reserved = counter.usage.load(Order::Full);
+            let peak = counter.peak.load(Order::Relaxed);
+            let events = (counter.events.total(), counter.events.own());
+            let pressure = books.pressure(index);
+            (books.limits(index), reserved, peak, events, pressure)
+        };
+        let usage_range = |index: u32| books.usage_range(index);
+        let parts = books
+            .tree
+            .snapshot(self.index(), is_exact, usage_range, note);
+        let groups = parts.into_iter().map(|part| {
+            let (limits, reserved, peak, (events, own_events), pressure) = part.noted;
+            let path = format!("{top}{}", part.path);
+            GroupSnapshot {
+                path: if path.is_empty() {
+                    "/".to_owned()
+                } else {
+                    path
+                },
+                depth: part.depth,
+                limits,
+                reading: part.reading.with_over_returned(events.over_returned_bytes),
+                reserved,
+                peak,
+                events,
+                own_events,
+                pressure,
+            }
+        });
+        Snapshot {
+            groups: groups.collect(),
+        }
+    }
+}
+
+impl<M: Machine> Memory<M> {
+    /// Reads the whole tree at once; see [`Group::snapshot`].
+    ///
+    /// # Errors
+    /// [`NotFresh`] if the memory's policy forbids the flush that this needs.
+    pub fn snapshot(&self, freshness: Freshness) -> Result<Snapshot, NotFresh> {
+        self.root().snapshot(freshness)
+    }
+}
+
+/// The tree of all groups with usage and limits, as a [`Snapshot`] shows it. The numbers are [`Freshness::Exact`], so each
+/// printing flushes; where the memory's policy forbids that, they are [`Freshness::Cached`]. Use [`Memory::snapshot`] to choose.
+impl<M: Machine> fmt::Display for Memory<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let exact = self.snapshot(Freshness::Exact);
+        exact.unwrap_or_else(|_| self.root().walk(false)).fmt(f)
+    }
+}

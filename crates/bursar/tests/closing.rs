@@ -1,0 +1,311 @@
+//! Closing a subtree: what it refuses and wakes, and waiting for the last byte.
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::task::Poll;
+
+use bursar::{
+    ChargeError, CreateError, Emptied, Freshness, Group, Limits, Memory, NowaitError, RemoveError,
+};
+use common::{ROWS, Random, Task, UNIT, memory, seed, units};
+
+fn emptied(group: &Group) -> Task<Emptied> {
+    Task::new(group.emptied())
+}
+
+fn assert_closed(group: &Group) {
+    assert!(group.is_removed(), "{group}");
+    let refused = group.try_charge(1);
+    assert!(matches!(refused, Err(ChargeError::Removed { .. })));
+    assert_eq!(
+        group.try_charge_nowait(1).unwrap_err(),
+        NowaitError::Removed
+    );
+    assert!(!group.charge_from_stock(1), "stock is left");
+    let refused = group.child("late", Limits::none());
+    assert!(matches!(refused, Err(CreateError::ParentRemoved { .. })));
+    assert!(group.children().is_empty());
+}
+
+#[test]
+fn a_whole_subtree_is_closed_in_one_call() {
+    let memory = memory();
+    let root = memory.root();
+    assert_eq!(root.close(), Err(RemoveError::Root));
+    let tenant = root.child("tenant", Limits::max(units(8))).unwrap();
+    let queries = ["a", "b"].map(|name| tenant.child(name, Limits::none()).unwrap());
+    let scan = queries[0].child("scan", Limits::none()).unwrap();
+    let other = root.child("other", Limits::none()).unwrap();
+    // Leaves stock.
+    drop(scan.try_charge(100).unwrap());
+    scan.add(ROWS, 3);
+    let charge = scan.try_charge(UNIT).unwrap();
+    tenant.close().unwrap();
+    for group in [&tenant, &queries[0], &queries[1], &scan] {
+        assert_closed(group);
+    }
+    assert_eq!(memory.reserved(), units(1), "stock is left");
+    let reading = root.read(Freshness::Exact).unwrap();
+    assert_eq!((reading.own(ROWS), reading.own_usage()), (3, UNIT as i64));
+    assert!(other.try_charge(1).is_ok());
+    // The names are free, and closing again does nothing.
+    let again = root.child("tenant", Limits::none()).unwrap();
+    tenant.close().unwrap();
+    scan.close().unwrap();
+    assert!(!again.is_removed());
+    // An infallible charge still succeeds.
+    let late = scan.charge(UNIT);
+    assert_eq!(scan.reserved(), units(2));
+    drop((late, charge));
+    assert_eq!((scan.reserved(), tenant.reserved()), (0, 0));
+    drop((tenant, queries, scan));
+    memory.tick();
+    memory.tick();
+    assert_eq!(memory.removed_groups(), 0);
+}
+
+#[test]
+fn charges_that_wait_are_refused() {
+    let memory = memory();
+    memory.root().set_max(units(6));
+    let tenant = memory
+        .root()
+        .child("tenant", Limits::max(units(4)))
+        .unwrap();
+    let query = tenant.child("query", Limits::max(units(2))).unwrap();
+    let other = memory.root().child("other", Limits::none()).unwrap();
+    let held = query.try_charge(2 * UNIT).unwrap();
+    // At its own limit, at the tenant's, at the root's, and one of another group.
+    let mut own = Task::new(query.charge_async(UNIT));
+    let mut tenants = Task::new(tenant.charge_async(3 * UNIT));
+    let more = other.try_charge(4 * UNIT).unwrap();
+    let mut roots = Task::new(tenant.charge_async(UNIT));
+    let mut others = Task::new(other.charge_async(UNIT));
+    for task in [&mut own, &mut tenants, &mut roots, &mut others] {
+        assert!(task.poll().is_pending());
+    }
+    tenant.close().unwrap();
+    for task in [&mut own, &mut tenants, &mut roots] {
+        assert!(task.wakes() > 0, "not woken");
+        let polled = task.poll();
+        assert!(
+            matches!(polled, Poll::Ready(Err(ChargeError::Removed { .. }))),
+            "{polled:?}"
+        );
+    }
+    assert!(others.poll().is_pending(), "nothing was returned");
+    drop(held);
+    assert!(others.poll().is_ready());
+    drop(more);
+}
+
+#[test]
+fn the_last_byte_ends_the_wait() {
+    let memory = memory();
+    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
+    let query = tenant.child("query", Limits::none()).unwrap();
+    let mut charge = query.try_charge(3 * UNIT).unwrap();
+    let small = tenant.try_charge(1).unwrap();
+    let empty = tenant.try_charge(0).unwrap();
+    let [mut first, mut second, mut below] = [emptied(&tenant), emptied(&tenant), emptied(&query)];
+    for task in [&mut first, &mut second, &mut below] {
+        assert!(task.poll().is_pending());
+    }
+    tenant.close().unwrap();
+    assert!(first.poll().is_pending() && below.poll().is_pending());
+    drop(charge.split(UNIT).unwrap());
+    assert!(first.poll().is_pending() && below.poll().is_pending());
+    let wakes = below.wakes();
+    drop(charge);
+    assert!(below.wakes() > wakes && below.poll().is_ready());
+    assert!(first.poll().is_pending());
+    // One that is dropped is not woken, and does not keep the others from it.
+    drop(second);
+    let wakes = first.wakes();
+    drop(small);
+    assert!(first.wakes() > wakes && first.poll().is_ready());
+    assert!(emptied(&tenant).poll().is_ready(), "it stays so");
+    assert_eq!(tenant.reserved(), 0);
+    drop(empty);
+    tenant.emptied().wait();
+}
+
+#[test]
+fn a_group_that_lives_is_not_at_its_end() {
+    let memory = memory();
+    assert!(emptied(&memory.root()).poll().is_pending());
+    let group = memory.root().child("group", Limits::none()).unwrap();
+    let mut task = emptied(&group);
+    assert!(task.poll().is_pending(), "nothing is charged, but it lives");
+    drop(group.try_charge(UNIT).unwrap());
+    assert!(task.poll().is_pending());
+    let wakes = task.wakes();
+    group.remove().unwrap();
+    assert!(task.wakes() > wakes && task.poll().is_ready());
+    // Not the last handle: the future has one.
+    let group = memory.root().child("group", Limits::none()).unwrap();
+    let mut task = emptied(&group);
+    drop(group);
+    assert!(task.poll().is_pending());
+    assert!(memory.find("group").is_some());
+    drop(task);
+    assert!(memory.find("group").is_none());
+}
+
+/// Returns that may wake nobody leave it to the next that may.
+#[test]
+fn a_tick_tells_of_returns_that_tell_nobody() {
+    let memory = memory();
+    let group = memory.root().child("group", Limits::none()).unwrap();
+    let charges = [group.try_charge(100).unwrap(), group.charge_nowait(UNIT)];
+    let mut task = emptied(&group);
+    assert!(task.poll().is_pending());
+    group.close().unwrap();
+    let wakes = task.wakes();
+    charges.into_iter().for_each(bursar::Charge::release_nowait);
+    memory.tick();
+    assert!(task.wakes() > wakes && task.poll().is_ready());
+}
+
+#[test]
+fn moving_the_last_bytes_away_ends_the_wait() {
+    let memory = memory();
+    let [from, to] = ["from", "to"].map(|name| memory.root().child(name, Limits::none()).unwrap());
+    let mut charge = from.try_charge(UNIT).unwrap();
+    let mut task = emptied(&from);
+    from.close().unwrap();
+    assert!(task.poll().is_pending());
+    let wakes = task.wakes();
+    charge.move_to(&to).unwrap();
+    assert!(task.wakes() > wakes && task.poll().is_ready());
+    assert!(charge.move_to(&from).is_err());
+}
+
+/// Threads make groups at all depths and charge there, while two others close all of it, and one waits for the end.
+#[test]
+fn nothing_gets_in_while_threads_close() {
+    const WORKERS: usize = 3;
+    const ROUNDS: usize = 150;
+    let seed = seed();
+    let memory = memory();
+    let mut rows = 0;
+    for round in 0..ROUNDS {
+        let tenant = memory
+            .root()
+            .child("tenant", Limits::max(units(4)))
+            .unwrap();
+        let (working, is_closed) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let (say, made) = channel::<Group>();
+        std::thread::scope(|scope| {
+            let (tenant, working, is_closed) = (&tenant, &working, &is_closed);
+            let workers: Vec<_> = (0..WORKERS)
+                .map(|worker| {
+                    let mut random = Random(seed ^ (round * WORKERS + worker) as u64);
+                    let say = say.clone();
+                    scope.spawn(move || {
+                        let mut groups = vec![tenant.clone()];
+                        let mut held = Vec::new();
+                        let mut rows = 0;
+                        working.fetch_add(1, Ordering::Relaxed);
+                        loop {
+                            let was_closed = is_closed.load(Ordering::SeqCst);
+                            let group = &groups[random.below(groups.len())];
+                            let name = format!("{worker}-{}", groups.len());
+                            let made = group.child(&name, Limits::none());
+                            let bytes = random.below(UNIT / 64) + 1;
+                            let charged = match random.below(4) {
+                                0 => group.try_charge_nowait(bytes).ok(),
+                                _ => group.try_charge(bytes).ok(),
+                            };
+                            group.add(ROWS, 1);
+                            rows += 1;
+                            if was_closed {
+                                assert!(charged.is_none(), "a charge to {group}");
+                                assert!(made.is_err(), "a child of {group}");
+                                break;
+                            }
+                            held.extend(charged);
+                            held.truncate(100);
+                            match made {
+                                Ok(made) => {
+                                    say.send(made.clone()).unwrap();
+                                    groups.push(made);
+                                }
+                                Err(CreateError::ParentRemoved { .. } | CreateError::TooDeep) => {}
+                                Err(error) => panic!("{error}"),
+                            }
+                        }
+                        rows
+                    })
+                })
+                .collect();
+            drop(say);
+            while working.load(Ordering::Relaxed) < WORKERS {
+                std::thread::yield_now();
+            }
+            let closers = [(); 2].map(|()| {
+                scope.spawn(|| {
+                    tenant.close().unwrap();
+                    assert!(tenant.children().is_empty());
+                    assert!(tenant.try_charge(1).is_err());
+                })
+            });
+            closers
+                .into_iter()
+                .for_each(|closer| closer.join().unwrap());
+            is_closed.store(true, Ordering::SeqCst);
+            tenant.emptied().wait();
+            assert_eq!(tenant.reserved(), 0);
+            rows += workers
+                .into_iter()
+                .map(|worker| worker.join().unwrap())
+                .sum::<i64>();
+        });
+        let mut groups = 0;
+        for group in made {
+            assert_closed(&group);
+            groups += 1;
+        }
+        assert!(groups > 0 || round > 0, "no group was made");
+        let reading = memory.root().read(Freshness::Exact).unwrap();
+        assert_eq!((reading.get(ROWS).value, reading.own(ROWS)), (rows, rows));
+        assert_eq!(reading.usage().value, 0);
+    }
+    assert_eq!(memory.reserved(), 0);
+    (0..70).for_each(|_| memory.tick());
+    assert_eq!(memory.removed_groups(), 0);
+}
+
+#[test]
+fn a_memory_may_own_its_ticker() {
+    let quick = || Memory::builder().flush_period(std::time::Duration::from_millis(4));
+    let memory = quick().ticker(true).build().unwrap();
+    let group = memory.root().child("group", Limits::none()).unwrap();
+    let charge = group.charge_nowait(UNIT);
+    group.close().unwrap();
+    let clone = memory.clone();
+    drop(memory);
+    // Only a tick tells of this, by a clone's ticker.
+    let waits = group.emptied();
+    let waiter = std::thread::spawn(move || waits.wait());
+    charge.release_nowait();
+    waiter.join().unwrap();
+    // The last handle's drop waits for the thread.
+    let ticks = |memory: &Memory| memory.flush_counts().root;
+    while ticks(&clone) < 3 {
+        std::thread::yield_now();
+    }
+    let after = group.memory();
+    drop(clone);
+    let stopped = ticks(&after);
+    let other = quick().ticker(true).build().unwrap();
+    while ticks(&other) < 3 {
+        std::thread::yield_now();
+    }
+    assert_eq!(ticks(&after), stopped, "a ticker without a memory");
+    let host = bursar::Host::start().unwrap();
+    let refused = quick().ticker(true).build_on(host).map(|_| ());
+    assert_eq!(refused, Err(bursar::MemoryError::NoTicker));
+}

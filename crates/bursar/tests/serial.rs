@@ -1,0 +1,126 @@
+//! The feature `serde`: what is written, and which limits are read.
+#![cfg(feature = "serde")]
+
+mod common;
+
+use bursar::{Freshness, Limits, Memory, Value};
+use common::{ROWS, UNIT, memory, units};
+use serde_json::{Value as Json, from_str, json, to_value};
+
+#[test]
+fn limits_come_from_config_files() {
+    #[derive(serde::Deserialize)]
+    struct Config {
+        tenants: std::collections::BTreeMap<String, Limits>,
+    }
+    let config = "
+        [tenants.acme]
+        max = 4294967296
+        low = 1073741824
+        [tenants.umbrella]
+        high = 0
+        [tenants.free]
+    ";
+    let tenants = toml::from_str::<Config>(config).unwrap().tenants;
+    assert_eq!(tenants["acme"], Limits::max(4 << 30).low(1 << 30));
+    assert_eq!(tenants["umbrella"], Limits::none().high(0));
+    assert_eq!(tenants["free"], Limits::none());
+    // `null` is no limit; `u64::MAX` too, where a format has it.
+    let limits: Limits = from_str(r#"{"max": null, "high": 18446744073709551615}"#).unwrap();
+    assert_eq!(limits, Limits::none());
+    for bad in [
+        r#"{"maximum": 1}"#,
+        r#"{"max": -1}"#,
+        r#"{"max": "4 GiB"}"#,
+        r#"{"low": null}"#,
+        "4096",
+    ] {
+        assert!(from_str::<Limits>(bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn limits_are_read_as_they_were_written() {
+    for (limits, written) in [
+        (Limits::none(), json!({"low": 0, "min": 0})),
+        (
+            Limits::max(0).high(3).low(2).min(1),
+            json!({"max": 0, "high": 3, "low": 2, "min": 1}),
+        ),
+    ] {
+        assert_eq!(to_value(limits).unwrap(), written);
+        assert_eq!(serde_json::from_value::<Limits>(written).unwrap(), limits);
+        let text = toml::to_string(&limits).unwrap();
+        assert_eq!(toml::from_str::<Limits>(&text).unwrap(), limits);
+    }
+}
+
+#[test]
+fn bounds_that_are_unknown_are_left_out() {
+    let value = |lo, hi| to_value(Value { value: 5, lo, hi }).unwrap();
+    assert_eq!(value(5, 7), json!({"value": 5, "lo": 5, "hi": 7}));
+    assert_eq!(value(i64::MIN, i64::MAX), json!({"value": 5}));
+}
+
+#[test]
+fn a_snapshot_is_a_list_of_groups() {
+    let memory = memory();
+    let group = memory.root().child("group", Limits::max(units(4))).unwrap();
+    let _charge = group.try_charge(UNIT).unwrap();
+    assert!(group.try_charge(8 * UNIT).is_err());
+    group.add(ROWS, 7);
+    let snapshot = memory.snapshot(Freshness::Exact).unwrap();
+    let written = to_value(&snapshot).unwrap();
+    assert_eq!(written.as_array().unwrap().len(), 2);
+    assert_eq!(
+        (&written[0]["path"], &written[1]["path"]),
+        (&json!("/"), &json!("/group"))
+    );
+    let mut group = written[1].clone();
+    let age = group["reading"]["age_ns"].take();
+    assert!(age.is_u64(), "{age}");
+    let zero = json!({"value": 0, "lo": 0, "hi": 0, "own": 0});
+    let share = json!({"avg10": 0.0, "avg60": 0.0, "avg300": 0.0, "total_ns": 0});
+    let events = json!({
+        "low": 0, "high": 0, "max": 1, "refused": 1, "overshot": 0, "drained_bytes": 0, "reclaimed_bytes": 0,
+        "throttled_ns": 0, "over_returned_bytes": 0, "panicked_callbacks": 0,
+    });
+    assert_eq!(
+        group,
+        json!({
+            "path": "/group",
+            "depth": 1,
+            "limits": {"max": units(4), "low": 0, "min": 0},
+            "reading": {
+                "age_ns": Json::Null,
+                "usage": {"value": UNIT, "lo": UNIT, "hi": UNIT, "own": UNIT},
+                "over_returned": 0,
+                "statistics": {
+                    "rows": {"value": 7, "lo": 7, "hi": 7, "own": 7},
+                    "balance": zero, "eager": zero, "batched": zero,
+                },
+            },
+            "reserved": UNIT,
+            "peak": UNIT,
+            "events": events,
+            "own_events": events,
+            "pressure": {
+                "level": "none", "by_usage": "none", "by_stall": "none",
+                "stall": {"some": share, "full": share},
+            },
+        })
+    );
+}
+
+#[test]
+fn shares_of_nodes_are_written() {
+    const PER_NODE: &[bursar::Statistic] = &[bursar::Statistic::counter("pages").per_node()];
+    let memory = Memory::builder().statistics(PER_NODE).build().unwrap();
+    memory.root().add(bursar::Counter::of(PER_NODE, "pages"), 3);
+    let reading = memory.root().read(Freshness::Exact).unwrap();
+    let written = to_value(&reading).unwrap();
+    let shares = written["statistics"]["pages"]["per_node"]
+        .as_array()
+        .unwrap();
+    assert_eq!(shares.iter().filter_map(Json::as_i64).sum::<i64>(), 3);
+}

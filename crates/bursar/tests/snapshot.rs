@@ -1,0 +1,288 @@
+//! Snapshots: what they hold, how they are drawn, and that children and own part add up to each group, whatever runs.
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bursar::{
+    Bytes, FlushPolicy, Freshness, Group, GroupSnapshot, Limits, Memory, Snapshot, Statistic,
+};
+use common::world::Stop;
+use common::{BALANCE, BATCHED, EAGER, ROWS, Random, STATISTICS, memory, seed};
+
+fn paths(snapshot: &Snapshot) -> Vec<&str> {
+    snapshot.iter().map(|group| &*group.path).collect()
+}
+
+/// Usage and statistics: values, and own parts.
+fn numbers(group: &GroupSnapshot) -> [(i64, i64); 5] {
+    let reading = &group.reading;
+    [
+        (reading.usage().value, reading.own_usage()),
+        (reading.get(ROWS).value, reading.own(ROWS)),
+        (reading.get(BALANCE).value, reading.own(BALANCE)),
+        (reading.get(EAGER).value, reading.own(EAGER)),
+        (reading.get(BATCHED).value, reading.own(BATCHED)),
+    ]
+}
+
+/// Children and own part make each group; paths and depths are those of a tree.
+fn check_sums(snapshot: &Snapshot) {
+    let groups = snapshot.groups();
+    for (at, group) in groups.iter().enumerate() {
+        let below = groups[at + 1..]
+            .iter()
+            .take_while(|below| below.depth > group.depth);
+        let children: Vec<_> = below
+            .filter(|below| below.depth == group.depth + 1)
+            .collect();
+        let names: Vec<_> = children.iter().map(|child| child.name()).collect();
+        assert!(names.is_sorted_by(|one, other| one < other), "{names:?}");
+        let mut sums = numbers(group).map(|(_, own)| own);
+        for child in children {
+            let parent = child.path.rsplit_once('/').unwrap().0;
+            assert_eq!(parent, group.path.trim_end_matches('/'));
+            let parts = numbers(child).map(|(value, _)| value);
+            sums.iter_mut()
+                .zip(parts)
+                .for_each(|(sum, part)| *sum += part);
+        }
+        let whole = numbers(group).map(|(value, _)| value);
+        assert_eq!(sums, whole, "own part and children of {}", group.path);
+        let usage = group.reading.usage();
+        assert!(usage.lo <= usage.value && usage.value <= usage.hi);
+    }
+}
+
+#[test]
+fn groups_come_depth_first_with_all_their_numbers() {
+    let memory = memory();
+    let root = memory.root();
+    let b = root.child("b", Limits::max(8 << 20).low(1 << 20)).unwrap();
+    let a = root.child("a", Limits::none()).unwrap();
+    let scan = a.child("scan", Limits::none()).unwrap();
+    let charge = scan.try_charge(3 << 20).unwrap();
+    drop(b.try_charge(2 << 20).unwrap());
+    assert!(b.try_charge(16 << 20).is_err());
+    scan.add(ROWS, 7);
+    a.add(EAGER, -2);
+    let snapshot = memory.snapshot(Freshness::Exact).unwrap();
+    check_sums(&snapshot);
+    assert_eq!(paths(&snapshot), ["/", "/a", "/a/scan", "/b"]);
+    assert_eq!(snapshot.get("a/scan/"), snapshot.get("/a/scan"));
+    assert!(snapshot.get("/a/b").is_none() && snapshot.get("scan").is_none());
+    for group in &snapshot {
+        let handle = memory.find(&group.path).unwrap();
+        assert_eq!(group.name(), handle.name());
+        assert_eq!(group.limits, handle.limits());
+        assert_eq!(group.reading, handle.read(Freshness::Exact).unwrap());
+        assert_eq!(
+            (group.reserved, group.peak),
+            (handle.reserved(), handle.peak())
+        );
+        assert_eq!(group.events, handle.events());
+        assert_eq!(group.own_events, handle.own_events());
+        assert_eq!(group.pressure, handle.pressure());
+    }
+    assert_eq!(snapshot.get("/b").unwrap().own_events.refused, 1);
+    assert_eq!(snapshot.get("/").unwrap().reading.usage_bytes(), 3 << 20);
+
+    // Of a part of the tree, and of a group that is no more.
+    let part = a.snapshot(Freshness::Exact).unwrap();
+    assert_eq!(paths(&part), ["/a", "/a/scan"]);
+    assert_eq!(part.groups()[1].depth, 1);
+    scan.remove().unwrap();
+    let part = a.snapshot(Freshness::Exact).unwrap();
+    assert_eq!(paths(&part), ["/a"]);
+    assert_eq!(part.groups()[0].reading.own_usage(), 3 << 20);
+    let removed = scan.snapshot(Freshness::Exact).unwrap();
+    assert_eq!(paths(&removed), ["/a/scan"]);
+    assert_eq!(removed.groups()[0].reading.usage_bytes(), 3 << 20);
+    drop(charge);
+}
+
+#[test]
+fn freshness_is_that_of_every_group() {
+    let builder = Memory::builder().statistics(STATISTICS);
+    let memory = builder.flush_period(Duration::from_secs(3600)).build();
+    let memory = memory.unwrap();
+    let group = memory.root().child("group", Limits::none()).unwrap();
+    let _charge = group.try_charge(5 << 20).unwrap();
+    group.add(BATCHED, 10);
+    let flushes = || memory.flush_counts().root;
+    let usage = |snapshot: &Snapshot| snapshot.get("group").unwrap().reading.usage();
+
+    let cached = memory.snapshot(Freshness::Cached).unwrap();
+    let old = memory.snapshot(Freshness::AtMost(Duration::from_secs(3600)));
+    for snapshot in [&cached, &old.unwrap()] {
+        check_sums(snapshot);
+        let usage = usage(snapshot);
+        assert!(usage.value == 0 && usage.hi >= 5 << 20, "{usage:?}");
+    }
+    // What a batch holds back is known, but not the usage.
+    let within = memory.snapshot(Freshness::Within(1 << 30)).unwrap();
+    assert!(usage(&within).hi >= 5 << 20);
+    assert_eq!(flushes(), 0);
+    let within = memory.snapshot(Freshness::Within(1 << 10)).unwrap();
+    assert_eq!((usage(&within).value, flushes()), (5 << 20, 1));
+    let new = memory.snapshot(Freshness::AtMost(Duration::ZERO)).unwrap();
+    assert_eq!((usage(&new).error(), flushes()), (0, 2));
+    assert!(new.age() < Duration::from_secs(3600));
+    let exact = memory.snapshot(Freshness::Exact).unwrap();
+    assert_eq!((usage(&exact).value, flushes()), (5 << 20, 3));
+
+    // A group that was flushed by itself is newer than the one above, and they still add up.
+    let inner = group.child("inner", Limits::none()).unwrap();
+    let _more = inner.try_charge(1 << 20).unwrap();
+    group.read(Freshness::Exact).unwrap();
+    let cached = memory.snapshot(Freshness::Cached).unwrap();
+    check_sums(&cached);
+    assert_eq!(cached.get("/").unwrap().reading.usage().value, 6 << 20);
+}
+
+#[test]
+fn a_policy_that_forbids_the_flush_is_told() {
+    let builder = Memory::builder().statistics(STATISTICS);
+    let memory = builder.policy(FlushPolicy::PeriodicOnly).build().unwrap();
+    let group = memory.root().child("group", Limits::none()).unwrap();
+    let _charge = group.try_charge(5 << 20).unwrap();
+    assert!(memory.snapshot(Freshness::Exact).is_err());
+    let cached = memory.snapshot(Freshness::Cached).unwrap();
+    assert_eq!(cached.groups().len(), 2);
+    // What is printed is what there is, and says so.
+    let shown = memory.to_string();
+    assert!(shown.contains("0 B ("), "{shown}");
+    assert_eq!(shown.lines().count(), 2);
+}
+
+#[test]
+fn a_tree_is_drawn_in_80_columns() {
+    let memory = Memory::builder().max(96 << 20).build().unwrap();
+    let acme = memory.root().child("acme", Limits::max(64 << 20)).unwrap();
+    let evil = "evil\n2026-01-01 ERROR root logged in\x1b[2J";
+    let evil = acme.child(evil, Limits::none()).unwrap();
+    let _charge = evil.try_charge(1536 << 10).unwrap();
+    assert_eq!(
+        memory.to_string(),
+        "/                                                   1.50 MiB of 96.0 MiB\n\
+        \x20 acme                                              1.50 MiB of 64.0 MiB\n\
+        \x20   evil\\n2026-01-01 ERROR root logged in\\u{1b}[2J  1.50 MiB"
+    );
+    assert_eq!(
+        evil.snapshot(Freshness::Exact)
+            .unwrap()
+            .to_string()
+            .lines()
+            .count(),
+        1
+    );
+
+    // Deep and long.
+    let mut at = acme;
+    let mut deep = Vec::new();
+    for level in 0..62 {
+        let name = format!("{level}-{}", "ü".repeat(100));
+        at = at.child(&name, Limits::max(u64::MAX / 2)).unwrap();
+        deep.push(at.clone());
+    }
+    for shown in [
+        memory.to_string(),
+        memory.snapshot(Freshness::Cached).unwrap().to_string(),
+    ] {
+        assert_eq!(shown.lines().count(), 65);
+        for line in shown.lines() {
+            assert!(line.chars().count() <= 80, "{line}");
+            assert!(line.contains("MiB") || line.contains(" 0 B"), "{line}");
+        }
+    }
+}
+
+/// Threads count, charge, and let groups come and go while others read everything.
+#[test]
+fn children_and_own_part_add_up_while_everything_runs() {
+    const READINGS: usize = 2_000;
+    let seed = seed();
+    let memory = memory();
+    let tenants = ["acme", "umbrella"].map(|name| memory.root().child(name, Limits::none()));
+    let tenants = tenants.map(Result::unwrap);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for thread in 0..3_u64 {
+            let (tenants, is_over) = (&tenants, &is_over);
+            let mut random = Random(seed ^ thread << 32);
+            scope.spawn(move || {
+                let mut queries: Vec<Group> = Vec::new();
+                let mut held = Vec::new();
+                while !is_over.load(Ordering::Relaxed) {
+                    let tenant = &tenants[random.below(2)];
+                    match random.below(8) {
+                        0 => {
+                            // Often the name of one that was removed and holds bytes.
+                            let name = format!("q{thread}-{}", random.below(3));
+                            queries.extend(tenant.child(&name, Limits::none()));
+                        }
+                        1 if !queries.is_empty() => {
+                            let query = queries.swap_remove(random.below(queries.len()));
+                            query.remove().unwrap();
+                            query.add(ROWS, 1);
+                        }
+                        2 => held.truncate(random.below(8)),
+                        3 => drop(queries.last().map(|query| query.read(Freshness::Exact))),
+                        4 => drop(tenant.read(Freshness::Exact)),
+                        _ => {
+                            let group = queries.last().unwrap_or(tenant);
+                            group.add(ROWS, 3);
+                            group.add(BALANCE, -2);
+                            group.add(EAGER, 1);
+                            group.add(BATCHED, 5);
+                            held.extend(group.try_charge(1 + random.below(100_000)));
+                        }
+                    }
+                }
+            });
+        }
+        let stop = Stop(&is_over);
+        let mut rows = 0;
+        for round in 0..READINGS {
+            let freshness = match round % 4 {
+                0 => Freshness::Cached,
+                1 => Freshness::Within(1 << 20),
+                _ => Freshness::Exact,
+            };
+            let snapshot = memory.snapshot(freshness).unwrap();
+            check_sums(&snapshot);
+            let now = snapshot.groups()[0].reading.get(ROWS).value;
+            assert!(now >= rows, "{now} rows, after {rows}");
+            rows = now;
+            check_sums(&tenants[0].snapshot(freshness).unwrap());
+            memory.tick();
+        }
+        drop(stop);
+    });
+    // Nothing runs: each group is what a reading of its own says.
+    let snapshot = memory.snapshot(Freshness::Exact).unwrap();
+    check_sums(&snapshot);
+    for group in &snapshot {
+        let alone = memory.find(&group.path).unwrap();
+        assert_eq!(group.reading, alone.read(Freshness::Exact).unwrap());
+    }
+}
+
+#[test]
+fn shares_of_nodes_add_up() {
+    const PER_NODE: &[Statistic] = &[Statistic::counter("pages").per_node()];
+    let pages = bursar::Counter::of(PER_NODE, "pages");
+    let memory = Memory::builder().statistics(PER_NODE).build().unwrap();
+    let group = memory.root().child("group", Limits::none()).unwrap();
+    let child = group.child("child", Limits::none()).unwrap();
+    group.add(pages, 3);
+    child.add(pages, 4);
+    let snapshot = memory.snapshot(Freshness::Exact).unwrap();
+    for (path, value) in [("/", 7), ("/group", 7), ("/group/child", 4)] {
+        let reading = &snapshot.get(path).unwrap().reading;
+        assert_eq!(reading.get(pages).value, value);
+        assert_eq!(reading.per_node(pages).unwrap().iter().sum::<i64>(), value);
+    }
+    assert_eq!(Bytes(snapshot.groups()[0].reserved).to_string(), "0 B");
+}
