@@ -7,8 +7,8 @@
 //! * *Deactivation* (`shrink_active_list`): from the tail of the active list to the head of the inactive one, accessed or not,
 //!   the accessed bit cleared.
 //! * *Refault* (`workingset_refault`): an evicted page leaves the age of its lists behind, which grows with each
-//!   eviction and each activation. If the age has grown by no more than the pages that could have held it when the page
-//!   comes back, the page is active at once.
+//!   eviction and each activation. A page that comes back is active at once if the age has grown by no more than the
+//!   number of pages that could have held it.
 //!
 //! Accessed bits are in the page table and are set without the lock, as the hardware does; all else is under the lock of the
 //! tenant, which stands for `lruvec->lru_lock` (one a tenant where the kernel has one a group). The kernel adds faulted pages in
