@@ -484,7 +484,7 @@ fn refuse_repetition<V: PartialEq + fmt::Display>(
     repeated.map_or(Ok(()), |place| {
         Err(ParameterError::Range {
             key: key.to_owned(),
-            problem: format!("is to be {} twice", values[place]),
+            problem: format!("is set to {} twice", values[place]),
         })
     })
 }

@@ -31,7 +31,7 @@ const PAGES_MAX: u64 = 1 << 26;
 #[serde(deny_unknown_fields)]
 #[allow(
     missing_docs,
-    reason = "the experiment's file documents them, for those who set them"
+    reason = "the experiment's file documents them for its users"
 )]
 pub struct Parameters {
     pub seed: u64,

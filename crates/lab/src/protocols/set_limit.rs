@@ -1,4 +1,5 @@
-//! Limits that change while others charge: a lowered one holds when the call returns, not even stock charges above it.
+//! Limits that change while others charge: a lowered limit holds when the call returns, and not even stock charges
+//! above it.
 
 use bursar_machine::Watched;
 

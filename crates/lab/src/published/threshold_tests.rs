@@ -23,7 +23,7 @@ fn per_group(change: impl FnOnce(&mut GroupThreshold)) -> (UpdateCounts<Host>, i
     (counts, limit as i64)
 }
 
-/// What was handed on.
+/// Updates that were handed on.
 fn pending(counts: &UpdateCounts<Host>, count: usize) -> Vec<i64> {
     let counters = counts.pending(count).iter();
     counters

@@ -1,4 +1,4 @@
-//! Pages are allocated by some tasks and freed by others: batches change hands through the depot, whose shelves are small.
+//! Pages allocated by some tasks and freed by others: batches change hands through the depot, whose shelves are small.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

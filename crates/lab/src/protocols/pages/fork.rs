@@ -1,4 +1,5 @@
-//! A fork at any moment: the child has every page but those that tasks held which are gone, and nobody is in its way.
+//! A fork at any moment: the child has every page except those held by tasks that are gone, and these tasks hinder no
+//! other.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -22,9 +23,9 @@ pub(super) fn protocol<M: Forks>() -> Protocol<M> {
 }
 
 struct Child {
-    /// Its first operation is done.
+    /// Whether its first operation is done.
     is_right: AtomicBool,
-    /// Pages that are nowhere.
+    /// Number of pages that are lost.
     lost: AtomicU64,
 }
 

@@ -1,4 +1,5 @@
-//! Many pages at a time, and frees of many of different groups: all or none, and what is not had is not charged.
+//! Many pages at a time, and frees of many of different groups: all or none, and pages that were not allocated are not
+//! charged.
 
 use bursar::pages::{Order, Zeroed};
 use bursar::{Limits, Page};

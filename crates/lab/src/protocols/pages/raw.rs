@@ -1,4 +1,4 @@
-//! Pages as raw memory: whoever claims one first has it, and nobody else.
+//! Pages as raw memory: the first task that claims one has it, and no other.
 
 use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;
@@ -24,11 +24,11 @@ pub(super) fn protocol<M: Watched>() -> Protocol<M> {
     }
 }
 
-/// What is given out.
+/// Pages that are given out.
 struct Raw {
-    /// The tokens; whoever wins finds its own here.
+    /// Tokens; the task that wins finds its own here.
     blocks: Mutex<BTreeMap<Pfn, (Block, At)>>,
-    /// All that were ever given out, to be claimed again and again.
+    /// All pages that were ever given out, for repeated claims.
     known: Mutex<Vec<Pfn>>,
     given: AtomicU64,
     claimed: AtomicU64,
@@ -50,7 +50,7 @@ impl Raw {
         assert!(before.is_none(), "{pfn} was given out twice");
     }
 
-    /// A page that was given out, if nobody else has had it back.
+    /// Claims a page that was given out, if no other task has it back yet.
     fn claim<M: Machine>(&self, world: &World<M>, pfn: Pfn) -> Option<Held<M>> {
         match world.memory.claim(pfn) {
             Ok(claim) => {

@@ -218,7 +218,7 @@ impl<M: Tasks> PageLists<M> {
         self.cpus[shard.index()].0.try_lock()
     }
 
-    /// Returns the shards of all CPUs, and the extra one for tasks without a CPU's.
+    /// Returns the shards of all CPUs, and the extra one.
     pub(super) fn shards(&self) -> impl Iterator<Item = Shard> {
         (0..self.cpus.len() as u32).map(Shard)
     }
