@@ -335,7 +335,7 @@ impl<'a> Settings<'a> {
                 .filter(runs)
                 .cloned()
                 .collect(),
-            // Who names variants wants them with all seeds.
+            // Variants that the user names run with all seeds.
             beside: match self.variants {
                 Some(_) => Vec::new(),
                 None => load.beside.clone(),

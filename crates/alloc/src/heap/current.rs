@@ -62,7 +62,7 @@ pub(super) fn charge_rest_to(group: &Group) {
     // The group is there for good.
     std::mem::forget(group.clone());
     let record = ptr::from_ref(Record::of(group)).cast_mut();
-    // Release: pairs with the Acquire in `rest`; who sees the record sees what is in it.
+    // Release: pairs with the Acquire in `rest`; a thread that sees the record sees its fields.
     REST.store(record, Ordering::Release);
 }
 

@@ -410,7 +410,7 @@ impl<M: Tasks, S: Subject<M>> Wire<'_, M, S> {
                 });
             }
             taken += 1;
-            // What comes after the end is taken, so that nothing is left, but not counted.
+            // Segments after the end are taken, so that none is left, but not counted.
             if self.machine.now_ns() < self.span.1 {
                 end.segments += 1;
             }

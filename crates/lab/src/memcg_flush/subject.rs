@@ -178,7 +178,7 @@ impl<M: Machine> Subject<M> for Own<M> {
         let freshness = match (self.freshness, site) {
             (Freshness::Cached, _) => return Ok(()),
             (_, Site::RateLimited) => Freshness::AtMost(self.flush_period * 2),
-            // The kernel bounds the error there, by its threshold; who asks Bursar says how old the numbers may be.
+            // The kernel bounds the error there, by its threshold; a caller of Bursar says how old the numbers may be.
             (_, Site::Unlimited) if !self.site_need.is_zero() => Freshness::AtMost(self.site_need),
             (own, Site::Unlimited | Site::Forced) => own,
         };

@@ -130,7 +130,7 @@ impl Parameters {
         if self.scale > 1 {
             let scaled = |high: u32| high / self.scale as u32;
             limits.high_min = scaled(limits.high_min).max(sizes::high_min(0, 1, limits.batch));
-            // Less, and nobody could free as much under one hold as unscaled.
+            // Less, and no task could free as much under one hold as unscaled.
             let least = 2 * limits.scaled_batch_max();
             limits.high_max = scaled(limits.high_max).max(least);
         }
@@ -156,7 +156,7 @@ impl Parameters {
 
     /// Returns the greatest number of pages that tasks hold at the same time.
     fn held_pages(&self) -> u64 {
-        // What bystanders have under way is little beside.
+        // Bystanders have few pages under way in comparison.
         let shells = self.shells * self.process_mib * MIB_PAGES;
         let long = self.exiters * self.exiter_pages() + self.freers * self.list_pages;
         long + shells + self.workers * self.worker_pages()

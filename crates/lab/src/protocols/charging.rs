@@ -272,7 +272,7 @@ impl<M: Machine> Charging<M> {
     pub(super) fn set_max(&self, group: GroupIndex, max: u64) {
         self.truth.limiting(group, max);
         self.books.groups[group].set_max(max);
-        // What others set meanwhile is in force, too. Between a look and its note nothing happens.
+        // Limits that others set meanwhile are in force too. Nothing happens between a look and its record.
         let now = self.books.groups[group].max();
         self.truth.limited(group, now);
         let reserved = self.books.groups[group].reserved();

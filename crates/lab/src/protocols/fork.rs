@@ -278,7 +278,7 @@ impl<M: Forks> World<M> {
             }
         }));
         run(&self.machine, seed, || (), tasks);
-        // What those who are gone held nobody returns.
+        // No task returns the bytes that tasks held which are gone.
         let work = |random| self.work(random, Patience::None);
         run(
             &self.machine,

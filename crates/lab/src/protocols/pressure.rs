@@ -102,7 +102,7 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
     let books = Books::new(machine, 2 * MAX, &[(0, MAX), (1, MAX / 2), (1, 2 * MAX)]);
     let charging = Charging::new(books);
     let nowait = [Nowait::Never, Nowait::BeforeTick][random.below(2) as usize];
-    // Somebody waits for the last change of all, which nobody undoes.
+    // A task waits for the last change of all, which no other undoes.
     let has_future = random.below(3) == 0;
     let nests = !has_future && random.below(2) == 0;
     let watchers: Vec<_> = [1, 2, 3]
@@ -110,7 +110,7 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
         .flat_map(|at| watch(&charging.books.groups[at], [nests, false]))
         .collect();
     let all = &charging;
-    // What is held in the end: most levels are not the first one then.
+    // Bytes held in the end: most levels are not the first one then.
     let kept = &Mutex::new(Vec::new());
     let charge = move |random: Random| {
         let held = all.churn_keeping(random, 4, |random, held| {

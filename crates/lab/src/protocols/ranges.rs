@@ -34,7 +34,7 @@ struct Sum {
 // Relaxed throughout: one thread of the host runs all tasks.
 impl Sum {
     fn change<R>(&self, by: i64, work: impl FnOnce() -> R) -> R {
-        // What is on its way down need not be there any more.
+        // Bytes on their way down need not be there any more.
         let (before, after) = match by {
             0.. => (&self.most, &self.least),
             _ => (&self.least, &self.most),
@@ -207,8 +207,8 @@ fn everything<M: Watched>(machine: &M, seed: u64) {
             bytes.begin();
             let reading = group.read(freshness).expect("readers may flush");
             rows.check(&format!("rows, {freshness:?}"), reading.get(BYTES));
-            // What a flush of this very read found has no range, and may count a return on one CPU without the charge on
-            // another, both of them under way: then it is below what was held at any moment.
+            // A value that a flush of this very read found has no range, and may count a return on one CPU without the
+            // charge on another, both of them under way: then it is below what was held at any moment.
             let usage = reading.usage();
             if freshness == Freshness::Cached || usage.error() > 0 {
                 bytes.check(&format!("usage, {freshness:?}"), usage);

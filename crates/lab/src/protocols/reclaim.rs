@@ -236,7 +236,7 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
     let mut random = Random::fork(seed, 0);
     let below = [(0, MAX), (LIMITED, NO_LIMIT), (LIMITED, NO_LIMIT)];
     let books = Books::new(machine, NO_LIMIT, &below);
-    // One task that charges, and all that it needs is to be had.
+    // One task that charges, and all that it needs is available.
     let is_alone = random.below(3) == 0;
     let min = match is_alone {
         false if random.below(2) == 0 => MIN,
@@ -260,7 +260,7 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
         1 => Manner::Spills,
         3 => Manner::Charges,
         4 => Manner::Refuses,
-        // Who begins each round stays.
+        // The reclaimer that begins each round stays.
         5 if group != LIMITED => Manner::Leaves,
         6 if group != LIMITED => Manner::Removes,
         _ => Manner::Obeys,

@@ -21,7 +21,7 @@ const MAX: u64 = 1000;
 
 fn scenario<M: Watched>(machine: &M, seed: u64) {
     let books = Books::new(machine, NO_LIMIT, &[(0, MAX), (1, MAX)]);
-    // Two who set one limit at once, or two limits.
+    // Two tasks that set one limit at once, or two limits.
     let other = 1 + Random::fork(seed, 0).below(2) as usize;
     let charging = Charging::new(books);
     let all = &charging;

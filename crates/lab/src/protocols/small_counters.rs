@@ -92,7 +92,7 @@ impl<M: Machine> World<M> {
         let begun_before = self.truth[at].begun[1].load(Ordering::Relaxed);
         let value = self.counters.precise(at);
         let (_, most) = self.truth[at].range();
-        // What is subtracted during the look may be in it.
+        // Subtractions during the look may be in it.
         let subtracted = self.truth[at].begun[1].load(Ordering::Relaxed) - begun_before;
         let returned_before = most - self.truth[at].returned[1].load(Ordering::Relaxed);
         assert!(

@@ -142,7 +142,7 @@ impl<M: Machine> World<M> {
         let rounds = (0..).take_while(|_| self.serve(&mut random)).take(100);
         assert!(rounds.count() < 100, "upkeep never ends");
         let counters = &self.housekeeping.upkeep().counters;
-        // Threads without a CPU are nobody's here.
+        // Threads without a CPU belong to no shepherd here.
         counters.fold(Shard(self.machine.cpus() as u32));
         let added = self.added.load(Ordering::Relaxed);
         assert_eq!(counters.read(0), added as i64, "folded, and added");

@@ -275,7 +275,7 @@ fn crowd<M: Watched>(machine: &M, seed: u64, mut random: Random) {
         duel(machine, seed, all, turns);
         return charging.finish();
     }
-    // Returned with all that follows, or by somebody who tells nobody and leaves that to the next.
+    // Returned with all notifications, or by a task that notifies no other and leaves that to the next.
     let give_back = move |random: &mut Random, holding: Holding<M>, group: GroupIndex| {
         if random.below(3) > 0 {
             return all.uncharge(holding);

@@ -93,7 +93,7 @@ mod tests {
             choices,
             [Scope::Subtree, Scope::Subtree, Scope::Subtree, Scope::Root]
         );
-        // Who reads the largest group of all saves nothing by flushing less.
+        // A reader of the largest group of all saves nothing by flushing less.
         assert_eq!(cheaper(1, 10_000, 10_000), Scope::Subtree);
         assert_eq!(cheaper(2, 10_000, 10_000), Scope::Root);
         assert_eq!(cheaper(u64::MAX, u64::MAX, u64::MAX - 1), Scope::Root);

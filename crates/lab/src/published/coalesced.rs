@@ -50,7 +50,7 @@ impl<M: Machine> SharedFlush<M> {
         }
         let ended = Arc::new(M::Event::new());
         *running = Some(ended.clone());
-        // Relaxed, here and below: a hint to those who come; who joins takes the lock.
+        // Relaxed, here and below: a hint to later readers; a reader that joins takes the lock.
         self.is_running.0.store(1, Order::Relaxed);
         drop(running);
         count(Shared::Ran);

@@ -66,7 +66,8 @@ impl<M: Machine> Flushed<M> {
             Rule::Each(Scope::Root) => self.run(ROOT),
             Rule::Each(Scope::Subtree) => self.run(group),
             Rule::Coalesce { max_waiters } => {
-                // Who reads the root, or comes while a flush of the whole tree runs, has no use for one of his own.
+                // A reader of the root, or one that comes while a flush of the whole tree runs, has no use for a flush
+                // of its own.
                 let alone = match group == ROOT || self.shared.is_running() {
                     true => None,
                     false => self.turn.mutex.try_lock(),
@@ -133,8 +134,8 @@ impl<M: Machine> Flushed<M> {
 
     /// Flushes the whole tree, unless another task is doing so.
     fn flush_or_skip(&self) {
-        // Relaxed: the look spares the line to those who skip. Full: as the kernel's exchange; one of those who come at once
-        // finds 0. Pairs with the store below.
+        // Relaxed: the look spares the line to readers that skip. Full: as the kernel's exchange; one of the readers
+        // that come at once finds 0. Pairs with the store below.
         if self.ongoing.0.load(Order::Relaxed) == 1 || self.ongoing.0.swap(1, Order::Full) == 1 {
             count(&self.tally.skips);
             return;

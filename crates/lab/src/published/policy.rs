@@ -85,8 +85,8 @@ impl Tunables {
         Self {
             // The thread's first version.
             max_waiters: cpus as u64,
-            // The thread names no figure. Ten times what 98.8 % of its reads took (`experiments/memcg-flush.toml`, row of
-            // 100 ms): whoever waits as long is in a queue.
+            // The thread names no figure. Ten times what 98.8 % of its reads took (`experiments/memcg-flush.toml`, row
+            // of 100 ms): a reader that waits as long is in a queue.
             timeout_ns: 1_000_000,
             // The thread names no figure. On its machine of 384 CPUs, 48 CPUs share one.
             counters: 8,

@@ -133,7 +133,7 @@ impl<M: Machine> Rstat<M> {
     }
 
     fn lock(&self) -> <M::Spin<Books> as Lock<Books>>::Guard<'_> {
-        // Relaxed: only a hint to the holder that dropping the lock would help somebody.
+        // Relaxed: only a hint to the holder that dropping the lock would help a waiter.
         self.wanted.0.fetch_add(1, Order::Relaxed);
         let books = self.books.0.lock();
         self.wanted.0.fetch_sub(1, Order::Relaxed);

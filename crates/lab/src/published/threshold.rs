@@ -129,8 +129,8 @@ impl<M: Machine> UpdateCounts<M> {
         };
         let mut next = Some(group);
         while let Some(group) = next {
-            // Whoever is worth a flush has ancestors that are, or so the early stop assumes; a flush that runs meanwhile
-            // can reset an ancestor alone.
+            // A group that is worth a flush has ancestors that are too, or so the early stop assumes; a flush that runs
+            // meanwhile can reset an ancestor alone.
             if how.marks == Marks::UntilDue && self.is_above(group) {
                 return;
             }

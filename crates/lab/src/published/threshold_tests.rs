@@ -93,7 +93,7 @@ fn a_threshold_of_its_own_is_reset_with_all_that_a_flush_covers() {
         [0, 1, 2].map(|group| counts.is_due(group)),
         [false, false, true]
     );
-    // What a flush of the root does, children first.
+    // The work of a flush of the root, children first.
     for group in [2, 1, 0] {
         counts.folded(CPU, group);
     }

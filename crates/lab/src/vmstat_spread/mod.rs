@@ -178,7 +178,7 @@ fn run_tasks<M: Timers>(scene: Scene<'_, M>, period: Period) -> Vec<Done> {
         _ => upkeep(scene, queue, shard),
     };
     let now_ns = machine.now_ns();
-    // Soon, and not after an interval: until then nobody's upkeep would fire.
+    // Soon, and not after an interval: until then no upkeep would fire.
     let soon = Timer {
         kind: TimerKind::Exact,
         deadline_ns: now_ns + SHEPHERD_BEGINS_NS,
@@ -241,7 +241,7 @@ fn upkeep<M: Timers>(scene: Scene<'_, M>, queue: &M::Queue, shard: Shard) {
     let mut spans = record.take_spans(shard);
     spans.run_queue_ns = machine.run_queue_ns() - queued_ns;
     let what = (shard.0, Cause::Periodic, due);
-    // What was done early is only queued again.
+    // Work that was done early is only queued again.
     if is_done {
         record.in_vain(shard, began_ns);
     } else {

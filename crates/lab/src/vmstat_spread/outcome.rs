@@ -229,7 +229,7 @@ impl Outcome {
         metrics.push("period", Metric::Distribution(period.distribution()));
         let drift = mean(&drifts);
         metrics.push("drift", self.figure(Unit::Ns, drift));
-        // What all CPUs have in common moves none of them against another.
+        // A shift that all CPUs have in common moves none of them against another.
         let squares: Vec<f64> = drifts.iter().map(|it| (it - drift).powi(2)).collect();
         let apart = mean(&squares).sqrt();
         metrics.push("drift_apart", self.figure(Unit::Ns, apart));

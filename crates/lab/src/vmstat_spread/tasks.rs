@@ -348,7 +348,7 @@ impl<M: Timers> Task<'_, M> {
         if !has_folded {
             return;
         }
-        // What upkeep of the same CPU notes, if it ran in between, is its own: an idle entry has no page work.
+        // Records of upkeep of the same CPU that ran in between are its own: an idle entry has no page work.
         let spans = Spans {
             run_queue_ns: machine.run_queue_ns() - queued_ns,
             ..Spans::default()

@@ -41,13 +41,13 @@ fn inactive_is_low(inactive: u64, active: u64) -> bool {
 pub(super) fn plan(known: &Known, priority: u32) -> Plan {
     let deactivates = Kind::BOTH.map(|kind| {
         let kind = kind as usize;
-        // Whoever has lost patience does not ask whether it should (`force_deactivate`).
+        // Reclaim that has lost patience deactivates without a check (`force_deactivate`).
         priority == 0
             || known.has_refaulted[kind]
             || inactive_is_low(known.inactive[kind], known.active[kind])
     });
     let file = Kind::File as usize;
-    // Clean pages that nobody comes back for, and plenty of them: nothing else is taken (`cache_trim_mode`).
+    // Clean pages that are not used again, and plenty of them: nothing else is taken (`cache_trim_mode`).
     let trims = known.inactive[file] >> priority > 0 && !deactivates[file];
     let anon = if priority == 0 {
         SWAP_CLUSTER_MAX / 2

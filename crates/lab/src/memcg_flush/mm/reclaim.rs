@@ -101,7 +101,7 @@ impl<M: Tasks, S: Subject<M>> Reclaimed<'_, M, S> {
                     let moved = lruvec.deactivate(table, kind, share, deltas);
                     lruvec.note_cost(kind, 0, moved);
                     self.machine.compute(moved * ISOLATE_NS);
-                    // What was deactivated is looked at under another hold, as the kernel does.
+                    // Deactivated pages are looked at under another hold, as in the kernel.
                     drop(lruvec);
                     lruvec = self.space.lruvec.0.lock();
                 }

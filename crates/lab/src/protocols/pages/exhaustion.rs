@@ -39,7 +39,7 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
     let world = World::new(machine, options, left, &[Limits::none(), Limits::none()]);
     let all = &world;
     let work = move |random| churn(all, random, 4);
-    // Whatever was taken lies on lists of CPUs on which nobody may be who wants it.
+    // The pages lie on lists of CPUs on which no task that wants them may be.
     let want = move |mut random: Random| {
         let mut held = Vec::new();
         for _ in 0..2 {

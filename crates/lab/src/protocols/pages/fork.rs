@@ -66,7 +66,7 @@ fn fork<M: Forks>(machine: &M, world: &World<M>, child: &Child, mut random: Rand
         (sure..=most).contains(&lost),
         "{lost} pages are not at rest in the child, and {sure} to {most} are held"
     );
-    // By number: nobody else's are handed out, and none twice.
+    // By number: no other task's pages are handed out, and none twice.
     let free = world.all_at_rest();
     assert_eq!(
         free.len() as u64,
@@ -105,7 +105,7 @@ fn scenario<M: Forks>(machine: &M, seed: u64) {
             Box::new(works),
         ],
     );
-    // Who comes after.
+    // Tasks that come after.
     let again = move |random| churn(all, random, 3);
     let tend = move |mut random: Random| all.tend(&mut random);
     run(

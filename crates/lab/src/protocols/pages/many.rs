@@ -42,7 +42,7 @@ pub(super) fn alloc_many<M: Watched>(
                     .collect()
             }
             result => {
-                // What was had before is given back, perhaps zeroed meanwhile.
+                // Pages that were allocated before are given back, perhaps zeroed meanwhile.
                 world.work(Work::Other, || world.truth().zeroed_in_secret());
                 assert!(world.judge(result, order, false).is_none());
                 Vec::new()

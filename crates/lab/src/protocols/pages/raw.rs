@@ -44,7 +44,8 @@ impl Raw {
         let pfn = page.pfn();
         self.given.fetch_add(1, Ordering::Relaxed);
         locked(&self.known).push(pfn);
-        // The token is in its place before anybody can win: those who look at the table find it there only after this.
+        // The token is in its place before any task can win: a task that looks at the table finds it there only after
+        // this.
         let block = ManuallyDrop::into_inner(page).into_block();
         let before = locked(&self.blocks).insert(pfn, (block, at));
         assert!(before.is_none(), "{pfn} was given out twice");

@@ -89,7 +89,7 @@ impl Truth {
             return;
         }
         let episode = std::mem::take(&mut self.episode);
-        // Whoever tries may have pages in its hands that it gives back when it has found one. So of several one succeeds.
+        // A task that tries may hold pages that it gives back when it has found one. So of several tasks one succeeds.
         if episode.moved || episode.granted {
             return;
         }

@@ -124,7 +124,7 @@ impl<M: Machine> World<M> {
         while let Some(order) = wanted.checked_ilog2() {
             let order = Order::new(order as u8);
             let request = PageRequest::new(order).urgent();
-            // Not the root's: the process's own are charged to nobody.
+            // Not the root's: the process's own are charged to no group.
             let page = match self.groups[0].alloc_pages_as(request) {
                 Ok(page) => page,
                 Err(error) => panic!("ballast of order {}: {error}", order.get()),
@@ -241,7 +241,7 @@ impl<M: Machine> World<M> {
             2 => {
                 let next_ns = self.upkeeper.tick();
                 if random.below(2) == 0 {
-                    // Time passes: what is due then is done by whoever comes next.
+                    // Time passes: the next task does the work that is due then.
                     self.memory.machine().sleep_until(next_ns);
                 }
             }

@@ -186,7 +186,7 @@ impl<M: Tasks> Zone<M> {
 
     #[doc(alias = "spin_is_contended")]
     fn is_wanted(&self) -> bool {
-        // Relaxed: only a hint that releasing the lock would help somebody.
+        // Relaxed: only a hint that releasing the lock would help a waiter.
         self.waiting.0.load(Order::Relaxed) > 0
     }
 
@@ -226,7 +226,7 @@ impl<M: Tasks> Zone<M> {
             true => BELOW_HIGH,
             false => ABOVE_HIGH,
         };
-        // Relaxed, both: written under the lock; the look spares the line to those who read it.
+        // Relaxed, both: written under the lock; the look spares the line to its readers.
         if self.mark.0.load(Order::Relaxed) != mark {
             self.mark.0.store(mark, Order::Relaxed);
         }
