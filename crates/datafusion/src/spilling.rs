@@ -7,7 +7,7 @@ use bursar::{Group, Level, Registration};
 
 use crate::chain::Chain;
 
-/// Least that a spill should free under pressure without a limit: 1 MiB.
+/// Bytes that a spiller must hold to be asked if there is pressure without a limit: 1 MiB.
 const WORTH_WITHOUT_LIMIT: u64 = 1 << 20;
 
 /// Tells whether the query's group or one above it is under pressure.
