@@ -104,8 +104,9 @@ pub unsafe fn from_raw(memory: &Memory, address: NonNull<u8>) -> Result<Page, Fr
         ClaimError::AlreadyFreed { .. } => FromRawError::AlreadyFreed { address: number },
         _ => not_a_beginning(memory, number, pfn, 0),
     })?;
-    // SAFETY: the claim is for pages of this very reservation whose token was given up, and nobody else has one for them. By
-    // (1) the token was given up in `into_raw`, where it ended, and so it exists nowhere; by (2) nobody uses the pages.
+    // SAFETY: the claim is for pages of this very reservation whose token was given up, and no other claim has one for
+    // them. By (1) the token was given up in `into_raw`, where it ended, and so it exists nowhere; by (2) nothing uses
+    // the pages.
     let block = unsafe { frames.reclaim(claim.pfn(), claim.order(), claim.owner()) };
     Ok(claim.page(memory, block))
 }

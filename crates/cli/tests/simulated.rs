@@ -108,8 +108,8 @@ fn machines_that_make_no_sense_are_refused() {
     for (key, message) in [
         ("cpus=1", "nodes=2: must be 1 to 1"),
         ("cpus=8,0", "cpus=0: must be 1 to"),
-        ("cpus=8,8", "parameter `cpus` is to be 8 twice"),
-        ("cpus=8,08", "parameter `cpus` is to be 8 twice"),
+        ("cpus=8,8", "parameter `cpus` is set to 8 twice"),
+        ("cpus=8,08", "parameter `cpus` is set to 8 twice"),
         ("cpsu=8", "did you mean `cpus`?"),
     ] {
         assert_refused(&[&sim[..], &["-s", key]].concat(), 2, message);

@@ -69,7 +69,7 @@ impl Operator {
 
     /// Records that `bytes` of a request were not charged. Returns true if there were no such bytes before.
     pub(crate) fn cut(&self, bytes: u64) -> bool {
-        // Relaxed, here and below: a sum, and whoever takes it from or to 0 knows by the value found.
+        // Relaxed, here and below: a sum, and the task that takes it from or to 0 knows by the value found.
         self.uncharged.fetch_add(bytes, Ordering::Relaxed) == 0
     }
 
@@ -226,7 +226,7 @@ impl Registering<'_> {
         }
         let query = self.registry.own.group();
         let group = match query.child(&name, Limits::none()) {
-            // A child that somebody made before, to limit this operator; or of another pool of the same group.
+            // A child that was created before, to limit this operator; or one of another pool of the same group.
             Err(CreateError::Exists { .. }) => query.find(&name).map(|group| (group, false)),
             made => made.ok().map(|group| (group, true)),
         };

@@ -180,7 +180,7 @@ impl GroupPool {
 
     /// Puts the query into its history, once.
     fn note_end(&self) {
-        // Relaxed: the one who changes it does so.
+        // Relaxed: the one call that changes it does so.
         if let Some(history) = &self.history
             && !self.has_ended.swap(true, Ordering::Relaxed)
         {
@@ -206,8 +206,9 @@ impl GroupPool {
         registering.live().map(with_held).collect()
     }
 
-    // What follows is the way of most requests. Whatever leaves it does so by a last call of something cold, so that it needs no
-    // stack, and looks by branches: for a selection the section would wait. That is 5 % of the floor (`bursar-bench reservation`).
+    // The following functions are the way of most requests. A request leaves that way by a last call of a cold
+    // function, so that the way needs no stack. Its checks are branches, because the section would wait for a
+    // selection. That is 5 % of the floor (`bursar-bench reservation`).
 
     /// Returns whether a share may keep account of a consumer.
     #[inline(always)]
@@ -306,7 +307,7 @@ impl GroupPool {
     /// asked.
     #[cold]
     fn is_to_spill(&self, reservation: &MemoryReservation) -> bool {
-        // Relaxed, both: who is asked once more, or a little early, spills once more.
+        // Relaxed, both: a spiller that is asked once more, or a little early, spills once more.
         let spillers = self.spillers.load(Ordering::Relaxed);
         let Some(entry) = self.table.find(reservation.consumer().id()) else {
             return false;
@@ -347,7 +348,8 @@ impl GroupPool {
         if bytes == 0 {
             return;
         }
-        // Relaxed: who was just refused, by another task of its own, may be seen a return later; for cut requests see there.
+        // Relaxed: a refusal of the same consumer in another task may be seen a return later; for cut requests see
+        // there.
         let charged = if self.watched.load(Ordering::Relaxed) != 0 {
             self.watch_return(reservation, bytes)
         } else {
@@ -372,7 +374,7 @@ impl GroupPool {
         if let Some(entry) = self.table.find(consumer.id())
             && consumer.can_spill()
             && reservation.size() > 0
-            // Relaxed: the one who changes it counts.
+            // Relaxed: the one call that changes it counts.
             && !entry.is_asked.swap(true, Ordering::Relaxed)
         {
             self.watched.fetch_add(1, Ordering::Relaxed);
@@ -395,7 +397,8 @@ impl GroupPool {
     #[inline(never)]
     fn note_cut(&self, reservation: &MemoryReservation, bytes: u64) {
         if self.operator_of(reservation).cut(bytes) {
-            // Relaxed, as all that count there: who returns what was cut here got it from here, in some way that passes memory on.
+            // Relaxed, as all that count there: a task that returns bytes that were cut here got them from here, in
+            // some way that passes memory on.
             self.watched.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -473,7 +476,7 @@ impl MemoryPool for GroupPool {
     fn grow(&self, reservation: &MemoryReservation, additional: usize) {
         let additional = additional as u64;
         match self.group_at_once(reservation) {
-            // What comes from stock oversteps nothing.
+            // Bytes from stock overstep nothing.
             Some(group)
                 if !self.concerns_share(reservation) && group.charge_from_stock(additional) => {}
             _ => self.grow_slowly(reservation, additional),

@@ -227,9 +227,10 @@ impl FairShare {
     /// limit holds.
     #[inline]
     pub(crate) fn grown(&self, held: &Held, bytes: u64) {
-        // Relaxed: whoever takes the count from zero, or over a whole grain, knows it by the value it found. All these steps have
-        // one order, so each is counted once, and what is counted adds up when they are over. Where a processor makes the charge
-        // visible before this, one who reads just then may take the request for others' use; once it is over nobody does.
+        // Relaxed: the task that takes the count from zero, or over a whole grain, knows it by the value it found. All
+        // these steps have one order, so each is counted once, and what is counted adds up when they are over. Where a
+        // processor makes the charge visible before this, a reader just then may take the request for others' use; once
+        // it is over none does.
         let before = held.0.fetch_add(bytes, Ordering::Relaxed);
         self.moved(before, before.wrapping_add(bytes));
     }

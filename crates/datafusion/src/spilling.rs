@@ -7,7 +7,7 @@ use bursar::{Group, Level, Registration};
 
 use crate::chain::Chain;
 
-/// Least that a spill should free under pressure without a limit: 1 MiB.
+/// Bytes that a spiller must hold to be asked if there is pressure without a limit: 1 MiB.
 const WORTH_WITHOUT_LIMIT: u64 = 1 << 20;
 
 /// Tells whether the query's group or one above it is under pressure.
@@ -32,7 +32,7 @@ impl Watermark {
             let was_pressed = AtomicBool::new(false);
             group.on_pressure(move |now| {
                 let is_pressed = now.level >= from;
-                // Relaxed: calls come one at a time. Who decides by the count may decide by the one before.
+                // Relaxed: calls come one at a time. A decision by the count may use the one before.
                 if was_pressed.swap(is_pressed, Ordering::Relaxed) == is_pressed {
                     return;
                 }
@@ -83,7 +83,7 @@ mod tests {
         assert_eq!(worth_spilling(1 << 30, 16), 1 << 24);
         assert_eq!(worth_spilling(1 << 30, 0), 1 << 28);
         assert_eq!(worth_spilling(u64::MAX, 4), 1 << 20);
-        // Never nothing: who holds nothing has nothing to spill.
+        // Never 0: a spiller that holds nothing has nothing to spill.
         assert_eq!(worth_spilling(0, 4), 1);
     }
 }

@@ -111,7 +111,7 @@ impl Entry {
         self.is_asked.store(false, Ordering::Relaxed);
         self.is_never_refused
             .store(is_never_refused, Ordering::Relaxed);
-        // Release: pairs with the load in `Table::find`; who finds the key finds the account.
+        // Release: pairs with the load in `Table::find`; a thread that finds the key finds the account.
         self.key.store(key, Ordering::Release);
         true
     }

@@ -217,7 +217,7 @@ impl Document {
                 let is_of_seeds = match metric {
                     Metric::Ratio(share) => share.seeds().eq(seeds.iter().copied()),
                     Metric::Figure(figure) => figure.seeds().eq(seeds.iter().copied()),
-                    // What was written before distributions noted their seeds has none.
+                    // Documents from before distributions recorded their seeds have none.
                     Metric::Distribution(all) => {
                         let mut of_seeds = all.by_seed().map(|(seed, _)| seed).peekable();
                         of_seeds.peek().is_none() || of_seeds.eq(seeds.iter().copied())

@@ -335,7 +335,7 @@ impl<'a> Settings<'a> {
                 .filter(runs)
                 .cloned()
                 .collect(),
-            // Who names variants wants them with all seeds.
+            // Variants that the user names run with all seeds.
             beside: match self.variants {
                 Some(_) => Vec::new(),
                 None => load.beside.clone(),
@@ -484,7 +484,7 @@ fn refuse_repetition<V: PartialEq + fmt::Display>(
     repeated.map_or(Ok(()), |place| {
         Err(ParameterError::Range {
             key: key.to_owned(),
-            problem: format!("is to be {} twice", values[place]),
+            problem: format!("is set to {} twice", values[place]),
         })
     })
 }

@@ -77,7 +77,7 @@ impl<S, P: Clone> Layer<S> for TenantLayer<P> {
 ///
 /// Requests carry their [`bursar::Group`] as an extension, for handlers that spawn tasks into it or make children of it.
 ///
-/// It is ready when the wrapped service is. If `pick` refuses a request, the wrapped service stays ready: anything that
+/// It is ready when the wrapped service is. If `P` refuses a request, the wrapped service stays ready: anything that
 /// it keeps for the next call, such as a permit, stays with it.
 #[derive(Clone, Copy)]
 pub struct TenantService<S, P> {

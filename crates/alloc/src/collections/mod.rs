@@ -159,8 +159,8 @@ fn without_unwinding(tell: impl FnOnce()) {
 // 1. blocks stay until they are freed: those of the inner allocator, since ours lives as long as its clones; pages, since
 //    `from_raw` alone has them back;
 // 2. all clones have the same group and memory, and an inner allocator that is the same as ours by its own contract;
-// 3. a block is as long as its slice says. Of the inner allocator no more than was asked for; of pages all of them. Any layout
-//    between what was asked for and that is of the same class, so that `place` and `deallocate` find who gave it out.
+// 3. a block is as long as its slice says. Of the inner allocator no more than was asked for; of pages all of them. Any
+//    layout between what was asked for and that is of the same class, so that `place` and `deallocate` find its origin.
 unsafe impl<A: Allocator> Allocator for GroupAlloc<A> {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
         self.allocate_as(layout, Zeroed::No)

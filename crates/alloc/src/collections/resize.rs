@@ -51,7 +51,8 @@ impl<A: Allocator> GroupAlloc<A> {
                 }
                 Ok(NonNull::slice_from_raw_parts(block, order.bytes()))
             }
-            // What has grown to the size of pages moves there; what had to do without them does not try again.
+            // A block that has grown to the size of pages moves there; a block that had to do without them does not try
+            // again.
             (Place::Inner, class)
                 if !(Class::of(old) == Class::Small && matches!(class, Class::Pages(_))) =>
             {
@@ -140,9 +141,10 @@ impl<A: Allocator> GroupAlloc<A> {
                     Err(_) => return Ok(NonNull::slice_from_raw_parts(block, order.bytes())),
                 }
             }
-            // It cannot stay: its layout will say that it is small or huge, or it wants a larger alignment than its pages have.
-            // Who shrinks is not to fail for a limit, so the inner allocator has it, where pages may be refused. For the time
-            // of copying the group may overstep by this much; then it has freed as much, but for 16 bytes.
+            // It cannot stay: its layout will say that it is small or huge, or it wants a larger alignment than its
+            // pages have. Shrinking must not fail for a limit, so the inner allocator has it, where pages may be
+            // refused. For the time of copying the group may overstep by this much; then it has freed as much, but for
+            // 16 bytes.
             _ => {
                 let charge = self.books.group.charge(taken_bytes(new));
                 self.allocate_inner(new, Zeroed::No, charge)?

@@ -63,7 +63,7 @@ pub(super) fn charge_rest_to(group: &Group) {
     std::mem::forget(group.clone());
     group.exclude_from_victims();
     let record = ptr::from_ref(Record::of(group)).cast_mut();
-    // Release: pairs with the Acquire in `rest`; who sees the record sees what is in it.
+    // Release: pairs with the Acquire in `rest`; a thread that sees the record sees its fields.
     REST.store(record, Ordering::Release);
 }
 

@@ -115,7 +115,7 @@ unsafe impl RealSize<System> for UsableByClass {
 #[cold]
 #[inline(never)]
 fn note_answer(class: usize, real: usize) -> u16 {
-    // No less than the largest size of the class; the upper bound is for an allocator that nobody has seen.
+    // No less than the largest size of the class; the upper bound is for unknown allocators.
     let real = real.clamp(class * STEP, usize::from(u16::MAX)) as u16;
     let before = ANSWERED[class].load(Ordering::Relaxed);
     let least = match before % ANSWER {
@@ -124,7 +124,7 @@ fn note_answer(class: usize, real: usize) -> u16 {
     };
     let answers = (before / ANSWER + 1).min(ANSWERS);
     let after = answers * ANSWER + u32::from(least);
-    // Who fails lost an answer to another.
+    // On failure another thread's answer was recorded.
     let counts =
         ANSWERED[class].compare_exchange(before, after, Ordering::Relaxed, Ordering::Relaxed);
     if counts.is_ok() && answers == ANSWERS {

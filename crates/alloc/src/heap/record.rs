@@ -57,7 +57,7 @@ impl Record {
     pub(super) fn of(group: &Group) -> &'static Record {
         let account = group.account();
         let bucket = bucket(account.key());
-        // Acquire, here and below: pairs with the Release of whoever added it.
+        // Acquire, here and below: pairs with the Release of the thread that added it.
         let mut head = bucket.load(Ordering::Acquire);
         if let Some(found) = list(head).find(|record| record.account == account) {
             return found;
@@ -78,7 +78,7 @@ impl Record {
                 Ok(_) => return new,
                 Err(now) => head = now,
             }
-            // What was added meanwhile is at the head. The list is short, and this rare: all of it again.
+            // Records added meanwhile are at the head. The list is short, and this is rare: search all of it again.
             if let Some(found) = list(head).find(|record| record.account == account) {
                 // SAFETY: it came from a box, and its address is nowhere else.
                 drop(unsafe { Box::from_raw(ptr::from_mut(new)) });

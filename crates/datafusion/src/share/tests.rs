@@ -72,7 +72,7 @@ fn shares_never_exceed_what_is_left() {
         let others = standing.used - standing.spillable;
         let left = standing.limit.saturating_sub(others);
         let (active, share) = (standing.active, standing.share());
-        // Those who hold bytes, and one who begins.
+        // Spillers that hold bytes, and one that begins.
         assert!(
             share * (active + standing.idle.min(1)) <= left,
             "{standing:?}"

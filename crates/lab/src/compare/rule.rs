@@ -1,9 +1,9 @@
 //! The rules for a clear difference between figures.
 //!
 //! The rule compares values of single seeds: shares, and the median, 99th percentile and mean of a distribution of one
-//! run. With [`SEEDS_NEEDED`] seeds in common, values of the same seed form pairs. Without seeds in common, every value
-//! of one document forms a pair with every value of the other. In [`AGREEING`] of the pairs the same side must be
-//! greater; a pair of equal values agrees with neither side. Fewer seeds decide nothing.
+//! run. With [`SEEDS_NEEDED`] seeds in common, values of the same seed form pairs. With fewer seeds in common, every
+//! value of one document forms a pair with every value of the other. In [`AGREEING`] of the pairs the same side must be
+//! greater; a pair of equal values agrees with neither side. Documents with fewer seeds decide nothing.
 //!
 //! If nothing has changed, eight seeds in common all agree on one given side once in 256 times, and nineteen of twenty
 //! once in 50,000. All but three pairs of eight seeds and eight others agree once in 1,800 times. That holds for any

@@ -1,4 +1,4 @@
-//! How long a run will take: for a word of warning before a sweep of hours, not for a schedule.
+//! Estimate of a run's time, for a warning before a sweep of hours, not for a schedule.
 
 use super::parameters::Parameters;
 
@@ -8,10 +8,11 @@ const READ_SECONDS: f64 = 5e-6;
 const PAGE_SECONDS: f64 = 3e-6;
 /// Time to simulate one segment of a stream, at both ends: 20 us, measured likewise.
 const SEGMENT_SECONDS: f64 = 20e-6;
-/// What a worker does beside computing, for a page, seconds of the machine's time.
+/// Time of a worker for a page besides computing, seconds of the machine's time.
 const PAGE_OVERHEAD_SECONDS: f64 = 2e-6;
 
-/// Seconds of one CPU that a run takes: on a simulated machine of so many CPUs, or on the host, where time is what it is.
+/// Estimates the seconds of one CPU that a run takes: on a simulated machine of so many CPUs, or on the host, in real
+/// time.
 pub fn estimated_seconds(parameters: &Parameters, simulated_cpus: Option<usize>) -> f64 {
     let duration = parameters.duration_ms as f64 / 1e3;
     let Some(cpus) = simulated_cpus else {

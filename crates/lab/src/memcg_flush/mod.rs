@@ -1,25 +1,25 @@
-//! The experiment of the memcg thread of 2023: who flushes, who waits and who reads old numbers, when many read the
-//! statistics of a tree of groups that workers keep changing.
+//! The experiment of the memcg thread of 2023: which tasks flush, which wait and which read old numbers, when many read
+//! the statistics of a tree of groups that workers keep changing.
 //!
 //! | part | file |
 //! |---|---|
 //! | the tree of tenants and queries | `tree.rs` |
 //! | the parameters and their ranges | `parameters.rs` |
-//! | the statistics that are kept | `statistics.rs` |
-//! | what is compared | `subject.rs` |
-//! | the load | `worker.rs`; `swing.rs`: tenants that wax and wane; `warm_up.rs`: what is there before |
+//! | the statistics | `statistics.rs` |
+//! | the subjects of the comparison | `subject.rs` |
+//! | the load | `worker.rs`; `swing.rs`: tenants that grow and shrink; `warm_up.rs`: pages that exist before |
 //! | network streams | `stream.rs` |
 //! | the tenants' memory: lists, faults, reclaim, swap | `mm/` |
 //! | the readers | `reader.rs` |
-//! | who decides by the numbers | `consumers/` |
-//! | what is true while it runs | `oracle.rs` |
-//! | what each read should have seen | `truth.rs` |
-//! | what a run gave | `outcome.rs` |
-//! | how long one will take | `estimate.rs` |
+//! | decisions that use the numbers | `consumers/` |
+//! | the truth during the run | `oracle.rs` |
+//! | the right answer of each read | `truth.rs` |
+//! | the results of a run | `outcome.rs` |
+//! | an estimate of its time | `estimate.rs` |
 //!
-//! Every variant runs the same load from the same seed for the same time. Reads are judged afterwards: workers and readers
-//! only log. Decisions are held against the oracle at once, which takes no time of a simulated machine. A run whose books
-//! are wrong in the end gives no result.
+//! Every variant runs the same load from the same seed for the same time. Reads are judged afterwards: workers and
+//! readers only log. Decisions are compared with the oracle at once, which takes no time of a simulated machine. A run
+//! whose books are wrong in the end gives no result.
 
 mod consumers;
 mod estimate;
@@ -59,15 +59,15 @@ use crate::published::{Policy, Tunables};
 use crate::settings::ParameterError;
 use crate::workload::{RunError, Workload};
 
-/// What a machine runs.
+/// A task of the machine.
 type Task<'a> = Box<dyn FnOnce() + Send + 'a>;
 
-/// What can be compared.
+/// A variant of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Variant {
     /// Bursar; readers ask for exact numbers and share flushes.
     Combining,
-    /// Bursar; readers take what the last periodic flush left.
+    /// Bursar; readers take the numbers of the last periodic flush.
     PeriodicOnly,
     /// A policy of the thread.
     Published(Policy),
@@ -194,7 +194,7 @@ fn run_on_subject<M: Tasks>(
     }
 }
 
-/// Measures, with an oracle at hand if somebody asks it.
+/// Measures, with an oracle if a part of the load needs it.
 fn measure<M: Tasks, S: Subject<M>>(
     machine: &M,
     variant: Variant,
@@ -210,7 +210,7 @@ fn measure<M: Tasks, S: Subject<M>>(
     }
 }
 
-/// Lets all tasks of the load and the periodic flusher run, then holds what was read against the truth.
+/// Runs all tasks of the load and the periodic flusher, then compares the reads with the truth.
 fn measure_with<M: Tasks, S: Subject<M>>(
     machine: &M,
     variant: Variant,
@@ -276,7 +276,7 @@ fn measure_with<M: Tasks, S: Subject<M>>(
     Ok(outcome)
 }
 
-/// Where the numbers of reclaimers begin, beyond those of workers and readers.
+/// First number of reclaimers, beyond those of workers and readers.
 const RECLAIMERS: u64 = 1 << 32;
 
 fn flush_periodically<M: Machine + Tasks, S: Subject<M>>(

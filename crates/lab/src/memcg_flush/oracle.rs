@@ -1,8 +1,8 @@
-//! What is true at a moment: the pages that each tenant has in memory, kept outside of the machine.
+//! The truth at a moment: the pages that each tenant has in memory, kept outside of the machine.
 //!
-//! Only loads that hold a decision against the truth keep it ([`Observed`]); on a simulated machine it costs no time and lets
-//! nobody else run. There a task runs ahead of the others by a fraction of an operation, so a number may be early by as much.
-//! On the host it is one more atomic a page, for every variant alike.
+//! Only loads that compare a decision with the truth keep it ([`Observed`]). On a simulated machine it costs no time
+//! and lets no other task run. There a task runs ahead of the others by a fraction of an operation, so a number may be
+//! early by as much. On the host it is one more atomic operation for each page, for every variant alike.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -14,12 +14,12 @@ use super::subject::{Need, Numbers, Site, Subject, Work};
 use super::tree::Tree;
 use crate::published::GroupIndex;
 
-/// On cache lines of its own.
+/// Pages of one tenant, on cache lines of their own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Pages(AtomicI64);
 
-/// The pages of each tenant, anonymous and of files.
+/// Pages of each tenant, anonymous and of files.
 #[derive(Debug)]
 pub(super) struct Oracle {
     /// By group.
@@ -48,13 +48,13 @@ impl Oracle {
         }
     }
 
-    /// The pages of a tenant.
+    /// Returns the pages of a tenant.
     pub(super) fn pages(&self, tenant: usize) -> u64 {
         // Relaxed: as above. A page may be freed on one CPU before another has counted it.
         u64::try_from(self.tenants[tenant].0.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
-    /// The pages of all tenants, in order.
+    /// Returns the pages of all tenants, in order.
     pub(super) fn all(&self) -> Vec<u64> {
         (0..self.tenants.len())
             .map(|tenant| self.pages(tenant))
@@ -62,7 +62,7 @@ impl Oracle {
     }
 }
 
-/// A subject of which an oracle sees every update once it was made.
+/// A subject that reports every update to an oracle after it is made.
 pub(super) struct Observed<'a, S> {
     pub(super) subject: &'a S,
     pub(super) oracle: &'a Oracle,

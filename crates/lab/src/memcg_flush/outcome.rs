@@ -1,4 +1,4 @@
-//! What a run of one variant gave.
+//! The results of a run of one variant.
 
 use super::Variant;
 use super::parameters::Parameters;
@@ -52,7 +52,7 @@ impl Bucket {
     }
 }
 
-/// What a run of one variant with one seed gave.
+/// Results of a run of one variant with one seed.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     variant: Variant,
@@ -65,12 +65,12 @@ pub struct Outcome {
     steps: Samples,
     work: Work,
     refusals: u64,
-    /// What other tasks than readers measured.
+    /// Measurements of tasks other than readers.
     more: Vec<(&'static str, Metric)>,
 }
 
 impl Outcome {
-    /// Holds what was logged against the truth.
+    /// Compares the logs with the truth.
     pub(super) fn new(
         variant: Variant,
         parameters: &Parameters,
@@ -100,12 +100,12 @@ impl Outcome {
         }
     }
 
-    /// Adds a measure that only some loads have.
+    /// Adds a metric that only some loads have.
     pub(super) fn push(&mut self, name: &'static str, metric: Metric) {
         self.more.push((name, metric));
     }
 
-    /// What a document says about it.
+    /// Returns the result for a document.
     pub fn result(&self) -> VariantResult {
         VariantResult {
             name: self.variant.name().to_owned(),

@@ -9,7 +9,7 @@ use super::tree::Tree;
 use crate::settings::{ParameterError, check_ranges, range_error};
 use crate::workload::SIMULATED_TASKS_MAX;
 
-/// What the readers read.
+/// Groups that the readers read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scope {
@@ -19,19 +19,19 @@ pub enum Scope {
     OwnTenant,
     /// The root.
     Root,
-    /// A query, any.
+    /// Any query.
     Leaf,
 }
 
-/// Pages of all workers: each is described by some 70 bytes, whether it is in memory or not.
+/// Greatest number of pages of all workers: each needs some 70 bytes, whether it is in memory or not.
 const PAGES_MAX: u64 = 1 << 26;
 
-/// What `[parameters]` of the experiment's file holds; units are in the names, meanings in the file.
+/// Contents of `[parameters]` in the experiment's file; units are in the names, meanings in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(
     missing_docs,
-    reason = "the experiment's file documents them, for those who set them"
+    reason = "the experiment's file documents them for its users"
 )]
 pub struct Parameters {
     pub seed: u64,
@@ -76,7 +76,7 @@ pub struct Parameters {
     pub reclaimer_interval_us: u64,
 }
 
-/// How reclaim flushes before it scans.
+/// Flush of reclaim before it scans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReclaimSite {
@@ -96,7 +96,7 @@ impl ReclaimSite {
 }
 
 impl Parameters {
-    /// The shape of the tree.
+    /// Returns the shape of the tree.
     pub fn tree(&self) -> Tree {
         Tree {
             tenants: self.tenants as usize,
@@ -105,7 +105,7 @@ impl Parameters {
         }
     }
 
-    /// How fresh those who read need their numbers.
+    /// Returns how fresh the readers need their numbers.
     pub(super) fn need(&self) -> Need {
         match self.need_ms {
             0 => Need::Own,
@@ -113,17 +113,17 @@ impl Parameters {
         }
     }
 
-    /// Whether a decision is held against what is true at the moment.
+    /// Returns whether a decision is compared with the truth at the moment.
     pub(super) fn needs_oracle(&self) -> bool {
         self.killers > 0 || self.proactive > 0
     }
 
-    /// The pages that a segment of a stream takes.
+    /// Returns the pages that a segment of a stream takes.
     pub(super) fn segment_pages(&self) -> i64 {
         self.segment_bytes.div_ceil(PAGE_SIZE) as i64
     }
 
-    /// The ranges of the parameters. Of each: key, value, least, most.
+    /// Returns the ranges of the parameters. Each entry is key, value, least, most.
     pub(super) fn ranges(&self) -> Vec<(&'static str, u64, u64, u64)> {
         // A log entry holds a query in 20 bits and nanoseconds in 44 (see `worker`): an hour is well inside.
         vec![
@@ -183,7 +183,7 @@ impl Parameters {
         ]
     }
 
-    /// Refuses what cannot be run or would measure nothing.
+    /// Refuses parameters that cannot be run or would measure nothing.
     ///
     /// # Errors
     /// The first parameter that is out of its range, and the range.
@@ -250,7 +250,7 @@ impl Parameters {
         Ok(())
     }
 
-    /// Refuses what does not fit on a simulated machine.
+    /// Refuses parameters that do not fit on a simulated machine.
     ///
     /// # Errors
     /// If there are too many tasks.

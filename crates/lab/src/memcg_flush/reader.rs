@@ -18,7 +18,7 @@ pub(super) struct Read {
     pub(super) value: i64,
 }
 
-/// What the `reader`-th reader reads next.
+/// Chooses the next group of the `reader`-th reader.
 fn choose(scope: Scope, tree: Tree, reader: u64, random: &mut Random) -> GroupIndex {
     let query = |random: &mut Random| tree.query(random.below(tree.all_queries() as u64) as usize);
     match scope {
@@ -33,7 +33,8 @@ fn choose(scope: Scope, tree: Tree, reader: u64, random: &mut Random) -> GroupIn
     }
 }
 
-/// Reads until `end_ns`; `index` is the reader's number after those of the workers. Readers begin at random moments of the interval, and one that is late does not catch up.
+/// Reads until `end_ns`; `index` is the reader's number after those of the workers. Readers begin at random moments of
+/// the interval. A late reader does not catch up.
 pub(super) fn read<M: Tasks, S: Subject<M>>(
     machine: &M,
     subject: &S,

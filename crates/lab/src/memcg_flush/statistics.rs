@@ -1,12 +1,13 @@
-//! The statistics that the loads keep, in the kernel's words: those of `memory.stat` that mapping, touching and reclaiming
-//! pages and sending over sockets change.
+//! The statistics of the loads, in the kernel's words: those of `memory.stat` that change when pages are mapped,
+//! touched and reclaimed and when sockets send.
 
 use bursar::{Gauge, Statistic};
 
 /// A statistic. Numbers of pages, or of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stat {
-    /// Pages mapped, ever. It only grows, and goes last in each update: what each read should have seen is computed from it.
+    /// Pages mapped since the start. It only grows, and comes last in each update: the right answer of each read is
+    /// computed from it.
     Pgfault,
     /// Faults that had to wait for swap or a file.
     Pgmajfault,
@@ -35,7 +36,7 @@ pub(super) enum Stat {
 }
 
 impl Stat {
-    /// How many there are.
+    /// Number of statistics.
     pub(super) const COUNT: usize = STATISTICS.len();
 }
 

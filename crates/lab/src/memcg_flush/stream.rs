@@ -1,19 +1,21 @@
 //! Network streams: tasks in pairs, one that sends segments and one that receives them, in groups deep in the tree.
 //!
-//! The sender charges the pages of a segment to the group of its flow as socket memory and works on it; the receiver works on
-//! it, uncounts and returns it. The work stands for copying and for the protocol. Between them is a queue of bounded length.
-//! A charge that a limit refuses is forced, as the kernel's is when it must not wait.
+//! The sender charges the pages of a segment to the group of its flow as socket memory and works on it. The receiver
+//! works on it, uncounts the pages and returns them. The work stands for copying and for the protocol. Between them is
+//! a queue of bounded length. A charge that a limit refuses is forced, as the kernel forces a charge that must not
+//! wait.
 //!
-//! # What is not modelled
-//! A link: each pair is limited by its own work alone. Flows do not compete within a thread; a thread serves its flows in
-//! turn, and more flows mean more segments under way.
+//! # Limits of the model
+//! There is no link: each pair is limited by its own work alone. Flows do not compete within a thread. A thread serves
+//! its flows in turn, and more flows mean more segments under way.
 //!
-//! # How the share of charging is measured
-//! Of every 17th segment the three parts, charging, counting and working, are timed with four looks at the clock. 17, because the
-//! stock of charged pages comes in batches of 64 pages, which are 4 segments: every 16th would always find it the same.
-//! What a look at the clock costs is measured beforehand and subtracted. Where tasks share CPUs, the clock goes on while
-//! another one runs, so the share leaves out segments that took longer than twice their work, and
-//! `disturbed_segments` says how many. It is worth nothing where these are many, or updates as long as the work.
+//! # Measuring the share of charging
+//! Of every 17th segment the three parts (charging, counting and working) are timed with four looks at the clock. The
+//! number is 17 because stock comes in batches of 64 pages, which are 4 segments: every 16th segment would always find
+//! the stock the same. The cost of a look at the clock is measured beforehand and subtracted. If tasks share CPUs, the
+//! clock goes on while another task runs. So the share leaves out segments that took longer than twice their work, and
+//! `disturbed_segments` is their number. The share means nothing if these are many, or if updates take as long as the
+//! work.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,7 +32,7 @@ use super::worker::Log;
 use crate::measure::{Figure, Metric, Samples, Share, Unit};
 use crate::published::GroupIndex;
 
-/// Every which segment is timed; see above.
+/// Number of segments for one that is timed; see above.
 const SAMPLE_EVERY: u64 = 17;
 
 /// Segments under way of each flow: a quarter of a megabyte of 64 KiB segments, of the order of a socket's buffer. Judgement.
@@ -44,7 +46,7 @@ struct Segment<M: Machine> {
     charge: Charge<M>,
 }
 
-/// Segments on the way from a sender to its receiver. One of each, so at most one of them waits.
+/// Segments on the way from a sender to its receiver. There is one of each, so at most one of them waits.
 struct Queue<M: Machine> {
     segments: VecDeque<Segment<M>>,
     sleeper: Option<Arc<M::Event>>,
@@ -56,7 +58,7 @@ struct Pipe<M: Machine> {
     bound: usize,
 }
 
-/// Whether a sender that found the queue full is woken: when a third is free, as the kernel's writers are.
+/// Returns whether a sender that found the queue full is woken: when a third is free, as the kernel does.
 fn is_writable(length: usize, bound: usize) -> bool {
     length * 3 <= bound * 2
 }
@@ -98,7 +100,7 @@ impl<M: Machine> Pipe<M> {
         wake(sleeper);
     }
 
-    /// The next segment; `None` once the pipe is closed and empty.
+    /// Takes the next segment; `None` once the pipe is closed and empty.
     fn pop(&self) -> Option<Segment<M>> {
         loop {
             let mut queue = self.queue.lock();
@@ -123,18 +125,18 @@ impl<M: Machine> Pipe<M> {
     }
 }
 
-/// Not under the lock: whoever is woken takes it.
+/// Wakes a sleeper. Must not be called under the lock, because the woken task takes it.
 fn wake<E: Event>(sleeper: Option<Arc<E>>) {
     if let Some(event) = sleeper {
         event.set();
     }
 }
 
-/// Looks at the clock while a segment is handled that is timed, and does not where it is not.
+/// Reads the clock while a timed segment is handled, and does nothing for other segments.
 struct Watch<'a, M>(Option<&'a M>);
 
 impl<'a, M: Machine> Watch<'a, M> {
-    /// A watch for the `nth` segment.
+    /// Makes a watch for the `nth` segment.
     fn over(machine: &'a M, nth: u64) -> Self {
         Self(nth.is_multiple_of(SAMPLE_EVERY).then_some(machine))
     }
@@ -148,7 +150,7 @@ impl<'a, M: Machine> Watch<'a, M> {
     }
 }
 
-/// How long the parts of a segment's handling took, nanoseconds.
+/// Times of the parts of a segment's handling, nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Timed {
     /// Charging or returning.
@@ -167,13 +169,13 @@ impl Timed {
         self.update_ns() + self.work_ns
     }
 
-    /// Whether it took so long that another task must have had the CPU meanwhile.
+    /// Returns whether it took so long that another task must have had the CPU meanwhile.
     fn is_disturbed(self, segment_ns: u64) -> bool {
         self.total_ns() > 2 * segment_ns
     }
 }
 
-/// The share of updates in all that undisturbed segments took; of nothing, 0.
+/// Returns the share of updates in the time of undisturbed segments; 0 if there are none.
 fn update_share(timed: &[Timed], segment_ns: u64) -> f64 {
     let undisturbed = timed.iter().filter(|one| !one.is_disturbed(segment_ns));
     let add = |sum: (u64, u64), one: &Timed| (sum.0 + one.update_ns(), sum.1 + one.total_ns());
@@ -183,19 +185,19 @@ fn update_share(timed: &[Timed], segment_ns: u64) -> f64 {
     }
 }
 
-/// What one end of the pairs measured.
+/// Measurements of one end of the pairs.
 #[derive(Debug, Default)]
 struct End {
     segments: u64,
     timed: Vec<Timed>,
 }
 
-/// Megabits in each second, of segments within a time.
+/// Returns megabits in each second, of segments within a time.
 fn mbit_per_second(segments: u64, segment_bytes: u64, duration_ms: u64) -> f64 {
     (segments * segment_bytes * 8) as f64 / (duration_ms * 1000) as f64
 }
 
-/// The least that two looks at the clock are apart.
+/// Returns the least time between two looks at the clock.
 fn look_ns<M: Machine>(machine: &M) -> u64 {
     let look = |_| {
         let first_ns = machine.now_ns();
@@ -204,7 +206,7 @@ fn look_ns<M: Machine>(machine: &M) -> u64 {
     (0..CLOCK_LOOKS).map(look).min().unwrap_or(0)
 }
 
-/// The groups of the flows of one pair. Flows are dealt out to pairs, and to queries, in turn.
+/// Returns the groups of the flows of one pair. Flows are dealt out to pairs, and to queries, in turn.
 fn groups_of_pair(parameters: &Parameters, pair: u64) -> Vec<GroupIndex> {
     let tree = parameters.tree();
     (pair..parameters.flows)
@@ -244,7 +246,7 @@ impl<M: Tasks> Streams<M> {
         }
     }
 
-    /// Their tasks.
+    /// Returns their tasks.
     pub(super) fn tasks<'a, S: Subject<M>>(
         &'a mut self,
         machine: &'a M,
@@ -269,14 +271,14 @@ impl<M: Tasks> Streams<M> {
         tasks
     }
 
-    /// What the truth needs of them; to be taken before the report.
+    /// Takes the logs that the truth needs; must be called before the report.
     pub(super) fn take_logs(&mut self) -> impl Iterator<Item = Log> {
         self.pairs
             .iter_mut()
             .map(|pair| std::mem::take(&mut pair.log))
     }
 
-    /// Adds what they measured, if there are any.
+    /// Adds their measurements, if there are any.
     pub(super) fn report(self, parameters: &Parameters, outcome: &mut Outcome) {
         if self.pairs.is_empty() {
             return;
@@ -326,7 +328,7 @@ impl<M: Tasks> Streams<M> {
     }
 }
 
-/// What both ends of a pair work with.
+/// State that both ends of a pair share.
 struct Wire<'a, M: Machine, S> {
     machine: &'a M,
     subject: &'a S,
@@ -408,7 +410,7 @@ impl<M: Tasks, S: Subject<M>> Wire<'_, M, S> {
                 });
             }
             taken += 1;
-            // What comes after the end is taken, so that nothing is left, but not counted.
+            // Segments after the end are taken, so that none is left, but not counted.
             if self.machine.now_ns() < self.span.1 {
                 end.segments += 1;
             }

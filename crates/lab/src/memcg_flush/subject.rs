@@ -1,7 +1,7 @@
-//! What is compared: something that accounts for pages in a tree of groups and can be read.
+//! The subjects of the comparison: they account for pages in a tree of groups and can be read.
 //!
-//! Charging is Bursar's for every subject, so that its cost is the same for all; of the published policies only the
-//! statistics' path is on the substrate of their time.
+//! Every subject charges through Bursar, so that charging costs the same for all. Only the statistics of the published
+//! policies are on the substrate of their time.
 
 use std::time::Duration;
 
@@ -16,27 +16,28 @@ use crate::published::{GroupIndex, Policy, Published, Substrate};
 /// Size of a page, bytes.
 pub(super) const PAGE_SIZE: u64 = 4096;
 
-/// A place in the kernel where statistics are flushed for another purpose than showing them, by how badly it wants fresh ones.
+/// A place in the kernel that flushes statistics for another purpose than showing them, by how much it needs fresh
+/// ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Site {
-    /// Flushes if enough was updated, as a reader does.
+    /// Flushes if there were enough updates, as a reader does.
     Unlimited,
     /// Flushes only if the periodic flusher is a full cycle late.
     RateLimited,
-    /// Flushes whatever was updated.
+    /// Flushes always.
     Forced,
 }
 
-/// How fresh a reader needs its numbers.
+/// Freshness that a reader needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
-    /// As fresh as the variant makes them: whatever its readers get.
+    /// The variant's own freshness.
     Own,
-    /// No older than this. Only Bursar can be told so, if readers may flush; the other variants do what they do.
+    /// No older than this. Only Bursar can be asked for it, if readers may flush; the other variants ignore it.
     AtMost(Duration),
 }
 
-/// What a reader gets.
+/// Result of a read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Numbers {
     /// By [`Stat`], of the group and all below it.
@@ -58,47 +59,47 @@ impl Numbers {
     }
 }
 
-/// What a variant did besides answering, as far as it counts it.
+/// Work of a variant besides answering, as far as it counts it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Work {
     pub(super) root: u64,
     pub(super) subtree: u64,
     pub(super) skips: u64,
     pub(super) waits: u64,
-    /// Only published policies have one lock to wait for.
+    /// Waits for the one flush lock, which only published policies have.
     pub(super) lock_waits: Option<u64>,
-    /// Only Bursar passes fences.
+    /// Fences, which only Bursar passes.
     pub(super) fences: Option<u64>,
 }
 
 /// Accounts for pages and answers readers.
 pub(super) trait Subject<M: Machine>: Send + Sync {
-    /// The groups in which pages are charged, by index.
+    /// Returns the groups in which pages are charged, by index.
     fn groups(&self) -> &[Group<M>];
     /// Adds to a statistic of a group.
     fn add(&self, group: GroupIndex, stat: Stat, delta: i64);
-    /// What a reader of `group` gets who looks at the statistics `wanted`; the others may be 0.
+    /// Reads the statistics `wanted` of `group`; the others may be 0.
     ///
     /// # Errors
-    /// Why there is no answer.
+    /// The reason why there is no answer.
     fn read(&self, group: GroupIndex, need: Need, wanted: &[Stat]) -> Result<Numbers, String>;
-    /// Lets the statistics of `group` be flushed as a site of this kind does.
+    /// Lets a site of this kind flush the statistics of `group`.
     ///
     /// # Errors
-    /// Why they could not be.
+    /// The reason why they were not flushed.
     fn flush_at(&self, group: GroupIndex, site: Site) -> Result<(), String>;
-    /// What the flushes so far left of the statistics `wanted`, without another; the others may be 0.
+    /// Returns the statistics `wanted` as of the last flush, without another flush; the others may be 0.
     fn seen(&self, group: GroupIndex, wanted: &[Stat]) -> Numbers;
-    /// Brings everything together, when nobody runs any more: [`Subject::seen`] then shows all.
+    /// Brings everything together after all tasks have ended: [`Subject::seen`] then shows all.
     ///
     /// # Errors
-    /// Why it could not be.
+    /// The reason why it failed.
     fn settle(&self) -> Result<(), String>;
-    /// How often [`Subject::tick`] wants to be called in each period of the periodic flush.
+    /// Number of calls of [`Subject::tick`] in each period of the periodic flush.
     const TICKS_A_PERIOD: u64;
-    /// The periodic flush, if it is due.
+    /// Does the periodic flush, if it is due.
     fn tick(&self);
-    /// What it did so far.
+    /// Returns the work so far.
     fn work(&self) -> Work;
 }
 
@@ -108,7 +109,7 @@ pub(super) struct Own<M: Machine> {
     groups: Vec<Group<M>>,
     freshness: Freshness,
     flush_period: Duration,
-    /// How old numbers may be at [`Site::Unlimited`]; zero: as fresh as its readers'.
+    /// Greatest age of numbers at [`Site::Unlimited`]; zero: as fresh as its readers'.
     site_need: Duration,
 }
 
@@ -177,7 +178,7 @@ impl<M: Machine> Subject<M> for Own<M> {
         let freshness = match (self.freshness, site) {
             (Freshness::Cached, _) => return Ok(()),
             (_, Site::RateLimited) => Freshness::AtMost(self.flush_period * 2),
-            // The kernel bounds the error there, by its threshold; who asks Bursar says how old the numbers may be.
+            // The kernel bounds the error there, by its threshold; a caller of Bursar says how old the numbers may be.
             (_, Site::Unlimited) if !self.site_need.is_zero() => Freshness::AtMost(self.site_need),
             (own, Site::Unlimited | Site::Forced) => own,
         };
@@ -217,7 +218,7 @@ impl<M: Machine> Subject<M> for Own<M> {
     }
 }
 
-/// Statistics as a published policy kept them, beside groups of Bursar that are only charged.
+/// Statistics of a published policy, beside groups of Bursar that are only charged.
 pub(super) struct Theirs<M: Machine> {
     charged: Own<M>,
     published: Published<M>,

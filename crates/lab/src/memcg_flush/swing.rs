@@ -1,13 +1,13 @@
-//! How the tenants wax and wane: the part of its working set that each worker of a tenant uses, over time.
+//! Growing and shrinking of the tenants: the part of its working set that each worker of a tenant uses, over time.
 //!
-//! A tenant's part goes up and down in straight lines, each tenant a part of the period behind the one before, so that the
-//! largest tenant is another one all the time. What a tenant holds follows: its workers give up the anonymous pages beyond
-//! their part.
+//! A tenant's part goes up and down in straight lines, each tenant a part of the period behind the one before, so that
+//! the largest tenant keeps changing. The tenant's memory follows: its workers give up the anonymous pages beyond their
+//! part.
 
 use super::parameters::Parameters;
 use super::tree::Tree;
 
-/// Says how much of their pages the workers of a tenant use.
+/// Computes how much of their pages the workers of a tenant use.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Swing {
     tree: Tree,
@@ -24,8 +24,8 @@ impl Swing {
         }
     }
 
-    /// The part of their pages that workers of `tenant` use, in thousandths: all at the top of the swing, `percent` less at
-    /// the bottom.
+    /// Returns the part of their pages that workers of `tenant` use, in thousandths: all at the top of the swing,
+    /// `percent` less at the bottom.
     pub(super) fn part(self, tenant: usize, at_ns: u64) -> u64 {
         let (tenant, tenants) = (tenant as u64, self.tree.tenants as u64);
         let half_ns = self.period_ns / 2;

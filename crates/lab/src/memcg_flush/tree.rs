@@ -20,32 +20,32 @@ impl Tree {
     /// The group of everything.
     pub const ROOT: GroupIndex = 0;
 
-    /// The number of groups.
+    /// Returns the number of groups.
     pub fn groups(self) -> usize {
         self.query(0) + self.all_queries()
     }
 
-    /// The number of queries of all tenants.
+    /// Returns the number of queries of all tenants.
     pub fn all_queries(self) -> usize {
         self.tenants * self.queries
     }
 
-    /// A tenant by its number.
+    /// Returns a tenant by its number.
     pub fn tenant(self, tenant: usize) -> GroupIndex {
         1 + tenant
     }
 
-    /// A query by its number among the queries of all tenants.
+    /// Returns a query by its number among the queries of all tenants.
     pub fn query(self, query: usize) -> GroupIndex {
         1 + self.tenants * (self.ancestors - 1) + query
     }
 
-    /// The tenant, by number, of a query.
+    /// Returns the number of a query's tenant.
     pub fn tenant_of(self, query: usize) -> usize {
         query / self.queries
     }
 
-    /// The parent of each group.
+    /// Returns the parent of each group.
     pub fn parents(self) -> Vec<Option<GroupIndex>> {
         let parent = |group: GroupIndex| match group {
             Self::ROOT => None,
@@ -59,7 +59,7 @@ impl Tree {
         (0..self.groups()).map(parent).collect()
     }
 
-    /// The queries, by number, that count towards `group`.
+    /// Returns the numbers of the queries that count towards `group`.
     pub fn queries_below(self, group: GroupIndex) -> Range<usize> {
         if group == Self::ROOT {
             return 0..self.all_queries();

@@ -1,9 +1,9 @@
-//! What each read should have seen, computed after the run from the logs of all workers.
+//! The right answer of each read, computed after the run from the logs of all workers.
 //!
-//! The counter that is read only grows, by one an update. So if `n` updates of a group had completed before a read began,
-//! the read is broken exactly if its value is below `n`: it misses `n - value` updates, and the oldest of these cannot be
-//! younger than the `value + 1`-th completion. That is the staleness reported, a lower bound on the age of the oldest
-//! missing update (which of the updates are in the value nobody can tell).
+//! The counter that is read only grows, by one for each update. So if `n` updates of a group had completed before a
+//! read began, the read is broken exactly if its value is below `n`. It misses `n - value` updates, and the oldest of
+//! these is at least as old as the `value + 1`-th completion. The reported staleness is that age, a lower bound on the
+//! age of the oldest missing update. The value does not tell which updates are in it.
 //!
 //! A completion is logged after the update, so an update may count as completed a little later than it was: the truth errs
 //! towards "not broken".
@@ -15,23 +15,23 @@ use super::worker::Log;
 use crate::measure::{Samples, Unit};
 use crate::published::GroupIndex;
 
-/// When the updates of each query completed, nanoseconds since the start.
+/// Times at which the updates of each query completed, nanoseconds since the start.
 pub(super) struct Truth {
     tree: Tree,
     queries: Vec<Vec<u64>>,
 }
 
-/// How far a read is from the truth.
+/// Distance of a read from the truth.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Miss {
-    /// Updates that had completed before the read began and are not in it.
+    /// Updates that had completed before the read began and are missing in it.
     pub(super) updates: u64,
-    /// Age of the oldest of them when the read began, at least. 0 if there is none.
+    /// Least age of the oldest of them when the read began; 0 if there is none.
     pub(super) staleness_ns: u64,
 }
 
 impl Miss {
-    /// Whether the read was older than its reader needed. Who stated no need asks for nothing.
+    /// Returns whether the read was older than its reader needed. False for a reader that stated no need.
     fn is_beyond(self, need: Need) -> bool {
         match need {
             Need::Own => false,
@@ -40,19 +40,19 @@ impl Miss {
     }
 }
 
-/// How all reads were, together.
+/// Errors of all reads together.
 #[derive(Clone, Debug)]
 pub(super) struct Misses {
-    /// How many missed an update.
+    /// Number of reads that missed an update.
     pub(super) broken: u64,
-    /// How many were older than needed.
+    /// Number of reads that were older than needed.
     pub(super) beyond_need: u64,
     pub(super) staleness: Samples,
     pub(super) updates: Samples,
 }
 
 impl Truth {
-    /// Sorts the logs by query; what each worker's steps took goes to `steps`.
+    /// Sorts the logs by query; the times of each worker's steps go to `steps`.
     pub(super) fn new(tree: Tree, logs: Vec<Log>, steps: &mut Samples) -> Self {
         let mut queries = vec![Vec::new(); tree.all_queries()];
         for log in logs {
@@ -67,7 +67,7 @@ impl Truth {
         Self { tree, queries }
     }
 
-    /// Holds all reads against the truth.
+    /// Compares all reads with the truth.
     pub(super) fn judge(&self, mut reads: Vec<Read>, need: Need) -> Misses {
         let mut misses = Misses {
             broken: 0,
@@ -89,7 +89,7 @@ impl Truth {
         misses
     }
 
-    /// When the updates that count towards `group` completed, in order.
+    /// Returns the times at which the updates that count towards `group` completed, in order.
     fn completions(&self, group: GroupIndex) -> Vec<u64> {
         let mut all = self.queries[self.tree.queries_below(group)].concat();
         // Stable, because that sort makes use of the sorted runs that the workers left.

@@ -1,7 +1,7 @@
-//! What is there before anything is measured: pages in every query, so that every group was touched and flushed once.
+//! Pages that exist before anything is measured: some in every query, so that every group was touched and flushed once.
 //!
-//! The pages stay for the whole run. Nobody uses them, so they are what proactive reclaim is to find ([`Reclaim`]). They do
-//! not count as `pgfault`, from which the truth of each read is computed: that begins with the measurement.
+//! The pages stay for the whole run. No task uses them, so proactive reclaim should find them ([`Reclaim`]). They do
+//! not count as `pgfault`, from which the truth of each read is computed: `pgfault` begins with the measurement.
 
 use bursar::Charge;
 use bursar_machine::{Lock, Tasks};
@@ -14,7 +14,7 @@ use crate::published::GroupIndex;
 
 /// Takes memory back from a tenant, as a write to `memory.reclaim` does.
 pub(super) trait Reclaim: Sync {
-    /// Frees up to `pages` pages of a tenant, by number, and says how many.
+    /// Frees up to `pages` pages of a tenant, by number; returns how many.
     fn reclaim(&self, tenant: usize, pages: u64) -> u64;
 }
 
@@ -24,7 +24,7 @@ struct Page<M: Tasks> {
     charge: Charge<M>,
 }
 
-/// The pages that nobody uses.
+/// Pages that no task uses.
 pub(super) struct ColdPages<'a, M: Tasks, S> {
     subject: &'a S,
     /// By tenant.
@@ -35,7 +35,7 @@ impl<'a, M: Tasks, S: Subject<M>> ColdPages<'a, M, S> {
     /// Maps the pages on all CPUs, waits for a periodic flush to be due, and lets it and a read of each group flush.
     ///
     /// # Errors
-    /// Why pages cannot be mapped or groups cannot be read.
+    /// The reason why pages cannot be mapped or groups cannot be read.
     pub(super) fn warm_up(
         machine: &M,
         subject: &'a S,
@@ -72,7 +72,7 @@ impl<'a, M: Tasks, S: Subject<M>> ColdPages<'a, M, S> {
         flushed.map(|()| cold)
     }
 
-    /// Frees what is left of them.
+    /// Frees the pages that are left.
     pub(super) fn free_all(&self) {
         for tenant in 0..self.pages.len() {
             self.reclaim(tenant, u64::MAX);

@@ -1,6 +1,6 @@
 //! The load: a task that serves one query of its tenant after the other, in more memory than the tenant's limit leaves it.
 //!
-//! A page that it counts as done is one that it accessed; one that it logs is one that it had to fault in.
+//! A page counts as done when it is accessed; it is logged when it had to be faulted in.
 
 use bursar_machine::Tasks;
 
@@ -10,9 +10,9 @@ use super::subject::Subject;
 use super::swing::Swing;
 use crate::random::Random;
 
-/// When one worker's updates of the counter completed, and where.
+/// Times and queries of one worker's completed updates of the counter.
 ///
-/// An entry is one word: a worker logs millions a second, and what the log touches the load cannot keep in its caches.
+/// An entry is one word: a worker logs millions a second, and the log displaces the load's data from the caches.
 #[derive(Debug, Default)]
 pub(super) struct Log {
     chunks: Vec<Vec<u64>>,
@@ -21,7 +21,7 @@ pub(super) struct Log {
 }
 
 const QUERY_BITS: u32 = 20;
-/// Entries that are made room for at once: growing in chunks never copies what is logged.
+/// Entries that are allocated at once: growing in chunks never copies the log.
 const CHUNK: usize = 1 << 16;
 
 impl Log {
@@ -38,7 +38,8 @@ impl Log {
         }
     }
 
-    /// All entries in order of time: nanoseconds since the start, number of the query. Memory is given back on the way.
+    /// Returns all entries in the order of time: nanoseconds since the start, number of the query. Frees memory on the
+    /// way.
     pub(super) fn into_entries(self) -> impl Iterator<Item = (u64, usize)> {
         let decode = |entry| {
             (

@@ -1,9 +1,9 @@
-//! What experiments with page lists compare: something that hands out single pages and takes them back, as Bursar does and as
-//! the thread's policies do on the substrate of their time.
+//! Allocators of single pages that the experiments with page lists compare: Bursar's, and the thread's policies on the
+//! substrate of their time.
 //!
 //! | part | file |
 //! |---|---|
-//! | what is asked of it | here |
+//! | the interface | here |
 //! | the policies of the thread | `theirs.rs` |
 //! | Bursar | `own.rs` |
 
@@ -31,82 +31,84 @@ pub const MIB_PAGES: u64 = (1 << 20) / PAGE_BYTES as u64;
 /// Bytes of a cache line.
 const LINE_BYTES: usize = 64;
 
-/// Something that hands out pages of 4 KiB and takes them back.
+/// An allocator of pages of 4 KiB.
 pub trait Lists<M: Timers>: Send + Sync {
-    /// A page in somebody's hands.
+    /// A page that a task holds.
     type Page: Send;
 
-    /// Takes up to `count` pages, one by one; fewer only if there are no more.
+    /// Takes up to `count` pages, one by one; fewer only if no more are free.
     fn alloc(&self, count: usize, pages: &mut Vec<Self::Page>);
 
-    /// Writes to each cache line of a page; `false` if there is no memory behind it.
+    /// Writes to each cache line of a page; `false` if there is no memory behind the page.
     fn write(&self, page: &mut Self::Page, mark: u8) -> bool;
 
-    /// Puts one page back.
+    /// Returns one page.
     fn free(&self, page: Self::Page);
 
-    /// Puts a long list of pages back.
+    /// Returns a long list of pages.
     fn free_many(&self, pages: Vec<Self::Page>);
 
-    /// Periodic upkeep of a CPU: its lists keep less, and give back what is too much. Whether there is something left to do.
+    /// Does the periodic upkeep of a CPU: its lists keep less, and give back the surplus. Returns whether there is work
+    /// left.
     fn decay(&self, shard: Shard) -> bool;
 
-    /// Fills the lists of each CPU with up to `pages`, as its allocations and frees could have. Not for tasks.
+    /// Fills the lists of each CPU with up to `pages`, as its allocations and frees could have done. Tasks do not call
+    /// it.
     fn fill(&self, machine: &M, pages: u32);
 
-    /// Gives all that the lists of all CPUs have back to the zone.
+    /// Returns all pages in the lists of all CPUs to the zone.
     fn drain_all(&self);
 
-    /// Says whether memory is being reclaimed from now on.
+    /// Sets whether memory is being reclaimed from now on.
     fn set_reclaim(&self, is_active: bool);
 
-    /// All pages of the zone.
+    /// Returns the number of all pages of the zone.
     fn managed_pages(&self) -> u64;
 
-    /// How many pages are in the zone itself, about, and at no cost. Those in lists are not among them.
+    /// Returns the approximate number of free pages in the zone itself, without the lists, at no cost.
     fn about_free_pages(&self) -> u64;
 
-    /// How many pages are in nobody's hands: in the zone, in lists and between.
+    /// Returns the number of all free pages: in the zone, in lists and between.
     fn free_pages(&self) -> u64;
 
-    /// What a task has waited for in here, of all that it waited for.
+    /// Returns the part of a task's waits that fell on this allocator's locks.
     fn waits(&self, waits: LockWaits) -> Waits;
 
-    /// What the holds of its locks were like so far.
+    /// Returns figures of the holds of its locks so far.
     fn holds(&self) -> Holds;
 }
 
-/// What a task waited for locks, nanoseconds.
+/// Times that a task waited for locks, nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waits {
-    /// For the zone's.
+    /// For the zone's lock.
     pub zone_ns: u64,
-    /// For those nearer to the CPU: of its lists; in Bursar those of the depot.
+    /// For locks nearer to the CPU: of its lists; in Bursar those of the depot.
     pub list_ns: u64,
 }
 
 impl Waits {
-    /// For both.
+    /// Returns the sum of both.
     pub fn all_ns(self) -> u64 {
         self.zone_ns + self.list_ns
     }
 }
 
-/// What the holds of the zone's lock were like.
+/// Figures of the holds of the zone's lock.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Holds {
-    /// How many holds.
+    /// Number of holds.
     pub holds: u64,
-    /// Pages put in by each hold that put any in.
+    /// Pages returned by each hold that returned any.
     pub given_pages: Distribution,
-    /// How long each hold lasted.
+    /// Length of each hold.
     pub held_ns: Distribution,
-    /// How long was waited for the zone's lock, each time, and in Bursar for those of the depot.
+    /// Length of each wait for the zone's lock, and in Bursar also for those of the depot.
     pub waited_ns: Distribution,
 }
 
 impl Holds {
-    /// Those since an earlier look. The figures of both are of one subject.
+    /// Returns the holds since an earlier look at the same subject.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         Self {
@@ -139,7 +141,7 @@ fn write_lines(bytes: &mut [MaybeUninit<u8>], mark: u8) -> bool {
     !black_box(bytes).is_empty()
 }
 
-/// A distribution of what a histogram of the library has counted: values are the upper ends of its buckets.
+/// Makes a distribution of the library's histogram: values are the upper ends of its buckets.
 fn of_histogram(unit: Unit, histograms: &[&bursar::pages::Histogram]) -> Distribution {
     let mut samples = Samples::new(unit);
     for (value, count) in histograms.iter().flat_map(|it| it.buckets()) {

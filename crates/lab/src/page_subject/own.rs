@@ -11,33 +11,33 @@ use bursar_machine::timer::{BoundTask, LockWaits, Timers};
 use super::{Holds, Lists, Waits, of_histogram};
 use crate::measure::Unit;
 
-/// The most pages that a CPU's list holds.
+/// Greatest number of pages in a CPU's list.
 const LIST_PAGES: u32 = 2_048;
 
-/// Pages of a memory that no group is charged for: the others have no groups either.
+/// Pages of a memory, not charged to any group, because the other subjects have no groups.
 pub struct Own<M: Timers> {
     memory: Memory<M>,
     managed_pages: u64,
 }
 
-/// The sizes of a memory; all else is as Bursar has it.
+/// Sizes of a memory; all else is Bursar's default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnSizes {
     /// Pages of the zone.
     pub pages: u64,
-    /// None: by its size.
+    /// Watermarks; none: by the memory's size.
     pub watermarks: Option<Watermarks>,
-    /// Blocks moved under one hold, however long that takes. None: Bursar's own bounds, 63 blocks and 2 us.
+    /// Blocks moved under one hold, however long that takes; none: Bursar's own bounds, 63 blocks and 2 us.
     pub hold_blocks: Option<u32>,
-    /// From one look at idle lists to the next.
+    /// Interval between looks at idle lists.
     pub decay_period: Duration,
 }
 
 impl<M: Timers> Own<M> {
-    /// All pages are free.
+    /// Makes a memory with all pages free.
     ///
     /// # Errors
-    /// What the machine says if it cannot reserve them.
+    /// The machine's error if it cannot reserve them.
     pub fn new(machine: &M, sizes: OwnSizes) -> Result<Self, String> {
         let options = PageOptions {
             bytes_per_node: Some(sizes.pages * PAGE_BYTES as u64 / machine.nodes() as u64),
@@ -67,7 +67,7 @@ impl<M: Timers> Own<M> {
         })
     }
 
-    /// What is behind it.
+    /// Returns the memory.
     pub fn memory(&self) -> &Memory<M> {
         &self.memory
     }
@@ -93,7 +93,7 @@ impl<M: Timers> Lists<M> for Own<M> {
         Page::free_many(pages);
     }
 
-    /// One CPU looks after the lists of all that are idle; busy ones find their bounds lowered.
+    /// One CPU decays the lists of all idle CPUs; busy CPUs find their bounds lowered.
     fn decay(&self, shard: Shard) -> bool {
         if shard == Shard(0) {
             self.memory.tick();
@@ -101,7 +101,7 @@ impl<M: Timers> Lists<M> for Own<M> {
         true
     }
 
-    /// As far as lists become that long: 2,048 pages.
+    /// Fills lists up to their greatest length of 2,048 pages.
     fn fill(&self, machine: &M, pages: u32) {
         let fill = |cpu: u32| -> BoundTask<'_> {
             let fill = move || {
@@ -118,7 +118,7 @@ impl<M: Timers> Lists<M> for Own<M> {
         self.memory.drain_pages();
     }
 
-    /// Lists are small enough to need no such state.
+    /// Does nothing: lists are small enough to need no such state.
     fn set_reclaim(&self, _is_active: bool) {}
 
     fn managed_pages(&self) -> u64 {

@@ -13,16 +13,16 @@ pub struct Theirs<M: Timers> {
 }
 
 impl<M: Timers> Theirs<M> {
-    /// All pages are free.
+    /// Makes lists with all pages free.
     ///
     /// # Errors
-    /// What the machine says if it cannot reserve them.
+    /// The machine's error if it cannot reserve them.
     pub fn new(machine: &M, settings: Settings) -> Result<Self, String> {
         let lists = PageLists::new(machine, settings).map_err(|error| error.to_string())?;
         Ok(Self { lists })
     }
 
-    /// What is behind it.
+    /// Returns the lists.
     pub fn lists(&self) -> &PageLists<M> {
         &self.lists
     }
@@ -82,7 +82,7 @@ impl<M: Timers> Lists<M> for Theirs<M> {
         self.lists.zone_free_pages() + self.lists.all_listed_pages()
     }
 
-    /// Allocations and frees never wait for the lists: they try, and turn to the zone.
+    /// Allocations and frees never wait for the lists: they try the lock, and go to the zone if it is taken.
     fn waits(&self, waits: LockWaits) -> Waits {
         Waits {
             zone_ns: waits.all_ns(),

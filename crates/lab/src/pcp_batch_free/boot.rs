@@ -1,5 +1,5 @@
-//! Processes that come and go, as while a machine boots: each shell runs one after the other. How large they are nobody
-//! published; sizes are drawn evenly by their logarithm.
+//! Processes that come and go, as while a machine boots: each shell runs one after the other. Their sizes were not
+//! published, and are drawn evenly by their logarithm.
 
 use bursar_machine::timer::Timers;
 
@@ -7,7 +7,7 @@ use super::scene::{Log, Scene};
 use crate::page_subject::{Lists, MIB_PAGES};
 
 const ROLE: u64 = 3;
-/// Half a mebibyte is the least: a shell script's.
+/// Least size: half a mebibyte, as of a shell script.
 const LEAST_PAGES: u64 = MIB_PAGES / 2;
 
 pub(super) fn run<M: Timers, S: Lists<M>>(scene: &Scene<'_, M, S>, index: u64, log: &mut Log) {

@@ -1,8 +1,8 @@
-//! Bystanders: tasks that take or free a few pages now and then, on CPUs where nothing else happens. What they wait for is
-//! the damage that is done by those who free many.
+//! Bystanders: tasks that take or free a few pages now and then, on CPUs that are otherwise idle. Their waits are the
+//! damage that tasks do which free many pages.
 //!
-//! One of a pair takes pages, the other frees them, as in any flow from one CPU to another. A CPU that did both would have what
-//! it needs on its own lists after a while, and would see nobody.
+//! One of a pair takes pages and the other frees them, as in any flow from one CPU to another. A CPU that did both
+//! would soon find all it needs on its own lists, and would never wait.
 
 use bursar_machine::timer::Timers;
 

@@ -7,7 +7,7 @@ use bursar_machine::timer::{Timer, TimerKind, Timers, tick_ns};
 use super::scene::{Log, Scene};
 use crate::page_subject::Lists;
 
-/// Ticks between the moments at which neighbours aim (`round_jiffies_common()`).
+/// Ticks between the target times of neighbouring CPUs (`round_jiffies_common()`).
 const SKEW: u64 = 3;
 
 pub(super) fn decay<M: Timers, S: Lists<M>>(scene: &Scene<'_, M, S>, cpu: u32, log: &mut Log) {
@@ -30,7 +30,7 @@ pub(super) fn decay<M: Timers, S: Lists<M>>(scene: &Scene<'_, M, S>, cpu: u32, l
     }
 }
 
-/// The next tick at which a CPU aims.
+/// Returns the next target tick of a CPU.
 fn next(now: u64, interval: u64, cpu: u64) -> u64 {
     let skew = SKEW * cpu % interval;
     (now + skew + 1).next_multiple_of(interval) - skew

@@ -1,16 +1,16 @@
-//! Tasks that free many pages: because they exit, because a long list is freed, because all lists are emptied.
+//! Tasks that free many pages: they exit, free a long list, or empty all lists.
 
 use bursar_machine::timer::Timers;
 
 use super::scene::{Log, Scene};
 use crate::page_subject::Lists;
 
-/// All exit at this moment after the start.
+/// Time after the start at which all exit.
 const STORM_NS: u64 = 1_000_000;
-/// How often one of a pair looks whether the other is ready.
+/// Interval at which one of a pair checks whether the other is ready.
 const WAIT_NS: u64 = 10_000;
 
-/// Unmaps what it has, all at once with others, and is gone.
+/// Unmaps the task's memory, at the same time as the others, and ends.
 pub(super) fn exit<M: Timers, S: Lists<M>>(scene: &Scene<'_, M, S>, index: u64, log: &mut Log) {
     let machine = scene.machine;
     let pages = scene.take_mapped(index);
@@ -32,8 +32,8 @@ pub(super) fn drain<M: Timers, S: Lists<M>>(scene: &Scene<'_, M, S>, log: &mut L
     scene.finish_one();
 }
 
-/// One of a pair takes pages for a long list, as the pages of a file are taken; the other frees them all in one call, again and
-/// again. One CPU that did both would have its own lists grow until they hold it all.
+/// Runs one of a pair: one takes pages for a long list, as the pages of a file are taken; the other frees them all in
+/// one call, again and again. On one CPU that did both, the lists would grow until they hold it all.
 pub(super) fn free_again_and_again<M: Timers, S: Lists<M>>(
     scene: &Scene<'_, M, S>,
     index: u64,

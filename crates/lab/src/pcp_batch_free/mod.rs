@@ -1,19 +1,19 @@
-//! The experiment of the page-allocator thread of September 2025: how many pages are freed under one hold of the locks, and who
-//! waits meanwhile.
+//! The experiment of the page-allocator thread of September 2025: how many pages are freed under one hold of the locks,
+//! and which tasks wait meanwhile.
 //!
 //! | part | file |
 //! |---|---|
 //! | the parameters and their ranges | `parameters.rs` |
-//! | what is compared | `variant.rs`, over `../page_subject/` |
-//! | what all tasks of a run share | `scene.rs` |
+//! | the variants | `variant.rs`, over `../page_subject/` |
+//! | state that all tasks of a run share | `scene.rs` |
 //! | tasks that take or free a few pages now and then, and wait for others | `bystander.rs` |
 //! | tasks that free many pages: exits, long lists, drains | `free.rs` |
 //! | decay of the lists of all CPUs | `decay.rs` |
 //! | tasks that map, fault, rewrite and unmap | `stress.rs`, with `swap.rs` |
 //! | processes that come and go | `boot.rs` |
-//! | what a run gave | `outcome.rs` |
+//! | the results of a run | `outcome.rs` |
 //!
-//! Every variant runs the same load from the same seed. In the end all pages are back, or the run gives no result.
+//! Every variant runs the same load from the same seed. If some pages are missing at the end, the run gives no result.
 
 mod boot;
 mod bystander;
@@ -97,7 +97,7 @@ impl Workload for Parameters {
     }
 }
 
-/// Lets all tasks of the load run, and looks afterwards whether all pages are back.
+/// Runs all tasks of the load, and checks afterwards that all pages are back.
 fn measure<M: Timers, S: Lists<M>>(
     machine: &M,
     subject: &S,

@@ -1,4 +1,4 @@
-//! What a run of one variant gave.
+//! The results of a run of one variant.
 
 use super::parameters::Parameters;
 use super::scene::Log;
@@ -7,7 +7,7 @@ use crate::measure::{Distribution, Figure, Metric, Samples, Share, Unit};
 use crate::page_subject::{Holds, Waits};
 use crate::published::pages::LONG_PAGES;
 
-/// What a run of one variant with one seed gave.
+/// Results of a run of one variant with one seed.
 #[derive(Debug)]
 pub(super) struct Outcome {
     logs: Vec<Log>,
@@ -31,7 +31,7 @@ impl Outcome {
         }
     }
 
-    /// What a document says about it.
+    /// Returns the metrics for a document.
     pub(super) fn metrics(&self, parameters: &Parameters) -> Metrics {
         let seed = parameters.seed;
         let ns = |of: fn(&Log) -> &Vec<u64>| {

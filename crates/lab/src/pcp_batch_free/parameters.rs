@@ -11,9 +11,9 @@ use crate::published::pages::{Release, Settings};
 use crate::settings::{ParameterError, check_ranges, range_error};
 use crate::workload::SIMULATED_TASKS_MAX;
 
-/// Pages are numbered to twice as many, and those of two runs may be numbered at once.
+/// Greatest memory: pages are numbered to twice as many, and those of two runs may be numbered at once.
 const MEMORY_GIB_MAX: u64 = 1 << 12;
-/// Pages that a run takes at the same time: each is described by some 50 bytes of the host's memory.
+/// Greatest number of pages that a run takes at the same time: each needs some 50 bytes of the host's memory.
 const PAGES_MAX: u64 = 1 << 24;
 
 /// Time to simulate that a page is mapped and freed, seconds of a CPU: 0.4 to 0.8 us, by policy, on one core of a server.
@@ -27,12 +27,12 @@ const LONG_PAGE_SECONDS: f64 = 35e-9;
 /// Timer slack and waking.
 const THINK_OVERHEAD_US: u64 = 60;
 
-/// What `[parameters]` of the experiment's file holds; units are in the names, meanings in the file.
+/// Contents of `[parameters]` in the experiment's file; units are in the names, meanings in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(
     missing_docs,
-    reason = "the experiment's file documents them, for those who set them"
+    reason = "the experiment's file documents them for its users"
 )]
 pub struct Parameters {
     pub seed: u64,
@@ -68,17 +68,17 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// Pages of a task that exits.
+    /// Returns the pages of a task that exits.
     pub(super) fn exiter_pages(&self) -> u64 {
         self.exiter_mib * MIB_PAGES
     }
 
-    /// Pages of a worker, scaled.
+    /// Returns the pages of a worker, scaled.
     pub(super) fn worker_pages(&self) -> u64 {
         (self.worker_mib * MIB_PAGES / self.scale).max(1)
     }
 
-    /// Memory before it is scaled.
+    /// Returns the memory before it is scaled.
     fn memory_gib(&self, cpus: usize) -> u64 {
         match self.memory_per_cpu_gib {
             0 => self.memory_gib,
@@ -86,7 +86,7 @@ impl Parameters {
         }
     }
 
-    /// CPUs that share the memory.
+    /// Returns the number of CPUs that share the memory.
     fn cpus(&self, cpus: usize) -> usize {
         match self.sized_for_cpus {
             0 => cpus,
@@ -94,7 +94,7 @@ impl Parameters {
         }
     }
 
-    /// Pages of the zone, scaled.
+    /// Returns the pages of the zone, scaled.
     fn zone_pages(&self, cpus: usize) -> Result<u64, String> {
         let gib = self.memory_gib(cpus);
         if gib > MEMORY_GIB_MAX {
@@ -105,7 +105,7 @@ impl Parameters {
         Ok(gib * GIB_PAGES / self.scale)
     }
 
-    /// Those of all the memory, scaled.
+    /// Returns the watermarks of all the memory, scaled.
     pub(super) fn watermarks(&self, zone_pages: u64) -> Watermarks {
         let pages = zone_pages * self.scale;
         let marks = Watermarks::of(pages, pages);
@@ -116,7 +116,7 @@ impl Parameters {
         }
     }
 
-    /// The page lists of a policy of the thread.
+    /// Returns settings of the page lists of a policy of the thread.
     pub(super) fn published_settings(
         &self,
         cpus: usize,
@@ -130,7 +130,7 @@ impl Parameters {
         if self.scale > 1 {
             let scaled = |high: u32| high / self.scale as u32;
             limits.high_min = scaled(limits.high_min).max(sizes::high_min(0, 1, limits.batch));
-            // Less, and nobody could free as much under one hold as unscaled.
+            // Less, and no task could free as much under one hold as unscaled.
             let least = 2 * limits.scaled_batch_max();
             limits.high_max = scaled(limits.high_max).max(least);
         }
@@ -138,7 +138,7 @@ impl Parameters {
         Ok(settings)
     }
 
-    /// The sizes of Bursar's pages.
+    /// Returns the sizes of Bursar's pages.
     pub(super) fn own_sizes(&self, cpus: usize) -> Result<OwnSizes, String> {
         let pages = self.zone_pages(cpus)?;
         Ok(OwnSizes {
@@ -149,20 +149,20 @@ impl Parameters {
         })
     }
 
-    /// All tasks but those that decay, one a CPU.
+    /// Returns the number of tasks, without those that decay, one for each CPU.
     fn tasks(&self) -> u64 {
         self.bystanders + self.exiters + self.freers + self.drains + self.workers + self.shells
     }
 
-    /// Pages that tasks hold at the same time, at the most.
+    /// Returns the greatest number of pages that tasks hold at the same time.
     fn held_pages(&self) -> u64 {
-        // What bystanders have under way is little beside.
+        // Bystanders have few pages under way in comparison.
         let shells = self.shells * self.process_mib * MIB_PAGES;
         let long = self.exiters * self.exiter_pages() + self.freers * self.list_pages;
         long + shells + self.workers * self.worker_pages()
     }
 
-    /// The ranges of the parameters. Of each: key, value, least, most.
+    /// Returns the ranges of the parameters. Each entry is key, value, least, most.
     pub(super) fn ranges(&self) -> Vec<(&'static str, u64, u64, u64)> {
         vec![
             ("duration_ms", self.duration_ms, 1, 3_600_000),
@@ -260,7 +260,7 @@ impl Parameters {
         Err(range_error("exiters", problem))
     }
 
-    /// About how long a run takes, seconds of one CPU: on the host, or on a simulated machine of so many CPUs.
+    /// Estimates the time that a run takes, seconds of one CPU: on the host, or on a simulated machine of so many CPUs.
     pub(super) fn estimate(&self, cpus: Option<usize>) -> f64 {
         let seconds = self.duration_ms as f64 / 1e3;
         let Some(cpus) = cpus else {

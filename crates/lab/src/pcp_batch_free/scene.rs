@@ -1,4 +1,4 @@
-//! What all tasks of a run share.
+//! State that all tasks of a run share.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,26 +12,26 @@ use super::{boot, bystander, decay, free, stress};
 use crate::page_subject::{Lists, Waits};
 use crate::random::Random;
 
-/// Pages that are faulted in between two looks at anything else.
+/// Pages that are faulted in between two checks of anything else.
 pub(super) const FAULT_PAGES: usize = 64;
-/// Pages that an unmapping collects before it frees them, and lets others have its CPU.
+/// Pages that an unmapping collects before it frees them and yields its CPU.
 #[doc(alias = "MAX_GATHER_BATCH")]
 pub(super) const GATHER_PAGES: usize = 512;
 
-/// What one task has seen and done.
+/// Log of one task.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Log {
-    /// Of each operation of a bystander that takes pages: what it waited for locks.
+    /// Waits for locks in each operation of a bystander that takes pages.
     pub(super) alloc_waits: Vec<Waits>,
-    /// The same of one that frees them.
+    /// The same of a bystander that frees pages.
     pub(super) free_waits: Vec<Waits>,
-    /// How long each operation of a bystander took.
+    /// Length of each operation of a bystander.
     pub(super) operations_ns: Vec<u64>,
-    /// How long each free of many pages took, from the first to the last.
+    /// Length of each free of many pages, from the first to the last.
     pub(super) frees_ns: Vec<u64>,
-    /// How long each decay of a CPU's lists took.
+    /// Length of each decay of a CPU's lists.
     pub(super) decays_ns: Vec<u64>,
-    /// What the load is there for, done so often: pages freed, or bogo operations.
+    /// Units of the load's work that are done: pages freed, or bogo operations.
     pub(super) done: f64,
     /// Time on a CPU meanwhile.
     pub(super) cpu_ns: u64,
@@ -44,23 +44,23 @@ pub(super) struct Log {
 
 /// A task.
 pub(super) struct Job<'a> {
-    /// The CPU that it may not leave.
+    /// CPU that the task is bound to.
     pub(super) cpu: Option<u32>,
     pub(super) work: Box<dyn FnOnce() -> Log + Send + 'a>,
 }
 
-/// See the module.
+/// State of a run; see the module.
 pub(super) struct Scene<'a, M: Timers, S: Lists<M>> {
     pub(super) machine: &'a M,
     pub(super) subject: &'a S,
     pub(super) parameters: &'a Parameters,
     pub(super) start_ns: u64,
     pub(super) end_ns: u64,
-    /// What tasks have mapped before the start that exit.
+    /// Memory that exiting tasks have mapped before the start.
     mapped: Vec<Mutex<Vec<S::Page>>>,
     /// Pages on their way from the task that took them to the one that frees them, by pair.
     mail: Vec<Mutex<Vec<S::Page>>>,
-    /// Tasks whose end is the end of the run and that have not ended yet.
+    /// Tasks that the run waits for and that have not ended yet.
     unfinished: AtomicU64,
     pub(super) marks: Marks,
     /// Whether there is memory behind pages.
@@ -88,7 +88,7 @@ impl<'a, M: Timers, S: Lists<M>> Scene<'a, M, S> {
         }
     }
 
-    /// Lets the tasks that will exit map what they map.
+    /// Maps the memory of the tasks that will exit.
     pub(super) fn map_before(&self) {
         let pages = self.parameters.exiter_pages();
         let mut tasks: Vec<Box<dyn FnOnce() + Send + '_>> = Vec::new();
@@ -102,7 +102,7 @@ impl<'a, M: Timers, S: Lists<M>> Scene<'a, M, S> {
         self.machine.run(tasks);
     }
 
-    /// Lets the lists decay, as long as it takes since they were used last.
+    /// Lets the lists decay as long as it takes since they were last used.
     pub(super) fn settle(&self) {
         let machine = self.machine;
         let period_ns = self.parameters.decay_period_ms.max(1) * 1_000_000;
@@ -114,13 +114,13 @@ impl<'a, M: Timers, S: Lists<M>> Scene<'a, M, S> {
         }
     }
 
-    /// The load begins.
+    /// Starts the load.
     pub(super) fn start(&mut self) {
         self.start_ns = self.machine.now_ns();
         self.end_ns = self.start_ns + self.parameters.duration_ms * 1_000_000;
     }
 
-    /// All tasks.
+    /// Returns all tasks.
     pub(super) fn jobs(&self) -> Vec<Job<'_>> {
         let cpus = self.machine.cpus() as u64;
         let own = self.parameters;
@@ -179,7 +179,7 @@ impl<'a, M: Timers, S: Lists<M>> Scene<'a, M, S> {
         }
     }
 
-    /// Whether the load is over at that moment.
+    /// Returns whether the load is over at that moment.
     pub(super) fn is_over(&self, now_ns: u64) -> bool {
         if self.parameters.exiters + self.parameters.drains > 0 {
             // Relaxed: only when to stop.
@@ -188,7 +188,7 @@ impl<'a, M: Timers, S: Lists<M>> Scene<'a, M, S> {
         now_ns >= self.end_ns
     }
 
-    /// A task has ended that the run was for.
+    /// Records the end of a task that the run waits for.
     pub(super) fn finish_one(&self) {
         // Relaxed: see `is_over`.
         self.unfinished.fetch_sub(1, Ordering::Relaxed);
@@ -202,19 +202,19 @@ impl<'a, M: Timers, S: Lists<M>> Scene<'a, M, S> {
         lock(&self.mail[pair as usize]).extend(pages);
     }
 
-    /// How many pages are in a pair's mail.
+    /// Returns the number of pages in a pair's mail.
     pub(super) fn posted(&self, pair: u64) -> usize {
         lock(&self.mail[pair as usize]).len()
     }
 
-    /// Up to `count` pages that were posted.
+    /// Takes up to `count` pages that were posted.
     pub(super) fn collect(&self, pair: u64, count: usize) -> Vec<S::Page> {
         let mut mail = lock(&self.mail[pair as usize]);
         let count = count.min(mail.len());
         mail.drain(..count).collect()
     }
 
-    /// Frees what is still in the mail.
+    /// Frees the pages that are still in the mail.
     pub(super) fn clear(&self) {
         for mail in self.mail.iter().chain(&self.mapped) {
             let pages = std::mem::take(&mut *lock(mail));
@@ -222,7 +222,7 @@ impl<'a, M: Timers, S: Lists<M>> Scene<'a, M, S> {
         }
     }
 
-    /// Faults up to `count` pages in; fewer only if there are no more.
+    /// Faults in up to `count` pages; fewer only if no more are free.
     pub(super) fn map(&self, count: u64, held: &mut Vec<S::Page>) {
         let mut left = count as usize;
         while left > 0 {
@@ -237,7 +237,7 @@ impl<'a, M: Timers, S: Lists<M>> Scene<'a, M, S> {
         }
     }
 
-    /// Writes to pages, or lets the time pass that it takes where they have no memory.
+    /// Writes to pages, or lets the same time pass where they have no memory.
     pub(super) fn touch(&self, pages: &mut [S::Page], page_ns: u64) {
         if !self.has_memory {
             return self.machine.compute(pages.len() as u64 * page_ns);

@@ -1,7 +1,7 @@
-//! A worker as `stress-ng --vm` has them: it maps memory, faults it in, rewrites it a few times and unmaps it, in a loop.
+//! A worker as in `stress-ng --vm`: it maps memory, faults it in, rewrites it a few times and unmaps it, in a loop.
 //!
-//! Where all of them want more than there is, who needs a page swaps some of its own out, of its choice, and reads them again
-//! when it comes to them. A bogo operation is a mebibyte rewritten.
+//! If all workers together want more memory than there is, a worker that needs a page swaps out some of its own, and
+//! reads them again when it reaches them. A bogo operation is a mebibyte rewritten.
 
 use bursar_machine::timer::Timers;
 
@@ -41,18 +41,18 @@ pub(super) fn stress<M: Timers, S: Lists<M>>(scene: &Scene<'_, M, S>, index: u64
 struct Worker<'a, 'b, M: Timers, S: Lists<M>> {
     scene: &'a Scene<'b, M, S>,
     random: Random,
-    /// Resident.
+    /// Resident pages.
     pages: Vec<S::Page>,
     /// Pages in swap.
     swapped: u64,
     slept_ns: u64,
-    /// It has said so, and has not taken it back.
+    /// Whether it has announced reclaim and not yet withdrawn that.
     has_reclaimed: bool,
     log: &'a mut Log,
 }
 
 impl<M: Timers, S: Lists<M>> Worker<'_, '_, M, S> {
-    /// Once from mapping to unmapping, or until the load is over.
+    /// Goes once from mapping to unmapping, or until the load is over.
     fn cycle(&mut self, all: u64) {
         let scene = self.scene;
         while self.mapped() < all && !scene.is_over(scene.machine.now_ns()) {
@@ -78,7 +78,7 @@ impl<M: Timers, S: Lists<M>> Worker<'_, '_, M, S> {
         self.pages.len() as u64 + self.swapped
     }
 
-    /// Writes to all pages; `false` if the load is over before.
+    /// Writes to all pages; `false` if the load ends before.
     fn rewrite(&mut self) -> bool {
         let scene = self.scene;
         let all = self.mapped();
@@ -114,7 +114,7 @@ impl<M: Timers, S: Lists<M>> Worker<'_, '_, M, S> {
         self.swapped = self.swapped.saturating_sub(came);
     }
 
-    /// Faults pages in, and makes room before if there is none. How many came.
+    /// Faults pages in, and makes room first if there is none. Returns how many were faulted in.
     fn bring_in(&mut self, pages: u64) -> u64 {
         let scene = self.scene;
         let free_pages = scene.subject.about_free_pages();
@@ -135,7 +135,7 @@ impl<M: Timers, S: Lists<M>> Worker<'_, '_, M, S> {
         came
     }
 
-    /// Swaps some of its own pages out. Whoever has none waits for others to.
+    /// Swaps some of its own pages out. A worker without pages waits until others have swapped.
     fn reclaim(&mut self) {
         let scene = self.scene;
         self.has_reclaimed = true;

@@ -1,4 +1,4 @@
-//! When workers reclaim: free pages of the zone are held against its watermarks.
+//! Start and end of the workers' reclaim: free pages of the zone compared with its watermarks.
 
 use super::parameters::Parameters;
 
@@ -23,12 +23,12 @@ impl Marks {
         }
     }
 
-    /// Whether `more` pages would leave less free than the low watermark.
+    /// Returns whether taking `more` pages would leave fewer free than the low watermark.
     pub(super) fn is_short_of(self, more: u64, free_pages: u64) -> bool {
         free_pages < self.low + more
     }
 
-    /// Whether more is free than the high watermark.
+    /// Returns whether more pages are free than the high watermark.
     pub(super) fn is_calm(self, free_pages: u64) -> bool {
         free_pages > self.high
     }

@@ -170,7 +170,8 @@ fn whole_frees_2016_pages_under_one_hold_and_the_others_a_batch() {
             "{variant}"
         );
     }
-    // Who waits for six others that free 63 pages each waits for less than who waits for one that frees 2,016.
+    // A task that waits for six others that free 63 pages each waits for less than one that waits for a single task
+    // that frees 2,016.
     let [whole, batched] = ["whole", "batched"].map(|variant| {
         on_sim(8, 1, |machine| {
             number(&run(machine, &STORM, variant), "lock_wait")
@@ -228,7 +229,7 @@ fn memory_that_does_not_suffice_is_swapped() {
             assert!(number(&result, "ops_per_second") > 0.0);
             let seconds = number(&result, "operations") / number(&result, "ops_per_second");
             let cpu_seconds = number(&result, "operations") / number(&result, "ops_per_cpu_second");
-            // Three workers, who sleep when they read from swap.
+            // Three workers, which sleep when they read from swap.
             assert!(
                 cpu_seconds < 3.01 * seconds,
                 "{cpu_seconds} of 3 times {seconds}"

@@ -1,4 +1,4 @@
-//! What is compared.
+//! The variants.
 
 use crate::published::pages::Release;
 

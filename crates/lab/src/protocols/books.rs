@@ -1,4 +1,4 @@
-//! The memory of one scenario: a small tree of groups, and how many updates each got.
+//! The memory of one scenario: a small tree of groups, and the number of updates that each got.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,10 +10,10 @@ use crate::random::Random;
 const STATISTICS: &[Statistic] = &[Statistic::counter("rows")];
 const ROWS: Counter = Counter::of(STATISTICS, "rows");
 
-/// What a task does.
+/// Work of a task.
 pub(super) type Task<'a> = Box<dyn FnOnce() + Send + 'a>;
 
-/// A group's place in [`Books::groups`]; the root's is 0.
+/// Place of a group in [`Books::groups`]; the root's is 0.
 pub(super) type GroupIndex = usize;
 
 /// No limit.
@@ -24,14 +24,14 @@ pub(super) struct Books<M: Machine> {
     pub(super) memory: Memory<M>,
     pub(super) groups: Vec<Group<M>>,
     pub(super) shape: Shape,
-    /// Updates of each group that have begun, and that have returned. Not the machine's words: noting costs no step.
+    /// Updates of each group that have begun, and that have returned. Not the machine's words: recording costs no step.
     begun: Vec<AtomicU64>,
     returned: Vec<AtomicU64>,
-    /// The most rows that a read of each group found.
+    /// Most rows that a read of each group found.
     seen: Vec<AtomicU64>,
 }
 
-/// Who is below whom.
+/// Parents of the groups.
 #[derive(Clone, Debug)]
 pub(super) struct Shape {
     parents: Vec<Option<GroupIndex>>,
@@ -39,12 +39,12 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// A group and all above it.
+    /// Iterates over a group and its ancestors.
     pub(super) fn chain(&self, group: GroupIndex) -> impl Iterator<Item = GroupIndex> + '_ {
         std::iter::successors(Some(group), |&at| self.parents[at])
     }
 
-    /// Whether `scope` is `group` or above it.
+    /// Returns whether `scope` is `group` or above it.
     pub(super) fn contains(&self, scope: GroupIndex, group: GroupIndex) -> bool {
         self.chain(group).any(|at| at == scope)
     }
@@ -53,14 +53,14 @@ impl Shape {
         self.parents.len()
     }
 
-    /// The groups below `group`, directly.
+    /// Iterates over the direct children of `group`.
     fn children(&self, group: GroupIndex) -> impl Iterator<Item = GroupIndex> + '_ {
         (0..self.len()).filter(move |&at| self.parents[at] == Some(group))
     }
 }
 
 impl<M: Machine> Books<M> {
-    /// The root, with limit `root_max`, and below it groups of which each names its parent (an earlier one) and limit.
+    /// Makes the root, with limit `root_max`, and below it groups, each given by its parent (an earlier one) and limit.
     pub(super) fn new(machine: &M, root_max: u64, below: &[(GroupIndex, u64)]) -> Self {
         let memory = Memory::builder()
             .high_policy(HighPolicy::Throttle)
@@ -96,12 +96,12 @@ impl<M: Machine> Books<M> {
         }
     }
 
-    /// One row more.
+    /// Adds one row.
     pub(super) fn add(&self, group: GroupIndex) {
         self.add_to(&self.groups[group], group);
     }
 
-    /// One row more for a group that comes and goes below `noted_at`, where it is noted.
+    /// Adds one row to a group that comes and goes below `noted_at`, and records it there.
     pub(super) fn add_to(&self, group: &Group<M>, noted_at: GroupIndex) {
         // Relaxed, here and below: one thread of the host runs all tasks.
         self.begun[noted_at].fetch_add(1, Ordering::Relaxed);
@@ -109,7 +109,7 @@ impl<M: Machine> Books<M> {
         self.returned[noted_at].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Rows of a group that were begun.
+    /// Returns the rows of a group that were begun.
     fn begun(&self, scope: GroupIndex) -> u64 {
         let below = |&group: &GroupIndex| self.shape.contains(scope, group);
         let groups = (0..self.shape.len()).filter(below);
@@ -118,8 +118,8 @@ impl<M: Machine> Books<M> {
             .sum()
     }
 
-    /// Rows of a group that a read which begins now may not miss: those whose update has returned, and those that a read
-    /// of a group below has found.
+    /// Returns the rows of a group that a read which begins now must not miss: those whose update has returned, and
+    /// those that a read of a group below has found.
     fn known(&self, scope: GroupIndex) -> u64 {
         let own = self.returned[scope].load(Ordering::Relaxed);
         let children = self.shape.children(scope).map(|at| self.known(at));
@@ -127,7 +127,8 @@ impl<M: Machine> Books<M> {
         seen.max(own + children.sum::<u64>())
     }
 
-    /// Reads exactly: no update is missing that had returned before, and none is there that has not begun.
+    /// Reads exactly, and checks that no update is missing that had returned before, and that none is there that has
+    /// not begun.
     pub(super) fn read(&self, scope: GroupIndex) -> Reading {
         let known = self.known(scope);
         let reading = self.groups[scope]
@@ -148,7 +149,8 @@ impl<M: Machine> Books<M> {
         reading
     }
 
-    /// When nothing runs any more: every group reads what it got, and own and children make the group.
+    /// Checks, after all tasks have ended, that every group reads its updates, and that own and children make up the
+    /// group.
     pub(super) fn check_rows(&self) {
         let rows: Vec<i64> = (0..self.shape.len())
             .map(|group| {
@@ -167,8 +169,8 @@ impl<M: Machine> Books<M> {
         }
     }
 
-    /// When nothing runs any more, though some updates may have been cut off: own and children make the group, and what is
-    /// noted at a group is between what returned and what began.
+    /// Checks, after all tasks have ended or were cut off, that own and children make up the group, and that the rows
+    /// of a group are between the returned and the begun updates.
     pub(super) fn check_parts(&self) {
         for (at, group) in self.groups.iter().enumerate() {
             let whole = self.read(at);
@@ -195,7 +197,8 @@ impl<M: Machine> Books<M> {
         }
     }
 
-    /// When nothing runs and no byte is charged any more: no usage anywhere, and no stock that a drain leaves.
+    /// Checks, after all tasks have ended and all bytes are returned, that there is no usage anywhere, and no stock
+    /// that a drain leaves.
     pub(super) fn check_empty(&self) {
         for (group, path) in self.groups.iter().zip(&self.shape.paths).rev() {
             let usage = group.read(Freshness::Exact).expect("as above").usage();
@@ -213,7 +216,7 @@ impl<M: Machine> Books<M> {
     }
 }
 
-/// Runs tasks of which each gets random numbers of its own, and calls `check` after each step.
+/// Runs tasks, each with random numbers of its own, and calls `check` after each step.
 pub(super) fn run<'a, M: Watched>(
     machine: &M,
     seed: u64,

@@ -1,4 +1,4 @@
-//! Charges near limits at two levels: no charge commits above a limit, none is refused while the memory is there.
+//! Charges near limits at two levels: no charge commits above a limit, and none is refused while the memory is free.
 
 use bursar_machine::Watched;
 

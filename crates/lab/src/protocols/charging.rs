@@ -11,11 +11,11 @@ use super::books::{Books, GroupIndex};
 use super::truth::{ChargeId, Kind, Truth};
 use crate::random::Random;
 
-/// So many times its cap there is at most of one (group, CPU): once as stock, and once in the hands of a drain, beside which
-/// an operation that began before may fill the shard again. `ranges.rs` checks the cap itself.
+/// Greatest stock of one (group, CPU), in caps: one as stock, and one in a drain, beside which an operation that began
+/// before may fill the shard again. `ranges.rs` checks the cap itself.
 const STOCK_CAPS: u64 = 2;
 
-/// A tree, and what is really charged there.
+/// A tree, and the bytes that are really charged there.
 pub(super) struct Charging<M: Machine> {
     pub(super) books: Books<M>,
     pub(super) truth: Truth,
@@ -28,7 +28,7 @@ pub(super) struct Holding<M: Machine> {
     group: GroupIndex,
 }
 
-/// Bytes that are charged for emergencies.
+/// Bytes charged as an emergency reserve.
 pub(super) struct Spare<M: Machine> {
     pub(super) reserve: EmergencyReserve<M>,
     id: ChargeId,
@@ -48,13 +48,13 @@ impl<M: Machine> Charging<M> {
         Self { books, truth }
     }
 
-    /// The check after each step, if all charges are fallible: nothing is reserved above a limit (one that was lowered
-    /// below what is charged lets nothing more in), what is held is reserved, and there is not more stock than its bound.
+    /// Returns the check after each step for fallible charges only. Nothing is reserved above a limit (a limit that was
+    /// lowered below the charged bytes lets nothing more in), held bytes are reserved, and stock is within its bound.
     pub(super) fn check(&self) -> impl FnMut() + use<'_, M> {
         self.check_from(vec![0; self.books.groups.len()])
     }
 
-    /// The same, whatever is above a limit already.
+    /// Returns the same check, but allows usage that is above a limit already.
     pub(super) fn check_from_now(&self) -> impl FnMut() + use<'_, M> {
         self.check_from(self.books.groups.iter().map(Group::reserved).collect())
     }
@@ -81,9 +81,9 @@ impl<M: Machine> Charging<M> {
         }
     }
 
-    /// What is reserved, and neither charged nor on the way in or out, is stock, or about to be. The cap of a CPU is at most
-    /// a quarter of the room divided by the CPUs. A refill under way has reserved at most half of that, and a return under way
-    /// has taken at most half of that out of the stock.
+    /// Checks the stock: bytes that are reserved, and neither charged nor on the way in or out, are stock, or about to
+    /// be. The cap of a CPU is at most a quarter of the room divided by the CPUs. A refill under way has reserved at
+    /// most half of that, and a return under way has taken at most half of that out of the stock.
     fn check_stock(&self, scope: GroupIndex, reserved: u64, highest: &[u64]) {
         let shape = &self.books.shape;
         let room = |at: GroupIndex| shape.chain(at).map(|at| highest[at]).min().unwrap_or(0);
@@ -101,7 +101,7 @@ impl<M: Machine> Charging<M> {
         );
     }
 
-    /// After each step, whatever is charged: what is held is reserved.
+    /// Checks after each step, with any kind of charge, that held bytes are reserved.
     pub(super) fn check_all_held(&self) {
         for (at, group) in self.books.groups.iter().enumerate() {
             self.check_held(at, group.reserved());
@@ -124,7 +124,7 @@ impl<M: Machine> Charging<M> {
             .expect("a refusal names a group")
     }
 
-    /// Who refuses by its limit; nobody for a group that was removed.
+    /// Returns the group whose limit refused; `None` for a group that was removed.
     fn who(&self, error: &ChargeError) -> Option<GroupIndex> {
         match error {
             ChargeError::LimitReached(reached) => Some(self.group_at(&reached.limited)),
@@ -133,12 +133,12 @@ impl<M: Machine> Charging<M> {
         }
     }
 
-    /// Charges, may wait, may be refused.
+    /// Charges; may wait, and may be refused.
     pub(super) fn charge(&self, group: GroupIndex, bytes: u64) -> Option<Holding<M>> {
         self.charge_below(&self.books.groups[group], group, bytes)
     }
 
-    /// The same for a group that comes and goes below `noted_at`, where it is noted.
+    /// Charges a group that comes and goes below `noted_at`, and records the charge there.
     pub(super) fn charge_below(
         &self,
         group: &Group<M>,
@@ -155,7 +155,7 @@ impl<M: Machine> Charging<M> {
         }
     }
 
-    /// Charges without waiting; may be refused for no good reason.
+    /// Charges without waiting; may be refused although there is room.
     pub(super) fn charge_nowait(&self, group: GroupIndex, bytes: u64) -> Option<Holding<M>> {
         let id = self.truth.charging(group, bytes, Kind::Fallible);
         match self.books.groups[group].try_charge_nowait(bytes) {
@@ -167,7 +167,7 @@ impl<M: Machine> Charging<M> {
         }
     }
 
-    /// Polls a charge that waits. What a poll does not charge was never there.
+    /// Polls a waiting charge. A charge that a poll does not complete never happened.
     pub(super) fn poll(
         &self,
         future: &mut ChargeAsync<M>,
@@ -189,7 +189,7 @@ impl<M: Machine> Charging<M> {
         }
     }
 
-    /// Charges whatever the limits say.
+    /// Charges regardless of limits.
     pub(super) fn charge_anyway(&self, group: GroupIndex, bytes: u64) -> Holding<M> {
         let id = self.truth.charging(group, bytes, Kind::Infallible);
         let charge = self.books.groups[group].charge(bytes);
@@ -197,7 +197,7 @@ impl<M: Machine> Charging<M> {
         self.hold(charge, id, group)
     }
 
-    /// The same, without waiting.
+    /// Charges regardless of limits, without waiting.
     pub(super) fn charge_anyway_nowait(&self, group: GroupIndex, bytes: u64) -> Holding<M> {
         let id = self.truth.charging(group, bytes, Kind::Infallible);
         let charge = self.books.groups[group].charge_nowait(bytes);
@@ -210,7 +210,7 @@ impl<M: Machine> Charging<M> {
         Holding { charge, id, group }
     }
 
-    /// Charges for emergencies; nobody else charges yet.
+    /// Charges an emergency reserve, before any other task charges.
     pub(super) fn reserve(&self, group: GroupIndex, bytes: u64) -> Spare<M> {
         let id = self.truth.charging(group, bytes, Kind::Fallible);
         let reserve = self.books.groups[group].emergency_reserve(bytes);
@@ -234,7 +234,7 @@ impl<M: Machine> Charging<M> {
         self.truth.returned(holding.id);
     }
 
-    /// Returns bytes, and tells nobody.
+    /// Returns bytes, and notifies no task.
     pub(super) fn uncharge_nowait(&self, holding: Holding<M>) {
         self.truth.returning(holding.id, holding.group);
         holding.charge.release_nowait();
@@ -268,11 +268,11 @@ impl<M: Machine> Charging<M> {
         self.truth.read(began, group, usage.value);
     }
 
-    /// Changes a limit. What is reserved when this returns is held or fits.
+    /// Changes a limit. Bytes that are reserved when this returns are held or fit.
     pub(super) fn set_max(&self, group: GroupIndex, max: u64) {
         self.truth.limiting(group, max);
         self.books.groups[group].set_max(max);
-        // What others set meanwhile is in force, too. Between a look and its note nothing happens.
+        // Limits that others set meanwhile are in force too. Nothing happens between a look and its record.
         let now = self.books.groups[group].max();
         self.truth.limited(group, now);
         let reserved = self.books.groups[group].reserved();
@@ -284,7 +284,8 @@ impl<M: Machine> Charging<M> {
         );
     }
 
-    /// Charges, adds and returns at random, with `some_charge` for the charges; holds a few at a time, and none in the end.
+    /// Charges, adds and returns at random, with `some_charge` for the charges. Holds a few charges at a time, and none
+    /// in the end.
     pub(super) fn churn(
         &self,
         random: Random,
@@ -295,7 +296,7 @@ impl<M: Machine> Charging<M> {
         held.into_iter().for_each(|holding| self.uncharge(holding));
     }
 
-    /// [`Charging::churn`] that keeps what it holds in the end.
+    /// Does the same as [`Charging::churn`], and keeps what it holds in the end.
     pub(super) fn churn_keeping(
         &self,
         mut random: Random,
@@ -314,7 +315,7 @@ impl<M: Machine> Charging<M> {
         held
     }
 
-    /// When nothing runs any more and all is returned.
+    /// Finishes, after all tasks have ended and all bytes are returned.
     pub(super) fn finish(&self) {
         self.truth.judge();
         self.books.check_rows();
@@ -322,7 +323,7 @@ impl<M: Machine> Charging<M> {
     }
 }
 
-/// Sizes that the stock covers, that need a reservation, and that come near a limit.
+/// Returns a random size: one that stock covers, one that needs a reservation, or one near a limit.
 pub(super) fn some_bytes(random: &mut Random, max: u64) -> u64 {
     match random.below(4) {
         0 | 1 => 1 + random.below(max / 32),

@@ -1,8 +1,8 @@
-//! Who flushes and who waits: readers of scopes that overlap and that do not, more than there are CPUs.
+//! Flushing and waiting: readers of scopes that overlap and that do not, more than there are CPUs.
 //!
-//! That nobody waits for more than two flushes follows from who may begin a turn, which `combine.rs` asserts in builds
-//! with debug assertions: nobody who overlaps one that is pending. Here everyone who waits must be woken, and reads what
-//! was there when he came.
+//! No reader waits for more than two flushes, because only a reader that overlaps no pending turn may begin one;
+//! `combine.rs` asserts this in builds with debug assertions. Here every waiting reader must be woken, and must read
+//! the updates that were there when it came.
 
 use bursar_machine::Watched;
 

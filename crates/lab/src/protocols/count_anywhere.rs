@@ -1,5 +1,5 @@
-//! What is in use is counted wherever it is allocated: charges that neither wait nor fail, and their returns, while others drain,
-//! lower limits and read. None needs the help of others to finish, and none is lost.
+//! Charges that neither wait nor fail, and their returns, while others drain, lower limits and read: used memory is
+//! counted wherever it is allocated. No charge needs the help of others to finish, and none is lost.
 
 use bursar_machine::Watched;
 

@@ -1,4 +1,4 @@
-//! Polling futures by the tasks of a machine: who finds one pending sleeps until it is woken.
+//! Polling futures in the tasks of a machine: a task that finds one pending sleeps until it is woken.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,12 +7,12 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use bursar_machine::{Event, Machine};
 
-/// Where one task sleeps.
+/// Place where one task sleeps.
 pub(super) struct Bed<M: Machine>(Mutex<Sleep<M>>);
 
 struct Sleep<M: Machine> {
     is_woken: bool,
-    /// A fresh one for each sleep, for events happen once.
+    /// A fresh event for each sleep, because an event happens once.
     woken: Option<Arc<M::Event>>,
 }
 
@@ -29,7 +29,7 @@ impl<M: Machine> Bed<M> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sleeps until somebody has woken it since the last time.
+    /// Sleeps until another task has woken it since the last time.
     pub(super) fn wait(&self) {
         let woken = {
             let mut sleep = self.sleep();
@@ -59,17 +59,17 @@ impl<M: Machine> Wake for Bed<M> {
     }
 }
 
-/// How long a task waits for a future before it drops it.
+/// Time for which a task waits for a future before it drops it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Patience {
     Endless,
-    /// Drops it when it was pending once.
+    /// Drops it after it was pending once.
     None,
-    /// Drops it when it was pending once, and woken.
+    /// Drops it after it was pending once, and woken.
     UntilWoken,
 }
 
-/// Polls a future by `poll` until it is ready, as long as the patience lasts.
+/// Polls a future by `poll` until it is ready, or the patience ends.
 pub(super) fn wait<M: Machine, R>(
     patience: Patience,
     mut poll: impl FnMut(&mut Context<'_>) -> Poll<R>,

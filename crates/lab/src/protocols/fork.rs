@@ -1,5 +1,5 @@
-//! A fork at any moment, and the life of the child: its books are right as soon as its first operation is done, and whoever
-//! is gone is in nobody's way.
+//! A fork at any moment, and the life of the child: its books are right after its first operation, and tasks that are
+//! gone hinder no other.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,34 +17,35 @@ use crate::random::Random;
 pub(super) fn protocol<M: Forks>() -> Protocol<M> {
     Protocol {
         name: "fork",
-        summary: "a task forks while others do anything: the child's books are right, and who is gone is in nobody's way",
+        summary: "a task forks while others do anything: the child's books are right, and tasks that are gone hinder no other",
         cpus: 2,
         scenario,
     }
 }
 
 const MAX: u64 = 1000;
-/// The group whose limit changes, and that has a reclaimer.
+/// Group whose limit changes, and that has a reclaimer.
 const LIMITED: GroupIndex = 1;
 const WATCHED: [GroupIndex; 2] = [LIMITED, 3];
-/// The one that forks, and others.
+/// Number of tasks: the one that forks, and others.
 const TASKS: u64 = 4;
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A charge that waits, for how many bytes of which group.
+/// A waiting charge, its bytes and its group.
 type Wait<M> = (ChargeAsync<M>, GroupIndex, u64);
 
 struct World<M: Machine> {
     machine: M,
     charging: Charging<M>,
-    /// What the reclaimer frees. Neither this nor the levels are the machine's: nothing happens while they are locked.
+    /// Holdings that the reclaimer frees. Neither these nor the levels are the machine's: nothing happens while they
+    /// are locked.
     cache: Mutex<Vec<Holding<M>>>,
-    /// What those who watch were told last.
+    /// Last level that each subscriber was told.
     told: [Mutex<Level>; 2],
-    /// The child has done its first operation.
+    /// Whether the child has done its first operation.
     is_right: AtomicBool,
 }
 
@@ -69,7 +70,7 @@ impl<M: Forks> World<M> {
         freed
     }
 
-    /// One thing that any task may be in the middle of.
+    /// Does one thing that any task may be in the middle of.
     fn step(&self, random: &mut Random, held: &mut Vec<Holding<M>>, patience: Patience) {
         let all = &self.charging;
         let at = Self::some_group(random);
@@ -108,7 +109,7 @@ impl<M: Forks> World<M> {
         executor::wait::<M, _>(patience, poll).flatten()
     }
 
-    /// A child of a group comes and goes; what happens to it is noted at the group.
+    /// Lets a child of a group come and go; its operations are recorded at the group.
     fn live_and_die(&self, random: &mut Random, at: GroupIndex) {
         let all = &self.charging;
         let name = format!("t{}", random.number());
@@ -187,14 +188,14 @@ impl<M: Forks> World<M> {
         all.set_max(LIMITED, MAX);
     }
 
-    /// Nobody is there who could wake us if this waits for somebody who is gone.
+    /// Polls a waiting charge. If it waits for a task that is gone, no other task can wake it.
     fn check_wait(&self, wait: &mut Wait<M>) {
         let holding = self.wait(wait, Patience::Endless);
         let holding = holding.expect("a charge that fits is granted");
         self.charging.uncharge(holding);
     }
 
-    /// Bytes that fit, while nobody else does anything.
+    /// Returns the bytes that fit, while no other task runs.
     fn room(&self, at: GroupIndex) -> u64 {
         let books = &self.charging.books;
         let room = |at: GroupIndex| books.groups[at].max().saturating_sub(self.usage(at));
@@ -209,7 +210,7 @@ impl<M: Forks> World<M> {
         u64::try_from(reading.usage().value).expect("no more is returned than was charged")
     }
 
-    /// What fits is charged, in each way, and no byte more.
+    /// Charges all that fits, in each way, and checks that not one byte more fits.
     fn fill(&self, at: GroupIndex) {
         let all = &self.charging;
         let room = self.room(at);
@@ -225,14 +226,14 @@ impl<M: Forks> World<M> {
         self.check_wait(&mut self.begin_waiting(at, room));
     }
 
-    /// What is reserved is charged.
+    /// Checks that all reserved bytes are charged.
     fn check_no_stock(&self, at: GroupIndex) {
         let path = &self.charging.books.shape.paths[at];
         let (usage, reserved) = (self.usage(at), self.group(at).reserved());
         assert_eq!(reserved, usage, "bytes reserved in {path}, and charged");
     }
 
-    /// While nobody else does anything.
+    /// Checks everything, while no other task runs.
     fn check(&self) {
         let all = &self.charging;
         all.books.check_parts();
@@ -247,7 +248,7 @@ impl<M: Forks> World<M> {
         }
     }
 
-    /// Who watches is told by those who are there, while nobody else does anything.
+    /// Checks that the remaining tasks tell subscribers, while no other task runs.
     fn check_told(&self) {
         let books = &self.charging.books;
         books.memory.tick();
@@ -259,7 +260,7 @@ impl<M: Forks> World<M> {
         }
     }
 
-    /// Who comes after the one that forked, and may be called what one was called that is gone.
+    /// Runs a task that comes after the one that forked, and that may have the number of a task that is gone.
     fn run_again(&self, random: &mut Random, seed: u64) {
         let all = &self.charging;
         let name = random.below(TASKS);
@@ -277,7 +278,7 @@ impl<M: Forks> World<M> {
             }
         }));
         run(&self.machine, seed, || (), tasks);
-        // What those who are gone held nobody returns.
+        // No task returns the bytes that tasks held which are gone.
         let work = |random| self.work(random, Patience::None);
         run(
             &self.machine,

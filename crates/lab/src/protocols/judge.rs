@@ -1,10 +1,10 @@
-//! Whether answers were right, by a log of what was really charged.
+//! Judgement of answers, by a log of the bytes really charged.
 //!
-//! Operations take time, so at a moment in between bytes may be charged or not. *At most* counts all that may be,
-//! *at least* all that must be. A charge that was refused in the end was never there.
+//! Operations take time, so in between bytes may be charged or not. *At most* counts all bytes that may be charged, *at
+//! least* all that must be. A charge that was refused in the end never happened.
 //!
-//! * A refusal is false if at every moment of the call what others had at most left room for it.
-//! * A grant is false if at every moment of the call what others had at least left no room for it.
+//! * A refusal is false if at every moment of the call the bytes of others, at most, left room for it.
+//! * A grant is false if at every moment of the call the bytes of others, at least, left no room for it.
 
 use std::ops::RangeInclusive;
 
@@ -57,7 +57,7 @@ pub(super) fn judge(log: &Log, shape: &Shape) {
     }
 }
 
-/// Bytes at and below `scope` at `time`, at least, of some charges.
+/// Returns the bytes of some charges at and below `scope` at `time`, at least.
 fn at_least(
     log: &Log,
     shape: &Shape,
@@ -77,7 +77,7 @@ fn at_least(
         .sum()
 }
 
-/// Bytes at and below `scope` at `time`, at most.
+/// Returns the bytes at and below `scope` at `time`, at most.
 fn at_most(log: &Log, shape: &Shape, scope: GroupIndex, time: u64) -> u64 {
     let charges = log.charges.iter();
     charges
@@ -86,7 +86,7 @@ fn at_most(log: &Log, shape: &Shape, scope: GroupIndex, time: u64) -> u64 {
         .sum()
 }
 
-/// Whether some of the bytes may be at or below `scope`.
+/// Returns whether some of the bytes may be at or below `scope`.
 fn touches(shape: &Shape, scope: GroupIndex, state: State) -> bool {
     match state {
         State::Charging(group) | State::Held(group) | State::Returning(group) => {
@@ -97,8 +97,8 @@ fn touches(shape: &Shape, scope: GroupIndex, state: State) -> bool {
     }
 }
 
-/// What one charge contributes to a read: at least, at most. The shards are read one after the other, so what changes
-/// meanwhile may be in or not, a return may be in whose charge is not, and what moves may be in twice.
+/// Returns the contribution of one charge to a read: at least, at most. The shards are read one after the other. So a
+/// change during the read may be in or not, a return may be in without its charge, and moved bytes may be in twice.
 fn part(
     charge: &Charged,
     shape: &Shape,

@@ -1,32 +1,32 @@
-//! Bursar's protocols as small scenarios, to be run under many schedules by a machine that can be watched.
+//! Bursar's protocols as small scenarios, for many schedules on a machine that can be watched.
 //!
-//! | file | what runs at once | what is checked |
+//! | file | concurrent operations | checks |
 //! |---|---|---|
 //! | `publish_flush.rs` | updates, first ones and later, with exact reads of any scope; the same of one shard | freshness, conservation |
-//! | `combining.rs` | many exact readers of overlapping and of disjoint scopes | freshness; nobody waits for ever |
+//! | `combining.rs` | many exact readers of overlapping and of disjoint scopes | freshness; every waiter is woken |
 //! | `quiesce.rs` | freeze, fence, settle, take, thaw with charges on the CPU's words | nothing commits while frozen |
 //! | `charge_refuse.rs` | charges near limits, returns, drains | limits; no false refusal; usage |
 //! | `set_limit.rs` | the same while limits change | the limits in force |
 //! | `removal.rs` | the end of groups with updates, charges, reads and rebirths | conservation; clean records |
 //! | `rebirth.rs` | a record's end and next life elsewhere with drains of both parents | no false refusal |
-//! | `nowait_and_overshoot.rs` | charges that may not wait, and such that may not fail | the latch |
+//! | `nowait_and_overshoot.rs` | charges that must not wait, and charges that must not fail | the latch |
 //! | `count_anywhere.rs` | charges that neither wait nor fail, with drains, limits and reads | conservation; few steps |
 //! | `move_charge.rs` | charges that move between groups | limits; ancestors keep their usage |
-//! | `waiting.rs` | charges that wait, are dropped half-way; returns, limits, the end of groups | in turn; nobody waits for ever |
-//! | `reclaim.rs` | charges beyond limits, and reclaimers of all manners | refusals, protection, no recursion |
-//! | `pressure.rs` | those who watch levels, with charges and limits that change | the last level is told; one call at a time |
+//! | `waiting.rs` | charges that wait, are dropped half-way; returns, limits, the end of groups | in turn; every waiter is woken |
+//! | `reclaim.rs` | charges beyond limits, and reclaimers of all kinds | refusals, protection, no recursion |
+//! | `pressure.rs` | subscribers of levels, with charges and limits that change | the last level is told; one call at a time |
 //! | `ranges.rs` | cached reads with updates and flushes | the truth lies in the range |
-//! | `fork.rs` | a fork with charges, returns, reads, limits and the end of groups | the child's books; nobody waits for who is gone |
-//! | `pages/` | pages: allocations, frees, drains, upkeep, raw memory, forks | each page is in one place; nobody sees what others wrote |
-//! | `small_counters.rs` | additions, and folds of any CPU by anyone | conservation; what is held back is bounded |
+//! | `fork.rs` | a fork with charges, returns, reads, limits and the end of groups | the child's books; no task waits for one that is gone |
+//! | `pages/` | pages: allocations, frees, drains, upkeep, raw memory, forks | each page is in one place; no task sees what others wrote |
+//! | `small_counters.rs` | additions, and folds of any CPU by anyone | conservation; the error is bounded |
 //! | `upkeep.rs` | shepherds, upkeep by timers and ahead of them, additions | no work is forgotten; never two at once |
 //!
-//! A scenario takes variety (who does what, how often, with how many bytes) from a number that belongs to the schedule.
-//! What it checks: after each step, what can be read without a lock; at the end, everything, by what was noted on the way
-//! (`truth.rs`, `judge.rs`). It panics where something is wrong.
+//! A scenario draws its variety (tasks, operations, sizes) from a number that belongs to the schedule. After each step
+//! it checks all that can be read without a lock. At the end it checks everything against the log (`truth.rs`,
+//! `judge.rs`). It panics at an error.
 //!
-//! [`planted`] holds broken mechanisms with correct twins: what an explorer that is worth anything must find. [`mod@published`] holds
-//! the flush policies of the kernel thread, of which some keep a promise to their readers and some do not, and
+//! [`planted`] holds broken mechanisms with correct twins; an explorer must find the broken ones. [`mod@published`]
+//! holds the flush policies of the kernel thread, of which only some keep a promise to their readers, and
 //! [`published_pages`] those of page lists.
 
 mod books;
@@ -59,20 +59,20 @@ mod waiting;
 
 use bursar_machine::Forks;
 
-/// One protocol, and how to put it to the test.
+/// One protocol, and the scenario that tests it.
 #[derive(Debug)]
 pub struct Protocol<M> {
-    /// What it is called on the command line.
+    /// Name on the command line.
     pub name: &'static str,
-    /// What runs at once, and what must hold.
+    /// Concurrent operations, and the properties that must hold.
     pub summary: &'static str,
-    /// CPUs of the machine to run it on.
+    /// Number of CPUs of the machine.
     pub cpus: usize,
-    /// Runs it once, with variety from a number. Panics where something is wrong.
+    /// Runs it once, with variety from a number. Panics at an error.
     pub scenario: fn(&M, u64),
 }
 
-/// All protocols.
+/// Returns all protocols.
 pub fn all<M: Forks>() -> Vec<Protocol<M>> {
     let mut all = vec![
         publish_flush::protocol(),

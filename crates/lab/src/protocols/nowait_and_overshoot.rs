@@ -1,5 +1,6 @@
-//! Charges that may not wait, and such that may not fail: the former keep to the limits; after the latter, no fallible
-//! charge succeeds until the usage is back within the limit. What may not wait finishes without the help of others.
+//! Charges that must not wait, and charges that must not fail. The former keep to the limits. After the latter, no
+//! fallible charge succeeds until the usage is back within the limit. A charge that must not wait finishes without the
+//! help of others.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -22,8 +23,8 @@ pub(super) fn protocol<M: Watched>() -> Protocol<M> {
 
 const MAX: u64 = 1000;
 
-/// Groups whose usage is above their limit, by charges that have returned. The usage is looked at after each step, with the
-/// stock in it: a group is latched until it is within its limit again, however briefly. Noting costs no step.
+/// Groups whose usage is above their limit, by charges that have returned. The usage is checked after each step, with
+/// the stock in it: a group is latched until it is within its limit again, however briefly. Recording costs no step.
 struct Latch<'a, M: Machine> {
     books: &'a Books<M>,
     noted: Mutex<Noted>,
@@ -57,7 +58,7 @@ impl<'a, M: Machine> Latch<'a, M> {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// After each step.
+    /// Checks the latches, after each step.
     fn check(&self) {
         let noted = &mut *self.noted();
         for (at, group) in self.books.groups.iter().enumerate() {

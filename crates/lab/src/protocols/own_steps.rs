@@ -1,19 +1,19 @@
-//! Operations that finish without the help of others: they wait for nobody, and take few steps of their own.
+//! Operations that finish without the help of others: they do not wait, and take few steps of their own.
 //!
-//! The steps of other tasks cannot matter then: if they were all stopped for good, wherever they are, and whatever they
-//! hold, each step of this one could still be taken.
+//! Then the steps of other tasks cannot matter. If all others stopped forever, at any place and holding anything, this
+//! task could still take each of its steps.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bursar_machine::Watched;
 
-/// More steps than any such operation takes, however often sections begin anew and claims are looked at again. (The longest is a
-/// charge that neither waits nor fails above two limits: it claims twice at each group on the way before it oversteps, and counts
-/// that at each group above.)
+/// More steps than any such operation takes, however often sections begin anew and claims are checked again. (The
+/// longest is a charge that neither waits nor fails above two limits: it claims twice at each group on the way before
+/// it oversteps, and counts that at each group above.)
 const STEPS_MAX: u32 = 400;
 
-/// Operations that are under way, by task: what, and how many steps it has taken.
+/// Operations that are under way, by task: their names, and the steps that they have taken.
 pub(super) struct OwnSteps<M: Watched> {
     machine: M,
     under_way: Mutex<BTreeMap<u64, (&'static str, u32)>>,
@@ -33,7 +33,7 @@ impl<M: Watched> OwnSteps<M> {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something that must not need others.
+    /// Runs an operation that must not need others.
     pub(super) fn of<R>(&self, what: &'static str, operation: impl FnOnce() -> R) -> R {
         let task = self.machine.task();
         self.under_way().insert(task, (what, 0));
@@ -42,7 +42,7 @@ impl<M: Watched> OwnSteps<M> {
         result
     }
 
-    /// After each step.
+    /// Checks the steps, after each step.
     pub(super) fn check(&self) {
         let last = self.machine.last_step();
         if let Some((what, steps)) = self.under_way().get_mut(&last.task) {

@@ -1,4 +1,4 @@
-//! Who watches pressure: at the end everyone was told the level that is, one call at a time; futures wake.
+//! Subscribers of pressure: at the end each was told the current level, one call at a time; futures wake.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,15 +22,15 @@ pub(super) fn protocol<M: Watched>() -> Protocol<M> {
 }
 
 const MAX: u64 = 1000;
-/// Changes that one watcher makes itself when it is told.
+/// Changes that one subscriber makes itself when it is called.
 const NESTED_MAX: u64 = 2;
 
-/// Who watches one group.
+/// A subscriber of one group.
 struct Watcher<M: Machine> {
     group: Group<M>,
-    /// What it was last told; not the machine's word: noting costs no step.
+    /// Last level that it was told; not the machine's word: recording costs no step.
     told: Mutex<Level>,
-    /// Somebody tells the watchers of this group.
+    /// Whether a task is calling the subscribers of this group.
     is_told: Arc<AtomicBool>,
     changes: AtomicU64,
     nests: bool,
@@ -90,7 +90,7 @@ fn watch<M: Machine>(
     nests.map(watch).into()
 }
 
-/// What some charges did may not be told yet where they tell nobody: then the next tick does.
+/// Whether some charges notify no subscriber, so that the next tick does.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Nowait {
     Never,
@@ -102,7 +102,7 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
     let books = Books::new(machine, 2 * MAX, &[(0, MAX), (1, MAX / 2), (1, 2 * MAX)]);
     let charging = Charging::new(books);
     let nowait = [Nowait::Never, Nowait::BeforeTick][random.below(2) as usize];
-    // Somebody waits for the last change of all, which nobody undoes.
+    // A task waits for the last change of all, which no other undoes.
     let has_future = random.below(3) == 0;
     let nests = !has_future && random.below(2) == 0;
     let watchers: Vec<_> = [1, 2, 3]
@@ -110,7 +110,7 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
         .flat_map(|at| watch(&charging.books.groups[at], [nests, false]))
         .collect();
     let all = &charging;
-    // What is held in the end: most levels are not the first one then.
+    // Bytes held in the end: most levels are not the first one then.
     let kept = &Mutex::new(Vec::new());
     let charge = move |random: Random| {
         let held = all.churn_keeping(random, 4, |random, held| {
@@ -189,7 +189,7 @@ fn check<M: Machine>(watchers: &[(Arc<Watcher<M>>, Registration<M>)]) {
     }
 }
 
-/// Limits were changed past the log, so answers are not judged.
+/// Finishes without judging the answers, because limits were changed past the log.
 fn finish<M: Machine>(charging: &Charging<M>, memory: &Memory<M>) {
     memory.tick();
     let panicked = memory.root().events().panicked_callbacks;

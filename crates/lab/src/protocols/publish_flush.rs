@@ -16,7 +16,7 @@ pub(super) fn protocol<M: Watched>() -> Protocol<M> {
     }
 }
 
-/// The same in few steps, for what takes many events in one order.
+/// Returns the same protocol in few steps, for errors that need many events in one order.
 pub(super) fn one_shard<M: Watched>() -> Protocol<M> {
     Protocol {
         name: "one-shard",
@@ -26,7 +26,7 @@ pub(super) fn one_shard<M: Watched>() -> Protocol<M> {
     }
 }
 
-/// Many ways up: two groups below one, beside a third, of depth 3 with the root.
+/// Runs many ways up: two groups below one, beside a third, of depth 3 with the root.
 fn wide<M: Watched>(machine: &M, seed: u64) {
     let below = [(0, NO_LIMIT), (1, NO_LIMIT), (1, NO_LIMIT)];
     let books = Books::new(machine, NO_LIMIT, &below);
@@ -64,7 +64,7 @@ fn wide<M: Watched>(machine: &M, seed: u64) {
     books.check_rows();
 }
 
-/// One way up, and few steps.
+/// Runs one way up, with few steps.
 fn narrow<M: Watched>(machine: &M, seed: u64) {
     match Random::fork(seed, 0).below(2) {
         0 => seen_below(machine, seed),
@@ -72,7 +72,8 @@ fn narrow<M: Watched>(machine: &M, seed: u64) {
     }
 }
 
-/// Two tasks publish the same shard of one group, and two that of another CPU; one of each two reads before, one afterwards.
+/// Lets two tasks publish the same shard of one group, and two that of another CPU. One of each two reads before, one
+/// afterwards.
 fn same_shard<M: Watched>(machine: &M, seed: u64) {
     let books = Books::new(machine, NO_LIMIT, &[(0, NO_LIMIT)]);
     let books = &books;
@@ -101,8 +102,8 @@ fn same_shard<M: Watched>(machine: &M, seed: u64) {
     books.check_rows();
 }
 
-/// A flush in the middle takes what a task below has not published all the way up. One that has then seen it below must find
-/// it above, too.
+/// Checks that a flush in the middle, which takes an update that a task below has not published all the way up, and has
+/// then seen it below, also finds it above.
 fn seen_below<M: Watched>(machine: &M, seed: u64) {
     // Far from the flush to the root, so that there is time in between.
     const FLUSHED: GroupIndex = 4;

@@ -1,10 +1,11 @@
-//! The published policies, and what they promise their readers: *at least one flush has begun since the read began, and has
-//! ended before it returned*. So an update that had completed when a read began must be in what the read returns.
+//! The published policies, and their promise to readers: *at least one flush has begun since the read began, and has
+//! ended before it returned*. So an update that had completed when a read began must be in the read's result.
 //!
-//! Updaters and readers of a small tree, on two CPUs, under every policy and with three [`Asked`] of the threshold. What is
-//! found is no bug of ours: these policies are what they were, and this says which of them keep the promise.
+//! Updaters and readers of a small tree, on two CPUs, under every policy and with three [`Asked`] of the threshold. A
+//! stale read is not a bug of this project: these policies are as they were published, and this shows which of them
+//! keep the promise.
 //!
-//! Whatever a policy does, it must neither lose an update nor make one up: that is checked as well, and is a failure.
+//! Whatever its policy, a tree must neither lose an update nor invent one. That is checked as well, and is a failure.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +19,7 @@ use crate::random::Random;
 
 /// 0 - 1 - 2, 0 - 3
 const PARENTS: [Option<GroupIndex>; 4] = [None, Some(0), Some(1), Some(0)];
-/// Where updates go.
+/// Groups that are updated.
 const LEAVES: [GroupIndex; 2] = [2, 3];
 const STATISTIC: usize = 0;
 /// CPUs of the machine.
@@ -31,10 +32,10 @@ const TUNABLES: Tunables = Tunables {
     counters: 2,
 };
 
-/// What part the threshold has.
+/// Role of the threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// None: a flush is always worth it, so that the rule by which readers wait is judged alone.
+    /// None: a flush is always worth it, so that only the rule by which readers wait is judged.
     Never,
     /// As published, with updates of one page: far below it.
     Small,
@@ -42,12 +43,12 @@ pub enum Asked {
     Large,
 }
 
-/// A policy, and what part its threshold has.
+/// A policy, and the role of its threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
     /// The policy.
     pub policy: Policy,
-    /// The part of its threshold.
+    /// The role of its threshold.
     pub asked: Asked,
 }
 
@@ -60,7 +61,7 @@ pub struct Stale {
 }
 
 impl Stale {
-    /// How its text begins, and that of no other failure.
+    /// Begin of its text, and of no other failure's.
     pub const PREFIX: &str = "stale: ";
 }
 
@@ -75,7 +76,7 @@ impl fmt::Display for Stale {
     }
 }
 
-/// All policies, with each part that the threshold can have.
+/// Returns all policies, with each role that the threshold can have.
 pub fn all() -> Vec<Case> {
     let cases = |policy| {
         let asked = [Asked::Never, Asked::Small, Asked::Large];
@@ -85,7 +86,7 @@ pub fn all() -> Vec<Case> {
 }
 
 impl Case {
-    /// What it is called on the command line.
+    /// Returns the name on the command line.
     pub fn name(self) -> String {
         let policy = self.policy.name();
         match self.asked {
@@ -95,7 +96,7 @@ impl Case {
         }
     }
 
-    /// What runs at once.
+    /// Describes the concurrent operations.
     pub fn summary(self) -> String {
         let asked = match self.asked {
             Asked::Never => "a flush is always worth it",
@@ -105,7 +106,7 @@ impl Case {
         format!("{}; {asked}", self.policy.summary())
     }
 
-    /// CPUs of the machine to run it on.
+    /// Returns the number of CPUs of the machine.
     pub fn cpus(self) -> usize {
         CPUS
     }
@@ -117,7 +118,7 @@ impl Case {
         }
     }
 
-    /// Runs it once, with variety from a number; the first read that was stale.
+    /// Runs it once, with variety from a number; returns the first stale read.
     pub fn first_stale<M: Watched>(self, machine: &M, variety: u64) -> Option<Stale> {
         let scene = Scene::new(self, machine);
         let scene = &scene;
@@ -153,12 +154,12 @@ impl Case {
     }
 }
 
-/// A tree under a policy, and what is known of it.
+/// A tree under a policy, and its known updates.
 struct Scene<M: Watched> {
     published: Published<M>,
-    /// How much one update adds.
+    /// Amount that one update adds.
     delta: i64,
-    /// Per leaf: updates that have begun, and that have returned. Not the machine's words: noting costs no step.
+    /// Per leaf: updates that have begun, and that have returned. Not the machine's words: recording costs no step.
     begun: [AtomicU64; 2],
     returned: [AtomicU64; 2],
     stale: Mutex<Option<Stale>>,
@@ -201,7 +202,7 @@ impl<M: Watched> Scene<M> {
         self.returned[leaf].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Updates of a group and what is below it, as one of the counts has them.
+    /// Returns the updates of a group and below it, from one of the counts.
     fn sum(&self, counts: &[AtomicU64; 2], group: GroupIndex) -> i64 {
         let is_below = |leaf: GroupIndex| {
             std::iter::successors(Some(leaf), |&at| PARENTS[at]).any(|at| at == group)
@@ -228,7 +229,7 @@ impl<M: Watched> Scene<M> {
         }
     }
 
-    /// When nothing runs any more: a flush that nothing keeps off brings everything.
+    /// Checks, after all tasks have ended, that a flush that nothing prevents brings everything.
     fn check(&self) {
         self.published.flush_forced(0);
         for group in 0..PARENTS.len() {

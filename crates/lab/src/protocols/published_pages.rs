@@ -1,7 +1,7 @@
 //! The published policies of page lists: allocations, frees, decay and drains of a zone of one large block, on three CPUs.
 //!
-//! Whatever a policy does between its batches, no page is lost or handed out twice, counts are right, and in the end all
-//! pages are one block again. These policies make no promise to readers, so there is nothing that could be stale.
+//! Whatever a policy does between its batches, no page is lost or handed out twice, counts are right, and in the end
+//! all pages are one block again. These policies make no promise to readers, so nothing can be stale.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -16,7 +16,7 @@ use crate::random::Random;
 /// CPUs of the machine.
 const CPUS: usize = 3;
 
-/// All policies.
+/// Returns all policies.
 pub fn all<M: Watched>() -> Vec<Protocol<M>> {
     let protocol = |name, release: Release, scenario| Protocol {
         name,
@@ -41,7 +41,7 @@ pub fn all<M: Watched>() -> Vec<Protocol<M>> {
     ]
 }
 
-/// Runs a policy once, with variety from a number, and tells what happened. Panics where something is wrong.
+/// Runs a policy once, with variety from a number; returns the counts. Panics at an error.
 pub fn run_once<M: Watched>(machine: &M, release: Release, variety: u64) -> Counts {
     let mut random = Random::new(variety);
     let scene = Scene::new(machine, release, &mut random);
@@ -75,15 +75,15 @@ pub fn run_once<M: Watched>(machine: &M, release: Release, variety: u64) -> Coun
     scene.lists.counts()
 }
 
-/// A zone with lists, and which of its pages are handed out.
+/// A zone with lists, and the pages that are handed out.
 struct Scene<M: Watched> {
     lists: PageLists<M>,
-    /// Not the machine's words: noting costs no step.
+    /// Not the machine's words: recording costs no step.
     used: Vec<AtomicBool>,
 }
 
 impl<M: Watched> Scene<M> {
-    /// Lists so small that few operations overflow them, and sometimes a zone that is short of pages.
+    /// Makes lists so small that few operations overflow them, and sometimes a zone that is short of pages.
     fn new(machine: &M, release: Release, random: &mut Random) -> Self {
         let mut settings = Settings {
             drain: match random.below(2) {
@@ -136,7 +136,7 @@ impl<M: Watched> Scene<M> {
         }
     }
 
-    /// When nothing runs any more.
+    /// Checks everything, after all tasks have ended.
     fn check(&self) {
         let lists = &self.lists;
         let in_lists = |shard| lists.listed_pages(Shard(shard));

@@ -21,10 +21,10 @@ pub(super) fn protocol<M: Watched>() -> Protocol<M> {
     }
 }
 
-/// Room of each shard in the beginning.
+/// Room of each shard at the start.
 const ROOM: u64 = 100;
 
-/// A slot whose shards have room, and where the bytes are. Not the machine's words: noting costs no step.
+/// A slot whose shards have room, and the places of the bytes. Not the machine's words: recording costs no step.
 pub(super) struct Stock<M: Machine> {
     pub(super) machine: M,
     pub(super) slot: M::Slot,
@@ -95,7 +95,7 @@ impl<M: Machine> Stock<M> {
         state.fetch_and(!State::FROZEN, Order::Full);
     }
 
-    /// When nothing runs any more.
+    /// Checks everything, after all tasks have ended.
     pub(super) fn check(&self) {
         let shards = || (0..self.machine.cpus() as u32).map(Shard);
         let rooms = shards().map(|shard| self.slot.room(shard));

@@ -1,4 +1,4 @@
-//! Cached reads: whatever runs, the truth lies in the range that comes with the number.
+//! Cached reads: the truth always lies in the range that comes with the number.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -21,7 +21,8 @@ pub(super) fn protocol<M: Watched>() -> Protocol<M> {
 const STATISTICS: &[Statistic] = &[Statistic::counter("bytes").batch(3)];
 const BYTES: Counter = Counter::of(STATISTICS, "bytes");
 
-/// What must be there and what may be, now and since a read began. Not the machine's words: noting costs no step.
+/// Sums that must be there and that may be, now and since a read began. Not the machine's words: recording costs no
+/// step.
 #[derive(Default)]
 struct Sum {
     least: AtomicI64,
@@ -33,7 +34,7 @@ struct Sum {
 // Relaxed throughout: one thread of the host runs all tasks.
 impl Sum {
     fn change<R>(&self, by: i64, work: impl FnOnce() -> R) -> R {
-        // What is on its way down need not be there any more.
+        // Bytes on their way down need not be there any more.
         let (before, after) = match by {
             0.. => (&self.most, &self.least),
             _ => (&self.least, &self.most),
@@ -51,13 +52,13 @@ impl Sum {
         self.highest.fetch_max(self.most(), Ordering::Relaxed);
     }
 
-    /// A read begins; there is one reader.
+    /// Begins a read; there is one reader.
     fn begin(&self) {
         self.lowest.store(self.least(), Ordering::Relaxed);
         self.highest.store(self.most(), Ordering::Relaxed);
     }
 
-    /// The range that was read must hold what was there at some moment since.
+    /// Checks that the range that was read contains the truth of some moment since.
     fn check(&self, what: &str, read: Value) {
         let (lowest, highest) = [&self.lowest, &self.highest]
             .map(|bound| bound.load(Ordering::Relaxed))
@@ -81,7 +82,7 @@ impl Sum {
     }
 }
 
-/// A root, and a leaf with a limit below.
+/// Makes a root, and a leaf with a limit below.
 fn two_groups<M: Watched>(machine: &M) -> [Group<M>; 2] {
     let memory = Memory::builder()
         .statistics(STATISTICS)
@@ -101,7 +102,7 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
     }
 }
 
-/// Tasks add far more than a batch to the same batched statistic, and each looks at once. Some flush.
+/// Lets tasks add far more than a batch to the same batched statistic, and read it at once. Some flush.
 fn batched<M: Watched>(machine: &M, seed: u64) {
     let [root, leaf] = &two_groups(machine);
     let rows = &Sum::default();
@@ -131,8 +132,8 @@ fn batched<M: Watched>(machine: &M, seed: u64) {
     );
 }
 
-/// Three or four tasks return what they hold at once, all on one CPU. Then nothing is charged any more, and what is reserved is
-/// stock: a reader of what a flush left before must allow for all of it.
+/// Lets three or four tasks return their bytes at once, all on one CPU. Then no byte is charged, and all reserved bytes
+/// are stock. A reader of an earlier flush's result must allow for all of it.
 fn returned<M: Watched>(machine: &M, seed: u64, mut random: Random) {
     let groups = &two_groups(machine);
     let [root, leaf] = groups;
@@ -206,8 +207,8 @@ fn everything<M: Watched>(machine: &M, seed: u64) {
             bytes.begin();
             let reading = group.read(freshness).expect("readers may flush");
             rows.check(&format!("rows, {freshness:?}"), reading.get(BYTES));
-            // What a flush of this very read found has no range, and may count a return on one CPU without the charge on
-            // another, both of them under way: then it is below what was held at any moment.
+            // A value that a flush of this very read found has no range, and may count a return on one CPU without the
+            // charge on another, both of them under way: then it is below what was held at any moment.
             let usage = reading.usage();
             if freshness == Freshness::Cached || usage.error() > 0 {
                 bytes.check(&format!("usage, {freshness:?}"), usage);

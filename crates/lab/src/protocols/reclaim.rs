@@ -1,8 +1,9 @@
 //! Charges beyond a limit, while reclaimers hold memory of the group and its children, and drop it when asked.
 //!
-//! What can be claimed while several charge: others may take what was freed for one, and hold what they are about to free
-//! for another. So a charge may be refused when a whole round of reclaim found nothing to free, or after as many rounds as
-//! there may be. With one task that charges, and caches that give all they have, it may not be refused at all.
+//! The claim while several tasks charge is weak: others may take memory that was freed for one task, and hold memory
+//! that they are about to free for another. So a charge may be refused when a whole round of reclaim found nothing to
+//! free, or after the greatest number of rounds. With one task that charges, and caches that give all they have, it
+//! must not be refused at all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,18 +26,18 @@ pub(super) fn protocol<M: Watched>() -> Protocol<M> {
 }
 
 const MAX: u64 = 1000;
-/// As in the library.
+/// The same as in the library.
 const ROUNDS_MAX: u32 = 16;
-/// The group with the limit, whose own reclaimer begins each round.
+/// Group with the limit, whose own reclaimer begins each round.
 const LIMITED: GroupIndex = 1;
 const PROTECTED: GroupIndex = 3;
 const TASKS_MAX: u64 = 4;
 const MIN: u64 = MAX / 5;
 
-/// What a reclaimer does.
+/// Behaviour of a reclaimer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Manner {
-    /// Drops as much as is asked.
+    /// Drops as much as it is asked for.
     Obeys,
     /// Drops all it has.
     Overdoes,
@@ -52,7 +53,7 @@ enum Manner {
     Leaves,
 }
 
-/// The charge of one task that is under way.
+/// Charge of one task that is under way.
 #[derive(Default)]
 struct Asking {
     began: u64,
@@ -62,7 +63,7 @@ struct Asking {
 
 #[derive(Default)]
 struct Notes {
-    /// Steps of all tasks so far, and the last at which the protected group used more than is protected.
+    /// Steps of all tasks so far, and the last step at which the protected group used more than its protection.
     steps: u64,
     unprotected: u64,
     asking: BTreeMap<u64, Asking>,
@@ -81,7 +82,7 @@ struct Cache<M: Machine> {
 struct Caches<M: Machine> {
     machine: M,
     charging: Charging<M>,
-    /// What is protected of the protected group.
+    /// Protection of the protected group.
     min: u64,
     reserve: Mutex<Option<bursar::EmergencyReserve<M>>>,
     notes: Mutex<Notes>,
@@ -152,7 +153,7 @@ impl<M: Machine> Caches<M> {
         freed
     }
 
-    /// Charges, and looks at what came before a refusal.
+    /// Charges, and checks what happened before a refusal.
     fn charge(&self, group: GroupIndex, bytes: u64) -> Option<Holding<M>> {
         let task = self.machine.task();
         {
@@ -200,7 +201,7 @@ impl<M: Machine> Caches<M> {
 }
 
 impl<M: Machine> Cache<M> {
-    /// A reclaimer of `group` that holds some of its memory.
+    /// Registers a reclaimer of `group` that holds some of its memory.
     fn register(
         all: &Arc<Caches<M>>,
         group: GroupIndex,
@@ -223,7 +224,7 @@ impl<M: Machine> Cache<M> {
         cache
     }
 
-    /// Drops all; the reclaimer, which refers to this, too.
+    /// Drops everything, including the reclaimer, which refers to this.
     fn end(&self, charging: &Charging<M>) {
         drop(locked(&self.registration).take());
         let held = std::mem::take(&mut *locked(&self.held));
@@ -235,7 +236,7 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
     let mut random = Random::fork(seed, 0);
     let below = [(0, MAX), (LIMITED, NO_LIMIT), (LIMITED, NO_LIMIT)];
     let books = Books::new(machine, NO_LIMIT, &below);
-    // One task that charges, and all that it needs is to be had.
+    // One task that charges, and all that it needs is available.
     let is_alone = random.below(3) == 0;
     let min = match is_alone {
         false if random.below(2) == 0 => MIN,
@@ -259,7 +260,7 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
         1 => Manner::Spills,
         3 => Manner::Charges,
         4 => Manner::Refuses,
-        // Who begins each round stays.
+        // The reclaimer that begins each round stays.
         5 if group != LIMITED => Manner::Leaves,
         6 if group != LIMITED => Manner::Removes,
         _ => Manner::Obeys,

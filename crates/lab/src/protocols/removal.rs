@@ -26,7 +26,7 @@ const STATISTICS: &[Statistic] = &[Statistic::counter("rows")];
 const ROWS: Counter = Counter::of(STATISTICS, "rows");
 const MAX: u64 = 1000;
 
-/// Rows of all groups, dead or alive, and bytes. Not the machine's words: noting costs no step.
+/// Rows of all groups, living or removed, and bytes. Not the machine's words: recording costs no step.
 #[derive(Default)]
 struct Sums {
     begun: AtomicU64,
@@ -42,7 +42,7 @@ impl Sums {
         self.returned.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Charges; nothing if the group was removed.
+    /// Charges; `None` if the group was removed.
     fn charge<M: Watched>(&self, group: &Group<M>, bytes: u64) -> Option<Charge<M>> {
         match group.try_charge(bytes) {
             Ok(charge) => {
@@ -72,7 +72,7 @@ impl Sums {
     }
 }
 
-/// The part that no living child accounts for is no more than the whole, whatever runs.
+/// Checks that the part that no living child accounts for is never more than the whole.
 fn check_own<M: Watched>(group: &Group<M>, freshness: Freshness) {
     let reading = group.read(freshness).expect("readers may flush");
     let (rows, own) = (reading.get(ROWS).value, reading.own(ROWS));
@@ -100,8 +100,8 @@ fn check_sums<M: Watched>(group: &Group<M>, freshness: Freshness) {
     }
 }
 
-/// The last charge of a removed group becomes one of nothing while others look whether the group's record may end. From then on
-/// it keeps the record as a handle does.
+/// Lets the last charge of a removed group become one of 0 bytes while others check whether the group's record may end.
+/// From then on it keeps the record as a handle does.
 fn nothing<M: Watched>(machine: &M, seed: u64) {
     let memory = &Memory::builder()
         .build_on(machine.clone())

@@ -1,4 +1,5 @@
-//! Limits that change while others charge: a lowered one holds when the call returns, not even stock charges above it.
+//! Limits that change while others charge: a lowered limit holds when the call returns, and not even stock charges
+//! above it.
 
 use bursar_machine::Watched;
 
@@ -20,7 +21,7 @@ const MAX: u64 = 1000;
 
 fn scenario<M: Watched>(machine: &M, seed: u64) {
     let books = Books::new(machine, NO_LIMIT, &[(0, MAX), (1, MAX)]);
-    // Two who set one limit at once, or two limits.
+    // Two tasks that set one limit at once, or two limits.
     let other = 1 + Random::fork(seed, 0).below(2) as usize;
     let charging = Charging::new(books);
     let all = &charging;

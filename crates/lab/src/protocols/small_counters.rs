@@ -1,5 +1,5 @@
-//! Small counters under additions and folds from everywhere: nothing is lost or counted twice, a precise read counts all
-//! that had returned and nothing that had not begun, and what is held back is bounded.
+//! Small counters under additions and folds from everywhere. Nothing is lost or counted twice. A precise read counts
+//! all additions that had returned and none that had not begun. The error of a cheap read is bounded.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -24,7 +24,7 @@ const ADDERS: i64 = 3;
 /// The largest addition.
 const LARGEST: i64 = 5;
 
-/// What was added to one counter: sums of what was positive and what was negative, apart.
+/// Additions to one counter: the sums of the positive and of the negative ones.
 #[derive(Default)]
 struct Truth {
     begun: [AtomicI64; 2],
@@ -43,7 +43,7 @@ impl Truth {
         Self::note(&self.returned, delta);
     }
 
-    /// The least and the most that may be seen now.
+    /// Returns the least and the greatest value that a read may find now.
     fn range(&self) -> (i64, i64) {
         let of = |sums: &[AtomicI64; 2], at: usize| sums[at].load(Ordering::Relaxed);
         (
@@ -92,7 +92,7 @@ impl<M: Machine> World<M> {
         let begun_before = self.truth[at].begun[1].load(Ordering::Relaxed);
         let value = self.counters.precise(at);
         let (_, most) = self.truth[at].range();
-        // What is subtracted during the look may be in it.
+        // Subtractions during the look may be in it.
         let subtracted = self.truth[at].begun[1].load(Ordering::Relaxed) - begun_before;
         let returned_before = most - self.truth[at].returned[1].load(Ordering::Relaxed);
         assert!(
@@ -101,7 +101,7 @@ impl<M: Machine> World<M> {
         );
     }
 
-    /// After each step, in a moment in which nothing else happens.
+    /// Checks the bounds after each step, in a moment in which nothing else happens.
     fn check(&self) {
         for (at, truth) in self.truth.iter().enumerate() {
             let (least, most) = truth.range();
@@ -113,7 +113,7 @@ impl<M: Machine> World<M> {
         }
     }
 
-    /// When nothing runs any more.
+    /// Checks the sums, after all tasks have ended.
     fn finish(&self) {
         let shards = self.shards as i64;
         let bound = shards * (2 * self.counters.threshold() + ADDERS * LARGEST);

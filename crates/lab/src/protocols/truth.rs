@@ -1,6 +1,6 @@
-//! What is really charged: a log of all operations on bytes. `judge.rs` holds answers against it.
+//! The truth about charges: a log of all operations on bytes. `judge.rs` compares answers with it.
 //!
-//! Tasks note when an operation begins and when it has ended. Noting costs no step of the machine.
+//! Tasks record when an operation begins and when it has ended. Recording costs no step of the machine.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use super::judge;
 /// Number of a charge.
 pub(super) type ChargeId = usize;
 
-/// Where the bytes of a charge are.
+/// Place of the bytes of a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// On the way into a group.
@@ -22,11 +22,11 @@ pub(super) enum State {
     Gone,
 }
 
-/// What a charge must respect.
+/// Limits that a charge must respect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Fallible,
-    /// Charges whatever the limits say.
+    /// Charges regardless of limits.
     Infallible,
 }
 
@@ -35,7 +35,7 @@ pub(super) enum Kind {
 pub(super) struct Charged {
     pub(super) bytes: u64,
     kind: Kind,
-    /// From when on; ascending.
+    /// States by their begin, ascending.
     pub(super) states: Vec<(u64, State)>,
 }
 
@@ -54,12 +54,12 @@ pub(super) struct Limit {
     pub(super) most: u64,
 }
 
-/// What a call answered, and when.
+/// Answer of a call, and its time.
 #[derive(Debug)]
 pub(super) enum Answer {
     Granted {
         charge: ChargeId,
-        /// The groups whose limits it had to respect.
+        /// Groups whose limits it had to respect.
         groups: Vec<GroupIndex>,
     },
     Refused {
@@ -72,7 +72,7 @@ pub(super) enum Answer {
     },
 }
 
-/// All of it.
+/// The whole log.
 #[derive(Debug, Default)]
 pub(super) struct Log {
     now: u64,
@@ -80,12 +80,12 @@ pub(super) struct Log {
     limits: Vec<Vec<Limit>>,
     /// By group: calls under way that change its limit.
     limiting: Vec<u32>,
-    /// When the call began, and when it ended.
+    /// Begin and end of the call.
     pub(super) answers: Vec<(u64, u64, Answer)>,
 }
 
 impl Log {
-    /// A group's limit at a moment.
+    /// Returns a group's limit at a moment.
     pub(super) fn limit(&self, group: GroupIndex, time: u64) -> Limit {
         let passed = self.limits[group]
             .iter()
@@ -99,9 +99,9 @@ impl Log {
 pub(super) struct Truth {
     shape: Shape,
     log: Mutex<Log>,
-    /// By group: bytes held at and below it, at least, now.
+    /// By group: bytes held at and below it now, at least.
     held: Vec<AtomicU64>,
-    /// The same, at most: with what is on the way in or out.
+    /// The same, at most: with bytes on the way in or out.
     present: Vec<AtomicU64>,
     /// By group: charges on the way into it.
     under_way: Vec<AtomicU64>,
@@ -130,24 +130,24 @@ impl Truth {
         }
     }
 
-    /// The log at the next moment.
+    /// Takes the log, and advances to the next moment.
     fn log(&self) -> MutexGuard<'_, Log> {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         log.now += 1;
         log
     }
 
-    /// Bytes held at and below a group, at least. For the check after each step.
+    /// Returns the bytes held at and below a group, at least. For the check after each step.
     pub(super) fn held(&self, group: GroupIndex) -> u64 {
         self.held[group].load(Ordering::Relaxed)
     }
 
-    /// Bytes held at and below a group, at most. For the check after each step.
+    /// Returns the bytes held at and below a group, at most. For the check after each step.
     pub(super) fn present(&self, group: GroupIndex) -> u64 {
         self.present[group].load(Ordering::Relaxed)
     }
 
-    /// Charges and returns of a group that are under way now. For the check after each step.
+    /// Returns the charges and returns of a group that are under way now. For the check after each step.
     pub(super) fn under_way_at(&self, group: GroupIndex) -> u64 {
         self.under_way[group].load(Ordering::Relaxed)
     }
@@ -173,7 +173,7 @@ impl Truth {
             .find(|&at| self.shape.contains(at, other))
     }
 
-    /// A charge begins.
+    /// Records that a charge begins.
     pub(super) fn charging(&self, group: GroupIndex, bytes: u64, kind: Kind) -> ChargeId {
         let mut log = self.log();
         let states = vec![(log.now, State::Charging(group))];
@@ -187,7 +187,7 @@ impl Truth {
         log.charges.len() - 1
     }
 
-    /// It was granted.
+    /// Records that it was granted.
     pub(super) fn charged(&self, charge: ChargeId, group: GroupIndex) {
         let mut log = self.log();
         let now = log.now;
@@ -204,7 +204,7 @@ impl Truth {
         self.under_way[group].fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// It was refused; `by` whom, if the refusal must be right.
+    /// Records that it was refused, and `by` which group, if the refusal must be right.
     pub(super) fn refused(&self, charge: ChargeId, by: Option<GroupIndex>) {
         let mut log = self.log();
         let now = log.now;
@@ -222,7 +222,7 @@ impl Truth {
         }
     }
 
-    /// A charge is about to move.
+    /// Records that a charge is about to move.
     pub(super) fn moving(&self, charge: ChargeId, from: GroupIndex, to: GroupIndex) {
         let mut log = self.log();
         let now = log.now;
@@ -235,7 +235,7 @@ impl Truth {
         self.change_present(to, common, bytes);
     }
 
-    /// It has moved.
+    /// Records that it has moved.
     pub(super) fn moved(&self, charge: ChargeId, from: GroupIndex, to: GroupIndex) {
         let mut log = self.log();
         let now = log.now;
@@ -252,7 +252,7 @@ impl Truth {
         self.change_present(from, common, -bytes);
     }
 
-    /// It may not move.
+    /// Records that it must not move.
     pub(super) fn stays(
         &self,
         charge: ChargeId,
@@ -275,7 +275,7 @@ impl Truth {
         self.change_present(to, common, -(bytes as i64));
     }
 
-    /// A charge is about to be returned.
+    /// Records that a charge is about to be returned.
     pub(super) fn returning(&self, charge: ChargeId, group: GroupIndex) {
         let mut log = self.log();
         let now = log.now;
@@ -287,7 +287,7 @@ impl Truth {
         self.change_held(group, None, -(bytes as i64));
     }
 
-    /// It is gone.
+    /// Records that it is gone.
     pub(super) fn returned(&self, charge: ChargeId) {
         let mut log = self.log();
         let now = log.now;
@@ -301,7 +301,7 @@ impl Truth {
         }
     }
 
-    /// A limit is about to change.
+    /// Records that a limit is about to change.
     pub(super) fn limiting(&self, group: GroupIndex, max: u64) {
         let mut log = self.log();
         let from = log.now;
@@ -315,7 +315,8 @@ impl Truth {
         });
     }
 
-    /// It has changed, and is `max` now. While somebody else changes it, too, it may still be any of what it may have been.
+    /// Records that it has changed to `max`. While another task changes it too, it may still be any of the possible
+    /// values.
     pub(super) fn limited(&self, group: GroupIndex, max: u64) {
         let mut log = self.log();
         let from = log.now;
@@ -335,18 +336,18 @@ impl Truth {
         }
     }
 
-    /// The highest that a group's limit may be now.
+    /// Returns the highest value that a group's limit may have now.
     pub(super) fn max_at_most(&self, group: GroupIndex) -> u64 {
         let log = self.log();
         log.limit(group, log.now).most
     }
 
-    /// A read begins.
+    /// Records that a read begins.
     pub(super) fn reading(&self) -> u64 {
         self.log().now
     }
 
-    /// It has ended.
+    /// Records that it has ended.
     pub(super) fn read(&self, began: u64, group: GroupIndex, usage: i64) {
         let mut log = self.log();
         let now = log.now;
@@ -354,7 +355,7 @@ impl Truth {
             .push((began, now, Answer::Read { group, usage }));
     }
 
-    /// Judges all answers. Call when nothing runs.
+    /// Judges all answers. Call it after all tasks have ended.
     pub(super) fn judge(&self) {
         judge::judge(&self.log(), &self.shape);
     }

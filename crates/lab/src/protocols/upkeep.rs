@@ -1,5 +1,5 @@
-//! Upkeep under shepherds, timers, CPUs that are awake anyway, and such that become idle: no CPU has two timers or two calls at
-//! once, and none that has work is forgotten.
+//! Upkeep under shepherds, timers, CPUs that are awake anyway, and CPUs that become idle. No CPU has two timers or two
+//! calls at once, and no CPU that has work is forgotten.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -34,7 +34,7 @@ const INTERVAL_NS: u64 = 100_000;
 struct Work<M: Machine> {
     counters: SmallCounters<M>,
     is_busy: Vec<AtomicBool>,
-    /// Calls that are yet to say that there will be more.
+    /// Calls that will still report more work.
     more: AtomicU64,
 }
 
@@ -65,7 +65,7 @@ struct World<M: Machine> {
     housekeeping: Housekeeping<M, Work<M>>,
     /// Timers that are set. No step while the host's lock is held.
     timers: Mutex<Vec<(Shard, Timer)>>,
-    /// How many are, or have expired and are being served, by CPU.
+    /// Number of timers of each CPU that are set, or have expired and are being served.
     set: Vec<AtomicU64>,
     added: AtomicU64,
 }
@@ -125,7 +125,7 @@ impl<M: Machine> World<M> {
         }
     }
 
-    /// When nothing else runs any more.
+    /// Finishes, after all other tasks have ended.
     fn finish(&self, mut random: Random) {
         self.housekeeping.upkeep().more.store(0, Ordering::Relaxed);
         for shard in (0..self.machine.cpus() as u32).map(Shard) {
@@ -142,7 +142,7 @@ impl<M: Machine> World<M> {
         let rounds = (0..).take_while(|_| self.serve(&mut random)).take(100);
         assert!(rounds.count() < 100, "upkeep never ends");
         let counters = &self.housekeeping.upkeep().counters;
-        // Threads without a CPU are nobody's here.
+        // Threads without a CPU belong to no shepherd here.
         counters.fold(Shard(self.machine.cpus() as u32));
         let added = self.added.load(Ordering::Relaxed);
         assert_eq!(counters.read(0), added as i64, "folded, and added");

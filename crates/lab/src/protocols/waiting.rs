@@ -1,6 +1,6 @@
 //! Charges that wait for limits at two levels, while others hold and return bytes, change limits and remove groups.
 //!
-//! All memory comes back in the end, and all that is asked for fits then: who waits for ever was not woken.
+//! All memory comes back in the end, and all waiting charges fit then: a charge that never ends was not woken.
 
 use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
@@ -17,17 +17,17 @@ use crate::random::Random;
 pub(super) fn protocol<M: Watched>() -> Protocol<M> {
     Protocol {
         name: "waiting",
-        summary: "charges wait for limits while memory returns, limits change and groups end: in turn, and none for ever",
+        summary: "charges wait for limits while memory returns, limits change and groups end: in turn, and every waiter is woken",
         cpus: 2,
         scenario,
     }
 }
 
 const MAX: u64 = 1000;
-/// Fits everywhere, by itself.
+/// Greatest size that fits everywhere, alone.
 const BYTES_MAX: u64 = MAX / 2;
 
-/// One charge that waits, in moments of [`Turns`].
+/// One waiting charge, in moments of [`Turns`].
 struct Wait {
     group: GroupIndex,
     /// The first poll began, and ended pending.
@@ -38,7 +38,7 @@ struct Wait {
     granted: Option<usize>,
 }
 
-/// Who came when, and who was served when. Not the machine's words: noting costs no step.
+/// Arrivals and services, with their times. Not the machine's words: recording costs no step.
 #[derive(Default)]
 struct Turns(Mutex<(usize, Vec<Wait>)>);
 
@@ -63,7 +63,8 @@ impl Turns {
         })
     }
 
-    /// In one group nobody is served before those who waited when he came, unless they were served or gave up.
+    /// Checks that in one group no charge is served before those that waited when it came, unless these were served or
+    /// gave up.
     fn check(&self) {
         self.note(|_, waits| {
             for late in waits.iter() {
@@ -83,7 +84,7 @@ impl Turns {
     }
 }
 
-/// A charge that waits, and its place among the turns.
+/// A waiting charge, and its place among the turns.
 struct Wanted<'a, M: Machine> {
     all: &'a Charging<M>,
     turns: &'a Turns,
@@ -132,7 +133,8 @@ impl<'a, M: Machine> Wanted<'a, M> {
     }
 }
 
-/// One who waits and one who returns a little at a time: nobody else wakes who was not woken.
+/// Runs one task that waits and one that returns a little at a time: no other task wakes the first if the second does
+/// not.
 fn duel<M: Watched>(machine: &M, seed: u64, all: &Charging<M>, turns: &Turns) {
     const SMALL: u64 = 30;
     let kept = all.charge(1, MAX - BYTES_MAX - SMALL);
@@ -152,8 +154,8 @@ fn duel<M: Watched>(machine: &M, seed: u64, all: &Charging<M>, turns: &Turns) {
     kept.into_iter().for_each(|one| all.uncharge(one));
 }
 
-/// A charge that may not wait is refused by the upper limit, and hides for a moment that memory came back below the lower one,
-/// where another waits. It tells nobody, so the next charge must, wherever that is.
+/// Runs a charge that must not wait. The upper limit refuses it, and it hides for a moment that memory came back below
+/// the lower limit, where another charge waits. It notifies no task, so the next charge must, in any group.
 fn undone<M: Watched>(machine: &M, seed: u64) {
     // Far from the lower limit to the upper one, so that there is time in between.
     const UPPER: GroupIndex = 1;
@@ -206,7 +208,7 @@ fn undone<M: Watched>(machine: &M, seed: u64) {
     charging.finish();
 }
 
-/// A charge that waits for the upper limit moves to the lower one, while another comes that would fit below both.
+/// Moves a charge that waits for the upper limit to the lower one, while another comes that would fit below both.
 fn passing<M: Watched>(machine: &M, seed: u64) {
     let below = [(0, MAX), (1, MAX * 6 / 10), (1, NO_LIMIT)];
     let charging = Charging::new(Books::new(machine, NO_LIMIT, &below));
@@ -273,7 +275,7 @@ fn crowd<M: Watched>(machine: &M, seed: u64, mut random: Random) {
         duel(machine, seed, all, turns);
         return charging.finish();
     }
-    // Returned with all that follows, or by somebody who tells nobody and leaves that to the next.
+    // Returned with all notifications, or by a task that notifies no other and leaves that to the next.
     let give_back = move |random: &mut Random, holding: Holding<M>, group: GroupIndex| {
         if random.below(3) > 0 {
             return all.uncharge(holding);

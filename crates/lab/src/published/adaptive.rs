@@ -1,10 +1,10 @@
-//! Where many small flushes cost more than one large one.
+//! The choice between many small flushes and one large one.
 //!
-//! All flushes take one lock, so what `n` readers pay together for flushes of their own is about `n` times the cost of
-//! one. The rule: if `n` readers want a flush now, the caller included, and `n` times the average cost of a flush of a
-//! subtree is above the average cost of a flush of the whole tree, the caller takes part in one flush of the whole tree;
-//! else it flushes what it reads. As long as one of the costs is unknown, it flushes what it reads; the periodic flush
-//! makes the other known.
+//! All flushes take one lock, so `n` readers together pay for flushes of their own about `n` times the cost of one. The
+//! rule: let `n` readers want a flush now, including the caller. If `n` times the average cost of a flush of a subtree
+//! is above the average cost of a flush of the whole tree, the caller takes part in one flush of the whole tree.
+//! Otherwise it flushes what it reads. As long as one of the costs is unknown, it flushes what it reads; the periodic
+//! flush makes the other known.
 //!
 //! A cost is the time for which a flush had the lock. Averages are exponential with a weight of 1/8, as that of round-trip
 //! times in RFC 6298; one average serves subtrees of all sizes.
@@ -13,12 +13,12 @@ use bursar_machine::{AtomicWord, Machine, Order};
 
 use super::{Padded, Scope};
 
-/// Each new cost moves the average by 1 part in so many.
+/// Inverse weight of a new cost in the average.
 const WEIGHT_ONE_IN: u64 = 8;
-/// No cost is known.
+/// Value of an unknown cost.
 const UNKNOWN: u64 = 0;
 
-/// What flushes cost so far, and how many readers want one.
+/// Costs of flushes so far, and the number of readers that want one.
 pub(super) struct Costs<M: Machine> {
     /// Averages, nanoseconds; `UNKNOWN` before the first.
     subtree_ns: Padded<M::Word>,
@@ -35,7 +35,7 @@ impl<M: Machine> Costs<M> {
         }
     }
 
-    /// Does `flush` with what is to be flushed, counted among those who want one.
+    /// Runs `flush` on the chosen scope; meanwhile the caller counts as one that wants a flush.
     pub(super) fn choose(&self, flush: impl FnOnce(Scope)) {
         // Relaxed throughout this file: a choice that is made on old numbers costs time and nothing else.
         let wanting = self.wanting.0.fetch_add(1, Order::Relaxed) + 1;
@@ -48,7 +48,7 @@ impl<M: Machine> Costs<M> {
         self.wanting.0.fetch_sub(1, Order::Relaxed);
     }
 
-    /// A flush had the lock for so long.
+    /// Records that a flush had the lock for so long.
     pub(super) fn note(&self, scope: Scope, cost_ns: u64) {
         let average_ns = match scope {
             Scope::Root => &self.root_ns.0,
@@ -60,7 +60,7 @@ impl<M: Machine> Costs<M> {
     }
 }
 
-/// The rule, see the module.
+/// Applies the rule; see the module.
 fn cheaper(wanting: u64, subtree_ns: u64, root_ns: u64) -> Scope {
     let is_known = subtree_ns != UNKNOWN && root_ns != UNKNOWN;
     if is_known && wanting.saturating_mul(subtree_ns) > root_ns {
@@ -70,7 +70,7 @@ fn cheaper(wanting: u64, subtree_ns: u64, root_ns: u64) -> Scope {
     }
 }
 
-/// The average after one more cost.
+/// Returns the average after one more cost.
 fn averaged(average_ns: u64, cost_ns: u64) -> u64 {
     let cost_ns = cost_ns.max(UNKNOWN + 1);
     if average_ns == UNKNOWN {
@@ -93,7 +93,7 @@ mod tests {
             choices,
             [Scope::Subtree, Scope::Subtree, Scope::Subtree, Scope::Root]
         );
-        // Who reads the largest group of all saves nothing by flushing less.
+        // A reader of the largest group of all saves nothing by flushing less.
         assert_eq!(cheaper(1, 10_000, 10_000), Scope::Subtree);
         assert_eq!(cheaper(2, 10_000, 10_000), Scope::Root);
         assert_eq!(cheaper(u64::MAX, u64::MAX, u64::MAX - 1), Scope::Root);

@@ -1,7 +1,7 @@
-//! One flush of the whole tree for all who want one: the first runs it, others wait for it.
+//! One flush of the whole tree for all readers that want one: the first runs it, others wait for it.
 //!
-//! Who joins takes part in a flush that may be past the CPU where an update was made that it must see. The thread's
-//! version does so, and with it all policies here that share a flush.
+//! A reader may join a flush that has already passed the CPU of an update that the reader must see. The thread's
+//! version allows that, and so do all policies here that share a flush.
 
 use std::sync::Arc;
 
@@ -11,22 +11,22 @@ use super::Padded;
 
 /// A flush that others may join while it runs.
 pub(super) struct SharedFlush<M: Machine> {
-    /// What those who joined wait for.
+    /// Event that the joined readers wait for.
     pub(super) running: M::Spin<Option<Arc<M::Event>>>,
     /// 1 while it runs, for a look without the lock.
     is_running: Padded<M::Word>,
-    /// How many do.
+    /// Number of joined readers.
     waiting: Padded<M::Word>,
 }
 
-/// What became of somebody who wanted a shared flush.
+/// Outcome for a reader that wanted a shared flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shared {
-    /// Ran it.
+    /// It ran the flush.
     Ran,
-    /// Waited for one that ran already.
+    /// It waited for a flush that ran already.
     Joined,
-    /// Too many waited.
+    /// It skipped the flush, because too many waited.
     Skipped,
 }
 
@@ -39,7 +39,8 @@ impl<M: Machine> SharedFlush<M> {
         }
     }
 
-    /// Joins the flush that runs, if at most `max_waiters` do; or runs one. `count` is told before it waits.
+    /// Joins the flush that runs, if at most `max_waiters` do; or runs one. Calls `count` with the outcome before it
+    /// waits.
     pub(super) fn share(&self, max_waiters: u64, run: impl FnOnce(), count: impl FnOnce(Shared)) {
         let mut running = self.running.lock();
         if let Some(ended) = running.clone() {
@@ -49,7 +50,7 @@ impl<M: Machine> SharedFlush<M> {
         }
         let ended = Arc::new(M::Event::new());
         *running = Some(ended.clone());
-        // Relaxed, here and below: a hint to those who come; who joins takes the lock.
+        // Relaxed, here and below: a hint to later readers; a reader that joins takes the lock.
         self.is_running.0.store(1, Order::Relaxed);
         drop(running);
         count(Shared::Ran);
@@ -59,7 +60,7 @@ impl<M: Machine> SharedFlush<M> {
         ended.set();
     }
 
-    /// Whether a flush runs that could be joined.
+    /// Returns whether a flush runs that could be joined.
     pub(super) fn is_running(&self) -> bool {
         self.is_running.0.load(Order::Relaxed) == 1
     }

@@ -1,6 +1,6 @@
-//! Statistics that are exact up front: an update changes its group and all above it, a read is a load.
+//! Statistics that are always exact: an update changes its group and all its ancestors, a read is a load.
 //!
-//! Updates of the same tree write the same lines, at least the root's; that is their price.
+//! Updates of the same tree write the same lines, at least the root's. That is their cost.
 
 use bursar_machine::{AtomicWord, Machine, Order};
 

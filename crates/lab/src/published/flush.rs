@@ -1,4 +1,4 @@
-//! The call sites: who flushes what, who waits and who skips.
+//! The call sites: they flush, wait or skip.
 
 use bursar_machine::{AtomicWord, Lock, Machine, Order, OutOfMemory};
 
@@ -12,7 +12,7 @@ use super::threshold::Threshold;
 use super::timed::Turn;
 use super::{GroupIndex, Padded, ROOT};
 
-/// A rate-limited flush is for when the periodic one is late by a full cycle (kernel: `2 * FLUSH_TIME`).
+/// Periods after which the periodic flush is late, and a rate-limited one flushes (kernel: `2 * FLUSH_TIME`).
 const LATE_PERIODS: u64 = 2;
 
 /// Statistics that flushes bring up to date.
@@ -24,10 +24,10 @@ pub(super) struct Flushed<M: Machine> {
     ongoing: Padded<M::Word>,
     /// The flush of the whole tree that others may join.
     pub(super) shared: SharedFlush<M>,
-    /// Whose turn it is to flush a subtree.
+    /// Turn to flush a subtree.
     pub(super) turn: Turn<M>,
     pub(super) costs: Costs<M>,
-    /// When the last flush of the whole tree began.
+    /// Begin of the last flush of the whole tree.
     root_began_ns: Padded<M::Word>,
     late_ns: u64,
     tally: Tally<M>,
@@ -66,7 +66,8 @@ impl<M: Machine> Flushed<M> {
             Rule::Each(Scope::Root) => self.run(ROOT),
             Rule::Each(Scope::Subtree) => self.run(group),
             Rule::Coalesce { max_waiters } => {
-                // Who reads the root, or comes while a flush of the whole tree runs, has no use for one of his own.
+                // A reader of the root, or one that comes while a flush of the whole tree runs, has no use for a flush
+                // of its own.
                 let alone = match group == ROOT || self.shared.is_running() {
                     true => None,
                     false => self.turn.mutex.try_lock(),
@@ -131,10 +132,10 @@ impl<M: Machine> Flushed<M> {
         }
     }
 
-    /// Flushes the whole tree, unless somebody is at it.
+    /// Flushes the whole tree, unless another task is doing so.
     fn flush_or_skip(&self) {
-        // Relaxed: the look spares the line to those who skip. Full: as the kernel's exchange; one of those who come at once
-        // finds 0. Pairs with the store below.
+        // Relaxed: the look spares the line to readers that skip. Full: as the kernel's exchange; one of the readers
+        // that come at once finds 0. Pairs with the store below.
         if self.ongoing.0.load(Order::Relaxed) == 1 || self.ongoing.0.swap(1, Order::Full) == 1 {
             count(&self.tally.skips);
             return;
@@ -144,7 +145,8 @@ impl<M: Machine> Flushed<M> {
         self.ongoing.0.store(0, Order::Release);
     }
 
-    /// Flushes the group under the mutex, unless too many wait for it, or those who held it before did what was needed.
+    /// Flushes the group under the mutex, unless too many wait for it, or an earlier holder has made the flush
+    /// unnecessary.
     fn flush_in_turn(&self, group: GroupIndex, max_waiters: u64, look: Look) {
         let turn = self.turn.take_within(max_waiters);
         if turn.is_some() && (look == Look::Once || self.rstat.counts.is_due(group)) {

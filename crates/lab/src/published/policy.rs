@@ -1,74 +1,74 @@
 //! The policies as values.
 //!
-//! A policy chooses among mechanisms: [`Rule`] says who flushes, waits or skips, [`Threshold`] where updates are counted.
-//! Two of them keep the statistics in a way that needs no flush at all.
+//! A policy chooses among mechanisms: [`Rule`] for flushing, waiting or skipping, [`Threshold`] for the place where
+//! updates are counted. Two policies keep the statistics in a way that needs no flush at all.
 
 use super::threshold::{Counted, GroupThreshold, Marks, Threshold};
 
-/// A bound on waiters that nobody reaches.
+/// A bound on waiters that is never reached.
 pub const UNBOUNDED: u64 = u64::MAX;
 
-/// How the statistics of a tree of groups are kept, and who brings them up to date when they are read.
+/// How the statistics of a tree of groups are kept, and which tasks flush them when they are read.
 ///
-/// All that count towards one threshold for the tree are of the thread's first half, where that was the kernel's; those
-/// with a threshold per group differ from [`Policy::PerGroup`] in what their names say.
+/// Policies that count towards one threshold for the tree are of the thread's first half, when the kernel did the same.
+/// Those with a threshold for each group differ from [`Policy::PerGroup`] as their names say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Policy {
-    /// Always the whole tree; one flusher at a time, everybody else skips and reads what is there. What the kernel did
+    /// Always the whole tree; one flusher at a time, while all others skip and read old numbers. The kernel's policy
     /// when the thread began (6.5).
     Unified,
-    /// Everybody takes the global lock and flushes the subtree that is read.
+    /// Every reader takes the global lock and flushes the subtree that it reads.
     Direct,
-    /// Everybody takes the global lock and flushes the whole tree.
+    /// Every reader takes the global lock and flushes the whole tree.
     DirectRoot,
-    /// The subtree that is read, if nobody else flushes; else one flush of the whole tree that all others wait for. The
-    /// thread's first version.
+    /// The subtree that is read, if no other task flushes; else one flush of the whole tree that all others wait for.
+    /// The thread's first version.
     Coalesced {
-        /// How many may wait at once; whoever comes beyond that skips. The thread: the number of CPUs. [`UNBOUNDED`] is
-        /// a policy of its own name.
+        /// Greatest number of waiters; a reader beyond that skips. The thread: the number of CPUs. [`UNBOUNDED`] is a
+        /// policy of its own name.
         max_waiters: u64,
     },
     /// The subtree that is read, under a mutex; no flush of the whole tree instead.
     MutexBounded {
-        /// How many may wait for the mutex at once; whoever comes beyond that skips. [`UNBOUNDED`] is a policy of its own
+        /// Greatest number of waiters for the mutex; a reader beyond that skips. [`UNBOUNDED`] is a policy of its own
         /// name.
         max_waiters: u64,
     },
-    /// The subtree that is read, under a lock that nobody waits for longer than a time; who does is served by one flush
-    /// of the whole tree that all share who ran out of time.
+    /// The subtree that is read, under a lock with a bounded wait. Readers that run out of time share one flush of the
+    /// whole tree.
     TimedLock {
-        /// How long to wait for the lock.
+        /// Longest wait for the lock.
         timeout_ns: u64,
     },
-    /// The subtree that is read, or one shared flush of the whole tree, whichever costs less for all who want a flush now
-    /// (see `adaptive.rs`).
+    /// The subtree that is read, or one shared flush of the whole tree, whichever costs less for all readers that want
+    /// a flush now (see `adaptive.rs`).
     Adaptive,
-    /// The subtree that is read, if enough was updated in it; under a mutex, with a second look at the threshold once it
+    /// The subtree that is read, if it had enough updates; under a mutex, with a second look at the threshold once it
     /// is held. The thread's last version.
     PerGroup,
-    /// The same without the mutex and the second look: readers spin on the global lock. What was merged (6.8).
+    /// The same without the mutex and the second look: readers spin on the global lock. The merged version (6.8).
     PerGroupLockless,
     /// [`Policy::PerGroup`], with a group's count in several counters.
     PerGroupMultiplexed {
         /// Counters of a group, at least one. CPUs share them in turn.
         counters: usize,
     },
-    /// [`Policy::PerGroup`], counting how far the statistics moved in sum, not how often they were updated. It cannot stop
-    /// early: what takes a group that is due back below its threshold has to be counted.
+    /// [`Policy::PerGroup`], counting the sum of the changes instead of their number. It cannot stop early: changes
+    /// that take a due group back below its threshold must be counted.
     PerGroupNet,
-    /// [`Policy::PerGroup`], where an update is counted up to the first ancestor that is due, and not at all of them: the
-    /// kernel since it keeps per-CPU pointers to parents.
+    /// [`Policy::PerGroup`], but an update is counted only up to the first ancestor that is due: the kernel since it
+    /// keeps per-CPU pointers to parents.
     PerGroupEarlyStop,
-    /// [`Policy::PerGroup`], where an update is counted at its own group alone. A flush resets all groups that it covers.
+    /// [`Policy::PerGroup`], but an update is counted at its own group only. A flush resets all groups that it covers.
     OwnThreshold,
-    /// No rstat: a read sums what all CPUs hold of all groups below. What rstat replaced.
+    /// No rstat: a read sums all CPUs' states of all groups below. The predecessor of rstat.
     TreeWalk,
     /// Each update goes to the group and all its ancestors at once, atomically.
     Eager,
 }
 
-/// What a policy's numbers are set to.
+/// Numbers of the policies that have some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tunables {
     /// See [`Policy::Coalesced`] and [`Policy::MutexBounded`].
@@ -80,13 +80,13 @@ pub struct Tunables {
 }
 
 impl Tunables {
-    /// Those of the thread, for a machine with so many CPUs.
+    /// Returns the thread's numbers, for a machine with so many CPUs.
     pub fn of_cpus(cpus: usize) -> Self {
         Self {
             // The thread's first version.
             max_waiters: cpus as u64,
-            // The thread names no figure. Ten times what 98.8 % of its reads took (`experiments/memcg-flush.toml`, row of
-            // 100 ms): whoever waits as long is in a queue.
+            // The thread names no figure. Ten times what 98.8 % of its reads took (`experiments/memcg-flush.toml`, row
+            // of 100 ms): a reader that waits as long is in a queue.
             timeout_ns: 1_000_000,
             // The thread names no figure. On its machine of 384 CPUs, 48 CPUs share one.
             counters: 8,
@@ -94,7 +94,7 @@ impl Tunables {
     }
 }
 
-/// What a flush covers.
+/// Scope of a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// The whole tree.
@@ -103,24 +103,24 @@ pub enum Scope {
     Subtree,
 }
 
-/// Who flushes, who waits and who skips, among readers that found a flush worth it.
+/// Rule for flushing, waiting or skipping, among readers that found a flush worth it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rule {
-    /// One flushes the whole tree; others skip.
+    /// One reader flushes the whole tree; others skip.
     OneOrSkip,
-    /// Each flushes by itself, when the global lock is its own.
+    /// Each reader flushes by itself when it gets the global lock.
     Each(Scope),
-    /// One flushes its subtree, the next the whole tree, and others wait for that.
+    /// The first reader flushes its subtree, the next the whole tree, and others wait for that.
     Coalesce { max_waiters: u64 },
-    /// One after the other flushes its subtree, under a mutex.
+    /// Readers flush their subtrees one after the other, under a mutex.
     InTurn { max_waiters: u64, look: Look },
-    /// The same, but whoever waits too long takes part in a flush of the whole tree.
+    /// The same, but a reader that waits too long takes part in a flush of the whole tree.
     InTime { timeout_ns: u64 },
-    /// Each by itself or all together, as measured costs say.
+    /// Each by itself or all together, whichever measured costs favour.
     Cheapest,
 }
 
-/// Whether somebody who waited asks the threshold again.
+/// Whether a reader that waited checks the threshold again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
     Once,
@@ -139,7 +139,7 @@ pub(super) enum Keeping {
 }
 
 impl Policy {
-    /// All there are.
+    /// Returns all policies.
     pub fn all(tunables: Tunables) -> Vec<Self> {
         let Tunables {
             max_waiters,
@@ -171,13 +171,13 @@ impl Policy {
         ]
     }
 
-    /// The one of that name, if there is one.
+    /// Returns the policy of that name, if there is one.
     pub fn named(name: &str, tunables: Tunables) -> Option<Self> {
         let mut all = Self::all(tunables).into_iter();
         all.find(|policy| policy.name() == name)
     }
 
-    /// The name in files, tables and JSON.
+    /// Returns the name in files, tables and JSON.
     pub fn name(self) -> &'static str {
         match self {
             Policy::Unified => "unified",
@@ -204,7 +204,7 @@ impl Policy {
         }
     }
 
-    /// What it does, in one line for people who have not read the thread.
+    /// Describes the policy in one line, for people who have not read the thread.
     pub fn summary(self) -> &'static str {
         match self {
             Policy::Unified => {

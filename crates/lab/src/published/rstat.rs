@@ -1,8 +1,8 @@
 //! Per-CPU states, totals, and the flush that brings the states into the totals.
 //!
-//! An update only adds to the state word of its own CPU; nobody resets one. The flusher keeps the value it saw last and
-//! folds the difference into the group's total and into what is pending for the parent. Parents follow their children
-//! within the same CPU's turn, so that after a flush of a subtree nothing is pending below its top.
+//! An update only adds to the state word of its own CPU, and states are never reset. The flusher keeps the last value
+//! that it saw, and folds the difference into the group's total and into the sum pending for the parent. Parents follow
+//! their children within the same CPU's turn. So after a flush of a subtree nothing is pending below its top.
 
 use bursar_machine::{AtomicWord, Lock, Machine, Order, OutOfMemory, Shard};
 
@@ -22,21 +22,21 @@ pub(super) struct Rstat<M: Machine> {
     pub(super) counts: UpdateCounts<M>,
     /// Per group and statistic. Written under `books`, read without it.
     totals: Vec<M::Word>,
-    /// The one lock that all flushes take.
+    /// Lock that all flushes take.
     books: Padded<M::Spin<Books>>,
-    /// Flushes that want `books` now.
+    /// Number of flushes that want `books` now.
     wanted: Padded<M::Word>,
     /// Times that a flush dropped `books` half-way.
     drops: M::Word,
 }
 
-/// What only flushers touch.
+/// Data that only flushers touch.
 struct Books {
     /// Per shard, group and statistic: the state that was folded last.
     folded: Vec<i64>,
-    /// Per group and statistic: what its children passed up and it has not taken in.
+    /// Per group and statistic: the sum that its children passed up and that it has not taken in yet.
     pending: Vec<i64>,
-    /// The groups to flush on the CPU whose turn it is.
+    /// Groups to flush on the current CPU.
     taken: Vec<GroupIndex>,
 }
 
@@ -80,7 +80,7 @@ impl<M: Machine> Rstat<M> {
         self.counts.count(shard, group, delta);
     }
 
-    /// The total as of the last flush of `group`.
+    /// Returns the total as of the last flush of `group`.
     #[inline]
     pub(super) fn total(&self, group: GroupIndex, statistic: usize) -> i64 {
         let statistics = self.states.statistics();
@@ -92,13 +92,13 @@ impl<M: Machine> Rstat<M> {
         self.totals[group * statistics + statistic].load_signed(Order::Relaxed)
     }
 
-    /// Folds what was updated in `target` and below it, on all possible CPUs.
+    /// Folds the updates in `target` and below it, on all possible CPUs.
     #[doc(alias = "cgroup_rstat_flush")]
     pub(super) fn flush(&self, target: GroupIndex) {
         self.flush_clocked(target, || 0);
     }
 
-    /// The same. Returns for how long it had the global lock, by a clock.
+    /// Flushes as [`Rstat::flush`]; returns the time for which it had the global lock, by a clock.
     pub(super) fn flush_clocked(&self, target: GroupIndex, clock: impl Fn() -> u64) -> u64 {
         let mut held = 0;
         let mut books = self.lock();
@@ -122,18 +122,18 @@ impl<M: Machine> Rstat<M> {
         held
     }
 
-    /// How often the global lock was dropped in the middle of a flush.
+    /// Returns how often the global lock was dropped in the middle of a flush.
     pub(super) fn lock_drops(&self) -> u64 {
         self.drops.load(Order::Relaxed)
     }
 
-    /// How often a flush found the global lock taken.
+    /// Returns how often a flush found the global lock taken.
     pub(super) fn lock_waits(&self) -> u64 {
         self.books.0.waits()
     }
 
     fn lock(&self) -> <M::Spin<Books> as Lock<Books>>::Guard<'_> {
-        // Relaxed: only a hint to the holder that dropping the lock would help somebody.
+        // Relaxed: only a hint to the holder that dropping the lock would help a waiter.
         self.wanted.0.fetch_add(1, Order::Relaxed);
         let books = self.books.0.lock();
         self.wanted.0.fetch_sub(1, Order::Relaxed);
@@ -187,7 +187,7 @@ impl<M: Machine> Rstat<M> {
         held()
     }
 
-    /// Somebody wants the global lock, from now on.
+    /// Records that one more task wants the global lock from now on.
     pub(super) fn want(&self) {
         self.wanted.0.fetch_add(1, Order::Relaxed);
     }

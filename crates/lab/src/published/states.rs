@@ -1,4 +1,4 @@
-//! Per-CPU states: what updates add to, and nobody resets.
+//! Per-CPU states: updates add to them, and they are never reset.
 
 use bursar_machine::{
     AtomicWord, FIRST_STATISTIC, Machine, Order, OutOfMemory, STATE, Shard, Slot, State,
@@ -34,7 +34,7 @@ impl<M: Machine> States<M> {
         self.statistics
     }
 
-    /// Adds to the state of the current CPU, and tells which that was.
+    /// Adds to the state of the current CPU; returns that CPU.
     #[doc(alias = "__mod_memcg_state")]
     #[inline]
     pub(super) fn add(&self, group: GroupIndex, statistic: usize, delta: i64) -> Shard {
@@ -46,7 +46,7 @@ impl<M: Machine> States<M> {
         shard
     }
 
-    /// What a CPU holds.
+    /// Returns the state of a CPU.
     #[inline]
     pub(super) fn get(&self, shard: Shard, group: GroupIndex, statistic: usize) -> i64 {
         // Relaxed: a later value is as good.

@@ -1,23 +1,23 @@
-//! What a policy stands on, as far as it can be chosen.
+//! Settings of a policy's substrate.
 
-/// What is the same for all policies of a comparison, and can be set.
+/// Settings that are the same for all policies of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Substrate {
-    /// How often [`super::Published::flush_periodic`] is going to be called; rate-limited flushes count on it.
+    /// Interval between calls of [`super::Published::flush_periodic`]; rate-limited flushes rely on it.
     pub flush_period_ns: u64,
-    /// A flush keeps the global lock for so many CPUs, and then drops it if somebody wants it. 1 is what the kernel came
-    /// to; [`usize::MAX`] drops it never.
+    /// Number of CPUs for which a flush keeps the global lock before it drops the lock if another task wants it. The
+    /// kernel came to 1; [`usize::MAX`] never drops it.
     pub cpus_a_hold: usize,
-    /// Whether thresholds are asked.
+    /// Whether readers check thresholds.
     pub gate: Gate,
 }
 
-/// Whether a reader asks a threshold if a flush is worth it.
+/// Whether a reader checks a threshold for a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gate {
     /// As published.
     Threshold,
-    /// A flush is always worth it: what is left is the rule by which readers wait.
+    /// A flush is always worth it, so that only the rule by which readers wait is left.
     AlwaysDue,
 }
 

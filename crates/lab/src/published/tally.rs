@@ -1,23 +1,23 @@
-//! What happened at the call sites, counted.
+//! Counts of events at the call sites.
 
 use bursar_machine::{AtomicWord, Machine, Order};
 
-/// How often what happened.
+/// Numbers of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Flushes of the whole tree, periodic ones included.
     pub root: u64,
     /// Flushes of a subtree.
     pub subtree: u64,
-    /// Reads, or periodic flushes, that found a flush worth it and went without one.
+    /// Reads, or periodic flushes, that found a flush worth it and did without.
     pub skips: u64,
-    /// Rate-limited flushes that the periodic flush was recent enough for.
+    /// Rate-limited flushes that were skipped because the periodic flush was recent enough.
     pub ratelimited_skips: u64,
     /// Reads that waited for a flush that another reader ran.
     pub waits: u64,
     /// Acquisitions of a flush lock that found it taken.
     pub lock_waits: u64,
-    /// Times that a flush dropped the global lock half-way because somebody wanted it.
+    /// Times that a flush dropped the global lock half-way because another task wanted it.
     pub lock_drops: u64,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Tally<M: Machine> {
     pub(super) waits: M::Word,
 }
 
-/// One more. Relaxed: a tally orders nothing.
+/// Adds one. Relaxed: a tally orders nothing.
 pub(super) fn count<W: AtomicWord>(word: &W) {
     word.fetch_add(1, Order::Relaxed);
 }
@@ -47,7 +47,7 @@ impl<M: Machine> Tally<M> {
         }
     }
 
-    /// What happened so far, as far as it is counted here.
+    /// Returns the counts so far.
     pub(super) fn counts(&self) -> Counts {
         let read = |word: &M::Word| word.load(Order::Relaxed);
         Counts {

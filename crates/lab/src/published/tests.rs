@@ -250,8 +250,8 @@ fn unified_skips_instead_of_waiting_for_the_lock() {
     assert_eq!((counts.root, counts.skips, counts.lock_waits), (1, 15, 1));
 }
 
-// What follows shows which policies let a reader return without a flush that began after its read did. Each test adds one
-// update that has completed, then reads, and looks whether the read has it.
+// The following tests show which policies let a reader return without a flush that began after its read did. Each test
+// adds one update that has completed, then reads, and looks whether the read has it.
 
 #[test]
 fn every_policy_returns_old_numbers_below_its_threshold() {

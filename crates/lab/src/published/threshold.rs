@@ -1,11 +1,12 @@
-//! When a flush is worth it: updates are counted per CPU, handed on in batches, and compared with a threshold.
+//! The threshold for a flush: updates are counted per CPU, handed on in batches, and compared with a threshold.
 //!
-//! The per-CPU counts are plain loads and stores, not atomic additions, as they were: an update that is preempted between
-//! the two may lose counts of others. They decide when to flush and enter no statistic.
+//! The per-CPU counts are plain loads and stores, not atomic additions, as in the kernel: an update that is preempted
+//! between the two may lose counts of others. The counts decide when to flush and enter no statistic.
 //!
-//! Each flush resets the count of each group that it folds, once for every CPU on which the group is listed: also what was
-//! counted on a CPU that the flush had passed before. A reader who comes then finds too little to flush. And who stops on
-//! the way up because a group is due already relies on somebody who may still be below its ancestors.
+//! Each flush resets the count of each group that it folds, once for every CPU on which the group is listed. That also
+//! drops updates counted on a CPU that the flush had passed before, so a later reader finds too few updates to flush.
+//! An update that stops on the way up because a group is due relies on another update that may still be below the
+//! group's ancestors.
 
 use bursar_machine::{AtomicWord, Machine, Order, Shard};
 
@@ -16,7 +17,7 @@ use super::{GroupIndex, Padded};
 #[doc(alias = "MEMCG_CHARGE_BATCH")]
 pub(super) const BATCH: u64 = 64;
 
-/// Where updates are counted to decide whether a flush is worth it.
+/// Place where updates are counted to decide whether a flush is worth it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Threshold {
     /// One count for the tree, reset by flushes of the whole tree.
@@ -25,7 +26,7 @@ pub(super) enum Threshold {
     PerGroup(GroupThreshold),
 }
 
-/// How the updates of a group are counted.
+/// Way of counting the updates of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct GroupThreshold {
     pub(super) marks: Marks,
@@ -43,7 +44,7 @@ impl GroupThreshold {
     };
 }
 
-/// At which groups an update is counted.
+/// Groups at which an update is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Marks {
     /// The group and its ancestors, up to the first for which a flush is worth it already: the kernel since it keeps per-CPU
@@ -55,12 +56,12 @@ pub(super) enum Marks {
     GroupAlone,
 }
 
-/// What is counted.
+/// Quantity that is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Counted {
     /// The amount of each update.
     Updates,
-    /// The sum of all updates, ups and downs, of whatever statistic: also changes of two statistics cancel.
+    /// The sum of all updates, ups and downs, of any statistic: changes of two statistics may cancel.
     NetChange,
 }
 
@@ -72,11 +73,11 @@ pub(super) struct UpdateCounts<M: Machine> {
     parents: Vec<Option<GroupIndex>>,
     /// Flushing is worth it above this many updates.
     limit: u64,
-    /// Whether a count stands still once it is above the limit.
+    /// Whether a count stops once it is above the limit.
     stops_when_due: bool,
     /// Counters of each count.
     counters: usize,
-    /// Per count and counter: the updates handed on. One count with a global threshold, else one per group.
+    /// Per count and counter: the updates handed on. One count with a global threshold, else one for each group.
     pending: Vec<Padded<M::Word>>,
     /// Per shard and count: the updates not handed on.
     own: Vec<Padded<M::Word>>,
@@ -128,8 +129,8 @@ impl<M: Machine> UpdateCounts<M> {
         };
         let mut next = Some(group);
         while let Some(group) = next {
-            // Whoever is worth a flush has ancestors that are, or so the early stop assumes; a flush that runs meanwhile
-            // can reset an ancestor alone.
+            // A group that is worth a flush has ancestors that are too, or so the early stop assumes; a flush that runs
+            // meanwhile can reset an ancestor alone.
             if how.marks == Marks::UntilDue && self.is_above(group) {
                 return;
             }
@@ -173,7 +174,7 @@ impl<M: Machine> UpdateCounts<M> {
         &self.pending[count * self.counters..(count + 1) * self.counters]
     }
 
-    /// Whether a reader of `group` is to flush.
+    /// Returns whether a reader of `group` must flush.
     #[doc(alias = "memcg_should_flush_stats")]
     #[inline]
     pub(super) fn is_due(&self, group: GroupIndex) -> bool {
@@ -184,7 +185,7 @@ impl<M: Machine> UpdateCounts<M> {
         self.gate == Gate::AlwaysDue || self.is_above(count)
     }
 
-    /// Whether enough was counted for a flush to be worth it.
+    /// Returns whether enough updates were counted for a flush.
     #[inline]
     fn is_above(&self, count: usize) -> bool {
         let pending = self.pending(count).iter();
@@ -194,7 +195,7 @@ impl<M: Machine> UpdateCounts<M> {
         sum.unsigned_abs() > self.limit
     }
 
-    /// Told by a flush that it folded `group` on `shard`.
+    /// Records that a flush folded `group` on `shard`.
     pub(super) fn folded(&self, shard: Shard, group: GroupIndex) {
         if let Threshold::PerGroup(_) = self.kind {
             self.own(shard, group).store(0, Order::Relaxed);
@@ -202,7 +203,7 @@ impl<M: Machine> UpdateCounts<M> {
         }
     }
 
-    /// Told by a flush of the whole tree that it ended.
+    /// Records that a flush of the whole tree ended.
     pub(super) fn flushed_root(&self) {
         if self.kind == Threshold::Global {
             self.reset(0);

@@ -23,7 +23,7 @@ fn per_group(change: impl FnOnce(&mut GroupThreshold)) -> (UpdateCounts<Host>, i
     (counts, limit as i64)
 }
 
-/// What was handed on.
+/// Updates that were handed on.
 fn pending(counts: &UpdateCounts<Host>, count: usize) -> Vec<i64> {
     let counters = counts.pending(count).iter();
     counters
@@ -93,7 +93,7 @@ fn a_threshold_of_its_own_is_reset_with_all_that_a_flush_covers() {
         [0, 1, 2].map(|group| counts.is_due(group)),
         [false, false, true]
     );
-    // What a flush of the root does, children first.
+    // The work of a flush of the root, children first.
     for group in [2, 1, 0] {
         counts.folded(CPU, group);
     }

@@ -1,16 +1,16 @@
-//! Waiting for a mutex, but not for ever: at most so many, or at most so long.
+//! Bounded waits for a mutex: by the number of waiters, or by time.
 
 use bursar_machine::{AtomicWord, Lock, Machine, Order};
 
 use super::Padded;
 use super::policy::UNBOUNDED;
 
-/// A mutex that one can give up waiting for.
+/// A mutex with bounded waits.
 pub(super) struct Turn<M: Machine> {
     pub(super) mutex: M::Mutex<()>,
-    /// Who waits, where the number is bounded.
+    /// Number of waiters, where it is bounded.
     waiting: Padded<M::Word>,
-    /// Acquisitions that waited by asking again and again.
+    /// Acquisitions that waited by polling.
     polled: M::Word,
 }
 
@@ -25,7 +25,7 @@ impl<M: Machine> Turn<M> {
         }
     }
 
-    /// How often somebody found it taken and waited.
+    /// Returns how many acquisitions found it taken and waited.
     pub(super) fn waits(&self) -> u64 {
         // Relaxed: a tally orders nothing.
         self.mutex.waits() + self.polled.load(Order::Relaxed)
@@ -46,8 +46,8 @@ impl<M: Machine> Turn<M> {
         turn
     }
 
-    /// Waits for the mutex for `timeout_ns`. Asks for it again and again, since no machine has a lock with a time-out: who
-    /// comes later may be served earlier, as with any such lock that is not queued.
+    /// Waits for the mutex for `timeout_ns`. Polls, because no machine has a lock with a time-out: a later task may be
+    /// served earlier, as with any such lock that is not queued.
     pub(super) fn take_in_time(&self, machine: &M, timeout_ns: u64) -> Option<Guard<'_, M>> {
         if let Some(free) = self.mutex.try_lock() {
             return Some(free);
@@ -68,7 +68,7 @@ impl<M: Machine> Turn<M> {
     }
 }
 
-/// Whether a wait has taken as long as it may. A clock that is behind says nothing.
+/// Returns whether a wait has taken as long as it may. A clock that is behind decides nothing.
 fn is_over(began_ns: u64, now_ns: u64, timeout_ns: u64) -> bool {
     now_ns.saturating_sub(began_ns) >= timeout_ns
 }

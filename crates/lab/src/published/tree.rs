@@ -1,4 +1,4 @@
-//! A tree of groups whose statistics are kept as a policy says.
+//! A tree of groups whose statistics are kept by a policy.
 
 use bursar_machine::{Machine, OutOfMemory};
 
@@ -8,7 +8,7 @@ use super::policy::Keeping;
 use super::tree_walk::TreeWalk;
 use super::{Counts, GroupIndex, Policy, ROOT, Substrate};
 
-/// A tree of groups whose statistics are kept and flushed as a published policy did it.
+/// A tree of groups whose statistics are kept and flushed by a published policy.
 pub struct Published<M: Machine> {
     policy: Policy,
     groups: usize,
@@ -22,8 +22,8 @@ enum Kept<M: Machine> {
 }
 
 impl<M: Machine> Published<M> {
-    /// A tree where group `i` has the parent `parents[i]`. Group 0 is the root and alone has none; parents come before
-    /// their children.
+    /// Makes a tree where group `i` has the parent `parents[i]`. Group 0 is the root, the only group without a parent.
+    /// Parents come before their children.
     ///
     /// # Errors
     /// [`OutOfMemory`] if the machine has no room for the groups' per-CPU words.
@@ -59,18 +59,18 @@ impl<M: Machine> Published<M> {
         })
     }
 
-    /// The policy.
+    /// Returns the policy.
     pub fn policy(&self) -> Policy {
         self.policy
     }
 
-    /// The number of groups.
+    /// Returns the number of groups.
     pub fn groups(&self) -> usize {
         self.groups
     }
 
-    /// Adds `delta` to a statistic of `group`. With rstat, takes the current CPU's list lock on the first update after a
-    /// flush, and no lock else.
+    /// Adds `delta` to a statistic of `group`. With rstat, takes the current CPU's list lock on the first update after
+    /// a flush, and no lock otherwise.
     #[inline]
     pub fn add(&self, group: GroupIndex, statistic: usize, delta: i64) {
         match &self.kept {
@@ -80,7 +80,7 @@ impl<M: Machine> Published<M> {
         }
     }
 
-    /// A statistic of `group` and everything below it: with rstat as of the last flush, else as of now.
+    /// Returns a statistic of `group` and everything below it: with rstat as of the last flush, else as of now.
     #[inline]
     pub fn total(&self, group: GroupIndex, statistic: usize) -> i64 {
         match &self.kept {
@@ -90,8 +90,8 @@ impl<M: Machine> Published<M> {
         }
     }
 
-    /// What a reader of `group` calls before it looks at the totals: if a flush is worth it, flushes, waits or skips, as
-    /// the policy says.
+    /// Flushes, waits or skips by the policy, if a flush is worth it. A reader of `group` calls it before it looks at
+    /// the totals.
     #[doc(alias = "mem_cgroup_flush_stats")]
     pub fn flush(&self, group: GroupIndex) {
         if let Some(flushed) = self.flushed() {
@@ -99,8 +99,8 @@ impl<M: Machine> Published<M> {
         }
     }
 
-    /// What paths call that read often and would rather have old numbers than flush: the same, but only if the last flush
-    /// of the whole tree began more than two periods ago, so that the periodic flush is late.
+    /// Flushes likewise, but only if the last flush of the whole tree began more than two periods ago, so that the
+    /// periodic flush is late. For callers that read often and prefer old numbers to a flush.
     #[doc(alias = "mem_cgroup_flush_stats_ratelimited")]
     pub fn flush_ratelimited(&self, group: GroupIndex) {
         if let Some(flushed) = self.flushed() {
@@ -108,8 +108,8 @@ impl<M: Machine> Published<M> {
         }
     }
 
-    /// What paths call that decide by the numbers: flushes `group` under the global lock, whatever threshold and policy
-    /// say.
+    /// Flushes `group` under the global lock, regardless of threshold and policy. For callers that decide by the
+    /// numbers.
     #[doc(alias = "__mem_cgroup_flush_stats")]
     pub fn flush_forced(&self, group: GroupIndex) {
         if let Some(flushed) = self.flushed() {
@@ -117,7 +117,7 @@ impl<M: Machine> Published<M> {
         }
     }
 
-    /// The periodic flush of the whole tree, whatever the threshold says.
+    /// Flushes the whole tree, regardless of the threshold: the periodic flush.
     #[doc(alias = "flush_memcg_stats_dwork")]
     pub fn flush_periodic(&self) {
         if let Some(flushed) = self.flushed() {
@@ -125,13 +125,13 @@ impl<M: Machine> Published<M> {
         }
     }
 
-    /// What happened so far.
+    /// Returns the counts so far.
     pub fn counts(&self) -> Counts {
         self.flushed()
             .map_or_else(Counts::default, |flushed| flushed.counts())
     }
 
-    /// The machinery of flushes, where there is one.
+    /// Returns the machinery of flushes, if there is one.
     pub(super) fn flushed(&self) -> Option<&Flushed<M>> {
         match &self.kept {
             Kept::Flushed(flushed) => Some(flushed),

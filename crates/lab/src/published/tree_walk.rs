@@ -1,7 +1,7 @@
-//! Statistics without rstat: updates stay where they are made, and a read sums them up.
+//! Statistics without rstat: updates stay on their CPU, and a read sums them up.
 //!
-//! An update is one addition on its CPU. A read costs as many words as there are CPUs, times the groups below: what made
-//! the kernel look for something else (`memcg_stat` of 4.20 and before walked the tree likewise).
+//! An update is one addition on its CPU. A read costs as many words as there are CPUs, times the groups below. That
+//! cost made the kernel look for something else (`memcg_stat` of 4.20 and before walked the tree likewise).
 
 use bursar_machine::{Machine, OutOfMemory, Shard};
 

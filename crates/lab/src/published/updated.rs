@@ -1,7 +1,7 @@
-//! Which groups were updated on one CPU since they were last flushed: a list per CPU, under the CPU's lock.
+//! Groups updated on one CPU since they were last flushed: a list for each CPU, under the CPU's lock.
 //!
-//! The lists of one CPU form a tree of its own: each listed group links its listed children. Invariant: a listed group's
-//! ancestors are listed. Groups are added bottom-up until one is met that is listed already, and taken off with everything
+//! The lists of one CPU form a tree of their own: each listed group links its listed children. Invariant: a listed
+//! group's ancestors are listed. Groups are added bottom-up until one is listed already, and taken off with everything
 //! below them.
 
 use bursar_machine::{AtomicWord, Lock, Machine, Order, Shard};
@@ -88,7 +88,7 @@ impl<M: Machine> Updated<M> {
         }
     }
 
-    /// Takes `target` and all that is listed below it off the list of `shard`: into `taken`, children before parents.
+    /// Moves `target` and all that is listed below it from the list of `shard` into `taken`, children before parents.
     ///
     /// The lock is held for this only, not while the groups are flushed.
     #[doc(alias = "cgroup_rstat_updated_list")]

@@ -1,4 +1,4 @@
-//! How long a run will take: for a word of warning before a sweep of hours, not for a schedule.
+//! Estimate of a run's time, for a warning before a sweep of hours, not for a schedule.
 
 use super::parameters::{Parameters, Tasks};
 
@@ -6,10 +6,11 @@ use super::parameters::{Parameters, Tasks};
 const PAGE_SECONDS: f64 = 500e-9;
 /// Time to simulate one CPU for a second without pages.
 const CPU_SECONDS: f64 = 5e-3;
-/// What a task does with a page beside rewriting it, seconds of the machine's time.
+/// Time of a task for a page besides rewriting it, seconds of the machine's time.
 const PAGE_OVERHEAD_SECONDS: f64 = 1.5e-6;
 
-/// Seconds of one CPU that a run takes: on a simulated machine of so many CPUs, or on the host, where time is what it is.
+/// Estimates the seconds of one CPU that a run takes: on a simulated machine of so many CPUs, or on the host, in real
+/// time.
 pub(super) fn estimated_seconds(parameters: &Parameters, simulated_cpus: Option<usize>) -> f64 {
     let duration = (parameters.warm_up_ms + parameters.duration_ms) as f64 / 1e3;
     let Some(cpus) = simulated_cpus else {

@@ -1,30 +1,32 @@
-//! The experiment of the vmstat thread of April 2026: does it help that the CPUs do their periodic upkeep at different times?
+//! The experiment of the vmstat thread of April 2026: whether it helps that the CPUs do their periodic upkeep at
+//! different times.
 //!
 //! | part | file |
 //! |---|---|
 //! | the rules that are compared | `variant.rs` |
 //! | the parameters and their ranges | `parameters.rs` |
-//! | small counters, page lists, and what upkeep does with them | `substrate.rs` |
+//! | small counters, page lists, and their upkeep | `substrate.rs` |
 //! | the load | `tasks.rs`; `space.rs`: the memory that a task works on |
-//! | what is noted while it runs | `record.rs` |
-//! | what a run gave | `outcome.rs` |
-//! | how long one will take | `estimate.rs` |
+//! | records of a run in progress | `record.rs` |
+//! | the results of a run | `outcome.rs` |
+//! | an estimate of its time | `estimate.rs` |
 //!
-//! Each CPU has a task of the load, which is bound to it, and a worker that does the upkeep there when a timer of the machine
-//! says so. When that is, and whether there is work, is decided by [`bursar::housekeeping`]; the page lists are the kernel's
-//! of 6.19 ([`crate::published::pages`]). Every variant runs the same load from the same seed for the same time. A run whose
-//! counters are wrong in the end gives no result.
+//! Each CPU has a task of the load, which is bound to it, and a worker that does the upkeep there when a timer of the
+//! machine fires. [`bursar::housekeeping`] decides that time, and whether there is work. The page lists are those of
+//! the kernel 6.19 ([`crate::published::pages`]). Every variant runs the same load from the same seed for the same
+//! time. A run whose counters are wrong in the end gives no result.
 //!
-//! # Where this differs
+//! # Differences from the kernel
 //! * The tasks take pages from one zone of one node. On a machine with several nodes that is the memory of all of them.
-//! * A fault is the machine's first touch of a page, and the page from the lists beside it; counters change once for 31 pages,
-//!   as pages come to the lists of reclaim.
-//! * What the scheduler moves from CPU to CPU is not the task, which is bound, but the memory that it works on.
-//! * Pages that go back to the zone may cost more than the machine's constant (`cold_page_ns`): that was measured on pages that
-//!   had been used just before.
-//! * CPUs may stop while they hold the zone's lock (`stop_interval_us`), which nobody published: without, no model has the tail
-//!   that the published mean needs beside the published 99th percentile. They do not stop elsewhere: of a call little is elsewhere.
-//! * Memory that is short is given up by who needs more, the oldest first, for the time that a device takes.
+//! * A fault is the machine's first touch of a page, and beside it a page from the lists. Counters change once for 31
+//!   pages, as pages come to the lists of reclaim.
+//! * The scheduler moves the memory that a task works on from CPU to CPU, because the task itself is bound.
+//! * Pages that go back to the zone may cost more than the machine's constant (`cold_page_ns`), because that constant
+//!   was measured on recently used pages.
+//! * CPUs may stop while they hold the zone's lock (`stop_interval_us`). This was not published. Without it, no model
+//!   has the tail that the published mean needs beside the published 99th percentile. They do not stop elsewhere:
+//!   little of a call is elsewhere.
+//! * If memory is short, a task that needs more gives up its oldest pages, for the time that a device takes.
 
 mod estimate;
 mod outcome;
@@ -58,10 +60,10 @@ use crate::workload::{RunError, Workload};
 const UPKEEP: u64 = 0;
 const SHEPHERD: u64 = 1;
 
-/// When its first round is.
+/// Time of its first round.
 const SHEPHERD_BEGINS_NS: u64 = 1_000_000;
 
-/// The CPU that the shepherd works on.
+/// CPU that the shepherd works on.
 const SHEPHERDS: Shard = Shard(0);
 
 impl Workload for Parameters {
@@ -167,7 +169,7 @@ fn run<M: Timers>(
     ))
 }
 
-/// Lets the load and the upkeep run; what the tasks of the load did.
+/// Runs the load and the upkeep; returns what the load's tasks did.
 fn run_tasks<M: Timers>(scene: Scene<'_, M>, period: Period) -> Vec<Done> {
     let machine = scene.machine;
     let queue = &machine.work_queue();
@@ -176,7 +178,7 @@ fn run_tasks<M: Timers>(scene: Scene<'_, M>, period: Period) -> Vec<Done> {
         _ => upkeep(scene, queue, shard),
     };
     let now_ns = machine.now_ns();
-    // Soon, and not after an interval: until then nobody's upkeep would fire.
+    // Soon, and not after an interval: until then no upkeep would fire.
     let soon = Timer {
         kind: TimerKind::Exact,
         deadline_ns: now_ns + SHEPHERD_BEGINS_NS,
@@ -239,7 +241,7 @@ fn upkeep<M: Timers>(scene: Scene<'_, M>, queue: &M::Queue, shard: Shard) {
     let mut spans = record.take_spans(shard);
     spans.run_queue_ns = machine.run_queue_ns() - queued_ns;
     let what = (shard.0, Cause::Periodic, due);
-    // What was done early is only queued again.
+    // Work that was done early is only queued again.
     if is_done {
         record.in_vain(shard, began_ns);
     } else {
@@ -251,7 +253,7 @@ fn upkeep<M: Timers>(scene: Scene<'_, M>, queue: &M::Queue, shard: Shard) {
     }
 }
 
-/// A rounded timer that somebody else has on a CPU, once a second, as many have in the kernel.
+/// Runs a rounded timer of other code on a CPU, once a second, as many exist in the kernel.
 fn wake_for_others<M: Timers>(scene: Scene<'_, M>, period: Period, cpu: u32) {
     let Scene {
         machine, record, ..
@@ -285,7 +287,7 @@ fn wake_for_others<M: Timers>(scene: Scene<'_, M>, period: Period, cpu: u32) {
     }
 }
 
-/// Holds the counters against what the tasks did.
+/// Compares the counters with what the tasks did.
 fn audit<M: Timers>(
     housekeeping: &Housekeeping<M, Substrate<'_, M>>,
     done: &[Done],

@@ -1,4 +1,4 @@
-//! What a run of one variant with one seed gave.
+//! The results of a run of one variant with one seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,23 +12,23 @@ use crate::document::{Metrics, VariantResult};
 use crate::measure::interval::mean;
 use crate::measure::{Distribution, Figure, Metric, Samples, Share, Timeline, Unit};
 
-/// Upkeep that begins later than this after its timer was due has waited for its CPU to wake up: no run queue is as long.
+/// Delay after which upkeep must have waited for its CPU to wake up: no run queue is as long.
 const DEFERRED_NS: u64 = 20_000_000;
 
-/// What the machine was, and how long was measured.
+/// The machine, and the measured time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frame {
     pub(super) variant: Variant,
     pub(super) cpus: usize,
     pub(super) hz: u32,
     pub(super) span: (u64, u64),
-    /// CPUs that share an instant at the least.
+    /// Least number of CPUs that share an instant.
     pub(super) cpus_per_instant: f64,
     /// Whether deferrable timers leave idle CPUs asleep.
     pub(super) defers: bool,
 }
 
-/// A call with the moment when it was due, or could begin at last.
+/// A call, and the moment when it was due or could begin.
 #[derive(Clone, Copy, Debug)]
 struct Fired {
     call: Call,
@@ -39,15 +39,15 @@ struct Fired {
     wakes: bool,
 }
 
-/// What was measured, of one run.
+/// Measurements of one run.
 pub(super) struct Outcome {
     frame: Frame,
     seed: u64,
     interval_ns: u64,
-    /// By CPU, in order of time.
+    /// By CPU, in the order of time.
     fired: Vec<Vec<Fired>>,
     idle: Vec<Call>,
-    /// Wake-ups by other rounded timers, and by those of upkeep that had been done early.
+    /// Wake-ups by other rounded timers, and by those of upkeep that was done early.
     others: u64,
     in_vain: u64,
     passes: f64,
@@ -102,7 +102,7 @@ impl Outcome {
         }
     }
 
-    /// What a document says about it.
+    /// Returns the result for a document.
     pub(super) fn result(self) -> VariantResult {
         VariantResult {
             name: self.frame.variant.name.to_owned(),
@@ -176,7 +176,7 @@ impl Outcome {
         }
     }
 
-    /// How many CPUs' upkeep fired on a tick: as each of them sees it.
+    /// Adds how many CPUs' upkeep fired on a tick, as each of them sees it.
     fn push_herds(&self, metrics: &mut Metrics) {
         let mut ticks: BTreeMap<u64, BTreeSet<u32>> = BTreeMap::new();
         let tick_ns = tick_ns(self.frame.hz);
@@ -205,7 +205,8 @@ impl Outcome {
         }
     }
 
-    /// From one firing of a CPU to its next, if the call had itself queued again; and how far the firings have moved.
+    /// Adds the time from one firing of a CPU to its next, if the call queued itself again, and how far the firings
+    /// have moved.
     fn push_periods(&self, metrics: &mut Metrics) {
         let mut period = Samples::new(Unit::Ns);
         let mut drifts = Vec::new();
@@ -228,13 +229,13 @@ impl Outcome {
         metrics.push("period", Metric::Distribution(period.distribution()));
         let drift = mean(&drifts);
         metrics.push("drift", self.figure(Unit::Ns, drift));
-        // What all CPUs have in common moves none of them against another.
+        // A shift that all CPUs have in common moves none of them against another.
         let squares: Vec<f64> = drifts.iter().map(|it| (it - drift).powi(2)).collect();
         let apart = mean(&squares).sqrt();
         metrics.push("drift_apart", self.figure(Unit::Ns, apart));
     }
 
-    /// Wake-ups that timers may cause: a CPU that is busy anyway is not woken, but nobody knew that before.
+    /// Adds the wake-ups that timers may cause: a busy CPU is not woken, but the timer cannot know that in advance.
     fn push_wakeups(&self, metrics: &mut Metrics) {
         let fired = self.all_fired().count() as u64;
         let shared = self.all_fired().filter(|fired| fired.is_shared).count() as u64;
@@ -247,7 +248,7 @@ impl Outcome {
         metrics.push("wakeups_per_cpu_second", rate);
     }
 
-    /// The firings of the last second.
+    /// Returns the firings of the last second.
     fn timeline(&self) -> Timeline {
         let (start_ns, end_ns) = self.frame.span;
         let from_ns = start_ns.max(end_ns.saturating_sub(1_000_000_000));

@@ -5,17 +5,17 @@ use serde::Deserialize;
 use crate::page_subject::{GIB_PAGES, MIB_PAGES};
 use crate::settings::{ParameterError, check_ranges, range_error};
 
-/// What upkeep does.
+/// Kind of upkeep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Work {
-    /// What `vmstat` does: fold small counters, decay page lists.
+    /// The work of `vmstat`: folding small counters, decaying page lists.
     Vmstat,
     /// One short hold of a lock that all CPUs share.
     Lock,
 }
 
-/// What the tasks do that keep the CPUs busy.
+/// Kind of tasks that keep the CPUs busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tasks {
@@ -25,12 +25,12 @@ pub enum Tasks {
     Idle,
 }
 
-/// What `[parameters]` of the experiment's file holds; units are in the names, meanings in the file.
+/// Contents of `[parameters]` in the experiment's file; units are in the names, meanings in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(
     missing_docs,
-    reason = "the experiment's file documents them, for those who set them"
+    reason = "the experiment's file documents them for its users"
 )]
 pub struct Parameters {
     pub seed: u64,
@@ -59,14 +59,15 @@ pub struct Parameters {
     pub slack_us: u64,
 }
 
-/// Pages of all tasks together: each is a token of eight bytes, and its zone keeps a little more of it.
+/// Greatest number of pages of all tasks together: each is a token of eight bytes, and its zone keeps a little more for
+/// it.
 const PAGES_MAX: u64 = 1 << 25;
 
-/// What stands for the pages of a task that has none, where it computes.
+/// Number of pages that stand for those of a task that has none and only computes.
 const NO_PAGES: u64 = 512;
 
 impl Parameters {
-    /// Pages that the task of each CPU maps.
+    /// Returns the pages that the task of each CPU maps.
     pub(super) fn pages_of_task(&self, cpus: usize) -> u64 {
         let share = match self.bytes_are_shared {
             true => cpus as u64,
@@ -75,22 +76,22 @@ impl Parameters {
         self.vm_mib * MIB_PAGES / share.max(1) / self.scale
     }
 
-    /// Pages that a task rewrites in one go: one without pages of its own computes for as long as this takes.
+    /// Returns the pages that a task rewrites in one pass: a task without pages computes for as long as this takes.
     pub(super) fn pages_of_pass(&self, cpus: usize) -> u64 {
         self.pages_of_task(cpus).max(NO_PAGES)
     }
 
-    /// Pages of the machine's memory, before it is scaled down.
+    /// Returns the pages of the machine's memory, before it is scaled down.
     pub(super) fn memory_pages(&self) -> u64 {
         self.memory_gib * GIB_PAGES
     }
 
-    /// When the tasks end, from the start on.
+    /// Returns the end of the tasks, from the start on.
     pub(super) fn end_ns(&self) -> u64 {
         (self.warm_up_ms + self.duration_ms) * 1_000_000
     }
 
-    /// The ranges of the parameters. Of each: key, value, least, most.
+    /// Returns the ranges of the parameters. Each entry is key, value, least, most.
     pub(super) fn ranges(&self) -> Vec<(&'static str, u64, u64, u64)> {
         vec![
             ("duration_ms", self.duration_ms, 10, 86_400_000),
@@ -126,7 +127,7 @@ impl Parameters {
         ]
     }
 
-    /// Refuses what cannot be run or would measure nothing.
+    /// Refuses parameters that cannot be run or would measure nothing.
     ///
     /// # Errors
     /// The first parameter that is out of its range, and the range.

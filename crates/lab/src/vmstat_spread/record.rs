@@ -1,22 +1,22 @@
-//! What is noted while a run goes on, in memory that is not the machine's: noting takes no virtual time.
+//! Records of a run in progress, in memory that is not the machine's: recording takes no virtual time.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bursar_machine::Shard;
 use bursar_machine::timer::{Timer, TimerKind, tick_ns, wheel_expiry};
 
-/// Why the refresh was called.
+/// Reason why the refresh was called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
     /// Its timer had expired.
     Periodic,
-    /// The CPU was awake for another timer, and it was time soon.
+    /// The CPU was awake for another timer, and its time was near.
     Early,
     /// The CPU was about to be idle.
     Idle,
 }
 
-/// Who queued the upkeep of a CPU.
+/// Caller that queued the upkeep of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Queuer {
     Shepherd,
@@ -24,15 +24,15 @@ pub(super) enum Queuer {
     Itself,
 }
 
-/// When a CPU's upkeep is to begin.
+/// Time at which a CPU's upkeep should begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Due {
-    /// When its timer expires.
+    /// Expiry of its timer.
     pub(super) expires_ns: u64,
     pub(super) queuer: Queuer,
 }
 
-/// One call of the refresh. The four parts are all of it.
+/// One call of the refresh. The four parts add up to all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Call {
     pub(super) cpu: u32,
@@ -40,7 +40,7 @@ pub(super) struct Call {
     pub(super) due: Due,
     pub(super) began_ns: u64,
     pub(super) ended_ns: u64,
-    /// Folding, and what else is in no other part.
+    /// Folding, and all that is in no other part.
     pub(super) fold_ns: u64,
     /// Work on page lists, without waiting.
     pub(super) pages_ns: u64,
@@ -50,7 +50,7 @@ pub(super) struct Call {
     pub(super) run_queue_ns: u64,
 }
 
-/// How long a call took, and what is known of its parts.
+/// Length of a call, and the known lengths of its parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Spans {
     /// From begin to end of the part that is about pages.
@@ -60,8 +60,8 @@ pub(super) struct Spans {
 }
 
 impl Call {
-    /// Divides a call's time. A wait for the CPU is taken to fall into the page work, which is the longer part by far; what
-    /// clocks say twice counts once.
+    /// Divides a call's time. A wait for the CPU counts as part of the page work, which is by far the longer part. Time
+    /// that two clocks report counts once.
     pub(super) fn new(
         (cpu, cause, due): (u32, Cause, Due),
         (began_ns, ended_ns): (u64, u64),
@@ -90,19 +90,19 @@ impl Call {
     }
 }
 
-/// What one CPU notes.
+/// Records of one CPU.
 #[derive(Debug, Default)]
 struct OfCpu {
     calls: Vec<Call>,
     due: Option<Due>,
     spans: Spans,
-    /// When other timers of the CPU expired.
+    /// Expiries of other timers of the CPU.
     others_ns: Vec<u64>,
-    /// When a timer found that what it was for had been done early.
+    /// Times at which a timer found its work done early.
     in_vain_ns: Vec<u64>,
 }
 
-/// All that one CPU noted.
+/// All records of one CPU.
 #[derive(Debug)]
 pub(super) struct Part {
     pub(super) calls: Vec<Call>,
@@ -110,14 +110,14 @@ pub(super) struct Part {
     pub(super) in_vain_ns: Vec<u64>,
 }
 
-/// What all CPUs note.
+/// Records of all CPUs.
 #[derive(Debug)]
 pub(super) struct Record {
     hz: u32,
     cpus: Vec<Mutex<OfCpu>>,
 }
 
-/// When a timer expires that is set at `now_ns`.
+/// Returns the expiry of a timer that is set at `now_ns`.
 pub(super) fn expiry_ns(timer: Timer, hz: u32, now_ns: u64) -> u64 {
     if timer.kind == TimerKind::Exact || timer.deadline_ns <= now_ns {
         return timer.deadline_ns.max(now_ns);
@@ -132,13 +132,13 @@ impl Record {
         Self { hz, cpus }
     }
 
-    /// Upkeep was queued at `now_ns`.
+    /// Records that upkeep was queued at `now_ns`.
     pub(super) fn queued(&self, shard: Shard, timer: Timer, queuer: Queuer, now_ns: u64) {
         let expires_ns = expiry_ns(timer, self.hz, now_ns);
         self.of(shard).due = Some(Due { expires_ns, queuer });
     }
 
-    /// When the upkeep that is queued is due; `now_ns` if none was noted.
+    /// Returns the time at which the queued upkeep is due; `now_ns` if none was recorded.
     pub(super) fn due(&self, shard: Shard, now_ns: u64) -> Due {
         self.of(shard).due.unwrap_or(Due {
             expires_ns: now_ns,
@@ -146,14 +146,14 @@ impl Record {
         })
     }
 
-    /// How long page work took within the call that goes on.
+    /// Records the length of page work within the current call.
     pub(super) fn note_pages(&self, shard: Shard, pages_ns: u64, lock_wait_ns: u64) {
         let spans = &mut self.of(shard).spans;
         spans.pages_ns += pages_ns;
         spans.lock_wait_ns += lock_wait_ns;
     }
 
-    /// What was noted within the call that has ended.
+    /// Takes the lengths recorded within the call that has ended.
     pub(super) fn take_spans(&self, shard: Shard) -> Spans {
         std::mem::take(&mut self.of(shard).spans)
     }
@@ -162,17 +162,17 @@ impl Record {
         self.of(Shard(call.cpu)).calls.push(call);
     }
 
-    /// Another timer of the CPU has expired.
+    /// Records that another timer of the CPU has expired.
     pub(super) fn other(&self, shard: Shard, expires_ns: u64) {
         self.of(shard).others_ns.push(expires_ns);
     }
 
-    /// A timer has found nothing to do.
+    /// Records that a timer has found nothing to do.
     pub(super) fn in_vain(&self, shard: Shard, now_ns: u64) {
         self.of(shard).in_vain_ns.push(now_ns);
     }
 
-    /// By CPU.
+    /// Returns the records by CPU.
     pub(super) fn into_parts(self) -> Vec<Part> {
         let part = |cpu: Mutex<OfCpu>| {
             let cpu = cpu.into_inner().unwrap_or_else(PoisonError::into_inner);

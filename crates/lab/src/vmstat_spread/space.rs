@@ -1,4 +1,4 @@
-//! What a task of the load works on: memory, and how far it is with it.
+//! A task's memory, and the task's progress in it.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -8,16 +8,16 @@ use bursar_machine::timer::Timers;
 use super::parameters::Parameters;
 use crate::random::Random;
 
-/// How far a task is.
+/// Progress of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Rewriting what is mapped, from one end to the other and again.
+    /// Rewriting the mapped pages, from one end to the other and again.
     Rewrite {
-        /// Pages to be rewritten until all is unmapped.
+        /// Pages left to rewrite until all is unmapped.
         left: u64,
-        /// Of them, those of this pass.
+        /// Those of them in this pass.
         in_pass: u64,
-        /// Pages that this pass has to fault in before.
+        /// Pages that this pass must fault in first.
         missing: u64,
     },
     /// Giving all back.
@@ -31,8 +31,8 @@ pub(super) struct Space<M: Timers> {
 }
 
 impl<M: Timers> Space<M> {
-    /// Nothing is mapped, and what is left of the time between two mappings is as likely long as short: tasks do not begin
-    /// all at once.
+    /// Makes a space with nothing mapped. The time left until the next mapping is as likely long as short, so that
+    /// tasks do not begin all at once.
     pub(super) fn new(parameters: &Parameters, cpus: usize, random: &mut Random) -> Self {
         let pages = parameters.pages_of_pass(cpus) * parameters.rewrites;
         let left = random.below(pages + 1);
@@ -47,7 +47,8 @@ impl<M: Timers> Space<M> {
     }
 }
 
-/// Where tasks exchange what they work on, as if the scheduler had them change places. There is one more than CPUs; it waits.
+/// Place where tasks exchange their memory, as if the scheduler had exchanged their CPUs. There is one space more than
+/// CPUs; it waits here.
 pub(super) struct Exchange<M: Timers>(Mutex<Option<Space<M>>>);
 
 impl<M: Timers> Exchange<M> {
@@ -63,7 +64,7 @@ impl<M: Timers> Exchange<M> {
         }
     }
 
-    /// Takes what waits, for good.
+    /// Takes the waiting space for good.
     pub(super) fn take(&self) -> Option<Space<M>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

@@ -1,4 +1,4 @@
-//! What upkeep keeps up, and what loads change: small counters, page lists, or a lock.
+//! The data that upkeep maintains and loads change: small counters, page lists, or a lock.
 
 use bursar::housekeeping::{SmallCounters, Upkeep, threshold};
 use bursar_machine::timer::Timers;
@@ -8,10 +8,10 @@ use super::parameters::{Parameters, Work};
 use super::record::Record;
 use crate::published::pages::{Measured, PageLists, Release, Settings, Stops};
 
-/// Items that the kernel counts: of a zone and of a node.
+/// Number of items that the kernel counts: of a zone and of a node.
 pub(super) const COUNTERS: usize = 10 + 45;
 
-/// Those that a fault changes. The others change with what else goes on.
+/// Items that a fault changes. Other events change the others.
 pub(super) mod counter {
     pub(in super::super) const FREE_PAGES: usize = 0;
     pub(in super::super) const ZONE_LRU: usize = 1;
@@ -22,7 +22,7 @@ pub(super) mod counter {
     pub(in super::super) const OTHER: usize = 5;
 }
 
-/// All that upkeep touches.
+/// All data that upkeep touches.
 pub(super) struct Substrate<'a, M: Timers> {
     pub(super) machine: M,
     pub(super) counters: SmallCounters<M>,
@@ -34,18 +34,18 @@ pub(super) struct Substrate<'a, M: Timers> {
     record: &'a Record,
 }
 
-/// How many pages there are, and how many of them the tasks may have.
+/// Number of pages, and how many of them the tasks may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Room {
-    /// Of the zone that is really there.
+    /// Of the zone that really exists.
     pub(super) pages: u64,
-    /// Beyond this, memory is reclaimed.
+    /// Above this, memory is reclaimed.
     pub(super) for_tasks: u64,
 }
 
 impl Room {
-    /// Where the machine's memory holds all that the tasks map, the zone has that and what lists keep; else it has the machine's
-    /// memory, scaled down as the load is.
+    /// If the machine's memory holds all that the tasks map, the zone has that and the pages that lists keep. Otherwise
+    /// it has the machine's memory, scaled down as the load is.
     pub(super) fn new(parameters: &Parameters, cpus: usize, high_watermark_pages: u64) -> Self {
         let mapped = parameters.pages_of_task(cpus) * cpus as u64;
         let memory = parameters.memory_pages() / parameters.scale;
@@ -59,11 +59,11 @@ impl Room {
     }
 }
 
-/// What a CPU's lists have besides what was freed to them, at most.
+/// Greatest number of pages in a CPU's lists besides those freed to them.
 const LISTED_PAGES: u64 = 4_096;
 
 impl<'a, M: Timers> Substrate<'a, M> {
-    /// Sizes of lists follow from all the memory that the machine is said to have.
+    /// Makes the substrate. Sizes of lists follow from all the memory that the machine is said to have.
     ///
     /// # Errors
     /// If there is no room.

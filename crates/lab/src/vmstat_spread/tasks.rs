@@ -1,4 +1,4 @@
-//! The tasks that keep the CPUs busy, or hardly: each is bound to its CPU.
+//! Tasks that keep the CPUs busy, or hardly busy: each is bound to its CPU.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,20 +21,20 @@ const LRU_BATCH: u64 = 31;
 const UNMAP_BATCH: usize = 512;
 /// Pages that one page of page tables maps.
 const TABLE_PAGES: u64 = 512;
-/// Nothing that a task computes in one go keeps its CPU from others for longer.
+/// Longest computation in one go, which keeps its CPU from others.
 const COMPUTE_NS: u64 = 100_000;
 
-/// What a task and all others see.
+/// State that a task shares with all others.
 pub(super) struct Scene<'a, M: Timers> {
     pub(super) machine: &'a M,
     pub(super) parameters: &'a Parameters,
     pub(super) housekeeping: &'a Housekeeping<M, Substrate<'a, M>>,
     pub(super) record: &'a Record,
     pub(super) room: Room,
-    /// Pages that all tasks have. Not a word of the machine: the kernel reads its own counter.
+    /// Pages of all tasks. Not a word of the machine: the kernel reads its own counter.
     pub(super) resident_pages: &'a AtomicU64,
     pub(super) exchange: &'a Exchange<M>,
-    /// From when on what tasks did counts, and when they end.
+    /// Time from which the tasks' work counts, and their end.
     pub(super) span: (u64, u64),
 }
 
@@ -46,16 +46,16 @@ impl<M: Timers> Clone for Scene<'_, M> {
 
 impl<M: Timers> Copy for Scene<'_, M> {}
 
-/// What a task did.
+/// Work of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Done {
     /// Pages rewritten within the span.
     pub(super) pages: u64,
-    /// Pages that had to be given up for others.
+    /// Pages given up for others.
     pub(super) swapped: u64,
-    /// Pages that could not be had.
+    /// Pages that could not be allocated.
     pub(super) refused: u64,
-    /// What it added to each counter, all in all.
+    /// Sum that it added to each counter.
     pub(super) added: [i64; COUNTERS],
 }
 
@@ -112,7 +112,7 @@ impl<M: Timers> Task<'_, M> {
         self.scene.machine.now_ns() >= self.scene.span.1
     }
 
-    /// As `stress-ng --vm` does.
+    /// Works as `stress-ng --vm` does.
     fn stress(&mut self) {
         while !self.is_over() {
             self.space.phase = match self.space.phase {
@@ -167,7 +167,7 @@ impl<M: Timers> Task<'_, M> {
         }
     }
 
-    /// From the first page again, with those that were given up meanwhile to be faulted in.
+    /// Returns to the first page. Pages given up meanwhile must be faulted in again.
     fn next_pass(&self, left: u64) -> Phase {
         let parameters = self.scene.parameters;
         let cpus = self.scene.machine.cpus();
@@ -193,7 +193,7 @@ impl<M: Timers> Task<'_, M> {
         }
     }
 
-    /// Has so many pages more, as far as they can be had.
+    /// Faults in so many pages more, as far as they can be allocated.
     fn fault_in(&mut self, pages: u64) {
         self.make_room(pages);
         let mut got = 0;
@@ -211,7 +211,7 @@ impl<M: Timers> Task<'_, M> {
         self.scene.resident_pages.fetch_add(got, Ordering::Relaxed);
     }
 
-    /// A page, if need be from other CPUs' lists.
+    /// Allocates a page, if need be from other CPUs' lists.
     fn page(&self) -> Option<Block> {
         let lists = &self.scene.housekeeping.upkeep().lists;
         lists.alloc(Order::ZERO).or_else(|| {
@@ -220,7 +220,7 @@ impl<M: Timers> Task<'_, M> {
         })
     }
 
-    /// Gives up the oldest pages where all tasks together have too many, as direct reclaim makes a task do.
+    /// Gives up the oldest pages if all tasks together have too many, as direct reclaim makes a task do.
     fn make_room(&mut self, pages: u64) {
         let Scene {
             room,
@@ -246,7 +246,7 @@ impl<M: Timers> Task<'_, M> {
         }
     }
 
-    /// Rewrites some of so many pages; how many.
+    /// Rewrites some of so many pages; returns how many.
     fn rewrite(&mut self, pages: u64) -> u64 {
         let page_ns = self.scene.parameters.rewrite_page_ns;
         let pages = pages.min((COMPUTE_NS / page_ns).max(1));
@@ -299,7 +299,7 @@ impl<M: Timers> Task<'_, M> {
         self.done.added[counter] += delta;
     }
 
-    /// What a task does that soon sleeps: it reads a file, or waits for a lock or a page.
+    /// Changes the counters of a task that soon sleeps: it reads a file, or waits for a lock or a page.
     fn change_others(&mut self) {
         for _ in 0..self.scene.parameters.idle_counters {
             let others = (COUNTERS - counter::OTHER) as u64;
@@ -322,15 +322,15 @@ impl<M: Timers> Task<'_, M> {
         self.idle_at_ns = self.scene.machine.now_ns() + self.until_idle();
     }
 
-    /// The scheduler may have the tasks change places.
+    /// Lets the scheduler exchange the tasks of two CPUs now and then.
     fn migrate(&mut self) {
         if self.random.below(100) < self.scene.parameters.migrate_percent {
             self.scene.exchange.exchange(&mut self.space);
         }
     }
 
-    /// The CPU is about to be idle. As in the kernel, only while its upkeep is queued, and only if there is something to fold:
-    /// what is left else, the shepherd finds.
+    /// Prepares the CPU for idling. As in the kernel, it folds only while upkeep is queued, and only if there is
+    /// something to fold. The shepherd finds the rest.
     fn quiet(&self) {
         let Scene {
             machine,
@@ -348,7 +348,7 @@ impl<M: Timers> Task<'_, M> {
         if !has_folded {
             return;
         }
-        // What upkeep of the same CPU notes, if it ran in between, is its own: an idle entry has no page work.
+        // Records of upkeep of the same CPU that ran in between are its own: an idle entry has no page work.
         let spans = Spans {
             run_queue_ns: machine.run_queue_ns() - queued_ns,
             ..Spans::default()

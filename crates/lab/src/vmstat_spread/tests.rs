@@ -127,7 +127,7 @@ fn the_file_names_variants_and_metrics_that_exist() {
 
 fn nobodys_machine() -> bursar_sim::Sim {
     let settings = Settings::new(Topology::new(2, 1, 1000), 1);
-    // What has no variant to run asks nothing of its machine.
+    // A load without a variant to run requires nothing of its machine.
     Simulator::new(settings).machine()
 }
 

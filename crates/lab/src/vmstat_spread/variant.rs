@@ -1,13 +1,13 @@
-//! What is compared: when each CPU's upkeep fires.
+//! The variants: rules for the time at which each CPU's upkeep fires.
 
 use bursar::housekeeping::{Firing, KERNEL_SKEW};
 
-/// A rule for when upkeep fires.
+/// A rule for the time at which upkeep fires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Variant {
-    /// What it is called in files.
+    /// Name in files.
     pub(super) name: &'static str,
-    /// What it does, in one line.
+    /// Description, in one line.
     pub(super) summary: &'static str,
     /// The rule.
     pub(super) firing: Firing,

@@ -1,7 +1,8 @@
-//! User-space OOM killers: they choose a victim by the numbers that they read. None is killed; who was chosen is judged.
+//! User-space OOM killers: they choose a victim by the numbers that they read. No victim is killed; the choice is
+//! judged.
 //!
-//! A decision is wrong if the victim was not the largest tenant, or nearly so, at any moment that matters: neither when the
-//! decision began nor when it ended. Numbers that were true at either moment are excused.
+//! A decision is wrong if the victim was not the largest tenant, or nearly so, both when the decision began and when it
+//! ended. A decision by numbers that were true at either moment is right.
 
 use bursar_machine::Tasks;
 
@@ -11,10 +12,10 @@ use crate::memcg_flush::outcome::Outcome;
 use crate::memcg_flush::subject::Subject;
 use crate::random::Random;
 
-/// A victim that is smaller than the largest tenant by no more than this is as good: judgement.
+/// Margin by which a victim may be smaller than the largest tenant (judgement).
 const MARGIN_PERCENT: u64 = 10;
 
-/// What came of one decision.
+/// Outcome of one decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Decision {
     latency_ns: u64,
@@ -22,18 +23,18 @@ pub(super) struct Decision {
     shortfall_pages: u64,
 }
 
-/// The pages that the largest has more than the victim.
+/// Returns the pages that the largest tenant has more than the victim.
 fn shortfall(victim: usize, pages: &[u64]) -> u64 {
     pages.iter().max().map_or(0, |most| most - pages[victim])
 }
 
-/// Whether the victim is too small by what is true at one moment.
+/// Returns whether the victim is too small by the truth of one moment.
 fn is_too_small(victim: usize, pages: &[u64]) -> bool {
     let most = pages[victim] + shortfall(victim, pages);
     pages[victim] * 100 < most * (100 - MARGIN_PERCENT)
 }
 
-/// Judges the choice of `victim` by what was true when it began and when it ended.
+/// Judges the choice of `victim` by the truth when it began and when it ended.
 fn judge(victim: usize, latency_ns: u64, before: &[u64], after: &[u64]) -> Decision {
     Decision {
         latency_ns,
@@ -42,7 +43,7 @@ fn judge(victim: usize, latency_ns: u64, before: &[u64], after: &[u64]) -> Decis
     }
 }
 
-/// The first of the largest.
+/// Returns the first of the largest.
 fn largest(pages: &[u64]) -> usize {
     let most = pages.iter().max();
     pages
@@ -83,7 +84,7 @@ pub(super) fn decide<M: Tasks, S: Subject<M>>(
     Ok(decisions)
 }
 
-/// Adds what all killers measured.
+/// Adds the measurements of all killers.
 pub(super) fn report(decisions: &[Decision], seed: u64, outcome: &mut Outcome) {
     let mut latency = Samples::new(Unit::Ns);
     let mut shortfall = Samples::new(Unit::Count);

@@ -1,12 +1,12 @@
-//! Tasks that decide something by the numbers that they read, beside workers and readers.
+//! Tasks that decide by the numbers that they read, beside workers and readers.
 //!
-//! | who | file |
+//! | task | file |
 //! |---|---|
 //! | user-space OOM killers | `killer.rs` |
 //! | readers of numbers that must fit together | `pair.rs` |
 //! | proactive reclaim | `proactive.rs` |
 //!
-//! Each kind is switched on by a parameter. All ask for numbers as fresh as `need_ms` says.
+//! Each kind is enabled by a parameter. All ask for numbers as fresh as `need_ms` requires.
 
 mod killer;
 mod pair;
@@ -23,14 +23,14 @@ use super::subject::{Numbers, Subject};
 use super::warm_up::Reclaim;
 use crate::random::Random;
 
-/// What a tenant has in memory, as killers and reclaimers see it.
+/// Memory of a tenant, as killers and reclaimers see it.
 const RESIDENT: [Stat; 2] = [Stat::Anon, Stat::File];
 
 fn resident(numbers: &Numbers) -> i64 {
     RESIDENT.iter().map(|&stat| numbers.get(stat)).sum()
 }
 
-/// What every consumer works with.
+/// State that all consumers share.
 pub(super) struct Scene<'a, M, S> {
     pub(super) machine: &'a M,
     pub(super) subject: &'a S,
@@ -41,7 +41,8 @@ pub(super) struct Scene<'a, M, S> {
 }
 
 impl<M: Tasks, S> Scene<'_, M, S> {
-    /// Acts once an interval until the end, from a random moment of the first one on. Who is late does not catch up.
+    /// Acts once an interval until the end, from a random moment of the first interval on. A late task does not catch
+    /// up.
     fn now_and_then(
         &self,
         interval_ms: u64,
@@ -60,7 +61,7 @@ impl<M: Tasks, S> Scene<'_, M, S> {
     }
 }
 
-/// What all consumers measured.
+/// Measurements of all consumers.
 pub(super) struct Consumers {
     killers: Vec<Result<Vec<killer::Decision>, String>>,
     pairs: Vec<Result<Vec<pair::Round>, String>>,
@@ -80,7 +81,7 @@ impl Consumers {
         }
     }
 
-    /// Their tasks. `first` is the number of the first one among all tasks that draw random numbers.
+    /// Returns their tasks. `first` is the number of the first one among all tasks that draw random numbers.
     pub(super) fn tasks<'a, M: Tasks, S: Subject<M>>(
         &'a mut self,
         scene: &'a Scene<'_, M, S>,
@@ -102,10 +103,10 @@ impl Consumers {
         tasks
     }
 
-    /// Adds what those kinds measured that there are.
+    /// Adds the measurements of the kinds that are enabled.
     ///
     /// # Errors
-    /// Why one of them had to give up.
+    /// The reason why one of them had to give up.
     pub(super) fn report(self, seed: u64, outcome: &mut Outcome) -> Result<(), String> {
         let all = |parts: Vec<Result<_, String>>| parts.into_iter().collect::<Result<Vec<_>, _>>();
         if !self.killers.is_empty() {

@@ -1,10 +1,10 @@
-//! Readers that need usage and statistics, and those of several groups, to fit together: what the system itself uses is the
-//! total less what is free less the sum of the top groups.
+//! Readers that need usage and statistics, and those of several groups, to fit together: the system's own use is the
+//! total less the free memory less the sum of the top groups.
 //!
-//! A round reads the root, then every tenant. In truth each page that is charged is anonymous, of a file or of a socket, and
-//! pages are charged below tenants only, so both differences are 0 but for what is under way: how far they are from 0 is
-//! how badly the numbers fit together. A variant whose usage counts the per-CPU stock of charged pages, as the kernel's
-//! `memory.current` does, has that in the first difference.
+//! A round reads the root, then every tenant. In truth each charged page is anonymous, of a file or of a socket, and
+//! pages are charged below tenants only. So both differences are 0, except for operations under way, and their distance
+//! from 0 shows how badly the numbers fit together. If a variant's usage counts the per-CPU stock of charged pages, as
+//! the kernel's `memory.current` does, the first difference contains that stock.
 
 use std::time::Duration;
 
@@ -20,10 +20,11 @@ use crate::random::Random;
 
 const CHARGED: [Stat; 3] = [Stat::Anon, Stat::File, Stat::Sock];
 
-/// Between the reader's look at the clock and that of what it reads: judgement. More makes the numbers no older.
+/// Time between the reader's look at the clock and that of the read (judgement). A greater value makes the numbers no
+/// older.
 const CLOCK_SLACK: Duration = Duration::from_micros(10);
 
-/// What one round saw.
+/// Result of one round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Round {
     latency_ns: u64,
@@ -36,13 +37,13 @@ fn charged(numbers: &Numbers) -> i64 {
     CHARGED.iter().map(|&stat| numbers.get(stat)).sum()
 }
 
-/// How far the sum of the tenants is from the root.
+/// Returns the difference between the root and the sum of the tenants.
 fn overhead_error(root: i64, tenants: &[i64]) -> u64 {
     root.abs_diff(tenants.iter().sum())
 }
 
-/// How fresh the tenants' numbers have to be `elapsed` after the reader asked for the root's: no fresher than those, so
-/// that who can answer from the flush that the root's came from may do so.
+/// Returns the freshness that the tenants' numbers need `elapsed` after the reader asked for the root's. It is no
+/// greater than the root's, so that the flush for the root may answer for them too.
 fn need_of_tenants(need: Need, elapsed: Duration) -> Need {
     let of_root = match need {
         Need::Own => Duration::ZERO,
@@ -84,7 +85,7 @@ pub(super) fn read<M: Tasks, S: Subject<M>>(
     Ok(rounds)
 }
 
-/// Adds what all of these readers measured.
+/// Adds the measurements of all these readers.
 pub(super) fn report(rounds: &[Round], outcome: &mut Outcome) {
     let mut latency = Samples::new(Unit::Ns);
     let mut pair = Samples::new(Unit::Count);

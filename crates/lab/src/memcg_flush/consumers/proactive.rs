@@ -1,9 +1,9 @@
-//! Proactive reclaim: a loop for a tenant that takes some pages back, looks at the numbers, and stops when it looks
+//! Proactive reclaim: a loop for a tenant that takes some pages back, looks at the numbers, and stops when it seems
 //! ineffective.
 //!
-//! A step reads, reclaims, and reads again. It looks effective if the statistics fell by at least half of what was asked
-//! for, and it was if the truth did, between the same two moments. A loop stops for good after some steps in a row that
-//! looked ineffective. It stopped early if with true numbers it would have gone on.
+//! A step reads, reclaims, and reads again. It looks effective if the statistics fell by at least half of the requested
+//! pages. It was effective if the truth fell by as much between the same two moments. A loop stops after some steps in
+//! a row that looked ineffective. It stopped early if it would have gone on with true numbers.
 
 use bursar_machine::Tasks;
 
@@ -13,20 +13,20 @@ use crate::memcg_flush::outcome::Outcome;
 use crate::memcg_flush::subject::Subject;
 use crate::random::Random;
 
-/// Steps in a row that look ineffective, after which a loop stops: judgement.
+/// Steps in a row that look ineffective, after which a loop stops (judgement).
 const PATIENCE: u32 = 3;
 
-/// What a loop did.
+/// Outcome of a loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Run {
     steps: u64,
-    /// The last steps in a row that looked ineffective, and how many of them were not.
+    /// Last steps in a row that looked ineffective, and how many of them were effective.
     ineffective: u32,
     deceptive: u32,
 }
 
 impl Run {
-    /// Counts a step that looked effective or not, and was or was not.
+    /// Counts a step by its look and its truth.
     fn count(&mut self, looked: Effect, was: Effect) {
         self.steps += 1;
         match looked {
@@ -47,7 +47,7 @@ impl Run {
     }
 }
 
-/// Whether a step did anything to speak of.
+/// Whether a step freed a considerable part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Effect {
     None,
@@ -64,7 +64,7 @@ impl Effect {
     }
 }
 
-/// Reclaims from a tenant until it looks ineffective, or the end.
+/// Reclaims from a tenant until it looks ineffective, or until the end.
 pub(super) fn reclaim<M: Tasks, S: Subject<M>>(
     scene: &Scene<'_, M, S>,
     index: u64,
@@ -94,7 +94,7 @@ pub(super) fn reclaim<M: Tasks, S: Subject<M>>(
     Ok(run)
 }
 
-/// Adds what all loops measured.
+/// Adds the measurements of all loops.
 pub(super) fn report(runs: &[Run], seed: u64, outcome: &mut Outcome) {
     let mut until_stop = Samples::new(Unit::Count);
     for run in runs.iter().filter(|run| run.has_stopped()) {

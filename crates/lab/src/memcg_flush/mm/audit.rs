@@ -1,5 +1,5 @@
-//! Whether the books are right when all tasks of a run have ended: what is in memory is what is charged and what the statistics
-//! say, by group.
+//! Audit of the books after all tasks of a run have ended: the pages in memory, the charges and the statistics must
+//! agree, by group.
 
 use bursar_machine::{Lock, Tasks};
 
@@ -8,7 +8,7 @@ use crate::memcg_flush::parameters::Parameters;
 use crate::memcg_flush::statistics::Stat;
 use crate::memcg_flush::subject::{PAGE_SIZE, Subject};
 
-/// The statistics that say how much there is, and not how often something happened.
+/// Statistics that are amounts, not numbers of events.
 const LEVELS: [Stat; 7] = [
     Stat::Anon,
     Stat::File,
@@ -19,10 +19,10 @@ const LEVELS: [Stat; 7] = [
     Stat::Zswapped,
 ];
 
-/// Holds pages, charges and statistics against each other, then frees all memory and looks whether any charge is left.
+/// Compares pages, charges and statistics with each other, then frees all memory and checks that no charge is left.
 ///
 /// # Errors
-/// The first thing that is wrong.
+/// The first disagreement.
 pub(in super::super) fn audit<M: Tasks, S: Subject<M>>(
     subject: &S,
     parameters: &Parameters,
@@ -65,7 +65,8 @@ pub(in super::super) fn audit<M: Tasks, S: Subject<M>>(
     Ok(())
 }
 
-/// Pages charged to a tenant. A charge that cannot succeed takes all stock back first, so that what is reserved is charged.
+/// Returns the pages charged to a tenant. A charge that cannot succeed takes all stock back first, so that all reserved
+/// bytes are charged.
 fn charged_pages<M: Tasks, S: Subject<M>>(
     subject: &S,
     parameters: &Parameters,

@@ -1,53 +1,53 @@
 //! How much of each kind of page a round of reclaim scans (`prepare_scan_control`, `get_scan_count` and `inactive_is_low` of
 //! `mm/vmscan.c`).
 //!
-//! Sizes are those that the statistics showed, which may be old: this is what a flush before reclaim is for.
+//! Sizes come from the statistics, which may be old: a flush before reclaim is meant to refresh them.
 
 use super::lists::Kind;
 
 /// Pages that reclaim looks at under one hold of the lock (`SWAP_CLUSTER_MAX`).
 pub(super) const SWAP_CLUSTER_MAX: u64 = 32;
-/// Where the pressure of reclaim begins; it is at its highest at 0 (`DEF_PRIORITY`).
+/// Priority at which reclaim begins; its pressure is highest at 0 (`DEF_PRIORITY`).
 pub(super) const DEF_PRIORITY: u32 = 12;
-/// How willingly anonymous pages are taken, of 200 (`vm_swappiness`).
+/// Preference for anonymous pages, of 200 (`vm_swappiness`).
 const SWAPPINESS: u128 = 60;
 
-/// What a round knows, by [`Kind`].
+/// Input of a round, by [`Kind`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Known {
     pub(super) inactive: [u64; 2],
     pub(super) active: [u64; 2],
     /// Whether pages came back since the round before.
     pub(super) has_refaulted: [bool; 2],
-    /// What taking pages of this kind has cost.
+    /// Cost of taking pages of this kind so far.
     pub(super) cost: [u64; 2],
 }
 
-/// What a round does, by [`Kind`].
+/// Decision of a round, by [`Kind`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
     pub(super) deactivates: [bool; 2],
     pub(super) scan: [u64; 2],
 }
 
-/// Whether the inactive list is short: below a part of the active one that is the smaller the more memory there is. A list of
-/// less than a gigabyte is to be as long as the active one, one of 10 GB a tenth as long.
+/// Returns whether the inactive list is short: below a part of the active one that shrinks with the amount of memory. A
+/// list of less than a gigabyte should be as long as the active one, one of 10 GB a tenth as long.
 fn inactive_is_low(inactive: u64, active: u64) -> bool {
     let gigabytes = (inactive + active) >> 18;
     inactive * (10 * gigabytes).isqrt().max(1) < active
 }
 
-/// Shares each [`SWAP_CLUSTER_MAX`] pages out between the kinds.
+/// Divides each [`SWAP_CLUSTER_MAX`] pages between the kinds.
 pub(super) fn plan(known: &Known, priority: u32) -> Plan {
     let deactivates = Kind::BOTH.map(|kind| {
         let kind = kind as usize;
-        // Whoever has lost patience does not ask whether it should (`force_deactivate`).
+        // Reclaim that has lost patience deactivates without a check (`force_deactivate`).
         priority == 0
             || known.has_refaulted[kind]
             || inactive_is_low(known.inactive[kind], known.active[kind])
     });
     let file = Kind::File as usize;
-    // Clean pages that nobody comes back for, and plenty of them: nothing else is taken (`cache_trim_mode`).
+    // Clean pages that are not used again, and plenty of them: nothing else is taken (`cache_trim_mode`).
     let trims = known.inactive[file] >> priority > 0 && !deactivates[file];
     let anon = if priority == 0 {
         SWAP_CLUSTER_MAX / 2
@@ -62,7 +62,8 @@ pub(super) fn plan(known: &Known, priority: u32) -> Plan {
     }
 }
 
-/// By size, and inversely by cost; the costs are levelled so that the ratio of the pressures stays between a half and two.
+/// Computes the share of anonymous pages by size, and inversely by cost; the costs are levelled so that the ratio of
+/// the pressures stays between a half and two.
 fn share_of_anon(known: &Known) -> u64 {
     let [anon_cost, file_cost] = known.cost.map(u128::from);
     let sum = anon_cost + file_cost;

@@ -1,4 +1,5 @@
-//! What reclaim and faults cost beyond the steps that the machine charges for: every constant, with its source and range.
+//! Costs of reclaim and faults beyond the steps that the machine charges for: every constant, with its source and
+//! range.
 //!
 //! They are computing times, on real machines too: no page is compressed, and no file read.
 

@@ -1,4 +1,4 @@
-//! Changes of statistics that a hold of a lock collects, added outside of it.
+//! Changes of statistics that are collected under a lock and added outside of it.
 //!
 //! The kernel adds the sum of a batch of pages of one group at once; so does this, for all groups that a batch touches.
 

@@ -1,4 +1,4 @@
-//! Faults: a page that is not in memory is charged, read from where it went, and put on a list.
+//! Faults: a page that is not in memory is charged, read from its place, and put on a list.
 
 use bursar::Charge;
 use bursar_machine::{Lock, Tasks};
@@ -22,11 +22,11 @@ const MAX_RECLAIM_RETRIES: u32 = 16;
 /// The accesses and faults of one worker.
 pub(in super::super) struct Faults<'a, M: Tasks, S> {
     reclaimed: Reclaimed<'a, M, S>,
-    /// Which of its tenant's workers it is.
+    /// Number among its tenant's workers.
     nth: u64,
-    /// Where it goes on when it gives pages up.
+    /// Page at which it goes on when it gives pages up.
     hand: u64,
-    /// The anonymous pages that it uses now: the first so many.
+    /// Number of the anonymous pages that it uses now, from the first.
     anon_pages: u64,
     pub(in super::super) tally: Tally,
     /// Times that a limit refused a page.
@@ -34,7 +34,7 @@ pub(in super::super) struct Faults<'a, M: Tasks, S> {
 }
 
 impl<'a, M: Tasks, S: Subject<M>> Faults<'a, M, S> {
-    /// For the worker `index` of all.
+    /// Makes the state of the worker `index` of all.
     pub(in super::super) fn new(
         machine: &'a M,
         subject: &'a S,
@@ -59,7 +59,7 @@ impl<'a, M: Tasks, S: Subject<M>> Faults<'a, M, S> {
         }
     }
 
-    /// Accesses pages of its choice, up to `most`, until one is missing: how many, and the missing one.
+    /// Accesses pages at random, up to `most`, until one is missing; returns how many, and the missing one.
     pub(in super::super) fn access(&self, most: u64, random: &mut Random) -> (u64, Option<PageId>) {
         let Reclaimed {
             parameters, space, ..
@@ -154,8 +154,8 @@ impl<'a, M: Tasks, S: Subject<M>> Faults<'a, M, S> {
         }
     }
 
-    /// Charges a page; where a limit refuses it, reclaims as long as that frees anything. After [`MAX_RECLAIM_RETRIES`] rounds in
-    /// vain it is out of memory: the worker gives up pages of its own and tries once more.
+    /// Charges a page. If a limit refuses it, reclaims as long as that frees anything. After [`MAX_RECLAIM_RETRIES`]
+    /// rounds in vain it is out of memory: the worker gives up pages of its own and tries once more.
     fn charge(&mut self, group: GroupIndex) -> Option<Charge<M>> {
         let groups = self.reclaimed.subject.groups();
         let mut in_vain = 0;
@@ -197,7 +197,7 @@ impl<'a, M: Tasks, S: Subject<M>> Faults<'a, M, S> {
         self.free(own);
     }
 
-    /// Frees some anonymous pages of its own, those first that it has not given up for longest.
+    /// Frees some anonymous pages of its own, starting with those that it has kept for longest.
     fn give_up(&mut self) {
         let space = self.reclaimed.space;
         let first = space.first_anon(self.nth);

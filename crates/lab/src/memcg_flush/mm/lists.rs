@@ -6,7 +6,7 @@
 /// A page of the tenant, by number.
 pub(super) type PageId = u32;
 
-/// What a page holds.
+/// Contents of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Anon,
@@ -74,7 +74,7 @@ pub(super) struct Lists {
 }
 
 impl Lists {
-    /// Lists for pages below `pages`, none of which is on one.
+    /// Makes lists for pages below `pages`, none of which is on one.
     pub(super) fn new(pages: usize) -> Self {
         let node = Node {
             newer: NONE,
@@ -96,12 +96,12 @@ impl Lists {
         self.ends[list.index()].len
     }
 
-    /// Pages on all lists.
+    /// Returns the number of pages on all lists.
     pub(super) fn all(&self) -> u64 {
         self.ends.iter().map(|ends| ends.len).sum()
     }
 
-    /// The list that a page is on.
+    /// Returns the list that a page is on.
     pub(super) fn list_of(&self, page: PageId) -> Option<List> {
         self.nodes[page as usize].list
     }
@@ -124,7 +124,7 @@ impl Lists {
         };
     }
 
-    /// Takes a page off its list, and says which.
+    /// Takes a page off its list; returns that list.
     pub(super) fn remove(&mut self, page: PageId) -> Option<List> {
         let Node { newer, older, list } = self.nodes[page as usize];
         let list = list?;

@@ -1,13 +1,14 @@
-//! Which pages of a tenant are in memory, how old they are, and where the others went (`mm/vmscan.c`, `mm/workingset.c`).
+//! The pages of a tenant: in memory or not, their age, and the place of the others (`mm/vmscan.c`, `mm/workingset.c`).
 //!
 //! * A page begins on the inactive list, with its accessed bit set, as every fault sets it.
-//! * *Second chance* (`folio_check_references`, since 5.9 the same for both kinds): a scan takes from the tail of the inactive
-//!   list. A page accessed since the last look goes back to the head, marked as referenced; one that was marked already moves to
-//!   the active list; any other is evicted.
+//! * *Second chance* (`folio_check_references`, since 5.9 the same for both kinds): a scan takes from the tail of the
+//!   inactive list. A page accessed since the last look goes back to the head, marked as referenced. A page that was
+//!   marked already moves to the active list; any other is evicted.
 //! * *Deactivation* (`shrink_active_list`): from the tail of the active list to the head of the inactive one, accessed or not,
 //!   the accessed bit cleared.
-//! * *Refault* (`workingset_refault`): an evicted page leaves the age of its lists behind, which grows with each eviction and each
-//!   activation. A page that comes back before the age grew by more than what could have held it is active at once.
+//! * *Refault* (`workingset_refault`): an evicted page leaves the age of its lists behind, which grows with each
+//!   eviction and each activation. A page that comes back is active at once if the age has grown by no more than the
+//!   number of pages that could have held it.
 //!
 //! Accessed bits are in the page table and are set without the lock, as the hardware does; all else is under the lock of the
 //! tenant, which stands for `lruvec->lru_lock` (one a tenant where the kernel has one a group). The kernel adds faulted pages in
@@ -21,7 +22,7 @@ use super::lists::{Kind, List, Lists, PageId};
 use crate::memcg_flush::statistics::Stat;
 use crate::published::GroupIndex;
 
-/// Where a page is.
+/// Place of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Place {
@@ -31,11 +32,12 @@ pub(super) enum Place {
     Present,
     /// In memory, and accessed.
     Accessed,
-    /// Anonymous and taken by reclaim, which has not written it yet: it still can be had for nothing (the swap cache).
+    /// Anonymous and taken by reclaim, which has not written it yet: it can still come back at no cost (the swap
+    /// cache).
     Leaving,
     /// Compressed in memory.
     Zswapped,
-    /// On the device, after it was in memory. What a file holds that nobody has read yet is `Nowhere`.
+    /// On the device, after it was in memory. A page of a file that was never read is `Nowhere`.
     OnDevice,
 }
 
@@ -53,7 +55,7 @@ impl Place {
         matches!(self, Self::Present | Self::Accessed)
     }
 
-    /// Whether a page has been in memory, and is not any more.
+    /// Returns whether a page was in memory, and is no longer.
     pub(super) fn is_evicted(self) -> bool {
         matches!(self, Self::Zswapped | Self::OnDevice)
     }
@@ -61,7 +63,8 @@ impl Place {
 
 /// Places of pages; every access looks here, without a lock.
 ///
-/// Relaxed throughout: a place says nothing about other memory, and who acts on one takes the lock and looks again.
+/// Relaxed throughout: a place says nothing about other memory, and a task that acts on one takes the lock and looks
+/// again.
 #[derive(Debug)]
 pub(super) struct PageTable(Vec<AtomicU8>);
 
@@ -75,7 +78,7 @@ impl PageTable {
         Place::ALL[self.0[page as usize].load(Ordering::Relaxed) as usize]
     }
 
-    /// Sets the accessed bit of a page in memory; the place of one that is not.
+    /// Sets the accessed bit of a page in memory; else returns the place of the page.
     #[inline]
     pub(super) fn access(&self, page: PageId) -> Result<(), Place> {
         match self.place(page) {
@@ -96,7 +99,7 @@ impl PageTable {
             .is_ok()
     }
 
-    /// Whether a page in memory was accessed since it was last asked. With the lock held.
+    /// Returns whether a page in memory was accessed since the last call, and clears that. With the lock held.
     fn take_accessed(&self, page: PageId) -> bool {
         self.change(page, Place::Accessed, Place::Present)
     }
@@ -128,21 +131,21 @@ pub(super) struct Evicted<F> {
 /// A page that a fault brought into memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Inserted {
-    /// From where.
+    /// Place that it came from.
     pub(super) from: Place,
-    /// Who owned it when it was last in memory.
+    /// Its group when it was last in memory.
     pub(super) last_group: GroupIndex,
     pub(super) is_active: bool,
 }
 
-/// The lists of a tenant. `F` is what a page in memory holds.
+/// The lists of a tenant. `F` is the frame of a page in memory.
 #[derive(Debug)]
 pub(super) struct Lruvec<F> {
     pub(super) lists: Lists,
     pages: Vec<Page<F>>,
     /// `nonresident_age`. It may wrap: distances do not come near half of it.
     age: u32,
-    /// What taking pages has cost, by [`Kind`]; halved as it outgrows the lists (`lru_note_cost`).
+    /// Cost of taking pages so far, by [`Kind`]; halved as it outgrows the lists (`lru_note_cost`).
     pub(super) cost: [u64; 2],
     /// Refaults that the statistics showed in the last round, by [`Kind`].
     pub(super) refaults_seen: [i64; 2],
@@ -183,7 +186,7 @@ impl<F> Lruvec<F> {
         }
     }
 
-    /// Brings a page into memory. The frame comes back if somebody else did meanwhile.
+    /// Brings a page into memory. Returns the frame if another task did so meanwhile.
     pub(super) fn insert(
         &mut self,
         table: &PageTable,
@@ -220,8 +223,8 @@ impl<F> Lruvec<F> {
         })
     }
 
-    /// Pages that could have given way to a page of this kind, had it stayed: the active ones, and the inactive ones of the other
-    /// kind.
+    /// Returns the number of pages that could have made room for a page of this kind, had it stayed: the active ones,
+    /// and the inactive ones of the other kind.
     fn workingset_size(&self, kind: Kind) -> u64 {
         let others = List::ALL
             .into_iter()
@@ -229,7 +232,7 @@ impl<F> Lruvec<F> {
         others.map(|list| self.lists.len(list)).sum()
     }
 
-    /// Notes what taking pages of a kind cost: writes and reads, and pages looked at in vain.
+    /// Records the cost of taking pages of a kind: writes and reads, and pages looked at in vain.
     pub(super) fn note_cost(&mut self, kind: Kind, transfers: u64, rotated: u64) {
         self.cost[kind as usize] += transfers * SWAP_CLUSTER_MAX + rotated;
         if self.cost[0] + self.cost[1] > self.lists.all() / 4 {
@@ -237,7 +240,7 @@ impl<F> Lruvec<F> {
         }
     }
 
-    /// Moves up to `pages` from the active to the inactive list; how many.
+    /// Moves up to `pages` from the active to the inactive list; returns how many.
     pub(super) fn deactivate(
         &mut self,
         table: &PageTable,
@@ -259,7 +262,8 @@ impl<F> Lruvec<F> {
         moved
     }
 
-    /// Looks at up to `pages` of the inactive list, takes out what was not accessed, and says how many it looked at.
+    /// Looks at up to `pages` of the inactive list, takes out those that were not accessed, and returns how many it
+    /// looked at.
     pub(super) fn scan(
         &mut self,
         table: &PageTable,
@@ -312,7 +316,7 @@ impl<F> Lruvec<F> {
         scanned
     }
 
-    /// Tells where an evicted anonymous page went, unless it came back meanwhile; whether it did go there.
+    /// Sets the place of an evicted anonymous page, unless it came back meanwhile; returns whether it was set.
     pub(super) fn leave(
         &mut self,
         table: &PageTable,
@@ -328,7 +332,7 @@ impl<F> Lruvec<F> {
         has_left
     }
 
-    /// Gives a page in memory up, with what it holds.
+    /// Gives up a page in memory, with its frame.
     pub(super) fn give_up(
         &mut self,
         table: &PageTable,
@@ -343,7 +347,8 @@ impl<F> Lruvec<F> {
         held.frame.take()
     }
 
-    /// Holds lists, frames and page table against each other; `count` is told of each page that statistics show, by group.
+    /// Compares lists, frames and page table with each other; `count` is called for each page that statistics show,
+    /// with its group.
     ///
     /// # Errors
     /// The first page that is wrong.

@@ -3,20 +3,21 @@
 //! | part | file |
 //! |---|---|
 //! | the inactive and the active lists | `lists.rs` |
-//! | which pages are in memory, second chance, refaults | `lruvec.rs` |
-//! | how much of each kind a round scans, from statistics that may be old | `balance.rs` |
+//! | pages in memory, second chance, refaults | `lruvec.rs` |
+//! | the pages of each kind that a round scans, from statistics that may be old | `balance.rs` |
 //! | a round of reclaim, with its flush sites, swap and zswap | `reclaim.rs` |
 //! | faults and charges | `fault.rs` |
 //! | statistics of a batch | `deltas.rs` |
-//! | what steps cost | `costs.rs` |
-//! | what tasks measured | `tally.rs` |
-//! | whether the books are right after a run | `audit.rs` |
+//! | costs of steps | `costs.rs` |
+//! | measurements of tasks | `tally.rs` |
+//! | the audit of the books after a run | `audit.rs` |
 //!
 //! Invariants: a page in memory is on one list of its tenant, has a frame, and is charged to the query whose fault brought it; a
 //! lock is held for [`balance::SWAP_CLUSTER_MAX`] pages at most, and nothing is charged, returned or added to a statistic under it.
 //!
-//! Left out of the kernel's reclaim: dirty pages of files and their writeback, read-ahead, the charge for compressed memory,
-//! one list a group (here one a tenant, whose limit it is that is met), huge pages.
+//! Left out of the kernel's reclaim: dirty pages of files and their writeback, read-ahead, the charge for compressed
+//! memory, one list for each group (here one for each tenant, because the tenant's limit is the one that is met), huge
+//! pages.
 
 mod audit;
 mod balance;
@@ -41,7 +42,7 @@ pub(super) use fault::Faults;
 pub(super) use reclaim::reclaim_repeatedly;
 pub(super) use tally::{Tally, report};
 
-/// What a page in memory holds.
+/// Contents of a page's frame.
 struct Frame<M: Tasks> {
     _memory: M::PageMemory,
     _charge: Charge<M>,
@@ -87,8 +88,8 @@ impl<M: Tasks> Space<M> {
         self.file_pages + nth * self.anon_pages
     }
 
-    /// A page that a worker, the `nth` of its tenant, accesses who uses the first `anon_pages` of its anonymous pages: most go
-    /// to the hot part of its pages, the others anywhere.
+    /// Chooses a page for a worker, the `nth` of its tenant, that uses the first `anon_pages` of its anonymous pages.
+    /// Most choices go to the hot part of its pages, the others anywhere.
     fn choose(
         &self,
         parameters: &Parameters,

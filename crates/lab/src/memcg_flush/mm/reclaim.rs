@@ -1,9 +1,9 @@
 //! Reclaim: one round over the lists of a tenant, by a worker that met the limit (direct) or by a task that does nothing else
 //! (proactive).
 //!
-//! A round follows the kernel's order: flush (`prepare_scan_control`), decide from what the statistics now show, isolate under the
-//! lock, then unmap, compress or write, and uncharge without it. Writes are asynchronous: handing them over costs, nobody waits
-//! for the device, and the page is free at once. Pages of files are clean and dropped.
+//! A round follows the kernel's order: flush (`prepare_scan_control`), decide from the statistics as they are now,
+//! isolate under the lock, then unmap, compress or write, and uncharge without it. Writes are asynchronous: submitting
+//! them costs time, no task waits for the device, and the page is free at once. Pages of files are clean and dropped.
 
 use bursar_machine::{Lock, Tasks};
 
@@ -20,7 +20,7 @@ use crate::memcg_flush::tree::Tree;
 use crate::published::GroupIndex;
 use crate::random::Random;
 
-/// What a round looks at, in the order of [`known_of`].
+/// Statistics that a round looks at, in the order of [`known_of`].
 const LOOKED_AT: [Stat; 6] = [
     Stat::InactiveAnon,
     Stat::InactiveFile,
@@ -39,26 +39,28 @@ pub(super) struct Reclaimed<'a, M: Tasks, S> {
     pub(super) tenant: GroupIndex,
 }
 
-/// Whether the content of a page is worth compressing: a property of the page, the same at each eviction.
+/// Returns whether the content of a page is worth compressing: a property of the page, the same at each eviction.
 pub(super) fn is_compressible(page: PageId, zswap_percent: u64) -> bool {
     Random::new(u64::from(page)).below(100) < zswap_percent
 }
 
-/// Pages of memory that this page accounts for when it is compressed: every third one for itself and two others.
+/// Returns the pages of memory that this page accounts for when it is compressed: every third one for itself and two
+/// others.
 pub(super) fn compressed_pages(page: PageId) -> i64 {
     i64::from(page.is_multiple_of(COMPRESSED_IN_ONE))
 }
 
 impl<M: Tasks, S: Subject<M>> Reclaimed<'_, M, S> {
-    /// Passes a flush site; the time goes to the tally. A site whose flush fails goes on with what there is, as the kernel's do.
+    /// Passes a flush site; the time goes to the tally. If the flush fails, the site goes on with the numbers that
+    /// there are, as the kernel's do.
     pub(super) fn pass(&self, site: Site, tally: &mut Tally) {
         let began_ns = self.machine.now_ns();
         _ = self.subject.flush_at(self.tenant, site);
         tally.flush_ns += self.machine.now_ns() - began_ns;
     }
 
-    /// One round; how many pages it freed. It looks at [`SWAP_CLUSTER_MAX`] pages, and after rounds in vain at twice as many each
-    /// time, up to all there are; it ends when it has as many as that to free.
+    /// Runs one round; returns how many pages it freed. It looks at [`SWAP_CLUSTER_MAX`] pages, and after rounds in
+    /// vain at twice as many each time, up to all there are. It ends when it has as many as that to free.
     pub(super) fn round(&self, in_vain: u32, tally: &mut Tally) -> u64 {
         let began_ns = self.machine.now_ns();
         self.pass(self.parameters.reclaim_site.site(), tally);
@@ -99,7 +101,7 @@ impl<M: Tasks, S: Subject<M>> Reclaimed<'_, M, S> {
                     let moved = lruvec.deactivate(table, kind, share, deltas);
                     lruvec.note_cost(kind, 0, moved);
                     self.machine.compute(moved * ISOLATE_NS);
-                    // What was deactivated is looked at under another hold, as the kernel does.
+                    // Deactivated pages are looked at under another hold, as in the kernel.
                     drop(lruvec);
                     lruvec = self.space.lruvec.0.lock();
                 }
@@ -124,7 +126,7 @@ impl<M: Tasks, S: Subject<M>> Reclaimed<'_, M, S> {
         (evicted, scanned)
     }
 
-    /// Unmaps what was isolated, compresses or writes what is anonymous, and uncharges all.
+    /// Unmaps the isolated pages, compresses or writes the anonymous ones, and uncharges all.
     fn evict(
         &self,
         evicted: Vec<Evicted<Frame<M>>>,
@@ -170,8 +172,8 @@ impl<M: Tasks, S: Subject<M>> Reclaimed<'_, M, S> {
         }
     }
 
-    /// Whether the tenant's limit of compressed memory leaves room for a page (`obj_cgroup_may_zswap`): without a limit nobody asks,
-    /// and with one each page is a forced flush.
+    /// Returns whether the tenant's limit of compressed memory leaves room for a page (`obj_cgroup_may_zswap`). Without
+    /// a limit nothing is checked; with one each page is a forced flush.
     fn may_zswap(&self, tally: &mut Tally) -> bool {
         let limit = self.parameters.zswap_limit_pages;
         if limit == 0 {
@@ -183,7 +185,7 @@ impl<M: Tasks, S: Subject<M>> Reclaimed<'_, M, S> {
     }
 }
 
-/// A task that reclaims from one tenant after the other until `end_ns`, with a pause after each round.
+/// Reclaims from one tenant after the other until `end_ns`, with a pause after each round.
 pub(in super::super) fn reclaim_repeatedly<M: Tasks, S: Subject<M>>(
     machine: &M,
     subject: &S,

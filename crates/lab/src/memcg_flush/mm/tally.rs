@@ -1,9 +1,9 @@
-//! What the tasks of the load measured.
+//! Measurements of the load's tasks.
 
 use super::super::outcome::Outcome;
 use crate::measure::{Figure, Metric, Samples, Unit};
 
-/// What one task measured.
+/// Measurements of one task.
 #[derive(Clone, Debug, Default)]
 pub(in super::super) struct Tally {
     /// Pages accessed, in memory or not.
@@ -17,7 +17,7 @@ pub(in super::super) struct Tally {
     pub(super) ooms: u64,
     /// Time in flush sites.
     pub(super) flush_ns: u64,
-    /// What each round of reclaim took.
+    /// Length of each round of reclaim.
     pub(super) rounds_ns: Vec<u64>,
 }
 
@@ -31,7 +31,7 @@ impl Tally {
     }
 }
 
-/// Adds what workers and proactive reclaimers measured to the outcome.
+/// Adds the measurements of workers and proactive reclaimers to the outcome.
 pub(in super::super) fn report(
     outcome: &mut Outcome,
     seed: u64,

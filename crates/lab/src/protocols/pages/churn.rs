@@ -13,16 +13,16 @@ use crate::random::Random;
 pub(super) fn protocol<M: Watched>() -> Protocol<M> {
     Protocol {
         name: "pages",
-        summary: "pages of two groups, with upkeep: none in two hands, none lost, nobody sees what another wrote",
+        summary: "pages of two groups, with upkeep: none has two holders, none is lost, no group sees what another wrote",
         cpus: 2,
         scenario,
     }
 }
 
-/// A group that zeroes what it frees, sometimes.
+/// A group that sometimes zeroes the pages that it frees.
 const SECRET: usize = 1;
 
-/// Allocates, writes and frees at random, and ends with nothing in its hands.
+/// Allocates, writes and frees at random, and holds nothing at the end.
 pub(super) fn churn<M: Watched>(world: &World<M>, mut random: Random, operations: u64) {
     let mut held: Vec<Held<M>> = Vec::new();
     for _ in 0..operations {
@@ -43,7 +43,7 @@ pub(super) fn churn<M: Watched>(world: &World<M>, mut random: Random, operations
     held.into_iter().for_each(|page| world.free(page));
 }
 
-/// A group of which only a page is left for a while, as somebody else's number is given to the next.
+/// Runs a group of which only a page is left for a while, as its number is given to the next group.
 fn live_and_die<M: Watched>(world: &World<M>, random: &mut Random) {
     let name = format!("t{}", random.number());
     let group = world.groups[1].child(&name, Limits::none());
@@ -89,13 +89,13 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
 pub(super) fn tuning<M: Watched>() -> Protocol<M> {
     Protocol {
         name: "pages-tuning",
-        summary: "lists grow and shrink while they are frozen and drained: nobody thaws what another has frozen",
+        summary: "lists grow and shrink while they are frozen and drained: no task thaws a list that another has frozen",
         cpus: 2,
         scenario: tuning_scenario,
     }
 }
 
-/// Bounds change with each refill and overflow, as long as there is room for more.
+/// Runs lists whose bounds change with each refill and overflow, as long as there is room for more.
 fn tuning_scenario<M: Watched>(machine: &M, seed: u64) {
     let mut random = Random::fork(seed, 0);
     let mut options = some_options(&mut random);

@@ -1,4 +1,4 @@
-//! Pages are allocated by some tasks and freed by others: batches change hands through the depot, whose shelves are small.
+//! Pages allocated by some tasks and freed by others: batches change hands through the depot, whose shelves are small.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -27,7 +27,7 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
     let mut random = Random::fork(seed, 0);
     let options = tiny_options(&mut random);
     let world = World::new(machine, options, 12, &[Limits::none(), Limits::none()]);
-    // Some to begin with, so that those who free have work. Not the machine's lock.
+    // Some to begin with, so that tasks that free have work. Not the machine's lock.
     let basket: Mutex<Vec<Held<M>>> = Mutex::default();
     for who in [1, 2, 1, 2, 1] {
         let page = world.alloc(who, &Request::page());

@@ -1,8 +1,10 @@
-//! More pages are wanted than there are: several tasks empty all lists at once, and give up only if pages are in hands.
+//! More pages are wanted than there are: several tasks empty all lists at once, and give up only if other tasks hold or
+//! move pages.
 //!
-//! "Refused for no reason" is this. Pages in a task's hands are no longer at rest when it frees them, moves them for upkeep, or
-//! has fetched a batch of which it needs one; whoever looks meanwhile may find none. So among all that are at work at once, if
-//! they only allocate, one succeeds when a block is there; and one that is alone always does (`truth.rs`).
+//! This defines "refused for no reason". A task's pages are no longer at rest while it frees them, moves them for
+//! upkeep, or has fetched a batch of which it needs one; another task that looks meanwhile may find none. So among all
+//! tasks that work at once, if they only allocate, one succeeds when a block is there. A task that is alone always
+//! succeeds (`truth.rs`).
 
 use bursar::pages::{Order, Watermarks};
 use bursar::{AllocPagesError, Limits};
@@ -37,7 +39,7 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
     let world = World::new(machine, options, left, &[Limits::none(), Limits::none()]);
     let all = &world;
     let work = move |random| churn(all, random, 4);
-    // Whatever was taken lies on lists of CPUs on which nobody may be who wants it.
+    // The pages lie on lists of CPUs on which no task that wants them may be.
     let want = move |mut random: Random| {
         let mut held = Vec::new();
         for _ in 0..2 {
@@ -64,13 +66,14 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
 pub(super) fn last_page<M: Watched>() -> Protocol<M> {
     Protocol {
         name: "pages-last",
-        summary: "one page, and a limit of one page: whoever is within the limit has it",
+        summary: "one page, and a limit of one page: a task within the limit gets it",
         cpus: 2,
         scenario: last_page_scenario,
     }
 }
 
-/// A page is uncharged after it was put back, so whoever is charged finds it.
+/// Runs a race for the last page. A page is uncharged after it was put back, so a task that may be charged finds the
+/// page.
 fn last_page_scenario<M: Watched>(machine: &M, seed: u64) {
     let mut random = Random::fork(seed, 0);
     let options = tiny_options(&mut random);

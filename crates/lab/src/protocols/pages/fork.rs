@@ -1,4 +1,5 @@
-//! A fork at any moment: the child has every page but those that tasks held which are gone, and nobody is in its way.
+//! A fork at any moment: the child has every page except those held by tasks that are gone, and these tasks hinder no
+//! other.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -22,9 +23,9 @@ pub(super) fn protocol<M: Forks>() -> Protocol<M> {
 }
 
 struct Child {
-    /// Its first operation is done.
+    /// Whether its first operation is done.
     is_right: AtomicBool,
-    /// Pages that are nowhere.
+    /// Number of pages that are lost.
     lost: AtomicU64,
 }
 
@@ -65,7 +66,7 @@ fn fork<M: Forks>(machine: &M, world: &World<M>, child: &Child, mut random: Rand
         (sure..=most).contains(&lost),
         "{lost} pages are not at rest in the child, and {sure} to {most} are held"
     );
-    // By number: nobody else's are handed out, and none twice.
+    // By number: no other task's pages are handed out, and none twice.
     let free = world.all_at_rest();
     assert_eq!(
         free.len() as u64,
@@ -104,7 +105,7 @@ fn scenario<M: Forks>(machine: &M, seed: u64) {
             Box::new(works),
         ],
     );
-    // Who comes after.
+    // Tasks that come after.
     let again = move |random| churn(all, random, 3);
     let tend = move |mut random: Random| all.tend(&mut random);
     run(

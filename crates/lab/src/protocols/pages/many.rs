@@ -1,4 +1,5 @@
-//! Many pages at a time, and frees of many of different groups: all or none, and what is not had is not charged.
+//! Many pages at a time, and frees of many of different groups: all or none, and pages that were not allocated are not
+//! charged.
 
 use bursar::pages::{Order, Zeroed};
 use bursar::{Limits, Page};
@@ -41,7 +42,7 @@ pub(super) fn alloc_many<M: Watched>(
                     .collect()
             }
             result => {
-                // What was had before is given back, perhaps zeroed meanwhile.
+                // Pages that were allocated before are given back, perhaps zeroed meanwhile.
                 world.work(Work::Other, || world.truth().zeroed_in_secret());
                 assert!(world.judge(result, order, false).is_none());
                 Vec::new()

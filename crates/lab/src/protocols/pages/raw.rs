@@ -1,4 +1,4 @@
-//! Pages as raw memory: whoever claims one first has it, and nobody else.
+//! Pages as raw memory: the first task that claims one has it, and no other.
 
 use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;
@@ -24,11 +24,11 @@ pub(super) fn protocol<M: Watched>() -> Protocol<M> {
     }
 }
 
-/// What is given out.
+/// Pages that are given out.
 struct Raw {
-    /// The tokens; whoever wins finds its own here.
+    /// Tokens; the task that wins finds its own here.
     blocks: Mutex<BTreeMap<Pfn, (Block, At)>>,
-    /// All that were ever given out, to be claimed again and again.
+    /// All pages that were ever given out, for repeated claims.
     known: Mutex<Vec<Pfn>>,
     given: AtomicU64,
     claimed: AtomicU64,
@@ -44,13 +44,14 @@ impl Raw {
         let pfn = page.pfn();
         self.given.fetch_add(1, Ordering::Relaxed);
         locked(&self.known).push(pfn);
-        // The token is in its place before anybody can win: those who look at the table find it there only after this.
+        // The token is in its place before any task can win: a task that looks at the table finds it there only after
+        // this.
         let block = ManuallyDrop::into_inner(page).into_block();
         let before = locked(&self.blocks).insert(pfn, (block, at));
         assert!(before.is_none(), "{pfn} was given out twice");
     }
 
-    /// A page that was given out, if nobody else has had it back.
+    /// Claims a page that was given out, if no other task has it back yet.
     fn claim<M: Machine>(&self, world: &World<M>, pfn: Pfn) -> Option<Held<M>> {
         match world.memory.claim(pfn) {
             Ok(claim) => {

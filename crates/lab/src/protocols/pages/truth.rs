@@ -1,54 +1,54 @@
-//! Who holds which page, who has written there, and who was refused while nobody was in the way.
+//! The holder and the last writer of each page, and refusals while no other task was moving pages.
 //!
-//! A note is taken before a page is given back and after one was had, so what is noted as held is held. Notes are not the
-//! machine's words: taking one is no step.
+//! A record is removed before a page is freed and made after one was allocated, so a page recorded as held is held.
+//! Records are not the machine's words: making one is no step.
 
 use std::collections::BTreeSet;
 
 use bursar::pages::Order;
 
-/// Who holds a page: a group's number, never used again; 0 is the process.
+/// Holder of a page: a group's number, never used again; 0 is the process.
 pub(super) type Who = usize;
-/// A page's place in the zone.
+/// Place of a page in the zone.
 pub(super) type At = usize;
 
 /// See the module.
 pub(super) struct Truth {
     /// By page.
     holders: Vec<Option<Who>>,
-    /// Who wrote last, since the page was known to be zero.
+    /// Last writer, since the page was known to be zero.
     writers: Vec<Option<Who>>,
-    /// Bytes of pages noted as held, by holder.
+    /// Bytes of pages recorded as held, by holder.
     bytes: Vec<u64>,
     /// Pages that an ordinary allocation leaves.
     reserve: u64,
     /// Groups whose pages are zeroed when they are freed.
     secret: BTreeSet<Who>,
-    /// Pages may have become zero without anybody being told: what was written there says nothing any more.
+    /// Whether pages may have become zero unnoticed: then an earlier writer proves nothing.
     is_zeroed_in_secret: bool,
     episode: Episode,
-    /// Pages that somebody is just allocating or freeing.
+    /// Pages that tasks are just allocating or freeing.
     under_way: u64,
 }
 
-/// A time in which somebody is at work, between two in which nobody is.
+/// A time in which some task works, between two in which none does.
 #[derive(Default)]
 struct Episode {
     at_work: usize,
     granted: bool,
-    /// Somebody moves pages for other reasons than to allocate them.
+    /// Whether a task moves pages for other reasons than to allocate them.
     moved: bool,
     refused: BTreeSet<(u8, bool)>,
 }
 
-/// What a task is at.
+/// Work of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
     /// Allocates so many pages.
     Alloc(u64),
-    /// Frees so many pages, which are no longer noted.
+    /// Frees so many pages, which are no longer recorded.
     Free(u64),
-    /// Looks, or moves pages that nobody holds.
+    /// Looks, or moves pages that no task holds.
     Other,
 }
 
@@ -81,7 +81,7 @@ impl Truth {
         self.episode.moved |= !matches!(work, Work::Alloc(_));
     }
 
-    /// The other end. Whoever is refused met somebody who was moving pages, or there were none.
+    /// Records the other end of an operation. If a task was refused, another was moving pages, or there were none.
     pub(super) fn end(&mut self, work: Work) {
         self.under_way -= work.pages();
         self.episode.at_work -= 1;
@@ -89,7 +89,7 @@ impl Truth {
             return;
         }
         let episode = std::mem::take(&mut self.episode);
-        // Whoever tries may have pages in its hands that it gives back when it has found one. So of several one succeeds.
+        // A task that tries may hold pages that it gives back when it has found one. So of several tasks one succeeds.
         if episode.moved || episode.granted {
             return;
         }
@@ -108,7 +108,7 @@ impl Truth {
         self.episode.refused.insert((order.get(), is_urgent));
     }
 
-    /// Whether a block of that order is free when all pages that nobody holds have merged, and may be taken.
+    /// Returns whether a block of that order is free when all free pages have merged, and may be taken.
     fn has_block(&self, order: Order, reserve: u64) -> bool {
         let pages = order.pages() as usize;
         let mut blocks = self.holders.chunks_exact(pages);
@@ -116,7 +116,7 @@ impl Truth {
         self.free() >= reserve + pages as u64 && blocks.any(is_free)
     }
 
-    /// Pages that nobody holds.
+    /// Returns the pages that no task holds.
     pub(super) fn free(&self) -> u64 {
         self.holders
             .iter()
@@ -124,13 +124,13 @@ impl Truth {
             .count() as u64
     }
 
-    /// Pages that somebody holds, for sure and at most.
+    /// Returns the pages that tasks hold, for sure and at most.
     pub(super) fn held(&self) -> (u64, u64) {
         let sure = self.holders.len() as u64 - self.free();
         (sure, sure + self.under_way)
     }
 
-    /// A block was had. `is_zero`: so it says.
+    /// Records that a block was allocated. `is_zero`: the block claims to be zero.
     pub(super) fn take(&mut self, at: At, order: Order, who: Who, is_zero: bool) {
         self.episode.granted = true;
         let block = at..at + order.pages() as usize;
@@ -150,7 +150,7 @@ impl Truth {
         *self.bytes_of(who) += order.bytes() as u64;
     }
 
-    /// A block is about to be given back.
+    /// Records that a block is about to be freed.
     pub(super) fn give(&mut self, at: At, order: Order) {
         let block = at..at + order.pages() as usize;
         let who = self.holders[at].expect("it is held");
@@ -161,19 +161,19 @@ impl Truth {
         *self.bytes_of(who) -= order.bytes() as u64;
     }
 
-    /// A block is written by whoever holds it.
+    /// Records that the holder of a block writes it.
     pub(super) fn write(&mut self, at: At, order: Order) {
         let block = at..at + order.pages() as usize;
         let who = self.holders[at];
         self.writers[block].fill(who);
     }
 
-    /// From now on pages may be zeroed and joined with others before they are had again.
+    /// Records that from now on pages may be zeroed and merged with others before they are allocated again.
     pub(super) fn zeroed_in_secret(&mut self) {
         self.is_zeroed_in_secret = true;
     }
 
-    /// Pages of `who` are zeroed when they are freed.
+    /// Records that pages of `who` are zeroed when they are freed.
     pub(super) fn zeroed_when_freed(&mut self, who: Who) {
         self.secret.insert(who);
     }
@@ -185,12 +185,12 @@ impl Truth {
         &mut self.bytes[who]
     }
 
-    /// Bytes that somebody holds for sure.
+    /// Returns the bytes that a holder has for sure.
     pub(super) fn bytes(&self, who: Who) -> u64 {
         self.bytes.get(who).copied().unwrap_or(0)
     }
 
-    /// What is held, as the places of pages.
+    /// Returns the places of all held pages.
     pub(super) fn places(&self) -> BTreeSet<At> {
         let held = self.holders.iter().enumerate();
         held.filter_map(|(at, holder)| holder.map(|_| at)).collect()

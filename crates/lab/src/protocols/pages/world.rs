@@ -1,4 +1,4 @@
-//! A zone of which a few pages are left, groups that want them, and what tasks do there.
+//! A zone of which a few pages are left, groups that want them, and the work of tasks there.
 
 use std::collections::BTreeSet;
 use std::mem::ManuallyDrop;
@@ -17,7 +17,7 @@ use crate::random::Random;
 /// Pages of the zone: one block of the largest order, so that at the end all are one again.
 pub(super) const PAGES: u64 = 1 << Order::MAX.get();
 
-/// A page that a task holds. Not dropped but by [`World::release`]: one that is in two hands would panic again while a
+/// A page that a task holds. Only [`World::release`] drops it: a page that is held twice would panic again while a
 /// failure unwinds.
 pub(super) struct Held<M: Machine> {
     pub(super) page: ManuallyDrop<Page<M>>,
@@ -29,13 +29,13 @@ pub(super) struct World<M: Machine> {
     pub(super) memory: Memory<M>,
     /// Does the memory's upkeep CPU by CPU, beside its ticks.
     upkeeper: Upkeeper<M>,
-    /// Those that stay, from 1 on.
+    /// Groups that stay, from 1 on.
     pub(super) groups: Vec<Group<M>>,
     truth: Mutex<Truth>,
     first: Pfn,
-    /// Pages that nobody wants: what is left is scarce.
+    /// Pages that are held to make the others scarce.
     ballast: Mutex<Vec<Held<M>>>,
-    /// Holders so far.
+    /// Number of holders so far.
     holders: AtomicUsize,
 }
 
@@ -43,7 +43,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Small lists, and every kind of shelf, hold and tuning.
+/// Returns small lists, and every kind of shelf, hold and tuning.
 pub(super) fn some_options(random: &mut Random) -> PageOptions {
     let mut options = PageOptions::default();
     let capacity = [2, 2, 3, 8][random.below(4) as usize];
@@ -71,7 +71,7 @@ pub(super) fn some_options(random: &mut Random) -> PageOptions {
     options
 }
 
-/// A list of one block: whatever more there is goes through the depot.
+/// Returns lists of one block: all other blocks go through the depot.
 pub(super) fn tiny_options(random: &mut Random) -> PageOptions {
     let mut options = some_options(random);
     options.lists = vec![ListOptions::new(0, 1 + random.below(2) as u16)];
@@ -79,7 +79,7 @@ pub(super) fn tiny_options(random: &mut Random) -> PageOptions {
 }
 
 impl<M: Machine> World<M> {
-    /// A memory of which `left` pages are left, with a group for each of `limits`.
+    /// Makes a memory of which `left` pages are left, with a group for each of `limits`.
     pub(super) fn new(machine: &M, options: PageOptions, left: u64, limits: &[Limits]) -> Self {
         let marks = options.watermarks.expect("they are set");
         let returns_memory = options.retained_bytes_per_cpu == 0;
@@ -118,13 +118,13 @@ impl<M: Machine> World<M> {
         world
     }
 
-    /// Leaves so many pages: what is left has merged as far as it can.
+    /// Leaves so many pages; the rest has merged as far as it can.
     fn fill(&mut self, left: u64) {
         let mut wanted = PAGES - left;
         while let Some(order) = wanted.checked_ilog2() {
             let order = Order::new(order as u8);
             let request = PageRequest::new(order).urgent();
-            // Not the root's: the process's own are charged to nobody.
+            // Not the root's: the process's own are charged to no group.
             let page = match self.groups[0].alloc_pages_as(request) {
                 Ok(page) => page,
                 Err(error) => panic!("ballast of order {}: {error}", order.get()),
@@ -142,12 +142,12 @@ impl<M: Machine> World<M> {
         locked(&self.truth)
     }
 
-    /// Somebody who may hold pages and has never held any.
+    /// Returns a new holder, which has never held pages.
     pub(super) fn new_holder(&self) -> Who {
         self.holders.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Does something that moves pages, or looks at them.
+    /// Runs an operation that moves pages, or looks at them.
     pub(super) fn work<R>(&self, work: Work, operation: impl FnOnce() -> R) -> R {
         self.truth().begin(work);
         let result = operation();
@@ -155,7 +155,7 @@ impl<M: Machine> World<M> {
         result
     }
 
-    /// Notes a page that was had.
+    /// Records a page that was allocated.
     pub(super) fn take(&self, page: Page<M>, who: Who) -> Held<M> {
         let at = (page.pfn().0 - self.first.0) as At;
         self.truth()
@@ -164,18 +164,18 @@ impl<M: Machine> World<M> {
         Held { page, at }
     }
 
-    /// Takes the note off a page that is about to be given back.
+    /// Removes the record of a page that is about to be freed.
     pub(super) fn release(&self, held: Held<M>) -> Page<M> {
         self.truth().give(held.at, held.page.order());
         ManuallyDrop::into_inner(held.page)
     }
 
-    /// A page for a group; none if there is none, or the group may not.
+    /// Allocates a page for a group; `None` if there is none, or the group is refused.
     pub(super) fn alloc(&self, who: Who, request: &Request) -> Option<Held<M>> {
         self.alloc_for(&self.groups[who], who, request)
     }
 
-    /// The same for a group that comes and goes.
+    /// Allocates a page for a group that comes and goes.
     pub(super) fn alloc_for(
         &self,
         group: &Group<M>,
@@ -205,7 +205,7 @@ impl<M: Machine> World<M> {
         self.work(Work::Alloc(u64::from(order.pages())), attempt)
     }
 
-    /// Notes who is refused for want of pages.
+    /// Records a refusal for want of pages.
     pub(super) fn judge<R>(
         &self,
         result: Result<R, AllocPagesError>,
@@ -233,7 +233,7 @@ impl<M: Machine> World<M> {
         self.work(work, || drop(self.release(held)));
     }
 
-    /// Upkeep, or a look.
+    /// Does upkeep, or reads.
     pub(super) fn tend(&self, random: &mut Random) {
         self.work(Work::Other, || match random.below(6) {
             0 => drop(self.memory.zone_info()),
@@ -241,7 +241,7 @@ impl<M: Machine> World<M> {
             2 => {
                 let next_ns = self.upkeeper.tick();
                 if random.below(2) == 0 {
-                    // Time passes: what is due then is done by whoever comes next.
+                    // Time passes: the next task does the work that is due then.
                     self.memory.machine().sleep_until(next_ns);
                 }
             }
@@ -249,7 +249,7 @@ impl<M: Machine> World<M> {
         });
     }
 
-    /// After each step: what is held is charged.
+    /// Checks after each step that held pages are charged.
     pub(super) fn check_held(&self) {
         for (who, group) in self.groups.iter().enumerate() {
             let (held, reserved) = (self.truth().bytes(who), group.reserved());
@@ -260,7 +260,7 @@ impl<M: Machine> World<M> {
         }
     }
 
-    /// Pages in lists, depot and buddy, while nobody is at work.
+    /// Returns the pages in lists, depot and buddy, while no task works.
     pub(super) fn at_rest(&self) -> u64 {
         let info = self.memory.zone_info().expect("there was an allocation");
         let zone = &info.zones[0];
@@ -307,7 +307,8 @@ impl<M: Machine> World<M> {
         all
     }
 
-    /// When nobody is at work, and all that is held is noted: each page is in one place, and what is held is charged.
+    /// Checks, while no task works and all held pages are recorded, that each page is in one place, and that held pages
+    /// are charged.
     pub(super) fn check(&self) {
         assert_eq!(
             self.at_rest(),
@@ -325,7 +326,7 @@ impl<M: Machine> World<M> {
         }
     }
 
-    /// When all have given back what they held: no page is lost, none is there twice, and all become one block again.
+    /// Checks, after all pages are freed, that no page is lost or present twice, and that all become one block again.
     pub(super) fn finish(&self) {
         self.check();
         let held = self.truth().places();
@@ -357,7 +358,7 @@ impl<M: Machine> World<M> {
     }
 }
 
-/// What is asked of a page.
+/// Properties of a requested page.
 pub(super) struct Request {
     pub(super) order: Order,
     pub(super) zeroed: Zeroed,
@@ -373,7 +374,7 @@ impl Request {
         }
     }
 
-    /// Mostly one page.
+    /// Returns a random request, mostly of one page.
     pub(super) fn some(random: &mut Random) -> Self {
         Self {
             order: Order::new([0, 0, 0, 1, 1, 2][random.below(6) as usize]),

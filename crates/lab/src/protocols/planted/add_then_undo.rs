@@ -1,4 +1,4 @@
-//! Keeping to a limit: who charges looks first, and adds only what fits. The broken one adds, looks, and undoes.
+//! Keeping to a limit: a charge looks first, and adds only what fits. The broken version adds, looks, and undoes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,5 +1,5 @@
-//! Upkeep that is queued by others and by itself. The broken shepherd looks whether it is queued, not whether it runs, as the
-//! kernel's did (Linux 6.12): then it is queued twice.
+//! Upkeep that is queued by others and by itself. The broken shepherd checks whether it is queued, not whether it runs,
+//! as the kernel's did (Linux 6.12). Then it is queued twice.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,7 +15,7 @@ const RUNNING: u64 = 2;
 
 struct Work<M: Machine> {
     state: M::Word,
-    /// How often it is queued. Not the machine's word: noting costs no step.
+    /// Number of times that it is queued. Not the machine's word: recording costs no step.
     queued: AtomicU64,
 }
 
@@ -42,7 +42,7 @@ impl<M: Machine> Work<M> {
         }
     }
 
-    /// What is queued runs, and comes again.
+    /// Runs the queued upkeep, which queues itself again.
     fn fire(&self) {
         if self.queued.swap(0, Ordering::Relaxed) == 0 {
             return;

@@ -1,4 +1,4 @@
-//! Taking a CPU's stock from another CPU: freeze, fence, settle, take, thaw. The broken one looks and clears.
+//! Taking a CPU's stock from another CPU: freeze, fence, settle, take, thaw. The broken version looks and clears.
 
 use std::sync::atomic::Ordering;
 
@@ -9,7 +9,7 @@ use crate::protocols::books::run;
 use crate::protocols::quiesce::Stock;
 use crate::random::Random;
 
-/// What [`Slot::take_room`] does, of a shard that was not frozen.
+/// Does the same as [`Slot::take_room`], on a shard that was not frozen.
 fn take<M: Machine>(stock: &Stock<M>, shard: Shard) {
     let room = stock.slot.room(shard);
     let charged = stock.slot.word(shard, CHARGED).load_signed(Order::Full);

@@ -1,5 +1,6 @@
-//! A CPU's difference is folded from elsewhere. The broken folder takes out what it read, in two steps, while the CPU, which
-//! needs no lock for its own words, adds in two steps as well. The mended one leaves it and notes what it has folded.
+//! A CPU's difference that is folded from elsewhere. The broken folder takes out the value that it read, in two steps;
+//! the CPU, which needs no lock for its own words, adds in two steps as well. The mended folder leaves the value and
+//! records how much it has folded.
 
 use bursar_machine::{AtomicWord, Order, Watched};
 
@@ -8,14 +9,14 @@ use crate::protocols::books::run;
 use crate::random::Random;
 
 struct Counter<W> {
-    /// Written by its CPU; by folders, too, if they are broken.
+    /// Written by its CPU; by broken folders too.
     value: W,
     base: W,
     global: W,
 }
 
 impl<W: AtomicWord> Counter<W> {
-    /// Only one task does, as on one CPU.
+    /// Called by one task only, as on one CPU.
     fn add(&self, delta: u64) {
         let before = self.value.load(Order::Relaxed);
         self.value.store(before + delta, Order::Relaxed);

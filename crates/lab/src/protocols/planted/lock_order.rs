@@ -1,4 +1,4 @@
-//! Two locks: everyone takes them in one order. The broken one has a task that takes them in the other.
+//! Two locks: every task takes them in one order. In the broken version one task takes them in the other.
 
 use bursar_machine::{Lock, Watched};
 

@@ -1,4 +1,4 @@
-//! Waiting for something to happen: look, say that one waits, look again, sleep. The broken one does not look again.
+//! Waiting for an event: look, announce the wait, look again, sleep. The broken version does not look again.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
-//! Bugs planted on purpose, one of each class that the protocols must not have, each with a twin that is right.
+//! Bugs planted on purpose, one of each class that the protocols must not have, each with a correct twin.
 //!
-//! They are mechanisms of their own, as small as shows the bug: nothing of the library can be switched to them.
+//! They are mechanisms of their own, as small as the bug allows: nothing of the library can be switched to them.
 
 mod add_then_undo;
 mod double_queue;
@@ -16,14 +16,14 @@ mod wake_before_return;
 
 use bursar_machine::Watched;
 
-/// A mechanism with a bug, and without.
+/// A mechanism with a bug, and without it.
 #[derive(Debug)]
 pub struct Planted<M> {
     /// The class of the bug.
     pub name: &'static str,
-    /// What is wrong.
+    /// The bug.
     pub summary: &'static str,
-    /// CPUs of the machine to run it on.
+    /// Number of CPUs of the machine.
     pub cpus: usize,
     /// Fails under some schedules.
     pub broken: fn(&M, u64),
@@ -31,26 +31,26 @@ pub struct Planted<M> {
     pub mended: fn(&M, u64),
 }
 
-/// Which of the two.
+/// One of the two versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
     Broken,
     Mended,
 }
 
-/// All planted bugs.
+/// Returns all planted bugs.
 pub fn all<M: Watched>() -> Vec<Planted<M>> {
     vec![
         Planted {
             name: "stale-join",
-            summary: "a reader joins the flush that runs, which may have passed by what it must see",
+            summary: "a reader joins the flush that runs, which may have passed an update that it must see",
             cpus: 2,
             broken: |machine, seed| stale_join::scenario(machine, seed, Version::Broken),
             mended: |machine, seed| stale_join::scenario(machine, seed, Version::Mended),
         },
         Planted {
             name: "stopped-early",
-            summary: "whoever finds a mark set stops there, and its setter was preempted half-way to the root",
+            summary: "an update stops at a mark that is set, whose setter was preempted half-way to the root",
             cpus: 2,
             broken: |machine, seed| stopped_early::scenario(machine, seed, Version::Broken),
             mended: |machine, seed| stopped_early::scenario(machine, seed, Version::Mended),
@@ -92,21 +92,21 @@ pub fn all<M: Watched>() -> Vec<Planted<M>> {
         },
         Planted {
             name: "wake-before-return",
-            summary: "who returns memory looks for somebody to wake before the memory is there",
+            summary: "a return looks for a waiter to wake before the memory is there",
             cpus: 2,
             broken: |machine, seed| wake_before_return::scenario(machine, seed, Version::Broken),
             mended: |machine, seed| wake_before_return::scenario(machine, seed, Version::Mended),
         },
         Planted {
             name: "stale-level",
-            summary: "who tells of changes does not look again, and others rely on it",
+            summary: "a task that tells of changes does not look again, and others rely on it",
             cpus: 2,
             broken: |machine, seed| stale_level::scenario(machine, seed, Version::Broken),
             mended: |machine, seed| stale_level::scenario(machine, seed, Version::Mended),
         },
         Planted {
             name: "fold-by-reset",
-            summary: "whoever folds a CPU's difference takes it out, beside the CPU that adds to it",
+            summary: "a folder takes out a CPU's difference while the CPU adds to it",
             cpus: 2,
             broken: |machine, seed| fold_by_reset::scenario(machine, seed, Version::Broken),
             mended: |machine, seed| fold_by_reset::scenario(machine, seed, Version::Mended),

@@ -1,4 +1,4 @@
-//! Refusing: memory that other CPUs hold as stock is there, so it is taken back first. The broken one refuses at once.
+//! Refusing: other CPUs' stock is available memory, so it is taken back first. The broken version refuses at once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,7 +9,7 @@ use crate::protocols::books::run;
 use crate::random::Random;
 
 const MAX: u64 = 10;
-/// A CPU reserves so much at once.
+/// Bytes that a CPU reserves at once.
 const BATCH: u64 = 4;
 
 struct Account<M: Machine> {

@@ -1,4 +1,4 @@
-//! Sharing flushes: a reader waits for one that began after it came. The broken one is content with the one that runs.
+//! Sharing flushes: a reader waits for one that began after it came. The broken version accepts the one that runs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,5 @@
-//! Telling of changes, one call at a time: who tells looks again before it stops. The broken one stops after one call.
+//! Telling of changes, one call at a time: the caller looks again before it stops. The broken version stops after one
+//! call.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -49,7 +50,7 @@ impl<M: Machine> Watch<M> {
         }
     }
 
-    /// What is told. It takes a step, so that others come in between.
+    /// Tells a level. It takes a step, so that others come in between.
     fn call(&self, level: u64) {
         let _ = self.level.load(Order::Full);
         // Relaxed: one thread of the host runs all tasks.

@@ -1,4 +1,4 @@
-//! Marking the way to the root: whoever marks goes all the way. The broken one stops at a mark that stands already.
+//! Marking the way to the root: a marker goes all the way. The broken version stops at a mark that is set already.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -26,7 +26,7 @@ impl<M: Machine> Way<M> {
         self.root.store(1, Order::Full);
     }
 
-    /// Takes the marks from the top down. One flusher.
+    /// Takes the marks from the top down. There is one flusher.
     fn flush(&self) -> u64 {
         if self.root.swap(0, Order::Full) != 0 && self.leaf.swap(0, Order::Full) != 0 {
             let value = self.value.load(Order::Full);

@@ -1,4 +1,5 @@
-//! Waking who waits for memory: it is returned first, and then somebody is looked for. The broken one looks first.
+//! Waking tasks that wait for memory: memory is returned first, and then a waiter is looked for. The broken version
+//! looks first.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Giving pages back that nobody has freed just now: with time, or because they are wanted elsewhere.
+//! Giving back pages that were not just freed: with time, or because they are wanted elsewhere.
 
 use std::sync::atomic::Ordering;
 
@@ -9,8 +9,8 @@ use super::lists::{CpuLists, List};
 use super::pcp::{Guard, PageLists};
 
 impl<M: Tasks> PageLists<M> {
-    /// Lowers what the lists of a CPU keep, and gives back what is above. To be called at intervals; whether there will be
-    /// something left to do at the next.
+    /// Lowers the pages that the lists of a CPU keep, and gives back the surplus. Must be called at intervals. Returns
+    /// whether there will be work at the next call.
     #[doc(alias = "decay_pcp_high")]
     pub fn decay(&self, shard: Shard) -> bool {
         let mut lists = self.lock_for_upkeep(shard);
@@ -46,7 +46,7 @@ impl<M: Tasks> PageLists<M> {
         }
     }
 
-    /// The same of all CPUs.
+    /// Gives all pages of all CPUs' lists back.
     #[doc(alias = "drain_all_pages")]
     pub fn drain_all(&self) {
         let _one_at_a_time = self.draining.lock();

@@ -1,7 +1,7 @@
-//! What the holds of the zone's lock were like.
+//! Figures of the holds of the zone's lock.
 //!
-//! Noted after the lock is released, in memory that is not the simulated machine's: noting costs no time there, and on real
-//! threads it is not under the lock.
+//! They are recorded after the lock is released, in memory that is not the simulated machine's. So recording costs no
+//! time there, and on real threads it is not under the lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,18 +10,18 @@ use super::super::Padded;
 use super::policy::Measured;
 use crate::measure::{Distribution, Samples, Unit};
 
-/// More pages than this under one hold are worth a count of their own, as in the thread.
+/// Pages above which a hold counts as long, as in the thread.
 pub const LONG_PAGES: u64 = 1_000;
 
-/// Samples are collected in so many places, so that threads seldom meet there.
+/// Number of places in which samples are collected, so that threads seldom meet there.
 const PLACES: usize = 8;
 
-/// On whose behalf the zone's lock is taken.
+/// Cause of a hold of the zone's lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
-    /// Of somebody who wants pages, or has freed some.
+    /// A task that wants pages, or has freed some.
     Traffic,
-    /// Of upkeep: decay, and drains.
+    /// Upkeep: decay, and drains.
     Upkeep,
 }
 
@@ -40,23 +40,23 @@ pub(super) struct Held {
 /// All holds so far.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HoldFigures {
-    /// How many.
+    /// Number of holds.
     pub holds: u64,
-    /// How many of them moved more than [`LONG_PAGES`].
+    /// Number of holds that moved more than [`LONG_PAGES`].
     pub long: u64,
-    /// Pages of the one that moved most.
+    /// Most pages moved by one hold.
     pub longest_pages: u64,
-    /// How many of them put more than [`LONG_PAGES`] in.
+    /// Number of holds that put in more than [`LONG_PAGES`].
     pub long_frees: u64,
-    /// Pages that each moved. Empty, as the next three, unless [`Measured::Holds`] was asked for.
+    /// Pages that each hold moved. Empty, as the next three, unless [`Measured::Holds`] was requested.
     pub pages: Distribution,
-    /// Pages put in by each that put any in.
+    /// Pages put in by each hold that put any in.
     pub given: Distribution,
-    /// How long each lasted.
+    /// Length of each hold.
     pub held_ns: Distribution,
-    /// How long was waited for each.
+    /// Length of the wait for each hold.
     pub waited_ns: Distribution,
-    /// The same of those alone that were neither for decay nor for a drain.
+    /// The same of holds that were neither for decay nor for a drain.
     pub traffic_waited_ns: Distribution,
 }
 
@@ -106,7 +106,7 @@ impl Holds {
         }
     }
 
-    /// Whether times are asked for.
+    /// Returns whether times are recorded.
     pub(super) fn are_timed(&self) -> bool {
         !self.places.is_empty()
     }

@@ -1,11 +1,11 @@
-//! The free pages of one CPU. Plain data: who calls has their lock.
+//! The free pages of one CPU. Plain data: the caller has their lock.
 
 use std::collections::VecDeque;
 
 use bursar::machine::pages::{Block, Order};
 use bursar::pages::tuning::{COSTLY_ORDER, Limits, Shortage, Tuning};
 
-/// The order of a huge page, which has a list as well.
+/// Order of a huge page, which has a list as well.
 const HUGE_ORDER: u8 = 9;
 const LISTS: usize = COSTLY_ORDER as usize + 2;
 
@@ -14,10 +14,10 @@ const LISTS: usize = COSTLY_ORDER as usize + 2;
 pub(super) struct List(usize);
 
 impl List {
-    /// Where returns begin that no free has caused.
+    /// List at which returns begin that no free has caused.
     pub(super) const FIRST: Self = Self(0);
 
-    /// The one of blocks of that order, if there is one.
+    /// Returns the list of blocks of that order, if there is one.
     #[doc(alias = "pcp_allowed_order")]
     pub(super) fn of(order: Order) -> Option<Self> {
         match order.get() {
@@ -58,13 +58,13 @@ impl CpuLists {
         Some(block)
     }
 
-    /// Adds a block from the zone, to be taken after those that are there.
+    /// Adds a block from the zone, to be taken after the present ones.
     pub(super) fn refill(&mut self, List(list): List, block: Block) {
         self.count += block.order().pages();
         self.lists[list].push_back(block);
     }
 
-    /// Adds a block that was freed. How many pages are to go back to the zone now.
+    /// Adds a block that was freed. Returns how many pages must go back to the zone now.
     pub(super) fn push(
         &mut self,
         List(list): List,
@@ -83,7 +83,7 @@ impl CpuLists {
         self.tuning.nr_free(limits, self.count, high, purpose)
     }
 
-    /// Takes the block that was here longest, of a list or, if that is empty, of the next that is not.
+    /// Takes the oldest block of a list or, if that is empty, of the next that is not.
     pub(super) fn pop_oldest(&mut self, List(first): List) -> Option<Block> {
         let block = (first..first + LISTS).find_map(|list| self.lists[list % LISTS].pop_back())?;
         self.count -= block.order().pages();
@@ -93,7 +93,7 @@ impl CpuLists {
 
 #[cfg(test)]
 impl CpuLists {
-    /// The pages by counting them.
+    /// Counts the pages one by one.
     pub(super) fn counted_pages(&self) -> u32 {
         let blocks = self.lists.iter().flatten();
         blocks.map(|block| block.order().pages()).sum()

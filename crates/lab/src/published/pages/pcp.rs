@@ -11,7 +11,7 @@ use super::lists::{CpuLists, List};
 use super::policy::Settings;
 use super::zone::{Reclaim, Zone};
 
-/// A long list is freed in pieces of so many blocks, each under one hold of the lists' lock.
+/// Blocks in each piece of a long list that is freed, each under one hold of the lists' lock.
 #[doc(alias = "PAGEVEC_SIZE")]
 const FOLIO_BATCH: usize = 31;
 
@@ -22,16 +22,16 @@ pub struct PageLists<M: Tasks> {
     frames: M::Frames,
     pub(super) zone: Zone<M>,
     cpus: Vec<Padded<M::Spin<CpuLists>>>,
-    /// One drain of all CPUs at a time.
+    /// Lock that allows one drain of all CPUs at a time.
     pub(super) draining: M::Mutex<()>,
-    /// How long upkeep of each CPU's lists has waited for locks.
+    /// Times that upkeep of each CPU's lists has waited for locks.
     pub(super) upkeep_waited_ns: Vec<Padded<AtomicU64>>,
     tally: Tally,
 }
 
 pub(super) type Guard<'a, M> = <<M as Machine>::Spin<CpuLists> as Lock<CpuLists>>::Guard<'a>;
 
-/// How often what happened.
+/// Numbers of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Times that lists were filled from the zone.
@@ -40,11 +40,11 @@ pub struct Counts {
     pub returns: u64,
     /// Allocations and frees that found the lists' lock taken and went to the zone.
     pub straight: u64,
-    /// Returns that stopped half-way because another had the lists' lock.
+    /// Returns that stopped half-way because another task had the lists' lock.
     pub lost: u64,
-    /// Returns that stopped half-way because the task had come to another CPU.
+    /// Returns that stopped half-way because the task had moved to another CPU.
     pub moved: u64,
-    /// Times that a return released the zone's lock half-way because somebody waited for it.
+    /// Times that a return released the zone's lock half-way because another task waited for it.
     pub breaks: u64,
     /// Acquisitions of the zone's lock that waited.
     pub zone_waits: u64,
@@ -62,16 +62,16 @@ struct Tally {
     moved: AtomicU64,
 }
 
-/// One more. Relaxed: a tally orders nothing.
+/// Adds one. Relaxed: a tally orders nothing.
 fn count(tally: &AtomicU64) {
     tally.fetch_add(1, Ordering::Relaxed);
 }
 
 impl<M: Tasks> PageLists<M> {
-    /// Reserves a zone, all of whose pages are free.
+    /// Reserves a zone, with all pages free.
     ///
     /// # Errors
-    /// What the machine says if it cannot.
+    /// The machine's error if it cannot.
     pub fn new(machine: &M, settings: Settings) -> Result<Self, ReserveError> {
         let (frames, span) = machine.reserve(&ReserveOptions::pages(settings.pages))?;
         let lists = |_| Padded(M::Spin::new(CpuLists::new(&settings.limits)));
@@ -87,19 +87,19 @@ impl<M: Tasks> PageLists<M> {
         })
     }
 
-    /// The memory behind the blocks.
+    /// Returns the memory behind the blocks.
     pub fn frames(&self) -> &M::Frames {
         &self.frames
     }
 
-    /// Takes a block, off the current CPU's lists if its order has one and nobody else is at them.
+    /// Takes a block, from the current CPU's lists if its order has one and their lock is free.
     #[doc(alias = "rmqueue")]
     pub fn alloc(&self, order: Order) -> Option<Block> {
         let listed = List::of(order).and_then(|list| self.alloc_listed(list, order));
         listed.or_else(|| self.zone.alloc(order))
     }
 
-    /// Puts a block back, onto the current CPU's lists if its order has one and nobody else is at them.
+    /// Puts a block back, onto the current CPU's lists if its order has one and their lock is free.
     #[doc(alias = "__free_frozen_pages")]
     pub fn free(&self, block: Block) {
         let Some(list) = List::of(block.order()) else {
@@ -125,7 +125,7 @@ impl<M: Tasks> PageLists<M> {
         }
     }
 
-    /// What happened so far.
+    /// Returns the counts so far.
     pub fn counts(&self) -> Counts {
         // Relaxed: tallies order nothing.
         let read = |tally: &AtomicU64| tally.load(Ordering::Relaxed);
@@ -141,18 +141,18 @@ impl<M: Tasks> PageLists<M> {
         }
     }
 
-    /// What the holds of the zone's lock were like so far.
+    /// Returns figures of the holds of the zone's lock so far.
     pub fn holds(&self) -> HoldFigures {
         self.zone.holds.figures()
     }
 
-    /// Begins anew with what [`PageLists::holds`] says.
+    /// Resets the figures of [`PageLists::holds`].
     pub fn forget_holds(&self) {
         self.zone.holds.forget();
     }
 
-    /// How long decay and drains of a CPU's lists have waited so far for their lock and the zone's, nanoseconds; 0 where holds
-    /// are not timed.
+    /// Returns how long decay and drains of a CPU's lists have waited so far for their lock and the zone's,
+    /// nanoseconds; 0 if holds are not timed.
     pub fn upkeep_waited_ns(&self, shard: Shard) -> u64 {
         // Relaxed: a tally orders nothing.
         self.upkeep_waited_ns[shard.index()]
@@ -160,32 +160,32 @@ impl<M: Tasks> PageLists<M> {
             .load(Ordering::Relaxed)
     }
 
-    /// Says that memory of the zone is being reclaimed from now on, or is not.
+    /// Sets whether memory of the zone is being reclaimed from now on.
     pub fn set_reclaim(&self, reclaim: Reclaim) {
         self.zone.set_reclaim(reclaim);
     }
 
-    /// Free pages of the zone. Those in lists are not among them.
+    /// Returns the free pages of the zone, without those in lists.
     pub fn zone_free_pages(&self) -> u64 {
         self.zone.look(|buddy| buddy.free_pages())
     }
 
-    /// The same, as it was a moment ago, and at no cost.
+    /// Returns the same as of a moment ago, at no cost.
     pub fn about_free_pages(&self) -> u64 {
         self.zone.free_pages()
     }
 
-    /// Free blocks of the zone, of exactly that order.
+    /// Returns the free blocks of the zone, of exactly that order.
     pub fn zone_free_blocks(&self, order: Order) -> u64 {
         self.zone.look(|buddy| buddy.free_blocks(order))
     }
 
-    /// All pages of the zone.
+    /// Returns the number of all pages of the zone.
     pub fn managed_pages(&self) -> u64 {
         self.frames.pages()
     }
 
-    /// Pages in the lists of a CPU.
+    /// Returns the number of pages in the lists of a CPU.
     pub fn listed_pages(&self, shard: Shard) -> u64 {
         u64::from(self.lock(shard).count)
     }
@@ -200,12 +200,12 @@ impl<M: Tasks> PageLists<M> {
         lists.tuning.high = lists.count.clamp(limits.high_min, limits.high_max);
     }
 
-    /// Pages in the lists of all CPUs.
+    /// Returns the number of pages in the lists of all CPUs.
     pub fn all_listed_pages(&self) -> u64 {
         self.shards().map(|shard| self.listed_pages(shard)).sum()
     }
 
-    /// Pages that the lists of a CPU keep before they give any back.
+    /// Returns the number of pages that the lists of a CPU keep before they give any back.
     pub fn high(&self, shard: Shard) -> u64 {
         u64::from(self.lock(shard).tuning.high)
     }
@@ -218,7 +218,7 @@ impl<M: Tasks> PageLists<M> {
         self.cpus[shard.index()].0.try_lock()
     }
 
-    /// CPUs, and the one more that serves whoever has none.
+    /// Returns the shards of all CPUs, and the extra one.
     pub(super) fn shards(&self) -> impl Iterator<Item = Shard> {
         (0..self.cpus.len() as u32).map(Shard)
     }
@@ -275,8 +275,8 @@ impl<M: Tasks> PageLists<M> {
         }
     }
 
-    /// Puts a block into the lists of a CPU, and gives back what is too much. The lock, unless it was lost on the way; then
-    /// the rest stays where it is.
+    /// Puts a block into the lists of a CPU, and gives back the surplus. Returns the lock, unless it was lost on the
+    /// way; then the rest stays in the lists.
     #[doc(alias = "free_frozen_page_commit")]
     fn commit<'a>(
         &'a self,
@@ -311,8 +311,8 @@ impl<M: Tasks> PageLists<M> {
         }
     }
 
-    /// Gives up to `pages` back to the zone, beginning with a list: whole blocks, so the last may be more than that. How long
-    /// the zone's lock was waited for, nanoseconds; 0 where holds are not timed.
+    /// Gives up to `pages` back to the zone, beginning with a list. Blocks are whole, so the last may exceed that.
+    /// Returns how long it waited for the zone's lock, nanoseconds; 0 if holds are not timed.
     pub(super) fn give_back(
         &self,
         cause: Cause,

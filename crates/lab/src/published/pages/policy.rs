@@ -1,28 +1,28 @@
-//! How pages go back to the zone, as a value, and what else can be set.
+//! Policies for giving pages back to the zone, as a value, and other settings.
 
 use bursar::pages::sizes::{Watermarks, batch, high_max, high_min};
 use bursar::pages::tuning::{CacheSlice, Limits};
 
 use super::stops::Stops;
 
-/// What the CPU lists do with the locks while they give many pages back.
+/// Use of the locks while the CPU lists give many pages back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Release {
-    /// Keep both to the end: up to 2,016 pages under one hold (before 6.19).
+    /// Keeps both to the end: up to 2,016 pages under one hold (before 6.19).
     Whole,
-    /// Release the zone's lock after each batch if somebody waits for it, and keep that of the lists (first version of the
-    /// thread, August 2025).
+    /// Releases the zone's lock after each batch if another task waits for it, and keeps that of the lists (first
+    /// version of the thread, August 2025).
     ZoneBreak,
-    /// Release both after each batch. A free then tries the lists' lock again, and leaves the rest for later if another
-    /// has it, or the task has come to another CPU (merged in 6.19).
+    /// Releases both after each batch. A free then tries the lists' lock again. It leaves the rest for later if another
+    /// task has the lock, or if its own task has moved to another CPU (merged in 6.19).
     Batched,
 }
 
 impl Release {
-    /// All there are.
+    /// All policies.
     pub const ALL: [Self; 3] = [Self::Whole, Self::ZoneBreak, Self::Batched];
 
-    /// What it is called in files.
+    /// Returns the name in files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Whole => "whole",
@@ -31,7 +31,7 @@ impl Release {
         }
     }
 
-    /// What it does, in one line.
+    /// Describes the policy in one line.
     pub fn summary(self) -> &'static str {
         match self {
             Self::Whole => "all that goes back to the zone at once, under one hold of its lock",
@@ -43,7 +43,7 @@ impl Release {
     }
 }
 
-/// How much a drain of a CPU's whole lists frees under one hold.
+/// Pages that a drain of a CPU's whole lists frees under one hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DrainHold {
     /// 2,016 pages: in all versions, also where frees and decay are [`Release::Batched`].
@@ -52,17 +52,17 @@ pub enum DrainHold {
     Batch,
 }
 
-/// What is noted of the holds of the zone's lock.
+/// Figures that are recorded of the holds of the zone's lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measured {
-    /// Pages, time and waiting of each. The clock is read once in each hold: its reading costs time, also on a simulated
+    /// Pages, time and wait of each hold. The clock is read once in each hold, which costs time, also on a simulated
     /// machine.
     Holds,
-    /// Only how many there were, and how many pages the longest had.
+    /// Only the number of holds, and the pages of the longest.
     Counts,
 }
 
-/// What is the same for all policies of a comparison, and the policy.
+/// Settings that are the same for all policies of a comparison, and the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// See there.
@@ -73,21 +73,21 @@ pub struct Settings {
     pub pages: u64,
     /// Free pages below which CPU lists do not grow.
     pub high_watermark_pages: u64,
-    /// What the lists may hold.
+    /// Limits of the lists.
     pub limits: Limits,
-    /// Pages after which locks are released, by policies that do. As published, `None`: a batch.
+    /// Pages after which locks are released, by policies that release them. As published, `None`: a batch.
     pub piece_pages: Option<u32>,
-    /// What a page costs besides that goes back from the lists, nanoseconds: it is the one that was there longest, and its record
-    /// and its buddy's are in no cache. 0 if that is in the machine's costs already.
+    /// Extra cost of a page that goes back from the lists, nanoseconds. It is the oldest one, and its record and its
+    /// buddy's are in no cache. 0 if the machine's costs include it.
     pub cold_page_ns: u64,
-    /// How often CPUs stop that hold the zone's lock. As published, never; where holds are not timed, neither.
+    /// Stops of CPUs that hold the zone's lock. As published, there are none; likewise if holds are not timed.
     pub stops: Stops,
     /// See there.
     pub measured: Measured,
 }
 
 impl Settings {
-    /// As published, for a zone that is all of a machine's memory.
+    /// Makes the published settings, for a zone that is all of a machine's memory.
     pub fn of(pages: u64, cpus: usize, release: Release) -> Self {
         let marks = Watermarks::of(pages, pages);
         let batch = batch(pages);
@@ -110,12 +110,12 @@ impl Settings {
         }
     }
 
-    /// After how many pages the zone's lock is released if somebody waits for it.
+    /// Returns the number of pages after which the zone's lock is released if another task waits for it.
     pub(super) fn break_pages(&self) -> Option<u32> {
         (self.release == Release::ZoneBreak).then(|| self.piece_pages())
     }
 
-    /// How many of `pages` go back before both locks are released.
+    /// Returns how many of `pages` go back before both locks are released.
     pub(super) fn piece(&self, pages: u32) -> u32 {
         match self.release {
             Release::Whole | Release::ZoneBreak => pages,
@@ -127,7 +127,7 @@ impl Settings {
         self.piece_pages.unwrap_or(self.limits.batch)
     }
 
-    /// The same of a drain.
+    /// Returns the same for a drain.
     pub(super) fn drain_pages(&self) -> u32 {
         match self.drain {
             DrainHold::Scaled => self.limits.scaled_batch_max(),

@@ -1,18 +1,19 @@
-//! CPUs that stop for a while whatever they do: a hypervisor gives them to somebody else, firmware or a watchdog interrupts them.
-//! Interrupts are off under the zone's lock, which keeps its holder from being preempted; these stop it all the same.
+//! CPUs that stop for a while at any point: a hypervisor gives them to another machine, or firmware or a watchdog
+//! interrupts them. Interrupts are off under the zone's lock, so its holder is not preempted; but these events stop it
+//! too.
 
 use std::sync::{Mutex, PoisonError};
 
 use crate::random::Random;
 
-/// How often a CPU stops, and for how long. Both are means: stops come at random, and how long they are is exponential.
+/// Frequency and length of a CPU's stops. Both are means: stops come at random, and their length is exponential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stops {
-    /// From one stop of a CPU to its next, nanoseconds of its time. 0: it never stops.
+    /// Interval from one stop of a CPU to its next, nanoseconds of its time. 0: it never stops.
     pub every_ns: u64,
-    /// How long it stops, nanoseconds.
+    /// Length of a stop, nanoseconds.
     pub for_ns: u64,
-    /// Of what is random.
+    /// Seed of the randomness.
     pub seed: u64,
 }
 
@@ -38,12 +39,12 @@ impl Stopper {
         }
     }
 
-    /// Whether there are any.
+    /// Returns whether there are any stops.
     pub(super) fn any(&self) -> bool {
         self.stops.every_ns > 0
     }
 
-    /// How long a CPU stopped in `busy_ns` of its time; mostly 0.
+    /// Returns how long a CPU stopped in `busy_ns` of its time; mostly 0.
     pub(super) fn in_ns(&self, busy_ns: u64) -> u64 {
         let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.any() || random.below(self.stops.every_ns) >= busy_ns {

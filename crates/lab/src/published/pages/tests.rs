@@ -19,7 +19,7 @@ const SCALED: u64 = 2_016;
 /// The ways of a few lines, and readings of the clock.
 const SOME_NS: u64 = 1_000;
 
-/// What a simulated machine takes for a block.
+/// Time that a simulated machine takes for a block.
 fn block_ns() -> u64 {
     bursar_sim::CostModel::default().frame_record_ns
 }
@@ -344,7 +344,7 @@ fn an_empty_zone_refuses_and_gives_everything_back() {
     });
 }
 
-/// Which pages are handed out, by those who use them.
+/// Pages that are handed out, by their users.
 struct Used<'a, M: Tasks> {
     lists: &'a PageLists<M>,
     pages: Vec<AtomicBool>,

@@ -31,12 +31,13 @@ pub(super) struct Zone<M: Tasks> {
     cold_page_ns: u64,
     stopper: Stopper,
     buddy: Padded<M::Spin<Buddy>>,
-    /// Who found `buddy` locked and waits for it.
+    /// Number of tasks that found `buddy` locked and wait for it.
     waiting: Padded<M::Word>,
     /// Whether free pages are below the watermark. Written under `buddy` when it changes.
     mark: Padded<M::Word>,
     reclaim: Padded<M::Word>,
-    /// Free pages when the last hold ended. Not a word of the machine either: the kernel counts them for other purposes.
+    /// Free pages when the last hold ended. Not a word of the machine either: the kernel counts them for other
+    /// purposes.
     free_pages: AtomicU64,
     /// Times that a bulk free released the lock half-way. Not a word of the machine: counting costs no time.
     breaks: AtomicU64,
@@ -45,7 +46,7 @@ pub(super) struct Zone<M: Tasks> {
 
 type Guard<'a, M> = <<M as bursar_machine::Machine>::Spin<Buddy> as Lock<Buddy>>::Guard<'a>;
 
-/// The zone's lock, and what was done under it.
+/// The zone's lock, and the work done under it.
 struct Hold<'a, M: Tasks> {
     zone: &'a Zone<M>,
     cause: Cause,
@@ -56,7 +57,7 @@ struct Hold<'a, M: Tasks> {
     given_pages: u64,
     /// Blocks whose time has not passed yet.
     unpaid_blocks: u64,
-    /// Of them, those that come from the lists.
+    /// Those of them that come from the lists.
     unpaid_cold: u64,
 }
 
@@ -113,8 +114,8 @@ impl<M: Tasks> Zone<M> {
         hold.end();
     }
 
-    /// Puts in what `next` gives. Where `break_pages` says so, the lock is released after so many pages if somebody waits. How
-    /// long it was waited for, nanoseconds; 0 where holds are not timed.
+    /// Puts in the blocks that `next` returns. If `break_pages` is set, releases the lock after so many pages if
+    /// another task waits. Returns how long it waited for the lock, nanoseconds; 0 if holds are not timed.
     #[doc(alias = "free_pcppages_bulk")]
     pub(super) fn free_many(
         &self,
@@ -145,7 +146,7 @@ impl<M: Tasks> Zone<M> {
         waited_ns
     }
 
-    /// How short it is.
+    /// Returns the shortage of the zone.
     pub(super) fn shortage(&self) -> Shortage {
         // Relaxed, both: advice on how much to keep, which may be a little old.
         if self.reclaim.0.load(Order::Relaxed) == Reclaim::Active as u64 {
@@ -167,25 +168,25 @@ impl<M: Tasks> Zone<M> {
         look(&self.buddy.0.lock())
     }
 
-    /// Free pages, about.
+    /// Returns the approximate number of free pages.
     #[doc(alias = "NR_FREE_PAGES")]
     pub(super) fn free_pages(&self) -> u64 {
         self.free_pages.load(Ordering::Relaxed)
     }
 
-    /// How often the lock was waited for.
+    /// Returns how many acquisitions of the lock waited.
     pub(super) fn waits(&self) -> u64 {
         self.buddy.0.waits()
     }
 
-    /// How often it was released half-way.
+    /// Returns how often the lock was released half-way.
     pub(super) fn breaks(&self) -> u64 {
         self.breaks.load(Ordering::Relaxed)
     }
 
     #[doc(alias = "spin_is_contended")]
     fn is_wanted(&self) -> bool {
-        // Relaxed: only a hint that releasing the lock would help somebody.
+        // Relaxed: only a hint that releasing the lock would help a waiter.
         self.waiting.0.load(Order::Relaxed) > 0
     }
 
@@ -225,7 +226,7 @@ impl<M: Tasks> Zone<M> {
             true => BELOW_HIGH,
             false => ABOVE_HIGH,
         };
-        // Relaxed, both: written under the lock; the look spares the line to those who read it.
+        // Relaxed, both: written under the lock; the look spares the line to its readers.
         if self.mark.0.load(Order::Relaxed) != mark {
             self.mark.0.store(mark, Order::Relaxed);
         }
@@ -250,7 +251,7 @@ impl<M: Tasks> Hold<'_, M> {
         self.unpaid_blocks += 1;
     }
 
-    /// Lets the time pass that what was done took.
+    /// Lets the time of the work done so far pass.
     fn pay(&mut self) {
         let blocks = std::mem::take(&mut self.unpaid_blocks);
         // A block of several pages costs as much as a page, since none of them is touched.
@@ -262,7 +263,7 @@ impl<M: Tasks> Hold<'_, M> {
         }
     }
 
-    /// Lets the CPU stop, if it does so in this hold.
+    /// Stops the CPU, if it does so in this hold.
     fn stop(&self) {
         let zone = self.zone;
         if zone.stopper.any() && zone.holds.are_timed() {
