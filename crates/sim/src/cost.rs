@@ -1,63 +1,65 @@
-//! What each step of the simulated machine costs: every constant, with its source and its uncertainty.
+//! Costs of each step of the simulated machine: every constant, with its source and its uncertainty.
 //!
 //! [`constants!`] is the one table; the fields of [`CostModel`], their values, ranges and sources all come from it.
-//! `docs/cost-model.md` shows the same table (a test compares them) and resolves the keys in brackets. The machine that
-//! is meant is a server without a hypervisor. Our own figures (`[vm]`) are from a virtual machine; where that matters,
-//! the value is nearer to the bare machine and the range reaches ours.
+//! `docs/cost-model.md` shows the same table (a test compares them) and resolves the keys in brackets. The model is a
+//! server without a hypervisor. Our own figures (`[vm]`) are from a virtual machine. Where that matters, the value is
+//! nearer to the bare machine and the range reaches ours.
 
 use std::fmt;
 
 use crate::topology::nearest;
 
-/// Version of what the constants mean. Raise it when the engine charges differently for the same constants, so that
+/// Version of the constants' meaning. Raise it when the engine charges differently for the same constants, so that
 /// results of different models do not mix.
 const MODEL_VERSION: u32 = 2;
 
-/// Constants that are newer than results which were published with this version of the model. Those did without them: while such
-/// a constant has the value of the table, it does not change the identity of the model. The next version begins without any.
+/// Constants that are newer than results published with this version of the model, which did without them.
+///
+/// While such a constant has the value of the table, it does not change the identity of the model. The next version
+/// begins with an empty list.
 const NEWER: &[&str] = &["page_zero_ns", "frame_record_ns"];
 
-/// The most a constant may be set to: a quarter of an hour. Sums of such steps stay far from the end of the clock.
+/// Maximum value of a constant: a quarter of an hour. Sums of such steps stay far from the end of the clock.
 const MOST_NS: u64 = 1_000_000_000_000;
 
 /// One constant of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Constant {
-    /// Its name, unit last.
+    /// Name, unit last.
     pub name: &'static str,
-    /// The value used.
+    /// Value used.
     pub value: u64,
-    /// The least that sources give.
+    /// Lower bound of the sources.
     pub lo: u64,
-    /// The most that sources give.
+    /// Upper bound of the sources.
     pub hi: u64,
-    /// Where the value comes from.
+    /// Source of the value.
     pub source: &'static str,
     /// Whether it may be set to 0.
     pub may_be_zero: bool,
 }
 
-/// Why a constant cannot be set.
+/// Reason why a constant cannot be set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CostError {
     /// There is no such constant.
     Unknown {
-        /// What was asked for.
+        /// The name given.
         name: String,
         /// The constant that is spelt most like it.
         nearest: Option<&'static str>,
     },
-    /// Time would stand still.
+    /// The value 0, with which time would stand still.
     Zero {
         /// The constant.
         name: &'static str,
     },
-    /// Beyond what the clock can hold.
+    /// A value that the clock cannot hold.
     TooLarge {
         /// The constant.
         name: &'static str,
-        /// What it was to be.
+        /// The value given.
         value: u64,
     },
 }
@@ -190,15 +192,15 @@ constants! {
 }
 
 impl CostModel {
-    /// The table.
+    /// Constants of the table.
     pub fn constants() -> impl Iterator<Item = &'static Constant> {
         CONSTANTS.iter()
     }
 
-    /// Changes a constant, also to values outside `lo..=hi`: an experiment may ask what if.
+    /// Changes a constant, also to a value outside `lo..=hi`, because an experiment may need one.
     ///
     /// # Errors
-    /// Unknown names, 0 where time would stand still, and values that the clock cannot hold.
+    /// [`CostError`] for an unknown name, a 0 with which time would stand still, or a value that the clock cannot hold.
     pub fn set(&mut self, name: &str, value: u64) -> Result<(), CostError> {
         let known = CONSTANTS.iter().find(|constant| constant.name == name);
         let (Some(known), Some(field)) = (known, self.field(name)) else {
@@ -218,8 +220,8 @@ impl CostModel {
         Ok(())
     }
 
-    /// Identity of the model: its version and all names and values, but for those that are newer than published results
-    /// and have the table's value.
+    /// Identity of the model: its version and all names and values. Leaves out constants that are newer than published
+    /// results and have the table's value.
     #[must_use]
     pub fn hash(&self) -> String {
         let mut hash = fnv1a64(FNV_OFFSET, format!("version={MODEL_VERSION}\n").as_bytes());
@@ -235,7 +237,7 @@ impl CostModel {
 
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// FNV-1a, 64 bits: an identity, not a protection.
+/// FNV-1a hash, 64 bits: an identity, not a protection.
 fn fnv1a64(hash: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(hash, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
