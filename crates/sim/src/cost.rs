@@ -149,13 +149,13 @@ constants! {
     full_barrier_ns: 5, 0..20, zero, "[vm] store by xchg 4.8, with mfence 18.6; an x86 load needs none";
     /// A restartable sequence (add or charge) beyond its line accesses.
     section_ns: 1, 1..3, zero, "[vm] prototypes' rseq add 1.9 to 2.1 in all";
-    /// An expedited membarrier that has nobody to interrupt.
+    /// An expedited membarrier that interrupts no CPU.
     fence_base_ns: 350, 150..10000, zero, "[vm] 150 and 349, of 2 CPUs; above: judgement";
     /// A fence's sending to and waiting for one CPU that runs the process.
     fence_cpu_ns: 1000, 200..15000, zero, "[kvm-ipi] 950 to 2500 a target; [vm] 5 to 15 us alone; below: judgement";
     /// Waiting for the slowest of the interrupted CPUs, once a fence.
     fence_wait_ns: 1500, 0..5000, zero, "[kvm-ipi] 2500 for one target, less what fence_cpu_ns charges; range: judgement";
-    /// What a fence takes from each CPU that it interrupts.
+    /// Time that a fence takes from each CPU that it interrupts.
     fence_interrupt_ns: 1000, 300..5400, zero, "judgement; [vm] 5.4 us under a hypervisor";
     /// Instructions of an uncontended lock and unlock, beyond the line.
     lock_ns: 10, 4..20, zero, "[vm] pair of a spin lock 5.2, of a mutex 11, line included";
@@ -165,13 +165,13 @@ constants! {
     switch_ns: 1000, 500..2500, zero, "[vm] 1094 with sched_yield; [switch] threads 1070, processes 2410";
     /// Waking a task, for the waker.
     wake_ns: 1000, 300..6700, zero, "judgement; [vm] futex wake of another CPU 1.6 to 6.7 us";
-    /// From the wake-up until an idle CPU runs the woken task.
+    /// Time from the wake-up until an idle CPU runs the woken task.
     idle_exit_ns: 5000, 1000..290000, zero, "[vm] 5.1 to 23 us with the wake; [idle] C1 1 us, C6 290 us";
     /// Time slice while others wait.
     slice_ns: 2800000, 700000..10000000, positive, "[fair] 0.7 ms times 1 + log2(min(CPUs, 8)); above: judgement";
-    /// How long a sleeping lock of a process spins before it sleeps.
+    /// Time that a sleeping lock of a process spins before it sleeps.
     mutex_spin_ns: 2500, 0..2800000, zero, "[std] 100 rounds of [vm] 23; [mutex] spins while the owner runs";
-    /// How long a thread spins for a lock before it lets others have its CPU.
+    /// Time that a thread spins for a lock before it lets other threads have its CPU.
     spin_yield_ns: 1500, 500..10000, positive, "64 rounds of relax_ns, as the host's locks do; range: judgement";
     /// Lateness of a sleep in user space.
     timer_slack_ns: 50000, 0..50000, zero, "[init] default; [vm] 70 us late with it, 21 us with 1 ns";
