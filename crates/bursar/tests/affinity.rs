@@ -1,4 +1,4 @@
-//! Stock on CPUs on which nobody runs any more: its threads were moved away, or the CPU was taken offline.
+//! Stock on CPUs where no thread runs any more: the threads were moved away, or the CPU was taken offline.
 #![cfg(target_os = "linux")]
 
 mod common;

@@ -1,4 +1,4 @@
-//! What the facade promises, one promise a test, single-threaded.
+//! Promises of the facade, one promise a test, single-threaded.
 
 use std::future::Future;
 use std::pin::pin;

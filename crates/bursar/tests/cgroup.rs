@@ -1,4 +1,4 @@
-//! The root's limit beside the limit of the cgroup that this process is in, whatever that is.
+//! The root's limit beside the limit of this process's cgroup, whichever cgroup that is.
 
 use bursar::machine::host::CgroupMemory;
 use bursar::{Memory, MemoryError};

@@ -1,4 +1,4 @@
-//! No update is lost or counted twice: by threads that end, are moved between CPUs, and are interrupted by signals whose
+//! Every update is counted once: by threads that end, are moved between CPUs, and are interrupted by signals whose
 //! handlers add and charge as well; with groups that come and go.
 //!
 //! Under a sanitizer, set `BURSAR_BACKEND=sharded`: sections are invisible to it.

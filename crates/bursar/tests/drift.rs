@@ -1,4 +1,4 @@
-//! What is charged beside what this process has in use.
+//! Charged bytes beside the memory that this process has in use.
 #![cfg(target_os = "linux")]
 
 use bursar::{Drift, FlushPolicy, Freshness, Limits, Memory};

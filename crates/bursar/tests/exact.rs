@@ -1,5 +1,5 @@
-//! `Exact` against the truth: a read counts each update that returned before the read began, and none that had not begun
-//! when it returned.
+//! `Exact` against the truth: a read counts each update that returned before the read began, and none that began after
+//! it returned.
 
 mod common;
 

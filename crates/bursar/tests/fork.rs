@@ -1,4 +1,5 @@
-//! A process that forks while other threads are anywhere: in the child the books are whole, in the parent nothing happened.
+//! A process that forks while other threads are anywhere. The child's books are consistent, and the parent's do not
+//! change.
 #![cfg(unix)]
 
 mod common;

@@ -1,4 +1,5 @@
-//! Threads that a fork meets at any instruction outside operations, and signals that meet the child's first operation.
+//! Threads that a fork stops at any instruction outside operations, and signals that interrupt the child's first
+//! operation.
 #![cfg(target_os = "linux")]
 
 mod common;

@@ -1,4 +1,5 @@
-//! A process that forks while threads allocate and free pages: the child has all that nobody held, and nobody is in its way.
+//! A process that forks while threads allocate and free pages. The child has all pages that no thread held, and no lock
+//! is left taken.
 #![cfg(unix)]
 
 mod common;

@@ -1,4 +1,5 @@
-//! A process that forks while threads reclaim, wait and are told of pressure: in the child nobody waits for them.
+//! A process that forks while threads reclaim, wait and are told of pressure: in the child no task waits for those
+//! threads.
 #![cfg(unix)]
 
 mod common;

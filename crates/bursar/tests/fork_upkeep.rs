@@ -1,4 +1,4 @@
-//! A process that forks while a thread is in the middle of upkeep: the child does it anew.
+//! A process that forks while a thread does upkeep: the child does it again.
 #![cfg(unix)]
 
 #[path = "common/fork.rs"]

@@ -1,4 +1,4 @@
-//! What handles are to each other, and what is said of them.
+//! Handles: comparison with each other, and their text.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! What may use what: between crates, and inside this one. ARCHITECTURE.md states the same in prose.
+//! Allowed dependencies: between crates, and inside this one. ARCHITECTURE.md states the same in prose.
 
 use std::fs;
 use std::path::{Path, PathBuf};

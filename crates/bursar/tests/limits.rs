@@ -1,4 +1,4 @@
-//! Limits that mean it: never exceeded by a fallible charge, and no charge refused while the memory was there.
+//! Limits are hard: no fallible charge exceeds one, and no charge is refused while the memory is there.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Limits that make no sense, one by one and together, while threads charge; what is owed or slept above `high`.
+//! Invalid limits, one by one and together, while threads charge; debts and sleeps above `high`.
 
 mod common;
 

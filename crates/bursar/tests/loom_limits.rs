@@ -1,6 +1,7 @@
-//! Waiting for a limit and watching pressure under loom: nobody sleeps on what has come, nobody misses the last change.
+//! Waiting for a limit and watching pressure under loom: no task sleeps when its memory has come, and none misses the
+//! last change.
 //!
-//! As `loom.rs`; see there and `loom/machine.rs`.
+//! As in `loom.rs`; see there and `loom/machine.rs`.
 
 #[macro_use]
 #[path = "loom/machine.rs"]

@@ -1,4 +1,4 @@
-//! Stacks of blocks under loom: freezing and thawing against one who pushes and pops.
+//! Stacks of blocks under loom: freezing and thawing while a thread pushes and pops.
 
 #[macro_use]
 #[path = "loom/machine.rs"]

@@ -1,5 +1,5 @@
-//! What happens at the machine's edges: more CPUs than at the start, no memory for more groups, a backend that does not
-//! exist. Each in a process of its own, because a process sets its machine up once.
+//! The machine's limits: more CPUs than at the start, no memory for more groups, a backend that does not exist. Each
+//! test is a process of its own, because a process sets its machine up once.
 
 #[path = "common/inner.rs"]
 mod inner;

@@ -1,4 +1,4 @@
-//! Random operations against a naive model: a tree of groups whose numbers are added up by walking it.
+//! Random operations against a naive model: a tree of groups whose numbers are added up by a walk.
 
 mod common;
 

@@ -1,7 +1,7 @@
 //! Random operations on limits, reclaim and reserves against a naive model (`common/naive.rs`).
 //!
-//! All charges are of a batch or more, so no CPU holds stock and what is reserved is what is charged: who is asked for what,
-//! debts and counts are exact. `model.rs` has small charges.
+//! All charges are of a batch or more, so no CPU holds stock and the reserved bytes are the charged ones. So requests
+//! to reclaimers, debts and counts are exact. `model.rs` has small charges.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! Random operations on pages by several threads, against a reference: no page is in two hands, none is lost, nobody sees
-//! what another group wrote, and buddies merge when all are freed.
+//! Random operations on pages by several threads, against a reference: no page has two holders, none is lost, no group
+//! sees another group's bytes, and buddies merge when all are freed.
 
 mod common;
 

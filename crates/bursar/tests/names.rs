@@ -1,4 +1,4 @@
-//! Names that tenants give themselves: no message forges a line of a log or controls a terminal.
+//! Names that tenants choose: no message forges a log line or controls a terminal.
 
 #[path = "common/inner.rs"]
 mod inner;

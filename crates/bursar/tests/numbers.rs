@@ -1,4 +1,4 @@
-//! Bytes that go in and out by number, charges that neither wait nor fail, and statistics at the ends of their range.
+//! Returns of bytes by number, charges that neither wait nor fail, and statistics at the ends of their range.
 
 use bursar::{Charge, Counter, Freshness, Gauge, Group, Limits, Memory, Statistic};
 

@@ -1,4 +1,4 @@
-//! Pages on the host: what they promise their users.
+//! Promises of pages to their users, on the host.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,6 +1,6 @@
-//! Pages that cannot be had: each error says what is in the way, nothing is lost, and what was refused can be had later.
+//! Pages that cannot be allocated: each error names the obstacle, nothing is lost, and the request succeeds later.
 //!
-//! Limits of the kernel's are set in processes of their own.
+//! The kernel's limits are set in processes of their own.
 
 #[path = "common/inner.rs"]
 mod inner;

@@ -1,4 +1,4 @@
-//! Upkeep of page lists CPU by CPU, on real threads.
+//! Upkeep of page lists, CPU by CPU, on real threads.
 
 use std::time::Duration;
 

@@ -1,7 +1,8 @@
-//! Pressure: levels by usage and `high`, who is told and when, what callbacks may do; stalls while reclaimers run.
+//! Pressure: levels by usage and `high`, calls of watchers and their times, limits of callbacks; stalls while
+//! reclaimers run.
 //!
-//! How averages of stall grow and fade is a matter of time, so that is for the unit tests of the clock and the simulated
-//! machine. Charges are whole units, so there is no stock and usage is exact.
+//! The growth and fading of stall averages takes time, so the unit tests of the clock and the simulated machine cover
+//! it. Charges are whole units, so there is no stock and usage is exact.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Reclaim: who is asked, in which order, for how much; `reclaim_faults.rs` has those that misbehave.
+//! Reclaim: order and amounts of the requests; `reclaim_faults.rs` has reclaimers that misbehave.
 //!
 //! All charges are whole units, so there is no stock and each target is exact.
 

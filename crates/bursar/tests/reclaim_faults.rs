@@ -1,6 +1,6 @@
 //! Reclaimers that lie, panic or call back, and threads that reclaim from each other.
 //!
-//! All charges but those of the threads are whole units, so there is no stock and each target is exact.
+//! All charges except those of the threads are whole units, so there is no stock and each target is exact.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! What is printed for people.
+//! Text that is printed for people.
 
 use std::time::Duration;
 

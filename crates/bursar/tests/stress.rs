@@ -1,8 +1,8 @@
-//! Stress: everything that threads can do to groups, for as long as `BURSAR_STRESS_SECONDS` says, with every reading compared
-//! with the truth.
+//! Stress: every operation of threads on groups, for `BURSAR_STRESS_SECONDS`, with every reading compared with the
+//! truth.
 //!
-//! The kinds run one after the other and share the time equally. A failure prints its seed; the order in which threads run is
-//! the machine's, so a replay may need several runs.
+//! The kinds of stress run one after the other and share the time equally. A failure prints its seed. The machine
+//! decides the order in which threads run, so a replay may need several runs.
 #![cfg(target_os = "linux")]
 
 #[path = "stress/births.rs"]

@@ -1,5 +1,5 @@
-//! Code of users that panics inside a charge. A reclaimer unwinds through the charge, which charges nothing. A pressure callback or a
-//! waker does not unwind: it is counted, and everything else goes on.
+//! Panics of users' code inside a charge. A reclaimer's panic unwinds through the charge, which then charges nothing. A
+//! panic of a pressure callback or a waker does not unwind: it is counted, and everything else goes on.
 
 mod common;
 #[path = "common/inner.rs"]

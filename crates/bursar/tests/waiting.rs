@@ -1,6 +1,7 @@
-//! Charges that wait for memory: in turn, cancelled at any stage, woken whenever it may help, under threads.
+//! Charges that wait for memory: in turn, cancelled at any stage, woken whenever a retry may succeed, with many
+//! threads.
 //!
-//! By hand, with whole units (so that there is no stock), then with an executor that parks its thread.
+//! First by hand, with whole units (so that there is no stock), then with an executor that parks its thread.
 
 mod common;
 

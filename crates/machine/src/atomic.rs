@@ -1,19 +1,19 @@
-//! Atomic words with the orderings that the protocols of Bursar are written in.
+//! Atomic words, with the orderings in which Bursar's protocols are written.
 
 use core::fmt::Debug;
 
-/// The ordering of one access to an [`AtomicWord`].
+/// Ordering of one access to an [`AtomicWord`].
 ///
-/// `Full` is what the kernel means by a full barrier: between `Full` accesses of all threads there is one total order
-/// that agrees with each thread's program order, also across different words. It is spelt by each machine: sequentially
+/// `Full` is the kernel's full barrier. Between `Full` accesses of all threads there is one total order that agrees
+/// with each thread's program order, also across different words. Each machine spells it in its own way: sequentially
 /// consistent accesses on the host, explicit fences around the access where a checker needs them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Atomicity only.
     Relaxed,
-    /// What follows stays behind this load.
+    /// Later accesses stay behind this load.
     Acquire,
-    /// What precedes stays before this store.
+    /// Earlier accesses stay before this store.
     Release,
     /// A full barrier.
     Full,
@@ -23,27 +23,27 @@ pub enum Order {
 ///
 /// Arithmetic wraps. Signed quantities are stored in two's complement (see [`AtomicWord::load_signed`]).
 pub trait AtomicWord: Debug + Send + Sync + Sized + 'static {
-    /// A word that holds `value`.
+    /// Makes a word that holds `value`.
     fn new(value: u64) -> Self;
     /// Reads the word (`Relaxed`, `Acquire` or `Full`; `Release` reads as `Full`).
     fn load(&self, order: Order) -> u64;
     /// Writes the word (`Relaxed`, `Release` or `Full`; `Acquire` writes as `Full`).
     fn store(&self, value: u64, order: Order);
-    /// Writes the word and returns what it held.
+    /// Writes the word and returns the value before.
     fn swap(&self, value: u64, order: Order) -> u64;
-    /// Adds and returns what the word held before.
+    /// Adds and returns the value before.
     fn fetch_add(&self, value: u64, order: Order) -> u64;
-    /// Sets bits and returns what the word held before.
+    /// Sets bits and returns the value before.
     fn fetch_or(&self, bits: u64, order: Order) -> u64;
-    /// Keeps only `bits` and returns what the word held before.
+    /// Keeps only `bits` and returns the value before.
     fn fetch_and(&self, bits: u64, order: Order) -> u64;
-    /// Replaces `current` by `new`; on failure returns what the word holds instead.
+    /// Replaces `current` by `new`; on failure returns the value found.
     ///
     /// # Errors
     /// The value found, if it was not `current`. A failure orders as an `Acquire` load at least.
     fn compare_exchange(&self, current: u64, new: u64, order: Order) -> Result<u64, u64>;
 
-    /// Subtracts and returns what the word held before.
+    /// Subtracts and returns the value before.
     #[inline]
     fn fetch_sub(&self, value: u64, order: Order) -> u64 {
         self.fetch_add(value.wrapping_neg(), order)
@@ -55,7 +55,7 @@ pub trait AtomicWord: Debug + Send + Sync + Sized + 'static {
         self.load(order) as i64
     }
 
-    /// Adds a signed number and returns the signed number held before.
+    /// Adds a signed number and returns the signed value before.
     #[inline]
     fn fetch_add_signed(&self, value: i64, order: Order) -> i64 {
         self.fetch_add(value as u64, order) as i64

@@ -1,14 +1,15 @@
-//! What Bursar needs of a machine.
+//! Interface between Bursar and the machine that it runs on.
 //!
-//! Everything in Bursar that decides or accounts is written against [`Machine`] and does not know whether it runs on real
-//! threads ([`Host`]) or on virtual CPUs in virtual time. This crate is that seam, in types, and its host side. With
-//! `bursar-alloc` it is the only part of the library with `unsafe` code.
+//! Everything in Bursar that decides or accounts is written against [`Machine`]. It does not know whether it runs on
+//! real threads ([`Host`]) or on virtual CPUs in virtual time. This crate is that interface, in types, and its host
+//! side. With `bursar-alloc` it is the only part of the library with `unsafe` code.
 //!
 //! * [`AtomicWord`], [`Order`]: shared words, with a `Full` ordering where a full barrier is meant.
-//! * [`Lock`], [`Event`]: locks that tell how often they were waited for; completions.
+//! * [`Lock`], [`Event`]: locks that count their waits; completions.
 //! * [`Slot`], [`Shard`], [`State`]: per-CPU words and the sections that change them.
 //! * [`pages`]: page memory, as blocks with one owner each, and per-CPU stacks of them.
-//! * [`Tasks`], [`timer::Timers`]: starting work, which only experiments and tests do; [`timer`]: when timers expire.
+//! * [`Tasks`], [`timer::Timers`]: starting work, which only experiments and tests do. [`timer`]: expiry times of
+//!   timers.
 //! * [`random`]: numbers from a seed, for simulated machines and loads; [`Fnv1a64`]: identities of data.
 //! * [`host`]: real threads. Three backends with the same semantics; see [`host::Backend`].
 
@@ -36,10 +37,10 @@ pub use slot::{
     CAP, CEILING, CHARGED, FIRST_STATISTIC, Outcome, STATE, Shard, Slot, State, WORDS_MAX,
 };
 
-/// A machine: CPUs with words of their own, a fence, locks, a clock.
+/// Machine: CPUs with words of their own, a fence, locks, a clock.
 ///
-/// A value of this type is one *instance*: what it hands out (slots) belongs to it. Only what every instance shares,
-/// the clock and the current CPU, is static.
+/// A value of this type is one *instance*, and slots belong to the instance that made them. Only the parts that all
+/// instances share, the clock and the current CPU, are static.
 pub trait Machine: Clone + fmt::Debug + Send + Sync + 'static {
     /// A word shared by all CPUs.
     type Word: AtomicWord;
@@ -51,10 +52,10 @@ pub trait Machine: Clone + fmt::Debug + Send + Sync + 'static {
     type Event: Event + 'static;
     /// Per-CPU words of one group.
     type Slot: Slot<Word = Self::Word>;
-    /// A reference to something that lives at least as long as any of its references. Cloning and dropping one must not
-    /// touch memory that other CPUs use where the machine can help it: charges hold one each.
+    /// Reference to a value that lives at least as long as any reference to it. If the machine can help it, cloning and
+    /// dropping one does not touch memory that other CPUs use, because each charge holds one.
     type Shared<T: Send + Sync + 'static>: Clone + Deref<Target = T> + Send + Sync + 'static;
-    /// See [`Machine::operation`].
+    /// Guard that [`Machine::operation`] returns.
     type Operation;
     /// A reservation of page memory.
     type Frames: pages::Frames;
@@ -64,47 +65,47 @@ pub trait Machine: Clone + fmt::Debug + Send + Sync + 'static {
     /// Puts a value where [`Machine::Shared`] references can point to it.
     fn share<T: Send + Sync + 'static>(value: T) -> Self::Shared<T>;
 
-    /// The number of CPUs that have a shard of their own. The extra shard has this number as its index.
+    /// Number of CPUs that have a shard of their own. The extra shard has this number as its index.
     fn cpus(&self) -> usize;
 
-    /// The number of NUMA nodes, at least 1.
+    /// Number of NUMA nodes, at least 1.
     fn nodes(&self) -> usize;
 
-    /// The node of a shard's CPU; `None` for the extra shard.
+    /// Node of a shard's CPU; `None` for the extra shard.
     fn node_of(&self, shard: Shard) -> Option<usize>;
 
-    /// The shard of the calling task at this moment; it may be another one the next.
+    /// Shard of the calling task at this moment; it may be another one the next.
     fn current_shard(&self) -> Shard;
 
-    /// Makes some slots of `words` zeroed words a shard, as many as this machine finds convenient, at least one.
+    /// Makes some slots of `words` zeroed words a shard: as many as suit this machine, at least one.
     ///
-    /// Memory for a shard is taken when it is first touched.
+    /// Memory for a shard is taken at its first use.
     ///
     /// # Errors
     /// [`OutOfMemory`] if there is no room for them.
     fn slots(&self, words: usize) -> Result<Vec<Self::Slot>, OutOfMemory>;
 
-    /// Reserves page memory. It is taken when it is first touched.
+    /// Reserves page memory. Memory is taken at its first use.
     ///
     /// # Errors
-    /// [`pages::ReserveError`], see there.
+    /// [`pages::ReserveError`] says why the memory cannot be reserved.
     fn reserve(
         &self,
         options: &pages::ReserveOptions,
     ) -> Result<(Self::Frames, pages::Span), pages::ReserveError>;
 
-    /// Bytes of memory that this machine has for its pages: what it is built with, or may use.
+    /// Bytes of memory that this machine has for its pages: all that it is built with, or less if a limit says so.
     fn memory_bytes(&self) -> u64;
 
-    /// Says that the caller has worked on the records of `count` page frames, in plain memory: on machines where that takes
-    /// no time by itself, time passes. Nothing on the host.
+    /// Notes that the caller has worked on the records of `count` page frames in plain memory. On machines where that
+    /// takes no time by itself, time passes. Does nothing on the host.
     #[inline(always)]
     fn touch_frames(&self, count: u64) {
         let _ = count;
     }
 
-    /// Makes per-CPU stacks, one list for each of `capacities`, with room for that many blocks (one without any takes and gives
-    /// none). No list takes any until it is given bounds.
+    /// Makes per-CPU stacks, one list for each of `capacities`, with room for that many blocks. A list of capacity 0
+    /// takes and gives none. No list takes any until its bounds are set.
     ///
     /// # Errors
     /// [`OutOfMemory`] if there is no room for them.
@@ -114,49 +115,49 @@ pub trait Machine: Clone + fmt::Debug + Send + Sync + 'static {
     /// blocks.
     fn stacks(&self, capacities: &[u16]) -> Result<Self::Stacks, OutOfMemory>;
 
-    /// A fence against sections: each section that began before this call has ended, committed or not, when it returns,
-    /// and each later one sees what the caller wrote before. Concurrent callers share fences.
+    /// Passes a fence against sections. When it returns, each section that began before this call has ended, committed
+    /// or not. Each later section sees the caller's earlier writes. Concurrent callers share fences.
     fn fence(&self);
 
     /// Nanoseconds of a monotonic clock with an arbitrary start.
     fn now_ns(&self) -> u64;
 
-    /// Gives way for a moment, in a loop that waits for another task's few remaining steps. `round` counts the loop's
+    /// Pauses for a moment, in a loop that waits for another task's few remaining steps. `round` counts the loop's
     /// rounds from 0.
     fn relax(&self, round: u32);
 
     /// Lets the calling task sleep until [`Machine::now_ns`] is at least `deadline_ns`.
     fn sleep_until(&self, deadline_ns: u64);
 
-    /// A number that no other living task has; never 0.
+    /// Number of the calling task, which no other living task has; never 0.
     fn task(&self) -> u64;
 
-    /// Counts the calling task in as being in the middle of something that a fork must not cut in two, until what is
-    /// returned is dropped. Waits while another task forks. May be nested. Not for signal handlers.
+    /// Marks the calling task as inside an operation that a fork must not cut in two, until the result is dropped.
+    /// Waits while another task forks. Operations may be nested. Not for signal handlers.
     fn operation(&self) -> Self::Operation;
 
-    /// How many forks lie between the first process and this one: another number than before means that all other tasks
-    /// are gone, each wherever it was, but none inside an [`Machine::operation`].
+    /// Number of forks between the first process and this one. If the number has changed, all other tasks are gone,
+    /// each wherever it was, but none inside a [`Machine::operation`].
     fn forks(&self) -> u64;
 }
 
-/// A machine that can start tasks and load its CPUs. The library never does; experiments and tests do.
+/// Machine that can start tasks and load its CPUs. Experiments and tests need one; the library does not.
 pub trait Tasks: Machine {
     /// Memory of one page of 4 KiB that is in use; dropping it frees the page.
     type PageMemory: Send;
 
-    /// Runs every task to its end, all at once, and returns.
+    /// Runs all tasks at once, and returns when all have ended.
     fn run<'scope>(&self, tasks: Vec<Box<dyn FnOnce() + Send + 'scope>>);
     /// Takes a page and writes `mark` to each of its cache lines.
     fn touch_page(&self, mark: u64) -> Self::PageMemory;
-    /// Computes for `duration_ns` of the CPU's time, touching nothing that others use.
+    /// Computes for `duration_ns` of the CPU's time, without touching memory that others use.
     fn compute(&self, duration_ns: u64);
 }
 
-/// A machine that runs one step of one task at a time, and can look at the books in between.
+/// Machine that runs one step of one task at a time, and can check the state in between.
 pub trait Watched: Tasks {
-    /// [`Tasks::run`] that calls `check` after each step of any task. What `check` reads costs nothing and lets nobody
-    /// else run.
+    /// Runs tasks as [`Tasks::run`] does, and calls `check` after each step of any task. The reads of `check` cost
+    /// nothing and let no other task run.
     fn run_watched<'scope>(
         &self,
         check: Box<dyn FnMut() + 'scope>,
@@ -167,23 +168,23 @@ pub trait Watched: Tasks {
     fn last_step(&self) -> Watch;
 }
 
-/// A machine whose tasks can fork.
+/// Machine whose tasks can fork.
 pub trait Forks: Watched {
-    /// Waits until no other task is inside a [`Machine::operation`], and goes on as the child, alone: all other tasks of the
-    /// run are gone, each wherever it is, and [`Machine::forks`] is one more.
+    /// Waits until no other task is inside a [`Machine::operation`], and goes on as the child, alone. All other tasks
+    /// of the run are gone, each wherever it is, and [`Machine::forks`] is one more.
     fn fork(&self);
 }
 
-/// A step of a task.
+/// Step of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watch {
-    /// Whose step it was: its [`Machine::task`].
+    /// The task's [`Machine::task`].
     pub task: u64,
-    /// Whether the task now waits for another: it sleeps, or has given way in a loop.
+    /// Whether the task now waits for another: it sleeps, or has paused in a loop.
     pub waits: bool,
 }
 
-/// The machine has no room for more slots.
+/// Error of a machine that has no room for more slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfMemory;
 

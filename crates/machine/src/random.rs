@@ -1,22 +1,22 @@
-//! Random numbers from a seed: the same on every machine.
+//! Random numbers from a seed, the same on every machine.
 
-/// SplitMix64 (Steele, Lea and Flood, 2014): one addition and two multiplications a number, and any seed will do.
+/// SplitMix64 (Steele, Lea and Flood, 2014): one addition and two multiplications a number. Any seed is good.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// The sequence of a seed.
+    /// Makes the sequence of a seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// A sequence of its own for the `index`-th of many tasks that share a seed.
+    /// Makes a sequence for the `index`-th of many tasks that share a seed.
     pub fn fork(seed: u64, index: u64) -> Self {
         let mut mixer = Self(seed ^ index.wrapping_mul(0xd134_2543_de82_ef95));
         Self(mixer.number())
     }
 
-    /// Any number.
+    /// Returns the next number, of any value.
     pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -25,20 +25,20 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Whether something happens that does once in `one_in`; never if that is 0.
+    /// Returns `true` once in `one_in` times on average; never if that is 0.
     pub fn happens(&mut self, one_in: u64) -> bool {
         one_in > 0 && self.below(one_in) == 0
     }
 
-    /// A duration with this mean, each moment of which is as likely to be the last: the time to the next of events that come
-    /// at random.
+    /// Returns an exponentially distributed duration with this mean: the time to the next of events that come at
+    /// random.
     pub fn exponential(&mut self, mean_ns: u64) -> u64 {
         const STEPS: u64 = 1 << 32;
         let part = (self.below(STEPS) + 1) as f64 / STEPS as f64;
         (-part.ln() * mean_ns as f64) as u64
     }
 
-    /// A number below `bound`, which is at least 1. The bias is below `bound / 2^64`.
+    /// Returns a number below `bound`, which is at least 1. The bias is below `bound / 2^64`.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.number()) * u128::from(bound)) >> 64) as u64
     }

@@ -1,19 +1,19 @@
-//! The operations of a shard that is changed by plain atomic operations: the extra shard of every machine, and all
-//! shards of a machine without sections.
+//! Operations of a shard that is changed by plain atomic operations: the extra shard of every machine, and all shards
+//! of a machine without sections.
 //!
 //! Several tasks may be inside an operation of the same shard at once. The account operations count themselves in the
-//! state word ([`State::BUSY_ONE`]), so that a freezer can wait for them as a fence waits for sections. The two words of
-//! an account change one after the other, the room first: it is claimed by a compare-and-exchange against the cap, so
+//! state word ([`State::BUSY_ONE`]), so that a freezer can wait for them as a fence waits for sections. The two words
+//! of an account change one after the other, the room first. A compare-and-exchange against the cap claims the room, so
 //! the room never exceeds the cap, however many tasks return at once. Between the two steps of a return the bytes count
 //! both as room and as charged. Only a fork can stop a task there for good, and the forked child gives up all room.
 //!
-//! Statistics are added *before* the mark is checked, both `Full`: either the adder sees that the shard is no longer
+//! Statistics are added *before* the mark is checked, both `Full`. Either the adder sees that the shard is no longer
 //! published and publishes again, or the flusher that cleaned it sees the addition.
 
 use crate::slot::{CAP, CEILING, CHARGED, STATE, Shard};
 use crate::{AtomicWord, Order, Outcome, State};
 
-/// One shard without sections: its words.
+/// Words of one shard without sections.
 #[derive(Debug)]
 pub struct AtomicShard<'a, W> {
     words: &'a [W],
@@ -21,13 +21,13 @@ pub struct AtomicShard<'a, W> {
 }
 
 impl<'a, W: AtomicWord> AtomicShard<'a, W> {
-    /// A view of `words`, the words of `shard`.
+    /// Makes a view of `words`, the words of `shard`.
     #[inline]
     pub fn new(words: &'a [W], shard: Shard) -> Self {
         Self { words, shard }
     }
 
-    /// [`crate::Slot::add_fetch`].
+    /// Does [`crate::Slot::add_fetch`].
     pub fn add_fetch(&self, word: usize, delta: i64) -> (Outcome, i64) {
         // Full: pairs with the flusher's `Full` clean of the state word, see the module.
         let now = self.words[word]
@@ -37,7 +37,7 @@ impl<'a, W: AtomicWord> AtomicShard<'a, W> {
         (self.committed(state), now)
     }
 
-    /// [`crate::Slot::charge`].
+    /// Does [`crate::Slot::charge`].
     pub fn charge(&self, bytes: u64) -> Outcome {
         let Ok(bytes) = i64::try_from(bytes) else {
             return Outcome::Short;
@@ -54,7 +54,7 @@ impl<'a, W: AtomicWord> AtomicShard<'a, W> {
         })
     }
 
-    /// [`crate::Slot::uncharge`].
+    /// Does [`crate::Slot::uncharge`].
     pub fn uncharge(&self, bytes: u64) -> Outcome {
         let Ok(bytes) = i64::try_from(bytes) else {
             return Outcome::Short;
@@ -68,7 +68,7 @@ impl<'a, W: AtomicWord> AtomicShard<'a, W> {
         })
     }
 
-    /// [`crate::Slot::adjust`] for a shard that may hold stock.
+    /// Does [`crate::Slot::adjust`], for a shard that may hold stock.
     pub fn adjust(&self, charged: i64, ceiling: i64) -> Outcome {
         let room = ceiling - charged;
         self.account(|shard| {
@@ -80,30 +80,30 @@ impl<'a, W: AtomicWord> AtomicShard<'a, W> {
         })
     }
 
-    /// [`crate::Slot::add_extra`]; the caller publishes.
+    /// Does [`crate::Slot::add_extra`]; the caller publishes.
     pub fn add(&self, word: usize, delta: i64) {
         // Full: as in `add_fetch`; the caller checks the state afterwards.
         self.words[word].fetch_add_signed(delta, Order::Full);
     }
 
-    /// What is left, bytes.
+    /// Room of the shard, bytes.
     pub fn room(&self) -> i64 {
         self.words[CEILING].load_signed(Order::Full)
     }
 
-    /// Takes all that is left, bytes.
+    /// Takes the whole room, bytes.
     pub fn take_room(&self) -> u64 {
         self.words[CEILING].swap(0, Order::Full)
     }
 
-    /// Whether an operation on the account is under way.
+    /// Returns whether an operation on the account is under way.
     pub fn is_busy(&self) -> bool {
         // Full: pairs with the count in `account`: an operation that missed `FROZEN` is seen here until it has ended.
         State(self.words[STATE].load(Order::Full)).is_busy()
     }
 
     fn account(&self, commit: impl FnOnce(&Self) -> bool) -> Outcome {
-        // Full: pairs with the freezer's `fetch_or(FROZEN)`. If our count comes first, the freezer waits for us; if its
+        // Full: pairs with the freezer's `fetch_or(FROZEN)`. If our count comes first, the freezer waits for us. If its
         // flag comes first, we see it and do nothing.
         let before = State(self.words[STATE].fetch_add(State::BUSY_ONE, Order::Full));
         let committed = !before.is_frozen() && commit(self);
@@ -111,7 +111,7 @@ impl<'a, W: AtomicWord> AtomicShard<'a, W> {
         if committed {
             return self.committed(after);
         }
-        // What we saw first decides: it may have been thawed since, and then the room was never looked at.
+        // The first look decides: the shard may have been thawed since, and then the room was never looked at.
         if before.is_frozen() {
             return Outcome::Unpublished {
                 shard: self.shard,
@@ -137,8 +137,8 @@ impl<'a, W: AtomicWord> AtomicShard<'a, W> {
         let mut room = word.load_signed(Order::Relaxed);
         loop {
             let changed = room.saturating_add(by);
-            // Relaxed: the cap rises at any time, and then an old one only refuses. It falls in a frozen shard alone, and
-            // the freezer waits for us.
+            // Relaxed: the cap may rise at any time, and an old one then only refuses. It falls only in a frozen shard,
+            // and the freezer waits for us.
             if changed < 0 || by > 0 && changed > self.words[CAP].load_signed(Order::Relaxed) {
                 return false;
             }
@@ -150,7 +150,7 @@ impl<'a, W: AtomicWord> AtomicShard<'a, W> {
     }
 }
 
-/// Waits for `done` with [`crate::Machine::relax`]-like back-off given by `relax`.
+/// Waits for `done`, with a back-off by `relax`, which works like [`crate::Machine::relax`].
 pub fn busy_wait(mut done: impl FnMut() -> bool, relax: impl Fn(u32)) {
     let mut round = 0;
     while !done() {

@@ -1,7 +1,7 @@
 //! Per-CPU words: the *slot* of one group, and the operations that run as one section on the current CPU.
 //!
-//! A slot is `words` 64-bit words, once per *shard*. Shards `0..cpus` belong to CPUs; the last, the *extra* shard, serves
-//! threads and CPUs that have no shard of their own. The first words have a fixed meaning:
+//! A slot is `words` 64-bit words, once per *shard*. Shards `0..cpus` belong to CPUs. The last, the *extra* shard,
+//! serves threads and CPUs that have no shard of their own. The first words have a fixed meaning:
 //!
 //! | word | name | written by |
 //! |---|---|---|
@@ -11,17 +11,19 @@
 //! | [`CEILING`] | section shards: `CHARGED` may grow to this; atomic shards: what is left | likewise |
 //! | `FIRST_STATISTIC..` | statistics | sections of the shard's CPU |
 //!
-//! The *room* of a shard (how much more may be charged without asking anyone) is `CEILING - CHARGED` in a shard that is
-//! changed by sections, and the word `CEILING` itself in one changed by plain atomic operations, which cannot compare two
-//! words at once. [`Slot::room`] hides the difference.
+//! The *room* of a shard is the number of bytes that may be charged there without any further check. It is `CEILING -
+//! CHARGED` in a shard that is changed by sections. In a shard that is changed by plain atomic operations, which cannot
+//! compare two words at once, it is the word `CEILING` itself. [`Slot::room`] hides the difference.
 //!
 //! # Sections and freezing
 //! An operation looks at the state word and commits in one section: nothing else runs on that CPU's words in between.
-//! Freezing a shard is three steps: set [`State::FROZEN`], pass [`crate::Machine::fence`], call [`Slot::settle`]. After
-//! that, no operation that began before commits any more, and those that begin later see `FROZEN` and do nothing, so the
-//! freezer alone may write the shard until it clears the bit. The look at the state is an acquire (on x86-64 each load is):
-//! whoever sees the bit cleared sees what the freezer wrote. [`Slot::add`] is exempt on machines without sections: there
-//! it may still commit, which is why nothing but `CHARGED` and `CEILING` may be written by a freezer.
+//! Freezing a shard has three steps: set [`State::FROZEN`], pass [`crate::Machine::fence`], call [`Slot::settle`].
+//! After that, no operation that began before commits any more, and later ones see `FROZEN` and do nothing. So the
+//! freezer alone may write the shard until it clears the bit. The look at the state is an acquire (on x86-64 each load
+//! is): an operation that sees the bit cleared sees the freezer's writes.
+//!
+//! [`Slot::add`] is exempt on machines without sections, where it may still commit. So a freezer may write `CHARGED`
+//! and `CEILING` and nothing else.
 
 use crate::AtomicWord;
 
@@ -47,7 +49,7 @@ pub const CHARGED: usize = 2;
 pub const CEILING: usize = 3;
 /// Index of the first statistic.
 pub const FIRST_STATISTIC: usize = 4;
-/// The most words a slot may have: half of a page of statistics beside the four fixed words.
+/// Maximum number of words of a slot: half of a page of statistics beside the four fixed words.
 pub const WORDS_MAX: usize = 256;
 
 /// The state word, decoded.
@@ -60,7 +62,7 @@ pub struct State(pub u64);
 impl State {
     /// Tag: nothing was added since the last flush. The state of zeroed memory.
     pub const CLEAN: u64 = 0;
-    /// Tag: somebody is marking the way to the root.
+    /// Tag: a task is marking the way to the root.
     pub const PUBLISHING: u64 = 1;
     /// Tag: the way to the root is marked; a flush will come here.
     pub const PUBLISHED: u64 = 2;
@@ -74,37 +76,38 @@ impl State {
     const EPOCH_ONE: u64 = 1 << 8;
     const EPOCH: u64 = 0xffff_ffff << 8;
 
-    /// The tag: `CLEAN`, `PUBLISHING` or `PUBLISHED`.
+    /// Tag: `CLEAN`, `PUBLISHING` or `PUBLISHED`.
     #[inline]
     pub fn tag(self) -> u64 {
         self.0 & Self::TAG
     }
 
-    /// Whether the shard is frozen.
+    /// Returns whether the shard is frozen.
     #[inline]
     pub fn is_frozen(self) -> bool {
         self.0 & Self::FROZEN != 0
     }
 
-    /// Whether operations are under way in a shard without sections.
+    /// Returns whether operations are under way in a shard without sections.
     #[inline]
     pub fn is_busy(self) -> bool {
         self.0 >= Self::BUSY_ONE
     }
 
-    /// The same state with another tag.
+    /// Returns the same state with another tag.
     #[inline]
     pub fn with_tag(self, tag: u64) -> Self {
         Self(self.0 & !Self::TAG | tag)
     }
 
-    /// The epoch: how often the shard was cleaned, modulo 2^32.
+    /// Epoch: number of times that the shard was cleaned, modulo 2^32.
     #[inline]
     pub fn epoch(self) -> u64 {
         self.0 & Self::EPOCH
     }
 
-    /// Clean, in the next epoch: a `PUBLISHING` begun in the old epoch can no longer end in `PUBLISHED`.
+    /// Returns the clean state of the next epoch. A `PUBLISHING` begun in the old epoch can no longer end in
+    /// `PUBLISHED`.
     #[inline]
     pub fn cleaned(self) -> Self {
         let epoch = (self.0 & Self::EPOCH).wrapping_add(Self::EPOCH_ONE) & Self::EPOCH;
@@ -112,15 +115,15 @@ impl State {
     }
 }
 
-/// How an operation on the current CPU's shard ended.
+/// Result of an operation on the current CPU's shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Done, in a published shard: nothing else to do.
+    /// Done, in a published shard: nothing is left to do.
     Done,
     /// The shard is not published (or is frozen). If `committed`, the operation took effect and the caller must
     /// publish the shard before it returns; if not, nothing happened and the caller must publish and try again.
     Unpublished {
-        /// Where.
+        /// The shard.
         shard: Shard,
         /// Whether the operation took effect.
         committed: bool,
@@ -131,7 +134,7 @@ pub enum Outcome {
     Moved,
 }
 
-/// A handle of one group's per-CPU words. Cheap to clone; stays valid as long as its machine.
+/// Handle of one group's per-CPU words. Cheap to clone; stays valid as long as its machine.
 pub trait Slot: Clone + Send + Sync + 'static {
     /// The words, as seen from other CPUs.
     type Word: AtomicWord;
@@ -141,11 +144,12 @@ pub trait Slot: Clone + Send + Sync + 'static {
     /// Async-signal-safe. Never `Short` or `Moved`.
     ///
     /// # Panics
-    /// If `word` is not below [`WORDS_MAX`]. A word beyond the slot's own is somebody else's: a bug that is not looked for.
+    /// If `word` is not below [`WORDS_MAX`]. A word beyond the slot's own belongs to another slot: a bug that is not
+    /// detected.
     fn add(&self, word: usize, delta: i64) -> Outcome;
 
-    /// Like [`Slot::add`], and on [`Outcome::Done`] or a committed [`Outcome::Unpublished`] also tells where and what
-    /// the word holds now.
+    /// Adds as [`Slot::add`] does. On [`Outcome::Done`] or a committed [`Outcome::Unpublished`] also returns the shard
+    /// and the word's new value.
     fn add_fetch(&self, word: usize, delta: i64) -> (Outcome, Shard, i64);
 
     /// Charges `bytes` if the room of the current CPU's shard covers them. `Short` for 0 bytes.
@@ -153,9 +157,11 @@ pub trait Slot: Clone + Send + Sync + 'static {
     /// Async-signal-safe.
     fn charge(&self, bytes: u64) -> Outcome;
 
-    /// [`Slot::charge`] where that is a few instructions and no call, for those whose own fast path shall need no stack. Says
-    /// whether it was [`Outcome::Done`]; if not, nothing happened, and the caller asks [`Slot::charge`]. A machine that has
-    /// nothing shorter says no.
+    /// Charges as [`Slot::charge`] does, in a few instructions without a call, for callers whose own fast path needs no
+    /// stack.
+    ///
+    /// Returns whether the outcome is [`Outcome::Done`]. If not, nothing happened, and the caller calls
+    /// [`Slot::charge`]. A machine without such a short way returns `false`.
     #[inline(always)]
     fn charge_at_once(&self, _bytes: u64) -> bool {
         false
@@ -166,31 +172,32 @@ pub trait Slot: Clone + Send + Sync + 'static {
     /// Async-signal-safe.
     fn uncharge(&self, bytes: u64) -> Outcome;
 
-    /// [`Slot::uncharge`], as [`Slot::charge_at_once`] is to [`Slot::charge`].
+    /// Short form of [`Slot::uncharge`], as [`Slot::charge_at_once`] is of [`Slot::charge`].
     #[inline(always)]
     fn uncharge_at_once(&self, _bytes: u64) -> bool {
         false
     }
 
-    /// Adds `charged` to the bytes charged and `ceiling` to the ceiling of `shard` in one step, if the caller runs there,
-    /// and the room becomes neither negative nor larger than [`CAP`] (`Short`).
+    /// Adds `charged` to the bytes charged and `ceiling` to the ceiling of `shard` in one step, if the caller runs
+    /// there. `Short` if the room would become negative or larger than [`CAP`].
     ///
     /// On the extra shard, which holds no stock, `charged` and `ceiling` must be equal. Async-signal-safe.
     fn adjust(&self, shard: Shard, charged: i64, ceiling: i64) -> Outcome;
 
-    /// Adds to a word of the extra shard, from anywhere; the caller must then see to it that the extra shard is
+    /// Adds to a word of the extra shard, from anywhere. The caller must then make sure that the extra shard is
     /// published. Async-signal-safe.
     fn add_extra(&self, word: usize, delta: i64);
 
     /// A word of a shard, as seen from any CPU.
     fn word(&self, shard: Shard, word: usize) -> &Self::Word;
 
-    /// What may be charged on `shard` without asking anyone, bytes.
+    /// Bytes that may be charged on `shard` without any further check.
     fn room(&self, shard: Shard) -> i64;
 
-    /// After [`State::FROZEN`] was set on `shard` and a fence was passed: waits until no operation is under way there.
+    /// Waits until no operation is under way on `shard`. Call it after [`State::FROZEN`] was set and a fence was
+    /// passed.
     fn settle(&self, shard: Shard);
 
-    /// Takes the whole room of a frozen, settled shard (or of a shard that nobody can use any more), bytes.
+    /// Takes the whole room of a frozen, settled shard (or of a shard that no task can use any more), bytes.
     fn take_room(&self, shard: Shard) -> u64;
 }

@@ -1,88 +1,89 @@
-//! Timers: ticks, the kernel's wheel, and exact ones; and work that waits for them.
+//! Timers: ticks, the kernel's wheel, and exact timers; and work that waits for them.
 //!
-//! Timers of the wheel sit in levels of 64 buckets. Level `n` has a granularity of `8^n` ticks, and holds timers that are less
-//! than `63 * 8^n` ticks away. An expiry is always rounded up to the granularity of its level, so a timer that is far away is
-//! late, and many that were apart expire together. (`kernel/time/timer.c`, Linux 4.8 and later.)
+//! Timers of the wheel sit in levels of 64 buckets. Level `n` has a granularity of `8^n` ticks, and holds timers that
+//! are less than `63 * 8^n` ticks away. An expiry is always rounded up to the granularity of its level. So a timer that
+//! is far away is late, and many that were apart expire together. (`kernel/time/timer.c`, Linux 4.8 and later.)
 
 use crate::{Shard, Tasks};
 
-/// A moment, in ticks since the machine started (the kernel's `jiffies`).
+/// Moment in ticks since the machine started (the kernel's `jiffies`).
 pub type Jiffies = u64;
 
-/// What wakes a task that waits for a moment.
+/// Kind of timer that wakes a waiting task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TimerKind {
-    /// An exact timer: at that very nanosecond.
+    /// Exact timer: expires at that nanosecond.
     #[doc(alias = "hrtimer")]
     Exact,
-    /// The timer wheel: at a tick, rounded up as the kernel does.
+    /// Timer wheel: expires at a tick, rounded up as the kernel does.
     Wheel,
-    /// The timer wheel; if the CPU is idle then, not before something else wakes it.
+    /// Timer wheel; if the CPU is idle at the expiry, waits until something else wakes it.
     #[doc(alias = "TIMER_DEFERRABLE")]
     Deferrable,
 }
 
-/// A timer to be set.
+/// Setting of a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Timer {
-    /// Which kind.
+    /// Kind of the timer.
     pub kind: TimerKind,
-    /// What it is set for, nanoseconds of [`crate::Machine::now_ns`]; it expires then or later.
+    /// Time that it is set for, nanoseconds of [`crate::Machine::now_ns`]; it expires then or later.
     pub deadline_ns: u64,
 }
 
-/// A task, and the CPU that it may not leave, if there is one.
+/// Task, with the CPU that it may not leave, if there is one.
 pub type BoundTask<'a> = (Option<u32>, Box<dyn FnOnce() + Send + 'a>);
 
-/// A machine with ticks, timers of all kinds, and tasks that stay on their CPUs. Experiments and tests need one; the library
-/// asks for moments and is called.
+/// Machine with ticks, timers of all kinds, and tasks that stay on their CPUs. Experiments and tests need one. The
+/// library only computes times, and its caller waits for them.
 pub trait Timers: Tasks {
-    /// See [`WorkQueue`].
+    /// Queue of work on CPUs.
     type Queue: WorkQueue;
 
     /// Ticks a second. Tick `j` is at `j` times [`tick_ns`] of [`crate::Machine::now_ns`].
     fn hz(&self) -> u32;
 
-    /// Lets the calling task sleep until a timer expires. Unlike [`crate::Machine::sleep_until`], which is a thread's sleep and
-    /// has its slack.
+    /// Lets the calling task sleep until a timer expires. In contrast, [`crate::Machine::sleep_until`] is a thread's
+    /// sleep and has its slack.
     fn sleep_on_timer(&self, timer: Timer);
 
-    /// Runs tasks as [`Tasks::run`] does, some of which may not leave their CPUs.
+    /// Runs tasks as [`Tasks::run`] does; some of them may not leave their CPUs.
     ///
     /// # Panics
     /// If there is no such CPU.
     fn run_bound<'scope>(&self, tasks: Vec<BoundTask<'scope>>);
 
-    /// Whether a deferrable timer leaves an idle CPU asleep. Where nobody can tell that a CPU is idle it is a timer of the wheel.
+    /// Returns whether a deferrable timer leaves an idle CPU asleep. Otherwise, where idleness cannot be seen, it is a
+    /// plain timer of the wheel.
     fn defers(&self) -> bool;
 
-    /// An empty queue for each CPU.
+    /// Makes an empty queue for each CPU.
     fn work_queue(&self) -> Self::Queue;
 
-    /// How long the calling task could have run so far and had no CPU, nanoseconds. 0 where the machine does not say.
+    /// Nanoseconds so far that the calling task could have run and had no CPU. 0 where the machine does not know.
     fn run_queue_ns(&self) -> u64;
 
-    /// How long the calling task has waited for locks of the machine so far.
+    /// Times that the calling task has waited for locks of the machine so far.
     fn lock_waits(&self) -> LockWaits;
 }
 
-/// How long a task has waited for locks, nanoseconds, with the way of the lock's line to the CPU. Locks that were free when
-/// they were wanted are not part of it.
+/// Times that a task has waited for locks, nanoseconds, including the transfer of the lock's line to the CPU. Locks
+/// that were free at once are not included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LockWaits {
-    /// For [`crate::Machine::Spin`].
+    /// Waits for [`crate::Machine::Spin`].
     pub spin_ns: u64,
-    /// For [`crate::Machine::Mutex`].
+    /// Waits for [`crate::Machine::Mutex`].
     pub sleep_ns: u64,
 }
 
 impl LockWaits {
-    /// For both.
+    /// Sum of both.
     pub fn all_ns(self) -> u64 {
         self.spin_ns + self.sleep_ns
     }
 
-    /// Since an earlier look.
+    /// Waits since an earlier reading.
     #[must_use]
     pub fn since(self, before: Self) -> Self {
         Self {
@@ -92,40 +93,40 @@ impl LockWaits {
     }
 }
 
-/// Work that is done later, each item on the CPU it was queued for (the kernel's per-CPU workqueue). What an item means is
-/// its owner's affair.
+/// Work that is done later, each item on the CPU it was queued for (the kernel's per-CPU workqueue). Items mean nothing
+/// to the queue.
 #[doc(alias = "workqueue_struct")]
 pub trait WorkQueue: Send + Sync {
-    /// Queues an item for a CPU, to be worked on when its timer has expired; at once if that is over.
+    /// Queues an item for a CPU. The work starts when the timer has expired, at once if that time is past.
     #[doc(alias = "queue_delayed_work_on")]
     fn queue_on(&self, shard: Shard, timer: Timer, item: u64);
 
-    /// Lets the workers end once they have done what is due.
+    /// Lets the workers end once they have done the work that is due.
     fn stop(&self);
 
-    /// The tasks that work on the items, one a CPU, for [`Timers::run_bound`]. Without them nothing happens.
+    /// Tasks that work on the items, one for each CPU, for [`Timers::run_bound`]. Without them nothing happens.
     fn workers<'scope>(
         &'scope self,
         work: &'scope (dyn Fn(Shard, u64) + Sync),
     ) -> Vec<BoundTask<'scope>>;
 }
 
-/// Nanoseconds of a tick.
+/// Length of a tick, nanoseconds.
 ///
 /// # Panics
-/// If there are no ticks.
+/// If `hz` is 0.
 pub fn tick_ns(hz: u32) -> u64 {
     1_000_000_000 / u64::from(hz)
 }
 
-/// Levels of the wheel with `HZ` above 100; one less otherwise.
+/// Number of levels of the wheel with `HZ` above 100; one less otherwise.
 const LEVELS: u32 = 9;
-/// Each level is this much coarser, as a shift.
+/// Factor by which each level is coarser than the one before, as a shift.
 const LEVEL_SHIFT: u32 = 3;
-/// Buckets of a level, less one.
+/// Number of buckets of a level, less one.
 const LEVEL_REACH: u64 = 63;
 
-/// The granularity of the level that a timer is put in at `now` that is to expire at `expires`, ticks.
+/// Granularity, in ticks, of the level that holds a timer set at `now` for `expires`.
 pub fn wheel_granularity(now: Jiffies, expires: Jiffies) -> Jiffies {
     1 << (level(expires.saturating_sub(now)) * LEVEL_SHIFT)
 }
@@ -136,12 +137,12 @@ fn level(delta: u64) -> u32 {
         .unwrap_or(LEVELS - 1)
 }
 
-/// When a timer expires that is put in the wheel at `now` and is to expire at `expires`: never before, and later by up to
-/// one granularity of its level.
+/// Expiry of a timer that is put in the wheel at `now` for `expires`: never earlier, and later by at most one
+/// granularity of its level.
 #[doc(alias = "calc_index")]
 pub fn wheel_expiry(now: Jiffies, expires: Jiffies) -> Jiffies {
     let shift = level(expires.saturating_sub(now)) * LEVEL_SHIFT;
-    // One more also where the expiry is on the grain: part of the current tick is over already.
+    // One more even where the expiry lies on the grain, because part of the current tick is over already.
     ((expires.max(now) >> shift) + 1) << shift
 }
 

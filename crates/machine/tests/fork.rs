@@ -1,4 +1,4 @@
-//! No fork cuts an operation in two, and nobody waits for ever.
+//! Forks: none cuts an operation in two, and no task waits without end.
 #![cfg(unix)]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,4 +1,4 @@
-//! The operations of slots on the host, on whichever backend this process uses (`BURSAR_BACKEND` forces one).
+//! Operations of slots on the host, on the backend that this process uses (`BURSAR_BACKEND` forces one).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,4 +1,4 @@
-//! The stacks of blocks on the host, on whichever backend this process uses (`BURSAR_BACKEND` forces one).
+//! Stacks of blocks on the host, on the backend that this process uses (`BURSAR_BACKEND` forces one).
 
 #[path = "stacks/battery.rs"]
 mod battery;

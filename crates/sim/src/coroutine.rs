@@ -1,8 +1,8 @@
 //! Stackful coroutines: the one place where the simulator needs `unsafe`.
 //!
-//! Code that runs on the simulated machine is written for threads: it calls [`suspend`] from deep inside, at any visible
-//! operation, and does not know of it. So each task has a stack of its own. corosensei switches stacks in a few
-//! nanoseconds; stacks are reserved, not touched, and reused from one run to the next.
+//! Code that runs on the simulated machine is written for threads. It calls [`suspend`] from deep inside, at any
+//! visible operation, and does not know of it. So each task has a stack of its own. corosensei switches stacks in a few
+//! nanoseconds. Stacks are reserved, not touched, and reused from one run to the next.
 
 use std::cell::{Cell, RefCell};
 use std::ptr::{self, NonNull};
@@ -12,32 +12,32 @@ use corosensei::{Coroutine, CoroutineResult, Yielder};
 
 /// Address space of one stack, bytes. Pages that are not touched take no memory.
 const STACK_BYTES: usize = 256 << 10;
-/// Stacks that are kept for reuse.
+/// Number of stacks that are kept for reuse.
 const STACKS_KEPT: usize = 1 << 15;
 
 type Switch = Yielder<(), ()>;
 
 thread_local! {
-    /// Of the routine that runs now on this thread; null outside of all.
+    /// Switch of the routine that runs now on this thread; null outside of all.
     static RUNNING: Cell<*const Switch> = const { Cell::new(ptr::null()) };
     static STACKS: RefCell<Vec<DefaultStack>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A task's stack and where it stopped.
+/// Stack of a task, and the place where it stopped.
 pub(crate) struct Routine {
-    /// Always there, until dropped.
+    /// `Some` until dropped.
     coroutine: Option<Coroutine<(), (), (), DefaultStack>>,
     switch: *const Switch,
 }
 
 impl Routine {
-    /// A routine that will run `body`, which must not panic.
+    /// Makes a routine that will run `body`, which must not panic.
     ///
     /// # Errors
-    /// What the system says if it has no room for a stack.
+    /// The system's error, if it has no room for a stack.
     ///
     /// # Safety
-    /// What `body` borrows must live until the routine has ended or is dropped.
+    /// All that `body` borrows must live until the routine has ended or is dropped.
     pub(crate) unsafe fn new<'scope>(body: Box<dyn FnOnce() + 'scope>) -> std::io::Result<Self> {
         let kept = STACKS.with_borrow_mut(Vec::pop);
         let stack = kept.map_or_else(|| DefaultStack::new(STACK_BYTES), Ok)?;
@@ -46,8 +46,8 @@ impl Routine {
             body();
         };
         Ok(Self {
-            // SAFETY: the bounds that are not checked here are `'scope` on the body, which the caller vouches for, and
-            // nothing is passed in or out.
+            // SAFETY: the only bound that is not checked here is `'scope` on the body, for which the caller answers.
+            // Nothing is passed in or out.
             coroutine: Some(unsafe { Coroutine::with_stack_unchecked(stack, start) }),
             switch: ptr::null(),
         })
@@ -64,16 +64,16 @@ impl Routine {
 }
 
 impl Drop for Routine {
-    /// A routine that has not ended is given up where it stands: what its stack holds is leaked, never used again.
+    /// Gives up a routine that has not ended: the values on its stack are leaked, never used again.
     fn drop(&mut self) {
         let Some(mut coroutine) = self.coroutine.take() else {
             return;
         };
         if coroutine.started() && !coroutine.done() {
-            // SAFETY: no destructor on that stack runs, which safe code must allow for, and nothing outside points to it
-            // but `switch`, which goes with us. What a task shares with other threads of the host while it is suspended
-            // (`std::thread::scope` around a visible operation) or has pinned there would be an exception; code that is
-            // written against `Machine` does neither.
+            // SAFETY: no destructor on that stack runs, which safe code must allow for. Only `switch` points to it from
+            // outside, and that goes with us. Two things would be exceptions: values that a suspended task shares with
+            // other threads of the host (`std::thread::scope` around a visible operation), and values that it has
+            // pinned there. Code that is written against `Machine` has neither.
             unsafe { coroutine.force_reset() };
         }
         if !coroutine.started() {
@@ -94,20 +94,20 @@ impl Drop for Routine {
 pub(crate) fn suspend() {
     let switch = RUNNING.get();
     assert!(!switch.is_null(), "nothing to suspend outside of a routine");
-    // SAFETY: `RUNNING` is the switch of the routine that we are on: `resume` sets it whenever it enters one and
-    // takes it back when that stops, and corosensei keeps it alive as long as the routine's body runs.
+    // SAFETY: `RUNNING` is the switch of the routine that we are on. `resume` sets it at each entry and takes it back
+    // when the routine stops, and corosensei keeps it alive as long as the routine's body runs.
     unsafe { (*switch).suspend(()) };
 }
 
-/// Whether the caller runs on a routine.
+/// Returns whether the caller runs on a routine.
 pub(crate) fn is_inside() -> bool {
     !RUNNING.get().is_null()
 }
 
-/// Something that can be reached from anywhere on the thread while it is installed.
+/// Value that can be reached from anywhere on the thread while it is installed.
 pub(crate) struct Installed<T: 'static> {
     place: &'static std::thread::LocalKey<Cell<*const T>>,
-    /// From a box. Not the box itself, which must be its value's only way while it is moved.
+    /// Pointer from a box. Not the box itself, because moving a box asserts that it is the only access to its value.
     value: NonNull<T>,
 }
 
@@ -128,7 +128,7 @@ impl<T: 'static> Installed<T> {
 
     /// The value.
     pub(crate) fn get(&self) -> &T {
-        // SAFETY: ours until we are dropped, and only ever shared.
+        // SAFETY: it is ours until we are dropped, and only ever shared.
         unsafe { self.value.as_ref() }
     }
 }
@@ -136,12 +136,12 @@ impl<T: 'static> Installed<T> {
 impl<T: 'static> Drop for Installed<T> {
     fn drop(&mut self) {
         self.place.set(ptr::null());
-        // SAFETY: from a box, in `new`, and nobody can reach it any more.
+        // SAFETY: from a box, in `new`, and no code can reach it any more.
         drop(unsafe { Box::from_raw(self.value.as_ptr()) });
     }
 }
 
-/// Does `work` with what is installed at `place`; `None` if nothing is.
+/// Calls `work` with the value installed at `place`; `None` if there is none.
 #[inline]
 pub(crate) fn with_installed<T: 'static, R>(
     place: &'static std::thread::LocalKey<Cell<*const T>>,
@@ -149,12 +149,12 @@ pub(crate) fn with_installed<T: 'static, R>(
 ) -> Option<R> {
     let value = place.get();
     // SAFETY: not null, so `Installed` owns it, at this address, until it takes the pointer away again. `work` runs
-    // inside the simulator: routines that suspend in it have ended or been given up before a run ends, and `Simulator` is
-    // never freed during a run.
+    // inside the simulator: routines that suspend in it have ended or been given up before a run ends, and a
+    // `Simulator` is never freed during a run.
     unsafe { value.as_ref() }.map(work)
 }
 
-/// Lets a closure be kept in a place without its lifetime.
+/// Removes the lifetime of a closure, so that it can be stored.
 ///
 /// # Safety
 /// The result must be dropped before `'scope` ends.

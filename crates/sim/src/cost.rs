@@ -1,9 +1,9 @@
-//! What each step of the simulated machine costs: every constant, with its source and its uncertainty.
+//! Costs of each step of the simulated machine: every constant, with its source and its uncertainty.
 //!
 //! [`constants!`] is the one table; the fields of [`CostModel`], their values, ranges and sources all come from it.
-//! `docs/cost-model.md` shows the same table (a test compares them) and resolves the keys in brackets. The machine that
-//! is meant is a server without a hypervisor. Our own figures (`[vm]`) are from a virtual machine; where that matters,
-//! the value is nearer to the bare machine and the range reaches ours.
+//! `docs/cost-model.md` shows the same table (a test compares them) and resolves the keys in brackets. The model is a
+//! server without a hypervisor. Our own figures (`[vm]`) are from a virtual machine. Where that matters, the value is
+//! nearer to the bare machine and the range reaches ours.
 
 use std::fmt;
 
@@ -11,55 +11,57 @@ use bursar_machine::Fnv1a64;
 
 use crate::topology::nearest;
 
-/// Version of what the constants mean. Raise it when the engine charges differently for the same constants, so that
+/// Version of the constants' meaning. Raise it when the engine charges differently for the same constants, so that
 /// results of different models do not mix.
 const MODEL_VERSION: u32 = 2;
 
-/// Constants that are newer than results which were published with this version of the model. Those did without them: while such
-/// a constant has the value of the table, it does not change the identity of the model. The next version begins without any.
+/// Constants that are newer than results published with this version of the model, which did without them.
+///
+/// While such a constant has the value of the table, it does not change the identity of the model. The next version
+/// begins with an empty list.
 const NEWER: &[&str] = &["page_zero_ns", "frame_record_ns"];
 
-/// The most a constant may be set to: a quarter of an hour. Sums of such steps stay far from the end of the clock.
+/// Maximum value of a constant: a quarter of an hour. Sums of such steps stay far from the end of the clock.
 const MOST_NS: u64 = 1_000_000_000_000;
 
 /// One constant of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Constant {
-    /// Its name, unit last.
+    /// Name, unit last.
     pub name: &'static str,
-    /// The value used.
+    /// Value used.
     pub value: u64,
-    /// The least that sources give.
+    /// Lower bound of the sources.
     pub lo: u64,
-    /// The most that sources give.
+    /// Upper bound of the sources.
     pub hi: u64,
-    /// Where the value comes from.
+    /// Source of the value.
     pub source: &'static str,
     /// Whether it may be set to 0.
     pub may_be_zero: bool,
 }
 
-/// Why a constant cannot be set.
+/// Reason why a constant cannot be set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CostError {
     /// There is no such constant.
     Unknown {
-        /// What was asked for.
+        /// The name given.
         name: String,
         /// The constant that is spelt most like it.
         nearest: Option<&'static str>,
     },
-    /// Time would stand still.
+    /// The value 0, with which time would stand still.
     Zero {
         /// The constant.
         name: &'static str,
     },
-    /// Beyond what the clock can hold.
+    /// A value that the clock cannot hold.
     TooLarge {
         /// The constant.
         name: &'static str,
-        /// What it was to be.
+        /// The value given.
         value: u64,
     },
 }
@@ -149,13 +151,13 @@ constants! {
     full_barrier_ns: 5, 0..20, zero, "[vm] store by xchg 4.8, with mfence 18.6; an x86 load needs none";
     /// A restartable sequence (add or charge) beyond its line accesses.
     section_ns: 1, 1..3, zero, "[vm] prototypes' rseq add 1.9 to 2.1 in all";
-    /// An expedited membarrier that has nobody to interrupt.
+    /// An expedited membarrier that interrupts no CPU.
     fence_base_ns: 350, 150..10000, zero, "[vm] 150 and 349, of 2 CPUs; above: judgement";
     /// A fence's sending to and waiting for one CPU that runs the process.
     fence_cpu_ns: 1000, 200..15000, zero, "[kvm-ipi] 950 to 2500 a target; [vm] 5 to 15 us alone; below: judgement";
     /// Waiting for the slowest of the interrupted CPUs, once a fence.
     fence_wait_ns: 1500, 0..5000, zero, "[kvm-ipi] 2500 for one target, less what fence_cpu_ns charges; range: judgement";
-    /// What a fence takes from each CPU that it interrupts.
+    /// Time that a fence takes from each CPU that it interrupts.
     fence_interrupt_ns: 1000, 300..5400, zero, "judgement; [vm] 5.4 us under a hypervisor";
     /// Instructions of an uncontended lock and unlock, beyond the line.
     lock_ns: 10, 4..20, zero, "[vm] pair of a spin lock 5.2, of a mutex 11, line included";
@@ -165,13 +167,13 @@ constants! {
     switch_ns: 1000, 500..2500, zero, "[vm] 1094 with sched_yield; [switch] threads 1070, processes 2410";
     /// Waking a task, for the waker.
     wake_ns: 1000, 300..6700, zero, "judgement; [vm] futex wake of another CPU 1.6 to 6.7 us";
-    /// From the wake-up until an idle CPU runs the woken task.
+    /// Time from the wake-up until an idle CPU runs the woken task.
     idle_exit_ns: 5000, 1000..290000, zero, "[vm] 5.1 to 23 us with the wake; [idle] C1 1 us, C6 290 us";
     /// Time slice while others wait.
     slice_ns: 2800000, 700000..10000000, positive, "[fair] 0.7 ms times 1 + log2(min(CPUs, 8)); above: judgement";
-    /// How long a sleeping lock of a process spins before it sleeps.
+    /// Time that a sleeping lock of a process spins before it sleeps.
     mutex_spin_ns: 2500, 0..2800000, zero, "[std] 100 rounds of [vm] 23; [mutex] spins while the owner runs";
-    /// How long a thread spins for a lock before it lets others have its CPU.
+    /// Time that a thread spins for a lock before it lets other threads have its CPU.
     spin_yield_ns: 1500, 500..10000, positive, "64 rounds of relax_ns, as the host's locks do; range: judgement";
     /// Lateness of a sleep in user space.
     timer_slack_ns: 50000, 0..50000, zero, "[init] default; [vm] 70 us late with it, 21 us with 1 ns";
@@ -192,15 +194,15 @@ constants! {
 }
 
 impl CostModel {
-    /// The table.
+    /// Constants of the table.
     pub fn constants() -> impl Iterator<Item = &'static Constant> {
         CONSTANTS.iter()
     }
 
-    /// Changes a constant, also to values outside `lo..=hi`: an experiment may ask what if.
+    /// Changes a constant, also to a value outside `lo..=hi`, because an experiment may need one.
     ///
     /// # Errors
-    /// Unknown names, 0 where time would stand still, and values that the clock cannot hold.
+    /// [`CostError`] for an unknown name, a 0 with which time would stand still, or a value that the clock cannot hold.
     pub fn set(&mut self, name: &str, value: u64) -> Result<(), CostError> {
         let known = CONSTANTS.iter().find(|constant| constant.name == name);
         let (Some(known), Some(field)) = (known, self.field(name)) else {
@@ -220,8 +222,8 @@ impl CostModel {
         Ok(())
     }
 
-    /// Identity of the model: its version and all names and values, but for those that are newer than published results
-    /// and have the table's value.
+    /// Identity of the model: its version and all names and values. Leaves out constants that are newer than published
+    /// results and have the table's value.
     #[must_use]
     pub fn hash(&self) -> String {
         let mut hash = Fnv1a64::new().write(format!("version={MODEL_VERSION}\n").as_bytes());

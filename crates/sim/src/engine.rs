@@ -1,11 +1,12 @@
-//! The machine: its tasks, its CPUs, and what happens between two visible operations.
+//! Engine of the machine: its tasks, its CPUs, and the choice between two visible operations.
 //!
-//! A task runs until it is about to do something that another could see: an access to a shared word, a lock, a completion,
-//! a section, sleep. There the engine decides who goes on. In *virtual time* that is whoever is earliest: each CPU has a
-//! clock, operations cost time, and ties are broken by a seeded permutation that changes with time. In an *exploration*
+//! A task runs until just before an operation that another could see: an access to a shared word, a lock, a completion,
+//! a section, sleep. There the engine decides which task goes on. In *virtual time* that is the earliest: each CPU has
+//! a clock, operations cost time, and a seeded permutation that changes with time breaks ties. In an *exploration*
 //! there is no time, and a strategy chooses.
 //!
-//! Run-ahead: a task whose CPU is the earliest anyway goes on without leaving its stack. The order of events is the same.
+//! Run-ahead: a task whose CPU is the earliest anyway goes on without leaving its stack. The order of events is the
+//! same.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -28,69 +29,69 @@ use bursar_machine::timer::{BoundTask, LockWaits};
 
 /// Number of a task of the current run.
 pub(crate) type TaskId = u32;
-/// What a panic carries.
+/// Value that a panic carries.
 type Payload = Box<dyn Any + Send>;
 /// No task.
 pub(crate) const NOBODY: TaskId = u32::MAX;
 
 thread_local! {
-    /// The simulator of this thread.
+    /// Simulator of this thread.
     pub(crate) static ENGINE: Cell<*const Engine> = const { Cell::new(ptr::null()) };
 }
 
-/// Does `work` with this thread's simulator; `None` if there is none.
+/// Calls `work` with this thread's simulator; `None` if there is none.
 #[inline]
 pub(crate) fn with_engine<R>(work: impl FnOnce(&Engine) -> R) -> Option<R> {
     coroutine::with_installed(&ENGINE, work)
 }
 
-/// Where a task stands.
+/// State of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// On its CPU, or about to be.
     Running,
-    /// Wants its CPU.
+    /// Waiting for its CPU.
     Queued,
-    /// On its CPU, waiting for a lock.
+    /// On its CPU, spinning for a lock.
     Spinning,
-    /// Wants its CPU, to go on waiting for a lock.
+    /// Waiting for its CPU, to go on spinning for a lock.
     SpinQueued,
-    /// Waits for somebody to wake it.
+    /// Waiting for a wake-up.
     Blocked,
     Done,
 }
 
-/// A task.
+/// Task of a run.
 pub(crate) struct Task {
     routine: RefCell<Option<Routine>>,
     pub(crate) state: Cell<State>,
     pub(crate) cpu: Cell<u32>,
-    /// A lock that it spun for is its own now.
+    /// Set when a lock that it spun for is its own.
     pub(crate) is_granted: Cell<bool>,
     pub(crate) spin_began_ns: Cell<u64>,
-    /// When it stops spinning and sleeps.
+    /// Time at which it stops spinning and sleeps.
     pub(crate) spin_until_ns: Cell<u64>,
-    /// Spin locks held or waited for, counted where they keep it from being preempted.
+    /// Number of spin locks held or waited for, counted where they prevent its preemption.
     pub(crate) spins: Cell<u32>,
-    /// Grows whenever a section that is under way must begin anew.
+    /// Number that grows whenever a section that is under way must begin anew.
     pub(crate) breaks: Cell<u32>,
-    /// How often it was blocked and woken.
+    /// Number of times that it was blocked and woken.
     pub(crate) sleeps: Cell<u64>,
-    /// While it is in a queue: since when it could run.
+    /// Time since when it could run, while it is in a queue.
     pub(crate) ready_ns: Cell<u64>,
-    /// How long it was in queues altogether.
+    /// Total time in queues.
     pub(crate) queued_ns: Cell<u64>,
-    /// How long it waited for locks altogether.
+    /// Total time of waits for locks.
     pub(crate) lock_waits: Cell<LockWaits>,
-    /// Sleeping locks that it has.
+    /// Sleeping locks that it holds.
     pub(crate) mutexes: RefCell<Vec<LockId>>,
-    /// Operations that it is inside of, one inside the other.
+    /// Number of nested operations that it is inside of.
     pub(crate) operations: Cell<u32>,
-    /// May only run on its CPU.
+    /// Whether it may only run on its CPU.
     pub(crate) is_bound: bool,
 }
 
-/// What the simulator counted.
+/// Counts of the simulator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) events: u64,
@@ -101,41 +102,41 @@ pub(crate) struct Tally {
     pub(crate) migrations: u64,
 }
 
-/// See the module.
+/// Engine of one simulator; see the module.
 pub(crate) struct Engine {
-    /// No other engine of the process has it. Lines and locks are given back to the engine that they are from.
+    /// Number that no other engine of the process has. Lines and locks are given back to their own engine.
     pub(crate) number: u32,
     pub(crate) settings: Settings,
     pub(crate) lines: Lines,
     pub(crate) locks: LockTable,
     pub(crate) tasks: RefCell<Vec<Task>>,
     pub(crate) live: Cell<usize>,
-    /// The task that forks or is about to.
+    /// Task that forks or is about to.
     pub(crate) forking: Cell<TaskId>,
     pub(crate) forks: Cell<u64>,
     pub(crate) current: Cell<TaskId>,
-    /// The CPU of the current task.
+    /// CPU of the current task.
     pub(crate) cpu: Cell<u32>,
-    /// The clock of that CPU; outside of tasks, that of the machine.
+    /// Clock of that CPU; outside of tasks, the machine's clock.
     pub(crate) now_ns: Cell<u64>,
-    /// Up to here, exclusively, the current task may go on.
+    /// Time up to which, exclusively, the current task may go on.
     pub(crate) horizon_ns: Cell<u64>,
-    /// The earliest key of all others.
+    /// Earliest key of all others.
     pub(crate) next_other: Cell<u64>,
     pub(crate) cpus: Vec<Cpu>,
-    /// Which CPU has a rank.
+    /// CPU of each rank.
     pub(crate) cpu_of_rank: Vec<u16>,
-    /// The bits of a rank.
+    /// Bits of a rank.
     pub(crate) rank_mask: u64,
     pub(crate) idle: RefCell<Vec<u64>>,
     pub(crate) queued: Cell<usize>,
     pub(crate) tree: Tournament,
     pub(crate) timers: RefCell<BinaryHeap<Timer>>,
     pub(crate) timer_number: Cell<u64>,
-    /// When the last event was that left its stack; none is before.
+    /// Time of the last event that left its stack; no event is before it.
     pub(crate) event_ns: Cell<u64>,
     pub(crate) fences: RefCell<crate::fence::Fences>,
-    /// Blocks of the largest order that reservations have.
+    /// Number of blocks of the largest order that reservations have.
     pub(crate) reserved_spans: Cell<u32>,
     pub(crate) random: RefCell<Random>,
     pub(crate) faults: Injector,
@@ -145,14 +146,14 @@ pub(crate) struct Engine {
     check: RefCell<Option<Box<dyn FnMut()>>>,
     pub(crate) is_checked: Cell<bool>,
     is_running: Cell<bool>,
-    /// A run has failed: locks may be held for ever.
+    /// Set when a run has failed: locks may never be released.
     is_broken: Cell<bool>,
-    /// The thread unwinds already, or seems to for ever because a task was given up while it did.
+    /// Set when the thread already unwinds, or seems to from now on, because a task was given up while it did.
     pub(crate) is_tainted: bool,
     failure: RefCell<Option<(Failure, Option<Payload>)>>,
 }
 
-/// What happens, in the event hash.
+/// Kind of an event, in the event hash.
 #[derive(Clone, Copy, Debug)]
 #[repr(u64)]
 pub(crate) enum Step {
@@ -190,7 +191,7 @@ impl Engine {
             Mode::Explored(strategy) => Some(Explored::new(strategy.clone(), settings.seed)),
         };
         Box::new(Self {
-            // Relaxed: only that it is another one each time.
+            // Relaxed: the number only has to be different each time.
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
             lines: Lines::new(places, &settings.costs),
             locks: LockTable::default(),
@@ -208,7 +209,7 @@ impl Engine {
             cpus: ranks.into_iter().map(Cpu::new).collect(),
             idle: RefCell::new(vec![0; cpus.div_ceil(64)]),
             queued: Cell::new(0),
-            // The last leaf is the timers'.
+            // The last leaf belongs to the timers.
             tree: Tournament::new(cpus + 1),
             timers: RefCell::default(),
             timer_number: Cell::new(0),
@@ -230,13 +231,13 @@ impl Engine {
         })
     }
 
-    /// Whether somebody is there to be scheduled.
+    /// Returns whether a task is running.
     #[inline]
     pub(crate) fn is_scheduled(&self) -> bool {
         self.current.get() != NOBODY
     }
 
-    /// A visible operation is about to happen: lets everyone go first who is earlier.
+    /// Prepares a visible operation: lets all tasks go first that are earlier.
     #[inline]
     pub(crate) fn visible(&self, step: Step, subject: u32) {
         if self.now_ns.get() >= self.horizon_ns.get() {
@@ -245,7 +246,7 @@ impl Engine {
         self.note(step, subject);
     }
 
-    /// Lets everyone go first who is earlier.
+    /// Lets all tasks go first that are earlier.
     #[inline]
     pub(crate) fn sync(&self) {
         if self.now_ns.get() >= self.horizon_ns.get() {
@@ -272,12 +273,12 @@ impl Engine {
         }
     }
 
-    /// Whether the current task is on its way to a failure.
+    /// Returns whether the current task unwinds towards a failure.
     pub(crate) fn is_unwinding(&self) -> bool {
         std::thread::panicking() && !self.is_tainted
     }
 
-    /// Whether a run is under way.
+    /// Returns whether a run is under way.
     pub(crate) fn is_running(&self) -> bool {
         self.is_running.get()
     }
@@ -298,7 +299,7 @@ impl Engine {
         self.hash.set(mixed ^ mixed >> 29);
     }
 
-    /// An access to a line, whose time the current task spends.
+    /// Accesses a line; the current task spends the time.
     #[inline]
     pub(crate) fn access(&self, line: LineId, access: Access, extra_ns: u64) {
         if !self.is_scheduled() || self.explored.is_some() {
@@ -309,7 +310,7 @@ impl Engine {
         self.now_ns.set(served_ns + extra_ns);
     }
 
-    /// Time that the current task spends.
+    /// Spends time of the current task.
     #[inline]
     pub(crate) fn spend(&self, duration_ns: u64) {
         if self.is_scheduled() && self.explored.is_none() {
@@ -358,7 +359,8 @@ impl Engine {
         self.cpu.set(outside_cpu);
         self.is_broken.set(self.has_failed());
         if self.has_failed() && coroutine::is_inside() {
-            // The scenario is given up where it stands: locks may be held for ever, and it must not find out.
+            // The scenario is given up where it stopped: locks may never be released, and the scenario must not run
+            // into them.
             self.give_up();
         }
         let failure = self.failure.borrow_mut().take();
@@ -412,7 +414,7 @@ impl Engine {
         });
     }
 
-    /// Lets the current task run until it suspends itself; `true` if it ended.
+    /// Lets the current task run until it suspends itself; returns `true` if it ended.
     pub(crate) fn resume_current(&self) -> bool {
         let current = self.current.get();
         // Borrowed while it runs: tasks are added before the first runs, and removed after the last has.
@@ -441,7 +443,7 @@ impl Engine {
         self.failure.borrow_mut().get_or_insert((failure, payload));
     }
 
-    /// Why the run ended, when the scenario that started it was given up as well.
+    /// Reason why the run ended, when the scenario that started it was given up as well.
     pub(crate) fn take_failure(&self) -> Failure {
         let failure = self.failure.borrow_mut().take();
         failure.expect("a run that is given up has failed").0
@@ -458,7 +460,7 @@ impl Engine {
         }
     }
 
-    /// Looks at the books after a step, outside of all tasks.
+    /// Runs the check after a step, outside of all tasks.
     pub(crate) fn run_check(&self) {
         let Some(mut check) = self.check.borrow_mut().take() else {
             return;
@@ -483,12 +485,12 @@ impl Engine {
     }
 }
 
-/// What [`bursar_machine::Machine::task`] says of a task.
+/// Value of [`bursar_machine::Machine::task`] for a task.
 pub(crate) fn number_of(task: TaskId) -> u64 {
     u64::from(task) + 1
 }
 
-/// What a task is to do. Of one that was gone before it began nothing is dropped, as nothing is of one that is given up.
+/// Work of a task. If the task is gone before it began, nothing of the work is dropped, as for a task that is given up.
 struct Body<'a>(Option<Box<dyn FnOnce() + Send + 'a>>);
 
 impl Body<'_> {
@@ -507,7 +509,7 @@ impl Drop for Body<'_> {
     }
 }
 
-/// What a run borrows from its caller. Tasks that have not ended are given up when this goes.
+/// Values that a run borrows from its caller. Its drop gives up the tasks that have not ended.
 struct Borrowed<'a>(&'a Engine);
 
 impl Drop for Borrowed<'_> {
@@ -516,7 +518,7 @@ impl Drop for Borrowed<'_> {
         engine.current.set(NOBODY);
         engine.horizon_ns.set(0);
         engine.is_checked.set(false);
-        // Not dropped while they are borrowed: bodies that never began hold what may use the machine.
+        // Taken out first, because a drop may use the machine: bodies that never began hold arbitrary values.
         drop(engine.tasks.take());
         drop(engine.check.take());
         engine.is_running.set(false);

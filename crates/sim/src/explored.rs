@@ -1,7 +1,8 @@
-//! Exploration: no time, and a strategy that says who goes on after each step.
+//! Exploration: no time, and a strategy that chooses the task that goes on after each step.
 //!
-//! A waiter is woken whenever what it waits for may have come, and looks again; so all orders in which waiters can be
-//! served are among the schedules. Sections can be interrupted between look and commit by whoever else runs on that CPU.
+//! A waiter is woken whenever its condition may have become true, and looks again. So all orders in which waiters can
+//! be served are among the schedules. Any task that runs on the same CPU can interrupt a section between look and
+//! commit.
 
 use std::cell::{Cell, RefCell};
 
@@ -12,26 +13,26 @@ use crate::strategy::{Chooser, DECISIONS_MAX, Decision, Strategy};
 use bursar_machine::Watch;
 use bursar_machine::random::Random;
 
-/// Schedules with more steps than this have a loop that does not end.
+/// Maximum number of steps of a schedule; one with more has a loop that does not end.
 const STEPS_MAX: u64 = 200_000;
 
-/// At what a choice is made.
+/// Point at which a choice is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Point {
     /// The current task can go on.
     Step,
-    /// It can, but there is no sense in it until somebody else has.
+    /// The current task can go on, but has no reason to before another has.
     Relax,
-    /// It cannot.
+    /// The current task cannot go on.
     Stop,
 }
 
-/// See the module.
+/// State of an exploration; see the module.
 pub(crate) struct Explored {
     chooser: RefCell<Chooser>,
     random: RefCell<Random>,
     steps: Cell<u64>,
-    /// Whose step ended last, and how.
+    /// Task whose step ended last, and the point.
     last: Cell<(TaskId, Point)>,
     next: Cell<TaskId>,
     decisions: RefCell<Vec<Decision>>,
@@ -97,10 +98,10 @@ impl Engine {
         }
     }
 
-    /// A step of the current task has ended; somebody goes on.
+    /// Ends a step of the current task and lets a task go on.
     pub(crate) fn explored_point(&self, explored: &Explored, point: Point) {
         if self.is_unwinding() && point == Point::Step {
-            // On the way to the failure that is reported; others go on only if it has to wait for them.
+            // The task unwinds towards the failure that is reported. Others go on only if it has to wait for them.
             return;
         }
         explored.steps.set(explored.steps.get() + 1);
@@ -131,17 +132,17 @@ impl Engine {
         self.explored_point(explored, Point::Stop);
     }
 
-    /// Time passes for the current task, which is a step like any other here.
+    /// Lets time pass for the current task, which is a step like any other here.
     pub(crate) fn explored_sleep(&self, explored: &Explored, deadline_ns: u64) {
-        // An end that nobody reaches by steps.
+        // A time that no number of steps reaches.
         let deadline_ns = deadline_ns.min(u64::MAX / 2);
         self.now_ns.set(self.now_ns.get().max(deadline_ns));
         self.explored_point(explored, Point::Step);
     }
 
-    /// Ends the run because nobody gets on: the fault of a task that unwinds, if there is one.
+    /// Ends the run because no task can go on. If a task unwinds, that task's panic is the failure.
     fn fail_waiting(&self, failure: Failure) {
-        // On a tainted thread a panic that was kept is the best guess.
+        // On a tainted thread, a panic that was kept is the best guess.
         let message = match self.is_unwinding() {
             true => Some(take_last_panic().unwrap_or_else(|| "while it unwinds".to_owned())),
             false if self.is_tainted => take_last_panic(),
@@ -206,7 +207,7 @@ impl Engine {
         self.explored_switch(explored, next);
     }
 
-    /// `next` goes on. Whoever had begun a section on its CPU is preempted there.
+    /// Lets `next` go on. A task that has begun a section on its CPU is preempted there.
     fn explored_switch(&self, explored: &Explored, next: TaskId) {
         explored.next.set(next);
         if next == self.current.get() {

@@ -1,4 +1,4 @@
-//! Many schedules of one scenario, and the shortest beginning of one that fails.
+//! Many schedules of one scenario, and the shortest failing beginning of one.
 
 use std::cell::Cell;
 use std::fmt;
@@ -12,29 +12,29 @@ use crate::strategy::{Decision, Strategy};
 use crate::topology::Topology;
 use bursar_machine::random::Random;
 
-/// What is explored, apart from the scenario.
+/// Exploration, apart from the scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Explorer {
-    /// The machine; few CPUs show more.
+    /// Machine; few CPUs show more.
     pub topology: Topology,
-    /// How words of a CPU are changed.
+    /// Way in which words of a CPU are changed.
     pub sections: SectionKind,
-    /// Of all schedules.
+    /// Seed of all schedules.
     pub seed: u64,
 }
 
-/// A schedule, to be replayed: `SEED:NUMBER` or `SEED:NUMBER:LENGTH`.
+/// Schedule for a replay: `SEED:NUMBER` or `SEED:NUMBER:LENGTH`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScheduleId {
     /// The explorer's seed.
     pub seed: u64,
-    /// Which of its schedules.
+    /// Number of the schedule.
     pub number: u64,
-    /// How many of its choices are followed; beyond, whoever runs goes on until it waits. `None` for all.
+    /// Number of its choices that are followed. Beyond, the running task goes on until it waits. `None` for all.
     pub length: Option<usize>,
 }
 
-/// A text that is not a [`ScheduleId`].
+/// Error of a text that is not a [`ScheduleId`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadScheduleId(pub String);
 
@@ -82,50 +82,52 @@ impl FromStr for ScheduleId {
 /// A schedule that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// The shortest beginning of it that still fails, if whoever runs then goes on until it waits.
+    /// Its shortest beginning that still fails, if beyond it the running task goes on until it waits.
     pub schedule: ScheduleId,
-    /// How it failed.
+    /// The failure.
     pub failure: Failure,
-    /// The choices of that beginning: which task goes on.
+    /// Choices of that beginning: the task that goes on.
     pub choices: Vec<Decision>,
 }
 
-/// What an exploration did.
+/// Result of an exploration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explored {
-    /// Schedules run, up to and with the first that failed.
+    /// Schedules that were run, including the first that failed.
     pub schedules: u64,
-    /// Steps of all of them.
+    /// Number of steps of all of them.
     pub steps: u64,
-    /// The first that failed.
+    /// The first schedule that failed.
     pub found: Option<Found>,
 }
 
-/// In how many schedules something happened.
+/// Number of schedules in which something happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// In so many.
+    /// Schedules in which it happened.
     pub happened: u64,
-    /// So many failed, and are not among those.
+    /// Schedules that failed, which are not counted in `happened`.
     pub failed: u64,
-    /// Steps of all schedules that ran.
+    /// Number of steps of all schedules that ran.
     pub steps: u64,
 }
 
-/// What one schedule did.
+/// Result of one schedule.
 struct Outcome {
     result: Result<(), Failure>,
     decisions: Vec<Decision>,
     steps: u64,
 }
 
-/// The deepest bug that PCT schedules look for: how many events must come in one order.
+/// Maximum depth of the bugs that PCT schedules look for: the number of events that must come in one order.
 const DEPTH_MAX: u64 = 5;
 
 impl Explorer {
-    /// Runs schedules `first..first + count` of `scenario` until one fails, a quarter of them random walks, the others PCT.
-    /// `progress` is told how many have run. The scenario is given a number of the schedule's own, so that what its tasks
-    /// do can vary, too.
+    /// Runs schedules `first..first + count` of `scenario` until one fails: a quarter of them random walks, the others
+    /// PCT.
+    ///
+    /// `progress` is told the number of schedules run. The scenario gets a number of the schedule's own, so that the
+    /// work of its tasks can vary too.
     pub fn explore(
         &self,
         scenario: &dyn Fn(&Sim, u64),
@@ -156,7 +158,8 @@ impl Explorer {
         }
     }
 
-    /// Runs schedules `first..first + count` of a scenario that tells whether something happened, whatever it tells.
+    /// Runs schedules `first..first + count` of a scenario that returns whether something happened, whatever it
+    /// returns.
     pub fn count(&self, scenario: &dyn Fn(&Sim, u64) -> bool, first: u64, count: u64) -> Counted {
         let has_happened = Cell::new(false);
         let noting = |machine: &Sim, variety| has_happened.set(scenario(machine, variety));
@@ -176,7 +179,7 @@ impl Explorer {
     /// Runs one schedule again.
     ///
     /// # Errors
-    /// How it fails, and the choices made.
+    /// The failure, and the choices made.
     pub fn replay(&self, scenario: &dyn Fn(&Sim, u64), schedule: ScheduleId) -> Result<(), Found> {
         let explorer = Self {
             seed: schedule.seed,
@@ -196,13 +199,13 @@ impl Explorer {
         })
     }
 
-    /// The steps of the schedule without any choice.
+    /// Number of steps of the schedule without any choice.
     fn typical_steps(&self, scenario: &dyn Fn(&Sim, u64)) -> u64 {
         self.run(scenario, 0, Strategy::Replay(Arc::new([]))).steps
     }
 
     fn strategy(&self, number: u64, steps: u64) -> Strategy {
-        // Nearly all that was ever found, PCT found.
+        // PCT has found nearly all of the bugs found so far.
         if number.is_multiple_of(4) {
             return Strategy::RandomWalk;
         }
@@ -228,8 +231,8 @@ impl Explorer {
         }
     }
 
-    /// The shortest beginning that fails. Beginnings are tried from the shortest on, since one that fails says nothing
-    /// about longer ones.
+    /// Finds the shortest beginning that fails. Tries beginnings from the shortest on, because one that fails tells
+    /// nothing about longer ones.
     fn shorten(
         &self,
         scenario: &dyn Fn(&Sim, u64),
@@ -270,7 +273,7 @@ thread_local! {
     static IS_QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Panics in `work` are results, not messages.
+/// Runs `work` such that panics in it are results, not messages.
 fn quietly<R>(work: impl FnOnce() -> R) -> R {
     static INSTALL: Once = Once::new();
     INSTALL.call_once(|| {

@@ -1,4 +1,4 @@
-//! How a run can go wrong.
+//! Failures of a run.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -7,7 +7,7 @@ use std::fmt;
 
 use crate::engine::TaskId;
 
-/// Why a run ended before its tasks did.
+/// Reason why a run ended before its tasks did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Failure {
@@ -15,14 +15,14 @@ pub enum Failure {
     Panic(String),
     /// The check between two steps panicked.
     Check(String),
-    /// Tasks wait, and nobody is left to wake them.
+    /// Tasks wait, and no task is left to wake them.
     Deadlock {
-        /// Which.
+        /// Tasks that wait.
         waiting: VecDeque<TaskId>,
     },
-    /// The tasks still run after so many steps.
+    /// The tasks still run after the maximum number of steps.
     TooLong {
-        /// How many.
+        /// Number of steps.
         steps: u64,
     },
 }
@@ -49,12 +49,12 @@ thread_local! {
     static LAST_PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Keeps what a panic says for a failure that comes before the panic has unwound its task.
+/// Keeps a panic's message, for a failure that comes before the panic has unwound its task.
 pub(crate) fn keep_last_panic(message: String) {
     LAST_PANIC.set(Some(message));
 }
 
-/// What the last panic said, if it was kept.
+/// Message of the last panic, if it was kept.
 pub(crate) fn take_last_panic() -> Option<String> {
     LAST_PANIC.take()
 }

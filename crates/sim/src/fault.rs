@@ -1,62 +1,62 @@
-//! What goes wrong on purpose.
+//! Faults that are injected on purpose.
 
 use std::cell::{Cell, RefCell};
 
 use crate::tournament::NEVER;
 use bursar_machine::random::Random;
 
-/// Something that happens to one CPU once.
+/// Stall of one CPU, once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stall {
-    /// Which CPU.
+    /// The CPU.
     pub cpu: u32,
-    /// When, virtual nanoseconds.
+    /// Begin, virtual nanoseconds.
     pub at_ns: u64,
-    /// For how long it does nothing.
+    /// Duration for which the CPU does nothing.
     pub for_ns: u64,
 }
 
-/// Something that happens now and then.
+/// Fault that strikes at random.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Chance {
-    /// Once in so many occasions; 0 for never.
+    /// It strikes once in this many occasions; 0 for never.
     pub one_in: u64,
-    /// For how long, virtual nanoseconds.
+    /// Duration, virtual nanoseconds.
     pub for_ns: u64,
 }
 
 /// The end of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kill {
-    /// Which task, by its number in the run.
+    /// Number of the task in the run.
     pub task: u32,
-    /// Not before this, virtual nanoseconds. It ends when it next sleeps or wakes: a thread of a process cannot be ended
-    /// in the middle of a library's call, only panic between two calls. What it holds is dropped.
+    /// Earliest time, virtual nanoseconds. The task ends when it next sleeps or wakes, and its values are dropped. A
+    /// thread of a process cannot be ended in the middle of a library's call; it can only panic between two calls.
     pub at_ns: u64,
 }
 
-/// All that goes wrong in a run.
+/// All faults of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// CPUs that stand still.
+    /// CPUs that stand still for a time.
     pub stalls: Vec<Stall>,
-    /// A task stands still right after it took a lock.
+    /// Stall of a task right after it took a lock.
     pub lock_stall: Chance,
-    /// A timer is late.
+    /// Lateness of a timer.
     pub late_timer: Chance,
-    /// A task is preempted inside a section, for that long; the section begins anew.
+    /// Preemption of a task inside a section, for that long; the section begins anew.
     pub section_preemption: Chance,
     /// Tasks that end early.
     pub kills: Vec<Kill>,
 }
 
-/// Unwinds a task that is killed.
+/// Payload that unwinds a task that is killed.
 pub(crate) struct Killed;
 
-/// Decides when faults strike.
+/// Decider of the moments at which faults strike.
 pub(crate) struct Injector {
     faults: Faults,
-    /// By CPU: its stalls, the next one last.
+    /// Stalls by CPU, the next one last.
     stalls: RefCell<Vec<(u32, Vec<Stall>)>>,
     random: RefCell<Random>,
     pub(crate) has_section_preemption: bool,
@@ -107,7 +107,7 @@ impl Injector {
         Some(stall.for_ns)
     }
 
-    /// A CPU that did nothing is to go on at `now_ns`: when it can, since stalls that began before may still last.
+    /// Time at which a CPU that did nothing until `now_ns` can go on, because stalls that began before may still last.
     pub(crate) fn pass_stalls(&self, cpu: u32, now_ns: u64) -> u64 {
         let mut free_ns = now_ns;
         while self.next_stall_ns(cpu) < free_ns {
@@ -156,7 +156,7 @@ impl Injector {
         self.struck.set(self.struck.get() + 1);
     }
 
-    /// How often something went wrong.
+    /// Number of times that a fault struck.
     pub(crate) fn struck(&self) -> u64 {
         self.struck.get()
     }

@@ -1,14 +1,14 @@
-//! The fence against sections, shared by all who want one at the same time.
+//! Fence against sections, shared by tasks that want one at the same time.
 
 use crate::engine::{Engine, NOBODY, Step, TaskId};
 
-/// One fence runs, and others wait for the next.
+/// Fences of a machine: one runs, and other tasks wait for the next.
 #[derive(Debug, Default)]
 pub(crate) struct Fences {
     is_running: bool,
-    /// They all wait for the same next fence, which the first of them passes for all.
+    /// Tasks that wait for the same next fence, which the first of them passes for all.
     waiting: Vec<TaskId>,
-    /// Their leader, once its turn has come.
+    /// Leader of those tasks, once its turn has come.
     led_by: Option<TaskId>,
 }
 
@@ -60,14 +60,14 @@ impl Engine {
         }
     }
 
-    /// The current task takes memory away, and no CPU may go on using a translation of it.
+    /// Ends all CPUs' use of translations of memory that the current task takes away.
     pub(crate) fn shoot_down(&self) {
         if self.is_scheduled() && self.explored.is_none() {
             self.interrupt_all();
         }
     }
 
-    /// What the kernel does: interrupts each CPU that runs a task of ours, and waits for all of them.
+    /// Interrupts each CPU that runs a task of ours, and waits for all of them, as the kernel does.
     fn interrupt_all(&self) {
         let own = self.cpu.get();
         let mut targets = 0;
@@ -85,7 +85,7 @@ impl Engine {
         self.spend(costs.fence_base_ns + wait_ns + targets * costs.fence_cpu_ns);
     }
 
-    /// One CPU after the other, and others go on in between.
+    /// Passes a fence on one CPU after the other; other tasks go on in between.
     fn explored_fence(&self) {
         for cpu in 0..self.cpus.len() as u32 {
             self.break_sections(cpu);
@@ -93,7 +93,7 @@ impl Engine {
         }
     }
 
-    /// Sections that are under way on `cpu` begin anew.
+    /// Makes sections that are under way on `cpu` begin anew.
     fn break_sections(&self, cpu: u32) {
         for task in self.tasks.borrow().iter() {
             if task.cpu.get() == cpu {

@@ -1,4 +1,4 @@
-//! Page memory without bytes: what is known of a block changes as on the host, and what takes time there does here.
+//! Page memory without bytes: the content of a block changes as on the host, and the same operations take time.
 
 use std::mem::MaybeUninit;
 
@@ -8,14 +8,14 @@ use bursar_machine::pages::{
 
 use crate::engine::{Engine, with_engine};
 
-/// A reservation of page memory on a simulated machine.
+/// Reservation of page memory on a simulated machine.
 #[derive(Clone, Copy, Debug)]
 pub struct SimFrames {
     first: Pfn,
     pages: u32,
 }
 
-/// Numbers pages, from the first on for each simulator: the same run has the same numbers.
+/// Numbers pages, from the first on for each simulator, so that the same run has the same numbers.
 pub(crate) fn reserve(
     options: &ReserveOptions,
     nodes: usize,
@@ -47,7 +47,7 @@ impl Engine {
         Ok((frames, simulated::span(before, spans)))
     }
 
-    /// Time that goes by in a step that nobody sees the inside of.
+    /// Spends time in a step whose inside no other task sees.
     fn spend_at_once(&self, duration_ns: u64) {
         self.spend(duration_ns);
         if self.explored.is_none() {
@@ -58,7 +58,7 @@ impl Engine {
 
 impl SimFrames {
     fn check(&self, block: &Block) {
-        // Below the first it wraps to a page beyond the last.
+        // A page before the first wraps to one beyond the last.
         let at = block.pfn().0.wrapping_sub(self.first.0);
         assert!(at < self.pages, "the block is of another reservation");
     }
@@ -120,7 +120,7 @@ impl Frames for SimFrames {
         with_engine(|engine| {
             let costs = &engine.settings.costs;
             engine.spend(costs.syscall_ns);
-            // Where no memory is, no translation is either.
+            // Without memory there is no translation either.
             if block.content() != Content::Unbacked {
                 engine.spend(u64::from(block.order().pages()) * costs.page_free_ns);
                 engine.shoot_down();

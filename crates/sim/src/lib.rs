@@ -1,21 +1,21 @@
-//! A machine in virtual time.
+//! Machine in virtual time.
 //!
-//! [`Sim`] is a [`bursar_machine::Machine`] with as many CPUs as one likes. It runs the code that real threads run, one
-//! step at a time, on one thread of the host, and the same seed gives the same run.
+//! [`Sim`] is a [`bursar_machine::Machine`] with any number of CPUs. It runs the code that real threads run, one step
+//! at a time, on one thread of the host. The same seed gives the same run.
 //!
 //! | part | file |
 //! |---|---|
-//! | which machine | `topology.rs`, `cost.rs`, `settings.rs`, `fault.rs` |
-//! | tasks, and what a visible operation is | `engine.rs`, `coroutine.rs` |
+//! | settings of the machine | `topology.rs`, `cost.rs`, `settings.rs`, `fault.rs` |
+//! | tasks and visible operations | `engine.rs`, `coroutine.rs` |
 //! | virtual time: clocks, run queues | `timed.rs`, `tournament.rs` |
 //! | timers, deferred work | `work.rs` |
-//! | what is shared | `lines.rs`, `word.rs`, `locks.rs`, `fence.rs` |
-//! | what a CPU has of its own | `section.rs`, `slot.rs`, `stacks.rs` |
+//! | shared state | `lines.rs`, `word.rs`, `locks.rs`, `fence.rs` |
+//! | state of each CPU | `section.rs`, `slot.rs`, `stacks.rs` |
 //! | page memory | `frames.rs` |
 //! | exploration without time | `explored.rs`, `strategy.rs`, `explorer.rs` |
 //! | all of it as a machine | `machine.rs` |
 //!
-//! Memory is sequentially consistent here: what weaker orderings allow is for loom, in the tests of the library.
+//! Memory is sequentially consistent here. The library's tests check weaker orderings with loom.
 
 mod coroutine;
 mod cost;

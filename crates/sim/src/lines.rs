@@ -1,8 +1,8 @@
 //! Cache lines that are busy until served.
 //!
-//! A line is owned by the CPU that wrote it last, or shared by those that have read it since. Whoever needs it from
-//! elsewhere waits until those before are served, then for the way it has to go. So a line that all CPUs write is a queue,
-//! and its cost grows with their number. A model without the queue shows no contention at all.
+//! A line is owned by the CPU that wrote it last, or shared by those that have read it since. A CPU that needs it from
+//! elsewhere waits until earlier requests are served, and then for the transfer. So a line that all CPUs write is a
+//! queue, and its cost grows with their number. A model without the queue shows no contention at all.
 
 use std::cell::{Cell, RefCell};
 
@@ -15,7 +15,7 @@ pub(crate) type LineId = u32;
 /// No CPU.
 const NOBODY: u32 = u32::MAX;
 
-/// What an access does to the line.
+/// Kind of an access to a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
@@ -25,11 +25,11 @@ pub(crate) enum Access {
 #[derive(Clone, Copy)]
 struct Line {
     busy_until_ns: u64,
-    /// The last writer, or first reader.
+    /// Last writer, or first reader.
     owner: u32,
-    /// Where the set of those who share it begins; `NOBODY` if it never was shared.
+    /// Index of the set of CPUs that share it; `NOBODY` if it never was shared.
     sharers: u32,
-    /// How far the sharers are apart.
+    /// Maximum distance between sharers.
     reach: Distance,
     is_shared: bool,
 }
@@ -42,7 +42,7 @@ const UNTOUCHED: Line = Line {
     is_shared: false,
 };
 
-/// All lines of a machine. Lines have numbers, given when words are built; addresses would differ from run to run.
+/// Lines of a machine. Lines have numbers, given when words are built, because addresses would differ from run to run.
 pub(crate) struct Lines {
     lines: RefCell<Vec<Line>>,
     free: RefCell<Vec<LineId>>,
@@ -52,7 +52,7 @@ pub(crate) struct Lines {
     places: Vec<Place>,
     read_ns: [u64; 5],
     memory_ns: u64,
-    /// How long a line cannot serve others while it answers a read.
+    /// Time for which a line cannot serve others while it answers a read.
     read_busy_ns: u64,
     transfers: Cell<u64>,
 }
@@ -78,7 +78,7 @@ impl Lines {
         }
     }
 
-    /// A line that nobody has touched.
+    /// Makes a line that no CPU has touched.
     pub(crate) fn allocate(&self) -> LineId {
         let mut lines = self.lines.borrow_mut();
         if let Some(id) = self.free.borrow_mut().pop() {
@@ -114,7 +114,7 @@ impl Lines {
         self.read_ns[distance as usize]
     }
 
-    /// When an access by `cpu` that begins at `now_ns` is served.
+    /// Time at which an access by `cpu` that begins at `now_ns` is served.
     #[inline]
     pub(crate) fn access(&self, id: LineId, cpu: u32, access: Access, now_ns: u64) -> u64 {
         let mut lines = self.lines.borrow_mut();
@@ -143,7 +143,7 @@ impl Lines {
             return begin_ns + self.way_ns(away);
         }
         self.transfers.set(self.transfers.get() + 1);
-        // A writer waits for the farthest copy to be dropped.
+        // A writer waits until the farthest copy is dropped.
         let farthest = if line.is_shared {
             away.max(line.reach)
         } else {
@@ -161,7 +161,7 @@ impl Lines {
         line.busy_until_ns
     }
 
-    /// Adds a reader; `false` if it had a copy.
+    /// Adds a reader; returns `false` if it had a copy.
     fn join(&self, line: &mut Line, cpu: u32) -> bool {
         let mut sets = self.sets.borrow_mut();
         if line.sharers == NOBODY {
@@ -177,7 +177,7 @@ impl Lines {
         joins
     }
 
-    /// How often a line went from one CPU to another.
+    /// Number of times that a line moved from one CPU to another.
     pub(crate) fn transfers(&self) -> u64 {
         self.transfers.get()
     }

@@ -1,7 +1,7 @@
-//! Locks: who has them, who waits, and who gets them next.
+//! Locks: owners, waiters, and the order of the waiters.
 //!
-//! Giving a lock back is no event of its own: it records when the lock is free, and whoever comes later works out its own
-//! turn. Only if somebody waits does anything happen, or if who is next depends on who waits (ticket and unfair locks).
+//! A release is no event of its own. It records when the lock is free, and a task that comes later works out its own
+//! turn. Only if a task waits does anything happen, or if the order depends on the waiters (ticket and unfair locks).
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -21,7 +21,7 @@ use crate::tournament::NEVER;
 /// Number of a lock.
 pub(crate) type LockId = u32;
 
-/// How a lock's waiters wait.
+/// Way in which a lock's waiters wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waiting {
     Spin,
@@ -32,16 +32,16 @@ enum Waiting {
 struct LockState {
     owner: Option<TaskId>,
     owner_cpu: u32,
-    /// When it was given back.
+    /// Time at which it was released.
     free_ns: u64,
     line: LineId,
     spinners: VecDeque<TaskId>,
     sleepers: VecDeque<TaskId>,
-    /// The first sleeper was woken in vain once: it gets the lock next.
+    /// Set when the first sleeper was woken in vain once: it gets the lock next.
     is_promised: bool,
 }
 
-/// The locks of a machine.
+/// Locks of a machine.
 #[derive(Default)]
 pub(crate) struct LockTable {
     locks: RefCell<Vec<LockState>>,
@@ -81,7 +81,7 @@ impl Engine {
         self.locks.free.borrow_mut().push(lock);
     }
 
-    /// Takes the lock for the current task; `true` if it had to wait.
+    /// Takes the lock for the current task; returns `true` if it had to wait.
     fn lock(&self, lock: LockId, waiting: Waiting) -> bool {
         if !self.is_scheduled() {
             let before = self.locks.with(lock, |state| state.owner.replace(NOBODY));
@@ -92,7 +92,7 @@ impl Engine {
             .acquisitions
             .set(self.locks.acquisitions.get() + 1);
         if waiting == Waiting::Spin && self.explored.is_none() {
-            // Before it has the lock: who waits for one cannot be preempted either.
+            // Before it has the lock: a task that waits for one cannot be preempted either.
             self.change_spins(1);
         }
         self.visible(Step::Lock, lock);
@@ -130,7 +130,7 @@ impl Engine {
         });
     }
 
-    /// The current task has got a lock.
+    /// Notes that the current task has got a lock.
     fn note_owned(&self, lock: LockId, waiting: Waiting) {
         if waiting == Waiting::Sleep {
             let current = self.current.get();
@@ -139,7 +139,7 @@ impl Engine {
         self.spend(self.settings.costs.lock_ns + self.faults.lock_stall_ns());
     }
 
-    /// The spinners of the sleeping locks that `task` has, which does not run any more, go to sleep.
+    /// Sends the spinners of the sleeping locks that `task` holds to sleep, because `task` does not run any more.
     pub(crate) fn stop_spinners_of(&self, task: TaskId) {
         // Almost always none.
         let locks = self.with_task(task, |task| task.mutexes.borrow().clone());
@@ -153,7 +153,7 @@ impl Engine {
             .for_each(|task| self.stop_spinning(task));
     }
 
-    /// Spin locks held, which may keep the task from being preempted.
+    /// Changes the number of spin locks held, which may keep the task from being preempted.
     fn change_spins(&self, by: i32) {
         if self.settings.topology.preemption != PreemptionKind::Kernel {
             return;
@@ -164,7 +164,7 @@ impl Engine {
         self.update_horizon();
     }
 
-    /// Takes the lock if it is free, and spends the time until it is; tells whether that was later than now.
+    /// Takes the lock if it is free, and spends the time until then; returns whether that was later than now.
     fn try_own(&self, lock: LockId) -> Option<bool> {
         let (current, cpu) = (self.current.get(), self.cpu.get());
         let taken = self.locks.with(lock, |state| {
@@ -182,7 +182,7 @@ impl Engine {
         if self.explored.is_some() {
             return Some(false);
         }
-        // It was taken when we came: the last owner ran ahead on the host, not in time.
+        // The lock was taken when we came: the last owner ran ahead on the host, not in time.
         let has_waited = self.now_ns.get() < free_ns;
         self.access(line, Access::Write, self.settings.costs.atomic_ns);
         if self.now_ns.get() < free_ns {
@@ -210,7 +210,7 @@ impl Engine {
         }
     }
 
-    /// Spins while the owner runs, but not for long; then sleeps. One that was woken in vain is served next.
+    /// Spins while the owner runs, but only for a while, then sleeps. A sleeper that was woken in vain is served next.
     fn lock_sleeping(&self, lock: LockId) -> bool {
         let current = self.current.get();
         let mut times = 0;
@@ -235,7 +235,7 @@ impl Engine {
             }
             self.spend(self.settings.costs.syscall_ns);
             self.sync();
-            // It may have been given back on the way into the kernel.
+            // The owner may have released it on our way into the kernel.
             if self.try_own(lock).is_some() {
                 return true;
             }
@@ -255,7 +255,7 @@ impl Engine {
         }
     }
 
-    /// A process spins for a while; the kernel until the slice ends.
+    /// Time that a waiter spins: in a process a fixed time, in the kernel until the slice ends.
     fn mutex_spin_ns(&self) -> u64 {
         match self.settings.topology.preemption {
             PreemptionKind::User => self.settings.costs.mutex_spin_ns,
@@ -274,7 +274,7 @@ impl Engine {
         }
         self.visible(Step::Lock, lock);
         let (line, free_ns) = self.locks.with(lock, |state| (state.line, state.free_ns));
-        // Given back later than now: as good as taken.
+        // A lock that is released later than now counts as taken.
         let is_ours = (self.explored.is_some() || free_ns <= self.now_ns.get())
             && self.try_own(lock).is_some();
         if is_ours {
@@ -318,7 +318,7 @@ impl Engine {
             self.visible(Step::Unlock, lock);
             self.hand_over(lock, kind);
         } else {
-            // Nobody can come in between.
+            // No task can come in between.
             let now_ns = self.now_ns.get();
             self.locks.with(lock, |state| {
                 state.owner = None;
@@ -334,7 +334,7 @@ impl Engine {
         }
     }
 
-    /// Gives the lock to the next, or back.
+    /// Gives the lock to the next waiter, or releases it.
     fn hand_over(&self, lock: LockId, kind: LockKind) {
         let now_ns = self.now_ns.get();
         let is_promised = self.locks.with(lock, |state| state.is_promised);
@@ -348,7 +348,7 @@ impl Engine {
             let way_ns = self.lines.way_ns(self.lines.distance(from, to));
             let handover_ns = match kind {
                 LockKind::Queued | LockKind::Unfair => way_ns,
-                // All who wait read the line again, one after the other; the next is served half-way on average.
+                // All waiters read the line again, one after the other; the next is served half-way on average.
                 LockKind::Ticket => way_ns + rest * way_ns / 2,
             };
             self.locks.with(lock, |state| {
@@ -359,7 +359,7 @@ impl Engine {
             return self.grant(task, now_ns + handover_ns);
         }
         if kind == LockKind::Unfair {
-            // Those who want it are off their CPUs: whoever runs first.
+            // The waiters are off their CPUs; the first that runs gets it.
             let spinners = self
                 .locks
                 .with(lock, |state| std::mem::take(&mut state.spinners));
@@ -374,7 +374,7 @@ impl Engine {
             state.owner = if is_promised { sleeper } else { None };
         });
         if is_promised {
-            // Their owner does not run yet.
+            // The lock's next owner does not run yet.
             self.stop_spinners(lock);
         }
         if let Some(task) = sleeper {
@@ -383,12 +383,12 @@ impl Engine {
         }
     }
 
-    /// Takes the next spinner out of the queue; also how many stay in it.
+    /// Takes the next spinner out of the queue; returns it and the number that stay in the queue.
     fn next_spinner(&self, lock: LockId, kind: LockKind) -> Option<(TaskId, u64)> {
         let here = self.cpu.get();
         self.locks.with(lock, |state| {
             let at = if kind == LockKind::Unfair {
-                // Whoever is nearest sees the line first; among equals, the seed decides.
+                // The nearest sees the line first; among equals, the seed decides.
                 let spinners = state.spinners.iter().enumerate();
                 let spinners = spinners.filter(|(_, task)| self.is_spinning(**task));
                 let by_distance = spinners.map(|(at, &task)| {
@@ -406,11 +406,11 @@ impl Engine {
     }
 }
 
-/// What the two kinds of locks share.
+/// Common part of the two kinds of locks.
 struct Raw<T> {
     value: Mutex<T>,
     lock: LockId,
-    /// Number of the engine that it is from.
+    /// Number of the engine that the lock belongs to.
     engine: Option<u32>,
     waits: AtomicU64,
     waiting: Waiting,
@@ -427,7 +427,7 @@ impl<T: Send> Raw<T> {
         }
     }
 
-    /// As on the host, a sleeping lock that is held is an operation: a fork leaves none taken.
+    /// Returns an operation for a sleeping lock, as on the host: a fork leaves none taken.
     fn operation(&self) -> Option<SimOperation> {
         (self.waiting == Waiting::Sleep).then(operation)
     }
@@ -473,9 +473,9 @@ impl<T> Drop for Raw<T> {
     }
 }
 
-/// Holds a lock of a simulated machine.
+/// Guard of a lock of a simulated machine.
 pub struct SimGuard<'a, T> {
-    // Given back before the lock is.
+    // Released before the lock is.
     value: Option<MutexGuard<'a, T>>,
     lock: LockId,
     waiting: Waiting,
@@ -503,10 +503,10 @@ impl<T> Drop for SimGuard<'_, T> {
     }
 }
 
-/// A lock whose waiters spin: queued, ticket or unfair, as the topology says.
+/// Lock whose waiters spin: queued, ticket or unfair, as the topology sets it.
 pub struct SimSpin<T>(Raw<T>);
 
-/// A lock whose waiters spin for a while if the owner runs, then sleep.
+/// Lock whose waiters spin for a while if the owner runs, then sleep.
 pub struct SimMutex<T>(Raw<T>);
 
 macro_rules! lock {
@@ -533,7 +533,7 @@ macro_rules! lock {
 lock!(SimSpin, Waiting::Spin);
 lock!(SimMutex, Waiting::Sleep);
 
-/// A completion of a simulated machine.
+/// Completion of a simulated machine.
 pub struct SimEvent(Mutex<Completion>);
 
 #[derive(Default)]

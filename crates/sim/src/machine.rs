@@ -1,4 +1,4 @@
-//! The simulated machine as a [`Machine`].
+//! Simulated machine as a [`Machine`].
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,7 +21,7 @@ use crate::stacks::SimStacks;
 use crate::strategy::Decision;
 use crate::word::SimWord;
 
-/// A simulated machine that is running: one on each thread of the host at a time.
+/// Simulated machine that is running: one on each thread of the host at a time.
 ///
 /// ```
 /// use bursar_machine::{AtomicWord, Machine, Order, Tasks};
@@ -37,7 +37,7 @@ use crate::word::SimWord;
 /// assert!(machine.now_ns() > 384 * 10);
 /// ```
 pub struct Simulator {
-    /// Always there, until dropped.
+    /// `Some` until dropped.
     engine: Option<Installed<Engine>>,
 }
 
@@ -61,7 +61,7 @@ impl fmt::Debug for Simulator {
     }
 }
 
-/// What happened on a simulated machine so far.
+/// Counts of a simulated machine so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
@@ -69,7 +69,7 @@ pub struct Counts {
     pub events: u64,
     /// Locks taken.
     pub acquisitions: u64,
-    /// Cache lines that went from one CPU to another.
+    /// Cache lines that moved from one CPU to another.
     pub transfers: u64,
     /// Tasks that were put on a CPU after another.
     pub switches: u64,
@@ -77,7 +77,7 @@ pub struct Counts {
     pub preemptions: u64,
     /// Tasks that were woken.
     pub wakes: u64,
-    /// Tasks that went to another CPU to run.
+    /// Tasks that moved to another CPU to run.
     pub migrations: u64,
     /// Fences asked for.
     pub fences: u64,
@@ -102,7 +102,7 @@ impl Simulator {
         self.engine.as_ref().expect("there until dropped").get()
     }
 
-    /// The machine, for the code that is to run on it.
+    /// Machine for the code that runs on it.
     pub fn machine(&self) -> Sim {
         let settings = &self.engine().settings;
         Sim(Arc::new(Shape {
@@ -115,12 +115,12 @@ impl Simulator {
         }))
     }
 
-    /// Identifies all events so far and their order.
+    /// Hash of all events so far and their order.
     pub fn event_hash(&self) -> u64 {
         self.engine().event_hash()
     }
 
-    /// What happened so far.
+    /// Counts of the machine so far.
     pub fn counts(&self) -> Counts {
         let engine = self.engine();
         let tally = engine.tally.get();
@@ -144,7 +144,7 @@ impl Simulator {
     /// Runs `scenario`, which may start tasks, to its end.
     ///
     /// # Errors
-    /// The first failure, of the scenario or of a task. What they held then is given up, not dropped.
+    /// The first failure, of the scenario or of a task. Values that they held then are given up, not dropped.
     pub fn try_run(&self, scenario: impl FnOnce(&Sim)) -> Result<(), Failure> {
         let machine = self.machine();
         let mut result = Ok(());
@@ -156,7 +156,7 @@ impl Simulator {
                 }
             });
         };
-        // SAFETY: dropped at the end of this function, before what `body` borrows.
+        // SAFETY: dropped at the end of this function, before the values that `body` borrows.
         let mut routine = unsafe { Routine::new(Box::new(body)) }
             .unwrap_or_else(|error| panic!("no stack for a scenario: {error}"));
         let has_ended = routine.resume();
@@ -167,7 +167,7 @@ impl Simulator {
         Err(self.engine().take_failure())
     }
 
-    /// The choices of an exploration so far.
+    /// Choices of an exploration so far.
     pub fn take_decisions(&self) -> Vec<Decision> {
         let explored = self.engine().explored.as_ref();
         explored.map_or_else(Vec::new, |explored| explored.take_decisions())
@@ -182,11 +182,12 @@ struct Shape {
     sections: SectionKind,
 }
 
-/// See the crate. All values that one [`Simulator`] gave are the same machine; they work on its thread only.
+/// Machine in virtual time; see the crate. All values that one [`Simulator`] gave are the same machine. They work on
+/// its thread only.
 #[derive(Clone, Debug)]
 pub struct Sim(Arc<Shape>);
 
-/// The current task's CPU; outside of tasks CPU 0.
+/// CPU of the current task; outside of tasks CPU 0.
 pub(crate) fn current_shard() -> Shard {
     Shard(with_engine(|engine| engine.cpu.get()).unwrap_or(0))
 }
@@ -249,7 +250,7 @@ impl Machine for Sim {
         reserve(options, self.0.nodes)
     }
 
-    /// Nothing is behind simulated pages. Loads that need more reserve what they need.
+    /// Fixed, because simulated pages have no memory behind them. Loads that need more reserve it themselves.
     fn memory_bytes(&self) -> u64 {
         1 << 30
     }
@@ -308,7 +309,7 @@ impl Machine for Sim {
     }
 }
 
-/// A page of a simulated machine.
+/// Page of a simulated machine.
 #[derive(Debug)]
 pub struct SimPage(());
 
@@ -318,18 +319,18 @@ impl Drop for SimPage {
     }
 }
 
-/// Longest stretch of computing after which a task looks whether it is to be preempted, virtual nanoseconds.
+/// Maximum time of computing after which a task checks for preemption, virtual nanoseconds.
 const COMPUTE_NS: u64 = 1_000_000;
 
 impl Tasks for Sim {
     type PageMemory = SimPage;
 
-    /// Tasks are placed on the CPUs in turn.
+    /// Places the tasks on the CPUs in turn.
     ///
     /// # Panics
-    /// What a task panicked with. If tasks wait for ever, with the [`Failure`] that says which. Tasks that had not ended
-    /// then are given up where they stand, with the locks that they hold: the machine runs no more, and whoever takes
-    /// such a lock panics. [`Simulator::try_run`] gives up the scenario as well.
+    /// With the panic of a task, or with the [`Failure`] that names the tasks if tasks wait without end. Tasks that
+    /// have not ended then are given up where they stopped, with the locks that they hold. The machine runs no more,
+    /// and an attempt to take such a lock panics. [`Simulator::try_run`] gives up the scenario as well.
     fn run<'scope>(&self, tasks: Vec<Box<dyn FnOnce() + Send + 'scope>>) {
         let tasks = tasks.into_iter().map(|task| (None, task)).collect();
         with_engine(|engine| engine.run(tasks, None))
@@ -374,7 +375,7 @@ impl Watched for Sim {
     }
 
     /// # Panics
-    /// If the machine does not explore: in virtual time tasks run ahead, and whether one waits is known later.
+    /// If the machine does not explore: in virtual time tasks run ahead, so whether one waits is known only later.
     fn last_step(&self) -> Watch {
         with_engine(|engine| {
             let explored = engine.explored.as_ref();

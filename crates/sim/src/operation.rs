@@ -1,17 +1,18 @@
-//! Operations that a fork waits for, and forks. Explorations only: in virtual time nobody forks, and operations are free.
+//! Operations that a fork waits for, and forks. Explorations only: in virtual time no task forks, and operations are
+//! free.
 //!
-//! An exploration goes on as the child: the tasks that are gone stay where they are and never run again.
+//! An exploration goes on as the child. The tasks that are gone stay where they are and never run again.
 
 use std::marker::PhantomData;
 
 use crate::engine::{Engine, NOBODY, State, TaskId, with_engine};
 use crate::explored::{Explored, Point};
 
-/// A task in the middle of something that a fork must not cut in two, until dropped.
+/// Guard of an operation that a fork must not cut in two.
 #[derive(Debug)]
 pub struct SimOperation {
     task: TaskId,
-    /// Counted for this task.
+    /// Ties the value to its task, which is counted.
     _thread: PhantomData<*const ()>,
 }
 
@@ -33,7 +34,7 @@ pub(crate) fn operation() -> SimOperation {
 }
 
 impl Engine {
-    /// Counts the current task in; says whom to count out again.
+    /// Counts the current task in; returns the task to count out again.
     #[inline]
     fn begin_operation(&self) -> TaskId {
         match &self.explored {
@@ -42,12 +43,12 @@ impl Engine {
         }
     }
 
-    /// No step of its own unless a fork is under way.
+    /// Counts the task in, without a step of its own unless a fork is under way.
     fn explored_operation(&self, explored: &Explored) -> TaskId {
         let current = self.current.get();
         let depth = || self.with_task(current, |task| task.operations.get());
         while depth() == 0 && ![NOBODY, current].contains(&self.forking.get()) {
-            // Nobody wakes it: it is gone when the fork has happened.
+            // Nothing wakes this task: it is gone when the fork has happened.
             self.explored_block(explored);
         }
         self.with_task(current, |task| {
@@ -67,19 +68,19 @@ impl Engine {
         }
         self.explored_wake(forking);
         if let Some(explored) = &self.explored {
-            // May be cut off here, before what it does next that is no step.
+            // The task may be cut off here, before work that is no step.
             self.explored_point(explored, Point::Step);
         }
     }
 
-    /// All tasks but the current one are gone, wherever they are outside of operations.
+    /// Makes all tasks but the current one disappear, wherever they are outside of operations.
     pub(crate) fn fork(&self) {
         let explored = self.explored.as_ref();
         let explored = explored.expect("only a machine that explores forks");
         assert!(self.is_scheduled(), "a task forks");
         let current = self.current.get();
         while self.forking.get() != NOBODY {
-            // Gone with all others when that fork has happened.
+            // This task is gone with all others when that fork has happened.
             self.explored_block(explored);
         }
         self.forking.set(current);

@@ -1,8 +1,8 @@
 //! Sections of the current CPU: a look at its words, and a commit.
 //!
-//! In between a section can be interrupted: by preemption, by moving to another CPU, by a fence. Then it begins anew, which
-//! is what the kernel does to a restartable sequence. In virtual time the two moments are one unless preemption inside
-//! sections is asked for; an exploration tells them apart.
+//! A section can be interrupted between the two: by preemption, by migration, by a fence. Then it begins anew, as the
+//! kernel restarts a restartable sequence. In virtual time both happen at one moment, unless preemption inside sections
+//! is enabled. An exploration separates them.
 
 use bursar_machine::Shard;
 
@@ -10,8 +10,8 @@ use crate::engine::{Engine, Step};
 use crate::lines::{Access, LineId};
 
 impl Engine {
-    /// Runs `look` as a section of `shard`, whose words begin on `line`. What it says may be committed at once, before the
-    /// next step; `None` if the section must begin anew, maybe elsewhere.
+    /// Runs `look` as a section of `shard`, whose words begin on `line`. The caller may commit the result at once,
+    /// before the next step. `None` if the section must begin anew, maybe on another CPU.
     pub(crate) fn section<R>(
         &self,
         shard: Shard,
@@ -31,7 +31,7 @@ impl Engine {
         self.section_survives(begun, shard, line).then_some(seen)
     }
 
-    /// In the middle of a look: what others change without a fence may change here.
+    /// Point in the middle of a look, where words that change without a fence may change.
     pub(crate) fn inside_section(&self, line: LineId) {
         if self.section_can_break() {
             self.visible(Step::Section, line);
@@ -42,12 +42,12 @@ impl Engine {
         self.with_task(self.current.get(), |task| task.breaks.get())
     }
 
-    /// Whether the look and the commit of a section are two moments.
+    /// Returns whether the look and the commit of a section are two moments.
     fn section_can_break(&self) -> bool {
         self.is_scheduled() && (self.explored.is_some() || self.faults.has_section_preemption)
     }
 
-    /// Lets others in between look and commit; `false` if the section must begin anew.
+    /// Lets other tasks run between look and commit; returns `false` if the section must begin anew.
     fn section_survives(&self, begun: u32, shard: Shard, line: LineId) -> bool {
         let current = self.current.get();
         if self.explored.is_none() {

@@ -1,20 +1,20 @@
-//! What a simulator is made of.
+//! Settings of a simulator.
 
 use crate::cost::CostModel;
 use crate::fault::Faults;
 use crate::strategy::Strategy;
 use crate::topology::Topology;
 
-/// How time passes.
+/// Passing of time.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mode {
-    /// Operations cost time, and whoever is earliest goes on.
+    /// Operations cost time, and the earliest task goes on.
     Timed,
-    /// There is no time; a strategy says who goes on after each visible operation.
+    /// There is no time; a strategy chooses the task that goes on after each visible operation.
     Explored(Strategy),
 }
 
-/// How the words of a CPU are changed.
+/// Way in which the words of a CPU are changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SectionKind {
     /// By restartable sections.
@@ -24,28 +24,28 @@ pub enum SectionKind {
     Atomic,
 }
 
-/// A simulator's settings.
+/// Settings of a simulator.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Settings {
     /// The machine.
     pub topology: Topology,
-    /// Of everything random: ties, placement, faults, schedules.
+    /// Seed of everything random: ties, placement, faults, schedules.
     pub seed: u64,
-    /// What steps cost.
+    /// Costs of steps.
     pub costs: CostModel,
-    /// What goes wrong.
+    /// Faults that are injected.
     pub faults: Faults,
-    /// How words of a CPU are changed.
+    /// Way in which words of a CPU are changed.
     pub sections: SectionKind,
-    /// How time passes.
+    /// Passing of time.
     pub mode: Mode,
     /// Whether a task whose turn it is anyway goes on without leaving its stack. Changes the speed and nothing else.
     pub run_ahead: bool,
 }
 
 impl Settings {
-    /// A machine in virtual time, without faults.
+    /// Makes settings of a machine in virtual time, without faults.
     pub fn new(topology: Topology, seed: u64) -> Self {
         Self {
             topology,

@@ -15,10 +15,10 @@ use crate::machine::{current_shard, relax};
 use crate::settings::SectionKind;
 use crate::word::SimWord;
 
-/// Words of a cache line.
+/// Number of words of a cache line.
 const LINE_WORDS: usize = 8;
 
-/// What a section commits: words and their new values.
+/// Changes that a section commits: words and their new values.
 type Changes = [Option<(usize, i64)>; 2];
 
 struct Words {
@@ -26,7 +26,7 @@ struct Words {
     words: usize,
     sections: SectionKind,
     shards: Box<[OnceLock<Box<[SimWord]>>]>,
-    /// Number of the engine that the lines are from.
+    /// Number of the engine that the lines belong to.
     engine: Option<u32>,
 }
 
@@ -80,7 +80,8 @@ impl SimSlot {
         self.0.sections == SectionKind::Restartable && shard.0 < self.0.cpus
     }
 
-    /// Runs a section on the current CPU's words: `look` says what to write where, or how it ends without.
+    /// Runs a section on the current CPU's words. `look` returns the words to write and their values, or an outcome
+    /// without them.
     fn section(
         &self,
         shard: Shard,
@@ -115,7 +116,7 @@ impl SimSlot {
         .unwrap_or_else(|| panic!("sections run on a simulator"))
     }
 
-    /// [`SimSlot::section`] on whatever CPU it takes.
+    /// Runs [`SimSlot::section`] on the CPU that the task is on, again after each interruption.
     fn anywhere(
         &self,
         mut look: impl FnMut(&[SimWord]) -> Result<Changes, Outcome>,
@@ -127,7 +128,7 @@ impl SimSlot {
                 return (otherwise(self.atomic(shard)), shard);
             }
             match self.section(shard, &mut look) {
-                // Interrupted.
+                // The section was interrupted.
                 Outcome::Moved => {}
                 outcome => return (outcome, shard),
             }

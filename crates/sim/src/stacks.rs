@@ -1,7 +1,7 @@
 //! Per-CPU stacks of blocks: the same as the host's, in sections or under the list's lock.
 //!
-//! The blocks themselves are in a `Vec`, the oldest first; the header's words say what the host's say, and entries have lines
-//! of their own, eight on each, that come into being as the list first grows so deep.
+//! The blocks are in a `Vec`, the oldest first. The words of the header have the same meaning as on the host. Entries
+//! have lines of their own, eight entries on each, which are made when the list first grows that deep.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -17,12 +17,12 @@ use crate::operation::operation;
 use crate::settings::SectionKind;
 use crate::word::SimWord;
 
-/// Entries on a line.
+/// Number of entries on a line.
 const LINE_ENTRIES: usize = 8;
-/// Words of a header that are free for use.
+/// Number of words of a header that are free for use.
 const FREE_WORDS: usize = StackWord::Last as usize + 1;
 
-/// All words of the header are on one line.
+/// List of one shard. All words of the header are on one line.
 struct List {
     head: SimWord,
     bounds: SimWord,
@@ -33,7 +33,7 @@ struct List {
 
 #[derive(Default)]
 struct Entries {
-    /// The oldest first.
+    /// Blocks, the oldest first.
     blocks: Vec<Block>,
     lines: Vec<LineId>,
 }
@@ -54,12 +54,12 @@ impl List {
         self.head.line()
     }
 
-    /// Never held over a step.
+    /// Locks the entries; never held over a step.
     fn entries(&self) -> MutexGuard<'_, Entries> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The lines of `count` entries from the `first` on.
+    /// Lines of `count` entries from the `first` on.
     fn lines_of(&self, first: usize, count: usize) -> Vec<LineId> {
         let lines = &mut self.entries().lines;
         let end = (first + count).div_ceil(LINE_ENTRIES);
@@ -73,9 +73,9 @@ struct Lists {
     cpus: u32,
     capacities: Box<[u16]>,
     sections: SectionKind,
-    /// Of all shards, those of each one after the other.
+    /// Lists of all shards; those of each shard follow one another.
     lists: Box<[OnceLock<List>]>,
-    /// Number of the engine that the lines are from.
+    /// Number of the engine that the lines belong to.
     engine: Option<u32>,
 }
 
@@ -98,13 +98,13 @@ impl Drop for Lists {
 #[derive(Clone)]
 pub struct SimStacks(Arc<Lists>);
 
-/// An operation of the current CPU on a list.
+/// Operation of the current CPU on a list.
 struct Operation<C, M> {
-    /// By depth and bounds: how many blocks it moves.
+    /// Returns the number of blocks to move, from depth and bounds.
     count: C,
-    /// For so many: what it adds to the head.
+    /// Returns the amount to add to the head, from that number.
     change: fn(u64) -> u64,
-    /// Moves so many.
+    /// Moves that number of blocks.
     move_blocks: M,
 }
 
@@ -141,7 +141,7 @@ impl SimStacks {
         self.0.sections == SectionKind::Restartable && shard.0 < self.0.cpus
     }
 
-    /// Does it on whatever CPU it takes, and returns how many blocks were moved.
+    /// Performs the operation on the CPU that the task is on; returns the number of blocks moved.
     fn perform<C, M>(&self, list: usize, operation: Operation<C, M>) -> usize
     where
         C: Fn(usize, Bounds) -> usize,
@@ -157,7 +157,7 @@ impl SimStacks {
                 here.commit(count, operation);
                 break (count, here);
             }
-            // Interrupted.
+            // The section was interrupted.
         };
         debug_assert!(here.entries().blocks.len() <= self.capacity(list));
         moved
@@ -165,11 +165,11 @@ impl SimStacks {
 }
 
 impl List {
-    /// The first part of a section: how many blocks it is going to move. `None` if it was interrupted.
+    /// Runs the first part of a section: finds the number of blocks to move. `None` if it was interrupted.
     fn look(&self, shard: Shard, count: impl Fn(usize, Bounds) -> usize) -> Option<usize> {
         with_engine(|engine| {
             engine.section(shard, self.line(), || {
-                // The bounds first, as above; no fence is passed when a list is thawed.
+                // The bounds first, as on the host, because a thaw passes no fence.
                 let bounds = Bounds::of(self.bounds.peek());
                 engine.inside_section(self.line());
                 count(depth(self.head.peek()), bounds)
@@ -178,7 +178,7 @@ impl List {
         .expect("sections run on a simulator")
     }
 
-    /// The other part, before the next step.
+    /// Runs the second part of a section, before the next step.
     fn commit<C, M>(&self, count: usize, operation: Operation<C, M>)
     where
         M: FnOnce(&mut Vec<Block>, usize),
@@ -197,30 +197,32 @@ impl List {
         });
     }
 
-    /// All of it where there are no sections; nothing if the lock is taken. Each access is a step.
+    /// Performs the whole operation where there are no sections; moves nothing if the lock is taken. Each access is a
+    /// step.
     fn perform_locked<C, M>(&self, wanted: Operation<C, M>) -> usize
     where
         C: Fn(usize, Bounds) -> usize,
         M: FnOnce(&mut Vec<Block>, usize),
     {
-        // A fork waits until the lock is given back.
+        // A fork waits until the lock is released.
         let _operation = operation();
         let lock = &self.lock;
         // Full: pairs with the freezer's `Full` store of the bounds, as on the host.
         if lock.compare_exchange(0, 1, Order::Full).is_err() {
             return 0;
         }
-        // Full: as above. The bounds first: who looks at the depth first may see it frozen, and the bounds thawed.
+        // Full: as above. The bounds first: a task that read the depth first might read it frozen, and the bounds
+        // thawed.
         let bounds = Bounds::of(self.bounds.load(Order::Full));
         let head = &self.head;
-        // Acquire: pairs with the release below, of whoever had the lock before.
+        // Acquire: pairs with the Release below, of the lock's previous holder.
         let before = head.load(Order::Acquire);
         let count = (wanted.count)(depth(before), bounds);
         if count > 0 {
             let change = (wanted.change)(count as u64);
             self.step_on(lowest(before, change), count);
             (wanted.move_blocks)(&mut self.entries().blocks, count);
-            // Release: whoever sees the depth sees the blocks.
+            // Release: a task that sees the depth sees the blocks.
             head.store(before.wrapping_add(change), Order::Release);
         }
         // Full: pairs with `freeze`.
@@ -228,7 +230,7 @@ impl List {
         count
     }
 
-    /// Visible accesses to entries.
+    /// Makes visible accesses to entries.
     fn step_on(&self, first: usize, count: usize) {
         for line in self.lines_of(first, count) {
             with_engine(|engine: &Engine| {
@@ -239,7 +241,7 @@ impl List {
     }
 }
 
-/// The lowest entry that is added or taken by a change of the head.
+/// Lowest entry that a change of the head adds or takes.
 fn lowest(before: u64, change: u64) -> usize {
     depth(before).min(depth(before.wrapping_add(change)))
 }
@@ -262,7 +264,7 @@ impl BlockStacks for SimStacks {
         let mut popped = None;
         let pop = Operation {
             count: |depth, bounds: Bounds| usize::from(depth > bounds.floor as usize),
-            // One less, and one more that was popped.
+            // One block less, and one more that was popped.
             change: |_| 0xffff,
             move_blocks: |blocks: &mut Vec<Block>, _| {
                 popped = Some(blocks.pop().expect("the depth counts what is there"));
@@ -301,7 +303,7 @@ impl BlockStacks for SimStacks {
     }
 
     fn head(&self, shard: Shard, list: usize) -> u64 {
-        // Acquire: for those who take blocks out it is the fence that counts; others only look.
+        // Acquire: for a caller that takes blocks out the fence is what counts; others only look.
         self.list(shard, list).head.load(Order::Acquire)
     }
 
@@ -315,12 +317,12 @@ impl BlockStacks for SimStacks {
         bounds.set(word, self.capacity(list))
     }
 
-    /// The host tells lists that are freezing from frozen ones. Nobody here could tell a block from nothing, so who freezes
-    /// in turns is enough.
+    /// Freezes at once, while the host first marks lists as freezing. Blocks are not made from words here, so it is
+    /// enough that tasks freeze in turns.
     fn freeze(&self, lists: &[(Shard, usize)]) {
         for &(shard, list) in lists {
             let bounds = &self.list(shard, list).bounds;
-            // Full: pairs with the lock of lists without sections; those with sections are in the fence's hands.
+            // Full: pairs with the lock of lists without sections; for lists with sections the fence does it.
             let before = bounds.swap(Bounds::FROZEN.bits(), Order::Full);
             assert!(!Bounds::of(before).is_frozen(), "one freezes at a time");
         }
@@ -352,10 +354,10 @@ impl BlockStacks for SimStacks {
         let is_frozen = Bounds::of(list.bounds.peek()).is_frozen();
         assert!(is_frozen, "only from a frozen list");
         let head = &list.head;
-        // Acquire: pairs with the release of whoever pushed what is there; a freezer of sections has passed a fence.
+        // Acquire: pairs with the Release of the push of these blocks; a freezer of sections has passed a fence.
         let before = head.load(Order::Acquire);
         let count = count.min(depth(before));
-        // What stays moves down.
+        // The remaining blocks move down.
         list.step_on(0, depth(before));
         blocks.extend(list.entries().blocks.drain(..count));
         // Release: pairs with the bounds that thaw the list.

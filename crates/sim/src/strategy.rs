@@ -1,48 +1,48 @@
-//! Who goes on next, when time does not say.
+//! Choice of the next task, when there is no time.
 
 use std::sync::Arc;
 
 use crate::engine::TaskId;
 use bursar_machine::random::Random;
 
-/// How an exploration chooses.
+/// Strategy of an exploration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Strategy {
-    /// Any task that can run, each as likely as another, after each step.
+    /// After each step any task that can run, each as likely as another.
     RandomWalk,
-    /// Probabilistic concurrency testing (Burckhardt and others, ASPLOS 2010): tasks have random priorities, the highest
-    /// runs, and at `depth - 1` random steps the one that runs becomes the lowest. Finds a bug that takes `depth` ordered
-    /// events with a probability of at least 1 in `tasks * steps^(depth-1)`.
+    /// Probabilistic concurrency testing (Burckhardt and others, ASPLOS 2010). Tasks have random priorities, and the
+    /// highest runs. At `depth - 1` random steps the running task becomes the lowest. Finds a bug that takes `depth`
+    /// ordered events with a probability of at least 1 in `tasks * steps^(depth-1)`.
     Pct {
-        /// How many events must come in order.
+        /// Number of events that must come in order.
         depth: u32,
-        /// About how many steps a schedule has.
+        /// Approximate number of steps of a schedule.
         steps: u64,
     },
-    /// The decisions of an earlier run, and beyond them whoever runs goes on until it waits.
+    /// Decisions of an earlier run. Beyond them, the running task goes on until it waits.
     Replay(Arc<[Decision]>),
 }
 
-/// Who goes on (low byte), and the CPU, plus one, to which whoever stops is moved (high byte, 0: it stays).
+/// Task that goes on (low byte), and the CPU, plus one, to which the task that stops is moved (high byte, 0: it stays).
 pub type Decision = u16;
 
-/// More tasks do not fit in a [`Decision`], and not as many CPUs.
+/// Maximum number of tasks that fit in a [`Decision`]; the number of CPUs must be below it.
 pub(crate) const DECISIONS_MAX: usize = 1 << 8;
 
-/// One switch in so many also moves a task to another CPU.
+/// Number of switches of which one also moves a task to another CPU.
 const MOVE_ONE_IN: u64 = 32;
 
-/// A strategy at work.
+/// Strategy at work.
 #[derive(Debug)]
 pub(crate) enum Chooser {
     RandomWalk,
     Pct {
-        /// By task; the highest runs.
+        /// Priorities by task; the highest runs.
         priorities: Vec<u64>,
-        /// Steps at which the one that runs becomes lower: to `LATER_PRIORITY`, less its place here. They are in no
-        /// order, so one that comes later does not go below one that came before, as likely as it does.
+        /// Steps at which the running task gets the priority `LATER_PRIORITY`, less the step's index here. The steps
+        /// are in no order, so a later one is as likely to give a higher priority as a lower one.
         change_at: Vec<u64>,
-        /// Below all of them, who gave way.
+        /// Priority below all of them, for a task that gave way.
         lowest: u64,
     },
     Replay {
@@ -51,9 +51,9 @@ pub(crate) enum Chooser {
     },
 }
 
-/// First priorities are above this.
+/// Lower bound of first priorities.
 const FIRST_PRIORITY: u64 = 1 << 32;
-/// Priorities that change points give are at or below this.
+/// Upper bound of the priorities that change points give.
 const LATER_PRIORITY: u64 = FIRST_PRIORITY - 1;
 
 impl Chooser {
@@ -76,7 +76,7 @@ impl Chooser {
         }
     }
 
-    /// A step of `current` has ended, after which it perhaps gives way (`is_polite`).
+    /// Ends a step of `current`, after which it gives way if `is_polite`.
     pub(crate) fn pass(&mut self, current: TaskId, step: u64, is_polite: bool) {
         let Self::Pct {
             priorities,
@@ -98,8 +98,8 @@ impl Chooser {
         }
     }
 
-    /// The next task of `candidates` (at least one, ascending). `current` gives way if `is_polite`, where that is
-    /// possible.
+    /// Chooses the next task of `candidates` (at least one, ascending). If `is_polite`, `current` gives way where that
+    /// is possible.
     pub(crate) fn choose(
         &mut self,
         candidates: &[TaskId],

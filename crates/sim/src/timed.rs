@@ -1,4 +1,4 @@
-//! Virtual time: CPUs with clocks, run queues, slices, wake-ups; whoever is earliest goes on.
+//! Virtual time: CPUs with clocks, run queues, slices, wake-ups. The earliest CPU goes on.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::{Ordering, Reverse};
@@ -15,7 +15,7 @@ use crate::tournament::NEVER;
 pub(crate) struct Cpu {
     /// Breaks ties between CPUs, together with the time.
     rank: u16,
-    /// How far it is, while its task is not running on the host.
+    /// Time of the CPU, while its task is not running on the host.
     pub(crate) clock_ns: Cell<u64>,
     pub(crate) current: Cell<TaskId>,
     queue: RefCell<VecDeque<TaskId>>,
@@ -37,21 +37,21 @@ impl Cpu {
     }
 }
 
-/// Whom a timer wakes.
+/// Wake-up of a task by a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Alarm {
     pub(crate) task: TaskId,
-    /// Which of its sleeps it is for; another one it leaves alone.
+    /// Number of the sleep that the alarm ends; it does not end another one.
     pub(crate) number: u64,
-    /// Not before its CPU has something to do.
+    /// Waits until the CPU has something to do.
     pub(crate) is_deferrable: bool,
 }
 
-/// A timer that runs.
+/// Timer that runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Timer {
     expires_ns: u64,
-    /// Of timers that expire at once, the seed decides.
+    /// Order of timers that expire at once, by the seed.
     tie: u64,
     alarm: Alarm,
 }
@@ -70,34 +70,35 @@ impl PartialOrd for Timer {
 }
 
 const TIE_BITS: u32 = 16;
-/// Set in the keys of CPUs, whose rank is below.
+/// Bit that is set in the keys of CPUs, whose rank is below.
 const RANKED: u64 = 1 << (TIE_BITS - 1);
-/// The end of virtual time, after 78 hours.
+/// End of virtual time, after 78 hours.
 const END_NS: u64 = 1 << (u64::BITS - TIE_BITS);
 
-/// The key of a moment before all CPUs that are as far.
+/// Key of a moment, before all CPUs at the same time.
 fn key_of_timer(expires_ns: u64) -> u64 {
     expires_ns << TIE_BITS
 }
 
 impl Engine {
-    /// Keys order CPUs by their clocks, and among equal clocks by a permutation that is another one each nanosecond.
+    /// Key that orders CPUs by their clocks, and among equal clocks by a permutation that changes each nanosecond.
     #[inline]
     fn key(&self, cpu: u32, now_ns: u64) -> u64 {
         assert!(now_ns < END_NS, "virtual time ends after 78 hours");
         let rank = u64::from(self.cpus[cpu as usize].rank) ^ self.shuffle(now_ns);
-        // Never 0, which is the timers'.
+        // Never 0, which is the rank of timers.
         now_ns << TIE_BITS | RANKED | rank
     }
 
-    /// How ranks are exchanged at a moment.
+    /// Permutation of ranks at a moment.
     #[inline]
     fn shuffle(&self, now_ns: u64) -> u64 {
         let mixed = (now_ns ^ self.settings.seed).wrapping_mul(0xd134_2543_de82_ef95);
         mixed >> 48 & self.rank_mask
     }
 
-    /// Whose key it is. To go down the tree instead is a chain of loads, each of which waits for the one before.
+    /// Leaf that a key belongs to. Going down the tree instead is a chain of loads, each of which waits for the one
+    /// before.
     #[inline]
     fn leaf_of(&self, key: u64) -> usize {
         if key & RANKED == 0 {
@@ -111,7 +112,7 @@ impl Engine {
         self.cpus.len()
     }
 
-    /// Puts all tasks on their CPUs, or near: the bound ones first, since the others can go elsewhere.
+    /// Puts all tasks on their CPUs, or near. Bound tasks come first, because the others can go elsewhere.
     fn place_tasks(&self) {
         for cpu in 0..self.cpus.len() {
             self.idle.borrow_mut()[cpu / 64] |= 1 << (cpu % 64);
@@ -182,7 +183,7 @@ impl Engine {
         if self.with_task(task, |task| {
             task.state.get() == State::Spinning && task.spin_until_ns.get() == NEVER
         }) {
-            // Its slice is over, and it has nothing to do there but to wait. (One that may sleep goes to sleep.)
+            // Its slice is over, and it would only wait there. (A task that may sleep goes to sleep.)
             here.clock_ns.set(now_ns.max(here.clock_ns.get()));
             self.with_task(task, |task| task.state.set(State::SpinQueued));
             self.count(|tally| tally.preemptions += 1);
@@ -199,7 +200,7 @@ impl Engine {
         }
     }
 
-    /// The current task may go on until somebody else is earlier or its CPU wants it to stop.
+    /// Computes how far the current task may go on: until another is earlier, or its CPU wants it to stop.
     pub(crate) fn update_horizon(&self) {
         if self.explored.is_some() || !self.settings.run_ahead || self.is_checked.get() {
             return self.horizon_ns.set(0);
@@ -209,13 +210,13 @@ impl Engine {
             .set(others_ns.min(self.interrupt_ns(self.cpu.get())));
     }
 
-    /// When a CPU's task is to be interrupted.
+    /// Time at which a CPU's task is interrupted.
     fn interrupt_ns(&self, cpu: u32) -> u64 {
         let stall_ns = self.faults.next_stall_ns(cpu);
         stall_ns.min(self.preemption_ns(cpu))
     }
 
-    /// When a CPU's task must make room for another.
+    /// Time at which a CPU's task must make room for another.
     fn preemption_ns(&self, cpu: u32) -> u64 {
         let here = &self.cpus[cpu as usize];
         if here.queue.borrow().is_empty() {
@@ -235,7 +236,7 @@ impl Engine {
         })
     }
 
-    /// Returns when the current task is the earliest of all, having been preempted if that was due.
+    /// Returns when the current task is the earliest of all, and after a preemption that was due.
     pub(crate) fn timed_sync(&self) {
         let mut must_park = !self.settings.run_ahead;
         loop {
@@ -277,7 +278,7 @@ impl Engine {
         suspend();
     }
 
-    /// The current task gives its CPU to the next in the queue, if there is one.
+    /// Gives the current task's CPU to the next in the queue, if there is one.
     pub(crate) fn yield_now(&self) {
         self.sync();
         if !self.cpus[self.cpu.get() as usize].queue.borrow().is_empty() {
@@ -285,7 +286,7 @@ impl Engine {
         }
     }
 
-    /// The CPU's task goes to an idle CPU, or else to the end of the queue.
+    /// Moves the CPU's task to an idle CPU, or else to the end of the queue.
     fn switch_out(&self, cpu: u32, task: TaskId) {
         let here = &self.cpus[cpu as usize];
         let now_ns = here.clock_ns.get();
@@ -314,7 +315,7 @@ impl Engine {
         self.with_task(current, |task| task.sleeps.set(task.sleeps.get() + 1));
     }
 
-    /// Lets the current task spin until it is granted something, or until `until_ns`; returns whether it was.
+    /// Lets the current task spin until it is granted something, or until `until_ns`; returns whether it was granted.
     pub(crate) fn spin(&self, until_ns: u64) -> bool {
         let (cpu, current) = (self.cpu.get(), self.current.get());
         self.with_task(current, |task| {
@@ -326,7 +327,7 @@ impl Engine {
         self.cpus[cpu as usize].clock_ns.set(self.now_ns.get());
         self.refresh_leaf(cpu);
         suspend();
-        // Whatever stalled its CPU until now did no harm.
+        // A stall of its CPU until now does no harm.
         let passed_ns = self.faults.pass_stalls(self.cpu.get(), self.now_ns.get());
         self.now_ns.set(passed_ns);
         self.with_task(current, |task| {
@@ -335,7 +336,7 @@ impl Engine {
         })
     }
 
-    /// Tells a spinning task that its time has come, at `at_ns`.
+    /// Grants a spinning task what it spins for, at `at_ns`.
     pub(crate) fn grant(&self, task: TaskId, at_ns: u64) {
         let (state, cpu) = self.with_task(task, |task| {
             task.is_granted.set(true);
@@ -350,7 +351,7 @@ impl Engine {
         }
     }
 
-    /// Tells a spinning task that it need not wait any longer for what it spins for.
+    /// Tells a spinning task to stop spinning.
     pub(crate) fn stop_spinning(&self, task: TaskId) {
         if self.is_spinning(task) {
             let cpu = self.with_task(task, |task| {
@@ -393,7 +394,7 @@ impl Engine {
         }
     }
 
-    /// The CPU's task is gone from it; the next in its queue, or in another's, takes its place.
+    /// Lets the next task in a CPU's queue, or in another's, run after the CPU's task has left.
     fn switch_to_next(&self, cpu: u32) {
         let here = &self.cpus[cpu as usize];
         here.current.set(NOBODY);
@@ -473,7 +474,7 @@ impl Engine {
         task != NOBODY && self.with_task(task, |task| task.state.get() == State::Spinning)
     }
 
-    /// Takes a task from the queue of a CPU that has more than it can do.
+    /// Takes a task from the queue of a CPU that has more than it can run.
     fn steal(&self) -> Option<TaskId> {
         if self.queued.get() == 0 {
             return None;
@@ -488,7 +489,7 @@ impl Engine {
             if let Some(position) = movable {
                 let task = queue.remove(position);
                 drop(queue);
-                // Its old CPU may have nothing left to be interrupted for.
+                // Its old CPU may have no reason left for an interrupt.
                 if self.is_spinning(self.cpus[at].current.get()) {
                     self.refresh_leaf(at as u32);
                 }
@@ -515,7 +516,7 @@ impl Engine {
         }
     }
 
-    /// An idle CPU: `last`, else the next of its cluster, else of its node, else any.
+    /// Idle CPU: `last`, else the next of its cluster, else of its node, else any.
     fn idle_near(&self, last: u32, is_bound: bool) -> Option<u32> {
         let idle = self.idle.borrow();
         let last = last as usize;
@@ -548,7 +549,7 @@ impl Engine {
         }
     }
 
-    /// Takes time from what a CPU does now, for an interrupt.
+    /// Takes time for an interrupt from the current work of a CPU.
     pub(crate) fn interrupt(&self, cpu: u32, duration_ns: u64) {
         let here = &self.cpus[cpu as usize];
         let task = here.current.get();
@@ -560,11 +561,11 @@ impl Engine {
         self.refresh_leaf(cpu);
     }
 
-    /// Lets a task be woken when a timer expires.
+    /// Lets a timer wake a task when it expires.
     pub(crate) fn arm(&self, expires_ns: u64, alarm: Alarm) {
         let expires_ns = expires_ns.saturating_add(self.faults.late_timer_ns());
         if expires_ns >= END_NS {
-            // Never.
+            // The timer never expires.
             return;
         }
         let number = self.timer_number.get();
@@ -572,7 +573,7 @@ impl Engine {
         let shuffled = (number ^ self.settings.seed).wrapping_mul(0xd134_2543_de82_ef95);
         self.timers.borrow_mut().push(Timer {
             expires_ns: expires_ns.max(self.now_ns.get()),
-            // A bijection of the number: no two are equal.
+            // A bijection of the number, so that no two are equal.
             tie: shuffled ^ shuffled >> 32,
             alarm,
         });
@@ -603,7 +604,7 @@ impl Engine {
         self.refresh_timers();
     }
 
-    /// Whether the sleep that the alarm is for goes on.
+    /// Returns whether the sleep that the alarm is for goes on.
     pub(crate) fn is_asleep(&self, alarm: Alarm) -> bool {
         self.with_task(alarm.task, |task| {
             task.state.get() == State::Blocked && task.sleeps.get() == alarm.number
@@ -611,7 +612,7 @@ impl Engine {
     }
 }
 
-/// The first member of a set of numbers within a range.
+/// First member of a set of numbers within a range.
 fn first_of(set: &[u64], range: Range<usize>) -> Option<usize> {
     let mut at = range.start;
     while at < range.end {

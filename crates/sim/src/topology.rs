@@ -1,19 +1,19 @@
-//! What machine is simulated, as a value.
+//! Topology of the simulated machine, as a value.
 //!
 //! CPUs are hardware threads. Node `k` of `n` has the numbers from `k * cpus / n` up to `(k + 1) * cpus / n`, so nodes
 //! differ by one CPU at most. Within a node clusters are contiguous, and so are the hardware threads of a core within a
-//! cluster; the last cluster of a node and the last core of a cluster may be smaller.
+//! cluster. The last cluster of a node and the last core of a cluster may be smaller.
 
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
-/// The most CPUs a machine may have.
+/// Maximum number of CPUs of a machine.
 const MOST_CPUS: usize = 4096;
-/// The fastest tick. Kernels have 100, 250, 300 or 1000.
+/// Maximum number of ticks a second. Kernels have 100, 250, 300 or 1000.
 const MOST_HZ: u32 = 10_000;
 
-/// A machine: its CPUs, how they hang together, and how its locks and its scheduler behave.
+/// Machine: its CPUs, their distances, and the behaviour of its locks and its scheduler.
 ///
 /// Written `cpus=384,nodes=2,hz=1000` on the command line; each key may be left out.
 ///
@@ -33,41 +33,41 @@ pub struct Topology {
     pub cpus: usize,
     /// Number of NUMA nodes, each a socket, at least 1 and at most `cpus`.
     pub nodes: usize,
-    /// CPUs that share a last-level cache.
+    /// Number of CPUs that share a last-level cache.
     pub cluster: usize,
-    /// Hardware threads of a core.
+    /// Number of hardware threads of a core.
     pub threads: usize,
     /// Ticks a second.
     pub hz: u32,
-    /// Who gets a spin lock that several wait for.
+    /// Order in which waiters get a spin lock.
     pub lock: LockKind,
     /// Whether a task that holds a spin lock can be preempted.
     pub preemption: PreemptionKind,
 }
 
-/// Who gets a spin lock that several wait for.
+/// Order in which waiters get a spin lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LockKind {
-    /// The first that came; each waits on a line of its own (MCS, the kernel's `qspinlock`).
+    /// First come, first served; each waits on a line of its own (MCS, the kernel's `qspinlock`).
     #[default]
     Queued,
-    /// The first that came; all look at one line.
+    /// First come, first served; all look at one line.
     Ticket,
-    /// Whoever gets the line first, mostly whoever is near.
+    /// No order: the lock goes to the first CPU that gets the line, mostly a near one.
     Unfair,
 }
 
 /// Whether a task that holds a spin lock can be preempted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PreemptionKind {
-    /// Any task at any time, as threads of a process.
+    /// Any task at any time, as for threads of a process.
     #[default]
     User,
-    /// Not while it holds a spin lock, as in the kernel.
+    /// No task while it holds a spin lock, as in the kernel.
     Kernel,
 }
 
-/// How far two CPUs are apart, nearest first.
+/// Distance between two CPUs, nearest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Distance {
     /// The same CPU.
@@ -82,7 +82,7 @@ pub enum Distance {
     Remote,
 }
 
-/// Where a CPU is. The numbers are the machine's, ascending with the CPU's number, and may have gaps.
+/// Place of a CPU. The numbers are the machine's, ascending with the CPU's number, and may have gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Its node.
@@ -94,7 +94,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// How far two CPUs are apart that are not the same.
+    /// Distance between two CPUs that are not the same.
     #[inline]
     #[must_use]
     pub fn distance(self, other: Self) -> Distance {
@@ -110,7 +110,7 @@ impl Place {
     }
 }
 
-/// What is wrong with a topology.
+/// Error of a topology.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TopologyError {
@@ -135,9 +135,9 @@ pub enum TopologyError {
     NotAllowed {
         /// The key.
         key: &'static str,
-        /// What it was to be.
+        /// The value given.
         value: String,
-        /// What is allowed.
+        /// The values that are allowed.
         allowed: String,
     },
 }
@@ -187,8 +187,8 @@ impl Default for Topology {
 }
 
 impl Topology {
-    /// A machine with the usual clusters and hardware threads, as far as a node has CPUs for them. What cannot be built
-    /// is found by [`Topology::check`].
+    /// Makes a machine with the usual clusters and hardware threads, as far as a node has CPUs for them.
+    /// [`Topology::check`] finds a machine that cannot be built.
     #[must_use]
     pub fn new(cpus: usize, nodes: usize, hz: u32) -> Self {
         let cluster = cpus.div_ceil(nodes.max(1)).clamp(1, 16);
@@ -203,7 +203,7 @@ impl Topology {
         }
     }
 
-    /// Whether such a machine can be built.
+    /// Checks whether such a machine can be built.
     ///
     /// # Errors
     /// [`TopologyError::NotAllowed`] for the first number that is out of range.
@@ -229,13 +229,13 @@ impl Topology {
         ((cpu + 1) * self.nodes - 1) / self.cpus
     }
 
-    /// The CPUs of a node.
+    /// CPUs of a node.
     #[must_use]
     pub fn cpus_of(&self, node: usize) -> Range<usize> {
         node * self.cpus / self.nodes..(node + 1) * self.cpus / self.nodes
     }
 
-    /// Where a CPU of this machine is. It divides: keep [`Topology::places`] where it is asked often.
+    /// Place of a CPU of this machine. It divides: keep [`Topology::places`] for frequent use.
     #[must_use]
     pub fn place(&self, cpu: usize) -> Place {
         let node = self.node_of(cpu);
@@ -252,13 +252,13 @@ impl Topology {
         }
     }
 
-    /// The places of all CPUs, by number.
+    /// Places of all CPUs, by number.
     #[must_use]
     pub fn places(&self) -> Vec<Place> {
         (0..self.cpus).map(|cpu| self.place(cpu)).collect()
     }
 
-    /// How far two CPUs of this machine are apart.
+    /// Distance between two CPUs of this machine.
     #[must_use]
     pub fn distance(&self, one: usize, other: usize) -> Distance {
         if one == other {
@@ -312,7 +312,7 @@ fn word_of<T: PartialEq>(kind: T, words: &[(&'static str, T)]) -> &'static str {
     found.expect("each kind has a word").0
 }
 
-/// All keys, so that the text means the same machine when a default changes.
+/// Shows all keys, so that the text means the same machine when a default changes.
 impl fmt::Display for Topology {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -336,7 +336,7 @@ impl fmt::Display for Topology {
 impl FromStr for Topology {
     type Err = TopologyError;
 
-    /// Reads what follows `sim:`; nothing at all is the default machine.
+    /// Parses the text that follows `sim:`; an empty text is the default machine.
     fn from_str(text: &str) -> Result<Self, TopologyError> {
         let mut values: [Option<&str>; KEYS.len()] = [None; KEYS.len()];
         for part in text.split(',').filter(|_| !text.is_empty()) {
@@ -383,7 +383,7 @@ impl FromStr for Topology {
     }
 }
 
-/// The known word that is spelt most like `given`, if any is near.
+/// Known word that is spelt most like `given`, if any is near.
 pub(crate) fn nearest(
     given: &str,
     known: impl Iterator<Item = &'static str>,
@@ -408,7 +408,7 @@ mod tests {
         error.to_string()
     }
 
-    /// A number below `bound`; xorshift.
+    /// Random number below `bound`, by xorshift.
     fn random(state: &mut u64, bound: usize) -> usize {
         *state ^= *state << 13;
         *state ^= *state >> 7;

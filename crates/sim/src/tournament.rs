@@ -1,23 +1,23 @@
-//! The earliest of many keys, one a CPU: a winner tree.
+//! Earliest of many keys, one for each CPU: a winner tree.
 //!
-//! A CPU's key changes with nearly each of its steps, and only its own path to the root has to be played again: nine
-//! comparisons for 384 CPUs, on a few cache lines, about half of what a binary heap costs.
+//! A CPU's key changes with nearly each of its steps. Then only its own path to the root is played again: nine
+//! comparisons for 384 CPUs, on a few cache lines. That is about half of the cost of a binary heap.
 
 use std::cell::Cell;
 
-/// The key of a leaf that takes no part.
+/// Key of a leaf that takes no part.
 pub(crate) const NEVER: u64 = u64::MAX;
 
-/// See the module.
+/// Winner tree; see the module.
 pub(crate) struct Tournament {
-    /// Power of two: the place of leaf 0.
+    /// Place of leaf 0; a power of two.
     first: usize,
-    /// The winning leaf's key of each subtree; the root is 1, leaves follow from `first`.
+    /// Key of the winning leaf of each subtree; the root is 1, leaves follow from `first`.
     keys: Vec<Cell<u64>>,
 }
 
 impl Tournament {
-    /// `leaves` leaves that take no part yet.
+    /// Makes a tree of `leaves` leaves that take no part yet.
     pub(crate) fn new(leaves: usize) -> Self {
         let first = leaves.next_power_of_two();
         Self {
@@ -41,19 +41,19 @@ impl Tournament {
         }
     }
 
-    /// The key of a leaf.
+    /// Key of a leaf.
     #[inline]
     pub(crate) fn get(&self, leaf: usize) -> u64 {
         self.keys[self.first + leaf].get()
     }
 
-    /// The earliest key.
+    /// Earliest key.
     #[inline]
     pub(crate) fn earliest(&self) -> u64 {
         self.keys[1].get()
     }
 
-    /// The leaf with the earliest key.
+    /// Leaf with the earliest key.
     #[inline]
     pub(crate) fn winner(&self) -> Option<usize> {
         let key = self.earliest();
@@ -68,7 +68,7 @@ impl Tournament {
         Some(at - self.first)
     }
 
-    /// The earliest key of all leaves but one.
+    /// Earliest key of all leaves but one.
     #[inline]
     pub(crate) fn earliest_but(&self, leaf: usize) -> u64 {
         let mut at = self.first + leaf;

@@ -1,4 +1,4 @@
-//! Shared words.
+//! Shared words of a simulated machine.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,20 +8,20 @@ use bursar_machine::{AtomicWord, Order};
 use crate::engine::{Step, with_engine};
 use crate::lines::{Access, LineId};
 
-/// No line: a word that was built without a simulator.
+/// Line of a word that was built without a simulator.
 const NO_LINE: LineId = LineId::MAX;
-/// No engine: of a word without a line of its own.
+/// Engine of a word without a line of its own.
 const NO_ENGINE: u32 = u32::MAX;
-/// Set in the line of words that share one, which is not theirs to give back.
+/// Bit that is set in the line of words that share one; such a word does not give the line back.
 const SHARED: LineId = 1 << 31;
 
-/// A word of a simulated machine. One that stands alone has a cache line to itself.
+/// Word of a simulated machine. A word that is made alone has a cache line to itself.
 ///
-/// Atomic only because it must be `Sync`: one thread of the host runs all tasks.
+/// It is atomic only because it must be `Sync`: one thread of the host runs all tasks.
 pub struct SimWord {
     value: AtomicU64,
     line: LineId,
-    /// Number of the engine that the line is from.
+    /// Number of the engine that the line belongs to.
     engine: u32,
 }
 
@@ -44,7 +44,7 @@ impl Drop for SimWord {
 }
 
 impl SimWord {
-    /// A word on a line that others are on, too.
+    /// Makes a word on a line that it shares with others.
     pub(crate) fn on_line(value: u64, line: LineId) -> Self {
         debug_assert!(line < SHARED);
         Self {
@@ -54,13 +54,13 @@ impl SimWord {
         }
     }
 
-    /// The line's number.
+    /// Number of the line.
     #[inline]
     pub(crate) fn line(&self) -> LineId {
         self.line & !SHARED
     }
 
-    /// The value, for the machine itself.
+    /// Value, for the machine itself.
     #[inline]
     pub(crate) fn peek(&self) -> u64 {
         self.value.load(Ordering::Relaxed)
@@ -85,7 +85,7 @@ impl SimWord {
                 Step::Store => (Access::Write, 0),
                 _ => (Access::Write, costs.atomic_ns),
             };
-            // A load needs none on the machine that is modelled.
+            // A load needs no barrier on the machine that is modelled.
             let barrier_ns = match (step, order) {
                 (Step::Store, Order::Full) => costs.full_barrier_ns,
                 _ => 0,

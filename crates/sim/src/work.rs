@@ -18,7 +18,7 @@ impl Engine {
         tick_ns(self.settings.topology.hz)
     }
 
-    /// When a timer that is set now expires.
+    /// Expiry of a timer that is set now.
     fn expiry_ns(&self, timer: Timer) -> u64 {
         let Timer { kind, deadline_ns } = timer;
         if kind == TimerKind::Exact {
@@ -38,7 +38,7 @@ impl Engine {
         }
     }
 
-    /// Sleeps until a timer expires, or somebody wakes the task.
+    /// Sleeps until a timer expires, or another task wakes this one.
     pub(crate) fn sleep(&self, timer: Timer) {
         self.sync();
         if timer.deadline_ns > self.now_ns.get() {
@@ -49,7 +49,7 @@ impl Engine {
         self.kill_if_due();
     }
 
-    /// Not in a destructor: a task dies once.
+    /// Ends the current task if its time has come, but not in a destructor, because a task dies once.
     fn kill_if_due(&self) {
         if !std::thread::panicking()
             && self
@@ -101,10 +101,10 @@ impl Timers for Sim {
         SimQueue::new(self)
     }
 
-    /// The switch to the task is part of it.
+    /// Includes the switch to the task.
     fn run_queue_ns(&self) -> u64 {
         with_engine(|engine| {
-            // Whoever is due to lose its CPU has waited when it goes on.
+            // A task that is due to lose its CPU has waited by the time it goes on.
             if engine.is_scheduled() && engine.explored.is_none() {
                 engine.sync();
             }
@@ -126,7 +126,7 @@ impl Timers for Sim {
 }
 
 struct Queue {
-    /// By due time and number.
+    /// Items by due time and number.
     work: BTreeMap<(u64, u64), (TimerKind, u64)>,
     number: u64,
     worker: TaskId,
@@ -135,7 +135,8 @@ struct Queue {
 }
 
 impl Queue {
-    /// What the worker must be woken for at the latest: a deferrable timer that is first, and the first that is not.
+    /// Latest times at which the worker must wake: a deferrable timer that is first, and the first timer that is not
+    /// deferrable.
     fn timers(&self) -> Vec<(u64, TimerKind)> {
         let all = self
             .work
@@ -148,7 +149,7 @@ impl Queue {
     }
 }
 
-/// Of a simulated machine.
+/// Queue of a simulated machine.
 pub struct SimQueue {
     cpus: Vec<Mutex<Queue>>,
 }
@@ -224,7 +225,7 @@ impl WorkQueue for SimQueue {
             let number = queue.number;
             queue.work.insert((due_ns, number), (timer.kind, item));
             if !queue.is_waiting {
-                // The worker will look at it before it waits.
+                // The worker will look at the item before it waits.
                 return;
             }
             let worker = queue.worker;
@@ -262,7 +263,7 @@ impl WorkQueue for SimQueue {
 }
 
 impl Engine {
-    /// Wakes a worker that waits, unless its timer has.
+    /// Wakes a worker that waits, unless its timer has woken it.
     fn wake_worker(&self, worker: TaskId) {
         if self.with_task(worker, |task| task.state.get() != State::Blocked) {
             return;
@@ -274,7 +275,8 @@ impl Engine {
         self.wake(worker, self.now_ns.get());
     }
 
-    /// Blocks until one of some timers expires, which were rounded when they were set, or until somebody wakes the task.
+    /// Blocks until one of some timers expires, which were rounded when they were set, or until another task wakes this
+    /// one.
     fn wait_for_any(&self, timers: Vec<(u64, TimerKind)>) {
         if let Some(explored) = &self.explored {
             return match timers.first() {

@@ -1,4 +1,4 @@
-//! The library where it hurts: many CPUs at one limit. Counts of line transfers, so the same on every host.
+//! Contention: many CPUs at one limit. Counts of line transfers, so the same on every host.
 
 use bursar::{Limits, Memory};
 use bursar_machine::{Machine, Tasks};

@@ -1,4 +1,4 @@
-//! `docs/cost-model.md` and the code say the same about every constant.
+//! Agreement of `docs/cost-model.md` and the code on every constant.
 
 use bursar_sim::{Constant, CostModel};
 

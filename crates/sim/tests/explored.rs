@@ -1,4 +1,4 @@
-//! Exploration: what a schedule may do, and what comes of a task that panics.
+//! Exploration: the freedom of schedules, and the effects of a task that panics.
 
 use std::cell::RefCell;
 use std::sync::Mutex;

@@ -1,5 +1,5 @@
-//! The library on simulated machines of 1 to 1,024 CPUs, while things go wrong: nothing is lost or counted twice, no read is
-//! stale, no limit overrun. The seed makes each run the same again.
+//! The library on simulated machines of 1 to 1,024 CPUs, with faults: no update is lost or counted twice, no read is
+//! stale, no limit is exceeded. The seed makes each run the same again.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,4 +1,4 @@
-//! Who runs when, and where: nothing happens before its cause, no CPU idles while a task waits that it could run.
+//! Scheduling: nothing happens before its cause, and no CPU idles while a task waits that it could run.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! The stacks of blocks on simulated machines: in virtual time, while things go wrong, and in every order.
+//! Stacks of blocks on simulated machines: in virtual time, with faults, and in every order.
 
 #[path = "../../machine/tests/stacks/battery.rs"]
 mod battery;

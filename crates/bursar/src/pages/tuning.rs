@@ -138,7 +138,7 @@ impl Tuning {
         let batch = limits.batch;
         self.high = limits.clamp_high(self.high);
         if self.high < batch {
-            // As good as no list.
+            // A list this small is as good as none.
             return 1;
         }
         // Blocks of several pages are not needed in such numbers.
@@ -234,7 +234,7 @@ impl Tuning {
             return count.min(limits.scaled_batch_max());
         }
         if high < limits.batch {
-            // As good as no list.
+            // A list this small is as good as none.
             return 1;
         }
         // A batch stays in the list for later allocations.

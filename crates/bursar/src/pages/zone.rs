@@ -1,6 +1,6 @@
 //! A zone: the pages of one node, from the buddy through the depot to the per-CPU lists.
 //!
-//! | tier | what a move costs | file |
+//! | tier | cost of a move | file |
 //! |---|---|---|
 //! | per-CPU list | one section, no lock | `lists.rs` |
 //! | depot | a short lock for a batch | `depot.rs` |

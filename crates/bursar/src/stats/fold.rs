@@ -17,7 +17,7 @@ pub(crate) const SHARDS_PER_HOLD: usize = 64;
 #[derive(Debug)]
 struct Seen {
     shard: Shard,
-    /// By column, as far as columns have words.
+    /// Values of the words, by column, for columns that have words.
     words: Box<[i64]>,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Sample {
 
 impl Sample {
     pub(crate) fn of<M: Machine>(node: &Node<M>) -> Self {
-        // Full: pairs with `mark_to_root` and `report`, whose counts come after what they count.
+        // Full: pairs with `mark_to_root` and `report`. Both count only after the mark or the addition that they count.
         Self {
             publications: node.publications.load(Order::Full),
             reports: node

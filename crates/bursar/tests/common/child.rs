@@ -1,4 +1,4 @@
-//! What a forked child does with a memory that it inherited.
+//! Checks of a forked child on a memory that it inherited.
 
 use bursar::{Charge, ChargeError, Freshness, Group, NowaitError};
 

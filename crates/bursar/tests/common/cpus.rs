@@ -1,4 +1,4 @@
-//! Where other threads may run, which std does not offer.
+//! CPUs on which other threads may run, which std does not offer.
 
 /// The calling thread, for [`move_to`].
 pub fn this_thread() -> libc::pid_t {

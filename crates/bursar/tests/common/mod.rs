@@ -1,5 +1,5 @@
-//! Shared by the tests: a small generator of random numbers that a seed determines, the statistics they use, futures run by
-//! hand, memory that reclaimers give back.
+//! Shared by the tests: a small random generator with a seed, the statistics of the tests, futures run by hand, memory
+//! that reclaimers give back.
 #![allow(dead_code, reason = "each test uses a part")]
 
 pub mod child;

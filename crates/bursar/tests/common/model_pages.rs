@@ -1,4 +1,4 @@
-//! Pages that threads hold, against a reference: which page is in whose hands, and whose stamp it carries.
+//! Pages that threads hold, against a reference: the holder of each page, and the stamp that it carries.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

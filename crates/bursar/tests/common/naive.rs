@@ -1,4 +1,5 @@
-//! A naive reference of limits and reclaim: usage is added up by walking the tree, protection worked out from the bottom.
+//! Naive reference of limits and reclaim: a walk of the tree adds up usage, and protection is worked out from the
+//! bottom.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

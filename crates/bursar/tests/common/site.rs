@@ -1,4 +1,4 @@
-//! Three levels of groups that threads charge in every way while others read, and every reading is compared with the truth.
+//! Three levels of groups that threads charge in every way while others read; every reading is compared with the truth.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};

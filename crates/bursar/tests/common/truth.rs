@@ -1,4 +1,4 @@
-//! Bytes that threads charged and returned, in counts that only grow. So a reading that is taken beside the threads has bounds.
+//! Bytes that threads charged and returned, in counts that only grow, so that a reading taken meanwhile has bounds.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 

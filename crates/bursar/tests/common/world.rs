@@ -1,4 +1,4 @@
-//! Groups three deep that threads work on, each noting what it does, so that a forked child can compare.
+//! Groups three deep that threads work on. Each thread records its work, so that a forked child can compare.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 

@@ -1,21 +1,23 @@
 //! A machine of loom's types, so that loom runs the production code.
 //!
-//! What is modelled: the memory model of C++ as far as loom knows it (with loads that return old values), every
-//! interleaving of atomic accesses and lock operations up to a bound on preemptions, and blocking.
+//! The model covers the memory model of C++ as far as loom knows it (with loads that return old values), and blocking.
+//! It covers every interleaving of atomic accesses and lock operations up to a bound on preemptions.
 //!
-//! * [`Order::Full`] is a sequentially consistent fence *before* each access, since loom takes sequentially consistent
-//!   accesses for acquire-release ones. Between two `Full` accesses of a thread there is thus a fence. There is none
-//!   behind the last, so nothing weaker that follows is ordered, which is no more than Rust promises on the host.
-//! * A section is mutual exclusion per CPU: relaxed accesses under that CPU's lock, but for the look at the state, which
-//!   acquires (as each load does on x86-64, where alone there are sections): who sees a shard thawed must see what its
-//!   freezer left. A fence takes each lock once, so every section that began before it has ended, and every later one
-//!   sees what came before. Less than `membarrier`, which also orders what other threads do outside sections. Aborts and
-//!   restarts are not modelled: a section has no effect before its commit, so one that restarts is one that began later.
+//! * [`Order::Full`] is a sequentially consistent fence *before* each access, because loom takes sequentially
+//!   consistent accesses for acquire-release ones. So there is a fence between two `Full` accesses of a thread. There
+//!   is none after the last. So weaker accesses that follow are not ordered, which is no more than Rust promises on the
+//!   host.
+//! * A section is mutual exclusion per CPU: relaxed accesses under that CPU's lock. Only the look at the state
+//!   acquires, as each load does on x86-64, the only platform with sections. A task that sees a shard thawed must see
+//!   its freezer's writes. A fence takes each lock once. So every section that began before it has ended, and every
+//!   later one sees the earlier writes. This is less than `membarrier`, which also orders accesses of other threads
+//!   outside sections. Aborts and restarts are not modelled: a section has no effect before its commit, so a restarted
+//!   one is one that began later.
 //! * Time stands still; threads stay on the CPU that they were started on.
 //!
-//! Loom 0.7 remembers one last access of an atomic word, so a thread that loads a word and then writes it hides from it
-//! that the write races with an earlier load by another thread, and the order in which the write comes first is never
-//! tried. Nearly all of Bursar's writes follow a load. [`LoomWord`] shows loom these races; see there.
+//! Loom 0.7 remembers one last access of an atomic word. A thread that loads a word and then writes it thus hides that
+//! the write races with an earlier load by another thread. The order in which the write comes first is never tried.
+//! Nearly all of Bursar's writes follow a load. [`LoomWord`] shows loom these races; see there.
 
 #[path = "stacks.rs"]
 mod stacks;

@@ -1,7 +1,8 @@
-//! Page memory of the machine beside: blocks without bytes, and stacks of them whose headers are words of loom's.
+//! Page memory of the loom machine: blocks without bytes, and stacks of them whose headers are words of loom's.
 //!
-//! A section is mutual exclusion per CPU, as for slots; without sections the list's lock is tried once, as on the host. The
-//! entries are no words of loom's, since a block is not to be had from bits: what depth they belong to is.
+//! A section is mutual exclusion per CPU, as for slots. Without sections the list's lock is tried once, as on the host.
+//! The entries are not words of loom's, because a block cannot be made from bits; the depth that includes an entry is
+//! one.
 
 use std::mem::MaybeUninit;
 use std::sync::{Arc, Mutex as PlainMutex};

@@ -1,4 +1,4 @@
-//! Returns that are preempted anywhere, many at once.
+//! Returns that are preempted anywhere, with many at once.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};

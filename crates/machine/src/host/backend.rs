@@ -1,4 +1,4 @@
-//! Which backend this process uses, and why.
+//! Backend that this process uses, and the reason for it.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU8, Ordering};
@@ -8,21 +8,22 @@ use std::sync::OnceLock;
 use super::{rseq, selftest, slots, topology};
 use crate::Shard;
 
-/// How the host changes per-CPU words. The semantics are the same; the cost is not.
+/// Way in which the host changes per-CPU words. The semantics are the same; the cost is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
     /// Restartable sequences: about 2 ns an operation.
     Rseq,
     /// Atomic operations on the current CPU's words: 7 ns and more.
     PercpuAtomic,
-    /// The same on words chosen by a hash of the thread, where the current CPU cannot be had, and under sanitizers.
+    /// Atomic operations on words chosen by a hash of the thread, where the current CPU is unknown, and under
+    /// sanitizers.
     Sharded,
 }
 
 impl Backend {
     const ALL: [Self; 3] = [Self::Rseq, Self::PercpuAtomic, Self::Sharded];
 
-    /// The name that `BURSAR_BACKEND` takes.
+    /// Name that `BURSAR_BACKEND` takes.
     pub fn name(self) -> &'static str {
         match self {
             Self::Rseq => "rseq",
@@ -38,39 +39,39 @@ impl fmt::Display for Backend {
     }
 }
 
-/// One thing that the self-test looked at.
+/// One check of the self-test.
 #[derive(Clone, Debug)]
 pub struct Check {
-    /// What was looked at.
+    /// Name of the check.
     pub name: &'static str,
     /// Whether it works here.
     pub passed: bool,
-    /// What was seen.
+    /// Details of the result.
     pub detail: String,
 }
 
-/// How this process was set up.
+/// Set-up of this process.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The backend in use.
     pub backend: Backend,
     /// Whether `BURSAR_BACKEND` named it.
     pub forced: bool,
-    /// CPUs that have shards of their own.
+    /// Number of CPUs that have shards of their own.
     pub cpus: usize,
-    /// NUMA nodes.
+    /// Number of NUMA nodes.
     pub nodes: usize,
-    /// The node of each CPU.
+    /// Node of each CPU.
     pub node_of_cpu: Vec<usize>,
-    /// What the self-test saw, in order.
+    /// Checks of the self-test, in order.
     pub checks: Vec<Check>,
 }
 
-/// The host cannot be used as asked.
+/// Reason why the host cannot start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StartError {
-    /// `BURSAR_BACKEND` holds a name that is none of ours.
+    /// `BURSAR_BACKEND` holds a name that is not a backend's.
     UnknownBackend {
         /// The value.
         name: String,
@@ -79,12 +80,12 @@ pub enum StartError {
     Unavailable {
         /// The backend.
         backend: Backend,
-        /// What failed.
+        /// The failed checks.
         reason: String,
     },
-    /// No backend works here, for want of memory.
+    /// No backend works here, because there is not enough memory.
     NoBackend {
-        /// What failed, for each.
+        /// The failures of each backend.
         reason: String,
     },
     /// `BURSAR_CPUS` is not a number from 1 to 1,024.
@@ -94,7 +95,7 @@ pub enum StartError {
     },
     /// The system has no room for the handlers that make `fork` safe.
     NoForkHandlers {
-        /// What the system says.
+        /// The system's error.
         reason: String,
     },
 }
@@ -126,19 +127,19 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// More CPUs than this share the extra shard.
+/// Maximum number of CPUs with shards of their own; further ones share the extra shard.
 pub(super) const CPUS_MAX: usize = 1024;
 
 static KIND: AtomicU8 = AtomicU8::new(Backend::Sharded as u8);
 static STARTED: OnceLock<Result<Report, StartError>> = OnceLock::new();
 
-/// Whether CPU shards are changed by sections.
+/// Returns whether CPU shards are changed by sections.
 #[inline]
 pub(super) fn has_sections() -> bool {
     KIND.load(Ordering::Relaxed) == Backend::Rseq as u8
 }
 
-/// The shard of a thread that has no section, by the backend; `None` for the extra shard.
+/// Shard of a thread that has no section, by the backend; `None` for the extra shard.
 pub(super) fn hashed_shard(cpus: usize) -> Option<Shard> {
     let kind = KIND.load(Ordering::Relaxed);
     if kind == Backend::Rseq as u8 {
@@ -156,7 +157,7 @@ pub(super) fn hashed_shard(cpus: usize) -> Option<Shard> {
     Some(Shard((hash % cpus as u64) as u32))
 }
 
-/// The current CPU as the system tells it.
+/// Current CPU, from the system.
 #[cfg(target_os = "linux")]
 pub(super) fn system_cpu() -> Option<usize> {
     // SAFETY: no arguments; async-signal-safe in practice (vDSO).
@@ -218,7 +219,8 @@ fn choose() -> Result<Report, StartError> {
     })
 }
 
-/// `BURSAR_CPUS` lets the CPUs from that number on share the extra shard, as CPUs do that are added after the start.
+/// Number of CPUs with shards. `BURSAR_CPUS` lets the CPUs from that number on share the extra shard, as CPUs added
+/// after the start do.
 fn cpu_limit() -> Result<usize, StartError> {
     let possible = topology::possible_cpus().min(CPUS_MAX);
     match std::env::var("BURSAR_CPUS") {

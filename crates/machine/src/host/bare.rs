@@ -1,11 +1,11 @@
-//! The least that per-CPU operations can cost on this machine: the yardsticks of the benchmarks.
+//! Minimum costs of per-CPU operations on this machine: the yardsticks of the benchmarks.
 
 use super::{backend, chunk, rseq, slots};
 use crate::OutOfMemory;
 use core::num::NonZeroU64;
 use core::ptr::NonNull;
 
-/// A per-CPU counter and nothing else: no state, no group, no statistics. It exists to be measured against.
+/// Per-CPU counter without state, group or statistics, for measurements.
 #[derive(Debug)]
 pub struct Counter {
     base: NonNull<u8>,
@@ -17,7 +17,7 @@ unsafe impl Send for Counter {}
 unsafe impl Sync for Counter {}
 
 impl Counter {
-    /// A counter at 0, if this process runs on the rseq backend.
+    /// Makes a counter at 0, if this process runs on the rseq backend.
     ///
     /// # Errors
     /// [`OutOfMemory`] if there is no memory.
@@ -36,7 +36,7 @@ impl Counter {
         unsafe { rseq::bare_add(self.base.as_ptr(), delta) }
     }
 
-    /// The sum over all CPUs.
+    /// Sum over all CPUs.
     pub fn sum(&self) -> i64 {
         (0..super::report().cpus)
             .map(|cpu| {
@@ -52,10 +52,10 @@ impl Counter {
     }
 }
 
-/// Entries of a [`Stack`] on each CPU.
+/// Number of entries of a [`Stack`] on each CPU.
 pub const STACK_CAPACITY: usize = 4096;
 
-/// A per-CPU stack of words and nothing else: no bounds but its room, nothing counted. It exists to be measured against.
+/// Per-CPU stack of words without counts, and with no bound but its room, for measurements.
 #[derive(Debug)]
 pub struct Stack {
     base: NonNull<u8>,
@@ -67,7 +67,7 @@ unsafe impl Send for Stack {}
 unsafe impl Sync for Stack {}
 
 impl Stack {
-    /// An empty stack, if this process runs on the rseq backend.
+    /// Makes an empty stack, if this process runs on the rseq backend.
     ///
     /// # Errors
     /// [`OutOfMemory`] if there is no memory.
@@ -79,14 +79,14 @@ impl Stack {
         Ok(Some(Self { base }))
     }
 
-    /// Pushes on the current CPU; `false` if there is no room, or no section.
+    /// Pushes on the current CPU; returns `false` if there is no room, or no section.
     #[inline(always)]
     pub fn push(&self, entry: NonZeroU64) -> bool {
         // SAFETY: a stride has room for the depth and 4,096 entries.
         unsafe { rseq::bare_push(self.base.as_ptr(), entry, STACK_CAPACITY as u64) }
     }
 
-    /// Pops on the current CPU, unless there is nothing, or no section.
+    /// Pops on the current CPU; `None` if the stack is empty, or there is no section.
     #[inline(always)]
     pub fn pop(&self) -> Option<NonZeroU64> {
         // SAFETY: as in `push`.

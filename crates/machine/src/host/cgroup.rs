@@ -1,13 +1,13 @@
-//! The memory limit of this process's cgroup, and of those above it.
+//! Memory limit of this process's cgroup, and of the cgroups above it.
 //!
-//! `/proc/self/cgroup` names the cgroup, `/proc/self/mountinfo` where the hierarchy of the memory controller is mounted.
-//! A controller belongs to one hierarchy, so a version 1 line that names `memory` decides for version 1, also where
-//! version 2 is mounted beside it (hybrid). The mount's root need not be that of the hierarchy: in a container it is
-//! often the container's own cgroup, and the name in `/proc/self/cgroup` begins with it.
+//! `/proc/self/cgroup` names the cgroup, and `/proc/self/mountinfo` tells where the hierarchy of the memory controller
+//! is mounted. A controller belongs to one hierarchy. So a version 1 line that names `memory` decides for version 1,
+//! even where version 2 is mounted beside it (hybrid). The mount's root need not be that of the hierarchy. In a
+//! container it is often the container's own cgroup, and the name in `/proc/self/cgroup` begins with it.
 //!
-//! The smallest limit on the way up to the mount point counts. What is above the mount point, outside of a container,
-//! cannot be seen. In version 1 an ancestor's limit counts only with `memory.use_hierarchy`, which the kernel has forced
-//! since 5.11; on older ones without it, what is found here may be tighter than what the kernel enforces.
+//! The smallest limit on the way up to the mount point counts. Limits above the mount point, outside of a container,
+//! are invisible. In version 1 an ancestor's limit counts only with `memory.use_hierarchy`, which the kernel has forced
+//! since 5.11. On older kernels without it, the limit found here may be tighter than the kernel's.
 //!
 //! Follows `kernel/cgroup/cgroup.c` (`proc_cgroup_show`, `cgroup_show_path`), `fs/proc_namespace.c`
 //! (`show_mountinfo`) and `mm/memcontrol.c`.
@@ -21,10 +21,10 @@ use std::path::{Component, Path, PathBuf};
 
 use super::resident::page_bytes;
 
-/// Characters of a malformed line that an error carries.
+/// Number of characters of a malformed line that an error carries.
 const SHOWN: usize = 120;
 
-/// Which interface a cgroup has.
+/// Interface of a cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CgroupVersion {
     /// `memory.limit_in_bytes`.
@@ -42,7 +42,7 @@ impl fmt::Display for CgroupVersion {
     }
 }
 
-/// The cgroup that a process's memory is charged to, as a directory.
+/// Cgroup that a process's memory is charged to, as a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CgroupMemory {
     version: CgroupVersion,
@@ -50,32 +50,32 @@ pub struct CgroupMemory {
     mount_point: PathBuf,
 }
 
-/// What a cgroup's files say at one moment.
+/// Contents of a cgroup's files at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CgroupLimits {
-    /// The smallest limit of the cgroup and those above it, bytes; `None` if none has one. The kernel kills where this
-    /// cannot be kept.
+    /// Smallest limit of the cgroup and those above it, bytes; `None` if none has one. The kernel kills processes that
+    /// would exceed it.
     pub max: Option<u64>,
-    /// The smallest `memory.high`, bytes: above it the kernel throttles and reclaims. `None` if there is none, as in
+    /// Smallest `memory.high`, bytes; above it the kernel throttles and reclaims. `None` if there is none, as in
     /// version 1.
     pub high: Option<u64>,
-    /// Bytes charged to the cgroup whose limit `max` is, or to the process's own if there is no limit: with everything
-    /// below it, page cache and other processes included. `None` where there is no such file.
+    /// Bytes charged to the cgroup that sets `max`, or to the process's own if there is no limit. Includes everything
+    /// below it, page cache and other processes. `None` where there is no such file.
     pub current: Option<u64>,
-    /// The directory of the cgroup whose limit `max` is; of those with the same limit, the one nearest to the process.
+    /// Directory of the cgroup that sets `max`; of several with the same limit, the one nearest to the process.
     pub limited_by: Option<PathBuf>,
 }
 
-/// Why the limit of a cgroup could not be read.
+/// Reason why the limit of a cgroup could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CgroupError {
     /// This system has no cgroups.
     Unsupported,
-    /// Nothing limits memory here: no hierarchy has the memory controller.
+    /// No hierarchy has the memory controller, so nothing limits memory here.
     NoMemoryController {
-        /// The file that says so.
+        /// The file that shows it.
         file: PathBuf,
     },
     /// The process's cgroup is in no file system that this process sees.
@@ -89,12 +89,12 @@ pub enum CgroupError {
     Unreadable {
         /// The file, or a directory that should be there.
         file: PathBuf,
-        /// What kind of error.
+        /// Kind of the error.
         kind: io::ErrorKind,
-        /// What the system says.
+        /// The system's error.
         message: String,
     },
-    /// A file holds something else than expected.
+    /// A file does not hold the expected text.
     Malformed {
         /// The file.
         file: PathBuf,
@@ -155,18 +155,18 @@ impl CgroupError {
 }
 
 impl CgroupMemory {
-    /// The cgroup that this process is in now; it may be moved to another.
+    /// Finds the cgroup that this process is in now; the process may be moved to another.
     ///
     /// # Errors
-    /// [`CgroupError`], see there.
+    /// [`CgroupError`].
     pub fn of_this_process() -> Result<Self, CgroupError> {
         Self::find(Path::new("/proc/self"))
     }
 
-    /// The cgroup of the process whose directory in `/proc` is `proc`.
+    /// Finds the cgroup of the process whose directory in `/proc` is `proc`.
     ///
     /// # Errors
-    /// [`CgroupError`], see there.
+    /// [`CgroupError`].
     pub fn find(proc: &Path) -> Result<Self, CgroupError> {
         if !cfg!(target_os = "linux") {
             return Err(CgroupError::Unsupported);
@@ -182,7 +182,7 @@ impl CgroupMemory {
         let Some(first) = places.first() else {
             return Err(CgroupError::NotMounted { cgroup, file });
         };
-        // A mount may be hidden by a later one on top of it.
+        // A later mount on top may hide a mount.
         let Some(found) = places.iter().find(|place| place.directory.is_dir()) else {
             return Err(match fs::metadata(&first.directory) {
                 Err(error) => CgroupError::unreadable(&first.directory, &error),
@@ -199,20 +199,20 @@ impl CgroupMemory {
         Ok(found.clone())
     }
 
-    /// Which interface it has.
+    /// Interface of the cgroup.
     pub fn version(&self) -> CgroupVersion {
         self.version
     }
 
-    /// Its directory.
+    /// Directory of the cgroup.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Reads the limits as they are now; they may be changed at any time.
+    /// Reads the limits as they are now; they may change at any time.
     ///
     /// # Errors
-    /// [`CgroupError`], see there: also that the cgroup is gone.
+    /// [`CgroupError`], also if the cgroup is gone.
     pub fn read(&self) -> Result<CgroupLimits, CgroupError> {
         let (max_file, current_file) = match self.version {
             CgroupVersion::V1 => ("memory.limit_in_bytes", "memory.usage_in_bytes"),
@@ -255,8 +255,8 @@ impl CgroupMemory {
             .take_while(|level| level.starts_with(&self.mount_point))
     }
 
-    /// Whether a level may be without a limit's file: version 2 has none in the root, nor where the parent does not hand
-    /// the controller down. Every cgroup of version 1 has one.
+    /// Checks whether a level may lack a limit's file. Version 2 has none in the root, nor where the parent does not
+    /// hand the controller down. Every cgroup of version 1 has one.
     fn check_absence(&self, level: &Path, file: PathBuf) -> Result<(), CgroupError> {
         let missing = match self.version {
             CgroupVersion::V2 if level.is_dir() => return Ok(()),
@@ -291,26 +291,26 @@ impl CgroupMemory {
     }
 }
 
-/// What a file with a number of bytes holds.
+/// Contents of a file with a number of bytes.
 enum File {
     Absent,
     Unlimited,
     Bytes(u64),
 }
 
-/// A mounted cgroup hierarchy that may have the memory controller.
+/// Mounted cgroup hierarchy that may have the memory controller.
 struct Mount {
     version: CgroupVersion,
-    /// What of the hierarchy is mounted.
+    /// Mounted part of the hierarchy.
     root: PathBuf,
     point: PathBuf,
 }
 
 impl Mount {
-    /// Where this mount shows a cgroup, if it does.
+    /// Place at which this mount shows a cgroup, if it does.
     fn place_of(self, cgroup: &Path) -> Option<CgroupMemory> {
         let below = cgroup.strip_prefix(&self.root).ok()?;
-        // What is outside of a cgroup namespace begins with `/..`, once for each level up.
+        // Names outside of a cgroup namespace begin with `/..`, once for each level up.
         if below.components().any(|part| part == Component::ParentDir) {
             return None;
         }
@@ -325,7 +325,7 @@ impl Mount {
     }
 }
 
-/// The version and name of the cgroup that a `/proc/PID/cgroup` names for memory.
+/// Version and name of the cgroup that a `/proc/PID/cgroup` names for memory.
 fn named_in(file: &Path) -> Result<(CgroupVersion, PathBuf), CgroupError> {
     let text = read_bytes(file)?;
     let mut unified = None;
@@ -351,12 +351,12 @@ fn named_in(file: &Path) -> Result<(CgroupVersion, PathBuf), CgroupError> {
     Ok((CgroupVersion::V2, name))
 }
 
-/// The cgroup mounts of a `mountinfo`. Lines that are not understood are none.
+/// Cgroup mounts of a `mountinfo`. Lines that are not understood are skipped.
 fn mounts(text: &[u8]) -> impl Iterator<Item = Mount> {
     lines(text).filter_map(|line| {
         let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
         let [root, point] = [3, 4].map(|index| fields.get(index).copied());
-        // Optional fields stand between the sixth and a lone dash; then type, source, options of the file system.
+        // Optional fields lie between the sixth and a lone dash; then come type, source and options of the file system.
         let dash = 6 + fields.get(6..)?.iter().position(|&field| field == b"-")?;
         let version = match *fields.get(dash + 1)? {
             b"cgroup2" => CgroupVersion::V2,
@@ -399,7 +399,7 @@ fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(u8::is_ascii_whitespace)
 }
 
-/// Whether a list with commas holds a word.
+/// Returns whether a comma-separated list contains a word.
 fn lists(list: &[u8], word: &[u8]) -> bool {
     list.split(|&byte| byte == b',').any(|item| item == word)
 }
@@ -497,7 +497,7 @@ mod tests {
         fake.write("fs/a/b/memory.current", "2\n");
         fake.write("fs/a/memory.max", "2000\n");
         fake.write("fs/a/memory.high", "1500\n");
-        // Above the mount point: not a cgroup.
+        // Above the mount point, so not a cgroup.
         fake.write("memory.max", "1\n");
         let limits = fake.read().unwrap();
         assert_eq!(limits.max, Some(2000));
@@ -602,14 +602,14 @@ mod tests {
 
     #[test]
     fn what_no_mount_shows_is_an_error() {
-        // A name that only looks like a prefix; a place outside of the cgroup namespace.
+        // A name that only looks like a prefix, and a place outside of the cgroup namespace.
         for (cgroup, root) in [("/docker/c12", "/docker/c1"), ("/../c2", "/"), ("/", "/..")] {
             let fake = Fake::unified(&format!("0::{cgroup}\n"), root, "fs");
             let error = fake.find().unwrap_err();
             let (cgroup, file) = (cgroup.into(), fake.0.join("proc/mountinfo"));
             assert_eq!(error, CgroupError::NotMounted { cgroup, file });
         }
-        // What is outside on the same way is shown.
+        // A place outside on the same way is shown.
         let fake = Fake::unified("0::/../c2\n", "/..", "fs");
         fake.write("fs/c2/memory.max", "1000\n");
         assert_eq!(fake.read().unwrap().max, Some(1000));
@@ -705,7 +705,7 @@ mod tests {
 
     #[test]
     fn this_process() {
-        // Any answer will do on a machine that has no cgroups or hides them; it must be an answer.
+        // On a machine that has no cgroups or hides them, any answer is right, as long as there is one.
         match CgroupMemory::of_this_process().and_then(|cgroup| cgroup.read()) {
             Ok(limits) => assert_eq!(limits.max.is_some(), limits.limited_by.is_some()),
             Err(error) => assert!(error.to_string().contains("set the limit"), "{error}"),

@@ -1,14 +1,15 @@
-//! Memory of per-CPU words: zeroed, taken from the system when first touched, never given back.
+//! Memory of per-CPU words: zeroed, taken from the system at its first use, never given back.
 
 use core::ptr::NonNull;
 
 use super::slots::STRIDE;
 use crate::OutOfMemory;
 
-/// Reserves `copies` strides of zeroed memory, one for each shard, with `padding` bytes behind the last, and returns the
-/// first.
+/// Reserves `copies` strides of zeroed memory, one for each shard, with `padding` bytes behind the last, and returns
+/// the first.
 ///
-/// The memory stays mapped until the process ends: handles into it are plain copies, and charges outlive everything.
+/// The memory stays mapped until the process ends, because handles into it are plain copies, and charges outlive
+/// everything.
 pub(super) fn reserve(copies: usize, padding: usize) -> Result<NonNull<u8>, OutOfMemory> {
     let bytes = copies
         .checked_mul(STRIDE)
@@ -28,7 +29,7 @@ pub(super) fn reserve(copies: usize, padding: usize) -> Result<NonNull<u8>, OutO
     if address == libc::MAP_FAILED {
         return Err(OutOfMemory);
     }
-    // A huge page would span the copies of 32 CPUs, so that one touch takes memory for all of them, on one node.
+    // A huge page would span the copies of 32 CPUs, so one touch would take memory for all of them, on one node.
     #[cfg(target_os = "linux")]
     // SAFETY: advice about the mapping just made; failure changes nothing.
     unsafe {

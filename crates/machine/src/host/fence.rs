@@ -1,8 +1,9 @@
-//! The fence of the rseq backend: membarrier's rseq form, shared by all who want one at the same time.
+//! Fence of the rseq backend: membarrier's rseq form, shared by callers that want one at the same time.
 //!
-//! The kernel serialises these calls and each interrupts every CPU that runs this process (about 0.15 us for a CPU that
-//! does not, 15 us for one that does; measured on a 2-core virtual machine). So callers number the fences: a caller is
-//! served by any fence that *started* after it asked, and at most two are between its call and its return.
+//! The kernel serialises these calls, and each interrupts every CPU that runs this process. A call takes about 0.15 us
+//! for a CPU that does not run it and 15 us for one that does (measured on a 2-core virtual machine). So callers number
+//! the fences. A caller is served by any fence that *started* after it asked. At most two fences are between its call
+//! and its return.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
@@ -22,7 +23,7 @@ static COMPLETED: Condvar = Condvar::new();
 
 /// Passes a fence that starts after this call.
 pub(super) fn combined() {
-    // The lock below is the process's: a fork must not leave it taken in the child.
+    // The lock below belongs to the process, so a fork must not leave it taken in the child.
     let _operation = super::fork::operation();
     let mut fences = FENCES.lock().unwrap_or_else(PoisonError::into_inner);
     let mine = fences.started + 1;
@@ -45,7 +46,7 @@ pub(super) fn combined() {
     }
 }
 
-/// The call itself. It may want memory; without a fence, nobody can go on.
+/// Makes the call. It may need memory, and is repeated because no caller can go on without a fence.
 fn pass() {
     const TRIES: usize = 10_000;
     for _ in 0..TRIES {

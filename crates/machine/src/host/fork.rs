@@ -1,23 +1,25 @@
 //! Operations that a fork waits for.
 //!
-//! A fork copies the memory as it is at one moment and takes along the calling thread alone. What the others were in the
-//! middle of stays half done in the child for ever: locks stay taken, protocols stay cut in two. So operations count
-//! themselves in, and a fork waits until nobody but the forking thread is inside one:
+//! A fork copies the memory as it is at one moment and takes along the calling thread alone. In the child, work of the
+//! other threads that was under way stays half done: locks stay taken, protocols stay cut in two. So operations count
+//! themselves in, and a fork waits until no other thread is inside one:
 //!
 //! | operation begins | fork begins |
 //! |---|---|
-//! | counts itself in | says who forks (`FORKING`) |
-//! | looks whether another thread forks; if so counts itself out and waits | waits until all counts are zero |
+//! | counts itself in | names the forking thread (`FORKING`) |
+//! | checks whether another thread forks; if so counts itself out and waits | waits until all counts are zero |
 //!
-//! All four are `SeqCst`, so at least one of the two sees the other. One thread forks at a time; the others wait in front
-//! of their own fork, counted out. Threads share counters by a hash of their address, so that a counter is mostly in the
-//! cache of the CPU that uses it.
+//! All four steps are `SeqCst`, so at least one of the two sees the other. One thread forks at a time. Other threads
+//! wait in front of their own fork, counted out. Threads share counters by a hash of their address, so that a counter
+//! is mostly in the cache of the CPU that uses it.
 //!
-//! The forking thread itself never waits for its own fork: neither a handler of somebody else's that runs inside `fork`
-//! and begins an operation, nor a signal handler that forks while this thread does. What signal handlers may call of ours
-//! is no operation and never looks here. A signal handler that interrupted an operation and forks while another thread
-//! forks would wait for ever, since each waits for the other. Since POSIX 2024 `fork` is not for signal handlers anyway;
-//! `_Fork`, which is, calls no handlers, and its child must not use what it inherited.
+//! The forking thread never waits for its own fork. Neither does a foreign handler that runs inside `fork` and begins
+//! an operation, nor a signal handler that forks while this thread does. Calls that signal handlers may make are no
+//! operations, and never look here.
+//!
+//! A signal handler that interrupted an operation and forks while another thread forks would wait without end, because
+//! each waits for the other. Since POSIX 2024 `fork` is not for signal handlers anyway. `_Fork`, which is, calls no
+//! handlers, and its child must not use the state that it inherited.
 
 use std::cell::Cell;
 use std::io;
@@ -27,34 +29,34 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::{backend, rseq, sync};
 use crate::busy_wait;
 
-/// Threads that work at the same time seldom share one of this many.
+/// Number of counters, so that threads that work at the same time seldom share one.
 const COUNTERS: usize = 64;
 
-/// Operations under way. Two lines, since processors fetch them in pairs.
+/// Number of operations under way. Two lines, because processors fetch them in pairs.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Counter(AtomicU64);
 
 static COUNTS: [Counter; COUNTERS] = [const { Counter(AtomicU64::new(0)) }; COUNTERS];
-/// The thread that forks or is about to, as [`task`] names it; 0 for none.
+/// Thread that forks or is about to, as [`task`] names it; 0 for none.
 static FORKING: AtomicU64 = AtomicU64::new(0);
-/// Forks between the first process and this one.
+/// Number of forks between the first process and this one.
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
-// Constant and without destructors: usable at any moment of a thread's life.
+// Constant and without destructors, so usable at any moment of a thread's life.
 thread_local! {
-    /// Its address tells threads apart.
+    /// Byte whose address tells threads apart.
     static HERE: u8 = const { 0 };
-    /// Operations of this thread, one inside the other.
+    /// Number of nested operations of this thread.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
-    /// Forks of this thread, one inside the other.
+    /// Number of nested forks of this thread.
     static FORK_DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// A task in the middle of something that a fork must not cut in two, until dropped.
+/// Guard of an operation that a fork must not cut in two.
 #[derive(Debug)]
 pub struct HostOperation {
-    /// Counted for this thread.
+    /// Ties the value to its thread, which is counted.
     _thread: PhantomData<*const ()>,
 }
 
@@ -64,7 +66,7 @@ impl Drop for HostOperation {
         let depth = DEPTH.get() - 1;
         DEPTH.set(depth);
         if depth == 0 {
-            // Release: pairs with the load in `prepare`: what we did is whole before the fork copies it.
+            // Release: pairs with the load in `prepare`, so that our work is complete before the fork copies it.
             COUNTS[place()].0.fetch_sub(1, Ordering::Release);
         }
     }
@@ -84,8 +86,8 @@ pub(super) fn operation() -> HostOperation {
 fn count_in() {
     let count = &COUNTS[place()].0;
     loop {
-        // SeqCst, both: pair with `FORKING` and the counts in `prepare`. If our count comes first, the fork waits for us;
-        // if the fork does, we see it.
+        // SeqCst, both: pair with `FORKING` and the counts in `prepare`. If our count comes first, the fork waits for
+        // us. If the fork comes first, we see it.
         count.fetch_add(1, Ordering::SeqCst);
         let forking = FORKING.load(Ordering::SeqCst);
         if forking == 0 || forking == task() {
@@ -99,7 +101,7 @@ fn count_in() {
 }
 
 pub(super) fn forks() -> u64 {
-    // Relaxed: changes in a process that has one thread; what started the others made it visible.
+    // Relaxed: it changes in a process that has one thread, and starting the other threads made it visible.
     FORKS.load(Ordering::Relaxed)
 }
 
@@ -107,22 +109,23 @@ pub(super) fn task() -> u64 {
     HERE.with(|here| std::ptr::from_ref(here).addr() as u64)
 }
 
-/// The calling thread's counter. Fibonacci hashing spreads the upper bits of the address.
+/// Index of the calling thread's counter. Fibonacci hashing spreads the upper bits of the address.
 fn place() -> usize {
     let hash = task().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     hash as usize % COUNTERS
 }
 
-/// What the calling thread itself has counted in at `counter`.
+/// The calling thread's own part of `counter`.
 fn own(counter: usize) -> u64 {
     u64::from(counter == place() && DEPTH.get() > 0)
 }
 
-/// Sees to it that forks wait for operations from now on.
+/// Makes forks wait for operations from now on.
 pub(super) fn register() -> io::Result<()> {
     static REGISTERED: AtomicBool = AtomicBool::new(false);
-    // Relaxed: a flag for one, and no `Once`, which a fork in this moment would leave taken in the child. Who comes second
-    // while the first is still at it may begin an operation that a fork in this moment cuts; no memory exists yet.
+    // Relaxed: a flag for one caller. A `Once` would stay taken in the child of a fork at this moment. A second caller
+    // that comes while the first registers may begin an operation that a fork at this moment cuts; no memory exists
+    // yet.
     if REGISTERED.swap(true, Ordering::Relaxed) {
         return Ok(());
     }
@@ -136,7 +139,7 @@ pub(super) fn register() -> io::Result<()> {
     }
 }
 
-/// On the forking thread, before it forks.
+/// Handler on the forking thread, before it forks.
 extern "C" fn prepare() {
     // First: a signal handler that forks from here on leaves `FORKING` to us.
     FORK_DEPTH.set(FORK_DEPTH.get() + 1);
@@ -155,20 +158,20 @@ extern "C" fn prepare() {
     }
 }
 
-/// On the forking thread, in the parent.
+/// Handler on the forking thread, in the parent.
 extern "C" fn parent() {
     end();
 }
 
-/// On the only thread of the child.
+/// Handler on the only thread of the child.
 extern "C" fn child() {
-    // Relaxed, all: alone in this process. Whom we copied while it counted itself in and saw the fork is gone.
+    // Relaxed, all: alone in this process. A thread that we copied while it counted itself in and saw the fork is gone.
     for (at, count) in COUNTS.iter().enumerate() {
         count.0.store(own(at), Ordering::Relaxed);
     }
     FORKS.fetch_add(1, Ordering::Relaxed);
     if backend::has_sections() {
-        // The child has it from its parent on the systems that we know; twice does no harm, without nobody gets on.
+        // The child inherits it on the known systems. Registering twice does no harm; without it no fence would pass.
         rseq::register_membarrier();
     }
     end();
@@ -178,7 +181,7 @@ fn end() {
     let depth = FORK_DEPTH.get() - 1;
     FORK_DEPTH.set(depth);
     if depth == 0 {
-        // Release: pairs with `prepare` of whoever forks next.
+        // Release: pairs with `prepare` of the next fork.
         FORKING.store(0, Ordering::Release);
     }
 }

@@ -1,4 +1,4 @@
-//! Page memory of the host: reserved address space, backed when first touched, given back page by page.
+//! Page memory of the host: reserved address space that is backed at its first use and given back page by page.
 
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
@@ -12,15 +12,15 @@ use crate::pages::{
     ReserveOptions, SPAN_PAGES, Span, simulated,
 };
 
-/// Bytes of a block of the largest order: reservations begin at a multiple.
+/// Number of bytes of a block of the largest order; reservations begin at a multiple of it.
 const SPAN_BYTES: usize = PAGE_BYTES * SPAN_PAGES as usize;
-/// Blocks of the largest order that can be numbered: the other half of all numbers is that of pages without memory.
+/// Maximum number of blocks of the largest order. The other half of all numbers is for pages without memory.
 const SPANS_MAX: u64 = simulated::SPANS_MAX as u64;
 
-/// Blocks of the largest order numbered so far.
+/// Number of blocks of the largest order numbered so far.
 static SPANS: AtomicU64 = AtomicU64::new(0);
 
-/// A reservation of page memory on the host. It stays mapped until the process ends.
+/// Reservation of page memory on the host. It stays mapped until the process ends.
 #[derive(Clone, Copy, Debug)]
 pub struct HostFrames {
     base: NonNull<u8>,
@@ -58,7 +58,7 @@ pub(super) fn reserve(
     refuse_beyond(cgroup_max(), bytes as u64)?;
     let base = map(bytes)?;
     let unmap = |error| {
-        // SAFETY: mapped above, and nobody knows of it.
+        // SAFETY: mapped above, and no other code knows of it.
         unsafe { libc::munmap(base.as_ptr().cast(), bytes) };
         Err(error)
     };
@@ -89,7 +89,7 @@ pub(super) fn reserve(
     Ok((frames, Span::forge(first, spans as u32)))
 }
 
-/// More than the limit of a cgroup would be given, and the process killed when it is used.
+/// Refuses more than the limit of a cgroup. The kernel would grant it, and kill the process when it uses the memory.
 fn refuse_beyond(limit: Option<(u64, PathBuf)>, bytes: u64) -> Result<(), ReserveError> {
     let Some((max, directory)) = limit else {
         return Ok(());
@@ -120,7 +120,7 @@ fn map(bytes: usize) -> Result<NonNull<u8>, ReserveError> {
         reason,
     };
     if !PAGE_BYTES.is_multiple_of(page_bytes() as usize) {
-        // Memory could not be given back page by page.
+        // Such memory could not be given back page by page.
         let reason = format!(
             "this system's pages have {} bytes, ours 4,096",
             page_bytes()
@@ -146,8 +146,8 @@ fn map(bytes: usize) -> Result<NonNull<u8>, ReserveError> {
         return Err(refused(why_refused(&io::Error::last_os_error(), padded)));
     };
     let before = base.as_ptr().align_offset(SPAN_BYTES);
-    // SAFETY: what lies before and behind the aligned part is mapped just above and used by nobody; neither length is
-    // beyond the padding. Failing to unmap wastes address space and nothing else.
+    // SAFETY: the parts before and behind the aligned part were mapped just above, and no code uses them. Neither
+    // length is beyond the padding. A failure to unmap only wastes address space.
     unsafe {
         if before > 0 {
             libc::munmap(address, before);
@@ -161,7 +161,7 @@ fn map(bytes: usize) -> Result<NonNull<u8>, ReserveError> {
     }
 }
 
-/// What the system says, and the limit that is known to be in the way.
+/// The system's error, and the limit that is known to cause it.
 fn why_refused(error: &io::Error, bytes: usize) -> String {
     for (resource, name, flag) in [
         (libc::RLIMIT_AS, "RLIMIT_AS", "-v"),
@@ -206,7 +206,7 @@ fn bind(base: NonNull<u8>, bytes: usize, options: &ReserveOptions) -> Result<(),
         NodeBinding::Preferred => libc::MPOL_PREFERRED,
         NodeBinding::Strict => libc::MPOL_BIND,
     };
-    // 1,024 nodes are the most that Linux can be built for.
+    // Linux can be built for at most 1,024 nodes.
     let mut mask = [0_u64; 16];
     let node = options.node;
     let error = |reason| ReserveError::CannotBind { node, reason };
@@ -214,8 +214,8 @@ fn bind(base: NonNull<u8>, bytes: usize, options: &ReserveOptions) -> Result<(),
         return Err(error("its number is above 1,023".to_owned()));
     };
     *word |= 1 << (node % 64);
-    // SAFETY: the kernel reads the mask, whose size in bits it is told (plus one, as it subtracts one), and changes the policy
-    // of a mapping of our own.
+    // SAFETY: the kernel reads the mask, whose size in bits it is told (plus one, because it subtracts one), and
+    // changes the policy of a mapping of our own.
     let failed = unsafe {
         libc::syscall(
             libc::SYS_mbind,
@@ -245,17 +245,17 @@ fn bind(_base: NonNull<u8>, _bytes: usize, options: &ReserveOptions) -> Result<(
 }
 
 impl HostFrames {
-    /// Where a block lies. Only who owns the block may use what is there.
+    /// Address of a block. Only the block's owner may use the memory there.
     #[inline]
     pub fn address(&self, block: &Block) -> NonNull<u8> {
         let at = block.pfn().0.wrapping_sub(self.first.0);
-        // Blocks are aligned and never reach beyond the reservation that their first page is in.
+        // Blocks are aligned and never reach beyond the reservation of their first page.
         assert!(at < self.pages, "the block is of another reservation");
         // SAFETY: inside the reservation.
         unsafe { self.base.add(at as usize * PAGE_BYTES) }
     }
 
-    /// The page that an address is in, and how many bytes into it; `None` if it is none of this reservation's.
+    /// Page that contains an address, and the address's offset in it; `None` if it is not in this reservation.
     pub fn page_at(&self, address: NonNull<u8>) -> Option<(Pfn, usize)> {
         let offset = address.addr().get().checked_sub(self.base.addr().get())?;
         let page = u32::try_from(offset / PAGE_BYTES).ok()?;
@@ -263,10 +263,12 @@ impl HostFrames {
         is_ours.then(|| (Pfn(self.first.0 + page), offset % PAGE_BYTES))
     }
 
-    /// The block that begins at a page, from somebody who gave its token up: nothing is known of its bytes.
+    /// Makes the token of the block that begins at a page again, after its holder gave it up. Nothing is known of its
+    /// bytes.
     ///
     /// # Safety
-    /// The block is one of this reservation's; the caller owns all its pages, and no other token for any of them exists.
+    /// The block is one of this reservation's. The caller owns all its pages, and no other token for any of them
+    /// exists.
     pub unsafe fn reclaim(&self, pfn: Pfn, order: Order, owner: Owner) -> Block {
         debug_assert!(pfn.0.wrapping_sub(self.first.0) < self.pages);
         let mut block = Block::forge(pfn, order);
@@ -293,7 +295,8 @@ impl Frames for HostFrames {
     fn uninit<'a>(&self, block: &'a mut Block) -> &'a mut [MaybeUninit<u8>] {
         block.set_content(Content::Unknown);
         let slice = self.slice(block) as *mut [MaybeUninit<u8>];
-        // SAFETY: mapped for ever; the block is borrowed for as long as the slice lives, and who has the block has the bytes.
+        // SAFETY: mapped until the process ends; the block is borrowed for as long as the slice lives, and the block's
+        // holder owns the bytes.
         unsafe { &mut *slice }
     }
 
@@ -321,7 +324,7 @@ impl Frames for HostFrames {
     ) -> bool {
         let wanted: *const [u8] = self.slice(block);
         let written: *const [u8] = write(self.uninit(block));
-        // A reference to initialized bytes in that very place: only who initialized them can have one.
+        // A reference to initialized bytes in that very place: only code that initialized them can have one.
         let is_all = core::ptr::eq(wanted, written);
         if is_all {
             block.set_content(Content::Initialized);
@@ -354,13 +357,13 @@ impl Frames for HostFrames {
 
 #[cfg(target_os = "linux")]
 fn discard(start: *mut u8, bytes: usize) -> bool {
-    // SAFETY: whole pages of a private anonymous mapping, whose bytes are the caller's to lose. They read as zeroes.
+    // SAFETY: whole pages of a private anonymous mapping, whose bytes the caller gives up. They read as zeroes.
     unsafe { libc::madvise(start.cast(), bytes, libc::MADV_DONTNEED) == 0 }
 }
 
 #[cfg(not(target_os = "linux"))]
 fn discard(start: *mut u8, bytes: usize) -> bool {
-    // Elsewhere that advice may leave the bytes as they are; a new mapping in the same place does not.
+    // On other systems that advice may leave the bytes as they are; a new mapping in the same place does not.
     // SAFETY: as above.
     let address = unsafe {
         libc::mmap(
@@ -436,7 +439,7 @@ mod tests {
         assert_eq!(frames.page_at(NonNull::from(&mut 0_u8)), None);
     }
 
-    /// A limit is made up here: `tests/pages_bad_input.rs` has one of the kernel's, where the machine lets it.
+    /// The limit here is invented: `tests/pages_bad_input.rs` has a real one, where the machine allows it.
     #[test]
     fn what_a_cgroup_would_not_give_is_not_reserved() {
         let limit = |max| Some((max, PathBuf::from("/sys/fs/cgroup/a")));

@@ -2,11 +2,11 @@
 //!
 //! | part | file |
 //! |---|---|
-//! | which backend, and why | `backend.rs`, `selftest.rs` |
+//! | choice of the backend, and its reason | `backend.rs`, `selftest.rs` |
 //! | restartable sequences | `rseq.rs` (x86-64 Linux), `rseq_absent.rs` (elsewhere) |
 //! | memory of per-CPU words, their operations | `chunk.rs`, `slots.rs` |
 //! | per-CPU stacks of pages, the memory of pages | `stacks.rs`, `frames.rs` |
-//! | membarrier, shared by all who want one | `fence.rs` |
+//! | membarrier, shared by its callers | `fence.rs` |
 //! | operations that a fork waits for | `fork.rs` |
 //! | words, locks, completions | `sync.rs` |
 //! | CPUs, nodes, affinity | `topology.rs` |
@@ -55,13 +55,13 @@ pub use topology::{allowed_cpus, pin_to};
 use crate::pages::{ReserveError, ReserveOptions, Span};
 use crate::{Machine, OutOfMemory, Shard};
 
-/// The machine this process runs on. All values of this type are the same machine; each gives out slots of its own.
+/// Machine this process runs on. All values of this type are the same machine; each gives out slots of its own.
 #[derive(Clone, Copy)]
 pub struct Host {
     report: &'static Report,
 }
 
-/// The backend and the number of CPUs. [`Host::report`] has the rest.
+/// Shows the backend and the number of CPUs. [`Host::report`] has the rest.
 impl fmt::Debug for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Report { backend, cpus, .. } = self.report;
@@ -73,30 +73,30 @@ impl fmt::Debug for Host {
 }
 
 impl Host {
-    /// The host, with the backend that the self-test chose when it was first asked for (or `BURSAR_BACKEND` forced).
+    /// Starts the host with the backend that the self-test chose at the first call (or that `BURSAR_BACKEND` forces).
     ///
     /// The first call takes about a millisecond.
     ///
     /// # Errors
-    /// [`StartError`] if `BURSAR_BACKEND` names a backend that does not exist or does not work here.
+    /// [`StartError`], for example if `BURSAR_BACKEND` names a backend that does not exist or does not work here.
     pub fn start() -> Result<Self, StartError> {
         fork::register().map_err(|error| StartError::NoForkHandlers {
             reason: error.to_string(),
         })?;
-        // A fork must not cut what runs once in a process.
+        // A fork must not cut work that is done once in a process.
         let _operation = fork::operation();
         let host = backend::start().map(|report| Self { report })?;
         host.now_ns();
         Ok(host)
     }
 
-    /// How this machine was set up.
+    /// Set-up of this machine.
     pub fn report(&self) -> &'static Report {
         self.report
     }
 }
 
-/// How this process was set up; sets it up if need be.
+/// Set-up of this process; sets it up if necessary.
 ///
 /// # Panics
 /// If [`Host::start`] would fail.
@@ -107,7 +107,7 @@ pub fn report() -> &'static Report {
     }
 }
 
-/// [`Machine::now_ns`], for those who have no machine at hand.
+/// Does [`Machine::now_ns`] without a machine.
 #[allow(clippy::disallowed_methods, reason = "this is the host's clock")]
 fn now_ns() -> u64 {
     static START: OnceLock<Instant> = OnceLock::new();
@@ -122,8 +122,8 @@ impl Machine for Host {
     type Spin<T: Send + 'static> = HostSpin<T>;
     type Event = HostEvent;
     type Slot = HostSlot;
-    /// What is shared on the host lives as long as the process. A count of references would be a line that all CPUs
-    /// write for each charge.
+    /// Shared values on the host live as long as the process. A reference count would be a line that all CPUs write for
+    /// each charge.
     type Shared<T: Send + Sync + 'static> = &'static T;
     type Operation = fork::HostOperation;
     type Frames = HostFrames;

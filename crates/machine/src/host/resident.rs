@@ -1,4 +1,4 @@
-//! How much memory this process has in use, as the kernel counts it.
+//! Resident size of this process, as the kernel counts it.
 //!
 //! `/proc/self/statm` is cheap and may lag: the kernel batches its counters, by up to 64 pages for each thread before Linux
 //! 6.2, and since then by `max(32, 2 * CPUs)` pages for each CPU that the process ran on. Recent kernels sum them up
@@ -8,40 +8,40 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// Where the kernel says it.
+/// File that tells the size.
 const STATM: &str = "/proc/self/statm";
 
-/// The memory of this process that is in RAM.
+/// Memory of this process that is in RAM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Resident {
     /// All of it (RSS), bytes.
     pub bytes: u64,
-    /// Without what is mapped from files or shared, bytes: heap, stacks, private mappings. Shared anonymous memory counts
-    /// as shared.
+    /// Bytes without memory that is mapped from files or shared: heap, stacks, private mappings. Shared anonymous
+    /// memory counts as shared.
     pub anonymous_bytes: u64,
 }
 
-/// Why the resident size could not be read.
+/// Reason why the resident size could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ResidentError {
-    /// This system does not tell it in a way that we know.
+    /// This system does not tell the size in a known way.
     Unsupported,
     /// The file cannot be read.
     Unreadable {
         /// The file.
         file: PathBuf,
-        /// What kind of error.
+        /// Kind of the error.
         kind: io::ErrorKind,
-        /// What the system says.
+        /// The system's error.
         message: String,
     },
-    /// The file holds something else than expected.
+    /// The file does not hold the expected text.
     Malformed {
         /// The file.
         file: PathBuf,
-        /// What it holds.
+        /// The file's text.
         text: String,
     },
 }
@@ -71,10 +71,10 @@ impl fmt::Display for ResidentError {
 
 impl std::error::Error for ResidentError {}
 
-/// How much memory this process has in use now.
+/// Reads how much memory this process has in use now.
 ///
 /// # Errors
-/// [`ResidentError`], see there.
+/// [`ResidentError`].
 pub fn resident() -> Result<Resident, ResidentError> {
     if !cfg!(target_os = "linux") {
         return Err(ResidentError::Unsupported);
@@ -97,31 +97,32 @@ fn parse(text: &str, page_bytes: u64) -> Option<Resident> {
     let (resident, shared) = (bytes()?, bytes()?);
     Some(Resident {
         bytes: resident,
-        // The two are not of one moment.
+        // The two numbers are not of one moment.
         anonymous_bytes: resident.saturating_sub(shared),
     })
 }
 
-/// Bytes of memory that this process may use: what the machine has, or the limit of the process's cgroup.
+/// Bytes of memory that this process may use: the machine's memory, or the limit of the process's cgroup if that is
+/// less.
 pub(super) fn memory_bytes() -> u64 {
     // SAFETY: as in `page_bytes`.
     let pages = unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) };
     let physical = u64::try_from(pages)
         .unwrap_or(0)
         .saturating_mul(page_bytes());
-    // A system that does not tell is taken to have little.
+    // A system that does not tell is assumed to have little.
     let physical = physical.max(64 << 20);
     cgroup_max().map_or(physical, |(max, _)| physical.min(max))
 }
 
-/// The memory limit of this process's cgroup, bytes, and where it is set.
+/// Memory limit of this process's cgroup, bytes, and the directory of that cgroup.
 pub(super) fn cgroup_max() -> Option<(u64, PathBuf)> {
     let cgroup = super::CgroupMemory::of_this_process().ok()?;
     let max = cgroup.read().ok()?.max?;
     Some((max, cgroup.directory().to_owned()))
 }
 
-/// Bytes in a page of this system.
+/// Number of bytes in a page of this system.
 pub(super) fn page_bytes() -> u64 {
     // SAFETY: no pointers; the call only looks up a constant.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
@@ -157,7 +158,7 @@ mod tests {
             .for_each(|byte| *byte = 1);
         std::hint::black_box(&mut memory);
         let after = resident().unwrap();
-        // Half of it: other tests of this process give memory back meanwhile, and counters are batched.
+        // Half of the bytes: other tests of this process give memory back meanwhile, and counters are batched.
         let least = before.anonymous_bytes + BYTES as u64 / 2;
         assert!(after.anonymous_bytes >= least, "{before:?} {after:?}");
         assert!(after.bytes >= after.anonymous_bytes);

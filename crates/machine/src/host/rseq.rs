@@ -1,17 +1,17 @@
 //! Restartable sequences on x86-64 Linux, through the registration that glibc (2.35 and later) makes for each thread.
 //!
-//! A section is a run of instructions that the kernel restarts from its abort handler if the thread is preempted,
-//! migrated or interrupted by a signal inside it, so its last instruction, the only store to shared memory, commits
-//! only if nothing else ran on this CPU since its first. Rules that the sections below keep:
+//! A section is a run of instructions. If the thread is preempted, migrated or interrupted by a signal inside it, the
+//! kernel restarts it from its abort handler. Its last instruction, the only store to shared memory, commits only if
+//! nothing else ran on this CPU since its first. The sections below keep these rules:
 //!
-//! * no call inside a section, and no write to any field of the thread's rseq area but `rseq_cs`;
-//! * the CPU number is read inside, and compared unsigned with the number of CPUs that have shards: threads that are not
-//!   registered read a number near 2^32 there and leave;
-//! * the jump back stands in the abort handler, whose signature (`RSEQ_SIG` as an operand of `ud1`) precedes it;
-//! * leaving a section by a jump is allowed: the kernel only looks whether the interrupted instruction lies inside.
+//! * No call inside a section, and no write to any field of the thread's rseq area except `rseq_cs`.
+//! * The CPU number is read inside, and compared unsigned with the number of CPUs that have shards. Threads that are
+//!   not registered read a number near 2^32 there and leave.
+//! * The jump back is in the abort handler, whose signature (`RSEQ_SIG` as an operand of `ud1`) precedes it.
+//! * A jump may leave a section: the kernel only checks whether the interrupted instruction lies inside.
 //!
-//! glibc's symbols are looked up at run time: linked weakly, link-time optimisation may resolve them to null, and older
-//! C libraries have none. ABI: `linux/rseq.h`; `rseq_cs` descriptors are 32 bytes, aligned to 32.
+//! glibc's symbols are looked up at run time. If they were linked weakly, link-time optimisation might resolve them to
+//! null, and older C libraries have none. ABI: `linux/rseq.h`; `rseq_cs` descriptors are 32 bytes, aligned to 32.
 
 use core::arch::asm;
 use core::num::NonZeroU64;
@@ -25,8 +25,8 @@ use crate::{Shard, State};
 const CPU_ID: usize = 4;
 const RSEQ_CS: usize = 8;
 
-/// Where the thread's rseq area lies from the thread pointer, and for how many CPUs there are sections. The limit is 0
-/// while another backend is chosen: then every section leaves at once.
+/// Offset of the thread's rseq area from the thread pointer, and number of CPUs with sections. The limit is 0 while
+/// another backend is chosen; then every section leaves at once.
 struct Sections {
     offset: AtomicIsize,
     limit: AtomicU32,
@@ -37,25 +37,25 @@ static SECTIONS: Sections = Sections {
     limit: AtomicU32::new(0),
 };
 
-/// How a section ended.
+/// Status of a section that committed.
 pub(super) const DONE: u64 = 0;
-/// The state was not "published, not frozen".
+/// Status: the state was not "published, not frozen".
 pub(super) const UNPUBLISHED: u64 = 1;
-/// A bound would have been exceeded.
+/// Status: a bound would have been exceeded.
 pub(super) const SHORT: u64 = 2;
-/// This thread, or this CPU, has no section.
+/// Status: this thread, or this CPU, has no section.
 pub(super) const ABSENT: u64 = 3;
-/// Not on the CPU that was named.
+/// Status: not on the CPU that was named.
 pub(super) const MOVED: u64 = 4;
 
-/// Lets sections run on CPUs below `limit`; 0 ends that.
+/// Lets sections run on CPUs below `limit`; 0 stops sections.
 pub(super) fn enable(offset: isize, limit: u32) {
-    // Relaxed: both are set before the first slot exists, and what made the slot visible made these visible.
+    // Relaxed: both are set before the first slot exists, and the hand-over of the slot makes them visible.
     SECTIONS.offset.store(offset, Ordering::Relaxed);
     SECTIONS.limit.store(limit, Ordering::Relaxed);
 }
 
-/// The offset of glibc's rseq area from the thread pointer, if this thread is registered.
+/// Offset of glibc's rseq area from the thread pointer, if this thread is registered.
 pub(super) fn registration() -> Result<isize, &'static str> {
     // SAFETY: `dlsym` with a literal, NUL-terminated name.
     let offset = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()) };
@@ -72,7 +72,7 @@ pub(super) fn registration() -> Result<isize, &'static str> {
     Ok(unsafe { *offset.cast::<isize>() })
 }
 
-/// The CPU on which this thread runs by its rseq area, if that is below the limit.
+/// CPU on which this thread runs, from its rseq area, if it is below the limit.
 #[inline]
 pub(super) fn current_cpu() -> Option<Shard> {
     let limit = SECTIONS.limit.load(Ordering::Relaxed);
@@ -94,8 +94,8 @@ pub(super) fn current_cpu() -> Option<Shard> {
     (cpu < limit).then_some(Shard(cpu))
 }
 
-/// One rseq section. `$body` runs with `{at}` pointing to the current CPU's copy of the slot and ends with the commit;
-/// it may jump to `6f` (unpublished), `7f` (short) and `8f` (moved).
+/// Emits one rseq section. `$body` runs with `{at}` pointing to the current CPU's copy of the slot and ends with the
+/// commit. It may jump to `6f` (unpublished), `7f` (short) and `8f` (moved).
 macro_rules! section {
     ([$($body:literal),+ $(,)?], $($operands:tt)+) => {
         asm!(
@@ -143,8 +143,8 @@ macro_rules! section {
     };
 }
 
-/// The fast paths: a section without a status, which jumps to `missed` wherever [`section`] would set one. The caller then
-/// runs the section with a status to learn why; nothing was committed.
+/// Emits a section without a status, for the fast paths. It jumps to `missed` wherever [`section`] would set a status;
+/// then nothing was committed. The caller runs the section with a status to learn the reason.
 macro_rules! fast_section {
     ([$($body:literal),+ $(,)?], $($operands:tt)+) => {
         asm!(
@@ -185,7 +185,7 @@ macro_rules! fast_section {
     };
 }
 
-/// [`fast_section`] that yields `{entry}`, or 0 by a jump to `6f` and where there is no section.
+/// Emits a [`fast_section`] that yields `{entry}`, or 0 by a jump to `6f` and where there is no section.
 macro_rules! yielding_section {
     ([$($body:literal),+ $(,)?], $($operands:tt)+) => {
         asm!(
@@ -227,7 +227,7 @@ macro_rules! yielding_section {
     };
 }
 
-/// [`add`] without a reason if it does nothing.
+/// Does [`add`], without a reason if it does nothing.
 ///
 /// # Safety
 /// As [`add`].
@@ -250,7 +250,7 @@ pub(super) unsafe fn try_add(base: *mut u8, byte: usize, delta: i64) -> bool {
     true
 }
 
-/// [`charge`] without a reason if it does nothing.
+/// Does [`charge`], without a reason if it does nothing.
 ///
 /// # Safety
 /// As [`charge`].
@@ -280,7 +280,7 @@ pub(super) unsafe fn try_charge(base: *mut u8, bytes: u64) -> bool {
     true
 }
 
-/// [`uncharge`] without a reason if it does nothing.
+/// Does [`uncharge`], without a reason if it does nothing.
 ///
 /// # Safety
 /// As [`charge`].
@@ -341,7 +341,7 @@ pub(super) unsafe fn add(base: *mut u8, byte: usize, delta: i64) -> (u64, Shard)
     (status, Shard(cpu as u32))
 }
 
-/// [`add`] that returns the sum.
+/// Does [`add`], and returns the sum.
 ///
 /// # Safety
 /// As [`add`].
@@ -350,7 +350,7 @@ pub(super) unsafe fn add_fetch(base: *mut u8, byte: usize, delta: i64) -> (u64, 
     let mut status = DONE;
     let mut sum = delta;
     let cpu: u64;
-    // SAFETY: as in `add`. `{sum}` is an input that an abort must not lose, so the sum is formed in a scratch register
+    // SAFETY: as in `add`. `{sum}` is an input that an abort must not lose. So the sum is formed in a scratch register
     // and handed over after the commit, outside the section.
     unsafe {
         section!(
@@ -376,7 +376,7 @@ pub(super) unsafe fn add_fetch(base: *mut u8, byte: usize, delta: i64) -> (u64, 
     (status, Shard(cpu as u32), sum)
 }
 
-/// Adds `bytes` to the account if the room covers them. The comparison is of `bytes - 1`, so that 0 and numbers beyond
+/// Adds `bytes` to the account if the room covers them. The comparison uses `bytes - 1`, so that 0 and numbers beyond
 /// the signed range are short without a test of their own.
 ///
 /// # Safety
@@ -413,8 +413,8 @@ pub(super) unsafe fn charge(base: *mut u8, bytes: u64) -> (u64, Shard) {
     (status, Shard(cpu as u32))
 }
 
-/// Takes `bytes` off the account if the room does not grow beyond the cap. The cap is no less than the room, so what is left
-/// of it is compared as unsigned, and numbers beyond the signed range are short.
+/// Takes `bytes` off the account if the room does not grow beyond the cap. The cap is at least the room, so the rest of
+/// the cap is compared as unsigned, and numbers beyond the signed range are short.
 ///
 /// # Safety
 /// As [`charge`].
@@ -451,16 +451,16 @@ pub(super) unsafe fn uncharge(base: *mut u8, bytes: u64) -> (u64, Shard) {
     (status, Shard(cpu as u32))
 }
 
-/// Adds to the bytes charged and to the ceiling with one store, if this is CPU `shard` and the room then is neither negative
-/// nor above the cap.
+/// Adds to the bytes charged and to the ceiling with one store, if this is CPU `shard` and the new room is neither
+/// negative nor above the cap.
 ///
 /// # Safety
 /// As [`charge`].
 #[inline(never)]
 pub(super) unsafe fn adjust(base: *mut u8, shard: Shard, charged: i64, ceiling: i64) -> u64 {
     let mut status = DONE;
-    // SAFETY: as in `add`; the commit is one aligned 16-byte store to the two adjacent words of the account, of which
-    // other CPUs read each 8-byte half whole.
+    // SAFETY: as in `add`; the commit is one aligned 16-byte store to the two adjacent words of the account. Other CPUs
+    // read each 8-byte half whole.
     unsafe {
         section!(
             [
@@ -503,7 +503,7 @@ pub(super) unsafe fn adjust(base: *mut u8, shard: Shard, charged: i64, ceiling: 
     status
 }
 
-/// Adds to the current CPU's copy of a word and nothing else: what a per-CPU add costs at least. Returns whether it did.
+/// Adds to the current CPU's copy of a word and nothing else: the minimum of a per-CPU add. Returns whether it did.
 ///
 /// # Safety
 /// As [`add`].
@@ -523,14 +523,15 @@ pub(super) unsafe fn bare_add(base: *mut u8, delta: i64) -> bool {
 /// Pushes an entry onto the current CPU's list if its depth is below the limit. Returns whether it did.
 ///
 /// # Safety
-/// 1. `list` is CPU 0's copy of a list, with a copy every `1 << STRIDE_SHIFT` bytes for each CPU below the limit of sections.
+/// 1. `list` is CPU 0's copy of a list, with a copy every `1 << STRIDE_SHIFT` bytes for each CPU below the limit of
+///    sections.
 /// 2. A list is a header of 64 bytes and as many entries as its bounds ever allow, which its depth never exceeds.
 ///
-/// Here and below the bounds are looked at before the depth. No fence is passed when a list is thawed: a section that began
-/// while it was frozen, and looked the other way round, could meet the depth of before with the bounds of after.
+/// Here and below the bounds are read before the depth, because a thaw passes no fence. Otherwise a section that began
+/// while the list was frozen could meet the old depth with the new bounds.
 #[inline(always)]
 pub(super) unsafe fn try_push(list: *mut u8, entry: NonZeroU64) -> bool {
-    // SAFETY: the section writes one entry above the depth, which nobody reads, and commits with the depth.
+    // SAFETY: the section writes one entry above the depth, which no other code reads, and commits with the depth.
     unsafe {
         fast_section!(
             [
@@ -617,12 +618,12 @@ pub(super) unsafe fn push_many(list: *mut u8, from: *const u64, count: usize) ->
     true
 }
 
-/// Pops `count` entries of the current CPU's list, the deepest first, if that leaves as many as the floor. Returns
+/// Pops `count` entries of the current CPU's list, the deepest first, if at least as many as the floor remain. Returns
 /// whether it did.
 ///
 /// # Safety
 /// As [`try_push`], and `to` points to room for `count > 0` entries. They are written whole or in part even if the
-/// answer is `false`.
+/// result is `false`.
 #[inline(never)]
 pub(super) unsafe fn pop_many(list: *mut u8, to: *mut u64, count: usize) -> bool {
     // SAFETY: as in `try_pop`; room for the entries by the caller's contract.
@@ -657,7 +658,7 @@ pub(super) unsafe fn pop_many(list: *mut u8, to: *mut u64, count: usize) -> bool
     true
 }
 
-/// Pushes onto the current CPU's stack and nothing else: what a per-CPU push costs at least.
+/// Pushes onto the current CPU's stack and nothing else: the minimum of a per-CPU push.
 ///
 /// # Safety
 /// `base` is CPU 0's copy of a depth and `capacity` entries behind it, with a copy every `1 << STRIDE_SHIFT` bytes.

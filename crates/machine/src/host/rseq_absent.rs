@@ -1,4 +1,4 @@
-//! Where restartable sequences are not written yet: every section says `ABSENT` and the caller takes the atomic path.
+//! Sections on systems without restartable sequences here: each returns `ABSENT`, and the caller takes the atomic path.
 
 use core::num::NonZeroU64;
 

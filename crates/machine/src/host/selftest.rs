@@ -1,4 +1,4 @@
-//! The self-test of a backend: threads that are moved from CPU to CPU count, and none of their counts may be lost.
+//! Self-test of a backend: threads that are moved from CPU to CPU count, and no count may be lost.
 
 use core::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ const THREADS: usize = 3;
 const MOVES: usize = 24;
 const ADDS_PER_MOVE: usize = 200;
 
-/// Why a backend is not to be used.
+/// Reason why a backend must not be used.
 #[derive(Debug)]
 pub(super) enum Failure {
     Memory(OutOfMemory),
@@ -29,7 +29,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Counts on all CPUs that this thread may run on, two words at once, and compares.
+/// Counts on all CPUs that this thread may run on, in two words at once, and compares the sums.
 ///
 /// Threads outnumber the words and are moved while others count, so that sections are interrupted for real.
 pub(super) fn count_across_cpus() -> Result<String, Failure> {
@@ -60,7 +60,7 @@ pub(super) fn count_across_cpus() -> Result<String, Failure> {
                     }
                 }
             };
-            // A process may be out of threads; the test is then as good as the threads it has.
+            // The process may have no threads left; the test then uses those that it has.
             let started = std::thread::Builder::new().spawn_scoped(scope, count);
             expected += i64::from(started.is_ok()) * (MOVES * ADDS_PER_MOVE) as i64;
         }

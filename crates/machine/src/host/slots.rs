@@ -1,7 +1,7 @@
-//! The host's slots: where they lie, and which path an operation takes.
+//! Slots of the host: their place in memory, and the path that an operation takes.
 //!
-//! A chunk is one stride of 64 KiB for each shard; the copies of a slot lie one stride apart, so that the address of the
-//! current CPU's copy is a shift and an add, copies of different CPUs share no page, and copies of neighbouring groups
+//! A chunk is one stride of 64 KiB for each shard, and the copies of a slot lie one stride apart. So the address of the
+//! current CPU's copy is a shift and an add, and copies of different CPUs share no page. Copies of neighbouring groups
 //! on one CPU lie side by side.
 
 use core::ptr::NonNull;
@@ -17,10 +17,10 @@ use crate::{OutOfMemory, Outcome, Shard, Slot};
 pub(super) const STRIDE_SHIFT: u32 = 16;
 /// Bytes between the copies of a slot.
 pub(super) const STRIDE: usize = 1 << STRIDE_SHIFT;
-/// Slots start on lines of their own: neighbours belong to other groups.
+/// Slots start on lines of their own, because neighbours belong to other groups.
 const LINE: usize = 64;
 
-/// Number of CPU shards; the extra shard's index. Set once, before the first slot exists.
+/// Number of CPU shards, which is the extra shard's index. Set once, before the first slot exists.
 static CPUS: AtomicU32 = AtomicU32::new(0);
 
 /// Sets the number of CPU shards.
@@ -42,21 +42,21 @@ fn extra() -> Shard {
     Shard(CPUS.load(Ordering::Relaxed))
 }
 
-/// The calling thread's shard.
+/// Shard of the calling thread.
 pub(super) fn current_shard() -> Shard {
     rseq::current_cpu()
         .or_else(|| backend::hashed_shard(extra().index()))
         .unwrap_or_else(extra)
 }
 
-/// A handle of one group's per-CPU words on the host.
+/// Handle of one group's per-CPU words on the host.
 #[derive(Clone, Copy, Debug)]
 pub struct HostSlot {
     base: NonNull<u8>,
 }
 
-// SAFETY: what a slot points to is shared memory that stays mapped until the process ends and is only accessed as atomic
-// words or by sections.
+// SAFETY: a slot points to shared memory that stays mapped until the process ends and is only accessed as atomic words
+// or by sections.
 unsafe impl Send for HostSlot {}
 // SAFETY: as above.
 unsafe impl Sync for HostSlot {}
@@ -80,9 +80,9 @@ impl HostSlot {
     fn copy(&self, shard: Shard) -> &[HostWord] {
         assert!(shard <= extra(), "no such shard");
         // SAFETY: (1) the chunk has a stride for each shard up to the extra one and `WORDS_MAX` words of padding behind
-        // the last, so that many words from the start of any slot's copy lie inside; those beyond the slot are a
-        // neighbour's, which is a bug to touch and sound; (2) it stays mapped and is only written through atomics and
-        // sections; (3) zeroed memory is a valid `HostWord`.
+        // the last. So that many words from the start of any slot's copy lie inside. Words beyond the slot are a
+        // neighbour's; touching them is a bug but sound. (2) The memory stays mapped and is only written through
+        // atomics and sections. (3) Zeroed memory is a valid `HostWord`.
         unsafe {
             let at = self.base.add(shard.index() << STRIDE_SHIFT);
             core::slice::from_raw_parts(at.cast().as_ptr(), WORDS_MAX)
@@ -93,7 +93,7 @@ impl HostSlot {
         AtomicShard::new(self.copy(shard), shard)
     }
 
-    /// After [`rseq::try_add`] did nothing: does it with a reason, or on a shard without sections.
+    /// Repeats an addition that [`rseq::try_add`] missed: gets the reason, or adds on a shard without sections.
     #[cold]
     #[inline(never)]
     fn add_again(self, word: usize, delta: i64) -> Outcome {
@@ -127,8 +127,8 @@ impl HostSlot {
         outcome(status, shard)
     }
 
-    /// The shard for a thread that has no section. Beside sections that is the extra shard and no other, whatever CPU the
-    /// thread runs on by now: what sections change, nothing else may.
+    /// Shard for a thread that has no section. Beside sections this is always the extra shard, whichever CPU the thread
+    /// runs on by now: nothing else may change words that sections change.
     #[cold]
     fn without_section(&self) -> (Shard, AtomicShard<'_, HostWord>) {
         let shard = if backend::has_sections() {
@@ -161,7 +161,7 @@ impl Slot for HostSlot {
     #[inline(always)]
     fn add(&self, word: usize, delta: i64) -> Outcome {
         assert!(word < WORDS_MAX, "no slot has that many words");
-        // SAFETY: `chunk_of_slots` laid the copies out as required, and `word` is inside or in the padding.
+        // SAFETY: `chunk_of_slots` laid the copies out as required, and `word` is inside the slot or in the padding.
         if unsafe { rseq::try_add(self.base.as_ptr(), word * 8, delta) } {
             return Outcome::Done;
         }

@@ -1,7 +1,7 @@
-//! The host's per-CPU stacks of blocks: where they lie, and which path an operation takes.
+//! Per-CPU stacks of blocks of the host: their place in memory, and the path that an operation takes.
 //!
-//! A chunk is one stride for each shard, as for slots; in a stride the lists follow one another, each a header of one line
-//! and its entries.
+//! A chunk is one stride for each shard, as for slots. In a stride the lists follow one another; each is a header of
+//! one line and its entries.
 
 use core::num::NonZeroU64;
 use core::ptr::NonNull;
@@ -13,25 +13,25 @@ use crate::pages::{Block, BlockStacks, Bounds, LIST_BLOCKS_MAX, LISTS_MAX, Stack
 use crate::shard::busy_wait;
 use crate::{AtomicWord, Order, OutOfMemory, Shard};
 
-/// Bytes of a list's header.
+/// Number of bytes of a list's header.
 pub(super) const LIST_HEADER: usize = 64;
-/// Words of a list's header.
+/// Number of words of a list's header.
 const HEADER_WORDS: usize = LIST_HEADER / 8;
-/// Where the words of a header are. Sections know that the head is the first.
+/// Indexes of the header's words. Sections know that the head is the first.
 const HEAD: usize = 0;
 const BOUNDS: usize = 1;
-/// Those that are free for use.
+/// Index of the first word that is free for use.
 const FREE_WORDS: usize = 2;
-/// The lock of a list without sections.
+/// Index of the lock of a list without sections.
 const LOCK: usize = FREE_WORDS + StackWord::Last as usize + 1;
-/// Where the limit lies; the floor follows.
+/// Offset of the limit; the floor follows.
 pub(super) const LIST_LIMIT: usize = BOUNDS * 8;
 
 const _: () = assert!(LOCK < HEADER_WORDS);
 const _: () = assert!((LISTS_MAX * HEADER_WORDS + LIST_BLOCKS_MAX) * 8 <= STRIDE);
 
-/// Places for lists: a power of two, so that a number is brought into range by a mask. Those beyond the last list are that of
-/// the first, which is a bug to use and sound.
+/// Number of places for lists: a power of two, so that a mask brings a number into range. Places beyond the last list
+/// are the first list's; to use them is a bug but sound.
 const PLACES: usize = LISTS_MAX.next_power_of_two();
 
 /// Per-CPU stacks of blocks on the host.
@@ -39,14 +39,14 @@ const PLACES: usize = LISTS_MAX.next_power_of_two();
 pub struct HostStacks {
     /// CPU 0's copies.
     lists: [NonNull<u8>; PLACES],
-    /// Entries.
+    /// Number of entries of each list.
     capacities: [u16; PLACES],
-    /// Lists.
+    /// Number of lists.
     count: u8,
 }
 
-// SAFETY: what the lists point to is shared memory that stays mapped until the process ends and is only accessed as
-// atomic words or by sections.
+// SAFETY: the lists point to shared memory that stays mapped until the process ends and is only accessed as atomic
+// words or by sections.
 unsafe impl Send for HostStacks {}
 // SAFETY: as above.
 unsafe impl Sync for HostStacks {}
@@ -76,7 +76,7 @@ pub(super) fn chunk_of_stacks(capacities: &[u16]) -> Result<HostStacks, OutOfMem
     Ok(stacks)
 }
 
-/// A list of a shard, as words.
+/// List of a shard, as words.
 #[derive(Clone, Copy)]
 struct List<'a> {
     header: &'a [HostWord],
@@ -97,7 +97,7 @@ impl List<'_> {
     }
 
     fn depth(&self) -> usize {
-        // Acquire: pairs with the release of whoever pushed what is there, where this list has no sections; a freezer of
+        // Acquire: where this list has no sections, pairs with the Release of the push of these blocks. A freezer of
         // sections has passed a fence.
         depth(self.head().load(Order::Acquire))
     }
@@ -113,7 +113,7 @@ impl List<'_> {
     }
 
     fn push(&self, block: Block) -> Result<(), Block> {
-        // The bounds first, see `pages::stacks`.
+        // The bounds first; see `pages::stacks`.
         let limit = self.bounds().limit as usize;
         let depth = self.depth();
         if depth >= limit {
@@ -138,15 +138,15 @@ impl List<'_> {
     fn change_depth(&self, by: u64) {
         let head = self.head();
         let now = head.load(Order::Relaxed).wrapping_add(by);
-        // Release: what was stored in entries is there for whoever sees the depth. Only the lock's holder writes.
+        // Release: a reader of the depth sees the stored entries. Only the lock's holder writes.
         head.store(now, Order::Release);
     }
 
-    /// The list, if its lock can be had at once.
+    /// The list, if its lock is free now.
     fn try_lock(&self) -> Option<Locked<'_>> {
         let operation = fork::operation();
-        // Full: pairs with the freezer's `Full` store of the bounds. If our lock comes first, the freezer waits for us; if its
-        // bounds do, we see them.
+        // Full: pairs with the freezer's `Full` store of the bounds. If our lock comes first, the freezer waits for us.
+        // If its bounds come first, we see them.
         let taken = self.lock().compare_exchange(0, 1, Order::Full);
         taken.ok().map(|_| Locked {
             list: *self,
@@ -155,7 +155,7 @@ impl List<'_> {
     }
 }
 
-/// Holds the lock of a list without sections. An operation: a fork waits until it is gone.
+/// Guard of the lock of a list without sections. It is an operation: a fork waits until it is gone.
 struct Locked<'a> {
     list: List<'a>,
     _operation: fork::HostOperation,
@@ -178,9 +178,9 @@ impl HostStacks {
         assert!(list < usize::from(self.count), "no such list");
         let capacity = usize::from(self.capacities[list]);
         assert!(shard <= slots::shards_max(), "no such shard");
-        // SAFETY: (1) the chunk has a stride for each shard up to the extra one, and the list lies inside the first stride, so
-        // its copies inside the others; (2) it stays mapped and is only written through atomics and sections; (3) zeroed
-        // memory is a valid `HostWord`.
+        // SAFETY: (1) the chunk has a stride for each shard up to the extra one, and the list lies inside the first
+        // stride, so its copies lie inside the others; (2) it stays mapped and is only written through atomics and
+        // sections; (3) zeroed memory is a valid `HostWord`.
         unsafe {
             let at = self.lists[list].add(shard.index() << STRIDE_SHIFT);
             let words = core::slice::from_raw_parts(at.cast().as_ptr(), HEADER_WORDS + capacity);
@@ -189,12 +189,12 @@ impl HostStacks {
         }
     }
 
-    /// Whether nobody changes a shard's lists in sections.
+    /// Returns whether no sections change a shard's lists.
     fn has_locks(shard: Shard) -> bool {
         shard == slots::shards_max() || !backend::has_sections()
     }
 
-    /// The calling thread's list if it has no sections, see `HostSlot::without_section`; `None` if it has.
+    /// The calling thread's list if it has no sections (see `HostSlot::without_section`); `None` if it has.
     fn without_section(&self, list: usize) -> Option<List<'_>> {
         if backend::has_sections() {
             if rseq::current_cpu().is_some() {
@@ -205,7 +205,7 @@ impl HostStacks {
         Some(self.list(slots::current_shard(), list))
     }
 
-    /// The calling thread's CPU list, to look at.
+    /// List of the calling thread's CPU, to look at.
     fn looked_at(&self, list: usize) -> Option<List<'_>> {
         rseq::current_cpu().map(|shard| self.list(shard, list))
     }
@@ -217,8 +217,8 @@ impl BlockStacks for HostStacks {
     #[inline(always)]
     fn try_push(&self, list: usize, block: Block) -> Result<(), Block> {
         let bits = block.into_bits();
-        // SAFETY: `chunk_of_stacks` laid the lists out as required, and bounds stay within capacities: nobody but
-        // `set_bounds`, `freeze` and `thaw` writes them.
+        // SAFETY: `chunk_of_stacks` laid the lists out as required, and bounds stay within capacities: only
+        // `set_bounds`, `freeze` and `thaw` write them.
         if unsafe { rseq::try_push(self.base(list), bits) } {
             return Ok(());
         }
@@ -269,13 +269,13 @@ impl BlockStacks for HostStacks {
             }
             let pushed = blocks.drain(blocks.len() - count..);
             for (entry, block) in list.entries[depth..].iter().zip(pushed) {
-                // Relaxed: nobody looks above the depth.
+                // Relaxed: no reader looks above the depth.
                 entry.store(block.into_bits().get(), Order::Relaxed);
             }
             list.change_depth(count as u64);
             return count;
         }
-        // A look says how many may fit; the section knows.
+        // The look estimates how many fit; the section decides.
         while let Some(look) = self.looked_at(list) {
             let room = look.bounds().limit as usize;
             let count = room.saturating_sub(look.depth()).min(blocks.len());
@@ -288,7 +288,8 @@ impl BlockStacks for HostStacks {
                 rseq::push_many(self.base(list), blocks.as_ptr().add(kept).cast(), count)
             };
             if pushed {
-                // SAFETY: shorter, and those beyond are the stack's now: they must not be dropped, and have no drop.
+                // SAFETY: the new length is shorter. The blocks beyond it are the stack's now; they must not be
+                // dropped, and have no drop.
                 unsafe { blocks.set_len(kept) };
                 return count;
             }
@@ -306,7 +307,7 @@ impl BlockStacks for HostStacks {
             let depth = list.depth();
             let count = depth.saturating_sub(floor).min(count);
             if count == 0 {
-                // The head of a frozen list is the freezer's, who may be changing it.
+                // The head of a frozen list belongs to the freezer, which may be changing it.
                 return 0;
             }
             blocks.extend((depth - count..depth).map(|at| list.entry(at)));
@@ -327,7 +328,8 @@ impl BlockStacks for HostStacks {
                 rseq::pop_many(self.base(list), to, count)
             };
             if popped {
-                // SAFETY: the section wrote that many entries, each the bits of a block that nobody else has any more.
+                // SAFETY: the section wrote that many entries, each the bits of a block that no other code holds any
+                // more.
                 unsafe { blocks.set_len(length + count) };
                 return count;
             }
@@ -340,7 +342,7 @@ impl BlockStacks for HostStacks {
     }
 
     fn head(&self, shard: Shard, list: usize) -> u64 {
-        // Acquire: for those who take blocks out it is the fence that counts; others only look.
+        // Acquire: for a caller that takes blocks out the fence is what counts; others only look.
         self.list(shard, list).head().load(Order::Acquire)
     }
 
@@ -359,8 +361,8 @@ impl BlockStacks for HostStacks {
             let list = self.list(shard, list);
             let freezing = Bounds::FREEZING.bits();
             let bounds = list.bounds_word();
-            // Full: pairs with `List::try_lock`; lists with sections are in the fence's hands. Only what is not frozen is
-            // changed: another freezer may be taking there.
+            // Full: pairs with `List::try_lock`; for lists with sections the fence does it. Only a list that is not
+            // frozen changes, because another freezer may be taking blocks there.
             let mut seen = bounds.load(Order::Relaxed);
             loop {
                 assert!(!Bounds::of(seen).is_frozen(), "one freezes at a time");
@@ -379,8 +381,8 @@ impl BlockStacks for HostStacks {
                 // Full: pairs with `List::try_lock`.
                 busy_wait(|| list.lock().load(Order::Full) == 0, sync::relax);
             }
-            // Full: pairs with whoever takes, who thereby knows that no operation is under way. What is freezing is changed
-            // by nobody else.
+            // Full: pairs with the exchange in `take_oldest`, which thereby knows that no operation is under way. No
+            // other code changes bounds that are freezing.
             let frozen = Bounds::FROZEN.bits();
             list.bounds_word().store(frozen, Order::Full);
         }
@@ -400,7 +402,7 @@ impl BlockStacks for HostStacks {
     ) -> usize {
         let list = self.list(shard, list);
         let (frozen, taking) = (Bounds::FROZEN.bits(), Bounds::TAKING.bits());
-        // Full, and the store below: of two who would take, one sees the other; and who takes sees what `freeze` saw.
+        // Full, and the store below: of two takers, one sees the other; and the taker sees what `freeze` saw.
         let alone = list
             .bounds_word()
             .compare_exchange(frozen, taking, Order::Full);
@@ -412,7 +414,7 @@ impl BlockStacks for HostStacks {
             let bits = list.entries[at].load(Order::Relaxed);
             list.entries[at - count].store(bits, Order::Relaxed);
         }
-        // Its release pairs with the bounds that thaw the list.
+        // Its Release pairs with the bounds that thaw the list.
         list.change_depth((count as u64).wrapping_neg());
         list.bounds_word().store(frozen, Order::Full);
         count

@@ -10,7 +10,7 @@ use super::now_ns;
 use crate::timer::LockWaits;
 use crate::{AtomicWord, Event, Lock, Order};
 
-/// A word of the host.
+/// Atomic word of the host.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct HostWord(AtomicU64);
@@ -83,7 +83,7 @@ impl AtomicWord for HostWord {
     }
 }
 
-/// Gives way: first to the sibling hyperthread, then to other threads, because the one that is waited for may have been
+/// Pauses: first for the sibling hyperthread, then for other threads, because the awaited thread may have been
 /// preempted on this very CPU.
 pub(super) fn relax(round: u32) {
     if round < 64 {
@@ -94,11 +94,11 @@ pub(super) fn relax(round: u32) {
 }
 
 thread_local! {
-    /// Of this thread. Plain numbers: nobody has to clear them, and no protocol rests on them.
+    /// Waits of this thread. Plain numbers: no task has to clear them, and no protocol depends on them.
     static LOCK_WAITS: Cell<LockWaits> = const { Cell::new(LockWaits { spin_ns: 0, sleep_ns: 0 }) };
 }
 
-/// How long this thread has waited for locks so far.
+/// Times that this thread has waited for locks so far.
 pub(super) fn lock_waits() -> LockWaits {
     LOCK_WAITS.get()
 }
@@ -109,17 +109,18 @@ fn note_wait(add: impl FnOnce(&mut LockWaits)) {
     LOCK_WAITS.set(waits);
 }
 
-/// A sleeping lock that counts the acquisitions that had to wait.
+/// Sleeping lock that counts the acquisitions that had to wait.
 #[derive(Debug)]
 pub struct HostMutex<T> {
     mutex: Mutex<T>,
     waits: AtomicU64,
 }
 
-/// Holds a [`HostMutex`]. An operation: a fork waits until it is gone, so that no lock is taken for ever in the child.
+/// Guard of a [`HostMutex`]. It is an operation: a fork waits until it is gone, so that no lock stays taken in the
+/// child.
 #[derive(Debug)]
 pub struct HostMutexGuard<'a, T> {
-    // In this order: the lock is free before the operation ends.
+    // In this order, so that the lock is free before the operation ends.
     value: MutexGuard<'a, T>,
     _operation: HostOperation,
 }
@@ -153,7 +154,7 @@ impl<T: Send + 'static> Lock<T> for HostMutex<T> {
             // Relaxed: a statistic.
             self.waits.fetch_add(1, Ordering::Relaxed);
             let began_ns = now_ns();
-            // A panic under one of our locks is a bug that has been reported already; the books stay readable.
+            // A panic under one of our locks is a bug that has been reported already; the data stays readable.
             let value = self.mutex.lock().unwrap_or_else(PoisonError::into_inner);
             note_wait(|waits| waits.sleep_ns += now_ns() - began_ns);
             value
@@ -188,7 +189,7 @@ impl<T> HostMutex<T> {
     }
 }
 
-/// A spinning lock: the taken flag spins, the mutex behind it only hands out the reference (and is never contended).
+/// Spinning lock. Waiters spin on the flag; the mutex behind it only hands out the reference (and is never contended).
 #[derive(Debug)]
 pub struct HostSpin<T> {
     taken: AtomicBool,
@@ -196,10 +197,10 @@ pub struct HostSpin<T> {
     waits: AtomicU64,
 }
 
-/// Holds a [`HostSpin`].
+/// Guard of a [`HostSpin`].
 #[derive(Debug)]
 pub struct HostSpinGuard<'a, T> {
-    // Dropped before `taken` is cleared: `Drop for HostSpinGuard` runs first, so it takes the guard out itself.
+    // Dropped before `taken` is cleared: `Drop for HostSpinGuard` runs first, so it drops this guard itself.
     value: Option<MutexGuard<'a, T>>,
     taken: &'a AtomicBool,
 }
@@ -270,7 +271,7 @@ impl<T: Send + 'static> Lock<T> for HostSpin<T> {
     }
 }
 
-/// A completion.
+/// Completion of the host.
 #[derive(Debug, Default)]
 pub struct HostEvent {
     happened: Mutex<bool>,

@@ -1,4 +1,4 @@
-//! Threads and sleep, for experiments, and a thread that ticks for those who ask for one.
+//! Threads and sleep for experiments, and a thread that ticks on request.
 
 use std::hint::black_box;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,20 +9,20 @@ use std::time::Duration;
 use super::Host;
 use crate::{Machine, Tasks};
 
-/// Words in a page.
+/// Number of words in a page.
 const WORDS: usize = 4096 / 8;
-/// Words in a cache line.
+/// Number of words in a cache line.
 const LINE: usize = 8;
-/// How long a ticker rests after a call that panicked, at least.
+/// Minimum rest of a ticker after a call that panicked.
 const AFTER_PANIC: Duration = Duration::from_millis(1);
 
-/// A page of the process's own memory.
+/// Page of the process's own memory.
 #[derive(Debug)]
 pub struct PageMemory(Box<[u64; WORDS]>);
 
 impl Drop for PageMemory {
     fn drop(&mut self) {
-        // The last use of the page: one look at each of its lines.
+        // The last use of the page reads each of its lines.
         black_box(self.0.iter().step_by(LINE).fold(0, |sum, line| sum ^ line));
     }
 }
@@ -56,22 +56,22 @@ impl Tasks for Host {
     }
 }
 
-/// A thread that calls a function periodically until this value is dropped. A forked child has no such thread.
+/// Thread that calls a function periodically until this value is dropped. A forked child has no such thread.
 #[derive(Debug)]
 #[must_use = "dropping a ticker stops it"]
 pub struct Ticker {
-    /// [`Machine::forks`] where the thread runs.
+    /// [`Machine::forks`] of the process that has the thread.
     forks: u64,
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Ticker {
-    /// Starts a thread named `name` that calls `tick` every `period`. If one call panics, which is reported as usual, the next
-    /// comes all the same.
+    /// Starts a thread named `name` that calls `tick` every `period`. If a call panics, which is reported as usual, the
+    /// next call comes all the same.
     ///
     /// # Errors
-    /// What the system says if it cannot start a thread.
+    /// The system's error, if it cannot start a thread.
     pub fn start(
         name: &str,
         period: Duration,
@@ -83,11 +83,11 @@ impl Ticker {
         })
     }
 
-    /// Starts a thread named `name` that calls `tick` after `first`, and then each time after as long as the call before said. If
-    /// one call panics, which is reported as usual, the next comes after as long again, and a millisecond at least.
+    /// Starts a thread named `name` that calls `tick` after `first`, and then after the time that each call returns. If
+    /// a call panics, which is reported as usual, the next comes after the same time again, at least a millisecond.
     ///
     /// # Errors
-    /// What the system says if it cannot start a thread.
+    /// The system's error, if it cannot start a thread.
     pub fn start_varying(
         name: &str,
         first: Duration,
@@ -99,7 +99,7 @@ impl Ticker {
             .spawn(move || {
                 let mut wait = first;
                 while stopped.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
-                    // What a tick changes, it leaves right when it unwinds; and without it nobody would keep up.
+                    // A tick leaves its data consistent when it unwinds, and without the thread no upkeep would follow.
                     wait =
                         catch_unwind(AssertUnwindSafe(&mut tick)).unwrap_or(wait.max(AFTER_PANIC));
                 }
@@ -115,7 +115,7 @@ impl Ticker {
 impl Drop for Ticker {
     fn drop(&mut self) {
         if self.forks != super::fork::forks() {
-            // In a forked child there is no such thread, and it may have held the channel's locks.
+            // A forked child has no such thread, and the thread may have held the channel's locks.
             std::mem::forget((self.stop.take(), self.thread.take()));
             return;
         }
@@ -145,7 +145,7 @@ mod tests {
             let before = counted.fetch_add(1, Ordering::Relaxed);
             assert_ne!(before, 0, "as planned");
         });
-        // Never ends if it was the last.
+        // Never ends if that tick was the last.
         while ticks.load(Ordering::Relaxed) < 3 {
             std::thread::yield_now();
         }
@@ -172,7 +172,7 @@ mod tests {
             if counted.fetch_add(1, Ordering::Relaxed) < 2 {
                 return Duration::ZERO;
             }
-            // Longer than the channel's clock can wait, and ended all the same when nobody wants it any more.
+            // Longer than the channel's clock can wait; the drop ends the wait all the same.
             Duration::MAX
         });
         while ticks.load(Ordering::Relaxed) < 3 {

@@ -1,6 +1,7 @@
 //! Ticks, timers and work that is bound to CPUs, on real threads.
 //!
-//! A process cannot see the kernel's ticks. Those here are a clock's: tick `j` begins when [`Machine::now_ns`] is `j` ticks.
+//! A process cannot see the kernel's ticks. These ticks come from a clock: tick `j` begins when [`Machine::now_ns`] is
+//! `j` ticks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,11 +16,11 @@ use crate::timer::{
 };
 use crate::{Machine, Shard, Tasks};
 
-/// Ticks a second: those of the machines that the threads are about.
+/// Ticks a second: those of the machines in the threads that the experiments follow.
 const HZ: u32 = 1000;
 
-/// When a timer that is set at `now_ns` expires. A CPU that is idle is not seen from here, so a
-/// deferrable timer is as any other of the wheel.
+/// Expiry of a timer that is set at `now_ns`. A process does not see idle CPUs, so a deferrable timer is like any other
+/// of the wheel.
 fn expiry_ns(timer: Timer, now_ns: u64) -> u64 {
     let Timer { kind, deadline_ns } = timer;
     if kind == TimerKind::Exact || deadline_ns <= now_ns {
@@ -40,7 +41,7 @@ impl Timers for Host {
         self.sleep_until(expiry_ns(timer, self.now_ns()));
     }
 
-    /// A thread that the system does not let be bound runs anywhere.
+    /// Runs a bound task anywhere if the system does not allow the binding.
     ///
     /// # Panics
     /// If there is no such CPU.
@@ -49,7 +50,7 @@ impl Timers for Host {
         let bound = |(cpu, task): BoundTask<'scope>| -> Box<dyn FnOnce() + Send + 'scope> {
             assert!(cpu.is_none_or(|cpu| cpu < cpus), "no CPU {cpu:?}");
             Box::new(move || {
-                // Where it may not be, as in a container, its work is done all the same.
+                // If binding is not allowed, as in a container, the work is done all the same.
                 let _ = cpu.map(|cpu| pin_to(cpu as usize));
                 task();
             })
@@ -72,7 +73,7 @@ impl Timers for Host {
         }
     }
 
-    /// From `/proc`; to be had where the kernel accounts for it (`CONFIG_SCHED_INFO`).
+    /// Read from `/proc`, where the kernel accounts for it (`CONFIG_SCHED_INFO`).
     fn run_queue_ns(&self) -> u64 {
         let figures = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
         let waited_ns = figures.split_ascii_whitespace().nth(1);
@@ -88,7 +89,7 @@ impl Timers for Host {
 
 #[derive(Default)]
 struct Queue {
-    /// By due time and number.
+    /// Items by due time and number.
     work: BTreeMap<(u64, u64), u64>,
     number: u64,
     has_stopped: bool,
@@ -105,7 +106,7 @@ impl Cpu {
     }
 }
 
-/// Of real threads.
+/// Queue that real threads work on.
 pub struct HostQueue {
     machine: Host,
     cpus: Vec<Cpu>,

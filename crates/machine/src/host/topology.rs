@@ -1,4 +1,4 @@
-//! CPUs and nodes of the host, and where a thread may run.
+//! CPUs and nodes of the host, and the CPUs on which a thread may run.
 
 /// Highest possible CPU number plus one. CPU numbers may have gaps; a shard for a CPU that never comes costs nothing.
 #[cfg(target_os = "linux")]
@@ -19,7 +19,7 @@ fn online_cpus() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// The node of each of `cpus` CPUs; all on node 0 where the system does not say.
+/// Node of each of `cpus` CPUs; all on node 0 where the system does not tell.
 pub(super) fn node_of_cpus(cpus: usize) -> Vec<usize> {
     let mut node_of = vec![0; cpus];
     let Ok(entries) = std::fs::read_dir("/sys/devices/system/node") else {
@@ -44,7 +44,7 @@ pub(super) fn node_of_cpus(cpus: usize) -> Vec<usize> {
     node_of
 }
 
-/// The kernel's list format: `0-3,8,10-11`. Parts that make no sense are left out.
+/// Parses the kernel's list format: `0-3,8,10-11`. Invalid parts are left out.
 fn parse_list(text: &str) -> Vec<usize> {
     let mut numbers = Vec::new();
     for part in text.split(',') {
@@ -56,7 +56,7 @@ fn parse_list(text: &str) -> Vec<usize> {
     numbers
 }
 
-/// The CPUs on which the calling thread may run.
+/// CPUs on which the calling thread may run.
 #[cfg(target_os = "linux")]
 pub fn allowed_cpus() -> Vec<usize> {
     // SAFETY: `cpu_set_t` is plain data for which all zeroes is the empty set.
@@ -73,7 +73,7 @@ pub fn allowed_cpus() -> Vec<usize> {
         .collect()
 }
 
-/// The CPUs on which the calling thread may run.
+/// CPUs on which the calling thread may run.
 #[cfg(not(target_os = "linux"))]
 pub fn allowed_cpus() -> Vec<usize> {
     (0..online_cpus()).collect()
@@ -82,7 +82,7 @@ pub fn allowed_cpus() -> Vec<usize> {
 /// Makes the calling thread run on one CPU only.
 ///
 /// # Errors
-/// What the system says: the CPU does not exist or is not allowed, or this system cannot pin.
+/// The system's error: the CPU does not exist or is not allowed, or this system cannot pin.
 #[cfg(target_os = "linux")]
 pub fn pin_to(cpu: usize) -> std::io::Result<()> {
     if cpu >= libc::CPU_SETSIZE as usize {

@@ -1,17 +1,17 @@
-//! The token of owned pages.
+//! Tokens of owned pages.
 
 use core::fmt;
 use core::num::NonZeroU64;
 
 /// Bytes of a page.
 pub const PAGE_BYTES: usize = 4096;
-/// The largest order: 4 MiB.
+/// Largest order: 4 MiB.
 #[doc(alias = "MAX_PAGE_ORDER")]
 pub const MAX_ORDER: u8 = 10;
-/// Pages of a block of the largest order.
+/// Number of pages of a block of the largest order.
 pub const SPAN_PAGES: u32 = 1 << MAX_ORDER;
 
-/// Number of a page frame. On one machine no two reservations share one.
+/// Number of a page frame. On one machine no two reservations share a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pfn(pub u32);
 
@@ -21,11 +21,11 @@ impl fmt::Display for Pfn {
     }
 }
 
-/// A block's size: 2^order pages, at most [`MAX_ORDER`].
+/// Size of a block: 2^order pages, at most [`MAX_ORDER`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Order(u8);
 
-/// An order above [`MAX_ORDER`].
+/// Error of an order above [`MAX_ORDER`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OrderError {
     /// The order.
@@ -44,10 +44,10 @@ impl std::error::Error for OrderError {}
 impl Order {
     /// One page.
     pub const ZERO: Self = Self(0);
-    /// The largest.
+    /// Largest order.
     pub const MAX: Self = Self(MAX_ORDER);
 
-    /// An order known to be good.
+    /// Makes an order that is known to be valid.
     ///
     /// # Panics
     /// Above [`MAX_ORDER`]; see [`Order::try_new`].
@@ -57,7 +57,7 @@ impl Order {
         Self(order)
     }
 
-    /// An order.
+    /// Makes an order.
     ///
     /// # Errors
     /// [`OrderError`] above [`MAX_ORDER`].
@@ -68,7 +68,7 @@ impl Order {
         Ok(Self(order))
     }
 
-    /// The smallest order with room for `bytes`, if there is one.
+    /// Smallest order with room for `bytes`, if there is one.
     #[doc(alias = "get_order")]
     pub const fn for_bytes(bytes: usize) -> Option<Self> {
         let pages = bytes.div_ceil(PAGE_BYTES).next_power_of_two();
@@ -79,65 +79,65 @@ impl Order {
         Some(Self(order as u8))
     }
 
-    /// The number.
+    /// The order as a number.
     #[inline]
     pub const fn get(self) -> u8 {
         self.0
     }
 
-    /// As an index.
+    /// The order as an index.
     #[inline]
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 
-    /// Pages.
+    /// Number of pages.
     #[inline]
     pub const fn pages(self) -> u32 {
         1 << self.0
     }
 
-    /// Bytes.
+    /// Number of bytes.
     #[inline]
     pub const fn bytes(self) -> usize {
         PAGE_BYTES << self.0
     }
 }
 
-/// What is known of the bytes of a block, from best to worst.
+/// Knowledge about the bytes of a block, from best to worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Content {
-    /// Zeroes, and no memory taken for them yet.
+    /// The bytes are zero, and no memory is taken for them yet.
     Unbacked,
-    /// Zeroes.
+    /// The bytes are zero.
     Zero,
-    /// Something: each byte was written since the reservation was made.
+    /// The bytes are initialized: each was written since the reservation was made.
     Initialized,
-    /// Anything: some bytes may be uninitialized.
+    /// The bytes may be anything, and some may be uninitialized.
     Unknown,
 }
 
 impl Content {
     const ALL: [Self; 4] = [Self::Unbacked, Self::Zero, Self::Initialized, Self::Unknown];
 
-    /// Whether all bytes are zero.
+    /// Returns whether all bytes are zero.
     #[inline]
     pub fn is_zero(self) -> bool {
         self <= Self::Zero
     }
 }
 
-/// Whose bytes a block may hold: a number that says no more than whether two are the same.
+/// Owner of the bytes of a block: a number that only tells whether two owners are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner(u32);
 
 impl Owner {
-    /// Nobody in particular, or several: not the same as anybody, itself included.
+    /// No owner, or several: not the same as any owner, itself included.
     pub const NOBODY: Self = Self(0);
-    /// The largest number: 2^29 - 1.
+    /// Largest number: 2^29 - 1.
     pub const MAX: u32 = (1 << OWNER_BITS) - 1;
 
-    /// The owner of that number.
+    /// Makes the owner with a number.
     ///
     /// # Panics
     /// If it is above [`Owner::MAX`].
@@ -146,13 +146,13 @@ impl Owner {
         Self(number)
     }
 
-    /// The number; 0 is nobody.
+    /// The number; 0 is [`Owner::NOBODY`].
     #[inline]
     pub const fn get(self) -> u32 {
         self.0
     }
 
-    /// Whether both are the same somebody.
+    /// Returns whether both are the same owner, which [`Owner::NOBODY`] never is.
     #[inline]
     pub fn is_same(self, other: Self) -> bool {
         self.0 == other.0 && self.0 != 0
@@ -169,8 +169,8 @@ const CONTENT: u64 = ((1 << CONTENT_BITS) - 1) << CONTENT_SHIFT;
 
 /// Ownership of 2^order pages.
 ///
-/// It is one word, so that a per-CPU stack holds a block in an entry: bits 0-32 are `2 * pfn + 2^order`, whose lowest set
-/// bit tells the order, 33-34 the [`Content`], 35-63 the [`Owner`]. Losing a block loses its pages.
+/// A token is one word, so that a per-CPU stack holds a block in an entry. Bits 0-32 are `2 * pfn + 2^order`, whose
+/// lowest set bit tells the order, 33-34 the [`Content`], 35-63 the [`Owner`]. Losing a block loses its pages.
 #[must_use = "pages whose token is lost are never used again"]
 #[derive(PartialEq, Eq)]
 #[repr(transparent)]
@@ -190,57 +190,57 @@ impl fmt::Debug for Block {
 }
 
 impl Block {
-    /// A token out of nothing: for whoever made the reservation.
+    /// Makes a token out of nothing, for the code that made the reservation.
     pub(crate) fn forge(pfn: Pfn, order: Order) -> Self {
         debug_assert!(pfn.0.is_multiple_of(order.pages()), "blocks are aligned");
         let code = 2 * u64::from(pfn.0) + (1 << order.0);
         Self(NonZeroU64::new(code).expect("an order sets a bit"))
     }
 
-    /// The word, for a machine's stacks. Who stores it must see to it that it comes back once.
+    /// The token as a word, for a machine's stacks. The caller must ensure that it becomes a block again once only.
     #[inline]
     pub(crate) fn into_bits(self) -> NonZeroU64 {
         self.0
     }
 
-    /// The other way.
+    /// Makes the token from its word.
     #[inline]
     pub(crate) fn from_bits(bits: NonZeroU64) -> Self {
         Self(bits)
     }
 
-    /// The first page.
+    /// First page of the block.
     #[inline]
     pub fn pfn(&self) -> Pfn {
         let code = self.0.get() & CODE;
         Pfn(((code & (code - 1)) >> 1) as u32)
     }
 
-    /// The size.
+    /// Order of the block.
     #[inline]
     pub fn order(&self) -> Order {
         Order(self.0.trailing_zeros() as u8)
     }
 
-    /// What is known of the bytes.
+    /// Knowledge about the bytes.
     #[inline]
     pub fn content(&self) -> Content {
         Content::ALL[((self.0.get() & CONTENT) >> CONTENT_SHIFT) as usize]
     }
 
-    /// Whose bytes these are, unless they are zero.
+    /// Owner of the bytes, unless they are zero.
     #[inline]
     pub fn owner(&self) -> Owner {
         Owner((self.0.get() >> OWNER_SHIFT) as u32)
     }
 
-    /// Whether whoever this is may see the bytes: they are zero, or its own.
+    /// Returns whether `owner` may see the bytes: they are zero, or its own.
     #[inline]
     pub fn is_clean_for(&self, owner: Owner) -> bool {
         self.0.get() & (1 << (CONTENT_SHIFT + 1)) == 0 || self.owner().is_same(owner)
     }
 
-    /// Says whose bytes these are from now on.
+    /// Sets the owner of the bytes.
     #[inline]
     pub fn set_owner(&mut self, owner: Owner) {
         let bits = self.0.get() & !(u64::MAX << OWNER_SHIFT);
@@ -254,16 +254,16 @@ impl Block {
 
     #[inline]
     fn put(&mut self, bits: u64) {
-        // The code, which is not 0, stays.
+        // The code, which is not 0, stays in the word.
         if let Some(bits) = NonZeroU64::new(bits) {
             self.0 = bits;
         }
     }
 
-    /// The two halves, the lower first.
+    /// Splits the block into its two halves, the lower first.
     ///
     /// # Panics
-    /// If this is one page.
+    /// If the block is one page.
     pub fn split(self) -> (Self, Self) {
         let order = self.order();
         assert!(order > Order::ZERO, "a page cannot be cut");
@@ -278,16 +278,16 @@ impl Block {
         (piece(first), piece(first + half.pages()))
     }
 
-    /// The first page of the block that this one can be joined with.
+    /// First page of the block that this one can be joined with.
     #[inline]
     pub fn buddy(&self) -> Pfn {
         Pfn(self.pfn().0 ^ self.order().pages())
     }
 
-    /// Both halves as one.
+    /// Joins two halves into one block.
     ///
     /// # Errors
-    /// Both, if they are not the halves of one block of at most [`Order::MAX`].
+    /// Both halves, if they are not the halves of one block of at most [`Order::MAX`].
     pub fn merge(self, other: Self) -> Result<Self, (Self, Self)> {
         let order = self.order();
         if order != other.order() || self.buddy() != other.pfn() || order == Order::MAX {
@@ -296,7 +296,7 @@ impl Block {
         let first = self.pfn().min(other.pfn());
         let mut whole = Self::forge(first, Order(order.0 + 1));
         whole.set_content(self.content().max(other.content()));
-        // Zeroes are nobody's secret.
+        // Zeroes have no owner.
         let owner = match (self.content().is_zero(), other.content().is_zero()) {
             (true, _) => other.owner(),
             (_, true) => self.owner(),
@@ -308,7 +308,7 @@ impl Block {
     }
 }
 
-/// Pages of a reservation that were never used: blocks of the largest order, made as they are taken.
+/// Pages of a reservation that were never used, as blocks of the largest order, made as they are taken.
 #[must_use = "pages whose token is lost are never used again"]
 #[derive(Debug)]
 pub struct Span {
@@ -317,7 +317,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// The token of a new reservation, in blocks of the largest order.
+    /// Makes the token of a new reservation, in blocks of the largest order.
     pub(crate) fn forge(first: Pfn, blocks: u32) -> Self {
         debug_assert!(first.0.is_multiple_of(SPAN_PAGES));
         let next = first.0 / SPAN_PAGES;
@@ -327,7 +327,7 @@ impl Span {
         }
     }
 
-    /// The next block.
+    /// Takes the next block.
     pub fn take(&mut self) -> Option<Block> {
         if self.next == self.end {
             return None;
@@ -337,7 +337,7 @@ impl Span {
         Some(block)
     }
 
-    /// Pages left.
+    /// Number of pages left.
     pub fn pages(&self) -> u64 {
         u64::from(self.end - self.next) * u64::from(SPAN_PAGES)
     }

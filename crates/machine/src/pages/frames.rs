@@ -5,46 +5,46 @@ use core::mem::MaybeUninit;
 
 use super::block::{Block, Pfn};
 
-/// How a reservation uses huge pages.
+/// Use of huge pages by a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum HugePages {
-    /// As the system is set up (`/sys/kernel/mm/transparent_hugepage/enabled`).
+    /// The system's setting (`/sys/kernel/mm/transparent_hugepage/enabled`).
     #[default]
     System,
-    /// Asked for: fewer TLB misses, and 2 MiB taken for the first byte touched.
+    /// Huge pages are requested: fewer TLB misses, and 2 MiB taken for the first byte touched.
     Advise,
-    /// Refused: memory is taken and given back page by page.
+    /// Huge pages are refused: memory is taken and given back page by page.
     Never,
 }
 
-/// Where a reservation's memory comes from on a machine with several nodes.
+/// Node that a reservation's memory comes from, on a machine with several nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum NodeBinding {
-    /// From the node asked for while that has some, then from others; from anywhere if the system does not let us ask (as in
-    /// many containers, or for nodes without memory).
+    /// The requested node while it has memory, then others. Any node if the system does not allow the request, as in
+    /// many containers, or for nodes without memory.
     #[default]
     Preferred,
-    /// From that node only; the process is killed when it has none left.
+    /// The requested node only; the process is killed when it has no memory left.
     Strict,
-    /// From wherever who touches a page first happens to run.
+    /// The node of the CPU that touches a page first.
     None,
 }
 
-/// What to reserve.
+/// Options of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReserveOptions {
-    /// Pages; rounded up to whole blocks of the largest order.
+    /// Number of pages, rounded up to whole blocks of the largest order.
     pub pages: u64,
-    /// The node that the memory should be on.
+    /// Node that the memory should be on.
     pub node: usize,
-    /// See there.
+    /// Binding to the node.
     pub binding: NodeBinding,
-    /// See there.
+    /// Use of huge pages.
     pub huge_pages: HugePages,
 }
 
 impl ReserveOptions {
-    /// `pages` on node 0, the rest as the system does it.
+    /// Options for `pages` on node 0, with the system's defaults for the rest.
     pub fn pages(pages: u64) -> Self {
         Self {
             pages,
@@ -55,38 +55,38 @@ impl ReserveOptions {
     }
 }
 
-/// Why memory could not be reserved. Nothing was.
+/// Reason why memory could not be reserved. Nothing was reserved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReserveError {
     /// No page was asked for.
     NoPages,
-    /// More pages than one machine can number, together with what was reserved before.
+    /// More pages than one machine can number, together with earlier reservations.
     TooLarge {
-        /// Pages asked for.
+        /// Number of pages asked for.
         pages: u64,
-        /// Pages that can still be numbered.
+        /// Number of pages that can still be numbered.
         available: u64,
     },
     /// The node does not exist.
     NoSuchNode {
         /// The node.
         node: usize,
-        /// How many there are, from 0.
+        /// Number of nodes; they count from 0.
         nodes: usize,
     },
     /// The system refuses the address space.
     Refused {
-        /// Bytes asked for.
+        /// Number of bytes asked for.
         bytes: u64,
-        /// What the system says, and the limit that is known to stand in the way.
+        /// The system's error, and the limit that is known to cause it.
         reason: String,
     },
     /// The system refuses to bind memory to the node.
     CannotBind {
         /// The node.
         node: usize,
-        /// What the system says.
+        /// The system's error.
         reason: String,
     },
 }
@@ -120,33 +120,33 @@ impl fmt::Display for ReserveError {
 
 impl std::error::Error for ReserveError {}
 
-/// A reservation of page memory on one node. Cheap to clone; lasts as long as its machine.
+/// Reservation of page memory on one node. Cheap to clone; lasts as long as its machine.
 ///
-/// Every function that takes a block panics if the block is of another reservation.
+/// Every function that takes a block panics if the block belongs to another reservation.
 pub trait Frames: Clone + fmt::Debug + Send + Sync + 'static {
-    /// The first page.
+    /// First page.
     fn first(&self) -> Pfn;
 
-    /// How many there are.
+    /// Number of pages.
     fn pages(&self) -> u64;
 
-    /// The bytes of a block, initialized or not; from then on their content is unknown.
+    /// The bytes of a block, initialized or not. From then on their content is unknown.
     ///
     /// No bytes on a simulated machine.
     fn uninit<'a>(&self, block: &'a mut Block) -> &'a mut [MaybeUninit<u8>];
 
-    /// The bytes of a block if all are initialized.
+    /// The bytes of a block, if all are initialized.
     ///
     /// No bytes on a simulated machine.
     fn bytes<'a>(&self, block: &'a Block) -> Option<&'a [u8]>;
 
-    /// The bytes of a block if all are initialized, to change them.
+    /// The bytes of a block for writing, if all are initialized.
     ///
     /// No bytes on a simulated machine.
     fn bytes_mut<'a>(&self, block: &'a mut Block) -> Option<&'a mut [u8]>;
 
-    /// Lets `write` initialize the bytes, which it returns to show that it did. `false` if it returned fewer, or others; then
-    /// their content is unknown.
+    /// Initializes the bytes by `write`, which returns them to show that it did. Returns `false` if `write` returned
+    /// fewer bytes, or others; then their content is unknown.
     ///
     /// No bytes on a simulated machine.
     fn init(
@@ -158,7 +158,7 @@ pub trait Frames: Clone + fmt::Debug + Send + Sync + 'static {
     /// Makes all bytes zero.
     fn zero(&self, block: &mut Block);
 
-    /// Gives the memory behind a block back to the system; the block then reads as zeroes. `false` if the system refuses:
-    /// then nothing changes.
+    /// Gives the memory behind a block back to the system; the block then reads as zeroes. Returns `false` if the
+    /// system refuses; then nothing changes.
     fn discard(&self, block: &mut Block) -> bool;
 }

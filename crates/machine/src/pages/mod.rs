@@ -1,12 +1,12 @@
-//! Page memory: who owns which page, and where pages wait for their next user.
+//! Page memory: tokens of owned pages, and places where pages wait for their next user.
 //!
-//! A [`Block`] is a token: whoever has it, and nobody else, owns 2^order pages. There is one token for each piece of a
-//! reservation, it can be cut and joined but not copied, and only with it in hand can the memory behind be reached. So code
-//! that moves pages about needs no `unsafe`, and cannot hand out a page twice.
+//! A [`Block`] is a token: its holder alone owns 2^order pages. There is one token for each piece of a reservation. It
+//! can be split and joined but not copied, and only its holder can reach the memory behind it. So code that moves pages
+//! needs no `unsafe`, and cannot hand out a page twice.
 //!
-//! | type | what it is |
+//! | type | meaning |
 //! |---|---|
-//! | [`Block`], [`Pfn`], [`Order`], [`Content`], [`Owner`] | the token, and what it says of its pages |
+//! | [`Block`], [`Pfn`], [`Order`], [`Content`], [`Owner`] | the token, and its facts about its pages |
 //! | [`Span`] | pages that were never used, as blocks of the largest order |
 //! | [`Frames`] | a reservation: the memory behind its blocks |
 //! | [`BlockStacks`], [`Bounds`] | per-CPU stacks of blocks, changed in one section |

@@ -1,21 +1,22 @@
-//! Pages without memory behind, for whoever implements a machine that only simulates.
+//! Pages without memory behind them, for machines that only simulate.
 //!
-//! A token out of nothing would be a way to reach somebody else's memory, so these are tokens that no host takes: simulated
-//! pages are numbered in the upper half of all numbers, from [`FIRST`] on, those of hosts in the lower. Both are checked.
-//! Blocks are joined within spans only, so none ever reaches from one half into the other.
+//! A token made out of nothing would give access to memory of other owners, so no host accepts these tokens. Simulated
+//! pages have the upper half of all numbers, from [`FIRST`] on, and pages of hosts the lower half. Both are checked.
+//! Blocks are joined within spans only, so no block ever reaches from one half into the other.
 //!
-//! Numbers must be given out once. Two tokens for one page are a bug of the machine that made them, and of nobody else.
+//! Numbers must be given out once. Two tokens for one page are a bug of the machine that made them, and harm only that
+//! machine.
 
 use super::block::{Block, Content, Pfn, SPAN_PAGES, Span};
 
-/// The first simulated page.
+/// First simulated page.
 pub const FIRST: Pfn = Pfn(1 << 31);
-/// Blocks of the largest order that simulated pages make, and as many those of hosts.
+/// Number of blocks of the largest order for simulated pages; hosts have as many.
 pub const SPANS_MAX: u32 = (1 << 31) / SPAN_PAGES;
 
 const _: () = assert!(FIRST.0 as u64 + SPANS_MAX as u64 * SPAN_PAGES as u64 == 1 << 32);
 
-/// The token of `spans` blocks of the largest order, of which `before` have been given out.
+/// Makes the token of `spans` blocks of the largest order, when `before` blocks have been given out.
 ///
 /// # Panics
 /// Beyond [`SPANS_MAX`].
@@ -31,7 +32,7 @@ pub fn span(before: u32, spans: u32) -> Span {
     Span::forge(Pfn(FIRST.0 + before * SPAN_PAGES), spans)
 }
 
-/// Says what is known of a block's bytes, which do not exist.
+/// Sets the content of a block whose bytes do not exist.
 ///
 /// # Panics
 /// If the block is not a simulated one.

@@ -1,4 +1,4 @@
-//! What stacks of blocks promise on any machine, one task at a time.
+//! Promises of stacks of blocks on any machine, one task at a time.
 
 use bursar_machine::pages::{Block, BlockStacks, Bounds, Order, ReserveOptions, depth, pops};
 use bursar_machine::{Machine, Shard, Tasks};

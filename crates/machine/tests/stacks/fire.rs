@@ -1,4 +1,5 @@
-//! Tasks push and pop while another freezes and takes: no block is lost or in two hands, every pop is counted, bounds hold.
+//! Tasks push and pop while another freezes and takes: no block is lost or held twice, every pop is counted, bounds
+//! hold.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

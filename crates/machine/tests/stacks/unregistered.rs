@@ -1,4 +1,4 @@
-//! Threads that give their registration for restartable sequences back.
+//! Threads that unregister from restartable sequences.
 
 use core::arch::asm;
 
