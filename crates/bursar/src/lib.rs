@@ -65,9 +65,11 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-/// The README and the guides that need no other crate: their examples are compiled and run.
+/// The READMEs and the guides that need no other crate: their examples are compiled and run.
 #[cfg(doctest)]
 mod guides {
+    #[doc = include_str!("../README.md")]
+    mod of_the_crate {}
     #[doc = include_str!("../../../README.md")]
     mod readme {}
     #[doc = include_str!("../../../docs/limits.md")]
