@@ -1,24 +1,34 @@
 //! A tree of groups with limits and statistics, for servers that run many tenants in one process.
 //!
 //! A [`Memory`] is one tree of [`Group`]s: tenants, queries, operators. Code charges bytes to a group before it uses them. A charge
-//! counts at the group and at all groups above, takes no lock while it is small, and costs the same at any depth. A refusal names
-//! the limit in the way and the groups that use the memory.
+//! counts at the group and at all groups above. Usually it takes no lock, and it costs the same at any depth. A refusal names the
+//! limit in the way and the groups that use the memory.
+//!
+//! ```text
+//! /                 84.0 MiB of 1.00 GiB
+//!   acme            60.0 MiB of 64.0 MiB      refuses: 60 + 8 > 64
+//!     daily-report  48.0 MiB
+//!     dashboard     12.0 MiB                  asks for 8 MiB more
+//!   umbrella        24.0 MiB of 256 MiB       does not notice
+//! ```
 //!
 //! ```
 //! use bursar::{Freshness, Limits, Memory};
 //!
-//! let memory = Memory::builder().max(1 << 30).build()?;              // usually one per process
+//! let memory = Memory::builder().max(1 << 30).build()?;       // usually one per process
 //! let acme = memory.root().child("acme", Limits::max(64 << 20))?;
 //! let report = acme.child("daily-report", Limits::none())?;
+//! let dashboard = acme.child("dashboard", Limits::none())?;
 //!
-//! let tables = report.try_charge(48 << 20)?;                         // returned on drop
-//! let refusal = report.try_charge(32 << 20).unwrap_err();
+//! let tables = report.try_charge(48 << 20)?;                  // returned on drop
+//! let tiles = dashboard.try_charge(12 << 20)?;
+//! let refusal = dashboard.try_charge(8 << 20).unwrap_err();
 //! assert_eq!(
 //!     refusal.to_string(),
-//!     "cannot charge 32.0 MiB to /acme/daily-report: /acme uses 48.0 MiB of 64.0 MiB; \
-//!      largest below it: daily-report 48.0 MiB",
+//!     "cannot charge 8.00 MiB to /acme/dashboard: /acme uses 60.0 MiB of 64.0 MiB; \
+//!      largest below it: daily-report 48.0 MiB, dashboard 12.0 MiB",
 //! );
-//! drop(tables);
+//! drop((tables, tiles));
 //! assert_eq!(acme.read(Freshness::Exact)?.usage().value, 0);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -55,9 +65,9 @@
 //! with [`Group::reserved`], which includes stock. [`Reading::usage`] does not. A charge that would be refused first takes back
 //! the stock of all CPUs.
 //!
-//! # Two types to ignore
+//! # Not needed at first
 //! Most types have a parameter `M: Machine`, which is [`Host`] unless you simulate. Write `Group` and `Memory` without it.
-//! [`Account`] and [`Handle`] are for allocators and for signatures.
+//! [`Account`] is for allocators. [`Handle`] is what [`Counter`] and [`Gauge`] have in common.
 //!
 //! # Features
 //! `bytes`: [`Page`]s become `bytes::Bytes` without copying.
