@@ -64,6 +64,15 @@
 #![warn(missing_docs)]
 #![deny(clippy::undocumented_unsafe_blocks)]
 
+/// Guides whose examples need this crate: they are compiled and run.
+#[cfg(doctest)]
+mod guides {
+    #[doc = include_str!("../../../docs/guides/allocator.md")]
+    mod allocator {}
+    #[doc = include_str!("../../../docs/guides/async-server.md")]
+    mod async_server {}
+}
+
 mod collections;
 mod heap;
 mod raw;

@@ -1,6 +1,98 @@
-#![doc = include_str!("../README.md")]
+//! A tree of groups with limits and statistics, for servers that run many tenants in one process.
+//!
+//! A [`Memory`] is one tree of [`Group`]s: tenants, queries, operators. Code charges bytes to a group before it uses them. A charge
+//! counts at the group and at all groups above. Usually it takes no lock, and it costs the same at any depth. A refusal names the
+//! limit in the way and the groups that use the memory.
+//!
+//! ```text
+//! /                 84.0 MiB of 1.00 GiB
+//!   acme            60.0 MiB of 64.0 MiB      refuses: 60 + 8 > 64
+//!     daily-report  48.0 MiB
+//!     dashboard     12.0 MiB                  asks for 8 MiB more
+//!   umbrella        24.0 MiB of 256 MiB       does not notice
+//! ```
+//!
+//! ```
+//! use bursar::{Freshness, Limits, Memory};
+//!
+//! let memory = Memory::builder().max(1 << 30).build()?;       // usually one per process
+//! let acme = memory.root().child("acme", Limits::max(64 << 20))?;
+//! let report = acme.child("daily-report", Limits::none())?;
+//! let dashboard = acme.child("dashboard", Limits::none())?;
+//!
+//! let tables = report.try_charge(48 << 20)?;                  // returned on drop
+//! let tiles = dashboard.try_charge(12 << 20)?;
+//! let refusal = dashboard.try_charge(8 << 20).unwrap_err();
+//! assert_eq!(
+//!     refusal.to_string(),
+//!     "cannot charge 8.00 MiB to /acme/dashboard: /acme uses 60.0 MiB of 64.0 MiB; \
+//!      largest below it: daily-report 48.0 MiB, dashboard 12.0 MiB",
+//! );
+//! drop((tables, tiles));
+//! assert_eq!(acme.read(Freshness::Exact)?.usage().value, 0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Where to look
+//!
+//! | to | use |
+//! |---|---|
+//! | make a tree | [`Memory::builder`], [`Group::child`], [`Limits`] |
+//! | charge | [`Group::try_charge`]; [`Group`] has a table of all ways to charge |
+//! | wait for memory on an async runtime | [`Group::charge_async`] |
+//! | hold, change, split, move, return a charge | [`Charge`] |
+//! | act on a refusal | [`ChargeError`], [`LimitReached`] |
+//! | change limits while it runs | [`Group::set_max`], [`Group::set_limits`] |
+//! | give memory back before a charge is refused | [`Group::add_reclaimer`] |
+//! | slow down above a `high` | [`Group::take_debt`] |
+//! | see trouble come | [`Group::on_pressure`], [`Group::pressure_changed`] |
+//! | finish work when no memory is left | [`Group::emergency_reserve`] |
+//! | count your own things | [`Statistic`], [`Counter`], [`Gauge`], [`Group::add`] |
+//! | read usage and statistics | [`Group::read`], [`Freshness`], [`Reading`], [`Value`] |
+//! | find the biggest users | [`Group::top`], [`Group::choose_victim`] |
+//! | know what happened at limits | [`Group::events`] |
+//! | keep the books tidy | [`Memory::start_ticker`], [`Memory::tick`] |
+//! | follow the process's cgroup | [`Builder::max_from_cgroup`], [`Memory::drift`] |
+//! | have real memory, not only a count | [`pages`], [`Group::alloc_pages`], [`Page`] |
+//! | give each CPU's upkeep a time of its own | [`housekeeping`], [`Memory::housekeeping`] |
+//!
+//! Other crates build on this one: `bursar-alloc` counts what code really allocates, `bursar-tower` charges HTTP requests, and
+//! `bursar-datafusion` is a memory pool of DataFusion. Guides by task, guarantees and limits in detail are in the repository's
+//! `docs` directory.
+//!
+//! # Usage and stock
+//! Each CPU may hold *stock* of a group: up to 256 KiB that already count against the limits, for the charges to come. Limits compare
+//! with [`Group::reserved`], which includes stock. [`Reading::usage`] does not. A charge that would be refused first takes back
+//! the stock of all CPUs.
+//!
+//! # Not needed at first
+//! Most types have a parameter `M: Machine`, which is [`Host`] unless you simulate. Write `Group` and `Memory` without it.
+//! [`Account`] is for allocators. [`Handle`] is what [`Counter`] and [`Gauge`] have in common.
+//!
+//! # Features
+//! `bytes`: [`Page`]s become `bytes::Bytes` without copying.
+
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
+
+/// The READMEs and the guides that need no other crate: their examples are compiled and run.
+#[cfg(doctest)]
+mod guides {
+    #[doc = include_str!("../README.md")]
+    mod of_the_crate {}
+    #[doc = include_str!("../../../README.md")]
+    mod readme {}
+    #[doc = include_str!("../../../docs/limits.md")]
+    mod limits {}
+    #[doc = include_str!("../../../docs/pages.md")]
+    mod pages {}
+    #[doc = include_str!("../../../docs/guides/cache.md")]
+    mod cache {}
+    #[doc = include_str!("../../../docs/guides/from-atomics.md")]
+    mod from_atomics {}
+    #[doc = include_str!("../../../docs/guides/measure.md")]
+    mod measure {}
+}
 
 // The layers, each using only those before it; `tests/layers.rs` checks that.
 mod arena;

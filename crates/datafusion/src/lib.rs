@@ -63,6 +63,13 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+/// The guide whose example needs this crate: it is compiled and run.
+#[cfg(doctest)]
+mod guides {
+    #[doc = include_str!("../../../docs/guides/datafusion.md")]
+    mod datafusion {}
+}
+
 mod arrow;
 mod builder;
 mod chain;

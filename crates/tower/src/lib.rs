@@ -73,6 +73,13 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+/// The guide whose example needs this crate: it is compiled and run.
+#[cfg(doctest)]
+mod guides {
+    #[doc = include_str!("../../../docs/guides/tower.md")]
+    mod tower {}
+}
+
 mod admission;
 mod body;
 mod future;
