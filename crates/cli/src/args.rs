@@ -200,6 +200,18 @@ pub struct Run {
     pub shard: SeedShard,
 }
 
+impl Run {
+    /// Whether nothing is asked for but what `bursar run` does by itself.
+    pub fn is_alone(&self) -> bool {
+        self.experiments.is_empty()
+            && self.machine.is_none()
+            && self.set.is_empty()
+            && self.seeds == 1
+            && !self.quick
+            && self.shard == SeedShard::WHOLE
+    }
+}
+
 #[derive(Debug, ClapArgs)]
 pub struct Calibrate {
     /// The experiment

@@ -13,8 +13,10 @@ use crate::choice::TextFormat;
 use crate::failure::Failure;
 use crate::form::Form;
 use crate::format;
+use crate::grid::Grid;
 use crate::output::Output;
 use crate::system;
+use crate::units::counted;
 
 /// The environment variable that forces a backend.
 const FORCE: &str = "BURSAR_BACKEND";
@@ -65,12 +67,7 @@ pub fn doctor(global: &Global) -> Result<ExitCode, Failure> {
             .collect(),
     };
     let document = match format {
-        TextFormat::Table => text(
-            &diagnosis,
-            Form::Terminal {
-                color: output.has_color(),
-            },
-        ),
+        TextFormat::Table => text(&diagnosis, output.terminal()),
         TextFormat::Markdown => text(&diagnosis, Form::Markdown),
         TextFormat::Json => format::json(&diagnosis)?,
         TextFormat::Ndjson => format::json_line(&diagnosis)?,
@@ -127,26 +124,31 @@ fn check(name: &'static str, seen: Result<String, String>) -> CheckResult {
 
 fn text(diagnosis: &Diagnosis, form: Form) -> String {
     let why = if diagnosis.forced {
-        format!("because {FORCE} says so; unset it to let the self-test choose")
+        format!("Because {FORCE} says so. Unset it to let the self-test choose.")
     } else {
         format!(
-            "the fastest that passed the self-test; set {FORCE} to rseq, percpu-atomic or sharded to force one"
+            "The fastest that passed the self-test. Set {FORCE} to rseq, percpu-atomic or sharded to force one."
         )
     };
     let mut text = form.heading(&format!(
         "Bursar changes per-CPU words by `{}`",
         diagnosis.backend
     ));
-    let _ = write!(
-        text,
-        "{why}\n\n{} CPUs, {} NUMA node(s), {}, {}\n\n",
-        diagnosis.cpus, diagnosis.nodes, diagnosis.model, diagnosis.system
-    );
-    let mut checks = form.table(&["check", "result", "seen"]);
+    text.push_str(&form.paragraph(&why));
+    text.push('\n');
+    text.push_str(&form.paragraph(&format!(
+        "{}, {}, {}, {}",
+        counted(diagnosis.cpus, "CPU"),
+        counted(diagnosis.nodes, "NUMA node"),
+        diagnosis.model,
+        diagnosis.system
+    )));
+    text.push('\n');
+    let mut checks = Grid::new(["check", "result", "seen"]).prose();
     for check in &diagnosis.checks {
-        checks.add_row([check.name, verdict(check), &check.detail]);
+        checks.row([check.name, verdict(check), &check.detail]);
     }
-    text.push_str(&form.render(&checks));
+    text.push_str(&form.table(&checks));
     text
 }
 

@@ -14,34 +14,33 @@ pub fn findings(document: &Document, view: &View, form: Form) -> String {
     for finding in of_variants.chain((view.remarks)(document)) {
         text.push_str(&form.item(&finding));
     }
-    for expectation in document
-        .expectations
-        .iter()
-        .filter(|expectation| !expectation.holds)
-    {
-        let said = format!(
-            "FAILED: {} of {} is {}, and must be at most {}, because {}",
-            expectation.metric,
-            expectation.variant,
-            expectation.measured,
-            expectation.at_most,
-            expectation.reason
-        );
-        text.push_str(&form.item(&form.alarm(&said)));
+    for failure in failures(document) {
+        text.push_str(&form.item(&form.alarm(&failure)));
     }
     if document.verdicts.is_empty() {
         text.push_str(&form.item(&match document.machine.kind() {
             MachineKind::Host if view.published_of.is_empty() => {
-                "These are figures of this machine; no verdict is claimed here.".to_owned()
+                "These are figures of this machine. Nothing is judged by them.".to_owned()
             }
             MachineKind::Host => format!(
-                "These are figures of this machine. The thread's are of {}; no verdict on them is claimed here.",
+                "These are figures of this machine. The thread's are of {}, and are not judged by them.",
                 view.published_of
             ),
             MachineKind::Sim => {
-                "Nothing was published for this machine and load; no verdict is claimed here.".to_owned()
+                "Nothing was published for this machine and load, so nothing is judged.".to_owned()
             }
         }));
     }
     text
+}
+
+/// What must hold on any machine and did not, in sentences.
+pub fn failures(document: &Document) -> impl Iterator<Item = String> {
+    let failed = document.expectations.iter().filter(|it| !it.holds);
+    failed.map(|it| {
+        format!(
+            "FAILED: {} of {} is {}. It must be at most {}, because {}.",
+            it.metric, it.variant, it.measured, it.at_most, it.reason
+        )
+    })
 }

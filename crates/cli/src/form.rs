@@ -1,23 +1,35 @@
 //! Documents for people: in a terminal or on a web page.
 
-use comfy_table::{LineStyle, Table, TableStyle, presets};
+use crate::grid::Grid;
+use crate::width::wrapped;
 
-/// Columns without lines between them, and a line below their names.
-const RULED: TableStyle = presets::NOTHING.header_separator(LineStyle::none().fill('─'));
-
-/// Where the table is looked at.
+/// Where a document is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    Terminal { color: bool },
+    /// In a terminal, or in a file of text. Lines are as long as they are if it has no width.
+    Terminal { color: bool, width: Option<usize> },
     Markdown,
 }
 
 impl Form {
-    /// A line that stands above what it names.
+    /// The columns of a line, if there is a limit.
+    pub fn width(self) -> Option<usize> {
+        match self {
+            Form::Terminal { width, .. } => width,
+            Form::Markdown => None,
+        }
+    }
+
+    /// A line above what it names.
     pub fn heading(self, text: &str) -> String {
         match self {
-            Form::Terminal { color: true } => format!("\x1b[1m{text}\x1b[0m\n"),
-            Form::Terminal { color: false } => format!("{text}\n"),
+            Form::Terminal { color, width } => {
+                let lines = wrapped(text, width, "", "");
+                match color {
+                    true => format!("\x1b[1m{}\x1b[0m\n", lines.trim_end()),
+                    false => lines,
+                }
+            }
             Form::Markdown => format!("## {text}\n\n"),
         }
     }
@@ -30,21 +42,12 @@ impl Form {
         }
     }
 
-    /// An empty table.
-    pub fn table(self, header: &[&str]) -> Table {
-        let mut table = Table::new();
-        let style = match self {
-            Form::Terminal { .. } => RULED,
-            Form::Markdown => presets::ASCII_MARKDOWN,
-        };
-        table.load_style(style).set_header(header);
-        table
-    }
-
     /// The table as text.
-    pub fn render(self, table: &Table) -> String {
-        let lines = table.lines().map(|line| line.trim_end().to_owned() + "\n");
-        lines.collect()
+    pub fn table(self, table: &Grid) -> String {
+        match self {
+            Form::Terminal { width, .. } => table.for_terminal(width),
+            Form::Markdown => table.markdown(),
+        }
     }
 
     /// Text whose columns must stay as they are.
@@ -55,10 +58,15 @@ impl Form {
         }
     }
 
+    /// Sentences.
+    pub fn paragraph(self, text: &str) -> String {
+        wrapped(text, self.width(), "", "")
+    }
+
     /// One of several things to say.
     pub fn item(self, text: &str) -> String {
         match self {
-            Form::Terminal { .. } => format!("  {text}\n"),
+            Form::Terminal { width, .. } => wrapped(text, width, "  ", "    "),
             Form::Markdown => format!("- {text}\n"),
         }
     }
@@ -66,7 +74,7 @@ impl Form {
     /// Text that must be seen.
     pub fn alarm(self, text: &str) -> String {
         match self {
-            Form::Terminal { color: true } => format!("\x1b[31m{text}\x1b[0m"),
+            Form::Terminal { color: true, .. } => format!("\x1b[31m{text}\x1b[0m"),
             _ => text.to_owned(),
         }
     }

@@ -14,11 +14,12 @@ use crate::form::Form;
 use crate::points::points;
 use crate::{html, svg, table};
 
-/// The documents in the form that was asked for.
+/// The documents in the form that was asked for; a table as `terminal` has it, and whole if `is_verbose`.
 pub fn documents(
     documents: &[Document],
     format: Format,
-    has_color: bool,
+    terminal: Form,
+    is_verbose: bool,
 ) -> Result<String, Failure> {
     let format = match format {
         Format::Text(format) => format,
@@ -26,8 +27,8 @@ pub fn documents(
         Format::Html => return html::page(documents),
     };
     match format {
-        TextFormat::Table => Ok(table::run(documents, Form::Terminal { color: has_color })),
-        TextFormat::Markdown => Ok(table::run(documents, Form::Markdown)),
+        TextFormat::Table => Ok(table::run(documents, terminal, is_verbose)),
+        TextFormat::Markdown => Ok(table::run(documents, Form::Markdown, is_verbose)),
         TextFormat::Json => run_json(documents),
         TextFormat::Ndjson => run_ndjson(documents),
         TextFormat::Csv => run_csv(documents),

@@ -164,7 +164,7 @@ pub fn estimated_seconds(batches: &[Batch]) -> f64 {
 }
 
 /// How many runs may be under way at a time.
-fn at_once(batches: &[Batch]) -> usize {
+pub fn at_once(batches: &[Batch]) -> usize {
     let machines = batches.iter().flat_map(|batch| &batch.machines);
     machines.map(Machine::runs_at_once).min().unwrap_or(1)
 }

@@ -66,13 +66,12 @@ pub fn list(list: &List, global: &Global) -> Result<ExitCode, Failure> {
             .collect::<Result<_, _>>()?,
     };
     let output = Output::open(global)?;
-    let color = output.has_color();
     let people = |form| match &list.experiment {
         Some(_) => details(&all[0], form),
         None => overview(&all, form),
     };
     let text = match format {
-        TextFormat::Table => people(Form::Terminal { color }),
+        TextFormat::Table => people(output.terminal()),
         TextFormat::Markdown => people(Form::Markdown),
         TextFormat::Json if list.experiment.is_some() => format::json(&all[0])?,
         TextFormat::Json => format::json(&all)?,

@@ -14,6 +14,7 @@ mod failure;
 mod findings;
 mod form;
 mod format;
+mod grid;
 mod html;
 mod interruption;
 mod jobs;
@@ -21,6 +22,7 @@ mod list;
 mod machine;
 mod more;
 mod output;
+mod page;
 mod picture;
 mod points;
 mod progress;
@@ -30,6 +32,7 @@ mod rulings;
 mod run;
 #[cfg(test)]
 mod samples;
+mod screen;
 mod shares;
 mod svg;
 mod system;
@@ -37,6 +40,7 @@ mod table;
 mod timeline;
 mod units;
 mod view;
+mod width;
 
 use std::process::ExitCode;
 

@@ -3,9 +3,8 @@
 use bursar_lab::document::{Document, VariantResult};
 use bursar_lab::machine_info::MachineInfo;
 use bursar_lab::measure::Metric;
-use comfy_table::CellAlignment;
-
 use crate::form::Form;
+use crate::grid::Grid;
 use crate::table::name_with_seeds;
 use crate::units::in_unit;
 use crate::view::{View, a_seed};
@@ -44,16 +43,13 @@ pub fn more(document: &Document, view: &View, form: Form) -> String {
         .map(|variant| name_with_seeds(variant, document))
         .collect();
     header.extend(names.iter().map(String::as_str));
-    let mut table = form.table(&header);
+    let mut table = Grid::new(header).right(1..names.len() + 1);
     for row in &rows {
         let shown = |variant| value(variant, row).map_or_else(|| "-".to_owned(), |it| it.text);
         let cells = document.variants.iter().map(shown);
-        table.add_row([row.replace('_', " ")].into_iter().chain(cells));
+        table.row([row.replace('_', " ")].into_iter().chain(cells));
     }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    format!("\n{}", form.render(&table))
+    format!("\n{}", form.table(&table))
 }
 
 struct Shown {

@@ -1,5 +1,6 @@
 //! Where the document goes: standard output, or a file that is checked before anything runs.
 
+use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::os::unix::fs::MetadataExt;
@@ -7,12 +8,15 @@ use std::path::{Path, PathBuf};
 
 use crate::args::{Color, Global};
 use crate::failure::Failure;
+use crate::form::Form;
+use crate::width;
 
 /// The place for one document.
 #[derive(Debug)]
 pub struct Output {
     file: Option<Place>,
     color: bool,
+    width: Option<usize>,
 }
 
 /// A file to be written.
@@ -31,6 +35,10 @@ impl Output {
             Some(path) => Some(Place::new(path)?),
             None => None,
         };
+        Ok(Self::of(file, global))
+    }
+
+    fn of(file: Option<Place>, global: &Global) -> Self {
         let to_terminal = || file.is_none() && io::stdout().is_terminal();
         let unwanted = || std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let color = match global.color {
@@ -38,32 +46,50 @@ impl Output {
             Color::Never => false,
             Color::Auto => to_terminal() && !unwanted(),
         };
-        Ok(Self { file, color })
+        let width = match file {
+            Some(_) => None,
+            None => width::of_stdout(),
+        };
+        Self { file, color, width }
     }
 
-    /// Whether the document may have colours.
-    pub fn has_color(&self) -> bool {
-        self.color
+    /// Standard output, wherever the document goes.
+    pub fn standard(global: &Global) -> Self {
+        Self::of(None, global)
+    }
+
+    /// The form of a text for people: with the colours and the width of its place.
+    pub fn terminal(&self) -> Form {
+        Form::Terminal {
+            color: self.color,
+            width: self.width,
+        }
     }
 
     /// Writes the document. A reader that has gone away (`| head`) has what it wanted.
     pub fn write(self, document: &str) -> Result<(), Failure> {
-        let (written, place) = match &self.file {
-            Some(place) => (place.write(document), place.path.display().to_string()),
+        let written = match &self.file {
+            Some(place) => place.write(document),
             None => {
                 let mut stdout = io::stdout().lock();
                 let written = stdout.write_all(document.as_bytes());
-                (
-                    written.and_then(|()| stdout.flush()),
-                    "standard output".to_owned(),
-                )
+                written.and_then(|()| stdout.flush())
             }
         };
         match written {
             Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::unavailable(
-                format!("cannot write {place}: {error}"),
+                format!("cannot write {self}: {error}"),
             )),
             _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Output {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.file {
+            Some(place) => write!(f, "{}", place.path.display()),
+            None => f.write_str("standard output"),
         }
     }
 }

@@ -4,10 +4,14 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use terminal_size::{Width, terminal_size_of};
 
 use crate::args::Global;
 
-/// How far a run is.
+/// A narrower terminal has no room for a bar.
+const BAR_COLUMNS: u16 = 72;
+
+/// How far a run is. Its line is cut to the width of the terminal.
 pub struct Progress {
     bar: ProgressBar,
     steps: u64,
@@ -24,9 +28,12 @@ impl Progress {
             ProgressDrawTarget::hidden()
         };
         let bar = ProgressBar::with_draw_target(Some(steps), target);
-        if let Ok(style) = ProgressStyle::with_template(
-            "{spinner} [{bar:24}] {pos}/{len} {elapsed}, {eta} to go: {msg}",
-        ) {
+        let columns = terminal_size_of(std::io::stderr()).map_or(BAR_COLUMNS, |(Width(it), _)| it);
+        let template = match columns >= BAR_COLUMNS {
+            true => "{spinner} [{bar:16}] {pos}/{len} {elapsed}, {eta} to go: {wide_msg}",
+            false => "{pos}/{len} {elapsed} {wide_msg}",
+        };
+        if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
         if shown {

@@ -15,7 +15,7 @@ pub fn report(report: &Report, global: &Global) -> Result<ExitCode, Failure> {
     let sources = sources.collect::<Result<Vec<_>, _>>()?;
     let documents = bursar_lab::merge(&sources).map_err(Failure::usage)?;
     let output = Output::open(global)?;
-    let text = format::documents(&documents, format, output.has_color())?;
+    let text = format::documents(&documents, format, output.terminal(), global.verbose)?;
     output.write(&text)?;
     Ok(format::exit_code(&documents))
 }

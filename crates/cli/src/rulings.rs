@@ -2,27 +2,37 @@
 
 use bursar_lab::document::Document;
 use bursar_lab::machine_info::MachineKind;
-use bursar_lab::verdict::{Basis, Rule, Ruling, Verdict};
-use comfy_table::{CellAlignment, Table};
+use bursar_lab::verdict::{Basis, Rule, Ruling, SEEDS_NEEDED, Verdict};
 
 use crate::form::Form;
-use crate::units::{in_unit, percent};
+use crate::grid::Grid;
+use crate::units::{counted, in_unit, percent};
 use crate::view::{self, View};
 
-/// The table of all published figures that the documents have an answer to, one an experiment; nothing if there are none. All
-/// are simulated: what was published was measured on machines that only the simulated one can be.
-pub fn rulings(documents: &[Document], form: Form) -> String {
-    let is_judged = |document: &&Document| {
+/// The tables of all published figures that the documents have an answer to, one an experiment; nothing if there are none. All
+/// are simulated: what was published was measured on machines that only the simulated one can be. Where nothing was judged, a
+/// line says so, and `is_verbose` adds the tables.
+pub fn rulings(documents: &[Document], form: Form, is_verbose: bool) -> String {
+    let has_published = |document: &&Document| {
         document.machine.kind() == MachineKind::Sim && !document.verdicts.is_empty()
     };
-    let documents: Vec<&Document> = documents.iter().filter(is_judged).collect();
+    let documents: Vec<&Document> = documents.iter().filter(has_published).collect();
     let of_experiments: Vec<&[&Document]> = documents
         .chunk_by(|one, next| one.experiment == next.experiment)
         .collect();
     if of_experiments.is_empty() {
         return String::new();
     }
-    let mut text = form.heading("What was published, and what the lab found");
+    let is_any_judged = documents.iter().any(|document| is_judged(document));
+    let mut text = "\n".to_owned();
+    if !is_any_judged {
+        text.push_str(&form.paragraph(&not_judged(&documents, is_verbose)));
+        if !is_verbose {
+            return text;
+        }
+        text.push('\n');
+    }
+    text.push_str(&form.heading("What was published, and what the lab found"));
     for (place, documents) in of_experiments.iter().enumerate() {
         if of_experiments.len() > 1 {
             if place > 0 {
@@ -30,20 +40,39 @@ pub fn rulings(documents: &[Document], form: Form) -> String {
             }
             text.push_str(&form.subheading(&documents[0].experiment));
         }
-        text.push_str(&form.render(&of_experiment(documents, form)));
+        text.push_str(&form.table(&of_experiment(documents, form)));
     }
-    let mut verdicts = documents.iter().flat_map(|document| &document.verdicts);
-    if verdicts.any(|verdict| verdict.basis != Basis::Ensemble) {
-        text.push_str(&form.item(
-            "nothing is ruled here: that takes the experiment in full, `bursar run NAME --seeds 20`",
-        ));
+    text
+}
+
+/// Whether runs rule on what was published: those of the experiment in full, with enough seeds.
+fn is_judged(document: &Document) -> bool {
+    let mut verdicts = document.verdicts.iter();
+    document.seeds.min(document.draws) >= SEEDS_NEEDED as u64
+        && verdicts.any(|verdict| verdict.basis == Basis::Ensemble)
+}
+
+/// Says which command judges.
+fn not_judged(documents: &[&Document], is_verbose: bool) -> String {
+    let figures = documents.iter().map(|document| document.verdicts.len());
+    let names: Vec<_> = documents.iter().map(|it| it.experiment.as_str()).collect();
+    let name = match names[..] {
+        [name, ..] if names.iter().all(|other| *other == name) => name,
+        _ => "NAME",
+    };
+    let mut said = format!(
+        "Nothing is judged here. `bursar run {name} --seeds {SEEDS_NEEDED}` judges by {}.",
+        counted(figures.sum::<usize>(), "published figure")
+    );
+    if !is_verbose {
+        said.push_str(" -v shows these beside the lab's.");
     }
-    text + "\n"
+    said
 }
 
 /// One row a figure.
-fn of_experiment(documents: &[&Document], form: Form) -> Table {
-    let mut table = form.table(&[
+fn of_experiment(documents: &[&Document], form: Form) -> Grid {
+    let header = [
         "load",
         "figure",
         "published",
@@ -51,13 +80,14 @@ fn of_experiment(documents: &[&Document], form: Form) -> Table {
         "interval",
         "verdict",
         "why",
-    ]);
+    ];
+    let mut table = Grid::new(header).right(2..5).prose();
     let mut load = "";
     for document in documents {
         let view = view::of(document);
         for verdict in &document.verdicts {
             let again = std::mem::replace(&mut load, &verdict.load) == verdict.load;
-            table.add_row([
+            table.row([
                 if again {
                     String::new()
                 } else {
@@ -71,9 +101,6 @@ fn of_experiment(documents: &[&Document], form: Form) -> Table {
                 verdict.reason.clone(),
             ]);
         }
-    }
-    for column in table.column_iter_mut().skip(2).take(3) {
-        column.set_cell_alignment(CellAlignment::Right);
     }
     table
 }
@@ -147,7 +174,7 @@ fn small_margin(margin: f64) -> String {
 }
 
 /// As exact as it is small: some published changes are of a few parts in 100,000.
-fn change(value: f64) -> String {
+pub fn change(value: f64) -> String {
     let percent = value * 100.0;
     match percent.abs() {
         0.0 => "0 %".to_owned(),

@@ -1,34 +1,59 @@
 //! `bursar run`.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::panic::resume_unwind;
 use std::process::ExitCode;
+use std::time::Instant;
 
-use bursar_lab::{Plan, Request};
+use bursar_lab::document::Document;
+use bursar_lab::{Plan, Request, SeedShard};
 
 use crate::args::{Global, Run};
+use crate::choice::{Format, TextFormat};
 use crate::failure::{Failure, INTERRUPTED, UNAVAILABLE};
-use crate::format;
 use crate::interruption;
 use crate::jobs::{self, Batch, Cause, Mailbox, Message, RunFailure};
 use crate::machine;
 use crate::output::Output;
 use crate::progress::Progress;
-use crate::units::long_time;
+use crate::screen::{self, Question};
+use crate::units::{counted, long_time};
+use crate::{format, html, page, table};
 
 /// The revision of the source, noted when this was built.
 const REVISION: &str = env!("BURSAR_REVISION");
 
+/// How the documents are shown.
+enum Shown {
+    /// In the form that was asked for.
+    Whole(Format),
+    /// As one screen, with a page of its own accord.
+    Screen,
+    /// As one screen, with the page where it was asked for.
+    ScreenAndPage(Output),
+}
+
 /// Runs experiments and writes one document. All that can be refused is refused before anything runs.
 pub fn run(run: &Run, global: &Global) -> Result<ExitCode, Failure> {
-    let batches = batches(run)?;
+    let batches = match run.is_alone() {
+        true => screen_batches()?,
+        false => batches(run)?,
+    };
     let format = global.format()?;
-    let output = Output::open(global)?;
+    let (shown, output) = match (run.is_alone(), format, &global.output) {
+        (true, Format::Text(TextFormat::Table), _) => (Shown::Screen, Output::open(global)?),
+        (true, Format::Html, Some(_)) => {
+            let page = Output::open(global)?;
+            (Shown::ScreenAndPage(page), Output::standard(global))
+        }
+        _ => (Shown::Whole(format), Output::open(global)?),
+    };
     let mailbox = Mailbox::new();
     let sender = mailbox.sender.clone();
     interruption::catch(move || sender.send(Message::Interrupted).is_ok())?;
 
-    warn_of_hours(&batches, global);
+    announce(&batches, global);
+    let began = Instant::now();
     let progress = Progress::new(jobs::count(&batches), global);
     let done = jobs::run(batches, REVISION, &mailbox, &progress);
     drop(progress);
@@ -44,8 +69,8 @@ pub fn run(run: &Run, global: &Global) -> Result<ExitCode, Failure> {
             }
         );
     } else {
-        let text = format::documents(&done.documents, format, output.has_color())?;
-        output.write(&text)?;
+        let seconds = began.elapsed().as_secs_f64();
+        show(&done.documents, shown, seconds, output, global)?;
     }
     let is_whole = done.failures.is_empty();
     report(done.failures);
@@ -54,6 +79,38 @@ pub fn run(run: &Run, global: &Global) -> Result<ExitCode, Failure> {
         (false, false) => ExitCode::from(UNAVAILABLE),
         (false, true) => format::exit_code(&done.documents),
     })
+}
+
+/// Writes the documents, and the page that belongs to the screen. A page that nobody asked for may fail.
+fn show(
+    documents: &[Document],
+    shown: Shown,
+    seconds: f64,
+    output: Output,
+    global: &Global,
+) -> Result<(), Failure> {
+    let terminal = output.terminal();
+    let page = match shown {
+        Shown::Whole(format) => {
+            let text = format::documents(documents, format, terminal, global.verbose)?;
+            return output.write(&text);
+        }
+        Shown::Screen => match page::write(&html::page(documents)?) {
+            Ok(()) => format!("Pictures and figures of these runs: {}", page::NAME),
+            Err(why) => format!("No pictures: cannot write {}: {why}; -o FILE.html names another file", page::NAME),
+        },
+        Shown::ScreenAndPage(page) => {
+            let place = page.to_string();
+            page.write(&html::page(documents)?)?;
+            format!("Pictures and figures of these runs: {place}")
+        }
+    };
+    let mut text = screen::text(documents, seconds, &page, terminal);
+    if global.verbose {
+        text.push('\n');
+        text.push_str(&table::run(documents, terminal, true));
+    }
+    output.write(&text)
 }
 
 /// Says which runs failed. One that ended in a bug goes on as the panic that it is, now that the others are written.
@@ -75,7 +132,7 @@ fn report(failures: Vec<RunFailure>) {
 }
 
 /// The experiments that are asked for, each once, in the order in which they were named.
-pub fn batches(run: &Run) -> Result<Vec<Batch>, Failure> {
+fn batches(run: &Run) -> Result<Vec<Batch>, Failure> {
     let mut names: Vec<&str> = Vec::new();
     for name in &run.experiments {
         if !names.contains(&name.as_str()) {
@@ -85,21 +142,61 @@ pub fn batches(run: &Run) -> Result<Vec<Batch>, Failure> {
     if names.is_empty() {
         names = bursar_lab::names().collect();
     }
-    names.into_iter().map(|name| batch(name, run)).collect()
+    let wanted = Wanted {
+        machine: run.machine.as_deref(),
+        set: &run.set,
+        is_quick: run.quick || run.experiments.is_empty(),
+        seeds: run.seeds,
+        shard: run.shard,
+    };
+    let batches = names.into_iter().map(|name| batch(name, &wanted));
+    batches.collect()
 }
 
-fn batch(name: &str, run: &Run) -> Result<Batch, Failure> {
+/// The runs of the screen.
+fn screen_batches() -> Result<Vec<Batch>, Failure> {
+    let of = |question: &Question| {
+        let set = question.assignments();
+        batch(question.experiment, &Wanted::usual(&set, false))
+    };
+    screen::QUESTIONS.iter().map(of).collect()
+}
+
+/// How an experiment runs.
+pub struct Wanted<'a> {
+    machine: Option<&'a str>,
+    set: &'a [String],
+    is_quick: bool,
+    seeds: u64,
+    shard: SeedShard,
+}
+
+impl<'a> Wanted<'a> {
+    /// On its own machine, with one seed.
+    pub fn usual(set: &'a [String], is_quick: bool) -> Self {
+        Self {
+            machine: None,
+            set,
+            is_quick,
+            seeds: 1,
+            shard: SeedShard::WHOLE,
+        }
+    }
+}
+
+/// The runs of an experiment.
+pub fn batch(name: &str, wanted: &Wanted<'_>) -> Result<Batch, Failure> {
     let experiment = bursar_lab::experiment_named(name).map_err(Failure::usage)?;
-    let asked = machine::Request::new(run.machine.as_deref(), &experiment)?;
+    let asked = machine::Request::new(wanted.machine, &experiment)?;
     let keys = machine::keys();
     let keys: Vec<_> = keys.iter().map(String::as_str).collect();
     let request = Request {
         machine: asked.kind(),
         machine_keys: &keys,
-        assignments: &run.set,
-        is_quick: run.quick || run.experiments.is_empty(),
-        seeds: run.seeds,
-        shard: run.shard,
+        assignments: wanted.set,
+        is_quick: wanted.is_quick,
+        seeds: wanted.seeds,
+        shard: wanted.shard,
     };
     let plan = Plan::new(experiment, request).map_err(Failure::usage)?;
     if let Some(model) = plan.drawn_from() {
@@ -110,19 +207,36 @@ fn batch(name: &str, run: &Run) -> Result<Batch, Failure> {
     Ok(Batch { plan, machines })
 }
 
-/// Says on standard error, before anything runs, that it will take long, if it will.
-fn warn_of_hours(batches: &[Batch], global: &Global) {
+/// Says on standard error, before anything runs, what follows: always if it takes long, and where no progress is shown unless it
+/// takes a moment.
+fn announce(batches: &[Batch], global: &Global) {
     /// As long as an experiment in full may take.
     const LONG_SECONDS: f64 = 1_200.0;
+    /// As long as a reader waits without a word.
+    const MOMENT_SECONDS: f64 = 5.0;
     let seconds = jobs::estimated_seconds(batches);
-    if global.quiet || seconds < LONG_SECONDS {
+    let is_shown = std::io::stderr().is_terminal();
+    let is_long = seconds >= LONG_SECONDS;
+    if global.quiet || !is_long && (is_shown || seconds < MOMENT_SECONDS) {
         return;
     }
-    let _ = writeln!(
-        std::io::stderr(),
-        "{} runs, estimated to take about {} here; --shard I/N splits them over machines, and an interruption \
-         (Ctrl-C or SIGTERM) keeps those that have finished",
-        jobs::count(batches),
-        long_time(seconds)
-    );
+    let runs = counted(jobs::count(batches), "run");
+    let time = long_time(seconds);
+    let advice = match is_long {
+        true => "--shard I/N splits them over machines. An interruption (Ctrl-C or SIGTERM) keeps those that have finished.",
+        false => "-v tells of each.",
+    };
+    let _ = writeln!(std::io::stderr(), "{runs}, estimated to take about {time} here. {advice}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_runs_of_the_screen_exist_and_are_short() {
+        let batches = screen_batches().expect("loads and variants of the files");
+        assert_eq!(batches.len(), 3);
+        assert!(jobs::estimated_seconds(&batches) * jobs::at_once(&batches) as f64 <= 60.0);
+    }
 }

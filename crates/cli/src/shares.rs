@@ -3,9 +3,9 @@
 use bursar_lab::document::{Document, VariantResult};
 use bursar_lab::machine_info::MachineInfo;
 use bursar_lab::verdict::Verdict;
-use comfy_table::CellAlignment;
 
 use crate::form::Form;
+use crate::grid::Grid;
 use crate::units::percent;
 use crate::view::{Of, View, shown};
 
@@ -25,8 +25,8 @@ pub fn shares(document: &Document, view: &View, form: Form) -> String {
         header.push(format!("PUBLISHED, {}", verdict.variant));
     }
     header.extend(document.variants.iter().map(|variant| variant.name.clone()));
-    let header: Vec<_> = header.iter().map(String::as_str).collect();
-    let mut table = form.table(&header);
+    let columns = header.len();
+    let mut table = Grid::new(header).right(1..columns);
     for bucket in buckets.all {
         let mut row = vec![bucket.title.to_owned()];
         if published.is_some() {
@@ -38,10 +38,7 @@ pub fn shares(document: &Document, view: &View, form: Form) -> String {
         }
         let measured = |variant: &VariantResult| shown(variant, bucket.metric, Of::Value);
         row.extend(document.variants.iter().map(measured));
-        table.add_row(row);
+        table.row(row);
     }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    form.render(&table)
+    form.table(&table)
 }

@@ -10,11 +10,14 @@ use crate::view::{Load, Moments, shown};
 
 /// Rows of a variant, at most.
 const ROWS: usize = 6;
-/// Columns of the whole time.
+/// Columns of the whole time, where there is room.
 const COLUMNS: usize = 80;
+/// Columns beside those.
+const BESIDE: usize = 9;
 
 /// Its title, and a block for each variant that has one; nothing below the title if none has. All blocks have one scale.
-pub fn timeline(document: &Document, moments: Moments) -> (String, String) {
+pub fn timeline(document: &Document, moments: Moments, width: Option<usize>) -> (String, String) {
+    let columns = width.map_or(COLUMNS, |width| (width - BESIDE).min(COLUMNS));
     let timelines = document.variants.iter();
     let timelines: Vec<_> = timelines
         .filter_map(|variant| Some((variant, of(variant, moments.metric)?)))
@@ -23,12 +26,10 @@ pub fn timeline(document: &Document, moments: Moments) -> (String, String) {
     let span_us = (moments.span_us)(Load(&document.parameters));
     let grids: Vec<_> = timelines
         .iter()
-        .map(|(variant, timeline)| (*variant, Grid::of(timeline, cpus, span_us)))
+        .map(|(variant, timeline)| (*variant, Raster::of(timeline, cpus, span_us, [ROWS, columns])))
         .collect();
-    let most = grids
-        .iter()
-        .flat_map(|(_, grid)| grid.cells.iter().flatten());
-    let most = most.copied().max().unwrap_or(0);
+    let most = grids.iter().map(|(_, grid)| grid.most());
+    let most = most.max().unwrap_or(0);
     if most == 0 {
         return (String::new(), String::new());
     }
@@ -78,19 +79,20 @@ pub fn cpus<'a>(document: &Document, timelines: impl Iterator<Item = &'a Timelin
 }
 
 /// How often something happened, by row and column; the highest CPU numbers are in the first row.
-struct Grid {
+pub struct Raster {
     cpus_per_row: usize,
-    cells: Vec<[u64; COLUMNS]>,
+    cells: Vec<Vec<u64>>,
 }
 
-impl Grid {
-    fn of(timeline: &Timeline, cpus: usize, span_us: u64) -> Self {
-        let cpus_per_row = cpus.div_ceil(ROWS).max(1);
-        let mut cells = vec![[0; COLUMNS]; cpus.div_ceil(cpus_per_row)];
+impl Raster {
+    /// With at most so many rows, and so many columns.
+    pub fn of(timeline: &Timeline, cpus: usize, span_us: u64, [rows, columns]: [usize; 2]) -> Self {
+        let cpus_per_row = cpus.div_ceil(rows).max(1);
+        let mut cells = vec![vec![0; columns]; cpus.div_ceil(cpus_per_row)];
         for &(cpu, us) in timeline.points() {
-            let column = us.saturating_mul(COLUMNS as u64) / span_us.max(1);
+            let column = us.saturating_mul(columns as u64) / span_us.max(1);
             let row = cells.len() - 1 - cpu as usize / cpus_per_row;
-            if let Some(cell) = cells[row].get_mut(usize::try_from(column).unwrap_or(COLUMNS)) {
+            if let Some(cell) = cells[row].get_mut(usize::try_from(column).unwrap_or(columns)) {
                 *cell += 1;
             }
         }
@@ -98,6 +100,17 @@ impl Grid {
             cpus_per_row,
             cells,
         }
+    }
+
+    /// What happened most often in one place.
+    pub fn most(&self) -> u64 {
+        self.cells.iter().flatten().copied().max().unwrap_or(0)
+    }
+
+    /// The row of the least CPU numbers.
+    pub fn last_row(&self, most: u64) -> String {
+        let last = self.cells.last().into_iter().flatten();
+        last.map(|count| bar(*count, most)).collect()
     }
 
     /// Lines with the number of the least CPU of each.

@@ -111,8 +111,19 @@ pub fn in_unit(value: f64, unit: Unit) -> String {
     }
 }
 
-/// A time that somebody has to wait, in minutes or hours.
+/// A number of things, each of which is called `one`.
+pub fn counted(number: impl TryInto<u64>, one: &str) -> String {
+    match number.try_into().unwrap_or(u64::MAX) {
+        1 => format!("1 {one}"),
+        number => format!("{} {one}s", thousands(number)),
+    }
+}
+
+/// A time that the user has to wait, in seconds, minutes or hours.
 pub fn long_time(seconds: f64) -> String {
+    if seconds <= 60.0 {
+        return format!("{} s", seconds.max(1.0).ceil());
+    }
     let minutes = (seconds / 60.0).ceil() as u64;
     match (minutes / 60, minutes % 60) {
         (0, minutes) => format!("{minutes} min"),
@@ -166,6 +177,14 @@ mod tests {
     }
 
     #[test]
+    fn one_thing_is_no_plural() {
+        assert_eq!(
+            [0, 1, 2_000].map(|number| counted(number, "node")),
+            ["0 nodes", "1 node", "2,000 nodes"]
+        );
+    }
+
+    #[test]
     fn marks_of_an_axis_have_one_digit() {
         let counts = [0.01, 0.5, 1.0, 200.0, 10_000.0].map(|value| exact(value, Unit::Count));
         assert_eq!(counts, ["0.01", "0.5", "1", "200", "10,000"]);
@@ -176,7 +195,9 @@ mod tests {
     }
 
     #[test]
-    fn waits_are_in_minutes_or_hours() {
+    fn waits_are_in_seconds_minutes_or_hours() {
+        assert_eq!(super::long_time(0.2), "1 s");
+        assert_eq!(super::long_time(39.1), "40 s");
         assert_eq!(super::long_time(61.0), "2 min");
         assert_eq!(super::long_time(3_600.0 * 26.5), "26 h 30 min");
     }

@@ -84,9 +84,8 @@ pub fn compare(compare: &Compare, global: &Global) -> Result<ExitCode, Failure> 
     let b = read(&compare.b)?;
     let compared = Compared::new(&a, &b)?;
     let output = Output::open(global)?;
-    let color = output.has_color();
     let text = match format {
-        TextFormat::Table => text::text(&compared, Form::Terminal { color }),
+        TextFormat::Table => text::text(&compared, output.terminal()),
         TextFormat::Markdown => text::text(&compared, Form::Markdown),
         TextFormat::Json => format::json(&compared)?,
         TextFormat::Ndjson => data::ndjson(&compared)?,

@@ -5,11 +5,10 @@ use std::fmt::Write;
 use bursar_lab::compare::rule::false_alarms;
 use bursar_lab::compare::{Change, Comparison, Judgement};
 use bursar_lab::machine_info::MachineKind;
-use comfy_table::CellAlignment;
-
 use super::Compared;
 use crate::form::Form;
-use crate::units::{in_unit, quantity};
+use crate::grid::Grid;
+use crate::units::{counted, in_unit, quantity};
 
 /// A table for each point, and what is clear at the end, where a terminal shows it.
 pub fn text(compared: &Compared, form: Form) -> String {
@@ -32,21 +31,23 @@ fn one(compared: &Compared, comparison: &Comparison, point: &str, form: Form) ->
         MachineKind::Host => "host figures (real threads, real time)",
         MachineKind::Sim => "SIMULATED figures (virtual time)",
     };
-    let _ = writeln!(text, "{kind}: {}", comparison.machine);
+    text.push_str(&form.paragraph(&format!("{kind}: {}", comparison.machine)));
     let sides = ["A", "B"].into_iter().zip(&compared.files);
     for ((side, file), (seeds, revision)) in
         sides.zip(comparison.seeds.iter().zip(&comparison.revisions))
     {
         text.push_str(&form.item(&format!(
-            "{side}: {file}, {seeds} seed(s), revision {revision}"
+            "{side}: {file}, {}, revision {revision}",
+            counted(*seeds, "seed")
         )));
     }
     text.push('\n');
-    let mut table = form.table(&["variant", "metric", "A", "B", "change", "", "why"]);
+    let header = ["variant", "metric", "A", "B", "change", "", "why"];
+    let mut table = Grid::new(header).right(2..5).prose();
     let mut variant = "";
     for change in &comparison.changes {
         let said = said(change.judgement);
-        table.add_row([
+        table.row([
             // The name once: a column of equal names hides where the next one begins.
             if change.variant == variant {
                 ""
@@ -69,10 +70,7 @@ fn one(compared: &Compared, comparison: &Comparison, point: &str, form: Form) ->
         ]);
         variant = &change.variant;
     }
-    for column in table.column_iter_mut().skip(2).take(3) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    text.push_str(&form.render(&table));
+    text.push_str(&form.table(&table));
     for (side, names) in ["A", "B"].into_iter().zip(&comparison.unmatched) {
         if !names.is_empty() {
             text.push_str(&form.item(&format!("only {side} has {}", names.join(", "))));

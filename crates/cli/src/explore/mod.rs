@@ -57,12 +57,7 @@ pub fn explore(explore: &Explore, global: &Global) -> Result<ExitCode, Failure> 
         }
     };
     let text = match format {
-        TextFormat::Table => text::text(
-            &document,
-            Form::Terminal {
-                color: output.has_color(),
-            },
-        ),
+        TextFormat::Table => text::text(&document, output.terminal()),
         TextFormat::Markdown => text::text(&document, Form::Markdown),
         TextFormat::Json => format::json(&document)?,
         TextFormat::Ndjson => document::ndjson(&document)?,

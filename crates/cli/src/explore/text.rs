@@ -1,12 +1,10 @@
 //! What an exploration gave, for people.
 
-use std::fmt::Write;
-
-use comfy_table::CellAlignment;
-
 use super::document::{Document, Failed, Result};
 use crate::form::Form;
+use crate::grid::Grid;
 use crate::units::thousands;
+use crate::width::wrapped;
 
 /// With more results than this, a table is all that is printed of stale reads.
 const STALE_SHOWN: usize = 3;
@@ -17,8 +15,8 @@ pub fn text(document: &Document, form: Form) -> String {
     let is_judged = document.results.iter().any(Result::is_judged);
     let header = ["protocol", "sections", "schedules", "steps", "result"];
     let stale_header = is_judged.then_some("stale in");
-    let header: Vec<&str> = header.into_iter().chain(stale_header).collect();
-    let mut table = form.table(&header);
+    let header = header.into_iter().chain(stale_header);
+    let mut table = Grid::new(header).right(2..4);
     for result in &document.results {
         let verdict = verdict(result);
         let verdict = if result.is_as_expected() {
@@ -37,14 +35,9 @@ pub fn text(document: &Document, form: Form) -> String {
             let stale = result.stale.map(|stale| share(stale, result.schedules));
             row.push(stale.unwrap_or_default());
         }
-        table.add_row(row);
+        table.row(row);
     }
-    for (at, column) in table.column_iter_mut().enumerate() {
-        if matches!(at, 2 | 3 | 5) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    text.push_str(&form.render(&table));
+    text.push_str(&form.table(&table));
     let are_many = document.results.len() > STALE_SHOWN;
     let mut left_out = None;
     for result in &document.results {
@@ -121,34 +114,19 @@ fn failure(result: &Result, failed: &Failed, form: Form) -> String {
         "{} with {} sections, schedule {}",
         result.protocol, result.sections, failed.schedule
     ));
-    let _ = writeln!(text, "{}\n{}\n", result.summary, form.alarm(&failed.reason));
+    text.push_str(&form.paragraph(&result.summary));
+    text.push_str(&form.paragraph(&form.alarm(&failed.reason)));
+    text.push('\n');
     if failed.choices > 0 {
-        let _ = writeln!(
-            text,
+        text.push_str(&form.paragraph(&format!(
             "Which task went on, and at how many choices in a row ({} in all):",
             failed.choices
-        );
-        text.push_str(&form.verbatim(&folded(&failed.order)));
+        )));
+        let order = wrapped(&failed.order, form.width().or(Some(100)), "  ", "  ");
+        text.push_str(&form.verbatim(&order));
         text.push('\n');
     }
     text.push_str("To see it again:\n");
     text.push_str(&form.verbatim(&format!("  {}\n", failed.replay)));
-    text
-}
-
-/// Words on lines of a readable width.
-fn folded(words: &str) -> String {
-    let mut text = String::new();
-    let mut width = 0;
-    for word in words.split(' ') {
-        if width + word.len() > 100 {
-            text.push('\n');
-            width = 0;
-        }
-        text.push_str(if width == 0 { "  " } else { " " });
-        text.push_str(word);
-        width += word.len() + 1;
-    }
-    text.push('\n');
     text
 }

@@ -1,0 +1,204 @@
+//! Tables of text: as wide as they are, or in blocks that fit a terminal.
+
+use std::ops::Range;
+
+use crate::width::{columns, wrapped};
+
+/// Between two columns.
+const GAP: usize = 2;
+/// A column of prose is never narrower than this, if it has as much to say.
+const PROSE_LEAST: usize = 24;
+
+/// A header and rows. The first column names what a row is about.
+pub struct Grid {
+    header: Vec<String>,
+    rows: Vec<Vec<String>>,
+    right: Range<usize>,
+    has_prose: bool,
+}
+
+impl Grid {
+    /// A table without rows.
+    pub fn new(header: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self {
+            header: header.into_iter().map(Into::into).collect(),
+            rows: Vec::new(),
+            right: 0..0,
+            has_prose: false,
+        }
+    }
+
+    /// The table with these columns aligned to the right.
+    pub fn right(mut self, columns: Range<usize>) -> Self {
+        self.right = columns;
+        self
+    }
+
+    /// The table with sentences in its last column, which may be continued on further lines.
+    pub fn prose(mut self) -> Self {
+        self.has_prose = true;
+        self
+    }
+
+    /// Adds a row, with a cell for each column.
+    pub fn row(&mut self, cells: impl IntoIterator<Item = impl Into<String>>) {
+        self.rows.push(cells.into_iter().map(Into::into).collect());
+    }
+
+    /// Lines for a terminal. Columns that do not fit into `width` go into further blocks below, each with the first column.
+    pub fn for_terminal(&self, width: Option<usize>) -> String {
+        let blocks = self.blocks(width);
+        let drawn: Vec<_> = blocks.iter().map(|block| self.drawn(block)).collect();
+        drawn.join("\n")
+    }
+
+    /// A table of Markdown.
+    pub fn markdown(&self) -> String {
+        let widths: Vec<_> = (0..self.header.len()).map(|it| self.content(it)).collect();
+        let line = |cells: &[String]| {
+            let cells = cells.iter().enumerate();
+            let cells = cells.map(|(at, cell)| self.aligned(at, cell, widths[at]));
+            format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
+        };
+        let rule: Vec<_> = widths.iter().map(|width| "-".repeat(width + 2)).collect();
+        let rows = self.rows.iter().map(|row| line(row));
+        format!("{}|{}|\n{}", line(&self.header), rule.join("|"), rows.collect::<String>())
+    }
+
+    /// The columns of each block with their widths.
+    fn blocks(&self, width: Option<usize>) -> Vec<Vec<(usize, usize)>> {
+        let all = (0..self.header.len()).map(|at| (at, self.content(at)));
+        let Some(width) = width else {
+            return vec![all.collect()];
+        };
+        let mut all = all;
+        let Some((_, first)) = all.next() else {
+            return Vec::new();
+        };
+        let first = (0, first.min(width / 2));
+        let mut blocks = vec![vec![first]];
+        let mut used = first.1;
+        for (at, content) in all {
+            let is_prose = self.has_prose && at + 1 == self.header.len();
+            let least = if is_prose { content.min(PROSE_LEAST) } else { content };
+            if used + GAP + least > width && blocks.last().is_some_and(|block| block.len() > 1) {
+                blocks.push(vec![first]);
+                used = first.1;
+            }
+            let fitting = content.min(width.saturating_sub(used + GAP)).max(1);
+            if let Some(block) = blocks.last_mut() {
+                block.push((at, fitting));
+            }
+            used += GAP + fitting;
+        }
+        blocks
+    }
+
+    /// The columns that the widest cell of a column takes.
+    fn content(&self, at: usize) -> usize {
+        let cells = self.rows.iter().filter_map(|row| row.get(at));
+        let cells = cells.chain(self.header.get(at));
+        cells.map(|cell| columns(cell)).max().unwrap_or(0)
+    }
+
+    fn drawn(&self, block: &[(usize, usize)]) -> String {
+        let all: usize = block.iter().map(|(_, width)| width + GAP).sum();
+        let mut text = self.lines(&self.header, block);
+        text.push_str(&"─".repeat(all.saturating_sub(GAP)));
+        text.push('\n');
+        for row in &self.rows {
+            text.push_str(&self.lines(row, block));
+        }
+        text
+    }
+
+    /// A row, on as many lines as its longest cell needs.
+    fn lines(&self, row: &[String], block: &[(usize, usize)]) -> String {
+        let cells = block.iter().map(|&(at, width)| -> Vec<String> {
+            let cell = row.get(at).map_or("", String::as_str);
+            match columns(cell) <= width {
+                true => vec![cell.to_owned()],
+                false => folded(cell, width),
+            }
+        });
+        let cells: Vec<_> = cells.collect();
+        let height = cells.iter().map(Vec::len).max().unwrap_or(0);
+        let line = |nth: usize| {
+            let parts = block.iter().zip(&cells).map(|(&(at, width), cell)| {
+                let part = cell.get(nth).map_or("", String::as_str);
+                self.aligned(at, part, width)
+            });
+            let parts: Vec<_> = parts.collect();
+            parts.join(&" ".repeat(GAP)).trim_end().to_owned() + "\n"
+        };
+        (0..height).map(line).collect()
+    }
+
+    fn aligned(&self, at: usize, cell: &str, width: usize) -> String {
+        let space = " ".repeat(width.saturating_sub(columns(cell)));
+        match self.right.contains(&at) {
+            true => format!("{space}{cell}"),
+            false => format!("{cell}{space}"),
+        }
+    }
+}
+
+/// A text in pieces of at most `width` columns. Words that are longer are cut, so that the next column stays where it is.
+fn folded(text: &str, width: usize) -> Vec<String> {
+    let lines = wrapped(text, Some(width), "", "");
+    let pieces = lines.lines().flat_map(|line| -> Vec<String> {
+        let letters: Vec<char> = line.chars().collect();
+        match columns(line) <= width {
+            true => vec![line.to_owned()],
+            false => letters.chunks(width).map(|it| it.iter().collect()).collect(),
+        }
+    });
+    pieces.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grid() -> Grid {
+        let mut grid = Grid::new(["name", "first", "second", "why"]).right(1..3).prose();
+        grid.row(["one", "1", "22", "because words are many in here"]);
+        grid.row(["another", "333", "4", ""]);
+        grid
+    }
+
+    #[test]
+    fn a_table_without_a_width_has_a_line_a_row() {
+        assert_eq!(
+            grid().for_terminal(None),
+            "name     first  second  why\n\
+             ───────────────────────────────────────────────────────\n\
+             one          1      22  because words are many in here\n\
+             another    333       4\n"
+                .replace("───────────────────────────────────────────────────────", &"─".repeat(54))
+        );
+    }
+
+    #[test]
+    fn sentences_are_continued_and_columns_go_below() {
+        let narrow = grid().for_terminal(Some(50));
+        assert!(narrow.contains("because words are many in\n"), "{narrow}");
+        assert!(narrow.lines().any(|line| line.trim() == "here"), "{narrow}");
+        for width in [20, 30, 40, 50] {
+            let text = grid().for_terminal(Some(width));
+            assert!(text.lines().all(|line| columns(line) <= width), "{text}");
+            for cell in ["another", "333", "22", "because", "many"] {
+                assert!(text.contains(cell), "{cell} is not in\n{text}");
+            }
+        }
+        let blocks = grid().for_terminal(Some(30));
+        assert_eq!(blocks.matches("another").count(), 2, "{blocks}");
+    }
+
+    #[test]
+    fn markdown_has_a_line_a_row() {
+        let text = grid().markdown();
+        assert!(text.starts_with("| name    | first | second | why"), "{text}");
+        assert!(text.contains("\n|---------|-------|--------|---"), "{text}");
+    }
+}
