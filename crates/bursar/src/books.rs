@@ -11,7 +11,7 @@ use crate::charge::Ledger;
 use crate::pages::{PageOptions, Zone, Zones};
 use crate::stats::ROOT;
 
-/// Books of one memory. The zones are set up at the first request for a page, or when the memory is built.
+/// Books of one memory. The zones are set up at the first request for a page that needs them.
 pub(crate) struct Books<M: Machine> {
     // First, so that the data of the fast paths has the same offsets as without pages.
     ledger: Ledger<M>,

@@ -1,5 +1,5 @@
-//! Every update is counted once: by threads that end, are moved between CPUs, and are interrupted by signals whose
-//! handlers add and charge as well; with groups that come and go.
+//! Every update is counted once. The threads end, move between CPUs, and are interrupted by signals whose handlers add
+//! and charge as well. Groups come and go.
 //!
 //! Under a sanitizer, set `BURSAR_BACKEND=sharded`: sections are invisible to it.
 

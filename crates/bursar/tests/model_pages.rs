@@ -1,5 +1,5 @@
-//! Random operations on pages by several threads, against a reference: no page has two holders, none is lost, no group
-//! sees another group's bytes, and buddies merge when all are freed.
+//! Random operations on pages by several threads, against a reference. No page has two holders, none is lost, and no
+//! group sees another group's bytes. Buddies merge when all are freed.
 
 mod common;
 

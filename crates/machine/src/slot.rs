@@ -120,8 +120,8 @@ impl State {
 pub enum Outcome {
     /// Done, in a published shard: nothing is left to do.
     Done,
-    /// The shard is not published (or is frozen). If `committed`, the operation took effect and the caller must
-    /// publish the shard before it returns; if not, nothing happened and the caller must publish and try again.
+    /// The shard is not published (or is frozen). If `committed`, the operation took effect, and the caller must
+    /// publish the shard before it returns. If not, nothing happened, and the caller must publish and try again.
     Unpublished {
         /// The shard.
         shard: Shard,

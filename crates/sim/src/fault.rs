@@ -10,7 +10,7 @@ use bursar_machine::random::Random;
 pub struct Stall {
     /// The CPU.
     pub cpu: u32,
-    /// Begin, virtual nanoseconds.
+    /// Start, virtual nanoseconds.
     pub at_ns: u64,
     /// Duration for which the CPU does nothing.
     pub for_ns: u64,

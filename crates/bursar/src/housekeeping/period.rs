@@ -99,7 +99,7 @@ impl Period {
         now_ns / self.tick_ns()
     }
 
-    /// Begin of a tick, nanoseconds.
+    /// Start of a tick, nanoseconds.
     pub(super) fn at(self, jiffies: Jiffies) -> u64 {
         jiffies.saturating_mul(self.tick_ns())
     }

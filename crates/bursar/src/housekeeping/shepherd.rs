@@ -1,9 +1,10 @@
 //! Search for CPUs that need upkeep, with one call at a time for each.
 //!
 //! Each CPU has one word ([`State`]): idle, queued, or running. The shepherd changes idle to queued. A call changes
-//! queued to running, and running to queued or idle. All changes are compare-and-exchange. The shepherd skips a CPU
-//! whose upkeep is queued or runs. The kernel checked only the first (Linux 6.12 does), so a call under way could be
-//! queued a second time.
+//! queued to running, and at its end running to queued or idle. All changes are compare-and-exchange except the last,
+//! which is a store because nothing else changes the word while upkeep runs. The shepherd skips a CPU whose upkeep is
+//! queued or runs. The kernel checks only whether it is queued (Linux 6.12 does), so a call under way can be queued a
+//! second time.
 //!
 //! # Invariants
 //! * A CPU has at most one timer, and has it while its upkeep is queued or runs early.
@@ -194,8 +195,8 @@ impl<M: Machine, U: Upkeep> Housekeeping<M, U> {
         }
     }
 
-    /// Runs one CPU's upkeep. Call it when the CPU's timer has expired and not otherwise, and queue it again for the
-    /// result.
+    /// Runs one CPU's upkeep. Call it when the CPU's timer has expired and not otherwise, and queue the CPU for the
+    /// timer that it returns.
     #[doc(alias = "vmstat_update")]
     pub fn fire(&self, shard: Shard) -> Option<Timer> {
         let (place, word) = self.cpu(shard)?;

@@ -10,7 +10,7 @@ use crate::charge::ChargeError;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AllocPagesError {
-    /// The limit of the group, or of a group above it, does not allow them.
+    /// The charge to the group, or to a group above it, was refused.
     Refused(ChargeError),
     /// All zones that may be used are at their reserve, even after the lists of all CPUs were emptied. Freed pages make
     /// the request succeed again.

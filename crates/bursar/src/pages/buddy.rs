@@ -9,8 +9,8 @@
 //! # Which block is taken
 //! 1. The smallest that suffices, so that large blocks stay whole.
 //! 2. Among these, one with memory behind it: each order has one list for such blocks and one for the others.
-//! 3. The one that was freed last, whose lines may still be in a cache. A block that would become part of a yet larger
-//!    one if its buddy were freed goes to the other end of its list, which gives it time for that.
+//! 3. The one that was freed last, whose lines may still be in a cache. An exception is a block that would become part
+//!    of a yet larger one if its buddy were freed. It goes to the other end of its list, which gives it time for that.
 //! 4. Pages that were never used, only if there is nothing else. They are not in the lists: they have no frames yet.
 //!
 //! The kernel also has a list for each migrate type (`mm/page_alloc.c`). The memory of a process is either always

@@ -2,9 +2,10 @@
 //!
 //! A list is a per-CPU stack of blocks of one order. It is refilled when empty and relieved when full, a batch at a
 //! time. The number of blocks that it may hold adapts as the kernel's does (`tuning.rs`): each refill and each overflow
-//! raises `high`, idle time lowers it. The kernel updates `free_count` and `alloc_factor` with every operation. Here
-//! they are worked out when a list runs empty or over, from the number of pops since the last time, which the stacks
-//! count at no cost.
+//! raises `high`, idle time lowers it.
+//!
+//! The kernel updates `free_count` and `alloc_factor` with every operation. Here they are worked out when a list runs
+//! empty or over, from the number of pops since the last time. The stacks count pops at no cost.
 //!
 //! Two tasks of one CPU may both be in this code, and a task may migrate meanwhile. Then they change each other's
 //! `high`, which is only a heuristic. Blocks go to the list of the CPU that the task is then on, which is just as good.

@@ -27,7 +27,7 @@ pub(super) enum Mark {
     Low,
     /// The min watermark: the pages kept for emergencies stay.
     Min,
-    /// None: the allocation may take the last page.
+    /// No mark: the allocation may take the last page.
     Reserve,
 }
 
@@ -192,8 +192,10 @@ impl<M: Machine> Zone<M> {
     }
 
     /// Takes up to `count` blocks from the buddy under one hold, as long as `mark` allows, and appends them to
-    /// `blocks`. Returns their number. It is less than `count` if there are no more, or if a bound of the hold is
-    /// reached, which happens after the first block at the earliest.
+    /// `blocks`.
+    ///
+    /// Returns their number. It is less than `count` if there are no more, or if a bound of the hold is reached. A
+    /// bound ends the hold after the first block at the earliest.
     pub(super) fn take(
         &self,
         order: Order,

@@ -8,9 +8,9 @@
 //!
 //! The end of a group needs a turn and no flush ([`Tree::exclusively`]). It is a *guest* of the pending flush that
 //! overlaps its scope. When that flush is done, its readers return and the turn passes from guest to guest. So the end
-//! of a group waits for the turns that run when it comes, for one more flush, and for the groups that end in the same
-//! turn. The number of readers does not matter. A reader also waits for the guests of the turn that runs when it comes;
-//! each of them folds one group.
+//! of a group waits for the turns that run when it comes, and for one more flush with the guests before it. The number
+//! of readers does not matter. A reader also waits for the guests of the turn that runs when it comes; each of them
+//! folds one group.
 //!
 //! The lock below is held for a walk over these two short lists, never for a flush. So readers of disjoint subtrees
 //! wait for one another only in the combined fence.

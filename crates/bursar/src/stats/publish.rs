@@ -165,8 +165,8 @@ impl<M: Machine> Tree<M> {
     pub(crate) fn publish(&self, index: u32, shard: Shard) -> bool {
         let state = self.node(index).slot.word(shard, STATE);
         loop {
-            // Full: pairs with `clean` in the flush. If the clean is later, the marks below are set after the flush
-            // took them.
+            // Full: pairs with `clean` in the flush. If this load comes after the clean, the marks below are set after
+            // the flush took its marks.
             let seen = State(state.load(Order::Full));
             if seen.tag() == State::PUBLISHED {
                 return !seen.is_frozen();

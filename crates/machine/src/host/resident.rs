@@ -1,8 +1,8 @@
 //! Resident size of this process, as the kernel counts it.
 //!
-//! `/proc/self/statm` is cheap and may lag: the kernel batches its counters, by up to 64 pages for each thread before Linux
-//! 6.2, and since then by `max(32, 2 * CPUs)` pages for each CPU that the process ran on. Recent kernels sum them up
-//! when asked (`get_mm_counter_sum` in `task_statm`).
+//! `/proc/self/statm` is cheap and may lag, because the kernel batches its counters. Before Linux 6.2 a batch was up to
+//! 64 pages for each thread. Since then it is up to `max(32, 2 * CPUs)` pages for each CPU that the process ran on.
+//! Recent kernels sum the batches up when asked (`get_mm_counter_sum` in `task_statm`).
 
 use std::fmt;
 use std::io;

@@ -1,8 +1,9 @@
 //! Restartable sequences on x86-64 Linux, through the registration that glibc (2.35 and later) makes for each thread.
 //!
 //! A section is a run of instructions. If the thread is preempted, migrated or interrupted by a signal inside it, the
-//! kernel restarts it from its abort handler. Its last instruction, the only store to shared memory, commits only if
-//! nothing else ran on this CPU since its first. The sections below keep these rules:
+//! kernel restarts the section from its abort handler. So its last instruction, the commit, runs only if nothing else
+//! ran on this CPU since its first. Earlier stores go only to words that no other code reads before the commit, such as
+//! an entry above a stack's depth. The sections below keep these rules:
 //!
 //! * No call inside a section, and no write to any field of the thread's rseq area except `rseq_cs`.
 //! * The CPU number is read inside, and compared unsigned with the number of CPUs that have shards. Threads that are
@@ -451,8 +452,8 @@ pub(super) unsafe fn uncharge(base: *mut u8, bytes: u64) -> (u64, Shard) {
     (status, Shard(cpu as u32))
 }
 
-/// Adds to the bytes charged and to the ceiling with one store, if this is CPU `shard` and the new room is neither
-/// negative nor above the cap.
+/// Adds to the bytes charged and to the ceiling with one store. Does nothing unless this is CPU `shard` and the new
+/// room is neither negative nor above the cap.
 ///
 /// # Safety
 /// As [`charge`].

@@ -2,8 +2,8 @@
 //!
 //! A zone is a row of *granules*, each a block of the largest order. A granule gets a table of its frames when one of
 //! its pages is parked here for the first time. That happens when the granule is cut, or comes back whole. A table
-//! takes 16 KiB for 4 MiB of pages. Before, a granule costs a pointer, which is 2 MiB for a zone of 1 TiB. A table is
-//! kept until the zone is gone.
+//! takes 16 KiB for 4 MiB of pages. Until then a granule costs a pointer, which is 2 MiB for a zone of 1 TiB. A table
+//! is kept until the zone is gone.
 
 use bursar_machine::pages::{Block, Order, Pfn, SPAN_PAGES};
 
