@@ -100,6 +100,7 @@ impl<M: Machine> Drop for PressureChanged<M> {
     }
 }
 
+/// # Waiting
 impl<M: Machine> Group<M> {
     /// Charges `bytes`, waiting for others to return memory or for limits to be raised if need be.
     ///

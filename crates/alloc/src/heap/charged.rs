@@ -123,8 +123,10 @@ impl<A, R: RealSize<A>> Charged<A, R> {
         &self.inner
     }
 
-    /// From now on, all threads' allocations in no group are charged to `group`, which then stays until the process ends. What was
-    /// allocated before stays charged to nobody. Of all [`Charged`] of a process.
+    /// Charges all later allocations that are made in no group to `group`. Applies to all threads, and to all [`Charged`] of the
+    /// process. Earlier allocations stay uncharged.
+    ///
+    /// The group stays until the process ends. It is excluded from [`Group::choose_victim`], because no caller can end it.
     pub fn charge_rest_to(&self, group: &Group) {
         charge_rest_to(group);
     }

@@ -39,8 +39,20 @@ impl<M: Machine> Group<M> {
     #[inline(always)]
     pub fn add<H: Handle>(&self, statistic: H, delta: H::Delta) {
         let place = sealed::Sealed::resolve(&statistic).0;
+        if !self.books.tree.declares(place) {
+            self.refuse_foreign(place.name);
+        }
         let delta = H::signed(delta);
         self.books.tree.add(self.index, &self.slot, place, delta);
+    }
+
+    /// Given no more than the group, so that the fast path stays as it is.
+    #[cold]
+    #[inline(never)]
+    fn refuse_foreign(&self, statistic: &str) -> ! {
+        panic!(
+            "cannot add statistic {statistic:?} to {self}: its handle belongs to another declaration of statistics than the memory's"
+        );
     }
 
     /// Reads the usage and all statistics of the group and everything below it, as one snapshot.
