@@ -10,13 +10,14 @@ use crate::books::Books;
 use crate::charge::USAGE_MAX;
 use crate::group::Group;
 
-/// What it takes to charge a group from anywhere: an allocator, a signal handler, a thread that is about to end. Two words
-/// and a number, without a count to share. Nothing here waits, takes a lock, allocates, or calls anybody; all is
-/// async-signal-safe.
+/// Handle that charges a group from anywhere: an allocator, a signal handler, a thread that is about to end. Two words and a
+/// number; copying it counts no reference.
 ///
-/// Bytes go in and out by number. An account keeps no record: whoever uses one sees to it that there is a handle of the group,
-/// or that bytes are charged through the account and not yet returned. If neither is so, whoever has been given the group's
-/// place by then is charged.
+/// Its methods are async-signal-safe. They do not wait, take no lock, allocate nothing, and call nothing.
+///
+/// Bytes go in and out by number, and an account keeps no record of the group. The caller must see to it that a handle of the group
+/// exists, or that bytes are charged through the account and not yet returned. If neither is so, another group may have taken the
+/// place, and is charged.
 #[derive(Clone, Copy)]
 pub struct Account {
     books: &'static Books<Host>,
@@ -32,7 +33,7 @@ impl fmt::Debug for Account {
     }
 }
 
-/// The same place of the same memory.
+/// Equal if both charge the same place of the same memory.
 impl PartialEq for Account {
     fn eq(&self, other: &Self) -> bool {
         self.key() == other.key()
@@ -42,7 +43,7 @@ impl PartialEq for Account {
 impl Eq for Account {}
 
 impl Account {
-    /// Charges `bytes`, at least 1 and no more than there are in an address space, as [`Group::charge_nowait`] does.
+    /// Charges `bytes` as [`Group::charge_nowait`] does: at least 1, and no more than an address space has.
     #[inline(always)]
     pub fn charge_nowait(&self, bytes: u64) {
         self.books.lend(self.index, bytes);
@@ -51,8 +52,8 @@ impl Account {
         }
     }
 
-    /// Returns `bytes`, at least 1, that were charged, as [`crate::Charge::release_nowait`] does. More than were charged are
-    /// counted as in [`Group::uncharge`], and never panic.
+    /// Returns `bytes`, at least 1, as [`crate::Charge::release_nowait`] does. Returning more than was charged is counted as in
+    /// [`Group::uncharge`], and never panics.
     #[inline(always)]
     pub fn uncharge_nowait(&self, bytes: u64) {
         // An allocator must not unwind, so nothing panics here.
@@ -62,15 +63,15 @@ impl Account {
         }
     }
 
-    /// Runs `run` with a handle of the account's group, for which no reference is counted. Clone it to keep one. What keeps the
-    /// group's record for the account must keep it until `run` returns.
+    /// Runs `run` with a handle of the account's group, for which no reference is counted. Clone the handle to keep it. The handle or
+    /// the bytes that keep the group's record must do so until `run` returns.
     #[inline]
     pub fn with_group<R>(&self, run: impl FnOnce(&Group) -> R) -> R {
         // Its drop would return a reference that was not taken.
         run(&ManuallyDrop::new(Group::new(self.books, self.index)))
     }
 
-    /// Tells this account's place from all others in the process: the memory and the group's number there.
+    /// Key of the account, unlike that of any other group that lives in the process: the memory, and the group's number there.
     pub fn key(&self) -> (usize, u32) {
         (std::ptr::from_ref(self.books).addr(), self.index)
     }
@@ -96,8 +97,9 @@ impl Account {
     }
 }
 
+/// # For allocators
 impl Group<Host> {
-    /// What it takes to charge this group from anywhere; see [`Account`] for what to mind.
+    /// Returns the group's account, which charges from anywhere; see [`Account`] for its conditions.
     pub fn account(&self) -> Account {
         Account {
             books: self.books(),

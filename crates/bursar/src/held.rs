@@ -1,4 +1,4 @@
-//! What a charge returned: bytes that are held until they are dropped.
+//! Charges: bytes that are held until they are dropped.
 
 use std::fmt;
 use std::mem;
@@ -11,13 +11,14 @@ use crate::charge::{CHARGE_MAX, ChargeError, Ledger};
 use crate::group::Group;
 use crate::stats::{ROOT, printable};
 
-/// Bytes charged to a group, returned on drop, by any thread.
+/// Bytes charged to a group, and returned on drop, by any thread.
 ///
-/// A charge of 0 bytes keeps its group's record like a handle does; any other is kept by its bytes and shares no count.
+/// A charge of 0 bytes keeps its group like a handle does. Any other charge keeps the group's record by its bytes, without a shared
+/// count.
 ///
-/// Dropping one may call wakers of tasks that wait for memory, and callbacks given to [`Group::on_pressure`]. So do not drop it
-/// under a lock that these take, or use [`Charge::release_nowait`]. The drop does not unwind if one of them panics: the panic is
-/// caught and counted in [`crate::Events::panicked_callbacks`].
+/// Dropping a charge may call wakers of tasks that wait for memory, and callbacks given to [`Group::on_pressure`]. So do not drop
+/// it under a lock that these take, or use [`Charge::release_nowait`]. If one of them panics, the drop does not unwind: the panic
+/// is caught and counted in [`crate::Events::panicked_callbacks`].
 #[must_use = "dropping a charge returns its bytes"]
 pub struct Charge<M: Machine = Host> {
     books: M::Shared<Books<M>>,
@@ -38,7 +39,7 @@ impl<M: Machine> fmt::Debug for Charge<M> {
 impl<M: Machine> Drop for Charge<M> {
     #[inline(always)]
     fn drop(&mut self) {
-        // An empty one holds a reference instead of bytes.
+        // An empty charge holds a reference instead of bytes.
         if self.bytes == 0 {
             return forget(&*self.books, self.index);
         }
@@ -46,9 +47,9 @@ impl<M: Machine> Drop for Charge<M> {
     }
 }
 
-/// Two charges of different groups, or of different memories, cannot be one. Both are given back as they were.
+/// Error of [`Charge::merge`]: the charges belong to different groups or memories. Neither has changed.
 pub struct MergeError<M: Machine = Host> {
-    /// The charge that was to be merged.
+    /// The charge that could not be merged.
     pub other: Charge<M>,
 }
 
@@ -69,7 +70,7 @@ impl<M: Machine> fmt::Display for MergeError<M> {
 
 impl<M: Machine> std::error::Error for MergeError<M> {}
 
-/// A split for more bytes than there are.
+/// Error of [`Charge::split`]: the charge has fewer bytes than were asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SplitError {
     /// Bytes asked for.
@@ -86,11 +87,11 @@ impl fmt::Display for SplitError {
 
 impl std::error::Error for SplitError {}
 
-/// Why a charge could not move. It stays where it was.
+/// Error of [`Charge::move_to`]. The charge stays where it was.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MoveError {
-    /// The target, or a group between it and the common ancestor, refuses.
+    /// The target refuses, or a group between it and the common ancestor does.
     Refused(ChargeError),
     /// The target belongs to another memory.
     OtherMemory,
@@ -118,28 +119,27 @@ impl<M: Machine> Charge<M> {
         }
     }
 
-    /// The bytes held.
+    /// The number of bytes held.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The group that they are charged to.
+    /// The group that the bytes are charged to.
     pub fn group(&self) -> Group<M> {
-        // Its record is there: our bytes, or our own reference, keep it.
+        // Our bytes, or our own reference, keep its record.
         self.books.refer(self.index);
         Group::new(self.books.clone(), self.index)
     }
 
-    /// The path of the group that they are charged to.
+    /// The path of the group that the bytes are charged to.
     pub fn group_path(&self) -> String {
         self.books.path(self.index)
     }
 
-    /// Changes how many bytes are held, charging or returning the difference. Charging more may block the thread, like
-    /// [`Group::try_charge`].
+    /// Changes the number of bytes held: charges or returns the difference. Charging more may wait, as [`Group::try_charge`] does.
     ///
     /// # Errors
-    /// [`ChargeError`] if the difference cannot be charged; then nothing changes.
+    /// [`ChargeError`] if the difference cannot be charged. Nothing changes then.
     pub fn resize(&mut self, bytes: u64) -> Result<(), ChargeError> {
         if bytes > CHARGE_MAX {
             return Err(ChargeError::TooLarge { requested: bytes });
@@ -165,8 +165,8 @@ impl<M: Machine> Charge<M> {
         Ok(())
     }
 
-    /// Charges `bytes` more to the same group, whatever the limits say, as [`Group::charge_nowait`] does. Also if the group was
-    /// removed.
+    /// Charges `bytes` more to the same group, whatever the limits say, as [`Group::charge_nowait`] does. A removed group is charged
+    /// as well.
     pub fn grow_nowait(&mut self, bytes: u64) {
         let outcome = self.slot.charge(bytes);
         let mut more = bytes;
@@ -184,10 +184,10 @@ impl<M: Machine> Charge<M> {
         self.bytes += more;
     }
 
-    /// Takes `bytes` of this charge into a charge of their own. Nothing is charged or returned.
+    /// Splits `bytes` off into a charge of their own. Nothing is charged or returned.
     ///
     /// # Errors
-    /// [`SplitError`] if there are fewer; then nothing changes.
+    /// [`SplitError`] if this charge has fewer bytes. Nothing changes then.
     pub fn split(&mut self, bytes: u64) -> Result<Self, SplitError> {
         if bytes > self.bytes {
             return Err(SplitError {
@@ -195,7 +195,7 @@ impl<M: Machine> Charge<M> {
                 held: self.bytes,
             });
         }
-        // Whichever of the two is empty needs a reference; if this one was, both are.
+        // An empty charge needs a reference. If this one was empty, both are now.
         if bytes == 0 || bytes == self.bytes {
             self.books.refer(self.index);
         }
@@ -211,13 +211,13 @@ impl<M: Machine> Charge<M> {
     /// Takes the bytes of `other` into this charge. Nothing is charged or returned.
     ///
     /// # Errors
-    /// [`MergeError`] if they belong to different groups; it carries `other`.
+    /// [`MergeError`] if the charges belong to different groups. It carries `other`.
     pub fn merge(&mut self, mut other: Self) -> Result<(), MergeError<M>> {
         if self.index != other.index || !self.is_same_memory(&other.books) {
             return Err(MergeError { other });
         }
-        // `other` is about to be empty and to drop a reference. If either was empty before, that is the one it held;
-        // if neither was, there is none yet.
+        // `other` is about to be empty, and drops a reference. If one of the two was empty before, there is a reference to drop. If
+        // neither was, there is none yet.
         if self.bytes > 0 && other.bytes > 0 {
             self.books.refer(self.index);
         }
@@ -225,11 +225,14 @@ impl<M: Machine> Charge<M> {
         Ok(())
     }
 
-    /// Moves the bytes to another group. Groups above both neither gain nor lose; a reading taken while it moves may
-    /// count it twice or not at all. If a reclaimer that is asked because of a `high` panics, the bytes have moved. May block the thread, like [`Group::try_charge`].
+    /// Moves the bytes to another group. Groups above both are not charged again. A reading taken meanwhile may count the bytes
+    /// twice or not at all. May wait, as [`Group::try_charge`] does.
     ///
     /// # Errors
-    /// [`MoveError`] if the target refuses; then nothing changes.
+    /// [`MoveError`] if the target refuses. Nothing changes then.
+    ///
+    /// # Panics
+    /// If a reclaimer panics. If it was asked because of a `high`, the bytes have moved; else they have not.
     pub fn move_to(&mut self, target: &Group<M>) -> Result<(), MoveError> {
         if !self.is_same_memory(target.books()) {
             return Err(MoveError::OtherMemory);
@@ -260,9 +263,9 @@ impl<M: Machine> Charge<M> {
         Ok(())
     }
 
-    /// Returns the bytes as dropping does, but wakes and calls nobody: who waits for memory or watches pressure is told by
-    /// the next charge or return that may, or by [`crate::Memory::tick`]. Async-signal-safe, unless the charge is empty and
-    /// the last to refer to its group.
+    /// Returns the bytes as dropping does, but calls no waker and no callback. Tasks that wait for memory or watch pressure are told
+    /// by the next charge or return that may do so, or by [`crate::Memory::tick`]. Async-signal-safe, unless the charge is empty and
+    /// the last that refers to its group.
     pub fn release_nowait(self) {
         if self.bytes == 0 {
             return;
@@ -274,13 +277,13 @@ impl<M: Machine> Charge<M> {
         self.forget_bytes();
     }
 
-    /// Gives the charge up for its number of bytes, which stay charged until [`Group::uncharge`] returns them. For those who
-    /// keep such numbers themselves, and keep a handle of the group with them.
+    /// Gives the charge up for its number of bytes, which stay charged until [`Group::uncharge`] returns them. For code that keeps
+    /// such numbers itself, together with a handle of the group.
     #[inline(always)]
     pub fn forget(self) -> u64 {
         let bytes = self.bytes;
         if bytes == 0 {
-            // Drops the reference that it held instead.
+            // Drops the reference that an empty charge holds.
             return 0;
         }
         self.books.lend(self.index, bytes);
@@ -288,9 +291,9 @@ impl<M: Machine> Charge<M> {
         bytes
     }
 
-    /// Lets whoever holds the memory return the bytes instead.
+    /// Ends the charge; the pages that the bytes pay for return them.
     pub(crate) fn forget_bytes(mut self) {
-        // What is left to drop is an empty charge of the root, which is not counted.
+        // An empty charge of the root is left to drop, and the root counts no references.
         self.index = ROOT;
         self.bytes = 0;
     }
@@ -309,7 +312,7 @@ impl<M: Machine> Charge<M> {
     }
 }
 
-// The slow ways take what they need by value: a charge whose address is taken cannot stay in registers.
+// The slow paths take their arguments by value: a charge whose address is taken cannot stay in registers.
 
 #[cold]
 fn forget<M: Machine>(books: &Ledger<M>, index: u32) {

@@ -469,7 +469,8 @@ impl<M: Machine> Memory<M> {
         &self.books.tree.machine
     }
 
-    /// The group at a path of names separated by `/`, from the root.
+    /// The group at a path of names separated by `/`, from the root. Empty names are skipped, so `a/b`, `/a/b/` and `//a//b` are the
+    /// same group. [`Group::find`] takes one name and is exact.
     pub fn find(&self, path: &str) -> Option<Group<M>> {
         path.split('/')
             .filter(|name| !name.is_empty())

@@ -278,6 +278,7 @@ fn get_block_slowly<M: Machine>(
     Ok((zone, zones.prepare(zone, block, owner, zeroed)))
 }
 
+/// # Pages
 impl<M: Machine> Group<M> {
     /// Allocates 2^order pages and charges them to the group, like [`Group::try_charge`].
     ///

@@ -49,6 +49,7 @@ impl<M: Machine> Registration<M> {
     }
 }
 
+/// # Reclaim and pressure
 impl<M: Machine> Group<M> {
     /// Registers a function that frees memory of this group: spills, evicts, cancels. It is asked before a charge is
     /// refused by this group's `max` or one above it, when a `high` is exceeded, and by [`Group::reclaim`]. It returns
@@ -62,8 +63,10 @@ impl<M: Machine> Group<M> {
     /// for what is above the effective `min`, and that in up to 16 rounds as long as something is freed. Those of a
     /// removed group are not asked any more.
     ///
-    /// It runs in the task whose charge needs the memory, without a lock of Bursar's, but with whatever locks that task
-    /// holds: so let it only try to take locks. Several tasks may run it at once, each with a target of its own. It may
+    /// It runs in the task whose charge needs the memory. Bursar holds no lock then, but that task may hold its own: so let the
+    /// reclaimer only try to take locks, and **never charge while you hold a lock that the reclaimer takes**. A cache that charges
+    /// under its own lock is refused, because its reclaimer finds the lock taken and frees nothing;
+    /// [`crate::Events::reclaim_failed`] counts these calls. Several tasks may run it at once, each with a target of its own. It may
     /// charge, return, read, make and remove groups, this one too; what it charges never starts reclaim again, so for
     /// memory that it needs to free memory, give it a [`crate::EmergencyReserve`]. That goes by task: if it hands work
     /// to other threads, what these charge may start reclaim. If it panics, the charge that asked unwinds and charges
@@ -85,7 +88,7 @@ impl<M: Machine> Group<M> {
     ///     let (mut freed, mut out) = (0, Vec::new());
     ///     let Ok(mut pages) = evicted.try_lock() else { return 0 };
     ///     while freed < request.target && let Some(page) = pages.pop() {
-    ///         freed += page.bytes() as u64;
+    ///         freed += page.bytes();
     ///         out.push(page);
     ///     }
     ///     drop(pages);        // first the lock, then what it guarded

@@ -1,7 +1,7 @@
 //! The emergency reserve: memory charged ahead, for work that must finish.
 //!
-//! The charge stays whole until the reserve and all that was taken from it are gone; only a number says how much of it
-//! is left. So taking and putting back are one atomic operation, and take no lock.
+//! The charge stays whole until the reserve and all that was taken from it are dropped. A number counts the bytes that are left of
+//! it. So taking bytes, and putting them back, is one atomic operation without a lock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ struct Kept<M: Machine> {
     left: M::Word,
 }
 
-/// Bytes that are charged to a group ahead of need. Taking some of them never waits, never reclaims and passes no
-/// limit, for they are within all limits already; what is taken comes back when it is dropped. For work that must
-/// finish when no memory is left, as spilling does. Clones share the bytes, which are returned with the last of them
-/// and all that was taken.
+/// Bytes charged to a group ahead of need, for work that must finish when no memory is left, such as spilling.
+///
+/// Taking bytes never waits, asks no reclaimer and exceeds no limit, because the bytes are charged already. They come back when
+/// what was taken is dropped. Clones share the bytes. The group gets them back when all clones, and all that was taken, are dropped.
 ///
 /// ```
 /// use bursar::{Limits, Memory};
@@ -58,7 +58,7 @@ impl<M: Machine> fmt::Debug for EmergencyReserve<M> {
     }
 }
 
-/// Bytes taken from an [`EmergencyReserve`], until dropped.
+/// Bytes taken from an [`EmergencyReserve`]. Dropping it puts them back.
 #[must_use = "dropping it puts the bytes back"]
 pub struct Taken<M: Machine = Host> {
     kept: Arc<Kept<M>>,
@@ -72,7 +72,7 @@ impl<M: Machine> fmt::Debug for Taken<M> {
 }
 
 impl<M: Machine> Taken<M> {
-    /// The bytes.
+    /// The number of bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -80,13 +80,13 @@ impl<M: Machine> Taken<M> {
 
 impl<M: Machine> Drop for Taken<M> {
     fn drop(&mut self) {
-        // Relaxed, here and below: all that counts is in this number.
+        // Relaxed, here and below: the number stands for itself.
         let left = &self.kept.left;
         left.fetch_add(self.bytes, Order::Relaxed);
     }
 }
 
-/// There are fewer bytes left in a reserve than were wanted.
+/// Error of [`EmergencyReserve::take`]: the reserve has fewer bytes left than were asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exhausted {
     /// Bytes asked for.
@@ -108,10 +108,10 @@ impl fmt::Display for Exhausted {
 impl std::error::Error for Exhausted {}
 
 impl<M: Machine> EmergencyReserve<M> {
-    /// Takes `bytes` of what is left.
+    /// Takes `bytes` of those that are left.
     ///
     /// # Errors
-    /// [`Exhausted`] if there are fewer; then nothing is taken.
+    /// [`Exhausted`] if fewer are left. Nothing is taken then.
     pub fn take(&self, bytes: u64) -> Result<Taken<M>, Exhausted> {
         let left = &self.kept.left;
         let mut seen = left.load(Order::Relaxed);
@@ -139,12 +139,13 @@ impl<M: Machine> EmergencyReserve<M> {
     }
 }
 
+/// # Emergency reserve
 impl<M: Machine> Group<M> {
-    /// Charges `bytes` ahead, to be taken when no other memory is left. They count as used until the reserve and all
-    /// that was taken from it are dropped. Charges as [`Group::try_charge`] does, and may block the thread like it.
+    /// Charges `bytes` ahead, for use when no other memory is left. They count as used until the reserve and all that was taken from
+    /// it are dropped. May wait as [`Group::try_charge`] does.
     ///
     /// # Errors
-    /// [`ChargeError`], as [`Group::try_charge`].
+    /// [`ChargeError`], in the cases of [`Group::try_charge`].
     pub fn emergency_reserve(&self, bytes: u64) -> Result<EmergencyReserve<M>, ChargeError> {
         let charge = self.try_charge(bytes)?;
         Ok(EmergencyReserve {

@@ -1,4 +1,4 @@
-//! Who uses the memory: the biggest consumers of a subtree, and whom to end when nothing else helps.
+//! The biggest consumers of a subtree, and the group to end when nothing else frees memory.
 
 use bursar_machine::{AtomicWord, Host, Machine, Order};
 
@@ -6,11 +6,11 @@ use crate::charge::{Events, Limits};
 use crate::group::Group;
 use crate::stats::{Freshness, NotFresh};
 
-/// What consumers are ranked by.
+/// Quantity that ranks consumers in [`Group::top`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum By {
-    /// Bytes reserved now.
+    /// Bytes reserved now, stock included.
     #[default]
     Reserved,
     /// The most bytes ever reserved.
@@ -23,13 +23,13 @@ pub enum By {
     Reclaimed,
 }
 
-/// A group and what it consumes.
+/// A group and the memory that it uses; see [`Group::top`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Consumer {
     /// The path from the root.
     pub path: String,
-    /// Bytes reserved for it and all below it now, stock included.
+    /// Bytes reserved now for the group and all below it, stock included.
     pub reserved: u64,
     /// The most bytes that were ever reserved.
     pub peak: u64,
@@ -51,7 +51,7 @@ impl Consumer {
     }
 }
 
-/// A group that could be ended to get memory back, and why it; see [`Group::choose_victim`].
+/// A group whose end would free memory, and the reason for the choice; see [`Group::choose_victim`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Victim<M: Machine = Host> {
@@ -59,23 +59,24 @@ pub struct Victim<M: Machine = Host> {
     pub group: Group<M>,
     /// Bytes charged to it, from an [`Freshness::Exact`] read.
     pub usage: u64,
-    /// Its effective protection against the group that the victim was wanted for: `low` (or `min` if that is higher), and
-    /// only `min` if no candidate exceeded its `low`.
+    /// Its effective protection, bytes, against the group on which [`Group::choose_victim`] was called: `low`, or `min` if that is
+    /// higher. Only `min` if no candidate exceeded its `low`.
     pub protected: u64,
-    /// What it uses beyond that.
+    /// Bytes that it uses beyond its protection.
     pub excess: u64,
 }
 
-/// How much of a group is protected, bytes; see [`Group::protection`].
+/// Bytes of a group that are protected from reclaim; see [`Group::protection`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Protection {
-    /// What reclaim never takes.
+    /// Bytes that reclaim never takes.
     pub min: u64,
-    /// What reclaim takes only if there is nothing else to take.
+    /// Bytes that reclaim takes only if there is nothing else to take.
     pub low: u64,
 }
 
+/// # Who uses the memory
 impl<M: Machine> Group<M> {
     /// All living groups below this one.
     fn descendants(&self) -> Vec<Self> {
@@ -89,15 +90,28 @@ impl<M: Machine> Group<M> {
         found
     }
 
-    /// The biggest of the groups below this one, at any depth, biggest first; those that rank 0 are left out. A group counts
-    /// what is below it, so it comes before its children.
+    /// The biggest of the groups below this one, at any depth, biggest first. Groups that rank 0 are left out. A group includes all
+    /// that is below it, so it comes before its children.
+    ///
+    /// ```
+    /// use bursar::{By, Bytes, Limits, Memory};
+    ///
+    /// let memory = Memory::host()?;
+    /// let tenant = memory.root().child("tenant", Limits::max(256 << 20))?;
+    /// let charge = tenant.try_charge(48 << 20)?;
+    /// for one in memory.root().top(5, By::Reserved) {
+    ///     let shown = format!("{} uses {} of {}", one.path, Bytes(one.reserved), Bytes::of_limit(one.limits.max));
+    ///     assert_eq!(shown, "/tenant uses 48.0 MiB of 256 MiB");
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn top(&self, count: usize, by: By) -> Vec<Consumer> {
         let mut consumers: Vec<Consumer> = self
             .descendants()
             .into_iter()
             .map(|group| Consumer {
                 path: group.path(),
-                // Relaxed: numbers for people, from different moments.
+                // Relaxed: statistics, read at different moments.
                 reserved: group
                     .books()
                     .counter(group.index())
@@ -118,14 +132,15 @@ impl<M: Machine> Group<M> {
         consumers
     }
 
-    /// The group below this one to be ended when nothing else brings memory back: of those without children, the one whose
-    /// usage exceeds its effective `low` most, or if none does, its effective `min`. `None` if no usage exceeds that.
+    /// Chooses the group below this one whose end frees most, for when nothing else brings memory back. Among the groups without
+    /// children it is the one whose usage exceeds its effective `low` most. If none does, it is the one that exceeds its effective
+    /// `min` most. `None` if no group exceeds that either.
     ///
-    /// Goes by what was charged when it looked, not by what a flush left some time ago: each candidate is read `Exact`.
-    /// What others charge meanwhile may make another the biggest.
+    /// Groups excluded by [`Group::exclude_from_victims`] are never chosen.
     ///
-    /// It only chooses. To end the victim is the caller's: cancel its work, so that it drops its charges.
-    /// [`Group::remove`] returns no bytes.
+    /// Each candidate is read with [`Freshness::Exact`]. Charges of other tasks meanwhile may make another group the biggest.
+    ///
+    /// This only chooses. To end the victim, cancel its work, so that it drops its charges. [`Group::remove`] returns no bytes.
     ///
     /// # Errors
     /// [`NotFresh`] if the memory's policy forbids readers to flush.
@@ -134,8 +149,8 @@ impl<M: Machine> Group<M> {
         self.choose_victim_where(|_| true)
     }
 
-    /// [`Group::choose_victim`] among the groups that `may_end` allows: not those that are being ended already, say. It
-    /// is asked once of each candidate, without a lock.
+    /// Chooses as [`Group::choose_victim`] does, among the groups for which `may_end` returns `true`. So leave out groups that are
+    /// being ended already. `may_end` is called once for each candidate, without a lock.
     ///
     /// # Errors
     /// [`NotFresh`] if the memory's policy forbids readers to flush.
@@ -192,8 +207,8 @@ impl<M: Machine> Group<M> {
         self.books().counter(self.index()).exclude_from_victims();
     }
 
-    /// The group's effective `min` and `low`, bytes: how much of it is protected when this group's root runs short. Shares of
-    /// what its ancestors protect, by the kernel's formula; at most its usage.
+    /// The group's effective `min` and `low`: bytes that are protected when reclaim is for the root. They are shares of its
+    /// ancestors' protection by the kernel's formula, and at most its usage.
     #[doc(alias = "page_counter_calculate_protection")]
     pub fn protection(&self) -> Protection {
         let standing = self.books().standing(crate::stats::ROOT, self.index());

@@ -163,6 +163,7 @@ impl<M: Machine> Emptied<M> {
     }
 }
 
+/// # Waiting
 impl<M: Machine> Group<M> {
     /// Waits until the group is removed and empty: no byte is charged to it or to any group that is or was below it. Then
     /// [`Group::reserved`] is 0. To be called after [`Group::close`] or [`Group::remove`]; before, it waits for that as well, and for

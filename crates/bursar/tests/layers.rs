@@ -109,11 +109,15 @@ fn modules_use_only_those_before_them() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     for (level, layer) in layers.iter().enumerate() {
         let file = source.join(format!("{layer}.rs"));
-        let files = if file.exists() {
-            vec![file]
-        } else {
-            sources(&source.join(layer))
-        };
+        let directory = source.join(layer);
+        let mut files = Vec::new();
+        if file.exists() {
+            files.push(file);
+        }
+        if directory.exists() {
+            files.extend(sources(&directory));
+        }
+        assert!(!files.is_empty(), "{layer}");
         for file in files {
             let text = fs::read_to_string(&file).unwrap();
             for later in &layers[level + 1..] {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bursar::{Charge, ChargeError, CreateError, Freshness, Group, Limits, Memory};
+use bursar::{Charge, ChargeError, CreateError, Freshness, Group, Limits, Memory, RemoveError};
 use tokio::time::timeout;
 
 use crate::cache::Cache;
@@ -21,6 +21,7 @@ pub enum Failure {
     UnknownTenant(String),
     NotANumber(String),
     Create(CreateError),
+    Close(RemoveError),
     /// A limit stands in the way; the text names it, its biggest users, and what is in use.
     Refused(ChargeError),
     /// The memory did not come in time.
@@ -35,6 +36,7 @@ impl fmt::Display for Failure {
                 write!(f, "`{}` must be a whole number, at most 1000000", bursar::printable(word))
             }
             Self::Create(error) => error.fmt(f),
+            Self::Close(error) => error.fmt(f),
             Self::Refused(error) => error.fmt(f),
             Self::Late(bytes) => write!(f, "no {} came free within {PATIENCE:?}", bursar::Bytes(*bytes)),
         }
@@ -46,6 +48,12 @@ impl std::error::Error for Failure {}
 impl From<CreateError> for Failure {
     fn from(error: CreateError) -> Self {
         Self::Create(error)
+    }
+}
+
+impl From<RemoveError> for Failure {
+    fn from(error: RemoveError) -> Self {
+        Self::Close(error)
     }
 }
 
@@ -111,7 +119,7 @@ impl Tenants {
     pub async fn start_query(&self, name: &str, bytes: u64) -> Result<Charge, Failure> {
         let tenant = self.find(name)?;
         let number = tenant.queries.fetch_add(1, Ordering::Relaxed);
-        let query = tenant.group.child(&format!("query-{number}"), Limits::none())?;
+        let query = tenant.group.child(format!("query-{number}"), Limits::none())?;
         match timeout(PATIENCE, query.charge_async(bytes)).await {
             Ok(charged) => Ok(charged?),
             Err(_elapsed) => Err(Failure::Late(bytes)),
@@ -122,7 +130,7 @@ impl Tenants {
     pub async fn remove(&self, name: &str) -> Result<(), Failure> {
         let tenant = self.find(name)?;
         self.by_name.lock().unwrap().remove(name);
-        tenant.group.close();
+        tenant.group.close()?;
         tenant.cache.clear();
         tenant.group.emptied().await;
         Ok(())

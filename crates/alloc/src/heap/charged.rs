@@ -125,8 +125,10 @@ impl<A, R: RealSize<A>> Charged<A, R> {
         &self.inner
     }
 
-    /// Charges all threads' later allocations in no group to `group`, which then stays until the process ends. Earlier
-    /// allocations stay uncharged. Applies to all [`Charged`] of a process.
+    /// Charges all later allocations that are made in no group to `group`. Applies to all threads, and to all [`Charged`] of the
+    /// process. Earlier allocations stay uncharged.
+    ///
+    /// The group stays until the process ends. It is excluded from [`Group::choose_victim`], because no caller can end it.
     pub fn charge_rest_to(&self, group: &Group) {
         charge_rest_to(group);
     }

@@ -10,34 +10,39 @@ use super::{Bytes, Ledger};
 /// A limit in bytes; `u64::MAX` means none.
 pub(crate) type Limit = u64;
 
-/// The limits of a group, bytes. All compare with the usage of the group and everything below it, stock included.
+/// The limits of a group, bytes. All four compare with the usage of the group and everything below it, stock included.
 ///
-/// Any combination is allowed, as in the kernel: each is judged by itself, and the strictest decides. So with `min`
-/// above `max` the group is limited to `max` and protected up to it; `low` above `high` slows down a group that
-/// reclaim passes over. A limit below the usage lets nothing more in; what is above it stays until it is returned, though
-/// reclaimers are asked for it when `max` or `high` is set.
+/// Any combination is allowed, as in the kernel: each limit applies by itself, and the strictest decides. If `min` is above `max`, the
+/// group is limited to `max` and protected up to it. If `low` is above `high`, charges leave a debt although reclaim passes the
+/// group over. A limit below the usage lets no more bytes in. The bytes above it stay until they are returned; reclaimers are asked
+/// for them when `max` or `high` is set.
+///
+/// One expression makes limits, from the fields or from the functions:
 ///
 /// ```
 /// use bursar::Limits;
 ///
-/// let limits = Limits::max(2 << 30).high(1800 << 20).low(1 << 30);
-/// assert_eq!((limits.max, limits.min), (2 << 30, 0));
-/// assert_eq!(limits.to_string(), "max 2.00 GiB, high 1.76 GiB, low 1.00 GiB");
+/// let all = Limits { max: 2 << 30, high: 1800 << 20, low: 1 << 30, min: 512 << 20 };
+/// assert_eq!(all, Limits::max(2 << 30).high(1800 << 20).low(1 << 30).min(512 << 20));
+/// let without_max = Limits { high: 1 << 30, low: 1 << 28, ..Limits::none() };
+/// assert_eq!(without_max, Limits::none().high(1 << 30).low(1 << 28));
+///
+/// assert_eq!(all.to_string(), "max 2.00 GiB, high 1.76 GiB, low 1.00 GiB, min 512 MiB");
 /// assert_eq!(Limits::none().to_string(), "no limit");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Reclaim never takes from what is within the effective `min`: no round asks for it. 0 for no protection.
+    /// Reclaim never takes bytes within the effective `min`. 0 for no protection.
     #[doc(alias = "memory.min")]
     pub min: Limit,
-    /// Reclaim takes from what is within the effective `low` only if there is nothing else to take. 0 for no protection.
+    /// Reclaim takes bytes within the effective `low` only if there is nothing else to take. 0 for no protection.
     #[doc(alias = "memory.low")]
     pub low: Limit,
-    /// Charges above it succeed, ask reclaimers, and leave a debt, so it slows only callers of [`crate::Group::take_debt`];
-    /// under [`crate::HighPolicy::Throttle`] they sleep instead. `u64::MAX` for none.
+    /// Charges above it succeed, ask reclaimers, and leave a debt, so it slows only callers of [`crate::Group::take_debt`].
+    /// Under [`crate::HighPolicy::Throttle`] they sleep instead. `u64::MAX` for none.
     #[doc(alias = "memory.high")]
     pub high: Limit,
-    /// No fallible charge goes above it; `u64::MAX` for none.
+    /// No charge that can be refused goes above it. `u64::MAX` for none.
     #[doc(alias = "memory.max")]
     pub max: Limit,
 }
@@ -67,26 +72,26 @@ impl Limits {
         }
     }
 
-    /// The same with another `high`. By default a `high` asks reclaimers and delays no charge: see [`crate::HighPolicy`].
+    /// Sets `high`. By default a `high` asks reclaimers and delays no charge: see [`crate::HighPolicy`].
     #[must_use]
     pub const fn high(self, high: u64) -> Self {
         Self { high, ..self }
     }
 
-    /// The same with another `low`.
+    /// Sets `low`.
     #[must_use]
     pub const fn low(self, low: u64) -> Self {
         Self { low, ..self }
     }
 
-    /// The same with another `min`.
+    /// Sets `min`.
     #[must_use]
     pub const fn min(self, min: u64) -> Self {
         Self { min, ..self }
     }
 }
 
-/// What is set, as in `max 2.00 GiB, low 1.00 GiB`; without a `max`, `no limit` in its place.
+/// Prints the limits that are set, as in `max 2.00 GiB, low 1.00 GiB`. Without a `max` it begins with `no limit`.
 impl fmt::Display for Limits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.max {
@@ -107,13 +112,13 @@ impl fmt::Display for Limits {
 }
 
 impl<M: Machine> Ledger<M> {
-    /// Changes a group's limit. When this returns, no stock below was reserved under a higher one, and reclaimers have been
-    /// asked for what the usage exceeds it by.
+    /// Changes a group's `max`. When this returns, no stock below was reserved under a higher limit, and reclaimers were asked for
+    /// the excess.
     pub(crate) fn set_max(&self, index: u32, max: Limit) {
         if self.raise_max(index, max) {
             return self.notice(index);
         }
-        // Nothing is reserved below while the limit changes, and no stock is left that was reserved under the old one.
+        // Nothing is reserved below while the limit changes, and no stock that was reserved under the old limit is left.
         let max_word = &self.counter(index).settings.max;
         self.drain_closed(index, || max_word.store(max, Order::Full));
         self.notice(index);
@@ -122,7 +127,7 @@ impl<M: Machine> Ledger<M> {
         });
     }
 
-    /// A raised limit takes nothing from anyone, if it is this one that is raised.
+    /// Raises `max`, which needs no drain. `false` if the new limit is lower.
     fn raise_max(&self, index: u32, max: Limit) -> bool {
         let max_word = &self.counter(index).settings.max;
         let mut seen = max_word.load(Order::Full);
@@ -135,13 +140,13 @@ impl<M: Machine> Ledger<M> {
         false
     }
 
-    /// Changes from where on charges are throttled; asks reclaimers for what the usage exceeds it by.
+    /// Changes `high`, and asks reclaimers for the excess.
     pub(crate) fn set_high(&self, index: u32, high: Limit) {
         let high_word = &self.counter(index).settings.high;
-        // Full, here and below: whoever is told that a limit was set finds it set.
+        // Full, here and below: a task that learns that a limit was set finds it set.
         high_word.store(high, Order::Full);
         if self.counter(index).usage.load(Order::Full) > high {
-            // Nobody is asked for what nobody uses.
+            // Stock is in no use, so reclaimers are not asked for it.
             self.drain_closed(index, || ());
         }
         self.notice(index);
@@ -166,7 +171,7 @@ impl<M: Machine> Ledger<M> {
         }
     }
 
-    /// A removed group protects nothing any more.
+    /// Ends the protection of a removed group.
     pub(super) fn unprotect(&self, index: u32) {
         self.set_min(index, 0);
         self.set_low(index, 0);

@@ -10,6 +10,7 @@ use crate::books::Books;
 use crate::group::Group;
 use crate::pages::Zeroed;
 
+/// # Many pages
 impl<M: Machine> Group<M> {
     /// Allocates `count` blocks of 2^order pages with one charge: all of them or none.
     ///

@@ -2,7 +2,7 @@
 
 use bursar_machine::{AtomicWord, Lock, Machine, Order, Outcome, STATE, Shard, Slot, State};
 
-use super::{Place, Tree, printable};
+use super::{Place, Tree};
 
 impl<M: Machine> Tree<M> {
     /// Shard of threads and CPUs without one of their own. It is never frozen.
@@ -10,12 +10,16 @@ impl<M: Machine> Tree<M> {
         Shard(self.machine.cpus() as u32)
     }
 
-    /// Adds to a statistic of a group. Async-signal-safe.
+    /// Whether a statistic is of this memory's declaration.
+    #[inline(always)]
+    pub(crate) fn declares(&self, place: Place) -> bool {
+        place.fingerprint == self.layout.fingerprint
+    }
+
+    /// Adds to a statistic of a group, which is declared. Async-signal-safe.
     #[inline(always)]
     pub(crate) fn add(&self, index: u32, slot: &M::Slot, place: Place, delta: i64) {
-        if place.fingerprint != self.layout.fingerprint {
-            self.refuse_foreign(index, place.name);
-        }
+        debug_assert!(self.declares(place));
         if place.is_eager {
             return self.add_eager(index, place, delta);
         }
@@ -26,15 +30,6 @@ impl<M: Machine> Tree<M> {
         if outcome != Outcome::Done {
             self.add_slowly(index, place.word, delta, outcome);
         }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn refuse_foreign(&self, index: u32, name: &str) -> ! {
-        panic!(
-            "cannot add statistic {name:?} to {}: its handle belongs to another declaration of statistics than the memory's",
-            printable(&self.path(index))
-        );
     }
 
     #[cold]

@@ -1,0 +1,132 @@
+//! Counting statistics, and reading them.
+
+use bursar_machine::{AtomicWord, Machine, Order};
+
+use super::Group;
+use crate::charge::Events;
+use crate::stats::{Freshness, Handle, NotFresh, Reading, sealed};
+
+/// # Statistics and readings
+impl<M: Machine> Group<M> {
+    /// Adds to a statistic of the group. Lock-free, async-signal-safe, and the same cost at any depth, except for statistics that
+    /// are [`crate::Statistic::eager`].
+    ///
+    /// One call adds at most [`i64::MAX`] to a counter. More is a bug of the caller, usually a difference below 0. It is counted
+    /// modulo 2^64, so the counter goes down ([`crate::Statistic::counter`]).
+    ///
+    /// ```
+    /// use bursar::{Counter, Freshness, Gauge, Limits, Memory, Statistic};
+    ///
+    /// const STATISTICS: &[Statistic] = &[Statistic::counter("rows"), Statistic::gauge("open files")];
+    /// const ROWS: Counter = Counter::of(STATISTICS, "rows");
+    /// const OPEN_FILES: Gauge = Gauge::of(STATISTICS, "open files");
+    ///
+    /// let memory = Memory::builder().statistics(STATISTICS).build()?;
+    /// let query = memory.root().child("query", Limits::none())?;
+    /// query.add(ROWS, 1000);
+    /// query.add(OPEN_FILES, 2);
+    /// query.add(OPEN_FILES, -1);
+    /// let reading = memory.root().read(Freshness::Exact)?;
+    /// assert_eq!((reading.get(ROWS).value, reading.get(OPEN_FILES).value), (1000, 1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// If the handle belongs to another declaration of statistics than the memory's. In builds with debug assertions, if a
+    /// counter is to grow by more than [`i64::MAX`]; nothing changes then.
+    #[doc(alias = "mod_memcg_state")]
+    #[doc(alias = "count_memcg_events")]
+    #[inline(always)]
+    pub fn add<H: Handle>(&self, statistic: H, delta: H::Delta) {
+        let place = sealed::Sealed::resolve(&statistic).0;
+        if !self.books.tree.declares(place) {
+            self.refuse_foreign(place.name);
+        }
+        let delta = H::signed(delta);
+        self.books.tree.add(self.index, &self.slot, place, delta);
+    }
+
+    /// Given no more than the group, so that the fast path stays as it is.
+    #[cold]
+    #[inline(never)]
+    fn refuse_foreign(&self, statistic: &str) -> ! {
+        panic!(
+            "cannot add statistic {statistic:?} to {self}: its handle belongs to another declaration of statistics than the memory's"
+        );
+    }
+
+    /// Reads the usage and all statistics of the group and everything below it, as one snapshot.
+    ///
+    /// ```
+    /// use bursar::{Freshness, Limits, Memory};
+    ///
+    /// let memory = Memory::host()?;
+    /// let tenant = memory.root().child("tenant", Limits::none())?;
+    /// let charge = tenant.try_charge(48 << 20)?;
+    /// assert_eq!(tenant.read(Freshness::Exact)?.usage_bytes(), 48 << 20);
+    /// // Cheaper: what the last flush left, and the range in which the truth lies.
+    /// let usage = tenant.read(Freshness::Cached)?.usage();
+    /// assert!((usage.lo..=usage.hi).contains(&(48 << 20)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`NotFresh`] if the memory's policy forbids the flush that this needs. It carries the cached reading.
+    #[doc(alias = "memory.stat")]
+    pub fn read(&self, freshness: Freshness) -> Result<Reading, NotFresh> {
+        let _operation = self.books.operation();
+        let tree = &self.books.tree;
+        let told =
+            |reading: Reading| reading.with_over_returned(self.books.over_returned(self.index));
+        let cached = || tree.cached(self.index, self.books.usage_range(self.index));
+        let is_fresh = match freshness {
+            Freshness::Cached => true,
+            Freshness::AtMost(age) => u128::from(tree.age_ns(self.index)) <= age.as_nanos(),
+            Freshness::Within(error) => {
+                let reading = cached();
+                if tree.is_within(&reading, error) {
+                    return Ok(told(reading));
+                }
+                false
+            }
+            Freshness::Exact => false,
+        };
+        if is_fresh {
+            return Ok(told(cached()));
+        }
+        if tree.freshen(self.index) {
+            return Ok(told(tree.exact(self.index)));
+        }
+        Err(NotFresh {
+            cached: told(cached()),
+        })
+    }
+
+    /// Bytes reserved for the group and everything below it, now. Limits are compared with this number. It includes stock. A
+    /// charge that an ancestor refuses may count here for a moment, but never above the limit.
+    #[doc(alias = "memory.current")]
+    pub fn reserved(&self) -> u64 {
+        self.books.counter(self.index).usage.load(Order::Full)
+    }
+
+    /// The most bytes that were ever reserved. A charge that an ancestor refused may have counted here for a moment.
+    #[doc(alias = "memory.peak")]
+    pub fn peak(&self) -> u64 {
+        self.books.counter(self.index).peak.load(Order::Relaxed)
+    }
+}
+
+/// # Events
+impl<M: Machine> Group<M> {
+    /// What happened at the limits of this group and of all that are or were below it. [`Events`] says what is counted where.
+    #[doc(alias = "memory.events")]
+    pub fn events(&self) -> Events {
+        self.books.counter(self.index).events.total()
+    }
+
+    /// What happened at this group's own limits, to charges of its own and from below.
+    #[doc(alias = "memory.events.local")]
+    pub fn own_events(&self) -> Events {
+        self.books.counter(self.index).events.own()
+    }
+}
