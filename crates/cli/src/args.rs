@@ -5,48 +5,55 @@ use std::path::PathBuf;
 
 use bursar_lab::SeedShard;
 use bursar_lab::settings::nearest;
+use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue};
-use clap::{Args as ClapArgs, ColorChoice, Parser, Subcommand, ValueEnum};
+use clap::{
+    Args as ClapArgs, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
+};
 
 use crate::choice::Format;
 use crate::compare::{Compare, EXAMPLES as COMPARE_EXAMPLES};
 use crate::explore::{EXAMPLES as EXPLORE_EXAMPLES, Explore};
 use crate::list::{EXAMPLES as LIST_EXAMPLES, List};
+use crate::shell::{COMPLETIONS_EXAMPLES, Completions, MAN_EXAMPLES, Man};
+use crate::width;
 
 const EXAMPLES: &str = "\
 Examples:
-  bursar run                                   every experiment there is, each on its own machine, as a table
-  bursar run memcg-flush -m host               with real threads on this machine
-  bursar run memcg-flush -m sim:cpus=384,nodes=2,hz=1000
+  bursar run                      three questions, answered on one screen
+  bursar list memcg-flush         its loads, variants and parameters
+  bursar run memcg-flush          all its loads, with all figures
+  bursar run memcg-flush -m host  with real threads on this machine
   bursar run vmstat-spread -s cpus=72,384,1024 --quick -o herds.html
-  bursar run pcp-batch-free -s batch_pages=1,63,512,4096 --quick
-  bursar run memcg-flush -s cpus=72,384 -s read_interval_ms=100,10 --seeds 20 -f json -o out.json
-  bursar run memcg-flush --seeds 20 --shard 3/4 -f json -o part-3.json
-  bursar report part-1.json part-2.json part-3.json part-4.json
-  bursar report out.json -o out.svg            a picture; -o out.html for a page with pictures and tables
-  bursar compare before.json after.json        what is clearly better, and what clearly worse
-  bursar run memcg-flush -s readers=200 -s variants=combining,direct
-  bursar explore --schedules 1000000           whether any of a million schedules breaks a protocol
-  bursar list memcg-flush                      its loads, variants and parameters
-  bursar doctor                                how Bursar works on this machine, and why
+  bursar run memcg-flush --seeds 20 -o out.json
+  bursar report out.json          the tables of a result
+  bursar compare before.json after.json
+  bursar explore --schedules 1000000
+  bursar doctor                   how Bursar works on this machine, and why
 
+The width of tables is that of the terminal, or COLUMNS if it is set. Pipes and
+files get lines of any length.
+
+";
+
+const EXIT_CODES: &str = "\
 Exit codes:
-  0  done
-  1  done, and something that must hold on any machine did not, or `compare`
-     found something clearly worse
-  2  wrong usage: unknown flag, experiment, parameter or key of a machine, a
-     value that makes no sense, an output path that cannot exist, a file that is
-     no result, results that are not parts of one run or cannot be compared
-  3  not available here: permission denied, a backend that does not work on this
-     system, a run that failed; runs that finished are in the document, which
-     says so
-  130  interrupted (Ctrl-C or SIGTERM); runs that had finished are in the
-     document, which says so";
+  0    done
+  1    done, but something does not hold that must hold on any machine, or
+       `compare` found something clearly worse
+  2    wrong usage: a flag, name, value, path or file that makes no sense
+  3    not available here: a permission, a backend, or a run that failed. The
+       document has the runs that finished, and says so
+  130  interrupted by Ctrl-C or SIGTERM. The document has the runs that had
+       finished, and says so";
 
 const CALIBRATION: &str = "\
-Constants of the cost model are drawn from the ranges that their sources span, parameters from [uncertain] of the
-experiment's file. A draw fits if each figure of each row marked `calibration` is within its tolerance. The file it prints
-is the one beside the experiment's; the experiment must be built anew to use it.
+A draw gives each uncertain constant of the cost model, and each parameter in
+[uncertain] of the experiment's file, a value from its range. A draw fits if
+every figure of each `calibration` row is within its tolerance.
+
+The output is TOML, for the file beside the experiment's. The experiment uses
+it after the next build.
 
 Examples:
   bursar calibrate memcg-flush --keep 20 -o experiments/memcg-flush.draws.toml";
@@ -54,7 +61,7 @@ Examples:
 const MACHINES: &str = "\
 Machines:
   host               this machine, with real threads
-  sim                the simulated machine that the experiment's file names
+  sim                the simulated machine of the experiment's file
   sim:KEY=VALUE,...  another one. Keys: cpus, nodes, cluster, threads, hz,
                      lock=queued|ticket|unfair, preempt=user|kernel.
                      cpus must be given; nodes is 1 by default; hz, lock and
@@ -72,8 +79,10 @@ const EXAMPLES_FIRST: &str =
 
 const RUN_EXAMPLES: &str = "\
 Examples:
-  bursar run                              every experiment in its quick form
-  bursar run memcg-flush --quick          one of them
+  bursar run                              three questions, answered on one
+                                          screen; pictures in bursar-run.html
+  bursar run --quick                      the quick form of every experiment
+  bursar run memcg-flush --quick          that of one
   bursar run memcg-flush -m host          with real threads on this machine
   bursar run memcg-flush -m sim:cpus=8 -s load=small -s readers=10,100
   bursar run memcg-flush --seeds 20 -o out.json
@@ -89,13 +98,14 @@ Examples:
 const REPORT_CODES: &str = "\
 Exit codes:
   0  done
-  1  done, and the results say that something did not hold that must hold on any machine
-  2  a file that is no result, or is written and read at once; results that are not parts of one run
+  1  done, but the results have something that does not hold
+  2  a file that is no result, or is read and written at once; results that
+     are not parts of one run
   3  permission denied";
 
 /// Memory accounting for many tenants in one process, judged by experiment.
 #[derive(Debug, Parser)]
-#[command(name = "bursar", version, after_help = EXAMPLES, color = ColorChoice::Auto)]
+#[command(name = "bursar", version, after_help = format!("{EXAMPLES}{EXIT_CODES}"), color = ColorChoice::Auto)]
 pub struct Args {
     #[command(subcommand)]
     pub command: Command,
@@ -109,20 +119,20 @@ const SHARED: &str = "Options of every command";
 /// Flags of all commands.
 #[derive(Debug, ClapArgs)]
 pub struct Global {
-    /// Write the document here instead of to standard output
+    /// Write the document to this file instead of standard output
     #[arg(short, long, value_name = "FILE", global = true, help_heading = SHARED)]
     pub output: Option<PathBuf>,
-    /// The document's form: table, json, ndjson, csv, markdown, and, of `run` and `report`, svg or html. By default the ending of
-    /// FILE names it; without an ending it is a table
+    /// Form: table, json, ndjson, csv or markdown; of `run` and `report` also svg or html [default: by the ending of FILE, else
+    /// table]
     #[arg(short, long, value_enum, global = true, hide_possible_values = true, help_heading = SHARED)]
     pub format: Option<Format>,
-    /// Colours in the table: auto, always or never; NO_COLOR turns `auto` off
+    /// Colours: auto, always or never. `auto` means in a terminal, unless NO_COLOR is set
     #[arg(long, value_enum, default_value_t = Color::Auto, global = true, hide_possible_values = true, help_heading = SHARED)]
     pub color: Color,
-    /// No progress
+    /// Show no progress
     #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = SHARED)]
     pub quiet: bool,
-    /// Say on standard error what is done, also where it is not a terminal
+    /// Name each step on standard error, and print all tables
     #[arg(short, long, global = true, help_heading = SHARED)]
     pub verbose: bool,
 }
@@ -134,15 +144,16 @@ pub enum Color {
     Never,
 }
 
-/// The exit codes in the help of the whole program, which are those of `run`.
-fn exit_codes() -> &'static str {
-    let begin = EXAMPLES.find("Exit codes:").unwrap_or(0);
-    &EXAMPLES[begin..]
-}
+/// The width of help that does not go to a terminal.
+const HELP_COLUMNS: usize = 80;
 
 /// Parses the command line. A value that resembles none of the possible ones gets no suggestion: for `xml`, clap proposes `html`.
 pub fn parse() -> Args {
-    Args::try_parse().unwrap_or_else(|mut error| {
+    let width = width::of_stdout().unwrap_or(HELP_COLUMNS);
+    let matches = Args::command().term_width(width);
+    let matches = reflowed(matches, width).try_get_matches();
+    let parsed = matches.and_then(|matches| Args::from_arg_matches(&matches));
+    parsed.unwrap_or_else(|mut error| {
         if let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidValue)
             && let Some(ContextValue::String(suggested)) = error.get(ContextKind::SuggestedValue)
             && nearest(given, [suggested.as_str()].into_iter()).is_none()
@@ -153,49 +164,72 @@ pub fn parse() -> Args {
     })
 }
 
+/// The command with help that fits: clap continues long lines at their first column, which takes examples apart.
+fn reflowed(command: clap::Command, width: usize) -> clap::Command {
+    let fitting = |text: Option<&StyledStr>| {
+        let text = width::reflowed(&text?.to_string(), Some(width));
+        Some(text.trim_end().to_owned())
+    };
+    let before = fitting(command.get_before_help());
+    let after = fitting(command.get_after_help());
+    let mut command = command;
+    if let Some(before) = before {
+        command = command.before_help(before);
+    }
+    if let Some(after) = after {
+        command = command.after_help(after);
+    }
+    command.mut_subcommands(|command| reflowed(command, width))
+}
+
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run experiments and print what they measured
-    #[command(help_template = EXAMPLES_FIRST, before_help = RUN_EXAMPLES, after_help = format!("{MACHINES}\n\n{}", exit_codes()))]
+    /// Run experiments and print their figures
+    #[command(help_template = EXAMPLES_FIRST, before_help = RUN_EXAMPLES, after_help = format!("{MACHINES}\n\n{EXIT_CODES}"))]
     Run(Run),
-    /// Print results that are in files; parts of one run are merged
+    /// Print results from files, and merge the parts of one run
     #[command(help_template = EXAMPLES_FIRST, before_help = REPORT_EXAMPLES, after_help = REPORT_CODES)]
     Report(Report),
-    /// Say which figures of a result are clearly better, and which clearly worse, than those of another one
+    /// Compare two results: figures that are clearly better, and clearly worse
     #[command(after_help = COMPARE_EXAMPLES)]
     Compare(Compare),
-    /// Run the library's protocols under many schedules, and look for one that breaks them
+    /// Search many schedules for one that breaks a protocol of the library
     #[command(after_help = EXPLORE_EXAMPLES)]
     Explore(Explore),
-    /// Draw what nobody knows of an experiment's machine and load, and print the draws that fit its calibration rows
+    /// Draw an experiment's uncertain constants, and print the draws that fit
     #[command(after_help = CALIBRATION)]
     Calibrate(Calibrate),
     #[command(help_template = EXAMPLES_FIRST, before_help = LIST_EXAMPLES)]
     /// List the experiments, or the loads, variants and parameters of one
     List(List),
-    /// Say how Bursar works on this machine: the backend, why it was chosen, and how to force another
+    /// Show the backend of this machine, why it was chosen, and how to force another
     Doctor,
+    /// Print the completions of a shell
+    #[command(before_help = COMPLETIONS_EXAMPLES, help_template = EXAMPLES_FIRST)]
+    Completions(Completions),
+    /// Print a man page
+    #[command(before_help = MAN_EXAMPLES, help_template = EXAMPLES_FIRST)]
+    Man(Man),
 }
 
 #[derive(Debug, ClapArgs)]
 pub struct Run {
-    /// Experiments to run; all there are if none is named
+    /// Experiments to run. Without a name or an option: three questions on one screen. Without a name: all
     #[arg(value_name = "EXPERIMENT")]
     pub experiments: Vec<String>,
-    /// Where: `host`, `sim`, or `sim:KEY=VALUE,...`; by default the machine that the experiment's file names
+    /// Machine: `host`, `sim` or `sim:KEY=VALUE,...` [default: the one of the experiment's file]
     #[arg(short, long, value_name = "MACHINE")]
     pub machine: Option<String>,
-    /// Change a parameter of the experiment or a key of its machine, or sweep over several values. May be given several times,
-    /// once for each key
+    /// Set a parameter of the experiment or a key of its machine, or sweep over several values. Once for each key
     #[arg(short, long = "set", value_name = "KEY=VALUE[,VALUE]...")]
     pub set: Vec<String>,
-    /// Run each variant with this many seeds and report them together
+    /// Number of seeds for each variant; figures of all seeds are reported together
     #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true, value_parser = whole(1..=1_000))]
     pub seeds: u64,
-    /// Run the quick form: for less time, which rules on nothing. Implied where no experiment is named
+    /// Shorter run; prints figures but no verdicts. Implied if no experiment is named
     #[arg(long)]
     pub quick: bool,
-    /// Run the I-th of N parts of the seeds only; `bursar report` merges the results
+    /// Run only the I-th of N parts of the seeds; `bursar report` merges the results
     #[arg(long, value_name = "I/N", value_parser = shard, default_value_t = SeedShard::WHOLE)]
     pub shard: SeedShard,
 }
@@ -217,13 +251,13 @@ pub struct Calibrate {
     /// The experiment
     #[arg(value_name = "EXPERIMENT")]
     pub experiment: String,
-    /// With how many that fit to end
+    /// Stop after N draws that fit
     #[arg(long, value_name = "N", default_value_t = 20, allow_negative_numbers = true, value_parser = whole(1..=10_000))]
     pub keep: u64,
-    /// How many draws to try at most
+    /// Try at most N draws
     #[arg(long, value_name = "N", default_value_t = 1_000, allow_negative_numbers = true, value_parser = whole(1..=1_000_000))]
     pub draws: u64,
-    /// From which seed to draw
+    /// Seed of the draws
     #[arg(long, value_name = "SEED", default_value_t = 1, allow_negative_numbers = true, value_parser = whole(0..=u64::MAX))]
     pub seed: u64,
 }
@@ -260,7 +294,7 @@ fn shard(text: &str) -> Result<SeedShard, String> {
 
 #[derive(Debug, ClapArgs)]
 pub struct Report {
-    /// Documents of `bursar run -f json`
+    /// Files that `bursar run -f json` wrote
     #[arg(value_name = "RESULT", required = true)]
     pub files: Vec<PathBuf>,
 }

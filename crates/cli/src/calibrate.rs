@@ -1,5 +1,5 @@
-//! `bursar calibrate`: draws of what is uncertain, and those of them that fit the rows that may be fitted. Where nothing was
-//! published that may be, every draw does: then an ensemble says what is not known, and no more.
+//! `bursar calibrate`: draws of uncertain constants, and which of them fit the calibration rows. Without such rows every draw fits;
+//! the ensemble then spans what is unknown.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -52,6 +52,7 @@ enum Message {
 
 /// Draws, runs and writes those that pass, in the form of the file beside the experiment's.
 pub fn calibrate(calibrate: &Calibrate, global: &Global) -> Result<ExitCode, Failure> {
+    global.refuse_format("calibrate")?;
     let trial = trial(calibrate)?;
     let output = Output::open(global)?;
     let (sender, receiver) = channel();
@@ -74,7 +75,7 @@ pub fn calibrate(calibrate: &Calibrate, global: &Global) -> Result<ExitCode, Fai
     if draws.interrupted && draws.accepted.is_empty() {
         let _ = writeln!(
             std::io::stderr(),
-            "interrupted before any draw was found to fit; nothing is written"
+            "interrupted before any draw fitted; nothing is written"
         );
         return Ok(code);
     }
@@ -221,6 +222,6 @@ fn document(name: &str, draws: &Draws) -> Result<String, Failure> {
     let body = toml::to_string(draws).map_err(Failure::unavailable)?;
     Ok(format!(
         "# Draws of the cost model's uncertain constants and of the parameters in [uncertain] that fit the calibration rows of\n\
-         # {name}.toml. Made by `bursar calibrate {name}`; not to be edited.\n{body}"
+         # {name}.toml. Made by `bursar calibrate {name}`; do not edit.\n{body}"
     ))
 }

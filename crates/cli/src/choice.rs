@@ -133,6 +133,16 @@ impl Global {
         }
     }
 
+    /// Refuses `-f`, for a command whose output has one form.
+    pub fn refuse_format(&self, command: &str) -> Result<(), Failure> {
+        match self.format {
+            None => Ok(()),
+            Some(_) => Err(Failure::usage(format!(
+                "`bursar {command}` has no -f: its output has one form"
+            ))),
+        }
+    }
+
     /// The form of a document that has no picture.
     pub fn text_format(&self) -> Result<TextFormat, Failure> {
         match self.format()? {

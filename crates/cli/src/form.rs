@@ -7,7 +7,10 @@ use crate::width::wrapped;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// In a terminal, or in a file of text. Lines are as long as they are if it has no width.
-    Terminal { color: bool, width: Option<usize> },
+    Terminal {
+        color: bool,
+        width: Option<usize>,
+    },
     Markdown,
 }
 

@@ -62,7 +62,12 @@ impl Grid {
         };
         let rule: Vec<_> = widths.iter().map(|width| "-".repeat(width + 2)).collect();
         let rows = self.rows.iter().map(|row| line(row));
-        format!("{}|{}|\n{}", line(&self.header), rule.join("|"), rows.collect::<String>())
+        format!(
+            "{}|{}|\n{}",
+            line(&self.header),
+            rule.join("|"),
+            rows.collect::<String>()
+        )
     }
 
     /// The columns of each block with their widths.
@@ -80,7 +85,11 @@ impl Grid {
         let mut used = first.1;
         for (at, content) in all {
             let is_prose = self.has_prose && at + 1 == self.header.len();
-            let least = if is_prose { content.min(PROSE_LEAST) } else { content };
+            let least = if is_prose {
+                content.min(PROSE_LEAST)
+            } else {
+                content
+            };
             if used + GAP + least > width && blocks.last().is_some_and(|block| block.len() > 1) {
                 blocks.push(vec![first]);
                 used = first.1;
@@ -150,7 +159,10 @@ fn folded(text: &str, width: usize) -> Vec<String> {
         let letters: Vec<char> = line.chars().collect();
         match columns(line) <= width {
             true => vec![line.to_owned()],
-            false => letters.chunks(width).map(|it| it.iter().collect()).collect(),
+            false => letters
+                .chunks(width)
+                .map(|it| it.iter().collect())
+                .collect(),
         }
     });
     pieces.collect()
@@ -161,7 +173,9 @@ mod tests {
     use super::*;
 
     fn grid() -> Grid {
-        let mut grid = Grid::new(["name", "first", "second", "why"]).right(1..3).prose();
+        let mut grid = Grid::new(["name", "first", "second", "why"])
+            .right(1..3)
+            .prose();
         grid.row(["one", "1", "22", "because words are many in here"]);
         grid.row(["another", "333", "4", ""]);
         grid
@@ -175,7 +189,10 @@ mod tests {
              ───────────────────────────────────────────────────────\n\
              one          1      22  because words are many in here\n\
              another    333       4\n"
-                .replace("───────────────────────────────────────────────────────", &"─".repeat(54))
+                .replace(
+                    "───────────────────────────────────────────────────────",
+                    &"─".repeat(54)
+                )
         );
     }
 
@@ -198,7 +215,10 @@ mod tests {
     #[test]
     fn markdown_has_a_line_a_row() {
         let text = grid().markdown();
-        assert!(text.starts_with("| name    | first | second | why"), "{text}");
+        assert!(
+            text.starts_with("| name    | first | second | why"),
+            "{text}"
+        );
         assert!(text.contains("\n|---------|-------|--------|---"), "{text}");
     }
 }

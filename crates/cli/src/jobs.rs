@@ -153,6 +153,11 @@ fn collect(
 
 /// About how long all runs take on this machine, seconds.
 pub fn estimated_seconds(batches: &[Batch]) -> f64 {
+    cpu_seconds(batches) / at_once(batches) as f64
+}
+
+/// The same, of one CPU.
+pub fn cpu_seconds(batches: &[Batch]) -> f64 {
     let of = |batch: &Batch| {
         let cpus = |point: usize| match &batch.machines[point] {
             Machine::Host(_) => None,
@@ -160,11 +165,11 @@ pub fn estimated_seconds(batches: &[Batch]) -> f64 {
         };
         batch.plan.estimated_seconds(cpus)
     };
-    batches.iter().map(of).sum::<f64>() / at_once(batches) as f64
+    batches.iter().map(of).sum()
 }
 
 /// How many runs may be under way at a time.
-pub fn at_once(batches: &[Batch]) -> usize {
+fn at_once(batches: &[Batch]) -> usize {
     let machines = batches.iter().flat_map(|batch| &batch.machines);
     machines.map(Machine::runs_at_once).min().unwrap_or(1)
 }

@@ -2,8 +2,10 @@
 
 use std::fmt::Write;
 use std::process::ExitCode;
+use std::thread;
 
 use bursar_lab::describe;
+use bursar_lab::experiment::Load;
 use clap::Args;
 use serde::Serialize;
 
@@ -12,7 +14,11 @@ use crate::choice::TextFormat;
 use crate::failure::Failure;
 use crate::form::Form;
 use crate::format;
+use crate::jobs::{self, Batch};
 use crate::output::Output;
+use crate::run::{self, Wanted};
+use crate::units::long_time;
+use crate::width::{reflowed, wrapped};
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -35,14 +41,24 @@ struct Described {
     title: String,
     about: String,
     machine: String,
-    loads: Vec<Item>,
-    variants: Vec<Item>,
+    loads: Vec<DescribedLoad>,
+    variants: Vec<Variant>,
     parameters: Vec<Parameter>,
 }
 
-/// A load or a variant.
 #[derive(Serialize)]
-struct Item {
+struct DescribedLoad {
+    name: String,
+    about: String,
+    /// Whether it runs where no load is named.
+    usual: bool,
+    /// About how long one seed takes on the experiment's own machine, seconds of one CPU: in full, and in the quick form.
+    cpu_seconds: f64,
+    quick_cpu_seconds: f64,
+}
+
+#[derive(Serialize)]
+struct Variant {
     name: String,
     about: String,
 }
@@ -87,13 +103,24 @@ pub fn list(list: &List, global: &Global) -> Result<ExitCode, Failure> {
 
 fn described(name: &str) -> Result<Described, Failure> {
     let experiment = bursar_lab::experiment_named(name).map_err(Failure::usage)?;
-    let loads = experiment.loads.iter().map(|load| Item {
-        name: load.name.clone(),
-        about: load.about.clone(),
-    });
+    let usual = usual_loads(name)?;
+    let load = |load: &Load| {
+        let set = [format!("load={}", load.name)];
+        let cpu_seconds = |is_quick| -> Result<f64, Failure> {
+            let batch = run::batch(name, &Wanted::usual(&set, is_quick))?;
+            Ok(jobs::cpu_seconds(&[batch]))
+        };
+        Ok(DescribedLoad {
+            name: load.name.clone(),
+            about: load.about.clone(),
+            usual: usual.contains(&load.name),
+            cpu_seconds: cpu_seconds(false)?,
+            quick_cpu_seconds: cpu_seconds(true)?,
+        })
+    };
     let variant = |variant: &String| {
         let about = describe::variant(name, variant).map_err(Failure::usage)?;
-        Ok(Item {
+        Ok(Variant {
             name: variant.clone(),
             about: about.to_owned(),
         })
@@ -109,7 +136,11 @@ fn described(name: &str) -> Result<Described, Failure> {
     Ok(Described {
         schema: 1,
         name: name.to_owned(),
-        loads: loads.collect(),
+        loads: experiment
+            .loads
+            .iter()
+            .map(load)
+            .collect::<Result<_, Failure>>()?,
         variants: experiment
             .variants
             .iter()
@@ -122,28 +153,54 @@ fn described(name: &str) -> Result<Described, Failure> {
     })
 }
 
+/// The loads that run where none is named.
+fn usual_loads(name: &str) -> Result<Vec<String>, Failure> {
+    let Batch { plan, .. } = run::batch(name, &Wanted::usual(&[], false))?;
+    let loads = plan.points().map(|point| point.load.clone());
+    Ok(loads.collect())
+}
+
 fn overview(all: &[Described], form: Form) -> String {
     let mut text = form.heading("Experiments");
     for one in all {
-        text.push_str(&form.item(&format!("{:<16} {}", one.name, one.title)));
+        let usual = || one.loads.iter().filter(|load| load.usual);
+        let seconds = usual().map(|load| load.cpu_seconds).sum();
+        let quick = usual().map(|load| load.quick_cpu_seconds).sum();
+        let about = format!("{} ({})", one.title, times(seconds, quick));
+        text.push_str(&entry(&one.name, &about, form));
     }
-    text + "\n`bursar list EXPERIMENT` lists loads, variants and parameters; `bursar run EXPERIMENT` runs it.\n"
+    let more = "`bursar list EXPERIMENT` lists loads, variants and parameters. `bursar run EXPERIMENT` runs it. Times are for one \
+                seed on this machine.";
+    text + "\n" + &reflowed(more, Some(width(form)))
 }
 
 fn details(one: &Described, form: Form) -> String {
     let mut text = form.heading(&format!("{}: {}", one.name, one.title));
-    text.push_str(&wrapped(&one.about, ""));
-    let _ = write!(text, "\nIts machine:\n  {}\n\n", one.machine);
-    for (title, items) in [
-        ("Loads (-s load=NAME,NAME)", &one.loads),
-        ("Variants (-s variants=NAME,NAME)", &one.variants),
-    ] {
-        text.push_str(&form.subheading(title));
-        for item in items {
-            text.push_str(&entry(&item.name, &item.about, form));
-        }
-        text.push('\n');
+    let about = one.about.split_whitespace().collect::<Vec<_>>().join(" ");
+    text.push_str(&reflowed(&about, Some(width(form))));
+    let _ = write!(
+        text,
+        "\nIts machine:\n  {}\n\n",
+        one.machine.replace(',', ", ")
+    );
+    text.push_str(
+        &form.subheading("Loads (-s load=NAME,NAME), with the time of one seed on this machine"),
+    );
+    for load in &one.loads {
+        let times = times(load.cpu_seconds, load.quick_cpu_seconds);
+        let usual = if load.usual { "; runs by default" } else { "" };
+        text.push_str(&entry(
+            &load.name,
+            &format!("{} ({times}{usual})", load.about),
+            form,
+        ));
     }
+    text.push('\n');
+    text.push_str(&form.subheading("Variants (-s variants=NAME,NAME)"));
+    for variant in &one.variants {
+        text.push_str(&entry(&variant.name, &variant.about, form));
+    }
+    text.push('\n');
     text.push_str(&form.subheading("Parameters (-s NAME=VALUE), with their defaults and ranges"));
     for parameter in &one.parameters {
         let range = match (parameter.least, parameter.most) {
@@ -156,47 +213,50 @@ fn details(one: &Described, form: Form) -> String {
     text
 }
 
+/// How long something takes here, in full and in the quick form.
+fn times(cpu_seconds: f64, quick_cpu_seconds: f64) -> String {
+    let cpus = thread::available_parallelism().map_or(1, usize::from) as f64;
+    let [full, quick] = [cpu_seconds, quick_cpu_seconds].map(|it| long_time(it / cpus));
+    format!("about {full}, quick {quick}")
+}
+
 /// A name, and below it what it is.
 fn entry(name: &str, about: &str, form: Form) -> String {
+    const INDENT: &str = "      ";
     match form {
-        Form::Terminal { .. } => form.item(name) + &wrapped(about, "      "),
+        Form::Terminal { .. } => {
+            form.item(name) + &wrapped(about, Some(width(form)), INDENT, INDENT)
+        }
         Form::Markdown => form.item(&format!("`{name}`: {about}")),
     }
 }
 
-/// The text in lines of at most 80 columns.
-fn wrapped(text: &str, indent: &str) -> String {
-    const WIDTH: usize = 80;
-    let mut lines = String::new();
-    let mut line = indent.to_owned();
-    for word in text.split_whitespace() {
-        let is_begun = line.len() > indent.len();
-        if is_begun && line.chars().count() + 1 + word.chars().count() > WIDTH {
-            lines.push_str(&line);
-            lines.push('\n');
-            line = indent.to_owned();
-        } else if is_begun {
-            line.push(' ');
-        }
-        line.push_str(word);
-    }
-    lines + &line + "\n"
+/// Lists are for people also where they go to a file.
+fn width(form: Form) -> usize {
+    const COLUMNS: usize = 80;
+    form.width().unwrap_or(COLUMNS)
 }
 
 fn csv(all: &[Described]) -> String {
-    let mut lines = "experiment,kind,name,default,least,most,about\n".to_owned();
+    let mut lines = "experiment,kind,name,default,least,most,about,cpu_seconds\n".to_owned();
     let number = |number: Option<u64>| number.map_or_else(String::new, |number| number.to_string());
     for one in all {
-        for (kind, items) in [("load", &one.loads), ("variant", &one.variants)] {
-            for Item { name, about } in items {
-                let about = format::csv_field(about);
-                let _ = writeln!(lines, "{},{kind},{name},,,,{about}", one.name);
-            }
+        for it in &one.loads {
+            let about = format::csv_field(&it.about);
+            let _ = writeln!(
+                lines,
+                "{},load,{},,,,{about},{}",
+                one.name, it.name, it.cpu_seconds
+            );
+        }
+        for it in &one.variants {
+            let about = format::csv_field(&it.about);
+            let _ = writeln!(lines, "{},variant,{},,,,{about},", one.name, it.name);
         }
         for it in &one.parameters {
             let _ = writeln!(
                 lines,
-                "{},parameter,{},{},{},{},{}",
+                "{},parameter,{},{},{},{},{},",
                 one.name,
                 it.name,
                 it.default,

@@ -34,6 +34,7 @@ mod run;
 mod samples;
 mod screen;
 mod shares;
+mod shell;
 mod svg;
 mod system;
 mod table;
@@ -55,6 +56,8 @@ fn main() -> ExitCode {
         Command::Explore(explore) => explore::explore(explore, &args.global),
         Command::Calibrate(calibrate) => calibrate::calibrate(calibrate, &args.global),
         Command::List(list) => list::list(list, &args.global),
+        Command::Completions(completions) => shell::completions(completions, &args.global),
+        Command::Man(man) => shell::man(man, &args.global),
         Command::Doctor => doctor::doctor(&args.global),
     };
     match ended {

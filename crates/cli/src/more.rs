@@ -1,13 +1,13 @@
 //! What was measured beside what the main table has: a row for each figure, a column for each variant.
 
-use bursar_lab::document::{Document, VariantResult};
-use bursar_lab::machine_info::MachineInfo;
-use bursar_lab::measure::Metric;
 use crate::form::Form;
 use crate::grid::Grid;
 use crate::table::name_with_seeds;
 use crate::units::in_unit;
 use crate::view::{View, a_seed};
+use bursar_lab::document::{Document, VariantResult};
+use bursar_lab::machine_info::MachineInfo;
+use bursar_lab::measure::Metric;
 
 /// The table; nothing if there is nothing more.
 pub fn more(document: &Document, view: &View, form: Form) -> String {

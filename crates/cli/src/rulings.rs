@@ -174,7 +174,7 @@ fn small_margin(margin: f64) -> String {
 }
 
 /// As exact as it is small: some published changes are of a few parts in 100,000.
-pub fn change(value: f64) -> String {
+fn change(value: f64) -> String {
     let percent = value * 100.0;
     match percent.abs() {
         0.0 => "0 %".to_owned(),

@@ -97,7 +97,10 @@ fn show(
         }
         Shown::Screen => match page::write(&html::page(documents)?) {
             Ok(()) => format!("Pictures and figures of these runs: {}", page::NAME),
-            Err(why) => format!("No pictures: cannot write {}: {why}; -o FILE.html names another file", page::NAME),
+            Err(why) => format!(
+                "No pictures: cannot write {}: {why}; -o FILE.html names another file",
+                page::NAME
+            ),
         },
         Shown::ScreenAndPage(page) => {
             let place = page.to_string();
@@ -132,7 +135,7 @@ fn report(failures: Vec<RunFailure>) {
 }
 
 /// The experiments that are asked for, each once, in the order in which they were named.
-fn batches(run: &Run) -> Result<Vec<Batch>, Failure> {
+pub fn batches(run: &Run) -> Result<Vec<Batch>, Failure> {
     let mut names: Vec<&str> = Vec::new();
     for name in &run.experiments {
         if !names.contains(&name.as_str()) {
@@ -223,10 +226,15 @@ fn announce(batches: &[Batch], global: &Global) {
     let runs = counted(jobs::count(batches), "run");
     let time = long_time(seconds);
     let advice = match is_long {
-        true => "--shard I/N splits them over machines. An interruption (Ctrl-C or SIGTERM) keeps those that have finished.",
+        true => {
+            "--shard I/N splits them over machines. An interruption (Ctrl-C or SIGTERM) keeps those that have finished."
+        }
         false => "-v tells of each.",
     };
-    let _ = writeln!(std::io::stderr(), "{runs}, estimated to take about {time} here. {advice}");
+    let _ = writeln!(
+        std::io::stderr(),
+        "{runs}, estimated to take about {time} here. {advice}"
+    );
 }
 
 #[cfg(test)]
@@ -237,6 +245,6 @@ mod tests {
     fn the_runs_of_the_screen_exist_and_are_short() {
         let batches = screen_batches().expect("loads and variants of the files");
         assert_eq!(batches.len(), 3);
-        assert!(jobs::estimated_seconds(&batches) * jobs::at_once(&batches) as f64 <= 60.0);
+        assert!(jobs::cpu_seconds(&batches) <= 60.0);
     }
 }

@@ -6,7 +6,6 @@ use bursar_lab::machine_info::MachineInfo;
 use crate::findings::failures;
 use crate::form::Form;
 use crate::grid::Grid;
-use crate::rulings::change;
 use crate::timeline::{Raster, cpus, of as timeline_of};
 use crate::units::{counted, nanoseconds, percent, thousands};
 use crate::view::{Load, Of, distribution, shown};
@@ -98,7 +97,7 @@ pub const QUESTIONS: [Question; 3] = [
             },
             column("at once", "herd", Of::Max),
             column("moments", "instants_per_second", Of::Value),
-            column("mean", "refresh", Of::Mean),
+            column("mean time", "refresh", Of::Mean),
         ],
         scene: |document| {
             let interval = Load(&document.parameters).number("interval_ms");
@@ -151,12 +150,12 @@ impl Question {
     }
 
     fn text(&self, number: usize, document: &Document, form: Form) -> String {
-        let form = narrower(form);
         let mut text = form.heading(&apart(
             &format!("{number}  {}", self.asked),
             &(self.scene)(document),
-            line_width(form) + INDENT.len(),
+            line_width(form),
         ));
+        let form = narrower(form);
         let header = ["policy"].into_iter();
         let header = header.chain(self.columns.iter().map(|column| column.title));
         let is_raster = |column: &Column| matches!(column.cell, Cell::Raster(_));
@@ -171,10 +170,7 @@ impl Question {
         }
         text.push_str(&indented(&form.table(&table)));
         if let Some(answer) = (self.answer)(document) {
-            text.push_str(&wrapped(&answer, form.width(), "", "").lines().fold(
-                String::new(),
-                |all, line| all + INDENT + line + "\n",
-            ));
+            text.push_str(&indented(&form.paragraph(&answer)));
         }
         for failure in failures(document) {
             text.push_str(&indented(&form.paragraph(&form.alarm(&failure))));
@@ -189,7 +185,8 @@ impl Cell {
         match *self {
             Cell::Number(metric, of) => shown(variant, metric, of),
             Cell::More(metric, base) => {
-                more(document, variant, metric, base).map_or_else(unknown, change)
+                let more = more(document, variant, metric, base);
+                more.map_or_else(unknown, |more| format!("{:+.1} %", more * 100.0))
             }
             Cell::Raster(metric) => raster(document, variant, metric).unwrap_or_else(unknown),
         }
@@ -213,13 +210,18 @@ pub fn text(documents: &[Document], seconds: f64, page: &str, form: Form) -> Str
     let is_interrupted = documents.iter().any(|document| document.interrupted);
     let interrupted = "INTERRUPTED: only the runs that had finished are in these figures.";
     let last = [
-        "p50, p99, mean: half and 99 of 100 took at most as long, and the mean. One seed judges nothing; \
+        "p50 and p99: half, and 99 of 100, took at most as long. One seed judges nothing: \
          `bursar run NAME --seeds 20` judges by published figures.",
         page,
-        "More: `bursar list` for experiments and loads, `bursar run NAME -v` for all figures.",
+        "More: `bursar list`, and `bursar run NAME -v` for all figures of one.",
     ];
     if is_interrupted {
-        text.push_str(&wrapped(&form.alarm(interrupted), Some(line_width(form)), "", ""));
+        text.push_str(&wrapped(
+            &form.alarm(interrupted),
+            Some(line_width(form)),
+            "",
+            "",
+        ));
     }
     for line in last {
         text.push_str(&wrapped(line, Some(line_width(form)), "", ""));
@@ -289,20 +291,24 @@ fn raster(document: &Document, variant: &VariantResult, metric: &str) -> Option<
 }
 
 fn reads(document: &Document) -> Option<String> {
-    let missed = |variant| -> Option<(f64, String)> {
+    let missed = |variant| -> Option<(String, String)> {
         let variant = of(document, variant)?;
         let (share, _) = Of::Value.get(variant, "broken_reads")?;
         let (oldest, _) = Of::Max.get(variant, "staleness")?;
         Some(match share {
-            0.0 => (share, "none".to_owned()),
-            _ => (share, format!("{}, up to {} old", percent(share), nanoseconds(oldest))),
+            0.0 => ("none".to_owned(), String::new()),
+            _ => (
+                percent(share),
+                format!(", up to {} old", nanoseconds(oldest)),
+            ),
         })
     };
-    let ((_, own), (_, merged)) = (missed("combining")?, missed(MERGED)?);
+    let ((own, own_age), (merged, age)) = (missed("combining")?, missed(MERGED)?);
     let pay = more(document, of(document, "combining")?, PAGE, MERGED)?;
     let longer = if pay < 0.0 { "shorter" } else { "longer" };
     Some(format!(
-        "Reads that miss a completed update: with Linux 6.8 {merged}; with Bursar {own}, and a worker's page takes {} {longer}.",
+        "With Linux 6.8, {merged} of the reads miss a completed update{age}; with Bursar {own} do{own_age}, and a worker's page \
+         takes {} {longer}.",
         percent(pay.abs())
     ))
 }
@@ -312,11 +318,11 @@ fn upkeep(document: &Document) -> Option<String> {
         let variant = of(document, variant)?;
         let (together, _) = Of::Max.get(variant, "herd")?;
         let (mean, _) = Of::Mean.get(variant, "refresh")?;
-        Some((counted(together as u64, "CPU"), nanoseconds(mean)))
+        Some((together as u64, nanoseconds(mean)))
     };
     let ((own, own_mean), (all, mean)) = (of("phase-exact")?, of("upstream")?);
     Some(format!(
-        "Upstream, up to {all} of {} begin on one tick, and one upkeep takes {mean} in the mean; with Bursar {own} does, \
+        "Upstream, up to {all} of {} begin on one tick, and upkeep takes {mean} in the mean; with Bursar the most is {own}, \
          and it takes {own_mean}.",
         machine(document)
     ))
@@ -337,12 +343,151 @@ fn frees(document: &Document) -> Option<String> {
         both.next().map_or(0.0, |(wait, _)| *wait)
     };
     Some(format!(
-        "With Linux 6.19 {} of a few pages wait longest, p99 {} against {} of {}; with Bursar it is {} against {}.",
+        "With Linux 6.19, {} of {} pages wait longest: {} at p99, and {} {}; with Bursar {} wait {}, and {} {}.",
         long.1,
+        Load(&document.parameters).number("bystander_pages"),
         nanoseconds(long.0),
-        nanoseconds(short.0),
         short.1,
+        nanoseconds(short.0),
+        long.1,
         nanoseconds(own_of(long.1)),
+        short.1,
         nanoseconds(own_of(short.1))
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples::{self, figure, many, variant};
+    use bursar_lab::measure::{Metric, Share, Unit};
+
+    const PAGE: &str = "Pictures: there";
+
+    fn documents() -> [Document; 3] {
+        let of = |name: &str, wrong: u64, stale_ns: u64, page_ns: f64| {
+            variant(
+                name,
+                &[
+                    ("broken_reads", Metric::Ratio(Share::of(1, wrong, 100))),
+                    ("read_latency", many(Unit::Ns, &[2_000])),
+                    ("staleness", many(Unit::Ns, &[stale_ns])),
+                    (super::PAGE, figure(Unit::Ns, page_ns)),
+                ],
+            )
+        };
+        let reads = vec![
+            of("combining", 0, 0, 303.0),
+            of(MERGED, 96, 2_000_000, 300.0),
+        ];
+        let upkeep = samples::vmstat_spread(72, 18).variants.into_iter();
+        let upkeep = upkeep.map(|mut it| {
+            if it.name == "spread" {
+                it.name = "phase-exact".to_owned();
+            }
+            it
+        });
+        let waits = |name: &str, takers_ns: u64, freers_ns: u64| {
+            variant(
+                name,
+                &[
+                    ("pages_per_hold", many(Unit::Count, &[63])),
+                    (TAKERS, many(Unit::Ns, &[takers_ns])),
+                    (FREERS, many(Unit::Ns, &[freers_ns])),
+                    ("ops_per_second", figure(Unit::PerSecond, 9e6)),
+                ],
+            )
+        };
+        let frees = vec![waits("batched", 500, 7_000), waits("bounded", 100, 200)];
+        [
+            samples::document("memcg-flush", 384, reads),
+            samples::document("vmstat-spread", 72, upkeep.collect()),
+            samples::document("pcp-batch-free", 316, frees),
+        ]
+    }
+
+    fn screen(documents: &[Document], width: Option<usize>) -> String {
+        let form = Form::Terminal {
+            color: false,
+            width,
+        };
+        text(documents, 9.4, PAGE, form)
+    }
+
+    /// The sentences of a screen, each on one line.
+    fn said(text: &str) -> String {
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn answers_are_made_of_the_figures() {
+        let text = said(&screen(&documents(), None));
+        for part in [
+            "SIMULATED, seed 0, 9 s",
+            "With Linux 6.8, 96.0 % of the reads miss a completed update, up to 2.00 ms old; with Bursar none do, and a worker's \
+             page takes 1.00 % longer.",
+            "Bursar 0 % 2.00 us 2.00 us +1.0 %",
+            "Upstream, up to 18 of 72 CPUs begin on one tick",
+            "with Bursar the most is 1",
+            "freers of 0 pages wait longest: 7.00 us at p99, and takers 500 ns; with Bursar freers wait 200 ns, and takers 100 ns.",
+            PAGE,
+        ] {
+            assert!(text.contains(part), "{part} is not in\n{text}");
+        }
+        let mut worse = documents();
+        worse[0].variants.swap(0, 1);
+        worse[0].variants[0].name = "combining".to_owned();
+        worse[0].variants[1].name = MERGED.to_owned();
+        let mut waits = documents()[2].variants.clone();
+        waits[0].metrics = documents()[2].variants[1].metrics.clone();
+        worse[2].variants = waits;
+        let text = said(&screen(&worse, None));
+        assert!(
+            text.contains("none of the reads miss a completed update; with Bursar 96.0 % do, up to 2.00 ms old, and"),
+            "{text}"
+        );
+        assert!(text.contains("takes 0.99 % shorter."), "{text}");
+    }
+
+    #[test]
+    fn what_is_missing_is_no_answer() {
+        let mut documents = documents();
+        documents[0].variants.remove(1);
+        documents[0].interrupted = true;
+        documents[1].variants.clear();
+        let text = screen(&documents, None);
+        assert!(text.contains("INTERRUPTED"), "{text}");
+        assert!(!text.contains("With Linux 6.8"), "{text}");
+        assert!(!text.contains("Upstream, up to"), "{text}");
+    }
+
+    #[test]
+    fn the_screen_fits_a_terminal() {
+        for (given, most) in [(None, 80), (Some(200), 80), (Some(80), 80), (Some(40), 40)] {
+            let text = screen(&documents(), given);
+            let widest = text.lines().map(columns).max();
+            assert!(widest <= Some(most), "{given:?}: {text}");
+            if most == 80 {
+                assert!(text.lines().count() <= 40, "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_failed_is_on_the_screen() {
+        let mut documents = documents();
+        documents[0].expectations = vec![bursar_lab::document::ExpectationResult {
+            variant: "combining".to_owned(),
+            metric: "broken_reads".to_owned(),
+            at_most: 0.0,
+            measured: 0.5,
+            holds: false,
+            reason: "of a promise".to_owned(),
+        }];
+        let text = said(&screen(&documents, None));
+        assert!(
+            text.contains("FAILED: broken_reads of combining is 0.5."),
+            "{text}"
+        );
+    }
 }

@@ -26,7 +26,12 @@ pub fn timeline(document: &Document, moments: Moments, width: Option<usize>) -> 
     let span_us = (moments.span_us)(Load(&document.parameters));
     let grids: Vec<_> = timelines
         .iter()
-        .map(|(variant, timeline)| (*variant, Raster::of(timeline, cpus, span_us, [ROWS, columns])))
+        .map(|(variant, timeline)| {
+            (
+                *variant,
+                Raster::of(timeline, cpus, span_us, [ROWS, columns]),
+            )
+        })
         .collect();
     let most = grids.iter().map(|(_, grid)| grid.most());
     let most = most.max().unwrap_or(0);

@@ -58,7 +58,9 @@ pub fn reflowed(text: &str, width: Option<usize>) -> String {
         let fits = width.is_none_or(|width| columns(line) <= width);
         match (fits, width, second_column(line)) {
             (true, ..) | (_, None, _) => format!("{line}\n"),
-            (_, Some(_), None) => wrapped(line.trim_start(), width, &line[..indent], &line[..indent]),
+            (_, Some(_), None) => {
+                wrapped(line.trim_start(), width, &line[..indent], &line[..indent])
+            }
             (_, Some(all), Some(at)) if at + SECOND_LEAST <= all => {
                 wrapped(&line[at..], width, &line[..at], &" ".repeat(at))
             }
@@ -111,6 +113,9 @@ mod tests {
             "  bursar run\n      one screen of what an\n      experiment found\n"
         );
         assert_eq!(reflowed(line, Some(80)), format!("{line}\n"));
-        assert_eq!(reflowed("  no columns here", Some(12)), "  no columns\n  here\n");
+        assert_eq!(
+            reflowed("  no columns here", Some(12)),
+            "  no columns\n  here\n"
+        );
     }
 }

@@ -31,19 +31,22 @@ use crate::result_file;
 
 pub const EXAMPLES: &str = "\
 Examples:
-  bursar run memcg-flush --seeds 20 -o before.json       then change something, and build
+  bursar run memcg-flush --seeds 20 -o before.json    then change and build
   bursar run memcg-flush --seeds 20 -o after.json
   bursar compare before.json after.json
   bursar compare before.json after.json -o changes.csv
-  bursar compare before.json after.json > /dev/null && echo nothing is worse
 
-Results are compared where experiment, machine, cost model and parameters are the same, the seed aside.
+Two results are compared where experiment, machine, cost model and parameters
+are the same, except for the seed.
 
-A figure is clearly better or worse if it is so in 95 % of the seeds that both ran with, of which there must be
-8; with other seeds in B, in 95 % of all pairs of a seed of A and one of B. Shares are compared so, and p50, p99
-and mean of distributions. If nothing has changed, a figure is clearly worse once in 256 times with 8 seeds, and
-once in 50,000 with 20; there are many figures, so take 20. Numbers of events are added up over all seeds, so
-there are never enough runs to say. Metrics without a better side are only shown.
+A figure is clearly better or worse if it is so in 95 % of the seeds of both
+results. At least 8 seeds are needed. If B has other seeds than A, 95 % of all
+pairs of a seed of A and one of B decide. Shares are compared, and p50, p99 and
+mean of distributions.
+
+By chance one figure in 256 is clearly worse with 8 seeds, and one in 50,000
+with 20. There are many figures, so take 20 seeds. Counts of events are sums
+over all seeds, and metrics without a better side are only shown.
 
 Exit codes:
   0  nothing is clearly worse
@@ -52,10 +55,10 @@ Exit codes:
 
 #[derive(Debug, ClapArgs)]
 pub struct Compare {
-    /// Documents of `bursar run -f json`, before
+    /// File that `bursar run -f json` wrote, before the change
     #[arg(value_name = "A")]
     pub a: PathBuf,
-    /// Documents of `bursar run -f json`, after
+    /// File that `bursar run -f json` wrote, after the change
     #[arg(value_name = "B")]
     pub b: PathBuf,
 }

@@ -2,13 +2,13 @@
 
 use std::fmt::Write;
 
-use bursar_lab::compare::rule::false_alarms;
-use bursar_lab::compare::{Change, Comparison, Judgement};
-use bursar_lab::machine_info::MachineKind;
 use super::Compared;
 use crate::form::Form;
 use crate::grid::Grid;
 use crate::units::{counted, in_unit, quantity};
+use bursar_lab::compare::rule::false_alarms;
+use bursar_lab::compare::{Change, Comparison, Judgement};
+use bursar_lab::machine_info::MachineKind;
 
 /// A table for each point, and what is clear at the end, where a terminal shows it.
 pub fn text(compared: &Compared, form: Form) -> String {

@@ -8,44 +8,58 @@ use crate::args::whole;
 
 pub const EXAMPLES: &str = "\
 Examples:
-  bursar explore                                    all protocols, 100,000 schedules together
-  bursar explore --schedules 1000000 --seed 7       longer, and other schedules
+  bursar explore                   all protocols, 100,000 schedules together
+  bursar explore --schedules 1000000 --seed 7
   bursar explore combining removal --sections atomic
-  bursar explore --planted                          that the explorer finds bugs which were planted
-  bursar explore --published                        whose readers get fresh numbers, of the kernel threads' policies
+  bursar explore --planted         mechanisms with a bug, which must be found
+  bursar explore --published       the policies of the kernel threads
   bursar explore removal --sections atomic --replay 7:1234:56
 
-A schedule is SEED:NUMBER:LENGTH: which of the seed's schedules, and how many of its choices are followed before whoever
-runs just goes on; without LENGTH all are. The same command finds the same, on any machine and with any number of threads.
+A schedule is SEED:NUMBER:LENGTH. NUMBER counts the schedules of a seed. The
+first LENGTH choices are followed, and then the running task goes on. Without
+LENGTH all choices are followed. The same command finds the same on any
+machine, with any number of threads.
 
 Exit codes:
-  0  nothing is broken (with --planted: everything is found; with --published: also where reads are stale)
-  1  a protocol is broken, and how is in the document, with the command that shows it again (with --planted: a bug was
-     not found)
-  2  wrong usage: unknown protocol, a text that is no schedule
-  3  not available here: permission denied
-  130  interrupted (Ctrl-C or SIGTERM); the document says what was explored";
+  0    nothing is broken; with --planted every bug is found; with --published
+       reads may be stale
+  1    a protocol is broken, and the document has the command that shows it
+       again; with --planted a bug was not found
+  2    wrong usage: an unknown protocol, or a text that is no schedule
+  3    not available here: permission denied
+  130  interrupted by Ctrl-C or SIGTERM. The document has what was explored";
 
 #[derive(Debug, Args)]
 pub struct Explore {
-    /// Protocols to explore; all there are if none is named
+    /// Protocols to explore [default: all]
     #[arg(value_name = "PROTOCOL")]
     pub protocols: Vec<String>,
-    /// Run this many schedules, shared by all protocols and kinds of sections (rounded up to equal shares)
-    #[arg(long, value_name = "N", default_value_t = 100_000, allow_negative_numbers = true, value_parser = whole(1..=1_000_000_000_000))]
+    /// Number of schedules, shared evenly by all protocols and kinds of sections
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 100_000,
+        allow_negative_numbers = true,
+        value_parser = whole(1..=1_000_000_000_000)
+    )]
     pub schedules: u64,
-    /// Which schedules
-    #[arg(long, value_name = "SEED", default_value_t = 1, allow_negative_numbers = true, value_parser = whole(0..=u64::MAX))]
+    /// Seed of the schedules
+    #[arg(
+        long,
+        value_name = "SEED",
+        default_value_t = 1,
+        allow_negative_numbers = true,
+        value_parser = whole(0..=u64::MAX)
+    )]
     pub seed: u64,
-    /// How words of a CPU are changed [default: both; with --published: restartable, as the kernel's additions]
+    /// How a CPU's words are changed [default: both; with --published: restartable]
     #[arg(long, value_enum, value_name = "KIND")]
     pub sections: Option<Sections>,
-    /// Explore mechanisms with a planted bug instead, which must be found
+    /// Explore mechanisms with a planted bug, which must be found
     #[arg(long, conflicts_with = "published")]
     pub planted: bool,
-    /// Explore the published policies instead. Of those that flush: whether an update that had completed before a read began
-    /// is in what the read returns; without a threshold, with their own where updates are below it, and where each is above
-    /// it. Of those of page lists: that no page is lost or handed out twice
+    /// Explore the published policies. A read is stale if it misses an update that had completed before it began. Page lists must
+    /// lose no page, and hand out none twice
     #[arg(long)]
     pub published: bool,
     /// Run one schedule again
@@ -54,7 +68,7 @@ pub struct Explore {
 }
 
 impl Explore {
-    /// What is to be explored.
+    /// The group to explore.
     pub fn group(&self) -> Group {
         match (self.planted, self.published) {
             (true, _) => Group::Planted,

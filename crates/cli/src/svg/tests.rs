@@ -179,7 +179,7 @@ fn timelines_without_points_or_beyond_their_time_are_no_trouble() {
         let variant = samples::variant("one", &[("herd_timeline", timeline)]);
         let document = samples::document("vmstat-spread", 1, vec![variant]);
         texts(&picture(std::slice::from_ref(&document)));
-        crate::table::run(&[document], crate::form::Form::Markdown);
+        crate::table::run(&[document], crate::form::Form::Markdown, false);
     }
 }
 

@@ -4,10 +4,16 @@ use bursar_lab::verdict::Rule;
 use super::*;
 use crate::samples::{self, document, figure, many, variant, verdict};
 
-const PLAIN: Form = Form::Terminal { color: false };
+const PLAIN: Form = Form::Terminal {
+    color: false,
+    width: None,
+};
 
 fn lines(documents: &[Document]) -> Vec<String> {
-    run(documents, PLAIN).lines().map(str::to_owned).collect()
+    run(documents, PLAIN, false)
+        .lines()
+        .map(str::to_owned)
+        .collect()
 }
 
 /// The line that begins so, its columns parted by one space.
@@ -175,10 +181,10 @@ fn rows_of_several_experiments_stand_apart() {
         to: 0.01,
     };
     other.verdicts.push(few);
-    let alone = rulings(&[one.clone(), on_host(other.clone())], PLAIN);
+    let alone = rulings(&[one.clone(), on_host(other.clone())], PLAIN, true);
     assert!(!alone.contains("vmstat-spread"), "{alone}");
     assert!(!alone.contains("316 CPUs"), "{alone}");
-    let both = rulings(&[one, other], PLAIN);
+    let both = rulings(&[one, other], PLAIN, true);
     let lines: Vec<_> = both.lines().map(str::to_owned).collect();
     let names: Vec<_> = ["vmstat-spread", "pcp-batch-free"]
         .map(|name| lines.iter().position(|line| line == name))
@@ -198,4 +204,64 @@ fn rows_of_several_experiments_stand_apart() {
         second.contains("-0.0011 %, noise (+- 0.0120 %)"),
         "{second}"
     );
+}
+
+#[test]
+fn findings_come_first_and_words_before_the_tables_that_use_them() {
+    let documents = [
+        samples::vmstat_spread(72, 18),
+        samples::vmstat_spread(144, 18),
+    ];
+    let lines = lines(&documents);
+    let at = |begin: &str| {
+        let found = lines.iter().rposition(|line| line.starts_with(begin));
+        found.unwrap_or_else(|| panic!("no {begin} in\n{}", lines.join("\n")))
+    };
+    let first_table = lines.iter().position(|line| line.starts_with("variant ("));
+    assert!(at("Findings") < at("What the variants do"));
+    assert!(at("What the variants do") < at("What the columns say"));
+    assert!(Some(at("What the columns say")) < first_table);
+    let said = lines.iter().filter(|line| *line == "What the columns say");
+    assert_eq!(said.count(), 1, "both documents have these columns");
+}
+
+#[test]
+fn what_was_not_judged_is_a_line_and_verbose_a_table() {
+    let mut document = samples::vmstat_spread(72, 18);
+    document.verdicts = vec![verdict("spread", "refresh_mean", "72 CPUs")];
+    document.draws = 48;
+    let said = rulings(std::slice::from_ref(&document), PLAIN, false);
+    assert_eq!(
+        said,
+        "\nNothing is judged here. `bursar run vmstat-spread --seeds 20` judges by 1 published figure. -v shows these beside \
+         the lab's.\n"
+    );
+    let all = rulings(std::slice::from_ref(&document), PLAIN, true);
+    assert!(all.contains("-20.0 %"), "{all}");
+    document.seeds = 20;
+    document.verdicts[0].basis = bursar_lab::verdict::Basis::Ensemble;
+    let judged = rulings(&[document], PLAIN, false);
+    assert!(!judged.contains("Nothing is judged"), "{judged}");
+    assert!(judged.contains("-20.0 %"), "{judged}");
+}
+
+#[test]
+fn lines_fit_the_terminal() {
+    let mut documents = [samples::vmstat_spread(72, 18), samples::pcp_batch_free(0)];
+    documents[0].verdicts = vec![verdict("spread", "refresh_mean", "72 CPUs")];
+    for width in [40, 80, 120] {
+        for color in [false, true] {
+            let form = Form::Terminal {
+                color,
+                width: Some(width),
+            };
+            let text = run(&documents, form, true);
+            for line in text.lines() {
+                assert!(crate::width::columns(line) <= width, "{width}: {line}");
+            }
+            for column in crate::view::of(&documents[0]).columns {
+                assert!(text.contains(column.title), "{} is missing", column.title);
+            }
+        }
+    }
 }
