@@ -1,82 +1,157 @@
 //! A page with the pictures and the figures of results: one file that needs no network, no script and no other file.
 //!
-//! The page is `page.html`, which escapes everything but the pictures; they have escaped their own texts.
+//! | part | file |
+//! |---|---|
+//! | summary, contents and runs | this one |
+//! | tables | `tables.rs` |
+//! | the page, which escapes everything but the pictures | `page.html` |
 
-use bursar_lab::document::{Document, VariantResult};
-use bursar_lab::machine_info::MachineKind;
-use bursar_lab::measure::Metric;
+mod tables;
+
+use std::fmt::Write;
+
+use bursar_lab::document::Document;
+use bursar_lab::settings::LOAD;
 use bursar_lab::verdict::{Row as PublishedRow, Verdict};
 use minijinja::Environment;
 use minijinja::value::Serde;
 use serde::Serialize;
 
+use self::tables::{KeyTable, Single, Spread, capitalised};
 use crate::failure::Failure;
 use crate::points::points;
 use crate::rulings;
-use crate::svg;
-use crate::units::{in_unit, percent, quantity, thousands};
-use crate::view::{self, a_seed};
+use crate::svg::{self, Entry, Figure, Part, Sign, Sweep};
+use crate::view::{self, Load};
 
-/// What the template is filled with.
+/// The content of the template.
 #[derive(Serialize)]
-struct Page<'a> {
-    sections: Vec<Section<'a>>,
-    sweeps: Vec<String>,
+struct Page {
+    title: String,
+    /// The kind of all figures; empty where they differ.
+    kind: &'static str,
+    /// Rules for colours on a dark page.
+    dark: String,
+    experiments: Vec<Experiment>,
 }
 
-/// One document on the page.
 #[derive(Serialize)]
-struct Section<'a> {
+struct Experiment {
+    id: String,
+    name: String,
+    title: String,
+    /// The title, or the question that the experiment answers.
+    asked: String,
+    variants: Vec<Variant>,
+    metrics: Vec<Explained>,
+    runs: Vec<Run>,
+    sweeps: Vec<SweepSection>,
+}
+
+#[derive(Serialize)]
+struct Variant {
+    name: String,
+    policy: String,
+    about: String,
+}
+
+#[derive(Serialize)]
+struct Explained {
+    title: String,
+    metric: &'static str,
+    about: &'static str,
+}
+
+/// A document.
+#[derive(Serialize)]
+struct Run {
+    id: String,
     title: String,
     kind: &'static str,
-    origin: String,
     load: String,
+    origin: String,
+    parameters: Vec<(String, String)>,
     interrupted: bool,
-    picture: String,
     failures: Vec<String>,
-    variants: Vec<Named<'a>>,
-    rows: Vec<Row<'a>>,
-    published: Vec<Published<'a>>,
-    metrics: Vec<Named<'a>>,
+    findings: Vec<Finding>,
+    pictures: Vec<Picture>,
+    variants: Vec<Variant>,
+    key: Option<KeyTable>,
+    spreads: Vec<Spread>,
+    singles: Vec<Single>,
+    published: Vec<Published>,
+}
+
+/// A sentence on a variant, or on all if it has no name.
+#[derive(Serialize)]
+struct Finding {
+    name: String,
+    policy: String,
+    text: String,
+    /// Whether the summary repeats it.
+    is_first: bool,
 }
 
 #[derive(Serialize)]
-struct Named<'a> {
-    name: &'a str,
-    about: &'a str,
+struct SweepSection {
+    id: String,
+    title: String,
+    pictures: Vec<Picture>,
 }
 
-/// A figure of all variants.
 #[derive(Serialize)]
-struct Row<'a> {
-    metric: &'a str,
-    figure: &'static str,
-    cells: Vec<String>,
+struct Picture {
+    id: String,
+    title: String,
+    reading: String,
+    /// Whether an earlier picture has the same reading.
+    is_explained: bool,
+    drawing: String,
+    legend: Vec<LegendEntry>,
+}
+
+#[derive(Serialize)]
+struct LegendEntry {
+    is_line: bool,
+    color: &'static str,
+    dash: &'static str,
+    name: String,
+    figures: String,
 }
 
 /// A published figure beside ours.
 #[derive(Serialize)]
-struct Published<'a> {
-    variant: &'a str,
-    metric: &'a str,
-    load: &'a str,
+struct Published {
+    variant: String,
+    metric: String,
+    load: String,
     published: String,
     measured: String,
     lo: String,
     hi: String,
     verdict: String,
-    reason: &'a str,
+    reason: String,
 }
 
 /// The page.
 pub fn page(documents: &[Document]) -> Result<String, Failure> {
-    let sections = documents.iter().zip(points(documents));
-    let sections: Vec<_> = sections
-        .map(|(document, point)| section(document, &point))
-        .collect();
+    let kinds = documents.iter().map(|it| svg::kind(it.machine.kind()));
+    let mut kinds: Vec<_> = kinds.collect();
+    kinds.dedup();
+    let kind = match kinds[..] {
+        [kind] => kind,
+        _ => "",
+    };
+    let mut experiments = experiments(documents, kind);
+    explain_once(&mut experiments);
     let whole = Page {
-        sections,
-        sweeps: svg::of_sweeps(documents),
+        title: match &experiments[..] {
+            [only] => only.asked.clone(),
+            several => format!("{} questions on memory accounting by CPU", several.len()),
+        },
+        kind,
+        dark: dark(),
+        experiments,
     };
     let mut environment = Environment::new();
     environment
@@ -87,7 +162,122 @@ pub fn page(documents: &[Document]) -> Result<String, Failure> {
         .map_err(|error| Failure::unavailable(format!("cannot write the page: {error:#}")))
 }
 
-fn section<'a>(document: &'a Document, point: &str) -> Section<'a> {
+/// Marks the readings that repeat an earlier one.
+fn explain_once(experiments: &mut [Experiment]) {
+    let mut known: Vec<String> = Vec::new();
+    for experiment in experiments {
+        let runs = experiment.runs.iter_mut().map(|run| &mut run.pictures);
+        let sweeps = experiment.sweeps.iter_mut();
+        for picture in runs
+            .chain(sweeps.map(|sweep| &mut sweep.pictures))
+            .flatten()
+        {
+            picture.is_explained = known.contains(&picture.reading);
+            if !picture.is_explained {
+                known.push(picture.reading.clone());
+            }
+        }
+    }
+}
+
+/// Rules that replace the colours of pictures.
+fn dark() -> String {
+    let mut rules = String::new();
+    for (light, dark) in svg::DARK {
+        for property in ["fill", "stroke"] {
+            let _ = writeln!(rules, "  [{property}=\"{light}\"] {{ {property}: {dark} }}");
+        }
+    }
+    rules
+}
+
+/// The documents by experiment, in the order in which experiments first occur.
+fn experiments(documents: &[Document], kind_of_page: &str) -> Vec<Experiment> {
+    let mut names: Vec<&str> = Vec::new();
+    for document in documents {
+        if !names.contains(&document.experiment.as_str()) {
+            names.push(&document.experiment);
+        }
+    }
+    let points = points(documents);
+    let sweeps = svg::sweeps(documents);
+    let experiment = |(place, name): (usize, &str)| {
+        let id = format!("experiment-{}", place + 1);
+        let mine = documents.iter().zip(&points);
+        let mine: Vec<_> = mine.filter(|(it, _)| it.experiment == name).collect();
+        let all: Vec<&Document> = mine.iter().map(|(document, _)| *document).collect();
+        let runs = mine.iter().enumerate().map(|(place, (document, point))| {
+            let id = format!("{id}-run-{}", place + 1);
+            run(document, point, kind_of_page, id)
+        });
+        let sweeps = sweeps.iter().filter(|it| it.experiment() == name);
+        let sweeps = sweeps.enumerate().map(|(place, sweep)| {
+            let id = format!("{id}-sweep-{}", place + 1);
+            of_sweep(sweep, id)
+        });
+        Experiment {
+            name: name.to_owned(),
+            asked: match svg::question(name) {
+                Some(question) => question.to_owned(),
+                None => capitalised(&all[0].title),
+            },
+            title: capitalised(&all[0].title),
+            variants: variants(&all),
+            metrics: metrics(&all),
+            runs: runs.collect(),
+            sweeps: sweeps.collect(),
+            id,
+        }
+    };
+    names.into_iter().enumerate().map(experiment).collect()
+}
+
+/// The variants of all documents, once each.
+fn variants(documents: &[&Document]) -> Vec<Variant> {
+    let mut variants: Vec<Variant> = Vec::new();
+    let mut known: Vec<&str> = Vec::new();
+    for document in documents {
+        for part in svg::parts(document) {
+            let name = part.result.name.as_str();
+            if !known.contains(&name) {
+                known.push(name);
+                variants.push(variant(&part));
+            }
+        }
+    }
+    variants
+}
+
+fn variant(part: &Part<'_>) -> Variant {
+    let (name, policy) = part.name();
+    Variant {
+        name: name.to_owned(),
+        policy: policy.to_owned(),
+        about: part.result.summary.clone(),
+    }
+}
+
+/// What the metrics of all documents are.
+fn metrics(documents: &[&Document]) -> Vec<Explained> {
+    let Some(first) = documents.first() else {
+        return Vec::new();
+    };
+    let is_measured = |name: &str| {
+        let mut variants = documents.iter().flat_map(|it| &it.variants);
+        variants.any(|variant| variant.metrics.get(name).is_some())
+    };
+    let glossary = view::of(first).glossary.iter();
+    let glossary = glossary.filter(|(name, _)| is_measured(name));
+    let explained = glossary.map(|(name, about)| Explained {
+        title: tables::title(first, name),
+        metric: name,
+        about,
+    });
+    explained.collect()
+}
+
+fn run(document: &Document, point: &str, kind_of_page: &str, id: String) -> Run {
+    let parts = svg::parts(document);
     let failures = document.expectations.iter().filter(|it| !it.holds);
     let failures = failures.map(|it| {
         format!(
@@ -95,101 +285,117 @@ fn section<'a>(document: &'a Document, point: &str) -> Section<'a> {
             it.metric, it.variant, it.measured, it.at_most, it.reason
         )
     });
-    let variants = document.variants.iter();
-    let rows = rows(document);
-    let is_shown = |name: &str| rows.iter().any(|row| row.metric == name);
-    let metrics = view::of(document)
-        .glossary
-        .iter()
-        .filter(|(name, _)| is_shown(name));
-    Section {
-        title: svg::title(document, point),
-        kind: match document.machine.kind() {
-            MachineKind::Host => "HOST (real threads, real time)",
-            MachineKind::Sim => "SIMULATED (virtual time)",
+    let load = Load(&document.parameters);
+    let words = (view::of(document).load)(load);
+    let parameters = document.parameters.iter();
+    let published = document.verdicts.iter();
+    let published = published.map(|it| self::published(document, it));
+    let kind = svg::kind(document.machine.kind());
+    Run {
+        title: run_title(document, point),
+        kind: if kind == kind_of_page { "" } else { kind },
+        // A view without words of its own lists the parameters, which stand below.
+        load: if words == load.all() {
+            String::new()
+        } else {
+            capitalised(&words)
         },
         origin: svg::origin(document),
-        load: svg::load(document),
-        interrupted: document.interrupted,
-        picture: svg::of_document(document, point),
-        failures: failures.collect(),
-        variants: variants
-            .map(|variant| Named {
-                name: &variant.name,
-                about: &variant.summary,
-            })
+        parameters: parameters
+            .map(|(key, value)| (key.clone(), value.to_string()))
             .collect(),
-        published: document.verdicts.iter().map(published).collect(),
-        metrics: metrics.map(|(name, about)| Named { name, about }).collect(),
-        rows,
+        interrupted: document.interrupted,
+        failures: failures.collect(),
+        findings: findings(document, &parts),
+        pictures: pictures(&svg::figures(document), &id),
+        variants: parts.iter().map(variant).collect(),
+        key: tables::key(document, &parts),
+        spreads: tables::spreads(document, &parts),
+        singles: tables::singles(document, &parts),
+        published: published.collect(),
+        id,
     }
 }
 
-/// A row for each figure of each metric, in the order in which the variants have them; `-` where one has none.
-fn rows(document: &Document) -> Vec<Row<'_>> {
-    let mut rows: Vec<Row<'_>> = Vec::new();
-    for (place, variant) in document.variants.iter().enumerate() {
-        for (metric, value) in variant.metrics.iter() {
-            for (figure, shown) in figures(variant, value) {
-                let is_it = |row: &Row<'_>| row.metric == metric && row.figure == figure;
-                let at = rows.iter().position(is_it).unwrap_or_else(|| {
-                    let cells = vec!["-".to_owned(); document.variants.len()];
-                    rows.push(Row {
-                        metric,
-                        figure,
-                        cells,
-                    });
-                    rows.len() - 1
-                });
-                rows[at].cells[place] = shown;
-            }
-        }
-    }
-    rows
-}
-
-fn figures(variant: &VariantResult, metric: &Metric) -> Vec<(&'static str, String)> {
-    match metric {
-        Metric::Distribution(distribution) => {
-            let all = distribution.summary();
-            let shown = |value: f64| in_unit(value, distribution.unit());
-            vec![
-                ("p50", shown(all.p50 as f64)),
-                ("p99", shown(all.p99 as f64)),
-                ("p99.9", shown(all.p999 as f64)),
-                ("max", shown(all.max as f64)),
-                ("mean", shown(all.mean)),
-                ("samples", thousands(all.samples)),
-            ]
-        }
-        Metric::Ratio(share) if share.seeds().count() > 1 => vec![
-            ("", percent(share.value())),
-            (
-                "by seed",
-                format!("{} to {}", percent(share.lo()), percent(share.hi())),
-            ),
-        ],
-        Metric::Ratio(share) => vec![("", percent(share.value()))],
-        Metric::Count(value) => vec![("", quantity(a_seed(variant, *value)))],
-        // A picture's.
-        Metric::Timeline(_) => Vec::new(),
-        Metric::Figure(figure) => {
-            let shown = |value: f64| in_unit(value, figure.unit());
-            let mut figures = vec![("", shown(figure.value()))];
-            if figure.seeds().count() > 1 {
-                let range = format!("{} to {}", shown(figure.lo()), shown(figure.hi()));
-                figures.push(("by seed", range));
-            }
-            figures
-        }
+/// The load, and what else differs between the runs of the experiment.
+fn run_title(document: &Document, point: &str) -> String {
+    let parameters = Load(&document.parameters);
+    let load = parameters.word(LOAD);
+    let others = point
+        .split(' ')
+        .filter(|part| !part.starts_with(&format!("{LOAD}=")));
+    let others: Vec<_> = others.filter(|part| !part.is_empty()).collect();
+    match (load, &others[..]) {
+        ("", []) => "The run".to_owned(),
+        ("", others) => others.join(", "),
+        (load, []) => format!("Load {load}"),
+        (load, others) => format!("Load {load}, {}", others.join(", ")),
     }
 }
 
-fn published(verdict: &Verdict) -> Published<'_> {
+/// A sentence for each variant, and what concerns them all. Of many variants, the first are Bursar's and the kernel's.
+fn findings(document: &Document, parts: &[Part<'_>]) -> Vec<Finding> {
+    let view = view::of(document);
+    let is_few = parts.len() <= svg::MOST_LINES;
+    let of_variants = parts.iter().filter_map(|part| {
+        let text = (view.finding)(document, part.result)?;
+        let prefix = format!("{}: ", part.result.name);
+        let (name, policy) = part.name();
+        Some(Finding {
+            name: name.to_owned(),
+            policy: policy.to_owned(),
+            text: text.strip_prefix(&prefix).unwrap_or(&text).to_owned(),
+            is_first: is_few || part.is_reference(),
+        })
+    });
+    let remarks = (view.remarks)(document).into_iter().map(|text| Finding {
+        name: String::new(),
+        policy: String::new(),
+        text,
+        is_first: true,
+    });
+    of_variants.chain(remarks).collect()
+}
+
+fn of_sweep(sweep: &Sweep<'_>, id: String) -> SweepSection {
+    SweepSection {
+        title: format!("Sweep: {}", sweep.subject()),
+        pictures: pictures(&svg::figures_of_sweep(sweep), &id),
+        id,
+    }
+}
+
+fn pictures(figures: &[Figure<'_>], id: &str) -> Vec<Picture> {
+    let picture = |(place, figure): (usize, &Figure<'_>)| Picture {
+        id: format!("{id}-picture-{}", place + 1),
+        title: figure.title.clone(),
+        reading: figure.reading.clone(),
+        is_explained: false,
+        drawing: figure.embedded(),
+        legend: figure.legend().into_iter().map(legend_entry).collect(),
+    };
+    figures.iter().enumerate().map(picture).collect()
+}
+
+fn legend_entry(entry: Entry) -> LegendEntry {
+    let (is_line, color, dash) = match entry.sign {
+        Sign::Line(stroke) => (true, stroke.color, stroke.dash),
+        Sign::Published(color) => (false, color, ""),
+    };
+    LegendEntry {
+        is_line,
+        color,
+        dash,
+        name: entry.name,
+        figures: entry.figures,
+    }
+}
+
+fn published(document: &Document, verdict: &Verdict) -> Published {
     Published {
-        variant: &verdict.variant,
-        metric: &verdict.metric,
-        load: &verdict.load,
+        variant: verdict.variant.clone(),
+        metric: tables::title(document, &verdict.metric),
+        load: verdict.load.clone(),
         published: rulings::published(verdict),
         measured: rulings::value(verdict, verdict.measured),
         lo: rulings::value(verdict, verdict.lo),
@@ -200,6 +406,6 @@ fn published(verdict: &Verdict) -> Published<'_> {
                 ruling.map_or_else(|| "none".to_owned(), |ruling| ruling.to_string())
             }
         },
-        reason: &verdict.reason,
+        reason: verdict.reason.clone(),
     }
 }

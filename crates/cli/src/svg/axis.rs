@@ -1,50 +1,49 @@
 //! Axes: from a figure to its place between 0 and 1.
+//!
+//! Values that are all of one size have a plain axis from 0, others a logarithmic one.
 
 use bursar_lab::measure::Unit;
 
 use crate::units::exact;
 
-/// A logarithmic axis, over whole decades where it can be.
+/// A logarithmic axis. It has no place for 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LogAxis {
     from: f64,
     to: f64,
-    /// The part of the axis before its logarithmic part, where 0 is.
-    zero: f64,
 }
 
 /// A mark of an axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mark {
     pub place: f64,
-    /// Nothing for a line without a number.
+    /// Empty for a mark without a number.
     pub label: String,
 }
 
-/// The part of an axis that belongs to 0, where 0 is on it.
-const ZERO: f64 = 0.05;
+/// Digits at which an axis may begin or end.
+const ENDS: [u32; 4] = [1, 2, 5, 10];
 
 impl LogAxis {
-    /// The least axis of whole decades with all these values on it; none if there are none.
+    /// The shortest axis with all these values above 0 on it that begins and ends at 1, 2 or 5 of a decade; `None` if there are
+    /// no such values.
     pub fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
-        let mut has_zero = false;
         let mut ends: Option<(f64, f64)> = None;
-        for value in values {
-            if value <= 0.0 {
-                has_zero = true;
-                continue;
-            }
+        for value in values.filter(|value| *value > 0.0) {
             let (least, most) = ends.unwrap_or((value, value));
             ends = Some((least.min(value), most.max(value)));
         }
         let (least, most) = ends?;
-        let from = (least.log10() + 1e-9).floor();
-        let to = (most.log10() - 1e-9).ceil().max(from + 1.0);
-        Some(Self {
-            from,
-            to,
-            zero: if has_zero { ZERO } else { 0.0 },
-        })
+        let steps = |decade: f64| ENDS.map(|digit| decade + f64::from(digit).log10());
+        let below = steps((least.log10() + 1e-9).floor());
+        let above = steps((most.log10() - 1e-9).floor());
+        let is_below = |step: &f64| *step <= least.log10() + 1e-9;
+        let is_above = |step: &f64| *step >= most.log10() - 1e-9;
+        let from = below.into_iter().rev().find(is_below)?;
+        let to = above.into_iter().find(is_above)?;
+        // The values may all be one.
+        let to = if to - from < 0.2 { from + 1.0 } else { to };
+        Some(Self { from, to })
     }
 
     /// An axis with these values on it, near its ends, and no zero.
@@ -55,40 +54,29 @@ impl LogAxis {
         (least > 0.0 && most > least).then(|| Self {
             from: least.log10() - room,
             to: most.log10() + room,
-            zero: 0.0,
         })
     }
 
     /// Where a value is.
     pub fn place(&self, value: f64) -> f64 {
-        if value <= 0.0 {
-            return 0.0;
-        }
-        let along = (value.log10() - self.from) / (self.to - self.from);
-        self.zero + along.clamp(0.0, 1.0) * (1.0 - self.zero)
+        ((value.log10() - self.from) / (self.to - self.from)).clamp(0.0, 1.0)
     }
 
     /// Decades, and what is between them, of numbers in this unit.
     pub fn marks(&self, unit: Unit) -> Vec<Mark> {
         let mut marks = Vec::new();
-        if self.zero > 0.0 {
-            marks.push(Mark {
-                place: 0.0,
-                label: "0".to_owned(),
-            });
-        }
         let decades = self.to - self.from;
-        let named: &[u32] = if decades <= 2.0 { &[1, 2, 5] } else { &[1] };
+        let named: &[u32] = if decades <= 3.0 { &[1, 2, 5] } else { &[1] };
         let drawn: &[u32] = if decades <= 5.0 {
             &[1, 2, 3, 4, 5, 6, 7, 8, 9]
         } else {
             &[1]
         };
-        for decade in self.from as i32..=self.to as i32 {
+        for decade in self.from.floor() as i32..=self.to.ceil() as i32 {
             for digit in drawn {
                 let value = f64::from(*digit) * 10_f64.powi(decade);
-                if value.log10() > self.to + 1e-9 {
-                    break;
+                if value.log10() < self.from - 1e-9 || value.log10() > self.to + 1e-9 {
+                    continue;
                 }
                 marks.push(Mark {
                     place: self.place(value),
@@ -102,6 +90,75 @@ impl LogAxis {
         }
         marks
     }
+}
+
+/// An axis of values above 0.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ValueAxis {
+    /// From 0 to a value.
+    Plain(f64),
+    Log(LogAxis),
+}
+
+/// Values are of one size if the largest is no more than so many times the tenth part's.
+const ONE_SIZE: f64 = 40.0;
+/// Steps of a plain axis, at most.
+const STEPS: f64 = 6.0;
+
+impl ValueAxis {
+    /// An axis for these values, of which nine in ten are no less than `tenth`; `None` if none is above 0.
+    pub fn of(values: &[f64], tenth: f64) -> Option<Self> {
+        let log = LogAxis::of(values.iter().copied())?;
+        let most = values.iter().copied().fold(0.0, f64::max);
+        Some(match most <= ONE_SIZE * tenth {
+            true => Self::Plain(1.04 * most),
+            false => Self::Log(log),
+        })
+    }
+
+    /// Where a value is.
+    pub fn place(&self, value: f64) -> f64 {
+        match self {
+            Self::Plain(to) => (value / to).clamp(0.0, 1.0),
+            Self::Log(axis) => axis.place(value),
+        }
+    }
+
+    /// Numbers in this unit.
+    pub fn marks(&self, unit: Unit) -> Vec<Mark> {
+        let to = match self {
+            Self::Plain(to) => *to,
+            Self::Log(axis) => return axis.marks(unit),
+        };
+        let least = to / STEPS;
+        let decade = 10_f64.powf((least.log10() + 1e-9).floor());
+        let steps = ENDS.map(|digit| f64::from(digit) * decade);
+        let mut step = steps.into_iter().find(|step| *step >= least).unwrap_or(to);
+        if unit == Unit::Count {
+            step = step.max(1.0);
+        }
+        let marks = (0..=STEPS as u32).map(|number| f64::from(number) * step);
+        let marks = marks.filter(|value| *value <= to);
+        let mark = |value: f64| Mark {
+            place: value / to,
+            label: match unit {
+                _ if value == 0.0 => "0".to_owned(),
+                Unit::Ns => {
+                    let (name, ns) = time_unit(to);
+                    format!("{} {name}", (value / ns * 1e3).round() / 1e3)
+                }
+                unit => exact(value, unit),
+            },
+        };
+        marks.map(mark).collect()
+    }
+}
+
+/// The largest unit of time that is no longer than this, and its nanoseconds.
+pub fn time_unit(ns: f64) -> (&'static str, f64) {
+    const UNITS: [(&str, f64); 4] = [("s", 1e9), ("ms", 1e6), ("us", 1e3), ("ns", 1.0)];
+    let mut units = UNITS.into_iter();
+    units.find(|(_, each)| *each <= ns).unwrap_or(("ns", 1.0))
 }
 
 /// An axis of shares that shows their tail: each decade takes nine tenths of what is left.
@@ -155,22 +212,38 @@ mod tests {
     }
 
     #[test]
-    fn times_are_on_whole_decades() {
-        let axis = LogAxis::of([900.0, 5e6].into_iter()).expect("an axis");
+    fn axes_end_near_their_values() {
+        let axis = LogAxis::of([900.0, 4e6, 0.0].into_iter()).expect("an axis");
         assert_eq!(
             labels(axis.marks(Unit::Ns)),
-            ["100 ns", "1 us", "10 us", "100 us", "1 ms", "10 ms"]
+            ["1 us", "10 us", "100 us", "1 ms"]
         );
-        assert_eq!([100.0, 1e7].map(|value| axis.place(value)), [0.0, 1.0]);
+        assert_eq!([500.0, 5e6].map(|value| axis.place(value)), [0.0, 1.0]);
+        let axis = LogAxis::of([1e8, 1.9e8].into_iter()).expect("an axis");
+        assert_eq!(labels(axis.marks(Unit::Ns)), ["100 ms", "200 ms"]);
+        let axis = LogAxis::of([7.0, 7.0].into_iter()).expect("an axis");
+        assert_eq!(labels(axis.marks(Unit::Ns)), ["5 ns", "10 ns"]);
         assert_eq!(LogAxis::of([0.0].into_iter()), None);
         assert_eq!(LogAxis::of([].into_iter()), None);
     }
 
     #[test]
-    fn zero_has_a_place_of_its_own() {
-        let axis = LogAxis::of([0.0, 1_000.0].into_iter()).expect("an axis");
-        assert_eq!((axis.place(0.0), axis.place(1_000.0)), (0.0, ZERO));
-        assert_eq!(labels(axis.marks(Unit::Ns))[..2], ["0", "1 us"]);
+    fn values_of_one_size_have_a_plain_axis() {
+        let axis = ValueAxis::of(&[4e6, 4e7, 1.5e8], 4e6).expect("an axis");
+        assert_eq!(
+            labels(axis.marks(Unit::Ns)),
+            ["0", "50 ms", "100 ms", "150 ms"]
+        );
+        assert_eq!((axis.place(0.0), axis.place(1.56e8)), (0.0, 1.0));
+        let axis = ValueAxis::of(&[900.0, 1_500.0], 900.0).expect("an axis");
+        assert_eq!(
+            labels(axis.marks(Unit::Ns)),
+            ["0", "0.5 us", "1 us", "1.5 us"]
+        );
+        let axis = ValueAxis::of(&[1.0, 3.0], 1.0).expect("an axis");
+        assert_eq!(labels(axis.marks(Unit::Count)), ["0", "1", "2", "3"]);
+        let axis = ValueAxis::of(&[4e6, 4e9], 4e6).expect("an axis");
+        assert!(matches!(axis, ValueAxis::Log(_)));
     }
 
     #[test]

@@ -6,11 +6,12 @@
 use quick_xml::Writer;
 use quick_xml::events::{BytesEnd, BytesStart, BytesText, Event};
 
-use super::style::{FONTS, INK, PAPER, PEN, WIDTH};
+use super::style::{FONTS, INK, PAPER, Sheet};
 
 /// A page under construction.
 pub struct Canvas {
     writer: Writer<Vec<u8>>,
+    pub sheet: Sheet,
     /// Where the next block begins.
     pub top: f64,
 }
@@ -36,13 +37,15 @@ pub struct Type {
 pub struct Stroke {
     pub color: &'static str,
     pub dash: &'static str,
+    pub width: f64,
 }
 
 impl Canvas {
     /// An empty page.
-    pub fn new() -> Self {
+    pub fn new(sheet: Sheet) -> Self {
         Self {
             writer: Writer::new(Vec::new()),
+            sheet,
             top: 0.0,
         }
     }
@@ -64,11 +67,12 @@ impl Canvas {
 
     /// A line by its commands, as a variant's.
     pub fn path(&mut self, commands: &str, stroke: Stroke) {
+        let width = px(stroke.width);
         let mut attributes = vec![
             ("d", commands),
             ("fill", "none"),
             ("stroke", stroke.color),
-            ("stroke-width", PEN),
+            ("stroke-width", &width),
             ("stroke-linejoin", "round"),
         ];
         if !stroke.dash.is_empty() {
@@ -134,25 +138,22 @@ impl Canvas {
         );
     }
 
+    /// A filled rectangle.
+    pub fn block(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), color: &str) {
+        self.shape(
+            "rect",
+            &[
+                ("x", &px(x)),
+                ("y", &px(y)),
+                ("width", &px(width)),
+                ("height", &px(height)),
+                ("fill", color),
+            ],
+        );
+    }
+
     /// A text on one line.
-    pub fn text(&mut self, at: (f64, f64), anchor: Anchor, look: Type, text: &str) {
-        self.words(at, anchor, look, None, text);
-    }
-
-    /// A text from below to above.
-    pub fn upright(&mut self, (x, y): (f64, f64), look: Type, text: &str) {
-        let turn = format!("rotate(-90 {} {})", px(x), px(y));
-        self.words((x, y), Anchor::Middle, look, Some(&turn), text);
-    }
-
-    fn words(
-        &mut self,
-        (x, y): (f64, f64),
-        anchor: Anchor,
-        look: Type,
-        turn: Option<&str>,
-        text: &str,
-    ) {
+    pub fn text(&mut self, (x, y): (f64, f64), anchor: Anchor, look: Type, text: &str) {
         let (x, y, size) = (px(x), px(y), px(look.size));
         let mut attributes = vec![("x", &*x), ("y", &y), ("font-size", &size)];
         match anchor {
@@ -164,7 +165,6 @@ impl Canvas {
             attributes.push(("font-weight", "bold"));
         }
         attributes.push(("fill", look.color));
-        attributes.extend(turn.map(|turn| ("transform", turn)));
         self.named("text", &attributes, text);
     }
 
@@ -190,8 +190,8 @@ impl Canvas {
 
     /// The whole document, as high as what is on it.
     pub fn finish(self, title: &str) -> String {
-        let (width, height) = (px(WIDTH), px(self.top));
-        let mut whole = Self::new();
+        let (width, height) = (px(self.sheet.width), px(self.top));
+        let mut whole = Self::new(self.sheet);
         let attributes = [
             ("xmlns", "http://www.w3.org/2000/svg"),
             ("width", &*width),
@@ -220,6 +220,19 @@ pub fn px(length: f64) -> String {
     let tenths = (length * 10.0).round() / 10.0;
     // Without a minus at zero.
     (tenths + 0.0).to_string()
+}
+
+/// An upper bound of a text's width in the fonts of pictures, of which DejaVu Sans is the widest.
+pub fn text_width(text: &str, look: Type) -> f64 {
+    let em = |character: char| match character {
+        ' ' | '.' | ',' | ':' | ';' | 'i' | 'j' | 'l' | '|' | '\'' => 0.34,
+        'f' | 'r' | 't' | '(' | ')' | '-' | '/' => 0.42,
+        'm' | 'w' | 'M' | 'W' | '%' | '…' => 1.0,
+        '0'..='9' | 'a'..='z' => 0.64,
+        _ => 0.78,
+    };
+    let boldness = if look.bold { 1.12 } else { 1.0 };
+    text.chars().map(em).sum::<f64>() * look.size * boldness
 }
 
 /// Without the characters that no XML document may have, however they are written.

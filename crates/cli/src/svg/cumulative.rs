@@ -1,41 +1,44 @@
-//! How large a part of a metric's values is below what: a line a variant, from all of them to the slowest.
+//! The share of a metric's values that lie at or below a bound: a line a variant, from all values to the largest.
 //!
-//! The scale of parts shows the tail (90, 99, 99.9 %), which is what a reader of latencies looks for. A line ends where the
-//! slowest value is, so lines of more values end higher. What was published stands beside it as diamonds.
-
-use std::fmt::Write;
+//! The scale of shares shows the tail (90, 99, 99.9 %), which readers of latencies look for. A line ends at its largest
+//! value, so lines of more values end higher. Values of 0 are not on it: `bars.rs` counts them. Published shares stand beside
+//! the lines as diamonds.
 
 use bursar_lab::document::Document;
 use bursar_lab::measure::{Distribution, Unit};
 use bursar_lab::verdict::Rule;
 
-use super::axis::{LogAxis, TailAxis};
-use super::canvas::{Canvas, px};
-use super::of_figures;
-use super::panel::{Entry, Frame, Panel, Sign};
-use super::style::stroke;
+use super::axis::{TailAxis, ValueAxis};
+use super::bars::{above_zero, event};
+use super::cast::Part;
+use super::lines::{Line, Lines, Published, Shape};
+use super::{Drawing, Figure, bars, of_figures};
 use crate::view::{self, Bucket, distribution, distribution_of, one_value};
 
-/// A picture of a metric.
-pub struct Plot<'a> {
-    title: &'a str,
+/// A distribution that a document has.
+#[derive(Clone, Copy)]
+struct Subject<'a> {
     metric: &'a str,
+    title: &'a str,
+    /// Name of the axis of shares.
     share_of: &'a str,
-    /// Published shares of it.
-    buckets: &'static [Bucket],
-    unit: Unit,
-    across: LogAxis,
-    up: TailAxis,
 }
 
-/// The pictures of a document: of each distribution of its view with a value that is not 0, or of all if it has none of them.
-pub fn plots(document: &Document) -> Vec<Plot<'_>> {
+/// Figures of each distribution of the document's view with a value above 0, or of all distributions if there are none.
+pub fn figures<'a>(document: &'a Document, parts: &[Part<'a>]) -> Vec<Figure<'a>> {
     let lines = view::of(document).lines.iter();
-    let plots: Vec<_> = lines
-        .filter_map(|it| plot(document, it.metric, it.title, it.share_of))
+    let own: Vec<_> = lines
+        .flat_map(|it| {
+            let subject = Subject {
+                metric: it.metric,
+                title: it.title,
+                share_of: it.share_of,
+            };
+            of_subject(document, parts, subject)
+        })
         .collect();
-    if !plots.is_empty() {
-        return plots;
+    if !own.is_empty() {
+        return own;
     }
     let mut names: Vec<&str> = Vec::new();
     for (name, metric) in document.variants.iter().flat_map(|it| it.metrics.iter()) {
@@ -43,153 +46,146 @@ pub fn plots(document: &Document) -> Vec<Plot<'_>> {
             names.push(name);
         }
     }
-    let all = names
-        .into_iter()
-        .filter_map(|name| plot(document, name, name, "share"));
+    let all = names.into_iter().flat_map(|name| {
+        let subject = Subject {
+            metric: name,
+            title: name,
+            share_of: "share of values",
+        };
+        of_subject(document, parts, subject)
+    });
     all.collect()
 }
 
-fn plot<'a>(
-    document: &Document,
-    metric: &'a str,
-    title: &'a str,
-    share_of: &'a str,
-) -> Option<Plot<'a>> {
-    let all = document.variants.iter();
-    let all = all.filter_map(|variant| distribution(variant, metric));
-    let values = all.clone().flat_map(Distribution::values);
+/// How often it happened, if that is a question, and how much of it there was.
+fn of_subject<'a>(
+    document: &'a Document,
+    parts: &[Part<'a>],
+    subject: Subject<'a>,
+) -> Vec<Figure<'a>> {
+    let event = event(subject.metric);
+    let how_often = event.and_then(|event| {
+        Some(Figure {
+            title: event.how_often.to_owned(),
+            reading: "How to read: a bar across the whole width is 100 %.".to_owned(),
+            drawing: Drawing::Bars(bars::bars(parts, event)?),
+        })
+    });
+    let how_much = lines(document, parts, subject).map(|lines| Figure {
+        title: event
+            .map_or(subject.title, |event| event.how_much)
+            .to_owned(),
+        reading: reading(subject.share_of),
+        drawing: Drawing::Lines(lines),
+    });
+    how_often.into_iter().chain(how_much).collect()
+}
+
+/// How a reader who has never seen such a picture reads it.
+fn reading(share_of: &str) -> String {
+    let things = share_of.strip_prefix("share of ").unwrap_or(share_of);
+    format!(
+        "How to read: at the height 99 %, a line shows the value that 99 of 100 {things} do not exceed. Further left is less. Each \
+         step up leaves out ten times fewer {things}. A line ends at its largest value, 1 of n {things}: with more {things} it ends \
+         higher."
+    )
+}
+
+fn lines<'a>(document: &Document, parts: &[Part<'a>], subject: Subject<'a>) -> Option<Lines<'a>> {
+    let all = parts.iter();
+    let all = all.filter_map(|part| Some((*part, distribution(part.result, subject.metric)?)));
     let buckets = view::of(document).buckets;
     let buckets = buckets
-        .filter(|it| it.of == metric)
+        .filter(|it| it.of == subject.metric)
         .map_or(&[][..], |it| it.all);
     let verdicts = document.verdicts.iter();
     let ends = verdicts.filter_map(|it| {
         let mut buckets = buckets.iter();
         buckets.find(|bucket| bucket.metric == it.metric)?.below_ns
     });
-    let across = LogAxis::of(values.map(|(value, _)| value as f64).chain(ends))?;
-    Some(Plot {
-        title,
-        metric,
-        share_of,
-        buckets,
-        unit: all.clone().next()?.unit(),
-        across,
-        up: TailAxis::of(all.map(Distribution::samples).max()?),
+    let values = all.clone().flat_map(|(_, it)| it.values());
+    let tenths = all.clone().filter_map(|(_, it)| quantile(it, 0.1));
+    let values: Vec<f64> = values.map(|(value, _)| value as f64).chain(ends).collect();
+    let across = ValueAxis::of(&values, tenths.fold(f64::INFINITY, f64::min))?;
+    let up = TailAxis::of(all.clone().map(|(_, it)| above_zero(it)).max()?);
+    let unit = all.clone().next()?.1.unit();
+    let line = |(part, distribution): (Part<'a>, &Distribution)| Line {
+        part,
+        figures: summary(distribution, unit),
+        points: points(distribution, across, up),
+        published: published(document, part, buckets, across, up),
+    };
+    let kind = document.machine.kind();
+    Some(Lines {
+        across: format!("{} at most{}", subject.metric, of_figures(kind, unit)),
+        up: subject.share_of.to_owned(),
+        across_marks: across.marks(unit),
+        up_marks: up.marks(),
+        shape: Shape::Steps,
+        lines: all.filter(|(_, it)| above_zero(it) > 0).map(line).collect(),
     })
 }
 
-/// Draws the lines and the marks.
-pub fn draw(canvas: &mut Canvas, document: &Document, plot: &Plot<'_>) {
-    let of_plot = |place: usize| {
-        let variant = &document.variants[place];
-        let distribution = distribution(variant, plot.metric)?;
-        (distribution.samples() > 0).then_some((place, variant.name.as_str(), distribution))
+/// Figures of the values that the line shows.
+fn summary(distribution: &Distribution, unit: Unit) -> String {
+    let all = distribution.summary();
+    let [p50, p99] = match above_zero(distribution) == all.samples {
+        true => [all.p50 as f64, all.p99 as f64],
+        false => [0.5, 0.99].map(|share| quantile(distribution, share).unwrap_or_default()),
     };
-    let rows: Vec<_> = (0..document.variants.len()).filter_map(of_plot).collect();
-    let published = published(document, plot.buckets);
-    let mut legend: Vec<Entry> = rows
-        .iter()
-        .map(|(place, name, distribution)| {
-            let all = distribution.summary();
-            Entry {
-                sign: Sign::Line(stroke(*place)),
-                name: (*name).to_owned(),
-                figures: format!(
-                    "p50 {}, p99 {}",
-                    one_value(all.p50 as f64, plot.unit),
-                    one_value(all.p99 as f64, plot.unit)
-                ),
-            }
-        })
-        .collect();
-    legend.extend(published.iter().map(|row| Entry {
-        sign: Sign::Published(row.color),
-        name: "PUBLISHED".to_owned(),
-        figures: format!("of {}, with tolerance", row.variant),
-    }));
-    let kind = document.machine.kind();
-    let frame = Frame {
-        title: plot.title,
-        across: &format!("{} at most{}", plot.metric, of_figures(kind, plot.unit)),
-        up: plot.share_of,
-        across_marks: plot.across.marks(plot.unit),
-        up_marks: plot.up.marks(),
-        legend,
-    };
-    let panel = Panel::draw(canvas, &frame);
-    for (place, _, distribution) in rows {
-        let (path, end) = line(panel, plot, distribution);
-        canvas.path(&path, stroke(place));
-        canvas.dot(end, stroke(place).color);
-    }
-    for row in published {
-        for (below_ns, [lo, share, hi]) in row.shares {
-            let [lo, at, hi] = [lo, share, hi]
-                .map(|share| panel.at(plot.across.place(below_ns), plot.up.place(share)));
-            canvas.line(lo, hi, row.color, 1.5);
-            canvas.diamond(at, row.color);
-        }
-    }
+    format!("p50 {}, p99 {}", one_value(p50, unit), one_value(p99, unit))
 }
 
-/// Steps from value to value, and where they end. Steps that a screen cannot show are left out.
-fn line(panel: Panel, plot: &Plot<'_>, distribution: &Distribution) -> (String, (f64, f64)) {
-    const STEP: f64 = 0.4;
-    let samples = distribution.samples() as f64;
+/// The least value that `share` of the values above 0 do not exceed; `None` if there are none.
+fn quantile(distribution: &Distribution, share: f64) -> Option<f64> {
+    let rank = (share * above_zero(distribution) as f64).ceil();
+    let mut below = 0;
+    let mut values = distribution.values().filter(|(value, _)| *value > 0);
+    let value = values.find(|(_, count)| {
+        below += count;
+        below as f64 >= rank
+    });
+    value.map(|(value, _)| value as f64)
+}
+
+/// The shares of the values above 0 that lie at or below each of them.
+fn points(distribution: &Distribution, across: ValueAxis, up: TailAxis) -> Vec<(f64, f64)> {
+    let samples = above_zero(distribution) as f64;
+    // The largest value is below the whole, or it would be out of sight.
     let last = 1.0 - 0.5 / samples;
     let mut below = 0.0;
-    let mut at = None;
-    let mut path = String::new();
-    for (value, count) in distribution.values() {
+    let values = distribution.values().filter(|(value, _)| *value > 0);
+    let points = values.map(|(value, count)| {
         below += count as f64;
         let share = (below / samples).min(last);
-        let (x, y) = panel.at(plot.across.place(value as f64), plot.up.place(share));
-        let (from_x, from_y) = *at.get_or_insert_with(|| {
-            let start = panel.at(plot.across.place(value as f64), 0.0);
-            let _ = write!(path, "M{} {}", px(start.0), px(start.1));
-            start
-        });
-        if (x - from_x).abs() >= STEP || (y - from_y).abs() >= STEP || below >= samples {
-            let _ = write!(path, "H{}V{}", px(x), px(y));
-            at = Some((x, y));
-        }
-    }
-    (path, at.unwrap_or_default())
-}
-
-/// What was published for one variant: shares below an end, with what they may be at least and at most.
-struct Published<'a> {
-    variant: &'a str,
-    color: &'static str,
-    shares: Vec<(f64, [f64; 3])>,
-}
-
-fn published<'a>(document: &'a Document, buckets: &[Bucket]) -> Vec<Published<'a>> {
-    let variants = document.variants.iter().enumerate();
-    let rows = variants.map(|(place, variant)| {
-        let mut share = 0.0;
-        let of_bucket = |bucket: &Bucket| {
-            let mut verdicts = document.verdicts.iter();
-            let verdict =
-                verdicts.find(|it| it.variant == variant.name && it.metric == bucket.metric)?;
-            let Rule::Share { tolerance } = verdict.rule else {
-                return None;
-            };
-            share += verdict.published;
-            // Rounded shares may add up to a little more than the whole.
-            let around = [-tolerance, 0.0, tolerance];
-            Some((
-                bucket.below_ns?,
-                around.map(|by| (share + by).clamp(0.0, 1.0)),
-            ))
-        };
-        Published {
-            variant: &variant.name,
-            color: stroke(place).color,
-            // Without a share in between nobody knows what is below the next end.
-            shares: buckets.iter().map_while(of_bucket).collect(),
-        }
+        (across.place(value as f64), up.place(share))
     });
-    rows.filter(|row| !row.shares.is_empty()).collect()
+    points.collect()
+}
+
+/// Published shares of a variant, as far as each share below the next end is known.
+fn published(
+    document: &Document,
+    part: Part<'_>,
+    buckets: &[Bucket],
+    across: ValueAxis,
+    up: TailAxis,
+) -> Vec<Published> {
+    let mut share = 0.0;
+    let of_bucket = |bucket: &Bucket| {
+        let mut verdicts = document.verdicts.iter();
+        let verdict =
+            verdicts.find(|it| it.variant == part.result.name && it.metric == bucket.metric)?;
+        let Rule::Share { tolerance } = verdict.rule else {
+            return None;
+        };
+        share += verdict.published;
+        // Rounded shares may add up to a little more than the whole.
+        let around = [-tolerance, 0.0, tolerance];
+        Some(Published {
+            across: across.place(bucket.below_ns?),
+            up: around.map(|by| up.place((share + by).clamp(0.0, 1.0))),
+        })
+    };
+    buckets.iter().map_while(of_bucket).collect()
 }

@@ -2,19 +2,25 @@
 //!
 //! | part | file |
 //! |---|---|
-//! | what is on the page, from top to bottom | this one |
-//! | how much of a metric is below what | `cumulative.rs` |
-//! | what happened on which CPU and when | `timeline.rs` |
+//! | titles and figures of a file, from top to bottom | this one |
+//! | how often something happened | `bars.rs` |
+//! | shares of a metric below a bound | `cumulative.rs` |
+//! | moments on CPUs | `timeline.rs` |
 //! | a figure against a parameter | `sweep.rs` |
-//! | frame, axes and legend of one plot | `panel.rs`, `axis.rs` |
+//! | lines, in one plot or in small ones, and their legend | `lines.rs` |
+//! | frame, axes and labels of a plot | `panel.rs`, `axis.rs` |
+//! | names and lines of variants | `cast.rs` |
 //! | elements, and their escaping | `canvas.rs` |
 //! | colours, types and sizes | `style.rs` |
 //!
 //! The same documents give the same bytes: nothing depends on a clock, a hash map or the terminal.
 
 mod axis;
+mod bars;
 mod canvas;
+mod cast;
 mod cumulative;
+mod lines;
 mod panel;
 mod style;
 mod sweep;
@@ -26,44 +32,117 @@ use bursar_lab::document::Document;
 use bursar_lab::machine_info::{MachineInfo, MachineKind};
 use bursar_lab::measure::Unit;
 
+pub use self::axis::time_unit;
+use self::bars::Bars;
 pub use self::canvas::legal;
 use self::canvas::{Anchor, Canvas};
+pub use self::cast::{Part, parts, question};
+use self::lines::Lines;
+pub use self::lines::{Entry, Sign};
 use self::panel::paragraph;
-use self::style::{EDGE, LABEL, MARGIN, TITLE, WIDTH};
+use self::style::{ALONE, EDGE, EMBEDDED, LABEL, SUBTITLE, TITLE};
+pub use self::style::{DARK, MOST_LINES};
+pub use self::sweep::{Sweep, figures as figures_of_sweep, sweeps};
+use self::timeline::Moments;
 use crate::points::points;
 use crate::view::Load;
 
+/// One picture of a document, with what its surroundings say about it.
+pub struct Figure<'a> {
+    pub title: String,
+    /// How to read it.
+    pub reading: String,
+    drawing: Drawing<'a>,
+}
+
+enum Drawing<'a> {
+    Bars(Bars<'a>),
+    Lines(Lines<'a>),
+    Moments(Moments<'a>),
+}
+
+impl Figure<'_> {
+    /// The picture for a page that shows title, reading and legend itself.
+    pub fn embedded(&self) -> String {
+        let mut canvas = Canvas::new(EMBEDDED);
+        self.drawing.draw(&mut canvas);
+        canvas.finish(&self.title)
+    }
+
+    /// What the page's legend shows.
+    pub fn legend(&self) -> Vec<Entry> {
+        match &self.drawing {
+            Drawing::Lines(lines) => lines.legend(),
+            Drawing::Bars(_) | Drawing::Moments(_) => Vec::new(),
+        }
+    }
+
+    /// Title, reading and picture, below what is there.
+    fn draw(&self, canvas: &mut Canvas) {
+        canvas.top += 30.0;
+        let at = (canvas.sheet.margin, canvas.top);
+        canvas.text(at, Anchor::Start, SUBTITLE, &self.title);
+        canvas.top += 2.0;
+        paragraph(canvas, &self.reading);
+        canvas.top += 10.0;
+        self.drawing.draw(canvas);
+    }
+}
+
+impl Drawing<'_> {
+    fn draw(&self, canvas: &mut Canvas) {
+        match self {
+            Self::Bars(bars) => bars.draw(canvas),
+            Self::Lines(lines) => lines.draw(canvas),
+            Self::Moments(moments) => moments.draw(canvas),
+        }
+    }
+}
+
 /// All documents, and what sweeps over them show, one below another.
 pub fn picture(documents: &[Document]) -> String {
-    let mut canvas = Canvas::new();
+    let mut canvas = Canvas::new(ALONE);
     for (document, point) in documents.iter().zip(points(documents)) {
-        draw(&mut canvas, document, &point);
+        head(&mut canvas, document, &title(document, &point));
+        let figures = figures(document);
+        if figures.is_empty() {
+            paragraph(&mut canvas, NOTHING);
+        }
+        for figure in figures {
+            figure.draw(&mut canvas);
+        }
     }
-    for sweep in sweep::sweeps(documents) {
+    for sweep in sweeps(documents) {
         canvas.top += 20.0;
-        sweep::draw(&mut canvas, &sweep);
+        headline(&mut canvas, &sweep.title(), kind(sweep::kind(&sweep)));
+        paragraph(&mut canvas, &sweep::origin_of_first(&sweep));
+        for figure in figures_of_sweep(&sweep) {
+            figure.draw(&mut canvas);
+        }
     }
-    canvas.top += MARGIN;
+    canvas.top += canvas.sheet.margin;
     canvas.finish("Results of Bursar's experiments")
 }
 
-/// One document of several, by itself.
-pub fn of_document(document: &Document, point: &str) -> String {
-    let mut canvas = Canvas::new();
-    draw(&mut canvas, document, point);
-    canvas.top += MARGIN;
-    canvas.finish(&title(document, point))
+/// Stands for pictures that could not be drawn.
+pub const NOTHING: &str = "Nothing was measured that could be drawn.";
+
+/// All pictures of a document.
+pub fn figures(document: &Document) -> Vec<Figure<'_>> {
+    let parts = parts(document);
+    let timeline = timeline::figure(document, &parts);
+    let mut distributions = cumulative::figures(document, &parts);
+    // How often something happened is asked before how much of it there was.
+    distributions.sort_by_key(|figure| !matches!(figure.drawing, Drawing::Bars(_)));
+    timeline.into_iter().chain(distributions).collect()
 }
 
-/// What sweeps over the documents show: a picture each.
-pub fn of_sweeps(documents: &[Document]) -> Vec<String> {
-    let drawn = sweep::sweeps(documents).into_iter().map(|sweep| {
-        let mut canvas = Canvas::new();
-        sweep::draw(&mut canvas, &sweep);
-        canvas.top += MARGIN;
-        canvas.finish(&sweep.title())
-    });
-    drawn.collect()
+/// Label of all figures of a kind of machine.
+pub fn kind(kind: MachineKind) -> &'static str {
+    match kind {
+        MachineKind::Host => "HOST (real threads, real time)",
+        MachineKind::Sim => "SIMULATED (virtual time)",
+    }
 }
 
 /// What a document is of.
@@ -75,40 +154,30 @@ pub fn title(document: &Document, point: &str) -> String {
     title
 }
 
-fn draw(canvas: &mut Canvas, document: &Document, point: &str) {
-    head(canvas, document, &title(document, point));
-    let has_timeline = timeline::draw(canvas, document);
-    let plots = cumulative::plots(document);
-    if plots.is_empty() && !has_timeline {
-        paragraph(canvas, "Nothing was measured that could be drawn.");
-    }
-    for plot in plots {
-        cumulative::draw(canvas, document, &plot);
-    }
-}
-
 /// Title, kind of figures, and with what they were found.
 fn head(canvas: &mut Canvas, document: &Document, title: &str) {
     if canvas.top > 0.0 {
         canvas.top += 20.0;
-        let (from, to) = ((0.0, canvas.top), (WIDTH, canvas.top));
+        let (from, to) = ((0.0, canvas.top), (canvas.sheet.width, canvas.top));
         canvas.line(from, to, EDGE, 1.0);
     }
-    canvas.top += 34.0;
-    canvas.text((MARGIN, canvas.top), Anchor::Start, TITLE, title);
-    canvas.top += 19.0;
-    let kind = match document.machine.kind() {
-        MachineKind::Host => "HOST (real threads, real time)",
-        MachineKind::Sim => "SIMULATED (virtual time)",
-    };
-    canvas.text((MARGIN, canvas.top), Anchor::Start, LABEL, kind);
+    headline(canvas, title, kind(document.machine.kind()));
     if document.interrupted {
         canvas.top += 15.0;
         let partial = "INTERRUPTED: only the runs that had finished are shown";
-        canvas.text((MARGIN, canvas.top), Anchor::Start, LABEL, partial);
+        let at = (canvas.sheet.margin, canvas.top);
+        canvas.text(at, Anchor::Start, LABEL, partial);
     }
     paragraph(canvas, &origin(document));
     paragraph(canvas, &load(document));
+}
+
+fn headline(canvas: &mut Canvas, title: &str, kind: &str) {
+    let margin = canvas.sheet.margin;
+    canvas.top += 34.0;
+    canvas.text((margin, canvas.top), Anchor::Start, TITLE, title);
+    canvas.top += 19.0;
+    canvas.text((margin, canvas.top), Anchor::Start, LABEL, kind);
 }
 
 /// Machine, seeds and revision.

@@ -2,63 +2,139 @@
 
 use super::canvas::{Stroke, Type};
 
-/// Of a page, in pixels.
-pub const WIDTH: f64 = 960.0;
-/// From the page's edge.
-pub const MARGIN: f64 = 24.0;
-/// From the page's left edge to the plot.
-pub const PLOT_LEFT: f64 = 84.0;
-/// From the page's left edge to the plot's right one.
-pub const PLOT_RIGHT: f64 = 716.0;
-/// From the page's left edge to the legend.
-pub const LEGEND_LEFT: f64 = 740.0;
+/// Width and contents of the paper a picture is drawn on, in pixels.
+#[derive(Clone, Copy, Debug)]
+pub struct Sheet {
+    pub width: f64,
+    /// Distance of all contents from the edge.
+    pub margin: f64,
+    /// Right edge of a single plot.
+    pub plot_right: f64,
+    /// Left edge of the legend; `None` where the surroundings show the legend.
+    pub legend_left: Option<f64>,
+    /// Small plots in a row.
+    pub columns: usize,
+}
+
+/// Sheet of a picture in a file of its own.
+pub const ALONE: Sheet = Sheet {
+    width: 960.0,
+    margin: 24.0,
+    plot_right: 716.0,
+    legend_left: Some(740.0),
+    columns: 4,
+};
+/// Sheet of a picture on a page, which has titles and legends of its own. Narrow, so that a telephone shows readable text.
+pub const EMBEDDED: Sheet = Sheet {
+    width: 500.0,
+    margin: 6.0,
+    plot_right: 472.0,
+    legend_left: None,
+    columns: 2,
+};
 
 /// Fonts that are there anyway.
 pub const FONTS: &str = "system-ui, 'Segoe UI', 'DejaVu Sans', Helvetica, Arial, sans-serif";
 pub const PAPER: &str = "#ffffff";
 pub const INK: &str = "#1a1a1a";
+const FAINT_INK: &str = "#555555";
+const ALARM: &str = "#a33c00";
 /// Lines behind the data.
 pub const GRID: &str = "#e2e2e2";
 pub const EDGE: &str = "#8a8a8a";
 /// Width of a variant's line.
-pub const PEN: &str = "1.8";
+pub const PEN: f64 = 1.8;
+/// Width of a line that another one is compared with.
+pub const THIN: f64 = 1.0;
 
 pub const TITLE: Type = text(16.0, INK, true);
 pub const SUBTITLE: Type = text(13.0, INK, true);
+pub const NAME: Type = text(11.0, INK, true);
 pub const BODY: Type = text(12.0, INK, false);
-pub const SMALL: Type = text(11.0, "#555555", false);
-/// What must not be overlooked.
-pub const LABEL: Type = text(11.0, "#a33c00", true);
+pub const SMALL: Type = text(11.0, FAINT_INK, false);
+/// Label that must not be overlooked.
+pub const LABEL: Type = text(11.0, ALARM, true);
 
 const fn text(size: f64, color: &'static str, bold: bool) -> Type {
     Type { size, color, bold }
 }
 
-/// Okabe and Ito's colours, which differ for every kind of sight, but for yellow, which is too light for a line; grey
-/// instead.
-const COLORS: [&str; 8] = [
-    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#e69f00", "#56b4e9", "#7a7a7a",
+/// Okabe and Ito's colours, which differ for every kind of sight, but for yellow, which is too light for a line.
+const BLUE: &str = "#0072b2";
+const VERMILION: &str = "#d55e00";
+const OTHERS: [(&str, &str); 5] = [
+    ("#009e73", "2 2.5"),
+    ("#cc79a7", "9 3 2 3"),
+    ("#000000", "7 3"),
+    ("#e69f00", ""),
+    ("#56b4e9", "2 2.5"),
 ];
-const DASHES: [&str; 4] = ["", "7 3", "2 2.5", "9 3 2 3"];
+const GREY: &str = "#7a7a7a";
 
-/// The line of the `place`-th variant. Sixteen differ, each from its neighbours in both colour and dashes; they begin anew
-/// then.
-pub fn stroke(place: usize) -> Stroke {
-    Stroke {
-        color: COLORS[place % COLORS.len()],
-        dash: DASHES[(place + place / COLORS.len()) % DASHES.len()],
-    }
+/// Lines that can be told apart in one plot.
+pub const MOST_LINES: usize = OTHERS.len();
+/// Bursar's line.
+pub const OWN: Stroke = stroke(BLUE, "", PEN);
+/// The line of the kernel before the thread.
+pub const UPSTREAM: Stroke = stroke(VERMILION, "7 3", PEN);
+/// The line of a variant that has a plot of its own.
+pub const FEATURED: Stroke = stroke(INK, "", PEN);
+/// A line among too many.
+pub const ONE_OF_MANY: Stroke = stroke(GREY, "", PEN);
+
+/// The line of the `place`-th of the other variants, which are [`MOST_LINES`] at most.
+pub fn other(place: usize) -> Stroke {
+    let (color, dash) = OTHERS[place % OTHERS.len()];
+    stroke(color, dash, PEN)
 }
+
+const fn stroke(color: &'static str, dash: &'static str, width: f64) -> Stroke {
+    Stroke { color, dash, width }
+}
+
+/// Each colour of a picture, and the colour that replaces it on a dark page.
+pub const DARK: [(&str, &str); 15] = [
+    (PAPER, "#15181c"),
+    (INK, "#e8e8e8"),
+    (FAINT_INK, "#b0b4ba"),
+    (ALARM, "#ff9d66"),
+    (GRID, "#30353b"),
+    (EDGE, "#7d838b"),
+    (BLUE, "#4fb0ee"),
+    (VERMILION, "#ff8b45"),
+    (OTHERS[0].0, "#35cf9f"),
+    (OTHERS[1].0, "#e6a3c9"),
+    (OTHERS[2].0, "#ffffff"),
+    (OTHERS[3].0, "#f0c63e"),
+    (OTHERS[4].0, "#b5e2fb"),
+    (GREY, "#9aa0a8"),
+    (BAR_REST, "#262b31"),
+];
+/// The part of a bar that stands for all else.
+pub const BAR_REST: &str = "#eeeeee";
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
-    fn sixteen_lines_differ() {
-        let lines: std::collections::BTreeSet<_> = (0..16)
-            .map(|place| (stroke(place).color, stroke(place).dash))
+    fn lines_of_one_plot_differ() {
+        let lines: BTreeSet<_> = (0..MOST_LINES)
+            .map(other)
+            .chain([OWN, UPSTREAM])
+            .map(|stroke| stroke.color)
             .collect();
-        assert_eq!(lines.len(), 16);
+        assert_eq!(lines.len(), MOST_LINES + 2);
+    }
+
+    #[test]
+    fn colours_differ_in_the_dark_as_well() {
+        let [light, dark]: [BTreeSet<_>; 2] = [
+            DARK.map(|(light, _)| light).into(),
+            DARK.map(|(_, dark)| dark).into(),
+        ];
+        assert_eq!((light.len(), dark.len()), (DARK.len(), DARK.len()));
     }
 }

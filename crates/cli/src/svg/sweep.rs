@@ -2,15 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use bursar_lab::document::Document;
+use bursar_lab::document::{Document, VariantResult};
 use bursar_lab::machine_info::MachineKind;
 use bursar_lab::measure::Unit;
 
 use super::axis::{LogAxis, Mark};
-use super::canvas::{Anchor, Canvas, px};
-use super::panel::{Entry, Frame, Panel, Sign, paragraph};
-use super::style::{LABEL, MARGIN, TITLE, stroke};
-use super::{of_figures, origin};
+use super::cast::{Part, of_variants};
+use super::lines::{Line, Lines, Shape};
+use super::{Drawing, Figure, of_figures, origin};
 use crate::points::settings;
 use crate::units::in_unit;
 use crate::view::{self, Of};
@@ -24,14 +23,23 @@ pub struct Sweep<'a> {
 }
 
 impl Sweep<'_> {
+    /// The experiment that its documents are of.
+    pub fn experiment(&self) -> &str {
+        &self.points[0].1.experiment
+    }
+
     /// What it is of.
     pub fn title(&self) -> String {
-        let experiment = &self.points[0].1.experiment;
+        format!("{}: {}", self.experiment(), self.subject())
+    }
+
+    /// The parameter, and what else differs.
+    pub fn subject(&self) -> String {
         let rest = match self.rest.as_str() {
             "" => String::new(),
             rest => format!(", {rest}"),
         };
-        format!("{experiment}: cost against {}{rest}", self.key)
+        format!("cost against {}{rest}", self.key)
     }
 }
 
@@ -104,35 +112,45 @@ fn follows_cpus(key: &str, documents: &[(&Document, Settings)]) -> bool {
     })
 }
 
-/// Draws a plot for each figure that the documents have.
-pub fn draw(canvas: &mut Canvas, sweep: &Sweep<'_>) {
+/// Where a sweep's figures are from.
+pub fn origin_of_first(sweep: &Sweep<'_>) -> String {
     let first = sweep.points[0].1;
-    canvas.top += 34.0;
-    canvas.text((MARGIN, canvas.top), Anchor::Start, TITLE, &sweep.title());
-    canvas.top += 19.0;
-    let kind = match first.machine.kind() {
-        MachineKind::Host => "HOST (real threads, real time)",
-        MachineKind::Sim => "SIMULATED (virtual time)",
-    };
-    canvas.text((MARGIN, canvas.top), Anchor::Start, LABEL, kind);
-    paragraph(
-        canvas,
-        &format!("the first of {}: {}", sweep.points.len(), origin(first)),
-    );
-    for (metric, of) in view::of(first).sweeps {
-        plot(canvas, sweep, metric, *of);
-    }
+    format!("the first of {}: {}", sweep.points.len(), origin(first))
 }
 
-/// A variant's place among them, its name, and its figures by parameter.
-type Line<'a> = (usize, &'a str, Vec<(f64, f64)>);
+/// The kind of a sweep's figures.
+pub fn kind(sweep: &Sweep<'_>) -> MachineKind {
+    sweep.points[0].1.machine.kind()
+}
 
-fn plot(canvas: &mut Canvas, sweep: &Sweep<'_>, metric: &str, of: Of) {
+/// A figure for each quantity that the documents have.
+pub fn figures<'a>(sweep: &Sweep<'a>) -> Vec<Figure<'a>> {
+    let first = sweep.points[0].1;
+    let quantities = view::of(first).sweeps.iter();
+    let figures = quantities.filter_map(|(metric, of)| {
+        let name = match of.name() {
+            "" => (*metric).to_owned(),
+            name => format!("{metric}, {name}"),
+        };
+        Some(Figure {
+            title: name,
+            reading: format!(
+                "How to read: each point is one run, with its {} below it. Both scales are logarithmic: the same distance is \
+                 the same factor.",
+                sweep.key
+            ),
+            drawing: Drawing::Lines(lines(sweep, metric, *of)?),
+        })
+    });
+    figures.collect()
+}
+
+fn lines<'a>(sweep: &Sweep<'a>, metric: &str, of: Of) -> Option<Lines<'a>> {
     let mut unit = Unit::Ns;
-    let mut variants: Vec<&str> = Vec::new();
+    let mut variants: Vec<&VariantResult> = Vec::new();
     for variant in sweep.points.iter().flat_map(|(_, it)| &it.variants) {
-        if !variants.contains(&variant.name.as_str()) {
-            variants.push(&variant.name);
+        if !variants.iter().any(|known| known.name == variant.name) {
+            variants.push(variant);
         }
     }
     let mut value = |document: &Document, variant: &str| {
@@ -143,24 +161,20 @@ fn plot(canvas: &mut Canvas, sweep: &Sweep<'_>, metric: &str, of: Of) {
         // On a logarithmic axis there is no place for others.
         (value > 0.0).then_some(value)
     };
-    let lines: Vec<Line<'_>> = variants
+    let experiment = &sweep.points[0].1.experiment;
+    let known: Vec<(Part<'a>, Vec<(f64, f64)>)> = of_variants(experiment, variants.into_iter())
         .into_iter()
-        .enumerate()
-        .map(|(place, variant)| {
+        .map(|part| {
             let points = sweep.points.iter();
-            let known = points.filter_map(|(at, it)| Some((*at, value(it, variant)?)));
-            (place, variant, known.collect())
+            let known = points.filter_map(|(at, it)| Some((*at, value(it, &part.result.name)?)));
+            (part, known.collect())
         })
-        .filter(|(.., points): &Line<'_>| !points.is_empty())
+        .filter(|(_, points): &(_, Vec<_>)| !points.is_empty())
         .collect();
     let places: Vec<f64> = sweep.points.iter().map(|(at, _)| *at).collect();
-    let values = lines
-        .iter()
-        .flat_map(|(.., points)| points)
-        .map(|(_, value)| *value);
-    let (Some(across), Some(up)) = (LogAxis::tight(&places), LogAxis::of(values)) else {
-        return;
-    };
+    let values = known.iter().flat_map(|(_, points)| points);
+    let across = LogAxis::tight(&places)?;
+    let up = LogAxis::of(values.map(|(_, value)| *value))?;
     let mut across_marks: Vec<Mark> = places
         .iter()
         .map(|at| Mark {
@@ -169,37 +183,27 @@ fn plot(canvas: &mut Canvas, sweep: &Sweep<'_>, metric: &str, of: Of) {
         })
         .collect();
     across_marks.dedup();
-    let entry = |(place, name, points): &Line<'_>| Entry {
-        sign: Sign::Line(stroke(*place)),
-        name: (*name).to_owned(),
-        figures: ends(points, unit),
+    let line = |(part, points): (Part<'a>, Vec<(f64, f64)>)| Line {
+        part,
+        figures: ends(&points, unit),
+        points: points
+            .into_iter()
+            .map(|(at, value)| (across.place(at), up.place(value)))
+            .collect(),
+        published: Vec::new(),
     };
-    let kind = sweep.points[0].1.machine.kind();
-    let (title, up_name) = match of.name() {
-        "" => (metric.to_owned(), metric),
-        name => (format!("{metric}, {name}"), name),
+    let up_name = match of.name() {
+        "" => metric,
+        name => name,
     };
-    let frame = Frame {
-        title: &title,
-        across: &sweep.key,
-        up: &format!("{up_name}{}", of_figures(kind, unit)),
+    Some(Lines {
+        across: sweep.key.clone(),
+        up: format!("{up_name}{}", of_figures(kind(sweep), unit)),
         across_marks,
         up_marks: up.marks(unit),
-        legend: lines.iter().map(entry).collect(),
-    };
-    let panel = Panel::draw(canvas, &frame);
-    for (place, _, points) in lines {
-        let points = points
-            .iter()
-            .map(|(at, value)| panel.at(across.place(*at), up.place(*value)));
-        let points: Vec<_> = points.collect();
-        let steps = points.iter().map(|(x, y)| format!("{} {}", px(*x), px(*y)));
-        let path = format!("M{}", steps.collect::<Vec<_>>().join("L"));
-        canvas.path(&path, stroke(place));
-        for point in points {
-            canvas.dot(point, stroke(place).color);
-        }
-    }
+        shape: Shape::Straight,
+        lines: known.into_iter().map(line).collect(),
+    })
 }
 
 /// The figures at both ends.

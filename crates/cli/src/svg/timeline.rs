@@ -2,99 +2,130 @@
 
 use bursar_lab::document::Document;
 use bursar_lab::machine_info::MachineKind;
+use bursar_lab::measure::Timeline;
 
 use super::axis::Mark;
-use super::canvas::{Anchor, Canvas};
-use super::style::{
-    BODY, EDGE, GRID, LEGEND_LEFT, MARGIN, PLOT_LEFT, PLOT_RIGHT, SMALL, SUBTITLE, stroke,
-};
+use super::canvas::{Anchor, Canvas, text_width};
+use super::cast::Part;
+use super::panel::{LINE, Panel, label_width};
+use super::style::{NAME, SMALL};
+use super::{Drawing, Figure};
 use crate::timeline;
 use crate::units::{nanoseconds, thousands};
 use crate::view::{self, Load, shown};
 
 const HEIGHT: f64 = 74.0;
-const GAP: f64 = 12.0;
 /// Marks of time, with both ends.
 const MARKS: u64 = 11;
 
-/// Draws the panels; `false` if the document has no timeline.
-pub fn draw(canvas: &mut Canvas, document: &Document) -> bool {
-    let Some(moments) = view::of(document).timeline else {
-        return false;
-    };
-    let variants = document.variants.iter().enumerate();
-    let rows: Vec<_> = variants
-        .filter_map(|(place, variant)| {
-            Some((place, variant, timeline::of(variant, moments.metric)?))
+/// Moments on CPUs.
+pub struct Moments<'a> {
+    rows: Vec<Row<'a>>,
+    cpus: usize,
+    span_us: u64,
+    kind: MachineKind,
+}
+
+struct Row<'a> {
+    part: Part<'a>,
+    timeline: &'a Timeline,
+    /// Figures above the panel.
+    figures: String,
+}
+
+/// The timeline of a document; `None` if it has none.
+pub fn figure<'a>(document: &'a Document, parts: &[Part<'a>]) -> Option<Figure<'a>> {
+    let moments = view::of(document).timeline?;
+    let row = |part: &Part<'a>| {
+        let beside = moments.beside.iter();
+        let beside =
+            beside.map(|it| format!("{} {}", it.title, shown(part.result, it.metric, it.of)));
+        Some(Row {
+            part: *part,
+            timeline: timeline::of(part.result, moments.metric)?,
+            figures: beside.collect::<Vec<_>>().join(", "),
         })
-        .collect();
-    if rows
-        .iter()
-        .all(|(.., timeline)| timeline.points().is_empty())
-    {
-        return false;
-    }
-    let cpus = timeline::cpus(document, rows.iter().map(|(.., timeline)| *timeline));
-    let span_us = (moments.span_us)(Load(&document.parameters)).max(1);
-    canvas.top += 34.0;
-    let above = canvas.top - 12.0;
-    canvas.text((PLOT_LEFT, above), Anchor::Start, SUBTITLE, moments.title);
-    let marks: Vec<Mark> = (0..MARKS)
-        .map(|mark| Mark {
-            place: mark as f64 / (MARKS - 1) as f64,
-            label: nanoseconds_from_zero(span_us * 1_000 * mark / (MARKS - 1)),
-        })
-        .collect();
-    let across = |share: f64| PLOT_LEFT + share * (PLOT_RIGHT - PLOT_LEFT);
-    let begin = canvas.top;
-    for (place, variant, timeline) in &rows {
-        let (top, bottom) = (canvas.top, canvas.top + HEIGHT);
-        for mark in &marks {
-            let x = across(mark.place);
-            canvas.line((x, top), (x, bottom), GRID, 1.0);
-        }
-        canvas.frame((PLOT_LEFT, top), (PLOT_RIGHT - PLOT_LEFT, HEIGHT), EDGE);
-        for (y, cpu) in [(bottom, 0), (top + 8.0, cpus.saturating_sub(1))] {
-            let at = (PLOT_LEFT - 6.0, y);
-            canvas.text(at, Anchor::End, SMALL, &thousands(cpu as u64));
-        }
-        let points = timeline.points().iter().filter(|(_, us)| *us <= span_us);
-        let points = points.map(|&(cpu, us)| {
-            let up = (f64::from(cpu) + 0.5) / cpus as f64;
-            (across(us as f64 / span_us as f64), bottom - up * HEIGHT)
-        });
-        canvas.specks(points, stroke(*place).color);
-        canvas.text(
-            (LEGEND_LEFT, top + 14.0),
-            Anchor::Start,
-            BODY,
-            &variant.name,
-        );
-        for (line, column) in moments.beside.iter().enumerate() {
-            let y = top + 30.0 + 14.0 * line as f64;
-            let said = format!(
-                "{} {}",
-                column.title,
-                shown(variant, column.metric, column.of)
-            );
-            canvas.text((LEGEND_LEFT, y), Anchor::Start, SMALL, &said);
-        }
-        canvas.top = bottom + GAP;
-    }
-    let end = canvas.top - GAP;
-    canvas.upright((MARGIN, f64::midpoint(begin, end)), SMALL, "CPU");
-    for mark in &marks {
-        let at = (across(mark.place), end + 16.0);
-        canvas.text(at, Anchor::Middle, SMALL, &mark.label);
-    }
-    let said = match document.machine.kind() {
-        MachineKind::Host => "time",
-        MachineKind::Sim => "virtual time (simulated)",
     };
-    let middle = f64::midpoint(PLOT_LEFT, PLOT_RIGHT);
-    canvas.text((middle, end + 34.0), Anchor::Middle, SMALL, said);
-    canvas.top = end + 50.0;
-    true
+    let rows: Vec<_> = parts.iter().filter_map(row).collect();
+    if rows.iter().all(|row| row.timeline.points().is_empty()) {
+        return None;
+    }
+    Some(Figure {
+        title: moments.title.to_owned(),
+        reading: "How to read: each point is one firing on one CPU, and time goes to the right. Points above one another fire \
+                  on the same tick: CPUs disturb each other there. Points on a slope take turns."
+            .to_owned(),
+        drawing: Drawing::Moments(Moments {
+            cpus: timeline::cpus(document, rows.iter().map(|row| row.timeline)),
+            rows,
+            span_us: (moments.span_us)(Load(&document.parameters)).max(1),
+            kind: document.machine.kind(),
+        }),
+    })
+}
+
+impl Moments<'_> {
+    /// Draws the panels, below what is there.
+    pub fn draw(&self, canvas: &mut Canvas) {
+        let across: Vec<Mark> = (0..MARKS)
+            .map(|mark| Mark {
+                place: mark as f64 / (MARKS - 1) as f64,
+                label: nanoseconds_from_zero(self.span_us * 1_000 * mark / (MARKS - 1)),
+            })
+            .collect();
+        let cpu = |number: usize| format!("CPU {}", thousands(number as u64));
+        let last = Mark {
+            place: 1.0 - SMALL.size / HEIGHT,
+            label: cpu(self.cpus.saturating_sub(1)),
+        };
+        let first = Mark {
+            place: 0.05,
+            label: cpu(0),
+        };
+        let up = [first, last];
+        let left = canvas.sheet.margin + label_width(&up);
+        let half_a_label = text_width("500 ms", SMALL) / 2.0;
+        let right = canvas.sheet.width - canvas.sheet.margin - half_a_label;
+        let mut panel = Panel {
+            left,
+            top: canvas.top,
+            width: right - left,
+            height: HEIGHT,
+        };
+        for row in &self.rows {
+            panel.top = canvas.top + LINE + 4.0;
+            let name = row.part.label();
+            let base = panel.top - 5.0;
+            canvas.text((left, base), Anchor::Start, NAME, &name);
+            let at = (left + text_width(&name, NAME) + 8.0, base);
+            canvas.text(at, Anchor::Start, SMALL, &row.figures);
+            panel.grid(canvas, &across, &[]);
+            panel.label_up(canvas, &up);
+            canvas.specks(self.points(row, panel), row.part.stroke.color);
+            canvas.top = panel.top + HEIGHT + 4.0;
+        }
+        panel.label_across(canvas, &across);
+        let said = match self.kind {
+            MachineKind::Host => "time",
+            MachineKind::Sim => "virtual time (simulated)",
+        };
+        let at = (panel.left + panel.width / 2.0, canvas.top + 2.0 * LINE);
+        canvas.text(at, Anchor::Middle, SMALL, said);
+        canvas.top += 2.0 * LINE + 8.0;
+    }
+
+    fn points<'b>(
+        &'b self,
+        row: &'b Row<'_>,
+        panel: Panel,
+    ) -> impl Iterator<Item = (f64, f64)> + 'b {
+        let points = row.timeline.points().iter();
+        let points = points.filter(|(_, us)| *us <= self.span_us);
+        points.map(move |&(cpu, us)| {
+            let up = (f64::from(cpu) + 0.5) / self.cpus as f64;
+            panel.at(us as f64 / self.span_us as f64, up)
+        })
+    }
 }
 
 fn nanoseconds_from_zero(ns: u64) -> String {
