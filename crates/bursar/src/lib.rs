@@ -74,7 +74,8 @@
 //! [`Account`] is for allocators. [`Handle`] is what [`Counter`] and [`Gauge`] have in common.
 //!
 //! # Features
-//! `bytes`: [`Page`]s become `bytes::Bytes` without copying.
+//! * `bytes`: [`Page`]s become `bytes::Bytes` without copying.
+//! * `serde`: readings, snapshots, events and pressure are written; [`Limits`] are written and read.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -96,6 +97,9 @@ mod guides {
     mod from_atomics {}
     #[doc = include_str!("../../../docs/guides/measure.md")]
     mod measure {}
+    #[cfg(feature = "serde")]
+    #[doc = include_str!("../../../docs/guides/export.md")]
+    mod export {}
 }
 
 // The layers, each using only those before it; `tests/layers.rs` checks that.
