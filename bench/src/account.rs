@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 
 use bursar::{Charge, Freshness, Group};
 use bursar_machine::host::bare;
-use datafusion_execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 
 use crate::contender::{Local, Padded, Path};
 
@@ -145,56 +144,5 @@ impl Account for Path {
 fn undo(levels: &[Arc<Padded>], bytes: i64) {
     for level in levels {
         level.0.fetch_sub(bytes, Ordering::Relaxed);
-    }
-}
-
-/// A reservation of a DataFusion pool, grown and shrunk as its operators do.
-pub struct Reservation {
-    reservation: MemoryReservation,
-    pool: Arc<dyn MemoryPool>,
-}
-
-impl Reservation {
-    /// Registers one more consumer with `pool`.
-    pub fn register(pool: &Arc<dyn MemoryPool>, spills: Spills) -> Self {
-        let consumer = MemoryConsumer::new("bench").with_can_spill(spills == Spills::Yes);
-        Self {
-            reservation: consumer.register(pool),
-            pool: Arc::clone(pool),
-        }
-    }
-
-    /// A request that cannot fail.
-    #[inline(always)]
-    pub fn grow(&self, bytes: usize) {
-        self.reservation.grow(bytes);
-    }
-}
-
-/// Whether a consumer says that it can spill: FairSpillPool shares among those that do.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Spills {
-    Yes,
-    No,
-}
-
-impl Account for Reservation {
-    type Token = usize;
-
-    #[inline(always)]
-    fn charge(&self, bytes: usize) -> usize {
-        self.reservation
-            .try_grow(bytes)
-            .expect("the limits are far away");
-        bytes
-    }
-
-    #[inline(always)]
-    fn uncharge(&self, token: usize) {
-        self.reservation.shrink(token);
-    }
-
-    fn outstanding(&self) -> i64 {
-        self.pool.reserved() as i64
     }
 }

@@ -3,16 +3,12 @@
 //! Every contender charges pages of 4,096 bytes. With two threads both use the same accounts: the honest worst case.
 
 use std::hint::black_box;
-use std::num::NonZeroUsize;
-use std::sync::Arc;
 
-use datafusion_execution::memory_pool::{
-    FairSpillPool, GreedyMemoryPool, MemoryPool, TrackConsumersPool,
-};
-
-use crate::account::{Account, BYTES, Reservation, Spills};
+use crate::account::{Account, BYTES};
 use crate::contender::{ACCOUNTS, Contender, Local, Padded, Path, bare, unrolled};
 use crate::hand_over;
+#[cfg(feature = "datafusion")]
+use crate::pools;
 use crate::rounds::{Heat, Racer};
 use crate::series::BURSAR;
 use crate::timing::{Slice, Spent, on_cpus};
@@ -91,26 +87,10 @@ pub fn racers(shape: Shape, depth: usize) -> Vec<Box<dyn Racer>> {
         ));
         let word = Contender::shared("AtomicU64", |_| Padded::default());
         racers.push(enter(word, shape));
-        racers.extend(pools().into_iter().map(|pool| enter(pool, shape)));
+        #[cfg(feature = "datafusion")]
+        racers.extend(pools::all().into_iter().map(|pool| enter(pool, shape)));
     }
     racers
-}
-
-/// DataFusion's pools. Each thread has its own consumer and reservation, as operators have; they share the pool.
-fn pools() -> Vec<Contender<Reservation>> {
-    const SIZE: usize = 1 << 50;
-    let top = NonZeroUsize::new(5).expect("five is not zero");
-    let entry = |name: &str, pool: Arc<dyn MemoryPool>, spills: Spills| {
-        Contender::per_thread(name, || Reservation::register(&pool, spills))
-    };
-    let greedy = GreedyMemoryPool::new(SIZE);
-    let fair = FairSpillPool::new(SIZE);
-    let tracked = TrackConsumersPool::new(GreedyMemoryPool::new(SIZE), top);
-    vec![
-        entry("DataFusion Greedy", Arc::new(greedy), Spills::No),
-        entry("DataFusion FairSpill", Arc::new(fair), Spills::Yes),
-        entry("DataFusion Track(Greedy)", Arc::new(tracked), Spills::No),
-    ]
 }
 
 fn enter<A: Account + 'static>(contender: Contender<A>, shape: Shape) -> Box<dyn Racer> {

@@ -20,8 +20,11 @@ mod heap;
 mod machine;
 mod output;
 mod pages;
+#[cfg(feature = "datafusion")]
+mod pools;
 mod read;
 mod read_run;
+#[cfg(feature = "datafusion")]
 mod reservation;
 mod rounds;
 mod same_code;
@@ -60,6 +63,7 @@ enum Benchmark {
     /// Charging and uncharging, beside atomics and DataFusion's pools.
     Charge(Options),
     /// Requests of DataFusion's operators, beside its own pools.
+    #[cfg(feature = "datafusion")]
     Reservation(Options),
     /// Counting, beside atomics, prometheus and hytra.
     Stat(Options),
@@ -145,6 +149,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().benchmark {
         Benchmark::Golden(options) => run_golden(&options),
         Benchmark::Charge(options) => run("charge", &options, &[charge]),
+        #[cfg(feature = "datafusion")]
         Benchmark::Reservation(options) => run("reservation", &options, &[reservation]),
         Benchmark::Stat(options) => run("stat", &options, &[stat]),
         Benchmark::Flush(options) => run("flush", &options, &[flush]),
@@ -163,7 +168,17 @@ fn main() -> ExitCode {
         Benchmark::All(options) => run(
             "all",
             &options,
-            &[charge, reservation, stat, flush, read, pages, heap, sim],
+            &[
+                charge,
+                #[cfg(feature = "datafusion")]
+                reservation,
+                stat,
+                flush,
+                read,
+                pages,
+                heap,
+                sim,
+            ],
         ),
     };
     outcome.unwrap_or_else(|error| {
@@ -241,6 +256,7 @@ fn charge(options: &Options) -> Result<Part, String> {
     race("charge", BARE, charge::heats(), targets::of_charge, options)
 }
 
+#[cfg(feature = "datafusion")]
 fn reservation(options: &Options) -> Result<Part, String> {
     race(
         "reservation",

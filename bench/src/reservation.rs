@@ -16,8 +16,9 @@ use datafusion_execution::memory_pool::{
     FairSpillPool, GreedyMemoryPool, MemoryPool, MemoryReservation, TrackConsumersPool,
 };
 
-use crate::account::{Account, BYTES, Reservation, Spills};
+use crate::account::{Account, BYTES};
 use crate::contender::{Contender, unrolled};
+use crate::pools::{Reservation, Spills};
 use crate::rounds::{Heat, Racer};
 use crate::series::BURSAR;
 use crate::timing::{Slice, Spent, on_cpus};

@@ -4,6 +4,7 @@ use crate::charge::Shape;
 use crate::flush;
 use crate::read::Target;
 use crate::read_run::Entry;
+#[cfg(feature = "datafusion")]
 use crate::reservation;
 use crate::series::{BURSAR, Run, Series, Summary};
 use crate::sim::{LOCKS_ROW, SLEEPERS_ROW, WORD_ROWS};
@@ -69,6 +70,7 @@ pub fn of_charge(run: &Run) -> Vec<Verdict> {
 }
 
 /// The targets of `reservation`: near the floor of the API, with whatever does not need to know what each spiller holds.
+#[cfg(feature = "datafusion")]
 pub fn of_reservation(run: &Run) -> Vec<Verdict> {
     let hot = reservation::Shape::Hot.name();
     let mut verdicts = Vec::new();
