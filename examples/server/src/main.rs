@@ -30,7 +30,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     println!("\nA cache that has grown to its tenant's limit gives back what a query needs:");
     for key in 0..8 {
-        client.ask_quietly(&format!("PUT free page-{key} 1000")).await?;
+        client
+            .ask_quietly(&format!("PUT free page-{key} 1000"))
+            .await?;
     }
     client.ask("TREE").await?;
     client.ask("QUERY free 3000 1").await?;
@@ -43,12 +45,20 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     client.ask("QUERY free 9000 1").await?;
 
     println!("\nA query waits for memory that another one holds, for 200 ms at most:");
-    println!("  (another client) QUERY free 12000 100: {}", slow.ask_quietly("QUERY free 12000 100").await?);
+    println!(
+        "  (another client) QUERY free 12000 100: {}",
+        slow.ask_quietly("QUERY free 12000 100").await?
+    );
     client.ask("QUERY free 11000 1").await?;
     println!("  (another client): {}", slow.answer().await?);
 
-    println!("\nA tenant that leaves is empty when REMOVE returns, though a query was still running:");
-    println!("  (another client) QUERY free 4000 100: {}", slow.ask_quietly("QUERY free 4000 100").await?);
+    println!(
+        "\nA tenant that leaves is empty when REMOVE returns, though a query was still running:"
+    );
+    println!(
+        "  (another client) QUERY free 4000 100: {}",
+        slow.ask_quietly("QUERY free 4000 100").await?
+    );
     client.ask("REMOVE free").await?;
     println!("  (another client): {}", slow.answer().await?);
     client.ask("TREE").await?;
@@ -76,7 +86,9 @@ impl Client {
     }
 
     async fn ask_quietly(&mut self, request: &str) -> std::io::Result<String> {
-        self.writes.write_all(format!("{request}\n").as_bytes()).await?;
+        self.writes
+            .write_all(format!("{request}\n").as_bytes())
+            .await?;
         self.answer().await
     }
 
@@ -87,8 +99,11 @@ impl Client {
         println!("    {line}");
         // More lines follow a tree's first and a query's `running`.
         let is_tree = request == "TREE";
-        while (is_tree && !line.is_empty()) || line == "running" {
+        while is_tree || line == "running" {
             line = self.answer().await?;
+            if is_tree && line.is_empty() {
+                break;
+            }
             println!("    {line}");
         }
         Ok(())

@@ -37,12 +37,18 @@ async fn serve_one(tenants: Arc<Tenants>, stream: TcpStream) -> std::io::Result<
     Ok(())
 }
 
-async fn answer(tenants: &Tenants, line: &str, writes: &mut OwnedWriteHalf) -> std::io::Result<String> {
+async fn answer(
+    tenants: &Tenants,
+    line: &str,
+    writes: &mut OwnedWriteHalf,
+) -> std::io::Result<String> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let done = match words[..] {
         ["ADMIT", tenant, mib] => number(mib).and_then(|mib| tenants.admit(tenant, mib << 20)),
         ["LIMIT", tenant, mib] => number(mib).and_then(|mib| tenants.limit(tenant, mib << 20)),
-        ["PUT", tenant, key, kib] => number(kib).and_then(|kib| tenants.put(tenant, key, (kib as usize) << 10)),
+        ["PUT", tenant, key, kib] => {
+            number(kib).and_then(|kib| tenants.put(tenant, key, (kib as usize) << 10))
+        }
         ["REMOVE", tenant] => tenants.remove(tenant).await,
         ["QUERY", tenant, kib, ms] => match (number(kib), number(ms)) {
             (Ok(kib), Ok(ms)) => match tenants.start_query(tenant, kib << 10).await {
@@ -61,7 +67,7 @@ async fn answer(tenants: &Tenants, line: &str, writes: &mut OwnedWriteHalf) -> s
             Ok(None) => return Ok("not there".to_owned()),
             Err(failure) => Err(failure),
         },
-        ["TREE"] => return Ok(tenants.tree()),
+        ["TREE"] => return Ok(format!("{}\n", tenants.tree().trim_end())),
         _ => return Ok(format!("expected one of: {REQUESTS}")),
     };
     Ok(match done {

@@ -31,14 +31,24 @@ pub enum Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::UnknownTenant(name) => write!(f, "there is no tenant {}", bursar::printable(name)),
+            Self::UnknownTenant(name) => {
+                write!(f, "there is no tenant {}", bursar::printable(name))
+            }
             Self::NotANumber(word) => {
-                write!(f, "`{}` must be a whole number, at most 1000000", bursar::printable(word))
+                write!(
+                    f,
+                    "`{}` must be a whole number, at most 1000000",
+                    bursar::printable(word)
+                )
             }
             Self::Create(error) => error.fmt(f),
             Self::Close(error) => error.fmt(f),
             Self::Refused(error) => error.fmt(f),
-            Self::Late(bytes) => write!(f, "no {} came free within {PATIENCE:?}", bursar::Bytes(*bytes)),
+            Self::Late(bytes) => write!(
+                f,
+                "no {} came free within {PATIENCE:?}",
+                bursar::Bytes(*bytes)
+            ),
         }
     }
 }
@@ -94,7 +104,10 @@ impl Tenants {
             cache,
             queries: AtomicU64::new(0),
         };
-        self.by_name.lock().unwrap().insert(name.to_owned(), Arc::new(tenant));
+        self.by_name
+            .lock()
+            .unwrap()
+            .insert(name.to_owned(), Arc::new(tenant));
         Ok(())
     }
 
@@ -119,7 +132,9 @@ impl Tenants {
     pub async fn start_query(&self, name: &str, bytes: u64) -> Result<Charge, Failure> {
         let tenant = self.find(name)?;
         let number = tenant.queries.fetch_add(1, Ordering::Relaxed);
-        let query = tenant.group.child(format!("query-{number}"), Limits::none())?;
+        let query = tenant
+            .group
+            .child(format!("query-{number}"), Limits::none())?;
         match timeout(PATIENCE, query.charge_async(bytes)).await {
             Ok(charged) => Ok(charged?),
             Err(_elapsed) => Err(Failure::Late(bytes)),
