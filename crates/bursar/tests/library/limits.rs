@@ -1,13 +1,11 @@
 //! Limits that mean it: never exceeded by a fallible charge, and no charge refused while the memory was there.
 
-mod common;
-
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::common::{Random, memory, seed};
 use bursar::machine::Machine;
 use bursar::machine::host::{allowed_cpus, pin_to};
 use bursar::{ChargeError, Freshness, Group, Limits};
-use common::{Random, memory, seed};
 
 #[test]
 fn stock_on_another_cpu_is_found() {
