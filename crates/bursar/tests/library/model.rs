@@ -1,11 +1,9 @@
 //! Random operations against a naive model: a tree of groups whose numbers are added up by a walk.
 
-mod common;
-
 use std::collections::BTreeMap;
 
+use crate::common::{BALANCE, BATCHED, EAGER, ROWS, Random, memory, seed};
 use bursar::{Charge, ChargeError, Freshness, Group, Limits, Memory};
-use common::{BALANCE, BATCHED, EAGER, ROWS, Random, memory, seed};
 
 /// Usage, rows, balance, eager, batched.
 type Numbers = [i64; 5];

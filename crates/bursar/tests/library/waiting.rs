@@ -3,14 +3,12 @@
 //!
 //! First by hand, with whole units (so that there is no stock), then with an executor that parks its thread.
 
-mod common;
-
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Poll;
 
+use crate::common::{Random, Task, UNIT, block_on, memory, seed, units};
 use bursar::machine::host::{allowed_cpus, pin_to};
 use bursar::{Charge, ChargeAsync, ChargeError, Freshness, Group, Limits};
-use common::{Random, Task, UNIT, block_on, memory, seed, units};
 
 fn wait(group: &Group, units: u64) -> Task<ChargeAsync> {
     Task::new(group.charge_async(units * UNIT))

@@ -1,13 +1,11 @@
 //! Limits are hard: no fallible charge exceeds one, and no charge is refused while the memory is there.
 
-mod common;
-
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::common::{Random, memory, seed};
 use bursar::machine::Machine;
 use bursar::machine::host::{allowed_cpus, pin_to};
 use bursar::{ChargeError, Freshness, Group, Limits};
-use common::{Random, memory, seed};
 
 #[test]
 fn stock_on_another_cpu_is_found() {

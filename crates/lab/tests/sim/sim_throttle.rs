@@ -1,15 +1,13 @@
 //! Charges above `high` on simulated machines: they sleep in virtual time as long as the kernel's formula says, which counts
 //! as throttled and as stall, and averages of stall fade with virtual time.
 
-mod common;
-
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::common::{Body, MS, US, builder, calm, settings};
 use bursar::{Group, HighPolicy, Level, Limits};
 use bursar_machine::{Machine, Tasks};
 use bursar_sim::{Chance, Sim, Simulator};
-use common::{Body, MS, US, builder, calm, settings};
 
 const MIB: u64 = 1 << 20;
 /// The charge that waits as long as the formula says: 64 pages.

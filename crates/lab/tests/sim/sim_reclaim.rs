@@ -1,16 +1,14 @@
 //! Reclaim on simulated machines: memory that reclaimers free under contention is neither lost nor given twice.
 
-mod common;
-
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::common::{Body, Struck, US, builder, settings};
 use bursar::{Charge, ChargeError, Freshness, Group, Limits};
 use bursar_machine::Tasks;
 use bursar_machine::random::Random;
 use bursar_sim::{Sim, Simulator};
-use common::{Body, Struck, US, builder, settings};
 
 /// Bytes that a CPU has of the cache.
 const SHARE: u64 = 64 << 10;

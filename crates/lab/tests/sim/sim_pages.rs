@@ -4,20 +4,18 @@
 //! A task that never comes back while it holds a lock is not among the faults: whoever needs that lock waits for ever, here as
 //! in the kernel. A lock is short, and a process's threads are not killed one by one.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::common::{Body, MS, Struck, US, builder, settings};
 use bursar::pages::{Order, PageOptions, Watermarks, Zeroed};
 use bursar::{AllocPagesError, Freshness, Group, Limits, Memory, Page};
 use bursar_machine::random::Random;
 use bursar_machine::timer::Timers;
 use bursar_machine::{Machine, Tasks};
 use bursar_sim::{Chance, SectionKind, Sim, Simulator, Stall};
-use common::{Body, MS, Struck, US, builder, settings};
 
 /// Blocks of the largest order on each node.
 const BLOCKS: u64 = 4;

@@ -1,14 +1,12 @@
 //! Guarantee 7 on simulated machines: what the fast paths touch does not depend on depth or CPUs, what slow paths touch is
 //! known, and what may not wait does not.
 
-mod common;
-
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::common::{BALANCE, BATCHED, Body, MS, ROWS, US, builder, cost_on, settings};
 use bursar::{Freshness, Group, Limits};
 use bursar_machine::{Machine, Tasks};
 use bursar_sim::{Chance, Counts, SectionKind, Sim, Simulator};
-use common::{BALANCE, BATCHED, Body, MS, ROWS, US, builder, cost_on, settings};
 
 /// A machine, and a group so many levels below the root.
 fn deep(cpus: usize, depth: usize, sections: SectionKind) -> (Group<Sim>, Simulator) {

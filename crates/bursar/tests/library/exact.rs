@@ -1,13 +1,11 @@
 //! `Exact` against the truth: a read counts each update that returned before the read began, and none that began after
 //! it returned.
 
-mod common;
-
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::common::{ROWS, Random, STATISTICS, memory, seed};
 use bursar::machine::host::{allowed_cpus, pin_to};
 use bursar::{FlushPolicy, Freshness, Group, Limits, Memory, NotFresh};
-use common::{ROWS, Random, STATISTICS, memory, seed};
 
 #[derive(Default)]
 struct Updates {

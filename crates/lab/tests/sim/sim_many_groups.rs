@@ -1,14 +1,12 @@
 //! Guarantee 5 on simulated machines: what one call does, and what others wait for meanwhile, does not grow faster than the
 //! work itself, however many groups there are beside it.
 
-mod common;
-
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::common::{Body, MS, US, builder, cost_on, settings};
 use bursar::{ChargeError, Group, Limits, Memory};
 use bursar_machine::{Machine, Tasks};
 use bursar_sim::{Sim, Simulator};
-use common::{Body, MS, US, builder, cost_on, settings};
 
 const MAX: u64 = 1 << 40;
 

@@ -1,17 +1,15 @@
 //! Guarantee 1 on simulated machines: nothing is lost or counted twice, while groups come and go, charges move, limits
 //! change, faults strike and tasks are killed in their sleep.
 
-mod common;
-
 use std::sync::Mutex;
 use std::sync::atomic::AtomicI64;
 
+use crate::common::truth::{Held, Place, Truth, seen};
+use crate::common::{BALANCE, BATCHED, Body, EAGER, ROWS, Struck, US, builder, settings};
 use bursar::{Freshness, Group, Limits, Memory};
 use bursar_machine::random::Random;
 use bursar_machine::{Machine, Tasks};
 use bursar_sim::{SectionKind, Sim, Simulator};
-use common::truth::{Held, Place, Truth, seen};
-use common::{BALANCE, BATCHED, Body, EAGER, ROWS, Struck, US, builder, settings};
 
 const TENANTS: usize = 3;
 const QUERIES: usize = 3;

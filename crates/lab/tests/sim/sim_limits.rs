@@ -1,16 +1,14 @@
 //! Guarantee 4 on simulated machines: no fallible charge commits above a limit that is in force, and none is refused while
 //! the memory is there.
 
-mod common;
-
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::common::{Body, Struck, US, builder, calm, settings};
 use bursar::{Charge, ChargeError, Freshness, Group, Limits};
 use bursar_machine::random::Random;
 use bursar_machine::{Machine, Tasks, Watched};
 use bursar_sim::{Sim, Simulator};
-use common::{Body, Struck, US, builder, calm, settings};
 
 /// Bytes that a CPU has of the memory that is limited.
 const SHARE: u64 = 64 << 10;

@@ -3,17 +3,15 @@
 //! All charges are of a batch or more, so no CPU holds stock and the reserved bytes are the charged ones. So requests
 //! to reclaimers, debts and counts are exact. `model.rs` has small charges.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use crate::common::naive::{Asked, Counts, Naive, Reclaimer};
+use crate::common::{Pages, Random, seed};
 use bursar::{
     By, Charge, ChargeError, EmergencyReserve, Events, Group, HighPolicy, Limits, Memory, Reason,
     Registration, Taken,
 };
-use common::naive::{Asked, Counts, Naive, Reclaimer};
-use common::{Pages, Random, seed};
 
 const BATCH: u64 = 256 << 10;
 

@@ -1,13 +1,11 @@
 //! Invalid limits, one by one and together, while threads charge; debts and sleeps above `high`.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::common::{Random, Task, UNIT, panics, seed, units};
 use bursar::{Charge, Freshness, HighPolicy, Limits, Memory};
-use common::{Random, Task, UNIT, panics, seed, units};
 
 fn owing() -> Memory {
     let builder = Memory::builder().high_policy(HighPolicy::Owe);

@@ -1,17 +1,15 @@
 //! Guarantee 1 on simulated machines, by the clock: a read that asks for an age misses no update that is older, and the age of
 //! a reading says no less than it should. Flushes take time there, and updates go on meanwhile.
 
-mod common;
-
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::common::{BALANCE, Body, ROWS, US, builder, settings};
 use bursar::{Freshness, Group, Limits};
 use bursar_machine::timer::Timers;
 use bursar_machine::{Machine, Tasks};
 use bursar_sim::{SectionKind, Sim, Simulator};
-use common::{BALANCE, Body, ROWS, US, builder, settings};
 
 const CPUS: usize = 64;
 /// Groups that a flush finds changed, beside the one that is read.

@@ -2,12 +2,10 @@
 //!
 //! All charges are whole units, so there is no stock and each target is exact.
 
-mod common;
-
 use std::sync::{Arc, Mutex};
 
+use crate::common::{Pages, UNIT, memory, refused, units};
 use bursar::{Charge, Group, Limits, Memory, Protection, Reason, Registration};
-use common::{Pages, UNIT, memory, refused, units};
 
 /// Who was asked for how many units.
 #[derive(Clone, Default)]

@@ -2,13 +2,11 @@
 //!
 //! All charges except those of the threads are whole units, so there is no stock and each target is exact.
 
-mod common;
-
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
+use crate::common::{Pages, Random, Task, UNIT, memory, panics, refused, seed, units};
 use bursar::{ChargeError, Freshness, HighPolicy, Limits, Memory, Reason, Registration};
-use common::{Pages, Random, Task, UNIT, memory, panics, refused, seed, units};
 
 #[test]
 fn rounds_are_bounded() {

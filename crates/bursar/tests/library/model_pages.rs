@@ -1,15 +1,13 @@
 //! Random operations on pages by several threads, against a reference. No page has two holders, none is lost, and no
 //! group sees another group's bytes. Buddies merge when all are freed.
 
-mod common;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::common::model_pages::{Held, World, options};
+use crate::common::world::Stop;
+use crate::common::{Random, seed};
 use bursar::pages::{HoldBounds, ListOptions, PageOptions};
-use common::model_pages::{Held, World, options};
-use common::world::Stop;
-use common::{Random, seed};
 
 const MIB: u64 = 1 << 20;
 const THREADS: u64 = 4;
@@ -100,8 +98,8 @@ fn with_too_little_memory() {
 #[cfg(target_os = "linux")]
 #[test]
 fn with_threads_that_move() {
+    use crate::common::cpus;
     use bursar::machine::host::allowed_cpus;
-    use common::cpus;
 
     let allowed = allowed_cpus();
     churn(restless(16 * MIB), 2, 1500, |random| {

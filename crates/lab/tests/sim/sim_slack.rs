@@ -1,13 +1,11 @@
 //! Guarantee 6 on simulated machines: how much stock there can be, that one CPU can take all of it back, and that groups
 //! nobody touches cost nothing.
 
-mod common;
-
+use crate::common::{Body, US, builder, calm, cost_on, settings};
 use bursar::{Counter, Freshness, Group, Limits, Statistic};
 use bursar_machine::random::Random;
 use bursar_machine::{Machine, Tasks};
 use bursar_sim::{Sim, Simulator};
-use common::{Body, US, builder, calm, cost_on, settings};
 
 /// The most stock of one group on one CPU, bytes: the documented batch.
 const BATCH: u64 = 256 << 10;

@@ -1,10 +1,9 @@
 //! Upkeep on simulated machines: who keeps its phase, who is left alone, and what each policy costs in wake-ups.
 
-mod common;
-
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use crate::common::{MS, US};
 use bursar::housekeeping::{
     Firing, Housekeeping, KERNEL_SKEW, Options, Period, Upkeep, round_jiffies,
 };
@@ -14,7 +13,6 @@ use bursar_machine::timer::{
 };
 use bursar_machine::{Machine, Shard, Tasks};
 use bursar_sim::{Settings, Sim, Simulator, Topology};
-use common::{MS, US};
 
 const SECOND_NS: u64 = 1_000_000_000;
 const HZ: u32 = 1000;

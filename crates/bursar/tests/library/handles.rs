@@ -1,13 +1,11 @@
 //! Handles: comparison with each other, and their text.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::time::Duration;
 
+use crate::common::{UNIT, memory, units};
 use bursar::{By, ChargeError, Debt, Group, Level, Limits, Memory};
-use common::{UNIT, memory, units};
 
 fn hash(group: &Group) -> u64 {
     BuildHasherDefault::<DefaultHasher>::default().hash_one(group)

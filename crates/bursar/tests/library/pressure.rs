@@ -4,17 +4,15 @@
 //! The growth and fading of stall averages takes time, so the unit tests of the clock and the simulated machine cover
 //! it. Charges are whole units, so there is no stock and usage is exact.
 
-mod common;
-
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::common::{Random, Task, UNIT, block_on, seed, units};
 use bursar::{
     Charge, Freshness, Group, HighPolicy, Level, Limits, Memory, MemoryError, Pressure,
     PressurePolicy, Reason, Registration,
 };
-use common::{Random, Task, UNIT, block_on, seed, units};
 
 /// A memory in which nobody sleeps.
 fn memory() -> Memory {

@@ -1,18 +1,16 @@
 //! Charges that wait on simulated machines: all are served, in the order of their tickets, whatever strikes.
 
-mod common;
-
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
+use crate::common::{Body, Struck, US, builder, settings};
 use bursar::{Charge, ChargeAsync, ChargeError, Freshness, Limits};
 use bursar_machine::random::Random;
 use bursar_machine::{Event, Lock, Machine, Tasks};
 use bursar_sim::{Sim, SimEvent, SimMutex, Simulator};
-use common::{Body, Struck, US, builder, settings};
 
 const SHARE: u64 = 64 << 10;
 
