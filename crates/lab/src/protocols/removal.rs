@@ -187,9 +187,9 @@ fn closing<M: Watched>(machine: &M, seed: u64) {
         held.into_iter().for_each(|charge| sums.uncharge(charge));
     };
     // More than there is beside what the first one holds, for which nobody makes room but by closing.
-    let first = query.try_charge(MAX as usize / 2).expect("there is room");
+    let first = query.try_charge(MAX / 2).expect("there is room");
     let wait = move |_: Random| {
-        let charged = block_on::<M, _>(query.charge_async(MAX as usize / 2 + 1));
+        let charged = block_on::<M, _>(query.charge_async(MAX / 2 + 1));
         assert!(
             matches!(charged, Err(ChargeError::Removed { .. })),
             "a charge waits in a closed group"
