@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(power(KEPT[2], u64::MAX), 0.0);
     }
 
-    /// What a script leads to: `800(` is a stall that begins at 800 ms, `)` one that ends; `w` and `x`, work.
+    /// Runs a script: `800(` is a stall that begins at 800 ms, `)` one that ends; `w` and `x`, work.
     fn read(script: &str, read_ms: u64) -> Stall {
         // A first moment that is no multiple of a period.
         let at_ns = |at_ms| 777 + at_ms * MS;
@@ -292,7 +292,7 @@ mod tests {
             ("", 100_000, 0, NONE),
             // No averages before the first period is over.
             ("0(", 1_999, 1_999, NONE),
-            // Stalled all the time: it converges to 1. What follows the last period is in no average yet.
+            // Stalled all the time: it converges to 1. The time after the last period is in no average yet.
             ("0(", 20_000, 20_000, all(20.0)),
             ("0(", 20_500, 20_500, all(20.0)),
             ("0(", 20_000_000, 20_000_000, [1.0; 3]),
