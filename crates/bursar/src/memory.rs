@@ -390,7 +390,7 @@ impl<M: Machine> Memory<M> {
             let (from, to) = &pairs[position];
             let mut below = Vec::new();
             for child in from.children() {
-                let copy = to.child(&child.name(), child.limits());
+                let copy = to.child(child.name(), child.limits());
                 below.push((child, copy.map_err(|_| MemoryError::OutOfMemory)?));
             }
             pairs.extend(below);
