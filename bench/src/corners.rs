@@ -119,7 +119,7 @@ pub fn corners(sizes: &Sizes, filter: Option<&str>) -> Vec<Box<dyn Corner>> {
 fn family(count: usize) -> (Group, Vec<Group>) {
     let root = tree::memory().root();
     let parent = root.child("parent", Limits::none()).expect("a new group");
-    let child = |index| parent.child(&format!("group-{index}"), Limits::none());
+    let child = |index| parent.child(format!("group-{index}"), Limits::none());
     let children = (0..count).map(|index| child(index).expect("room for a group"));
     let children = children.collect();
     (parent, children)
@@ -469,7 +469,7 @@ impl Corner for Removals {
 
     fn turn(&self, _: &[usize], _: Slice) -> Vec<f64> {
         let leaf = |index| {
-            let leaf = self.parent.child(&format!("leaf-{index}"), Limits::none());
+            let leaf = self.parent.child(format!("leaf-{index}"), Limits::none());
             let leaf = leaf.expect("the name is free");
             self.count(&leaf);
             leaf

@@ -64,7 +64,7 @@ impl Flushing {
             .root()
             .child("parent", Limits::none())
             .expect("a new group");
-        let child = |index| parent.child(&format!("group-{index}"), Limits::none());
+        let child = |index| parent.child(format!("group-{index}"), Limits::none());
         let groups: Vec<Group> = (0..size)
             .map(|index| child(index).expect("room for a group"))
             .collect();

@@ -140,7 +140,7 @@ fn collections<const BYTES: usize>(
 fn group(memory: &Memory, name: &str) -> Group {
     let mut at = memory.root();
     for level in 1..=DEPTH {
-        let child = at.child(&format!("{name}-{level}"), Limits::max(1 << 40));
+        let child = at.child(format!("{name}-{level}"), Limits::max(1 << 40));
         at = child.expect("a name that is free");
     }
     at

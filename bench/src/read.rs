@@ -100,7 +100,7 @@ impl Stage {
             .root()
             .child("tenant", Limits::none())
             .expect("a new group");
-        let leaf = |index| tenant.child(&format!("leaf-{index}"), Limits::none());
+        let leaf = |index| tenant.child(format!("leaf-{index}"), Limits::none());
         let groups = (0..leaves).map(|index| leaf(index).expect("room for a group"));
         Self {
             leaves: groups.collect(),

@@ -31,7 +31,7 @@ fn each_block_is_its_groups_until_it_is_freed() {
     let memory = Memory::host().unwrap();
     let tenant = memory.root().child("tenant", Limits::none()).unwrap();
     let groups: Vec<Group> = (0..3)
-        .map(|k| tenant.child(&k.to_string(), Limits::none()).unwrap())
+        .map(|k| tenant.child(k.to_string(), Limits::none()).unwrap())
         .collect();
     let mut random = Random::new(0x5eed);
     let mut below = |bound: usize| random.below(bound as u64) as usize;
@@ -145,7 +145,7 @@ fn blocks_are_freed_on_other_threads_and_after_their_group() {
             scope.spawn(move || {
                 for round in 0..200 {
                     let query = tenant
-                        .child(&format!("{k}-{round}"), Limits::none())
+                        .child(format!("{k}-{round}"), Limits::none())
                         .unwrap();
                     let blocks = query.scope(|| (0..50).map(|n| Box::new([n; 32])).collect());
                     assert!(usage(&query) >= 50 * 256);

@@ -353,7 +353,7 @@ const ATTEMPTS: usize = 1000;
 async fn futures_carry_their_group_between_threads() {
     let memory = Memory::host().unwrap();
     let groups: Vec<Group> = (0..8)
-        .map(|k| memory.root().child(&k.to_string(), Limits::none()).unwrap())
+        .map(|k| memory.root().child(k.to_string(), Limits::none()).unwrap())
         .collect();
     for _ in 0..ATTEMPTS {
         let tasks: Vec<_> = groups

@@ -19,7 +19,7 @@ use crate::stats::{CreateError, printable};
 ///
 /// A group lives until [`Group::remove`], or until no handle, no charge of 0 bytes and no living child refers to it. Its
 /// name is free from then on. Its charges stay valid, and its statistics stay readable while a handle exists. Cloning a handle
-/// costs one contended atomic operation. Charging and counting cost none.
+/// costs one contended atomic operation. Charging and counting usually cost none.
 ///
 /// Sizes and limits are numbers of bytes as `u64`: pass a slice's length as `slice.len() as u64`.
 ///
@@ -28,15 +28,15 @@ use crate::stats::{CreateError, printable};
 ///
 /// | | may wait | may refuse | may overshoot | signal-safe | for |
 /// |---|---|---|---|---|---|
-/// | [`try_charge`](Group::try_charge) | for stock and reclaimers | yes | no | no | threads that can do without |
-/// | [`charge_async`](Group::charge_async) | in a queue, as a future | only in vain waits | no | no | async tasks |
+/// | [`try_charge`](Group::try_charge) | for stock and reclaimers | yes | no | no | threads that can go on without |
+/// | [`charge_async`](Group::charge_async) | in a queue, as a future | only if it can never fit | no | no | async tasks |
 /// | [`try_charge_nowait`](Group::try_charge_nowait) | no | yes, also for stock elsewhere | no | yes | code under locks, signal handlers |
 /// | [`charge_from_stock`](Group::charge_from_stock) | no | yes, without stock on this CPU | no | yes | a pool's own fast path |
 /// | [`charge`](Group::charge) | for stock and reclaimers | no | yes | no | memory that is in use already |
 /// | [`charge_nowait`](Group::charge_nowait) | no | no | yes | yes | allocators |
 ///
-/// *Stock* is memory that a CPU has charged ahead for the next charges. *Overshoot* means that the usage may exceed a limit; new
-/// charges that can be refused are, until it is back within.
+/// *Stock* is memory that a CPU has charged ahead for its next charges. A charge that *overshoots* brings the usage above a limit.
+/// Charges that may be refused then fail until the usage is back within the limit.
 ///
 /// # Reserve or count
 /// A program charges bytes in one of two ways. It *reserves* them by a charge before it allocates them. Or it *counts* what it
@@ -47,9 +47,9 @@ use crate::stats::{CreateError, printable};
 /// |---|---|---|---|
 /// | how | [`Group::try_charge`] before allocating | `Charged`, and `scope` or `in_group` around the work | reserve in the group, allocate in its twin |
 /// | a limit | refuses before the memory is used | is overshot, and shows in [`Group::is_over_max`] | refuses reservations |
-/// | the numbers | what the code estimates | what the allocator really takes | both, and their difference |
-/// | what is covered | what the code charges | all allocations in the group | as in both |
-/// | for | few large buffers: sorts, hash tables, caches | code that others wrote, and many small values | finding out how good the estimates are |
+/// | the numbers | estimates by the code | sizes that the allocator really takes | both, and their difference |
+/// | which bytes | those that the code charges | all that are allocated in the group | both |
+/// | for | few large buffers: sorts, hash tables, caches | code of others, and many small values | a check of the estimates |
 ///
 /// A group may do both for different bytes: reserve its buffers, and count the rest. Then allocate the reserved buffers within
 /// `bursar_alloc::outside`.

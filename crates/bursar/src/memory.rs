@@ -440,7 +440,7 @@ impl<M: Machine> Memory<M> {
             let (from, to) = &pairs[position];
             let mut below = Vec::new();
             for child in from.children() {
-                let copy = to.child(&child.name(), child.limits());
+                let copy = to.child(child.name(), child.limits());
                 below.push((child, copy.map_err(|_| MemoryError::OutOfMemory)?));
             }
             pairs.extend(below);
@@ -483,8 +483,8 @@ impl<M: Machine> Memory<M> {
     }
 
     /// Bytes of per-CPU words that a group takes on each CPU that touches it (rounded up to whole pages over all groups).
-    pub fn bytes_per_group_and_cpu(&self) -> usize {
-        (self.books.tree.layout.words * 8).next_multiple_of(64)
+    pub fn bytes_per_group_and_cpu(&self) -> u64 {
+        (self.books.tree.layout.words * 8).next_multiple_of(64) as u64
     }
 
     /// Bytes reserved in the whole tree now, stock included.

@@ -108,7 +108,7 @@ impl fmt::Display for Exhausted {
 impl std::error::Error for Exhausted {}
 
 impl<M: Machine> EmergencyReserve<M> {
-    /// Takes `bytes` of those that are left.
+    /// Takes `bytes` of the bytes that are left.
     ///
     /// # Errors
     /// [`Exhausted`] if fewer are left. Nothing is taken then.

@@ -76,7 +76,7 @@ pub struct Protection {
     pub low: u64,
 }
 
-/// # Who uses the memory
+/// # Consumers and victims
 impl<M: Machine> Group<M> {
     /// All living groups below this one.
     fn descendants(&self) -> Vec<Self> {

@@ -58,7 +58,7 @@ fn threads_that_move_and_end_lose_nothing() {
     let memory = memory();
     let tenant = memory.root().child("tenant", Limits::max(4 << 20)).unwrap();
     let groups: Vec<Group> = (0..6)
-        .map(|index| tenant.child(&format!("q{index}"), Limits::none()).unwrap())
+        .map(|index| tenant.child(format!("q{index}"), Limits::none()).unwrap())
         .collect();
     let truth = Truth::default();
     let stop = AtomicBool::new(false);

@@ -36,7 +36,7 @@ impl Books {
             .unwrap();
         let root = memory.root();
         let child =
-            |(name, &limits): (usize, &Limits)| root.child(&name.to_string(), limits).unwrap();
+            |(name, &limits): (usize, &Limits)| root.child(name.to_string(), limits).unwrap();
         Arc::new(Self {
             groups: limits.iter().enumerate().map(child).collect(),
             root,

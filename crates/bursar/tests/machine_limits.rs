@@ -101,7 +101,7 @@ fn inner_many_groups() {
     let root = memory.root();
     let mut groups = Vec::new();
     let error = loop {
-        match root.child(&format!("g{}", groups.len()), Limits::none()) {
+        match root.child(format!("g{}", groups.len()), Limits::none()) {
             Ok(group) => groups.push(group),
             Err(error) => break error,
         }

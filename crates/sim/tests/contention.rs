@@ -20,7 +20,7 @@ fn cost_of_a_charge(cpus: usize) -> (u64, u64) {
     // Room for one page of each CPU, and a batch of less than a page.
     let max = 2 * cpus as u64 * PAGE;
     let tenant = memory.root().child("tenant", Limits::max(max)).unwrap();
-    let query = |cpu: usize| tenant.child(&cpu.to_string(), Limits::none()).unwrap();
+    let query = |cpu: usize| tenant.child(cpu.to_string(), Limits::none()).unwrap();
     let queries: Vec<_> = (0..cpus).map(query).collect();
     let (before, begun_ns) = (simulator.counts().transfers, machine.now_ns());
     let charge = |cpu: usize| -> Box<dyn FnOnce() + Send + '_> {

@@ -56,7 +56,7 @@ fn run(cpus: usize, kind: &str, sections: SectionKind, seed: u64) -> u64 {
         .unwrap();
     let tenant = memory.root().child("tenant", Limits::max(LIMIT)).unwrap();
     let queries: Vec<_> = (0..4)
-        .map(|number| tenant.child(&number.to_string(), Limits::none()).unwrap())
+        .map(|number| tenant.child(number.to_string(), Limits::none()).unwrap())
         .collect();
     // Added so far, by query: begun, and returned.
     let begun: [AtomicU64; 4] = Default::default();

@@ -370,7 +370,7 @@ fn a_group_made_for_one_request() {
     let (picked, number) = (tenant.clone(), Arc::new(AtomicUsize::new(0)));
     let layer = TenantLayer::new(move |_: &Request<()>| {
         let number = number.fetch_add(1, Ordering::Relaxed);
-        let made = picked.child(&format!("request-{number}"), Limits::none());
+        let made = picked.child(format!("request-{number}"), Limits::none());
         made.map_or_else(
             |_| Admission::Refused(Response::new(frames(0))),
             Admission::Granted,

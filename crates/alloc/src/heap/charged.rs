@@ -29,6 +29,33 @@ use super::record::Record;
 /// operation that may wait delivers its notifications, and takes back the stock that a full group's CPUs hold. In a
 /// program that only allocates, that operation is [`bursar::Memory::tick`].
 ///
+/// # Reserve or count
+/// This allocator *counts* bytes that are allocated. An engine *reserves* bytes by [`Group::try_charge`] before it allocates them. If
+/// a group does both for the same bytes, it pays for them twice. [`Group`] has a table of the two ways. A group may reserve some
+/// bytes and count others, and [`crate::Twin`] keeps the two apart.
+///
+/// ```
+/// # use std::alloc::System;
+/// # use bursar_alloc::Charged;
+/// # #[global_allocator]
+/// # static HEAP: Charged<System> = Charged::new(System);
+/// use bursar::{Freshness, Limits, Memory};
+/// use bursar_alloc::{GroupExt, outside};
+///
+/// let memory = Memory::host()?;
+/// let query = memory.root().child("query", Limits::max(64 << 20))?;
+/// query.scope(|| {
+///     let reserved = query.try_charge(8 << 20)?;          // may be refused
+///     let sorted = outside(|| vec![0_u8; 8 << 20]);       // reserved, so not counted
+///     let names: Vec<String> = (0..1000).map(|row| format!("row {row}")).collect();   // counted
+///     let usage = query.read(Freshness::Exact)?.usage_bytes();
+///     assert!((8 << 20..9 << 20).contains(&usage));
+/// #   drop((reserved, sorted, names));
+///     Ok::<(), Box<dyn std::error::Error>>(())
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Charges that may surprise
 /// A group pays for each block that its threads allocate in it, including blocks that other code keeps for later users.
 /// Such a block stays charged until it is freed, often until the process ends.

@@ -11,7 +11,7 @@ use super::stock::CHARGE_MAX;
 use super::{ChargeError, Ledger, NowaitError};
 use crate::stats::ROOT;
 
-/// Why an attempt to charge failed.
+/// Reason why an attempt to charge failed.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Refused {
     /// This group's limit, with all stock below it taken back.
@@ -23,11 +23,11 @@ pub(super) enum Refused {
 /// A charge that has moved.
 pub(crate) struct Moved<'a, M: Machine> {
     reserved: u64,
-    /// The group that it was charged to before, if anybody listens.
+    /// The group that it was charged to before, if that has listeners.
     told: Option<Referred<'a, M>>,
 }
 
-/// Bytes that are charged and that nobody holds yet. Returned on drop: a reclaimer may panic, and then the charge unwinds.
+/// Bytes that are charged and not handed over yet. Returns them on drop: a reclaimer may panic, and then the charge unwinds.
 #[must_use]
 pub(super) struct Unheld<'a, M: Machine> {
     ledger: &'a Ledger<M>,
@@ -37,7 +37,7 @@ pub(super) struct Unheld<'a, M: Machine> {
 
 impl<M: Machine> Drop for Unheld<'_, M> {
     fn drop(&mut self) {
-        // Calls nobody, since it unwinds.
+        // Calls no listeners, because it unwinds.
         let later = |index| self.ledger.notice_later_below(index, None);
         self.ledger
             .uncharge_directly(self.index, None, self.bytes, later);
@@ -45,7 +45,7 @@ impl<M: Machine> Drop for Unheld<'_, M> {
 }
 
 impl<M: Machine> Unheld<'_, M> {
-    /// The caller's caller holds them from now on.
+    /// Hands the bytes over to the caller's caller.
     pub(super) fn hand_over(self) {
         std::mem::forget(self);
     }
@@ -72,7 +72,7 @@ impl<M: Machine> Ledger<M> {
         charged.map_err(|refused| self.refuse(index, refused, bytes))
     }
 
-    /// Charges, asking for reclaim before it gives up, and does what follows from it.
+    /// Charges, asks for reclaim before it gives up, tells listeners, and pays for a `high`.
     fn charge_and_pay(&self, index: u32, bytes: u64) -> Result<(), Refused> {
         let (reserved, ()) = self.charge_reclaiming(index, None, bytes, || ())?;
         let unheld = self.unheld(index, bytes);
@@ -82,7 +82,7 @@ impl<M: Machine> Ledger<M> {
         Ok(())
     }
 
-    /// Charges along the way up to `end`, and does `then` in the same operation; asks for reclaim before it gives up. Returns
+    /// Charges along the way up to `end`, and does `then` in the same operation. Asks for reclaim before it gives up. Returns
     /// the bytes reserved.
     fn charge_reclaiming<R>(
         &self,
@@ -99,7 +99,8 @@ impl<M: Machine> Ledger<M> {
                 Err(refused) => refused,
             };
             drop(operation);
-            // Before others are asked: what was undone may have hidden memory that came back, and stock was taken back.
+            // Before reclaimers are asked: a reservation that was undone may have hidden memory that came back, and stock was
+            // taken back.
             self.notice(index);
             let round = match refused {
                 Refused::By(limiting) if tries > 0 => self.reclaim_for(index, limiting, bytes),
@@ -108,13 +109,14 @@ impl<M: Machine> Ledger<M> {
             if !round.asked {
                 return Err(refused);
             }
-            // Once more in any case: what was freed counts, not what was said. Who frees nothing is not asked again.
+            // Tries once more in any case, because the bytes that were freed count, not the number returned. Reclaimers that
+            // freed nothing are not asked again.
             tries = if round.freed == 0 { 0 } else { tries - 1 };
         }
     }
 
-    /// Reserves along the way up to `end`, charges, and keeps the rest as stock; drains and tries again where a limit is in
-    /// the way. Returns the bytes reserved.
+    /// Reserves along the way up to `end`, charges, and keeps the rest as stock. Drains and tries again where a limit is in the
+    /// way. Returns the bytes reserved.
     pub(super) fn attempt(&self, index: u32, end: Option<u32>, bytes: u64) -> Result<u64, Refused> {
         loop {
             let _operation = self.operation();
@@ -155,13 +157,13 @@ impl<M: Machine> Ledger<M> {
         let _flight = self
             .enter(Gates::Operations, Some(index))
             .map_err(|Closed(_)| NowaitError::Busy)?;
-        // Counted in first: a removal waits for us, or we see it.
+        // Counted in first: either a removal waits for us, or we see it.
         if self.tree.node(index).is_removed() {
             return Err(NowaitError::Removed);
         }
         let ahead = self.reserve_ahead(index, None, bytes);
         let ahead = ahead.map_err(|_| NowaitError::LimitReached)?;
-        // A limit may be near, and who only allocates never drains. Relaxed, both: upkeep looks for itself.
+        // A limit may be near, and a thread that only allocates never drains. Relaxed, both: upkeep looks for itself.
         if ahead == 0 && self.much_stock.load(Order::Relaxed) == 0 {
             self.much_stock.store(1, Order::Relaxed);
         }
@@ -183,23 +185,24 @@ impl<M: Machine> Ledger<M> {
             self.defer(index, bytes as i64);
             return self.notice_later_below(index, None);
         }
-        // In flight if the way is open. If it is closed somebody drains, who may not be waited for: on this very thread, perhaps.
+        // In flight if the way is open. If it is closed, a task drains. It may be this very thread, below a signal handler, so
+        // do not wait.
         let flight = self.enter(Gates::Operations, Some(index));
         for at in self.tree.chain(index) {
             if self.counter(at).charge(bytes) {
                 self.count(at, Event::Overshot, 1);
-                // Relaxed: upkeep looks for itself, and takes it back if nobody did before.
+                // Relaxed: upkeep looks for itself, and takes the stock back if no drain did before.
                 self.much_stock.store(1, Order::Relaxed);
             }
         }
-        // Counted in first: a removal waits for us, or we see it.
+        // Counted in first: either a removal waits for us, or we see it.
         self.commit_anyway(index, bytes, flight.is_ok());
         self.owe_for_high(index, bytes);
         self.notice_later_below(index, None);
     }
 
-    /// Records a charge that is in the counters. A removed group, or one that may be removed meanwhile (`is_kept` says
-    /// whether it is kept from that), is charged on the extra shard only: see [`Ledger::is_uncharged`].
+    /// Records a charge that is in the counters. A removed group is charged on the extra shard only, and so is one that may be
+    /// removed meanwhile (`is_kept` says that it is kept from that): see [`Ledger::is_uncharged`].
     fn commit_anyway(&self, index: u32, bytes: u64, is_kept: bool) {
         if is_kept && !self.tree.node(index).is_removed() {
             self.commit_charge(index, bytes, 0);
@@ -212,7 +215,8 @@ impl<M: Machine> Ledger<M> {
     #[cold]
     pub(crate) fn charge_slowly(&self, index: u32, bytes: u64) {
         debug_assert!(bytes <= CHARGE_MAX);
-        // Fallibly first: a limit that only stock of other CPUs keeps us from, or what can be reclaimed, is not overshot.
+        // Fallibly first: a limit that only stock of other CPUs, or memory that can be reclaimed, keeps us from is not
+        // overshot.
         if self.charge_from_stock(index, bytes) || self.charge_and_pay(index, bytes).is_ok() {
             return;
         }
@@ -224,11 +228,11 @@ impl<M: Machine> Ledger<M> {
                 over = Some(at);
             }
         }
-        // The caller's handle keeps it: a record is looked at for its bytes when there is none.
+        // The caller's handle keeps the record: only without handles is a record examined for its bytes.
         self.commit_anyway(index, bytes, true);
         let unheld = self.unheld(index, bytes);
-        // The latch: while the usage is above the limit nothing refills, and what stock there was is gone before we
-        // return, so that the next fallible charge meets the limit.
+        // The latch: while the usage is above the limit nothing refills. The stock that existed is gone before we return, so
+        // the next fallible charge meets the limit.
         if let Some(highest) = over {
             self.drain_closed(highest, || ());
         }
@@ -238,7 +242,7 @@ impl<M: Machine> Ledger<M> {
         unheld.hand_over();
     }
 
-    /// The fast path again, publishing where that was all that was missing.
+    /// Tries the fast path again, and publishes the shard if that was all that was missing.
     fn charge_from_stock(&self, index: u32, bytes: u64) -> bool {
         let slot = &self.tree.node(index).slot;
         loop {
@@ -258,7 +262,7 @@ impl<M: Machine> Ledger<M> {
         }
     }
 
-    /// Moves bytes charged to `from` to another group. The caller says so to whoever holds them, and then calls
+    /// Moves bytes charged to `from` to another group. The caller updates the charge that holds them, and then calls
     /// [`Ledger::after_move`].
     pub(crate) fn move_charge(
         &self,
@@ -275,7 +279,7 @@ impl<M: Machine> Ledger<M> {
         Ok(Moved { reserved, told })
     }
 
-    /// Tells those who listen, and pays for what is above a `high`; either may unwind.
+    /// Tells listeners, and pays for a `high`. Either may unwind.
     pub(crate) fn after_move(&self, to: u32, moved: Moved<'_, M>) {
         if let Some(told) = moved.told {
             self.notice(told.index);
@@ -284,7 +288,7 @@ impl<M: Machine> Ledger<M> {
         self.pay_for_high(to, moved.reserved, self.policies.high);
     }
 
-    /// As many of `bytes` as the tree has numbers for.
+    /// The part of `bytes` that the tree has numbers for.
     pub(crate) fn chargeable(&self, bytes: u64) -> u64 {
         // Relaxed: far from anything that is ever used.
         let used = self.counter(ROOT).usage.load(Order::Relaxed);

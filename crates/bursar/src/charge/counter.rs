@@ -17,7 +17,7 @@ use crate::stats::MarkSet;
 /// No usage is higher, so that sums are good as signed numbers.
 pub(crate) const USAGE_MAX: u64 = 1 << 62;
 
-/// What slow operations of all CPUs read and few write, away from the words that all of them write.
+/// Words that slow operations of all CPUs read and few write, away from the words that all of them write.
 #[repr(align(64))]
 pub(crate) struct Settings<M: Machine> {
     pub(crate) max: M::Word,
@@ -28,21 +28,21 @@ pub(crate) struct Settings<M: Machine> {
     pub(crate) waiting: M::Word,
     /// Tasks that drain this group: while there are any, no stock is taken below.
     pub(super) draining: M::Word,
-    /// Who wants to know of this group's pressure.
+    /// Watchers of this group's pressure.
     pub(crate) watchers: M::Word,
     /// Reclaimers at or below this group.
     pub(crate) reclaimers: M::Word,
 }
 
-/// Usage and limits of one group (the kernel's `page_counter`, in bytes), and what refusing exactly needs.
+/// Usage and limits of one group (the kernel's `page_counter`, in bytes), and the state that exact refusals need.
 pub(crate) struct PageCounter<M: Machine> {
     /// Bytes reserved for the group and all below it, stock included.
     pub(crate) usage: M::Word,
-    /// The same, and what is claimed by charges that have yet to learn whether it fits.
+    /// The same, and the bytes claimed by charges that do not know yet whether they fit.
     ///
-    /// A claim is one addition, so many who charge at once wait for the line once each. (A loop of compare-and-exchange
-    /// on the usage fails whenever another comes in between: at 384 CPUs each charge took hundreds of turns.) The usage is
-    /// raised only by claims that fit, so it never shows one that is given up again.
+    /// A claim is one addition, so of many concurrent charges each waits for the line once. (A loop of compare-and-exchange on
+    /// the usage fails whenever another charge comes in between: at 384 CPUs each charge took hundreds of turns.) Only claims
+    /// that fit raise the usage, so it never shows a claim that is given up again.
     pub(super) claimed: M::Word,
     pub(crate) settings: Settings<M>,
     /// The highest usage so far.
@@ -57,15 +57,15 @@ pub(crate) struct PageCounter<M: Machine> {
     pub(crate) holders: MarkSet<M>,
     /// Children with holders at or below them, by ordinal.
     pub(crate) holding_children: MarkSet<M>,
-    /// The sum of all holders' caps at or below this group: there is no more stock than this.
+    /// The sum of all holders' caps at or below this group. The stock is never more.
     pub(crate) stock_max: M::Word,
-    /// Bytes charged while a limit called `high` was exceeded, that nobody has paid for by waiting.
+    /// Bytes charged while a `high` was exceeded, for which no task has waited.
     pub(crate) debt_bytes: M::Word,
     pub(crate) events: EventCounts<M>,
-    /// What only some groups have.
+    /// State that only some groups have.
     hooks: OnceLock<Box<Hooks<M>>>,
-    // No protocol between CPUs: set before anybody knows of the group.
-    /// Tells what this group wrote in pages from what others did.
+    // No protocol between CPUs: set before the group is visible to others.
+    /// Marks the pages that this group wrote.
     owner: AtomicU32,
     /// Whether pages are zeroed when they are freed.
     zeroes_on_free: AtomicBool,
@@ -109,7 +109,7 @@ impl<M: Machine> PageCounter<M> {
         }
     }
 
-    /// For a new group in this record.
+    /// Begins the life of a new group in this record.
     pub(crate) fn begin_life(&self, limits: Limits, owner: Owner) {
         self.owner.store(owner.get(), Ordering::Relaxed);
         self.zeroes_on_free.store(false, Ordering::Relaxed);
@@ -121,7 +121,7 @@ impl<M: Machine> PageCounter<M> {
         // A drain found all stock, and is over.
         debug_assert_eq!(self.stock_max.load(Order::Full), 0);
         debug_assert_eq!(self.settings.draining.load(Order::Full), 0);
-        // What is registered with a group keeps its record.
+        // A registration keeps the record of its group.
         debug_assert_eq!(self.settings.waiting.load(Order::Full), 0);
         debug_assert_eq!(self.settings.watchers.load(Order::Full), 0);
         debug_assert_eq!(self.settings.reclaimers.load(Order::Full), 0);
@@ -166,11 +166,11 @@ impl<M: Machine> PageCounter<M> {
     /// A number stands for `bytes` of what is charged here.
     #[cfg(debug_assertions)]
     pub(super) fn lend(&self, bytes: u64) {
-        // Relaxed, here and below: whoever returns bytes was given their number by whoever charged them.
+        // Relaxed, here and below: the task that returns bytes got their number from the task that charged them.
         self.lent.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Such a number comes back. `Err`: the bytes that there are numbers for, if these are fewer.
+    /// Takes such a number back. `Err`: the bytes that there are numbers for, if these are fewer.
     #[cfg(debug_assertions)]
     pub(super) fn take_back(&self, bytes: u64) -> Result<(), u64> {
         let less = |lent: u64| lent.checked_sub(bytes);
@@ -180,42 +180,42 @@ impl<M: Machine> PageCounter<M> {
         taken.map(|_| ())
     }
 
-    /// What only some groups have, if this one does.
+    /// State that only some groups have, if this group has it.
     pub(super) fn hooks(&self) -> Option<&Hooks<M>> {
         self.hooks.get().map(|hooks| &**hooks)
     }
 
-    /// Makes them if need be, which is waited for: only in an operation (see [`Ledger::hooks`]).
+    /// Makes that state if need be, which may wait: only in an operation (see [`Ledger::hooks`]).
     ///
     /// [`Ledger::hooks`]: super::Ledger::hooks
     pub(super) fn hooks_or_new(&self) -> &Hooks<M> {
         self.hooks.get_or_init(|| Box::new(Hooks::new()))
     }
 
-    /// Reserves `bytes` if the usage then stays within the limit; returns the usage then.
+    /// Reserves `bytes` if the usage then stays within the limit. Returns the usage then.
     ///
-    /// It may also fail for what others claim and are about to give up, or are returning. Who must know for sure asks again
-    /// when nothing slow is under way below (`charge_drained`).
+    /// It may also fail because of bytes that others claim and are about to give up, or are returning. A task that must know
+    /// for sure asks again when no slow operation is under way below (`charge_drained`).
     #[doc(alias = "page_counter_try_charge")]
     pub(crate) fn try_charge(&self, bytes: u64) -> Option<u64> {
         // Relaxed: lowering the limit closes the group, and we are counted in flight.
         let max = self.settings.max.load(Order::Relaxed).min(USAGE_MAX);
         let fits = |claimed: u64| claimed.checked_add(bytes).is_some_and(|sum| sum <= max);
-        // Relaxed: only spares the others a claim that is hopeless. So no more than USAGE_MAX is claimed beside those
-        // who claim right now, of whom there are not 2^63 bytes' worth.
+        // Relaxed: only spares others a claim that is hopeless. So at most USAGE_MAX is claimed, beside the claims under way
+        // right now, which do not add up to 2^63 bytes.
         if !fits(self.claimed.load(Order::Relaxed)) {
             return None;
         }
-        // Full: all that fits was claimed in one order; the sum of what is not given up is within the limit.
+        // Full: all claims that fit were made in one order, and the sum of those that are not given up is within the limit.
         if fits(self.claimed.fetch_add(bytes, Order::Full)) {
-            // Below 0 for a moment, if what we have reserved below is returned by somebody whose it is not.
+            // Below 0 for a moment, if other code returns bytes that we have reserved below.
             return Some(self.usage.fetch_add(bytes, Order::Full).wrapping_add(bytes));
         }
         self.claimed.fetch_sub(bytes, Order::Full);
         None
     }
 
-    /// Notes a usage that was.
+    /// Notes a usage for the peak.
     pub(super) fn note_peak(&self, usage: u64) {
         if usage <= USAGE_MAX {
             // Relaxed: a high-water mark for people.
@@ -235,7 +235,7 @@ impl<M: Machine> PageCounter<M> {
         }
     }
 
-    /// Reserves `bytes` whatever the limit says; returns whether that is above it.
+    /// Reserves `bytes` whatever the limit says. Returns whether that is above the limit.
     #[doc(alias = "page_counter_charge")]
     pub(crate) fn charge(&self, bytes: u64) -> bool {
         let claimed = self
@@ -244,34 +244,34 @@ impl<M: Machine> PageCounter<M> {
             .wrapping_add(bytes);
         let usage = self.usage.fetch_add(bytes, Order::Full).wrapping_add(bytes);
         self.note_peak(usage);
-        // By what is claimed: one that fits, and came before us, may not have reached the usage yet.
+        // By the claims: a claim that fits, and came before us, may not have reached the usage yet.
         claimed > self.settings.max.load(Order::Full)
     }
 
-    /// Returns a reservation of which a group below had as much. The usage is lowered first, so that it never exceeds what is
-    /// claimed.
+    /// Returns a reservation of which a group below had as much. The usage is lowered first, so that it never exceeds the
+    /// claims.
     #[doc(alias = "page_counter_uncharge")]
     pub(crate) fn uncharge(&self, bytes: u64) {
         self.usage.fetch_sub(bytes, Order::Full);
         self.claimed.fetch_sub(bytes, Order::Full);
     }
 
-    /// [`PageCounter::uncharge`] at the group that was charged; says how many bytes it had, which is less if more are
+    /// [`PageCounter::uncharge`] at the group that was charged. Returns how many bytes it had, which is less if more are
     /// returned than were charged. Then the usage is 0.
     #[doc(alias = "page_counter_cancel")]
     pub(crate) fn uncharge_own(&self, bytes: u64) -> u64 {
-        // Relaxed: those who return what was charged find at least that much.
+        // Relaxed: tasks that return bytes that were charged find at least that much.
         let mut seen = self.usage.load(Order::Relaxed);
         let mut returned = bytes;
         if seen >= bytes {
             let before = self.usage.fetch_sub(bytes, Order::Full);
             if before < bytes {
-                // Others returned too much since. What they took is given back.
+                // Others returned too much meanwhile. The bytes that they took are given back.
                 self.usage.fetch_add(bytes - before, Order::Full);
                 returned = before;
             }
         } else {
-            // One step, so that nobody sees a usage below 0.
+            // One step, so that no task sees a usage below 0.
             while let Err(now) =
                 self.usage
                     .compare_exchange(seen, seen.saturating_sub(bytes), Order::Full)
@@ -284,31 +284,31 @@ impl<M: Machine> PageCounter<M> {
         returned
     }
 
-    /// Bytes that may be held as stock: what is left below `max` and `high`; 0 if the usage is above them, somebody waits, or
+    /// Bytes that may be held as stock: the bytes left below `max` and `high`. 0 if the usage is above them, a task waits, or
     /// stock is being taken back.
     pub(crate) fn head_room(&self) -> u64 {
-        // Relaxed: a drain looks again when all who may have missed it have left.
+        // Relaxed: a drain looks again when all operations that may have missed it have left.
         if self.settings.draining.load(Order::Relaxed) != 0 {
             return 0;
         }
         match self.stock_limit() {
             // Spares a look at a word that all CPUs write.
             Limit::MAX => USAGE_MAX,
-            // Relaxed: we are in flight; who comes to wait closes the group before it sleeps.
+            // Relaxed: we are in flight, and a task that comes to wait closes the group before it sleeps.
             _ if self.settings.waiting.load(Order::Relaxed) != 0 => 0,
             limit => limit.saturating_sub(self.usage.load(Order::Relaxed)),
         }
     }
 
-    /// What stock must not bring the usage above: it is neither to be refused nor to be throttled for.
+    /// The limit above which stock must not bring the usage: stock must cause neither a refusal nor a debt.
     fn stock_limit(&self) -> Limit {
-        // Relaxed: a hint, as is the usage that it is compared with.
+        // Relaxed: a hint, like the usage that it is compared with.
         let max = self.settings.max.load(Order::Relaxed);
         max.min(self.settings.high.load(Order::Relaxed))
     }
 
-    /// Whether the stock below may be more than a quarter of what there would be left without it. Each CPU's share of what is
-    /// left is taken when it first needs stock, so many groups on many CPUs may have taken nearly all in the end.
+    /// Whether the stock below may be more than a quarter of the bytes that would be left without it. Each CPU takes its share
+    /// of the bytes left when it first needs stock, so many groups on many CPUs may take nearly all in the end.
     pub(super) fn has_much_stock(&self) -> bool {
         let stock = self.stock_max.load(Order::Relaxed);
         match self.stock_limit() {
@@ -320,8 +320,8 @@ impl<M: Machine> PageCounter<M> {
         }
     }
 
-    /// Bounds on what is charged at and below this group: all that is reserved is charged, or stock, of which there is no
-    /// more than all holders' caps allow. A reservation that is under way is neither yet, so while one is, or was
+    /// Bounds on the bytes charged at and below this group. All reserved bytes are charged or stock, and the stock is at most
+    /// the sum of all holders' caps. A reservation that is under way is neither yet. So if there is one now, or was one
     /// meanwhile, the lower bound is 0.
     pub(crate) fn usage_range(&self) -> (u64, u64) {
         const TRIES: usize = 4;
@@ -338,7 +338,7 @@ impl<M: Machine> PageCounter<M> {
         (0, usage)
     }
 
-    /// In a forked child: the usage is this, without stock, and nothing is under way.
+    /// Puts the counter right in a forked child: the usage is this, without stock, and no operation is under way.
     pub(super) fn put_right(&self, usage: u64) {
         self.operations.forget_tasks();
         self.drains.forget_tasks();

@@ -1,13 +1,13 @@
 //! Taking a subtree's stock back: before a refusal, when a limit is lowered, after an overshoot.
 //!
 //! A drain goes in two steps. First it takes the stock in *slices* of a bounded number of shards. Each slice is a turn among
-//! the drains of overlapping subtrees ([`Gates::Drains`]). Charges and returns below go on meanwhile, past the stock:
-//! while the group is `draining`, the batch below it is 0, so stock does not grow back. When no holder is left, the drain
-//! closes the group to slow operations, takes what those have armed that began before, and does what it was for: try once
-//! more, or change the limit.
+//! the drains of overlapping subtrees ([`Gates::Drains`]). Charges and returns below go on meanwhile, past the stock: while the
+//! group is `draining`, the batch below it is 0, so stock does not grow back. When no holder is left, the drain closes the
+//! group to slow operations. It takes the stock that earlier operations have armed meanwhile. Then it does its last step: it
+//! tries once more, or changes the limit.
 //!
-//! The whole costs a constant time for each shard that holds stock. A charge that fits waits for the last step only. A charge that
-//! needs what is being drained takes slices itself. The end of a group below waits for a slice, as a drain of a part does.
+//! The cost is a constant time for each shard that holds stock. A charge that fits waits for the last step only. A charge that
+//! needs the drained stock takes slices itself. The end of a group below waits for a slice, as a drain of a part does.
 
 use bursar_machine::{AtomicWord, CAP, Lock, Machine, Order, STATE, Shard, Slot, State};
 
@@ -34,7 +34,7 @@ impl<M: Machine> Drop for DrainTurn<'_, M> {
     }
 }
 
-/// What one turn takes.
+/// The stock that one turn takes.
 struct Slice {
     holders: Vec<(u32, Shard)>,
     /// Marks that led to no holder.
@@ -57,12 +57,12 @@ impl<M: Machine> Drop for Closing<'_, M> {
     }
 }
 
-/// While it lives, nothing below a group takes stock.
+/// While it lives, no stock is taken below a group.
 struct Draining<'a, M: Machine>(&'a PageCounter<M>);
 
 impl<'a, M: Machine> Draining<'a, M> {
     fn of(counter: &'a PageCounter<M>) -> Self {
-        // Full: slow operations that begin from now on see it; for the others the group is closed in the end.
+        // Full: slow operations that begin from now on see it. For the others the group is closed in the end.
         counter.settings.draining.fetch_add(1, Order::Full);
         Self(counter)
     }
@@ -79,7 +79,7 @@ impl<M: Machine> Drop for Draining<'_, M> {
 pub(super) enum Refusal {
     /// This group's limit refuses it, and no stock is left below.
     By(u32),
-    /// It fits where it did not before, but not somewhere else.
+    /// It fits here now, but not at another group.
     Elsewhere,
     /// The group was removed meanwhile.
     Removed,
@@ -87,9 +87,8 @@ pub(super) enum Refusal {
 
 impl<M: Machine> Ledger<M> {
     /// Charges `bytes` from `index` up to `end` with `limiting` closed and drained.
-    ///
-    /// All of it while nothing else is under way there. If the charge were recorded later, the group could be removed in
-    /// between, and others would have been refused for bytes that nobody gets.
+    /// Does so while no other operation is under way there. If the charge were recorded later, the group could be removed in
+    /// between. Then others would have been refused for bytes that no charge gets.
     pub(super) fn charge_drained(
         &self,
         limiting: u32,
@@ -97,7 +96,7 @@ impl<M: Machine> Ledger<M> {
         end: Option<u32>,
         bytes: u64,
     ) -> Result<(), Refusal> {
-        // Below the closed group we are not counted yet, and what we reserve there may be undone.
+        // Below the closed group we are not counted yet, and our reservation there may be undone.
         let below = || {
             self.tree
                 .chain(index)
@@ -125,16 +124,17 @@ impl<M: Machine> Ledger<M> {
         })
     }
 
-    /// Takes all stock at and below `index` back, does `last` while nothing slow runs there, and lets it run again.
+    /// Takes all stock at and below `index` back, does `last` while no slow operation runs there, and lets them run again.
     pub(super) fn drain_closed<R>(&self, index: u32, last: impl FnOnce() -> R) -> R {
         let _operation = self.operation();
         let counter = self.counter(index);
         let _draining = Draining::of(counter);
         loop {
-            // Between two slices: those that drain parts of this subtree, or end groups in it, wait for one slice.
+            // Between two slices, because drains of parts of this subtree, and ends of groups in it, wait for one slice.
             counter.drains.give_way(&self.tree.machine);
             let _turn = self.drain_turn(index);
-            // One at a time. The look at the holders belongs under the lock: a slice takes more marks out than it drains.
+            // One at a time. The look at the holders belongs under the lock, because a slice takes more marks out than it
+            // drains.
             let _slow = counter.slow.lock();
             self.drain_slice(index);
             if !self.has_holders(index) {
@@ -160,13 +160,13 @@ impl<M: Machine> Ledger<M> {
         let counter = self.counter(index);
         counter.operations.close(&self.tree.machine);
         let _closing = Closing(&counter.operations);
-        // What was armed by operations that did not see us drain. They are gone, so no more comes.
+        // Stock that was armed by operations that did not see us drain. They are gone, so no more comes.
         while self.has_holders(index) {
             self.drain_slice(index);
         }
         let above = self.tree.node(index).parent();
-        // What we reserve higher up may be undone, so those who close groups there must know of us. None of these is closed:
-        // whoever closes one has the turn there, and we are inside.
+        // Our reservation higher up may be undone, so tasks that close groups there must know of us. None of these is closed: a
+        // task that closes one has the turn there, and we are inside.
         let _flight = self.enter(Gates::Operations, above);
         debug_assert!(
             _flight.is_ok(),
@@ -175,10 +175,10 @@ impl<M: Machine> Ledger<M> {
         last()
     }
 
-    /// Takes stock back where a limit has much of it below, if there is such a limit; once a flush period.
+    /// Takes stock back at a limit that has much of it below, if there is one, once a flush period.
     pub(crate) fn trim(&self) {
         let now_ns = self.tree.machine.now_ns();
-        // Relaxed, both: hints. Who trims at the same time does it once more.
+        // Relaxed, both: hints. Another task that trims at the same time does it once more.
         if now_ns < self.trim_due_ns.load(Order::Relaxed)
             || self.much_stock.swap(0, Order::Relaxed) == 0
         {
@@ -218,7 +218,7 @@ impl<M: Machine> Ledger<M> {
         let holders = slice.holders;
         for &(index, shard) in &holders {
             let state = self.tree.node(index).slot.word(shard, STATE);
-            // Full: before the fence, after which no section that missed it commits.
+            // Full: before the fence. No section that missed it commits after the fence.
             let before = State(state.fetch_or(State::FROZEN, Order::Full));
             debug_assert!(!before.is_frozen(), "drains of one shard take turns");
         }
@@ -237,7 +237,7 @@ impl<M: Machine> Ledger<M> {
             self.release(index, None, stock);
             drained += stock;
             if stock > 0 {
-                // Who asked for the drain tells those who listen at and above `scope`, and may be told of no other groups.
+                // The task that asked for the drain tells listeners at and above `scope`, and may tell of no other groups.
                 self.notice_later_below(index, Some(scope));
             }
             // After the stock is returned: a reader's range contains both.
@@ -269,7 +269,7 @@ impl<M: Machine> Ledger<M> {
                 let children = self.tree.node(index).children.lock();
                 children.ordinals.get(ordinal as usize).copied().flatten()
             };
-            // A mark may outlive the child that it was made for, and the stock that was there.
+            // A mark may outlive the child that it was made for, and the stock of that child.
             if let Some(child) = child {
                 self.take_holders(child, slice);
             }
@@ -279,7 +279,7 @@ impl<M: Machine> Ledger<M> {
         });
     }
 
-    /// Says why a charge is refused, and counts it.
+    /// Makes the error of a refused charge, and counts it.
     pub(super) fn refuse(&self, index: u32, refused: Refused, bytes: u64) -> ChargeError {
         let limited = match refused {
             Refused::By(limited) => limited,

@@ -1,4 +1,4 @@
-//! What a caller of a charge acts on.
+//! Errors of charging and of removing groups.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,15 +6,16 @@ use std::time::Duration;
 use super::Bytes;
 use crate::stats::printable;
 
-/// Why a charge was refused.
+/// Reason why a charge was refused. Nothing was charged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ChargeError {
-    /// The limit of the group or of one above it. The memory was not there: stock of all CPUs was taken back first.
+    /// The `max` of the group, or of a group above it, is in the way. The memory was not there: the stock of all CPUs was taken
+    /// back first.
     LimitReached(Box<LimitReached>),
     /// The group was removed.
     Removed {
-        /// Its path when it lived.
+        /// The path that the group had.
         group: Box<str>,
     },
     /// More bytes than any machine has (2^56).
@@ -24,29 +25,29 @@ pub enum ChargeError {
     },
 }
 
-/// Which limit refused a charge, and who uses the memory.
+/// The limit that refused a charge, and the groups that use the memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LimitReached {
     /// The path of the group that was to be charged.
     pub charged: String,
-    /// The path of the group at fault: itself or an ancestor.
+    /// The path of the group whose limit refused: the charged group or an ancestor.
     pub limited: String,
     /// Bytes asked for.
     pub requested: u64,
-    /// Bytes used by the group at fault and all below it.
+    /// Bytes used by that group and all below it.
     pub usage: u64,
-    /// Its limit, bytes.
+    /// Its `max`, bytes.
     pub max: u64,
-    /// Its biggest children with their usage in bytes, biggest first, at most five. Once a group has
-    /// looked at its children for this, it looks again at most each 100 ms; see `largest_age`.
+    /// Its biggest children with their usage in bytes, biggest first, at most five. A group looks at its children for this at
+    /// most every 100 ms; see `largest_age`.
     pub largest: Vec<(String, u64)>,
-    /// The age of `largest`: zero if this refusal looked at the children.
+    /// The age of `largest`; zero if this refusal looked at the children.
     pub largest_age: Duration,
 }
 
 impl LimitReached {
-    /// Whether the charge is larger than the limit, so that waiting and reclaim are in vain until the limit is raised.
+    /// Whether the charge is larger than the limit. If so, waiting and reclaim cannot help until the limit is raised.
     pub fn never_fits(&self) -> bool {
         self.requested > self.max
     }
@@ -91,14 +92,14 @@ impl fmt::Display for LimitReached {
 
 impl std::error::Error for ChargeError {}
 
-/// Why [`crate::Group::try_charge_nowait`] refused. Carries nothing that needs memory.
+/// Reason why [`crate::Group::try_charge_nowait`] refused. Carries nothing that needs memory. Nothing was charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NowaitError {
-    /// It does not fit without looking for stock elsewhere; [`crate::Group::try_charge`] might find some.
+    /// The charge does not fit without a look for stock elsewhere. [`crate::Group::try_charge`] may find some.
     LimitReached,
-    /// Somebody is draining the group or one above it; or this is a forked child before its first operation that is not
-    /// for signal handlers (see [`crate::Memory`]).
+    /// Another task drains the group or one above it. Or this is a forked child before its first operation that is not for
+    /// signal handlers (see [`crate::Memory`]).
     Busy,
     /// The group was removed.
     Removed,
@@ -121,16 +122,16 @@ impl fmt::Display for NowaitError {
 
 impl std::error::Error for NowaitError {}
 
-/// Why a group could not be removed.
+/// Reason why a group could not be removed. Nothing changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RemoveError {
-    /// It has children; remove them first.
+    /// The group has children. Remove them first.
     HasChildren {
-        /// How many.
+        /// The number of children.
         children: usize,
     },
-    /// The root stays.
+    /// The group is the root, which cannot be removed.
     Root,
 }
 

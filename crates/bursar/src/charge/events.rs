@@ -1,4 +1,4 @@
-//! What happened to a group's limits, counted as it happens (the kernel's `memory.events`).
+//! Events at a group's limits, counted as they happen (the kernel's `memory.events`).
 //!
 //! Events are rare, so they are counted at once: at the group itself, and in the sums of all groups above it.
 
@@ -27,50 +27,49 @@ pub(crate) enum Event {
 
 const EVENTS: usize = 11;
 
-/// How often the limits of a group mattered, and what followed. Grows only.
+/// Counts of events at a group's limits. They only grow.
 ///
-/// Each field says at which group it is counted; [`crate::Group::events`] adds up a group and all that are or were
-/// below it, [`crate::Group::own_events`] does not.
+/// Each field says at which group it is counted. [`crate::Group::events`] adds up a group and all that are or were below it;
+/// [`crate::Group::own_events`] counts the group alone.
 #[doc(alias = "memory.events")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Events {
-    /// How often reclaim asked the group although its usage was within its effective `low`, because there was nothing
-    /// else to take. At the group that was asked.
+    /// Times that reclaim asked the group although its usage was within its effective `low`, because there was nothing else to
+    /// take. At the group that was asked.
     pub low: u64,
-    /// How often a charge left the usage above `high` with all stock taken back; then reclaimers were asked, and what
-    /// stayed above was slept for or owed. At each group whose `high` it is.
+    /// Charges that left the usage above `high` with all stock taken back. Reclaimers were asked then, and the rest was slept
+    /// for or owed. At each group whose `high` was exceeded.
     pub high: u64,
-    /// How often a charge met `max` with all stock taken back; then reclaim was tried, or the charge refused or left
-    /// waiting. A charge that tries again counts again. At the group whose `max` it is.
+    /// Charges that met `max` with all stock taken back. Reclaimers were asked then, or the charge was refused or waited. A
+    /// charge that tries again counts again. At the group whose `max` it is.
     pub max: u64,
-    /// Fallible charges that `max` refused in the end, those of [`crate::Group::try_charge_nowait`] left out. At the
-    /// group whose `max` it is.
+    /// Charges that `max` refused in the end, without those of [`crate::Group::try_charge_nowait`]. At the group whose `max` it
+    /// is.
     pub refused: u64,
-    /// Infallible charges that left the usage above `max`. At each group whose `max` it is.
+    /// Charges that could not be refused and left the usage above `max`. At each group whose `max` was exceeded.
     pub overshot: u64,
-    /// Bytes of stock that were taken back from CPUs. At the group below which all stock was wanted: the one in the
-    /// way.
+    /// Bytes of stock that were taken back from CPUs. At the group whose limit was in the way.
     pub drained_bytes: u64,
-    /// Bytes that reclaimers said they had freed, as far as that is plausible: a claim beyond what the group had is
-    /// cut. At the group whose reclaimer it was.
+    /// Bytes that reclaimers said they had freed. A number beyond the usage of the group is cut to that. At the group whose
+    /// reclaimer it was.
     pub reclaimed_bytes: u64,
     /// Calls of reclaimers that returned 0. If most calls do, the reclaimer probably tries a lock that the charging task holds: see
     /// [`crate::Group::add_reclaimer`]. At the group whose reclaimer it was.
     #[doc(alias = "zone_reclaim_failed")]
     pub reclaim_failed: u64,
-    /// How long charges slept for a `high`, here or above. At the group that was charged.
+    /// Time that charges slept for a `high`, here or above. At the group that was charged.
     pub throttled: Duration,
-    /// Bytes that were returned and that the group did not have: a bug of the code that returned them
+    /// Bytes that were returned although the group did not have them: a bug of the code that returned them
     /// ([`crate::Group::uncharge`]). At the group that they were returned to.
     pub over_returned_bytes: u64,
-    /// Calls of [`crate::Group::on_pressure`] callbacks and of wakers that panicked. The panic was caught. At the group that was
-    /// watched or waited for.
+    /// Calls of [`crate::Group::on_pressure`] callbacks and of wakers that panicked. The panic was caught. At the group that
+    /// was watched or waited for.
     pub panicked_callbacks: u64,
 }
 
 impl Events {
-    /// What happened since `before`, which was taken earlier of the same group. What is less now, as in a group of
+    /// Events since `before`, which must be earlier counts of the same group. A count that is less now, as in a group of
     /// another memory, is 0.
     #[must_use]
     pub fn since(&self, before: &Events) -> Events {
@@ -95,7 +94,7 @@ impl Events {
 }
 
 impl fmt::Display for Events {
-    /// What is not zero.
+    /// Prints the counts that are not 0.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut lead = "";
         let mut show = |name: &str, value: &dyn fmt::Display, is_zero: bool| {
@@ -129,9 +128,9 @@ impl fmt::Display for Events {
 
 /// The counts of one group.
 pub(crate) struct EventCounts<M: Machine> {
-    // Apart from the counters that charges use.
+    // Apart from the words that charges use.
     own: Box<[M::Word]>,
-    /// The group's own, and those of all that are or were below it.
+    /// Of the group, and of all that are or were below it.
     total: Box<[M::Word]>,
 }
 

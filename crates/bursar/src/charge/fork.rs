@@ -1,23 +1,22 @@
 //! The books in a forked child.
 //!
 //! The child has one thread, and a copy of the books from one moment. No other thread was inside an operation then
-//! ([`Machine::operation`]): every lock is free, no group is closed, no shard frozen, no flush under way. But what is
-//! async-signal-safe is no operation, so other threads may have stopped, for ever, at any step of a publication, of
-//! an account that is changed by plain atomic operations, of [`Ledger::try_charge_nowait`] or of
-//! [`Ledger::uncharge_slowly`]. The first operation that finds itself in another process than the one before puts the books
-//! right, before it does anything else.
+//! ([`Machine::operation`]): every lock is free, no group is closed, no shard frozen, no flush under way. But async-signal-safe
+//! code is no operation. So other threads may have stopped for good at any step of a publication, of an account that is changed
+//! by plain atomic operations, of [`Ledger::try_charge_nowait`] or of [`Ledger::uncharge_slowly`]. The first operation that
+//! finds itself in another process than the one before puts the books right, before it does anything else.
 //!
-//! What to go by are the bytes charged, in the slots: a charge that its owner may believe in is there, and one that is not
-//! there nobody can ever return. All else follows. Stock is given up, so that no cap, no holder and no bound on stock need
-//! agree with it; usage is summed up from the bottom; whatever shard was touched is published anew, so that
-//! the next flush looks at it; eager statistics are summed up like usage. What threads that are gone had charged stays
-//! charged, also what they were about to return.
+//! It goes by the bytes charged, in the slots. A charge that its owner may rely on is there, and a charge that is not there can
+//! never be returned. All else follows. Stock is given up, so that no cap, no holder and no bound on stock need agree with it.
+//! Usage is summed up from the bottom. Each touched shard is published anew, so that the next flush looks at it. Eager
+//! statistics are summed up like usage. Bytes that threads that are gone had charged stay charged, also those that they were
+//! about to return.
 //!
-//! Signal handlers may run on the one thread meanwhile. Those that would charge within limits are refused; a charge whatever the
-//! limits say, and an uncharge, change the slot's word alone and say so; then the books are put right once more. So does the program's allocator, if it
-//! charges these books (`bursar-alloc`): what putting them right needs room for is there before it looks, and stays until it is done.
-//! Other threads must not run yet: an operation that is under way on a shard could not be told from one that was under way
-//! when the process forked.
+//! Signal handlers may run on the one thread meanwhile. Their charges within limits are refused. A charge whatever the limits
+//! say, and an uncharge, change the slot's word alone and note it; then the books are put right once more. So does the
+//! program's allocator, if it charges these books (`bursar-alloc`): the room for the repair is allocated before the first look,
+//! and kept until the end. Other threads must not run yet: an operation that is under way on a shard could not be told from one
+//! that was under way when the process forked.
 
 use std::sync::atomic::Ordering;
 
@@ -25,7 +24,7 @@ use bursar_machine::{AtomicWord, CAP, CHARGED, Lock, Machine, Order, STATE, Shar
 
 use super::Ledger;
 
-/// What putting the books right needs room for.
+/// The room that the repair needs.
 #[derive(Default)]
 struct Scratch {
     /// All groups, each with its parent's position, parents first.
@@ -39,7 +38,7 @@ struct Scratch {
 const SPARE: usize = 64;
 
 impl<M: Machine> Ledger<M> {
-    /// Begins an operation that a fork waits for; see [`Machine::operation`]. Puts the books right after one.
+    /// Begins an operation that a fork waits for; see [`Machine::operation`]. Puts the books right after a fork.
     pub(crate) fn operation(&self) -> M::Operation {
         let operation = self.tree.machine.operation();
         if self.is_forked() {
@@ -48,13 +47,13 @@ impl<M: Machine> Ledger<M> {
         operation
     }
 
-    /// Whether this is a child of the process that these books were right in. Async-signal-safe.
+    /// Whether this is a child of the process in which these books were last right. Async-signal-safe.
     pub(super) fn is_forked(&self) -> bool {
-        // Relaxed: written by a thread that was the only one; what started the others made it visible.
+        // Relaxed: written when the process had one thread. Starting the other threads made it visible to them.
         self.forks.load(Ordering::Relaxed) != self.tree.machine.forks()
     }
 
-    /// Charges, or returns, `bytes` while the counters are wrong anyway. Async-signal-safe.
+    /// Charges, or returns, `bytes` while the counters are wrong in any case. Async-signal-safe.
     pub(super) fn defer(&self, index: u32, bytes: i64) {
         self.adjust_anywhere(index, bytes, bytes);
         // Relaxed: read by the thread that a signal handler, if this is one, interrupted.
@@ -65,7 +64,7 @@ impl<M: Machine> Ledger<M> {
     fn put_right(&self) {
         let _repair = self.repair.lock();
         let wrong = self.forks.load(Ordering::Relaxed);
-        // Made before a look, and dropped when the books are right: the program's allocator may charge them.
+        // Made before a look, and dropped when the books are right, because the program's allocator may charge them.
         let mut scratch = Scratch::default();
         while self.is_forked() {
             scratch.groups = self.tree.groups();
@@ -86,8 +85,8 @@ impl<M: Machine> Ledger<M> {
             }
             self.recount(&mut scratch);
             self.forget_tasks();
-            // SeqCst, both: in this order for a signal handler on this thread, too. One that comes after the store lowers
-            // the counters itself; one that came before is seen by the load.
+            // SeqCst, both: in this order also for a signal handler on this thread. A handler that comes after the store lowers
+            // the counters itself. One that came before is seen by the load.
             self.forks
                 .store(self.tree.machine.forks(), Ordering::SeqCst);
             if self.deferred.load(Ordering::SeqCst) != deferred {
@@ -96,7 +95,7 @@ impl<M: Machine> Ledger<M> {
         }
     }
 
-    /// Takes all stock back, and makes the counters what is charged.
+    /// Takes all stock back, and sets the counters to the bytes charged.
     fn recount(&self, scratch: &mut Scratch) {
         for index in 0..self.tree.records() {
             self.counter(index).put_right(0);
@@ -134,7 +133,7 @@ impl<M: Machine> Ledger<M> {
         }
         for (position, &(index, parent)) in groups.iter().enumerate().rev() {
             if usage[position] < 0 {
-                // The parent's bug, which the child's numbers must not be wrong for.
+                // A bug of the parent, by which the child's numbers must not be wrong.
                 self.note_over_return(index, usage[position].unsigned_abs(), None);
                 usage[position] = 0;
             }
@@ -146,9 +145,9 @@ impl<M: Machine> Ledger<M> {
         }
     }
 
-    /// Forgets what tasks that are gone were about: who ran reclaimers, stalled, told others of a change, or waited in a
-    /// queue. A task of this process that waits enters its queue again when it is polled; who watches a group whose watchers
-    /// were being told is told again.
+    /// Forgets tasks that are gone: those that ran reclaimers, stalled, told others of a change, or waited in a queue. A
+    /// waiting task of this process enters its queue again when it is polled. Watchers of a group whose watchers were being
+    /// told are told again.
     fn forget_tasks(&self) {
         let me = self.tree.machine.task();
         self.reclaiming.lock().retain(|&task| task == me);

@@ -1,10 +1,10 @@
-//! A gate: lets operations in, or one who closes it.
+//! A gate: lets operations in, or one task that closes it.
 //!
-//! Each group has two. *Operations* that change counters enter the gates of their group and of all groups above, and a
-//! refuser closes the gate of the limit in its way. *Drains* enter the gates above their scope and close that of the scope,
-//! so drains of overlapping subtrees take turns and drains of disjoint ones do not meet.
+//! Each group has two. *Operations* that change counters enter the gates of their group and of all groups above. A task that is
+//! about to refuse a charge closes the gate of the limit in its way. *Drains* enter the gates above their scope and close the
+//! gate of the scope, so drains of overlapping subtrees take turns and drains of disjoint ones do not meet.
 //!
-//! What is inside never waits for what is outside. A task that finds a gate closed leaves all gates and waits outside.
+//! Code inside a gate never waits for code outside. A task that finds a gate closed leaves all gates and waits outside.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use bursar_machine::{AtomicWord, Lock, Machine, Order};
 
 const UNDER_WAY: u64 = 0xffff_ffff;
 const BEGUN: u64 = 1 << 32;
-/// How often [`Gate::give_way`] looks before it goes on: a task that gets no CPU holds nobody up. Chosen, not measured: 64 short
-/// pauses and some thousand turns given to other tasks, of which one that was woken needs a few.
+/// Turns that [`Gate::give_way`] looks before it goes on, so that a task that gets no CPU holds up no other. Chosen, not
+/// measured: 64 short pauses, and some thousand turns given to other tasks. A task that was woken needs a few.
 const PATIENCE: u32 = 4096;
 
 /// One gate of one group.
@@ -22,13 +22,13 @@ pub(super) struct Gate<M: Machine> {
     in_flight: M::Word,
     /// Tasks that have closed the gate.
     closed: M::Word,
-    /// Tasks that waited here and have yet to try again.
+    /// Tasks that waited here and have not tried again yet.
     arriving: M::Word,
-    /// Made by the first task that waits; happens when the gate opens.
+    /// Made by the first task that waits. Happens when the gate opens.
     opened: M::Mutex<Option<Arc<M::Event>>>,
 }
 
-/// What [`Gate::is_quiet_since`] compares with.
+/// State that [`Gate::is_quiet_since`] compares with.
 #[derive(Clone, Copy)]
 pub(super) struct Look(u64);
 
@@ -44,12 +44,12 @@ impl<M: Machine> Gate<M> {
 
     /// Counts an entry. The caller looks at [`Gate::is_closed`] next, and leaves if it is.
     pub(super) fn enter(&self) {
-        // Full: pairs with `close`. If our count comes first, the closer waits for us; if the closing does, we see it.
+        // Full: pairs with `close`. If our count comes first, the closer waits for us. If the closing comes first, we see it.
         self.in_flight.fetch_add(BEGUN | 1, Order::Full);
     }
 
     pub(super) fn exit(&self) {
-        // Full: what we did is visible to a closer that sees us gone.
+        // Full: a closer that sees us gone sees our writes.
         self.in_flight.fetch_sub(1, Order::Full);
     }
 
@@ -58,7 +58,7 @@ impl<M: Machine> Gate<M> {
         self.closed.load(Order::Full) != 0
     }
 
-    /// Lets nothing in from now on, and waits for those inside to leave. Others may have closed it, too.
+    /// Lets no entry in from now on, and waits for those inside to leave. Other tasks may have closed it, too.
     pub(super) fn close(&self, machine: &M) {
         // Full: pairs with `enter`. A closing counts as begun, so that `is_quiet_since` sees one that came and went.
         self.closed.fetch_add(1, Order::Full);
@@ -81,7 +81,7 @@ impl<M: Machine> Gate<M> {
     /// Waits until the gate is open, if it is closed.
     pub(super) fn wait_until_open(&self) {
         let event = {
-            // Under the lock under which it opens: the event is there before, or the gate is open.
+            // Under the lock under which the gate opens: either the event is made before, or the gate is open.
             let mut opened = self.opened.lock();
             if !self.is_closed() {
                 return;
@@ -98,8 +98,8 @@ impl<M: Machine> Gate<M> {
         Arriving(self)
     }
 
-    /// Lets tasks that wait for the gate go first, if they come soon. The caller is inside of no gate, and has not closed
-    /// this one.
+    /// Lets tasks that wait for the gate go first, if they come soon. The caller is inside of no gate, and has not closed this
+    /// one.
     pub(super) fn give_way(&self, machine: &M) {
         for round in 0..PATIENCE {
             if self.arriving.load(Order::Full) == 0 {
@@ -109,18 +109,18 @@ impl<M: Machine> Gate<M> {
         }
     }
 
-    /// Whether the gate is open and nobody is inside, and what to compare with later.
+    /// Whether the gate is open and empty, and a state to compare with later.
     pub(super) fn look(&self) -> (bool, Look) {
         let seen = self.in_flight.load(Order::Full);
         (seen & UNDER_WAY == 0 && !self.is_closed(), Look(seen))
     }
 
-    /// Whether nothing entered or closed since.
+    /// Whether no entry and no closing began since.
     pub(super) fn is_quiet_since(&self, look: Look) -> bool {
         self.in_flight.load(Order::Full) == look.0
     }
 
-    /// In a forked child: nobody is inside. What looked before is not to be believed.
+    /// Puts the gate right in a forked child: it is empty. A look from before must not be believed.
     pub(super) fn forget_tasks(&self) {
         debug_assert_eq!(self.closed.load(Order::Full), 0, "a drain is an operation");
         let begun = self.in_flight.load(Order::Full) & !UNDER_WAY;
@@ -129,7 +129,7 @@ impl<M: Machine> Gate<M> {
     }
 }
 
-/// A task that waited for a gate and has yet to try again.
+/// A task that waited for a gate and has not tried again yet.
 pub(super) struct Arriving<'a, M: Machine>(&'a Gate<M>);
 
 impl<M: Machine> Drop for Arriving<'_, M> {

@@ -1,4 +1,4 @@
-//! Above `high`: reclaim, then waiting, or a debt for the caller to wait for.
+//! Usage above `high`: reclaim, then sleep, or a debt that the caller waits for.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,41 +11,41 @@ use super::reclaim::{RECLAIM_TRIES, Reason};
 use super::throttle;
 use super::{Bytes, Ledger};
 
-/// How long a throttled task sleeps before it looks whether it still must.
+/// Interval at which a throttled task looks whether it still must sleep.
 const SLEEP_NS: u64 = 100_000_000;
 
 /// How a charge pays for usage above a `high`. By default it leaves a debt, so a `high` throttles only callers that take that
 /// debt ([`crate::Group::take_debt`]) and wait.
 ///
-/// A charge pays for what remains above the `high` of its group, or of a group above, after stock was taken back and reclaimers
-/// were asked. [`crate::Group::charge_async`] owes under either policy. [`crate::Group::try_charge_nowait`] does too, and asks no
-/// reclaimers.
+/// A charge pays for the bytes that stay above the `high` of its group, or of a group above, after stock was taken back and
+/// reclaimers were asked. [`crate::Group::charge_async`] owes under either policy. So does [`crate::Group::try_charge_nowait`],
+/// which asks no reclaimers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum HighPolicy {
     /// No charge sleeps. The bytes charged become a debt of the group that was charged. A caller that can wait takes it with
-    /// [`crate::Group::take_debt`]; if no caller does, nothing is slowed down. This is the default.
+    /// [`crate::Group::take_debt`]. If no caller does, nothing is slowed down. This is the default.
     #[default]
     Owe,
-    /// The charge sleeps before it returns, for as long as the kernel's formula says: 64 s times the square of
-    /// `(usage - high) / high` for each 256 KiB charged, at most 2 s. It looks every 100 ms whether the usage is still
-    /// above `high`, so a `high` that is lifted wakes it.
+    /// The charge sleeps before it returns, for the time that the kernel's formula gives: 64 s times the square of `(usage -
+    /// high) / high` for each 256 KiB charged, at most 2 s. It looks every 100 ms whether the usage is still above `high`, so
+    /// it wakes when `high` is raised.
     ///
-    /// The sleep blocks the thread of the operating system, also in [`crate::Group::try_charge`]. Do not use it where that
-    /// thread serves other tasks, as on an async runtime.
+    /// The sleep blocks the thread, also in [`crate::Group::try_charge`]. Do not use this policy where threads serve other
+    /// tasks meanwhile, as on an async runtime.
     Throttle,
 }
 
-/// Bytes that were charged while a `high` was exceeded, and how long the kernel's formula would have their owner wait;
-/// see [`crate::Group::take_debt`].
-#[must_use = "a debt that was taken is forgotten unless whoever took it waits"]
+/// Bytes charged while a `high` was exceeded, and the time that their owner should wait by the kernel's formula; see
+/// [`crate::Group::take_debt`].
+#[must_use = "a debt that was taken is forgotten unless the caller waits"]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Debt {
-    /// The bytes.
+    /// The number of bytes.
     pub bytes: u64,
-    /// The time by the usage and `high` as they were when the debt was taken: zero below `high`, at most 2 s however
-    /// many the bytes.
+    /// The time to wait, by the usage and `high` at the moment the debt was taken. Zero below `high`, and at most 2 s for any
+    /// number of bytes.
     pub delay: Duration,
 }
 
@@ -56,7 +56,7 @@ impl fmt::Display for Debt {
 }
 
 impl<M: Machine> Ledger<M> {
-    /// Usage and `high` of the groups on the way from `index` to the root that have one.
+    /// Usage and `high` of those groups on the way from `index` to the root that have a `high`.
     fn highs(&self, index: u32) -> impl Iterator<Item = (u32, u64, Limit)> + '_ {
         self.tree.chain(index).filter_map(|at| {
             let counter = self.counter(at);
@@ -78,7 +78,7 @@ impl<M: Machine> Ledger<M> {
         }
     }
 
-    /// Counts the event at each group whose `high` is exceeded; says whether there is one.
+    /// Counts the event at each group whose `high` is exceeded. Returns whether there is one.
     fn count_high(&self, index: u32) -> bool {
         let mut is_over = false;
         for (at, usage, high) in self.highs(index) {
@@ -91,12 +91,12 @@ impl<M: Machine> Ledger<M> {
     }
 
     fn owe(&self, index: u32, bytes: u64) {
-        // Relaxed: a number that is taken later.
+        // Relaxed: a number that is read later.
         let debt = &self.counter(index).debt_bytes;
         debt.fetch_add(bytes, Order::Relaxed);
     }
 
-    /// After a charge for which `bytes` were reserved: asks for what is above a `high`, and pays for what stays above.
+    /// Asks reclaimers for the bytes above a `high`, and pays for those that stay. Call after a charge that reserved `bytes`.
     pub(super) fn pay_for_high(&self, index: u32, bytes: u64, policy: HighPolicy) {
         if !self.is_over_high(index) || self.is_reclaiming() {
             return;
@@ -116,11 +116,11 @@ impl<M: Machine> Ledger<M> {
         }
     }
 
-    /// Takes stock back below each `high` that is exceeded: nobody is to wait for what nobody uses. While it is exceeded no
-    /// new stock is held there.
+    /// Takes stock back below each `high` that is exceeded, because no task should wait for memory in no use. No new stock is
+    /// held there while it is exceeded.
     fn drain_above_high(&self, index: u32) {
         let over = self.highs(index).filter(|(_, usage, high)| usage > high);
-        // The highest one, below which are the others.
+        // The highest of these groups. The others are below it.
         if let Some((at, ..)) = over.last()
             && self.has_holders(at)
         {
@@ -129,7 +129,7 @@ impl<M: Machine> Ledger<M> {
         }
     }
 
-    /// Asks for what exceeds each `high` on the way; returns the bytes that reclaimers say they freed.
+    /// Asks for the bytes above each `high` on the way. Returns the bytes that reclaimers say they freed.
     fn reclaim_above_high(&self, index: u32) -> u64 {
         let freed = self.highs(index).map(|(at, usage, high)| {
             let over = usage.saturating_sub(high);
@@ -153,7 +153,7 @@ impl<M: Machine> Ledger<M> {
         let begun_ns = machine.now_ns();
         let end_ns = begun_ns + delay.as_nanos() as u64;
         let mut now_ns = begun_ns;
-        // In parts, for `high` may be lifted, and others may give back.
+        // In parts, because `high` may be raised, and others may return bytes.
         while now_ns < end_ns && self.is_over_high(index) {
             machine.sleep_until(end_ns.min(now_ns + SLEEP_NS));
             now_ns = machine.now_ns();
@@ -161,9 +161,9 @@ impl<M: Machine> Ledger<M> {
         self.count(index, Event::Throttled, now_ns.saturating_sub(begun_ns));
     }
 
-    /// Takes the debt of a group: who takes it pays for it.
+    /// Takes the debt of a group. The caller pays for it.
     pub(crate) fn take_debt(&self, index: u32) -> Debt {
-        // First: the delay is by what is left.
+        // First, because the delay depends on the usage that is left.
         self.drain_above_high(index);
         let bytes = self.counter(index).debt_bytes.swap(0, Order::Relaxed);
         Debt {

@@ -1,8 +1,8 @@
-//! What users registered with a group: reclaimers, those who watch its pressure, those who wait for its limit; and what its
-//! refusals say.
+//! The registrations of a group: reclaimers, watchers of its pressure, and charges that wait for its limit. And the text of its
+//! refusals.
 //!
-//! Most groups have none of it, so it is made when first wanted. Everything here is reached by slow operations only, under
-//! short locks that are leaves; what users gave us is called after they are released.
+//! Most groups have none of it, so it is made when first used. Only slow operations reach it, under short locks that are
+//! leaves. Users' callbacks are called after these are released.
 
 use bursar_machine::{Lock, Machine};
 
@@ -23,14 +23,14 @@ pub(crate) struct Hooks<M: Machine> {
 }
 
 impl<M: Machine> Ledger<M> {
-    /// What users registered with a group.
+    /// State that users registered with a group.
     pub(super) fn hooks(&self, index: u32) -> &Hooks<M> {
         if let Some(hooks) = self.counter(index).hooks()
             && !self.is_forked()
         {
             return hooks;
         }
-        // A fork must not leave them half made; and in its child no task is waited for that is gone.
+        // A fork must not leave them half made, and its child must wait for no task that is gone.
         let _operation = self.operation();
         self.counter(index).hooks_or_new()
     }
@@ -47,7 +47,7 @@ impl<M: Machine> Hooks<M> {
         }
     }
 
-    /// In a forked child: for those who registered, without the tasks that are gone.
+    /// Puts them right in a forked child: keeps the registrations, and forgets tasks that are gone.
     pub(super) fn forget_tasks(&self, now_ns: u64) {
         self.watch.lock().forget_tasks();
         self.queue.lock().forget_tasks();
@@ -57,7 +57,7 @@ impl<M: Machine> Hooks<M> {
         }
     }
 
-    /// For a new group in this record: whoever registered has gone.
+    /// Clears them for a new group in this record. The registrations have ended.
     pub(super) fn clear(&self) {
         *self.watch.lock() = Watch::default();
         *self.stall.lock() = None;

@@ -1,4 +1,4 @@
-//! The biggest children of a group, for people: in refusals, which may come by the hundred thousand a second, and on request.
+//! The biggest children of a group, in refusals and on request. Refusals may come by the hundred thousand a second.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -8,26 +8,26 @@ use bursar_machine::{Lock, Machine};
 
 use super::Ledger;
 
-/// Children named in a refusal.
+/// Number of children named in a refusal.
 const IN_REFUSALS: usize = 5;
-/// Refusals look at all children again after this time, ns.
+/// Age from which refusals look at all children again, ns.
 const RENEW_NS: u64 = 100_000_000;
 
 /// Names and usage in bytes, biggest first.
 pub(crate) type Largest = Vec<(String, u64)>;
 
-/// What refusals of one group's limit say, until it is renewed.
+/// The list that refusals of one group's limit show, until it is renewed.
 #[derive(Default)]
 pub(super) struct Lately {
     list: Largest,
     /// When it was made; `None` if never.
     made_ns: Option<u64>,
-    /// Some task makes a new one. Others use what there is.
+    /// Whether a task makes a new list. Others use the old one.
     is_renewed: bool,
 }
 
 impl Lately {
-    /// In a forked child: nobody makes a new one.
+    /// Puts it right in a forked child: no task makes a new list.
     pub(super) fn forget_tasks(&mut self) {
         self.is_renewed = false;
     }
@@ -37,7 +37,7 @@ impl<M: Machine> Ledger<M> {
     /// The usage of the biggest living children. Looks at each child, a bounded number under each hold of the group's lock.
     pub(crate) fn largest_children(&self, index: u32, count: usize) -> Largest {
         let _operation = self.operation();
-        // The smallest of those kept on top. Among equals the first name is the bigger.
+        // The smallest of those kept is on top. Among equals the first name is the bigger one.
         let mut kept: BinaryHeap<Reverse<(u64, Reverse<String>)>> = BinaryHeap::new();
         self.tree.for_each_child(index, |name, child| {
             let usage = self.usage(child);
@@ -60,8 +60,9 @@ impl<M: Machine> Ledger<M> {
         pairs.collect()
     }
 
-    /// The biggest children as they were lately, and how long ago: at most 100 ms, and the time that one look at all children
-    /// takes. One task at a time looks again. Only those that come before the first look has ended each look themselves.
+    /// The biggest children at a recent moment, and the age of that list: at most 100 ms, and the time that one look at all
+    /// children takes. One task at a time looks again. Only tasks that come before the first look has ended each look
+    /// themselves.
     pub(super) fn largest_children_lately(&self, index: u32) -> (Largest, Duration) {
         let now_ns = self.tree.machine.now_ns();
         let lately = &self.hooks(index).largest;

@@ -19,7 +19,7 @@ use super::stock::STOCK_MAX;
 use crate::arena::Arena;
 use crate::stats::{CreateError, LEVELS, ROOT, Tree};
 
-/// The owner of what no group pays for.
+/// The owner of pages that no group pays for.
 pub(crate) const PROCESS: Owner = Owner::new(1);
 const FIRST_OWNER: u64 = PROCESS.get() as u64 + 1;
 
@@ -34,15 +34,15 @@ pub(crate) struct Ledger<M: Machine> {
     pub(super) reclaiming: M::Mutex<Vec<u64>>,
     /// The next ticket of a charge that waits.
     pub(super) tickets: M::Word,
-    /// How often one that waits went from one queue to another.
+    /// Times that a waiting charge went from one queue to another.
     pub(super) moves: M::Word,
-    /// Who waits for memory or watches pressure, anywhere.
+    /// Tasks that wait for memory, and watchers of pressure, of all groups.
     pub(super) listeners: M::Word,
     /// The same by group.
     pub(super) listening: M::Mutex<BTreeMap<u32, u32>>,
-    /// Not 0: something changed, and nobody was told yet.
+    /// Not 0: something changed, and listeners were not told yet.
     pub(super) unnoticed: M::Word,
-    /// See `over_return.rs`: 0, or a group whose bug is to be told, or told already.
+    /// 0, a group whose bug is not printed yet, or the mark that it was: see `over_return.rs`.
     pub(super) over_returned: M::Word,
     /// Not 0: some limit may have much stock below.
     pub(super) much_stock: M::Word,
@@ -51,17 +51,17 @@ pub(crate) struct Ledger<M: Machine> {
     // As in `Node`: no protocol between CPUs, see `fork.rs`.
     /// [`Machine::forks`] where these books are right.
     pub(super) forks: AtomicU64,
-    /// Charges and uncharges that left their counters to whoever puts the books right.
+    /// Charges and uncharges whose counters are left to the operation that puts the books right.
     pub(super) deferred: AtomicU64,
     /// Groups made so far.
     lives: AtomicU64,
     /// Groups that have ended and whose records have not.
     pub(super) removed_groups: AtomicU64,
-    /// Putting the books right, once.
+    /// Held to put the books right, once.
     pub(super) repair: M::Mutex<()>,
 }
 
-/// What a memory does about its limits.
+/// A memory's policies about limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Policies {
     pub(crate) high: HighPolicy,
@@ -151,10 +151,10 @@ impl<M: Machine> Ledger<M> {
         ledger
     }
 
-    /// An owner of pages that no group before was. After 2^29 groups there are none left, and pages that one of the others
-    /// frees are zeroed also for itself.
+    /// Returns an owner of pages that no earlier group was. After 2^29 groups none is left. Then a group's pages are zeroed
+    /// also before the group itself gets them again.
     fn next_owner(&self) -> Owner {
-        // Relaxed: numbers only have to be different.
+        // Relaxed: the numbers only have to differ.
         let life = self.lives.fetch_add(1, Relaxed);
         match u32::try_from(FIRST_OWNER + life) {
             Ok(number) if number <= Owner::MAX => Owner::new(number),
@@ -176,7 +176,7 @@ impl<M: Machine> Ledger<M> {
         self.counters.get(index)
     }
 
-    /// One more reference to a group that the caller knows to be there.
+    /// Takes one more reference to a group whose record the caller keeps.
     pub(crate) fn referred(&self, index: u32) -> Referred<'_, M> {
         self.refer(index);
         Referred {
@@ -236,8 +236,8 @@ impl<M: Machine> Ledger<M> {
         }
     }
 
-    /// [`Ledger::enter`] that waits for closed gates to open. Not for use inside of these gates, nor by a task that has
-    /// closed one of them.
+    /// [`Ledger::enter`] that waits for closed gates to open. Do not call it inside of these gates, nor after closing one of
+    /// them.
     pub(super) fn enter_patiently(&self, gates: Gates, lowest: Option<u32>) -> InFlight<'_, M> {
         let mut _arriving = None;
         loop {
@@ -245,7 +245,7 @@ impl<M: Machine> Ledger<M> {
                 Ok(flight) => return flight,
                 Err(Closed(at)) => {
                     let gate = self.gate(at, gates);
-                    // Drains give way to those who wait.
+                    // Drains give way to tasks that wait.
                     _arriving = matches!(gates, Gates::Drains).then(|| gate.arrive());
                     gate.wait_until_open();
                 }
@@ -265,7 +265,7 @@ impl<M: Machine> Ledger<M> {
     /// # Errors
     /// The first group where it does not fit.
     pub(super) fn reserve(&self, index: u32, end: Option<u32>, bytes: u64) -> Result<(), u32> {
-        // First only looking, so that what is refused higher up shows nowhere below, in general.
+        // Looks first, so that a charge that is refused higher up usually shows nowhere below.
         let refuses = |&at: &u32| !self.counter(at).may_fit(bytes);
         if let Some(at) = self.way(index, end).find(refuses) {
             return Err(at);
@@ -274,7 +274,7 @@ impl<M: Machine> Ledger<M> {
         for (at, usage) in self.way(index, end).zip(&mut usage) {
             let Some(now) = self.counter(at).try_charge(bytes) else {
                 self.release(index, Some(at), bytes);
-                // What others returned meanwhile may have been hidden by it.
+                // Our reservation may have hidden bytes that others returned meanwhile.
                 self.notice_later_below(index, Some(at));
                 return Err(at);
             };
@@ -286,8 +286,8 @@ impl<M: Machine> Ledger<M> {
         Ok(())
     }
 
-    /// Returns what was reserved on the way from `index` up to `end`. If the group had less, only what it had is returned
-    /// there and above, so that what one group returns too much is taken from no other; see `over_return.rs`.
+    /// Returns the bytes reserved on the way from `index` up to `end`. If the group had fewer, only these are returned there
+    /// and above, so that no other group loses bytes by it; see `over_return.rs`.
     pub(super) fn release(&self, index: u32, end: Option<u32>, bytes: u64) {
         if bytes == 0 || end == Some(index) {
             return;
@@ -329,14 +329,15 @@ impl<M: Machine> Ledger<M> {
         self.removed_groups.load(Relaxed) as usize
     }
 
-    /// Bounds on the usage without stock: what is reserved, less the most that can be stock.
+    /// Bounds on the usage without stock: from the bytes reserved less all possible stock, to the bytes reserved.
     pub(crate) fn usage_range(&self, index: u32) -> (i64, i64) {
         let (lo, hi) = self.counter(index).usage_range();
         let signed = |bytes| i64::try_from(bytes).unwrap_or(i64::MAX);
         (signed(lo), signed(hi))
     }
 
-    /// Marks that a shard of `index` may hold stock, up to the root. Slow operations only: a drain's last step waits for them.
+    /// Marks that a shard of `index` may hold stock, up to the root. Slow operations only: the last step of a drain waits for
+    /// them.
     pub(super) fn mark_holder(&self, index: u32, shard: u32) {
         self.counter(index).holders.mark(shard);
         let mut at = index;

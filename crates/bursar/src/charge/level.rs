@@ -1,11 +1,11 @@
-//! Levels of pressure: what usage and stalls make of a group, as pure functions of plain values.
+//! Levels of pressure that follow from usage and stalls, as pure functions of plain values.
 
 use std::fmt;
 
 use super::limits::{Limit, Limits};
 use super::stall::Stall;
 
-/// How pressed a group is.
+/// Level of a group's pressure.
 #[doc(alias = "vmpressure_levels")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
@@ -14,9 +14,9 @@ pub enum Level {
     None,
     /// Caches should not grow.
     Low,
-    /// Give back what is cheap to give back.
+    /// Memory that is cheap to free should be freed.
     High,
-    /// Charges are about to be refused, or work hardly goes on.
+    /// Charges are about to be refused, or work hardly makes progress.
     Critical,
 }
 
@@ -31,10 +31,10 @@ impl fmt::Display for Level {
     }
 }
 
-/// What makes which level.
+/// Thresholds that map usage and stalls to a level of pressure.
 ///
-/// [`crate::Builder::build`] refuses what makes no sense: the percentages and the ratios must not descend, the
-/// percentages be at most 100, the ratios from 0 to 1, and the release below the first percentage.
+/// [`crate::Builder::build`] refuses a policy that makes no sense. The percentages and the ratios must not descend. The
+/// percentages must be at most 100, and the ratios from 0 to 1. The release must be below the first percentage.
 ///
 /// ```
 /// use bursar::{Memory, PressurePolicy};
@@ -46,18 +46,18 @@ impl fmt::Display for Level {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct PressurePolicy {
-    /// Usage in per cent of `max` from which on the level is low, high, critical. Above `high` it is high at least, and low
-    /// from the first of these percentages of `high` on.
+    /// Usage in per cent of `max` from which on the level is low, high, critical. Above `high` the level is at least high, and
+    /// from the first of these percentages of `high` on it is at least low.
     pub usage_percent: [u8; 3],
-    /// How far below the usage must fall for the level to go down, percentage points of the limit.
+    /// Percentage points of the limit by which the usage must fall below a threshold before the level goes down.
     pub release_percent: u8,
-    /// Share of the last ten seconds in which some task stalled, from which on the level is low, high, critical.
+    /// Share of the last ten seconds in which a task stalled, from which on the level is low, high, critical.
     pub stall_ratio: [f64; 3],
 }
 
 impl Default for PressurePolicy {
-    /// 70, 85 and 95 per cent of `max`, released 5 lower; 5, 20 and 60 per cent of stall. Ours: the kernel has no such
-    /// levels for usage, and leaves thresholds of stall to its users.
+    /// 70, 85 and 95 per cent of `max`, released 5 lower; 5, 20 and 60 per cent of stall. These numbers are Bursar's own: the
+    /// kernel has no levels for usage, and leaves thresholds of stall to its users.
     fn default() -> Self {
         Self {
             usage_percent: [70, 85, 95],
@@ -68,7 +68,7 @@ impl Default for PressurePolicy {
 }
 
 impl PressurePolicy {
-    /// The same with other percentages of usage.
+    /// Sets the percentages of usage.
     #[must_use]
     pub fn usage_percent(self, usage_percent: [u8; 3]) -> Self {
         Self {
@@ -77,7 +77,7 @@ impl PressurePolicy {
         }
     }
 
-    /// The same with another release.
+    /// Sets the release.
     #[must_use]
     pub fn release_percent(self, release_percent: u8) -> Self {
         Self {
@@ -86,7 +86,7 @@ impl PressurePolicy {
         }
     }
 
-    /// The same with other shares of stall.
+    /// Sets the shares of stall.
     #[must_use]
     pub fn stall_ratio(self, stall_ratio: [f64; 3]) -> Self {
         Self {
@@ -95,7 +95,7 @@ impl PressurePolicy {
         }
     }
 
-    /// Says what is wrong with it.
+    /// Checks the policy. The error is the rule that it breaks.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         if !self.usage_percent.is_sorted() {
             return Err("usage_percent descends");
@@ -106,7 +106,7 @@ impl PressurePolicy {
         if self.release_percent >= self.usage_percent[0] {
             return Err("release_percent is not below the first usage_percent");
         }
-        // Neither does a NaN lie there.
+        // A NaN is in no range.
         if !self.stall_ratio.iter().all(|r| (0.0..=1.0).contains(r)) {
             return Err("stall_ratio is not from 0 to 1");
         }
@@ -120,13 +120,13 @@ impl PressurePolicy {
 const LEVELS: [Level; 3] = [Level::Low, Level::High, Level::Critical];
 
 impl PressurePolicy {
-    /// The level of a usage, if the level was `before`.
+    /// The level that follows from a usage, if the level was `before`.
     pub(crate) fn of_usage(&self, usage: u64, limits: &Limits, before: Level) -> Level {
         let now = self.of_usage_released(usage, limits, 0);
         if now >= before {
             return now;
         }
-        // Down only as far as it also would be a little higher.
+        // Goes down only as far as it also would with a slightly higher usage.
         now.max(before.min(self.of_usage_released(usage, limits, self.release_percent)))
     }
 
@@ -155,17 +155,17 @@ impl PressurePolicy {
     }
 }
 
-/// How pressed a group is, and by what.
+/// A group's pressure and its causes; see [`crate::Group::pressure`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Pressure {
     /// The higher of the two below.
     pub level: Level,
-    /// By the usage against the group's own `high` and `max`.
+    /// The level by the usage against the group's own `high` and `max`.
     pub by_usage: Level,
-    /// By stalls.
+    /// The level by stalls.
     pub by_stall: Level,
-    /// How long tasks of the group and below stalled in reclaim and throttling.
+    /// Time that tasks of the group and below stalled in reclaim and throttling.
     pub stall: Stall,
 }
 

@@ -1,15 +1,15 @@
-//! More returned than was charged: a bug of the caller that must stay the caller's.
+//! More bytes returned than were charged: a bug of the caller, contained to the caller's group.
 //!
 //! Only bytes that a number stands for can be returned too often ([`crate::Charge::forget`], [`crate::Group::uncharge`]). In
 //! builds with debug assertions the group counts them, and the call at fault panics before it changes anything.
 //!
-//! In other builds nothing is counted on the fast path, so what shows is that the group's usage would fall below 0. It stops at
-//! 0, and the groups above are lowered by no more than that ([`super::counter::PageCounter::uncharge_own`]). The slot gets back what the
-//! usage did not lose, so usage stays the sum of what is charged and of stock.
+//! In other builds the fast path counts nothing, so the bug shows only when the group's usage would fall below 0. The usage
+//! stops at 0, and the groups above are lowered by no more than that ([`super::counter::PageCounter::uncharge_own`]). The slot
+//! gets back the bytes that the usage did not lose, so usage stays the sum of charged bytes and stock.
 //!
-//! What does not show: bytes that were returned too often while as many others of the group were charged. They are missing
-//! from its usage, and from those above, until the others come back. If these are all that is left of a removed group, its record
-//! is used again under them, and their return is the next group's.
+//! The bug does not show while as many other bytes of the group are charged. The bytes are missing from its usage, and from
+//! those above, until the others are returned. If these others are all that is left of a removed group, its record is used
+//! again under them, and their return is taken from the next group.
 
 use std::io::Write;
 
@@ -19,7 +19,7 @@ use super::events::Event;
 use super::{Bytes, Ledger};
 use crate::stats::printable;
 
-/// A group is being noted, or was told.
+/// Mark in place of a group: a group is being noted, or was told already.
 const TOLD: u64 = u64::MAX;
 
 impl<M: Machine> Ledger<M> {
@@ -27,14 +27,14 @@ impl<M: Machine> Ledger<M> {
     #[cold]
     pub(super) fn note_over_return(&self, index: u32, bytes: u64, end: Option<u32>) {
         self.count(index, Event::OverReturned, bytes);
-        // When the group lost them, all above were lowered. From `end` on they still stand for bytes elsewhere.
+        // All counters above were lowered when the group lost the bytes. From `end` on they still stand for bytes elsewhere.
         if let Some(end) = end {
             self.tree.chain(end).for_each(|at| {
                 self.counter(at).charge(bytes);
             });
         }
         self.charge_extra(index, bytes as i64);
-        // Full, both: the group comes after its reference, and whoever takes it out drops that.
+        // Full, both: the group is stored after its reference is taken, and the task that takes it out drops the reference.
         let first = self.over_returned.compare_exchange(0, TOLD, Order::Full);
         if first.is_ok() {
             self.refer(index);
@@ -42,9 +42,9 @@ impl<M: Machine> Ledger<M> {
         }
     }
 
-    /// Says once for each memory which group returned too much. Waits, and takes locks.
+    /// Prints once for each memory which group returned too much. Waits, and takes locks.
     pub(super) fn tell_over_return(&self) {
-        // Relaxed: whoever comes next sees it.
+        // Relaxed: a later call sees it.
         let seen = self.over_returned.load(Order::Relaxed);
         if seen == 0 || seen == TOLD {
             return;
@@ -66,7 +66,7 @@ impl<M: Machine> Ledger<M> {
         self.forget(index);
     }
 
-    /// Bytes that were returned to a group and those below it, and that they did not have.
+    /// Bytes that were returned to a group and those below it although they did not have them.
     pub(crate) fn over_returned(&self, index: u32) -> u64 {
         self.counter(index).events.total().over_returned_bytes
     }

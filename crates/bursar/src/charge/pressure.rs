@@ -1,12 +1,12 @@
-//! Pressure: how close a group is to its limits, and whether its tasks stall; who wants to know. Tasks that wait until a removed
-//! group is empty are told in the same way.
+//! Pressure: how close a group is to its limits, and whether its tasks stall; telling watchers of it. Tasks that wait until a
+//! removed group is empty are told in the same way.
 //!
-//! A level follows from the usage against the group's own limits, and from the share of time that tasks stalled in reclaim
-//! or throttling. It is worked out when somebody asks, and for those who registered after each slow operation that passes
-//! the group and by [`crate::Memory::tick`] (stall averages decay with time alone). Fast charges and returns leave the usage
-//! as it is, for it counts stock; so a level is off by no more than the stock.
+//! A level follows from the usage against the group's own limits, and from the share of time that tasks stalled in reclaim or
+//! throttling. It is computed on request. For watchers it is computed after each slow operation that passes the group, and by
+//! [`crate::Memory::tick`], because stall averages decay with time alone. Fast charges and returns leave the usage as it is,
+//! because it counts stock. So a level is off by no more than the stock.
 //!
-//! Callbacks run without locks, one at a time for a group; a level that came and went while they ran may be skipped, the
+//! Callbacks run without locks, one at a time for a group. A level that came and went while they ran may be skipped, but the
 //! last one never is. A callback that panics is counted ([`Ledger::call_user`]), and the others are told.
 
 use std::collections::BTreeMap;
@@ -19,13 +19,13 @@ use super::Ledger;
 use super::level::{Level, Pressure};
 use super::stall::Stall;
 
-/// What users register.
+/// The functions that users register.
 pub(crate) type PressureFn = dyn Fn(Pressure) + Send + Sync;
 
 struct Subscriber {
     number: u64,
     call: Arc<PressureFn>,
-    /// What it was last told; `None` if that is not known.
+    /// The level that it was last told; `None` if that is not known.
     told: Option<Level>,
 }
 
@@ -44,14 +44,14 @@ struct Waiting {
     waker: Waker,
 }
 
-/// Who watches one group.
+/// The watchers of one group.
 #[derive(Default)]
 pub(crate) struct Watch {
     level: Level,
     subscribers: Vec<Subscriber>,
     waiting: BTreeMap<u64, Waiting>,
     registered: u64,
-    /// Some task calls subscribers, and will look again before it stops.
+    /// Whether a task calls subscribers. It looks again before it stops.
     is_telling: bool,
 }
 
@@ -70,10 +70,10 @@ impl Watch {
         taken.map(|one| one.waker).collect()
     }
 
-    /// In a forked child. Wakers are left alone: what they belong to may be locked for ever.
+    /// Puts them right in a forked child. Wakers are left alone: their runtime's locks may stay taken.
     pub(super) fn forget_tasks(&mut self) {
         if std::mem::take(&mut self.is_telling) {
-            // Who is gone may have noted what it did not live to tell.
+            // A task that is gone may have noted a level without telling it.
             for subscriber in &mut self.subscribers {
                 subscriber.told = None;
             }
@@ -89,7 +89,7 @@ impl Watch {
         untold.map(|one| (one.number, one.call.clone())).collect()
     }
 
-    /// Notes that a subscriber is about to be told; whether it is still there.
+    /// Notes that a subscriber is about to be told. Returns whether it still exists.
     fn mark_told(&mut self, number: u64, level: Level) -> bool {
         let mut subscribers = self.subscribers.iter_mut();
         let found = subscribers.find(|one| one.number == number);
@@ -97,7 +97,7 @@ impl Watch {
     }
 }
 
-/// Ends the telling after many rounds. Then there may be more to tell.
+/// Ends the telling after many rounds. There may be more to tell then.
 struct Telling<'a, M: Machine> {
     ledger: &'a Ledger<M>,
     index: u32,
@@ -106,12 +106,12 @@ struct Telling<'a, M: Machine> {
 impl<M: Machine> Drop for Telling<'_, M> {
     fn drop(&mut self) {
         self.ledger.watch(self.index).lock().is_telling = false;
-        // In this order: who found us telling until now left it to us.
+        // In this order: a task that found us telling left its level to us.
         self.ledger.notice_later();
     }
 }
 
-/// Rounds in which a task tells subscribers who change the level themselves.
+/// Rounds in which a task tells subscribers that change the level themselves.
 const ROUNDS: usize = 16;
 
 impl<M: Machine> Ledger<M> {
@@ -145,7 +145,7 @@ impl<M: Machine> Ledger<M> {
         }
     }
 
-    /// How pressed a group is now.
+    /// A group's pressure now.
     pub(crate) fn pressure(&self, index: u32) -> Pressure {
         let hooks = self.counter(index).hooks();
         let before = hooks.map_or(Level::None, |hooks| hooks.watch.lock().level);
@@ -165,7 +165,7 @@ impl<M: Machine> Ledger<M> {
         self.unlisten(index);
     }
 
-    /// Registers somebody who is told of each change of the level, from [`Level::None`] on; returns a number for
+    /// Registers a subscriber, which is told of each change of the level, from [`Level::None`] on. Returns a number for
     /// [`Ledger::unsubscribe`]. The caller refers to the group, and calls [`Ledger::tell`] afterwards.
     pub(crate) fn subscribe(&self, index: u32, call: Arc<PressureFn>) -> u64 {
         self.watcher_comes(index);
@@ -188,11 +188,11 @@ impl<M: Machine> Ledger<M> {
             at.map(|at| watch.subscribers.remove(at))
         };
         self.watcher_goes(index);
-        // Its drop is the user's code.
+        // Its drop runs the user's code.
         drop(removed);
     }
 
-    /// Registers a task that waits for another level than `from`, or says the level if it is another by now. `number` is
+    /// Registers a task that waits for another level than `from`, or returns the level if it is another by now. `number` is
     /// kept from call to call.
     pub(crate) fn poll_pressure(
         &self,
@@ -244,7 +244,7 @@ impl<M: Machine> Ledger<M> {
         drop(replaced);
     }
 
-    /// The task no longer waits.
+    /// Ends the wait of a task.
     pub(crate) fn stop_waiting(&self, index: u32, number: &mut Option<u64>) {
         let Some(number) = number.take() else { return };
         let removed = self.watch(index).lock().waiting.remove(&number);
@@ -252,7 +252,7 @@ impl<M: Machine> Ledger<M> {
         drop(removed);
     }
 
-    /// Works out the level, wakes and calls those who know another; returns the level.
+    /// Computes the level, and wakes and calls watchers that know another one. Returns the level.
     pub(crate) fn tell(&self, index: u32) -> Level {
         let mut telling = None;
         let mut level = Level::None;
@@ -263,7 +263,7 @@ impl<M: Machine> Ledger<M> {
                 level = pressure.level;
                 watch.level = level;
                 let wakers = watch.take_wakers(level, || self.is_emptied(index));
-                // Who tells already looks again, under this lock, before it stops.
+                // A task that tells already looks again, under this lock, before it stops.
                 let is_other = watch.is_telling && telling.is_none();
                 let calls = if is_other {
                     Vec::new()
@@ -276,7 +276,7 @@ impl<M: Machine> Ledger<M> {
                     }
                 } else {
                     watch.is_telling = true;
-                    // Only if there is none: one that is dropped here would end the telling.
+                    // Only if there is none: dropping it here would end the telling.
                     telling.get_or_insert_with(|| Telling {
                         ledger: self,
                         index,
@@ -285,7 +285,7 @@ impl<M: Machine> Ledger<M> {
                 (pressure, wakers, calls)
             };
             if calls.is_empty() {
-                // Done under the lock already; another may be telling by now.
+                // Done under the lock already. Another task may be telling by now.
                 if let Some(telling) = telling {
                     std::mem::forget(telling);
                 }
@@ -300,7 +300,7 @@ impl<M: Machine> Ledger<M> {
                 }
             }
         }
-        // Subscribers that change the level each time they are told of it: the rest is left to the next.
+        // Some subscribers change the level each time they are told of it. The rest is left to the next operation.
         level
     }
 

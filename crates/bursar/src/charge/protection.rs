@@ -1,46 +1,46 @@
-//! How much of a group's memory reclaim leaves alone (`memory.min` and `memory.low`).
+//! The part of a group's memory that reclaim leaves alone (`memory.min` and `memory.low`).
 //!
-//! A setting is what a group asks for; its *effective* protection is what it gets, and never more than its parent got. It
-//! is worked out from the top of the subtree that reclaim is about, its root, level by level:
+//! A setting is the protection that a group asks for. Its *effective* protection is what it gets, never more than its parent
+//! got. It is computed from the root of reclaim downwards, level by level:
 //!
 //! 1. A group *claims* the smaller of its usage and its setting.
-//! 2. If the children claim more than their parent's effective protection, each gets the part of it that its claim is of
+//! 2. If the children claim more than their parent's effective protection, each gets the same part of it as its claim is of
 //!    all claims.
-//! 3. Otherwise each gets its claim. What nobody claimed is shared by unclaimed usage, with [`Recursive::Yes`], so that a
-//!    setting on an inner group protects what is below it without settings of its own.
+//! 3. Otherwise each gets its claim. With [`Recursive::Yes`] the rest is shared by unclaimed usage, so that a setting on an
+//!    inner group protects groups below it that have no settings.
 //!
-//! All of it works on readings taken at different moments. They may disagree (a parent that uses less than its children
-//! claim); the result is then off by no more than they are, and nothing overflows or divides by zero.
+//! All of it works on readings taken at different moments. They may disagree: a parent may use less than its children claim.
+//! The result is then off by no more than they are, and nothing overflows or divides by zero.
 //!
-//! After `mm/page_counter.c` (`page_counter_calculate_protection`) of Linux 7.3; 6.1 has it in `mm/memcontrol.c`. Bytes
-//! where the kernel has pages, so what a division drops is below a byte and not below a page.
+//! After `mm/page_counter.c` (`page_counter_calculate_protection`) of Linux 7.3; 6.1 has it in `mm/memcontrol.c`. This counts
+//! bytes where the kernel counts pages, so a division drops less than a byte, not less than a page.
 
-/// What a group's effective protection depends on above it.
+/// Values above a group on which its effective protection depends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Above {
     /// Bytes used by the parent and all below it.
     pub usage: u64,
     /// The parent's own effective protection, bytes.
     pub effective: u64,
-    /// The sum of what the parent's children claim, this group among them, bytes: see [`claimed`].
+    /// The sum of the claims of the parent's children, this group among them, bytes: see [`claimed`].
     #[doc(alias = "children_low_usage")]
     #[doc(alias = "children_min_usage")]
     pub children_protected: u64,
 }
 
-/// Whether protection of a group that its children do not claim is shared among them.
+/// Policy for the protection of a group that its children do not claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[doc(alias = "memory_recursiveprot")]
 pub enum Recursive {
-    /// In proportion to the memory they use beyond what they claim: the mount option `memory_recursiveprot` of cgroup2,
-    /// which systemd sets.
+    /// It is shared among the children, in proportion to the memory that they use beyond their claims: the mount option
+    /// `memory_recursiveprot` of cgroup2, which systemd sets.
     #[default]
     Yes,
     /// It protects nothing below the group: cgroup2 without that option.
     No,
 }
 
-/// Bytes of protection that a group takes of its parent's: none for memory it does not use.
+/// Bytes of protection that a group claims of its parent's: none for memory that it does not use.
 #[doc(alias = "propagate_protected_usage")]
 pub(crate) fn claimed(usage: u64, setting: u64) -> u64 {
     usage.min(setting)
@@ -48,9 +48,9 @@ pub(crate) fn claimed(usage: u64, setting: u64) -> u64 {
 
 /// Bytes of a group that are protected when reclaim is about its parent's subtree.
 ///
-/// The setting as it stands, for nobody above competes; it may exceed the usage. A group that uses nothing has none, so
-/// that it offers its children nothing that no memory backs. (The kernel leaves the previous value there, and nobody can
-/// tell: there is no memory to reclaim.)
+/// The setting itself, because no group above competes; it may exceed the usage. A group without usage has none, so that it
+/// offers its children no protection without memory behind it. (The kernel leaves the previous value there. That makes no
+/// difference: there is no memory to reclaim.)
 pub(crate) fn effective_below_root(usage: u64, setting: u64) -> u64 {
     if usage == 0 { 0 } else { setting }
 }
@@ -75,7 +75,7 @@ pub(crate) fn effective(usage: u64, setting: u64, above: Above, recursive: Recur
     claim.saturating_add(part(unclaimed, usage - claim, above.usage - claims))
 }
 
-/// Bytes that may be taken from a group: what it uses beyond its effective protection.
+/// Bytes that may be taken from a group: its usage beyond its effective protection.
 #[doc(alias = "mem_cgroup_below_low")]
 #[doc(alias = "mem_cgroup_below_min")]
 pub(crate) fn reclaimable(usage: u64, effective: u64) -> u64 {

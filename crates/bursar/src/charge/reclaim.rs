@@ -1,16 +1,16 @@
-//! Reclaim: asking those who hold memory to give some back, before a charge is refused.
+//! Reclaim: asking the holders of memory to free some, before a charge is refused.
 //!
-//! A *reclaimer* is a function that a user registered with a group: it spills, evicts or cancels, and says how many bytes it
-//! freed. When a limit is in the way, the group's own reclaimers are asked first, in their order; then those of its
-//! descendants, first of groups above their effective `low`, the one that exceeds it most first, then, if that was not
+//! A *reclaimer* is a function that a user registered with a group. It spills, evicts or cancels, and returns how many bytes it
+//! freed. When a limit is in the way, the group's own reclaimers are asked first, in their order. Then come those of its
+//! descendants: first of groups above their effective `low`, beginning with the group that exceeds it most. If that was not
 //! enough, of groups above their effective `min`. A group within its `min` is never asked.
 //!
-//! What a reclaimer says is believed only as far as it costs nothing: it ends the round, but whether the charge then fits
-//! is decided by trying it. Rounds are bounded ([`RECLAIM_TRIES`]).
+//! The number that a reclaimer returns only ends the round. Whether the charge then fits is tried. The number of rounds is
+//! bounded ([`RECLAIM_TRIES`]).
 //!
-//! Reclaimers run without any lock of ours. One that panics unwinds through the charge that called it, which then charges
-//! nothing. A charge made by a reclaimer never starts reclaim itself, as with the kernel's `PF_MEMALLOC`: it is refused
-//! where it does not fit, and has the emergency reserve ([`crate::EmergencyReserve`]) to turn to.
+//! Reclaimers run without any lock of ours. The panic of a reclaimer unwinds through the charge that called it, which then
+//! charges nothing. A charge made by a reclaimer never starts reclaim itself, as with the kernel's `PF_MEMALLOC`. It is refused
+//! where it does not fit. The emergency reserve ([`crate::EmergencyReserve`]) is for such charges.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -26,12 +26,12 @@ use super::protection;
 #[doc(alias = "MAX_RECLAIM_RETRIES")]
 pub(super) const RECLAIM_TRIES: u32 = 16;
 
-/// Why memory is to be given back.
+/// Reason why a reclaimer is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
-    /// A charge left the usage above `high`, or `high` was set below the usage. Whoever charges is slowed down by what
-    /// is not freed.
+    /// A charge left the usage above `high`, or `high` was set below the usage. Bytes that are not freed slow the charging task
+    /// down, or become its debt.
     High,
     /// A charge does not fit below `max`, or `max` was set below the usage. Charges are refused if nothing is freed.
     Max,
@@ -39,19 +39,19 @@ pub enum Reason {
     Asked,
 }
 
-/// What a reclaimer is asked for. One charge may ask several times, as may several charges at once.
+/// Request to a reclaimer. One charge may ask several times, and several charges may ask at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReclaimRequest {
-    /// Bytes wanted of this reclaimer in this call; never 0. Freeing more is fine.
+    /// Bytes wanted of this reclaimer in this call, at least 1. It may free more.
     pub target: u64,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
-    /// The path of the group whose limit is in the way: the reclaimer's own or one above it.
+    /// The path of the group whose limit is in the way: the reclaimer's own group or one above it.
     pub scope: String,
 }
 
-/// What users register.
+/// The functions that users register.
 pub(crate) type ReclaimFn = dyn Fn(&ReclaimRequest) -> u64 + Send + Sync;
 
 struct Reclaimer {
@@ -67,25 +67,25 @@ pub(crate) struct Reclaimers {
     registered: u64,
 }
 
-/// What a round of reclaim came to.
+/// Result of a round of reclaim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Round {
-    /// Whether anybody was asked.
+    /// Whether any reclaimer was asked.
     pub(super) asked: bool,
-    /// Bytes that they say they freed.
+    /// Bytes that reclaimers say they freed.
     pub(super) freed: u64,
 }
 
-/// A descendant that may be asked.
+/// A descendant whose reclaimers may be asked.
 struct Candidate<'a, M: Machine> {
     group: Referred<'a, M>,
-    /// When its protection was worked out.
+    /// Its usage when its protection was computed.
     usage: u64,
     low: u64,
     min: u64,
 }
 
-/// Which protection counts.
+/// The protection that counts in a pass.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pass {
     AboveLow,
@@ -106,13 +106,14 @@ impl<M: Machine> Drop for Reclaiming<'_, M> {
 }
 
 impl<M: Machine> Ledger<M> {
-    /// Registers a reclaimer; returns its number for [`Ledger::remove_reclaimer`]. The caller refers to the group.
+    /// Registers a reclaimer, and returns its number for [`Ledger::remove_reclaimer`]. The caller holds a reference of the
+    /// group.
     pub(crate) fn add_reclaimer(&self, index: u32, order: i32, call: Arc<ReclaimFn>) -> u64 {
         let number = {
             let mut reclaimers = self.hooks(index).reclaimers.lock();
             let number = reclaimers.registered;
             reclaimers.registered += 1;
-            // Behind those of the same order.
+            // Behind others of the same order.
             let at = reclaimers
                 .list
                 .partition_point(|other| other.order <= order);
@@ -145,7 +146,7 @@ impl<M: Machine> Ledger<M> {
             let count = &self.counter(at).settings.reclaimers;
             count.fetch_sub(1, Order::Relaxed);
         });
-        // Its drop is the user's code.
+        // Its drop runs the user's code.
         drop(removed);
     }
 
@@ -155,7 +156,7 @@ impl<M: Machine> Ledger<M> {
         self.reclaiming.lock().contains(&task)
     }
 
-    /// Asks for `target` bytes of `scope` and what is below, once each. Nobody is asked by a task that reclaims already.
+    /// Asks for `target` bytes of `scope` and the groups below, once each. Asks none if the calling task reclaims already.
     pub(super) fn reclaim(&self, scope: u32, target: u64, reason: Reason) -> Round {
         let mut round = Round::default();
         let has_any = |at: u32| {
@@ -183,11 +184,11 @@ impl<M: Machine> Ledger<M> {
                     Pass::AboveLow => one.low.max(one.min),
                     Pass::AboveMin => one.min,
                 };
-                // What it charged since is not taken from it: it was not there to be protected.
+                // Bytes charged since are not taken from it: its protection was computed without them.
                 let usage = self.usage(one.group.index).min(one.usage);
                 protection::reclaimable(usage, protected)
             };
-            // Their usage changes meanwhile; the order is as of now, and what is asked for as of then.
+            // Their usage changes meanwhile. The order goes by the usage now, and the request by the usage then.
             let mut candidates = self.candidates(scope);
             candidates.sort_by_cached_key(|one| Reverse(excess(one)));
             for one in &candidates {
@@ -228,8 +229,9 @@ impl<M: Machine> Ledger<M> {
             round.asked = true;
             let held = self.usage(index);
             let freed = call(&request(left));
-            // Counted up to what there was, so that sums stay sums whatever it says. Believed in full, for it may have freed
-            // what came meanwhile: at worst there is another round.
+            // The event counts at most the bytes that the group had, so that sums stay sums whatever the reclaimer returns. The
+            // round believes the number in full, because the reclaimer may have freed bytes that came meanwhile. At worst there
+            // is another round.
             self.count(index, Event::Reclaimed, freed.min(held));
             if freed == 0 {
                 self.count(index, Event::ReclaimFailed, 1);
@@ -239,7 +241,7 @@ impl<M: Machine> Ledger<M> {
         }
     }
 
-    /// The groups below `scope` that have reclaimers, with the protection that they have against reclaim of `scope`.
+    /// The groups below `scope` that have reclaimers, with their protection against reclaim of `scope`.
     fn candidates(&self, scope: u32) -> Vec<Candidate<'_, M>> {
         let mut found = Vec::new();
         // Relaxed: see `add_reclaimer`.
@@ -261,7 +263,7 @@ impl<M: Machine> Ledger<M> {
         found
     }
 
-    /// After a limit was lowered: asks for what the usage exceeds it by, as long as that helps.
+    /// Asks for the excess after a limit was lowered, as long as that helps.
     pub(super) fn reclaim_down_to(&self, index: u32, reason: Reason, limit: impl Fn() -> u64) {
         for _ in 0..RECLAIM_TRIES {
             // Full: after the limit was set.
@@ -274,7 +276,7 @@ impl<M: Machine> Ledger<M> {
         }
     }
 
-    /// [`Ledger::reclaim`] on request; returns the bytes that reclaimers say they freed.
+    /// [`Ledger::reclaim`] on request. Returns the bytes that reclaimers say they freed.
     pub(crate) fn reclaim_asked(&self, index: u32, target: u64) -> u64 {
         let mut freed = 0_u64;
         for _ in 0..RECLAIM_TRIES {
@@ -296,7 +298,7 @@ impl<M: Machine> Ledger<M> {
         target: u64,
         reason: Reason,
     ) -> Round {
-        // Relaxed: see `add_reclaimer`. Without anybody to ask there is no stall to count.
+        // Relaxed: see `add_reclaimer`. Without reclaimers there is no stall to count.
         if self.counter(scope).settings.reclaimers.load(Order::Relaxed) == 0 {
             return Round::default();
         }

@@ -2,8 +2,8 @@
 //!
 //! A group ends when it is removed, or when nothing refers to it any more but children that have ended. Its record lives on
 //! while something refers to it or bytes are charged to it. A record is *listed* when its group has ended and its last
-//! reference goes. Each birth and each end of a group look at a few listed records, and each tick at some more; one that is
-//! still charged goes to the end of the list. So no call looks at more records than it says, however many there are.
+//! reference goes. Each birth and each end of a group look at a few listed records, and each tick at some more. A record that
+//! is still charged goes to the end of the list. So the number of records that a call looks at is bounded.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -21,9 +21,9 @@ pub(super) const REAPED_BY_BIRTH: usize = 2;
 pub(crate) const REAPED_BY_TICK: usize = 1024;
 
 impl<M: Machine> Ledger<M> {
-    /// Removes a group: its name is free, it takes no charge and no child, its numbers count as its parent's own.
+    /// Removes a group: its name is free, it takes no charge and no child, and its numbers count as its parent's own.
     ///
-    /// What is charged to it stays charged, to it and to its ancestors, until it is returned.
+    /// Bytes charged to it stay charged, to it and to its ancestors, until they are returned.
     pub(crate) fn remove(&self, index: u32) -> Result<(), RemoveError> {
         if index == ROOT {
             return Err(RemoveError::Root);
@@ -41,20 +41,20 @@ impl<M: Machine> Ledger<M> {
         Ok(())
     }
 
-    /// What follows when a group has lost its name. If nothing else kept the parent's name, the parent ends next.
+    /// Completes the end of a group that has lost its name. If nothing else kept the parent's name, the parent ends next.
     pub(super) fn end(&self, index: u32) {
         let mut ending = index;
         loop {
             self.unprotect(ending);
-            // Those who looked before the name was gone are done when this returns, and their stock is back.
+            // Operations that looked before the name was gone are done when this returns, and their stock is back.
             self.drain_closed(ending, || ());
-            // Its stock is back; the caller may not call.
+            // Its stock is back. The caller may not call listeners.
             self.notice_later_below(ending, None);
             self.tree.absorb(ending);
             let node = self.tree.node(ending);
             // The record may be gone when it has ended.
             let parent = node.parent().expect("the root never ends");
-            // Relaxed: a number for people.
+            // Relaxed: a statistic.
             self.removed_groups.fetch_add(1, Relaxed);
             // Counted as removed before its record can end. The root counts nothing.
             let left = (parent != ROOT).then(|| self.tree.node(parent).child_removed());
@@ -77,7 +77,7 @@ impl<M: Machine> Ledger<M> {
 
     /// Takes one more reference to a group.
     pub(crate) fn refer(&self, index: u32) {
-        // The root needs none, and its line is everyone's.
+        // The root needs none, and all CPUs use its line.
         if index != ROOT {
             self.tree.node(index).refer();
         }
@@ -90,8 +90,8 @@ impl<M: Machine> Ledger<M> {
         }
         let _operation = self.operation();
         let left = self.tree.node(index).forget();
-        // Without these references it has no living children. Somebody may have looked it up by name meanwhile: then it
-        // lives on, and that handle's drop comes here again.
+        // Without these references it has no living children. Another task may have looked it up by name meanwhile. Then it
+        // lives on, and the drop of that handle comes here again.
         if left.only_removed_children() {
             if self.tree.detach_unreferenced(index) {
                 self.end(index);
@@ -102,7 +102,7 @@ impl<M: Machine> Ledger<M> {
         }
     }
 
-    /// Ends the records that nothing refers to and no byte is charged to, among at most `count` of those listed.
+    /// Ends the records that nothing refers to and no byte is charged to, among at most `count` listed ones.
     pub(crate) fn reap(&self, count: usize) {
         let mut first_kept = None;
         for _ in 0..count {
@@ -122,7 +122,7 @@ impl<M: Machine> Ledger<M> {
         }
     }
 
-    /// Ends a listed record, if that can be; says whether it is no longer listed.
+    /// Ends a listed record, if that is possible. Returns whether it is no longer listed.
     fn reap_one(&self, index: u32) -> bool {
         let node = self.tree.node(index);
         let is_unreferenced = || node.references().is_empty();
@@ -130,7 +130,7 @@ impl<M: Machine> Ledger<M> {
         if was_unreferenced && !self.is_uncharged(index) {
             return false;
         }
-        // The second look: a charge that becomes one of nothing takes its reference before it returns its bytes.
+        // The second look: a charge that becomes empty takes its reference before it returns its bytes.
         if !was_unreferenced || !is_unreferenced() {
             // Listed again with its last reference, which may be gone already.
             node.end();
@@ -153,12 +153,12 @@ impl<M: Machine> Ledger<M> {
         true
     }
 
-    /// Whether no byte is charged to a removed group that nobody refers to.
+    /// Whether no byte is charged to a removed group without references.
     ///
-    /// What is charged to it may still grow, but on the extra shard only ([`Ledger::commit_anyway`]): the numbers of all
-    /// others can only fall. That one is read last, so the sum of what is read one by one is no less than the truth when it was
-    /// read. Zero means zero, for good: without a byte charged there is nothing to grow. Whoever returns a byte of a removed
-    /// group lowers its word last, so nobody is left inside the record.
+    /// Its charge may still grow, but on the extra shard only ([`Ledger::commit_anyway`]); the numbers of all other shards can
+    /// only fall. The extra shard is read last, so the sum of the numbers read is no less than the truth at that moment. A sum
+    /// of zero stays zero: without a byte charged there is nothing to grow. A task that returns a byte of a removed group
+    /// lowers its word last, so no task is left inside the record.
     fn is_uncharged(&self, index: u32) -> bool {
         let node = self.tree.node(index);
         let touched = self.tree.touched(index);

@@ -1,4 +1,4 @@
-//! Returning bytes past the fast path, and telling those who wait for them.
+//! Returning bytes past the fast path, and telling listeners.
 
 use bursar_machine::{Machine, Outcome, Slot};
 
@@ -6,8 +6,7 @@ use super::Ledger;
 use super::ledger::Gates;
 
 impl<M: Machine> Ledger<M> {
-    /// Returns `bytes` of a charge. Call after the fast path failed. Never waits, never fails; wakes and calls those who
-    /// listen.
+    /// Returns `bytes` of a charge. Call after the fast path failed. Never waits, never fails. Calls wakers and callbacks.
     #[cold]
     pub(crate) fn uncharge_slowly(&self, index: u32, bytes: u64) {
         let told = self.uncharge_telling(index, bytes, |index| self.listening_at(index));
@@ -16,7 +15,7 @@ impl<M: Machine> Ledger<M> {
         }
     }
 
-    /// [`Ledger::uncharge_slowly`] that leaves it to others to tell those who listen. Async-signal-safe.
+    /// [`Ledger::uncharge_slowly`] that leaves it to later operations to tell listeners. Async-signal-safe.
     #[cold]
     pub(crate) fn uncharge_nowait(&self, index: u32, bytes: u64) {
         self.uncharge_telling(index, bytes, |index| {
@@ -24,7 +23,7 @@ impl<M: Machine> Ledger<M> {
         });
     }
 
-    /// Returns `bytes`. If that changed any usage, calls `tell` after it, while the group's record is certain to be there.
+    /// Returns `bytes`. If that changed a usage, calls `tell` afterwards, while the group's record is certain to exist.
     fn uncharge_telling<R>(
         &self,
         index: u32,
@@ -63,8 +62,8 @@ impl<M: Machine> Ledger<M> {
         Some(self.uncharge_directly(index, None, bytes, tell))
     }
 
-    /// Returns `bytes` to all counters up to `end`, past the stock. The counters come first: once no byte is charged any
-    /// more, nothing keeps the group's record.
+    /// Returns `bytes` to all counters up to `end`, past the stock. The counters come first, because nothing keeps the group's
+    /// record once no byte is charged.
     pub(super) fn uncharge_directly<R>(
         &self,
         index: u32,

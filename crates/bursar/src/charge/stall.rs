@@ -1,29 +1,29 @@
-//! Time lost for want of memory (`memory.pressure`).
+//! Time that tasks lose because memory is short (`memory.pressure`).
 //!
 //! A task *stalls* while it waits for memory: it reclaims, or sleeps above `high`. *Some* is the time in which at least one
-//! task of a group stalled; *full* the time in which none did anything else. Both are kept as a total, and as averages
-//! whose weight fades with age, over windows of 10, 60 and 300 s.
+//! task of a group stalled. *Full* is the time in which at least one stalled and none worked. Both are kept as a total, and as
+//! averages whose weight fades with age, over windows of 10, 60 and 300 s.
 //!
 //! After `kernel/sched/psi.c` of Linux 6.1 to 7.3: periods of 2 s, and at the end of each, of window `w`,
 //! `average = average * e + share * (1 - e)` with `e = exp(-2 s / w)`. Three things differ:
 //!
-//! * No timer: each call brings the averages up to date. Nothing changes between two calls, so all whole periods between
-//!   them have one share, 0 or 1, and are one step. (The kernel takes periods that its timer missed as idle, because it
-//!   stops the timer only then.)
-//! * Periods begin on a grid of 2 s from the first moment, not when the last reading happened to be.
+//! * No timer: each call brings the averages up to date. Nothing changes between two calls, so all whole periods between them
+//!   have one share, 0 or 1, and are one step. (The kernel counts periods that its timer missed as idle, because it stops the
+//!   timer only then.)
+//! * Periods begin on a grid of 2 s from the first moment, not at the last reading.
 //! * Floating point in place of 11 binary places.
 //!
 //! Averages are up to 2 s old, as the kernel's.
 
 use std::time::Duration;
 
-/// The length of a period (`PSI_FREQ`; the kernel adds a jiffy, for its timers' sake).
+/// The length of a period (`PSI_FREQ`; the kernel adds a jiffy for its timers).
 #[doc(alias = "PSI_FREQ")]
 const PERIOD_NS: u64 = 2_000_000_000;
 
-/// What a period leaves of the averages over 10, 60 and 300 s: `exp(-2/10)`, `exp(-2/60)`, `exp(-2/300)`.
+/// The weight that a period leaves to the averages over 10, 60 and 300 s: `exp(-2/10)`, `exp(-2/60)`, `exp(-2/300)`.
 ///
-/// Written out, because `f64::exp` need not give the same bits on each machine, and a simulated run must.
+/// Written out, because `f64::exp` may give other bits on another machine, and a simulated run must not.
 #[doc(alias = "EXP_10s")]
 #[doc(alias = "EXP_60s")]
 #[doc(alias = "EXP_300s")]
@@ -33,23 +33,23 @@ const KEPT: [f64; 3] = [
     0.993_355_506_255_034_4,
 ];
 
-/// Time lost by the tasks of a group for want of memory, as `/proc/pressure/memory` has it for a system.
+/// Time that a group's tasks lost because memory was short, as `/proc/pressure/memory` shows it for a system.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 #[doc(alias = "memory.pressure")]
 pub struct Stall {
     /// Of the time in which at least one task stalled.
     pub some: StallShare,
-    /// Of the time in which at least one task stalled, and as many as were known to work. If none was known to, the same
-    /// as `some`.
+    /// Of the time in which at least one task stalled, and as many as were known to work. The same as `some` if no task was
+    /// known to work.
     pub full: StallShare,
 }
 
 /// Shares of the time and a total, as in one line of `/proc/pressure/memory`.
 ///
-/// Shares are ratios from 0 to 1 (the kernel prints percent), each an average that forgets exponentially, as in the
-/// kernel's `kernel/sched/psi.c`: every 2 s of the machine's time, `average = average * e + share * (1 - e)`, where `share`
-/// is that of these 2 s, and `e = exp(-2 s / window)`. They are 0 in the first 2 s of a group.
+/// Shares are ratios from 0 to 1 (the kernel prints percent). Each is an average that forgets exponentially, as in the kernel's
+/// `kernel/sched/psi.c`. Every 2 s of the machine's time, `average = average * e + share * (1 - e)`, where `share` is that of
+/// these 2 s, and `e = exp(-2 s / window)`. They are 0 in the first 2 s of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct StallShare {
@@ -63,23 +63,23 @@ pub struct StallShare {
     pub total: Duration,
 }
 
-/// The stalls of one group. A plain value: whoever calls holds its lock.
+/// The stalls of one group. A plain value: the caller holds its lock.
 ///
 /// Each call takes the machine's time in nanoseconds. Clocks of CPUs differ a little: a time before that of an earlier call
 /// counts as that of the earlier call.
-///
-/// A task may stall without having been declared as working. Such a task cannot be told from one that was: where one works
+/// A task may stall that was not declared as working. It cannot be told from one that was. If one task works, and another,
+/// undeclared, stalls, that counts as full. So declare all tasks that work for a group, or none.
 /// and another, undeclared, stalls, that is taken as full. So declare all that work for a group, or none.
 #[derive(Clone, Debug)]
 #[doc(alias = "psi_group")]
 pub(crate) struct StallClock {
-    /// Tasks known to work for the group, those that stall included.
+    /// Tasks known to work for the group, including those that stall.
     pub working: u32,
     /// Tasks that stall.
     pub stalled: u32,
     /// The latest time of any call.
     seen_ns: u64,
-    /// How much of the current period was over by then; less than `PERIOD_NS`.
+    /// The part of the current period that was over by then; less than `PERIOD_NS`.
     into_period_ns: u64,
     some: Tally,
     full: Tally,
@@ -110,7 +110,7 @@ impl StallClock {
         self.stalled = self.stalled.saturating_sub(1);
     }
 
-    /// In a forked child: the tasks that stalled are not there.
+    /// Puts the clock right in a forked child, where the tasks that stalled do not exist.
     pub(crate) fn forget_stalls(&mut self, now_ns: u64) {
         self.pass(now_ns);
         self.stalled = 0;
@@ -127,7 +127,7 @@ impl StallClock {
         self.working = self.working.saturating_sub(1);
     }
 
-    /// Totals up to now, stalls that have yet to end included; averages up to the end of the last period.
+    /// Totals up to now, including stalls that have not ended. Averages up to the end of the last period.
     #[doc(alias = "psi_show")]
     pub(crate) fn snapshot(&mut self, now_ns: u64) -> Stall {
         self.pass(now_ns);
@@ -137,7 +137,7 @@ impl StallClock {
         }
     }
 
-    /// Books the time since the last call, in which the numbers of tasks were what they are.
+    /// Books the time since the last call, in which the numbers of tasks did not change.
     fn pass(&mut self, now_ns: u64) {
         let spent_ns = now_ns.saturating_sub(self.seen_ns);
         let some = self.stalled > 0;
@@ -172,12 +172,12 @@ impl Tally {
         self.sample_ns = of(beyond_ns % PERIOD_NS);
     }
 
-    /// Takes in a number of periods of the same share.
+    /// Adds a number of periods of the same share.
     #[doc(alias = "calc_avgs")]
     #[doc(alias = "calc_load_n")]
     fn average(&mut self, share: f64, periods: u64) {
         for (average, kept) in self.averages.iter_mut().zip(KEPT) {
-            // In this form it stays between the two, so from 0 to 1, whatever is rounded.
+            // In this form it stays between the two, so from 0 to 1, however it is rounded.
             *average = share + (*average - share) * power(kept, periods);
         }
     }
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(power(KEPT[2], u64::MAX), 0.0);
     }
 
-    /// What a script leads to: `800(` is a stall that begins at 800 ms, `)` one that ends; `w` and `x`, work.
+    /// Runs a script: `800(` is a stall that begins at 800 ms, `)` one that ends; `w` and `x`, work.
     fn read(script: &str, read_ms: u64) -> Stall {
         // A first moment that is no multiple of a period.
         let at_ns = |at_ms| 777 + at_ms * MS;
@@ -287,12 +287,12 @@ mod tests {
             .collect();
         let mut faded = all(10.0);
         (faded.iter_mut().zip(left(120.0))).for_each(|(average, left)| *average *= left);
-        // Nobody declared as working, so full equals some. Script, read at ms, total ms, averages.
+        // No task is declared as working, so full equals some. Script, read at ms, total ms, averages.
         let cases = [
             ("", 100_000, 0, NONE),
             // No averages before the first period is over.
             ("0(", 1_999, 1_999, NONE),
-            // Stalled all the time: it converges to 1. What follows the last period is in no average yet.
+            // Stalled all the time: it converges to 1. The time after the last period is in no average yet.
             ("0(", 20_000, 20_000, all(20.0)),
             ("0(", 20_500, 20_500, all(20.0)),
             ("0(", 20_000_000, 20_000_000, [1.0; 3]),

@@ -22,7 +22,7 @@ impl<M: Machine> Drop for Stalled<'_, M> {
 }
 
 impl<M: Machine> Ledger<M> {
-    /// The calling task stalls.
+    /// Begins a stall of the calling task.
     pub(super) fn stall(&self, index: u32) -> Stalled<'_, M> {
         self.clock(index, StallClock::stall_begins);
         Stalled {
@@ -32,7 +32,7 @@ impl<M: Machine> Ledger<M> {
         }
     }
 
-    /// A task that works for the group begins. The caller refers to the group.
+    /// Begins the work of a task for the group. The caller refers to the group.
     pub(crate) fn work_begins(&self, index: u32) {
         self.clock(index, StallClock::work_begins);
     }
@@ -44,7 +44,7 @@ impl<M: Machine> Ledger<M> {
     fn clock(&self, index: u32, happens: fn(&mut StallClock, u64)) {
         for at in self.tree.chain(index) {
             let mut stall = self.hooks(at).stall.lock();
-            // Under the lock, so that a clock hears of its events in order.
+            // Under the lock, so that the clock gets its events in order.
             let now_ns = self.tree.machine.now_ns();
             happens(stall.get_or_insert_with(|| StallClock::new(now_ns)), now_ns);
         }

@@ -1,4 +1,4 @@
-//! How groups stand against reclaim of one above them: their effective protection, along the tree.
+//! Standing of groups against reclaim of a group above them: their effective protection, along the tree.
 
 use bursar_machine::{AtomicWord, Machine, Order};
 
@@ -15,11 +15,11 @@ pub(crate) struct Standing {
 }
 
 impl<M: Machine> Ledger<M> {
-    /// Visits the living groups below `scope` that are `wanted`, parents first, with their usage and their protection.
-    /// Those below one that is not wanted are left out. `wanted` is asked under a lock.
+    /// Visits the living groups below `scope` that are `wanted`, parents first, with their usage and their protection. Groups
+    /// below one that is not wanted are left out. `wanted` is called under a lock.
     ///
-    /// The kernel keeps the sums of what siblings claim up to date with every charge; here they are taken when wanted,
-    /// which costs a look at each sibling and leaves charges alone. Usage changes meanwhile, as it does there.
+    /// The kernel keeps the sums of siblings' claims up to date with every charge. Here they are computed on request, which
+    /// costs a look at each sibling and leaves charges alone. Usage changes meanwhile, as it does there.
     pub(crate) fn walk_protected(
         &self,
         scope: u32,
@@ -33,7 +33,7 @@ impl<M: Machine> Ledger<M> {
             for (sibling, child) in siblings.iter().zip(wanted) {
                 let Some(child) = child else { continue };
                 let standing = match above {
-                    // Reclaim of a group takes from it whatever protects it, so what its children want counts in full.
+                    // Reclaim of a group takes from it in spite of its own protection, so its children's claims count in full.
                     None => Standing {
                         min: protection::effective_below_root(sibling.usage, sibling.limits.min),
                         low: protection::effective_below_root(sibling.usage, sibling.limits.low),
@@ -59,7 +59,7 @@ impl<M: Machine> Ledger<M> {
                 usage: self.usage(child),
                 limits: self.limits(child),
             });
-            // Under the lock: a name that is there has a record that is there.
+            // Under the lock: a name that is there has a record.
             rows.1.push(wanted(child).then(|| self.referred(child)));
         });
         rows
@@ -81,7 +81,7 @@ impl<M: Machine> Ledger<M> {
         }
     }
 
-    /// What protects a living group against reclaim of `scope`, which is above it.
+    /// The protection of a living group against reclaim of `scope`, which is above it.
     pub(crate) fn standing(&self, scope: u32, index: u32) -> Standing {
         let mut found = Standing::default();
         let is_on_the_way = |at| self.tree.is_ancestor(at, index);
@@ -104,7 +104,7 @@ struct Sibling {
     limits: Limits,
 }
 
-/// The sums of what siblings claim.
+/// The sums of siblings' claims.
 fn claimed_by(siblings: &[Sibling]) -> Standing {
     let sum = |setting: fn(&Limits) -> u64| {
         siblings.iter().fold(0_u64, |sum, one| {

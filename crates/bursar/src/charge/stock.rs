@@ -1,27 +1,26 @@
-//! Stock: what a CPU holds ahead of need, so that charges and returns are one section on its words ([`Slot::charge`],
+//! Stock: bytes that a CPU holds ahead of need, so that charges and returns are one section on its words ([`Slot::charge`],
 //! [`Slot::uncharge`]).
 //!
-//! A shard may hold a *batch* as stock. The batch adapts to the head-room: at most what the memory is set to ([`STOCK_MAX`]),
-//! and never more than a quarter of what is left divided by the CPUs, so that stock cannot eat what others need. A refill reserves half a batch
-//! ahead and a return leaves half a batch, so that neither follows the other at once. A shard holds stock only while it
-//! is *armed*: marked as a holder, with a cap above zero. Drains disarm. Every operation that adds to a shard's stock
-//! compares with the cap in the same step, so a shard never holds more than its cap.
+//! A shard may hold a *batch* as stock. The batch adapts to the head-room. It is at most what the memory is set to
+//! ([`STOCK_MAX`]), and at most a quarter of what is left divided by the CPUs, so that stock cannot use up what other CPUs
+//! need. A refill reserves half a batch ahead and a return leaves half a batch, so that neither follows the other at once. A
+//! shard holds stock only while it is *armed*: marked as a holder, with a cap above zero. Drains disarm. Every operation that
+//! adds to a shard's stock compares with the cap in the same step, so a shard never holds more than its cap.
 
 use bursar_machine::{AtomicWord, CAP, CHARGED, Machine, Order, Outcome, Shard, Slot};
 
 use super::Ledger;
 
-/// The most stock of one (group, CPU) unless a memory is built with another, bytes: 64 pages of 4 KiB, the kernel's
-/// `MEMCG_CHARGE_BATCH`.
+/// The default for the most stock of one (group, CPU), bytes: 64 pages of 4 KiB, the kernel's `MEMCG_CHARGE_BATCH`.
 #[doc(alias = "MEMCG_CHARGE_BATCH")]
 pub(crate) const STOCK_MAX: u64 = 64 * 4096;
-/// The most that it can be set to, bytes: of a million groups on 1,024 CPUs it is 2^60, which counters hold.
+/// The highest setting of that, bytes. For a million groups on 1,024 CPUs it adds up to 2^60, which counters hold.
 pub(crate) const STOCK_MAX_MAX: u64 = 1 << 30;
-/// The largest charge, bytes. Sums of as many as fit in memory stay below 2^63.
+/// The largest charge, bytes. The sum of all charges that fit in memory stays below 2^63.
 pub(crate) const CHARGE_MAX: u64 = 1 << 56;
 
 impl<M: Machine> Ledger<M> {
-    /// Whether an operation took effect though it was not [`Outcome::Done`]; sees to its publication then.
+    /// Whether an operation took effect though it was not [`Outcome::Done`]. Publishes it then.
     #[cold]
     pub(crate) fn is_committed(&self, index: u32, outcome: Outcome) -> bool {
         let Outcome::Unpublished {
@@ -35,7 +34,7 @@ impl<M: Machine> Ledger<M> {
         true
     }
 
-    /// Reserves `bytes` and, if that fits too, half a batch ahead; returns the bytes ahead.
+    /// Reserves `bytes` and, if that fits too, half a batch ahead. Returns the bytes ahead.
     pub(super) fn reserve_ahead(
         &self,
         index: u32,
@@ -54,13 +53,13 @@ impl<M: Machine> Ledger<M> {
         self.reserve(index, end, bytes).map(|()| 0)
     }
 
-    /// How much stock a CPU may hold, bytes.
+    /// The stock that a CPU may hold, bytes.
     fn batch(&self, index: u32) -> u64 {
         let share = self.head_room(index) / (4 * self.tree.machine.cpus() as u64);
         share.min(self.policies.stock_max)
     }
 
-    /// Lets `shard` hold `cap` bytes of stock, if it may not hold as much already. Slow operations only.
+    /// Lets `shard` hold `cap` bytes of stock, unless it may hold as much already. Slow operations only.
     fn arm(&self, index: u32, shard: Shard, cap: u64) {
         let word = self.tree.node(index).slot.word(shard, CAP);
         let seen = word.load(Order::Relaxed);
@@ -68,7 +67,7 @@ impl<M: Machine> Ledger<M> {
             return;
         }
         let more = cap - seen;
-        // Allowed for before there is any: a reader's range contains it.
+        // Counted before there is any stock, so that a reader's range contains it.
         self.tree.chain(index).for_each(|at| {
             self.counter(at).stock_max.fetch_add(more, Order::Full);
             if self.counter(at).has_much_stock() {
@@ -77,18 +76,18 @@ impl<M: Machine> Ledger<M> {
             }
         });
         if word.compare_exchange(seen, cap, Order::Full).is_err() {
-            // Another thread on this CPU armed it with a cap of its own, or a drain disarmed it.
+            // Another thread on this CPU armed the shard with its own cap, or a drain disarmed it.
             self.tree.chain(index).for_each(|at| {
                 self.counter(at).stock_max.fetch_sub(more, Order::Full);
             });
         }
-        // Marked last: a slice of a drain may run beside us, and one that took an older mark is not coming back. A drain
-        // ends only when we have left.
+        // Marked last: a slice of a drain may run beside us, and if it took an older mark it does not come back. A drain ends
+        // only when we have left.
         self.mark_holder(index, shard.0);
     }
 
-    /// Records a charge that is reserved, with `ahead` more bytes for the stock, or with fewer if they do not fit there.
-    /// Slow operations only, if `ahead` > 0.
+    /// Records a charge that is reserved, with `ahead` more bytes for the stock, or with fewer if they do not fit there. Slow
+    /// operations only, if `ahead` > 0.
     pub(super) fn commit_charge(&self, index: u32, bytes: u64, mut ahead: u64) {
         let slot = &self.tree.node(index).slot;
         while ahead > 0 {
@@ -97,7 +96,7 @@ impl<M: Machine> Ledger<M> {
                 break;
             }
             self.arm(index, shard, 2 * ahead);
-            // Charges that the room does not cover leave it as it is, so topping up must look at it.
+            // Charges that the room does not cover leave the room as it is, so topping up must look at it.
             let cap = slot.word(shard, CAP).load(Order::Relaxed);
             let room = u64::try_from(slot.room(shard)).unwrap_or(0);
             let surplus = ahead.saturating_sub(cap.saturating_sub(room));
@@ -126,7 +125,7 @@ impl<M: Machine> Ledger<M> {
         self.tree.publish(index, self.tree.extra());
     }
 
-    /// Adds to the account of whatever shard will take it, without changing anyone's room.
+    /// Adds to the account of any shard that takes it, without a change of its room.
     pub(super) fn adjust_anywhere(&self, index: u32, charged: i64, ceiling: i64) {
         debug_assert_eq!(charged, ceiling);
         let slot = &self.tree.node(index).slot;
@@ -149,8 +148,8 @@ impl<M: Machine> Ledger<M> {
         }
     }
 
-    /// Uncharges on this CPU, and returns to the counters what would exceed half the cap; says how much that was. `None` if
-    /// this CPU cannot hold stock now.
+    /// Uncharges on this CPU, and returns to the counters the bytes that would exceed half the cap. Returns their number, or
+    /// `None` if this CPU cannot hold stock now.
     pub(super) fn uncharge_into_stock(&self, index: u32, bytes: u64) -> Option<u64> {
         let slot = &self.tree.node(index).slot;
         loop {
@@ -169,7 +168,7 @@ impl<M: Machine> Ledger<M> {
             let cap = slot.word(shard, CAP).load(Order::Relaxed);
             let room = u64::try_from(slot.room(shard)).unwrap_or(0) + bytes;
             let surplus = if room > cap { room - cap / 2 } else { 0 };
-            // The counters get the surplus last, unlike in `uncharge_directly`: we are in flight, the record stays.
+            // The counters get the surplus last, unlike in `uncharge_directly`: we are in flight, so the record stays.
             match slot.adjust(shard, -(bytes as i64), -(surplus as i64)) {
                 Outcome::Done => {}
                 Outcome::Unpublished { shard, committed } => {

@@ -1,17 +1,17 @@
-//! How long a charge above `memory.high` sleeps.
+//! Time that a charge above `memory.high` sleeps.
 //!
-//! `high` refuses nothing. Who charges above it is made to wait, by the square of how far above: a little over is hardly
-//! felt, and a group without control is slowed to a crawl in which somebody may still act. The *overage* is the part of
-//! `high` by which usage exceeds it, `r`. A charge of one batch waits `64 r^2` seconds; a charge of more, in proportion:
+//! `high` refuses nothing. A charge above it waits, by the square of how far above. A little over is hardly felt. A group far
+//! over is slowed to a crawl, in which a supervisor may still act. The *overage* is the part of `high` by which usage exceeds
+//! it, `r`. A charge of one batch waits `64 r^2` seconds. A larger or smaller charge waits in proportion:
 //!
 //! | usage, % of `high` | 101 | 102 | 105 | 110 | 117 | 118 and more |
 //! |---|---|---|---|---|---|---|
 //! | wait for a batch, ms | none (6.4) | 25.6 | 160 | 640 | 1849.6 | 2000 |
 //!
-//! After `mm/memcontrol.c` (`calculate_high_delay`) of Linux 6.1 to 7.3. The kernel counts in jiffies, and drops what is
-//! below one before it multiplies by the size of the charge. At 100 Hz a jiffy is as long as the wait that is ignored, so
-//! there an overage of 1 % never waits, however big the charge, and a wait of less than 20 ms is none. Here it is
-//! nanoseconds: the same on each machine, and never less than what the kernel asks its timer for.
+//! After `mm/memcontrol.c` (`calculate_high_delay`) of Linux 6.1 to 7.3. The kernel counts in jiffies, and drops fractions of a
+//! jiffy before it multiplies by the size of the charge. At 100 Hz a jiffy is as long as the wait that is ignored. So there an
+//! overage of 1 % never waits, however big the charge, and a wait of less than 20 ms is none. Here the unit is nanoseconds: the
+//! same on each machine, and never less than the wait that the kernel asks its timer for.
 
 use std::time::Duration;
 
@@ -23,22 +23,22 @@ const PRECISION_SHIFT: u32 = 20;
 const SCALING_SHIFT: u32 = 14;
 /// A page of the kernel on most machines, bytes.
 const PAGE_BYTES: u64 = 4096;
-/// The charge that waits as long as the formula says, bytes: `MEMCG_CHARGE_BATCH` is 64 pages.
+/// The charge that waits for just the time of the formula, bytes: `MEMCG_CHARGE_BATCH` is 64 pages.
 #[doc(alias = "MEMCG_CHARGE_BATCH")]
 const BATCH_BYTES: u64 = 64 * PAGE_BYTES;
 /// No charge waits longer; the kernel has `2 * HZ` jiffies.
 #[doc(alias = "MEMCG_MAX_HIGH_DELAY_JIFFIES")]
 const DELAY_NS_MAX: u64 = 2_000_000_000;
-/// A wait of this or less is not worth going to sleep for; the kernel has `HZ / 100` jiffies.
+/// The longest wait that is ignored, because sleep is not worth it; the kernel has `HZ / 100` jiffies.
 const DELAY_NS_IGNORED: u64 = 10_000_000;
-/// An overage of 4096 times `high` has even a charge of one byte wait for the longest: `64 * 2^24 / 2^18` seconds. To
-/// clamp there changes no result, and squares stay within 64 bits.
+/// With an overage of 4096 times `high` even a charge of one byte waits for the longest time: `64 * 2^24 / 2^18` seconds. So
+/// clamping there changes no result, and squares stay within 64 bits.
 const OVERAGE_MAX: u128 = (1 << (PRECISION_SHIFT + 12)) - 1;
 
-/// How long a charge of `bytes` waits in a group, given usage and `high` (bytes) of it and of each group above it.
+/// Time that a charge of `bytes` waits in a group, given usage and `high` (bytes) of it and of each group above it.
 ///
-/// Zero, or more than 10 ms and at most 2 s. The one furthest above its `high` decides: waits do not add up. `u64::MAX` as
-/// `high` is none; less than a page counts as one.
+/// Zero, or more than 10 ms and at most 2 s. The group furthest above its `high` decides: waits do not add up. A `high` of
+/// `u64::MAX` is none, and one of less than a page counts as a page.
 #[doc(alias = "mem_cgroup_handle_over_high")]
 #[doc(alias = "mem_find_max_overage")]
 pub(crate) fn penalty_of(overages: impl Iterator<Item = (u64, u64)>, bytes: u64) -> Duration {
@@ -49,7 +49,7 @@ pub(crate) fn penalty_of(overages: impl Iterator<Item = (u64, u64)>, bytes: u64)
 /// Usage above `high` as a part of `high`, with `PRECISION_SHIFT` binary places.
 #[doc(alias = "calculate_overage")]
 fn overage(usage: u64, high: u64) -> u128 {
-    // The kernel's `high` is whole pages, and one if it would be none, so that there is something to divide by.
+    // The kernel's `high` is a whole number of pages, at least one, so that there is a divisor.
     let high = high.max(PAGE_BYTES);
     let above = u128::from(usage.saturating_sub(high));
     ((above << PRECISION_SHIFT) / u128::from(high)).min(OVERAGE_MAX)

@@ -1,14 +1,14 @@
 //! Waiting for a limit: charges that are granted in the order in which they came, when others return memory.
 //!
-//! A task that waits has a ticket, and an entry in the queue of the group whose limit is in its way. Of all who wait on the
-//! way to the root, the one with the lowest ticket tries; the others queue behind it. Whoever returned memory, raised a limit
-//! or left the queue wakes the first in it, if its charge may now fit.
+//! A waiting charge holds a ticket, and queues at the group whose limit blocks it. Of all that wait on the way to the root, the
+//! charge with the lowest ticket tries; the others queue behind it. A task that returns memory, raises a limit or leaves a
+//! queue wakes the first in it, if its charge may fit now.
 //!
-//! No wake-up is lost: a task enters the queue, and then closes and drains the group and tries. While anybody is in the
-//! queue nothing below holds stock, so after that each return goes to the counters, and looks at the queue afterwards.
+//! No wake-up is lost: a task enters the queue, and then closes and drains the group and tries. While the queue is not empty no
+//! stock is held below. So after that each return goes to the counters, and looks at the queue afterwards.
 //!
-//! Charges that do not wait ([`crate::Group::try_charge`]) take what is there, whoever waits: they cannot be refused for
-//! those who came first.
+//! Charges that do not wait ([`crate::Group::try_charge`]) take the memory that is there even if others wait. They cannot be
+//! refused on account of charges that came first.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,28 +25,28 @@ use super::{ChargeError, Ledger};
 struct Waiter {
     index: u32,
     bytes: u64,
-    /// Shared, as cloning one runs the runtime's code, and this is done under the queue's lock.
+    /// Shared, because cloning a waker runs the runtime's code, and this is cloned under the queue's lock.
     waker: Arc<Waker>,
 }
 
-/// Those who wait for one group's limit, by ticket.
+/// The charges that wait for one group's limit, by ticket.
 #[derive(Default)]
 pub(crate) struct Queue(BTreeMap<u64, Waiter>);
 
 impl Queue {
-    /// In a forked child. Wakers are left alone: what they belong to may be locked for ever.
+    /// Puts the queue right in a forked child. Wakers are left alone: their runtime's locks may stay taken.
     pub(super) fn forget_tasks(&mut self) {
         std::mem::forget(std::mem::take(&mut self.0));
     }
 }
 
-/// A charge that waits.
+/// A waiting charge.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     index: u32,
     bytes: u64,
     number: Option<u64>,
-    /// In whose queue.
+    /// The group in whose queue it is.
     queued_at: Option<u32>,
 }
 
@@ -66,7 +66,7 @@ impl<M: Machine> Ledger<M> {
         &self.hooks(index).queue
     }
 
-    /// Charges if it is the ticket's turn and the memory is there; else sees to it that `waker` is woken when that may
+    /// Charges if it is the ticket's turn and the memory is there. Otherwise makes sure that `waker` is woken when that may
     /// have changed. The caller refers to the group.
     ///
     /// # Errors
@@ -76,12 +76,12 @@ impl<M: Machine> Ledger<M> {
         ticket: &mut Ticket,
         waker: &Waker,
     ) -> Poll<Result<(), ChargeError>> {
-        // Puts the books right in a forked child: nobody is waited for who is gone.
+        // Puts the books right in a forked child, so that it waits for no task that is gone.
         drop(self.operation());
         let charged = self.poll_queued(ticket, waker);
         let Poll::Ready(charged) = charged else {
-            // Stock was taken back. Of those who wait, whoever returns memory wakes the first; that may be us, who would
-            // only be polled again until it has.
+            // Stock was taken back. A task that returns memory wakes the first that waits. That may be this one, which would
+            // only be polled again.
             self.notice_watchers(ticket.index);
             return Poll::Pending;
         };
@@ -99,7 +99,7 @@ impl<M: Machine> Ledger<M> {
         Poll::Ready(charged.map(|_| ()))
     }
 
-    /// [`Ledger::poll_charge`] up to the charge, of which it returns the bytes reserved.
+    /// [`Ledger::poll_charge`] up to the charge. Returns the bytes reserved.
     fn poll_queued(&self, ticket: &mut Ticket, waker: &Waker) -> Poll<Result<u64, ChargeError>> {
         let (index, bytes) = (ticket.index, ticket.bytes);
         self.check_size(bytes)?;
@@ -107,7 +107,7 @@ impl<M: Machine> Ledger<M> {
             // Relaxed: each number is given once.
             ticket.number = Some(self.tickets.fetch_add(1, Order::Relaxed));
         } else if let Some(at) = ticket.queued_at {
-            // Before we try: whoever wakes us from now on wakes this one.
+            // Before we try: a task that wakes us from now on wakes this waker.
             self.enqueue(ticket, at, waker);
         }
         let mut has_asked = false;
@@ -119,7 +119,7 @@ impl<M: Machine> Ledger<M> {
                 return Poll::Ready(Err(self.refuse(index, Refused::By(at), bytes)));
             }
             if let Some(at) = self.first_ahead(ticket) {
-                // In its queue, so that its leaving wakes us. It may leave before we enter, so look again then.
+                // Enters its queue, so that its leaving wakes us. It may leave before we enter, so look again then.
                 if ticket.queued_at == Some(at) {
                     return Poll::Pending;
                 }
@@ -143,25 +143,25 @@ impl<M: Machine> Ledger<M> {
         }
     }
 
-    /// A group on the way to the root whose limit a charge exceeds all by itself.
+    /// A group on the way to the root whose limit the charge alone exceeds.
     fn never_fits(&self, index: u32, bytes: u64) -> Option<u32> {
         let max = |at: u32| self.counter(at).settings.max.load(Order::Full);
         self.tree.chain(index).find(|&at| max(at) < bytes)
     }
 
-    /// A group on the way to the root where somebody waits who came before.
+    /// A group on the way to the root where a charge waits that came before.
     fn first_ahead(&self, ticket: &Ticket) -> Option<u32> {
         let number = ticket.number.expect("taken first");
         let is_ahead = |&at: &u32| {
-            // Full: a queue that somebody has entered is seen.
+            // Full: a queue that another task has entered is seen.
             self.counter(at).settings.waiting.load(Order::Full) != 0 && {
                 let queue = self.queue(at).lock();
                 queue.0.keys().next().is_some_and(|&first| first < number)
             }
         };
         loop {
-            // Full: who moves is in two queues when it counts. If that was before this look, it is in the new one; if it is
-            // after the last look, it was in the old one; in between, we look again.
+            // Full: a charge that moves is in two queues when it counts. If that was before this look, it is in the new one. If
+            // it is after the last look, it was in the old one. In between, we look again.
             let moves = self.moves.load(Order::Full);
             let ahead = self.tree.chain(ticket.index).find(is_ahead);
             if ahead.is_some() || self.moves.load(Order::Full) == moves {
@@ -176,11 +176,11 @@ impl<M: Machine> Ledger<M> {
         let waiter = Waiter {
             index: ticket.index,
             bytes: ticket.bytes,
-            // The runtime's code, so before anything is changed.
+            // Runs the runtime's code, so before anything is changed.
             waker: Arc::new(waker.clone()),
         };
         if ticket.queued_at != Some(at) {
-            // What is returned from now on looks at the queue, or is there when we try.
+            // A later return looks at the queue. An earlier one is there when we try.
             self.listen(at);
         }
         let replaced = {
@@ -193,17 +193,17 @@ impl<M: Machine> Ledger<M> {
             }
             replaced
         };
-        // Its drop is the runtime's code.
+        // Its drop runs the runtime's code.
         drop(replaced);
         let before = ticket.queued_at.replace(at);
         if let Some(before) = before.filter(|&before| before != at) {
-            // In both until now, so that nobody who looks for those ahead misses us: see `first_ahead`.
+            // In both until now, so that no task that looks for those ahead misses us: see `first_ahead`.
             self.moves.fetch_add(1, Order::Full);
             self.leave_queue(before, number);
         }
     }
 
-    /// Takes a ticket out of its queue, for whatever reason; the next one gets its turn.
+    /// Takes a ticket out of its queue. The next one gets its turn.
     pub(crate) fn leave(&self, ticket: &mut Ticket) {
         if let Some(at) = ticket.queued_at.take() {
             self.leave_queue(at, ticket.number.expect("it was queued"));
@@ -224,7 +224,7 @@ impl<M: Machine> Ledger<M> {
             let next = first.filter(|(other, _)| **other > number);
             (removed, next.map(|(_, waiter)| waiter.waker.clone()))
         };
-        // First: what follows is the runtime's code.
+        // First, because the rest runs the runtime's code.
         self.unlisten(at);
         drop(removed);
         if let Some(next) = next {
@@ -232,7 +232,7 @@ impl<M: Machine> Ledger<M> {
         }
     }
 
-    /// Wakes the first in a group's queue if its charge may fit, or will never.
+    /// Wakes the first in a group's queue if its charge may fit, or never will.
     pub(super) fn wake_first(&self, at: u32) {
         let waker = {
             let queue = self.queue(at).lock();
@@ -247,7 +247,7 @@ impl<M: Machine> Ledger<M> {
 
     fn may_fit(&self, at: u32, bytes: u64) -> bool {
         let counter = self.counter(at);
-        // Full: after what was returned. By the usage: a claim that is given up again is not looked at by anyone.
+        // Full: after the return. By the usage: no later look follows a claim that is given up again.
         let usage = counter.usage.load(Order::Full);
         let max: Limit = counter.settings.max.load(Order::Full);
         bytes > max || usage.saturating_add(bytes) <= max
@@ -284,7 +284,7 @@ impl<M: Machine> Ledger<M> {
         bytes: u64,
     ) -> super::reclaim::Round {
         let counter = self.counter(limiting);
-        // Relaxed: how much to ask for; whether it fits is tried.
+        // Relaxed: only how much to ask for. Whether the charge fits is tried.
         let usage = counter.usage.load(Order::Relaxed);
         let max = counter.settings.max.load(Order::Relaxed);
         let over = usage.saturating_add(bytes).saturating_sub(max).max(1);

@@ -37,7 +37,7 @@ impl<M: Machine> Group<M> {
     ///
     /// # Errors
     /// Nothing is charged if it fails.
-    /// * [`ChargeError::LimitReached`]: a `max` on the way to the root is in the way. It names the group, and who uses its memory.
+    /// * [`ChargeError::LimitReached`]: a `max` on the way to the root is in the way. It names the group and its biggest children.
     /// * [`ChargeError::Removed`]: the group was removed.
     /// * [`ChargeError::TooLarge`]: more than 2^56 bytes.
     ///

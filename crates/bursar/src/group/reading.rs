@@ -118,13 +118,14 @@ impl<M: Machine> Group<M> {
 
 /// # Events
 impl<M: Machine> Group<M> {
-    /// What happened at the limits of this group and of all that are or were below it. [`Events`] says what is counted where.
+    /// Counts of events at the limits of this group and of all that are or were below it. [`Events`] says at which group each is
+    /// counted.
     #[doc(alias = "memory.events")]
     pub fn events(&self) -> Events {
         self.books.counter(self.index).events.total()
     }
 
-    /// What happened at this group's own limits, to charges of its own and from below.
+    /// Counts of events at this group's own limits, by its own charges and by those from below.
     #[doc(alias = "memory.events.local")]
     pub fn own_events(&self) -> Events {
         self.books.counter(self.index).events.own()

@@ -74,7 +74,7 @@ impl World {
                 for child in 0..width {
                     let (above, mut way) = groups[parent].clone();
                     way.push(groups.len());
-                    let child = above.child(&child.to_string(), Limits::max(max)).unwrap();
+                    let child = above.child(child.to_string(), Limits::max(max)).unwrap();
                     groups.push((child, way));
                 }
             }
@@ -136,7 +136,7 @@ impl World {
     /// A child of a group comes and goes; what happens to it is noted at the group.
     pub fn live_and_die(&self, at: usize, random: &mut Random) {
         let (group, note) = (&self.groups[at].0, &self.notes[at]);
-        let Ok(child) = group.child(&format!("t{}", random.next()), Limits::none()) else {
+        let Ok(child) = group.child(format!("t{}", random.next()), Limits::none()) else {
             return;
         };
         note.add(&child);

@@ -23,7 +23,7 @@ fn exact_reads_miss_nothing_that_returned() {
         .map(|index| {
             memory
                 .root()
-                .child(&format!("t{index}"), Limits::none())
+                .child(format!("t{index}"), Limits::none())
                 .unwrap()
         })
         .collect();
@@ -149,7 +149,7 @@ fn a_flush_visits_what_was_touched() {
     let memory = memory();
     let tenant = memory.root().child("tenant", Limits::none()).unwrap();
     let queries: Vec<Group> = (0..5000)
-        .map(|index| tenant.child(&format!("q{index}"), Limits::none()).unwrap())
+        .map(|index| tenant.child(format!("q{index}"), Limits::none()).unwrap())
         .collect();
     let read = || tenant.read(Freshness::Exact).unwrap().get(ROWS).value;
     assert_eq!(read(), 0);

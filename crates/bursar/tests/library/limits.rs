@@ -67,7 +67,7 @@ fn nobody_within_the_limit_is_refused() {
         .child("tenant", Limits::max(THREADS * SHARE + 90_000))
         .unwrap();
     let queries: Vec<Group> = (0..3)
-        .map(|index| tenant.child(&format!("q{index}"), Limits::none()).unwrap())
+        .map(|index| tenant.child(format!("q{index}"), Limits::none()).unwrap())
         .collect();
     let stop = AtomicBool::new(false);
     let (queries, tenant, stop) = (&queries, &tenant, &stop);
@@ -126,7 +126,7 @@ fn fallible_charges_never_exceed_the_limit() {
     let queries: Vec<Group> = (0..4)
         .map(|index| {
             tenant
-                .child(&format!("q{index}"), Limits::max(700 << 10))
+                .child(format!("q{index}"), Limits::max(700 << 10))
                 .unwrap()
         })
         .collect();

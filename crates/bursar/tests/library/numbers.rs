@@ -46,7 +46,7 @@ fn what_may_not_wait_oversteps_and_the_next_that_may_refuses() {
     let memory = Memory::host().unwrap();
     let tenant = memory.root().child("tenant", Limits::max(8 << 20)).unwrap();
     let groups: Vec<Group> = (0..4)
-        .map(|k| tenant.child(&k.to_string(), Limits::none()).unwrap())
+        .map(|k| tenant.child(k.to_string(), Limits::none()).unwrap())
         .collect();
     // Stock below, on whatever CPUs there are.
     std::thread::scope(|scope| {

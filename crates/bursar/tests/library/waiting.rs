@@ -203,7 +203,7 @@ fn threads_all_get_their_turn() {
     let memory = memory();
     let tenant = memory.root().child("tenant", Limits::max(MAX)).unwrap();
     let groups = [u64::MAX, MAX / 2, MAX / 3]
-        .map(|max| tenant.child(&format!("to{max}"), Limits::max(max)).unwrap());
+        .map(|max| tenant.child(format!("to{max}"), Limits::max(max)).unwrap());
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -157,7 +157,7 @@ fn budgets_that_fit_limits_exactly() {
     let tenant = memory.root().child("tenant", Limits::max(Budgets::TENANT));
     let tenant = tenant.unwrap();
     let query = |index| {
-        let group = tenant.child(&format!("q{index}"), Limits::max(Budgets::QUERY));
+        let group = tenant.child(format!("q{index}"), Limits::max(Budgets::QUERY));
         (group.unwrap(), Budget::new(Budgets::QUERY))
     };
     // Reserves more than the tenant has, and gives it up.

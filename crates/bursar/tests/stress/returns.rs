@@ -178,7 +178,7 @@ fn tasks_that_return_at_once() {
         });
         let returns = Returns {
             groups: (0..groups)
-                .map(|index| parent.child(&name(index), Limits::none()).unwrap())
+                .map(|index| parent.child(name(index), Limits::none()).unwrap())
                 .collect(),
             cpu: AtomicUsize::new(usize::MAX),
             is_over: AtomicBool::new(false),

@@ -132,10 +132,10 @@ impl<M: Machine> Own<M> {
             let made = match parent {
                 None => Ok(memory.root()),
                 Some(Tree::ROOT) => groups[Tree::ROOT].child(
-                    &format!("tenant-{group}"),
+                    format!("tenant-{group}"),
                     Limits::max(parameters.tenant_limit_pages.saturating_mul(PAGE_SIZE)),
                 ),
-                Some(above) => groups[above].child(&format!("group-{group}"), Limits::none()),
+                Some(above) => groups[above].child(format!("group-{group}"), Limits::none()),
             };
             groups.push(made.map_err(|error| error.to_string())?);
         }

@@ -64,7 +64,7 @@ fn read_while_others_update(sections: SectionKind, scope: Scope) {
     let machine = &simulator.machine();
     let memory = builder().build_on(machine.clone()).expect("a small memory");
     let root = memory.root();
-    let child = |number: usize| root.child(&number.to_string(), Limits::none()).unwrap();
+    let child = |number: usize| root.child(number.to_string(), Limits::none()).unwrap();
     let others: Vec<_> = (0..OTHERS).map(child).collect();
     let busy = &root.child("busy", Limits::none()).unwrap();
     let (updates, is_done) = (&Updates::default(), &AtomicBool::new(false));

@@ -16,7 +16,7 @@ fn deep(cpus: usize, depth: usize, sections: SectionKind) -> (Group<Sim>, Simula
     let memory = builder().build_on(simulator.machine()).unwrap();
     let mut group = memory.root();
     for level in 0..depth {
-        group = group.child(&level.to_string(), Limits::none()).unwrap();
+        group = group.child(level.to_string(), Limits::none()).unwrap();
     }
     (group, simulator)
 }
@@ -116,7 +116,7 @@ fn a_refusal_passes_a_fence_for_each_slice_with_stock_and_none_without() {
         tenant.set_max(MAX);
         // A group for each, so that both kinds of marks are walked.
         let queries: Vec<_> = (0..cpus)
-            .map(|cpu| tenant.child(&cpu.to_string(), Limits::none()).unwrap())
+            .map(|cpu| tenant.child(cpu.to_string(), Limits::none()).unwrap())
             .collect();
         for (cpu, query) in queries.iter().enumerate().take(holders) {
             cost_on(&simulator, cpu as u32, || {

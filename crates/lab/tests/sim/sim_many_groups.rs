@@ -18,7 +18,7 @@ fn with_stock(
     let simulator = Simulator::new(settings(cpus, 3));
     let memory = builder().build_on(simulator.machine()).unwrap();
     let tenant = memory.root().child("tenant", Limits::max(MAX)).unwrap();
-    let query = |number: usize| tenant.child(&number.to_string(), Limits::none()).unwrap();
+    let query = |number: usize| tenant.child(number.to_string(), Limits::none()).unwrap();
     let queries: Vec<_> = (0..queries).map(query).collect();
     for cpu in 0..cpus {
         let some = queries.iter().skip(cpu).step_by(cpus);
@@ -152,7 +152,7 @@ fn life_beside(count: usize, keep: impl Fn(Group<Sim>) -> Box<dyn std::any::Any>
     let root = memory.root();
     let mut kept = Vec::new();
     for number in 0..count {
-        let group = root.child(&number.to_string(), Limits::none()).unwrap();
+        let group = root.child(number.to_string(), Limits::none()).unwrap();
         kept.push(keep(group.clone()));
         group.remove().unwrap();
     }
@@ -214,7 +214,7 @@ fn refusals_name_the_biggest_children_and_look_at_them_ten_times_a_second() {
         let mut children = Vec::new();
         for number in 0..count {
             let child = tenant
-                .child(&format!("{number:05}"), Limits::none())
+                .child(format!("{number:05}"), Limits::none())
                 .unwrap();
             let charge = child.charge((1 << 20) + number as u64);
             children.push((child, charge));

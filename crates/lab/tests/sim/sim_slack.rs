@@ -47,7 +47,7 @@ fn stock_is_bounded_by_cpu_and_shrinks_with_the_head_room() {
         assert!(stock > 0 && stock <= cpus as u64 * BATCH);
         for shift in [26, 22, 16] {
             let max = 1_u64 << shift;
-            let narrow = memory.root().child(&shift.to_string(), Limits::max(max));
+            let narrow = memory.root().child(shift.to_string(), Limits::max(max));
             let narrow = narrow.expect("there is room");
             stir(&machine, std::slice::from_ref(&narrow), 12, 2048);
             // Each CPU at most the share that it had when it was armed, with all of the limit as head-room at best.
@@ -67,7 +67,7 @@ fn a_thousand_groups_keep_the_bound_each_and_all_within_the_limit() {
         let (simulator, machine, memory) = calm(cpus, 5);
         let max = 1 << 30;
         let tenant = memory.root().child("tenant", Limits::max(max)).unwrap();
-        let child = |number: usize| tenant.child(&number.to_string(), Limits::none()).unwrap();
+        let child = |number: usize| tenant.child(number.to_string(), Limits::none()).unwrap();
         let groups: Vec<_> = (0..1000).map(child).collect();
         stir(&machine, &groups, 20_000 / cpus, 4096);
         let each = (max / (4 * cpus as u64)).min(BATCH) * cpus as u64;
@@ -138,7 +138,7 @@ fn idle_groups_cost_nothing_by_cpu() {
         let before = flush();
         let mut idle = Vec::new();
         let made = cost_on(&simulator, 3, || {
-            let child = |number: usize| tenant.child(&number.to_string(), Limits::none()).unwrap();
+            let child = |number: usize| tenant.child(number.to_string(), Limits::none()).unwrap();
             idle.extend((0..200).map(child));
         });
         flush();

@@ -89,7 +89,7 @@ impl<M: Machine> World<M> {
             .expect("a small memory");
         let root = memory.root();
         let group = |(number, limits): (usize, &Limits)| {
-            root.child(&number.to_string(), *limits)
+            root.child(number.to_string(), *limits)
                 .expect("a name of its own")
         };
         let groups: Vec<Group<M>> = std::iter::once(root.clone())
