@@ -59,6 +59,11 @@ Examples:
   bursar calibrate memcg-flush --keep 20 -o experiments/memcg-flush.draws.toml";
 
 const MACHINES: &str = "\
+`bursar run` alone also writes a page with pictures: to bursar-run.html in the
+current directory, or to the FILE.html of -o. Of its own accord it replaces
+only a page that it wrote. With -f, the figures of the same runs are printed in
+that form; -v adds all tables to the screen.
+
 Machines:
   host               this machine, with real threads
   sim                the simulated machine of the experiment's file
@@ -79,8 +84,7 @@ const EXAMPLES_FIRST: &str =
 
 const RUN_EXAMPLES: &str = "\
 Examples:
-  bursar run                              three questions, answered on one
-                                          screen; pictures in bursar-run.html
+  bursar run                              three questions on one screen
   bursar run --quick                      the quick form of every experiment
   bursar run memcg-flush --quick          that of one
   bursar run memcg-flush -m host          with real threads on this machine

@@ -29,7 +29,7 @@ struct Target {
     plan: Plan,
 }
 
-/// What draws are made from and have to pass. Shared by threads that are not joined: a draw may take minutes.
+/// Ranges of draws, and the rows that a draw must fit. Shared by threads that are not joined: a draw may take minutes.
 struct Trial {
     targets: Vec<Target>,
     topology: Topology,
@@ -40,7 +40,7 @@ struct Trial {
     draws: u64,
 }
 
-/// What the collecting thread is told.
+/// Message to the collecting thread.
 enum Message {
     /// The draw of that number ended; a draw that passed is returned.
     Ended(u64, Result<Option<Draw>, Failure>),
@@ -102,7 +102,7 @@ fn trial(calibrate: &Calibrate) -> Result<Trial, Failure> {
     })
 }
 
-/// Starts a thread on each CPU. They try draws in the order of their numbers until all are tried or nobody listens.
+/// Starts a thread on each CPU. They try draws in the order of their numbers until all are tried or the receiver is gone.
 fn start(trial: Trial, sender: &Sender<Message>) {
     let trial = Arc::new(trial);
     let next = Arc::new(AtomicU64::new(0));

@@ -77,7 +77,7 @@ pub fn doctor(global: &Global) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What limits this process's memory from outside.
+/// Memory limit of this process's cgroup.
 fn cgroup_limit() -> CheckResult {
     let read = || -> Result<String, CgroupError> {
         let cgroup = CgroupMemory::of_this_process()?;

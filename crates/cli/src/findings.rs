@@ -1,4 +1,4 @@
-//! What a run found, in sentences.
+//! Findings of a run, in sentences.
 
 use bursar_lab::document::Document;
 use bursar_lab::machine_info::MachineKind;
@@ -6,7 +6,7 @@ use bursar_lab::machine_info::MachineKind;
 use crate::form::Form;
 use crate::view::View;
 
-/// A sentence for each variant, what concerns them all, what failed, and what was published beside what was measured.
+/// A sentence for each variant, remarks on all of them, and expectations that do not hold.
 pub fn findings(document: &Document, view: &View, form: Form) -> String {
     let mut text = form.heading("Findings");
     let of_variants = document.variants.iter();
@@ -34,7 +34,7 @@ pub fn findings(document: &Document, view: &View, form: Form) -> String {
     text
 }
 
-/// What must hold on any machine and did not, in sentences.
+/// Expectations that do not hold, in sentences.
 pub fn failures(document: &Document) -> impl Iterator<Item = String> {
     let failed = document.expectations.iter().filter(|it| !it.holds);
     failed.map(|it| {

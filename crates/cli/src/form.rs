@@ -3,7 +3,7 @@
 use crate::grid::Grid;
 use crate::width::wrapped;
 
-/// Where a document is read.
+/// Form of a document for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// In a terminal, or in a file of text. Lines are as long as they are if it has no width.

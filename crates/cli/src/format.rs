@@ -105,7 +105,7 @@ fn run_ndjson(documents: &[Document]) -> Result<String, Failure> {
     Ok(lines)
 }
 
-/// One line a number. Simulated figures have a column of another name, so that nobody adds them to those of a host.
+/// One line a number. Simulated figures have a column of another name, so that they are not added to those of a host.
 fn run_csv(documents: &[Document]) -> Result<String, Failure> {
     let kind = |document: &Document| document.machine.kind();
     let first = documents.first().map_or(MachineKind::Host, kind);

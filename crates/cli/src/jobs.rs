@@ -1,4 +1,4 @@
-//! Runs of all plans: a queue, threads that serve it, and what they gave.
+//! Runs of all plans: a queue, threads that serve it, and their results.
 //!
 //! Threads are not joined when a user interrupts: a simulated run of minutes would have to end first. The process ends
 //! with them under way, so they share what they use instead of borrowing it.
@@ -23,7 +23,7 @@ pub struct Batch {
     pub machines: Vec<Machine>,
 }
 
-/// What a queue of runs left behind.
+/// Result of a queue of runs.
 pub struct Done {
     /// Those with figures.
     pub documents: Vec<Document>,
@@ -47,7 +47,7 @@ pub enum Cause {
     Panic(Box<dyn Any + Send>),
 }
 
-/// What the collecting thread is told.
+/// Message to the collecting thread.
 pub enum Message {
     Begun(Task),
     Ended(Task, Box<Result<VariantResult, Error>>),
@@ -63,7 +63,7 @@ pub struct Task {
     job: Job,
 }
 
-/// Where interruptions are sent and everything is received.
+/// Channel for interruptions and results.
 pub struct Mailbox {
     pub sender: Sender<Message>,
     receiver: Receiver<Message>,
@@ -116,7 +116,7 @@ fn collect(
             Message::Ended(task, result) => {
                 (task, result.map_err(|error| Cause::Said(error.to_string())))
             }
-            // The simulator says so when tasks wait for each other for ever.
+            // The simulator says so when tasks are in a deadlock.
             Message::Panicked(task, panic) => match panic.downcast::<bursar_sim::Failure>() {
                 Ok(failure) => (task, Err(Cause::Said(failure.to_string()))),
                 Err(panic) => (task, Err(Cause::Panic(panic))),

@@ -178,11 +178,7 @@ fn details(one: &Described, form: Form) -> String {
     let mut text = form.heading(&format!("{}: {}", one.name, one.title));
     let about = one.about.split_whitespace().collect::<Vec<_>>().join(" ");
     text.push_str(&reflowed(&about, Some(width(form))));
-    let _ = write!(
-        text,
-        "\nIts machine:\n  {}\n\n",
-        one.machine.replace(',', ", ")
-    );
+    let _ = write!(text, "\nIts machine:\n  {}\n\n", one.machine);
     text.push_str(
         &form.subheading("Loads (-s load=NAME,NAME), with the time of one seed on this machine"),
     );

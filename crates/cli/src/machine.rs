@@ -12,7 +12,7 @@ use bursar_sim::{CostModel, Settings, Simulator, Topology};
 use crate::failure::Failure;
 use crate::system;
 
-/// What stands before the keys of a simulated machine.
+/// Prefix of the keys of a simulated machine.
 const SIM: &str = "sim";
 const HOST: &str = "host";
 /// Keys that say how large a machine is. Others say how it works; where they are left out, it works like the experiment's own.
@@ -27,7 +27,7 @@ pub enum Request {
 }
 
 impl Request {
-    /// What `-m` asks for, or the experiment's own machine.
+    /// The machine of `-m`, or the experiment's own machine.
     pub fn new(asked: Option<&str>, experiment: &Experiment) -> Result<Self, Failure> {
         let own = Self::parse(&experiment.machine)?;
         let Some(asked) = asked else {
@@ -138,7 +138,7 @@ fn with(keys: &str, changes: &[(String, String)]) -> String {
     parts.join(",")
 }
 
-/// The keys with clusters that are no larger than the nodes, where nobody asked for their size: in a sweep over CPUs the
+/// The keys with clusters that are no larger than the nodes, unless their size is set: in a sweep over CPUs the
 /// experiment's own may be too large.
 fn fitting(keys: &str, asked: &[(String, String)]) -> String {
     const CLUSTER: &str = "cluster";
@@ -166,7 +166,7 @@ pub enum Machine {
 }
 
 impl Machine {
-    /// What documents say about it.
+    /// Description for documents.
     pub fn info(&self) -> MachineInfo {
         match self {
             Self::Host(host) => MachineInfo::Host(system::describe(host)),

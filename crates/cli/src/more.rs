@@ -1,4 +1,4 @@
-//! What was measured beside what the main table has: a row for each figure, a column for each variant.
+//! Table of the figures that the main table lacks: a row for each figure, a column for each variant.
 
 use crate::form::Form;
 use crate::grid::Grid;
@@ -21,7 +21,7 @@ pub fn more(document: &Document, view: &View, form: Form) -> String {
             }
         }
     }
-    // What is 0 for everybody is not what the load is about.
+    // A figure that is 0 for every variant says nothing about the load.
     let value = |variant: &VariantResult, row: &str| {
         let metrics = variant.metrics.iter();
         let mut all = metrics.flat_map(|(name, metric)| cells(view, variant, name, metric));

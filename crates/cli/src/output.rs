@@ -1,4 +1,4 @@
-//! Where the document goes: standard output, or a file that is checked before anything runs.
+//! Destination of the document: standard output, or a file that is checked before anything runs.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};

@@ -6,14 +6,14 @@ use crate::units::rough;
 
 /// Bars from a few to the most; a space means none.
 pub const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// Columns of one power of two.
+/// Columns of one power of two, where there is room; else 1.
 const WIDTH: usize = 2;
-/// Powers of two from one mark of the axis to the next.
-const MARK_EVERY: usize = 4;
+/// Columns from one mark of the axis to the next.
+const MARK_WIDTH: usize = 8;
 
 /// One line for each distribution, on one axis, and the axis below. Bars grow with the logarithm of the number of values, or
-/// the one read in a thousand that took long would not be seen.
-pub fn picture(rows: &[(&str, &Distribution)]) -> String {
+/// the one read in a thousand that took long would not be seen. Nothing if it does not fit into `columns`.
+pub fn picture(rows: &[(&str, &Distribution)], columns: Option<usize>) -> String {
     let unit = rows.first().map_or(Unit::Ns, |(_, first)| first.unit());
     let rows: Vec<(&str, Vec<Octave>)> = rows
         .iter()
@@ -29,18 +29,31 @@ pub fn picture(rows: &[(&str, &Distribution)]) -> String {
         .map(|(name, _)| name.chars().count())
         .max()
         .unwrap_or(0);
+    let beside = name_width + 4;
+    let octaves = (last - first) as usize + 1;
+    let fits = |width: &usize| columns.is_none_or(|columns| beside + octaves * width <= columns);
+    let Some(width) = [WIDTH, 1].into_iter().find(fits) else {
+        return String::new();
+    };
     let mut text = String::new();
     for (name, octaves) in &rows {
         let bars: String = (first..=last)
-            .flat_map(|column| [bar(octaves, column); WIDTH])
+            .flat_map(|column| std::iter::repeat_n(bar(octaves, column), width))
             .collect();
         text.push_str(&format!("  {name:name_width$}  {}\n", bars.trim_end()));
     }
-    let axis: String = (first..=last)
-        .step_by(MARK_EVERY)
-        .map(|column| format!("{:<width$}", mark(column, unit), width = WIDTH * MARK_EVERY))
+    // The last mark may be wider than its bar.
+    let marks = (first..=last).step_by(MARK_WIDTH / width).enumerate();
+    let marks = marks.map(|(place, column)| (place * MARK_WIDTH, mark(column, unit)));
+    let fits = |(begin, mark): &(usize, String)| {
+        columns.is_none_or(|columns| beside + begin + mark.len() <= columns)
+    };
+    let axis: String = marks
+        .filter(fits)
+        .map(|(_, mark)| format!("{mark:<MARK_WIDTH$}"))
         .collect();
-    text.push_str(&format!("  {:name_width$}  {}\n", "", axis.trim_end()));
+    let axis = axis.trim_end();
+    text.push_str(&format!("  {:name_width$}  {axis}\n", ""));
     text
 }
 
@@ -87,7 +100,7 @@ mod tests {
     #[test]
     fn bars_stand_on_one_axis() {
         let (fast, slow) = (distribution(&[4, 5, 6, 4]), distribution(&[4, 64]));
-        let drawn = picture(&[("fast", &fast), ("slower", &slow)]);
+        let drawn = picture(&[("fast", &fast), ("slower", &slow)], None);
         let lines: Vec<_> = drawn.lines().collect();
         assert_eq!(lines[0], "  fast    ██");
         assert_eq!(lines[1], "  slower  ██      ██");
@@ -95,7 +108,17 @@ mod tests {
     }
 
     #[test]
+    fn bars_get_narrow_with_the_terminal() {
+        let slow = distribution(&[4, 64]);
+        let drawn = |columns| picture(&[("slow", &slow)], Some(columns));
+        assert_eq!(drawn(20), "  slow  ██      ██\n        4ns     64ns\n");
+        assert_eq!(drawn(18), "  slow  ██      ██\n        4ns\n");
+        assert_eq!(drawn(17), "  slow  █   █\n        4ns\n");
+        assert_eq!(drawn(12), "");
+    }
+
+    #[test]
     fn nothing_gives_no_picture() {
-        assert_eq!(picture(&[("nothing", &distribution(&[]))]), "");
+        assert_eq!(picture(&[("nothing", &distribution(&[]))], None), "");
     }
 }

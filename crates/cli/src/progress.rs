@@ -37,7 +37,7 @@ impl Progress {
             bar.set_style(style);
         }
         if shown {
-            // Rarely, because on a small machine whoever draws takes time from those who are measured.
+            // Rarely: on a small machine, drawing takes time from the tasks that are measured.
             bar.enable_steady_tick(Duration::from_millis(500));
         }
         Self {

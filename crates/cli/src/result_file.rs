@@ -13,7 +13,7 @@ use serde_json::error::Category;
 
 use crate::failure::Failure;
 
-/// What every version of the document has.
+/// Keys of every version of the document.
 #[derive(Deserialize)]
 struct Header {
     schema: Option<Value>,

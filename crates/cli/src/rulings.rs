@@ -1,4 +1,4 @@
-//! What was published beside what the lab found: one row a figure, of all documents.
+//! Published figures beside the lab's: one row a figure, of all documents.
 
 use bursar_lab::document::Document;
 use bursar_lab::machine_info::MachineKind;
@@ -32,7 +32,7 @@ pub fn rulings(documents: &[Document], form: Form, is_verbose: bool) -> String {
         }
         text.push('\n');
     }
-    text.push_str(&form.heading("What was published, and what the lab found"));
+    text.push_str(&form.heading("Published figures, and the lab's"));
     for (place, documents) in of_experiments.iter().enumerate() {
         if of_experiments.len() > 1 {
             if place > 0 {
@@ -113,7 +113,7 @@ fn figure(verdict: &Verdict, view: &View) -> String {
     }
 }
 
-/// What was published, for people.
+/// Published figure, for people.
 pub fn published(verdict: &Verdict) -> String {
     match &verdict.rule {
         Rule::Ratio { from, to, .. } => format!("{} to {} times", times(*from), times(*to)),

@@ -2,6 +2,7 @@
 
 use std::io::{IsTerminal, Write};
 use std::panic::resume_unwind;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -39,15 +40,7 @@ pub fn run(run: &Run, global: &Global) -> Result<ExitCode, Failure> {
         true => screen_batches()?,
         false => batches(run)?,
     };
-    let format = global.format()?;
-    let (shown, output) = match (run.is_alone(), format, &global.output) {
-        (true, Format::Text(TextFormat::Table), _) => (Shown::Screen, Output::open(global)?),
-        (true, Format::Html, Some(_)) => {
-            let page = Output::open(global)?;
-            (Shown::ScreenAndPage(page), Output::standard(global))
-        }
-        _ => (Shown::Whole(format), Output::open(global)?),
-    };
+    let (shown, output) = shown(run, global)?;
     let mailbox = Mailbox::new();
     let sender = mailbox.sender.clone();
     interruption::catch(move || sender.send(Message::Interrupted).is_ok())?;
@@ -81,7 +74,18 @@ pub fn run(run: &Run, global: &Global) -> Result<ExitCode, Failure> {
     })
 }
 
-/// Writes the documents, and the page that belongs to the screen. A page that nobody asked for may fail.
+/// How the documents are shown, and the place of the text.
+fn shown(run: &Run, global: &Global) -> Result<(Shown, Output), Failure> {
+    let format = global.format()?;
+    let output = Output::open(global)?;
+    Ok(match (run.is_alone(), format, &global.output) {
+        (true, Format::Text(TextFormat::Table), _) => (Shown::Screen, output),
+        (true, Format::Html, Some(_)) => (Shown::ScreenAndPage(output), Output::standard(global)),
+        _ => (Shown::Whole(format), output),
+    })
+}
+
+/// Writes the documents, and the page that belongs to the screen. A page that was not asked for may fail.
 fn show(
     documents: &[Document],
     shown: Shown,
@@ -95,7 +99,7 @@ fn show(
             let text = format::documents(documents, format, terminal, global.verbose)?;
             return output.write(&text);
         }
-        Shown::Screen => match page::write(&html::page(documents)?) {
+        Shown::Screen => match page::write(Path::new(""), &html::page(documents)?) {
             Ok(()) => format!("Pictures and figures of these runs: {}", page::NAME),
             Err(why) => format!(
                 "No pictures: cannot write {}: {why}; -o FILE.html names another file",
@@ -220,7 +224,8 @@ fn announce(batches: &[Batch], global: &Global) {
     let seconds = jobs::estimated_seconds(batches);
     let is_shown = std::io::stderr().is_terminal();
     let is_long = seconds >= LONG_SECONDS;
-    if global.quiet || !is_long && (is_shown || seconds < MOMENT_SECONDS) {
+    let is_said = is_shown || global.verbose;
+    if global.quiet || !is_long && (is_said || seconds < MOMENT_SECONDS) {
         return;
     }
     let runs = counted(jobs::count(batches), "run");
@@ -239,7 +244,42 @@ fn announce(batches: &[Batch], global: &Global) {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+    use crate::args::{Args, Command};
+
+    #[test]
+    fn a_screen_is_for_runs_to_which_nothing_is_said() {
+        let page = std::env::temp_dir().join(format!("bursar-screen-{}.html", std::process::id()));
+        let page = page.to_str().expect("a temporary path is text");
+        for (arguments, expected) in [
+            (&[][..], "screen"),
+            (&["-v"], "screen"),
+            (&["-f", "table"], "screen"),
+            (&["-o", page], "screen and page"),
+            (&["-f", "html"], "whole"),
+            (&["-f", "json"], "whole"),
+            (&["--quick"], "whole"),
+            (&["-m", "sim"], "whole"),
+            (&["-s", "seed=2"], "whole"),
+            (&["--seeds", "2"], "whole"),
+            (&["memcg-flush"], "whole"),
+            (&["memcg-flush", "-o", page], "whole"),
+        ] {
+            let all = [&["bursar", "run"], arguments].concat();
+            let args = Args::try_parse_from(all).expect("a command line");
+            let Command::Run(run) = &args.command else {
+                unreachable!("it is `run`")
+            };
+            let is = match shown(run, &args.global).expect("a place").0 {
+                Shown::Screen => "screen",
+                Shown::ScreenAndPage(_) => "screen and page",
+                Shown::Whole(_) => "whole",
+            };
+            assert_eq!(is, expected, "{arguments:?}");
+        }
+    }
 
     #[test]
     fn the_runs_of_the_screen_exist_and_are_short() {

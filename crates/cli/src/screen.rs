@@ -26,7 +26,7 @@ pub struct Question {
     /// Variants, each with its name on the screen; Bursar's first.
     rows: &'static [(&'static str, &'static str)],
     columns: &'static [Column],
-    /// What is simulated.
+    /// The simulated machine and load.
     scene: fn(&Document) -> String,
     /// A sentence; nothing if a figure of it is missing.
     answer: fn(&Document) -> Option<String>,
@@ -42,7 +42,7 @@ enum Cell {
     Number(&'static str, Of),
     /// How much more of a metric there is than in another variant.
     More(&'static str, &'static str),
-    /// What happened in a second.
+    /// Firings in one second.
     Raster(&'static str),
 }
 
@@ -130,7 +130,7 @@ pub const QUESTIONS: [Question; 3] = [
     },
 ];
 
-/// What the kernel merged after the thread about reads.
+/// The policy that Linux 6.8 merged after the thread about reads.
 const MERGED: &str = "per-group";
 /// The time of a worker's page.
 const PAGE: &str = "page_ns";
@@ -140,7 +140,7 @@ const TAKERS: &str = "bystander_alloc_wait";
 const FREERS: &str = "bystander_free_wait";
 
 impl Question {
-    /// What is set for its runs.
+    /// Settings of its runs.
     pub fn assignments(&self) -> Vec<String> {
         let variants: Vec<_> = self.rows.iter().map(|(variant, _)| *variant).collect();
         vec![
@@ -185,6 +185,9 @@ impl Cell {
         match *self {
             Cell::Number(metric, of) => shown(variant, metric, of),
             Cell::More(metric, base) => {
+                if variant.name == base {
+                    return "0 %".to_owned();
+                }
                 let more = more(document, variant, metric, base);
                 more.map_or_else(unknown, |more| format!("{:+.1} %", more * 100.0))
             }
@@ -423,7 +426,7 @@ mod tests {
     fn answers_are_made_of_the_figures() {
         let text = said(&screen(&documents(), None));
         for part in [
-            "SIMULATED, seed 0, 9 s",
+            "SIMULATED, seed 1, 9 s",
             "With Linux 6.8, 96.0 % of the reads miss a completed update, up to 2.00 ms old; with Bursar none do, and a worker's \
              page takes 1.00 % longer.",
             "Bursar 0 % 2.00 us 2.00 us +1.0 %",

@@ -1,4 +1,4 @@
-//! What this machine is, for the documents.
+//! Description of this machine, for documents.
 
 use bursar_lab::machine_info::HostInfo;
 use bursar_machine::host::StartError;
@@ -14,7 +14,7 @@ pub fn host() -> Result<Host, Failure> {
     })
 }
 
-/// What a document says about the host.
+/// Description of the host for documents.
 pub fn describe(host: &Host) -> HostInfo {
     HostInfo {
         cpus: host.cpus(),

@@ -50,7 +50,7 @@ fn title(document: &Document, point: &str) -> String {
     title
 }
 
-/// What ran, and what it found.
+/// Title, machine, load and findings.
 fn summary(document: &Document, point: &str, form: Form) -> String {
     let view = view::of(document);
     let mut text = form.heading(&title(document, point));
@@ -98,7 +98,10 @@ fn pictures(document: &Document, view: &View, form: Form) -> String {
             Some((_, counts)) if counts.unit() == Unit::Count => simulated(", simulated"),
             _ => simulated(", in virtual time"),
         };
-        pictures.push((format!("{}{time}", bars.title), picture(&rows)));
+        pictures.push((
+            format!("{}{time}", bars.title),
+            picture(&rows, form.width()),
+        ));
     }
     if let Some(moments) = view.timeline {
         let (title, drawn) = timeline(document, moments, form.width());
@@ -170,10 +173,10 @@ fn figures(document: &Document, view: &View, form: Form) -> Grid {
     table
 }
 
-/// What the variants and the columns of an experiment's tables are.
+/// Descriptions of the variants and columns of an experiment's tables.
 fn legend(documents: &[Document], first: &Document, form: Form) -> String {
     let view = view::of(first);
-    let mut text = form.subheading("What the variants do");
+    let mut text = form.subheading("Variants");
     let of_experiment = documents
         .iter()
         .filter(|document| document.experiment == first.experiment);
@@ -186,7 +189,7 @@ fn legend(documents: &[Document], first: &Document, form: Form) -> String {
     }
     if !view.legend.is_empty() {
         text.push('\n');
-        text.push_str(&form.subheading("What the columns say"));
+        text.push_str(&form.subheading("Columns"));
     }
     for line in view.legend {
         text.push_str(&form.item(line));

@@ -1,4 +1,4 @@
-//! What happened on which CPU and when, on the terminal: CPUs folded into rows, time into columns.
+//! Timeline of events on CPUs, on the terminal: CPUs folded into rows, time into columns.
 
 use bursar_lab::document::{Document, VariantResult};
 use bursar_lab::machine_info::MachineInfo;
@@ -13,7 +13,7 @@ const ROWS: usize = 6;
 /// Columns of the whole time, where there is room.
 const COLUMNS: usize = 80;
 /// Columns beside those.
-const BESIDE: usize = 9;
+const BESIDE: usize = 10;
 
 /// Its title, and a block for each variant that has one; nothing below the title if none has. All blocks have one scale.
 pub fn timeline(document: &Document, moments: Moments, width: Option<usize>) -> (String, String) {
@@ -107,7 +107,7 @@ impl Raster {
         }
     }
 
-    /// What happened most often in one place.
+    /// Largest count of a cell.
     pub fn most(&self) -> u64 {
         self.cells.iter().flatten().copied().max().unwrap_or(0)
     }
@@ -130,7 +130,7 @@ impl Raster {
     }
 }
 
-/// What happened once can be seen, however much happened elsewhere.
+/// Bar of a cell. A single event is visible beside any number of others.
 fn bar(count: u64, most: u64) -> char {
     if count == 0 {
         return ' ';

@@ -106,7 +106,6 @@ pub fn in_unit(value: f64, unit: Unit) -> String {
         Unit::Count => quantity(value),
         Unit::PerSecond => format!("{}/s", quantity(value)),
         Unit::MbitPerSecond => format!("{} Mbit/s", quantity(value)),
-        // Nobody counts its points.
         Unit::Timeline => quantity(value),
     }
 }

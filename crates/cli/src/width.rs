@@ -54,19 +54,22 @@ pub fn wrapped(text: &str, width: Option<usize>, first: &str, next: &str) -> Str
 /// two columns, of which the second is continued.
 pub fn reflowed(text: &str, width: Option<usize>) -> String {
     let lines = text.lines().map(|line| {
-        let indent = line.len() - line.trim_start().len();
-        let fits = width.is_none_or(|width| columns(line) <= width);
-        match (fits, width, second_column(line)) {
-            (true, ..) | (_, None, _) => format!("{line}\n"),
-            (_, Some(_), None) => {
-                wrapped(line.trim_start(), width, &line[..indent], &line[..indent])
-            }
-            (_, Some(all), Some(at)) if at + SECOND_LEAST <= all => {
+        let Some(all) = width.filter(|width| columns(line) > *width) else {
+            return format!("{line}\n");
+        };
+        let space = |columns: usize| " ".repeat(columns.min(all / 4));
+        let indent = columns(line) - columns(line.trim_start());
+        let below = match indent {
+            0 => String::new(),
+            indent => space(indent + 4),
+        };
+        match second_column(line) {
+            None => wrapped(line.trim_start(), width, &space(indent), &below),
+            Some(at) if at + SECOND_LEAST <= all => {
                 wrapped(&line[at..], width, &line[..at], &" ".repeat(at))
             }
-            (_, Some(_), Some(at)) => {
-                let (one, below) = (" ".repeat(indent), " ".repeat(indent + 4));
-                wrapped(line[..at].trim(), width, &one, &below)
+            Some(at) => {
+                wrapped(line[..at].trim(), width, &space(indent), &below)
                     + &wrapped(&line[at..], width, &below, &below)
             }
         }
@@ -74,7 +77,7 @@ pub fn reflowed(text: &str, width: Option<usize>) -> String {
     lines.collect()
 }
 
-/// Where the second of two columns begins.
+/// Begin of the second of two columns.
 fn second_column(line: &str) -> Option<usize> {
     let begin = line.len() - line.trim_start().len();
     let gap = begin + line[begin..].find("  ")?;
@@ -113,9 +116,10 @@ mod tests {
             "  bursar run\n      one screen of what an\n      experiment found\n"
         );
         assert_eq!(reflowed(line, Some(80)), format!("{line}\n"));
+        assert_eq!(reflowed("no columns here", Some(12)), "no columns\nhere\n");
         assert_eq!(
-            reflowed("  no columns here", Some(12)),
-            "  no columns\n  here\n"
+            reflowed("  bursar report result.json", Some(20)),
+            "  bursar report\n     result.json\n"
         );
     }
 }

@@ -336,6 +336,18 @@ fn doctor_follows_a_forced_backend() {
 }
 
 #[test]
+fn a_command_whose_output_has_one_form_refuses_others() {
+    for arguments in [
+        &["calibrate", "memcg-flush"][..],
+        &["completions", "bash"],
+        &["man"],
+    ] {
+        let said = format!("`bursar {}` has no -f", arguments[0]);
+        assert_refused(&[arguments, &["-f", "json"]].concat(), 2, &said);
+    }
+}
+
+#[test]
 fn run_and_report_begin_their_help_with_examples_of_their_own() {
     for name in ["run", "report", "list"] {
         for flag in ["-h", "--help"] {
@@ -372,7 +384,7 @@ fn list_describes_experiments_from_the_program_itself() {
     }
     let details = stdout(&bursar(&["list", "memcg-flush"]));
     for part in [
-        "readers-10ms\n      10,000 readers, a read each 10 ms\n",
+        "readers-10ms\n      10,000 readers, a read each 10 ms (about ",
         "readers = 32 (0 to 100000)\n      threads that read\n",
         "combining\n      ",
         "sim:cpus=384,",
@@ -384,6 +396,13 @@ fn list_describes_experiments_from_the_program_itself() {
     assert_eq!(document["parameters"][1]["name"], "readers");
     assert_eq!(document["parameters"][1]["most"], 100_000);
     assert_eq!(document["variants"].as_array().map(Vec::len), Some(19));
+    let loads = document["loads"].as_array().expect("a list");
+    let of = |name: &str| loads.iter().find(|load| load["name"] == name);
+    let seconds = |name: &str, key: &str| of(name).and_then(|load| load[key].as_f64());
+    assert!(seconds("readers-10ms", "cpu_seconds") > seconds("readers-100ms", "cpu_seconds"));
+    assert!(seconds("workers", "cpu_seconds") > seconds("workers", "quick_cpu_seconds"));
+    assert_eq!(of("workers").map(|load| &load["usual"]), Some(&true.into()));
+    assert_eq!(of("small").map(|load| &load["usual"]), Some(&false.into()));
     assert_refused(&["list", "memcg"], 2, "did you mean `memcg-flush`?");
 }
 

@@ -96,7 +96,7 @@ impl fmt::Display for MachineInfo {
         match self {
             Self::Host(host) => write!(
                 f,
-                "host ({} CPUs, {} node(s), {}, {}, {})",
+                "host (cpus={}, nodes={}, {}, {}, {})",
                 host.cpus, host.nodes, host.model, host.system, host.backend
             ),
             Self::Sim(sim) => write!(f, "sim:{}", sim.topology),

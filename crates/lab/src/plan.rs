@@ -127,7 +127,7 @@ impl fmt::Display for Error {
             Self::Parameter(error) => write!(f, "{error}"),
             Self::EmptyShard { shard, seeds } => write!(
                 f,
-                "shard {shard} has none of the {seeds} seed(s); a run is split by its seeds"
+                "shard {shard} has no seed: a run is split by its seeds, of which there are {seeds}"
             ),
             Self::File(error) => write!(f, "the experiment's file: {error}"),
             Self::Run(error) => write!(f, "{error}"),

@@ -235,7 +235,7 @@ impl Verdict {
             (_, Basis::WhatIf) => undecided("other parameters than the experiment's own"),
             (_, Basis::OneModel) => undecided("one cost model, and an ensemble is needed"),
             (_, Basis::Ensemble) if different < SEEDS_NEEDED => undecided(&format!(
-                "{different} seed(s) with draws of their own, and {SEEDS_NEEDED} are needed"
+                "needs {SEEDS_NEEDED} seeds with draws of their own, has {different}"
             )),
             (_, Basis::Ensemble) => self.rule.decide(self.published, &values, &control),
         };

@@ -1,4 +1,4 @@
-//! What was compared, for programs: a line each.
+//! The comparison for programs: a line a figure.
 
 use std::fmt::Write;
 
@@ -45,7 +45,7 @@ pub fn ndjson(compared: &Compared) -> Result<String, Failure> {
     Ok(lines)
 }
 
-/// One line a figure. Simulated ones have columns of other names, so that nobody adds them to those of a host.
+/// One line a figure. Simulated ones have columns of other names, so that they are not added to those of a host.
 pub fn csv(compared: &Compared) -> Result<String, Failure> {
     let mut kinds = compared.comparisons.iter().map(|it| it.machine.kind());
     let first = kinds.next().unwrap_or(MachineKind::Host);

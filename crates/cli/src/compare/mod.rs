@@ -6,7 +6,7 @@
 //! | the document, for people | `text.rs` |
 //! | the document, for programs | `data.rs` |
 //!
-//! What is clearly better or worse is the lab's to say: `bursar_lab::compare::rule`.
+//! `bursar_lab::compare::rule` decides which figures are clearly better or worse.
 
 mod data;
 mod text;

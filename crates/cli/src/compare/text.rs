@@ -1,4 +1,4 @@
-//! What was compared, for people.
+//! The comparison for people.
 
 use std::fmt::Write;
 

@@ -1,7 +1,7 @@
 //! Exploring all targets on all CPUs of the host. The result does not depend on how many there are.
 //!
 //! Threads take pieces of the numbers of a target's schedules in ascending order. When one fails, pieces that begin after
-//! it are left out, and all before it are done, so the first failure is found whoever finds it. Where stale reads are
+//! it are left out, and all before it are done, so the same first failure is found by any number of threads. Where stale reads are
 //! counted, no piece is left out.
 
 use std::num::NonZero;
@@ -27,7 +27,7 @@ struct Piece {
     count: u64,
 }
 
-/// What a piece gave.
+/// Results of a piece.
 struct Found {
     explored: Explored,
     /// Schedules with a read that was stale, where that is counted.
@@ -120,7 +120,7 @@ impl Campaign {
         }
     }
 
-    /// What a target's pieces gave, up to the first failure.
+    /// Results of a target's pieces, up to the first failure.
     fn result(&self, target: usize, done: &[(Piece, Found)]) -> Result {
         let mut result = Result::new(&self.targets[target]);
         for (_, found) in done.iter().filter(|(piece, _)| piece.target == target) {

@@ -1,4 +1,4 @@
-//! What an exploration gave, for programs.
+//! Results of an exploration, for programs.
 
 use std::fmt::Write;
 
@@ -25,7 +25,7 @@ pub struct Document {
     pub results: Vec<Result>,
 }
 
-/// What one target gave.
+/// Results of one target.
 #[derive(Debug, Serialize)]
 pub struct Result {
     pub protocol: String,

@@ -73,7 +73,7 @@ pub fn explore(explore: &Explore, global: &Global) -> Result<ExitCode, Failure> 
     })
 }
 
-/// What is asked for, each once, in the order in which it was named, with each kind of sections.
+/// The targets that are asked for, each once, in the order in which it was named, with each kind of sections.
 fn targets(explore: &Explore) -> Result<Vec<Target>, Failure> {
     let all = subject::all(explore.group());
     let mut subjects: Vec<Subject> = Vec::new();

@@ -1,4 +1,4 @@
-//! What can be explored: the protocols, mechanisms with a planted bug, and published policies.
+//! Subjects of exploration: the protocols, mechanisms with a planted bug, and published policies.
 
 use bursar_lab::names::list;
 use bursar_lab::protocols::published::Case;
@@ -27,7 +27,7 @@ pub struct Subject {
     scenario: Scenario,
 }
 
-/// What runs.
+/// Code of a scenario.
 #[derive(Clone, Copy, Debug)]
 pub enum Scenario {
     /// Panics where something is wrong.
@@ -62,7 +62,7 @@ impl Target {
     /// The explorer for it.
     pub fn explorer(&self, seed: u64) -> Explorer {
         Explorer {
-            // Nobody reads the ticks, and one node is enough for a few CPUs.
+            // No scenario reads the ticks, and one node is enough for a few CPUs.
             topology: Topology::new(self.subject.cpus, 1, 1000),
             sections: self.sections,
             seed,

@@ -1,4 +1,4 @@
-//! What an exploration gave, for people.
+//! Results of an exploration, for people.
 
 use super::document::{Document, Failed, Result};
 use crate::form::Form;

@@ -27,7 +27,7 @@ const SMALL: [&str; 8] = [
     "--seeds=2",
 ];
 
-/// What is left when the task of this place fails.
+/// The rest when the task of this place fails.
 fn with_failure(place: usize, failure: impl Fn(Task) -> Message) -> (Done, Vec<Task>) {
     let (batches, progress) = parsed(&SMALL);
     let tasks = tasks(&batches);

@@ -17,7 +17,7 @@ pub enum Of {
 }
 
 impl Of {
-    /// What it is called; nothing for the only one.
+    /// Its name; empty for the only one.
     pub fn name(self) -> &'static str {
         match self {
             Self::P50 => "p50",

@@ -1,4 +1,4 @@
-//! What is shown of `memcg-flush`: reads of statistics, what they missed, and what that cost those who work.
+//! View of `memcg-flush`: reads of statistics, the updates that they missed, and the cost for workers.
 
 use bursar_lab::document::{Document, VariantResult};
 use bursar_lab::measure::Metric;
@@ -11,12 +11,12 @@ pub const VIEW: View = View {
     load,
     columns: &[
         column("read p50", "read_latency", Of::P50),
-        column("p99", "read_latency", Of::P99),
-        column("max", "read_latency", Of::Max),
+        column("read p99", "read_latency", Of::P99),
+        column("read max", "read_latency", Of::Max),
         column("broken reads", "broken_reads", Of::Value),
         column("staleness p99", "staleness", Of::P99),
         column("page p50", "worker_runtime", Of::P50),
-        column("mean", "worker_runtime", Of::Mean),
+        column("page mean", "worker_runtime", Of::Mean),
         column("flushes", "flushes", Of::Value),
         column("skips", "skips", Of::Value),
         column("waits", "waits", Of::Value),

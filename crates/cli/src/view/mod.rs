@@ -1,7 +1,7 @@
-//! What is shown of each experiment: one view a file, as a value. How it is shown is the same for all.
+//! Views: the figures that are shown of each experiment, as values, one a file. Their layout is the same for all.
 //!
-//! A view names metrics; one that an experiment did not measure is left out of pictures and is `-` in tables. What no view
-//! names is shown as well, in the table of what was also measured.
+//! A view names metrics. A metric that was not measured is left out of pictures, and is `-` in tables. Metrics that no view names
+//! are in the table of further figures.
 
 mod figure;
 mod memcg_flush;
@@ -13,7 +13,7 @@ use bursar_lab::document::{Document, ParameterTable, VariantResult};
 
 pub use self::figure::{Of, a_seed, distribution, distribution_of, one_value, shown};
 
-/// What is shown of an experiment, in which words.
+/// View of an experiment.
 #[derive(Debug)]
 pub struct View {
     /// Whose it is.
@@ -22,9 +22,9 @@ pub struct View {
     pub load: fn(Load<'_>) -> String,
     /// The main table's, after the variant's name. Without any there is no such table.
     pub columns: &'static [Column],
-    /// What the columns say, a line each.
+    /// Descriptions of the columns, a line each.
     pub legend: &'static [&'static str],
-    /// What of several seeds is a mean.
+    /// Figures that are means over several seeds.
     pub counted: &'static str,
     /// Metrics that are neither in a column nor in the table of what was also measured: others say the same.
     pub elsewhere: &'static [&'static str],
@@ -36,15 +36,15 @@ pub struct View {
     pub lines: &'static [Lines],
     /// Moments on CPUs, on the terminal and on a picture.
     pub timeline: Option<Moments>,
-    /// What has a plot against a parameter.
+    /// Metrics with a plot against a parameter.
     pub sweeps: &'static [(&'static str, Of)],
-    /// What a variant's run found, in a sentence.
+    /// Finding of a variant's run, in a sentence.
     pub finding: fn(&Document, &VariantResult) -> Option<String>,
-    /// What is to be said of all variants together, in sentences.
+    /// Remarks on all variants together, in sentences.
     pub remarks: fn(&Document) -> Vec<String>,
     /// The published figures' machine; nothing if there are none.
     pub published_of: &'static str,
-    /// What metrics are, for a reader who knows neither the thread nor the kernel.
+    /// Descriptions of metrics, for a reader who knows neither the thread nor the kernel.
     pub glossary: &'static [(&'static str, &'static str)],
 }
 
@@ -56,7 +56,7 @@ pub struct Column {
     pub of: Of,
 }
 
-/// What most experiments say of several seeds.
+/// Text of most experiments on several seeds.
 const COUNTED: &str = "all that is counted is a mean over the seeds";
 
 const fn column(title: &'static str, metric: &'static str, of: Of) -> Column {
@@ -68,7 +68,7 @@ const fn column(title: &'static str, metric: &'static str, of: Of) -> Column {
 pub struct Buckets {
     /// The distribution.
     pub of: &'static str,
-    /// What is in it.
+    /// Its values.
     pub things: &'static str,
     pub all: &'static [Bucket],
 }
@@ -78,7 +78,7 @@ pub struct Buckets {
 pub struct Bucket {
     pub metric: &'static str,
     pub title: &'static str,
-    /// Where it ends, nanoseconds; nothing if it does not.
+    /// Upper end, nanoseconds; none if it is open.
     pub below_ns: Option<f64>,
 }
 
@@ -136,7 +136,7 @@ impl View {
         all.find(|bucket| bucket.metric == metric)
     }
 
-    /// What a metric is called in a sentence.
+    /// Name of a metric in a sentence.
     pub fn metric_title(&self, metric: &str) -> String {
         match (self.buckets, self.bucket(metric)) {
             (Some(buckets), Some(bucket)) => format!("{} {}", buckets.things, bucket.title),

@@ -1,4 +1,4 @@
-//! What is shown of `pcp-batch-free`: how long a lock is held to free pages in bulk, and how long others wait for it.
+//! View of `pcp-batch-free`: how long a lock is held to free pages in bulk, and how long others wait for it.
 
 use bursar_lab::document::{Document, VariantResult};
 
@@ -10,21 +10,21 @@ pub const VIEW: View = View {
     load,
     columns: &[
         column("pages a hold p50", "pages_per_hold", Of::P50),
-        column("p99", "pages_per_hold", Of::P99),
-        column("max", "pages_per_hold", Of::Max),
+        column("pages p99", "pages_per_hold", Of::P99),
+        column("pages max", "pages_per_hold", Of::Max),
         column("hold p99", "hold", Of::P99),
-        column("max", "hold", Of::Max),
+        column("hold max", "hold", Of::Max),
         column("bystander p50", "bystander_wait", Of::P50),
-        column("p99", "bystander_wait", Of::P99),
-        column("max", "bystander_wait", Of::Max),
+        column("bystander p99", "bystander_wait", Of::P99),
+        column("bystander max", "bystander_wait", Of::Max),
         column("holds > 1,000", "holds_over_1000", Of::Value),
         column("stalls", "stalls", Of::Value),
         column("ops/s", "ops_per_second", Of::Value),
     ],
     legend: &[
         "pages a hold: freed under one hold of the zone's lock; hold: how long one lasted",
-        "bystander: how long somebody who wants or frees a few pages waited for locks, the zone's and the list's together",
-        "holds > 1,000: those under which more than 1,000 pages were freed; stalls: waits for the zone's lock that took too long",
+        "bystander: wait for locks of a task that takes or frees a few pages, the zone's and the list's together",
+        "holds > 1,000: holds that freed more than 1,000 pages; stalls: waits for the zone's lock that took too long",
         "ops/s: what the load does, all tasks together: pages given back, operations of a stress test, or else those of bystanders",
     ],
     counted: COUNTED,
@@ -64,7 +64,7 @@ pub const VIEW: View = View {
     glossary: &[
         (
             "bystander_wait",
-            "how long somebody who wants or frees a few pages waited for locks, the zone's and the list's together",
+            "wait for locks of a task that takes or frees a few pages, the zone's and the list's together",
         ),
         (
             "bystander_alloc_wait",
@@ -91,7 +91,7 @@ pub const VIEW: View = View {
         ("hold", "how long such a hold lasted"),
         (
             "lock_wait",
-            "how long those who free waited for the zone's lock",
+            "wait for the zone's lock of tasks that free in bulk",
         ),
         (
             "longest_free",
@@ -111,10 +111,7 @@ pub const VIEW: View = View {
             "the same, for each second of a CPU's work",
         ),
         ("holds", "holds of the zone's lock to free pages"),
-        (
-            "holds_over_1000",
-            "those under which more than 1,000 pages were freed",
-        ),
+        ("holds_over_1000", "holds that freed more than 1,000 pages"),
         (
             "stalls",
             "waits for the zone's lock that took longer than `watchdog_us`",

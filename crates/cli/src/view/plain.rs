@@ -1,4 +1,4 @@
-//! What is shown of an experiment that has no view of its own: everything it measured, in one table.
+//! View of an experiment that has none of its own: all figures in one table.
 
 use super::{COUNTED, View};
 

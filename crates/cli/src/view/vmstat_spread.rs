@@ -1,4 +1,4 @@
-//! What is shown of `vmstat-spread`: how long upkeep takes, how many CPUs do it on one tick, and whether they stay where they are.
+//! View of `vmstat-spread`: how long upkeep takes, how many CPUs do it on one tick, and whether they stay in their place.
 
 use bursar_lab::document::{Document, VariantResult};
 use bursar_lab::machine_info::MachineInfo;
@@ -11,13 +11,13 @@ pub const VIEW: View = View {
     load,
     columns: &[
         column("refresh p50", "refresh", Of::P50),
-        column("p99", "refresh", Of::P99),
-        column("max", "refresh", Of::Max),
-        column("mean", "refresh", Of::Mean),
+        column("refresh p99", "refresh", Of::P99),
+        column("refresh max", "refresh", Of::Max),
+        column("refresh mean", "refresh", Of::Mean),
         column("lock wait p99", "refresh_lock_wait", Of::P99),
         column("run queue p99", "refresh_run_queue_wait", Of::P99),
         column("herd mean", "herd", Of::Mean),
-        column("max", "herd", Of::Max),
+        column("herd max", "herd", Of::Max),
         column("instants", "instants_per_second", Of::Value),
         column("drift", "drift", Of::Value),
         column("apart", "drift_apart", Of::Value),

@@ -41,7 +41,8 @@ pub const SIMULATED: [&str; 12] = [
 
 pub fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bursar"));
-    command.env_remove("NO_COLOR").stdin(Stdio::null());
+    command.env_remove("NO_COLOR").env_remove("COLUMNS");
+    command.stdin(Stdio::null());
     command
 }
 

@@ -88,7 +88,7 @@ fn agreement(pairs: &[(f64, f64)], what: &str) -> Finding {
 }
 
 fn too_few_seeds(seeds: usize) -> Finding {
-    let reason = format!("{seeds} seed(s), and {SEEDS_NEEDED} are needed");
+    let reason = format!("needs {SEEDS_NEEDED} seeds, has {seeds}");
     Finding::new(Shift::TooFew, reason)
 }
 
