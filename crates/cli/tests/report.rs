@@ -6,6 +6,7 @@ use common::{
     Scratch, assert_refused, assert_survives_a_reader_that_goes_away, bursar, simulated, stderr,
     stdout,
 };
+use roxmltree::{Document, Node, ParsingOptions};
 use serde_json::Value;
 
 /// The file of a quick simulated run.
@@ -261,4 +262,99 @@ fn a_report_of_what_failed_ends_with_1() {
 fn a_reader_that_goes_away_is_no_error() {
     let result = result("unread", &[]);
     assert_survives_a_reader_that_goes_away(&["report", "-fjson", result.path()]);
+}
+
+/// Parses the page of a result.
+fn with_page(result: &Scratch, check: impl FnOnce(&Document<'_>)) {
+    let output = bursar(&["report", "-fhtml", result.path()]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let options = ParsingOptions {
+        allow_dtd: true,
+        ..ParsingOptions::default()
+    };
+    let text = stdout(&output);
+    check(&Document::parse_with_options(&text, options).expect("well-formed XML"));
+}
+
+fn all<'a>(page: &'a Document<'_>, name: &'a str) -> impl Iterator<Item = Node<'a, 'a>> {
+    page.descendants()
+        .filter(move |node| node.has_tag_name(name))
+}
+
+/// The text of a node and of all below it, with single spaces.
+fn said(node: Node<'_, '_>) -> String {
+    let texts = node.descendants().filter(Node::is_text);
+    let text: String = texts.filter_map(|node| node.text()).collect();
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn the_contents_of_a_page_lead_to_its_parts() {
+    let result = result("contents", &["-scpus=4,8"]);
+    with_page(&result, |page| {
+        let ids = page.descendants().filter_map(|node| node.attribute("id"));
+        let ids: Vec<&str> = ids.collect();
+        let distinct: std::collections::BTreeSet<_> = ids.iter().collect();
+        assert_eq!(distinct.len(), ids.len(), "{ids:?}");
+        let contents = all(page, "nav").next().expect("contents");
+        let links = contents
+            .descendants()
+            .filter_map(|node| node.attribute("href"));
+        let links: Vec<&str> = links.map(|link| link.trim_start_matches('#')).collect();
+        for link in &links {
+            assert!(ids.contains(link), "{link} leads nowhere");
+        }
+        let parts = all(page, "section").chain(all(page, "figure"));
+        let parts: Vec<_> = parts.filter_map(|node| node.attribute("id")).collect();
+        // The experiment, two runs with three pictures each, and the sweep with two.
+        assert_eq!(parts.len(), 1 + 2 + 6 + 1 + 2, "{parts:?}");
+        for part in parts {
+            assert!(links.contains(&part), "nothing leads to {part}");
+        }
+    });
+}
+
+#[test]
+fn a_page_begins_with_its_question_and_findings() {
+    let result = result("findings", &["-scpus=4,8"]);
+    let markdown = stdout(&bursar(&["report", "-fmarkdown", result.path()]));
+    with_page(&result, |page| {
+        let titles: Vec<_> = all(page, "h1").map(said).collect();
+        assert_eq!(titles, ["Does a read show what has already happened?"]);
+        let summary = said(all(page, "header").next().expect("a summary"));
+        let of_variants = markdown.lines().filter_map(|line| {
+            let (variant, finding) = line.strip_prefix("- ")?.split_once(": ")?;
+            let is_finding =
+                ["combining", "coalesced"].contains(&variant) && finding.contains(" reads missed ");
+            is_finding.then_some(finding)
+        });
+        let findings: Vec<_> = of_variants.collect();
+        assert_eq!(findings.len(), 4, "{markdown}");
+        for finding in findings {
+            assert!(summary.contains(finding), "{finding}");
+        }
+        assert!(summary.contains("Bursar (combining): none of"), "{summary}");
+    });
+}
+
+#[test]
+fn a_page_says_once_what_concerns_all_of_it() {
+    let result = result("once", &["-scpus=4,8"]);
+    with_page(&result, |page| {
+        let body = said(all(page, "body").next().expect("a body"));
+        assert_eq!(body.matches("SIMULATED").count(), 1);
+        let readings =
+            all(page, "p").filter(|node| said(*node).starts_with("How to read: at the height"));
+        let is_folded =
+            |node: Node<'_, '_>| node.parent().is_some_and(|it| it.has_tag_name("details"));
+        let open: Vec<_> = readings.filter(|node| !is_folded(*node)).collect();
+        assert_eq!(open.len(), 1, "{open:?}");
+        // Once a run.
+        for parameter in ["format_ns=", "; cost model "] {
+            assert_eq!(body.matches(parameter).count(), 2, "{parameter}");
+        }
+        let folded = all(page, "details").map(said);
+        let folded: Vec<_> = folded.filter(|text| text.contains("format_ns=")).collect();
+        assert_eq!(folded.len(), 2);
+    });
 }

@@ -11,6 +11,7 @@ mod tables;
 use std::fmt::Write;
 
 use bursar_lab::document::Document;
+use bursar_lab::machine_info::MachineKind;
 use bursar_lab::settings::LOAD;
 use bursar_lab::verdict::{Row as PublishedRow, Verdict};
 use minijinja::Environment;
@@ -68,6 +69,8 @@ struct Run {
     id: String,
     title: String,
     kind: &'static str,
+    /// Words behind the title of the figures.
+    note: &'static str,
     load: String,
     origin: String,
     parameters: Vec<(String, String)>,
@@ -82,7 +85,7 @@ struct Run {
     published: Vec<Published>,
 }
 
-/// A sentence on a variant, or on all if it has no name.
+/// A sentence on a variant, or on all variants if it has no name.
 #[derive(Serialize)]
 struct Finding {
     name: String,
@@ -106,6 +109,7 @@ struct Picture {
     reading: String,
     /// Whether an earlier picture has the same reading.
     is_explained: bool,
+    is_narrow: bool,
     drawing: String,
     legend: Vec<LegendEntry>,
 }
@@ -257,7 +261,7 @@ fn variant(part: &Part<'_>) -> Variant {
     }
 }
 
-/// What the metrics of all documents are.
+/// Explanations of the metrics of all documents.
 fn metrics(documents: &[&Document]) -> Vec<Explained> {
     let Some(first) = documents.first() else {
         return Vec::new();
@@ -294,6 +298,10 @@ fn run(document: &Document, point: &str, kind_of_page: &str, id: String) -> Run 
     Run {
         title: run_title(document, point),
         kind: if kind == kind_of_page { "" } else { kind },
+        note: match document.machine.kind() {
+            MachineKind::Host => "",
+            MachineKind::Sim => ", simulated",
+        },
         // A view without words of its own lists the parameters, which stand below.
         load: if words == load.all() {
             String::new()
@@ -317,7 +325,7 @@ fn run(document: &Document, point: &str, kind_of_page: &str, id: String) -> Run 
     }
 }
 
-/// The load, and what else differs between the runs of the experiment.
+/// The load, and other parameters that differ between the runs of the experiment.
 fn run_title(document: &Document, point: &str) -> String {
     let parameters = Load(&document.parameters);
     let load = parameters.word(LOAD);
@@ -333,7 +341,7 @@ fn run_title(document: &Document, point: &str) -> String {
     }
 }
 
-/// A sentence for each variant, and what concerns them all. Of many variants, the first are Bursar's and the kernel's.
+/// A sentence for each variant, and remarks on all of them. Of many variants, the summary repeats Bursar's and the kernel's.
 fn findings(document: &Document, parts: &[Part<'_>]) -> Vec<Finding> {
     let view = view::of(document);
     let is_few = parts.len() <= svg::MOST_LINES;
@@ -371,6 +379,7 @@ fn pictures(figures: &[Figure<'_>], id: &str) -> Vec<Picture> {
         title: figure.title.clone(),
         reading: figure.reading.clone(),
         is_explained: false,
+        is_narrow: figure.is_narrow(),
         drawing: figure.embedded(),
         legend: figure.legend().into_iter().map(legend_entry).collect(),
     };

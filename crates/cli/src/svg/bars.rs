@@ -1,7 +1,7 @@
-//! How many of a metric's values are above 0: a bar for each variant.
+//! The share of a metric's values that are above 0: a bar for each variant.
 //!
-//! Where 0 means that nothing happened (no update was missed, nobody waited), this is the answer, and how much above 0 the
-//! values are is a detail of it.
+//! Where 0 means that nothing happened (no update was missed, nothing waited), this share is the answer. The size of the values
+//! above 0 is a detail of it.
 
 use bursar_lab::document::VariantResult;
 use bursar_lab::measure::{Distribution, Metric};
@@ -17,11 +17,13 @@ use crate::view::distribution;
 #[derive(Clone, Copy, Debug)]
 pub struct Event {
     metric: &'static str,
-    /// The metric that says how often it happened.
+    /// The metric that is the share of it; empty if there is none.
     share: &'static str,
-    /// How often it happened.
+    /// Whether the share answers the experiment's question.
+    pub is_answer: bool,
+    /// Title of the shares.
     pub how_often: &'static str,
-    /// What the values above 0 are.
+    /// Title of the values above 0.
     pub how_much: &'static str,
 }
 
@@ -29,18 +31,21 @@ const EVENTS: [Event; 3] = [
     Event {
         metric: "staleness",
         share: "broken_reads",
+        is_answer: true,
         how_often: "Reads that missed a completed update",
         how_much: "Age of the oldest missed update, of the reads that missed one",
     },
     Event {
         metric: "bystander_wait",
         share: "bystander_waits_share",
+        is_answer: false,
         how_often: "Operations of bystanders that waited for a lock",
         how_much: "How long bystanders waited, of the operations that waited",
     },
     Event {
         metric: "zone_lock_wait",
         share: "",
+        is_answer: false,
         how_often: "Allocations and frees that waited for a zone lock",
         how_much: "How long allocations and frees waited, of those that waited",
     },
@@ -51,7 +56,7 @@ pub struct Bars<'a> {
     rows: Vec<(Part<'a>, f64)>,
 }
 
-/// What the zeros of a metric mean; `None` if they mean nothing else than its other values.
+/// The event of a metric; `None` if its zeros are values like all others.
 pub fn event(metric: &str) -> Option<Event> {
     EVENTS.into_iter().find(|event| event.metric == metric)
 }

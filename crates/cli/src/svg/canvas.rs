@@ -33,7 +33,7 @@ pub struct Type {
 }
 
 /// The line of a variant.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stroke {
     pub color: &'static str,
     pub dash: &'static str,

@@ -1,11 +1,11 @@
-//! Which variants of a document are Bursar's and the kernel's, what variants are called, and which lines they have.
+//! The variants of a document: which are Bursar's and the kernel's, their names and their lines.
 
 use bursar_lab::document::{Document, VariantResult};
 
 use super::canvas::Stroke;
 use super::style::{MOST_LINES, ONE_OF_MANY, OWN, UPSTREAM, other};
 
-/// What an experiment is about.
+/// Question and main variants of an experiment.
 struct Thread {
     experiment: &'static str,
     asked: &'static str,
@@ -81,6 +81,11 @@ impl Part<'_> {
             (Role::Upstream, "upstream") | (Role::Other, _) => (&self.result.name, ""),
             (Role::Upstream, policy) => (policy, "upstream"),
         }
+    }
+
+    /// Whether other variants have the same line.
+    pub fn is_one_of_many(&self) -> bool {
+        self.stroke == ONE_OF_MANY
     }
 
     /// Whether other variants are compared with this one.

@@ -57,7 +57,7 @@ pub fn figures<'a>(document: &'a Document, parts: &[Part<'a>]) -> Vec<Figure<'a>
     all.collect()
 }
 
-/// How often it happened, if that is a question, and how much of it there was.
+/// The shares of an event, if the metric has one, and the values.
 fn of_subject<'a>(
     document: &'a Document,
     parts: &[Part<'a>],
@@ -67,6 +67,7 @@ fn of_subject<'a>(
     let how_often = event.and_then(|event| {
         Some(Figure {
             title: event.how_often.to_owned(),
+            is_answer: event.is_answer,
             reading: "How to read: a bar across the whole width is 100 %.".to_owned(),
             drawing: Drawing::Bars(bars::bars(parts, event)?),
         })
@@ -75,13 +76,14 @@ fn of_subject<'a>(
         title: event
             .map_or(subject.title, |event| event.how_much)
             .to_owned(),
+        is_answer: false,
         reading: reading(subject.share_of),
         drawing: Drawing::Lines(lines),
     });
     how_often.into_iter().chain(how_much).collect()
 }
 
-/// How a reader who has never seen such a picture reads it.
+/// Instructions for a reader who has never seen such a picture.
 fn reading(share_of: &str) -> String {
     let things = share_of.strip_prefix("share of ").unwrap_or(share_of);
     format!(

@@ -8,7 +8,7 @@ use super::axis::Mark;
 use super::canvas::{Anchor, Canvas, Stroke, px};
 use super::cast::Part;
 use super::panel::{LINE, Panel, label_width, shortened};
-use super::style::{BODY, FEATURED, MOST_LINES, NAME, SMALL, THIN};
+use super::style::{BODY, FEATURED, NAME, SMALL, THIN};
 
 /// Lines, and the axes that they are on.
 pub struct Lines<'a> {
@@ -22,7 +22,7 @@ pub struct Lines<'a> {
     pub lines: Vec<Line<'a>>,
 }
 
-/// How the points of a line are joined.
+/// Connection of the points of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// To the right, then up. A dot ends the line.
@@ -52,11 +52,11 @@ pub struct Published {
 pub struct Entry {
     pub sign: Sign,
     pub name: String,
-    /// Figures, or what else stands below the name.
+    /// Figures or words below the name.
     pub figures: String,
 }
 
-/// How something is drawn in a plot.
+/// Sign of a thing in a plot.
 #[derive(Clone, Copy, Debug)]
 pub enum Sign {
     Line(Stroke),
@@ -77,8 +77,10 @@ const GAP: f64 = 18.0;
 const STEP: f64 = 0.4;
 
 impl Lines<'_> {
+    /// Whether lines look alike.
     fn has_small_plots(&self) -> bool {
-        self.lines.len() > MOST_LINES
+        let mut alike = self.lines.iter().filter(|line| line.part.is_one_of_many());
+        alike.nth(1).is_some()
     }
 
     /// Draws all lines, below what is there.
@@ -90,7 +92,7 @@ impl Lines<'_> {
         }
     }
 
-    /// What the colours mean.
+    /// Meaning of the colours and signs.
     pub fn legend(&self) -> Vec<Entry> {
         let mut entries = Vec::new();
         for line in &self.lines {
@@ -135,7 +137,7 @@ impl Lines<'_> {
         };
         self.name_up(canvas);
         panel.grid(canvas, &self.across_marks, &self.up_marks);
-        panel.label_across(canvas, &self.across_marks);
+        panel.label_across(canvas, &self.across_marks, sheet.width - sheet.plot_right);
         panel.label_up(canvas, &self.up_marks);
         for line in &self.lines {
             self.line(canvas, panel, line, line.part.stroke);
@@ -163,7 +165,7 @@ impl Lines<'_> {
                 let left = sheet.margin + 260.0 * place as f64;
                 entry.draw(canvas, (left, canvas.top + 14.0));
             }
-            canvas.top += ENTRY;
+            canvas.top += ENTRY + 8.0;
         }
         self.name_up(canvas);
         canvas.top += LINE;
@@ -184,7 +186,7 @@ impl Lines<'_> {
                     panel.label_up(canvas, &self.up_marks);
                 }
                 if row * columns + column + columns >= self.lines.len() {
-                    panel.label_across(canvas, &self.across_marks);
+                    panel.label_across(canvas, &self.across_marks, GAP / 2.0);
                 }
                 self.small(canvas, panel, line);
             }

@@ -40,18 +40,20 @@ pub use self::cast::{Part, parts, question};
 use self::lines::Lines;
 pub use self::lines::{Entry, Sign};
 use self::panel::paragraph;
-use self::style::{ALONE, EDGE, EMBEDDED, LABEL, SUBTITLE, TITLE};
+use self::style::{ALONE, EDGE, EMBEDDED, EMBEDDED_BARS, LABEL, SUBTITLE, TITLE};
 pub use self::style::{DARK, MOST_LINES};
 pub use self::sweep::{Sweep, figures as figures_of_sweep, sweeps};
 use self::timeline::Moments;
 use crate::points::points;
 use crate::view::Load;
 
-/// One picture of a document, with what its surroundings say about it.
+/// One picture of a document, with the texts around it.
 pub struct Figure<'a> {
     pub title: String,
-    /// How to read it.
+    /// Instructions for reading it.
     pub reading: String,
+    /// Whether it answers the experiment's question.
+    is_answer: bool,
     drawing: Drawing<'a>,
 }
 
@@ -64,12 +66,20 @@ enum Drawing<'a> {
 impl Figure<'_> {
     /// The picture for a page that shows title, reading and legend itself.
     pub fn embedded(&self) -> String {
-        let mut canvas = Canvas::new(EMBEDDED);
+        let mut canvas = Canvas::new(match self.is_narrow() {
+            true => EMBEDDED_BARS,
+            false => EMBEDDED,
+        });
         self.drawing.draw(&mut canvas);
         canvas.finish(&self.title)
     }
 
-    /// What the page's legend shows.
+    /// Whether it fits a telephone.
+    pub fn is_narrow(&self) -> bool {
+        matches!(self.drawing, Drawing::Bars(_))
+    }
+
+    /// The legend, which the page shows.
     pub fn legend(&self) -> Vec<Entry> {
         match &self.drawing {
             Drawing::Lines(lines) => lines.legend(),
@@ -99,7 +109,7 @@ impl Drawing<'_> {
     }
 }
 
-/// All documents, and what sweeps over them show, one below another.
+/// All documents, and the sweeps over them, one below another.
 pub fn picture(documents: &[Document]) -> String {
     let mut canvas = Canvas::new(ALONE);
     for (document, point) in documents.iter().zip(points(documents)) {
@@ -131,10 +141,10 @@ pub const NOTHING: &str = "Nothing was measured that could be drawn.";
 pub fn figures(document: &Document) -> Vec<Figure<'_>> {
     let parts = parts(document);
     let timeline = timeline::figure(document, &parts);
-    let mut distributions = cumulative::figures(document, &parts);
-    // How often something happened is asked before how much of it there was.
-    distributions.sort_by_key(|figure| !matches!(figure.drawing, Drawing::Bars(_)));
-    timeline.into_iter().chain(distributions).collect()
+    let distributions = cumulative::figures(document, &parts);
+    let mut figures: Vec<_> = timeline.into_iter().chain(distributions).collect();
+    figures.sort_by_key(|figure| !figure.is_answer);
+    figures
 }
 
 /// Label of all figures of a kind of machine.
@@ -145,7 +155,7 @@ pub fn kind(kind: MachineKind) -> &'static str {
     }
 }
 
-/// What a document is of.
+/// Experiment, title and point of a document.
 pub fn title(document: &Document, point: &str) -> String {
     let mut title = format!("{}: {}", document.experiment, document.title);
     if !point.is_empty() {
@@ -154,7 +164,7 @@ pub fn title(document: &Document, point: &str) -> String {
     title
 }
 
-/// Title, kind of figures, and with what they were found.
+/// Title, kind of figures, machine and parameters.
 fn head(canvas: &mut Canvas, document: &Document, title: &str) {
     if canvas.top > 0.0 {
         canvas.top += 20.0;

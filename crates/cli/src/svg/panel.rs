@@ -41,13 +41,14 @@ impl Panel {
         canvas.frame((self.left, self.top), (self.width, self.height), EDGE);
     }
 
-    /// Writes labels below the frame.
-    pub fn label_across(&self, canvas: &mut Canvas, marks: &[Mark]) {
-        let mut end = f64::NEG_INFINITY;
+    /// Writes labels below the frame, as far as they reach no more than `beyond` pixels beyond it.
+    pub fn label_across(&self, canvas: &mut Canvas, marks: &[Mark], beyond: f64) {
+        let mut end = self.left - beyond;
+        let limit = self.left + self.width + beyond;
         for mark in named(marks) {
             let (x, bottom) = self.at(mark.place, 0.0);
             let half = text_width(&mark.label, SMALL) / 2.0;
-            if x - half >= end {
+            if x - half >= end && x + half <= limit {
                 canvas.text((x, bottom + LINE), Anchor::Middle, SMALL, &mark.label);
                 end = x + half + GAP;
             }

@@ -33,6 +33,12 @@ pub const EMBEDDED: Sheet = Sheet {
     columns: 2,
 };
 
+/// The same for bars, which need less room.
+pub const EMBEDDED_BARS: Sheet = Sheet {
+    width: 370.0,
+    ..EMBEDDED
+};
+
 /// Fonts that are there anyway.
 pub const FONTS: &str = "system-ui, 'Segoe UI', 'DejaVu Sans', Helvetica, Arial, sans-serif";
 pub const PAPER: &str = "#ffffff";

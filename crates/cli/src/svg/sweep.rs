@@ -1,4 +1,4 @@
-//! A figure against a parameter that several documents differ in: what more CPUs, or more readers, cost.
+//! A figure against a parameter that several documents differ in: the cost of more CPUs, or of more readers.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ impl Sweep<'_> {
         &self.points[0].1.experiment
     }
 
-    /// What it is of.
+    /// Experiment and subject.
     pub fn title(&self) -> String {
         format!("{}: {}", self.experiment(), self.subject())
     }
@@ -112,7 +112,7 @@ fn follows_cpus(key: &str, documents: &[(&Document, Settings)]) -> bool {
     })
 }
 
-/// Where a sweep's figures are from.
+/// Origin of a sweep's figures.
 pub fn origin_of_first(sweep: &Sweep<'_>) -> String {
     let first = sweep.points[0].1;
     format!("the first of {}: {}", sweep.points.len(), origin(first))
@@ -134,6 +134,7 @@ pub fn figures<'a>(sweep: &Sweep<'a>) -> Vec<Figure<'a>> {
         };
         Some(Figure {
             title: name,
+            is_answer: false,
             reading: format!(
                 "How to read: each point is one run, with its {} below it. Both scales are logarithmic: the same distance is \
                  the same factor.",

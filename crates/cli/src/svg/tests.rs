@@ -146,9 +146,9 @@ fn herds_have_a_panel_a_variant() {
     let all = texts(&drawn);
     for said in [
         "When each CPU's upkeep fired, in one second",
-        "herd max 18",
-        "herd max 1",
-        "71",
+        "herd max 18, instants 4.00/s",
+        "herd max 1, instants 72.0/s",
+        "CPU 71",
         "500 ms",
         "CPUs on one tick, as each CPU sees it",
         "herd at most (simulated)",
@@ -205,4 +205,160 @@ fn counts_are_drawn_on_axes_of_counts() {
 fn the_same_documents_give_the_same_bytes() {
     let points = [8, 64].map(|cpus| document(cpus, &[("one", &[100, 200])]));
     assert_eq!(picture(&points), picture(&points));
+}
+
+/// Left, top, right and bottom of a text, which are no nearer to each other than those of any font that is used.
+fn edges(node: roxmltree::Node<'_, '_>) -> (f64, f64, f64, f64) {
+    let number = |name: &str| -> f64 {
+        let value = node.attribute(name).expect(name);
+        value.parse().expect("a number")
+    };
+    let look = canvas::Type {
+        size: number("font-size"),
+        color: style::INK,
+        bold: node.attribute("font-weight").is_some(),
+    };
+    let width = canvas::text_width(node.text().unwrap_or_default(), look);
+    let left = match node.attribute("text-anchor") {
+        None => number("x"),
+        Some("middle") => number("x") - width / 2.0,
+        Some(_) => number("x") - width,
+    };
+    let base = number("y");
+    (
+        left,
+        base - 0.75 * look.size,
+        left + width,
+        base + 0.2 * look.size,
+    )
+}
+
+fn assert_texts_are_apart(drawn: &str) {
+    let xml = Xml::parse(drawn).expect("well-formed XML");
+    let width = xml.root_element().attribute("width").expect("a width");
+    let width: f64 = width.parse().expect("a number");
+    let texts = xml.descendants().filter(|node| node.has_tag_name("text"));
+    let texts: Vec<_> = texts.map(|node| (node, edges(node))).collect();
+    for (place, (one, (left, top, right, bottom))) in texts.iter().enumerate() {
+        let said = one.text();
+        assert!(*left >= 0.0 && *right <= width, "{said:?} leaves the sheet");
+        for (other, (their_left, their_top, their_right, their_bottom)) in &texts[place + 1..] {
+            let is_apart = right <= their_left
+                || their_right <= left
+                || bottom <= their_top
+                || their_bottom <= top;
+            assert!(is_apart, "{said:?} touches {:?}", other.text());
+        }
+    }
+}
+
+/// Documents with long tails, long names, few and many variants, and waits that are 0.
+fn various() -> Vec<Document> {
+    let values: Vec<u64> = (0..300_000).map(|value| 900 + value % 997).collect();
+    let ages: Vec<u64> = (0..1_000).map(|value| value / 2 * 100_000).collect();
+    let names = [
+        "combining",
+        "unified",
+        "per-group-multiplexed",
+        "direct",
+        "coalesced",
+        "mutex-unbounded",
+        "eager",
+    ];
+    let of = |names: &[&str], cpus| {
+        let variants = names.iter().map(|name| {
+            let metrics = [
+                ("read_latency", samples::many(Unit::Ns, &values)),
+                ("staleness", samples::many(Unit::Ns, &ages)),
+            ];
+            samples::variant(name, &metrics)
+        });
+        samples::document("memcg-flush", cpus, variants.collect())
+    };
+    vec![
+        of(&names[..3], 8),
+        of(&names, 16),
+        samples::vmstat_spread(72, 18),
+        samples::pcp_batch_free(0),
+        samples::pcp_batch_free(63),
+    ]
+}
+
+#[test]
+fn no_text_touches_another() {
+    let documents = various();
+    assert_texts_are_apart(&picture(&documents));
+    let mut figures: Vec<Figure<'_>> = documents.iter().flat_map(figures).collect();
+    for sweep in sweeps(&documents) {
+        figures.extend(figures_of_sweep(&sweep));
+    }
+    assert!(figures.len() > 10);
+    for figure in figures {
+        assert_texts_are_apart(&figure.embedded());
+    }
+}
+
+#[test]
+fn every_colour_has_one_for_the_dark() {
+    let drawn = picture(&various());
+    let xml = Xml::parse(&drawn).expect("well-formed XML");
+    for node in xml.descendants() {
+        for name in ["fill", "stroke"] {
+            let color = node.attribute(name).unwrap_or("none");
+            let is_known = color == "none" || DARK.iter().any(|(light, _)| *light == color);
+            assert!(is_known, "{color}");
+        }
+    }
+}
+
+#[test]
+fn many_variants_have_a_plot_each() {
+    let documents = various();
+    let few = cumulative::figures(&documents[0], &parts(&documents[0]));
+    let many = cumulative::figures(&documents[1], &parts(&documents[1]));
+    let frames = |figure: &Figure<'_>| {
+        let drawn = figure.embedded();
+        let xml = Xml::parse(&drawn).expect("well-formed XML");
+        let frames = xml
+            .descendants()
+            .filter(|node| node.attribute("fill") == Some("none") && node.has_tag_name("rect"));
+        frames.count()
+    };
+    // Bars without a frame, latencies and ages.
+    assert_eq!(few.iter().map(frames).collect::<Vec<_>>(), [1, 0, 1]);
+    assert_eq!(many.iter().map(frames).collect::<Vec<_>>(), [7, 0, 7]);
+    let names = |figure: &Figure<'_>| -> Vec<String> {
+        let legend = figure.legend().into_iter();
+        legend.map(|entry| entry.name).collect()
+    };
+    assert_eq!(
+        names(&few[0]),
+        [
+            "Bursar (combining)",
+            "unified (upstream)",
+            "per-group-multiplexed"
+        ]
+    );
+    assert_eq!(
+        names(&many[0]),
+        [
+            "Bursar (combining)",
+            "unified (upstream)",
+            "the variant above the plot"
+        ]
+    );
+}
+
+#[test]
+fn zeros_are_counted_and_not_drawn() {
+    let documents = various();
+    let figures = figures(&documents[0]);
+    let ages = figures.iter().find(|it| it.title.starts_with("Age of"));
+    let drawn = ages.expect("a figure").embedded();
+    // Half of the ages are no less than 25 ms, after the two that are 0.
+    assert!(texts(&drawn).contains(&"50 ms".to_owned()), "{drawn}");
+    let legend = ages.expect("a figure").legend();
+    assert_eq!(legend[0].figures, "p50 25.0 ms, p99 49.5 ms");
+    let missed = texts(&figures[0].embedded());
+    assert!(missed.contains(&"99.8 %".to_owned()), "{missed:?}");
 }

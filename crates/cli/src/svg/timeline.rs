@@ -1,4 +1,4 @@
-//! What happened on which CPU and when: a small panel a variant, one below another, on one axis of time.
+//! Moments on CPUs: a small panel a variant, one below another, on one axis of time.
 
 use bursar_lab::document::Document;
 use bursar_lab::machine_info::MachineKind;
@@ -52,6 +52,7 @@ pub fn figure<'a>(document: &'a Document, parts: &[Part<'a>]) -> Option<Figure<'
     }
     Some(Figure {
         title: moments.title.to_owned(),
+        is_answer: false,
         reading: "How to read: each point is one firing on one CPU, and time goes to the right. Points above one another fire \
                   on the same tick: CPUs disturb each other there. Points on a slope take turns."
             .to_owned(),
@@ -104,7 +105,7 @@ impl Moments<'_> {
             canvas.specks(self.points(row, panel), row.part.stroke.color);
             canvas.top = panel.top + HEIGHT + 4.0;
         }
-        panel.label_across(canvas, &across);
+        panel.label_across(canvas, &across, half_a_label);
         let said = match self.kind {
             MachineKind::Host => "time",
             MachineKind::Sim => "virtual time (simulated)",
