@@ -39,7 +39,8 @@
 //! | to | use |
 //! |---|---|
 //! | make a tree | [`Memory::builder`], [`Group::child`], [`Limits`] |
-//! | charge | [`Group::try_charge`]; [`Group`] has a table of all ways to charge |
+//! | charge | [`Group::try_charge`]; [`Group`] has a table of all ways |
+//! | choose between reserving and counting | the second table of [`Group`] |
 //! | wait for memory on an async runtime | [`Group::charge_async`] |
 //! | hold, change, split, move, return a charge | [`Charge`] |
 //! | act on a refusal | [`ChargeError`], [`LimitReached`] |
@@ -71,7 +72,7 @@
 //!
 //! # Not needed at first
 //! Most types have a parameter `M: Machine`, which is [`Host`] unless you simulate. Write `Group` and `Memory` without it.
-//! [`Account`] is for allocators. [`Handle`] is what [`Counter`] and [`Gauge`] have in common.
+//! [`Handle`] is the trait of [`Counter`] and [`Gauge`].
 //!
 //! # Features
 //! * `bytes`: [`Page`]s become `bytes::Bytes` without copying.

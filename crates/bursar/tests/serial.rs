@@ -83,7 +83,7 @@ fn a_snapshot_is_a_list_of_groups() {
     let share = json!({"avg10": 0.0, "avg60": 0.0, "avg300": 0.0, "total_ns": 0});
     let events = json!({
         "low": 0, "high": 0, "max": 1, "refused": 1, "overshot": 0, "drained_bytes": 0, "reclaimed_bytes": 0,
-        "throttled_ns": 0, "over_returned_bytes": 0, "panicked_callbacks": 0,
+        "reclaim_failed": 0, "throttled_ns": 0, "over_returned_bytes": 0, "panicked_callbacks": 0,
     });
     assert_eq!(
         group,
