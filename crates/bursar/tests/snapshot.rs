@@ -236,7 +236,7 @@ fn children_and_own_part_add_up_while_everything_runs() {
                             group.add(BALANCE, -2);
                             group.add(EAGER, 1);
                             group.add(BATCHED, 5);
-                            held.extend(group.try_charge(1 + random.below(100_000)));
+                            held.extend(group.try_charge(1 + random.below(100_000) as u64));
                         }
                     }
                 }
