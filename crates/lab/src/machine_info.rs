@@ -96,13 +96,8 @@ impl fmt::Display for MachineInfo {
         match self {
             Self::Host(host) => write!(
                 f,
-                "host ({} CPUs, {} node{}, {}, {}, {})",
-                host.cpus,
-                host.nodes,
-                if host.nodes == 1 { "" } else { "s" },
-                host.model,
-                host.system,
-                host.backend
+                "host ({} CPUs, {} node(s), {}, {}, {})",
+                host.cpus, host.nodes, host.model, host.system, host.backend
             ),
             Self::Sim(sim) => write!(f, "sim:{}", sim.topology),
         }
