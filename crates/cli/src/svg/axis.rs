@@ -106,9 +106,12 @@ const ONE_SIZE: f64 = 40.0;
 const STEPS: f64 = 6.0;
 
 impl ValueAxis {
-    /// An axis for these values, of which nine in ten are no less than `tenth`; `None` if none is above 0.
+    /// An axis for these values, of which nine in ten are no less than `tenth`; `None` if none is above 0. A logarithmic axis
+    /// begins near `tenth`, and all below it is at its left end.
     pub fn of(values: &[f64], tenth: f64) -> Option<Self> {
-        let log = LogAxis::of(values.iter().copied())?;
+        // Or the picture would be half empty: a scale of tails does not show the least tenth.
+        let seen = values.iter().copied().filter(|value| *value >= tenth);
+        let log = LogAxis::of(seen)?;
         let most = values.iter().copied().fold(0.0, f64::max);
         Some(match most <= ONE_SIZE * tenth {
             true => Self::Plain(1.04 * most),
@@ -244,6 +247,9 @@ mod tests {
         assert_eq!(labels(axis.marks(Unit::Count)), ["0", "1", "2", "3"]);
         let axis = ValueAxis::of(&[4e6, 4e9], 4e6).expect("an axis");
         assert!(matches!(axis, ValueAxis::Log(_)));
+        let axis = ValueAxis::of(&[3.0, 2e6, 4e9], 2e6).expect("an axis");
+        assert_eq!((axis.place(3.0), axis.place(2e6)), (0.0, 0.0));
+        assert!(axis.place(4e6) > 0.0);
     }
 
     #[test]
