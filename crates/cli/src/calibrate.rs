@@ -64,7 +64,7 @@ pub fn calibrate(calibrate: &Calibrate, global: &Global) -> Result<ExitCode, Fai
         to_wake.send(Message::Interrupted).is_ok()
     })?;
     let progress = Progress::new(calibrate.draws, global);
-    progress.begin(&format!("draws of seed {}", calibrate.seed));
+    progress.begin(&format!("draws of seed {}", calibrate.seed), "");
     start(trial, &sender);
     let draws = collect(calibrate, &receiver, &is_interrupted, &progress)?;
     drop(progress);

@@ -45,6 +45,15 @@ impl Grid {
         self.rows.push(cells.into_iter().map(Into::into).collect());
     }
 
+    /// Adds a line above the rows that belong to it.
+    pub fn group(&mut self, name: impl Into<String>) {
+        self.rows.push(vec![name.into()]);
+    }
+
+    fn is_group(&self, row: &[String]) -> bool {
+        row.len() < self.header.len()
+    }
+
     /// Lines for a terminal. Columns that do not fit into `width` go into further blocks below, each with the first column.
     pub fn for_terminal(&self, width: Option<usize>) -> String {
         let blocks = self.blocks(width);
@@ -56,8 +65,8 @@ impl Grid {
     pub fn markdown(&self) -> String {
         let widths: Vec<_> = (0..self.header.len()).map(|it| self.content(it)).collect();
         let line = |cells: &[String]| {
-            let cells = cells.iter().enumerate();
-            let cells = cells.map(|(at, cell)| self.aligned(at, cell, widths[at]));
+            let cell = |at: usize| cells.get(at).map_or("", String::as_str);
+            let cells = (0..widths.len()).map(|at| self.aligned(at, cell(at), widths[at]));
             format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
         };
         let rule: Vec<_> = widths.iter().map(|width| "-".repeat(width + 2)).collect();
@@ -105,18 +114,23 @@ impl Grid {
 
     /// The columns that the widest cell of a column takes.
     fn content(&self, at: usize) -> usize {
-        let cells = self.rows.iter().filter_map(|row| row.get(at));
+        let rows = self.rows.iter().filter(|row| !self.is_group(row));
+        let cells = rows.filter_map(|row| row.get(at));
         let cells = cells.chain(self.header.get(at));
         cells.map(|cell| columns(cell)).max().unwrap_or(0)
     }
 
     fn drawn(&self, block: &[(usize, usize)]) -> String {
         let all: usize = block.iter().map(|(_, width)| width + GAP).sum();
+        let all = all.saturating_sub(GAP);
         let mut text = self.lines(&self.header, block);
-        text.push_str(&"─".repeat(all.saturating_sub(GAP)));
+        text.push_str(&"─".repeat(all));
         text.push('\n');
         for row in &self.rows {
-            text.push_str(&self.lines(row, block));
+            text.push_str(&match self.is_group(row) {
+                true => wrapped(&row[0], Some(all), "", ""),
+                false => self.lines(row, block),
+            });
         }
         text
     }
@@ -176,6 +190,7 @@ mod tests {
         let mut grid = Grid::new(["name", "first", "second", "why"])
             .right(1..3)
             .prose();
+        grid.group("both");
         grid.row(["one", "1", "22", "because words are many in here"]);
         grid.row(["another", "333", "4", ""]);
         grid
@@ -183,16 +198,16 @@ mod tests {
 
     #[test]
     fn a_table_without_a_width_has_a_line_a_row() {
+        let rule = "─".repeat(54);
         assert_eq!(
             grid().for_terminal(None),
-            "name     first  second  why\n\
-             ───────────────────────────────────────────────────────\n\
-             one          1      22  because words are many in here\n\
-             another    333       4\n"
-                .replace(
-                    "───────────────────────────────────────────────────────",
-                    &"─".repeat(54)
-                )
+            format!(
+                "name     first  second  why\n\
+                 {rule}\n\
+                 both\n\
+                 one          1      22  because words are many in here\n\
+                 another    333       4\n"
+            )
         );
     }
 
@@ -204,7 +219,7 @@ mod tests {
         for width in [20, 30, 40, 50] {
             let text = grid().for_terminal(Some(width));
             assert!(text.lines().all(|line| columns(line) <= width), "{text}");
-            for cell in ["another", "333", "22", "because", "many"] {
+            for cell in ["both", "another", "333", "22", "because", "many"] {
                 assert!(text.contains(cell), "{cell} is not in\n{text}");
             }
         }

@@ -106,7 +106,7 @@ fn collect(
         let message = receiver.recv();
         let (task, result) = match message.expect("the mailbox holds a sender") {
             Message::Begun(task) => {
-                progress.begin(&announce(batches, task));
+                progress.begin(&name(batches, task), &time(batches, task));
                 continue;
             }
             Message::Interrupted => {
@@ -231,14 +231,15 @@ fn name(batches: &[Batch], task: Task) -> String {
     )
 }
 
-fn announce(batches: &[Batch], task: Task) -> String {
+/// How long a task takes of its machine's time, as the end of a sentence.
+fn time(batches: &[Batch], task: Task) -> String {
     let Batch { plan, machines } = &batches[task.batch];
     let seconds = plan.run_ms(task.job) as f64 / 1e3;
     let time = match machines[task.job.point] {
         Machine::Host(_) => "s",
         Machine::Sim(..) => "s of virtual time",
     };
-    format!("{}, {seconds:.1} {time}", name(batches, task))
+    format!(", {seconds:.1} {time}")
 }
 
 #[cfg(test)]

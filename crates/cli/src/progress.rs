@@ -47,10 +47,10 @@ impl Progress {
         }
     }
 
-    /// A step begins.
-    pub fn begin(&self, what: &str) {
+    /// A step begins, of which more is said where there is room.
+    pub fn begin(&self, what: &str, more: &str) {
         self.bar.set_message(what.to_owned());
-        self.say(what);
+        self.say(&format!("{what}{more}"));
     }
 
     /// A step has ended.

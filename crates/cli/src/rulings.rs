@@ -73,7 +73,6 @@ fn not_judged(documents: &[&Document], is_verbose: bool) -> String {
 /// One row a figure.
 fn of_experiment(documents: &[&Document], form: Form) -> Grid {
     let header = [
-        "load",
         "figure",
         "published",
         "lab (simulated)",
@@ -81,19 +80,16 @@ fn of_experiment(documents: &[&Document], form: Form) -> Grid {
         "verdict",
         "why",
     ];
-    let mut table = Grid::new(header).right(2..5).prose();
+    let mut table = Grid::new(header).right(1..4).prose();
     let mut load = "";
     for document in documents {
         let view = view::of(document);
         for verdict in &document.verdicts {
-            let again = std::mem::replace(&mut load, &verdict.load) == verdict.load;
+            if std::mem::replace(&mut load, &verdict.load) != verdict.load {
+                table.group(&verdict.load);
+            }
             table.row([
-                if again {
-                    String::new()
-                } else {
-                    verdict.load.clone()
-                },
-                figure(verdict, view),
+                format!("  {}", figure(verdict, view)),
                 published(verdict),
                 value(verdict, verdict.measured),
                 interval(verdict),

@@ -42,20 +42,16 @@ fn one(compared: &Compared, comparison: &Comparison, point: &str, form: Form) ->
         )));
     }
     text.push('\n');
-    let header = ["variant", "metric", "A", "B", "change", "", "why"];
-    let mut table = Grid::new(header).right(2..5).prose();
+    let header = ["metric", "A", "B", "change", "", "why"];
+    let mut table = Grid::new(header).right(1..4).prose();
     let mut variant = "";
     for change in &comparison.changes {
         let said = said(change.judgement);
+        if change.variant != variant {
+            table.group(&change.variant);
+        }
         table.row([
-            // The name once: a column of equal names hides where the next one begins.
-            if change.variant == variant {
-                ""
-            } else {
-                &change.variant
-            }
-            .to_owned(),
-            metric(change),
+            format!("  {}", metric(change)),
             in_unit(change.a, change.unit),
             in_unit(change.b, change.unit),
             relative(change),

@@ -50,7 +50,7 @@ pub fn explore(explore: &Explore, global: &Global) -> Result<ExitCode, Failure> 
             // Relaxed: nothing else is passed with it.
             interruption::catch(move || !flag.swap(true, Ordering::Relaxed))?;
             let progress = Progress::new(campaign.schedules(), global);
-            progress.begin(&format!("seed {}", explore.seed));
+            progress.begin(&format!("seed {}", explore.seed), "");
             let document = campaign.run(&stop, &progress);
             progress.say_rate("schedules");
             document

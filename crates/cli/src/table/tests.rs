@@ -193,12 +193,14 @@ fn rows_of_several_experiments_stand_apart() {
         .map(|place| place.expect("a heading"))
         .collect();
     assert!(names[0] < names[1]);
-    let first = line(&lines[names[0]..names[1]], "72 CPUs");
+    line(&lines[names[0]..names[1]], "72 CPUs");
+    let first = line(&lines[names[0]..names[1]], "spread against");
     assert!(
-        first.starts_with("72 CPUs spread against upstream: refresh mean -20.0 % -10.0 %"),
+        first.starts_with("spread against upstream: refresh mean -20.0 % -10.0 %"),
         "{first}"
     );
-    let second = line(&lines[names[1]..], "316 CPUs");
+    line(&lines[names[1]..], "316 CPUs");
+    let second = line(&lines[names[1]..], "batched against whole: ops");
     let few = line(&lines[names[1]..], "batched against whole: long holds");
     assert!(few.contains("0.0 to 0.010 times"), "{few}");
     assert!(
