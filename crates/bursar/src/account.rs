@@ -15,9 +15,9 @@ use crate::group::Group;
 ///
 /// Its methods are async-signal-safe. They do not wait, take no lock, allocate nothing, and call nothing.
 ///
-/// Bytes go in and out by number, and an account keeps no record of the group. The caller must see to it that a handle of the group
-/// exists, or that bytes are charged through the account and not yet returned. If neither is so, another group may have taken the
-/// place, and is charged.
+/// Bytes go in and out by number, and an account keeps no record of the group. The caller must see to it that a handle of the
+/// group exists, or that bytes are charged through the account and not yet returned. If neither is so, another group may have
+/// taken the place, and is charged.
 #[derive(Clone, Copy)]
 pub struct Account {
     books: &'static Books<Host>,
@@ -63,8 +63,8 @@ impl Account {
         }
     }
 
-    /// Runs `run` with a handle of the account's group, for which no reference is counted. Clone the handle to keep it. The handle or
-    /// the bytes that keep the group's record must do so until `run` returns.
+    /// Runs `run` with a handle of the account's group, for which no reference is counted. Clone the handle to keep it. The
+    /// handle or the bytes that keep the group's record must do so until `run` returns.
     #[inline]
     pub fn with_group<R>(&self, run: impl FnOnce(&Group) -> R) -> R {
         // Its drop would return a reference that was not taken.

@@ -35,13 +35,13 @@ use crate::stats::{CreateError, printable};
 /// | [`charge`](Group::charge) | for stock and reclaimers | no | yes | no | memory that is in use already |
 /// | [`charge_nowait`](Group::charge_nowait) | no | no | yes | yes | allocators |
 ///
-/// *Stock* is memory that a CPU has charged ahead for its next charges. A charge that *overshoots* brings the usage above a limit.
-/// Charges that may be refused then fail until the usage is back within the limit.
+/// *Stock* is memory that a CPU has charged ahead for its next charges. A charge that *overshoots* brings the usage above a
+/// limit. Charges that may be refused then fail until the usage is back within the limit.
 ///
 /// # Reserve or count
 /// A program charges bytes in one of two ways. It *reserves* them by a charge before it allocates them. Or it *counts* what it
-/// really allocates, by the global allocator `Charged` of the crate `bursar-alloc`. If the same bytes are reserved and counted in one
-/// group, the group pays for them twice.
+/// really allocates, by the global allocator `Charged` of the crate `bursar-alloc`. If the same bytes are reserved and counted
+/// in one group, the group pays for them twice.
 ///
 /// | | reserve | count | both, with `bursar_alloc::Twin` |
 /// |---|---|---|---|
@@ -75,8 +75,8 @@ impl<M: Machine> Drop for Group<M> {
     }
 }
 
-/// Equal if both are handles of the same group of the same memory. A handle keeps the group's record. So this does not change when
-/// the group is removed and another group takes its name.
+/// Equal if both are handles of the same group of the same memory. A handle keeps the group's record. So this does not change
+/// when the group is removed and another group takes its name.
 impl<M: Machine> PartialEq for Group<M> {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq::<Books<M>>(&*self.books, &*other.books) && self.index == other.index

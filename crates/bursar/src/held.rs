@@ -13,12 +13,12 @@ use crate::stats::{ROOT, printable};
 
 /// Bytes charged to a group, and returned on drop, by any thread.
 ///
-/// A charge of 0 bytes keeps its group like a handle does. Any other charge keeps the group's record by its bytes, without a shared
-/// count.
+/// A charge of 0 bytes keeps its group like a handle does. Any other charge keeps the group's record by its bytes, without a
+/// shared count.
 ///
-/// Dropping a charge may call wakers of tasks that wait for memory, and callbacks given to [`Group::on_pressure`]. So do not drop
-/// it under a lock that these take, or use [`Charge::release_nowait`]. If one of them panics, the drop does not unwind: the panic
-/// is caught and counted in [`crate::Events::panicked_callbacks`].
+/// Dropping a charge may call wakers of tasks that wait for memory, and callbacks given to [`Group::on_pressure`]. So do not
+/// drop it under a lock that these take, or use [`Charge::release_nowait`]. If one of them panics, the drop does not unwind:
+/// the panic is caught and counted in [`crate::Events::panicked_callbacks`].
 #[must_use = "dropping a charge returns its bytes"]
 pub struct Charge<M: Machine = Host> {
     books: M::Shared<Books<M>>,
@@ -136,7 +136,8 @@ impl<M: Machine> Charge<M> {
         self.books.path(self.index)
     }
 
-    /// Changes the number of bytes held: charges or returns the difference. Charging more may wait, as [`Group::try_charge`] does.
+    /// Changes the number of bytes held: charges or returns the difference. Charging more may wait, as [`Group::try_charge`]
+    /// does.
     ///
     /// # Errors
     /// [`ChargeError`] if the difference cannot be charged. Nothing changes then.
@@ -165,8 +166,8 @@ impl<M: Machine> Charge<M> {
         Ok(())
     }
 
-    /// Charges `bytes` more to the same group, whatever the limits say, as [`Group::charge_nowait`] does. A removed group is charged
-    /// as well.
+    /// Charges `bytes` more to the same group, whatever the limits say, as [`Group::charge_nowait`] does. A removed group is
+    /// charged as well.
     pub fn grow_nowait(&mut self, bytes: u64) {
         let outcome = self.slot.charge(bytes);
         let mut more = bytes;
@@ -216,8 +217,8 @@ impl<M: Machine> Charge<M> {
         if self.index != other.index || !self.is_same_memory(&other.books) {
             return Err(MergeError { other });
         }
-        // `other` is about to be empty, and drops a reference. If one of the two was empty before, there is a reference to drop. If
-        // neither was, there is none yet.
+        // `other` is about to be empty, and drops a reference. If one of the two was empty before, there is a reference to
+        // drop. If neither was, there is none yet.
         if self.bytes > 0 && other.bytes > 0 {
             self.books.refer(self.index);
         }
@@ -263,9 +264,9 @@ impl<M: Machine> Charge<M> {
         Ok(())
     }
 
-    /// Returns the bytes as dropping does, but calls no waker and no callback. Tasks that wait for memory or watch pressure are told
-    /// by the next charge or return that may do so, or by [`crate::Memory::tick`]. Async-signal-safe, unless the charge is empty and
-    /// the last that refers to its group.
+    /// Returns the bytes as dropping does, but calls no waker and no callback. Tasks that wait for memory or watch pressure are
+    /// told by the next charge or return that may do so, or by [`crate::Memory::tick`]. Async-signal-safe, unless the charge is
+    /// empty and the last that refers to its group.
     pub fn release_nowait(self) {
         if self.bytes == 0 {
             return;
@@ -277,8 +278,8 @@ impl<M: Machine> Charge<M> {
         self.forget_bytes();
     }
 
-    /// Gives the charge up for its number of bytes, which stay charged until [`Group::uncharge`] returns them. For code that keeps
-    /// such numbers itself, together with a handle of the group.
+    /// Gives the charge up for its number of bytes, which stay charged until [`Group::uncharge`] returns them. For code that
+    /// keeps such numbers itself, together with a handle of the group.
     #[inline(always)]
     pub fn forget(self) -> u64 {
         let bytes = self.bytes;

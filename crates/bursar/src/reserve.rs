@@ -1,7 +1,7 @@
 //! The emergency reserve: memory charged ahead, for work that must finish.
 //!
-//! The charge stays whole until the reserve and all that was taken from it are dropped. A number counts the bytes that are left of
-//! it. So taking bytes, and putting them back, is one atomic operation without a lock.
+//! The charge stays whole until the reserve and all that was taken from it are dropped. A number counts the bytes that are left
+//! of it. So taking bytes, and putting them back, is one atomic operation without a lock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +20,8 @@ struct Kept<M: Machine> {
 /// Bytes charged to a group ahead of need, for work that must finish when no memory is left, such as spilling.
 ///
 /// Taking bytes never waits, asks no reclaimer and exceeds no limit, because the bytes are charged already. They come back when
-/// what was taken is dropped. Clones share the bytes. The group gets them back when all clones, and all that was taken, are dropped.
+/// what was taken is dropped. Clones share the bytes. The group gets them back when all clones, and all that was taken, are
+/// dropped.
 ///
 /// ```
 /// use bursar::{Limits, Memory};
@@ -141,8 +142,8 @@ impl<M: Machine> EmergencyReserve<M> {
 
 /// # Emergency reserve
 impl<M: Machine> Group<M> {
-    /// Charges `bytes` ahead, for use when no other memory is left. They count as used until the reserve and all that was taken from
-    /// it are dropped. May wait as [`Group::try_charge`] does.
+    /// Charges `bytes` ahead, for use when no other memory is left. They count as used until the reserve and all that was taken
+    /// from it are dropped. May wait as [`Group::try_charge`] does.
     ///
     /// # Errors
     /// [`ChargeError`], in the cases of [`Group::try_charge`].

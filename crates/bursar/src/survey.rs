@@ -59,8 +59,8 @@ pub struct Victim<M: Machine = Host> {
     pub group: Group<M>,
     /// Bytes charged to it, from an [`Freshness::Exact`] read.
     pub usage: u64,
-    /// Its effective protection, bytes, against the group on which [`Group::choose_victim`] was called: `low`, or `min` if that is
-    /// higher. Only `min` if no candidate exceeded its `low`.
+    /// Its effective protection, bytes, against the group on which [`Group::choose_victim`] was called: `low`, or `min` if that
+    /// is higher. Only `min` if no candidate exceeded its `low`.
     pub protected: u64,
     /// Bytes that it uses beyond its protection.
     pub excess: u64,
@@ -90,8 +90,8 @@ impl<M: Machine> Group<M> {
         found
     }
 
-    /// The biggest of the groups below this one, at any depth, biggest first. Groups that rank 0 are left out. A group includes all
-    /// that is below it, so it comes before its children.
+    /// The biggest of the groups below this one, at any depth, biggest first. Groups that rank 0 are left out. A group includes
+    /// all that is below it, so it comes before its children.
     ///
     /// ```
     /// use bursar::{By, Bytes, Limits, Memory};
@@ -132,9 +132,9 @@ impl<M: Machine> Group<M> {
         consumers
     }
 
-    /// Chooses the group below this one whose end frees most, for when nothing else brings memory back. Among the groups without
-    /// children it is the one whose usage exceeds its effective `low` most. If none does, it is the one that exceeds its effective
-    /// `min` most. `None` if no group exceeds that either.
+    /// Chooses the group below this one whose end frees most, for when nothing else brings memory back. Among the groups
+    /// without children it is the one whose usage exceeds its effective `low` most. If none does, it is the one that exceeds
+    /// its effective `min` most. `None` if no group exceeds that either.
     ///
     /// Groups excluded by [`Group::exclude_from_victims`] are never chosen.
     ///
@@ -149,8 +149,8 @@ impl<M: Machine> Group<M> {
         self.choose_victim_where(|_| true)
     }
 
-    /// Chooses as [`Group::choose_victim`] does, among the groups for which `may_end` returns `true`. So leave out groups that are
-    /// being ended already. `may_end` is called once for each candidate, without a lock.
+    /// Chooses as [`Group::choose_victim`] does, among the groups for which `may_end` returns `true`. So leave out groups that
+    /// are being ended already. `may_end` is called once for each candidate, without a lock.
     ///
     /// # Errors
     /// [`NotFresh`] if the memory's policy forbids readers to flush.

@@ -2,9 +2,9 @@
 //!
 //! The child has one thread, and a copy of the books from one moment. No other thread was inside an operation then
 //! ([`Machine::operation`]): every lock is free, no group is closed, no shard frozen, no flush under way. But async-signal-safe
-//! code is no operation. So other threads may have stopped for good at any step of a publication, of an account that is changed
-//! by plain atomic operations, of [`Ledger::try_charge_nowait`] or of [`Ledger::uncharge_slowly`]. The first operation that
-//! finds itself in another process than the one before puts the books right, before it does anything else.
+//! code is no operation. So other threads may have stopped for good at any step of a publication, or of a change of an account
+//! by plain atomic operations. The same goes for [`Ledger::try_charge_nowait`] and [`Ledger::uncharge_slowly`]. The first
+//! operation that finds itself in another process than the one before puts the books right, before it does anything else.
 //!
 //! It goes by the bytes charged, in the slots. A charge that its owner may rely on is there, and a charge that is not there can
 //! never be returned. All else follows. Stock is given up, so that no cap, no holder and no bound on stock need agree with it.

@@ -2,7 +2,7 @@
 //!
 //! Each group has two. *Operations* that change counters enter the gates of their group and of all groups above. A task that is
 //! about to refuse a charge closes the gate of the limit in its way. *Drains* enter the gates above their scope and close the
-//! gate of the scope, so drains of overlapping subtrees take turns and drains of disjoint ones do not meet.
+//! gate of the scope. So drains of overlapping subtrees take turns, and drains of disjoint ones do not meet.
 //!
 //! Code inside a gate never waits for code outside. A task that finds a gate closed leaves all gates and waits outside.
 

@@ -17,9 +17,9 @@ const SLEEP_NS: u64 = 100_000_000;
 /// How a charge pays for usage above a `high`. By default it leaves a debt, so a `high` throttles only callers that take that
 /// debt ([`crate::Group::take_debt`]) and wait.
 ///
-/// A charge pays for the bytes that stay above the `high` of its group, or of a group above, after stock was taken back and
-/// reclaimers were asked. [`crate::Group::charge_async`] owes under either policy. So does [`crate::Group::try_charge_nowait`],
-/// which asks no reclaimers.
+/// First stock is taken back and reclaimers are asked. Then a charge pays for the bytes that stay above the `high` of its
+/// group, or of a group above. [`crate::Group::charge_async`] owes under either policy. So does
+/// [`crate::Group::try_charge_nowait`], which asks no reclaimers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum HighPolicy {

@@ -9,7 +9,7 @@
 //!
 //! The bug does not show while as many other bytes of the group are charged. The bytes are missing from its usage, and from
 //! those above, until the others are returned. If these others are all that is left of a removed group, its record is used
-//! again under them, and their return is taken from the next group.
+//! again under them. Then their return is taken from the next group.
 
 use std::io::Write;
 

@@ -2,10 +2,10 @@
 //! [`Slot::uncharge`]).
 //!
 //! A shard may hold a *batch* as stock. The batch adapts to the head-room. It is at most what the memory is set to
-//! ([`STOCK_MAX`]), and at most a quarter of what is left divided by the CPUs, so that stock cannot use up what other CPUs
-//! need. A refill reserves half a batch ahead and a return leaves half a batch, so that neither follows the other at once. A
-//! shard holds stock only while it is *armed*: marked as a holder, with a cap above zero. Drains disarm. Every operation that
-//! adds to a shard's stock compares with the cap in the same step, so a shard never holds more than its cap.
+//! ([`STOCK_MAX`]), and at most a quarter of what is left divided by the CPUs. So stock cannot use up what other CPUs need. A
+//! refill reserves half a batch ahead and a return leaves half a batch, so that neither follows the other at once. A shard
+//! holds stock only while it is *armed*: marked as a holder, with a cap above zero. Drains disarm. Every operation that adds to
+//! a shard's stock compares with the cap in the same step, so a shard never holds more than its cap.
 
 use bursar_machine::{AtomicWord, CAP, CHARGED, Machine, Order, Outcome, Shard, Slot};
 

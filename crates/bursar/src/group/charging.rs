@@ -14,15 +14,16 @@ impl<M: Machine> Group<M> {
     /// Charges `bytes` to the group and all its ancestors, and returns the [`Charge`] that holds them. Dropping the charge
     /// returns them. Never exceeds a limit.
     ///
-    /// Usually this takes no lock, and costs the same at any depth. Near a limit it may wait: for stock of other CPUs to be taken
-    /// back, and for other tasks that do so. It fails only if the memory is not there and reclaimers
+    /// Usually this takes no lock, and costs the same at any depth. Near a limit it may wait: for stock of other CPUs to be
+    /// taken back, and for other tasks that do so. It fails only if the memory is not there and reclaimers
     /// ([`Group::add_reclaimer`]) do not free it. A charge of 0 bytes always succeeds, unless the group was removed.
     ///
-    /// If a `high` is exceeded, here or above, the charge asks reclaimers, succeeds, and leaves a debt for [`Group::take_debt`]. It
-    /// sleeps only in a memory built with [`crate::HighPolicy::Throttle`], where it blocks the thread for up to 2 s.
+    /// If a `high` is exceeded, here or above, the charge asks reclaimers, succeeds, and leaves a debt for
+    /// [`Group::take_debt`]. It sleeps only in a memory built with [`crate::HighPolicy::Throttle`], where it blocks the thread
+    /// for up to 2 s.
     ///
     /// ```
-    /// use bursar::{ChargeError, Limits, Memory};
+    /// use bursar::{Limits, Memory};
     ///
     /// let memory = Memory::host()?;
     /// let query = memory.root().child("query", Limits::max(64 << 20))?;
@@ -70,8 +71,8 @@ impl<M: Machine> Group<M> {
         self.books.try_charge_slowly(self.index, bytes)
     }
 
-    /// Charges as [`Group::try_charge`] does, but never waits, takes no lock, calls nothing, and is async-signal-safe. It looks for no
-    /// stock of other CPUs, so it may refuse where [`Group::try_charge`] succeeds.
+    /// Charges as [`Group::try_charge`] does, but never waits, takes no lock, calls nothing, and is async-signal-safe. It looks
+    /// for no stock of other CPUs, so it may refuse where [`Group::try_charge`] succeeds.
     ///
     /// # Errors
     /// Nothing is charged if it fails.
@@ -106,8 +107,8 @@ impl<M: Machine> Group<M> {
     /// [`Group::try_charge`] before it allocates.
     ///
     /// This first tries to stay within the limits. So it may wait for stock, asks reclaimers, and does the same as
-    /// [`Group::try_charge`] above a `high`. If that fails, a limit is overshot. The stock below that limit is taken back before this
-    /// returns, and charges that can be refused are, until the usage is back within the limit.
+    /// [`Group::try_charge`] above a `high`. If that fails, a limit is overshot. The stock below that limit is taken back
+    /// before this returns. Charges that may be refused then fail until the usage is back within the limit.
     ///
     /// A removed group is charged as well. A request beyond 2^56 bytes, or one that would bring the tree beyond 2^62, is cut to
     /// that. [`Charge::bytes`] tells how much was charged.
@@ -129,13 +130,13 @@ impl<M: Machine> Group<M> {
         self.hold(0)
     }
 
-    /// Charges as [`Group::charge`] does, but never waits, takes no lock, calls nothing, and is async-signal-safe. For code that must
-    /// count memory wherever it is called, such as an allocator.
+    /// Charges as [`Group::charge`] does, but never waits, takes no lock, calls nothing, and is async-signal-safe. For code
+    /// that must count memory wherever it is called, such as an allocator.
     ///
-    /// It overshoots a limit without looking for stock and without asking reclaimers. The stock that CPUs hold below the limit then
-    /// stays until the next operation that may wait takes it back: a charge that is about to be refused, a lowered limit, or
-    /// [`crate::Memory::tick`]. Until then charges may succeed from that stock, which counts as used already. It is at most 256 KiB
-    /// for each CPU and group ([`crate::Builder::stock_max`]), and less near a limit. Bytes above a `high` are owed
+    /// It overshoots a limit without looking for stock and without asking reclaimers. The stock that CPUs hold below the limit
+    /// then stays until the next operation that may wait takes it back: a charge that is about to be refused, a lowered limit,
+    /// or [`crate::Memory::tick`]. Until then charges may succeed from that stock, which counts as used already. It is at most
+    /// 256 KiB for each CPU and group ([`crate::Builder::stock_max`]), and less near a limit. Bytes above a `high` are owed
     /// ([`Group::take_debt`]).
     pub fn charge_nowait(&self, bytes: u64) -> Charge<M> {
         let outcome = self.slot.charge(bytes);
@@ -155,8 +156,8 @@ impl<M: Machine> Group<M> {
     /// async-signal-safe.
     ///
     /// For a pool's own fast path: it compiles to a few instructions without a call or a stack frame. Return the bytes by
-    /// [`Group::uncharge`]. If it returns `false`, call [`Group::try_charge`]. It always returns `false` for 0 bytes, and without
-    /// restartable sequences ([`bursar_machine::host::Backend`]).
+    /// [`Group::uncharge`]. If it returns `false`, call [`Group::try_charge`]. It always returns `false` for 0 bytes, and
+    /// without restartable sequences ([`bursar_machine::host::Backend`]).
     #[doc(alias = "consume_stock")]
     #[must_use]
     #[inline(always)]
@@ -171,10 +172,10 @@ impl<M: Machine> Group<M> {
     /// Returns `bytes` that were charged to the group and forgotten ([`Charge::forget`]), as dropping a [`Charge`] of that size
     /// does.
     ///
-    /// Returning more than was charged is a bug of the caller. The group's usage stops at 0, and the groups above are lowered by
-    /// no more than it had. [`crate::Events::over_returned_bytes`] and [`crate::Reading::over_returned`] count the bytes. The first
-    /// case in a memory is printed on stderr with the group's path. The bug does not show while the group has as many other bytes
-    /// charged: those are missing from its usage, here and above, until they are returned.
+    /// Returning more than was charged is a bug of the caller. The group's usage stops at 0, and the groups above are lowered
+    /// by no more than it had. [`crate::Events::over_returned_bytes`] and [`crate::Reading::over_returned`] count the bytes.
+    /// The first case in a memory is printed on stderr with the group's path. The bug does not show while the group has as many
+    /// other bytes charged: those are missing from its usage, here and above, until they are returned.
     ///
     /// # Panics
     /// In builds with debug assertions, if more is returned than was charged and forgotten. Nothing changes then.

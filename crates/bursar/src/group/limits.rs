@@ -20,9 +20,9 @@ impl<M: Machine> Group<M> {
 
     /// Changes the group's `max`. When this returns, no charge succeeds above the new limit, not even from stock.
     ///
-    /// The limit may be below the usage. Then reclaimers are asked for the difference, and charges fail until enough is returned.
-    /// On a root that follows a cgroup ([`crate::Builder::max_from_cgroup`]) the limit lasts until the cgroup is read again: use
-    /// [`crate::Memory::set_max`] there.
+    /// The limit may be below the usage. Then reclaimers are asked for the difference, and charges fail until enough is
+    /// returned. On a root that follows a cgroup ([`crate::Builder::max_from_cgroup`]) the limit lasts until the cgroup is read
+    /// again: use [`crate::Memory::set_max`] there.
     ///
     /// ```
     /// use bursar::{Limits, Memory};
@@ -44,8 +44,8 @@ impl<M: Machine> Group<M> {
         self.books.set_max(self.index, bytes);
     }
 
-    /// Changes the group's `high`, from where on charges leave a debt or sleep ([`crate::HighPolicy`]). If it is below the usage,
-    /// reclaimers are asked for the difference.
+    /// Changes the group's `high`, from where on charges leave a debt or sleep ([`crate::HighPolicy`]). If it is below the
+    /// usage, reclaimers are asked for the difference.
     ///
     /// # Panics
     /// If a reclaimer panics. The limit is changed then.
@@ -67,9 +67,9 @@ impl<M: Machine> Group<M> {
     }
 
     /// Changes all limits, one after the other. `min` and `low` come first, so that reclaim goes by the new protection. A `max`
-    /// that is lowered changes before `high`, and one that is raised after it. So at no moment does a charge pass that neither the
-    /// old nor the new limits allow, nor pass unthrottled. If another task changes limits at the same time, the result may be a
-    /// mixture.
+    /// that is lowered changes before `high`, and one that is raised after it. So at no moment does a charge pass that neither
+    /// the old nor the new limits allow, nor pass unthrottled. If another task changes limits at the same time, the result may
+    /// be a mixture.
     ///
     /// # Panics
     /// As [`Group::set_max`] and [`Group::set_high`]. The limits that would follow are not changed then.
@@ -95,8 +95,8 @@ impl<M: Machine> Group<M> {
     /// then wait for [`Debt::delay`], in whatever way suits.
     ///
     /// The debt is that of charges to this group. Charges to groups below leave theirs there. All tasks that charge the group
-    /// share it. The delay is computed now: zero if the usage is back below `high`, and at most 2 s however much is owed. So take the
-    /// debt after every charge.
+    /// share it. The delay is computed now: zero if the usage is back below `high`, and at most 2 s however much is owed. So
+    /// take the debt after every charge.
     ///
     /// ```
     /// # use bursar::{Limits, Memory};

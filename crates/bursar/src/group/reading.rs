@@ -8,11 +8,11 @@ use crate::stats::{Freshness, Handle, NotFresh, Reading, sealed};
 
 /// # Statistics and readings
 impl<M: Machine> Group<M> {
-    /// Adds to a statistic of the group. Lock-free, async-signal-safe, and the same cost at any depth, except for statistics that
-    /// are [`crate::Statistic::eager`].
+    /// Adds to a statistic of the group. Lock-free, async-signal-safe, and the same cost at any depth, except for statistics
+    /// that are [`crate::Statistic::eager`].
     ///
-    /// One call adds at most [`i64::MAX`] to a counter. More is a bug of the caller, usually a difference below 0. It is counted
-    /// modulo 2^64, so the counter goes down ([`crate::Statistic::counter`]).
+    /// One call adds at most [`i64::MAX`] to a counter. More is a bug of the caller, usually a difference below 0. It is
+    /// counted modulo 2^64, so the counter goes down ([`crate::Statistic::counter`]).
     ///
     /// ```
     /// use bursar::{Counter, Freshness, Gauge, Limits, Memory, Statistic};
@@ -118,8 +118,8 @@ impl<M: Machine> Group<M> {
 
 /// # Events
 impl<M: Machine> Group<M> {
-    /// Counts of events at the limits of this group and of all that are or were below it. [`Events`] says at which group each is
-    /// counted.
+    /// Counts of events at the limits of this group and of all that are or were below it. [`Events`] says at which group each
+    /// is counted.
     #[doc(alias = "memory.events")]
     pub fn events(&self) -> Events {
         self.books.counter(self.index).events.total()
