@@ -197,7 +197,7 @@ impl<M: Machine> Group<M> {
     ///
     /// The freshness is that of every group, so one flush at most is needed. [`Freshness::Cached`] needs none. The
     /// walk costs a short lock for each group, and the snapshot about a kilobyte. Reads that need a flush of these groups wait for
-    /// it, and so does the removal of a group there. [`Snapshot`] says what adds up.
+    /// one walk at most, and so does the removal of a group there. Snapshots of one memory wait for each other. [`Snapshot`] says what adds up.
     ///
     /// # Errors
     /// [`NotFresh`] if the memory's policy forbids the flush that this needs; it carries what there is of this group. A

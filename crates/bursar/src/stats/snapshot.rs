@@ -4,6 +4,9 @@
 //! totals lag behind, and a reader may fold a childless group at any time. So a snapshot takes the own parts only, and sums
 //! them from the bottom. It holds the turn meanwhile: no flush runs there, and the numbers of no removed group move to its parent.
 //! For the same reason the record of no group ends during the walk.
+//!
+//! Snapshots of one memory walk one after the other. So a flush that wants the turn waits for one walk at most, however many
+//! tasks take snapshots.
 
 use bursar_machine::{AtomicWord, Lock, Machine, Order};
 
@@ -55,6 +58,7 @@ impl<M: Machine> Tree<M> {
         note: impl Fn(u32) -> T,
     ) -> Vec<Part<T>> {
         let (mut age_ns, mut walk) = (0, Vec::new());
+        let _one_at_a_time = self.walking.lock();
         self.exclusively(top, || {
             age_ns = self.age_ns(top);
             walk = self.walk(top, usage_range, note);

@@ -274,6 +274,8 @@ pub(crate) struct Tree<M: Machine> {
     pub(crate) policy: FlushPolicy,
     pub(crate) flush_period_ns: u64,
     pub(crate) combiner: Combiner<M>,
+    /// Held for the walk of a snapshot, so that a reader waits for one walk at most.
+    pub(super) walking: M::Mutex<()>,
     nodes: Arena<Node<M>>,
     free: M::Mutex<Free<M>>,
 }
@@ -290,6 +292,7 @@ impl<M: Machine> Tree<M> {
             policy,
             flush_period_ns: u64::try_from(flush_period.as_nanos()).unwrap_or(u64::MAX),
             combiner: Combiner::new(),
+            walking: M::Mutex::new(()),
             nodes: Arena::new(),
             free: M::Mutex::new(Free {
                 slots: Vec::new(),
