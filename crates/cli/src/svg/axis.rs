@@ -57,7 +57,7 @@ impl LogAxis {
         })
     }
 
-    /// Where a value is.
+    /// The place of a value.
     pub fn place(&self, value: f64) -> f64 {
         ((value.log10() - self.from) / (self.to - self.from)).clamp(0.0, 1.0)
     }
@@ -119,7 +119,7 @@ impl ValueAxis {
         })
     }
 
-    /// Where a value is.
+    /// The place of a value.
     pub fn place(&self, value: f64) -> f64 {
         match self {
             Self::Plain(to) => (value / to).clamp(0.0, 1.0),
@@ -180,7 +180,7 @@ impl TailAxis {
         }
     }
 
-    /// Where a share is; the whole is at the end.
+    /// The place of a share; the whole is at the end.
     pub fn place(&self, share: f64) -> f64 {
         let left = 1.0 - share;
         if left <= 0.0 {

@@ -12,11 +12,11 @@ use super::style::{FONTS, INK, PAPER, Sheet};
 pub struct Canvas {
     writer: Writer<Vec<u8>>,
     pub sheet: Sheet,
-    /// Where the next block begins.
+    /// Top of the next block.
     pub top: f64,
 }
 
-/// Where a text stands: at its start, its middle or its end.
+/// The point of a text that its coordinates name.
 #[derive(Clone, Copy, Debug)]
 pub enum Anchor {
     Start,
@@ -24,7 +24,7 @@ pub enum Anchor {
     End,
 }
 
-/// How a text looks.
+/// Size, colour and weight of a text.
 #[derive(Clone, Copy, Debug)]
 pub struct Type {
     pub size: f64,

@@ -87,8 +87,8 @@ fn of_subject<'a>(
 fn reading(share_of: &str) -> String {
     let things = share_of.strip_prefix("share of ").unwrap_or(share_of);
     format!(
-        "How to read: at the height 99 %, a line shows the value that 99 of 100 {things} do not exceed. Further left is less; the \
-         least tenth may stand at the left edge. Each step up leaves out ten times fewer {things}. A line ends at its largest value, \
+        "How to read: at the height 99 %, a line shows the value that 99 of 100 {things} do not exceed. Further left is less. \
+         The least tenth may stand at the left edge. Each step up leaves out ten times fewer {things}. A line ends at its largest value, \
          1 of n {things}: with more {things} it ends higher."
     )
 }

@@ -1,4 +1,4 @@
-//! How pictures look: readable on paper and screen, in light and dark surroundings, and without telling red from green.
+//! Colours, types and sizes of pictures: readable on paper and screen, in light and dark surroundings, and without telling red from green.
 
 use super::canvas::{Stroke, Type};
 

@@ -17,7 +17,7 @@ use crate::view::{self, Of};
 /// Documents that differ in one number, in ascending order of it.
 pub struct Sweep<'a> {
     key: String,
-    /// What the others of the experiment differ in besides.
+    /// Other parameters that differ in the experiment, with their values here.
     rest: String,
     points: Vec<(f64, &'a Document)>,
 }
