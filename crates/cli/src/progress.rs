@@ -75,9 +75,14 @@ impl Progress {
         self.bar.set_message(what.to_owned());
     }
 
+    /// Seconds since the first step could begin.
+    pub fn seconds(&self) -> f64 {
+        self.bar.elapsed().as_secs_f64()
+    }
+
     /// Says how fast steps were done.
     pub fn say_rate(&self, what: &str) {
-        let (steps, seconds) = (self.bar.position(), self.bar.elapsed().as_secs_f64());
+        let (steps, seconds) = (self.bar.position(), self.seconds());
         let rate = steps as f64 / seconds;
         self.say(&format!(
             "{steps} {what} in {seconds:.1} s, {rate:.0} a second"

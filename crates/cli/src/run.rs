@@ -4,7 +4,6 @@ use std::io::{IsTerminal, Write};
 use std::panic::resume_unwind;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Instant;
 
 use bursar_lab::document::Document;
 use bursar_lab::{Plan, Request, SeedShard};
@@ -46,9 +45,9 @@ pub fn run(run: &Run, global: &Global) -> Result<ExitCode, Failure> {
     interruption::catch(move || sender.send(Message::Interrupted).is_ok())?;
 
     announce(&batches, global);
-    let began = Instant::now();
     let progress = Progress::new(jobs::count(&batches), global);
     let done = jobs::run(batches, REVISION, &mailbox, &progress);
+    let seconds = progress.seconds();
     drop(progress);
     // What an interruption or a failure leaves behind is no document if it has no figures.
     if done.documents.is_empty() {
@@ -62,7 +61,6 @@ pub fn run(run: &Run, global: &Global) -> Result<ExitCode, Failure> {
             }
         );
     } else {
-        let seconds = began.elapsed().as_secs_f64();
         show(&done.documents, shown, seconds, output, global)?;
     }
     let is_whole = done.failures.is_empty();
