@@ -28,9 +28,8 @@
 //!     "cannot charge 8.00 MiB to /acme/dashboard: /acme uses 60.0 MiB of 64.0 MiB; \
 //!      largest below it: daily-report 48.0 MiB, dashboard 12.0 MiB",
 //! );
-//! drop(tables);
-//! println!("{memory}");                                       // the tree above, without the remarks
-//! # drop(tiles);
+//! println!("{memory}");                                       // a tree like the one above
+//! drop((tables, tiles));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
