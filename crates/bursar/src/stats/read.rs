@@ -8,15 +8,18 @@ use bursar_machine::{AtomicWord, Lock, Machine, Order};
 use super::schema::Column;
 use super::{FlushPolicy, Handle, Statistic, Tree, sealed};
 
-/// How fresh a read wants its numbers.
+/// Freshness that a read asks for.
 ///
 /// "Updates" are calls that returned before the read began. An update that runs at the same time may or may not be in.
+///
+/// The error bar of a [`Value`] is the truth, not its middle: a number that no flush has brought up to date yet, such as the
+/// usage right after the start, reads 0 with a wide range, also under [`Freshness::AtMost`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Freshness {
     /// What the last flush left. No flush, no fence; one short lock.
     Cached,
-    /// Numbers that miss no update older than this.
+    /// Numbers that miss no update older than this. Right after the start they may be 0 with a wide range.
     AtMost(Duration),
     /// Usage and batched statistics (see [`Statistic::batch`]) are off by no more than this on either side, in their own
     /// units; the others as in [`Freshness::Cached`]. Flushes only if pending updates could exceed it.
