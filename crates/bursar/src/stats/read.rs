@@ -86,7 +86,7 @@ impl fmt::Display for Value {
 /// The usage and all statistics of one group, from one flush.
 ///
 /// Readings are equal if all numbers are, and the declarations of statistics. The age is not compared.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Reading {
     pub(crate) statistics: &'static [Statistic],
     pub(crate) fingerprint: u32,
@@ -179,6 +179,19 @@ impl Reading {
             "this handle belongs to another declaration of statistics"
         );
         usize::from(place.index)
+    }
+}
+
+/// Short enough for a line of a log.
+impl fmt::Debug for Reading {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Reading");
+        shown.field("age", &self.age);
+        shown.field("usage", &format_args!("{}", self.usage()));
+        for (name, value) in self.iter() {
+            shown.field(name, &format_args!("{value}"));
+        }
+        shown.finish_non_exhaustive()
     }
 }
 
