@@ -100,6 +100,7 @@ impl Account {
 /// # For allocators
 impl Group<Host> {
     /// Returns the group's account, which charges from anywhere; see [`Account`] for its conditions.
+    #[doc(hidden)]
     pub fn account(&self) -> Account {
         Account {
             books: self.books(),

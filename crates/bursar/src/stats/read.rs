@@ -12,12 +12,15 @@ use super::{FlushPolicy, Handle, Statistic, Tree, sealed};
 ///
 /// "Updates" are calls that returned before the read began. An update that runs at the same time may or may not be
 /// counted.
+///
+/// The error bar of a [`Value`] is the truth, not its middle: a number that no flush has brought up to date yet, such as the
+/// usage right after the start, reads 0 with a wide range, also under [`Freshness::AtMost`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Freshness {
     /// Numbers of the last flush. Takes one short lock; no flush, no fence.
     Cached,
-    /// Numbers that miss no update older than this.
+    /// Numbers that miss no update older than this. Right after the start they may be 0 with a wide range.
     AtMost(Duration),
     /// Usage and batched statistics (see [`Statistic::batch`]) that are off by at most this on either side, in their
     /// own units. Other statistics are as in [`Freshness::Cached`]. Flushes only if pending updates could exceed the
@@ -85,7 +88,7 @@ impl fmt::Display for Value {
 /// The usage and all statistics of one group, from one flush.
 ///
 /// Readings are equal if all numbers are, and the declarations of statistics. The age is not compared.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Reading {
     pub(crate) statistics: &'static [Statistic],
     pub(crate) fingerprint: u32,
@@ -180,6 +183,19 @@ impl Reading {
             place.name
         );
         usize::from(place.index)
+    }
+}
+
+/// Short enough for a line of a log.
+impl fmt::Debug for Reading {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Reading");
+        shown.field("age", &self.age);
+        shown.field("usage", &format_args!("{}", self.usage()));
+        for (name, value) in self.iter() {
+            shown.field(name, &format_args!("{value}"));
+        }
+        shown.finish_non_exhaustive()
     }
 }
 
