@@ -190,7 +190,7 @@ impl Model {
         let is_empty = handle.reserved() == 0;
         let is_held = |held: &Held| !held.is_orphan && self.way(held.group).contains(&group);
         let held = self.held.iter().filter(|held| is_held(held));
-        let bytes: usize = held.map(|held| held.charge.bytes()).sum();
+        let bytes: u64 = held.map(|held| held.charge.bytes()).sum();
         // More may be reserved: for charges of groups below whose last handle is gone.
         assert!(
             !is_empty || bytes == 0,
