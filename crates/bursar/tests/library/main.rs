@@ -2,6 +2,7 @@
 //! memory, or start processes.
 
 mod basics;
+mod closing;
 #[path = "../common/mod.rs"]
 mod common;
 mod exact;
@@ -16,5 +17,7 @@ mod pages_bytes;
 mod pressure;
 mod reclaim;
 mod reclaim_faults;
+mod serial;
 mod shown;
+mod snapshot;
 mod waiting;

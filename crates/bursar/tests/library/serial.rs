@@ -1,10 +1,8 @@
 //! The feature `serde`: what is written, and which limits are read.
 #![cfg(feature = "serde")]
 
-mod common;
-
+use crate::common::{ROWS, UNIT, memory, units};
 use bursar::{Freshness, Limits, Memory, Value};
-use common::{ROWS, UNIT, memory, units};
 use serde_json::{Value as Json, from_str, json, to_value};
 
 #[test]

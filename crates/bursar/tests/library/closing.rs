@@ -1,15 +1,13 @@
 //! Closing a subtree: what it refuses and wakes, and waiting for the last byte.
 
-mod common;
-
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::task::Poll;
 
+use crate::common::{ROWS, Random, Task, UNIT, memory, seed, units};
 use bursar::{
     ChargeError, CreateError, Emptied, Freshness, Group, Limits, Memory, NowaitError, RemoveError,
 };
-use common::{ROWS, Random, Task, UNIT, memory, seed, units};
 
 fn emptied(group: &Group) -> Task<Emptied> {
     Task::new(group.emptied())
@@ -216,7 +214,7 @@ fn nothing_gets_in_while_threads_close() {
                             let group = &groups[random.below(groups.len())];
                             let name = format!("{worker}-{}", groups.len().min(NAMES));
                             let made = group.child(&name, Limits::none());
-                            let bytes = random.below(UNIT / 64) + 1;
+                            let bytes = 1 + random.below(UNIT as usize / 64) as u64;
                             let charged = match random.below(4) {
                                 0 => group.try_charge_nowait(bytes).ok(),
                                 _ => group.try_charge(bytes).ok(),

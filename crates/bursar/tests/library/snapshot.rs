@@ -1,15 +1,13 @@
 //! Snapshots: what they hold, how they are drawn, and that children and own part add up to each group, whatever runs.
 
-mod common;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::common::world::Stop;
+use crate::common::{BALANCE, BATCHED, EAGER, ROWS, Random, STATISTICS, memory, seed};
 use bursar::{
     Bytes, FlushPolicy, Freshness, Group, GroupSnapshot, Limits, Memory, Snapshot, Statistic,
 };
-use common::world::Stop;
-use common::{BALANCE, BATCHED, EAGER, ROWS, Random, STATISTICS, memory, seed};
 
 fn paths(snapshot: &Snapshot) -> Vec<&str> {
     snapshot.iter().map(|group| &*group.path).collect()
