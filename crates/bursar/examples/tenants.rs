@@ -5,7 +5,7 @@
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bursar::{Bytes, Counter, Freshness, Gauge, Group, Limits, Memory, Statistic};
+use bursar::{Bytes, Counter, Freshness, Gauge, Group, Limits, Memory, Snapshot, Statistic};
 
 const STATISTICS: &[Statistic] = &[
     Statistic::counter("rows"),
@@ -49,11 +49,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             while memory.root().read(Freshness::Exact)?.get(ROWS).value < picture * 100_000 {
                 std::thread::yield_now();
             }
-            println!(
-                "after {} rows:",
-                memory.root().read(Freshness::Exact)?.get(ROWS).value
-            );
-            print_tree(&memory.root(), 1)?;
+            let snapshot = memory.snapshot(Freshness::Exact)?;
+            let rows = snapshot.groups()[0].reading.get(ROWS).value;
+            println!("after {rows} rows:");
+            print_tree(&snapshot);
         }
         running.store(false, Ordering::Relaxed);
         for thread in threads {
@@ -65,8 +64,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     })?;
 
     println!("when all queries are done:");
-    print_tree(&memory.root(), 1)?;
-    assert_eq!(memory.root().read(Freshness::Exact)?.usage().value, 0);
+    let snapshot = memory.snapshot(Freshness::Exact)?;
+    print_tree(&snapshot);
+    assert_eq!(snapshot.groups()[0].reading.usage_bytes(), 0);
     Ok(())
 }
 
@@ -94,30 +94,16 @@ fn run_query(query: &Group, batch: usize, running: &AtomicBool) -> Option<String
     refusal
 }
 
-fn print_tree(group: &Group, depth: usize) -> Result<(), Box<dyn std::error::Error>> {
-    let reading = group.read(Freshness::Exact)?;
-    let name = if group.name().is_empty() {
-        "/".to_owned()
-    } else {
-        group.name()
-    };
-    let max = match group.max() {
-        u64::MAX => "no limit".to_owned(),
-        max => format!("of {}", Bytes(max)),
-    };
-    println!(
-        "{:indent$}{name:<width$} {:>9} {max:<12} peak {:>9}  rows {:>8}  spills {:>4}  files {}",
-        "",
-        Bytes(reading.usage_bytes()).to_string(),
-        Bytes(group.peak()).to_string(),
-        reading.get(ROWS).value,
-        reading.get(SPILLS).value,
-        reading.get(OPEN_FILES).value,
-        indent = depth * 2,
-        width = 20 - depth * 2,
-    );
-    for child in group.children() {
-        print_tree(&child, depth + 1)?;
+/// Draws the tree, with a line of statistics beside each group.
+fn print_tree(snapshot: &Snapshot) {
+    // A line for each group, in the same order.
+    for (line, group) in snapshot.to_string().lines().zip(snapshot) {
+        println!(
+            "  {line:<41} peak {:>9}  rows {:>7}  spills {:>4}  files {}",
+            Bytes(group.peak).to_string(),
+            group.reading.get(ROWS).value,
+            group.reading.get(SPILLS).value,
+            group.reading.get(OPEN_FILES).value,
+        );
     }
-    Ok(())
 }

@@ -98,6 +98,7 @@ impl Account {
 
 impl Group<Host> {
     /// What it takes to charge this group from anywhere; see [`Account`] for what to mind.
+    #[doc(hidden)]
     pub fn account(&self) -> Account {
         Account {
             books: self.books(),

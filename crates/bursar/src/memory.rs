@@ -32,21 +32,24 @@ const FLUSH_PERIOD: Duration = Duration::from_secs(2);
 
 /// One tree of groups with its statistics. Cloning gives another handle of the same memory.
 ///
-/// `M`, here and in all types that have it, is what a memory runs on: [`Host`], threads of this machine, unless you
-/// simulate. Write `Memory` and forget it.
+/// The parameter `M`, here and in other types, is the machine that a memory runs on. It is [`Host`], the threads of this
+/// process, except in simulations. Write `Memory` and ignore it.
 ///
-/// On the host, the books of a memory (not the memory that its users charge) stay allocated until the process ends, so
-/// that a charge can return to them without counting references: about 64 KiB for each CPU that touches it and 1 KiB
-/// for each group at a time. Make one per process, not one per request.
+/// [`fmt::Display`] draws the tree of groups with usage and limits.
+///
+/// On the host, the books of a memory stay allocated until the process ends, so that a charge can return to them without
+/// counting references. They take about 64 KiB for each CPU that touches them, and 1 KiB for each group at a time. The memory
+/// that users charge is not part of this. Make one `Memory` per process, not one per request.
 ///
 /// # Fork
-/// `fork` waits until no thread is inside an operation of a memory, so that the child finds the books whole. There they
-/// are a copy of their own: what is charged or returned in one process is not in the other. The child may read, charge,
-/// and drop what it holds; what threads that are gone had charged stays charged, also what they were about to return.
-/// Before it starts threads it should do one operation that is not for signal handlers, such as [`Memory::tick`], which puts
-/// right what those threads left half done. Until then [`Group::reserved`] may be off and [`Group::try_charge_nowait`] is
-/// refused. A child that has nothing in common with its parent's work begins again with
-/// [`Memory::reset_after_fork`]. A ticker does not tick in the child, whether the memory has it or you.
+/// `fork` waits until no thread is inside an operation of a memory, so the child finds consistent books. The child's
+/// books are a copy: a charge or a return in one process does not show in the other. The child may read, charge,
+/// and drop what it holds. Bytes that other threads had charged stay charged, also those that were about to be returned.
+///
+/// Before the child starts threads, it should do one operation that is not for signal handlers, such as [`Memory::tick`].
+/// This repairs what other threads left half done. Until then [`Group::reserved`] may be wrong, and
+/// [`Group::try_charge_nowait`] is refused. A child with work of its own begins again with [`Memory::reset_after_fork`].
+/// No ticker ticks in the child: neither that of [`Builder::ticker`] nor that of [`Memory::start_ticker`].
 pub struct Memory<M: Machine = Host> {
     books: M::Shared<Books<M>>,
     /// Set by [`Builder::max_from_cgroup`].
@@ -77,11 +80,11 @@ impl<M: Machine> fmt::Debug for Memory<M> {
     }
 }
 
-/// Why a memory could not be made.
+/// Reason why a memory cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MemoryError {
-    /// The host cannot be used as asked.
+    /// The host cannot be used as requested.
     Start(StartError),
     /// Two statistics have the same name.
     DuplicateStatistic {
@@ -92,22 +95,22 @@ pub enum MemoryError {
     UnnamedStatistic,
     /// The statistics need more than 252 words.
     TooManyStatistics,
-    /// There is no memory for the root group.
+    /// The root group cannot be allocated.
     OutOfMemory,
-    /// The limit of this process's cgroup was asked for ([`Builder::max_from_cgroup`]) and could not be read.
+    /// The limit of this process's cgroup cannot be read ([`Builder::max_from_cgroup`]).
     Cgroup(CgroupError),
-    /// [`Builder::max_from_cgroup`] goes with [`Builder::build`]: a machine that is handed in has no cgroup.
+    /// [`Builder::max_from_cgroup`] was used with [`Builder::build_on`]: such a machine has no cgroup.
     NoCgroup,
     /// The thread of [`Builder::ticker`] cannot be started.
     Ticker(std::io::ErrorKind),
-    /// [`Builder::ticker`] goes with [`Builder::build`]: a machine that is handed in has no threads.
+    /// [`Builder::ticker`] was used with [`Builder::build_on`]: such a machine has no threads.
     NoTicker,
-    /// The [`PageOptions`] make no sense.
+    /// The [`PageOptions`] contradict themselves.
     BadPageOptions {
         /// What is wrong with them.
         reason: &'static str,
     },
-    /// The [`PressurePolicy`] makes no sense.
+    /// The [`PressurePolicy`] contradicts itself.
     BadPressurePolicy {
         /// What is wrong with it.
         reason: &'static str,
@@ -140,7 +143,7 @@ impl fmt::Display for MemoryError {
 
 impl std::error::Error for MemoryError {}
 
-/// How to make a [`Memory`]; see [`Memory::builder`].
+/// Settings of a [`Memory`]; see [`Memory::builder`].
 #[derive(Clone, Debug)]
 #[must_use = "a builder makes nothing until it builds"]
 pub struct Builder {
@@ -155,15 +158,15 @@ pub struct Builder {
 }
 
 impl Memory<Host> {
-    /// A memory on this host, without statistics of its own, without a limit at the root.
+    /// Makes a memory on this host without declared statistics and without a limit at the root.
     ///
     /// # Errors
-    /// [`MemoryError`], see there.
+    /// [`MemoryError::Start`] or [`MemoryError::OutOfMemory`].
     pub fn host() -> Result<Self, MemoryError> {
         Self::builder().build()
     }
 
-    /// Settings for a memory.
+    /// Returns the settings of a new memory, for changes.
     ///
     /// ```
     /// use bursar::{FlushPolicy, Memory, Statistic};
@@ -189,13 +192,14 @@ impl Memory<Host> {
         }
     }
 
-    /// Starts a thread that calls [`Memory::tick`], and [`Memory::reread_cgroup`] once per flush period if the memory was
-    /// built with [`Builder::max_from_cgroup`], until the returned value is dropped: `let _ = memory.start_ticker()` stops it at
-    /// once. [`Builder::ticker`] has no such trap. A cgroup that cannot be read leaves the last limit. A forked child has no
-    /// such thread and may start one of its own.
+    /// Starts a thread that calls [`Memory::tick`] four times per flush period, until the returned value is dropped.
+    ///
+    /// So `let _ = memory.start_ticker()` stops the thread at once; [`Builder::ticker`] has no such trap. If the memory was
+    /// built with [`Builder::max_from_cgroup`], the thread also calls [`Memory::reread_cgroup`] once per flush period. A cgroup
+    /// that cannot be read leaves the last limit. A forked child has no such thread and may start its own.
     ///
     /// # Errors
-    /// What the system says if it cannot start a thread.
+    /// The system's error if it cannot start a thread.
     pub fn start_ticker(&self) -> std::io::Result<Ticker> {
         // Without a ticker of its own, which would keep itself alive.
         let memory = Self {
@@ -213,17 +217,17 @@ impl Memory<Host> {
 }
 
 impl Builder {
-    /// Which statistics groups keep.
+    /// Sets the statistics that groups keep.
     pub fn statistics(self, statistics: &'static [Statistic]) -> Self {
         Self { statistics, ..self }
     }
 
-    /// Who flushes.
+    /// Sets when statistics are flushed.
     pub fn policy(self, policy: FlushPolicy) -> Self {
         Self { policy, ..self }
     }
 
-    /// How old [`Memory::tick`] lets cached numbers become; 2 s unless set.
+    /// Sets the period after which [`Memory::tick`] flushes; 2 s unless set.
     pub fn flush_period(self, flush_period: Duration) -> Self {
         Self {
             flush_period,
@@ -231,7 +235,7 @@ impl Builder {
         }
     }
 
-    /// The limit of the root, bytes.
+    /// Sets the limit of the root, bytes.
     pub fn max(self, max: u64) -> Self {
         Self {
             limits: Limits { max, ..self.limits },
@@ -248,8 +252,8 @@ impl Builder {
         Self { policies, ..self }
     }
 
-    /// Whether protection that a group does not use itself goes to its children; [`Recursive::Yes`] unless set, as systemd
-    /// mounts the kernel's control groups.
+    /// Sets whether protection that a group does not use itself goes to its children. [`Recursive::Yes`] unless set, which is
+    /// how systemd mounts the kernel's control groups.
     #[doc(alias = "memory_recursiveprot")]
     pub fn recursive_protection(self, recursive: Recursive) -> Self {
         let policies = Policies {
@@ -259,7 +263,7 @@ impl Builder {
         Self { policies, ..self }
     }
 
-    /// What makes which level of pressure.
+    /// Sets the thresholds that map usage and stall time to a level of pressure.
     pub fn pressure_policy(self, pressure: PressurePolicy) -> Self {
         let policies = Policies {
             pressure,
@@ -268,10 +272,12 @@ impl Builder {
         Self { policies, ..self }
     }
 
-    /// The most stock that a CPU may hold of a group, bytes; 256 KiB unless set, as in the kernel, and at most 1 GiB. Charges and
-    /// returns of less than a quarter of it seldom reach the counters that all CPUs share, so an engine whose requests are of about 1 MiB is
-    /// well served with 8 MiB. Near a limit it is less: a CPU that comes to hold stock takes its part of a quarter of what is left then. What
-    /// groups hold adds up, and [`Group::reserved`] and [`Group::peak`] include it. With 0 there is none, and each operation goes to all groups on the way up.
+    /// Sets the most stock that a CPU may hold of a group, bytes: 256 KiB unless set, as in the kernel, and at most 1 GiB.
+    ///
+    /// Stock is memory that a CPU has reserved ahead for the charges to come. Charges and returns of less than a quarter of this
+    /// size seldom reach the counters that all CPUs share. So 8 MiB suits an engine whose requests are of about 1 MiB. Near a
+    /// limit a CPU holds less: its share of a quarter of what is left. The stock of groups adds up, and [`Group::reserved`] and
+    /// [`Group::peak`] include it. With 0 there is no stock, and each operation changes the counters of all groups above.
     #[doc(alias = "MEMCG_CHARGE_BATCH")]
     pub fn stock_max(self, bytes: u64) -> Self {
         let policies = Policies {
@@ -292,17 +298,17 @@ impl Builder {
         Self { policies, ..self }
     }
 
-    /// What pages are like; reserved when the first is asked for.
+    /// Sets the options of pages. Address space for pages is reserved at the first request.
     pub fn pages(self, pages: PageOptions) -> Self {
         Self { pages, ..self }
     }
 
-    /// Whether the memory has a ticker of its own; none unless set. It does what that of [`Memory::start_ticker`] does, until
-    /// the last handle of this memory is dropped: the [`Memory`] that was built and its clones. A [`Group`] is no such
-    /// handle, nor is what [`Group::memory`] returns. So keep the memory for as long as the groups are used.
+    /// Sets whether the memory has its own ticker, a thread that does what [`Memory::start_ticker`] says; no unless set.
     ///
-    /// A forked child has no such thread, and [`Memory::reset_after_fork`] starts none. Start one there by
-    /// [`Memory::start_ticker`].
+    /// The thread runs until the last handle of the memory is dropped: the [`Memory`] that [`Builder::build`] returns, and its
+    /// clones. A [`Group`] is no such handle, and [`Group::memory`] returns none. So keep the `Memory` as long as its groups.
+    ///
+    /// A forked child has no such thread, and [`Memory::reset_after_fork`] starts none. Call [`Memory::start_ticker`] there.
     ///
     /// ```
     /// let memory = bursar::Memory::builder().max(8 << 30).ticker(true).build()?;
@@ -315,7 +321,7 @@ impl Builder {
     /// Makes the memory on this host.
     ///
     /// # Errors
-    /// [`MemoryError`], see there.
+    /// [`MemoryError`]: a setting is wrong, or the host cannot do what it asks for.
     pub fn build(mut self) -> Result<Memory, MemoryError> {
         let host = Host::start().map_err(MemoryError::Start)?;
         let ticks = std::mem::take(&mut self.ticks);
@@ -338,10 +344,10 @@ impl Builder {
         Ok(memory)
     }
 
-    /// Makes the memory on a machine. Not together with [`Builder::max_from_cgroup`].
+    /// Makes the memory on a given machine. Not together with [`Builder::max_from_cgroup`] or [`Builder::ticker`].
     ///
     /// # Errors
-    /// [`MemoryError`], see there.
+    /// [`MemoryError`]: a setting is wrong, or there is no memory.
     pub fn build_on<M: Machine>(self, machine: M) -> Result<Memory<M>, MemoryError> {
         if self.cgroup.is_some() {
             return Err(MemoryError::NoCgroup);
@@ -371,8 +377,8 @@ impl Builder {
 }
 
 impl<M: Machine> Group<M> {
-    /// The memory that the group is of. Made from a group it follows no cgroup of its own accord, and rereads none
-    /// ([`Builder::max_from_cgroup`]), and it keeps no ticker running ([`Builder::ticker`]); all else is the same.
+    /// Returns the memory that the group belongs to. Unlike the handle that was built, this one keeps no ticker running
+    /// ([`Builder::ticker`]), and does not follow a cgroup ([`Builder::max_from_cgroup`]).
     pub fn memory(&self) -> Memory<M> {
         Memory {
             books: self.books().clone(),
@@ -388,12 +394,15 @@ impl<M: Machine> Memory<M> {
         Group::new(self.books.clone(), ROOT)
     }
 
-    /// Periodic upkeep: flushes the whole tree if the last time is longer ago than the flush period, and then takes
-    /// back stock that is more than a quarter of what a limit has left; frees records of removed groups; tells those
-    /// who watch pressure or wait for memory what they have not been told, among others that stall has abated. Cheap if
-    /// there is nothing to do; call it from a timer several times a period (one that comes just before a flush is due
-    /// leaves it to the next), or see [`Memory::start_ticker`], which does so four times. The lists of pages of all CPUs are
-    /// looked after in one call a period; [`Memory::housekeeping`] has each at a time of its own.
+    /// Does the periodic upkeep. Call it from a timer several times per flush period, or use [`Builder::ticker`]. It is cheap if
+    /// there is nothing to do.
+    ///
+    /// * Flushes the whole tree if the last flush is older than the flush period.
+    /// * Takes stock back below a limit where it is more than a quarter of what is left there.
+    /// * Frees records of removed groups.
+    /// * Wakes and calls tasks that wait for memory, for pressure or for the end of a group, if nothing else has. Stall time that
+    ///   has abated is one of the reasons.
+    /// * Looks after the page lists of all CPUs once per period. [`Memory::housekeeping`] spreads this over time.
     pub fn tick(&self) {
         {
             let _operation = self.books.operation();
@@ -411,12 +420,12 @@ impl<M: Machine> Memory<M> {
         self.books.notice_all();
     }
 
-    /// A fresh memory with the same statistics, flushes and tree of groups with their limits, in which nothing is charged
-    /// or counted: what a forked child wants that does work of its own.
+    /// Makes a new memory with the same settings and the same tree of groups and limits, in which nothing is charged or counted.
+    /// It is for a forked child with work of its own.
     ///
-    /// This memory, its groups and charges stay valid, and separate: inherited charges are dropped into it as ever. Groups
-    /// live as long as somebody holds a handle, so all of the new ones but the root come along, parents before children;
-    /// dropping those that are not needed removes them.
+    /// The old memory, its groups and charges stay valid and separate: an inherited charge is returned to it when dropped. A
+    /// group lives as long as a handle does, so the new groups are returned too, without the root, parents before children.
+    /// Dropping a handle removes its group.
     ///
     /// # Errors
     /// [`MemoryError::OutOfMemory`].
@@ -450,12 +459,12 @@ impl<M: Machine> Memory<M> {
         Ok((fresh, groups.collect()))
     }
 
-    /// How flushes came about so far.
+    /// Counts of flushes so far.
     pub fn flush_counts(&self) -> FlushCounts {
         self.books.tree.combiner.counts()
     }
 
-    /// The statistics that groups keep.
+    /// Statistics that groups keep.
     pub fn statistics(&self) -> &'static [Statistic] {
         self.books.tree.layout.statistics
     }
@@ -464,29 +473,30 @@ impl<M: Machine> Memory<M> {
         &self.books
     }
 
-    /// The machine.
+    /// Machine that the memory runs on.
     pub fn machine(&self) -> &M {
         &self.books.tree.machine
     }
 
-    /// The group at a path of names separated by `/`, from the root.
+    /// Finds the group at a path of names separated by `/`, from the root. Empty names are skipped: `a/b`, `/a/b/` and `//a//b`
+    /// are the same. [`Group::find`] takes one name.
     pub fn find(&self, path: &str) -> Option<Group<M>> {
         path.split('/')
             .filter(|name| !name.is_empty())
             .try_fold(self.root(), |group, name| group.find(name))
     }
 
-    /// Removed groups whose records wait for their last handle or charge.
+    /// Number of removed groups whose records wait for their last handle or charge.
     pub fn removed_groups(&self) -> usize {
         self.books.removed_groups()
     }
 
-    /// Bytes of per-CPU words that a group takes on each CPU that touches it (rounded up to whole pages over all groups).
+    /// Bytes of per-CPU words that a group takes on each CPU that touches it. The sum of all groups is rounded up to whole pages.
     pub fn bytes_per_group_and_cpu(&self) -> usize {
         (self.books.tree.layout.words * 8).next_multiple_of(64)
     }
 
-    /// Bytes reserved in the whole tree now, stock included.
+    /// Bytes that are reserved in the whole tree now, stock included.
     pub fn reserved(&self) -> u64 {
         self.books.counter(ROOT).usage.load(Order::Full)
     }

@@ -1,4 +1,4 @@
-//! What users register with a group, until they drop it.
+//! Registrations of user code with a group: reclaimers, pressure callbacks, tasks at work.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use bursar_machine::{Host, Machine};
 use crate::charge::{Pressure, ReclaimRequest};
 use crate::group::Group;
 
-/// Something that is registered with a group as long as this lives. It keeps the group like a handle.
+/// A registration with a group, which lasts until this value is dropped. It keeps the group like a handle.
 #[must_use = "dropping a registration ends it"]
 pub struct Registration<M: Machine = Host> {
     group: Group<M>,
@@ -42,36 +42,29 @@ impl<M: Machine> Drop for Registration<M> {
     }
 }
 
-impl<M: Machine> Registration<M> {
-    /// The group.
-    pub fn group(&self) -> &Group<M> {
-        &self.group
-    }
-}
-
 impl<M: Machine> Group<M> {
-    /// Registers a function that frees memory of this group: spills, evicts, cancels. It is asked before a charge is
-    /// refused by this group's `max` or one above it, when a `high` is exceeded, and by [`Group::reclaim`]. It returns
-    /// how many bytes it freed; what it freed must have been returned (its [`crate::Charge`]s dropped) by then. What
-    /// counts is what is freed, not what is said: a claim beyond what the group had is cut, and whether the charge fits
-    /// is tried.
+    /// Registers a reclaimer: a function that frees memory of this group by spilling, evicting or cancelling work.
     ///
-    /// First are asked those of the group whose limit is in the way, then those of the groups below it, the group that
-    /// exceeds its protection most first. Among the reclaimers of one group the lowest `order` is first, and among
-    /// equal ones who registered first. One charge may ask several times: for what is above the effective `low`, then
-    /// for what is above the effective `min`, and that in up to 16 rounds as long as something is freed. Those of a
-    /// removed group are not asked any more.
+    /// It is called before this group's `max` or one above refuses a charge, when a `high` is exceeded, and by
+    /// [`Group::reclaim`]. It returns the number of bytes that it freed. It must have returned these bytes by then, that is,
+    /// dropped their [`crate::Charge`]s. The claim itself frees nothing: a claim beyond what the group had is cut, and the charge
+    /// is tried again.
     ///
-    /// It runs in the task whose charge needs the memory, without a lock of Bursar's, but with whatever locks that task
-    /// holds: so let it only try to take locks. Several tasks may run it at once, each with a target of its own. It may
-    /// charge, return, read, make and remove groups, this one too; what it charges never starts reclaim again, so for
-    /// memory that it needs to free memory, give it a [`crate::EmergencyReserve`]. That goes by task: if it hands work
-    /// to other threads, what these charge may start reclaim. If it panics, the charge that asked unwinds and charges
-    /// nothing. Dropping the registration lets calls that are under way go on.
+    /// Reclaimers of the group whose limit is in the way come first, then those of groups below it. Among these groups, the
+    /// one that exceeds its protection most is first. Within a group the lowest `order` is first, then the earliest registration.
+    /// One charge may call a reclaimer several times: for memory above the effective `low`, then for memory above
+    /// the effective `min`, in up to 16 rounds as long as something is freed. Reclaimers of a removed group are not called.
     ///
-    /// Dropping a charge may call wakers and those who watch pressure, so drop none under a lock that these take:
-    /// below, they are collected first, and dropped after it is given back. A closure that owns its own
-    /// [`Registration`], or what owns it, never ends; let it hold a [`std::sync::Weak`].
+    /// The function runs in the task whose charge needs the memory. Bursar holds no lock then, but that task may hold locks of
+    /// its own. So the function should only try to take locks, and a task that holds such a lock should not charge. Several tasks
+    /// may run the function at once, each with its own target. It may charge, return, read, make and remove groups, also this
+    /// one. Its own charges never start reclaim. If it needs memory to free memory, give it a [`crate::EmergencyReserve`].
+    /// Charges by other threads that it hands work to may start reclaim. If it panics, the charge that called it unwinds and
+    /// charges nothing. Dropping the registration does not interrupt calls that are under way.
+    ///
+    /// Dropping a charge may call wakers and pressure callbacks, so drop none under a lock that these take. The example collects
+    /// charges first, and drops them after the lock. A closure that owns its own [`Registration`], directly or not, is never
+    /// freed; let it hold a [`std::sync::Weak`].
     ///
     /// ```
     /// use std::sync::{Arc, Mutex};
@@ -115,19 +108,21 @@ impl<M: Machine> Group<M> {
         }
     }
 
-    /// Asks the reclaimers of the group and below for `bytes`, as long as they free some, at most 16 times. Returns what they
-    /// say they freed.
+    /// Calls the reclaimers of the group and of groups below for `bytes`, as long as they free some, in at most 16 rounds.
+    /// Returns the bytes that they claim to have freed.
     #[doc(alias = "memory.reclaim")]
     pub fn reclaim(&self, bytes: u64) -> u64 {
         self.books().reclaim_asked(self.index(), bytes)
     }
 
-    /// Calls `tell` at each change of the group's level of pressure, from [`crate::Level::None`] on: so at once, if there is
-    /// pressure now. Calls come from the task whose charge, return or [`crate::Memory::tick`] found the change, without
-    /// locks, one at a time; of levels that follow each other quickly some may be left out, but never the last.
+    /// Calls `tell` at each change of the group's level of pressure. The first change is from [`crate::Level::None`], so the
+    /// function is called at once if there is pressure now.
     ///
-    /// A call that panics is caught and counted in [`crate::Events::panicked_callbacks`]. The panic does not reach the task that
-    /// found the change, which may be dropping a [`crate::Charge`]. The registration stays, and the others are told.
+    /// Calls come one at a time, without locks, from the task whose charge, return or [`crate::Memory::tick`] found the change.
+    /// Levels that follow each other quickly may be skipped, but never the last one.
+    ///
+    /// A panic of the function is caught and counted in [`crate::Events::panicked_callbacks`]. It does not reach the task that
+    /// found the change, which may be dropping a [`crate::Charge`]. The registration stays, and other callbacks are called.
     pub fn on_pressure(&self, tell: impl Fn(Pressure) + Send + Sync + 'static) -> Registration<M> {
         let group = self.clone();
         let number = self.books().subscribe(self.index(), Arc::new(tell));
@@ -139,7 +134,7 @@ impl<M: Machine> Group<M> {
         registration
     }
 
-    /// Declares that one more task works for the group, until the registration is dropped, so that stall time in which nobody
+    /// Declares that one more task works for the group, until the registration is dropped. Then stall time in which no task
     /// works can be told from the rest ([`crate::Stall::full`]). Declare all tasks of a group or none.
     pub fn work(&self) -> Registration<M> {
         let group = self.clone();

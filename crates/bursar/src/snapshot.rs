@@ -53,9 +53,24 @@ const NAME_COLUMNS_MIN: usize = 16;
 /// # drop(charge);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Snapshot {
     groups: Vec<GroupSnapshot>,
+}
+
+/// Short enough for a line of a log; [`fmt::Display`] draws the tree.
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let top = &self.groups[0];
+        f.debug_struct("Snapshot")
+            .field("path", &top.path)
+            .field("groups", &self.groups.len())
+            .field(
+                "usage",
+                &format_args!("{}", Bytes(top.reading.usage_bytes())),
+            )
+            .finish_non_exhaustive()
+    }
 }
 
 /// One group of a [`Snapshot`].

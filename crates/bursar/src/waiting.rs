@@ -12,10 +12,10 @@ use crate::charge::{ChargeError, Level, Pressure, Ticket};
 use crate::group::Group;
 use crate::held::Charge;
 
-/// A charge that waits for its turn and for the memory; see [`Group::charge_async`]. Dropping it gives its place up.
+/// A charge that waits for its turn and for memory; see [`Group::charge_async`]. Dropping it gives its place up.
 ///
 /// # Panics
-/// If polled after it was ready, or if a reclaimer that is asked in the poll panics; after that it may be polled again.
+/// If polled after it was ready. If a reclaimer that the poll asks panics; the future may be polled again then.
 #[must_use = "a future does nothing unless it is polled"]
 pub struct ChargeAsync<M: Machine = Host> {
     group: Group<M>,
@@ -62,7 +62,7 @@ impl<M: Machine> Drop for ChargeAsync<M> {
     }
 }
 
-/// A change of a group's level of pressure; see [`Group::pressure_changed`].
+/// A change of a group's level of pressure that a task waits for; see [`Group::pressure_changed`].
 #[must_use = "a future does nothing unless it is polled"]
 pub struct PressureChanged<M: Machine = Host> {
     group: Group<M>,
@@ -101,7 +101,7 @@ impl<M: Machine> Drop for PressureChanged<M> {
     }
 }
 
-/// The end of the last charge of a removed group; see [`Group::emptied`].
+/// The return of a removed group's last byte, which a task waits for; see [`Group::emptied`].
 #[must_use = "a future does nothing unless it is polled"]
 pub struct Emptied<M: Machine = Host> {
     group: Group<M>,
@@ -184,21 +184,21 @@ impl<M: Machine> Group<M> {
         }
     }
 
-    /// Charges `bytes`, waiting for others to return memory or for limits to be raised if need be.
+    /// Charges `bytes`, and waits if necessary until memory is returned or a limit is raised.
     ///
-    /// Those who wait are served in the order in which they were first polled; a large charge is not passed by smaller ones
-    /// behind it that wait for the same limit. [`Group::try_charge`] waits for nobody and may pass. Dropping the future
-    /// cancels it: nothing is charged, and the next one has its turn.
+    /// Waiting charges are served in the order of their first polls. A small charge does not pass a larger one that waits for
+    /// the same limit. [`Group::try_charge`] does not wait, and may pass. Dropping the future cancels the charge: nothing is
+    /// charged, and the next one has its turn.
     ///
-    /// Polling may wait as [`Group::try_charge`] does for stock to be taken back, and asks reclaimers, so these should
-    /// not block if the poll must not. Above a `high` nothing sleeps; the debt is left for [`Group::take_debt`].
+    /// A poll may block for a short time while stock is taken back, like [`Group::try_charge`]. It runs reclaimers, so these
+    /// must not block if the poll must not. Above a `high` nothing sleeps; the debt is left for [`Group::take_debt`].
     ///
-    /// The future is `Send + 'static` and needs no runtime. Two hazards: tasks that hold charges while they wait for
-    /// more may wait for each other for ever, so put a timeout around it, and spill when that ends. And a future that
-    /// was polled, and is neither dropped nor polled again when it is woken, blocks those behind it.
+    /// The future is `Send + 'static` and needs no runtime. There are two hazards. Tasks that hold charges while they wait for
+    /// more may deadlock: put a timeout around the future, and spill when it ends. And a future that was polled must be
+    /// dropped, or polled again when it is woken; otherwise it blocks the charges behind it.
     ///
     /// # Errors
-    /// [`ChargeError`] if waiting is in vain: the charge is larger than the limit in its way, or the group was removed.
+    /// [`ChargeError`] if waiting is in vain: the charge is larger than the limit in its way, or the group was removed or closed.
     #[must_use = "a future does nothing unless it is polled"]
     pub fn charge_async(&self, bytes: usize) -> ChargeAsync<M> {
         ChargeAsync {
@@ -209,18 +209,18 @@ impl<M: Machine> Group<M> {
         }
     }
 
-    /// How pressed the group is, by its own limits and by the stalls of tasks that charge to it and below.
+    /// Pressure on the group: by its own limits, and by the stalls of tasks that charge the group or groups below.
     ///
-    /// To know of the limits of an ancestor, ask the ancestor.
+    /// Limits of an ancestor do not count; ask the ancestor.
     #[doc(alias = "memory.pressure")]
     pub fn pressure(&self) -> Pressure {
         self.books().pressure(self.index())
     }
 
-    /// Waits until the level of pressure is another one than `from`, and returns it.
+    /// Waits until the level of pressure differs from `from`, and returns it.
     ///
-    /// Levels by usage change with charges and returns. Levels by stall fall with time, so whoever waits for that is
-    /// told only by [`crate::Memory::tick`] or a ticker ([`crate::Memory::start_ticker`]).
+    /// Levels by usage change with charges and returns. Levels by stall fall with time, and only [`crate::Memory::tick`] or a
+    /// ticker ([`crate::Builder::ticker`]) wakes a task for that.
     #[must_use = "a future does nothing unless it is polled"]
     pub fn pressure_changed(&self, from: Level) -> PressureChanged<M> {
         PressureChanged {

@@ -5,7 +5,7 @@ mod common;
 use std::collections::BTreeMap;
 
 use bursar::{Charge, ChargeError, Freshness, Group, Limits, Memory};
-use common::{BALANCE, BATCHED, EAGER, ROWS, Random, memory, seed};
+use common::{BALANCE, BATCHED, EAGER, ROWS, Random, Task, memory, seed};
 
 /// Usage, rows, balance, eager, batched.
 type Numbers = [i64; 5];
@@ -91,7 +91,8 @@ impl Model {
     fn step(&mut self) {
         match self.random.below(100) {
             0..6 => self.create(),
-            6..9 => self.remove(),
+            6..8 => self.remove(),
+            8..9 => self.close(),
             9..13 => self.set_max(),
             13..45 => self.add(),
             45..70 => self.charge(),
@@ -166,6 +167,39 @@ impl Model {
             }
             self.groups.remove(&group);
         }
+    }
+
+    /// Closes a group with all that is below.
+    fn close(&mut self) {
+        let group = self.any_group();
+        let handle = self.groups[&group].handle.clone();
+        assert_eq!(handle.close().is_ok(), group != 0);
+        if group == 0 {
+            return;
+        }
+        let below = |model: &Self, at: usize| model.way(at).contains(&group);
+        let mut closed: Vec<usize> = self.groups.keys().copied().collect();
+        // Children have higher numbers than their parents, and give them what they have first.
+        closed.retain(|&at| below(self, at) && !self.groups[&at].is_removed);
+        for at in closed.into_iter().rev() {
+            let removed = self.groups.get_mut(&at).unwrap();
+            removed.is_removed = true;
+            let own = std::mem::take(&mut removed.own);
+            let account = self.account(at);
+            self.give(account, own);
+            assert!(self.groups[&at].handle.is_removed());
+        }
+        let is_empty = handle.reserved() == 0;
+        let is_held = |held: &Held| !held.is_orphan && self.way(held.group).contains(&group);
+        let held = self.held.iter().filter(|held| is_held(held));
+        let bytes: usize = held.map(|held| held.charge.bytes()).sum();
+        // More may be reserved: for charges of groups below whose last handle is gone.
+        assert!(
+            !is_empty || bytes == 0,
+            "{bytes} bytes held, and none reserved"
+        );
+        let mut emptied = Task::new(handle.emptied());
+        assert_eq!(emptied.poll().is_ready(), is_empty, "{group}");
     }
 
     fn give(&mut self, group: usize, numbers: Numbers) {
@@ -335,25 +369,32 @@ impl Model {
     }
 
     fn check(&mut self) {
-        for (&id, group) in self.groups.iter().filter(|(_, group)| !group.is_removed) {
-            let reading = group.handle.read(Freshness::Exact).unwrap();
-            let seen = [
-                reading.usage().value,
-                reading.get(ROWS).value,
-                reading.get(BALANCE).value,
-                reading.get(EAGER).value,
-                reading.get(BATCHED).value,
-            ];
-            assert_eq!(seen, self.total(id), "group {id}");
-            let own = [
-                reading.own_usage(),
-                reading.own(ROWS),
-                reading.own(BALANCE),
-                reading.own(EAGER),
-                reading.own(BATCHED),
-            ];
-            assert_eq!(own, group.own, "own part of group {id}");
-            assert!(group.handle.reserved() >= reading.usage().value as u64);
+        let snapshot = self.memory.snapshot(Freshness::Exact).unwrap();
+        let living = self.groups.iter().filter(|(_, group)| !group.is_removed);
+        assert_eq!(snapshot.groups().len(), living.clone().count());
+        for (&id, group) in living {
+            let part = snapshot.get(&group.handle.path()).unwrap();
+            let alone = group.handle.read(Freshness::Exact).unwrap();
+            for reading in [&alone, &part.reading] {
+                let seen = [
+                    reading.usage().value,
+                    reading.get(ROWS).value,
+                    reading.get(BALANCE).value,
+                    reading.get(EAGER).value,
+                    reading.get(BATCHED).value,
+                ];
+                assert_eq!(seen, self.total(id), "group {id}");
+                let own = [
+                    reading.own_usage(),
+                    reading.own(ROWS),
+                    reading.own(BALANCE),
+                    reading.own(EAGER),
+                    reading.own(BATCHED),
+                ];
+                assert_eq!(own, group.own, "own part of group {id}");
+            }
+            assert!(group.handle.reserved() >= alone.usage().value as u64);
+            assert_eq!(part.limits.max, group.max);
         }
     }
 }

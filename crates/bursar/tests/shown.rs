@@ -79,3 +79,22 @@ fn values_show_their_range() {
     let padded = format!("[{:>40}]", cached.get(ROWS));
     assert_eq!(padded.len(), 42, "{padded}");
 }
+
+#[test]
+fn readings_and_snapshots_fit_a_line_of_a_log() {
+    const STATISTICS: &[Statistic] = &[Statistic::counter("rows")];
+    let memory = Memory::builder().statistics(STATISTICS).build().unwrap();
+    let group = memory.root().child("group", Limits::none()).unwrap();
+    group.add(Counter::of(STATISTICS, "rows"), 7);
+    let _charge = group.try_charge(48 << 20).unwrap();
+    let snapshot = group.snapshot(Freshness::Exact).unwrap();
+    assert_eq!(
+        format!("{snapshot:?}"),
+        r#"Snapshot { path: "/group", groups: 1, usage: 48.0 MiB, .. }"#
+    );
+    let reading = format!("{:?}", snapshot.groups()[0].reading);
+    let numbers = reading.split_once(", usage: ").unwrap().1;
+    assert_eq!(numbers, "50331648, rows: 7, .. }", "{reading}");
+    let emptied = group.emptied();
+    assert_eq!(format!("{emptied:?}"), r#"Emptied(Group("/group"))"#);
+}

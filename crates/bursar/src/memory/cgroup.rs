@@ -1,8 +1,8 @@
 //! The root's limit follows the limit of the process's cgroup.
 //!
-//! No lock, so that nothing is held while files are read and stock is drained: whoever changes what the root's limit
-//! depends on sets the limit, and looks again until what was set is what it should be. Of several who do so at once, the
-//! last to set it has also looked last.
+//! There is no lock, so that none is held while files are read and stock is drained. A task that changes an input of the
+//! root's limit sets the limit, and looks again until the limit is what it should be. Of several tasks that do so at once,
+//! the last to set the limit has also looked last.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use bursar_machine::{AtomicWord, Host, Machine, Order};
 use super::{Builder, Memory};
 use crate::charge::Limit;
 
-/// That the root's limit is to follow a cgroup's.
+/// The cgroup whose limit the root follows.
 #[derive(Clone, Debug)]
 pub(super) struct FromCgroup {
     keep_free: u64,
@@ -34,7 +34,7 @@ impl FromCgroup {
     }
 }
 
-/// What the root's limit is made of.
+/// The inputs of the root's limit.
 pub(super) struct Follow {
     from: FromCgroup,
     /// [`Builder::max`], or [`Memory::set_max`] since.
@@ -53,7 +53,7 @@ impl Follow {
         })
     }
 
-    /// What the root's limit should be.
+    /// The root's limit by these inputs.
     pub(super) fn root_max(&self) -> Limit {
         // Full, both: pair with the stores in `set_max` and `reread_cgroup`. Either we see the store, or who stored sees
         // what we set, and sets it anew.
@@ -66,13 +66,13 @@ impl Follow {
 }
 
 impl Builder {
-    /// Lets the root's limit follow the memory limit of this process's cgroup: it is the smaller of [`Builder::max`] and
-    /// the cgroup's limit less `keep_free`, bytes for what nobody charges (code, stacks, the allocator's slack, page
-    /// cache, other processes of the cgroup). 0 if the cgroup's limit is no more than that: then every charge is refused.
+    /// Makes the root's limit follow the memory limit of this process's cgroup. It is the smaller of [`Builder::max`] and the
+    /// cgroup's limit less `keep_free` bytes. These are for memory that is not charged: code, stacks, the allocator's slack, page
+    /// cache, other processes of the cgroup. If the cgroup's limit is smaller, the root's limit is 0, and every charge is refused.
     ///
-    /// The limit is that of the cgroup or of one above it, whichever is smallest; where none has one, [`Builder::max`]
-    /// stands. It is read by [`Builder::build`], which fails if that cannot be done, again by each
-    /// [`Memory::reread_cgroup`], and once per flush period by [`Memory::start_ticker`].
+    /// The limit is the smallest of the cgroup and of those above it. If none has a limit, [`Builder::max`] holds.
+    /// [`Builder::build`] reads it, and fails if it cannot. Each [`Memory::reread_cgroup`] reads it again, and so does a
+    /// ticker ([`Builder::ticker`]) once per flush period.
     ///
     /// ```
     /// use bursar::{Memory, MemoryError};
@@ -100,15 +100,13 @@ impl Builder {
 }
 
 impl Memory<Host> {
-    /// Reads the limit of this process's cgroup again, and lowers or raises the root's limit to what
-    /// [`Builder::max_from_cgroup`] says. Returns what the cgroup's limit is now; `None` for none. Without
-    /// [`Builder::max_from_cgroup`] it only reads.
+    /// Reads the limit of this process's cgroup again, and sets the root's limit as [`Builder::max_from_cgroup`] says. Returns the
+    /// cgroup's limit, bytes; `None` for no limit. Without [`Builder::max_from_cgroup`] it only reads.
     ///
-    /// What [`crate::Group::set_max`] on the root has set by hand lasts until then: the cgroup wins. To set a limit that
-    /// stays, use [`Memory::set_max`].
+    /// This overrides a limit that [`crate::Group::set_max`] set on the root. [`Memory::set_max`] sets one that stays.
     ///
     /// # Errors
-    /// [`CgroupError`], see there. The limit of the last time stays.
+    /// [`CgroupError`] if the cgroup cannot be read. The last limit stays.
     pub fn reread_cgroup(&self) -> Result<Option<u64>, CgroupError> {
         let Some(follow) = &self.cgroup else {
             return FromCgroup::of_this_process(0).read();
@@ -137,8 +135,8 @@ impl Memory<Host> {
         }
     }
 
-    /// Changes what [`Builder::max`] has set: the root's limit is `bytes`, or what [`Builder::max_from_cgroup`] leaves if
-    /// that is less. Reads no files. See [`crate::Group::set_max`] for what holds when this returns.
+    /// Changes the limit of [`Builder::max`]. The root's limit is `bytes`, or what [`Builder::max_from_cgroup`] leaves if
+    /// that is less. Reads no files. [`crate::Group::set_max`] says what holds when this returns.
     pub fn set_max(&self, bytes: u64) {
         let Some(follow) = &self.cgroup else {
             return self.root().set_max(bytes);

@@ -1,4 +1,4 @@
-//! What is charged beside what the process has in use.
+//! Charged bytes, compared with the memory that the process uses.
 
 use bursar_machine::Host;
 use bursar_machine::host::{ResidentError, resident};
@@ -6,23 +6,23 @@ use bursar_machine::host::{ResidentError, resident};
 use super::Memory;
 use crate::stats::{Freshness, NotFresh};
 
-/// The books beside the kernel's counters, bytes; see [`Memory::drift`].
+/// Charged bytes and the kernel's counters of this process; see [`Memory::drift`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Drift {
-    /// The memory of this process that is in RAM (RSS).
+    /// Memory of this process that is in RAM (RSS), bytes.
     pub resident: u64,
-    /// The same without what is mapped from files or shared: heap, stacks, private mappings.
+    /// The part of it that is neither mapped from files nor shared, bytes: heap, stacks, private mappings.
     pub resident_anonymous: u64,
-    /// Bytes reserved in the whole tree, stock included: what limits are compared with.
+    /// Bytes reserved in the whole tree, stock included. Limits are compared with this number.
     pub reserved: u64,
     /// Bytes charged in the whole tree.
     pub charged: u64,
 }
 
 impl Drift {
-    /// Anonymous memory in RAM less what is charged, bytes. Positive: memory that nobody charged, and that a limit at the
-    /// root must leave room for. Negative: charged but not touched yet, swapped out, or shared and so not anonymous.
+    /// Anonymous memory in RAM less charged bytes. A positive number is memory that is not charged, and that a limit at the
+    /// root must leave room for. A negative number is memory that is charged but not touched, swapped out, or shared.
     pub fn unaccounted(&self) -> i64 {
         let signed = |bytes| i64::try_from(bytes).unwrap_or(i64::MAX);
         // Neither is negative, so their difference fits.
@@ -31,13 +31,12 @@ impl Drift {
 }
 
 impl Memory<Host> {
-    /// Compares what is charged in this memory with what the process has in use.
+    /// Compares the charged bytes of this memory with the memory that the process uses.
     ///
-    /// `charged` comes from an exact read, or where the memory's policy forbids that
-    /// ([`crate::FlushPolicy::PeriodicOnly`]), from what the last flush left. The numbers are read one after the other:
-    /// what is charged and touched meanwhile may be in one and not in the other. The kernel may batch its counters,
-    /// which then hide up to 128 KiB for each CPU, and more on machines with more than 16. Several memories in one
-    /// process share what is resident.
+    /// `charged` comes from an exact read, or from the last flush where the memory's policy forbids that
+    /// ([`crate::FlushPolicy::PeriodicOnly`]). The numbers are read one after the other: bytes that are charged and
+    /// touched meanwhile may be in one and not in the other. The kernel may batch its counters, which hides up to 128 KiB
+    /// for each CPU, and more on machines with more than 16 CPUs. The resident memory is that of all memories in the process.
     ///
     /// ```
     /// use bursar::{Limits, Memory};
@@ -48,7 +47,7 @@ impl Memory<Host> {
     /// match memory.drift() {
     ///     Ok(drift) => {
     ///         assert!(drift.charged >= 1 << 20);
-    ///         println!("{} bytes that nobody charged", drift.unaccounted());
+    ///         println!("{} bytes are not charged", drift.unaccounted());
     ///     }
     ///     // Not on Linux, or no /proc.
     ///     Err(error) => eprintln!("{error}"),
@@ -58,7 +57,7 @@ impl Memory<Host> {
     /// ```
     ///
     /// # Errors
-    /// [`ResidentError`], see there.
+    /// [`ResidentError`] if the system does not tell, as outside of Linux or without `/proc`.
     pub fn drift(&self) -> Result<Drift, ResidentError> {
         let reading = match self.root().read(Freshness::Exact) {
             Ok(reading) => reading,

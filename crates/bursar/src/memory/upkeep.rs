@@ -1,4 +1,4 @@
-//! Upkeep of a memory's pages CPU by CPU, instead of all in one moment.
+//! Upkeep of a memory's pages, CPU by CPU at different times.
 
 use bursar_machine::{Machine, Shard};
 
@@ -12,7 +12,7 @@ struct OfPages<M: Machine> {
 }
 
 impl<M: Machine> OfPages<M> {
-    /// Whether a shard stands for what no CPU has of its own.
+    /// Whether a shard stands for what belongs to no CPU.
     fn is_rest(&self, shard: Shard) -> bool {
         shard == self.books.tree.extra()
     }
@@ -43,15 +43,15 @@ impl<M: Machine> Upkeep for OfPages<M> {
 }
 
 impl<M: Machine> Memory<M> {
-    /// Upkeep of this memory's page lists, CPU by CPU at times of their own, instead of all of them in one moment of
-    /// [`Memory::tick`]. Nothing happens until the [`Upkeeper`] is ticked or started.
+    /// Makes the upkeep of this memory's page lists, which looks after each CPU at a different time. [`Memory::tick`] alone does
+    /// all of them in one call. Nothing happens until the [`Upkeeper`] is ticked or started.
     ///
-    /// [`Memory::tick`] stays what it is and is still needed: it flushes, frees records and tells those who watch. Of page lists it
-    /// leaves out those that were looked after since, so nothing is done twice. Let `options` have the interval of
-    /// [`PageOptions::decay_period`]: a shorter one makes nothing decay faster.
+    /// [`Memory::tick`] is still needed: it flushes, frees records and wakes tasks. It skips page lists that were looked after
+    /// since its last call. Give `options` the interval of [`PageOptions::decay_period`]: a shorter one makes nothing
+    /// decay faster.
     ///
-    /// The lists of isolated CPUs are left alone from now on, for as long as the memory lives, also by [`Memory::tick`]: whoever
-    /// isolates a CPU wants no fence there. An allocation that finds no page anywhere still empties all lists.
+    /// The lists of isolated CPUs are left alone from now on, for as long as the memory lives, also by [`Memory::tick`]: an
+    /// isolated CPU should see no fence. An allocation that finds no page anywhere still empties all lists.
     ///
     /// ```
     /// use bursar::Memory;
@@ -65,7 +65,7 @@ impl<M: Machine> Memory<M> {
     /// ```
     ///
     /// # Errors
-    /// [`HousekeepingError`], see there.
+    /// [`HousekeepingError`] if the options contradict themselves or this machine.
     ///
     /// [`PageOptions::decay_period`]: crate::pages::PageOptions::decay_period
     pub fn housekeeping(&self, options: Options) -> Result<Upkeeper<M>, HousekeepingError> {

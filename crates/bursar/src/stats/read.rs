@@ -8,15 +8,18 @@ use bursar_machine::{AtomicWord, Lock, Machine, Order};
 use super::schema::Column;
 use super::{FlushPolicy, Handle, Statistic, Tree, sealed};
 
-/// How fresh a read wants its numbers.
+/// Freshness that a read asks for.
 ///
 /// "Updates" are calls that returned before the read began. An update that runs at the same time may or may not be in.
+///
+/// The error bar of a [`Value`] is the truth, not its middle: a number that no flush has brought up to date yet, such as the
+/// usage right after the start, reads 0 with a wide range, also under [`Freshness::AtMost`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Freshness {
     /// What the last flush left. No flush, no fence; one short lock.
     Cached,
-    /// Numbers that miss no update older than this.
+    /// Numbers that miss no update older than this. Right after the start they may be 0 with a wide range.
     AtMost(Duration),
     /// Usage and batched statistics (see [`Statistic::batch`]) are off by no more than this on either side, in their own
     /// units; the others as in [`Freshness::Cached`]. Flushes only if pending updates could exceed it.
@@ -83,7 +86,7 @@ impl fmt::Display for Value {
 /// The usage and all statistics of one group, from one flush.
 ///
 /// Readings are equal if all numbers are, and the declarations of statistics. The age is not compared.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Reading {
     pub(crate) statistics: &'static [Statistic],
     pub(crate) fingerprint: u32,
@@ -176,6 +179,19 @@ impl Reading {
             "this handle belongs to another declaration of statistics"
         );
         usize::from(place.index)
+    }
+}
+
+/// Short enough for a line of a log.
+impl fmt::Debug for Reading {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Reading");
+        shown.field("age", &self.age);
+        shown.field("usage", &format_args!("{}", self.usage()));
+        for (name, value) in self.iter() {
+            shown.field(name, &format_args!("{value}"));
+        }
+        shown.finish_non_exhaustive()
     }
 }
 

@@ -82,10 +82,15 @@ impl Births<'_> {
                 self.late.push(charged.expect("a new group has room"));
             }
         }
-        match self.random.below(4) {
-            0 => {
-                operator.remove().unwrap();
-                query.remove().unwrap();
+        match self.random.below(5) {
+            way @ 0..2 => {
+                match way {
+                    0 => {
+                        operator.remove().unwrap();
+                        query.remove().unwrap();
+                    }
+                    _ => query.close().unwrap(),
+                }
                 self.add(&operator);
                 match operator.try_charge(1) {
                     Err(ChargeError::Removed { .. }) => {}
@@ -95,12 +100,12 @@ impl Births<'_> {
                 self.late.push(operator.charge_nowait(100));
                 self.removed.extend([query, operator]);
             }
-            1 => {
+            2 => {
                 operator.remove().unwrap();
                 drop(operator);
                 drop(query);
             }
-            2 => drop((operator, query)),
+            3 => drop((operator, query)),
             _ => drop((query, operator)),
         }
         while self.removed.len() > Self::REMOVED_MAX {

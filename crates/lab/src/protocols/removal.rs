@@ -169,7 +169,9 @@ fn closing<M: Watched>(machine: &M, seed: u64) {
                 _ => match parent.child(name, Limits::none()) {
                     Ok(group) => {
                         assert!(!was_closed, "a group below one that is closed");
-                        made.lock().expect("no panic").push(group.clone());
+                        // No step of the machine while a lock of the host is held.
+                        let kept = group.clone();
+                        made.lock().expect("no panic").push(kept);
                         group
                     }
                     Err(CreateError::Exists { .. } | CreateError::ParentRemoved { .. }) => continue,
@@ -203,7 +205,7 @@ fn closing<M: Watched>(machine: &M, seed: u64) {
         }
         tenant.close().expect("not the root");
         is_closed.store(true, Ordering::Relaxed);
-        let made = made.lock().expect("no panic").clone();
+        let made = std::mem::take(&mut *made.lock().expect("no panic"));
         for group in made.iter().chain([tenant, query]) {
             assert!(group.is_removed(), "{group:?} was made and not closed");
             assert!(group.try_charge(8).is_err(), "a charge to {group:?}");
