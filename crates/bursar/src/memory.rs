@@ -107,12 +107,12 @@ pub enum MemoryError {
     NoTicker,
     /// The [`PageOptions`] contradict themselves.
     BadPageOptions {
-        /// What is wrong with them.
+        /// The reason: the option at fault and its bounds.
         reason: &'static str,
     },
     /// The [`PressurePolicy`] contradicts itself.
     BadPressurePolicy {
-        /// What is wrong with it.
+        /// The reason: the number at fault and its bounds.
         reason: &'static str,
     },
 }

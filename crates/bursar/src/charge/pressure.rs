@@ -29,7 +29,7 @@ struct Subscriber {
     told: Option<Level>,
 }
 
-/// What a task waits for.
+/// Condition that a task waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Awaited {
     /// Another level than this.

@@ -10,7 +10,7 @@ use crate::stats::Freshness;
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
 
-/// What [`Group::uncharge`] does in builds without debug assertions.
+/// Returns bytes as [`Group::uncharge`] does without debug assertions.
 fn return_unchecked(group: &Group, bytes: u64) {
     group.books().uncharge_slowly(group.index(), bytes);
 }
@@ -117,7 +117,7 @@ fn a_usage_stops_at_zero() {
     assert_eq!(counter.uncharge_own(MIB), MIB);
 }
 
-/// What a wrapped difference of two numbers would return.
+/// A wrapped difference of two numbers.
 #[test]
 fn numbers_beyond_all_bytes_give_nobody_room() {
     for bytes in [u64::MAX, u64::MAX - 4095, i64::MAX as u64, 1 << 63, 1 << 62] {

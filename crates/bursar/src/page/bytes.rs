@@ -28,7 +28,7 @@ impl<M: Machine> Page<M> {
         self.check();
         let zone = self.books.zone(self.tag.zone());
         let bytes = zone.frames.bytes(self.block());
-        bytes.expect("what was initialized stays so")
+        bytes.expect("initialized bytes stay initialized")
     }
 
     /// The bytes, to be changed.
@@ -41,7 +41,7 @@ impl<M: Machine> Page<M> {
         let zone = self.books.zone(self.tag.zone());
         let block = self.block.as_mut().expect("there until the page is gone");
         let bytes = zone.frames.bytes_mut(block);
-        bytes.expect("what was initialized stays so")
+        bytes.expect("initialized bytes stay initialized")
     }
 
     /// Makes all bytes zero.
@@ -77,7 +77,7 @@ impl<M: Machine> Page<M> {
         let all = zone.frames.init(block, write);
         assert!(
             all,
-            "all bytes of the page, and no others, are to be initialized"
+            "`write` must initialize all bytes of the page and no others"
         );
         self.tag = self.tag.readable();
     }

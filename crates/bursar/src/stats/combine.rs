@@ -317,7 +317,7 @@ impl<M: Machine> Tree<M> {
             .running
             .iter()
             .position(|running| running.number == number);
-        let at = at.expect("ended once, by whoever began it");
+        let at = at.expect("a turn ends once, and its task ends it");
         let running = &mut turns.running[at];
         let done = std::mem::take(&mut running.tickets);
         if !running.pass_on() {

@@ -23,7 +23,7 @@ pub(crate) struct Part<T> {
     /// Levels below the group at the top.
     pub(crate) depth: usize,
     pub(crate) reading: Reading,
-    /// What the caller noted of the group.
+    /// The caller's note on the group.
     pub(crate) noted: T,
 }
 
