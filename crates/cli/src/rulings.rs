@@ -32,7 +32,7 @@ pub fn rulings(documents: &[Document], form: Form, is_verbose: bool) -> String {
         }
         text.push('\n');
     }
-    text.push_str(&form.heading("Published figures, and the lab's"));
+    text.push_str(&form.heading("Published figures and the lab's"));
     for (place, documents) in of_experiments.iter().enumerate() {
         if of_experiments.len() > 1 {
             if place > 0 {

@@ -39,7 +39,7 @@ pub fn variant(name: &str, metrics: &[(&str, Metric)]) -> VariantResult {
     }
     VariantResult {
         name: name.to_owned(),
-        summary: format!("what {name} does"),
+        summary: format!("the policy {name}"),
         ran_seeds: vec![1],
         metrics: all,
     }

@@ -6,6 +6,7 @@ use bursar_lab::machine_info::MachineInfo;
 use crate::findings::failures;
 use crate::form::Form;
 use crate::grid::Grid;
+use crate::svg::question;
 use crate::timeline::{Raster, cpus, of as timeline_of};
 use crate::units::{counted, nanoseconds, percent, thousands};
 use crate::view::{Load, Of, distribution, shown};
@@ -16,11 +17,10 @@ const WIDTH: usize = 80;
 /// Before everything that belongs to a question.
 const INDENT: &str = "   ";
 /// Columns of the upkeep of a second.
-const RASTER_COLUMNS: usize = 24;
+const RASTER_COLUMNS: usize = 20;
 
 /// A question, and the runs that answer it.
 pub struct Question {
-    asked: &'static str,
     pub experiment: &'static str,
     pub load: &'static str,
     /// Variants, each with its name on the screen; Bursar's first.
@@ -56,7 +56,6 @@ const fn column(title: &'static str, metric: &'static str, of: Of) -> Column {
 /// All of the screen. The loads are small: together they take some ten seconds of a CPU.
 pub const QUESTIONS: [Question; 3] = [
     Question {
-        asked: "Does a read show what has already happened?",
         experiment: "memcg-flush",
         load: "readers-100ms",
         rows: &[
@@ -81,7 +80,6 @@ pub const QUESTIONS: [Question; 3] = [
         answer: reads,
     },
     Question {
-        asked: "Do all CPUs do their upkeep at once?",
         experiment: "vmstat-spread",
         load: "generic",
         rows: &[
@@ -95,9 +93,9 @@ pub const QUESTIONS: [Question; 3] = [
                 title: "upkeep in one second",
                 cell: Cell::Raster("herd_timeline"),
             },
-            column("at once", "herd", Of::Max),
+            column("CPUs at once", "herd", Of::Max),
             column("moments", "instants_per_second", Of::Value),
-            column("mean time", "refresh", Of::Mean),
+            column("takes", "refresh", Of::Mean),
         ],
         scene: |document| {
             let interval = Load(&document.parameters).number("interval_ms");
@@ -107,7 +105,6 @@ pub const QUESTIONS: [Question; 3] = [
         answer: upkeep,
     },
     Question {
-        asked: "Who waits while many pages are freed?",
         experiment: "pcp-batch-free",
         load: "exit-storm",
         rows: &[
@@ -150,8 +147,9 @@ impl Question {
     }
 
     fn text(&self, number: usize, document: &Document, form: Form) -> String {
+        let asked = question(self.experiment).unwrap_or(self.experiment);
         let mut text = form.heading(&apart(
-            &format!("{number}  {}", self.asked),
+            &format!("{number}  {asked}"),
             &(self.scene)(document),
             line_width(form),
         ));
@@ -189,7 +187,11 @@ impl Cell {
                     return "0 %".to_owned();
                 }
                 let more = more(document, variant, metric, base);
-                more.map_or_else(unknown, |more| format!("{:+.1} %", more * 100.0))
+                // No rounding leaves a zero with a sign.
+                more.map_or_else(unknown, |more| match (more * 1000.0).round() {
+                    0.0 => "0 %".to_owned(),
+                    _ => format!("{:+.1} %", more * 100.0),
+                })
             }
             Cell::Raster(metric) => raster(document, variant, metric).unwrap_or_else(unknown),
         }
@@ -310,7 +312,7 @@ fn reads(document: &Document) -> Option<String> {
     let pay = more(document, of(document, "combining")?, PAGE, MERGED)?;
     let longer = if pay < 0.0 { "shorter" } else { "longer" };
     Some(format!(
-        "With Linux 6.8, {merged} of the reads miss a completed update{age}; with Bursar {own} do{own_age}, and a worker's page \
+        "With Linux 6.8, {merged} of the reads miss a completed update{age}. With Bursar {own} do{own_age}, and a worker's page \
          takes {} {longer}.",
         percent(pay.abs())
     ))
@@ -325,8 +327,8 @@ fn upkeep(document: &Document) -> Option<String> {
     };
     let ((own, own_mean), (all, mean)) = (of("phase-exact")?, of("upstream")?);
     Some(format!(
-        "Upstream, up to {all} of {} begin on one tick, and upkeep takes {mean} in the mean; with Bursar the most is {own}, \
-         and it takes {own_mean}.",
+        "Upstream, up to {all} of {} begin on one tick, and the upkeep of one takes {mean} on average. With Bursar at most {own} \
+         begins at once, and it takes {own_mean}.",
         machine(document)
     ))
 }
@@ -346,7 +348,7 @@ fn frees(document: &Document) -> Option<String> {
         both.next().map_or(0.0, |(wait, _)| *wait)
     };
     Some(format!(
-        "With Linux 6.19, {} of {} pages wait longest: {} at p99, and {} {}; with Bursar {} wait {}, and {} {}.",
+        "With Linux 6.19, {} of {} pages wait longest: {} at p99, and {} {}. With Bursar {} wait {}, and {} {}.",
         long.1,
         Load(&document.parameters).number("bystander_pages"),
         nanoseconds(long.0),
@@ -427,12 +429,12 @@ mod tests {
         let text = said(&screen(&documents(), None));
         for part in [
             "SIMULATED, seed 1, 9 s",
-            "With Linux 6.8, 96.0 % of the reads miss a completed update, up to 2.00 ms old; with Bursar none do, and a worker's \
+            "With Linux 6.8, 96.0 % of the reads miss a completed update, up to 2.00 ms old. With Bursar none do, and a worker's \
              page takes 1.00 % longer.",
             "Bursar 0 % 2.00 us 2.00 us +1.0 %",
             "Upstream, up to 18 of 72 CPUs begin on one tick",
-            "with Bursar the most is 1",
-            "freers of 0 pages wait longest: 7.00 us at p99, and takers 500 ns; with Bursar freers wait 200 ns, and takers 100 ns.",
+            "With Bursar at most 1 begins at once",
+            "freers of 0 pages wait longest: 7.00 us at p99, and takers 500 ns. With Bursar freers wait 200 ns, and takers 100 ns.",
             PAGE,
         ] {
             assert!(text.contains(part), "{part} is not in\n{text}");
@@ -446,7 +448,7 @@ mod tests {
         worse[2].variants = waits;
         let text = said(&screen(&worse, None));
         assert!(
-            text.contains("none of the reads miss a completed update; with Bursar 96.0 % do, up to 2.00 ms old, and"),
+            text.contains("none of the reads miss a completed update. With Bursar 96.0 % do, up to 2.00 ms old, and"),
             "{text}"
         );
         assert!(text.contains("takes 0.99 % shorter."), "{text}");

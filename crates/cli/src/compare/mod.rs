@@ -2,7 +2,7 @@
 //!
 //! | part | file |
 //! |---|---|
-//! | what is compared with what | this one |
+//! | pairs of documents and variants | this one |
 //! | the document, for people | `text.rs` |
 //! | the document, for programs | `data.rs` |
 //!

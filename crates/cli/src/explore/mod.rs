@@ -3,7 +3,7 @@
 //! | part | file |
 //! |---|---|
 //! | the command line | `args.rs` |
-//! | what can be explored | `subject.rs` |
+//! | the subjects: protocols of all kinds | `subject.rs` |
 //! | threads that explore, and which failure is the first | `campaign.rs` |
 //! | the document, for programs | `document.rs` |
 //! | the document, for people | `text.rs` |

@@ -20,6 +20,7 @@ use serde::Serialize;
 
 use self::tables::{KeyTable, Single, Spread, capitalised};
 use crate::failure::Failure;
+use crate::findings::failures;
 use crate::points::points;
 use crate::rulings;
 use crate::svg::{self, Entry, Figure, Part, Sign, Sweep};
@@ -282,13 +283,6 @@ fn metrics(documents: &[&Document]) -> Vec<Explained> {
 
 fn run(document: &Document, point: &str, kind_of_page: &str, id: String) -> Run {
     let parts = svg::parts(document);
-    let failures = document.expectations.iter().filter(|it| !it.holds);
-    let failures = failures.map(|it| {
-        format!(
-            "{} of {} is {}, and must be at most {}, because {}",
-            it.metric, it.variant, it.measured, it.at_most, it.reason
-        )
-    });
     let load = Load(&document.parameters);
     let words = (view::of(document).load)(load);
     let parameters = document.parameters.iter();
@@ -313,7 +307,7 @@ fn run(document: &Document, point: &str, kind_of_page: &str, id: String) -> Run 
             .map(|(key, value)| (key.clone(), value.to_string()))
             .collect(),
         interrupted: document.interrupted,
-        failures: failures.collect(),
+        failures: failures(document).collect(),
         findings: findings(document, &parts),
         pictures: pictures(&svg::figures(document), &id),
         variants: parts.iter().map(variant).collect(),

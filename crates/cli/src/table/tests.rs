@@ -157,7 +157,7 @@ fn an_experiment_without_a_view_is_shown_whole() {
     let lines = lines(&[document]);
     assert_eq!(line(&lines, "times p50"), "times p50 1.00 ns");
     assert_eq!(line(&lines, "rate"), "rate 5.00/s");
-    line(&lines, "one: what one does");
+    line(&lines, "one: the policy one");
     for other in ["readers", "read p50", "Columns"] {
         let found = lines.iter().find(|line| line.contains(other));
         assert_eq!(found, None);

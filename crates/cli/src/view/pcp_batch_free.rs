@@ -104,7 +104,7 @@ pub const VIEW: View = View {
         ("run_queue_wait", "how long tasks waited for their CPU"),
         (
             "ops_per_second",
-            "what the load does, all tasks together: pages given back, operations of a stress test, or else those of bystanders",
+            "work of all tasks in a second: pages freed, operations of a stress test, or else operations of bystanders",
         ),
         (
             "ops_per_cpu_second",
