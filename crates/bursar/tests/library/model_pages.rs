@@ -98,8 +98,8 @@ fn with_too_little_memory() {
 #[cfg(target_os = "linux")]
 #[test]
 fn with_threads_that_move() {
-    use bursar::machine::host::allowed_cpus;
     use crate::common::cpus;
+    use bursar::machine::host::allowed_cpus;
 
     let allowed = allowed_cpus();
     churn(restless(16 * MIB), 2, 1500, |random| {
