@@ -53,6 +53,7 @@ impl<A> Contender<A> {
     }
 
     /// Each thread has accounts of its own (which may share what they draw on).
+    #[cfg(feature = "datafusion")]
     pub fn per_thread(name: &str, mut account: impl FnMut() -> A) -> Self {
         let mut accounts = || (0..ACCOUNTS).map(|_| Arc::new(account())).collect();
         Self {
