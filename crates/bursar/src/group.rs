@@ -1,4 +1,4 @@
-//! Groups, as users see them.
+//! Groups: the public handle of a node of the tree.
 
 mod charging;
 mod limits;
@@ -17,9 +17,9 @@ use crate::stats::{CreateError, printable};
 
 /// A group of a memory: a tenant, a query, an operator.
 ///
-/// A group lives until [`Group::remove`], or until no handle, no charge of 0 bytes and no living child refers to it. Its
-/// name is free from then on. Its charges stay valid, and its statistics stay readable while a handle exists. Cloning a handle
-/// costs one contended atomic operation. Charging and counting usually cost none.
+/// A value of this type is a *handle* of the group. A group lives until [`Group::remove`] or [`Group::close`], or until no handle, no
+/// charge of 0 bytes and no living child refers to it. Then its name is free. Its charges stay valid, and its statistics stay readable
+/// while a handle exists. Cloning a handle costs one contended atomic operation. Charging and counting usually cost none.
 ///
 /// Sizes and limits are numbers of bytes as `u64`: pass a slice's length as `slice.len() as u64`.
 ///
@@ -28,15 +28,16 @@ use crate::stats::{CreateError, printable};
 ///
 /// | | may wait | may refuse | may overshoot | signal-safe | for |
 /// |---|---|---|---|---|---|
-/// | [`try_charge`](Group::try_charge) | for stock and reclaimers | yes | no | no | threads that can go on without |
-/// | [`charge_async`](Group::charge_async) | in a queue, as a future | only if it can never fit | no | no | async tasks |
+/// | [`try_charge`](Group::try_charge) | for stock and reclaimers | yes | no | no | threads that can go on without the memory |
+/// | [`charge_async`](Group::charge_async) | in a queue, as a future | only if it can never fit, or after removal | no | no | async tasks |
 /// | [`try_charge_nowait`](Group::try_charge_nowait) | no | yes, also for stock elsewhere | no | yes | code under locks, signal handlers |
 /// | [`charge_from_stock`](Group::charge_from_stock) | no | yes, without stock on this CPU | no | yes | a pool's own fast path |
 /// | [`charge`](Group::charge) | for stock and reclaimers | no | yes | no | memory that is in use already |
 /// | [`charge_nowait`](Group::charge_nowait) | no | no | yes | yes | allocators |
 ///
-/// *Stock* is memory that a CPU has charged ahead for its next charges. A charge that *overshoots* brings the usage above a
-/// limit. Charges that may be refused then fail until the usage is back within the limit.
+/// *Stock* is a number of bytes that a CPU has charged ahead for its next charges. A *reclaimer* is a function of yours that frees
+/// memory ([`Group::add_reclaimer`]). A charge that *overshoots* brings the usage above a limit. Charges that may be refused then
+/// fail until the usage is back within the limit.
 ///
 /// # Reserve or count
 /// A program charges bytes in one of two ways. It *reserves* them by a charge before it allocates them. Or it *counts* what it
@@ -46,10 +47,10 @@ use crate::stats::{CreateError, printable};
 /// | | reserve | count | both, with `bursar_alloc::Twin` |
 /// |---|---|---|---|
 /// | how | [`Group::try_charge`] before allocating | `Charged`, and `scope` or `in_group` around the work | reserve in the group, allocate in its twin |
-/// | a limit | refuses before the memory is used | is overshot, and shows in [`Group::is_over_max`] | refuses reservations |
+/// | a limit | refuses before the memory is used | is exceeded; [`Group::is_over_max`] tells | refuses reservations |
 /// | the numbers | estimates by the code | sizes that the allocator really takes | both, and their difference |
 /// | which bytes | those that the code charges | all that are allocated in the group | both |
-/// | for | few large buffers: sorts, hash tables, caches | code of others, and many small values | a check of the estimates |
+/// | for | few large buffers: sorts, hash tables, caches | libraries, and many small values | a check of the estimates |
 ///
 /// A group may do both for different bytes: reserve its buffers, and count the rest. Then allocate the reserved buffers within
 /// `bursar_alloc::outside`.
@@ -75,8 +76,8 @@ impl<M: Machine> Drop for Group<M> {
     }
 }
 
-/// Equal if both are handles of the same group of the same memory. A handle keeps the group's record. So this does not change
-/// when the group is removed and another group takes its name.
+/// Handles are equal if they refer to the same group of the same memory. A removed group and a later group of the same name are
+/// different.
 impl<M: Machine> PartialEq for Group<M> {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq::<Books<M>>(&*self.books, &*other.books) && self.index == other.index
@@ -134,8 +135,8 @@ impl<M: Machine> Group<M> {
         Ok(Self::new(self.books.clone(), index))
     }
 
-    /// Removes the group. Its name is free at once, charging it fails from now on, and its statistics count as its parent's
-    /// own. Bytes that are charged stay charged, here and to the ancestors, until they are returned. Removing twice is fine.
+    /// Removes the group. Its name is free at once, fallible charges to it fail from now on, and its parent takes over its
+    /// statistics. Charged bytes stay charged, here and to the ancestors, until they are returned. A second call changes nothing.
     ///
     /// ```
     /// use bursar::{Freshness, Limits, Memory};
@@ -161,15 +162,15 @@ impl<M: Machine> Group<M> {
     /// Closes the group and everything below it: removes all these groups in one call, children first. When this returns, no
     /// fallible charge to any of them succeeds, not even from stock, and none of them has or gets a child. Charges that wait
     /// ([`Group::charge_async`]) fail with [`ChargeError::Removed`]. Children that other tasks make meanwhile are closed too.
-    /// Closing twice is fine.
+    /// A second call changes nothing.
     ///
-    /// As with [`Group::remove`], names are free at once, statistics count as the parent's own, and what is charged stays
-    /// charged until it is returned; [`Group::emptied`] waits for that. The stock of these groups is returned. Infallible charges
+    /// As with [`Group::remove`], names are free at once, the parent takes over the statistics, and charged bytes stay charged
+    /// until they are returned. [`Group::emptied`] waits for that. The stock of these groups is returned. Infallible charges
     /// ([`Group::charge`]) still succeed. So do allocations that `bursar_alloc` charges, because an allocator cannot refuse:
     /// end the tasks that run in the group as well.
     ///
-    /// Costs one removal for each group, and waits for flushes as these do. In a child of a fork that came in the middle, the
-    /// subtree is closed in part: close it again there.
+    /// Costs one removal for each group, and waits for flushes as each removal does. If another thread forks during this call, the
+    /// subtree may be closed only in part in the child: close it again there.
     ///
     /// ```
     /// # use bursar::{ChargeError, Limits, Memory};

@@ -13,12 +13,12 @@ use crate::stats::{ROOT, printable};
 
 /// Bytes charged to a group, and returned on drop, by any thread.
 ///
-/// A charge of 0 bytes keeps its group like a handle does. Any other charge keeps the group's record by its bytes, without a
-/// shared count.
+/// A charge of 0 bytes keeps its group alive, like a handle. Any other charge keeps only the group's record, by its bytes and without
+/// a shared count.
 ///
 /// Dropping a charge may call wakers of tasks that wait for memory, and callbacks given to [`Group::on_pressure`]. So do not
-/// drop it under a lock that these take, or use [`Charge::release_nowait`]. If one of them panics, the drop does not unwind:
-/// the panic is caught and counted in [`crate::Events::panicked_callbacks`].
+/// drop it while you hold a lock that these functions take. [`Charge::release_nowait`] calls none of them. If one of them panics, the
+/// drop does not unwind: the panic is caught and counted in [`crate::Events::panicked_callbacks`].
 #[must_use = "dropping a charge returns its bytes"]
 pub struct Charge<M: Machine = Host> {
     books: M::Shared<Books<M>>,
@@ -233,7 +233,7 @@ impl<M: Machine> Charge<M> {
     /// [`MoveError`] if the target refuses. Nothing changes then.
     ///
     /// # Panics
-    /// If a reclaimer panics. If it was asked because of a `high`, the bytes have moved; else they have not.
+    /// If a reclaimer panics. If it was asked because of a `high`, the bytes have moved. Otherwise they have not.
     pub fn move_to(&mut self, target: &Group<M>) -> Result<(), MoveError> {
         if !self.is_same_memory(target.books()) {
             return Err(MoveError::OtherMemory);
@@ -265,8 +265,8 @@ impl<M: Machine> Charge<M> {
     }
 
     /// Returns the bytes as dropping does, but calls no waker and no callback. Tasks that wait for memory or watch pressure are
-    /// told by the next charge or return that may do so, or by [`crate::Memory::tick`]. Async-signal-safe, unless the charge is
-    /// empty and the last that refers to its group.
+    /// told by the next charge or return that may do so, or by [`crate::Memory::tick`]. Async-signal-safe, unless the charge has
+    /// 0 bytes and is the last value that refers to its group.
     pub fn release_nowait(self) {
         if self.bytes == 0 {
             return;
@@ -278,8 +278,8 @@ impl<M: Machine> Charge<M> {
         self.forget_bytes();
     }
 
-    /// Gives the charge up for its number of bytes, which stay charged until [`Group::uncharge`] returns them. For code that
-    /// keeps such numbers itself, together with a handle of the group.
+    /// Turns the charge into its number of bytes. They stay charged until [`Group::uncharge`] returns them. For code that keeps such
+    /// numbers itself, together with a handle of the group.
     #[inline(always)]
     pub fn forget(self) -> u64 {
         let bytes = self.bytes;

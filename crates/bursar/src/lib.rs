@@ -1,7 +1,7 @@
 //! A tree of groups with limits and statistics, for servers that run many tenants in one process.
 //!
 //! A [`Memory`] is one tree of [`Group`]s: tenants, queries, operators. Code charges bytes to a group before it uses them. A charge
-//! counts at the group and at all groups above. Usually it takes no lock, and it costs the same at any depth. A refusal names the
+//! counts at the group and at all groups above. A usual charge takes no lock and costs the same at any depth. A refusal names the
 //! limit in the way and the groups that use the memory.
 //!
 //! ```text
@@ -38,44 +38,44 @@
 //! | to | use |
 //! |---|---|
 //! | make a tree | [`Memory::builder`], [`Group::child`], [`Limits`] |
-//! | charge | [`Group::try_charge`]; [`Group`] has a table of all ways |
+//! | charge | [`Group::try_charge`]; [`Group`] has a table of all charging functions |
 //! | choose between reserving and counting | the second table of [`Group`] |
 //! | wait for memory on an async runtime | [`Group::charge_async`] |
 //! | hold, change, split, move, return a charge | [`Charge`] |
-//! | act on a refusal | [`ChargeError`], [`LimitReached`] |
+//! | handle a refusal | [`ChargeError`], [`LimitReached`] |
 //! | change limits while it runs | [`Group::set_max`], [`Group::set_limits`] |
 //! | give memory back before a charge is refused | [`Group::add_reclaimer`] |
 //! | slow down above a `high` | [`Group::take_debt`] |
-//! | see trouble come | [`Group::on_pressure`], [`Group::pressure_changed`] |
+//! | be told before a limit is reached | [`Group::on_pressure`], [`Group::pressure_changed`] |
 //! | finish work when no memory is left | [`Group::emergency_reserve`] |
 //! | count your own things | [`Statistic`], [`Counter`], [`Gauge`], [`Group::add`] |
 //! | read usage and statistics | [`Group::read`], [`Freshness`], [`Reading`], [`Value`] |
 //! | see or export a whole subtree | [`Memory::snapshot`], [`Group::snapshot`]; `println!("{memory}")` prints the tree |
 //! | print bytes | [`Bytes`], [`Bytes::of_limit`], [`Bytes::of_value`] |
 //! | find the biggest users | [`Group::top`], [`Group::choose_victim`] |
-//! | know what happened at limits | [`Group::events`] |
-//! | keep the books tidy | [`Builder::ticker`], [`Memory::tick`] |
+//! | count what happened at limits | [`Group::events`] |
+//! | run the periodic upkeep | [`Builder::ticker`], [`Memory::tick`] |
 //! | end a tenant | [`Group::close`], [`Group::emptied`] |
 //! | follow the process's cgroup | [`Builder::max_from_cgroup`], [`Memory::drift`] |
 //! | have real memory, not only a count | [`pages`], [`Group::alloc_pages`], [`Page`] |
 //! | give each CPU's upkeep a time of its own | [`housekeeping`], [`Memory::housekeeping`] |
 //!
 //! Other crates build on this one: `bursar-alloc` counts what code really allocates, `bursar-tower` charges HTTP requests, and
-//! `bursar-datafusion` is a memory pool of DataFusion. Guides by task, guarantees and limits in detail are in the repository's
-//! `docs` directory.
+//! `bursar-datafusion` is a memory pool of DataFusion. The directory `docs` of the repository has guides by task,
+//! the guarantees, and limits in detail.
 //!
 //! # Usage and stock
-//! Each CPU may hold *stock* of a group: up to 256 KiB that already count against the limits, for the charges to come. Limits compare
-//! with [`Group::reserved`], which includes stock. [`Reading::usage`] does not. A charge that would be refused first takes back
+//! Each CPU may hold *stock* of a group: up to 256 KiB for later charges, which already count against the limits. Limits are compared
+//! with [`Group::reserved`], which includes stock. [`Reading::usage`] does not include it. Before a charge is refused, it takes back
 //! the stock of all CPUs.
 //!
 //! # Not needed at first
-//! Most types have a parameter `M: Machine`, which is [`Host`] unless you simulate. Write `Group` and `Memory` without it.
+//! Most types have a parameter `M: Machine`. It is [`Host`] except in simulations, so write `Group` and `Memory` without it.
 //! [`Handle`] is the trait of [`Counter`] and [`Gauge`].
 //!
 //! # Features
 //! * `bytes`: [`Page`]s become `bytes::Bytes` without copying.
-//! * `serde`: readings, snapshots, events and pressure are written; [`Limits`] are written and read.
+//! * `serde`: readings, snapshots, events and pressure can be serialized. [`Limits`] can be serialized and deserialized.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

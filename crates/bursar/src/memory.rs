@@ -38,13 +38,13 @@ const FLUSH_PERIOD: Duration = Duration::from_secs(2);
 /// [`fmt::Display`] draws the tree of groups with usage and limits.
 ///
 /// On the host, the books of a memory stay allocated until the process ends, so that a charge can return to them without
-/// counting references. They take about 64 KiB for each CPU that touches them, and 1 KiB for each group at a time. The memory
+/// counting references. They take about 64 KiB for each CPU that touches them, and 1.5 KiB for each group at a time. The memory
 /// that users charge is not part of this. Make one `Memory` per process, not one per request.
 ///
 /// # Fork
-/// `fork` waits until no thread is inside an operation of a memory, so the child finds consistent books. The child's
+/// `fork` waits until no thread is inside an operation of a memory, so the child has consistent books (counters and records). The child's
 /// books are a copy: a charge or a return in one process does not show in the other. The child may read, charge,
-/// and drop what it holds. Bytes that other threads had charged stay charged, also those that were about to be returned.
+/// and drop what it holds. In the child, bytes that other threads had charged stay charged.
 ///
 /// Before the child starts threads, it should do one operation that is not for signal handlers, such as [`Memory::tick`].
 /// This repairs what other threads left half done. Until then [`Group::reserved`] may be wrong, and
@@ -252,7 +252,7 @@ impl Builder {
         Self { policies, ..self }
     }
 
-    /// Sets whether protection that a group does not use itself goes to its children. [`Recursive::Yes`] unless set, which is
+    /// Sets whether protection that no child of a group claims goes to all its children. [`Recursive::Yes`] unless set, which is
     /// how systemd mounts the kernel's control groups.
     #[doc(alias = "memory_recursiveprot")]
     pub fn recursive_protection(self, recursive: Recursive) -> Self {
@@ -274,9 +274,9 @@ impl Builder {
 
     /// Sets the most stock that a CPU may hold of a group, bytes: 256 KiB unless set, as in the kernel, and at most 1 GiB.
     ///
-    /// Stock is memory that a CPU has reserved ahead for the charges to come. Charges and returns of less than a quarter of this
+    /// Stock is a number of bytes that a CPU has charged ahead for later charges. Charges and returns of less than a quarter of this
     /// size seldom reach the counters that all CPUs share. So 8 MiB suits an engine whose requests are of about 1 MiB. Near a
-    /// limit a CPU holds less: its share of a quarter of what is left. The stock of groups adds up, and [`Group::reserved`] and
+    /// limit a CPU holds less: its share of a quarter of the room that is left. The stock of groups adds up, and [`Group::reserved`] and
     /// [`Group::peak`] include it. With 0 there is no stock, and each operation changes the counters of all groups above.
     #[doc(alias = "MEMCG_CHARGE_BATCH")]
     pub fn stock_max(self, bytes: u64) -> Self {
@@ -398,10 +398,10 @@ impl<M: Machine> Memory<M> {
     /// there is nothing to do.
     ///
     /// * Flushes the whole tree if the last flush is older than the flush period.
-    /// * Takes stock back below a limit where it is more than a quarter of what is left there.
+    /// * Takes back the stock below a limit if it is more than a quarter of the room that the limit has left.
     /// * Frees records of removed groups.
-    /// * Wakes and calls tasks that wait for memory, for pressure or for the end of a group, if nothing else has. Stall time that
-    ///   has abated is one of the reasons.
+    /// * Wakes tasks that wait for memory, for pressure or for the end of a group, and calls pressure callbacks, if nothing else has
+    ///   done so. For example, stall falls with time alone.
     /// * Looks after the page lists of all CPUs once per period. [`Memory::housekeeping`] spreads this over time.
     pub fn tick(&self) {
         {
@@ -423,9 +423,8 @@ impl<M: Machine> Memory<M> {
     /// Makes a new memory with the same settings and the same tree of groups and limits, in which nothing is charged or counted.
     /// It is for a forked child with work of its own.
     ///
-    /// The old memory, its groups and charges stay valid and separate: an inherited charge is returned to it when dropped. A
-    /// group lives as long as a handle does, so the new groups are returned too, without the root, parents before children.
-    /// Dropping a handle removes its group.
+    /// The old memory, its groups and charges stay valid and separate: an inherited charge is returned to it when dropped. The
+    /// handles of the new groups are returned too, without the root, parents before children. Dropping a handle removes its group.
     ///
     /// # Errors
     /// [`MemoryError::OutOfMemory`].

@@ -47,9 +47,9 @@ impl<M: Machine> Group<M> {
     /// Registers a reclaimer: a function that frees memory of this group by spilling, evicting or cancelling work.
     ///
     /// It is called before this group's `max` or one above refuses a charge, when a `high` is exceeded, and by
-    /// [`Group::reclaim`]. It returns the number of bytes that it freed. It must have returned these bytes by then, that is,
-    /// dropped their [`crate::Charge`]s. The claim itself frees nothing: a claim beyond what the group had is cut, and the charge
-    /// is tried again.
+    /// [`Group::reclaim`]. It returns the number of bytes that it freed. Before it returns, it must drop the
+    /// [`crate::Charge`]s of these bytes. The number itself frees nothing: a number beyond the group's usage is cut to the usage, and the
+    /// charge is tried again.
     ///
     /// Reclaimers of the group whose limit is in the way come first, then those of groups below it. Among these groups, the
     /// one that exceeds its protection most is first. Within a group the lowest `order` is first, then the earliest registration.
@@ -59,12 +59,14 @@ impl<M: Machine> Group<M> {
     /// The function runs in the task whose charge needs the memory. Bursar holds no lock then, but that task may hold locks of
     /// its own. So the function should only try to take locks, and **never charge while you hold a lock that the reclaimer takes**.
     /// A cache that charges under its own lock is refused, because its reclaimer finds the lock taken and frees nothing;
-    /// [`crate::Events::reclaim_failed`] counts these calls. Several tasks may run the function at once, each with its own target. It may charge, return, read, make and remove groups, also this
-    /// one. Its own charges never start reclaim. If it needs memory to free memory, give it a [`crate::EmergencyReserve`].
-    /// Charges by other threads that it hands work to may start reclaim. If it panics, the charge that called it unwinds and
-    /// charges nothing. Dropping the registration does not interrupt calls that are under way.
+    /// [`crate::Events::reclaim_failed`] counts these calls.
     ///
-    /// Dropping a charge may call wakers and pressure callbacks, so drop none under a lock that these take. The example collects
+    /// Several tasks may run the function at once, each with its own target. It may charge, return and read bytes, and make and remove
+    /// groups, also this one. Its own charges never start reclaim. If it needs memory to free memory, give it a
+    /// [`crate::EmergencyReserve`]. If it hands work to other threads, their charges may start reclaim. If it panics, the charge that
+    /// called it unwinds and charges nothing. Dropping the registration does not interrupt running calls.
+    ///
+    /// Dropping a charge may call wakers and pressure callbacks, so do not drop one while you hold a lock that these take. The example collects
     /// charges first, and drops them after the lock. A closure that owns its own [`Registration`], directly or not, is never
     /// freed; let it hold a [`std::sync::Weak`].
     ///
@@ -136,8 +138,8 @@ impl<M: Machine> Group<M> {
         registration
     }
 
-    /// Declares that one more task works for the group, until the registration is dropped. Then stall time in which no task
-    /// works can be told from the rest ([`crate::Stall::full`]). Declare all tasks of a group or none.
+    /// Declares that one more task works for the group, until the registration is dropped. With such declarations
+    /// [`crate::Stall::full`] reports the time in which no task could work. Declare all tasks of a group or none.
     pub fn work(&self) -> Registration<M> {
         let group = self.clone();
         self.books().work_begins(self.index());

@@ -19,14 +19,13 @@ const NAME_COLUMNS_MIN: usize = 16;
 
 /// A group and everything below it, read at once; see [`Group::snapshot`].
 ///
-/// Groups come depth first: each parent before its children, and siblings by name. The first is the group that the snapshot
-/// is of.
+/// Groups come depth first: each parent before its children, and siblings by name. The first is the group that was read.
 ///
 /// # Consistency
 /// For the usage and for each statistic, the values of a group's children and its own part ([`Reading::own`]) add up to the
-/// group's value, whatever runs meanwhile. A charge that moves to another group meanwhile ([`crate::Charge::move_to`]) may be
-/// in both groups or in neither, and then in the values above as well. The same holds for a charge or a return that runs
-/// meanwhile, as in any [`Reading`].
+/// group's value, whatever runs meanwhile. A charge that moves to another group meanwhile ([`crate::Charge::move_to`]) may count
+/// in both groups or in neither, and likewise in the groups above. A charge or a return that runs meanwhile may be included or not, as
+/// in any [`Reading`].
 ///
 /// Limits, reserved bytes, peaks, events and pressure are taken from each group when the walk passes it. They do not add up.
 ///
@@ -34,7 +33,7 @@ const NAME_COLUMNS_MIN: usize = 16;
 /// missing.
 ///
 /// # Text
-/// [`fmt::Display`] draws the tree in lines of at most 80 columns, unless names are deeper than that allows:
+/// [`fmt::Display`] draws the tree in lines of at most 80 columns, unless the indent of deep groups needs more:
 ///
 /// ```
 /// use bursar::{Freshness, Limits, Memory};
@@ -79,7 +78,7 @@ impl fmt::Debug for Snapshot {
 pub struct GroupSnapshot {
     /// The names from the root on, each after a `/`, unescaped ([`printable`]); `/` for the root.
     pub path: String,
-    /// Levels below the group that the snapshot is of.
+    /// Number of levels below the group that was read.
     pub depth: usize,
     /// The limits, bytes.
     pub limits: Limits,
@@ -87,13 +86,13 @@ pub struct GroupSnapshot {
     pub reading: Reading,
     /// Bytes reserved for the group and all below it, stock included ([`Group::reserved`]).
     pub reserved: u64,
-    /// The most bytes that were ever reserved.
+    /// The highest number of bytes that were ever reserved.
     pub peak: u64,
     /// Events at the group and below ([`Group::events`]).
     pub events: Events,
     /// Events at the group's own limits ([`Group::own_events`]).
     pub own_events: Events,
-    /// How pressed the group is.
+    /// Pressure on the group.
     pub pressure: Pressure,
 }
 
@@ -210,13 +209,13 @@ fn cut(name: &str, columns: usize) -> String {
 impl<M: Machine> Group<M> {
     /// Reads the group and everything below it at once: usage, statistics, limits, events, pressure.
     ///
-    /// The freshness is that of every group, so one flush at most is needed. [`Freshness::Cached`] needs none. The
-    /// walk costs a short lock for each group, and the snapshot about a kilobyte. Reads that need a flush of these groups wait for
-    /// one walk at most, and so does the removal of a group there. Snapshots of one memory wait for each other. [`Snapshot`] says what adds up.
+    /// All groups are read with this freshness, from one flush at most. [`Freshness::Cached`] needs no flush. Each group costs a short
+    /// lock, and about a kilobyte in the snapshot. Reads that need a flush of these groups wait for one walk at most, and so does the
+    /// removal of such a group. Snapshots of one memory wait for each other. [`Snapshot`] says which numbers add up.
     ///
     /// # Errors
-    /// [`NotFresh`] if the memory's policy forbids the flush that this needs; it carries what there is of this group. A
-    /// [`Freshness::Cached`] snapshot is always granted.
+    /// [`NotFresh`] if the memory's policy forbids the flush that this needs; the error carries the cached reading of this
+    /// group. A [`Freshness::Cached`] snapshot never fails.
     #[doc(alias = "css_for_each_descendant_pre")]
     pub fn snapshot(&self, freshness: Freshness) -> Result<Snapshot, NotFresh> {
         let _operation = self.books().operation();

@@ -13,7 +13,7 @@ pub enum By {
     /// Bytes reserved now, stock included.
     #[default]
     Reserved,
-    /// The most bytes ever reserved.
+    /// The highest number of bytes ever reserved.
     Peak,
     /// Charges refused.
     Refused,
@@ -31,7 +31,7 @@ pub struct Consumer {
     pub path: String,
     /// Bytes reserved now for the group and all below it, stock included.
     pub reserved: u64,
-    /// The most bytes that were ever reserved.
+    /// The highest number of bytes that were ever reserved.
     pub peak: u64,
     /// The group's limits, so that `reserved` can be shown beside its `max`.
     pub limits: Limits,
@@ -132,9 +132,9 @@ impl<M: Machine> Group<M> {
         consumers
     }
 
-    /// Chooses the group below this one whose end frees most, for when nothing else brings memory back. Among the groups
-    /// without children it is the one whose usage exceeds its effective `low` most. If none does, it is the one that exceeds
-    /// its effective `min` most. `None` if no group exceeds that either.
+    /// Chooses the group to end when nothing else frees memory. Candidates are the groups below this one that have no children. The
+    /// choice is the group whose usage exceeds its effective `low` most ([`Group::protection`]). If no group exceeds its `low`, it is
+    /// the group that exceeds its effective `min` most. `None` if no group exceeds that either.
     ///
     /// Groups excluded by [`Group::exclude_from_victims`] are never chosen.
     ///
@@ -149,8 +149,8 @@ impl<M: Machine> Group<M> {
         self.choose_victim_where(|_| true)
     }
 
-    /// Chooses as [`Group::choose_victim`] does, among the groups for which `may_end` returns `true`. So leave out groups that
-    /// are being ended already. `may_end` is called once for each candidate, without a lock.
+    /// Chooses as [`Group::choose_victim`] does, among the groups for which `may_end` returns `true`. Return `false` for
+    /// groups that are ending already. `may_end` is called once for each candidate, without a lock.
     ///
     /// # Errors
     /// [`NotFresh`] if the memory's policy forbids readers to flush.
@@ -201,7 +201,7 @@ impl<M: Machine> Group<M> {
     }
 
     /// Excludes the group from [`Group::choose_victim`] for good. For a group whose memory no caller can free, such as the
-    /// one that pays for all that no tenant does. Groups below it are not excluded.
+    /// group that pays for allocations of no tenant. Groups below it are not excluded.
     #[doc(alias = "oom_score_adj")]
     pub fn exclude_from_victims(&self) {
         self.books().counter(self.index()).exclude_from_victims();

@@ -12,7 +12,7 @@ use crate::charge::{ChargeError, Level, Pressure, Ticket};
 use crate::group::Group;
 use crate::held::Charge;
 
-/// A charge that waits for its turn and for memory; see [`Group::charge_async`]. Dropping it gives its place up.
+/// A charge that waits for its turn and for memory; see [`Group::charge_async`]. Dropping it cancels the charge.
 ///
 /// # Panics
 /// If polled after it was ready. If a reclaimer that the poll asks panics; the future may be polled again then.
@@ -166,16 +166,16 @@ impl<M: Machine> Emptied<M> {
 /// # Waiting
 impl<M: Machine> Group<M> {
     /// Waits until the group is removed and empty: no byte is charged to it or to any group that is or was below it. Then
-    /// [`Group::reserved`] is 0. To be called after [`Group::close`] or [`Group::remove`]; before, it waits for that as well, and for
+    /// [`Group::reserved`] is 0. Call it after [`Group::close`] or [`Group::remove`]. If called before, it also waits for the removal. For
     /// the root it never ends. It keeps the group like a handle.
     ///
     /// All charges count: [`Charge`]s, pages, reserves, and allocations that `bursar_alloc` charged to the group, wherever they
     /// are now. Stock does not count, because a removed group has none. Handles do not count, nor do charges of 0 bytes.
-    /// An infallible charge after the end is possible, and is not waited for. Statistics may lag behind: an update or a return that runs
+    /// The future does not wait for an infallible charge that comes after the end. Statistics may lag behind: an update or a return that runs
     /// in another thread at this moment may be missing from a [`Group::read`].
     ///
-    /// The future is `Send + 'static` and needs no runtime; [`Emptied::wait`] blocks instead. Returns that wake nobody, such as
-    /// [`Charge::release_nowait`] and frees of `bursar_alloc`, leave it to the next charge or return that may, or to
+    /// The future is `Send + 'static` and needs no runtime; [`Emptied::wait`] blocks instead. Some returns wake no task: those
+    /// of [`Charge::release_nowait`] and frees of `bursar_alloc`. Then the next other charge or return wakes it, or
     /// [`crate::Memory::tick`]. So have a ticker ([`crate::Builder::ticker`]).
     #[must_use = "a future does nothing unless it is polled"]
     pub fn emptied(&self) -> Emptied<M> {
@@ -191,15 +191,15 @@ impl<M: Machine> Group<M> {
     /// the same limit. [`Group::try_charge`] does not wait, and may pass. Dropping the future cancels the charge: nothing is
     /// charged, and the next one has its turn.
     ///
-    /// A poll may block for a short time while stock is taken back, like [`Group::try_charge`]. It runs reclaimers, so these
-    /// must not block if the poll must not. Above a `high` nothing sleeps; the debt is left for [`Group::take_debt`].
+    /// A poll may block for a short time while stock is taken back, like [`Group::try_charge`]. It also runs reclaimers. If the poll
+    /// must not block, no reclaimer may block. Above a `high` no poll sleeps; the debt is left for [`Group::take_debt`].
     ///
     /// The future is `Send + 'static` and needs no runtime. There are two hazards. Tasks that hold charges while they wait for
     /// more may deadlock: put a timeout around the future, and spill when it ends. And a future that was polled must be
     /// dropped, or polled again when it is woken; otherwise it blocks the charges behind it.
     ///
     /// # Errors
-    /// [`ChargeError`] if waiting is in vain: the charge is larger than the limit in its way, or the group was removed or closed.
+    /// [`ChargeError`] if waiting cannot help: the charge is larger than the limit in its way, or the group was removed or closed.
     #[must_use = "a future does nothing unless it is polled"]
     pub fn charge_async(&self, bytes: u64) -> ChargeAsync<M> {
         ChargeAsync {
@@ -212,7 +212,7 @@ impl<M: Machine> Group<M> {
 
     /// Pressure on the group: by its own limits, and by the stalls of tasks that charge the group or groups below.
     ///
-    /// Limits of an ancestor do not count; ask the ancestor.
+    /// Limits of an ancestor do not count. Read the pressure of the ancestor for these.
     #[doc(alias = "memory.pressure")]
     pub fn pressure(&self) -> Pressure {
         self.books().pressure(self.index())

@@ -14,9 +14,9 @@ impl<M: Machine> Group<M> {
     /// Charges `bytes` to the group and all its ancestors, and returns the [`Charge`] that holds them. Dropping the charge
     /// returns them. Never exceeds a limit.
     ///
-    /// Usually this takes no lock, and costs the same at any depth. Near a limit it may wait: for stock of other CPUs to be
-    /// taken back, and for other tasks that do so. It fails only if the memory is not there and reclaimers
-    /// ([`Group::add_reclaimer`]) do not free it. A charge of 0 bytes always succeeds, unless the group was removed.
+    /// Usually this takes no lock, and costs the same at any depth. Near a limit it may wait until the stock of other CPUs is taken
+    /// back, by this task or by others. It fails only if the memory is not there and reclaimers ([`Group::add_reclaimer`]) do not
+    /// free it. A charge of 0 bytes always succeeds, unless the group was removed.
     ///
     /// If a `high` is exceeded, here or above, the charge asks reclaimers, succeeds, and leaves a debt for
     /// [`Group::take_debt`]. It sleeps only in a memory built with [`crate::HighPolicy::Throttle`], where it blocks the thread
@@ -76,8 +76,8 @@ impl<M: Machine> Group<M> {
     ///
     /// # Errors
     /// Nothing is charged if it fails.
-    /// * [`NowaitError::LimitReached`]: a `max` is in the way, with the stock below it counted as used.
-    /// * [`NowaitError::Busy`]: another task drains a group on the way, or this is a forked child that has only begun.
+    /// * [`NowaitError::LimitReached`]: a `max` is in the way. The stock below it counts as used.
+    /// * [`NowaitError::Busy`]: another task drains this group or one above, or this is a forked child before its first operation.
     /// * [`NowaitError::Removed`], [`NowaitError::TooLarge`]: as in [`Group::try_charge`].
     #[inline]
     pub fn try_charge_nowait(&self, bytes: u64) -> Result<Charge<M>, NowaitError> {

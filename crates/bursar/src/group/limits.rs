@@ -44,7 +44,7 @@ impl<M: Machine> Group<M> {
         self.books.set_max(self.index, bytes);
     }
 
-    /// Changes the group's `high`, from where on charges leave a debt or sleep ([`crate::HighPolicy`]). If it is below the
+    /// Changes the group's `high`. Charges above it leave a debt or sleep ([`crate::HighPolicy`]). If the new `high` is below the
     /// usage, reclaimers are asked for the difference.
     ///
     /// # Panics
@@ -54,22 +54,22 @@ impl<M: Machine> Group<M> {
         self.books.set_high(self.index, bytes);
     }
 
-    /// Changes the group's `low`: how much of it reclaim takes only if there is nothing else to take.
+    /// Changes the group's `low`: the bytes that reclaim takes only if it finds no others.
     #[doc(alias = "page_counter_set_low")]
     pub fn set_low(&self, bytes: u64) {
         self.books.set_low(self.index, bytes);
     }
 
-    /// Changes the group's `min`: how much of it reclaim never takes.
+    /// Changes the group's `min`: the bytes that reclaim never takes.
     #[doc(alias = "page_counter_set_min")]
     pub fn set_min(&self, bytes: u64) {
         self.books.set_min(self.index, bytes);
     }
 
     /// Changes all limits, one after the other. `min` and `low` come first, so that reclaim goes by the new protection. A `max`
-    /// that is lowered changes before `high`, and one that is raised after it. So at no moment does a charge pass that neither
-    /// the old nor the new limits allow, nor pass unthrottled. If another task changes limits at the same time, the result may
-    /// be a mixture.
+    /// that is lowered changes before `high`, and one that is raised after it. So at each moment a charge
+    /// succeeds, and escapes `high`, only if the old or the new limits allow this. If another task changes limits at the same time, the
+    /// result may be a mixture.
     ///
     /// # Panics
     /// As [`Group::set_max`] and [`Group::set_high`]. The limits that would follow are not changed then.
@@ -91,12 +91,12 @@ impl<M: Machine> Group<M> {
         self.reserved() > self.max()
     }
 
-    /// Takes the debt that charges left while a `high` was exceeded, here or above, without waiting for it. The caller should
-    /// then wait for [`Debt::delay`], in whatever way suits.
+    /// Takes the debt that charges left while a `high` was exceeded, here or above. This does not wait: the caller should then wait
+    /// for [`Debt::delay`], for example with a timer of its runtime.
     ///
-    /// The debt is that of charges to this group. Charges to groups below leave theirs there. All tasks that charge the group
-    /// share it. The delay is computed now: zero if the usage is back below `high`, and at most 2 s however much is owed. So
-    /// take the debt after every charge.
+    /// The debt is that of charges to this group. Charges to groups below leave their debt there. All tasks that charge the group
+    /// share one debt. The delay is computed by this call. It is zero if the usage is back below `high`, and at most 2 s for any
+    /// debt. So take the debt after every charge.
     ///
     /// ```
     /// # use bursar::{Limits, Memory};

@@ -109,7 +109,7 @@ impl<M: Machine> Group<M> {
         self.books.counter(self.index).usage.load(Order::Full)
     }
 
-    /// The most bytes that were ever reserved. A charge that an ancestor refused may have counted here for a moment.
+    /// The highest number of bytes that were ever reserved. A charge that an ancestor refused may be included.
     #[doc(alias = "memory.peak")]
     pub fn peak(&self) -> u64 {
         self.books.counter(self.index).peak.load(Order::Relaxed)
@@ -118,8 +118,8 @@ impl<M: Machine> Group<M> {
 
 /// # Events
 impl<M: Machine> Group<M> {
-    /// Counts of events at the limits of this group and of all that are or were below it. [`Events`] says at which group each
-    /// is counted.
+    /// Counts of events at the limits of this group and of all groups that are or were below it. [`Events`] says at which group
+    /// each event is counted.
     #[doc(alias = "memory.events")]
     pub fn events(&self) -> Events {
         self.books.counter(self.index).events.total()
