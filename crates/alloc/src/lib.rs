@@ -1,5 +1,5 @@
-//! Allocation by groups below `std`: a global allocator that charges groups, futures that carry their group,
-//! collections on a group, and pages as raw memory. The crate holds the code that must be `unsafe`.
+//! Allocators that charge groups: a global allocator, futures that carry their group, collections on a group, and pages
+//! as raw memory. `bursar` itself forbids `unsafe` code, so these are in a crate of their own.
 //!
 //! # The program's allocator
 //! [`Charged`] wraps any global allocator. A thread's allocations while it is in a group are charged to that group, by
@@ -43,8 +43,8 @@
 //!
 //! # Pages as raw memory
 //! A [`bursar::Page`] is a token, and returns itself. [`into_raw`] exchanges the token for an address, and [`from_raw`]
-//! exchanges the address for the token, once. Meanwhile the pages stay charged to their group. The memory records them,
-//! so freeing a wrong address, or one address twice, is detected before anything is touched.
+//! exchanges the address for the token, once. Meanwhile the pages stay charged to their group. The [`bursar::Memory`]
+//! records them. So [`from_raw`] of a wrong address, or of one address twice, returns an error and touches no memory.
 //!
 //! ```
 //! use bursar::pages::{Order, Zeroed};

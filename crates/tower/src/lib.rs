@@ -35,40 +35,39 @@
 //! ```
 //!
 //! # Charged allocations
-//! The request's group is charged for allocations in the service's `call`, in its future, whichever threads poll it, and in the
-//! polls of the response's body; also for allocations in the destructors of the future and the body. An allocation stays charged
-//! to that group until it is freed, on any thread. So bytes that the server's connection holds until they are written still count.
+//! The request's group is charged for allocations in the service's `call`, in its future, and in the polls of the response's body.
+//! It is also charged for allocations in the destructors of the future and the body. An allocation stays charged to that group
+//! until a thread frees it. So bytes that the server's connection holds until they are written still count.
 //!
-//! The group is not charged for others' allocations:
+//! The group is not charged for these allocations:
 //!
 //! * The connection's own buffers, including those that a request's body arrives in.
 //! * Tasks that a handler spawns, unless it puts them in the group. Requests carry the group as an extension, so a handler of
 //!   axum's takes it by `Extension(tenant): Extension<Group>`, and spawns `work.in_group(&tenant)` ([`bursar_alloc::InGroupExt`]).
-//! * The output of a panic: [`TenantLayer::new`] sees to that.
+//! * The output of a panic: [`TenantLayer::new`] calls [`bursar_alloc::panics_charge_nobody`].
 //!
-//! Values that a request leaves for others, as in a cache, are best made [outside](bursar_alloc::outside). A runtime may leave
-//! something too: tokio's workers keep a queue of tasks that yielded, 80 bytes or a few more, charged to the first task that
-//! yields on each. [`bursar_alloc::Charged`] lists other charges that may surprise.
+//! Allocate values that outlive the request, as in a cache, within [`bursar_alloc::outside`]. A runtime may keep a block too. Each
+//! worker of tokio keeps a queue of tasks that yielded, of 80 bytes or a few more, and the first task that yields there pays for it. [`bursar_alloc::Charged`] lists other charges that may surprise.
 //!
-//! Without [`bursar_alloc::Charged`] as the global allocator nothing is counted, and requests are served as ever.
+//! Without [`bursar_alloc::Charged`] as the global allocator nothing is counted, and requests are served as before.
 //!
 //! # Limits
 //! No allocation fails because of a limit; the group then exceeds the limit. So the layer asks before it serves: the
-//! function that picks a request's group sees [`bursar::Group::is_over_max`], and may answer in place of the service.
-//! Requests that are being served go on, so a tenant exceeds its limit by what the requests admitted earlier take.
+//! function that picks a request's group can read [`bursar::Group::is_over_max`], and can answer in place of the service.
+//! Requests in progress go on, so a tenant exceeds its limit by the memory that these take.
 //!
 //! # Run a ticker
-//! Allocating and freeing call no callback and do not wait. So notifications, and stock that must be taken back, wait
-//! for the next call that may: a reservation that is about to be refused, a limit that is set, or a tick. A server that
+//! An allocation or a free calls no callback and does not wait. So it leaves callbacks, and stock that must be taken back,
+//! to the next call that may wait: a reservation that is about to be refused, a limit that is set, or a tick. A server that
 //! only allocates has none of these. Start [`bursar::Memory::start_ticker`] and keep what it returns as long as the
 //! server runs, or call [`bursar::Memory::tick`] from a timer. Without a tick
 //!
-//! * subscribers of pressure ([`bursar::Group::on_pressure`]) may never be told of memory that was allocated or freed,
-//!   and tasks that wait for memory may never be woken;
+//! * callbacks of pressure ([`bursar::Group::on_pressure`]) may never be called, and tasks that wait for memory may never
+//!   be woken;
 //! * `is_over_max` may report a tenant over its limit although its memory is freed: the usage that it compares with the
-//!   limit includes stock. CPUs keep up to 256 KiB of freed bytes each for a group, less near a limit. Once a flush
+//!   limit includes stock. CPUs keep up to 256 KiB of freed bytes each for a group, less near a limit. Once in a flush
 //!   period (2 s) a tick takes back the stock above a quarter of the limit's remaining room. So give tenants limits
-//!   that are large beside that.
+//!   that are much larger.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

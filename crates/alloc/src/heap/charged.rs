@@ -19,15 +19,15 @@ use super::record::Record;
 /// to no group, or to the one given to [`Charged::charge_rest_to`].
 ///
 /// # Limits
-/// Most programs end when an allocation fails, so no allocation fails because of a limit: it oversteps the limit, as
-/// [`Group::charge_nowait`] does. Then the group is over its limit ([`Group::is_over_max`]) and its pressure is
-/// critical ([`Group::on_pressure`]). Code that asks before it allocates is refused ([`Group::try_charge`], an engine's
+/// Most programs end when an allocation fails. So no allocation fails because of a limit: it exceeds the limit, as
+/// [`Group::charge_nowait`] does. Then [`Group::is_over_max`] is true, and the group's pressure is critical
+/// ([`Group::on_pressure`]). Code that asks before it allocates is refused ([`Group::try_charge`], an engine's
 /// reservations, [`crate::GroupAlloc`]), except for bytes that the stock of its CPU covers. The program must end the
 /// work that uses too much.
 ///
-/// **Run a ticker** ([`bursar::Memory::start_ticker`]). An allocator may neither drain nor call anyone. The next
-/// operation that may wait delivers its notifications, and takes back the stock that a full group's CPUs hold. In a
-/// program that only allocates, that operation is [`bursar::Memory::tick`].
+/// **Run a ticker** ([`bursar::Memory::start_ticker`]). An allocator must not take back stock or call callbacks.
+/// The next operation that may wait does both. In a program that only allocates, that operation is
+/// [`bursar::Memory::tick`].
 ///
 /// # Reserve or count
 /// This allocator *counts* bytes that are allocated. An engine *reserves* bytes by [`Group::try_charge`] before it allocates them. If
@@ -68,8 +68,8 @@ use super::record::Record;
 /// * **Pools.** A connection pool keeps the connection that one request opened. A compiled regular expression keeps its caches.
 /// * **Queues of an async runtime** and of channels. They grow when a task in a group is the first to need the room.
 ///
-/// Use [`crate::outside`] for all of them. Run the first use in it, before any group needs the value. Or run each use
-/// in it that may leave something behind.
+/// Use [`crate::outside`] for all of them. Run the first use within it, before any group needs the value. Or run each use
+/// within it that may keep a block for later users.
 ///
 /// ```
 /// # use std::alloc::System;
@@ -98,15 +98,15 @@ use super::record::Record;
 /// ```
 ///
 /// # Cost
-/// Each block, charged or not, has eight bytes behind it, and costs the steps of a charge and a return (see
+/// Each block, charged or not, is eight bytes longer. A charged block also costs a charge and a return (see
 /// BENCHMARKS.md). The eight bytes may move a block to the next size class, or add a page. Allocating zeroed memory in
 /// a group touches its last page. A group above its limit has no stock, so each block is charged to all groups on the
 /// way up: some hundred nanoseconds, and words that all CPUs write.
 ///
 /// # Guarantees
-/// It never allocates itself, takes no lock and calls no callback. So it may be used wherever `A` may: in a signal
-/// handler, if `A` may be; in destructors of thread-locals; before `main`. If `A` fails, so does this, and nothing is
-/// charged. Conservation: a free returns exactly the bytes that were charged for the block.
+/// It allocates nothing for itself, takes no lock and calls no callback. So it may be used wherever `A` may: in
+/// destructors of thread-locals, before `main`, and in a signal handler if `A` may. If `A` fails, the allocation fails,
+/// and nothing is charged. Conservation: a free returns exactly the bytes that were charged for the block.
 ///
 /// ```
 /// use std::alloc::System;

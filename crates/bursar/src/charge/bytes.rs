@@ -6,8 +6,8 @@ use crate::stats::Value;
 
 /// A number of bytes with a binary unit and at least three digits: `Bytes(48 << 20)` prints `48.0 MiB`.
 ///
-/// [`Bytes::of_limit`] prints limits, and [`Bytes::of_value`] readings. All of them pad to the width of a format, so they fit
-/// into tables.
+/// [`Bytes::of_limit`] prints limits, and [`Bytes::of_value`] prints values of a reading. All of them pad to the width in a format
+/// string, so they fit into tables.
 ///
 /// ```
 /// use bursar::Bytes;

@@ -10,8 +10,8 @@ use crate::stats::printable;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ChargeError {
-    /// The `max` of the group, or of a group above it, is in the way. The memory was not there: the stock of all CPUs was taken
-    /// back first.
+    /// The `max` of the group, or of a group above it, is in the way. The charge first took back the stock of all
+    /// CPUs, and the memory was not there.
     LimitReached(Box<LimitReached>),
     /// The group was removed.
     Removed {
@@ -29,20 +29,20 @@ pub enum ChargeError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LimitReached {
-    /// The path of the group that was to be charged.
+    /// The path of the group that the caller charged.
     pub charged: String,
     /// The path of the group whose limit refused: the charged group or an ancestor.
     pub limited: String,
     /// Bytes asked for.
     pub requested: u64,
-    /// Bytes used by that group and all below it.
+    /// Bytes used by the limiting group and all groups below it.
     pub usage: u64,
     /// Its `max`, bytes.
     pub max: u64,
-    /// Its biggest children with their usage in bytes, biggest first, at most five. A group looks at its children for this at
-    /// most every 100 ms; see `largest_age`.
+    /// Biggest children of the limiting group with their usage in bytes, biggest first, at most five. The list is renewed at most
+    /// every 100 ms; see `largest_age`.
     pub largest: Vec<(String, u64)>,
-    /// The age of `largest`; zero if this refusal looked at the children.
+    /// The age of `largest`; zero if this refusal renewed the list.
     pub largest_age: Duration,
 }
 
@@ -92,11 +92,11 @@ impl fmt::Display for LimitReached {
 
 impl std::error::Error for ChargeError {}
 
-/// Reason why [`crate::Group::try_charge_nowait`] refused. Carries nothing that needs memory. Nothing was charged.
+/// Reason why [`crate::Group::try_charge_nowait`] refused. The error itself allocates nothing. Nothing was charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NowaitError {
-    /// The charge does not fit without a look for stock elsewhere. [`crate::Group::try_charge`] may find some.
+    /// The charge does not fit unless stock of other CPUs is taken back, which [`crate::Group::try_charge`] does.
     LimitReached,
     /// Another task drains the group or one above it. Or this is a forked child before its first operation that is not for
     /// signal handlers (see [`crate::Memory`]).

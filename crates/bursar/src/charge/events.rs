@@ -35,42 +35,42 @@ const EVENTS: usize = 11;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Events {
-    /// Times that reclaim asked the group although its usage was within its effective `low`, because there was nothing else to
-    /// take. At the group that was asked.
+    /// Times that reclaim asked the group although its usage was within its effective `low`, because reclaim found no other memory.
+    /// Counted at the group that was asked.
     pub low: u64,
-    /// Charges that left the usage above `high` with all stock taken back. Reclaimers were asked then, and the rest was slept
-    /// for or owed. At each group whose `high` was exceeded.
+    /// Charges that left the usage above `high` although all stock was taken back. They asked reclaimers, and then slept or left a
+    /// debt. Counted at each group whose `high` was exceeded.
     pub high: u64,
-    /// Charges that met `max` with all stock taken back. Reclaimers were asked then, or the charge was refused or waited. A
-    /// charge that tries again counts again. At the group whose `max` it is.
+    /// Charges that did not fit under `max` although all stock was taken back. They asked reclaimers, were refused, or waited. A
+    /// charge that tries again counts again. Counted at the group whose `max` it is.
     pub max: u64,
-    /// Charges that `max` refused in the end, without those of [`crate::Group::try_charge_nowait`]. At the group whose `max` it
-    /// is.
+    /// Charges that `max` refused in the end, without those of [`crate::Group::try_charge_nowait`]. Counted at the group whose `max`
+    /// it is.
     pub refused: u64,
-    /// Charges that could not be refused and left the usage above `max`. At each group whose `max` was exceeded.
+    /// Charges that could not be refused and left the usage above `max`. Counted at each group whose `max` was exceeded.
     pub overshot: u64,
-    /// Bytes of stock that were taken back from CPUs. At the group whose limit was in the way.
+    /// Bytes of stock that were taken back from CPUs. Counted at the group whose limit was in the way.
     pub drained_bytes: u64,
-    /// Bytes that reclaimers said they had freed. A number beyond the usage of the group is cut to that. At the group whose
-    /// reclaimer it was.
+    /// Bytes that reclaimers reported as freed. A number beyond the usage of the group is cut to that usage. Counted at the group of
+    /// the reclaimer.
     pub reclaimed_bytes: u64,
     /// Calls of reclaimers that returned 0. If most calls do, the reclaimer probably tries a lock that the charging task holds: see
-    /// [`crate::Group::add_reclaimer`]. At the group whose reclaimer it was.
+    /// [`crate::Group::add_reclaimer`]. Counted at the group of the reclaimer.
     #[doc(alias = "zone_reclaim_failed")]
     pub reclaim_failed: u64,
-    /// Time that charges slept for a `high`, here or above. At the group that was charged.
+    /// Time that charges slept for a `high`, here or above. Counted at the group that was charged.
     pub throttled: Duration,
     /// Bytes that were returned although the group did not have them: a bug of the code that returned them
-    /// ([`crate::Group::uncharge`]). At the group that they were returned to.
+    /// ([`crate::Group::uncharge`]). Counted at the group that they were returned to.
     pub over_returned_bytes: u64,
-    /// Calls of [`crate::Group::on_pressure`] callbacks and of wakers that panicked. The panic was caught. At the group that
-    /// was watched or waited for.
+    /// Calls of [`crate::Group::on_pressure`] callbacks and of wakers that panicked. The panic was caught. Counted at the
+    /// group that was watched or waited for.
     pub panicked_callbacks: u64,
 }
 
 impl Events {
-    /// Events since `before`, which must be earlier counts of the same group. A count that is less now, as in a group of
-    /// another memory, is 0.
+    /// Events since `before`, which must be earlier counts of the same group. If a count is less than before, as for another
+    /// group, the result is 0.
     #[must_use]
     pub fn since(&self, before: &Events) -> Events {
         Events {

@@ -10,14 +10,15 @@ use super::{Bytes, Ledger};
 /// A limit in bytes; `u64::MAX` means none.
 pub(crate) type Limit = u64;
 
-/// The limits of a group, bytes. All four compare with the usage of the group and everything below it, stock included.
+/// The limits of a group, bytes. All four are compared with [`crate::Group::reserved`]: the usage of the group and everything below
+/// it, stock included.
 ///
 /// Any combination is allowed, as in the kernel: each limit applies by itself, and the strictest decides. If `min` is above `max`, the
-/// group is limited to `max` and protected up to it. If `low` is above `high`, charges leave a debt although reclaim passes the
-/// group over. A limit below the usage lets no more bytes in. The bytes above it stay until they are returned; reclaimers are asked
-/// for them when `max` or `high` is set.
+/// group is limited to `max` and protected up to it. If `low` is above `high`, charges leave a debt although reclaim does not
+/// ask the group. A `max` below the usage refuses all fallible charges. The bytes above it stay until they are returned. A call that
+/// sets `max` or `high` asks reclaimers for the bytes above it.
 ///
-/// One expression makes limits, from the fields or from the functions:
+/// Write limits as one expression, with fields or with functions:
 ///
 /// ```
 /// use bursar::Limits;
@@ -35,11 +36,11 @@ pub struct Limits {
     /// Reclaim never takes bytes within the effective `min`. 0 for no protection.
     #[doc(alias = "memory.min")]
     pub min: Limit,
-    /// Reclaim takes bytes within the effective `low` only if there is nothing else to take. 0 for no protection.
+    /// Reclaim takes bytes within the effective `low` only if it finds no others. 0 for no protection.
     #[doc(alias = "memory.low")]
     pub low: Limit,
-    /// Charges above it succeed, ask reclaimers, and leave a debt, so it slows only callers of [`crate::Group::take_debt`].
-    /// Under [`crate::HighPolicy::Throttle`] they sleep instead. `u64::MAX` for none.
+    /// Charges above it succeed, ask reclaimers, and leave a debt. So `high` slows only callers of [`crate::Group::take_debt`]. With
+    /// [`crate::HighPolicy::Throttle`] such charges sleep instead. `u64::MAX` for none.
     #[doc(alias = "memory.high")]
     pub high: Limit,
     /// No charge that can be refused goes above it. `u64::MAX` for none.

@@ -67,9 +67,9 @@ pub struct StallShare {
 ///
 /// Each call takes the machine's time in nanoseconds. Clocks of CPUs differ a little: a time before that of an earlier call
 /// counts as that of the earlier call.
+///
 /// A task may stall that was not declared as working. It cannot be told from one that was. If one task works, and another,
 /// undeclared, stalls, that counts as full. So declare all tasks that work for a group, or none.
-/// and another, undeclared, stalls, that is taken as full. So declare all that work for a group, or none.
 #[derive(Clone, Debug)]
 #[doc(alias = "psi_group")]
 pub(crate) struct StallClock {

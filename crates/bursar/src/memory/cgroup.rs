@@ -55,8 +55,8 @@ impl Follow {
 
     /// The root's limit by these inputs.
     pub(super) fn root_max(&self) -> Limit {
-        // Full, both: pair with the stores in `set_max` and `reread_cgroup`. Either we see the store, or who stored sees
-        // what we set, and sets it anew.
+        // Full, both: pair with the stores in `set_max` and `reread_cgroup`. Either we see the store, or the task that
+        // stored sees our value and sets it again.
         let left = match self.cgroup_max.load(Order::Full) {
             Limit::MAX => Limit::MAX,
             max => max.saturating_sub(self.from.keep_free),
@@ -161,7 +161,7 @@ impl Memory<Host> {
         let now_ns = self.machine().now_ns();
         if self.cgroup.is_some() && now_ns >= *due_ns {
             *due_ns = now_ns.saturating_add(self.books.tree.flush_period_ns);
-            // Nobody to tell: the last limit stays, and who wants to know calls `reread_cgroup`.
+            // Nothing reports an error here: the last limit stays, and `reread_cgroup` returns the error to its caller.
             let _ = self.reread_cgroup();
         }
     }
