@@ -47,7 +47,8 @@
 //! * The output of a panic: [`TenantLayer::new`] calls [`bursar_alloc::panics_charge_nobody`].
 //!
 //! Allocate values that outlive the request, as in a cache, within [`bursar_alloc::outside`]. A runtime may keep a block too. Each
-//! worker of tokio keeps a queue of tasks that yielded, of 80 bytes or a few more, and the first task that yields there pays for it. [`bursar_alloc::Charged`] lists other charges that may surprise.
+//! worker of tokio keeps a queue of tasks that yielded, of 80 bytes or a few more, and the first task that yields there pays
+//! for it. [`bursar_alloc::Charged`] lists other charges that may surprise.
 //!
 //! Without [`bursar_alloc::Charged`] as the global allocator nothing is counted, and requests are served as before.
 //!
