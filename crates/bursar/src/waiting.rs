@@ -166,8 +166,8 @@ impl<M: Machine> Emptied<M> {
 /// # Waiting
 impl<M: Machine> Group<M> {
     /// Waits until the group is removed and empty: no byte is charged to it or to any group that is or was below it. Then
-    /// [`Group::reserved`] is 0. To be called after [`Group::close`] or [`Group::remove`]; before, it waits for that as well, and for
-    /// the root it never ends. It keeps the group like a handle.
+    /// [`Group::reserved`] is 0. Call it after [`Group::close`] or [`Group::remove`]. Before, it waits for the removal as well, and
+    /// for the root it never ends. The future keeps the group like a handle.
     ///
     /// All charges count: [`Charge`]s, pages, reserves, and allocations that `bursar_alloc` charged to the group, wherever they
     /// are now. Stock does not count, because a removed group has none. Handles do not count, nor do charges of 0 bytes.

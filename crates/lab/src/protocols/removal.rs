@@ -97,6 +97,12 @@ fn check_sums<M: Watched>(group: &Group<M>, freshness: Freshness) {
         let reading = &group.reading;
         let whole = (reading.get(ROWS).value, reading.usage().value);
         assert_eq!(sums, whole, "{} in {snapshot}", group.path);
+        let usage = reading.usage();
+        assert!(
+            0 <= usage.lo && usage.lo <= usage.value && usage.value <= usage.hi,
+            "{} in {snapshot}",
+            group.path
+        );
     }
 }
 
