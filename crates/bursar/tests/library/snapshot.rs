@@ -156,6 +156,7 @@ fn freshness_is_that_of_every_group() {
     let within = memory.snapshot(Freshness::Within(1 << 10)).unwrap();
     assert_eq!((usage(&within).value, flushes()), (0, 4));
     charge.move_to(&group).unwrap();
+    memory.root().read(Freshness::Exact).unwrap();
 
     // A group that was flushed by itself is newer than the one above, and they still add up.
     let inner = group.child("inner", Limits::none()).unwrap();
