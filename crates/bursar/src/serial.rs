@@ -5,9 +5,11 @@
 //! not set are left out.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
-use serde::de::{Deserialize, Deserializer};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 
 use crate::charge::{Events, Level, Limits, Pressure, Stall, StallShare};
@@ -254,6 +256,21 @@ impl From<&Limits> for LimitsForm {
     }
 }
 
+/// Takes limits by their names only. A list of numbers is refused, because a number's place does not say which limit it is.
+struct ByName;
+
+impl<'de> Visitor<'de> for ByName {
+    type Value = LimitsForm;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("limits by name: max, high, low, min")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<LimitsForm, A::Error> {
+        LimitsForm::deserialize(MapAccessDeserializer::new(map))
+    }
+}
+
 impl<'de> Deserialize<'de> for Limits {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let LimitsForm {
@@ -261,7 +278,7 @@ impl<'de> Deserialize<'de> for Limits {
             high,
             low,
             min,
-        } = LimitsForm::deserialize(deserializer)?;
+        } = deserializer.deserialize_map(ByName)?;
         Ok(Self {
             min,
             low,

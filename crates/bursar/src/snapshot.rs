@@ -12,9 +12,9 @@ use crate::group::Group;
 use crate::memory::Memory;
 use crate::stats::{Freshness, NotFresh, ROOT, Reading, printable};
 
-/// Columns of a line of text.
+/// Characters of a line of text.
 const COLUMNS: usize = 80;
-/// Columns that a name has at least, whatever its depth.
+/// Characters of a name that are always shown, whatever its depth.
 const NAME_COLUMNS_MIN: usize = 16;
 
 /// A group and everything below it, read at once; see [`Group::snapshot`].
@@ -33,7 +33,7 @@ const NAME_COLUMNS_MIN: usize = 16;
 /// missing.
 ///
 /// # Text
-/// [`fmt::Display`] draws the tree in lines of at most 80 columns, unless the indent of deep groups needs more:
+/// [`fmt::Display`] draws the tree in lines of at most 80 characters:
 ///
 /// ```
 /// use bursar::{Freshness, Limits, Memory};
@@ -197,7 +197,7 @@ fn numbers(group: &GroupSnapshot) -> String {
     shown
 }
 
-/// A name in at most `columns` columns, of which there are more than two.
+/// A name in at most `columns` characters, of which there are more than two.
 fn cut(name: &str, columns: usize) -> String {
     if name.chars().count() <= columns {
         return name.to_owned();
@@ -209,9 +209,12 @@ fn cut(name: &str, columns: usize) -> String {
 impl<M: Machine> Group<M> {
     /// Reads the group and everything below it at once: usage, statistics, limits, events, pressure.
     ///
-    /// All groups are read with this freshness, from one flush at most. [`Freshness::Cached`] needs no flush. Each group costs a short
-    /// lock, and about a kilobyte in the snapshot. Reads that need a flush of these groups wait for one walk at most, and so does the
-    /// removal of such a group. Snapshots of one memory wait for each other. [`Snapshot`] says which numbers add up.
+    /// The freshness is that of every group. One flush of the subtree provides it; [`Freshness::Within`] may need a second one,
+    /// and [`Freshness::Cached`] needs none. [`Snapshot`] says what adds up.
+    ///
+    /// The walk costs a short lock for each group, and the snapshot about a kilobyte. Reads that need a flush of these groups wait
+    /// for one walk at most, and so does the removal of a group there. Snapshots of one memory wait for each other. Reclaimers,
+    /// callbacks and wakers may take snapshots too.
     ///
     /// # Errors
     /// [`NotFresh`] if the memory's policy forbids the flush that this needs; the error carries the cached reading of this
@@ -295,6 +298,7 @@ impl<M: Machine> Memory<M> {
 impl<M: Machine> fmt::Display for Memory<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let exact = self.snapshot(Freshness::Exact);
-        exact.unwrap_or_else(|_| self.root().walk(false)).fmt(f)
+        let shown = exact.or_else(|_| self.snapshot(Freshness::Cached));
+        shown.expect("needs no flush").fmt(f)
     }
 }

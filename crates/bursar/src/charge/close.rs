@@ -27,7 +27,8 @@ impl<M: Machine> Ledger<M> {
                 Err(_) => unreachable!("its children were removed, and it takes no more"),
             }
         }
-        // Waits for charges that looked before the names were gone. Another task that removes these groups may yet have to.
+        // Waits for charges that looked before the names were gone. Each end above did so for its group. But another task may
+        // have taken a group's name away, and not have waited yet.
         self.drain_closed(index, || ());
         for group in &subtree {
             self.wake_removed_at(group.index);

@@ -89,8 +89,8 @@ impl<M: Machine> Tree<M> {
         note: impl Fn(u32) -> T,
     ) -> Vec<Found<T>> {
         let mut walk: Vec<Found<T>> = Vec::new();
-        let mut next = vec![(top, 0, String::new(), 0)];
-        while let Some((index, parent, path, depth)) = next.pop() {
+        let mut next = vec![(top, 0, String::new(), 0, false)];
+        while let Some((index, parent, path, depth, is_counted_above)) = next.pop() {
             let usage_range = usage_range(index);
             let Folded {
                 own: mut totals,
@@ -98,8 +98,10 @@ impl<M: Machine> Tree<M> {
                 is_absorbed,
                 ..
             } = self.folded(index);
-            if is_absorbed && index != top {
-                // Its parent's own part has these already.
+            // The parent's own part has the numbers of an absorbed group, and with them those of all groups below. These may be
+            // absorbed later: tasks that end a group and its parent at the same time come in any order.
+            let is_counted = is_counted_above || is_absorbed && index != top;
+            if is_counted {
                 totals.fill(0);
             }
             self.add_own_eager(index, &mut totals);
@@ -109,11 +111,15 @@ impl<M: Machine> Tree<M> {
             let mut below: Vec<_> = self.children_of(index);
             // The last is the first to be taken.
             below.sort_unstable_by(|one, other| other.0.cmp(&one.0));
-            next.extend(
-                below
-                    .into_iter()
-                    .map(|(name, child)| (child, position, format!("{path}/{name}"), depth + 1)),
-            );
+            next.extend(below.into_iter().map(|(name, child)| {
+                (
+                    child,
+                    position,
+                    format!("{path}/{name}"),
+                    depth + 1,
+                    is_counted,
+                )
+            }));
             walk.push(Found {
                 parent,
                 path,

@@ -220,6 +220,6 @@ pub struct Stop<'a>(pub &'a AtomicBool);
 
 impl Drop for Stop<'_> {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.0.store(true, Ordering::SeqCst);
     }
 }

@@ -2,7 +2,9 @@
 #![cfg(feature = "serde")]
 
 use crate::common::{ROWS, UNIT, memory, units};
-use bursar::{Freshness, Limits, Memory, Value};
+use std::time::Duration;
+
+use bursar::{Events, Freshness, Level, Limits, Memory, Value};
 use serde_json::{Value as Json, from_str, json, to_value};
 
 #[test]
@@ -32,6 +34,8 @@ fn limits_come_from_config_files() {
         r#"{"max": "4 GiB"}"#,
         r#"{"low": null}"#,
         "4096",
+        "[4096]",
+        "[1, 2, 3, 4]",
     ] {
         assert!(from_str::<Limits>(bad).is_err(), "{bad}");
     }
@@ -60,16 +64,63 @@ fn bounds_that_are_unknown_are_left_out() {
     assert_eq!(value(i64::MIN, i64::MAX), json!({"value": 5}));
 }
 
+/// Each number is written under its own name.
+#[test]
+fn no_two_numbers_change_places() {
+    let mut events = Events::default();
+    events.low = 1;
+    events.high = 2;
+    events.max = 3;
+    events.refused = 4;
+    events.overshot = 5;
+    events.drained_bytes = 6;
+    events.reclaimed_bytes = 7;
+    events.reclaim_failed = 8;
+    events.throttled = Duration::from_nanos(9);
+    events.over_returned_bytes = 10;
+    events.panicked_callbacks = 11;
+    assert_eq!(
+        to_value(events).unwrap(),
+        json!({
+            "low": 1, "high": 2, "max": 3, "refused": 4, "overshot": 5, "drained_bytes": 6, "reclaimed_bytes": 7,
+            "reclaim_failed": 8, "throttled_ns": 9, "over_returned_bytes": 10, "panicked_callbacks": 11,
+        })
+    );
+    let mut pressure = memory().root().pressure();
+    (pressure.level, pressure.by_usage) = (Level::Critical, Level::Low);
+    pressure.by_stall = Level::High;
+    let (some, full) = (&mut pressure.stall.some, &mut pressure.stall.full);
+    (some.avg10, some.avg60, some.avg300) = (0.5, 0.25, 0.125);
+    some.total = Duration::from_micros(1);
+    (full.avg10, full.avg60, full.avg300) = (0.75, 1.0, 0.0);
+    full.total = Duration::MAX;
+    assert_eq!(
+        to_value(pressure).unwrap(),
+        json!({
+            "level": "critical", "by_usage": "low", "by_stall": "high",
+            "stall": {
+                "some": {"avg10": 0.5, "avg60": 0.25, "avg300": 0.125, "total_ns": 1000},
+                "full": {"avg10": 0.75, "avg60": 1.0, "avg300": 0.0, "total_ns": u64::MAX},
+            },
+        })
+    );
+}
+
 #[test]
 fn a_snapshot_is_a_list_of_groups() {
     let memory = memory();
     let group = memory.root().child("group", Limits::max(units(4))).unwrap();
     let _charge = group.try_charge(UNIT).unwrap();
-    assert!(group.try_charge(8 * UNIT).is_err());
-    group.add(ROWS, 7);
+    let child = group.child("child", Limits::none()).unwrap();
+    drop(child.try_charge(3 * UNIT).unwrap());
+    assert!(child.try_charge(8 * UNIT).is_err());
+    child.set_max(0);
+    assert!(child.try_charge(1).is_err());
+    child.add(ROWS, 2);
+    group.add(ROWS, 5);
     let snapshot = memory.snapshot(Freshness::Exact).unwrap();
     let written = to_value(&snapshot).unwrap();
-    assert_eq!(written.as_array().unwrap().len(), 2);
+    assert_eq!(written.as_array().unwrap().len(), 3);
     assert_eq!(
         (&written[0]["path"], &written[1]["path"]),
         (&json!("/"), &json!("/group"))
@@ -79,10 +130,13 @@ fn a_snapshot_is_a_list_of_groups() {
     assert!(age.is_u64(), "{age}");
     let zero = json!({"value": 0, "lo": 0, "hi": 0, "own": 0});
     let share = json!({"avg10": 0.0, "avg60": 0.0, "avg300": 0.0, "total_ns": 0});
-    let events = json!({
-        "low": 0, "high": 0, "max": 1, "refused": 1, "overshot": 0, "drained_bytes": 0, "reclaimed_bytes": 0,
-        "reclaim_failed": 0, "throttled_ns": 0, "over_returned_bytes": 0, "panicked_callbacks": 0,
-    });
+    let events = |count: u64| {
+        json!({
+            "low": 0, "high": 0, "max": count, "refused": count, "overshot": 0, "drained_bytes": 0,
+            "reclaimed_bytes": 0, "reclaim_failed": 0, "throttled_ns": 0, "over_returned_bytes": 0,
+            "panicked_callbacks": 0,
+        })
+    };
     assert_eq!(
         group,
         json!({
@@ -94,14 +148,14 @@ fn a_snapshot_is_a_list_of_groups() {
                 "usage": {"value": UNIT, "lo": UNIT, "hi": UNIT, "own": UNIT},
                 "over_returned": 0,
                 "statistics": {
-                    "rows": {"value": 7, "lo": 7, "hi": 7, "own": 7},
+                    "rows": {"value": 7, "lo": 7, "hi": 7, "own": 5},
                     "balance": zero, "eager": zero, "batched": zero,
                 },
             },
             "reserved": UNIT,
-            "peak": UNIT,
-            "events": events,
-            "own_events": events,
+            "peak": units(4),
+            "events": events(2),
+            "own_events": events(1),
             "pressure": {
                 "level": "none", "by_usage": "none", "by_stall": "none",
                 "stall": {"some": share, "full": share},

@@ -1,12 +1,16 @@
 //! Snapshots: what they hold, how they are drawn, and that children and own part add up to each group, whatever runs.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use crate::common::world::Stop;
-use crate::common::{BALANCE, BATCHED, EAGER, ROWS, Random, STATISTICS, memory, seed};
+use crate::common::{BALANCE, BATCHED, EAGER, ROWS, Random, STATISTICS, UNIT, memory, seed, units};
 use bursar::{
-    Bytes, FlushPolicy, Freshness, Group, GroupSnapshot, Limits, Memory, Snapshot, Statistic,
+    Bytes, FlushPolicy, Freshness, Group, GroupSnapshot, Level, Limits, Memory, Snapshot, Statistic,
 };
 
 fn paths(snapshot: &Snapshot) -> Vec<&str> {
@@ -49,7 +53,7 @@ fn check_sums(snapshot: &Snapshot) {
         let whole = numbers(group).map(|(value, _)| value);
         assert_eq!(sums, whole, "own part and children of {}", group.path);
         let usage = group.reading.usage();
-        assert!(usage.lo <= usage.value && usage.value <= usage.hi);
+        assert!(0 <= usage.lo && usage.lo <= usage.value && usage.value <= usage.hi);
     }
 }
 
@@ -61,7 +65,8 @@ fn groups_come_depth_first_with_all_their_numbers() {
     let a = root.child("a", Limits::none()).unwrap();
     let scan = a.child("scan", Limits::none()).unwrap();
     let charge = scan.try_charge(3 << 20).unwrap();
-    drop(b.try_charge(2 << 20).unwrap());
+    drop(a.try_charge(2 << 20).unwrap());
+    let nearly_all = b.try_charge(8 << 20).unwrap();
     assert!(b.try_charge(16 << 20).is_err());
     scan.add(ROWS, 7);
     a.add(EAGER, -2);
@@ -84,7 +89,13 @@ fn groups_come_depth_first_with_all_their_numbers() {
         assert_eq!(group.pressure, handle.pressure());
     }
     assert_eq!(snapshot.get("/b").unwrap().own_events.refused, 1);
-    assert_eq!(snapshot.get("/").unwrap().reading.usage_bytes(), 3 << 20);
+    assert_eq!(snapshot.get("/").unwrap().reading.usage_bytes(), 11 << 20);
+    let pressure = |path| snapshot.get(path).unwrap().pressure.level;
+    assert_eq!(
+        (pressure("/b"), pressure("/")),
+        (Level::Critical, Level::None)
+    );
+    drop(nearly_all);
 
     // Of a part of the tree, and of a group that is no more.
     let part = a.snapshot(Freshness::Exact).unwrap();
@@ -106,7 +117,7 @@ fn freshness_is_that_of_every_group() {
     let memory = builder.flush_period(Duration::from_secs(3600)).build();
     let memory = memory.unwrap();
     let group = memory.root().child("group", Limits::none()).unwrap();
-    let _charge = group.try_charge(5 << 20).unwrap();
+    let mut charge = group.try_charge(5 << 20).unwrap();
     group.add(BATCHED, 10);
     let flushes = || memory.flush_counts().root;
     let usage = |snapshot: &Snapshot| snapshot.get("group").unwrap().reading.usage();
@@ -130,6 +141,23 @@ fn freshness_is_that_of_every_group() {
     let exact = memory.snapshot(Freshness::Exact).unwrap();
     assert_eq!((usage(&exact).value, flushes()), (5 << 20, 3));
 
+    // A charge has moved: the root's usage is known, and not where the bytes are.
+    let to = memory.root().child("to", Limits::none()).unwrap();
+    charge.move_to(&to).unwrap();
+    assert_eq!(
+        memory
+            .root()
+            .read(Freshness::Within(1 << 10))
+            .unwrap()
+            .usage()
+            .error(),
+        0
+    );
+    let within = memory.snapshot(Freshness::Within(1 << 10)).unwrap();
+    assert_eq!((usage(&within).value, flushes()), (0, 4));
+    charge.move_to(&group).unwrap();
+    memory.root().read(Freshness::Exact).unwrap();
+
     // A group that was flushed by itself is newer than the one above, and they still add up.
     let inner = group.child("inner", Limits::none()).unwrap();
     let _more = inner.try_charge(1 << 20).unwrap();
@@ -137,6 +165,27 @@ fn freshness_is_that_of_every_group() {
     let cached = memory.snapshot(Freshness::Cached).unwrap();
     check_sums(&cached);
     assert_eq!(cached.get("/").unwrap().reading.usage().value, 6 << 20);
+}
+
+/// More children than are looked up at once, some of which are removed.
+#[test]
+fn a_group_may_have_many_children() {
+    let memory = memory();
+    let group = memory.root().child("group", Limits::none()).unwrap();
+    let children: Vec<Group> = (0..300)
+        .map(|at| group.child(&format!("{at:03}"), Limits::none()).unwrap())
+        .collect();
+    for child in &children {
+        child.add(ROWS, 1);
+    }
+    let (removed, kept) = children.split_at(100);
+    removed.iter().for_each(|child| child.remove().unwrap());
+    let snapshot = group.snapshot(Freshness::Exact).unwrap();
+    check_sums(&snapshot);
+    let names = snapshot.iter().skip(1).map(GroupSnapshot::name);
+    assert!(names.eq(kept.iter().map(|child| child.name())));
+    let reading = &snapshot.groups()[0].reading;
+    assert_eq!((reading.get(ROWS).value, reading.own(ROWS)), (300, 100));
 }
 
 #[test]
@@ -265,6 +314,71 @@ fn children_and_own_part_add_up_while_everything_runs() {
         let alone = memory.find(&group.path).unwrap();
         assert_eq!(group.reading, alone.read(Freshness::Exact).unwrap());
     }
+}
+
+/// Takes snapshots in each call, and counts the calls.
+struct Observer {
+    memory: Memory,
+    calls: AtomicUsize,
+}
+
+impl Observer {
+    fn observe(&self) {
+        for freshness in [Freshness::Exact, Freshness::Cached] {
+            let snapshot = self.memory.snapshot(freshness).unwrap();
+            check_sums(&snapshot);
+            assert_eq!(snapshot.groups().len(), 2);
+        }
+        self.calls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn calls(&self) -> usize {
+        self.calls.swap(0, Ordering::Relaxed)
+    }
+}
+
+impl Wake for Observer {
+    fn wake(self: Arc<Self>) {
+        self.observe();
+    }
+}
+
+#[test]
+fn callbacks_take_snapshots() {
+    let memory = memory();
+    let group = memory.root().child("group", Limits::max(units(4))).unwrap();
+    let observer = Arc::new(Observer {
+        memory: memory.clone(),
+        calls: AtomicUsize::new(0),
+    });
+    let observing = observer.clone();
+    let reclaimer = group.add_reclaimer(0, move |_| {
+        observing.observe();
+        0
+    });
+    assert!(group.try_charge(5 * UNIT).is_err());
+    assert!(observer.calls() > 0, "no reclaimer");
+    drop(reclaimer);
+    let observing = observer.clone();
+    let watcher = group.on_pressure(move |_| observing.observe());
+    let charge = group.try_charge(4 * UNIT).unwrap();
+    assert!(observer.calls() > 0, "no pressure");
+    drop(watcher);
+    observer.calls();
+    let waker = Waker::from(observer.clone());
+    let mut context = Context::from_waker(&waker);
+    let mut waits = pin!(group.charge_async(UNIT));
+    assert!(waits.as_mut().poll(&mut context).is_pending());
+    assert_eq!(observer.calls(), 0);
+    drop(charge);
+    assert!(observer.calls() > 0, "no waker");
+    assert!(waits.as_mut().poll(&mut context).is_ready());
+    // A waker of the group's watchers, which a snapshot locks too.
+    let mut changed = pin!(group.pressure_changed(Level::None));
+    assert!(changed.as_mut().poll(&mut context).is_pending());
+    observer.calls();
+    let _charge = group.try_charge(4 * UNIT).unwrap();
+    assert!(observer.calls() > 0, "no waker of pressure");
 }
 
 #[test]
