@@ -173,7 +173,7 @@ fn a_group_may_have_many_children() {
     let memory = memory();
     let group = memory.root().child("group", Limits::none()).unwrap();
     let children: Vec<Group> = (0..300)
-        .map(|at| group.child(&format!("{at:03}"), Limits::none()).unwrap())
+        .map(|at| group.child(format!("{at:03}"), Limits::none()).unwrap())
         .collect();
     for child in &children {
         child.add(ROWS, 1);
