@@ -97,6 +97,13 @@ fn show(
             let text = format::documents(documents, format, terminal, global.verbose)?;
             return output.write(&text);
         }
+        // A page of an earlier run has all figures.
+        Shown::Screen if documents.iter().any(|document| document.interrupted) => {
+            format!(
+                "No pictures: the run was interrupted. {} is unchanged.",
+                page::NAME
+            )
+        }
         Shown::Screen => match page::write(Path::new(""), &html::page(documents)?) {
             Ok(()) => format!("Pictures and figures of these runs: {}", page::NAME),
             Err(why) => format!(

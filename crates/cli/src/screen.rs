@@ -61,7 +61,7 @@ pub const QUESTIONS: [Question; 3] = [
         rows: &[
             ("combining", "Bursar"),
             ("unified", "Linux 6.7 (unified)"),
-            ("coalesced", "the thread's (coalesced)"),
+            ("coalesced", "proposed (coalesced)"),
             (MERGED, "Linux 6.8 (per-group)"),
         ],
         columns: &[
@@ -86,7 +86,7 @@ pub const QUESTIONS: [Question; 3] = [
             ("phase-exact", "Bursar"),
             ("upstream", "upstream"),
             ("skew-13", "upstream, skew of 13"),
-            ("spread", "the thread's (spread)"),
+            ("spread", "proposed (spread)"),
         ],
         columns: &[
             Column {
@@ -308,12 +308,18 @@ fn reads(document: &Document) -> Option<String> {
             ),
         })
     };
+    let half = |variant| -> Option<String> {
+        let (ns, _) = Of::P50.get(of(document, variant)?, "read_latency")?;
+        Some(nanoseconds(ns))
+    };
     let ((own, own_age), (merged, age)) = (missed("combining")?, missed(MERGED)?);
     let pay = more(document, of(document, "combining")?, PAGE, MERGED)?;
     let longer = if pay < 0.0 { "shorter" } else { "longer" };
     Some(format!(
-        "With Linux 6.8, {merged} of the reads miss a completed update{age}. With Bursar {own} do{own_age}, and a worker's page \
-         takes {} {longer}.",
+        "With Linux 6.8, {merged} of the reads miss a completed update{age}. With Bursar {own} do{own_age}. Half of its reads \
+         take at most {}, not {}, and a worker's page takes {} {longer}.",
+        half("combining")?,
+        half(MERGED)?,
         percent(pay.abs())
     ))
 }
@@ -429,8 +435,8 @@ mod tests {
         let text = said(&screen(&documents(), None));
         for part in [
             "SIMULATED, seed 1, 9 s",
-            "With Linux 6.8, 96.0 % of the reads miss a completed update, up to 2.00 ms old. With Bursar none do, and a worker's \
-             page takes 1.00 % longer.",
+            "With Linux 6.8, 96.0 % of the reads miss a completed update, up to 2.00 ms old. With Bursar none do. Half of \
+             its reads take at most 2.00 us, not 2.00 us, and a worker's page takes 1.00 % longer.",
             "Bursar 0 % 2.00 us 2.00 us +1.0 %",
             "Upstream, up to 18 of 72 CPUs begin on one tick",
             "With Bursar at most 1 begins at once",
@@ -448,7 +454,7 @@ mod tests {
         worse[2].variants = waits;
         let text = said(&screen(&worse, None));
         assert!(
-            text.contains("none of the reads miss a completed update. With Bursar 96.0 % do, up to 2.00 ms old, and"),
+            text.contains("none of the reads miss a completed update. With Bursar 96.0 % do, up to 2.00 ms old. Half"),
             "{text}"
         );
         assert!(text.contains("takes 0.99 % shorter."), "{text}");
