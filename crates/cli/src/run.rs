@@ -97,20 +97,7 @@ fn show(
             let text = format::documents(documents, format, terminal, global.verbose)?;
             return output.write(&text);
         }
-        // A page of an earlier run has all figures.
-        Shown::Screen if documents.iter().any(|document| document.interrupted) => {
-            format!(
-                "No pictures: the run was interrupted. {} is unchanged.",
-                page::NAME
-            )
-        }
-        Shown::Screen => match page::write(Path::new(""), &html::page(documents)?) {
-            Ok(()) => format!("Pictures and figures of these runs: {}", page::NAME),
-            Err(why) => format!(
-                "No pictures: cannot write {}: {why}; -o FILE.html names another file",
-                page::NAME
-            ),
-        },
+        Shown::Screen => beside(Path::new(""), documents)?,
         Shown::ScreenAndPage(page) => {
             let place = page.to_string();
             page.write(&html::page(documents)?)?;
@@ -123,6 +110,21 @@ fn show(
         text.push_str(&table::run(documents, terminal, true));
     }
     output.write(&text)
+}
+
+/// Writes the page of a whole run into a directory, and says where it is or why there is none.
+fn beside(directory: &Path, documents: &[Document]) -> Result<String, Failure> {
+    // A page of an earlier run has all figures.
+    if documents.iter().any(|document| document.interrupted) {
+        return Ok("No pictures: the run was interrupted.".to_owned());
+    }
+    Ok(match page::write(directory, &html::page(documents)?) {
+        Ok(()) => format!("Pictures and figures of these runs: {}", page::NAME),
+        Err(why) => format!(
+            "No pictures: cannot write {}: {why}; -o FILE.html names another file",
+            page::NAME
+        ),
+    })
 }
 
 /// Says which runs failed. One that ended in a bug goes on as the panic that it is, now that the others are written.
@@ -253,6 +255,7 @@ mod tests {
 
     use super::*;
     use crate::args::{Args, Command};
+    use crate::samples;
 
     #[test]
     fn a_screen_is_for_runs_to_which_nothing_is_said() {
@@ -291,5 +294,22 @@ mod tests {
         let batches = screen_batches().expect("loads and variants of the files");
         assert_eq!(batches.len(), 3);
         assert!(jobs::cpu_seconds(&batches) <= 60.0);
+    }
+
+    #[test]
+    fn an_interrupted_run_leaves_the_page_as_it_is() {
+        let name = format!("bursar-beside-{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&directory).expect("a temporary directory");
+        let page = directory.join(page::NAME);
+        let mut documents = [samples::vmstat_spread(72, 18)];
+        let said = beside(&directory, &documents).expect("a page");
+        assert!(said.ends_with(page::NAME), "{said}");
+        let whole = std::fs::read(&page).expect("the page");
+        documents[0].interrupted = true;
+        let said = beside(&directory, &documents).expect("no page");
+        assert!(said.contains("interrupted"), "{said}");
+        assert_eq!(std::fs::read(&page).expect("the page"), whole);
+        std::fs::remove_dir_all(&directory).expect("a temporary directory");
     }
 }
