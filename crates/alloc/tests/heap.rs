@@ -3,9 +3,10 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::BTreeMap;
 use std::sync::mpsc;
+use std::task::{Context, Waker};
 
 use bursar::machine::random::Random;
-use bursar::{Freshness, Group, Limits, Memory};
+use bursar::{By, Freshness, Group, Limits, Memory};
 use bursar_alloc::{Charged, GroupExt, Twin, Usable, heap_drift, outside};
 
 /// Asks about each block, so that sums can be compared to the byte.
@@ -271,4 +272,45 @@ fn real_bytes_beside_reservations() {
     );
     drop((table, reservation));
     assert_eq!(heap_drift(&query, &real).unwrap().unreserved(), 0);
+}
+
+/// What Bursar itself allocates while a task is in the group is nobody's: it is reused, so the group would never be empty.
+#[test]
+fn bursars_own_records_are_nobodys() {
+    let memory = Memory::host().unwrap();
+    let tenant = memory.root().child("tenant", Limits::max(4 << 20)).unwrap();
+    tenant.scope(|| {
+        // More than the books have room for at first, so that each table has to grow.
+        let children: Vec<Group> = (0..300)
+            .map(|k| tenant.child(format!("child {k}"), Limits::max(1 << 20)).unwrap())
+            .collect();
+        let nested = children[0].child("nested", Limits::none()).unwrap();
+        nested.protection();
+        for child in &children {
+            drop(child.try_charge(100).unwrap());
+            child.try_charge(1 << 30).unwrap_err();
+            drop(child.emergency_reserve(100).unwrap());
+        }
+        drop((nested.read(Freshness::Exact).unwrap(), tenant.read(Freshness::Exact).unwrap()));
+        drop((tenant.snapshot(Freshness::Exact).unwrap(), tenant.top(3, By::Reserved), tenant.largest_children(3)));
+        drop(tenant.choose_victim().unwrap());
+        drop(tenant.add_reclaimer(0, |_| 0));
+        drop(tenant.on_pressure(|_| ()));
+        let held = children[1].try_charge(1 << 20).unwrap();
+        let waiting: Vec<_> = (0..100)
+            .map(|_| {
+                let mut waiting = Box::pin(children[1].charge_async(1 << 20));
+                let mut context = Context::from_waker(Waker::noop());
+                assert!(waiting.as_mut().poll(&mut context).is_pending());
+                let mut emptied = Box::pin(children[2].emptied());
+                assert!(emptied.as_mut().poll(&mut context).is_pending());
+                (waiting, emptied)
+            })
+            .collect();
+        drop((waiting, held, children, nested));
+        memory.tick();
+    });
+    tenant.close().unwrap();
+    assert_eq!(tenant.reserved(), 0);
+    tenant.emptied().wait();
 }

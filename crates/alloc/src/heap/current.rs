@@ -12,6 +12,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering, compiler_fence};
 
 use bursar::Group;
+use bursar_machine::host::is_in_operation;
 
 use super::record::Record;
 
@@ -45,10 +46,14 @@ struct Frame {
     _pinned: PhantomPinned,
 }
 
-/// Returns the record that pays for this thread's allocations now.
+/// Returns the record that pays for this thread's allocations now. The group that the thread is in does not pay for Bursar's own
+/// records: they are reused and outlive it, so it would never be empty.
 #[inline(always)]
 pub(super) fn payer() -> Option<&'static Record> {
-    CURRENT.get().or_else(rest)
+    match CURRENT.get() {
+        Some(record) if !is_in_operation() => Some(record),
+        _ => rest(),
+    }
 }
 
 #[inline]
@@ -112,7 +117,7 @@ impl Frame {
 /// Runs `run` in no group, wherever the thread is. For values that outlive the request that happens to make them, such
 /// as caches. [`crate::Charged`] lists what else a group pays for by surprise.
 ///
-/// Bursar's own allocations in a group are not exempt. Make groups and readings, and let its books grow, outside.
+/// Bursar's own records need it not. No group that the thread is in pays for the records of groups and of waiting charges.
 pub fn outside<R>(run: impl FnOnce() -> R) -> R {
     within(None, run)
 }

@@ -100,6 +100,13 @@ fn count_in() {
     }
 }
 
+/// Whether the calling thread is inside an operation, and so in this library's code and no caller's: callbacks run outside of
+/// operations. Async-signal-safe.
+#[inline]
+pub fn is_in_operation() -> bool {
+    DEPTH.get() > 0
+}
+
 pub(super) fn forks() -> u64 {
     // Relaxed: it changes in a process that has one thread, and starting the other threads made it visible.
     FORKS.load(Ordering::Relaxed)

@@ -42,7 +42,7 @@ use std::time::{Duration, Instant};
 
 pub use backend::{Backend, Check, Report, StartError};
 pub use cgroup::{CgroupError, CgroupLimits, CgroupMemory, CgroupVersion};
-pub use fork::HostOperation;
+pub use fork::{HostOperation, is_in_operation};
 pub use frames::HostFrames;
 pub use resident::{Resident, ResidentError, resident};
 pub use slots::HostSlot;
