@@ -1,8 +1,10 @@
 //! A gate: lets operations in, or one task that closes it.
 //!
-//! Each group has two. *Operations* that change counters enter the gates of their group and of all groups above. A task that is
+//! Each group has two for its charges. *Operations* that change counters enter the gates of their group and of all groups above. A task that is
 //! about to refuse a charge closes the gate of the limit in its way. *Drains* enter the gates above their scope and close the
 //! gate of the scope. So drains of overlapping subtrees take turns, and drains of disjoint ones do not meet.
+//!
+//! The tree has one for the ends of groups, which a snapshot closes while it walks.
 //!
 //! Code inside a gate never waits for code outside. A task that finds a gate closed leaves all gates and waits outside.
 
@@ -17,7 +19,7 @@ const BEGUN: u64 = 1 << 32;
 const PATIENCE: u32 = 4096;
 
 /// One gate of one group.
-pub(super) struct Gate<M: Machine> {
+pub(crate) struct Gate<M: Machine> {
     /// Entries under way at or below the group (low half), and entries and closings that ever began (high half).
     in_flight: M::Word,
     /// Tasks that have closed the gate.
@@ -30,10 +32,10 @@ pub(super) struct Gate<M: Machine> {
 
 /// State that [`Gate::is_quiet_since`] compares with.
 #[derive(Clone, Copy)]
-pub(super) struct Look(u64);
+pub(crate) struct Look(u64);
 
 impl<M: Machine> Gate<M> {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             in_flight: M::Word::new(0),
             closed: M::Word::new(0),
@@ -43,23 +45,23 @@ impl<M: Machine> Gate<M> {
     }
 
     /// Counts an entry. The caller looks at [`Gate::is_closed`] next, and leaves if it is.
-    pub(super) fn enter(&self) {
+    pub(crate) fn enter(&self) {
         // Full: pairs with `close`. If our count comes first, the closer waits for us. If the closing comes first, we see it.
         self.in_flight.fetch_add(BEGUN | 1, Order::Full);
     }
 
-    pub(super) fn exit(&self) {
+    pub(crate) fn exit(&self) {
         // Full: a closer that sees us gone sees our writes.
         self.in_flight.fetch_sub(1, Order::Full);
     }
 
-    pub(super) fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         // Full: pairs with `close`.
         self.closed.load(Order::Full) != 0
     }
 
     /// Lets no entry in from now on, and waits for those inside to leave. Other tasks may have closed it, too.
-    pub(super) fn close(&self, machine: &M) {
+    pub(crate) fn close(&self, machine: &M) {
         // Full: pairs with `enter`. A closing counts as begun, so that `is_quiet_since` sees one that came and went.
         self.closed.fetch_add(1, Order::Full);
         self.in_flight.fetch_add(BEGUN, Order::Full);
@@ -69,7 +71,7 @@ impl<M: Machine> Gate<M> {
         );
     }
 
-    pub(super) fn open(&self) {
+    pub(crate) fn open(&self) {
         let mut opened = self.opened.lock();
         if self.closed.fetch_sub(1, Order::Full) == 1
             && let Some(event) = opened.take()
@@ -79,7 +81,7 @@ impl<M: Machine> Gate<M> {
     }
 
     /// Waits until the gate is open, if it is closed.
-    pub(super) fn wait_until_open(&self) {
+    pub(crate) fn wait_until_open(&self) {
         let event = {
             // Under the lock under which the gate opens: either the event is made before, or the gate is open.
             let mut opened = self.opened.lock();
@@ -93,14 +95,14 @@ impl<M: Machine> Gate<M> {
     }
 
     /// Counts a task that is about to wait here, until the returned value is dropped: after it has tried again.
-    pub(super) fn arrive(&self) -> Arriving<'_, M> {
+    pub(crate) fn arrive(&self) -> Arriving<'_, M> {
         self.arriving.fetch_add(1, Order::Full);
         Arriving(self)
     }
 
     /// Lets tasks that wait for the gate go first, if they come soon. The caller is inside of no gate, and has not closed this
     /// one.
-    pub(super) fn give_way(&self, machine: &M) {
+    pub(crate) fn give_way(&self, machine: &M) {
         for round in 0..PATIENCE {
             if self.arriving.load(Order::Full) == 0 {
                 return;
@@ -110,18 +112,18 @@ impl<M: Machine> Gate<M> {
     }
 
     /// Whether the gate is open and empty, and a state to compare with later.
-    pub(super) fn look(&self) -> (bool, Look) {
+    pub(crate) fn look(&self) -> (bool, Look) {
         let seen = self.in_flight.load(Order::Full);
         (seen & UNDER_WAY == 0 && !self.is_closed(), Look(seen))
     }
 
     /// Whether no entry and no closing began since.
-    pub(super) fn is_quiet_since(&self, look: Look) -> bool {
+    pub(crate) fn is_quiet_since(&self, look: Look) -> bool {
         self.in_flight.load(Order::Full) == look.0
     }
 
     /// Puts the gate right in a forked child: it is empty. A look from before must not be believed.
-    pub(super) fn forget_tasks(&self) {
+    pub(crate) fn forget_tasks(&self) {
         debug_assert_eq!(self.closed.load(Order::Full), 0, "a drain is an operation");
         let begun = self.in_flight.load(Order::Full) & !UNDER_WAY;
         self.in_flight.store(begun.wrapping_add(BEGUN), Order::Full);
@@ -130,7 +132,7 @@ impl<M: Machine> Gate<M> {
 }
 
 /// A task that waited for a gate and has not tried again yet.
-pub(super) struct Arriving<'a, M: Machine>(&'a Gate<M>);
+pub(crate) struct Arriving<'a, M: Machine>(&'a Gate<M>);
 
 impl<M: Machine> Drop for Arriving<'_, M> {
     fn drop(&mut self) {

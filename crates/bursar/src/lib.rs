@@ -104,6 +104,7 @@ mod guides {
 
 // The layers, each using only those before it; `tests/layers.rs` checks that.
 mod arena;
+mod gate;
 mod stats;
 
 mod charge;

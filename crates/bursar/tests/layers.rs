@@ -89,6 +89,7 @@ fn modules_use_only_those_before_them() {
     // In the order of `lib.rs`.
     let layers = [
         "arena",
+        "gate",
         "stats",
         "charge",
         "pages",

@@ -9,7 +9,7 @@ use bursar_machine::pages::Owner;
 use bursar_machine::{AtomicWord, Lock, Machine, Order};
 
 use super::events::EventCounts;
-use super::gate::Gate;
+use crate::gate::Gate;
 use super::hooks::Hooks;
 use super::limits::{Limit, Limits};
 use crate::stats::MarkSet;

@@ -14,7 +14,7 @@ use bursar_machine::{AtomicWord, CAP, Lock, Machine, Order, STATE, Shard, Slot, 
 use super::charging::Refused;
 use super::counter::PageCounter;
 use super::events::Event;
-use super::gate::Gate;
+use crate::gate::Gate;
 use super::ledger::{Gates, InFlight, Referred};
 use super::{ChargeError, Ledger, LimitReached};
 use crate::stats::ROOT;

@@ -9,7 +9,7 @@ use bursar_machine::{AtomicWord, Lock, Machine};
 
 use super::counter::PageCounter;
 use super::drain::SHARDS_PER_SLICE;
-use super::gate::Gate;
+use crate::gate::Gate;
 use super::high::HighPolicy;
 use super::level::PressurePolicy;
 use super::limits::Limits;

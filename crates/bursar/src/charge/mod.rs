@@ -47,7 +47,6 @@ mod drain;
 mod error;
 mod events;
 mod fork;
-mod gate;
 mod high;
 mod hooks;
 mod largest;

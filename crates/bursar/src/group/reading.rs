@@ -95,7 +95,10 @@ impl<M: Machine> Group<M> {
             return Ok(told(cached()));
         }
         if tree.freshen(self.index) {
-            return Ok(told(tree.exact(self.index)));
+            let reading = told(tree.exact(self.index));
+            // Only now: the reader has its answer.
+            tree.retire_if_due();
+            return Ok(reading);
         }
         Err(NotFresh {
             cached: told(cached()),

@@ -1,11 +1,10 @@
-//! Folded numbers of one group: the result of a read without a flush, and the part that its parent has not received.
+//! Folded numbers of one group: the result of a read that looks no further, and the part that its parent has not received.
 //!
 //! A shard's words are never reset. The fold keeps each word's value at the last look and adds the difference. An
 //! update that comes meanwhile is in the next difference.
 //!
-//! Differences are *staged* for at most [`SHARDS_PER_HOLD`] shards under one hold of the fold's lock, and applied in
-//! one step when all are there. So a reader sees the numbers of one flush, never half of two, and no task waits for
-//! more than that many shards.
+//! What a fold finds is in the totals and in the part for the parent at once. A task that hands that part up holds both folds'
+//! locks. So each number is in one place at any time, and tasks that walk over the same groups need no turns.
 
 use bursar_machine::{AtomicWord, Machine, Order, Shard, Slot};
 
@@ -19,12 +18,11 @@ struct Seen {
     shard: Shard,
     /// Values of the words, by column, for columns that have words.
     words: Box<[i64]>,
+    /// Whether a difference was found since the last pass over idle slots.
+    has_changed: bool,
 }
 
-/// Counts of publications and reports that a flush samples before it takes the marks and reads the words.
-///
-/// Only a flush that cleans the shards that it finds may settle a sample, because a shard that stays published is not
-/// counted again.
+/// Counts of publications and reports that a walk samples before it looks at the marks and reads the words.
 #[derive(Debug)]
 pub(crate) struct Sample {
     publications: u64,
@@ -48,20 +46,23 @@ impl Sample {
 /// Folded numbers of one group; see the module.
 #[derive(Debug)]
 pub(crate) struct Fold {
-    /// The subtree's numbers as of the last flush.
+    /// The subtree's numbers, as far as they were folded and handed up.
     pub(crate) totals: Vec<i64>,
     /// The part that no living child accounts for.
     pub(crate) own: Vec<i64>,
     /// Folded here, not yet handed to the parent.
     up: Vec<i64>,
-    staged: Vec<i64>,
     /// Shards ever touched, ascending, also by former lives of the record.
     seen: Vec<Seen>,
-    /// The subtree's publications and reports when the last flush began.
+    /// The subtree's publications and reports before the last walk that was noted.
     pub(crate) sampled_publications: u64,
     pub(crate) sampled_reports: Vec<u64>,
+    /// Marked slots of the subtree that this walk found. They may take updates without another publication.
+    pub(crate) left: u64,
     /// This group was removed and its totals moved into the parent's own.
     pub(crate) is_absorbed: bool,
+    /// The record has no group. Its parent and ordinal may be another's.
+    pub(crate) has_ended: bool,
 }
 
 impl Fold {
@@ -71,39 +72,51 @@ impl Fold {
             totals: zeroes(),
             own: zeroes(),
             up: zeroes(),
-            staged: zeroes(),
             seen: Vec::new(),
             sampled_publications: 0,
             sampled_reports: Vec::new(),
+            left: 0,
             is_absorbed: false,
+            has_ended: false,
         }
     }
 
     /// Starts another group in the same record: numbers start at zero, words keep their values.
     pub(crate) fn begin_life(&mut self) {
-        debug_assert!(self.up.iter().chain(&self.staged).all(|&value| value == 0));
+        debug_assert!(!self.has_news(), "the last group's numbers were handed over");
         self.totals.fill(0);
         self.own.fill(0);
         self.is_absorbed = false;
+        self.has_ended = false;
     }
 
-    /// Records the counts that a flush covers, after it has applied what it found.
-    pub(crate) fn settle(&mut self, sample: Sample) {
+    /// Notes what a walk covers, after it has folded what it found: the counts before it, and the marked slots that it left.
+    pub(crate) fn settle(&mut self, sample: Sample, left: u64) {
         self.sampled_publications = sample.publications;
         self.sampled_reports = sample.reports;
+        self.left = left;
     }
 
-    /// Makes sure that a direct sum of the group includes `shard`.
-    pub(crate) fn touch(&mut self, layout: &Layout, shard: Shard) {
-        if let Err(place) = self.seen.binary_search_by_key(&shard, |seen| seen.shard) {
-            self.seen.insert(
-                place,
-                Seen {
+    /// The place of a shard among those touched.
+    fn place(&mut self, layout: &Layout, shard: Shard) -> &mut Seen {
+        let at = match self.seen.binary_search_by_key(&shard, |seen| seen.shard) {
+            Ok(at) => at,
+            Err(at) => {
+                let new = Seen {
                     shard,
                     words: vec![0; layout.columns.len()].into(),
-                },
-            );
-        }
+                    has_changed: true,
+                };
+                self.seen.insert(at, new);
+                at
+            }
+        };
+        &mut self.seen[at]
+    }
+
+    /// Makes sure that [`Fold::touched`] includes `shard`.
+    pub(crate) fn touch(&mut self, layout: &Layout, shard: Shard) {
+        self.place(layout, shard);
     }
 
     /// Shards ever touched.
@@ -111,55 +124,58 @@ impl Fold {
         self.seen.iter().map(|seen| seen.shard).collect()
     }
 
-    /// Stages the additions on `shard` since the last look. `home` is the node of its CPU.
-    pub(crate) fn stage<M: Machine>(
+    /// Whether the last two looks at `shard` that asked this found no difference; asked once a pass.
+    pub(crate) fn is_idle(&mut self, layout: &Layout, shard: Shard) -> bool {
+        !std::mem::take(&mut self.place(layout, shard).has_changed)
+    }
+
+    /// Adds what was added on `shard` since the last look; returns whether there was anything. `home` is the node of its CPU.
+    pub(crate) fn fold<M: Machine>(
         &mut self,
         layout: &Layout,
         slot: &M::Slot,
         shard: Shard,
         home: usize,
-    ) {
-        let at = self
-            .seen
-            .binary_search_by_key(&shard, |seen| seen.shard)
-            .expect("touched when its mark was taken");
-        let words = &mut self.seen[at].words;
+    ) -> bool {
+        self.place(layout, shard);
+        let (totals, own, up) = (&mut self.totals, &mut self.own, &mut self.up);
+        let at = self.seen.binary_search_by_key(&shard, |seen| seen.shard);
+        let seen = &mut self.seen[at.expect("just placed")];
+        let mut any = false;
         for (index, column) in layout.columns.iter().enumerate() {
             let Some(word) = column.word else { continue };
             // Full: on machines without sections, pairs with the addition that precedes the look at the mark.
             let now = slot.word(shard, word).load_signed(Order::Full);
-            let difference = now.wrapping_sub(words[index]);
-            words[index] = now;
-            add(&mut self.staged[index], difference);
-            if let Some(first) = column.per_node {
-                add(&mut self.staged[first + home], difference);
+            let difference = now.wrapping_sub(seen.words[index]);
+            if difference == 0 {
+                continue;
+            }
+            seen.words[index] = now;
+            any = true;
+            let share = column.per_node.map(|first| first + home);
+            for index in std::iter::once(index).chain(share) {
+                add(&mut totals[index], difference);
+                add(&mut own[index], difference);
+                add(&mut up[index], difference);
             }
         }
-    }
-
-    /// Applies the staged differences and those of the children. `absorbed` is the part of `children` that comes from
-    /// removed children and counts as the group's own.
-    pub(crate) fn apply(&mut self, children: &[i64], absorbed: &[i64]) {
-        for index in 0..self.totals.len() {
-            let staged = std::mem::take(&mut self.staged[index]);
-            let difference = staged.wrapping_add(children.get(index).copied().unwrap_or(0));
-            add(&mut self.totals[index], difference);
-            add(&mut self.up[index], difference);
-            add(
-                &mut self.own[index],
-                staged.wrapping_add(absorbed.get(index).copied().unwrap_or(0)),
-            );
-        }
-    }
-
-    /// Moves everything that the parent has not received into `parent`; returns whether there was anything.
-    pub(crate) fn hand_up(&mut self, parent: &mut [i64]) -> bool {
-        let mut any = false;
-        for (up, parent) in self.up.iter_mut().zip(parent) {
-            any |= *up != 0;
-            add(parent, std::mem::take(up));
-        }
+        seen.has_changed |= any;
         any
+    }
+
+    /// Moves everything that the parent has not received to the parent. A removed group's numbers count as the parent's own.
+    pub(crate) fn hand_up(&mut self, above: &mut Self) {
+        for (index, up) in self.up.iter_mut().enumerate() {
+            let news = std::mem::take(up);
+            if news == 0 {
+                continue;
+            }
+            add(&mut above.totals[index], news);
+            add(&mut above.up[index], news);
+            if self.is_absorbed {
+                add(&mut above.own[index], news);
+            }
+        }
     }
 
     /// Returns whether there is anything that the parent has not received.
@@ -167,11 +183,13 @@ impl Fold {
         self.up.iter().any(|&value| value != 0)
     }
 
-    /// Adds the totals of a removed child to the own part.
-    pub(crate) fn absorb(&mut self, child: &[i64]) {
-        for (own, &child) in self.own.iter_mut().zip(child) {
+    /// Counts a removed child's numbers as own from now on.
+    pub(crate) fn absorb(&mut self, child: &mut Self) {
+        child.hand_up(self);
+        for (own, &child) in self.own.iter_mut().zip(&child.totals) {
             add(own, child);
         }
+        child.is_absorbed = true;
     }
 }
 

@@ -7,6 +7,9 @@
 //! that finishes after a taker has passed leaves a way from the top. A marker that finds a bit set does not wait for
 //! the thread that set it: it sets the rest of the way itself. **Never stop early at a bit that is set already**: the
 //! thread that set it may have been preempted before it set the summary.
+//!
+//! One member is removed from the bottom up ([`MarkSet::unmark`]): its bit, then the summary above if no bit is left below it. A
+//! second look below finds a marker that came meanwhile and saw the summary still set.
 
 use std::array;
 use std::sync::OnceLock;
@@ -168,25 +171,79 @@ impl<M: Machine> MarkSet<M> {
 
     /// Calls `member` with each member, and removes none.
     pub(crate) fn peek(&self, mut member: impl FnMut(u32)) {
-        let mut first = 0;
+        self.peek_from(0, |at| {
+            member(at);
+            true
+        });
+    }
+
+    /// Calls `member` with one member after the other, from `from` on, and removes none. Stops at the first `false`.
+    pub(crate) fn peek_from(&self, from: u32, mut member: impl FnMut(u32) -> bool) {
+        let mut first = 0_u32;
         let mut size = BITS;
         for (depth, root) in self.roots.iter().enumerate() {
-            Self::peek_branch(root, depth, first, &mut member);
+            if !Self::peek_branch(root, depth, first, from, &mut member) {
+                return;
+            }
             first = first.wrapping_add(size);
             size = size.wrapping_mul(BITS);
         }
     }
 
-    fn peek_branch(branch: &Branch<M>, level: usize, first: u32, member: &mut impl FnMut(u32)) {
-        let mut bits = branch.word.load(Order::Full);
+    /// Returns whether `member` always returned `true`.
+    fn peek_branch(
+        branch: &Branch<M>,
+        level: usize,
+        first: u32,
+        from: u32,
+        member: &mut impl FnMut(u32) -> bool,
+    ) -> bool {
+        let shift = 6 * level as u32;
+        let skipped = from.saturating_sub(first) >> shift;
+        if skipped >= BITS {
+            return true;
+        }
+        // Full: pairs with `mark`. Bits below `from` are not looked at.
+        let mut bits = branch.word.load(Order::Full) & (u64::MAX << skipped);
         while bits != 0 {
             let digit = bits.trailing_zeros();
             bits &= bits - 1;
-            let at = first + (digit << (6 * level));
-            if level == 0 {
-                member(at);
-            } else if let Some(below) = branch.below(digit as usize) {
-                Self::peek_branch(below, level - 1, at, member);
+            let at = first + (digit << shift);
+            let goes_on = match level {
+                0 => member(at),
+                _ => branch
+                    .below(digit as usize)
+                    .is_none_or(|below| Self::peek_branch(below, level - 1, at, from, member)),
+            };
+            if !goes_on {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Removes `member`. Others may be marked meanwhile; none may be peeked at or removed. The caller looks afterwards whether
+    /// what the mark stood for is still gone, and marks again if not: a marker may have found this mark and gone on.
+    pub(crate) fn unmark(&self, member: u32) {
+        let (depth, rest) = place(member);
+        let mut way = [&self.roots[depth]; DEPTH];
+        for level in (1..=depth).rev() {
+            let Some(below) = way[level].below((rest >> (6 * level) & 63) as usize) else {
+                return;
+            };
+            way[level - 1] = below;
+        }
+        for (level, branch) in way.iter().enumerate().take(depth + 1) {
+            let bit = 1 << (rest >> (6 * level) & 63);
+            // Full, all: pair with `mark`. A marker of another member below sets its bit first and looks at this word last. So
+            // either the second look finds its bit, or it finds ours cleared.
+            let left = branch.word.fetch_and(!bit, Order::Full) & !bit;
+            if level > 0 && way[level - 1].word.load(Order::Full) != 0 {
+                branch.word.fetch_or(bit, Order::Full);
+                return;
+            }
+            if left != 0 {
+                return;
             }
         }
     }

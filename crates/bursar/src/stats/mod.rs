@@ -8,39 +8,42 @@
 //! | `tree.rs` | groups: birth, removal, rebirth |
 //! | `publish.rs` | adding, and marking the way to the root |
 //! | `fold.rs` | folded numbers of one group |
-//! | `flush.rs` | reconciling a subtree |
-//! | `combine.rs` | turns of flushes that overlap |
+//! | `walk.rs` | bringing a subtree up to date |
+//! | `share.rs` | readers of one scope share walks |
+//! | `retire.rs` | idle slots leave the marks |
 //! | `read.rs` | freshness |
 //! | `snapshot.rs` | the numbers of a whole subtree |
 //!
 //! # The protocol
-//! An update adds to the current CPU's word of its group and to nothing else. So that a flush finds it without a
-//! search, the update *publishes* the slot once between two flushes. It marks the CPU in the group, the group in its
-//! parent, and so on to the root. A flush takes the marks from the top down, sets the slots that it found back to
-//! clean, and passes one fence. It then folds the difference between each word and its value at the last fold. Words
-//! are never reset, so updates and folds do not race.
+//! An update adds to the current CPU's word of its group and to nothing else. So that a walk finds it without a search, the
+//! first update *publishes* the slot. It marks the CPU in the group, the group in its parent, and so on to the root. Later
+//! updates find the slot published and do nothing more. A walk follows the marks from the top down and folds the difference
+//! between each word and its value at the last look. It changes no mark and no slot, so it needs no fence. Words are never reset,
+//! so updates and folds do not race.
 //!
-//! With sections, an update commits only while its slot is published, so after the fence no update commits on an old
-//! mark. Without sections, an update adds first and looks at the mark afterwards; the flusher cleans first and reads
-//! afterwards. Either way: **an update that has returned is in a published slot, or in one that a flush took and has
-//! not folded yet**. Flushes of overlapping subtrees do not overlap in time, so the next flush finds it.
+//! Slots that are idle for a while are *retired*: they leave the marks (`retire.rs`). This passes a fence, in nobody's way.
+//!
+//! With sections, an update commits only while its slot is published. Without sections, an update adds first and looks at the
+//! state afterwards. Either way: **an update that has returned is in a marked slot, or in one that was folded before its mark was
+//! removed**. A task that removes a mark holds the lock under which walks look at it.
 
-mod combine;
-mod flush;
 mod fold;
 mod marks;
 mod name;
 mod publish;
 mod read;
+mod retire;
 mod schema;
+mod share;
 mod snapshot;
 mod tree;
+mod walk;
 
-pub use combine::FlushCounts;
 pub(crate) use marks::MarkSet;
 pub use name::{NAME_MAX, printable};
 pub use read::{Freshness, NotFresh, Reading, Value};
 pub(crate) use schema::{BadSchema, Layout, Place, sealed};
 pub use schema::{Counter, Gauge, Handle, Statistic};
+pub use share::FlushCounts;
 pub use tree::{CreateError, FlushPolicy};
 pub(crate) use tree::{LEVELS, Node, ROOT, References, Tree};

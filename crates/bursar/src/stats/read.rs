@@ -240,32 +240,25 @@ pub(super) struct Folded {
 }
 
 impl<M: Machine> Tree<M> {
-    /// Returns whether a group's own words hold all its updates.
+    /// Whether a group's own words hold all its updates.
     fn is_childless(&self, index: u32) -> bool {
         // Acquire: a child that had an update before this read was counted before that update.
         self.node(index).child_count.load(Order::Acquire) == 0
     }
 
-    /// Makes sure that a flush that covers `index` began after this call. Returns `false` if the policy forbids the
-    /// flush.
+    /// Brings the numbers of `index` up to date: they include each update that returned before this call. Returns `false` if the
+    /// policy forbids it.
     pub(crate) fn freshen(&self, index: u32) -> bool {
-        match self.policy {
-            FlushPolicy::PeriodicOnly => false,
-            FlushPolicy::Combining => {
-                // Taken before the look at the children: updates of a child born later are not part of this read.
-                let began_ns = self.machine.now_ns();
-                if self.is_childless(index) {
-                    self.fold_in_place(index);
-                    // Release: pairs with the Acquire in `age_ns`.
-                    self.node(index)
-                        .as_of_ns
-                        .fetch_max(began_ns, Order::Release);
-                } else {
-                    self.flush(index);
-                }
-                true
-            }
+        if self.policy == FlushPolicy::PeriodicOnly {
+            return false;
         }
+        if self.is_childless(index) {
+            // It is over so soon that sharing it would cost more.
+            self.walk(index);
+        } else {
+            self.flush(index);
+        }
+        true
     }
 
     /// Age of the folded numbers, ns.
@@ -327,7 +320,9 @@ impl<M: Machine> Tree<M> {
             .publications
             .load(Order::Full)
             .wrapping_sub(fold.sampled_publications);
-        let error = |(column, declared): (usize, &Column)| match (publications, declared.batch) {
+        // A slot that the last walk left marked takes updates without another publication.
+        let slots = publications.saturating_add(fold.left);
+        let error = |(column, declared): (usize, &Column)| match (slots, declared.batch) {
             (0, _) => Some(0),
             // Eager statistics do not wait for a flush.
             _ if declared.word.is_none() => Some(0),
@@ -337,26 +332,18 @@ impl<M: Machine> Tree<M> {
                 let reported = node.reported[column]
                     .load(Order::Full)
                     .wrapping_sub(sampled);
-                // Each slot that was published since holds back less than a batch on either side of its folded value.
-                let held_back = publications.saturating_mul(batch.saturating_mul(2));
+                // Each of these slots holds back less than a batch on either side of its folded value.
+                let held_back = slots.saturating_mul(batch.saturating_mul(2));
                 Some(reported.saturating_add(held_back))
             }
         };
         let errors = layout.columns.iter().enumerate().map(error).collect();
-        let folded = Folded {
+        Folded {
             totals: fold.totals.clone(),
             own: fold.own.clone(),
             errors,
             is_absorbed: fold.is_absorbed,
-        };
-        let has_news = fold.has_news();
-        drop(fold);
-        // Without sections an update is in its word before its marks are set, and a fold in place finds it there. Once
-        // an update was read, reads of the groups above must find it too.
-        if has_news {
-            self.mark_above(index);
         }
-        folded
     }
 
     /// A reading of these numbers.

@@ -1,12 +1,12 @@
 //! The numbers of a whole subtree, such that a group's own part and its children add up to it.
 //!
 //! An update of a group is counted in the group's own part, and later in the totals of the groups above. Between two flushes the
-//! totals lag behind, and a reader may fold a childless group at any time. So a snapshot takes the own parts only, and sums
-//! them from the bottom. It holds the turn meanwhile: no flush runs there, and the numbers of no removed group move to its parent.
-//! For the same reason the record of no group ends during the walk.
+//! totals lag behind. So a snapshot takes the own parts only, and sums them from the bottom. Readers may fold meanwhile: each
+//! number is in the own part of one group. Only the end of a group moves numbers between own parts, and only the end of a record
+//! takes numbers out of the tree. So a snapshot closes the gate of both while it walks.
 //!
-//! Snapshots of one memory walk one after the other. So a flush that wants the turn waits for one walk at most, however many
-//! tasks take snapshots.
+//! Snapshots of one memory walk one after the other, and let tasks that wait for the gate go first. So the end of a group waits for
+//! one walk at most, however many tasks take snapshots.
 
 use bursar_machine::{AtomicWord, Lock, Machine, Order};
 
@@ -57,12 +57,15 @@ impl<M: Machine> Tree<M> {
         usage_range: impl Fn(u32) -> (i64, i64),
         note: impl Fn(u32) -> T,
     ) -> Vec<Part<T>> {
-        let (mut age_ns, mut walk) = (0, Vec::new());
-        let _one_at_a_time = self.walking.lock();
-        self.exclusively(top, || {
+        let (age_ns, mut walk);
+        {
+            let _one_at_a_time = self.walking.lock();
+            self.ends.give_way(&self.machine);
+            self.ends.close(&self.machine);
             age_ns = self.age_ns(top);
-            walk = self.walk(top, usage_range, note);
-        });
+            walk = self.walk_own(top, usage_range, note);
+            self.ends.open();
+        }
         let mut parts = Vec::with_capacity(walk.len());
         // From the bottom: when a group is taken out, its children were.
         while let Some(mut found) = walk.pop() {
@@ -82,7 +85,7 @@ impl<M: Machine> Tree<M> {
         parts
     }
 
-    fn walk<T>(
+    fn walk_own<T>(
         &self,
         top: u32,
         usage_range: impl Fn(u32) -> (i64, i64),

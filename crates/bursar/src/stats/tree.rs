@@ -12,11 +12,13 @@ use std::time::Duration;
 
 use bursar_machine::{AtomicWord, Lock, Machine, Order};
 
-use super::combine::Combiner;
 use super::fold::Fold;
 use super::name::{NAME_MAX, check_name, printable};
+use super::retire::Retirer;
+use super::share::{Turns, WalkCounts};
 use super::{Layout, MarkSet};
 use crate::arena::Arena;
+use crate::gate::Gate;
 
 /// Deepest level below the root: enough for any nesting of tenants and operators, and the bound of every walk.
 const DEPTH_MAX: u32 = 64;
@@ -34,9 +36,14 @@ const GROUPS_MAX: u32 = 1 << 26;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum FlushPolicy {
-    /// Readers that need fresher numbers flush. Overlapping flushes are combined, so no reader waits for more than two.
+    /// Readers that need fresher numbers bring them up to date. Readers of one group share the work, so no reader waits for more
+    /// than two walks. No read waits for a fence: slots that are idle are retired by [`crate::Memory::tick`], and by a reader now
+    /// and then, after it has its answer.
     #[default]
     Combining,
+    /// The same, but a read of a group with children retires all slots that it visits, before it has its answer. So it passes a
+    /// fence, and the next update of each slot costs more. It is there to be compared with.
+    CombiningFence,
     /// Only [`crate::Memory::tick`] flushes. A read that needs fresher numbers fails with [`crate::NotFresh`].
     PeriodicOnly,
 }
@@ -160,15 +167,16 @@ pub(crate) struct Node<M: Machine> {
     pub(crate) published: MarkSet<M>,
     pub(crate) dirty: MarkSet<M>,
     pub(crate) fold: M::Mutex<Fold>,
+    pub(super) turns: Turns<M>,
     pub(crate) children: M::Mutex<Children>,
     /// The subtree's value of each eager statistic, then the group's own part of each, which includes children that
     /// ended.
     pub(crate) eager: Box<[M::Word]>,
     /// Sum of the magnitudes that batched statistics reported, by column.
     pub(crate) reported: Box<[M::Word]>,
-    /// Number of times that a slot of the subtree was published.
+    /// Number of publications of slots of the subtree.
     pub(crate) publications: M::Word,
-    /// Start of the last flush of exactly this scope, ns.
+    /// Start of the last walk of exactly this scope, ns.
     pub(crate) as_of_ns: M::Word,
     /// Number of children, including removed ones.
     pub(crate) child_count: M::Word,
@@ -198,6 +206,11 @@ impl<M: Machine> Node<M> {
 
     pub(crate) fn depth(&self) -> u32 {
         self.depth.load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing is marked in the group and below. The caller holds the fold's lock, so nobody removes a mark.
+    pub(super) fn is_unmarked(&self) -> bool {
+        self.published.is_empty() && self.dirty.is_empty()
     }
 
     pub(crate) fn name(&self) -> String {
@@ -273,9 +286,12 @@ pub(crate) struct Tree<M: Machine> {
     pub(crate) layout: Layout,
     pub(crate) policy: FlushPolicy,
     pub(crate) flush_period_ns: u64,
-    pub(crate) combiner: Combiner<M>,
-    /// Held for the walk of a snapshot, so that a reader waits for one walk at most.
+    pub(super) walks: WalkCounts<M>,
+    pub(crate) retirer: Retirer<M>,
+    /// Held by the one snapshot that walks.
     pub(super) walking: M::Mutex<()>,
+    /// Entered by each task that ends a group or its record, and closed by the snapshot that walks.
+    pub(super) ends: Gate<M>,
     nodes: Arena<Node<M>>,
     free: M::Mutex<Free<M>>,
 }
@@ -285,14 +301,17 @@ impl<M: Machine> Tree<M> {
         machine: M,
         layout: Layout,
         policy: FlushPolicy,
-        flush_period: Duration,
+        (flush_period, retire_period): (Duration, Duration),
     ) -> Result<Self, CreateError> {
+        let ns = |period: Duration| u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
         let tree = Self {
             layout,
             policy,
-            flush_period_ns: u64::try_from(flush_period.as_nanos()).unwrap_or(u64::MAX),
-            combiner: Combiner::new(),
+            flush_period_ns: ns(flush_period),
+            walks: WalkCounts::new(),
+            retirer: Retirer::new(ns(retire_period), machine.now_ns()),
             walking: M::Mutex::new(()),
+            ends: Gate::new(),
             nodes: Arena::new(),
             free: M::Mutex::new(Free {
                 slots: Vec::new(),
@@ -423,8 +442,13 @@ impl<M: Machine> Tree<M> {
 
     fn begin_life(&self, index: u32, parent: u32, ordinal: u32, depth: u32, name: &str) {
         let node = self.node(index);
-        node.parent.store(parent, Ordering::Relaxed);
-        node.ordinal.store(ordinal, Ordering::Relaxed);
+        {
+            // Under the lock under which walks that still have the record's last group in hand look where it belongs.
+            let mut fold = node.fold.lock();
+            node.parent.store(parent, Ordering::Relaxed);
+            node.ordinal.store(ordinal, Ordering::Relaxed);
+            fold.begin_life();
+        }
         node.depth.store(depth, Ordering::Relaxed);
         node.references.store(1, Order::Full);
         node.life.store(Life::Living as u64, Order::Full);
@@ -432,9 +456,8 @@ impl<M: Machine> Tree<M> {
         // The record's last group may have left shards published on another way to the root. The new epoch makes a
         // straggler that still publishes for it start again, and find the new way.
         for shard in self.touched(index) {
-            super::flush::clean::<M>(&node.slot, shard);
+            super::retire::clean::<M>(&node.slot, shard);
         }
-        node.fold.lock().begin_life();
         *node.children.lock() = Children {
             name: name.into(),
             ..Children::default()
@@ -471,6 +494,7 @@ impl<M: Machine> Tree<M> {
                 published: MarkSet::new(self.machine.cpus() as u32 + 1),
                 dirty: MarkSet::new(0),
                 fold: M::Mutex::new(Fold::new(&self.layout)),
+                turns: Turns::new(),
                 children: M::Mutex::new(Children::default()),
                 eager: words(2 * self.layout.eager),
                 reported: words(if has_batches {
@@ -561,6 +585,8 @@ impl<M: Machine> Tree<M> {
         let node = self.node(index);
         let parent = node.parent().expect("the root is never removed");
         let above = self.node(parent);
+        // Before the ordinal may be another's.
+        node.fold.lock().has_ended = true;
         let mut siblings = above.children.lock();
         let ordinal = node.ordinal();
         siblings.ordinals[ordinal as usize] = None;

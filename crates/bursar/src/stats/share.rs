@@ -1,0 +1,192 @@
+//! Walks that readers of one scope share.
+//!
+//! One walk of a scope runs at a time. A reader that comes while one runs cannot use it, because it may have passed the reader's
+//! groups already. It waits for the next, which one of those that wait does for all. So a reader waits for two walks at most.
+//! Readers of other scopes are not in its way.
+//!
+//! All of this is one word a group: the number of walks done, whether one runs, and whether readers sleep. Readers spin for a
+//! moment, because a walk takes microseconds. Then they sleep, and wake one another as a tree.
+
+use std::sync::Arc;
+
+use bursar_machine::{AtomicWord, Event, Lock, Machine, Order};
+
+use super::{FlushPolicy, ROOT, Tree};
+
+const RUNS: u64 = 1;
+const SLEEPERS: u64 = 2;
+const DONE_ONE: u64 = 4;
+/// Rounds for which a reader spins before it sleeps: a few microseconds. Judgement.
+const ROUNDS: u32 = 128;
+
+/// Counts of walks since the memory was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FlushCounts {
+    /// Walks over the whole tree.
+    pub root: u64,
+    /// Walks over a subtree of more than one group.
+    pub subtree: u64,
+    /// Reads that used a walk of another read.
+    pub joined: u64,
+    /// Fences passed. No read waits for one, unless the policy is [`FlushPolicy::CombiningFence`].
+    pub fences: u64,
+    /// Idle slots that left the marks.
+    pub retired: u64,
+}
+
+/// A reader that sleeps.
+struct Sleeper<M: Machine> {
+    /// Number of the walk that it waits for.
+    needs: u64,
+    woken: M::Event,
+    /// Those that it wakes.
+    wakes: M::Mutex<Vec<Arc<Self>>>,
+}
+
+/// Turns of the walks of one scope.
+pub(crate) struct Turns<M: Machine> {
+    word: M::Word,
+    sleepers: M::Mutex<Vec<Arc<Sleeper<M>>>>,
+}
+
+/// Counts of one tree.
+pub(crate) struct WalkCounts<M: Machine> {
+    root: M::Word,
+    subtree: M::Word,
+    joined: M::Word,
+}
+
+impl<M: Machine> WalkCounts<M> {
+    pub(super) fn new() -> Self {
+        let word = || M::Word::new(0);
+        Self {
+            root: word(),
+            subtree: word(),
+            joined: word(),
+        }
+    }
+}
+
+impl<M: Machine> Turns<M> {
+    pub(super) fn new() -> Self {
+        Self {
+            word: M::Word::new(0),
+            sleepers: M::Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Returns `true` when a walk has ended that began after this call, or `false` when the caller must do it, and call
+    /// [`Turns::finish`].
+    fn wait(&self, machine: &M) -> bool {
+        // Full, here and below: a reader that sees a walk done sees its numbers, and one that begins a walk comes after the last.
+        let mut seen = self.word.load(Order::Full);
+        let needs = seen / DONE_ONE + 1 + (seen & RUNS);
+        let mut round = 0;
+        loop {
+            if seen / DONE_ONE >= needs {
+                return true;
+            }
+            if seen & RUNS == 0 {
+                match self.word.compare_exchange(seen, seen | RUNS, Order::Full) {
+                    Ok(_) => return false,
+                    Err(now) => seen = now,
+                }
+                continue;
+            }
+            if round < ROUNDS {
+                machine.relax(round);
+                round += 1;
+            } else {
+                self.sleep(needs);
+            }
+            seen = self.word.load(Order::Full);
+        }
+    }
+
+    /// Sleeps until a walk ends, unless none runs.
+    fn sleep(&self, needs: u64) {
+        let sleeper = {
+            let mut sleepers = self.sleepers.lock();
+            // Full: pairs with `finish`. Either the end of the walk sees this and waits for our lock, or we see the end.
+            let seen = self.word.fetch_or(SLEEPERS, Order::Full);
+            if seen & RUNS == 0 || seen / DONE_ONE >= needs {
+                return;
+            }
+            let sleeper = Arc::new(Sleeper {
+                needs,
+                woken: M::Event::new(),
+                wakes: M::Mutex::new(Vec::new()),
+            });
+            sleepers.push(sleeper.clone());
+            sleeper
+        };
+        sleeper.woken.wait();
+        let wakes = std::mem::take(&mut *sleeper.wakes.lock());
+        wake_as_tree(wakes);
+    }
+
+    /// Ends a walk.
+    fn finish(&self) {
+        let before = self.word.fetch_add(DONE_ONE - RUNS, Order::Full);
+        if before & SLEEPERS == 0 {
+            return;
+        }
+        let done = before / DONE_ONE + 1;
+        let woken = {
+            let mut sleepers = self.sleepers.lock();
+            // Those that this walk serves, and one that does the next for the others.
+            sleepers.sort_by_key(|sleeper| sleeper.needs > done);
+            let served = sleepers.partition_point(|sleeper| sleeper.needs <= done);
+            let count = sleepers.len().min(served + 1);
+            let woken: Vec<_> = sleepers.drain(..count).collect();
+            if sleepers.is_empty() {
+                self.word.fetch_and(!SLEEPERS, Order::Full);
+            }
+            woken
+        };
+        wake_as_tree(woken);
+    }
+}
+
+/// Wakes some, and lets them wake the others. The last of the list is the first to be woken.
+fn wake_as_tree<M: Machine>(mut sleepers: Vec<Arc<Sleeper<M>>>) {
+    while let Some(sleeper) = sleepers.pop() {
+        *sleeper.wakes.lock() = sleepers.split_off(sleepers.len() / 2);
+        sleeper.woken.set();
+    }
+}
+
+impl<M: Machine> Tree<M> {
+    /// Brings the totals of `scope` up to date: they include each update that returned before this call.
+    #[doc(alias = "css_rstat_flush")]
+    pub(crate) fn flush(&self, scope: u32) {
+        let turns = &self.node(scope).turns;
+        if turns.wait(&self.machine) {
+            self.walks.joined.fetch_add(1, Order::Relaxed);
+            return;
+        }
+        let count = match scope {
+            ROOT => &self.walks.root,
+            _ => &self.walks.subtree,
+        };
+        count.fetch_add(1, Order::Relaxed);
+        match self.policy {
+            FlushPolicy::CombiningFence => self.walk_and_retire_all(scope),
+            FlushPolicy::Combining | FlushPolicy::PeriodicOnly => self.walk(scope),
+        }
+        turns.finish();
+    }
+
+    pub(crate) fn flush_counts(&self) -> FlushCounts {
+        let (fences, retired) = self.retirer.counts();
+        // Relaxed, here and above: these counts only inform.
+        FlushCounts {
+            root: self.walks.root.load(Order::Relaxed),
+            subtree: self.walks.subtree.load(Order::Relaxed),
+            joined: self.walks.joined.load(Order::Relaxed),
+            fences,
+            retired,
+        }
+    }
+}

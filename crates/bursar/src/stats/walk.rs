@@ -1,0 +1,259 @@
+//! Walking over a subtree: fold what its marks lead to, and hand it up.
+//!
+//! A walk looks at the marks and changes neither them nor the slots, so it needs no fence: an update that happened before the
+//! walk is in a word that the walk reads. It folds a group, then each child that is marked, and then hands what the child has
+//! to the group. At that point all that was below the child when the walk came is in the group, whoever folded it. So walks
+//! may overlap, and each leaves the numbers of its scope up to date.
+//!
+//! The cost follows the marked slots and the depth of the way to them. A walk does not look at groups without marks.
+//!
+//! | lock | held for at most |
+//! |---|---|
+//! | a group's fold | `SHARDS_PER_HOLD` shards and [`CHILDREN_PER_HOLD`] marks, or one addition of all columns |
+//! | a group's children | [`CHILDREN_PER_HOLD`] look-ups |
+
+use bursar_machine::{AtomicWord, Lock, Machine, Order, STATE, Shard, Slot, State};
+
+use super::fold::{Fold, SHARDS_PER_HOLD, Sample};
+use super::{LEVELS, Node, Tree};
+
+/// Children looked up under one hold of a lock.
+pub(super) const CHILDREN_PER_HOLD: usize = 64;
+
+/// What a walk notes of a group in the end.
+struct Looked {
+    sample: Sample,
+    /// Marked slots found.
+    left: u64,
+    /// Whether the group may have anything to hand up.
+    has_news: bool,
+}
+
+impl<M: Machine> Tree<M> {
+    /// Brings the totals of `scope` up to date. They include each update that returned before this call.
+    pub(super) fn walk(&self, scope: u32) {
+        let began_ns = self.machine.now_ns();
+        let looked = self.visit(scope, &mut Vec::new(), 0);
+        let node = self.node(scope);
+        node.fold.lock().settle(looked.sample, looked.left);
+        self.end_walk(scope, began_ns);
+    }
+
+    /// Notes that the totals of `scope` are as fresh as this.
+    pub(super) fn end_walk(&self, scope: u32, began_ns: u64) {
+        let node = self.node(scope);
+        // Release: pairs with the Acquire in `age_ns`; the totals are written before they are called fresh.
+        node.as_of_ns.fetch_max(began_ns, Order::Release);
+    }
+
+    /// Folds a group and all below that is marked. `way` is room for the ids of children, and is left as it was.
+    fn visit(&self, index: u32, way: &mut Vec<u32>, level: usize) -> Looked {
+        let node = self.node(index);
+        let sample = Sample::of(node);
+        let first = way.len();
+        let mut left = 0;
+        let (mut next, mut has_news) = self.fold_marked(index, &mut left, way);
+        // Another walk may hand something up to this group before we come to the child that had it.
+        has_news |= way.len() > first;
+        while way.len() > first {
+            self.children_at(node, way, first);
+            for at in first..way.len() {
+                // A child's record may be used again elsewhere while we are on our way to it. No more than the levels of a tree
+                // are below a group that is still where we found it.
+                if level < LEVELS {
+                    let child = way[at];
+                    let looked = self.visit(child, way, level + 1);
+                    left += looked.left;
+                    self.hand_up(index, child, looked);
+                }
+            }
+            way.truncate(first);
+            if let Some(from) = next {
+                let fold = node.fold.lock();
+                next = dirty_from(node, from, way);
+                drop(fold);
+            }
+        }
+        Looked {
+            sample,
+            left,
+            has_news,
+        }
+    }
+
+    /// Folds the marked shards of a group, and adds the first ordinals of its marked children to `way`. Returns the ordinal at
+    /// which the next ones begin, if there may be more, and whether there is anything to hand up.
+    fn fold_marked(
+        &self,
+        index: u32,
+        left: &mut u64,
+        way: &mut Vec<u32>,
+    ) -> (Option<u32>, bool) {
+        let node = self.node(index);
+        let mut from = 0;
+        loop {
+            // Under this lock, marks are only removed with it held: whoever removes one has folded what it stood for, and has
+            // looked again whether it must be set, before we look.
+            let mut fold = node.fold.lock();
+            let next = self.fold_some(&mut fold, index, from, |_, _| *left += 1);
+            if let Some(next) = next {
+                from = next;
+                continue;
+            }
+            return (dirty_from(node, 0, way), fold.has_news());
+        }
+    }
+
+    /// Folds at most [`SHARDS_PER_HOLD`] marked shards of a group, from `from` on, and calls `each` for each. Returns the first that is left.
+    pub(super) fn fold_some(
+        &self,
+        fold: &mut Fold,
+        index: u32,
+        from: u32,
+        mut each: impl FnMut(&mut Fold, Shard),
+    ) -> Option<u32> {
+        let mut room = SHARDS_PER_HOLD;
+        let mut next = None;
+        self.node(index).published.peek_from(from, |shard| {
+            if room == 0 {
+                next = Some(shard);
+                return false;
+            }
+            room -= 1;
+            let shard = Shard(shard);
+            self.fold_shard(fold, index, shard);
+            each(fold, shard);
+            true
+        });
+        next
+    }
+
+    /// Folds a shard of a group whose fold is locked.
+    ///
+    /// **What is folded is marked up to the root**, before anyone can read it. So a group with anything to hand up is marked in all
+    /// its ancestors, and whoever has read an update below finds it above. Where an update adds first and publishes afterwards, we
+    /// may be the first to find it, and publish for it.
+    pub(super) fn fold_shard(&self, fold: &mut Fold, index: u32, shard: Shard) {
+        let slot = &self.node(index).slot;
+        let home = self.machine.node_of(shard).unwrap_or(self.machine.nodes());
+        let is_published = || {
+            // Full: comes after the words. If it says so, all marks were set when we read what was added before.
+            State(slot.word(shard, STATE).load(Order::Full)).tag() == State::PUBLISHED
+        };
+        if fold.fold::<M>(&self.layout, slot, shard, home) && !is_published() {
+            self.publish(index, shard);
+        }
+    }
+
+    /// Replaces the ordinals from `first` on by the ids of the children. A mark may outlive the child that it was set for.
+    fn children_at(&self, node: &Node<M>, way: &mut Vec<u32>, first: usize) {
+        let children = node.children.lock();
+        let mut kept = first;
+        for at in first..way.len() {
+            if let Some(&Some(child)) = children.ordinals.get(way[at] as usize) {
+                way[kept] = child;
+                kept += 1;
+            }
+        }
+        way.truncate(kept);
+    }
+
+    /// Hands what a child has to its parent, and notes the walk.
+    fn hand_up(&self, parent: u32, child: u32, looked: Looked) {
+        let node = self.node(child);
+        if !looked.has_news {
+            return node.fold.lock().settle(looked.sample, looked.left);
+        }
+        // Lock order: a parent's fold before its child's.
+        let mut above = self.node(parent).fold.lock();
+        let mut fold = node.fold.lock();
+        fold.settle(looked.sample, looked.left);
+        if self.is_child(parent, node, &fold) {
+            fold.hand_up(&mut above);
+        }
+    }
+
+    /// Whether the record, whose fold is locked, still has a group below `parent`.
+    pub(super) fn is_child(&self, parent: u32, node: &Node<M>, fold: &Fold) -> bool {
+        !fold.has_ended && node.parent() == Some(parent)
+    }
+
+    /// Folds a group's own words, as far as they are marked.
+    fn fold_own(&self, index: u32) {
+        let mut from = Some(0);
+        while let Some(at) = from {
+            from = self.fold_some(&mut self.node(index).fold.lock(), index, at, |_, _| ());
+        }
+    }
+
+    /// Adds the numbers of a removed group to its parent's own part. Later updates of the group follow there.
+    pub(crate) fn absorb(&self, index: u32) {
+        self.end_beside_walks(|| self.hand_over(index, Fold::absorb));
+    }
+
+    /// Ends the life of a removed group that nothing refers to, and returns the parent. `end` either calls the function
+    /// that it is given, which ends the life, and returns `true`, or returns `false`; then the result is `None`.
+    pub(crate) fn bury(&self, index: u32, end: impl FnOnce(&dyn Fn()) -> bool) -> Option<u32> {
+        let mut has_ended = false;
+        let parent = self.end_beside_walks(|| {
+            let parent = self.hand_over(index, |above, fold| fold.hand_up(above));
+            has_ended = end(&|| self.end_life(index));
+            parent
+        });
+        has_ended.then_some(parent)
+    }
+
+    /// Folds a removed group and calls `give` with its parent's fold and its own. Returns the parent.
+    fn hand_over(&self, index: u32, give: impl FnOnce(&mut Fold, &mut Fold)) -> u32 {
+        let node = self.node(index);
+        let parent = node.parent().expect("the root is never removed");
+        self.fold_own(index);
+        // Lock order: a parent's fold before its child's.
+        let mut above = self.node(parent).fold.lock();
+        give(&mut above, &mut node.fold.lock());
+        parent
+    }
+
+    /// Calls `work`, which moves numbers from a group to its parent or ends a record, while no snapshot walks. A snapshot that
+    /// wants to walk next lets those go first that wait here.
+    fn end_beside_walks<R>(&self, work: impl FnOnce() -> R) -> R {
+        let mut arriving = None;
+        loop {
+            self.ends.enter();
+            if !self.ends.is_closed() {
+                let done = work();
+                self.ends.exit();
+                return done;
+            }
+            self.ends.exit();
+            arriving.get_or_insert_with(|| self.ends.arrive());
+            self.ends.wait_until_open();
+        }
+    }
+
+    /// Shards of a group that were ever touched.
+    pub(crate) fn touched(&self, index: u32) -> Vec<Shard> {
+        let node = self.node(index);
+        let mut fold = node.fold.lock();
+        node.published
+            .peek(|shard| fold.touch(&self.layout, Shard(shard)));
+        fold.touch(&self.layout, self.extra());
+        fold.touched()
+    }
+}
+
+/// Adds at most [`CHILDREN_PER_HOLD`] ordinals of marked children to `way`, from `from` on; returns the first that is left. The
+/// caller holds the fold's lock.
+fn dirty_from<M: Machine>(node: &Node<M>, from: u32, way: &mut Vec<u32>) -> Option<u32> {
+    let most = way.len() + CHILDREN_PER_HOLD;
+    let mut next = None;
+    node.dirty.peek_from(from, |ordinal| {
+        if way.len() == most {
+            next = Some(ordinal);
+            return false;
+        }
+        way.push(ordinal);
+        true
+    });
+    next
+}
