@@ -282,7 +282,11 @@ fn bursars_own_records_are_nobodys() {
     tenant.scope(|| {
         // More than the books have room for at first, so that each table has to grow.
         let children: Vec<Group> = (0..300)
-            .map(|k| tenant.child(format!("child {k}"), Limits::max(1 << 20)).unwrap())
+            .map(|k| {
+                tenant
+                    .child(format!("child {k}"), Limits::max(1 << 20))
+                    .unwrap()
+            })
             .collect();
         let nested = children[0].child("nested", Limits::none()).unwrap();
         nested.protection();
@@ -291,8 +295,15 @@ fn bursars_own_records_are_nobodys() {
             child.try_charge(1 << 30).unwrap_err();
             drop(child.emergency_reserve(100).unwrap());
         }
-        drop((nested.read(Freshness::Exact).unwrap(), tenant.read(Freshness::Exact).unwrap()));
-        drop((tenant.snapshot(Freshness::Exact).unwrap(), tenant.top(3, By::Reserved), tenant.largest_children(3)));
+        drop((
+            nested.read(Freshness::Exact).unwrap(),
+            tenant.read(Freshness::Exact).unwrap(),
+        ));
+        drop((
+            tenant.snapshot(Freshness::Exact).unwrap(),
+            tenant.top(3, By::Reserved),
+            tenant.largest_children(3),
+        ));
         drop(tenant.choose_victim().unwrap());
         drop(tenant.add_reclaimer(0, |_| 0));
         drop(tenant.on_pressure(|_| ()));

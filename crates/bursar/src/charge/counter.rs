@@ -9,9 +9,9 @@ use bursar_machine::pages::Owner;
 use bursar_machine::{AtomicWord, Lock, Machine, Order};
 
 use super::events::EventCounts;
-use crate::gate::Gate;
 use super::hooks::Hooks;
 use super::limits::{Limit, Limits};
+use crate::gate::Gate;
 use crate::stats::MarkSet;
 
 /// No usage is higher, so that sums are good as signed numbers.

@@ -14,9 +14,9 @@ use bursar_machine::{AtomicWord, CAP, Lock, Machine, Order, STATE, Shard, Slot, 
 use super::charging::Refused;
 use super::counter::PageCounter;
 use super::events::Event;
-use crate::gate::Gate;
 use super::ledger::{Gates, InFlight, Referred};
 use super::{ChargeError, Ledger, LimitReached};
+use crate::gate::Gate;
 use crate::stats::ROOT;
 
 /// Shards that are frozen at once, and drained in one turn, unless a memory is built with another number.

@@ -9,7 +9,6 @@ use bursar_machine::{AtomicWord, Lock, Machine};
 
 use super::counter::PageCounter;
 use super::drain::SHARDS_PER_SLICE;
-use crate::gate::Gate;
 use super::high::HighPolicy;
 use super::level::PressurePolicy;
 use super::limits::Limits;
@@ -17,6 +16,7 @@ use super::protection::Recursive;
 use super::remove::REAPED_BY_BIRTH;
 use super::stock::STOCK_MAX;
 use crate::arena::Arena;
+use crate::gate::Gate;
 use crate::stats::{CreateError, LEVELS, ROOT, Tree};
 
 /// The owner of pages that no group pays for.

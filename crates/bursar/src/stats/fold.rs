@@ -83,7 +83,10 @@ impl Fold {
 
     /// Starts another group in the same record: numbers start at zero, words keep their values.
     pub(crate) fn begin_life(&mut self) {
-        debug_assert!(!self.has_news(), "the last group's numbers were handed over");
+        debug_assert!(
+            !self.has_news(),
+            "the last group's numbers were handed over"
+        );
         self.totals.fill(0);
         self.own.fill(0);
         self.is_absorbed = false;

@@ -183,7 +183,10 @@ impl<M: Machine> Tree<M> {
             from = self.fold_some(&mut node.fold.lock(), index, at, |fold, shard| {
                 looked_at += 1;
                 let is_idle = fold.is_idle(&self.layout, shard) || which == Which::All;
-                if let Some(epoch) = is_idle.then(|| clean_published::<M>(&node.slot, shard)).flatten() {
+                if let Some(epoch) = is_idle
+                    .then(|| clean_published::<M>(&node.slot, shard))
+                    .flatten()
+                {
                     idle.push(Idle {
                         index,
                         shard,

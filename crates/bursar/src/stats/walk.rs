@@ -83,12 +83,7 @@ impl<M: Machine> Tree<M> {
 
     /// Folds the marked shards of a group, and adds the first ordinals of its marked children to `way`. Returns the ordinal at
     /// which the next ones begin, if there may be more, and whether there is anything to hand up.
-    fn fold_marked(
-        &self,
-        index: u32,
-        left: &mut u64,
-        way: &mut Vec<u32>,
-    ) -> (Option<u32>, bool) {
+    fn fold_marked(&self, index: u32, left: &mut u64, way: &mut Vec<u32>) -> (Option<u32>, bool) {
         let node = self.node(index);
         let mut from = 0;
         loop {
@@ -178,14 +173,6 @@ impl<M: Machine> Tree<M> {
         !fold.has_ended && node.parent() == Some(parent)
     }
 
-    /// Folds a group's own words, as far as they are marked.
-    fn fold_own(&self, index: u32) {
-        let mut from = Some(0);
-        while let Some(at) = from {
-            from = self.fold_some(&mut self.node(index).fold.lock(), index, at, |_, _| ());
-        }
-    }
-
     /// Adds the numbers of a removed group to its parent's own part. Later updates of the group follow there.
     pub(crate) fn absorb(&self, index: u32) {
         self.end_beside_walks(|| self.hand_over(index, Fold::absorb));
@@ -204,10 +191,18 @@ impl<M: Machine> Tree<M> {
     }
 
     /// Folds a removed group and calls `give` with its parent's fold and its own. Returns the parent.
+    ///
+    /// All its words are folded, marked or not: its record ends when its words say that nothing is charged, and what a task has
+    /// added to them and not published yet is no number of the record's next group.
     fn hand_over(&self, index: u32, give: impl FnOnce(&mut Fold, &mut Fold)) -> u32 {
         let node = self.node(index);
         let parent = node.parent().expect("the root is never removed");
-        self.fold_own(index);
+        for some in self.touched(index).chunks(SHARDS_PER_HOLD) {
+            let mut fold = node.fold.lock();
+            for &shard in some {
+                self.fold_shard(&mut fold, index, shard);
+            }
+        }
         // Lock order: a parent's fold before its child's.
         let mut above = self.node(parent).fold.lock();
         give(&mut above, &mut node.fold.lock());

@@ -20,7 +20,9 @@ fn exact_reads_miss_nothing_that_returned() {
     const ROUNDS: usize = 400;
     let seed = seed();
     // Each read retires what the pass before found idle.
-    let builder = Memory::builder().statistics(STATISTICS).retire_period(Duration::ZERO);
+    let builder = Memory::builder()
+        .statistics(STATISTICS)
+        .retire_period(Duration::ZERO);
     let memory = builder.build().unwrap();
     let tenants: Vec<Group> = (0..2)
         .map(|index| {
@@ -170,7 +172,11 @@ fn ticks_retire_idle_slots() {
         }
         assert!(ticks < 10, "{:?}", memory.flush_counts());
     }
-    assert!(memory.flush_counts().fences <= 2, "{:?}", memory.flush_counts());
+    assert!(
+        memory.flush_counts().fences <= 2,
+        "{:?}",
+        memory.flush_counts()
+    );
     assert_eq!(read(), 500 + ticks);
     queries[7].add(ROWS, 1);
     assert_eq!(read(), 501 + ticks);

@@ -1,6 +1,7 @@
 //! The memory of one scenario: a small tree of groups, and the number of updates that each got.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bursar::{Counter, Freshness, Group, HighPolicy, Limits, Memory, Reading, Statistic};
 use bursar_machine::{Machine, Watched};
@@ -68,6 +69,8 @@ impl<M: Machine> Books<M> {
             .max(root_max)
             // Each drain in as many turns as there is stock to take.
             .shards_per_slice(1)
+            // Each read does a step of a pass over idle slots, so each second finds some.
+            .retire_period(Duration::ZERO)
             .build_on(machine.clone())
             .expect("a small memory");
         let mut groups = vec![memory.root()];

@@ -1,6 +1,7 @@
 //! Cached reads: the truth always lies in the range that comes with the number.
 
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
 use bursar::{Counter, Freshness, Group, Limits, Memory, Statistic, Value};
 use bursar_machine::Watched;
@@ -86,6 +87,8 @@ impl Sum {
 fn two_groups<M: Watched>(machine: &M) -> [Group<M>; 2] {
     let memory = Memory::builder()
         .statistics(STATISTICS)
+        // Each read does a step of a pass over idle slots.
+        .retire_period(Duration::ZERO)
         .build_on(machine.clone())
         .expect("a small memory");
     let root = memory.root();

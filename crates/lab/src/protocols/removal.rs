@@ -2,6 +2,7 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use bursar::{
     Charge, ChargeError, Counter, CreateError, Freshness, Group, Limits, Memory, Reading, Statistic,
@@ -167,6 +168,8 @@ fn closing<M: Watched>(machine: &M, seed: u64) {
     let memory = &Memory::builder()
         .statistics(STATISTICS)
         .shards_per_slice(1)
+        // Each read does a step of a pass over idle slots.
+        .retire_period(Duration::ZERO)
         .build_on(machine.clone())
         .expect("a small memory");
     let root = &memory.root();
@@ -274,6 +277,8 @@ fn everything<M: Watched>(machine: &M, seed: u64) {
     let memory = &Memory::builder()
         .statistics(STATISTICS)
         .shards_per_slice(1)
+        // Each read does a step of a pass over idle slots.
+        .retire_period(Duration::ZERO)
         .build_on(machine.clone())
         .expect("a small memory");
     let root = &memory.root();
