@@ -43,6 +43,10 @@ pub trait AtomicWord: Debug + Send + Sync + Sized + 'static {
     /// The value found, if it was not `current`. A failure orders as an `Acquire` load at least.
     fn compare_exchange(&self, current: u64, new: u64, order: Order) -> Result<u64, u64>;
 
+    /// Begins to bring the word's line here for a load that follows, and does not wait for it. Changes nothing but time.
+    #[inline]
+    fn prefetch(&self) {}
+
     /// Subtracts and returns the value before.
     #[inline]
     fn fetch_sub(&self, value: u64, order: Order) -> u64 {

@@ -19,7 +19,7 @@ const MODEL_VERSION: u32 = 2;
 ///
 /// While such a constant has the value of the table, it does not change the identity of the model. The next version
 /// begins with an empty list.
-const NEWER: &[&str] = &["page_zero_ns", "frame_record_ns"];
+const NEWER: &[&str] = &["page_zero_ns", "frame_record_ns", "lines_ahead"];
 
 /// Maximum value of a constant: a quarter of an hour. Sums of such steps stay far from the end of the clock.
 const MOST_NS: u64 = 1_000_000_000_000;
@@ -145,6 +145,8 @@ constants! {
     line_remote_ns: 200, 108..250, zero, "[c2c] medians 108 (Xeon 8375C) to 197 (EPYC 7R13); above: judgement";
     /// First touch of a line, from DRAM.
     line_memory_ns: 120, 80..150, zero, "[vm] 147; [rome] 122 to 134; [mlc] 81 local, 141 remote";
+    /// Number of lines that a CPU fetches at the same time when it is told to fetch ahead; 0: none.
+    lines_ahead: 10, 10..24, zero, "[lfb] 10 fill buffers of a Skylake core, 12 since Ice Lake; [mab] 22 misses of a Zen 2 core";
     /// Extra for a locked read-modify-write.
     atomic_ns: 5, 3..10, zero, "[vm] locked add 4.8, plain add 0.24; prototypes 7 to 9 in all";
     /// Extra for a `Full` store.

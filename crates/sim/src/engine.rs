@@ -310,6 +310,18 @@ impl Engine {
         self.now_ns.set(served_ns + extra_ns);
     }
 
+    /// Begins to fetch a line; the current task goes on.
+    pub(crate) fn prefetch(&self, line: LineId, access: Access) {
+        if !self.is_scheduled() || self.explored.is_some() {
+            return;
+        }
+        // The line changes hands now, so in the order of events.
+        self.visible(Step::Load, line);
+        let now_ns = self.now_ns.get();
+        self.now_ns
+            .set(self.lines.prefetch(line, self.cpu.get(), access, now_ns));
+    }
+
     /// Spends time of the current task.
     #[inline]
     pub(crate) fn spend(&self, duration_ns: u64) {

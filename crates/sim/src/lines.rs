@@ -55,6 +55,12 @@ pub(crate) struct Lines {
     /// Time for which a line cannot serve others while it answers a read.
     read_busy_ns: u64,
     transfers: Cell<u64>,
+    /// Lines that each CPU fetches ahead, with the times at which they come.
+    ahead: RefCell<Vec<Vec<(LineId, u64)>>>,
+    /// Number of all these, so that an access seldom has to look.
+    ahead_count: Cell<usize>,
+    /// Maximum number for a CPU; with 0 no line is fetched ahead.
+    ahead_max: usize,
 }
 
 impl Lines {
@@ -75,6 +81,9 @@ impl Lines {
             memory_ns: costs.line_memory_ns,
             read_busy_ns: costs.line_cluster_ns,
             transfers: Cell::new(0),
+            ahead: RefCell::default(),
+            ahead_count: Cell::new(0),
+            ahead_max: usize::try_from(costs.lines_ahead).unwrap_or(usize::MAX),
         }
     }
 
@@ -117,12 +126,67 @@ impl Lines {
     /// Time at which an access by `cpu` that begins at `now_ns` is served.
     #[inline]
     pub(crate) fn access(&self, id: LineId, cpu: u32, access: Access, now_ns: u64) -> u64 {
+        let now_ns = match self.ahead_count.get() {
+            0 => now_ns,
+            _ => self.arrival_ns(id, cpu, now_ns),
+        };
         let mut lines = self.lines.borrow_mut();
         let line = &mut lines[id as usize];
         if line.owner == cpu && (!line.is_shared || access == Access::Read) {
             return now_ns + self.read_ns[0];
         }
         self.fetch(line, cpu, access, now_ns)
+    }
+
+    /// Time at which a line that was fetched ahead is there; now if it was not.
+    fn arrival_ns(&self, id: LineId, cpu: u32, now_ns: u64) -> u64 {
+        let mut ahead = self.ahead.borrow_mut();
+        let Some(ahead) = ahead.get_mut(cpu as usize) else {
+            return now_ns;
+        };
+        match ahead.iter().position(|&(line, _)| line == id) {
+            Some(at) => {
+                self.ahead_count.set(self.ahead_count.get() - 1);
+                now_ns.max(ahead.swap_remove(at).1)
+            }
+            None => now_ns,
+        }
+    }
+
+    /// Begins to fetch a line. Returns the time at which the CPU goes on: later than now if it fetches as many lines as it can, and has
+    /// to wait for the first to come.
+    pub(crate) fn prefetch(&self, id: LineId, cpu: u32, access: Access, now_ns: u64) -> u64 {
+        if self.ahead_max == 0 {
+            return now_ns;
+        }
+        let mut now_ns = now_ns + self.read_ns[0];
+        let mut all = self.ahead.borrow_mut();
+        if all.len() <= cpu as usize {
+            all.resize_with(self.places.len(), Vec::new);
+        }
+        let ahead = &mut all[cpu as usize];
+        if ahead.iter().any(|&(line, _)| line == id) {
+            return now_ns;
+        }
+        if ahead.len() >= self.ahead_max {
+            let before = ahead.len();
+            let first_ns = ahead.iter().map(|&(_, come_ns)| come_ns).min();
+            now_ns = now_ns.max(first_ns.unwrap_or(0));
+            ahead.retain(|&(_, come_ns)| come_ns > now_ns);
+            self.ahead_count
+                .set(self.ahead_count.get() - (before - ahead.len()));
+        }
+        let mut lines = self.lines.borrow_mut();
+        let line = &mut lines[id as usize];
+        let is_there = line.owner == cpu && (!line.is_shared || access == Access::Read);
+        if !is_there {
+            let come_ns = self.fetch(line, cpu, access, now_ns);
+            if come_ns > now_ns + self.read_ns[0] {
+                ahead.push((id, come_ns));
+                self.ahead_count.set(self.ahead_count.get() + 1);
+            }
+        }
+        now_ns
     }
 
     fn fetch(&self, line: &mut Line, cpu: u32, access: Access, now_ns: u64) -> u64 {

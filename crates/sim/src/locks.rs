@@ -523,6 +523,12 @@ macro_rules! lock {
             fn try_lock(&self) -> Option<SimGuard<'_, T>> {
                 self.0.try_lock()
             }
+            fn prefetch(&self) {
+                with_engine(|engine| {
+                    let line = engine.locks.with(self.0.lock, |state| state.line);
+                    engine.prefetch(line, Access::Write);
+                });
+            }
             fn waits(&self) -> u64 {
                 self.0.waits.load(Ordering::Relaxed)
             }

@@ -117,6 +117,11 @@ impl AtomicWord for SimWord {
         self.step(Step::Load, order);
         self.peek()
     }
+    fn prefetch(&self) {
+        if self.line != NO_LINE {
+            with_engine(|engine| engine.prefetch(self.line(), Access::Read));
+        }
+    }
     fn store(&self, value: u64, order: Order) {
         self.step(Step::Store, order);
         self.poke(value);

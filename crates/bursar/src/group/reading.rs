@@ -94,15 +94,14 @@ impl<M: Machine> Group<M> {
         if is_fresh {
             return Ok(told(cached()));
         }
-        if tree.freshen(self.index) {
-            let reading = told(tree.exact(self.index));
-            // Only now: the reader has its answer.
-            tree.retire_if_due();
-            return Ok(reading);
-        }
-        Err(NotFresh {
-            cached: told(cached()),
-        })
+        let Some(reading) = tree.exact(self.index) else {
+            return Err(NotFresh {
+                cached: told(cached()),
+            });
+        };
+        // Only now: the reader has its answer.
+        tree.retire_if_due();
+        Ok(told(reading))
     }
 
     /// Bytes reserved for the group and everything below it, now. Limits are compared with this number. It includes stock. A

@@ -101,8 +101,8 @@ impl Fold {
     }
 
     /// The place of a shard among those touched.
-    fn place(&mut self, layout: &Layout, shard: Shard) -> &mut Seen {
-        let at = match self.seen.binary_search_by_key(&shard, |seen| seen.shard) {
+    fn place(&mut self, layout: &Layout, shard: Shard) -> usize {
+        match self.seen.binary_search_by_key(&shard, |seen| seen.shard) {
             Ok(at) => at,
             Err(at) => {
                 let new = Seen {
@@ -113,8 +113,7 @@ impl Fold {
                 self.seen.insert(at, new);
                 at
             }
-        };
-        &mut self.seen[at]
+        }
     }
 
     /// Makes sure that [`Fold::touched`] includes `shard`.
@@ -129,7 +128,8 @@ impl Fold {
 
     /// Whether the last two looks at `shard` that asked this found no difference; asked once a pass.
     pub(crate) fn is_idle(&mut self, layout: &Layout, shard: Shard) -> bool {
-        !std::mem::take(&mut self.place(layout, shard).has_changed)
+        let at = self.place(layout, shard);
+        !std::mem::take(&mut self.seen[at].has_changed)
     }
 
     /// Adds what was added on `shard` since the last look; returns whether there was anything. `home` is the node of its CPU.
@@ -140,10 +140,9 @@ impl Fold {
         shard: Shard,
         home: usize,
     ) -> bool {
-        self.place(layout, shard);
+        let at = self.place(layout, shard);
         let (totals, own, up) = (&mut self.totals, &mut self.own, &mut self.up);
-        let at = self.seen.binary_search_by_key(&shard, |seen| seen.shard);
-        let seen = &mut self.seen[at.expect("just placed")];
+        let seen = &mut self.seen[at];
         let mut any = false;
         for (index, column) in layout.columns.iter().enumerate() {
             let Some(word) = column.word else { continue };

@@ -116,6 +116,7 @@ impl<M: Machine> MarkSet<M> {
         }
     }
 
+    #[cfg(test)]
     /// Removes all members and calls `member` with each.
     pub(crate) fn take(&self, mut member: impl FnMut(u32)) {
         self.take_while(|taken| {
@@ -246,6 +247,11 @@ impl<M: Machine> MarkSet<M> {
                 return;
             }
         }
+    }
+
+    /// Begins to bring the set's first words here.
+    pub(crate) fn prefetch(&self) {
+        self.roots.iter().for_each(|root| root.word.prefetch());
     }
 
     /// Returns whether the set is empty.

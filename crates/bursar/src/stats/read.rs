@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bursar_machine::{AtomicWord, Lock, Machine, Order};
 
+use super::fold::Sample;
 use super::schema::Column;
 use super::{FlushPolicy, Handle, Statistic, Tree, sealed};
 
@@ -246,19 +247,40 @@ impl<M: Machine> Tree<M> {
         self.node(index).child_count.load(Order::Acquire) == 0
     }
 
-    /// Brings the numbers of `index` up to date: they include each update that returned before this call. Returns `false` if the
-    /// policy forbids it.
-    pub(crate) fn freshen(&self, index: u32) -> bool {
+    /// Numbers that include each update that returned before this call; `None` if the policy forbids it.
+    pub(crate) fn exact(&self, index: u32) -> Option<Reading> {
         if self.policy == FlushPolicy::PeriodicOnly {
-            return false;
+            return None;
         }
-        if self.is_childless(index) {
-            // It is over so soon that sharing it would cost more.
-            self.walk(index);
-        } else {
-            self.flush(index);
+        let began_ns = self.machine.now_ns();
+        let (age_ns, folded) = match self.folded_if_unmarked(index) {
+            Some(folded) => {
+                // To a millisecond, so that reads of a group that does not change write no shared line.
+                let as_of_ns = &self.node(index).as_of_ns;
+                if began_ns.saturating_sub(as_of_ns.load(Order::Relaxed)) > 1_000_000 {
+                    // Release: as in `end_walk`.
+                    as_of_ns.fetch_max(began_ns, Order::Release);
+                }
+                (0, folded)
+            }
+            None => {
+                if self.is_childless(index) {
+                    // It is over so soon that sharing it would cost more.
+                    self.walk(index);
+                } else {
+                    self.flush(index);
+                }
+                let folded = self.folded(index);
+                (self.machine.now_ns().saturating_sub(began_ns), folded)
+            }
+        };
+        let (mut reading, below_zero) = self.last_reading(index, age_ns, folded);
+        for value in &mut reading.values {
+            *value = Value::within(value.value, Some(0));
         }
-        true
+        let usage = &mut reading.values[0];
+        usage.hi = usage.hi.saturating_add_unsigned(below_zero);
+        Some(reading)
     }
 
     /// Age of the folded numbers, ns.
@@ -275,7 +297,8 @@ impl<M: Machine> Tree<M> {
 
     /// Numbers of the last flush. `usage_range` bounds the usage by other means and was taken before this call.
     pub(crate) fn cached(&self, index: u32, usage_range: (i64, i64)) -> Reading {
-        let (mut reading, below_zero) = self.last_reading(index);
+        let age_ns = self.age_ns(index);
+        let (mut reading, below_zero) = self.last_reading(index, age_ns, self.folded(index));
         let usage = &mut reading.values[0];
         if usage.error() > 0 {
             usage.lo = usage_range.0.min(usage.value);
@@ -285,21 +308,8 @@ impl<M: Machine> Tree<M> {
         reading
     }
 
-    /// Numbers after [`Tree::freshen`]. No update that the caller knows of is missing.
-    pub(crate) fn exact(&self, index: u32) -> Reading {
-        let (mut reading, below_zero) = self.last_reading(index);
-        for value in &mut reading.values {
-            *value = Value::within(value.value, Some(0));
-        }
-        let usage = &mut reading.values[0];
-        usage.hi = usage.hi.saturating_add_unsigned(below_zero);
-        reading
-    }
-
-    /// Folded numbers, and the bytes by which the usage was below 0. The usage's range must be at least that wide.
-    fn last_reading(&self, index: u32) -> (Reading, u64) {
-        let age_ns = self.age_ns(index);
-        let mut folded = self.folded(index);
+    /// A reading of folded numbers, and the bytes by which the usage was below 0. The usage's range must be at least that wide.
+    fn last_reading(&self, index: u32, age_ns: u64, mut folded: Folded) -> (Reading, u64) {
         // Shards are read one after the other, so a return may be in whose charge is not: no usage is below 0.
         let below_zero = folded.totals[0].min(0).unsigned_abs();
         folded.totals[0] = folded.totals[0].max(0);
@@ -308,6 +318,24 @@ impl<M: Machine> Tree<M> {
         usage.lo = usage.lo.max(0);
         self.read_eager(index, &mut reading.values, &mut reading.own);
         (reading, below_zero)
+    }
+
+    /// Takes what is folded of a group if nothing is marked there and below: then it is all that there is.
+    fn folded_if_unmarked(&self, index: u32) -> Option<Folded> {
+        let node = self.node(index);
+        let sample = Sample::of(node);
+        // Under this lock, marks are only removed with it held, after what they stood for was folded and handed up.
+        let mut fold = node.fold.lock();
+        if !node.is_unmarked() {
+            return None;
+        }
+        fold.settle(sample, 0);
+        Some(Folded {
+            totals: fold.totals.clone(),
+            own: fold.own.clone(),
+            errors: vec![Some(0); self.layout.columns.len()],
+            is_absorbed: fold.is_absorbed,
+        })
     }
 
     /// Takes what is folded of a group, in one step.

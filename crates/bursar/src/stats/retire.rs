@@ -121,17 +121,20 @@ impl<M: Machine> Tree<M> {
     }
 
     /// Brings the totals of `scope` up to date and retires all slots below it that are in no update's hands.
-    pub(super) fn walk_and_retire_all(&self, scope: u32) {
+    /// Returns how many groups and slots it looked at.
+    pub(super) fn walk_and_retire_all(&self, scope: u32) -> u64 {
         let began_ns = self.machine.now_ns();
         let mut way = vec![Stop {
             index: scope,
             next: None,
         }];
-        self.retire_step(&mut way, usize::MAX, Which::All);
+        let looked_at = self.retire_step(&mut way, usize::MAX, Which::All);
         self.end_walk(scope, began_ns);
+        looked_at as u64
     }
 
-    fn retire_step(&self, way: &mut Vec<Stop>, most: usize, which: Which) {
+    /// Returns how many groups and slots it looked at.
+    fn retire_step(&self, way: &mut Vec<Stop>, most: usize, which: Which) -> usize {
         let (mut idle, mut done) = (Vec::new(), Vec::new());
         let mut looked_at = 0;
         while looked_at < most
@@ -172,6 +175,7 @@ impl<M: Machine> Tree<M> {
         for index in done {
             self.leave_parent(index);
         }
+        looked_at
     }
 
     /// Folds the marked slots of a group, and cleans those to retire. Returns how many it looked at.

@@ -16,10 +16,10 @@ use super::{FlushPolicy, ROOT, Tree};
 const RUNS: u64 = 1;
 const SLEEPERS: u64 = 2;
 const DONE_ONE: u64 = 4;
-/// Rounds for which a reader spins before it sleeps: a few microseconds. Judgement.
-const ROUNDS: u32 = 128;
+/// Rounds for which a reader spins before it sleeps: some ten microseconds, as a walk over a tenant takes. Judgement.
+const ROUNDS: u32 = 512;
 
-/// Counts of walks since the memory was made.
+/// Counts of walks since the memory was made. A read of a group without children is no walk here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FlushCounts {
@@ -29,7 +29,9 @@ pub struct FlushCounts {
     pub subtree: u64,
     /// Reads that used a walk of another read.
     pub joined: u64,
-    /// Fences passed. No read waits for one, unless the policy is [`FlushPolicy::CombiningFence`].
+    /// Slots that the walks looked at. Divided by the walks: the slots in use, on which the cost of a read depends.
+    pub slots: u64,
+    /// Fences passed. No read waits for one, unless the policy is [`crate::FlushPolicy::CombiningFence`].
     pub fences: u64,
     /// Idle slots that left the marks.
     pub retired: u64,
@@ -48,24 +50,9 @@ struct Sleeper<M: Machine> {
 pub(crate) struct Turns<M: Machine> {
     word: M::Word,
     sleepers: M::Mutex<Vec<Arc<Sleeper<M>>>>,
-}
-
-/// Counts of one tree.
-pub(crate) struct WalkCounts<M: Machine> {
-    root: M::Word,
-    subtree: M::Word,
+    /// Reads that waited for another's walk, and slots that walks looked at, also of former lives of the record.
     joined: M::Word,
-}
-
-impl<M: Machine> WalkCounts<M> {
-    pub(super) fn new() -> Self {
-        let word = || M::Word::new(0);
-        Self {
-            root: word(),
-            subtree: word(),
-            joined: word(),
-        }
-    }
+    slots: M::Word,
 }
 
 impl<M: Machine> Turns<M> {
@@ -73,6 +60,8 @@ impl<M: Machine> Turns<M> {
         Self {
             word: M::Word::new(0),
             sleepers: M::Mutex::new(Vec::new()),
+            joined: M::Word::new(0),
+            slots: M::Word::new(0),
         }
     }
 
@@ -95,7 +84,8 @@ impl<M: Machine> Turns<M> {
                 continue;
             }
             if round < ROUNDS {
-                machine.relax(round);
+                // Always as in the first round: this reader keeps its CPU for so short a time.
+                machine.relax(0);
                 round += 1;
             } else {
                 self.sleep(needs);
@@ -163,30 +153,35 @@ impl<M: Machine> Tree<M> {
     pub(crate) fn flush(&self, scope: u32) {
         let turns = &self.node(scope).turns;
         if turns.wait(&self.machine) {
-            self.walks.joined.fetch_add(1, Order::Relaxed);
+            // Relaxed, here and below: these counts only inform.
+            turns.joined.fetch_add(1, Order::Relaxed);
             return;
         }
-        let count = match scope {
-            ROOT => &self.walks.root,
-            _ => &self.walks.subtree,
-        };
-        count.fetch_add(1, Order::Relaxed);
-        match self.policy {
+        let slots = match self.policy {
             FlushPolicy::CombiningFence => self.walk_and_retire_all(scope),
             FlushPolicy::Combining | FlushPolicy::PeriodicOnly => self.walk(scope),
-        }
+        };
+        turns.slots.fetch_add(slots, Order::Relaxed);
         turns.finish();
     }
 
     pub(crate) fn flush_counts(&self) -> FlushCounts {
         let (fences, retired) = self.retirer.counts();
-        // Relaxed, here and above: these counts only inform.
-        FlushCounts {
-            root: self.walks.root.load(Order::Relaxed),
-            subtree: self.walks.subtree.load(Order::Relaxed),
-            joined: self.walks.joined.load(Order::Relaxed),
+        let mut counts = FlushCounts {
             fences,
             retired,
+            ..FlushCounts::default()
+        };
+        for index in 0..self.records() {
+            let turns = &self.node(index).turns;
+            let walks = turns.word.load(Order::Relaxed) / DONE_ONE;
+            match index {
+                ROOT => counts.root = walks,
+                _ => counts.subtree += walks,
+            }
+            counts.joined += turns.joined.load(Order::Relaxed);
+            counts.slots += turns.slots.load(Order::Relaxed);
         }
+        counts
     }
 }

@@ -15,7 +15,7 @@ use bursar_machine::{AtomicWord, Lock, Machine, Order};
 use super::fold::Fold;
 use super::name::{NAME_MAX, check_name, printable};
 use super::retire::Retirer;
-use super::share::{Turns, WalkCounts};
+use super::share::Turns;
 use super::{Layout, MarkSet};
 use crate::arena::Arena;
 use crate::gate::Gate;
@@ -166,7 +166,7 @@ pub(crate) struct Node<M: Machine> {
     pub(crate) slot: M::Slot,
     pub(crate) published: MarkSet<M>,
     pub(crate) dirty: MarkSet<M>,
-    pub(crate) fold: M::Mutex<Fold>,
+    pub(crate) fold: M::Spin<Fold>,
     pub(super) turns: Turns<M>,
     pub(crate) children: M::Mutex<Children>,
     /// The subtree's value of each eager statistic, then the group's own part of each, which includes children that
@@ -286,7 +286,6 @@ pub(crate) struct Tree<M: Machine> {
     pub(crate) layout: Layout,
     pub(crate) policy: FlushPolicy,
     pub(crate) flush_period_ns: u64,
-    pub(super) walks: WalkCounts<M>,
     pub(crate) retirer: Retirer<M>,
     /// Held by the one snapshot that walks.
     pub(super) walking: M::Mutex<()>,
@@ -308,7 +307,6 @@ impl<M: Machine> Tree<M> {
             layout,
             policy,
             flush_period_ns: ns(flush_period),
-            walks: WalkCounts::new(),
             retirer: Retirer::new(ns(retire_period), machine.now_ns()),
             walking: M::Mutex::new(()),
             ends: Gate::new(),
@@ -493,7 +491,7 @@ impl<M: Machine> Tree<M> {
                 slot,
                 published: MarkSet::new(self.machine.cpus() as u32 + 1),
                 dirty: MarkSet::new(0),
-                fold: M::Mutex::new(Fold::new(&self.layout)),
+                fold: M::Spin::new(Fold::new(&self.layout)),
                 turns: Turns::new(),
                 children: M::Mutex::new(Children::default()),
                 eager: words(2 * self.layout.eager),

@@ -20,23 +20,26 @@ use super::{LEVELS, Node, Tree};
 /// Children looked up under one hold of a lock.
 pub(super) const CHILDREN_PER_HOLD: usize = 64;
 
+/// Words of 8 bytes on a cache line of 64.
+const WORDS_PER_LINE: usize = 8;
+
 /// What a walk notes of a group in the end.
 struct Looked {
     sample: Sample,
     /// Marked slots found.
     left: u64,
-    /// Whether the group may have anything to hand up.
-    has_news: bool,
 }
 
 impl<M: Machine> Tree<M> {
     /// Brings the totals of `scope` up to date. They include each update that returned before this call.
-    pub(super) fn walk(&self, scope: u32) {
+    /// Returns the number of marked slots.
+    pub(super) fn walk(&self, scope: u32) -> u64 {
         let began_ns = self.machine.now_ns();
         let looked = self.visit(scope, &mut Vec::new(), 0);
-        let node = self.node(scope);
-        node.fold.lock().settle(looked.sample, looked.left);
+        let left = looked.left;
+        self.node(scope).fold.lock().settle(looked.sample, left);
         self.end_walk(scope, began_ns);
+        left
     }
 
     /// Notes that the totals of `scope` are as fresh as this.
@@ -52,21 +55,11 @@ impl<M: Machine> Tree<M> {
         let sample = Sample::of(node);
         let first = way.len();
         let mut left = 0;
-        let (mut next, mut has_news) = self.fold_marked(index, &mut left, way);
-        // Another walk may hand something up to this group before we come to the child that had it.
-        has_news |= way.len() > first;
+        let mut next = self.fold_marked(index, &mut left, way);
         while way.len() > first {
             self.children_at(node, way, first);
-            for at in first..way.len() {
-                // A child's record may be used again elsewhere while we are on our way to it. No more than the levels of a tree
-                // are below a group that is still where we found it.
-                if level < LEVELS {
-                    let child = way[at];
-                    let looked = self.visit(child, way, level + 1);
-                    left += looked.left;
-                    self.hand_up(index, child, looked);
-                }
-            }
+            self.prefetch(&way[first..]);
+            left += self.visit_children(index, way, first, level);
             way.truncate(first);
             if let Some(from) = next {
                 let fold = node.fold.lock();
@@ -74,16 +67,85 @@ impl<M: Machine> Tree<M> {
                 drop(fold);
             }
         }
-        Looked {
-            sample,
-            left,
-            has_news,
+        Looked { sample, left }
+    }
+
+    /// Visits the children whose ids are in `way` from `first` on. Returns the number of marked slots.
+    fn visit_children(&self, parent: u32, way: &mut Vec<u32>, first: usize, level: usize) -> u64 {
+        let mut left = 0;
+        // Kept for one child after the other, for as many shards as any hold.
+        let mut held = None;
+        let mut room = SHARDS_PER_HOLD;
+        for at in first..way.len() {
+            let child = way[at];
+            let mut above = held.take().unwrap_or_else(|| self.node(parent).fold.lock());
+            if let Some(count) = self.visit_leaf(parent, &mut above, child) {
+                left += count as u64;
+                room = room.saturating_sub(count.max(1));
+                if room > 0 {
+                    held = Some(above);
+                } else {
+                    room = SHARDS_PER_HOLD;
+                }
+                continue;
+            }
+            drop(above);
+            // A child's record may be used again elsewhere while we are on our way to it. No more than the levels of a tree are
+            // below a group that is still where we found it.
+            if level < LEVELS {
+                let looked = self.visit(child, way, level + 1);
+                left += looked.left;
+                self.hand_up(parent, child, looked);
+            }
+        }
+        left
+    }
+
+    /// Visits a child without marked children, and hands up what it has. Returns the number of its marked slots; `None` if it has
+    /// marked children, or more slots than one hold has room for.
+    fn visit_leaf(&self, parent: u32, above: &mut Fold, child: u32) -> Option<usize> {
+        let node = self.node(child);
+        let sample = Sample::of(node);
+        if !node.dirty.is_empty() {
+            return None;
+        }
+        // Lock order: a parent's fold before its child's.
+        let mut fold = node.fold.lock();
+        let mut count = 0;
+        let next = self.fold_some(&mut fold, child, 0, |_, _| count += 1);
+        if self.is_child(parent, node, &fold) {
+            fold.hand_up(above);
+        }
+        if next.is_some() {
+            return None;
+        }
+        fold.settle(sample, count as u64);
+        Some(count)
+    }
+
+    /// Begins to bring here what a visit of these groups will look at, so that it waits for many lines at once and not for one
+    /// after the other.
+    fn prefetch(&self, groups: &[u32]) {
+        for &index in groups {
+            let node = self.node(index);
+            node.published.prefetch();
+            node.dirty.prefetch();
+            node.publications.prefetch();
+            node.fold.prefetch();
+        }
+        for &index in groups {
+            let node = self.node(index);
+            node.published.peek(|shard| {
+                for word in (0..self.layout.words).step_by(WORDS_PER_LINE) {
+                    node.slot.word(Shard(shard), word).prefetch();
+                }
+            });
         }
     }
 
     /// Folds the marked shards of a group, and adds the first ordinals of its marked children to `way`. Returns the ordinal at
-    /// which the next ones begin, if there may be more, and whether there is anything to hand up.
-    fn fold_marked(&self, index: u32, left: &mut u64, way: &mut Vec<u32>) -> (Option<u32>, bool) {
+    /// which the next ones begin, if there are more.
+    fn fold_marked(&self, index: u32, left: &mut u64, way: &mut Vec<u32>) -> Option<u32> {
         let node = self.node(index);
         let mut from = 0;
         loop {
@@ -95,7 +157,7 @@ impl<M: Machine> Tree<M> {
                 from = next;
                 continue;
             }
-            return (dirty_from(node, 0, way), fold.has_news());
+            return dirty_from(node, 0, way);
         }
     }
 
@@ -153,12 +215,10 @@ impl<M: Machine> Tree<M> {
         way.truncate(kept);
     }
 
-    /// Hands what a child has to its parent, and notes the walk.
+    /// Hands what a child has to its parent, and notes the walk. Always, because another walk may have handed something up to the
+    /// child before we came to the group that had it.
     fn hand_up(&self, parent: u32, child: u32, looked: Looked) {
         let node = self.node(child);
-        if !looked.has_news {
-            return node.fold.lock().settle(looked.sample, looked.left);
-        }
         // Lock order: a parent's fold before its child's.
         let mut above = self.node(parent).fold.lock();
         let mut fold = node.fold.lock();

@@ -1,7 +1,11 @@
 //! Words, locks and completions of the host.
 
-use std::cell::Cell;
+use std::cell::{Cell, UnsafeCell};
+use std::fmt;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 
@@ -57,6 +61,10 @@ impl AtomicWord for HostWord {
         self.0.store(value, stores(order));
     }
     #[inline]
+    fn prefetch(&self) {
+        prefetch(ptr::from_ref(self).cast(), Intent::Load);
+    }
+    #[inline]
     fn swap(&self, value: u64, order: Order) -> u64 {
         self.0.swap(value, updates(order))
     }
@@ -82,6 +90,30 @@ impl AtomicWord for HostWord {
             .compare_exchange(current, new, updates(order), failure)
     }
 }
+
+/// Purpose of a line that is wanted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Intent {
+    Load,
+    Change,
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn prefetch(at: *const i8, intent: Intent) {
+    use std::arch::x86_64::{_MM_HINT_ET0, _MM_HINT_T0, _mm_prefetch};
+    // SAFETY: a hint, which reads nothing and cannot fault, whatever the address.
+    unsafe {
+        match intent {
+            Intent::Load => _mm_prefetch::<_MM_HINT_T0>(at),
+            Intent::Change => _mm_prefetch::<_MM_HINT_ET0>(at),
+        }
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+fn prefetch(_: *const i8, _: Intent) {}
 
 /// Pauses: first for the sibling hyperthread, then for other threads, because the awaited thread may have been
 /// preempted on this very CPU.
@@ -174,6 +206,11 @@ impl<T: Send + 'static> Lock<T> for HostMutex<T> {
         })
     }
 
+    #[inline]
+    fn prefetch(&self) {
+        prefetch(ptr::from_ref(&self.mutex).cast(), Intent::Change);
+    }
+
     fn waits(&self) -> u64 {
         self.waits.load(Ordering::Relaxed)
     }
@@ -189,40 +226,64 @@ impl<T> HostMutex<T> {
     }
 }
 
-/// Spinning lock. Waiters spin on the flag; the mutex behind it only hands out the reference (and is never contended).
-#[derive(Debug)]
+/// Spinning lock.
 pub struct HostSpin<T> {
     taken: AtomicBool,
-    value: Mutex<T>,
+    value: UnsafeCell<T>,
     waits: AtomicU64,
 }
 
+// SAFETY: the value is reached through a guard only, and one guard exists at a time, so threads hand the value to one another.
+unsafe impl<T: Send> Sync for HostSpin<T> {}
+
+// As a mutex is: a panic under one of our locks is a bug that has been reported already, and the value stays readable.
+impl<T> RefUnwindSafe for HostSpin<T> {}
+impl<T> UnwindSafe for HostSpin<T> {}
+
+impl<T> fmt::Debug for HostSpin<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostSpin")
+            .field("taken", &self.taken)
+            .field("waits", &self.waits)
+            .finish_non_exhaustive()
+    }
+}
+
 /// Guard of a [`HostSpin`].
-#[derive(Debug)]
 pub struct HostSpinGuard<'a, T> {
-    // Dropped before `taken` is cleared: `Drop for HostSpinGuard` runs first, so it drops this guard itself.
-    value: Option<MutexGuard<'a, T>>,
-    taken: &'a AtomicBool,
+    lock: &'a HostSpin<T>,
+    /// The guard gives out `&mut T` to its own thread only.
+    _value: PhantomData<&'a mut T>,
+}
+
+impl<T: fmt::Debug> fmt::Debug for HostSpinGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
 }
 
 impl<T> Deref for HostSpinGuard<'_, T> {
     type Target = T;
+    #[inline]
     fn deref(&self) -> &T {
-        self.value.as_ref().expect("held until drop")
+        // SAFETY: we took the lock and have not released it, so no other guard exists; ours is borrowed.
+        unsafe { &*self.lock.value.get() }
     }
 }
 
 impl<T> DerefMut for HostSpinGuard<'_, T> {
+    #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        self.value.as_mut().expect("held until drop")
+        // SAFETY: as in `deref`; ours is borrowed mutably.
+        unsafe { &mut *self.lock.value.get() }
     }
 }
 
 impl<T> Drop for HostSpinGuard<'_, T> {
+    #[inline]
     fn drop(&mut self) {
-        self.value = None;
         // Release: pairs with the Acquire in `try_lock`.
-        self.taken.store(false, Ordering::Release);
+        self.lock.taken.store(false, Ordering::Release);
     }
 }
 
@@ -232,15 +293,42 @@ impl<T: Send + 'static> Lock<T> for HostSpin<T> {
     fn new(value: T) -> Self {
         Self {
             taken: AtomicBool::new(false),
-            value: Mutex::new(value),
+            value: UnsafeCell::new(value),
             waits: AtomicU64::new(0),
         }
     }
 
+    #[inline]
     fn lock(&self) -> Self::Guard<'_> {
-        if let Some(guard) = self.try_lock() {
-            return guard;
+        self.try_lock().unwrap_or_else(|| self.spin())
+    }
+
+    #[inline]
+    fn try_lock(&self) -> Option<Self::Guard<'_>> {
+        // Acquire: pairs with the Release in `HostSpinGuard::drop`.
+        if self.taken.load(Ordering::Relaxed) || self.taken.swap(true, Ordering::Acquire) {
+            return None;
         }
+        Some(HostSpinGuard {
+            lock: self,
+            _value: PhantomData,
+        })
+    }
+
+    #[inline]
+    fn prefetch(&self) {
+        prefetch(ptr::from_ref(&self.taken).cast(), Intent::Change);
+    }
+
+    fn waits(&self) -> u64 {
+        self.waits.load(Ordering::Relaxed)
+    }
+}
+
+impl<T: Send + 'static> HostSpin<T> {
+    #[cold]
+    fn spin(&self) -> HostSpinGuard<'_, T> {
+        // Relaxed: a statistic.
         self.waits.fetch_add(1, Ordering::Relaxed);
         let began_ns = now_ns();
         let mut round = 0;
@@ -252,22 +340,6 @@ impl<T: Send + 'static> Lock<T> for HostSpin<T> {
             relax(round);
             round = round.saturating_add(1);
         }
-    }
-
-    fn try_lock(&self) -> Option<Self::Guard<'_>> {
-        // Acquire: pairs with the Release in `HostSpinGuard::drop`.
-        if self.taken.load(Ordering::Relaxed) || self.taken.swap(true, Ordering::Acquire) {
-            return None;
-        }
-        let value = self.value.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(HostSpinGuard {
-            value: Some(value),
-            taken: &self.taken,
-        })
-    }
-
-    fn waits(&self) -> u64 {
-        self.waits.load(Ordering::Relaxed)
     }
 }
 
