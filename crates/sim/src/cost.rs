@@ -93,7 +93,8 @@ impl std::error::Error for CostError {}
 /// `name: value, lo..hi, zero or positive, source`.
 macro_rules! constants {
     ($($(#[$doc:meta])* $name:ident: $value:literal, $lo:literal..$hi:literal, $least:ident, $source:literal;)*) => {
-        /// All costs, in nanoseconds. [`CostModel::default`] holds the values of the table.
+        /// All costs, in nanoseconds, and the number of lines that a CPU fetches at the same time. [`CostModel::default`] holds the
+        /// values of the table.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub struct CostModel {
             $($(#[$doc])* pub $name: u64,)*

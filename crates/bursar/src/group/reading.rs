@@ -94,14 +94,10 @@ impl<M: Machine> Group<M> {
         if is_fresh {
             return Ok(told(cached()));
         }
-        let Some(reading) = tree.exact(self.index) else {
-            return Err(NotFresh {
-                cached: told(cached()),
-            });
-        };
-        // Only now: the reader has its answer.
-        tree.retire_if_due();
-        Ok(told(reading))
+        let exact = tree.exact(self.index).map(told);
+        exact.ok_or_else(|| NotFresh {
+            cached: told(cached()),
+        })
     }
 
     /// Bytes reserved for the group and everything below it, now. Limits are compared with this number. It includes stock. A

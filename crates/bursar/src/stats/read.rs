@@ -253,33 +253,29 @@ impl<M: Machine> Tree<M> {
             return None;
         }
         let began_ns = self.machine.now_ns();
-        let (age_ns, folded) = match self.folded_if_unmarked(index) {
-            Some(folded) => {
-                // To a millisecond, so that reads of a group that does not change write no shared line.
-                let as_of_ns = &self.node(index).as_of_ns;
-                if began_ns.saturating_sub(as_of_ns.load(Order::Relaxed)) > 1_000_000 {
-                    // Release: as in `end_walk`.
-                    as_of_ns.fetch_max(began_ns, Order::Release);
-                }
-                (0, folded)
-            }
-            None => {
+        // No walk, and nothing is noted for other readers: this writes no line but the lock's.
+        let unmarked = self.folded_if_unmarked(index);
+        let (now_ns, folded) = unmarked.map_or_else(
+            || {
                 if self.is_childless(index) {
                     // It is over so soon that sharing it would cost more.
                     self.walk(index);
                 } else {
                     self.flush(index);
                 }
-                let folded = self.folded(index);
-                (self.machine.now_ns().saturating_sub(began_ns), folded)
-            }
-        };
+                (self.machine.now_ns(), self.folded(index))
+            },
+            |folded| (began_ns, folded),
+        );
+        let age_ns = now_ns.saturating_sub(began_ns);
         let (mut reading, below_zero) = self.last_reading(index, age_ns, folded);
         for value in &mut reading.values {
             *value = Value::within(value.value, Some(0));
         }
         let usage = &mut reading.values[0];
         usage.hi = usage.hi.saturating_add_unsigned(below_zero);
+        // Only now: the reader has its answer.
+        self.retire_if_due(now_ns);
         Some(reading)
     }
 

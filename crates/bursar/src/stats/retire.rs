@@ -81,13 +81,13 @@ impl<M: Machine> Retirer<M> {
 
 impl<M: Machine> Tree<M> {
     /// Does a step of a pass if one is due and no other task does it.
-    pub(crate) fn retire_if_due(&self) {
+    pub(super) fn retire_if_due(&self, now_ns: u64) {
         let retirer = &self.retirer;
         // Relaxed: a time, and nothing else is read by it.
-        let is_due = |now_ns| now_ns >= retirer.due_ns.load(Order::Relaxed);
-        if is_due(self.machine.now_ns())
+        let is_due = || now_ns >= retirer.due_ns.load(Order::Relaxed);
+        if is_due()
             && let Some(mut way) = retirer.way.try_lock()
-            && is_due(self.machine.now_ns())
+            && is_due()
         {
             self.retire_some(&mut way);
         }
@@ -255,25 +255,21 @@ impl<M: Machine> Tree<M> {
             }
             return;
         };
-        let above = self.node(parent);
-        // Lock order: a parent's fold before its child's.
-        let mut above_fold = above.fold.lock();
-        let mut fold = node.fold.lock();
-        if !self.is_child(parent, node, &fold) {
-            return;
-        }
-        fold.hand_up(&mut above_fold);
-        if !node.is_unmarked() {
-            return;
-        }
-        fold.settle(sample, 0);
-        let ordinal = node.ordinal();
-        above.dirty.unmark(ordinal);
-        // Full, in here: pairs with the marks of a publication, which sets ours after the group's own. Either we see its mark in
-        // the group, or its mark of the group comes after we removed it.
-        if !node.is_unmarked() {
-            above.dirty.mark(ordinal);
-        }
+        self.with_both(parent, index, |above, fold| {
+            fold.hand_up(above);
+            if !node.is_unmarked() {
+                return;
+            }
+            fold.settle(sample, 0);
+            let dirty = &self.node(parent).dirty;
+            let ordinal = node.ordinal();
+            dirty.unmark(ordinal);
+            // Full, in here: pairs with the marks of a publication, which sets ours after the group's own. Either we see its mark
+            // in the group, or its mark of the group comes after we removed it.
+            if !node.is_unmarked() {
+                dirty.mark(ordinal);
+            }
+        });
     }
 }
 

@@ -2,14 +2,14 @@
 //!
 //! A walk looks at the marks and changes neither them nor the slots, so it needs no fence: an update that happened before the
 //! walk is in a word that the walk reads. It folds a group, then each child that is marked, and then hands what the child has
-//! to the group. At that point all that was below the child when the walk came is in the group, whoever folded it. So walks
+//! to the group. At that point all that was below the child when the walk came is in the group, whichever walk folded it. So walks
 //! may overlap, and each leaves the numbers of its scope up to date.
 //!
 //! The cost follows the marked slots and the depth of the way to them. A walk does not look at groups without marks.
 //!
 //! | lock | held for at most |
 //! |---|---|
-//! | a group's fold | `SHARDS_PER_HOLD` shards and [`CHILDREN_PER_HOLD`] marks, or one addition of all columns |
+//! | a group's fold | twice `SHARDS_PER_HOLD` shards and [`CHILDREN_PER_HOLD`] marks, or one addition of all columns |
 //! | a group's children | [`CHILDREN_PER_HOLD`] look-ups |
 
 use bursar_machine::{AtomicWord, Lock, Machine, Order, STATE, Shard, Slot, State};
@@ -22,8 +22,10 @@ pub(super) const CHILDREN_PER_HOLD: usize = 64;
 
 /// Words of 8 bytes on a cache line of 64.
 const WORDS_PER_LINE: usize = 8;
+/// Slots whose words are fetched ahead, at most: they stay in the second-level cache until they are folded.
+const SLOTS_AHEAD: usize = 512;
 
-/// What a walk notes of a group in the end.
+/// Counts that a walk notes of a group in the end.
 struct Looked {
     sample: Sample,
     /// Marked slots found.
@@ -35,6 +37,7 @@ impl<M: Machine> Tree<M> {
     /// Returns the number of marked slots.
     pub(super) fn walk(&self, scope: u32) -> u64 {
         let began_ns = self.machine.now_ns();
+        self.prefetch(&[scope]);
         let looked = self.visit(scope, &mut Vec::new(), 0);
         let left = looked.left;
         self.node(scope).fold.lock().settle(looked.sample, left);
@@ -90,6 +93,7 @@ impl<M: Machine> Tree<M> {
                 continue;
             }
             drop(above);
+            room = SHARDS_PER_HOLD;
             // A child's record may be used again elsewhere while we are on our way to it. No more than the levels of a tree are
             // below a group that is still where we found it.
             if level < LEVELS {
@@ -105,6 +109,9 @@ impl<M: Machine> Tree<M> {
     /// marked children, or more slots than one hold has room for.
     fn visit_leaf(&self, parent: u32, above: &mut Fold, child: u32) -> Option<usize> {
         let node = self.node(child);
+        if node.parent() != Some(parent) {
+            return Some(0);
+        }
         let sample = Sample::of(node);
         if !node.dirty.is_empty() {
             return None;
@@ -113,7 +120,7 @@ impl<M: Machine> Tree<M> {
         let mut fold = node.fold.lock();
         let mut count = 0;
         let next = self.fold_some(&mut fold, child, 0, |_, _| count += 1);
-        if self.is_child(parent, node, &fold) {
+        if !fold.has_ended {
             fold.hand_up(above);
         }
         if next.is_some() {
@@ -133,13 +140,19 @@ impl<M: Machine> Tree<M> {
             node.publications.prefetch();
             node.fold.prefetch();
         }
+        let mut room = SLOTS_AHEAD;
         for &index in groups {
             let node = self.node(index);
-            node.published.peek(|shard| {
+            node.published.peek_from(0, |shard| {
                 for word in (0..self.layout.words).step_by(WORDS_PER_LINE) {
                     node.slot.word(Shard(shard), word).prefetch();
                 }
+                room -= 1;
+                room > 0
             });
+            if room == 0 {
+                return;
+            }
         }
     }
 
@@ -187,8 +200,8 @@ impl<M: Machine> Tree<M> {
 
     /// Folds a shard of a group whose fold is locked.
     ///
-    /// **What is folded is marked up to the root**, before anyone can read it. So a group with anything to hand up is marked in all
-    /// its ancestors, and whoever has read an update below finds it above. Where an update adds first and publishes afterwards, we
+    /// **Folded numbers are marked up to the root** before anyone can read them. So a group with anything to hand up is marked in all
+    /// its ancestors, and a reader that has seen an update below finds it above. Where an update adds first and publishes afterwards, we
     /// may be the first to find it, and publish for it.
     pub(super) fn fold_shard(&self, fold: &mut Fold, index: u32, shard: Shard) {
         let slot = &self.node(index).slot;
@@ -218,19 +231,30 @@ impl<M: Machine> Tree<M> {
     /// Hands what a child has to its parent, and notes the walk. Always, because another walk may have handed something up to the
     /// child before we came to the group that had it.
     fn hand_up(&self, parent: u32, child: u32, looked: Looked) {
-        let node = self.node(child);
-        // Lock order: a parent's fold before its child's.
-        let mut above = self.node(parent).fold.lock();
-        let mut fold = node.fold.lock();
-        fold.settle(looked.sample, looked.left);
-        if self.is_child(parent, node, &fold) {
-            fold.hand_up(&mut above);
-        }
+        self.with_both(parent, child, |above, fold| {
+            fold.settle(looked.sample, looked.left);
+            fold.hand_up(above);
+        });
     }
 
-    /// Whether the record, whose fold is locked, still has a group below `parent`.
-    pub(super) fn is_child(&self, parent: u32, node: &Node<M>, fold: &Fold) -> bool {
-        !fold.has_ended && node.parent() == Some(parent)
+    /// Calls `work` with the folds of a group and its child, unless the child's record has ended or is used elsewhere by now.
+    ///
+    /// Lock order: a parent's fold before its child's. A record's parent changes under its own fold's lock only. So with the
+    /// parent's in hand the look at the child's parent keeps us from locking a record that became a group further up.
+    pub(super) fn with_both(
+        &self,
+        parent: u32,
+        child: u32,
+        work: impl FnOnce(&mut Fold, &mut Fold),
+    ) {
+        let node = self.node(child);
+        let mut above = self.node(parent).fold.lock();
+        if node.parent() == Some(parent) {
+            let mut fold = node.fold.lock();
+            if !fold.has_ended {
+                work(&mut above, &mut fold);
+            }
+        }
     }
 
     /// Adds the numbers of a removed group to its parent's own part. Later updates of the group follow there.
