@@ -1,4 +1,5 @@
-//! A record ends, and is born again elsewhere, while a drain of the group above the old one looks for stock there.
+//! A record ends, and is born again elsewhere, while a drain of the group above the old one looks for stock there, and
+//! perhaps while its idle slots are retired.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -35,6 +36,7 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
     let held = &AtomicU64::new(0);
     // One of each, so that there are few ways in which they can meet.
     let drain = |_: Random| old.set_max(MAX - 1);
+    let retire = |mut random: Random| (0..2 * random.below(2)).for_each(|_| memory.tick());
     let live_again = move |_: Random| {
         // It has stock, so the way to it is marked; it ends, and a byte keeps its record for a while.
         let query = old.child("query", Limits::none()).expect("a name");
@@ -65,6 +67,7 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
             Box::new(drain),
             Box::new(live_again),
             Box::new(want_nearly_all),
+            Box::new(retire),
         ],
     );
     for group in [old, new] {
