@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bursar::{Counter, Freshness, Group, HighPolicy, Limits, Memory, Reading, Statistic};
+use bursar::{
+    Counter, FlushPolicy, Freshness, Group, HighPolicy, Limits, Memory, Reading, Statistic,
+};
 use bursar_machine::{Machine, Watched};
 
 use crate::random::Random;
@@ -63,12 +65,35 @@ impl Shape {
 impl<M: Machine> Books<M> {
     /// Makes the root, with limit `root_max`, and below it groups, each given by its parent (an earlier one) and limit.
     pub(super) fn new(machine: &M, root_max: u64, below: &[(GroupIndex, u64)]) -> Self {
+        Self::with_policy(machine, FlushPolicy::Combining, root_max, below)
+    }
+
+    /// Makes groups without limits, given by their parents. For a quarter of the seeds each read of a group with children
+    /// retires all slots first.
+    pub(super) fn read_with_some_policy(machine: &M, seed: u64, below: &[GroupIndex]) -> Self {
+        let policy = match Random::fork(seed, u64::MAX).below(4) {
+            0 => FlushPolicy::CombiningFence,
+            _ => FlushPolicy::Combining,
+        };
+        let below: Vec<_> = below.iter().map(|&parent| (parent, NO_LIMIT)).collect();
+        Self::with_policy(machine, policy, NO_LIMIT, &below)
+    }
+
+    fn with_policy(
+        machine: &M,
+        policy: FlushPolicy,
+        root_max: u64,
+        below: &[(GroupIndex, u64)],
+    ) -> Self {
         let memory = Memory::builder()
             .high_policy(HighPolicy::Throttle)
             .statistics(STATISTICS)
+            .policy(policy)
             .max(root_max)
             // Each drain in as many turns as there is stock to take.
             .shards_per_slice(1)
+            // Each tick flushes.
+            .flush_period(Duration::ZERO)
             // Each read does a step of a pass over idle slots, so each second finds some.
             .retire_period(Duration::ZERO)
             .build_on(machine.clone())

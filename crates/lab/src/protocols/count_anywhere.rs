@@ -49,7 +49,10 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
         for _ in 0..3 {
             let group = 1 + random.below(3) as usize;
             match random.below(4) {
-                0 => all.read(random.below(4) as usize),
+                0 => {
+                    all.read(random.below(4) as usize);
+                    all.books.memory.tick();
+                }
                 1 => {
                     let holding = all.charge_anyway(group, some_bytes(&mut random, MAX));
                     all.uncharge(holding);

@@ -2,8 +2,8 @@
 //!
 //! | file | concurrent operations | checks |
 //! |---|---|---|
-//! | `publish_flush.rs` | updates, first ones and later, with exact reads of any scope; the same of one shard | freshness, conservation |
-//! | `combining.rs` | many exact readers of overlapping and of disjoint scopes | freshness; every waiter is woken |
+//! | `publish_flush.rs` | updates with exact reads of any scope and retiring; the same of one shard | freshness, conservation |
+//! | `combining.rs` | many exact readers of one scope and of overlapping ones | freshness; every waiter is woken |
 //! | `quiesce.rs` | freeze, fence, settle, take, thaw with charges on the CPU's words | nothing commits while frozen |
 //! | `charge_refuse.rs` | charges near limits, returns, drains | limits; no false refusal; usage |
 //! | `set_limit.rs` | the same while limits change | the limits in force |
@@ -15,7 +15,7 @@
 //! | `waiting.rs` | charges that wait, are dropped half-way; returns, limits, the end of groups | in turn; every waiter is woken |
 //! | `reclaim.rs` | charges beyond limits, and reclaimers of all kinds | refusals, protection, no recursion |
 //! | `pressure.rs` | subscribers of levels, with charges and limits that change | the last level is told; one call at a time |
-//! | `ranges.rs` | cached reads with updates and flushes | the truth lies in the range |
+//! | `ranges.rs` | cached reads with updates, walks, retiring and the end of groups | the truth lies in the range |
 //! | `fork.rs` | a fork with charges, returns, reads, limits and the end of groups | the child's books; no task waits for one that is gone |
 //! | `pages/` | pages: allocations, frees, drains, upkeep, raw memory, forks | each page is in one place; no task sees what others wrote |
 //! | `small_counters.rs` | additions, and folds of any CPU by anyone | conservation; the error is bounded |

@@ -1,16 +1,16 @@
-//! Publication against flush: updates of groups at any depth, first ones after a flush and later ones, and exact reads of
-//! any scope.
+//! Publication against walks and retiring: updates of groups at any depth, which find their slot published or not, and exact reads
+//! of any scope.
 
 use bursar_machine::Watched;
 
 use super::Protocol;
-use super::books::{Books, GroupIndex, NO_LIMIT, run};
+use super::books::{Books, GroupIndex, run};
 use crate::random::Random;
 
 pub(super) fn protocol<M: Watched>() -> Protocol<M> {
     Protocol {
         name: "publish-flush",
-        summary: "updates of a tree while exact reads flush it: none is missed, none counted twice",
+        summary: "updates of a tree while exact reads walk over it and idle slots are retired: none is missed, none counted twice",
         cpus: 2,
         scenario: wide,
     }
@@ -20,7 +20,7 @@ pub(super) fn protocol<M: Watched>() -> Protocol<M> {
 pub(super) fn one_shard<M: Watched>() -> Protocol<M> {
     Protocol {
         name: "one-shard",
-        summary: "tasks publish the same shard while others flush it, again and again",
+        summary: "tasks publish the same shard while others fold and retire it, again and again",
         cpus: 2,
         scenario: narrow,
     }
@@ -28,8 +28,7 @@ pub(super) fn one_shard<M: Watched>() -> Protocol<M> {
 
 /// Runs many ways up: two groups below one, beside a third, of depth 3 with the root.
 fn wide<M: Watched>(machine: &M, seed: u64) {
-    let below = [(0, NO_LIMIT), (1, NO_LIMIT), (1, NO_LIMIT)];
-    let books = Books::new(machine, NO_LIMIT, &below);
+    let books = Books::read_with_some_policy(machine, seed, &[0, 1, 1]);
     let groups = books.shape.len() as u64;
     let books = &books;
     let update = move |mut random: Random| {
@@ -45,8 +44,10 @@ fn wide<M: Watched>(machine: &M, seed: u64) {
     let read = move |mut random: Random| {
         for _ in 0..1 + random.below(2) {
             books.read(random.below(groups) as usize);
-            if random.below(4) == 0 {
-                books.add(2);
+            match random.below(4) {
+                0 => books.add(2),
+                1 => books.memory.tick(),
+                _ => {}
             }
         }
     };
@@ -75,9 +76,9 @@ fn narrow<M: Watched>(machine: &M, seed: u64) {
 /// Lets two tasks publish the same shard of one group, and two that of another CPU. One of each two reads before, one
 /// afterwards.
 fn same_shard<M: Watched>(machine: &M, seed: u64) {
-    let books = Books::new(machine, NO_LIMIT, &[(0, NO_LIMIT)]);
+    let books = Books::read_with_some_policy(machine, seed, &[0]);
     let books = &books;
-    // Twice: without sections a flush may find the first before it is published.
+    // Twice: without sections a walk may find the first before it is published.
     let update = |_: Random| {
         books.add(1);
         books.add(1);
@@ -102,14 +103,13 @@ fn same_shard<M: Watched>(machine: &M, seed: u64) {
     books.check_rows();
 }
 
-/// Checks that a flush in the middle, which takes an update that a task below has not published all the way up, and has
-/// then seen it below, also finds it above.
+/// Checks that a reader that finds an update below, which its task has not published all the way up, finds it above too, whatever
+/// another reader in the middle does.
 fn seen_below<M: Watched>(machine: &M, seed: u64) {
-    // Far from the flush to the root, so that there is time in between.
-    const FLUSHED: GroupIndex = 4;
+    // Far from the root, so that there is time in between.
+    const MIDDLE: GroupIndex = 4;
     const LEAF: GroupIndex = 5;
-    let below = [0, 1, 2, 3, FLUSHED].map(|parent| (parent, NO_LIMIT));
-    let books = Books::new(machine, NO_LIMIT, &below);
+    let books = Books::read_with_some_policy(machine, seed, &[0, 1, 2, 3, MIDDLE]);
     let books = &books;
     run(
         machine,
@@ -117,7 +117,7 @@ fn seen_below<M: Watched>(machine: &M, seed: u64) {
         || (),
         vec![
             Box::new(move |_| books.add(LEAF)),
-            Box::new(move |_| drop(books.read(FLUSHED))),
+            Box::new(move |_| drop(books.read(MIDDLE))),
             Box::new(move |_| {
                 books.read(LEAF);
                 books.read(0);

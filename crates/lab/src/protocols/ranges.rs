@@ -1,4 +1,5 @@
-//! Cached reads: the truth always lies in the range that comes with the number.
+//! Cached reads: the truth always lies in the range that comes with the number, also while groups come and go and idle slots are
+//! retired.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use crate::random::Random;
 pub(super) fn protocol<M: Watched>() -> Protocol<M> {
     Protocol {
         name: "ranges",
-        summary: "cached reads while others update, charge and flush: the truth lies in the range",
+        summary: "cached reads while others update, charge, flush and end groups: the truth lies in the range",
         cpus: 2,
         scenario,
     }
@@ -84,7 +85,7 @@ impl Sum {
 }
 
 /// Makes a root, and a leaf with a limit below.
-fn two_groups<M: Watched>(machine: &M) -> [Group<M>; 2] {
+fn two_groups<M: Watched>(machine: &M) -> (Memory<M>, [Group<M>; 2]) {
     let memory = Memory::builder()
         .statistics(STATISTICS)
         // Each read does a step of a pass over idle slots.
@@ -93,7 +94,7 @@ fn two_groups<M: Watched>(machine: &M) -> [Group<M>; 2] {
         .expect("a small memory");
     let root = memory.root();
     let leaf = root.child("leaf", Limits::max(1000)).expect("a name");
-    [root, leaf]
+    (memory, [root, leaf])
 }
 
 fn scenario<M: Watched>(machine: &M, seed: u64) {
@@ -107,7 +108,7 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
 
 /// Lets tasks add far more than a batch to the same batched statistic, and read it at once. Some flush.
 fn batched<M: Watched>(machine: &M, seed: u64) {
-    let [root, leaf] = &two_groups(machine);
+    let (_, [root, leaf]) = &two_groups(machine);
     let rows = &Sum::default();
     let work = move |mut random: Random| {
         for _ in 0..3 {
@@ -138,7 +139,7 @@ fn batched<M: Watched>(machine: &M, seed: u64) {
 /// Lets three or four tasks return their bytes at once, all on one CPU. Then no byte is charged, and all reserved bytes
 /// are stock. A reader of an earlier flush's result must allow for all of it.
 fn returned<M: Watched>(machine: &M, seed: u64, mut random: Random) {
-    let groups = &two_groups(machine);
+    let (_, groups) = &two_groups(machine);
     let [root, leaf] = groups;
     // As much as a CPU may hold as stock, nearly.
     let mut charge = || leaf.try_charge(65 + random.below(15));
@@ -167,7 +168,7 @@ fn returned<M: Watched>(machine: &M, seed: u64, mut random: Random) {
 }
 
 fn everything<M: Watched>(machine: &M, seed: u64) {
-    let [root, leaf] = &two_groups(machine);
+    let (memory, [root, leaf]) = &two_groups(machine);
     let (rows, bytes) = (&Sum::default(), &Sum::default());
     let work = move |mut random: Random| {
         let mut held = Vec::new();
@@ -193,13 +194,20 @@ fn everything<M: Watched>(machine: &M, seed: u64) {
         }
     };
     let add = move |mut random: Random| {
+        // Perhaps in a group that ends afterwards.
+        let child = || leaf.child("child", Limits::none());
+        let child = (random.below(3) == 0).then(child).and_then(Result::ok);
+        let group = child.as_ref().unwrap_or(leaf);
         for _ in 0..3 {
             let by = 1 + random.below(4);
-            rows.change(by as i64, || leaf.add(BYTES, by));
+            rows.change(by as i64, || group.add(BYTES, by));
         }
     };
     let read = move |mut random: Random| {
         for _ in 0..3 {
+            if random.below(4) == 0 {
+                memory.tick();
+            }
             let group = [root, leaf][random.below(2) as usize];
             let freshness = match random.below(3) {
                 0 => Freshness::Exact,

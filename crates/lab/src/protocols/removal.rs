@@ -23,11 +23,15 @@ pub(super) fn protocol<M: Watched>() -> Protocol<M> {
     }
 }
 
-const STATISTICS: &[Statistic] = &[Statistic::counter("rows")];
+const STATISTICS: &[Statistic] = &[
+    Statistic::counter("rows").batch(2),
+    Statistic::counter("files").eager(),
+];
 const ROWS: Counter = Counter::of(STATISTICS, "rows");
+const FILES: Counter = Counter::of(STATISTICS, "files");
 const MAX: u64 = 1000;
 
-/// Rows of all groups, living or removed, and bytes. Not the machine's words: recording costs no step.
+/// Rows of all groups, living or removed, of which each is a file too, and bytes. Not the machine's words: recording costs no step.
 #[derive(Default)]
 struct Sums {
     begun: AtomicU64,
@@ -40,6 +44,7 @@ impl Sums {
         // Relaxed, here and below: one thread of the host runs all tasks.
         self.begun.fetch_add(1, Ordering::Relaxed);
         group.add(ROWS, 1);
+        group.add(FILES, 1);
         self.returned.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -76,11 +81,13 @@ impl Sums {
         let returned = self.returned.load(Ordering::Relaxed) as i64;
         let reading = read();
         let begun = self.begun.load(Ordering::Relaxed) as i64;
-        let rows = reading.get(ROWS).value;
-        assert!(
-            (returned..=begun).contains(&rows),
-            "{group:?} reads {rows} rows, and {returned} to {begun} were added"
-        );
+        for (what, counter) in [("rows", ROWS), ("files", FILES)] {
+            let read = reading.get(counter).value;
+            assert!(
+                (returned..=begun).contains(&read),
+                "{group:?} reads {read} {what}, and {returned} to {begun} were added"
+            );
+        }
     }
 }
 
@@ -402,10 +409,12 @@ fn everything<M: Watched>(machine: &M, seed: u64) {
     assert_eq!(root.reserved(), 0, "bytes that nobody holds");
     let reading = root.read(Freshness::Exact).expect("readers may flush");
     let added = sums.returned.load(Ordering::Relaxed) as i64;
-    assert_eq!(
-        (reading.get(ROWS).value, reading.own(ROWS)),
-        (added, added),
-        "rows in the end, and those of living children"
-    );
+    for (what, counter) in [("rows", ROWS), ("files", FILES)] {
+        assert_eq!(
+            (reading.get(counter).value, reading.own(counter)),
+            (added, added),
+            "{what} in the end, and those of no living child"
+        );
+    }
     assert_eq!((reading.usage().value, reading.own_usage()), (0, 0));
 }

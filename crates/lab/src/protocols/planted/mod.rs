@@ -9,6 +9,7 @@ mod fold_by_reset;
 mod lock_order;
 mod lost_wakeup;
 mod refuse_undrained;
+mod retiring;
 mod stale_join;
 mod stale_level;
 mod stopped_early;
@@ -40,10 +41,10 @@ enum Version {
 
 /// Returns all planted bugs.
 pub fn all<M: Watched>() -> Vec<Planted<M>> {
-    vec![
+    let mut all = vec![
         Planted {
             name: "stale-join",
-            summary: "a reader joins the flush that runs, which may have passed an update that it must see",
+            summary: "a reader uses the walk that runs, which may have passed an update that it must see",
             cpus: 2,
             broken: |machine, seed| stale_join::scenario(machine, seed, Version::Broken),
             mended: |machine, seed| stale_join::scenario(machine, seed, Version::Mended),
@@ -118,5 +119,7 @@ pub fn all<M: Watched>() -> Vec<Planted<M>> {
             broken: |machine, seed| double_queue::scenario(machine, seed, Version::Broken),
             mended: |machine, seed| double_queue::scenario(machine, seed, Version::Mended),
         },
-    ]
+    ];
+    all.extend(retiring::all());
+    all
 }

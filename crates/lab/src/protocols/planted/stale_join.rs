@@ -1,4 +1,4 @@
-//! Sharing flushes: a reader waits for one that began after it came. The broken version accepts the one that runs.
+//! Sharing walks: a reader uses one that began after it came. The broken version uses the one that runs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,14 +15,14 @@ struct Turns<M: Machine> {
     running: Option<Arc<M::Event>>,
 }
 
-struct Flusher<M: Machine> {
+struct Walker<M: Machine> {
     words: [M::Word; 2],
     folded: M::Word,
     turns: M::Mutex<Turns<M>>,
 }
 
-impl<M: Machine> Flusher<M> {
-    fn flush(&self, version: Version) {
+impl<M: Machine> Walker<M> {
+    fn walk(&self, version: Version) {
         let wanted = {
             let turns = self.turns.lock();
             match version {
@@ -60,7 +60,7 @@ impl<M: Machine> Flusher<M> {
 }
 
 pub(super) fn scenario<M: Watched>(machine: &M, seed: u64, version: Version) {
-    let flusher = Flusher::<M> {
+    let walker = Walker::<M> {
         words: [0; 2].map(M::Word::new),
         folded: M::Word::new(0),
         turns: M::Mutex::new(Turns {
@@ -70,14 +70,14 @@ pub(super) fn scenario<M: Watched>(machine: &M, seed: u64, version: Version) {
         }),
     };
     let added = AtomicU64::new(0);
-    let (flusher, added) = (&flusher, &added);
+    let (walker, added) = (&walker, &added);
     let task = move |mut random: Random| {
         for _ in 0..2 {
-            flusher.words[random.below(2) as usize].fetch_add(1, Order::Full);
+            walker.words[random.below(2) as usize].fetch_add(1, Order::Full);
             added.fetch_add(1, Ordering::Relaxed);
             let before = added.load(Ordering::Relaxed);
-            flusher.flush(version);
-            let read = flusher.folded.load(Order::Full);
+            walker.walk(version);
+            let read = walker.folded.load(Order::Full);
             assert!(
                 read >= before,
                 "stale: read {read}, and {before} were there"
