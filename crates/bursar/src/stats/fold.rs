@@ -3,7 +3,7 @@
 //! A shard's words are never reset. The fold keeps each word's value at the last look and adds the difference. An
 //! update that comes meanwhile is in the next difference.
 //!
-//! What a fold finds is in the totals and in the part for the parent at once. A task that hands that part up holds both folds'
+//! A difference is added to the totals and to the part for the parent at once. A task that hands that part up holds both folds'
 //! locks. So each number is in one place at any time, and tasks that walk over the same groups need no turns.
 
 use bursar_machine::{AtomicWord, Machine, Order, Shard, Slot};

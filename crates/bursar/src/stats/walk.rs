@@ -2,8 +2,8 @@
 //!
 //! A walk looks at the marks and changes neither them nor the slots, so it needs no fence: an update that happened before the
 //! walk is in a word that the walk reads. It folds a group, then each child that is marked, and then hands what the child has
-//! to the group. At that point all that was below the child when the walk came is in the group, whoever folded it. So walks
-//! may overlap, and each leaves the numbers of its scope up to date.
+//! to the group. By then the group has all that was below the child when the walk came, also what other walks folded. So walks
+//! may overlap, and each leaves the numbers of its scope and of all groups below up to date.
 //!
 //! The cost follows the marked slots and the depth of the way to them. A walk does not look at groups without marks.
 //!
@@ -20,7 +20,7 @@ use super::{LEVELS, Node, Tree};
 /// Children looked up under one hold of a lock.
 pub(super) const CHILDREN_PER_HOLD: usize = 64;
 
-/// What a walk notes of a group in the end.
+/// A walk's notes on a group.
 struct Looked {
     sample: Sample,
     /// Marked slots found.
@@ -125,8 +125,8 @@ impl<M: Machine> Tree<M> {
 
     /// Folds a shard of a group whose fold is locked.
     ///
-    /// **What is folded is marked up to the root**, before anyone can read it. So a group with anything to hand up is marked in all
-    /// its ancestors, and whoever has read an update below finds it above. Where an update adds first and publishes afterwards, we
+    /// **All that is folded is marked up to the root**, before it can be read. So a group with anything to hand up is marked in all
+    /// its ancestors, and a reader that has seen an update below finds it above. Where an update adds first and publishes afterwards, we
     /// may be the first to find it, and publish for it.
     pub(super) fn fold_shard(&self, fold: &mut Fold, index: u32, shard: Shard) {
         let slot = &self.node(index).slot;
