@@ -169,7 +169,7 @@ impl<M: Machine> Group<M> {
     /// ([`Group::charge`]) still succeed. So do allocations that `bursar_alloc` charges, because an allocator cannot refuse:
     /// end the tasks that run in the group as well.
     ///
-    /// Costs one removal for each group, and waits for flushes as each removal does. If another thread forks during this call, the
+    /// Costs one removal for each group, and waits for snapshots as each removal does. If another thread forks during this call, the
     /// subtree may be closed only in part in the child: close it again there.
     ///
     /// ```

@@ -212,9 +212,9 @@ impl<M: Machine> Group<M> {
     /// The freshness is that of every group. One flush of the subtree provides it; [`Freshness::Within`] may need a second one,
     /// and [`Freshness::Cached`] needs none. [`Snapshot`] says what adds up.
     ///
-    /// The walk costs a short lock for each group, and the snapshot about a kilobyte. Reads that need a flush of these groups wait
-    /// for one walk at most, and so does the removal of a group there. Snapshots of one memory wait for each other. Reclaimers,
-    /// callbacks and wakers may take snapshots too.
+    /// The walk costs a short lock for each group, and the snapshot about a kilobyte. No read waits for it, and the removal of a
+    /// group for one walk at most. Snapshots of one memory wait for each other. Reclaimers, callbacks and wakers may take snapshots
+    /// too.
     ///
     /// # Errors
     /// [`NotFresh`] if the memory's policy forbids the flush that this needs; the error carries the cached reading of this

@@ -57,7 +57,7 @@ impl Consumer {
 pub struct Victim<M: Machine = Host> {
     /// The group. It has no children.
     pub group: Group<M>,
-    /// Bytes charged to it, from an [`Freshness::Exact`] read.
+    /// Bytes charged to it, as fresh as an [`Freshness::Exact`] read.
     pub usage: u64,
     /// Its effective protection, bytes, against the group on which [`Group::choose_victim`] was called: `low`, or `min` if that
     /// is higher. Only `min` if no candidate exceeded its `low`.
@@ -138,7 +138,8 @@ impl<M: Machine> Group<M> {
     ///
     /// Groups excluded by [`Group::exclude_from_victims`] are never chosen.
     ///
-    /// Each candidate is read with [`Freshness::Exact`]. Charges of other tasks meanwhile may make another group the biggest.
+    /// One [`Freshness::Exact`] read of this group brings all candidates up to date. Charges of other tasks meanwhile may make
+    /// another group the biggest.
     ///
     /// This only chooses. To end the victim, cancel its work, so that it drops its charges. [`Group::remove`] returns no bytes.
     ///
@@ -168,13 +169,18 @@ impl<M: Machine> Group<M> {
                 candidates.push((group, standing));
             },
         );
+        candidates.retain(|(group, _)| {
+            let may_be_victim = self.books().counter(group.index()).may_be_victim();
+            may_be_victim && group.children().is_empty() && may_end(group)
+        });
+        if candidates.is_empty() {
+            return Ok(None);
+        }
+        // A walk over this group leaves the numbers of all groups below it up to date.
+        self.read(Freshness::Exact)?;
         let mut best: Option<(bool, u64, Victim<M>)> = None;
         for (group, standing) in candidates {
-            let may_be_victim = self.books().counter(group.index()).may_be_victim();
-            if !may_be_victim || !group.children().is_empty() || !may_end(&group) {
-                continue;
-            }
-            let usage = group.read(Freshness::Exact)?.usage().value;
+            let usage = group.read(Freshness::Cached)?.usage().value;
             let usage = u64::try_from(usage).unwrap_or(0);
             let above_low = usage > standing.low.max(standing.min);
             let protected = if above_low {

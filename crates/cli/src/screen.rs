@@ -187,10 +187,10 @@ impl Cell {
                     return "0 %".to_owned();
                 }
                 let more = more(document, variant, metric, base);
-                // No rounding leaves a zero with a sign.
-                more.map_or_else(unknown, |more| match (more * 1000.0).round() {
-                    0.0 => "0 %".to_owned(),
-                    _ => format!("{:+.1} %", more * 100.0),
+                more.map_or_else(unknown, |more| match is_shown_as_zero(more) {
+                    // Without a sign.
+                    true => "0 %".to_owned(),
+                    false => format!("{:+.1} %", more * 100.0),
                 })
             }
             Cell::Raster(metric) => raster(document, variant, metric).unwrap_or_else(unknown),
@@ -285,6 +285,11 @@ fn more(document: &Document, variant: &VariantResult, metric: &str, base: &str) 
     Some(number(variant)? / number(of(document, base)?)? - 1.0)
 }
 
+/// Whether a part is 0 in tenths of a percent.
+fn is_shown_as_zero(part: f64) -> bool {
+    (part * 1000.0).round() == 0.0
+}
+
 fn raster(document: &Document, variant: &VariantResult, metric: &str) -> Option<String> {
     const SECOND_US: u64 = 1_000_000;
     let all = document.variants.iter();
@@ -314,13 +319,16 @@ fn reads(document: &Document) -> Option<String> {
     };
     let ((own, own_age), (merged, age)) = (missed("combining")?, missed(MERGED)?);
     let pay = more(document, of(document, "combining")?, PAGE, MERGED)?;
-    let longer = if pay < 0.0 { "shorter" } else { "longer" };
+    let as_long = match pay {
+        _ if is_shown_as_zero(pay) => "as long".to_owned(),
+        ..0.0 => format!("{} shorter", percent(-pay)),
+        _ => format!("{} longer", percent(pay)),
+    };
     Some(format!(
         "With Linux 6.8, {merged} of the reads miss a completed update{age}. With Bursar {own} do{own_age}. Half of its reads \
-         take at most {}, not {}, and a worker's page takes {} {longer}.",
+         take at most {}, not {}, and a worker's page takes {as_long}.",
         half("combining")?,
         half(MERGED)?,
-        percent(pay.abs())
     ))
 }
 
@@ -458,6 +466,10 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("takes 0.99 % shorter."), "{text}");
+        worse[0].variants[0].metrics = documents()[0].variants[0].metrics.clone();
+        worse[0].variants[1].metrics = documents()[0].variants[0].metrics.clone();
+        let text = said(&screen(&worse, None));
+        assert!(text.contains("a worker's page takes as long."), "{text}");
     }
 
     #[test]

@@ -99,7 +99,7 @@ fn parameters_are_checked_before_anything_runs() {
     assert_refused(
         &["run", "-s", "variants=fastest"],
         2,
-        "there are:\n    combining, periodic-only,",
+        "there are:\n    combining, combining-fence, periodic-only,",
     );
 }
 
@@ -395,7 +395,7 @@ fn list_describes_experiments_from_the_program_itself() {
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one document");
     assert_eq!(document["parameters"][1]["name"], "readers");
     assert_eq!(document["parameters"][1]["most"], 100_000);
-    assert_eq!(document["variants"].as_array().map(Vec::len), Some(19));
+    assert_eq!(document["variants"].as_array().map(Vec::len), Some(20));
     let loads = document["loads"].as_array().expect("a list");
     let of = |name: &str| loads.iter().find(|load| load["name"] == name);
     let seconds = |name: &str, key: &str| of(name).and_then(|load| load[key].as_f64());

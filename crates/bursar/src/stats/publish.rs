@@ -1,4 +1,4 @@
-//! Adding to statistics, and marking the way to the root at the first update after a flush.
+//! Adding to statistics, and marking the way to the root at the first update of a clean slot.
 
 use bursar_machine::{AtomicWord, Lock, Machine, Order, Outcome, STATE, Shard, Slot, State};
 

@@ -18,7 +18,7 @@
 use bursar_machine::{AtomicWord, Lock, Machine, Order, STATE, Shard, Slot, State};
 
 use super::fold::{SHARDS_PER_HOLD, Sample};
-use super::{Node, ROOT, Tree};
+use super::{FlushPolicy, Node, ROOT, Tree};
 
 /// Groups and slots that a step looks at, so that it takes about as long as its fence. Judgement.
 const LOOKED_AT_BY_STEP: usize = 1024;
@@ -80,8 +80,12 @@ impl<M: Machine> Retirer<M> {
 }
 
 impl<M: Machine> Tree<M> {
-    /// Does a step of a pass if one is due and no other task does it.
+    /// Does a step of a pass if one is due and no other task does it. With [`FlushPolicy::CombiningFence`] readers retire all that
+    /// they visit anyway.
     pub(super) fn retire_if_due(&self, now_ns: u64) {
+        if self.policy == FlushPolicy::CombiningFence {
+            return;
+        }
         let retirer = &self.retirer;
         // Relaxed: a time, and nothing else is read by it.
         let is_due = || now_ns >= retirer.due_ns.load(Order::Relaxed);

@@ -2,8 +2,8 @@
 //!
 //! A walk looks at the marks and changes neither them nor the slots, so it needs no fence: an update that happened before the
 //! walk is in a word that the walk reads. It folds a group, then each child that is marked, and then hands what the child has
-//! to the group. At that point all that was below the child when the walk came is in the group, whichever walk folded it. So walks
-//! may overlap, and each leaves the numbers of its scope up to date.
+//! to the group. By then the group has all that was below the child when the walk came, also what other walks folded. So walks
+//! may overlap, and each leaves the numbers of its scope and of all groups below up to date.
 //!
 //! The cost follows the marked slots and the depth of the way to them. A walk does not look at groups without marks.
 //!

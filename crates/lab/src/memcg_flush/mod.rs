@@ -65,9 +65,11 @@ type Task<'a> = Box<dyn FnOnce() + Send + 'a>;
 /// A variant of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Variant {
-    /// Bursar; readers ask for exact numbers and share flushes.
+    /// Bursar; readers ask for exact numbers and share walks.
     Combining,
-    /// Bursar; readers take the numbers of the last periodic flush.
+    /// The same; a read retires the slots that it visits, which takes a fence, before it has its answer.
+    CombiningFence,
+    /// Bursar; readers take the numbers of the last periodic walk.
     PeriodicOnly,
     /// A policy of the thread.
     Published(Policy),
@@ -80,9 +82,12 @@ impl Variant {
             ..Tunables::of_cpus(1)
         };
         let published = Policy::all(tunables).into_iter().map(Variant::Published);
-        [Variant::Combining, Variant::PeriodicOnly]
-            .into_iter()
-            .chain(published)
+        let own = [
+            Variant::Combining,
+            Variant::CombiningFence,
+            Variant::PeriodicOnly,
+        ];
+        own.into_iter().chain(published)
     }
 
     fn named(name: &str, max_waiters: u64) -> Option<Self> {
@@ -92,6 +97,7 @@ impl Variant {
     fn name(self) -> &'static str {
         match self {
             Variant::Combining => "combining",
+            Variant::CombiningFence => "combining-fence",
             Variant::PeriodicOnly => "periodic-only",
             Variant::Published(policy) => policy.name(),
         }
@@ -100,10 +106,13 @@ impl Variant {
     fn summary(self) -> &'static str {
         match self {
             Variant::Combining => {
-                "Bursar, exact: readers share flushes of what they read, each begun after its readers came"
+                "Bursar, exact: readers of one group share walks, each begun after its readers came"
+            }
+            Variant::CombiningFence => {
+                "Bursar, exact: a reader passes a fence and takes the marks of all that it visits"
             }
             Variant::PeriodicOnly => {
-                "Bursar, cached: readers take what the last periodic flush left"
+                "Bursar, cached: readers take what the last periodic walk left"
             }
             Variant::Published(policy) => policy.summary(),
         }
@@ -168,30 +177,17 @@ fn run_on_subject<M: Tasks>(
     variant: Variant,
     parameters: &Parameters,
 ) -> Result<Outcome, String> {
-    match variant {
-        Variant::Combining => {
-            let own = Own::new(
-                machine,
-                parameters,
-                FlushPolicy::Combining,
-                Freshness::Exact,
-            )?;
-            measure(machine, variant, &own, parameters)
-        }
-        Variant::PeriodicOnly => {
-            let own = Own::new(
-                machine,
-                parameters,
-                FlushPolicy::PeriodicOnly,
-                Freshness::Cached,
-            )?;
-            measure(machine, variant, &own, parameters)
-        }
+    let (policy, freshness) = match variant {
+        Variant::Combining => (FlushPolicy::Combining, Freshness::Exact),
+        Variant::CombiningFence => (FlushPolicy::CombiningFence, Freshness::Exact),
+        Variant::PeriodicOnly => (FlushPolicy::PeriodicOnly, Freshness::Cached),
         Variant::Published(policy) => {
             let theirs = Theirs::new(machine, parameters, policy)?;
-            measure(machine, variant, &theirs, parameters)
+            return measure(machine, variant, &theirs, parameters);
         }
-    }
+    };
+    let own = Own::new(machine, parameters, policy, freshness)?;
+    measure(machine, variant, &own, parameters)
 }
 
 /// Measures, with an oracle if a part of the load needs it.

@@ -85,6 +85,16 @@ impl<M: Machine, S: Subject<M>> Subject<M> for Observed<'_, S> {
         self.subject.read(group, need, wanted)
     }
 
+    fn read_all(
+        &self,
+        above: GroupIndex,
+        groups: &[GroupIndex],
+        need: Need,
+        wanted: &[Stat],
+    ) -> Result<Vec<Numbers>, String> {
+        self.subject.read_all(above, groups, need, wanted)
+    }
+
     fn flush_at(&self, group: GroupIndex, site: Site) -> Result<(), String> {
         self.subject.flush_at(group, site)
     }

@@ -83,6 +83,20 @@ pub(super) trait Subject<M: Machine>: Send + Sync {
     /// # Errors
     /// The reason why there is no answer.
     fn read(&self, group: GroupIndex, need: Need, wanted: &[Stat]) -> Result<Numbers, String>;
+    /// Reads the statistics `wanted` of `groups`, for one decision. Each is `above` or below it.
+    ///
+    /// # Errors
+    /// The reason why there is no answer.
+    fn read_all(
+        &self,
+        _above: GroupIndex,
+        groups: &[GroupIndex],
+        need: Need,
+        wanted: &[Stat],
+    ) -> Result<Vec<Numbers>, String> {
+        let read = |&group: &GroupIndex| self.read(group, need, wanted);
+        groups.iter().map(read).collect()
+    }
     /// Lets a site of this kind flush the statistics of `group`.
     ///
     /// # Errors
@@ -172,6 +186,18 @@ impl<M: Machine> Subject<M> for Own<M> {
             .read(freshness)
             .map_err(|error| error.to_string())?;
         Ok(Numbers::of(&reading))
+    }
+
+    /// One walk over `above` brings all groups below it up to date.
+    fn read_all(
+        &self,
+        above: GroupIndex,
+        groups: &[GroupIndex],
+        need: Need,
+        wanted: &[Stat],
+    ) -> Result<Vec<Numbers>, String> {
+        self.read(above, need, wanted)?;
+        Ok(groups.iter().map(|&it| self.seen(it, wanted)).collect())
     }
 
     fn flush_at(&self, group: GroupIndex, site: Site) -> Result<(), String> {

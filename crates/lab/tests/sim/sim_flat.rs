@@ -72,17 +72,16 @@ fn fast_paths_cost_the_same_at_any_depth_on_any_number_of_cpus() {
 }
 
 #[test]
-fn the_first_touch_after_a_flush_walks_to_the_root_once() {
+fn the_first_touch_of_a_retired_slot_walks_to_the_root_once() {
     for cpus in [8, 384] {
         let first = |depth: usize| {
             let (group, simulator) = deep(cpus, depth, SectionKind::Restartable);
             let add = || group.add(ROWS, 1_u64);
             let mut touches = [0; 3];
             for _ in 0..2 {
-                // By the root's flush, which makes all below it clean; on the same CPU, so that no line is elsewhere.
-                let root = std::iter::successors(Some(group.clone()), Group::parent).last();
-                let flush = || drop(root.expect("itself").read(Freshness::Exact).unwrap());
-                cost_on(&simulator, 3, flush);
+                // A slot that two passes find unchanged is retired. On the same CPU, so that no line is elsewhere.
+                let memory = group.memory();
+                cost_on(&simulator, 3, || (0..2).for_each(|_| memory.tick()));
                 touches = [0; 3].map(|_: u64| {
                     let counts = cost_on(&simulator, 3, add);
                     assert_eq!((counts.acquisitions, counts.fences), (0, 0));

@@ -10,6 +10,7 @@ use super::{RESIDENT, Scene, resident};
 use crate::measure::{Metric, Samples, Share, Unit};
 use crate::memcg_flush::outcome::Outcome;
 use crate::memcg_flush::subject::Subject;
+use crate::memcg_flush::tree::Tree;
 use crate::random::Random;
 
 /// Margin by which a victim may be smaller than the largest tenant (judgement).
@@ -60,17 +61,15 @@ pub(super) fn decide<M: Tasks, S: Subject<M>>(
     let parameters = scene.parameters;
     let tree = parameters.tree();
     let mut random = Random::fork(parameters.seed, index);
+    let tenants: Vec<_> = (0..tree.tenants).map(|it| tree.tenant(it)).collect();
     let mut decisions = Vec::new();
     scene.now_and_then(parameters.killer_interval_ms, &mut random, || {
         let before = scene.oracle.all();
         let began_ns = scene.machine.now_ns();
-        let mut pages = Vec::with_capacity(tree.tenants);
-        for tenant in 0..tree.tenants {
-            let numbers = scene
-                .subject
-                .read(tree.tenant(tenant), parameters.need(), &RESIDENT)?;
-            pages.push(u64::try_from(resident(&numbers)).unwrap_or(0));
-        }
+        let subject = scene.subject;
+        let numbers = subject.read_all(Tree::ROOT, &tenants, parameters.need(), &RESIDENT)?;
+        let pages = |numbers| u64::try_from(resident(numbers)).unwrap_or(0);
+        let pages: Vec<_> = numbers.iter().map(pages).collect();
         let ended_ns = scene.machine.now_ns();
         let latency_ns = ended_ns - began_ns;
         decisions.push(judge(
