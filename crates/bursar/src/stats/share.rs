@@ -16,8 +16,6 @@ use super::{FlushPolicy, ROOT, Tree};
 const RUNS: u64 = 1;
 const SLEEPERS: u64 = 2;
 const DONE_ONE: u64 = 4;
-/// Rounds for which a reader spins before it sleeps: a few microseconds. Judgement.
-const ROUNDS: u32 = 128;
 
 /// Counts of walks since the memory was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,7 +92,7 @@ impl<M: Machine> Turns<M> {
                 }
                 continue;
             }
-            if round < ROUNDS {
+            if round < machine.spins() {
                 machine.relax(round);
                 round += 1;
             } else {
