@@ -9,7 +9,9 @@ mod machine;
 
 use std::sync::Arc;
 
-use bursar::{ChargeError, Counter, Freshness, Limits, Memory, RemoveError, Statistic};
+use bursar::{
+    ChargeError, Counter, FlushPolicy, Freshness, Limits, Memory, RemoveError, Statistic,
+};
 use loom::sync::atomic::{AtomicBool, Ordering};
 use machine::{Kind, LoomMachine, explore, run_on, spawn_on};
 
@@ -30,10 +32,16 @@ struct Books {
 impl Books {
     /// The root with a child for each of `limits`.
     fn new(machine: LoomMachine, statistics: &'static [Statistic], limits: &[Limits]) -> Arc<Self> {
-        let memory = Memory::builder()
-            .statistics(statistics)
-            .build_on(machine)
-            .unwrap();
+        Self::build(Memory::builder(), machine, statistics, limits)
+    }
+
+    fn build(
+        builder: bursar::Builder,
+        machine: LoomMachine,
+        statistics: &'static [Statistic],
+        limits: &[Limits],
+    ) -> Arc<Self> {
+        let memory = builder.statistics(statistics).build_on(machine).unwrap();
         let root = memory.root();
         let child =
             |(name, &limits): (usize, &Limits)| root.child(name.to_string(), limits).unwrap();
@@ -80,14 +88,14 @@ fn rows(group: &Group) -> i64 {
 }
 
 on_both_kinds![
-    a_first_update_against_a_flush,
-    an_update_against_a_flush,
-    an_update_without_a_cpu_against_a_flush,
+    a_first_update_against_a_walk,
+    an_update_against_a_walk,
+    an_update_without_a_cpu_against_a_walk,
     two_publish_one_shard,
     two_publish_one_of_many_shards,
-    publish_flush_publish,
-    siblings_against_a_flush,
-    a_leaf_is_read_while_the_root_is_flushed,
+    publish_retire_publish,
+    siblings_against_a_walk,
+    a_leaf_is_read_while_the_root_is_walked,
     an_update_against_a_drain,
     a_range_holds_the_truth,
     a_range_of_bytes_holds_the_truth,
@@ -99,13 +107,18 @@ on_both_kinds![
     stock_of_another_cpu_is_found,
     stock_is_found_without_a_cpu,
     returned_bytes_are_found,
-    a_move_against_a_flush,
+    a_move_against_a_walk,
     two_refills_at_the_limit,
     a_refusal_higher_up_refuses_nobody_else,
     stock_against_an_overshoot,
     readers_of_overlapping_scopes,
-    a_wider_reader_joins_a_narrower_flush,
-    a_wider_reader_swallows_two,
+    readers_of_one_scope,
+    an_update_against_retirement,
+    a_first_update_while_its_group_leaves_the_marks,
+    a_first_update_of_a_sibling_while_a_group_leaves_the_marks,
+    a_first_update_while_a_summary_is_removed,
+    an_update_found_below_is_found_above,
+    a_range_beside_retirement_holds_the_truth,
     an_update_against_removal,
     a_read_against_removal,
     a_read_of_a_leaf_against_removal,
@@ -118,8 +131,8 @@ on_both_kinds![
 mod models {
     use super::*;
 
-    /// Publication against flush: the update is in the read that runs at the same time, or in the next.
-    pub fn a_first_update_against_a_flush(kind: Kind) {
+    /// Publication against walk: the update is in the read that runs at the same time, or in the next.
+    pub fn a_first_update_against_a_walk(kind: Kind) {
         explore(3, move || {
             let books = Books::of_rows(kind, 1);
             let adder = spawn_on(0, {
@@ -133,8 +146,8 @@ mod models {
         });
     }
 
-    /// The same in a slot that is published: a section that saw it so and commits late.
-    pub fn an_update_against_a_flush(kind: Kind) {
+    /// The same in a slot that is published, which the walk leaves so.
+    pub fn an_update_against_a_walk(kind: Kind) {
         explore(4, move || {
             let books = Books::of_rows(kind, 1);
             books.groups[0].add(ROWS, 1);
@@ -150,7 +163,7 @@ mod models {
     }
 
     /// The same by a thread that has no CPU's shard, which adds to the extra one.
-    pub fn an_update_without_a_cpu_against_a_flush(kind: Kind) {
+    pub fn an_update_without_a_cpu_against_a_walk(kind: Kind) {
         explore(3, move || {
             let books = Books::of_rows(kind, 1);
             let adder = spawn_on(2, {
@@ -166,7 +179,7 @@ mod models {
         });
     }
 
-    /// Two threads of one CPU publish its shard, and each finds the other half-way: whoever returns is read.
+    /// Two threads of one CPU publish its shard, and each finds the other half-way. The update of the first to return is read.
     pub fn two_publish_one_shard(kind: Kind) {
         explore(2, move || publish_twice(&Books::of_rows(kind, 1), 0));
     }
@@ -191,26 +204,31 @@ mod models {
         assert_eq!(rows(&books.root), 2);
     }
 
-    /// A publication that a flush passed and another began anew must not be ended by the first.
-    pub fn publish_flush_publish(kind: Kind) {
+    /// A publication that a retirement passed and another began anew must not be ended by the first.
+    pub fn publish_retire_publish(kind: Kind) {
         explore(2, move || {
-            let books = Books::of_rows(kind, 1);
-            let flusher = spawn_on(0, {
+            let machine = LoomMachine::new(kind, 2, &[0, 1]);
+            let builder = Memory::builder().policy(FlushPolicy::CombiningFence);
+            let books = Books::build(builder, machine, STATISTICS, &[Limits::none()]);
+            let retirer = spawn_on(0, {
                 let books = books.clone();
                 move || {
-                    assert!((0..=1).contains(&rows(&books.root)));
-                    books.groups[0].add(ROWS, 1);
+                    books.groups[0].add(ROWS, 10);
+                    // Retires.
+                    assert_eq!(rows(&books.root) / 10, 1);
+                    books.groups[0].add(ROWS, 10);
                 }
             });
             books.groups[0].add(ROWS, 1);
-            assert!((1..=2).contains(&rows(&books.root)));
-            flusher.join().unwrap();
-            assert_eq!(rows(&books.root), 2);
+            books.groups[0].add(ROWS, 1);
+            assert_eq!(rows(&books.root) % 10, 2);
+            retirer.join().unwrap();
+            assert_eq!(rows(&books.root), 22);
         });
     }
 
-    /// Two adders on different CPUs in different groups, and a flush of both.
-    pub fn siblings_against_a_flush(kind: Kind) {
+    /// Two adders on different CPUs in different groups, and a walk over both.
+    pub fn siblings_against_a_walk(kind: Kind) {
         explore(2, move || {
             let books = Books::of_rows(kind, 2);
             let adders = [0, 1].map(|cpu| {
@@ -225,8 +243,8 @@ mod models {
         });
     }
 
-    /// A group without children is summed in place, beside a flush that comes by.
-    pub fn a_leaf_is_read_while_the_root_is_flushed(kind: Kind) {
+    /// A group without children is read while a walk from the root comes by.
+    pub fn a_leaf_is_read_while_the_root_is_walked(kind: Kind) {
         explore(3, move || {
             let books = Books::of_rows(kind, 1);
             let reader = spawn_on(0, {
@@ -265,7 +283,7 @@ mod models {
         });
     }
 
-    /// A cached number with its range, while a flush runs: the truth lies in it.
+    /// A cached number with its range, while a walk runs: the truth lies in it.
     pub fn a_range_holds_the_truth(kind: Kind) {
         explore(2, move || {
             let machine = LoomMachine::new(kind, 2, &[0, 1]);
@@ -274,10 +292,7 @@ mod models {
                 let books = books.clone();
                 move || {
                     books.groups[0].add(BYTES, 3);
-                    for group in [&books.groups[0], &books.root] {
-                        let value = group.read(Freshness::Cached).unwrap().get(BYTES);
-                        assert!(value.lo <= 3 && 3 <= value.hi, "{value:?} of {group:?}");
-                    }
+                    check_range(&books, 3);
                 }
             });
             run_on(1);
@@ -459,8 +474,8 @@ mod models {
         });
     }
 
-    /// Bytes that move are counted once when they have moved, and before that by what of the two groups a flush saw.
-    pub fn a_move_against_a_flush(kind: Kind) {
+    /// Bytes that move are counted once when they have moved, and before that by what of the two groups a walk saw.
+    pub fn a_move_against_a_walk(kind: Kind) {
         explore(2, move || {
             let machine = LoomMachine::new(kind, 2, &[0, 1]);
             let books = Books::new(machine, &[], &[Limits::max(1000); 2]);
@@ -546,73 +561,152 @@ mod models {
         });
     }
 
-    /// Readers of the root and of a group below it share flushes: all return, and none misses what came before.
+    /// Readers of the root and of a group below it walk over the same groups: neither misses an update, nor counts it twice.
     pub fn readers_of_overlapping_scopes(kind: Kind) {
         explore(3, move || {
             let books = Books::of_rows(kind, 1);
             let leaf = books.groups[0].child("leaf", Limits::none()).unwrap();
             leaf.add(ROWS, 1);
+            let reader = spawn_on(0, {
+                let books = books.clone();
+                move || assert_eq!(rows(&books.groups[0]), 1)
+            });
+            assert_eq!(rows(&books.root), 1);
+            reader.join().unwrap();
+            assert_eq!(rows(&books.root), 1);
+        });
+    }
+
+    /// Readers that come during another's walk sleep, and one of them walks for the others. Each finds its own update.
+    pub fn readers_of_one_scope(kind: Kind) {
+        explore(2, move || {
+            let books = Books::of_rows(kind, 1);
+            for cpu in [0, 1] {
+                run_on(cpu);
+                books.groups[0].add(ROWS, 1);
+            }
             let readers = [0, 1].map(|cpu| {
                 let books = books.clone();
                 spawn_on(cpu, move || {
-                    let scope = if cpu == 0 {
-                        &books.root
-                    } else {
-                        &books.groups[0]
-                    };
-                    assert_eq!(rows(scope), 1);
+                    books.groups[0].add(ROWS, 1);
+                    assert!((3..=4).contains(&rows(&books.root)));
                 })
             });
-            assert_eq!(rows(&books.root), 1);
+            assert!((2..=4).contains(&rows(&books.root)));
             for reader in readers {
                 reader.join().unwrap();
             }
         });
     }
 
-    /// A reader of the root joins a flush of less that has not begun, and gets one of the root.
-    pub fn a_wider_reader_joins_a_narrower_flush(kind: Kind) {
+    /// An idle slot is retired and its group leaves the root's marks, while it is updated and read in the group and at the root.
+    pub fn an_update_against_retirement(kind: Kind) {
         explore(2, move || {
-            let books = Books::of_rows(kind, 2);
-            let leaf = books.groups[0].child("leaf", Limits::none()).unwrap();
-            leaf.add(ROWS, 1);
-            let narrower = spawn_on(0, {
-                let books = books.clone();
-                move || assert_eq!(rows(&books.groups[0]), 1)
-            });
-            let wider = spawn_on(1, {
+            let books = Books::of_rows(kind, 1);
+            make_idle(&books, ROWS, 0);
+            let adder = spawn_on(0, {
                 let books = books.clone();
                 move || {
-                    books.groups[1].add(ROWS, 1);
+                    books.groups[0].add(ROWS, 1);
+                    assert_eq!(rows(&books.groups[0]), 2);
                     assert_eq!(rows(&books.root), 2);
                 }
             });
-            assert!((1..=2).contains(&rows(&books.root)));
-            narrower.join().unwrap();
-            wider.join().unwrap();
+            run_on(1);
+            books.memory.tick();
+            adder.join().unwrap();
+            assert_eq!(rows(&books.root), 2);
         });
     }
 
-    /// Two readers of disjoint subtrees wait for a flush of the root, and another of the root widens and swallows them.
-    pub fn a_wider_reader_swallows_two(kind: Kind) {
+    /// A group leaves the root's marks while its first update comes on another CPU.
+    pub fn a_first_update_while_its_group_leaves_the_marks(kind: Kind) {
         explore(2, move || {
-            let books = Books::of_rows(kind, 2);
-            let leaf = |group: &Group| group.child("leaf", Limits::none()).unwrap();
-            let leaves: Vec<Group> = books.groups.iter().map(leaf).collect();
-            leaves.iter().for_each(|leaf| leaf.add(ROWS, 1));
-            let readers = [0, 1].map(|index| {
-                let books = books.clone();
-                spawn_on(0, move || assert_eq!(rows(&books.groups[index]), 1))
-            });
-            let wider = spawn_on(0, {
-                let books = books.clone();
-                move || assert_eq!(rows(&books.root), 2)
-            });
-            assert_eq!(rows(&books.root), 2);
-            for reader in readers.into_iter().chain([wider]) {
-                reader.join().unwrap();
-            }
+            retire_beside_update(&Books::of_rows(kind, 1), 0, (0, 1))
         });
+    }
+
+    /// The same while the first update comes in a sibling.
+    pub fn a_first_update_of_a_sibling_while_a_group_leaves_the_marks(kind: Kind) {
+        explore(2, move || {
+            retire_beside_update(&Books::of_rows(kind, 2), 0, (1, 0))
+        });
+    }
+
+    /// The last mark below a summary is removed while another is set there.
+    pub fn a_first_update_while_a_summary_is_removed(kind: Kind) {
+        explore(2, move || {
+            let machine = LoomMachine::new(kind, 66, &[64, 65]);
+            let books = Books::new(machine, STATISTICS, &[Limits::none()]);
+            retire_beside_update(&books, 64, (0, 65));
+        });
+    }
+
+    /// Retires the slot that the first group has on CPU `idle`, while a group is updated on a CPU.
+    fn retire_beside_update(books: &Arc<Books>, idle: u32, (group, cpu): (usize, u32)) {
+        make_idle(books, ROWS, idle);
+        let adder = spawn_on(cpu, {
+            let books = books.clone();
+            move || books.groups[group].add(ROWS, 1)
+        });
+        run_on(idle);
+        books.memory.tick();
+        adder.join().unwrap();
+        assert_eq!(rows(&books.root), 2);
+    }
+
+    /// Adds 1 to a statistic of the first group on a CPU. The next pass retires its slot.
+    fn make_idle(books: &Books, statistic: Counter, cpu: u32) {
+        run_on(cpu);
+        books.groups[0].add(statistic, 1);
+        books.memory.tick();
+    }
+
+    /// Without sections, an update is in its word before its marks are set. A reader that has found it there finds it above.
+    pub fn an_update_found_below_is_found_above(kind: Kind) {
+        explore(3, move || {
+            let books = Books::of_rows(kind, 1);
+            let adder = spawn_on(2, {
+                let books = books.clone();
+                move || books.groups[0].add(ROWS, 1)
+            });
+            let below = rows(&books.groups[0]);
+            assert!(below <= rows(&books.root), "{below} was found below only");
+            adder.join().unwrap();
+            assert_eq!(rows(&books.root), 1);
+        });
+    }
+
+    /// A range includes updates of a slot that the last walk left marked, also while this slot is retired.
+    pub fn a_range_beside_retirement_holds_the_truth(kind: Kind) {
+        explore(2, move || {
+            let machine = LoomMachine::new(kind, 2, &[0, 1]);
+            let books = Books::new(machine, BATCHED, &[Limits::none()]);
+            make_idle(&books, BYTES, 0);
+            books.root.read(Freshness::Exact).unwrap();
+            let adder = spawn_on(0, {
+                let books = books.clone();
+                move || {
+                    books.groups[0].add(BYTES, 1);
+                    check_range(&books, 2);
+                }
+            });
+            run_on(1);
+            books.memory.tick();
+            adder.join().unwrap();
+            check_range(&books, 2);
+        });
+    }
+
+    /// That the ranges of the first group and of the root hold the true number of bytes.
+    fn check_range(books: &Books, bytes: i64) {
+        for group in [&books.groups[0], &books.root] {
+            let value = group.read(Freshness::Cached).unwrap().get(BYTES);
+            assert!(
+                value.lo <= bytes && bytes <= value.hi,
+                "{value:?} of {group:?}"
+            );
+        }
     }
 
     /// An update of a group that is removed counts as its parent's own.
@@ -650,7 +744,7 @@ mod models {
         });
     }
 
-    /// The same for one who reads the group itself, which is summed without a turn.
+    /// The same for a reader of the group itself.
     pub fn a_read_of_a_leaf_against_removal(kind: Kind) {
         explore(3, move || {
             let books = Books::of_rows(kind, 1);

@@ -126,6 +126,13 @@ pub trait Machine: Clone + fmt::Debug + Send + Sync + 'static {
     /// rounds from 0.
     fn relax(&self, round: u32);
 
+    /// Rounds for which a task waits with [`Machine::relax`] before it sleeps: some ten microseconds, as long as the work of others
+    /// that it waits for. Judgement.
+    #[inline]
+    fn spins(&self) -> u32 {
+        512
+    }
+
     /// Lets the calling task sleep until [`Machine::now_ns`] is at least `deadline_ns`.
     fn sleep_until(&self, deadline_ns: u64);
 

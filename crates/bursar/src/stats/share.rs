@@ -16,8 +16,6 @@ use super::{FlushPolicy, ROOT, Tree};
 const RUNS: u64 = 1;
 const SLEEPERS: u64 = 2;
 const DONE_ONE: u64 = 4;
-/// Rounds for which a reader spins before it sleeps: some ten microseconds, as a walk over a tenant takes. Judgement.
-const ROUNDS: u32 = 512;
 
 /// Counts of walks since the memory was made. A read of a group without children is no walk here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,7 +81,7 @@ impl<M: Machine> Turns<M> {
                 }
                 continue;
             }
-            if round < ROUNDS {
+            if round < machine.spins() {
                 // Always as in the first round: this reader keeps its CPU for so short a time.
                 machine.relax(0);
                 round += 1;

@@ -13,7 +13,7 @@
 //!   later one sees the earlier writes. This is less than `membarrier`, which also orders accesses of other threads
 //!   outside sections. Aborts and restarts are not modelled: a section has no effect before its commit, so a restarted
 //!   one is one that began later.
-//! * Time stands still; threads stay on the CPU that they were started on.
+//! * Time stands still; threads stay on the CPU that they were started on. A task that would spin before it sleeps sleeps at once.
 //!
 //! Loom 0.7 remembers one last access of an atomic word. A thread that loads a word and then writes it thus hides that
 //! the write races with an earlier load by another thread. The order in which the write comes first is never tried.
@@ -232,6 +232,10 @@ impl Machine for LoomMachine {
 
     fn relax(&self, _round: u32) {
         loom::thread::yield_now();
+    }
+
+    fn spins(&self) -> u32 {
+        0
     }
 
     fn sleep_until(&self, _deadline_ns: u64) {
