@@ -241,8 +241,9 @@ impl Builder {
 
     /// Sets the least time from the begin of one pass over idle slots to that of the next; 10 ms unless set. A slot is one group's
     /// counters of one CPU. A read looks at all slots of its groups that are not retired; a slot that two passes find unchanged is
-    /// retired. Each pass interrupts the CPUs that run the process (one fence for up to 1,024 groups and slots). The next update of
-    /// a retired slot costs some hundred nanoseconds more. 0: each exact read does a step of a pass.
+    /// retired. Ticks do steps of a pass, and so does one exact read in many: after it has its answer, if reads of its group have
+    /// looked at 8,192 slots since. A step looks at up to 1,024 groups and slots and interrupts the CPUs that run the process
+    /// once. The next update of a retired slot costs some hundred nanoseconds more. 0: each exact read does a step.
     pub fn retire_period(self, retire_period: Duration) -> Self {
         Self {
             retire_period,
@@ -424,10 +425,14 @@ impl<M: Machine> Memory<M> {
         {
             let _operation = self.books.operation();
             let tree = &self.books.tree;
-            if tree.age_ns(ROOT) >= tree.flush_period_ns {
+            let is_due = tree.age_ns(ROOT) >= tree.flush_period_ns;
+            if is_due {
                 tree.flush(ROOT);
             }
-            tree.retire();
+            // A pass folds what it finds, and between flushes such a memory's numbers stay as they are.
+            if is_due || tree.policy != FlushPolicy::PeriodicOnly {
+                tree.retire();
+            }
             if let Some(zones) = self.books.zones() {
                 zones.tick(&|shard| self.books.is_left_alone(shard));
             }

@@ -255,13 +255,15 @@ impl<M: Machine> Tree<M> {
         let began_ns = self.machine.now_ns();
         // No walk, and nothing is noted for other readers: this writes no line but the lock's.
         let unmarked = self.folded_if_unmarked(index);
+        let mut many_slots = false;
         let (now_ns, folded) = unmarked.map_or_else(
             || {
                 if self.is_childless(index) {
                     // It is over so soon that sharing it would cost more.
-                    self.walk(index);
+                    let slots = self.walk(index);
+                    many_slots = self.count_slots(index, slots);
                 } else {
-                    self.flush(index);
+                    many_slots = self.flush(index);
                 }
                 (self.machine.now_ns(), self.folded(index))
             },
@@ -275,7 +277,9 @@ impl<M: Machine> Tree<M> {
         let usage = &mut reading.values[0];
         usage.hi = usage.hi.saturating_add_unsigned(below_zero);
         // Only now: the reader has its answer.
-        self.retire_if_due(now_ns);
+        if many_slots || self.retirer.period_ns == 0 {
+            self.retire_if_due(now_ns);
+        }
         Some(reading)
     }
 

@@ -16,6 +16,9 @@ use super::{FlushPolicy, ROOT, Tree};
 const RUNS: u64 = 1;
 const SLEEPERS: u64 = 2;
 const DONE_ONE: u64 = 4;
+/// Slots that reads of a scope look at for each step of retiring that they do: several times the cost of the step, fence included, so
+/// that readers spend a small part of their time on it. Judgement.
+const MANY_SLOTS: u64 = 8192;
 
 /// Counts of walks since the memory was made. A read of a group without children is no walk here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,7 +30,7 @@ pub struct FlushCounts {
     pub subtree: u64,
     /// Reads that used a walk of another read.
     pub joined: u64,
-    /// Slots that the walks looked at. Divided by the walks: the slots in use, on which the cost of a read depends.
+    /// Slots that reads looked at, on which their cost depends.
     pub slots: u64,
     /// Fences passed. No read waits for one, unless the policy is [`crate::FlushPolicy::CombiningFence`].
     pub fences: u64,
@@ -148,19 +151,32 @@ fn wake_as_tree<M: Machine>(mut sleepers: Vec<Arc<Sleeper<M>>>) {
 impl<M: Machine> Tree<M> {
     /// Brings the totals of `scope` up to date: they include each update that returned before this call.
     #[doc(alias = "css_rstat_flush")]
-    pub(crate) fn flush(&self, scope: u32) {
+    ///
+    /// Returns whether walks of this scope have looked at many slots since a reader was last told so.
+    pub(crate) fn flush(&self, scope: u32) -> bool {
         let turns = &self.node(scope).turns;
         if turns.wait(&self.machine) {
             // Relaxed, here and below: these counts only inform.
             turns.joined.fetch_add(1, Order::Relaxed);
-            return;
+            return false;
         }
         let slots = match self.policy {
             FlushPolicy::CombiningFence => self.walk_and_retire_all(scope),
             FlushPolicy::Combining | FlushPolicy::PeriodicOnly => self.walk(scope),
         };
-        turns.slots.fetch_add(slots, Order::Relaxed);
         turns.finish();
+        self.count_slots(scope, slots)
+    }
+
+    /// Counts slots that a read of `scope` looked at. Returns what [`Tree::flush`] returns.
+    pub(super) fn count_slots(&self, scope: u32, slots: u64) -> bool {
+        // Relaxed: a count.
+        let before = self
+            .node(scope)
+            .turns
+            .slots
+            .fetch_add(slots, Order::Relaxed);
+        before / MANY_SLOTS != before.wrapping_add(slots) / MANY_SLOTS
     }
 
     pub(crate) fn flush_counts(&self) -> FlushCounts {
