@@ -118,10 +118,12 @@ on_both_kinds![
     a_first_update_of_a_sibling_while_a_group_leaves_the_marks,
     a_first_update_while_a_summary_is_removed,
     an_update_found_below_is_found_above,
+    an_update_found_below_is_found_above_beside_retirement,
     a_range_beside_retirement_holds_the_truth,
     an_update_against_removal,
     a_read_against_removal,
     a_read_of_a_leaf_against_removal,
+    retirement_against_removal,
     an_uncharge_against_removal,
     a_charge_against_removal,
     a_refill_against_removal,
@@ -670,11 +672,37 @@ mod models {
                 let books = books.clone();
                 move || books.groups[0].add(ROWS, 1)
             });
-            let below = rows(&books.groups[0]);
-            assert!(below <= rows(&books.root), "{below} was found below only");
+            check_above(&books);
             adder.join().unwrap();
             assert_eq!(rows(&books.root), 1);
         });
+    }
+
+    /// The same while the slot is retired and the group leaves the root's marks.
+    pub fn an_update_found_below_is_found_above_beside_retirement(kind: Kind) {
+        explore(2, move || {
+            let books = Books::of_rows(kind, 1);
+            make_idle(&books, ROWS, 0);
+            let adder = spawn_on(0, {
+                let books = books.clone();
+                move || books.groups[0].add(ROWS, 1)
+            });
+            let retirer = spawn_on(1, {
+                let books = books.clone();
+                move || books.memory.tick()
+            });
+            check_above(&books);
+            adder.join().unwrap();
+            retirer.join().unwrap();
+            assert_eq!(rows(&books.root), 2);
+        });
+    }
+
+    /// That the root has what its only group has.
+    fn check_above(books: &Books) {
+        let below = rows(&books.groups[0]);
+        let above = rows(&books.root);
+        assert!(below <= above, "{below} rows were found, and {above} above");
     }
 
     /// A range includes updates of a slot that the last walk left marked, also while this slot is retired.
@@ -760,6 +788,24 @@ mod models {
             reader.join().unwrap();
             let reading = books.root.read(Freshness::Exact).unwrap();
             assert_eq!((reading.get(ROWS).value, reading.own(ROWS)), (1, 1));
+        });
+    }
+
+    /// An idle slot is retired while its group ends, and its record may get a new life below a sibling.
+    pub fn retirement_against_removal(kind: Kind) {
+        explore(2, move || {
+            let mut books = Books::of_rows(kind, 2);
+            make_idle(&books, ROWS, 0);
+            let memory = books.memory.clone();
+            let retirer = spawn_on(1, move || memory.tick());
+            let groups = &mut Arc::get_mut(&mut books).expect("not shared").groups;
+            drop(groups.remove(0));
+            let sibling = &books.groups[0];
+            let reborn = sibling.child("reborn", Limits::none()).unwrap();
+            reborn.add(ROWS, 1);
+            assert_eq!(rows(&reborn), 1);
+            retirer.join().unwrap();
+            assert_eq!([sibling, &books.root].map(rows), [1, 2]);
         });
     }
 
