@@ -37,6 +37,9 @@ pub use slot::{
     CAP, CEILING, CHARGED, FIRST_STATISTIC, Outcome, STATE, Shard, Slot, State, WORDS_MAX,
 };
 
+/// [`Machine::spins`] of most machines.
+pub const SPINS: u32 = 512;
+
 /// Machine: CPUs with words of their own, a fence, locks, a clock.
 ///
 /// A value of this type is one *instance*, and slots belong to the instance that made them. Only the parts that all
@@ -130,7 +133,7 @@ pub trait Machine: Clone + fmt::Debug + Send + Sync + 'static {
     /// that it waits for. Judgement.
     #[inline]
     fn spins(&self) -> u32 {
-        512
+        SPINS
     }
 
     /// Lets the calling task sleep until [`Machine::now_ns`] is at least `deadline_ns`.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bursar_machine::pages::{ReserveError, ReserveOptions, Span};
 use bursar_machine::timer::{Timer, TimerKind};
-use bursar_machine::{Forks, Machine, OutOfMemory, Shard, Tasks, Watch, Watched};
+use bursar_machine::{Forks, Machine, OutOfMemory, SPINS, Shard, Tasks, Watch, Watched};
 
 use crate::coroutine::{Installed, Routine};
 use crate::engine::{ENGINE, Engine, Step, number_of, with_engine};
@@ -279,6 +279,16 @@ impl Machine for Sim {
 
     fn relax(&self, round: u32) {
         relax(round);
+    }
+
+    fn spins(&self) -> u32 {
+        // In an exploration each round is a step, and the sleep is what there is to explore.
+        let is_explored = with_engine(|engine| engine.explored.is_some());
+        if is_explored.unwrap_or(false) {
+            1
+        } else {
+            SPINS
+        }
     }
 
     fn sleep_until(&self, deadline_ns: u64) {
