@@ -29,7 +29,7 @@ pub(crate) struct Retirer<M: Machine> {
     way: M::Mutex<Vec<Stop>>,
     /// Time at which a reader does the next step, ns.
     due_ns: M::Word,
-    /// Time from the begin of one pass to that of the next, ns.
+    /// Least time between the steps that readers do, ns.
     pub(crate) period_ns: u64,
     fences: M::Word,
     retired: M::Word,
@@ -106,22 +106,16 @@ impl<M: Machine> Tree<M> {
 
     fn retire_some(&self, way: &mut Vec<Stop>) {
         let retirer = &self.retirer;
+        let due_ns = self.machine.now_ns().saturating_add(retirer.period_ns);
+        // Relaxed: as in `retire_if_due`.
+        retirer.due_ns.store(due_ns, Order::Relaxed);
         if way.is_empty() {
-            let now_ns = self.machine.now_ns();
-            // Relaxed: as in `retire_if_due`.
-            retirer
-                .due_ns
-                .store(now_ns.saturating_add(retirer.period_ns), Order::Relaxed);
             way.push(Stop {
                 index: ROOT,
                 next: None,
             });
         }
         self.retire_step(way, LOOKED_AT_BY_STEP, Which::Unchanged);
-        if !way.is_empty() {
-            // The rest of this pass is due at once.
-            retirer.due_ns.store(0, Order::Relaxed);
-        }
     }
 
     /// Brings the totals of `scope` up to date and retires all slots below it that are in no update's hands.
