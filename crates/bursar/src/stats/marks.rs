@@ -1,4 +1,4 @@
-//! Sets of small numbers that many CPUs mark and one flusher takes, without locks.
+//! Sets of small numbers that many CPUs mark without locks. One task at a time removes members.
 //!
 //! A set is four bitmaps of growing depth. Members below 64 are bits of one word. The next 4,096 are in 64 words under
 //! a summary word. Then come bitmaps of three and four levels.

@@ -63,7 +63,7 @@ impl<M: Machine> Tree<M> {
 
     /// Adds, and reports to the ancestors when the unreported part has reached the batch.
     ///
-    /// The report comes before the new base is set. A flush that samples the reports in between reads the words after
+    /// The report comes before the new base is set. A walk that samples the reports in between reads the words after
     /// that sample, so it folds the reported part.
     #[inline(never)]
     fn add_batched(&self, index: u32, slot: &M::Slot, place: Place, delta: i64) {
@@ -91,7 +91,7 @@ impl<M: Machine> Tree<M> {
         let sum = slot.word(shard, word).load_signed(Order::Full);
         let unreported = sum.wrapping_sub(seen).unsigned_abs();
         if unreported >= place.batch {
-            // The sum may include what another thread has added and not published yet. A flush that sees the report
+            // The sum may include what another thread has added and not published yet. A walk that sees the report
             // must visit this shard, or the reported part lies outside the range.
             self.publish(index, shard);
             self.report(index, usize::from(place.index) + 1, unreported);
@@ -103,7 +103,7 @@ impl<M: Machine> Tree<M> {
 
     fn report(&self, index: u32, column: usize, magnitude: u64) {
         for at in self.chain(index) {
-            // Full: pairs with the sample that a flush takes before it reads the words.
+            // Full: pairs with the sample that a walk takes before it reads the words.
             self.node(at).reported[column].fetch_add(magnitude, Order::Full);
         }
     }
@@ -160,8 +160,8 @@ impl<M: Machine> Tree<M> {
     pub(crate) fn publish(&self, index: u32, shard: Shard) -> bool {
         let state = self.node(index).slot.word(shard, STATE);
         loop {
-            // Full: pairs with `clean` in the flush. If this load comes after the clean, the marks below are set after
-            // the flush took its marks.
+            // Full: pairs with the clean in `retire.rs`, and with the look there after the mark is removed. If this load comes after
+            // the clean, either that look finds our publication, or the marks below are set after it.
             let seen = State(state.load(Order::Full));
             if seen.tag() == State::PUBLISHED {
                 return !seen.is_frozen();
@@ -179,7 +179,7 @@ impl<M: Machine> Tree<M> {
         }
     }
 
-    /// Turns `PUBLISHING` into `PUBLISHED`, unless a flush cleaned the slot since: it may have taken our marks.
+    /// Turns `PUBLISHING` into `PUBLISHED`, unless the slot was cleaned since: our marks may be gone.
     fn finish_publishing(&self, state: &M::Word, publishing: State) {
         let mut now = State(state.load(Order::Full));
         while now.tag() == State::PUBLISHING && now.epoch() == publishing.epoch() {
@@ -199,7 +199,7 @@ impl<M: Machine> Tree<M> {
             above.dirty.mark(at.ordinal());
             at = above;
         }
-        // After the marks: a flush that samples this publication before it takes the marks also takes ours.
+        // After the marks: a walk that samples this publication before it looks at the marks also finds ours.
         for at in self.chain(index) {
             self.node(at).publications.fetch_add(1, Order::Full);
         }

@@ -19,7 +19,7 @@ use super::{FlushPolicy, Handle, Statistic, Tree, sealed};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Freshness {
-    /// Numbers of the last flush. Takes one short lock; no flush, no fence.
+    /// Numbers as they were last brought up to date. Takes one short lock.
     Cached,
     /// Numbers that miss no update older than this. Right after the start they may be 0 with a wide range.
     AtMost(Duration),
@@ -27,7 +27,8 @@ pub enum Freshness {
     /// own units. Other statistics are as in [`Freshness::Cached`]. Flushes only if pending updates could exceed the
     /// bound.
     Within(u64),
-    /// Numbers that miss no update: at least one flush of the group began after the read and ended before it returned.
+    /// Numbers that miss no update that returned before the read began. They are brought up to date for this read, or for another
+    /// one of the group that began no earlier.
     Exact,
 }
 
