@@ -120,7 +120,7 @@ impl<M: Machine> Tree<M> {
         let mut fold = node.fold.lock();
         let mut count = 0;
         let next = self.fold_some(&mut fold, child, 0, |_, _| count += 1);
-        if !fold.has_ended {
+        if self.is_child(parent, node, &fold) {
             fold.hand_up(above);
         }
         if next.is_some() {
@@ -237,10 +237,16 @@ impl<M: Machine> Tree<M> {
         });
     }
 
+    /// Whether the record, whose fold is locked, still has a group below `parent`.
+    fn is_child(&self, parent: u32, node: &Node<M>, fold: &Fold) -> bool {
+        !fold.has_ended && node.parent() == Some(parent)
+    }
+
     /// Calls `work` with the folds of a group and its child, unless the child's record has ended or is used elsewhere by now.
     ///
     /// Lock order: a parent's fold before its child's. A record's parent changes under its own fold's lock only. So with the
-    /// parent's in hand the look at the child's parent keeps us from locking a record that became a group further up.
+    /// parent's in hand the first look at the child's parent keeps us from locking a record that became a group further up. The
+    /// second look is the one that counts.
     pub(super) fn with_both(
         &self,
         parent: u32,
@@ -251,7 +257,7 @@ impl<M: Machine> Tree<M> {
         let mut above = self.node(parent).fold.lock();
         if node.parent() == Some(parent) {
             let mut fold = node.fold.lock();
-            if !fold.has_ended {
+            if self.is_child(parent, node, &fold) {
                 work(&mut above, &mut fold);
             }
         }
