@@ -1,9 +1,12 @@
 //! `flush`: what an `Exact` read of a parent costs when ten of its groups changed, among ever more that did not.
 //!
 //! Before each read, ten groups (the same ones, spread evenly among all) count 1; only the read is timed. The cost of
-//! looking at the clock, tens of nanoseconds, is included.
+//! looking at the clock, tens of nanoseconds, is included. The slots of the other groups are retired before, but for the last row:
+//! there all slots are still in use, as right after a change of all groups, and a read looks at each.
 
-use bursar::{Freshness, Group, Limits};
+use std::time::Duration;
+
+use bursar::{Freshness, Group, Limits, Memory};
 
 use crate::contender::Done;
 use crate::rounds::{Heat, Racer};
@@ -38,9 +41,11 @@ pub fn heats() -> Vec<Heat> {
 }
 
 fn heat(sizes: &[usize]) -> Heat {
-    let racers = sizes
-        .iter()
-        .map(|&size| Box::new(Flushing::new(size)) as Box<dyn Racer>);
+    let retired = sizes.iter().map(|&size| Flushing::retired(size));
+    let in_use = sizes.last().map(|&size| Flushing::in_use(size));
+    let racers = retired
+        .chain(in_use)
+        .map(|flushing| Box::new(flushing) as Box<dyn Racer>);
     Heat {
         scenario: SCENARIO.to_owned(),
         depth: 2,
@@ -58,8 +63,32 @@ struct Flushing {
 }
 
 impl Flushing {
-    fn new(size: usize) -> Self {
+    /// With all slots retired but those that are changed before each read.
+    fn retired(size: usize) -> Self {
         let memory = tree::memory();
+        let flushing = Self::new(&memory, name(size), size);
+        let mut ticks = 0_u64;
+        while memory.flush_counts().retired < size as u64 {
+            memory.tick();
+            ticks += 1;
+            assert!(
+                ticks < 1_000_000,
+                "slots stay in use: {:?}",
+                memory.flush_counts()
+            );
+        }
+        flushing
+    }
+
+    /// With no slot ever retired.
+    fn in_use(size: usize) -> Self {
+        let builder = Memory::builder().statistics(tree::STATISTICS);
+        let memory = builder.retire_period(Duration::MAX).build();
+        let name = format!("{}, all in use", name(size));
+        Self::new(&memory.expect("the host starts"), name, size)
+    }
+
+    fn new(memory: &Memory, name: String, size: usize) -> Self {
         let parent = memory
             .root()
             .child("parent", Limits::none())
@@ -68,14 +97,14 @@ impl Flushing {
         let groups: Vec<Group> = (0..size)
             .map(|index| child(index).expect("room for a group"))
             .collect();
-        // Every group was dirty once, so that all of them have been through a flush.
+        // Every group was changed once.
         for group in &groups {
             group.add(ROWS, 1);
         }
         let counted = Done::default();
         counted.add(size as u64);
         let flushing = Self {
-            name: name(size),
+            name,
             parent,
             groups,
             counted,
@@ -135,6 +164,6 @@ mod tests {
     fn an_exact_read_finds_what_the_dirty_groups_counted() {
         let cpus = host::allowed_cpus();
         let series = rounds::run(&[heat(&[10, 30])], &cpus, Effort::smoke()).unwrap();
-        assert_eq!(series.len(), 2);
+        assert_eq!(series.len(), 3);
     }
 }
