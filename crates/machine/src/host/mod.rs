@@ -175,6 +175,11 @@ impl Machine for Host {
         now_ns()
     }
 
+    fn spins(&self) -> u32 {
+        // Fewer than where each task has a CPU: a thread that waits may keep the CPU that the other needs.
+        32
+    }
+
     fn relax(&self, round: u32) {
         sync::relax(round);
     }
