@@ -240,9 +240,10 @@ impl Builder {
     }
 
     /// Sets the least time between two passes over idle slots that readers do, 10 ms unless set. The steps of one pass are a tenth of
-    /// that apart, at least. A slot is one group's
-    /// counters of one CPU. A read looks at all slots of its groups that are not retired; a slot that two passes find unchanged is
-    /// retired. Ticks do steps of a pass, and so does one exact read in many: after it has its answer, if reads of its group have
+    /// that apart, at least.
+    ///
+    /// A slot is one group's counters of one CPU. A read looks at all slots of its groups that are not retired; a slot that two passes
+    /// find unchanged is retired. Ticks do steps of a pass, and so does one exact read in many: after it has its answer, if reads of its group have
     /// looked at 8,192 slots since. A step looks at up to 1,024 groups and slots and interrupts the CPUs that run the process
     /// once. The next update of a retired slot costs some hundred nanoseconds more. 0: each exact read does a step.
     pub fn retire_period(self, retire_period: Duration) -> Self {

@@ -94,18 +94,23 @@ impl<M: Machine> MarkSet<M> {
         }
     }
 
+    /// The branches on the way to a member: the one with its own bit first, the top of its bitmap at `depth`. `None` if there is no
+    /// room for the member.
+    fn way(&self, depth: usize, rest: u32) -> Option<[&Branch<M>; DEPTH]> {
+        let mut way = [&self.roots[depth]; DEPTH];
+        for level in (1..=depth).rev() {
+            way[level - 1] = way[level].below((rest >> (6 * level) & 63) as usize)?;
+        }
+        Some(way)
+    }
+
     /// Marks `member`. Async-signal-safe. A member without room is ignored: only a straggler marks one, with the number
     /// of a group that has ended since.
     pub(crate) fn mark(&self, member: u32) {
         let (depth, rest) = place(member);
-        let mut way = [&self.roots[depth]; DEPTH];
-        for level in (1..=depth).rev() {
-            let Some(below) = way[level].below((rest >> (6 * level) & 63) as usize) else {
-                return;
-            };
-            way[level - 1] = below;
-        }
-        // `way[0]` holds the member's own bit; `way[depth]` is the top.
+        let Some(way) = self.way(depth, rest) else {
+            return;
+        };
         for (level, branch) in way.iter().enumerate().take(depth + 1) {
             let bit = 1 << (rest >> (6 * level) & 63);
             // Full, both: pair with the swaps in `take`. If our bit comes before the taker's swap of this word, the
@@ -227,13 +232,9 @@ impl<M: Machine> MarkSet<M> {
     /// what the mark stood for is still gone, and marks again if not: a marker may have found this mark and gone on.
     pub(crate) fn unmark(&self, member: u32) {
         let (depth, rest) = place(member);
-        let mut way = [&self.roots[depth]; DEPTH];
-        for level in (1..=depth).rev() {
-            let Some(below) = way[level].below((rest >> (6 * level) & 63) as usize) else {
-                return;
-            };
-            way[level - 1] = below;
-        }
+        let Some(way) = self.way(depth, rest) else {
+            return;
+        };
         for (level, branch) in way.iter().enumerate().take(depth + 1) {
             let bit = 1 << (rest >> (6 * level) & 63);
             // Full, all: pair with `mark`. A marker of another member below sets its bit first and looks at this word last. So

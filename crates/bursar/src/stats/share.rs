@@ -150,9 +150,9 @@ fn wake_as_tree<M: Machine>(mut sleepers: Vec<Arc<Sleeper<M>>>) {
 
 impl<M: Machine> Tree<M> {
     /// Brings the totals of `scope` up to date: they include each update that returned before this call.
-    #[doc(alias = "css_rstat_flush")]
     ///
     /// Returns whether walks of this scope have looked at many slots since a reader was last told so.
+    #[doc(alias = "css_rstat_flush")]
     pub(crate) fn flush(&self, scope: u32) -> bool {
         let turns = &self.node(scope).turns;
         if turns.wait(&self.machine) {
