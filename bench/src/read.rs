@@ -61,6 +61,9 @@ pub struct Outcome {
     pub latency_ns: Histogram<u64>,
     /// Reads that missed an update which was complete before they began.
     pub broken: u64,
+    /// Slots that reads looked at, and reads that looked: not those that used another's walk.
+    pub slots: u64,
+    pub looks: u64,
 }
 
 impl Outcome {
@@ -70,6 +73,8 @@ impl Outcome {
         Self {
             latency_ns,
             broken: 0,
+            slots: 0,
+            looks: 0,
         }
     }
 
@@ -78,12 +83,14 @@ impl Outcome {
         let merged = self.latency_ns.add(&other.latency_ns);
         merged.expect("histograms that grow take any value");
         self.broken += other.broken;
+        self.slots += other.slots;
+        self.looks += other.looks;
     }
 }
 
 /// The tree that is read, what its writer completed, and the kernel's file.
 pub struct Stage {
-    _memory: Memory,
+    memory: Memory,
     tenant: Group,
     leaves: Vec<Group>,
     /// Complete updates: for each leaf, and of all leaves.
@@ -108,7 +115,7 @@ impl Stage {
             complete_in_all: AtomicU64::new(0),
             kernel: own_memory_stat(),
             tenant,
-            _memory: memory,
+            memory,
         }
     }
 
@@ -122,6 +129,7 @@ impl Stage {
         let over = AtomicBool::new(false);
         let begun = AtomicBool::new(false);
         let mut total = Outcome::new();
+        let before = self.memory.flush_counts();
         std::thread::scope(|scope| {
             scope.spawn(|| self.write(&begun, &over));
             // The first lap of the writer, which touches every leaf for the first time, is not measured.
@@ -138,6 +146,10 @@ impl Stage {
                 total.merge(&reader.join().expect("a reader panicked"));
             }
         });
+        let after = self.memory.flush_counts();
+        total.slots = after.slots - before.slots;
+        let joined = after.joined - before.joined;
+        total.looks = total.latency_ns.len().saturating_sub(joined);
         total
     }
 

@@ -134,6 +134,19 @@ pub fn of_read(entries: &[Entry]) -> Vec<Verdict> {
             wanted: Wanted::AtMost(1.0),
         });
     }
+    for entry in entries
+        .iter()
+        .filter(|entry| entry.target == Target::Tenant)
+    {
+        verdicts.push(Verdict {
+            target: format!(
+                "p50 of the tenant, {}, ns a slot without the first 2 us",
+                entry.load
+            ),
+            measured: Some(single(entry.p50_ns_a_slot())),
+            wanted: Wanted::AtMost(40.0),
+        });
+    }
     verdicts
 }
 

@@ -21,7 +21,7 @@ use crate::charge::{
 use crate::group::Group;
 use crate::pages::PageOptions;
 use crate::stats::{
-    BadSchema, CreateError, FlushCounts, FlushPolicy, Layout, ROOT, Statistic, Tree,
+    BadSchema, CreateError, FlushCounts, FlushPolicy, Keep, Layout, ROOT, Statistic, Tree,
 };
 use cgroup::{Follow, FromCgroup};
 pub use drift::Drift;
@@ -305,8 +305,8 @@ impl Builder {
         Self { policies, ..self }
     }
 
-    /// Shards of which a drain takes the stock back in one turn; 256 unless set. For explorations, where a drain of a few
-    /// shards should have several turns.
+    /// Shards of which a drain takes the stock back in one turn; 256 unless set. If this is below 64, it is also the number of shards that
+    /// a walk folds under one hold of a lock. For explorations, where a drain or a fold of a few shards should have several turns.
     #[doc(hidden)]
     pub fn shards_per_slice(self, shards: usize) -> Self {
         let policies = Policies {
@@ -383,8 +383,14 @@ impl Builder {
             BadSchema::TooMany => MemoryError::TooManyStatistics,
         })?;
         let periods = (self.flush_period, self.retire_period);
-        let tree = Tree::new(machine, layout, self.policy, periods)
-            .map_err(|_: CreateError| MemoryError::OutOfMemory)?;
+        let tree = Tree::new(
+            machine,
+            layout,
+            self.policy,
+            periods,
+            self.policies.shards_per_slice,
+        )
+        .map_err(|_: CreateError| MemoryError::OutOfMemory)?;
         let ledger = Ledger::new(tree, self.policies, self.limits);
         let books = Books::new(ledger, self.pages.clone());
         Ok(Memory {
@@ -429,7 +435,7 @@ impl<M: Machine> Memory<M> {
             let tree = &self.books.tree;
             let is_due = tree.age_ns(ROOT) >= tree.flush_period_ns;
             if is_due {
-                tree.flush(ROOT);
+                tree.flush(ROOT, Keep::Folded);
             }
             // A pass folds what it finds, and between flushes such a memory's numbers stay as they are.
             if is_due || tree.policy != FlushPolicy::PeriodicOnly {

@@ -222,8 +222,11 @@ impl<M: Machine> Group<M> {
     #[doc(alias = "css_for_each_descendant_pre")]
     pub fn snapshot(&self, freshness: Freshness) -> Result<Snapshot, NotFresh> {
         let _operation = self.books().operation();
-        // Flushes if need be.
-        self.read(freshness)?;
+        match freshness {
+            Freshness::Exact => self.flush()?,
+            // Flushes if need be.
+            _ => self.read(freshness)?,
+        };
         if let Freshness::Within(error) = freshness {
             let snapshot = self.walk(false);
             let tree = &self.books().tree;
@@ -231,7 +234,7 @@ impl<M: Machine> Group<M> {
             if snapshot.iter().all(is_within) {
                 return Ok(snapshot);
             }
-            self.read(Freshness::Exact)?;
+            self.flush()?;
         }
         Ok(self.walk(!matches!(
             freshness,

@@ -138,7 +138,7 @@ impl<M: Machine> Group<M> {
     ///
     /// Groups excluded by [`Group::exclude_from_victims`] are never chosen.
     ///
-    /// One [`Freshness::Exact`] read of this group brings all candidates up to date. Charges of other tasks meanwhile may make
+    /// One [`Group::flush`] of this group brings all candidates up to date. Charges of other tasks meanwhile may make
     /// another group the biggest.
     ///
     /// This only chooses. To end the victim, cancel its work, so that it drops its charges. [`Group::remove`] returns no bytes.
@@ -176,8 +176,7 @@ impl<M: Machine> Group<M> {
         if candidates.is_empty() {
             return Ok(None);
         }
-        // A walk over this group leaves the numbers of all groups below it up to date.
-        self.read(Freshness::Exact)?;
+        self.flush()?;
         let mut best: Option<(bool, u64, Victim<M>)> = None;
         for (group, standing) in candidates {
             let usage = group.read(Freshness::Cached)?.usage().value;

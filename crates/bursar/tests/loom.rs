@@ -119,6 +119,10 @@ on_both_kinds![
     a_first_update_while_a_summary_is_removed,
     an_update_found_below_is_found_above,
     an_update_found_below_is_found_above_beside_retirement,
+    updates_against_a_read_by_roster,
+    an_update_found_by_roster_is_found_above_beside_retirement,
+    removal_against_a_read_by_roster,
+    a_roster_is_made_while_numbers_move_up,
     a_range_beside_retirement_holds_the_truth,
     an_update_against_removal,
     a_read_against_removal,
@@ -695,6 +699,108 @@ mod models {
             adder.join().unwrap();
             retirer.join().unwrap();
             assert_eq!(rows(&books.root), 2);
+        });
+    }
+
+    /// A group in the middle with one group below, whose slot of CPU 0 is in use and on the middle's roster.
+    struct Listed {
+        leaf: Option<Group>,
+        middle: Group,
+        books: Arc<Books>,
+    }
+
+    impl Listed {
+        fn new(kind: Kind) -> Self {
+            let books = Books::of_rows(kind, 1);
+            let middle = books.groups[0].clone();
+            let leaf = middle.child("leaf", Limits::none()).unwrap();
+            run_on(0);
+            leaf.add(ROWS, 1);
+            assert_eq!((rows(&middle), rows(&middle)), (1, 1));
+            Self {
+                leaf: Some(leaf),
+                middle,
+                books,
+            }
+        }
+
+        fn leaf(&self) -> Group {
+            self.leaf.clone().unwrap()
+        }
+    }
+
+    /// One update of a slot on the roster, and one of another.
+    pub fn updates_against_a_read_by_roster(kind: Kind) {
+        explore(3, move || {
+            let listed = Listed::new(kind);
+            let add = |cpu| {
+                let leaf = listed.leaf();
+                spawn_on(cpu, move || leaf.add(ROWS, 1))
+            };
+            let (same, other) = (add(0), add(1));
+            run_on(1);
+            assert!((1..=3).contains(&rows(&listed.middle)));
+            same.join().unwrap();
+            assert!((2..=3).contains(&rows(&listed.middle)));
+            other.join().unwrap();
+            assert_eq!(rows(&listed.middle), 3);
+        });
+    }
+
+    /// A reader by roster has found an update in a slot that is retired. It finds it above too.
+    pub fn an_update_found_by_roster_is_found_above_beside_retirement(kind: Kind) {
+        explore(2, move || {
+            let listed = Listed::new(kind);
+            // The next pass finds the slot idle.
+            listed.books.memory.tick();
+            let adder = spawn_on(0, {
+                let leaf = listed.leaf();
+                move || leaf.add(ROWS, 1)
+            });
+            let retirer = spawn_on(1, {
+                let books = listed.books.clone();
+                move || books.memory.tick()
+            });
+            let below = rows(&listed.middle);
+            let above = rows(&listed.books.root);
+            assert!(above >= below, "{below} below, and {above} above");
+            adder.join().unwrap();
+            retirer.join().unwrap();
+            assert_eq!((rows(&listed.middle), rows(&listed.books.root)), (2, 2));
+        });
+    }
+
+    /// The group below ends, and its record is used again elsewhere.
+    pub fn removal_against_a_read_by_roster(kind: Kind) {
+        explore(3, move || {
+            let mut listed = Listed::new(kind);
+            let middle = listed.middle.clone();
+            let reader = spawn_on(1, move || assert_eq!(rows(&middle), 1));
+            run_on(0);
+            listed.leaf = None;
+            let again = listed.books.root.child("again", Limits::none()).unwrap();
+            again.add(ROWS, 1);
+            reader.join().unwrap();
+            let reading = listed.middle.read(Freshness::Exact).unwrap();
+            assert_eq!((reading.get(ROWS).value, reading.own(ROWS)), (1, 1));
+            assert_eq!((rows(&again), rows(&listed.books.root)), (1, 2));
+        });
+    }
+
+    /// A reader of the group in the middle hands up what it finds, while a reader of the root makes a roster.
+    pub fn a_roster_is_made_while_numbers_move_up(kind: Kind) {
+        explore(2, move || {
+            let listed = Listed::new(kind);
+            assert_eq!(rows(&listed.books.root), 1);
+            listed.leaf().add(ROWS, 1);
+            let walker = spawn_on(1, {
+                let middle = listed.middle.clone();
+                move || assert_eq!(middle.flush().unwrap().get(ROWS).value, 2)
+            });
+            run_on(0);
+            assert_eq!((rows(&listed.books.root), rows(&listed.books.root)), (2, 2));
+            walker.join().unwrap();
+            assert_eq!(rows(&listed.books.root), 2);
         });
     }
 

@@ -15,6 +15,7 @@ use crate::choice::Format;
 use crate::compare::{Compare, EXAMPLES as COMPARE_EXAMPLES};
 use crate::explore::{EXAMPLES as EXPLORE_EXAMPLES, Explore};
 use crate::list::{EXAMPLES as LIST_EXAMPLES, List};
+use crate::observe::{EXAMPLES as OBSERVE_EXAMPLES, NOTES as OBSERVE_NOTES, Observe};
 use crate::shell::{COMPLETIONS_EXAMPLES, Completions, MAN_EXAMPLES, Man};
 use crate::width;
 
@@ -29,6 +30,7 @@ Examples:
   bursar report out.json          the tables of a result
   bursar compare before.json after.json
   bursar explore --schedules 1000000
+  bursar observe                  whether this kernel has the three problems
   bursar doctor                   how Bursar works on this machine, and why
 
 The width of tables is that of the terminal, or COLUMNS if it is set. Pipes and
@@ -206,6 +208,9 @@ pub enum Command {
     #[command(help_template = EXAMPLES_FIRST, before_help = LIST_EXAMPLES)]
     /// List the experiments, or the loads, variants and parameters of one
     List(List),
+    /// Tell whether the running Linux kernel has the three problems
+    #[command(help_template = EXAMPLES_FIRST, before_help = OBSERVE_EXAMPLES, after_help = OBSERVE_NOTES)]
+    Observe(Observe),
     /// Show the backend of this machine, why it was chosen, and how to force another
     Doctor,
     /// Print the completions of a shell

@@ -29,7 +29,12 @@ pub enum Request {
 impl Request {
     /// The machine of `-m`, or the experiment's own machine.
     pub fn new(asked: Option<&str>, experiment: &Experiment) -> Result<Self, Failure> {
-        let own = Self::parse(&experiment.machine)?;
+        Self::over(asked, &experiment.machine)
+    }
+
+    /// The machine of `-m`, or `own`.
+    fn over(asked: Option<&str>, own: &str) -> Result<Self, Failure> {
+        let own = Self::parse(own)?;
         let Some(asked) = asked else {
             return Ok(own);
         };
@@ -202,6 +207,16 @@ impl Machine {
             Self::Host(_) => 1,
             Self::Sim(..) => std::thread::available_parallelism().map_or(1, usize::from),
         }
+    }
+}
+
+/// The simulated machine of `-m`, or one with the keys `own`.
+pub fn topology_over(asked: Option<&str>, own: &str) -> Result<Topology, Failure> {
+    match Request::over(asked, &format!("{SIM}:{own}"))? {
+        Request::Sim(keys) => topology(&keys),
+        Request::Host => Err(Failure::usage(
+            "machine `host`: a recording is replayed on a simulated machine, such as sim:cpus=64",
+        )),
     }
 }
 

@@ -21,6 +21,7 @@ mod jobs;
 mod list;
 mod machine;
 mod more;
+mod observe;
 mod output;
 mod page;
 mod picture;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
         Command::List(list) => list::list(list, &args.global),
         Command::Completions(completions) => shell::completions(completions, &args.global),
         Command::Man(man) => shell::man(man, &args.global),
+        Command::Observe(observe) => observe::observe(observe, &args.global),
         Command::Doctor => doctor::doctor(&args.global),
     };
     match ended {

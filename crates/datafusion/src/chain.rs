@@ -1,6 +1,6 @@
 //! A group and its ancestors, and the room that their limits leave.
 
-use bursar::{Freshness, Group};
+use bursar::{Freshness, Group, NotFresh, Reading};
 
 /// A group and its ancestors, the root last. The ancestors' handles keep no more than the first does.
 #[derive(Debug)]
@@ -40,16 +40,15 @@ impl Chain {
 /// Returns the bytes charged to the group and below, without stock. Exact, or as of the last flush if the memory's
 /// policy forbids readers to flush.
 pub(crate) fn usage(group: &Group) -> u64 {
-    usage_as(group, Freshness::Exact)
+    bytes_of(group.flush())
 }
 
 /// Returns the bytes charged to a group whose parent has just been read by [`usage`]: that flush folded this group too.
 pub(crate) fn usage_below(group: &Group) -> u64 {
-    usage_as(group, Freshness::Cached)
+    bytes_of(group.read(Freshness::Cached))
 }
 
-fn usage_as(group: &Group, freshness: Freshness) -> u64 {
-    let reading = group.read(freshness);
+fn bytes_of(reading: Result<Reading, NotFresh>) -> u64 {
     let value = reading.map_or_else(|stale| stale.cached.usage().value, |now| now.usage().value);
     u64::try_from(value).unwrap_or(0)
 }

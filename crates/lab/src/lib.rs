@@ -7,7 +7,7 @@
 //!
 //! Layers, bottom-up: [`measure`]; [`published`]; [`machine_info`], [`verdict`], [`document`], [`merge()`],
 //! [`compare`]; [`experiment`] with [`draws`], [`settings`]; [`workload`]; [`page_subject`]; [`memcg_flush`],
-//! [`vmstat_spread`], [`pcp_batch_free`]; their catalogue; [`Plan`]; [`describe`]. Beside them are [`protocols`], the
+//! [`vmstat_spread`], [`pcp_batch_free`]; [`replay`] of recordings; their catalogue; [`Plan`]; [`describe`]. Beside them are [`protocols`], the
 //! library's protocols for the explorer.
 
 #![forbid(unsafe_code)]
@@ -29,6 +29,7 @@ pub mod pcp_batch_free;
 mod plan;
 pub mod protocols;
 pub mod published;
+pub mod replay;
 pub mod settings;
 pub mod verdict;
 pub mod vmstat_spread;

@@ -4,7 +4,7 @@ use bursar_machine::{AtomicWord, Machine, Order};
 
 use super::Group;
 use crate::charge::Events;
-use crate::stats::{Freshness, Handle, NotFresh, Reading, sealed};
+use crate::stats::{Freshness, Handle, Keep, NotFresh, Reading, sealed};
 
 /// # Statistics and readings
 impl<M: Machine> Group<M> {
@@ -76,28 +76,48 @@ impl<M: Machine> Group<M> {
     pub fn read(&self, freshness: Freshness) -> Result<Reading, NotFresh> {
         let _operation = self.books.operation();
         let tree = &self.books.tree;
+        let found = match freshness {
+            Freshness::Exact => tree.exact(self.index, Keep::Roster),
+            Freshness::Cached => Some(self.cached()),
+            Freshness::AtMost(age) if u128::from(tree.age_ns(self.index)) <= age.as_nanos() => {
+                Some(self.cached())
+            }
+            Freshness::AtMost(_) => tree.exact(self.index, Keep::Folded),
+            Freshness::Within(error) => {
+                let reading = self.cached();
+                match tree.is_within(&reading, error) {
+                    true => Some(reading),
+                    false => tree.exact(self.index, Keep::Folded),
+                }
+            }
+        };
+        self.told(found)
+    }
+
+    /// Reads as [`Freshness::Exact`] does, and brings the numbers of the group and all groups below it up to date: a
+    /// [`Freshness::Cached`] read of any of these then misses no update that returned before this call. So one call serves a decision
+    /// over many groups.
+    ///
+    /// # Errors
+    /// As [`Group::read`].
+    #[doc(alias = "css_rstat_flush")]
+    pub fn flush(&self) -> Result<Reading, NotFresh> {
+        let _operation = self.books.operation();
+        self.told(self.books.tree.exact(self.index, Keep::Folded))
+    }
+
+    /// Adds what only the books know to a reading; without one, to the error.
+    fn told(&self, reading: Option<Reading>) -> Result<Reading, NotFresh> {
         let told =
             |reading: Reading| reading.with_over_returned(self.books.over_returned(self.index));
-        let cached = || tree.cached(self.index, self.books.usage_range(self.index));
-        let is_fresh = match freshness {
-            Freshness::Cached => true,
-            Freshness::AtMost(age) => u128::from(tree.age_ns(self.index)) <= age.as_nanos(),
-            Freshness::Within(error) => {
-                let reading = cached();
-                if tree.is_within(&reading, error) {
-                    return Ok(told(reading));
-                }
-                false
-            }
-            Freshness::Exact => false,
-        };
-        if is_fresh {
-            return Ok(told(cached()));
-        }
-        let exact = tree.exact(self.index).map(told);
-        exact.ok_or_else(|| NotFresh {
-            cached: told(cached()),
+        reading.map(told).ok_or_else(|| NotFresh {
+            cached: told(self.cached()),
         })
+    }
+
+    fn cached(&self) -> Reading {
+        let range = self.books.usage_range(self.index);
+        self.books.tree.cached(self.index, range)
     }
 
     /// Bytes reserved for the group and everything below it, now. Limits are compared with this number. It includes stock. A

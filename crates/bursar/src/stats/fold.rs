@@ -6,11 +6,14 @@
 //! A fold adds each difference to the totals and to the part for the parent at once. A task that hands that part up holds both folds'
 //! locks. So each number is in one place at any time, and tasks that walk over the same groups need no turns.
 
+use std::sync::Arc;
+
 use bursar_machine::{AtomicWord, Machine, Order, Shard, Slot};
 
+use super::roster::Roster;
 use super::{Layout, Node};
 
-/// Shards looked at under one hold of a fold's lock.
+/// Shards looked at under one hold of a fold's lock, at most.
 pub(crate) const SHARDS_PER_HOLD: usize = 64;
 
 #[derive(Debug)]
@@ -44,19 +47,24 @@ impl Sample {
 }
 
 /// Folded numbers of one group; see the module.
-#[derive(Debug)]
-pub(crate) struct Fold {
+pub(crate) struct Fold<M: Machine> {
+    /// Slots in use, for exact reads that find no others.
+    pub(super) roster: Option<Arc<Roster<M>>>,
     /// The subtree's numbers, as far as they were folded and handed up.
     pub(crate) totals: Vec<i64>,
     /// The part that no living child accounts for.
     pub(crate) own: Vec<i64>,
     /// Folded here, not yet handed to the parent.
-    up: Vec<i64>,
+    pub(super) up: Vec<i64>,
     /// Shards ever touched, ascending, also by former lives of the record.
     seen: Vec<Seen>,
     /// The subtree's publications and reports before the last walk that was noted.
     pub(crate) sampled_publications: u64,
     pub(crate) sampled_reports: Vec<u64>,
+    /// Number of times that a group below handed something up to this one.
+    pub(crate) received: u64,
+    /// Number of times that a difference was folded here.
+    pub(super) folds: u64,
     /// Marked slots of the subtree that this walk found. They may take updates without another publication.
     pub(crate) left: u64,
     /// This group was removed and its totals moved into the parent's own.
@@ -65,16 +73,19 @@ pub(crate) struct Fold {
     pub(crate) has_ended: bool,
 }
 
-impl Fold {
+impl<M: Machine> Fold<M> {
     pub(crate) fn new(layout: &Layout) -> Self {
         let zeroes = || vec![0; layout.width];
         Self {
+            roster: None,
             totals: zeroes(),
             own: zeroes(),
             up: zeroes(),
             seen: Vec::new(),
             sampled_publications: 0,
             sampled_reports: Vec::new(),
+            received: 0,
+            folds: 0,
             left: 0,
             is_absorbed: false,
             has_ended: false,
@@ -94,10 +105,12 @@ impl Fold {
     }
 
     /// Notes what a walk covers, after it has folded what it found: the counts before it, and the marked slots that it left.
-    pub(crate) fn settle(&mut self, sample: Sample, left: u64) {
-        self.sampled_publications = sample.publications;
+    /// Returns whether nothing was published since the walk that was noted before.
+    pub(crate) fn settle(&mut self, sample: Sample, left: u64) -> bool {
+        let before = std::mem::replace(&mut self.sampled_publications, sample.publications);
         self.sampled_reports = sample.reports;
         self.left = left;
+        before == self.sampled_publications
     }
 
     /// The place of a shard among those touched.
@@ -114,6 +127,12 @@ impl Fold {
                 at
             }
         }
+    }
+
+    /// Values of a shard's words at the last look, by column.
+    pub(crate) fn seen(&mut self, layout: &Layout, shard: Shard) -> &[i64] {
+        let at = self.place(layout, shard);
+        &self.seen[at].words
     }
 
     /// Makes sure that [`Fold::touched`] includes `shard`.
@@ -133,7 +152,7 @@ impl Fold {
     }
 
     /// Adds what was added on `shard` since the last look; returns whether there was anything. `home` is the node of its CPU.
-    pub(crate) fn fold<M: Machine>(
+    pub(crate) fn fold(
         &mut self,
         layout: &Layout,
         slot: &M::Slot,
@@ -144,34 +163,34 @@ impl Fold {
         let (totals, own, up) = (&mut self.totals, &mut self.own, &mut self.up);
         let seen = &mut self.seen[at];
         let mut any = false;
-        for (index, column) in layout.columns.iter().enumerate() {
-            let Some(word) = column.word else { continue };
+        for (column, word) in layout.words_of_columns() {
             // Full: on machines without sections, pairs with the addition that precedes the look at the mark.
             let now = slot.word(shard, word).load_signed(Order::Full);
-            let difference = now.wrapping_sub(seen.words[index]);
+            let difference = now.wrapping_sub(seen.words[column]);
             if difference == 0 {
                 continue;
             }
-            seen.words[index] = now;
+            seen.words[column] = now;
             any = true;
-            let share = column.per_node.map(|first| first + home);
-            for index in std::iter::once(index).chain(share) {
-                add(&mut totals[index], difference);
-                add(&mut own[index], difference);
-                add(&mut up[index], difference);
+            for number in layout.numbers(column, home) {
+                add(&mut totals[number], difference);
+                add(&mut own[number], difference);
+                add(&mut up[number], difference);
             }
         }
         seen.has_changed |= any;
+        self.folds += u64::from(any);
         any
     }
 
     /// Moves everything that the parent has not received to the parent. A removed group's numbers count as the parent's own.
     pub(crate) fn hand_up(&mut self, above: &mut Self) {
+        if !self.has_news() {
+            return;
+        }
+        above.received += 1;
         for (index, up) in self.up.iter_mut().enumerate() {
             let news = std::mem::take(up);
-            if news == 0 {
-                continue;
-            }
             add(&mut above.totals[index], news);
             add(&mut above.up[index], news);
             if self.is_absorbed {
@@ -195,6 +214,6 @@ impl Fold {
     }
 }
 
-fn add(sum: &mut i64, value: i64) {
+pub(super) fn add(sum: &mut i64, value: i64) {
     *sum = sum.wrapping_add(value);
 }

@@ -11,6 +11,7 @@
 //! | `walk.rs` | bringing a subtree up to date |
 //! | `share.rs` | readers of one scope share walks |
 //! | `retire.rs` | idle slots leave the marks |
+//! | `roster.rs` | reading without a walk: the slots in use, and the sum of all else |
 //! | `read.rs` | freshness |
 //! | `snapshot.rs` | the numbers of a whole subtree |
 //!
@@ -33,6 +34,7 @@ mod name;
 mod publish;
 mod read;
 mod retire;
+mod roster;
 mod schema;
 mod share;
 mod snapshot;
@@ -41,6 +43,7 @@ mod walk;
 
 pub(crate) use marks::MarkSet;
 pub use name::{NAME_MAX, printable};
+pub(crate) use read::Keep;
 pub use read::{Freshness, NotFresh, Reading, Value};
 pub(crate) use schema::{BadSchema, Layout, Place, sealed};
 pub use schema::{Counter, Gauge, Handle, Statistic};

@@ -1,11 +1,13 @@
 //! Freshness of a read, and the numbers that it returns.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bursar_machine::{AtomicWord, Lock, Machine, Order};
 
 use super::fold::Sample;
+use super::roster::Roster;
 use super::schema::Column;
 use super::{FlushPolicy, Handle, Statistic, Tree, sealed};
 
@@ -27,15 +29,15 @@ pub enum Freshness {
     /// own units. Other statistics are as in [`Freshness::Cached`]. Flushes only if pending updates could exceed the
     /// bound.
     Within(u64),
-    /// Numbers that miss no update that returned before the read began. They are brought up to date for this read, or for another
-    /// one of the group that began no earlier.
+    /// Numbers that miss no update that returned before the read began. Other readers need not see them: a later
+    /// [`Freshness::Cached`] may be older. [`crate::Group::flush`] brings the numbers up to date for all.
     Exact,
 }
 
 /// A number and the range that contains the true value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value {
-    /// The number as of the flush that the reading comes from.
+    /// The number, as old as its reading.
     pub value: i64,
     /// Lower bound that includes every update that returned before the read began; `i64::MIN` if unknown.
     pub lo: i64,
@@ -87,7 +89,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// The usage and all statistics of one group, from one flush.
+/// The usage and all statistics of one group, read in one step.
 ///
 /// Readings are equal if all numbers are, and the declarations of statistics. The age is not compared.
 #[derive(Clone)]
@@ -166,7 +168,7 @@ impl Reading {
         Some(&found.1)
     }
 
-    /// Time since the flush of these numbers began. They miss no update older than this.
+    /// Time since the read or flush of these numbers began. They miss no update older than this.
     pub fn age(&self) -> Duration {
         self.age
     }
@@ -232,6 +234,15 @@ impl fmt::Display for NotFresh {
 
 impl std::error::Error for NotFresh {}
 
+/// Result that an exact read keeps for the reads that follow.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keep {
+    /// Folded numbers of the group and all below, for readers of any kind.
+    Folded,
+    /// Perhaps a roster, for exact reads of this group.
+    Roster,
+}
+
 /// The folded numbers of one group, by column.
 pub(super) struct Folded {
     pub(super) totals: Vec<i64>,
@@ -249,27 +260,48 @@ impl<M: Machine> Tree<M> {
     }
 
     /// Numbers that include each update that returned before this call; `None` if the policy forbids it.
-    pub(crate) fn exact(&self, index: u32) -> Option<Reading> {
+    pub(crate) fn exact(&self, index: u32, keep: Keep) -> Option<Reading> {
         if self.policy == FlushPolicy::PeriodicOnly {
             return None;
         }
         let began_ns = self.machine.now_ns();
-        // No walk, and nothing is noted for other readers: this writes no line but the lock's.
-        let unmarked = self.folded_if_unmarked(index);
+        let in_use = match self.folded_if_unmarked(index) {
+            // Nothing is noted for other readers: this writes no line but the lock's.
+            Ok(folded) => {
+                return Some(self.exact_reading(index, (began_ns, began_ns), folded, false));
+            }
+            Err(roster) => roster,
+        };
+        let mut slots = 0;
+        let found = in_use
+            .filter(|_| keep == Keep::Roster)
+            .and_then(|roster| self.by_roster(index, &roster, &mut slots));
+        let turns = &self.node(index).turns;
         let mut many_slots = false;
-        let (now_ns, folded) = unmarked.map_or_else(
-            || {
-                if self.is_childless(index) {
-                    // It is over so soon that sharing it would cost more.
-                    let slots = self.walk(index);
-                    many_slots = self.count_slots(index, slots);
-                } else {
-                    many_slots = self.flush(index);
-                }
-                (self.machine.now_ns(), self.folded(index))
-            },
-            |folded| (began_ns, folded),
-        );
+        if found.is_some() {
+            // Relaxed: a count.
+            turns.rosters.fetch_add(1, Order::Relaxed);
+        } else if self.is_childless(index) {
+            // It is over so soon that sharing it would cost more.
+            slots += self.walk(index).slots;
+        } else {
+            many_slots = self.flush(index, keep);
+        }
+        if slots > 0 {
+            many_slots |= self.count_slots(index, slots);
+        }
+        let now_ns = self.machine.now_ns();
+        let folded = found.unwrap_or_else(|| self.folded(index));
+        Some(self.exact_reading(index, (began_ns, now_ns), folded, many_slots))
+    }
+
+    fn exact_reading(
+        &self,
+        index: u32,
+        (began_ns, now_ns): (u64, u64),
+        folded: Folded,
+        many_slots: bool,
+    ) -> Reading {
         let age_ns = now_ns.saturating_sub(began_ns);
         let (mut reading, below_zero) = self.last_reading(index, age_ns, folded);
         for value in &mut reading.values {
@@ -281,7 +313,7 @@ impl<M: Machine> Tree<M> {
         if many_slots || self.retirer.period_ns == 0 {
             self.retire_if_due(now_ns);
         }
-        Some(reading)
+        reading
     }
 
     /// Age of the folded numbers, ns.
@@ -321,17 +353,18 @@ impl<M: Machine> Tree<M> {
         (reading, below_zero)
     }
 
-    /// Takes what is folded of a group if nothing is marked there and below: then it is all that there is.
-    fn folded_if_unmarked(&self, index: u32) -> Option<Folded> {
+    /// Takes what is folded of a group if nothing is marked there and below: then it is all that there is. If something is, returns
+    /// the group's roster, if it has one.
+    fn folded_if_unmarked(&self, index: u32) -> Result<Folded, Option<Arc<Roster<M>>>> {
         let node = self.node(index);
         let sample = Sample::of(node);
         // Under this lock, marks are only removed with it held, after what they stood for was folded and handed up.
         let mut fold = node.fold.lock();
         if !node.is_unmarked() {
-            return None;
+            return Err(fold.roster.clone());
         }
         fold.settle(sample, 0);
-        Some(Folded {
+        Ok(Folded {
             totals: fold.totals.clone(),
             own: fold.own.clone(),
             errors: vec![Some(0); self.layout.columns.len()],

@@ -4,7 +4,8 @@
 //! two passes is retired, in nobody's way:
 //!
 //! 1. Its state becomes `Clean` in a new epoch. The marks stay. From here on an update publishes again.
-//! 2. One fence serves all slots of a step. After it, no section commits that saw the slot published.
+//! 2. One fence serves all slots of a step. After it, no section commits that saw the slot published. Then the rosters that have the
+//!    slot are told (`roster.rs`).
 //! 3. Under the lock of the group's fold: the slot is folded, and its mark removed. If its state is not that `Clean` any more, an
 //!    updater has published it, and may have found the mark still set: the mark is set again, before the lock is released.
 //! 4. A group without marks hands its numbers up and leaves the marks of its parent, under the locks of both folds. Again a second
@@ -17,7 +18,8 @@
 
 use bursar_machine::{AtomicWord, Lock, Machine, Order, STATE, Shard, Slot, State};
 
-use super::fold::{SHARDS_PER_HOLD, Sample};
+use super::fold::{Fold, Sample};
+use super::walk::Walked;
 use super::{FlushPolicy, Node, ROOT, Tree};
 
 /// Groups and slots that a step looks at, so that it takes about as long as its fence. Judgement.
@@ -129,8 +131,8 @@ impl<M: Machine> Tree<M> {
     }
 
     /// Brings the totals of `scope` up to date and retires all slots below it that are in no update's hands.
-    /// Returns how many groups and slots it looked at.
-    pub(super) fn walk_and_retire_all(&self, scope: u32) -> u64 {
+    /// Its slots are the groups and slots that it looked at.
+    pub(super) fn walk_and_retire_all(&self, scope: u32) -> Walked {
         let began_ns = self.machine.now_ns();
         let mut way = vec![Stop {
             index: scope,
@@ -138,7 +140,10 @@ impl<M: Machine> Tree<M> {
         }];
         let looked_at = self.retire_step(&mut way, usize::MAX, Which::All);
         self.end_walk(scope, began_ns);
-        looked_at as u64
+        Walked {
+            slots: looked_at as u64,
+            is_calm: false,
+        }
     }
 
     /// Returns how many groups and slots it looked at.
@@ -175,7 +180,9 @@ impl<M: Machine> Tree<M> {
             self.machine.fence();
         }
         for idle in idle.chunk_by(|one, other| one.index == other.index) {
-            for some in idle.chunks(SHARDS_PER_HOLD) {
+            // Before their marks go: a reader by roster that still sees the old count has read marked slots.
+            self.count_change(idle[0].index);
+            for some in idle.chunks(self.shards_per_hold) {
                 self.unmark_idle(some);
             }
         }
@@ -256,16 +263,22 @@ impl<M: Machine> Tree<M> {
     fn leave_parent(&self, index: u32) {
         let node = self.node(index);
         let sample = Sample::of(node);
+        // Freed when no lock is held any more.
+        let mut old = None;
+        let mut look = |fold: &mut Fold<M>| {
+            old = fold.roster.take_if(|roster| roster.is_old(node));
+            node.is_unmarked()
+        };
         let Some(parent) = node.parent() else {
             let mut fold = node.fold.lock();
-            if node.is_unmarked() {
+            if look(&mut fold) {
                 fold.settle(sample, 0);
             }
             return;
         };
         self.with_both(parent, index, |above, fold| {
             fold.hand_up(above);
-            if !node.is_unmarked() {
+            if !look(fold) {
                 return;
             }
             fold.settle(sample, 0);

@@ -362,4 +362,22 @@ impl Layout {
             eager,
         })
     }
+
+    /// Each column that words feed, and its word.
+    pub(crate) fn words_of_columns(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        let columns = self.columns.iter().enumerate();
+        columns.filter_map(|(column, declared)| Some((column, declared.word?)))
+    }
+
+    /// Numbers that an addition to a column on a node changes: the column's own, and the node's share.
+    pub(crate) fn numbers(&self, column: usize, home: usize) -> impl Iterator<Item = usize> {
+        let share = self.columns[column].per_node.map(|first| first + home);
+        std::iter::once(column).chain(share)
+    }
+
+    /// The first word on each cache line of a slot.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = usize> {
+        const WORDS_PER_LINE: usize = 8;
+        (0..self.words).step_by(WORDS_PER_LINE)
+    }
 }

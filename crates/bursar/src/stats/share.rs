@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use bursar_machine::{AtomicWord, Event, Lock, Machine, Order};
 
-use super::{FlushPolicy, ROOT, Tree};
+use super::{FlushPolicy, Keep, ROOT, Tree};
 
 const RUNS: u64 = 1;
 const SLEEPERS: u64 = 2;
@@ -30,6 +30,8 @@ pub struct FlushCounts {
     pub subtree: u64,
     /// Reads that used a walk of another read.
     pub joined: u64,
+    /// Reads without a walk: nothing new was in use, so they added up the slots that were in use before.
+    pub rosters: u64,
     /// Slots that reads looked at, on which their cost depends.
     pub slots: u64,
     /// Fences passed. No read waits for one, unless the policy is [`crate::FlushPolicy::CombiningFence`].
@@ -51,8 +53,9 @@ struct Sleeper<M: Machine> {
 pub(crate) struct Turns<M: Machine> {
     word: M::Word,
     sleepers: M::Mutex<Vec<Arc<Sleeper<M>>>>,
-    /// Reads that waited for another's walk, and slots that walks looked at, also of former lives of the record.
+    /// Reads that waited for another's walk, reads by roster, and slots that reads looked at, also of former lives of the record.
     joined: M::Word,
+    pub(super) rosters: M::Word,
     slots: M::Word,
 }
 
@@ -62,6 +65,7 @@ impl<M: Machine> Turns<M> {
             word: M::Word::new(0),
             sleepers: M::Mutex::new(Vec::new()),
             joined: M::Word::new(0),
+            rosters: M::Word::new(0),
             slots: M::Word::new(0),
         }
     }
@@ -153,19 +157,22 @@ impl<M: Machine> Tree<M> {
     ///
     /// Returns whether walks of this scope have looked at many slots since a reader was last told so.
     #[doc(alias = "css_rstat_flush")]
-    pub(crate) fn flush(&self, scope: u32) -> bool {
+    pub(crate) fn flush(&self, scope: u32, keep: Keep) -> bool {
         let turns = &self.node(scope).turns;
         if turns.wait(&self.machine) {
             // Relaxed, here and below: these counts only inform.
             turns.joined.fetch_add(1, Order::Relaxed);
             return false;
         }
-        let slots = match self.policy {
+        let walked = match self.policy {
             FlushPolicy::CombiningFence => self.walk_and_retire_all(scope),
             FlushPolicy::Combining | FlushPolicy::PeriodicOnly => self.walk(scope),
         };
         turns.finish();
-        self.count_slots(scope, slots)
+        if walked.is_calm && keep == Keep::Roster {
+            self.make_roster(scope);
+        }
+        self.count_slots(scope, walked.slots)
     }
 
     /// Counts slots that a read of `scope` looked at. Returns what [`Tree::flush`] returns.
@@ -194,6 +201,7 @@ impl<M: Machine> Tree<M> {
                 _ => counts.subtree += walks,
             }
             counts.joined += turns.joined.load(Order::Relaxed);
+            counts.rosters += turns.rosters.load(Order::Relaxed);
             counts.slots += turns.slots.load(Order::Relaxed);
         }
         counts

@@ -49,7 +49,7 @@ impl<M: Machine> Tree<M> {
     /// Reads a subtree, parents before children, and siblings by name. The caller keeps the record of `top`.
     ///
     /// `usage_range` gives bounds on a group's usage from elsewhere. `note` is called for each group, whose record is certain
-    /// to be there. With `is_exact`, the caller has called [`Tree::freshen`] for `top`.
+    /// to be there. With `is_exact`, the caller has brought the numbers of `top` up to date.
     pub(crate) fn snapshot<T>(
         &self,
         top: u32,

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bursar_machine::{AtomicWord, Lock, Machine, Order};
 
-use super::fold::Fold;
+use super::fold::{Fold, SHARDS_PER_HOLD};
 use super::name::{NAME_MAX, check_name, printable};
 use super::retire::Retirer;
 use super::share::Turns;
@@ -166,7 +166,7 @@ pub(crate) struct Node<M: Machine> {
     pub(crate) slot: M::Slot,
     pub(crate) published: MarkSet<M>,
     pub(crate) dirty: MarkSet<M>,
-    pub(crate) fold: M::Spin<Fold>,
+    pub(crate) fold: M::Spin<Fold<M>>,
     pub(super) turns: Turns<M>,
     pub(crate) children: M::Mutex<Children>,
     /// The subtree's value of each eager statistic, then the group's own part of each, which includes children that
@@ -176,6 +176,8 @@ pub(crate) struct Node<M: Machine> {
     pub(crate) reported: Box<[M::Word]>,
     /// Number of publications of slots of the subtree.
     pub(crate) publications: M::Word,
+    /// Number of changes below that make a roster wrong, other than publications.
+    pub(super) changes: M::Word,
     /// Start of the last walk of exactly this scope, ns.
     pub(crate) as_of_ns: M::Word,
     /// Number of children, including removed ones.
@@ -286,6 +288,8 @@ pub(crate) struct Tree<M: Machine> {
     pub(crate) layout: Layout,
     pub(crate) policy: FlushPolicy,
     pub(crate) flush_period_ns: u64,
+    /// Shards looked at under one hold of a fold's lock.
+    pub(super) shards_per_hold: usize,
     pub(crate) retirer: Retirer<M>,
     /// Held by the one snapshot that walks.
     pub(super) walking: M::Mutex<()>,
@@ -301,12 +305,14 @@ impl<M: Machine> Tree<M> {
         layout: Layout,
         policy: FlushPolicy,
         (flush_period, retire_period): (Duration, Duration),
+        shards_per_slice: usize,
     ) -> Result<Self, CreateError> {
         let ns = |period: Duration| u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
         let tree = Self {
             layout,
             policy,
             flush_period_ns: ns(flush_period),
+            shards_per_hold: shards_per_slice.min(SHARDS_PER_HOLD),
             retirer: Retirer::new(ns(retire_period), machine.now_ns()),
             walking: M::Mutex::new(()),
             ends: Gate::new(),
@@ -501,6 +507,7 @@ impl<M: Machine> Tree<M> {
                     0
                 }),
                 publications: M::Word::new(0),
+                changes: M::Word::new(0),
                 as_of_ns: M::Word::new(0),
                 child_count: M::Word::new(0),
                 references: M::Word::new(0),
@@ -584,7 +591,14 @@ impl<M: Machine> Tree<M> {
         let parent = node.parent().expect("the root is never removed");
         let above = self.node(parent);
         // Before the ordinal may be another's.
-        node.fold.lock().has_ended = true;
+        let roster = {
+            let mut fold = node.fold.lock();
+            fold.has_ended = true;
+            fold.roster.take()
+        };
+        drop(roster);
+        // Before the record may be another's. A roster that is made from here on is without it.
+        self.count_change(index);
         let mut siblings = above.children.lock();
         let ordinal = node.ordinal();
         siblings.ordinals[ordinal as usize] = None;

@@ -9,19 +9,17 @@
 //!
 //! | lock | held for at most |
 //! |---|---|
-//! | a group's fold | twice `SHARDS_PER_HOLD` shards and [`CHILDREN_PER_HOLD`] marks, or one addition of all columns |
+//! | a group's fold | twice `shards_per_hold` shards and [`CHILDREN_PER_HOLD`] marks, or one addition of all columns |
 //! | a group's children | [`CHILDREN_PER_HOLD`] look-ups |
 
 use bursar_machine::{AtomicWord, Lock, Machine, Order, STATE, Shard, Slot, State};
 
-use super::fold::{Fold, SHARDS_PER_HOLD, Sample};
+use super::fold::{Fold, Sample};
 use super::{LEVELS, Node, Tree};
 
 /// Children looked up under one hold of a lock.
 pub(super) const CHILDREN_PER_HOLD: usize = 64;
 
-/// Words of 8 bytes on a cache line of 64.
-const WORDS_PER_LINE: usize = 8;
 /// Slots whose words are fetched ahead, at most: they stay in the second-level cache until they are folded.
 const SLOTS_AHEAD: usize = 512;
 
@@ -32,17 +30,25 @@ struct Looked {
     left: u64,
 }
 
+/// Result of a walk.
+#[derive(Clone, Copy)]
+pub(super) struct Walked {
+    /// Marked slots.
+    pub(super) slots: u64,
+    /// Whether nothing was published between the walk before and this one.
+    pub(super) is_calm: bool,
+}
+
 impl<M: Machine> Tree<M> {
     /// Brings the totals of `scope` up to date. They include each update that returned before this call.
-    /// Returns the number of marked slots.
-    pub(super) fn walk(&self, scope: u32) -> u64 {
+    pub(super) fn walk(&self, scope: u32) -> Walked {
         let began_ns = self.machine.now_ns();
         self.prefetch(&[scope]);
         let looked = self.visit(scope, &mut Vec::new(), 0);
-        let left = looked.left;
-        self.node(scope).fold.lock().settle(looked.sample, left);
+        let slots = looked.left;
+        let is_calm = self.node(scope).fold.lock().settle(looked.sample, slots);
         self.end_walk(scope, began_ns);
-        left
+        Walked { slots, is_calm }
     }
 
     /// Notes that the totals of `scope` are as fresh as this.
@@ -78,7 +84,7 @@ impl<M: Machine> Tree<M> {
         let mut left = 0;
         // Kept for one child after the other, for as many shards as any hold.
         let mut held = None;
-        let mut room = SHARDS_PER_HOLD;
+        let mut room = self.shards_per_hold;
         for at in first..way.len() {
             let child = way[at];
             let mut above = held.take().unwrap_or_else(|| self.node(parent).fold.lock());
@@ -88,12 +94,12 @@ impl<M: Machine> Tree<M> {
                 if room > 0 {
                     held = Some(above);
                 } else {
-                    room = SHARDS_PER_HOLD;
+                    room = self.shards_per_hold;
                 }
                 continue;
             }
             drop(above);
-            room = SHARDS_PER_HOLD;
+            room = self.shards_per_hold;
             // A child's record may be used again elsewhere while we are on our way to it. No more than the levels of a tree are
             // below a group that is still where we found it.
             if level < LEVELS {
@@ -107,7 +113,7 @@ impl<M: Machine> Tree<M> {
 
     /// Visits a child without marked children, and hands up what it has. Returns the number of its marked slots; `None` if it has
     /// marked children, or more slots than one hold has room for.
-    fn visit_leaf(&self, parent: u32, above: &mut Fold, child: u32) -> Option<usize> {
+    fn visit_leaf(&self, parent: u32, above: &mut Fold<M>, child: u32) -> Option<usize> {
         let node = self.node(child);
         if node.parent() != Some(parent) {
             return Some(0);
@@ -144,7 +150,7 @@ impl<M: Machine> Tree<M> {
         for &index in groups {
             let node = self.node(index);
             node.published.peek_from(0, |shard| {
-                for word in (0..self.layout.words).step_by(WORDS_PER_LINE) {
+                for word in self.layout.lines() {
                     node.slot.word(Shard(shard), word).prefetch();
                 }
                 room -= 1;
@@ -174,28 +180,45 @@ impl<M: Machine> Tree<M> {
         }
     }
 
-    /// Folds at most [`SHARDS_PER_HOLD`] marked shards of a group, from `from` on, and calls `each` for each. Returns the first that is left.
+    /// Folds at most `shards_per_hold` marked shards of a group, from `from` on, and calls `each` for each. Returns the first that is left.
     pub(super) fn fold_some(
         &self,
-        fold: &mut Fold,
+        fold: &mut Fold<M>,
         index: u32,
         from: u32,
-        mut each: impl FnMut(&mut Fold, Shard),
+        mut each: impl FnMut(&mut Fold<M>, Shard),
     ) -> Option<u32> {
-        let mut room = SHARDS_PER_HOLD;
+        self.some_marked(self.node(index), from, |shard| {
+            self.fold_shard(fold, index, shard);
+            each(fold, shard);
+        })
+    }
+
+    /// Calls `each` for at most `shards_per_hold` marked shards of a group, from `from` on. Returns the first that is left. The
+    /// caller holds the fold's lock.
+    pub(super) fn some_marked(
+        &self,
+        node: &Node<M>,
+        from: u32,
+        mut each: impl FnMut(Shard),
+    ) -> Option<u32> {
+        let mut room = self.shards_per_hold;
         let mut next = None;
-        self.node(index).published.peek_from(from, |shard| {
+        node.published.peek_from(from, |shard| {
             if room == 0 {
                 next = Some(shard);
                 return false;
             }
             room -= 1;
-            let shard = Shard(shard);
-            self.fold_shard(fold, index, shard);
-            each(fold, shard);
+            each(Shard(shard));
             true
         });
         next
+    }
+
+    /// The node of a shard's CPU, or the number of nodes.
+    pub(super) fn home(&self, shard: Shard) -> usize {
+        self.machine.node_of(shard).unwrap_or(self.machine.nodes())
     }
 
     /// Folds a shard of a group whose fold is locked.
@@ -203,20 +226,20 @@ impl<M: Machine> Tree<M> {
     /// **Folded numbers are marked up to the root** before anyone can read them. So a group with anything to hand up is marked in all
     /// its ancestors, and a reader that has seen an update below finds it above. Where an update adds first and publishes afterwards, we
     /// may be the first to find it, and publish for it.
-    pub(super) fn fold_shard(&self, fold: &mut Fold, index: u32, shard: Shard) {
+    pub(super) fn fold_shard(&self, fold: &mut Fold<M>, index: u32, shard: Shard) {
         let slot = &self.node(index).slot;
-        let home = self.machine.node_of(shard).unwrap_or(self.machine.nodes());
+        let home = self.home(shard);
         let is_published = || {
             // Full: comes after the words. If it says so, all marks were set when we read what was added before.
             State(slot.word(shard, STATE).load(Order::Full)).tag() == State::PUBLISHED
         };
-        if fold.fold::<M>(&self.layout, slot, shard, home) && !is_published() {
+        if fold.fold(&self.layout, slot, shard, home) && !is_published() {
             self.publish(index, shard);
         }
     }
 
     /// Replaces the ordinals from `first` on by the ids of the children. A mark may outlive the child that it was set for.
-    fn children_at(&self, node: &Node<M>, way: &mut Vec<u32>, first: usize) {
+    pub(super) fn children_at(&self, node: &Node<M>, way: &mut Vec<u32>, first: usize) {
         let children = node.children.lock();
         let mut kept = first;
         for at in first..way.len() {
@@ -238,7 +261,7 @@ impl<M: Machine> Tree<M> {
     }
 
     /// Whether the record, whose fold is locked, still has a group below `parent`.
-    fn is_child(&self, parent: u32, node: &Node<M>, fold: &Fold) -> bool {
+    pub(super) fn is_child(&self, parent: u32, node: &Node<M>, fold: &Fold<M>) -> bool {
         !fold.has_ended && node.parent() == Some(parent)
     }
 
@@ -251,7 +274,7 @@ impl<M: Machine> Tree<M> {
         &self,
         parent: u32,
         child: u32,
-        work: impl FnOnce(&mut Fold, &mut Fold),
+        work: impl FnOnce(&mut Fold<M>, &mut Fold<M>),
     ) {
         let node = self.node(child);
         let mut above = self.node(parent).fold.lock();
@@ -265,7 +288,13 @@ impl<M: Machine> Tree<M> {
 
     /// Adds the numbers of a removed group to its parent's own part. Later updates of the group follow there.
     pub(crate) fn absorb(&self, index: u32) {
-        self.end_beside_walks(|| self.hand_over(index, Fold::absorb));
+        self.end_beside_walks(|| {
+            self.hand_over(index, |parent, above, fold| {
+                // Full: pairs with `by_roster`. Before the own part changes: rosters hold what it was.
+                self.node(parent).changes.fetch_add(1, Order::Full);
+                above.absorb(fold);
+            });
+        });
     }
 
     /// Ends the life of a removed group that nothing refers to, and returns the parent. `end` either calls the function
@@ -273,21 +302,21 @@ impl<M: Machine> Tree<M> {
     pub(crate) fn bury(&self, index: u32, end: impl FnOnce(&dyn Fn()) -> bool) -> Option<u32> {
         let mut has_ended = false;
         let parent = self.end_beside_walks(|| {
-            let parent = self.hand_over(index, |above, fold| fold.hand_up(above));
+            let parent = self.hand_over(index, |_, above, fold| fold.hand_up(above));
             has_ended = end(&|| self.end_life(index));
             parent
         });
         has_ended.then_some(parent)
     }
 
-    /// Folds a removed group and calls `give` with its parent's fold and its own. Returns the parent.
+    /// Folds a removed group and calls `give` with its parent, the parent's fold and its own. Returns the parent.
     ///
     /// All its words are folded, marked or not: its record ends when its words say that nothing is charged, and what a task has
     /// added to them and not published yet is no number of the record's next group.
-    fn hand_over(&self, index: u32, give: impl FnOnce(&mut Fold, &mut Fold)) -> u32 {
+    fn hand_over(&self, index: u32, give: impl FnOnce(u32, &mut Fold<M>, &mut Fold<M>)) -> u32 {
         let node = self.node(index);
         let parent = node.parent().expect("the root is never removed");
-        for some in self.touched(index).chunks(SHARDS_PER_HOLD) {
+        for some in self.touched(index).chunks(self.shards_per_hold) {
             let mut fold = node.fold.lock();
             for &shard in some {
                 self.fold_shard(&mut fold, index, shard);
@@ -295,7 +324,7 @@ impl<M: Machine> Tree<M> {
         }
         // Lock order: a parent's fold before its child's.
         let mut above = self.node(parent).fold.lock();
-        give(&mut above, &mut node.fold.lock());
+        give(parent, &mut above, &mut node.fold.lock());
         parent
     }
 
@@ -329,7 +358,7 @@ impl<M: Machine> Tree<M> {
 
 /// Adds at most [`CHILDREN_PER_HOLD`] ordinals of marked children to `way`, from `from` on; returns the first that is left. The
 /// caller holds the fold's lock.
-fn dirty_from<M: Machine>(node: &Node<M>, from: u32, way: &mut Vec<u32>) -> Option<u32> {
+pub(super) fn dirty_from<M: Machine>(node: &Node<M>, from: u32, way: &mut Vec<u32>) -> Option<u32> {
     let most = way.len() + CHILDREN_PER_HOLD;
     let mut next = None;
     node.dirty.peek_from(from, |ordinal| {

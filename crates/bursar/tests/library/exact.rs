@@ -140,7 +140,7 @@ fn overlapping_readers_share_flushes() {
     let counts = memory.flush_counts();
     assert_eq!(counts.root, 0);
     assert_eq!(
-        counts.subtree + counts.joined,
+        counts.subtree + counts.joined + counts.rosters,
         READERS * READS,
         "each read had exactly one"
     );
@@ -186,4 +186,55 @@ fn ticks_retire_idle_slots() {
     }
     assert_eq!(tenant.read(Freshness::Cached).unwrap().get(ROWS).error(), 0);
     assert_eq!(read(), 501 + ticks);
+}
+
+/// A read by roster: one that finds in use what the last found, and walks no more.
+#[test]
+fn a_second_read_of_the_same_slots_needs_no_walk() {
+    let memory = memory();
+    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
+    let query = tenant.child("query", Limits::none()).unwrap();
+    let read = || tenant.read(Freshness::Exact).unwrap();
+    let mut before = memory.flush_counts();
+    for added in 1..200 {
+        query.add(ROWS, 1);
+        let reading = read();
+        assert_eq!((reading.get(ROWS).value, reading.own(ROWS)), (added, 0));
+        if added == 100 {
+            before = memory.flush_counts();
+        }
+    }
+    let after = memory.flush_counts();
+    // The test may be moved to the other CPU now and then, and a slot may be retired.
+    let (walks, rosters) = (
+        after.subtree - before.subtree,
+        after.rosters - before.rosters,
+    );
+    assert!(rosters > walks, "{before:?}, {after:?}");
+}
+
+/// The slots of a group that has ended belong to the group that its record has next.
+#[test]
+fn a_roster_does_not_follow_a_record_to_its_next_group() {
+    let memory = memory();
+    let parent = |name| memory.root().child(name, Limits::none()).unwrap();
+    let (old, new) = (parent("old"), parent("new"));
+    let guest = old.child("guest", Limits::none()).unwrap();
+    let beside = old.child("beside", Limits::none()).unwrap();
+    guest.add(ROWS, 1);
+    // It keeps the record. So the group is still there, and on the roster, when it has lost its name.
+    let kept = guest.try_charge(1).unwrap();
+    drop(guest);
+    let rows = || old.read(Freshness::Exact).unwrap().get(ROWS).value;
+    for added in 1..20 {
+        beside.add(ROWS, 1);
+        assert_eq!(rows(), 1 + added);
+    }
+    drop(kept);
+    while memory.removed_groups() > 0 {
+        memory.tick();
+    }
+    let again = new.child("again", Limits::none()).unwrap();
+    again.add(ROWS, 100);
+    assert_eq!(rows(), 20, "the next group of the record is elsewhere");
 }

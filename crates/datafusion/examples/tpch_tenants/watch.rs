@@ -77,7 +77,7 @@ impl Watch {
     fn picture(&self) -> Result<String, Stopped> {
         let root = self.engine.root();
         // One flush for all; what follows reads what it folded.
-        root.read(Freshness::Exact)?;
+        root.flush()?;
         let mut text = String::new();
         line(&mut text, 1, "all tenants", &root)?;
         for tenant in self.engine.tenants() {

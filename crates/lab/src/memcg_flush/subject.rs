@@ -196,7 +196,13 @@ impl<M: Machine> Subject<M> for Own<M> {
         need: Need,
         wanted: &[Stat],
     ) -> Result<Vec<Numbers>, String> {
-        self.read(above, need, wanted)?;
+        match (self.freshness, need) {
+            (Freshness::Exact, Need::Own) => {
+                let flushed = self.groups[above].flush();
+                flushed.map_err(|error| error.to_string())?;
+            }
+            _ => drop(self.read(above, need, wanted)?),
+        }
         Ok(groups.iter().map(|&it| self.seen(it, wanted)).collect())
     }
 
@@ -208,8 +214,11 @@ impl<M: Machine> Subject<M> for Own<M> {
             (_, Site::Unlimited) if !self.site_need.is_zero() => Freshness::AtMost(self.site_need),
             (own, Site::Unlimited | Site::Forced) => own,
         };
-        let read = self.groups[group].read(freshness);
-        read.map(drop).map_err(|error| error.to_string())
+        let flushed = match freshness {
+            Freshness::Exact => self.groups[group].flush(),
+            _ => self.groups[group].read(freshness),
+        };
+        flushed.map(drop).map_err(|error| error.to_string())
     }
 
     fn seen(&self, group: GroupIndex, _: &[Stat]) -> Numbers {
@@ -218,7 +227,7 @@ impl<M: Machine> Subject<M> for Own<M> {
     }
 
     fn settle(&self) -> Result<(), String> {
-        if self.groups[Tree::ROOT].read(Freshness::Exact).is_err() {
+        if self.groups[Tree::ROOT].flush().is_err() {
             // Only a tick flushes it, and only when its period is over.
             let machine = self.memory.machine();
             machine.sleep_until(machine.now_ns() + self.flush_period.as_nanos() as u64);

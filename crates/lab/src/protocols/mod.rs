@@ -3,6 +3,7 @@
 //! | file | concurrent operations | checks |
 //! |---|---|---|
 //! | `publish_flush.rs` | updates with exact reads of any scope and retiring; the same of one shard | freshness, conservation |
+//! | `roster.rs` | reads by roster with updates, retiring, and the end and birth of groups | freshness, conservation |
 //! | `combining.rs` | many exact readers of one scope and of overlapping ones | freshness; every waiter is woken |
 //! | `quiesce.rs` | freeze, fence, settle, take, thaw with charges on the CPU's words | nothing commits while frozen |
 //! | `charge_refuse.rs` | charges near limits, returns, drains | limits; no false refusal; usage |
@@ -51,6 +52,7 @@ mod ranges;
 mod rebirth;
 mod reclaim;
 mod removal;
+mod roster;
 mod set_limit;
 mod small_counters;
 mod truth;
@@ -77,6 +79,7 @@ pub fn all<M: Forks>() -> Vec<Protocol<M>> {
     let mut all = vec![
         publish_flush::protocol(),
         publish_flush::one_shard(),
+        roster::protocol(),
         combining::protocol(),
         quiesce::protocol(),
         charge_refuse::protocol(),

@@ -44,13 +44,14 @@ use bursar_machine::Shard;
 use bursar_machine::timer::{BoundTask, Timer, TimerKind, Timers, WorkQueue};
 
 pub use parameters::{Parameters, Tasks, Work};
+pub(crate) use record::expiry_ns;
 
 use self::outcome::{Frame, Outcome};
-use self::record::{Call, Cause, Queuer, Record, expiry_ns};
+use self::record::{Call, Cause, Queuer, Record};
 use self::space::{Exchange, Space};
 use self::substrate::{COUNTERS, Substrate};
 use self::tasks::{Done, Scene};
-use self::variant::Variant;
+use self::variant::{VARIANTS, Variant};
 use crate::document::VariantResult;
 use crate::random::Random;
 use crate::settings::ParameterError;
@@ -65,6 +66,13 @@ const SHEPHERD_BEGINS_NS: u64 = 1_000_000;
 
 /// CPU that the shepherd works on.
 const SHEPHERDS: Shard = Shard(0);
+
+/// The variants' names and rules.
+pub(crate) fn firings() -> impl Iterator<Item = (&'static str, Firing)> {
+    VARIANTS
+        .iter()
+        .map(|variant| (variant.name, variant.firing))
+}
 
 impl Workload for Parameters {
     fn check(&self) -> Result<(), ParameterError> {

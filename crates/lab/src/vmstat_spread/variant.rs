@@ -13,7 +13,7 @@ pub(super) struct Variant {
     pub(super) firing: Firing,
 }
 
-const VARIANTS: [Variant; 7] = [
+pub(super) const VARIANTS: [Variant; 7] = [
     Variant {
         name: "upstream",
         summary: "the kernel's: rounded to the second, less 3 ticks a CPU",

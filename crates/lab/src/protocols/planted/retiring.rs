@@ -23,6 +23,9 @@ enum Bug {
     LeftForgotten,
     NewsLeftBehind,
     FoldedUnpublished,
+    RosterTrusted,
+    RosterOfIdle,
+    ChangeCountedLate,
 }
 
 pub(super) fn all<M: Watched>() -> Vec<Planted<M>> {
@@ -36,7 +39,10 @@ pub(super) fn all<M: Watched>() -> Vec<Planted<M>> {
             summary,
             cpus: 2,
             broken,
-            mended: |machine, seed| scenario(machine, seed, None),
+            mended: |machine, seed| {
+                scenario(machine, seed, None);
+                by_roster(machine, seed, None);
+            },
         }
     }
     vec![
@@ -75,6 +81,21 @@ pub(super) fn all<M: Watched>() -> Vec<Planted<M>> {
             "a reader folds an addition that is not published yet, and a later read of the parent misses it",
             |machine, seed| scenario(machine, seed, Some(Bug::FoldedUnpublished)),
         ),
+        planted(
+            "roster-trusted",
+            "a read by roster does not look whether a slot was retired, finds an addition there, and a later read of the parent misses it",
+            |machine, seed| by_roster(machine, seed, Some(Bug::RosterTrusted)),
+        ),
+        planted(
+            "roster-of-idle",
+            "a roster has a slot that is clean and about to leave the marks",
+            |machine, seed| by_roster(machine, seed, Some(Bug::RosterOfIdle)),
+        ),
+        planted(
+            "change-counted-late",
+            "a slot's mark is removed before rosters are told that it is retired",
+            |machine, seed| by_roster(machine, seed, Some(Bug::ChangeCountedLate)),
+        ),
     ]
 }
 
@@ -100,6 +121,15 @@ struct Group {
     seen: Vec<u64>,
 }
 
+/// Slots in use in the group, and what they and `base` add up to.
+#[derive(Clone)]
+struct Roster {
+    publications: u64,
+    changes: u64,
+    shards: Vec<Shard>,
+    base: u64,
+}
+
 struct World<M: Machine> {
     machine: M,
     bug: Option<Bug>,
@@ -109,6 +139,9 @@ struct World<M: Machine> {
     /// Whether the group is marked in the root.
     dirty: M::Word,
     publications: M::Word,
+    /// Number of times that slots were retired.
+    changes: M::Word,
+    roster: M::Mutex<Option<Roster>>,
     /// Locked before the group.
     root: M::Mutex<Root>,
     group: M::Mutex<Group>,
@@ -214,10 +247,52 @@ impl<M: Machine> World<M> {
 
     fn read_group(&self) {
         let returned = self.returned.load(Ordering::Relaxed);
-        let mut group = self.group.lock();
-        self.fold_marked(&mut group);
-        self.check("the group", returned, group.total, 0);
-        self.found.fetch_max(group.total, Ordering::Relaxed);
+        let total = self.by_roster().unwrap_or_else(|| {
+            let total = {
+                let mut group = self.group.lock();
+                self.fold_marked(&mut group);
+                group.total
+            };
+            *self.roster.lock() = self.make_roster();
+            total
+        });
+        self.check("the group", returned, total, 0);
+        self.found.fetch_max(total, Ordering::Relaxed);
+    }
+
+    fn by_roster(&self) -> Option<u64> {
+        let roster = self.roster.lock().clone()?;
+        if self.publications.load(Order::Full) != roster.publications {
+            return None;
+        }
+        let word = |&shard| self.slot.word(shard, WORD).load(Order::Full);
+        let sum = roster
+            .base
+            .wrapping_add(roster.shards.iter().map(word).sum());
+        let is_right = || self.changes.load(Order::Full) == roster.changes;
+        (self.has(Bug::RosterTrusted) || is_right()).then_some(sum)
+    }
+
+    fn make_roster(&self) -> Option<Roster> {
+        let mut roster = Roster {
+            publications: self.publications.load(Order::Full),
+            changes: self.changes.load(Order::Full),
+            shards: Vec::new(),
+            base: 0,
+        };
+        let group = self.group.lock();
+        roster.base = group.total;
+        let marks = self.published.load(Order::Full);
+        for shard in (0..group.seen.len() as u32).filter(|shard| marks >> shard & 1 != 0) {
+            let shard = Shard(shard);
+            let is_published = self.state(shard).tag() == State::PUBLISHED;
+            if !is_published && !self.has(Bug::RosterOfIdle) {
+                return None;
+            }
+            roster.base = roster.base.wrapping_sub(group.seen[shard.index()]);
+            roster.shards.push(shard);
+        }
+        Some(roster)
     }
 
     fn read_cached(&self) {
@@ -253,7 +328,13 @@ impl<M: Machine> World<M> {
             self.unmark(&idle);
         }
         self.machine.fence();
+        if !self.has(Bug::ChangeCountedLate) {
+            self.changes.fetch_add(1, Order::Full);
+        }
         self.unmark_idle(&idle);
+        if self.has(Bug::ChangeCountedLate) {
+            self.changes.fetch_add(1, Order::Full);
+        }
         self.leave_root();
     }
 
@@ -314,15 +395,17 @@ impl<M: Machine> World<M> {
     }
 }
 
-fn scenario<M: Watched>(machine: &M, seed: u64, bug: Option<Bug>) {
+fn world<M: Machine>(machine: &M, bug: Option<Bug>) -> World<M> {
     let word = || M::Word::new(0);
-    let world = &World {
+    World {
         machine: machine.clone(),
         bug,
         slot: machine.slots(WORD + 1).expect("few words").swap_remove(0),
         published: word(),
         dirty: word(),
         publications: word(),
+        changes: word(),
+        roster: M::Mutex::new(None),
         root: M::Mutex::new(Root::default()),
         group: M::Mutex::new(Group {
             total: 0,
@@ -332,7 +415,11 @@ fn scenario<M: Watched>(machine: &M, seed: u64, bug: Option<Bug>) {
         begun: AtomicU64::new(0),
         returned: AtomicU64::new(0),
         found: AtomicU64::new(0),
-    };
+    }
+}
+
+fn scenario<M: Watched>(machine: &M, seed: u64, bug: Option<Bug>) {
+    let world = &world(machine, bug);
     let add = move |mut random: Random| (0..2).for_each(|_| world.add(random.below(2) == 0));
     let read = |mut random: Random| {
         for _ in 0..2 {
@@ -353,6 +440,38 @@ fn scenario<M: Watched>(machine: &M, seed: u64, bug: Option<Bug>) {
             Box::new(read),
             Box::new(add),
             Box::new(retire),
+        ],
+    );
+    world.read_root();
+}
+
+/// The same with few steps: a slot is in use, and perhaps on the group's roster, when the tasks begin.
+fn by_roster<M: Watched>(machine: &M, seed: u64, bug: Option<Bug>) {
+    let world = &world(machine, bug);
+    world.add(true);
+    let is_listed = match bug {
+        Some(bug) => bug != Bug::RosterOfIdle,
+        None => Random::fork(seed, 0).below(2) == 0,
+    };
+    let list = || *world.roster.lock() = world.make_roster();
+    if is_listed {
+        list();
+    }
+    let read = |_: Random| {
+        if !is_listed {
+            list();
+        }
+        world.read_group();
+        world.read_root();
+    };
+    run(
+        machine,
+        seed,
+        || (),
+        vec![
+            Box::new(|_| world.add(true)),
+            Box::new(read),
+            Box::new(|_| world.retire()),
         ],
     );
     world.read_root();

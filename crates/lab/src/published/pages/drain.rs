@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use bursar::machine::pages::{Block, Order};
 use bursar_machine::{Lock, Shard, Tasks};
 
 use super::holds::Cause;
@@ -53,6 +54,36 @@ impl<M: Tasks> PageLists<M> {
         for shard in self.shards() {
             self.drain_cpu(shard);
         }
+    }
+
+    /// Gives blocks back that are in no list, with the locks that a return from a CPU's lists takes: for a replay of
+    /// returns that were seen. Ends early if `next` has none.
+    pub(crate) fn give_back_seen(
+        &self,
+        shard: Shard,
+        blocks: u32,
+        order: Order,
+        mut next: impl FnMut() -> Option<Block>,
+    ) {
+        let mut left = blocks;
+        while left > 0 {
+            let lists = self.lock_for_upkeep(shard);
+            let pages = left.saturating_mul(order.pages());
+            let mut piece = (self.settings.piece(pages) / order.pages()).clamp(1, left);
+            left -= piece;
+            let break_pages = self.settings.break_pages();
+            self.zone.free_many(Cause::Upkeep, break_pages, || {
+                piece = piece.checked_sub(1)?;
+                next()
+            });
+            drop(lists);
+        }
+    }
+
+    /// Takes blocks out of the zone under one hold, as a refill of a CPU's lists does: for a replay of refills that were
+    /// seen.
+    pub(crate) fn take_seen(&self, order: Order, blocks: u32, got: impl FnMut(Block)) {
+        self.zone.alloc_many(order, blocks, got);
     }
 
     fn lock_for_upkeep(&self, shard: Shard) -> Guard<'_, M> {

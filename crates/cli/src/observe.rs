@@ -1,0 +1,282 @@
+//! `bursar observe`: whether the running kernel has the three problems.
+
+mod command;
+mod document;
+mod record;
+mod replay;
+mod text;
+
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use std::{ffi::OsString, io};
+
+use bursar_observe::probe::{Probe, Probed};
+use bursar_observe::session::{self, Mode, Session};
+use bursar_observe::system::now_ns;
+use bursar_observe::tracefs::{self, Janitor, Tracefs, Unavailable};
+use clap::Args as ClapArgs;
+
+use crate::args::{Global, whole};
+use crate::choice::TextFormat;
+use crate::failure::{Failure, INTERRUPTED};
+use crate::form::Form;
+use crate::format;
+use crate::interruption;
+use crate::output::Output;
+use command::Running;
+use document::Document;
+
+pub const EXAMPLES: &str = "\
+Examples:
+  bursar observe                          10 s, upkeep and flushes
+  bursar observe --seconds 60 -o seen.json
+  bursar observe --deep -- make -j8       while a command runs, with page events
+  bursar observe --deep --record node7.bursar
+  bursar observe --replay node7.bursar    what would other policies change?
+  bursar observe --probe-stat /sys/fs/cgroup/system.slice";
+
+pub const NOTES: &str = "\
+Needs root and tracefs (a kernel with CONFIG_EVENT_TRACING). All that is changed
+is a private trace buffer, which is removed at the end, also if this process is
+killed.
+
+COMMAND's standard output goes to standard error. Its exit code is in the
+document. It is ended with SIGTERM when --seconds are over.
+
+Exit codes:
+  0    done
+  2    wrong usage, or COMMAND does not exist
+  3    not available here: the message says which permission or kernel feature
+       is missing
+  130  interrupted by Ctrl-C or SIGTERM. The document has what was seen";
+
+/// Length of a run without a command.
+const SECONDS: u64 = 10;
+/// Time between two reads of a probe.
+const PROBE_PAUSE: Duration = Duration::from_millis(100);
+
+#[derive(Debug, ClapArgs)]
+pub struct Observe {
+    /// Trace upkeep and flushes only, which costs next to nothing. The default
+    #[arg(long, conflicts_with = "deep")]
+    light: bool,
+    /// Also trace each page under a zone lock, and waits for spin locks. Slows page frees while it runs
+    #[arg(long)]
+    deep: bool,
+    /// Observe for N seconds at most [default: until COMMAND ends, or 10]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole(1..=86_400))]
+    seconds: Option<u64>,
+    /// Also read memory.stat of this cgroup ten times a second, for latency and staleness
+    #[arg(long, value_name = "DIRECTORY")]
+    probe_stat: Option<PathBuf>,
+    /// Also write a recording, for --replay
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Leave names of processes and cgroups out of the recording
+    #[arg(long, requires = "record")]
+    redact: bool,
+    /// Replay a recording on a simulated machine, under its own policies and others. Needs no root
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["light", "deep", "seconds", "probe_stat", "record", "command"])]
+    replay: Option<PathBuf>,
+    /// Simulated machine for the other policies: `sim:KEY=VALUE,...` [default: the recorded one]
+    #[arg(short, long, value_name = "MACHINE", requires = "replay")]
+    machine: Option<String>,
+    /// Command to run meanwhile
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+    /// Wait for the end of standard input, then remove this instance. For the tool itself
+    #[arg(long, hide = true, value_name = "INSTANCE")]
+    tidy: Option<PathBuf>,
+    /// File system to unmount then
+    #[arg(long, hide = true, requires = "tidy", value_name = "DIRECTORY")]
+    tidy_mount: Option<PathBuf>,
+}
+
+/// Reasons to look at something before the next poll.
+enum Message {
+    Interrupted,
+    /// The command ended, with this status.
+    Ended(io::Result<std::process::ExitStatus>),
+}
+
+/// The end of the run.
+enum End {
+    Time,
+    Interrupted,
+    Command(io::Result<std::process::ExitStatus>),
+}
+
+pub fn observe(observe: &Observe, global: &Global) -> Result<ExitCode, Failure> {
+    if let Some(instance) = &observe.tidy {
+        tracefs::tidy(instance, observe.tidy_mount.as_deref());
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(recording) = &observe.replay {
+        return replay::replay(recording, observe.machine.as_deref(), global);
+    }
+    let format = global.text_format()?;
+    let output = Output::open(global)?;
+    if !cfg!(target_os = "linux") {
+        return Err(Failure::unavailable(Unavailable::System));
+    }
+    let probe = observe.probe_stat.as_deref().map(open_probe).transpose()?;
+    let mode = match observe.deep {
+        true => Mode::Deep,
+        false => Mode::Light,
+    };
+    // Before the run, so that a run is not lost to a wrong path.
+    let record = observe.record.as_deref().map(record::create).transpose()?;
+    let tracefs = Tracefs::find().map_err(Failure::unavailable)?;
+    // Declared before the session, so that the session ends first.
+    let _janitor = janitor(&tracefs)?;
+    let mut session = Session::start(tracefs, mode).map_err(Failure::unavailable)?;
+    let (sender, messages) = channel();
+    let to_stop = sender.clone();
+    interruption::catch(move || to_stop.send(Message::Interrupted).is_ok())?;
+
+    let command = start_command(&observe.command, &sender)?;
+    let seconds = match (observe.seconds, &command) {
+        (None, Some(_)) => None,
+        (seconds, _) => Some(seconds.unwrap_or(SECONDS)),
+    };
+    announce(&session, seconds, mode, global);
+    let probing = probe.map(Probing::start);
+    let end = watch(&mut session, seconds, &messages)?;
+    let probed = probing.and_then(Probing::finish);
+    let seen = session.finish().map_err(Failure::unavailable)?;
+    let is_interrupted = matches!(end, End::Interrupted);
+    let ended = command.map(|running| running.end(end, &messages));
+    if let (Some(path), Some(file)) = (&observe.record, record) {
+        record::write(&seen, observe.redact, file).map_err(|error| {
+            Failure::unavailable(format!("cannot write {}: {error}", path.display()))
+        })?;
+    }
+
+    let document = Document::new(&seen, ended, probed, is_interrupted);
+    let document = match format {
+        TextFormat::Table => text::text(&document, output.terminal()),
+        TextFormat::Markdown => text::text(&document, Form::Markdown),
+        TextFormat::Json => format::json(&document)?,
+        TextFormat::Ndjson => format::json_line(&document)?,
+        TextFormat::Csv => text::csv(&document),
+    };
+    output.write(&document)?;
+    Ok(match is_interrupted {
+        true => ExitCode::from(INTERRUPTED),
+        false => ExitCode::SUCCESS,
+    })
+}
+
+fn open_probe(directory: &Path) -> Result<Probe, Failure> {
+    Probe::open(directory).map_err(|error| {
+        let message = format!(
+            "cannot probe {}: {error}; name a directory of a memory cgroup other than the root",
+            directory.display()
+        );
+        match error.kind() {
+            io::ErrorKind::PermissionDenied => Failure::unavailable(message),
+            _ => Failure::usage(message),
+        }
+    })
+}
+
+/// Starts this program again as the process that tidies up when this one is gone.
+fn janitor(tracefs: &Tracefs) -> Result<Janitor, Failure> {
+    let start = || {
+        let (instance, mounted) = session::remains(tracefs);
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["observe", "--tidy"]).arg(instance);
+        if let Some(mounted) = mounted {
+            command.arg("--tidy-mount").arg(mounted);
+        }
+        Janitor::start(command)
+    };
+    let refused =
+        |error| format!("cannot start the process that removes the trace buffer: {error}");
+    start().map_err(|error| Failure::unavailable(refused(error)))
+}
+
+fn start_command(words: &[OsString], sender: &Sender<Message>) -> Result<Option<Running>, Failure> {
+    let [program, arguments @ ..] = words else {
+        return Ok(None);
+    };
+    let sender = sender.clone();
+    let running = Running::start(program, arguments, move |status| {
+        // The run may have ended before.
+        let _ = sender.send(Message::Ended(status));
+    });
+    let refused = |error| Failure::usage(format!("cannot run `{}`: {error}", program.display()));
+    running.map(Some).map_err(refused)
+}
+
+fn announce(session: &Session, seconds: Option<u64>, mode: Mode, global: &Global) {
+    if global.quiet || !(global.verbose || io::stderr().is_terminal()) {
+        return;
+    }
+    let until = match seconds {
+        Some(seconds) => format!("for {seconds} s"),
+        None => "until the command ends".to_owned(),
+    };
+    let mode = match mode {
+        Mode::Light => "light",
+        Mode::Deep => "deep",
+    };
+    let machine = session.machine();
+    let _ = writeln!(
+        io::stderr(),
+        "observing Linux {} on {} CPUs {until}, {mode} mode; Ctrl-C ends early",
+        machine.kernel,
+        machine.cpus
+    );
+}
+
+/// Polls until the time is over, the command ends, or an interruption comes.
+fn watch(
+    session: &mut Session,
+    seconds: Option<u64>,
+    messages: &Receiver<Message>,
+) -> Result<End, Failure> {
+    let deadline_ns = seconds.map(|seconds| now_ns() + seconds * 1_000_000_000);
+    loop {
+        let left =
+            deadline_ns.map(|deadline| Duration::from_nanos(deadline.saturating_sub(now_ns())));
+        if left.is_some_and(|left| left.is_zero()) {
+            return Ok(End::Time);
+        }
+        match messages.recv_timeout(session.pause().min(left.unwrap_or(Duration::MAX))) {
+            Ok(Message::Interrupted) => return Ok(End::Interrupted),
+            Ok(Message::Ended(status)) => return Ok(End::Command(status)),
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+        }
+        session.poll().map_err(Failure::unavailable)?;
+    }
+}
+
+/// A thread that reads `memory.stat`.
+struct Probing {
+    stop: Sender<()>,
+    thread: JoinHandle<Probe>,
+}
+
+impl Probing {
+    fn start(mut probe: Probe) -> Self {
+        let (stop, stopped) = channel();
+        let thread = thread::spawn(move || {
+            // A cgroup that is removed ends the probe.
+            while probe.read().is_ok()
+                && stopped.recv_timeout(PROBE_PAUSE) == Err(RecvTimeoutError::Timeout)
+            {}
+            probe
+        });
+        Self { stop, thread }
+    }
+
+    fn finish(self) -> Option<Probed> {
+        drop(self.stop);
+        self.thread.join().ok()?.finish()
+    }
+}

@@ -1,0 +1,48 @@
+//! The document of a run.
+
+use bursar_observe::diagnosis::{Verdict, diagnose};
+use bursar_observe::figures::Figures;
+use bursar_observe::probe::Probed;
+use bursar_observe::seen::{Losses, Machine, Missing, Release, Seen};
+use serde::Serialize;
+
+use super::command::Ended;
+
+#[derive(Serialize)]
+pub struct Document {
+    schema: u32,
+    pub mode: &'static str,
+    pub machine: Machine,
+    pub interrupted: bool,
+    pub command: Option<Ended>,
+    pub verdicts: [Verdict; 3],
+    pub figures: Figures,
+    pub release: Release,
+    pub probe: Option<Probed>,
+    pub losses: Losses,
+    pub missing: Vec<Missing>,
+}
+
+impl Document {
+    pub fn new(
+        seen: &Seen,
+        command: Option<Ended>,
+        probe: Option<Probed>,
+        interrupted: bool,
+    ) -> Self {
+        let figures = Figures::of(seen);
+        Self {
+            schema: 1,
+            mode: if seen.deep { "deep" } else { "light" },
+            machine: seen.machine.clone(),
+            interrupted,
+            command,
+            verdicts: diagnose(seen, &figures),
+            figures,
+            release: seen.release,
+            probe,
+            losses: seen.losses.clone(),
+            missing: seen.missing.clone(),
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! `bursar observe` against the running kernel. Where this user may not trace it, the tests check that the tool says so.
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use common::{assert_refused, bursar, command, stderr, stdout};
+use serde_json::Value;
+
+/// Directory of instances, or `None` where this user has no access to a mounted tracefs.
+fn instances() -> Option<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
+    let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let mut mounts = mounts.lines().map(words);
+    let path = PathBuf::from(&mounts.find(|words| words[2] == "tracefs")?[1]).join("instances");
+    if fs::read_dir(&path).is_ok() {
+        return Some(path);
+    }
+    None
+}
+
+/// The directory of instances. Says so if there is none, which leaves a test out.
+fn live(test: &str) -> Option<PathBuf> {
+    let found = instances();
+    if found.is_none() {
+        eprintln!("{test}: left out, tracefs is not mounted or this user may not use it");
+    }
+    found
+}
+
+fn instance_of(pid: u32, instances: &PathBuf) -> bool {
+    let own = format!("bursar-{pid}-");
+    let entries = fs::read_dir(instances).expect("instances");
+    let mut names = entries.flatten().map(|entry| entry.file_name());
+    names.any(|name| name.to_string_lossy().starts_with(&own))
+}
+
+/// Starts a run of minutes, and returns when it observes.
+fn started(arguments: &[&str], stdout: Stdio) -> Child {
+    let mut program = command();
+    program
+        .args(["observe", "-v", "--seconds", "600"])
+        .args(arguments);
+    let mut child = program
+        .stdout(stdout)
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();
+    let line = lines.next().expect("a line").expect("text");
+    assert!(line.starts_with("observing Linux"), "{line}");
+    // Its standard error stays open.
+    thread::spawn(move || lines.for_each(drop));
+    child
+}
+
+#[test]
+fn wrong_usage_ends_with_2() {
+    assert_refused(&["observe", "--light", "--deep"], 2, "cannot be used with");
+    assert_refused(&["observe", "--seconds", "0"], 2, "0 is not in 1..=86400");
+    assert_refused(&["observe", "-f", "svg"], 2, "svg");
+    assert_refused(
+        &["observe", "--probe-stat", "/nowhere"],
+        2,
+        "cannot probe /nowhere",
+    );
+}
+
+#[test]
+fn a_command_that_does_not_exist_is_wrong_usage() {
+    let Some(_) = live("a_command_that_does_not_exist_is_wrong_usage") else {
+        return;
+    };
+    assert_refused(
+        &["observe", "--", "no-such-program"],
+        2,
+        "cannot run `no-such-program`",
+    );
+}
+
+#[test]
+fn without_permission_it_ends_with_3_and_says_what_is_missing() {
+    if instances().is_none() {
+        let ended = bursar(&["observe", "--seconds", "1"]);
+        assert_eq!(ended.status.code(), Some(3), "{}", stderr(&ended));
+        return;
+    }
+    // A copy, because other users may not enter this directory.
+    let program = std::env::temp_dir().join(format!("bursar-observe-test-{}", std::process::id()));
+    fs::copy(command().get_program(), &program).expect("a copy");
+    let ended = Command::new(&program)
+        .args(["observe", "--seconds", "1"])
+        .current_dir("/")
+        .uid(65_534)
+        .gid(65_534)
+        .output();
+    fs::remove_file(&program).expect("the copy");
+    let ended = ended.expect("the program starts");
+    let said = stderr(&ended);
+    assert_eq!(ended.status.code(), Some(3), "{said}");
+    assert!(
+        said.contains("permission denied: /") && said.contains("sudo bursar observe"),
+        "{said}"
+    );
+    assert!(ended.stdout.is_empty());
+}
+
+#[test]
+fn a_run_has_a_verdict_on_each_problem_and_tells_the_end_of_its_command() {
+    let Some(instances) =
+        live("a_run_has_a_verdict_on_each_problem_and_tells_the_end_of_its_command")
+    else {
+        return;
+    };
+    for mode in ["--light", "--deep"] {
+        let ended = bursar(&[
+            "observe",
+            mode,
+            "-f",
+            "json",
+            "--",
+            "sh",
+            "-c",
+            "echo said; exit 7",
+        ]);
+        assert_eq!(ended.status.code(), Some(0), "{}", stderr(&ended));
+        // The command's words are not in the document.
+        assert!(stderr(&ended).contains("said"));
+        let document: Value = serde_json::from_str(&stdout(&ended)).expect("JSON");
+        let problems: Vec<_> = document["verdicts"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .map(|it| &it["problem"])
+            .collect();
+        assert_eq!(problems, ["upkeep-herd", "zone-lock", "memcg-flush"]);
+        assert_eq!(document["command"]["code"], 7);
+        assert_eq!(document["interrupted"], false);
+        assert_eq!(document["losses"]["bytes_undecoded"], 0);
+        assert!(document["machine"]["cpus"].as_u64().expect("a number") > 0);
+    }
+    for format in ["table", "markdown", "csv", "ndjson"] {
+        let ended = bursar(&["observe", "-f", format, "--", "true"]);
+        assert_eq!(ended.status.code(), Some(0), "{}", stderr(&ended));
+        assert!(!ended.stdout.is_empty(), "{format}");
+    }
+    assert!(!instance_of(std::process::id(), &instances));
+}
+
+#[test]
+fn an_interrupted_run_prints_what_it_saw_and_stops_its_command() {
+    let Some(instances) = live("an_interrupted_run_prints_what_it_saw_and_stops_its_command")
+    else {
+        return;
+    };
+    for signal in ["-INT", "-TERM"] {
+        let child = started(&["-f", "json", "--", "sleep", "600"], Stdio::piped());
+        let pid = child.id();
+        assert!(instance_of(pid, &instances));
+        let sent = Command::new("kill")
+            .args([signal, &pid.to_string()])
+            .status();
+        assert!(sent.expect("kill exists").success());
+        let ended = child.wait_with_output().expect("an end");
+        assert_eq!(ended.status.code(), Some(130));
+        let document: Value = serde_json::from_str(&stdout(&ended)).expect("JSON");
+        assert_eq!(document["interrupted"], true);
+        assert_eq!(document["command"]["was_stopped"], true);
+        assert!(!instance_of(pid, &instances));
+    }
+}
+
+#[test]
+fn a_killed_run_leaves_nothing_behind() {
+    let Some(instances) = live("a_killed_run_leaves_nothing_behind") else {
+        return;
+    };
+    let mut child = started(&[], Stdio::null());
+    let pid = child.id();
+    assert!(instance_of(pid, &instances));
+    child.kill().expect("SIGKILL");
+    child.wait().expect("an end");
+    // The process that removes the instance is nobody's child now, so its end can only be watched.
+    let mut tries = 6_000;
+    while instance_of(pid, &instances) {
+        tries -= 1;
+        assert!(tries > 0, "the instance is still there after a minute");
+        thread::sleep(Duration::from_millis(10));
+    }
+}

@@ -1,0 +1,146 @@
+//! `bursar observe --replay`: synthetic recordings on simulated machines.
+
+mod common;
+
+use std::path::PathBuf;
+
+use common::{Scratch, assert_refused, bursar, stderr, stdout};
+use serde_json::Value;
+
+fn fixture(name: &str) -> String {
+    let crates = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
+    let path = crates.join("recording/fixtures").join(name);
+    path.display().to_string()
+}
+
+fn replay(name: &str, more: &[&str]) -> String {
+    let output = bursar(&[&["observe", "--replay", &fixture(name)], more].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(stderr(&output), "");
+    stdout(&output)
+}
+
+fn document(name: &str, more: &[&str]) -> Value {
+    let text = replay(name, &[more, &["-f", "json"]].concat());
+    serde_json::from_str(&text).expect("a document")
+}
+
+const SMALL: &str = "synthetic-2-cpus.bursar";
+
+#[test]
+fn tables_have_seen_replayed_and_what_if_columns() {
+    let text = replay(SMALL, &[]);
+    for part in [
+        "seen (host)",
+        "simulated",
+        "phase-exact",
+        "This recording cannot tell",
+        "light mode",
+        "agrees",
+    ] {
+        assert!(text.contains(part), "{part} is not in\n{text}");
+    }
+    // Pages were not recorded.
+    assert!(!text.contains("batched"), "{text}");
+    let markdown = replay(SMALL, &["-f", "markdown"]);
+    assert!(markdown.contains("| seen (host) | simulated"), "{markdown}");
+}
+
+#[test]
+fn seen_and_simulated_figures_have_keys_of_their_own() {
+    let document = document(SMALL, &[]);
+    assert_eq!(document["recording"]["cpus"], 2);
+    let measures = document["measures"].as_array().expect("a list");
+    let herd = measures
+        .iter()
+        .find(|it| it["measure"] == "herd_mean")
+        .expect("herds");
+    assert!(herd["seen"].is_number() && herd["simulated"]["median"].is_number());
+    assert_eq!(herd["agreement"], "agrees");
+    let policies = document["what_if"]["policies"].as_array().expect("a list");
+    assert_eq!(policies[0]["policy"], "stock");
+    for policy in policies {
+        assert!(policy["seen"].is_null());
+        // Set by the recording: no policy changes it.
+        assert!(policy["simulated"]["upkeep_p99_ns"].is_null());
+    }
+    let csv = replay(SMALL, &["-f", "csv"]);
+    assert!(
+        csv.starts_with("machine,policy,measure,unit,seen_value,simulated_lo"),
+        "{csv}"
+    );
+}
+
+#[test]
+fn a_larger_machine_is_what_if_and_the_match_is_of_the_recorded_one() {
+    let document = document(SMALL, &["-m", "sim:cpus=16"]);
+    assert!(
+        document["machine"]
+            .as_str()
+            .expect("a text")
+            .starts_with("sim:cpus=2,")
+    );
+    let what_if = &document["what_if"];
+    assert!(
+        what_if["machine"]
+            .as_str()
+            .expect("a text")
+            .contains("cpus=16,")
+    );
+    assert!(
+        what_if["machine"]
+            .as_str()
+            .expect("a text")
+            .contains("hz=250,")
+    );
+    assert_eq!(what_if["is_scaled"], true);
+    let stock = &what_if["policies"][0]["simulated"]["herd_max"]["median"];
+    assert!(stock.as_f64().expect("a number") > 2.0, "{stock}");
+}
+
+#[test]
+fn equal_replays_give_equal_documents() {
+    assert_eq!(
+        replay(SMALL, &["-f", "json"]),
+        replay(SMALL, &["-f", "json"])
+    );
+}
+
+#[test]
+fn what_cannot_be_replayed_is_refused_by_its_name() {
+    let refused = |args: &[&str], says: &str| {
+        assert_refused(args, 2, says);
+    };
+    let file = fixture(SMALL);
+    refused(
+        &["observe", "--replay", "/does/not/exist"],
+        "/does/not/exist",
+    );
+    refused(&["observe", "--replay", "Cargo.toml"], "it is no recording");
+    refused(
+        &["observe", "--replay", &file, "-m", "host"],
+        "simulated machine",
+    );
+    refused(
+        &["observe", "--replay", &file, "-m", "sim:cpus=4,hz=1000"],
+        "hz=1000",
+    );
+    refused(&["observe", "--replay", &file, "-m", "sim:cpus=0"], "cpus");
+    refused(
+        &["observe", "--replay", &file, "-f", "json", "-o", &file],
+        "would replace",
+    );
+}
+
+#[test]
+fn a_file_that_is_cut_off_is_replayed_as_far_as_it_goes() {
+    let bytes = std::fs::read(fixture(SMALL)).expect("the fixture");
+    let cut = Scratch::new("replay-cut.bursar");
+    std::fs::write(&cut.0, &bytes[..bytes.len() - 20]).expect("a temporary file");
+    let output = bursar(&["observe", "--replay", cut.path(), "-f", "json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stderr(&output).contains("cut off"), "{}", stderr(&output));
+    let document: Value = serde_json::from_str(&stdout(&output)).expect("a document");
+    let first = document["cannot_tell"][0].as_str().expect("a sentence");
+    assert!(first.contains("cut off"), "{first}");
+}

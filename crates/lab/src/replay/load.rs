@@ -1,0 +1,764 @@
+//! The load that a recording shows. Times are nanoseconds since the recording's beginning, and may be before it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use bursar::machine::pages::MAX_ORDER;
+use bursar_machine::timer::tick_ns;
+use bursar_recording::{BurstKind, Cause, Event, Flush, Hold, LockKind, Recording, Upkeep, Wait};
+
+use super::clock::{Clock, repeat_ticks};
+use super::measure::{MEASURES, Measure, Part};
+use super::policy::Stock;
+use crate::measure::Unit;
+
+/// Greatest number of CPUs of a simulated machine.
+const CPUS_MAX: u32 = 4_096;
+/// Longest replay.
+const DURATION_NS_MAX: u64 = 300_000_000_000;
+/// Greatest number of bursts, and of flushes, that are replayed.
+const EVENTS_MAX: usize = 60_000;
+/// Greatest number of pages of a burst.
+const PAGES_MAX: u64 = 1 << 18;
+/// Greatest number of pages of all bursts together.
+const ALL_PAGES_MAX: u64 = 1 << 23;
+/// Greatest number of intervals of all CPUs together.
+const INTERVALS_MAX: u64 = 1 << 20;
+/// Longest time of a call without pages that is believed.
+const CALL_NS_MAX: u64 = 1_000_000_000;
+/// Longest interval of upkeep: a simulated clock ends after 78 hours, and the warm-up takes four intervals.
+const INTERVAL_MS_MAX: u64 = 3_600_000;
+/// Greatest order of a burst's blocks.
+const ORDER_MAX: u8 = MAX_ORDER;
+/// Time of a page under the zone's lock by the cost model (`frame_record_ns`).
+const MODEL_PAGE_NS: u64 = 20;
+/// Longest time of a page that is believed.
+const PAGE_NS_MAX: u64 = 10_000;
+/// Number of orders.
+pub(super) const ORDERS: usize = MAX_ORDER as usize + 1;
+/// Greatest number of calls of upkeep that are looked at.
+const CALLS_MAX: usize = 200_000;
+/// Greatest number of bursts within a call that are looked at.
+const BURSTS_OF_CALL_MAX: usize = 2_048;
+/// Greatest number of groups that are flushed; wishes for further ones are for the root.
+const GROUPS_MAX: usize = 1_000;
+/// Ticks of lateness above which a timer had waited for its CPU to wake up.
+const DEFERRED_TICKS: u64 = 2;
+
+/// Reason why a recording cannot be replayed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// It has nothing that could be replayed.
+    Empty,
+    /// The kernel's `HZ` is not known.
+    UnknownHz,
+    /// Its interval of upkeep is too long to be simulated.
+    LongInterval {
+        /// The interval, milliseconds.
+        interval_ms: u64,
+    },
+    /// It is of more CPUs than a simulated machine has.
+    TooManyCpus {
+        /// The CPUs.
+        cpus: u32,
+    },
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("it has no upkeep, no bursts and no flushes"),
+            Self::UnknownHz => {
+                f.write_str("it does not say how many ticks a second the kernel has")
+            }
+            Self::LongInterval { interval_ms } => write!(
+                f,
+                "its interval of upkeep (vm.stat_interval) is {interval_ms} ms; at most {INTERVAL_MS_MAX} can be replayed"
+            ),
+            Self::TooManyCpus { cpus } => write!(
+                f,
+                "it is of {cpus} CPUs, and a simulated machine has at most {CPUS_MAX}"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+/// A stretch of time: its beginning, and its end, which is outside.
+pub(super) type Stretch = (i64, i64);
+
+/// Pages to be moved on a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Move {
+    pub(super) at_ns: i64,
+    pub(super) kind: BurstKind,
+    pub(super) pages: u32,
+    pub(super) order: u8,
+}
+
+impl Move {
+    /// Its blocks, at least one.
+    pub(super) fn blocks(self) -> u32 {
+        (self.pages >> self.order).max(1)
+    }
+}
+
+/// A wish to flush.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Wish {
+    pub(super) at_ns: i64,
+    pub(super) cpu: u32,
+    /// Index of its group in [`Load::groups`].
+    pub(super) group: usize,
+    pub(super) is_forced: bool,
+    /// Updates that were pending, if they were recorded.
+    pub(super) pending: Option<u64>,
+    /// Whether nothing was flushed.
+    pub(super) is_skipped: bool,
+}
+
+/// The load of a CPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct OfCpu {
+    /// Stretches in which the CPU changes counters.
+    pub(super) active: Vec<Stretch>,
+    /// Moments at which it has changed counters that are folded before its upkeep runs.
+    pub(super) in_vain_ns: Vec<i64>,
+    /// Stretches in which it is idle, and a deferrable timer waits.
+    pub(super) asleep: Vec<Stretch>,
+    /// Moments at which pages become due to be given back by upkeep, and how many.
+    pub(super) due_pages: Vec<(i64, u32)>,
+    pub(super) moves: Vec<Move>,
+}
+
+/// The work of a call besides pages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Fold {
+    /// The time of a call that gave no pages back: their median.
+    Fixed {
+        time_ns: u64,
+        /// Whether most calls were such.
+        is_median: bool,
+    },
+    /// Pages are not known, so calls last as long as the recorded ones did, one after the other.
+    Recorded(Vec<u64>),
+}
+
+/// A load to be replayed.
+#[derive(Clone, Debug)]
+pub struct Load {
+    pub(super) hz: u32,
+    pub(super) interval_ns: u64,
+    pub(super) duration_ns: u64,
+    /// Length of the beginning in which bursts and flushes are replayed.
+    pub(super) events_ns: u64,
+    /// Phase of the ticks at the beginning.
+    pub(super) phase_ns: u64,
+    pub(super) cpus: Vec<OfCpu>,
+    pub(super) fold: Fold,
+    pub(super) batch: u32,
+    pub(super) zone_pages: u64,
+    /// Time of a page under the zone's lock as seen, nanoseconds.
+    pub(super) page_ns: Option<u64>,
+    /// That time without the part that the cost model has.
+    pub(super) more_page_ns: u64,
+    /// Parents of the groups that are flushed; the first is the root.
+    pub(super) groups: Vec<Option<usize>>,
+    pub(super) wishes: Vec<Wish>,
+    pub(super) seen: Seen,
+    stock: Stock,
+    unknown: Vec<String>,
+}
+
+/// The records that the figures as seen are computed from: those within the replayed time.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Seen {
+    pub(super) clock: Option<Clock>,
+    pub(super) upkeeps: Vec<Upkeep>,
+    /// Times and pages of bursts outside upkeep.
+    pub(super) bursts_ns: Vec<u64>,
+    /// Pages and times of bursts that were one hold for certain.
+    pub(super) holds: Vec<(u64, u64)>,
+    pub(super) zone_waits: Vec<Wait>,
+    pub(super) flushes: Vec<Flush>,
+    pub(super) has_zone_waits: bool,
+    pub(super) has_bursts: bool,
+}
+
+impl Load {
+    /// Makes the load of a recording.
+    ///
+    /// # Errors
+    /// [`LoadError`] says why it cannot be replayed.
+    pub fn of(recording: &Recording) -> Result<Self, LoadError> {
+        let mut sorted = recording.clone();
+        sorted.sort();
+        sorted.upkeeps.truncate(CALLS_MAX);
+        let recording = &sorted;
+        let header = &recording.header;
+        if recording.records() == 0 {
+            return Err(LoadError::Empty);
+        }
+        let hz = header.hz.ok_or(LoadError::UnknownHz)?;
+        let cpus = cpus(recording);
+        if cpus > CPUS_MAX {
+            return Err(LoadError::TooManyCpus { cpus });
+        }
+        let start_ns = header.start_ns;
+        let interval_ms = header.stat_interval_ms;
+        if interval_ms > INTERVAL_MS_MAX {
+            return Err(LoadError::LongInterval { interval_ms });
+        }
+        let interval_ns = interval_ms * 1_000_000;
+        let all_intervals_ns = interval_ns.saturating_mul((INTERVALS_MAX / u64::from(cpus)).max(1));
+        let duration_ns = recording
+            .duration_ns()
+            .min(all_intervals_ns)
+            .clamp(1, DURATION_NS_MAX);
+        let events_ns = events_ns(recording, duration_ns);
+        let clock = Clock::of(recording, hz);
+        let zone = header.zones.iter().max_by_key(|zone| zone.managed_pages);
+        let within = |at_ns: u64, length_ns: u64| {
+            (start_ns..start_ns.saturating_add(length_ns)).contains(&at_ns)
+        };
+        let seen = seen_of(
+            recording,
+            clock,
+            |at_ns| within(at_ns, duration_ns),
+            |at_ns| within(at_ns, events_ns),
+        );
+        let mut load = Self {
+            hz,
+            interval_ns,
+            duration_ns,
+            events_ns,
+            phase_ns: clock.map_or(0, |clock| clock.phase_ns(start_ns, hz)),
+            cpus: vec![OfCpu::default(); cpus as usize],
+            fold: fold(recording),
+            batch: zone.map_or(63, |zone| zone.pcp_batch.clamp(1, 1 << 12) as u32),
+            zone_pages: zone.map_or(1 << 20, |zone| zone.managed_pages.clamp(1 << 15, 1 << 34)),
+            page_ns: page_ns(recording),
+            more_page_ns: page_ns(recording).map_or(0, |ns| ns.saturating_sub(MODEL_PAGE_NS)),
+            groups: vec![None],
+            wishes: Vec::new(),
+            seen,
+            stock: Stock::of(recording),
+            unknown: Vec::new(),
+        };
+        load.add_upkeep(recording, clock);
+        load.add_moves(recording);
+        load.add_wishes(recording);
+        load.unknown = unknown(recording, &load);
+        Ok(load)
+    }
+
+    /// Number of CPUs of the recorded machine.
+    pub fn cpus(&self) -> usize {
+        self.cpus.len()
+    }
+
+    /// Ticks a second of the recorded kernel.
+    pub fn hz(&self) -> u32 {
+        self.hz
+    }
+
+    /// Length of the replayed time, seconds.
+    pub fn seconds(&self) -> f64 {
+        self.duration_ns as f64 / 1e9
+    }
+
+    /// The policies that the recorded kernel had.
+    pub fn stock(&self) -> &Stock {
+        &self.stock
+    }
+
+    /// Limits of the recording, in sentences.
+    pub fn unknown(&self) -> &[String] {
+        &self.unknown
+    }
+
+    /// Whether the time of a call depends on its pages in the replay. Otherwise it is the recorded one.
+    pub fn has_pages(&self) -> bool {
+        matches!(self.fold, Fold::Fixed { .. })
+    }
+
+    /// Whether the load has anything for a part of the kernel.
+    pub fn has(&self, part: Part) -> bool {
+        match part {
+            Part::Upkeep => !self.seen.upkeeps.is_empty(),
+            Part::Pages => self.has_bursts() || self.has_pages(),
+            Part::Flushes => self.has_flushes(),
+        }
+    }
+
+    /// Whether the recording alone sets a measure, so that neither agreement nor a change would mean anything.
+    pub fn sets(&self, measure: &Measure) -> bool {
+        let is_duration = measure.part == Part::Upkeep && measure.unit == Unit::Ns;
+        let is_set = match self.fold {
+            Fold::Recorded(_) => true,
+            // The median call has no pages, and their time is the recorded one.
+            Fold::Fixed { is_median, .. } => is_median && measure.name == "upkeep_p50_ns",
+        };
+        measure.is_input || is_duration && is_set
+    }
+
+    /// Whether the recording has too little for the replay to give a measure that could agree: times of flushes depend on
+    /// the updates that are pending, and a forced flush covers groups that are not recorded.
+    pub fn lacks(&self, measure: &Measure) -> bool {
+        let is_time = measure.part == Part::Flushes && measure.unit == Unit::Ns;
+        is_time && (self.wishes.iter()).any(|wish| wish.is_forced || wish.pending.is_none())
+    }
+
+    /// Whether anything is flushed.
+    pub fn has_flushes(&self) -> bool {
+        !self.wishes.is_empty()
+    }
+
+    /// Whether there are bursts outside upkeep.
+    pub fn has_bursts(&self) -> bool {
+        self.cpus.iter().any(|cpu| !cpu.moves.is_empty())
+    }
+
+    /// Moment of the simulated clock at which the recording begins: late enough for a warm-up.
+    pub(super) fn origin_ns(&self) -> u64 {
+        let repeat_ns = repeat_ticks(self.hz) * tick_ns(self.hz);
+        let warm_up_ns = self.warm_up_ns();
+        let missing = warm_up_ns.saturating_sub(self.phase_ns);
+        self.phase_ns + missing.div_ceil(repeat_ns) * repeat_ns
+    }
+
+    /// Time before the beginning in which upkeep comes into its rhythm.
+    pub(super) fn warm_up_ns(&self) -> u64 {
+        4 * self.interval_ns
+    }
+
+    fn add_upkeep(&mut self, recording: &Recording, clock: Option<Clock>) {
+        let events = recording.header.events;
+        let has_timers = events.has(Event::TimerTargets) || events.has(Event::TimerSlots);
+        let mut of_cpus: BTreeMap<u32, Vec<&Upkeep>> = BTreeMap::new();
+        let calls = recording.upkeeps.iter();
+        for upkeep in calls.filter(|upkeep| upkeep.cause != Cause::IdleEntry) {
+            of_cpus.entry(upkeep.cpu).or_default().push(upkeep);
+        }
+        let from_start = Relative(recording.header.start_ns);
+        for (cpu, calls) in of_cpus {
+            let of_cpu = &mut self.cpus[cpu as usize];
+            let rhythm = Rhythm {
+                calls: &calls,
+                has_timers,
+                interval_ns: self.interval_ns,
+            };
+            for (index, call) in calls.iter().enumerate() {
+                let start = from_start.of(call.start_ns);
+                let reach = match rhythm.is_own(index) {
+                    true => 2 * self.interval_ns,
+                    false => self.interval_ns,
+                } as i64;
+                let before = match index.checked_sub(1) {
+                    Some(before) => from_start.of(calls[before].end_ns),
+                    // The CPU did the same before the recording.
+                    None if rhythm.is_own(index) => i64::MIN,
+                    None => start - reach,
+                };
+                let from = if before == i64::MIN {
+                    before
+                } else {
+                    before.max(start - reach)
+                };
+                if rhythm.found_work(index) {
+                    of_cpu.active.push((from, start));
+                } else if !rhythm.is_own(index) {
+                    let half = start - self.interval_ns as i64 / 2;
+                    of_cpu.in_vain_ns.push(half.max(before.saturating_add(1)));
+                }
+                if let Some(pages) = pages_of(call, recording).filter(|pages| *pages > 0) {
+                    let pages = pages.min(PAGES_MAX) as u32;
+                    of_cpu
+                        .due_pages
+                        .push((start - self.interval_ns as i64 / 2, pages));
+                }
+                if let Some(asleep) = asleep(call, clock, self.hz) {
+                    of_cpu
+                        .asleep
+                        .push((from_start.of(asleep.0), from_start.of(asleep.1)));
+                }
+            }
+            // Nor does it stop when the recording ends.
+            if let Some(last) = calls.last()
+                && rhythm.found_work(calls.len() - 1)
+            {
+                of_cpu.active.push((from_start.of(last.start_ns), i64::MAX));
+            }
+        }
+    }
+
+    fn add_moves(&mut self, recording: &Recording) {
+        let from_start = Relative(recording.header.start_ns);
+        let mut calls: BTreeMap<u32, Vec<(u64, u64)>> = BTreeMap::new();
+        for upkeep in &recording.upkeeps {
+            let of_cpu = calls.entry(upkeep.cpu).or_default();
+            of_cpu.push((upkeep.start_ns, upkeep.end_ns));
+        }
+        for burst in &recording.bursts {
+            let at_ns = from_start.of(burst.start_ns);
+            if !(0..self.events_ns as i64).contains(&at_ns) || burst.pages == 0 {
+                continue;
+            }
+            if is_within(calls.get(&burst.cpu), burst.start_ns) {
+                continue;
+            }
+            self.seen.bursts_ns.push(burst.end_ns - burst.start_ns);
+            if matches!(burst.hold, Hold::Traced | Hold::Proven) {
+                let hold = (burst.pages, burst.end_ns - burst.start_ns);
+                self.seen.holds.push(hold);
+            }
+            self.cpus[burst.cpu as usize].moves.push(Move {
+                at_ns,
+                kind: burst.kind,
+                pages: burst.pages.min(PAGES_MAX) as u32,
+                order: burst.order.unwrap_or(0).min(ORDER_MAX),
+            });
+        }
+    }
+
+    fn add_wishes(&mut self, recording: &Recording) {
+        let paths = &recording.names.cgroups;
+        let from_start = Relative(recording.header.start_ns);
+        let wanted = self.seen.flushes.iter();
+        let mut numbers: Vec<u64> = wanted.map(|flush| flush.cgroup).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers.truncate(GROUPS_MAX);
+        // Parents first: a path is shorter than those below it.
+        let length = |number: &u64| paths.get(number).map_or(usize::MAX, String::len);
+        numbers.sort_by_key(|number| (length(number), *number));
+        let mut places: BTreeMap<u64, usize> = BTreeMap::new();
+        for number in numbers {
+            let path = paths.get(&number).map(String::as_str);
+            if path == Some("/") {
+                places.insert(number, 0);
+                continue;
+            }
+            let is_above = |above: &str| {
+                let rest = path.and_then(|path| path.strip_prefix(above));
+                above != "/" && rest.is_some_and(|rest| rest.starts_with('/'))
+            };
+            let above = places.iter().filter_map(|(above, place)| {
+                let above = paths.get(above)?;
+                is_above(above).then_some((above.len(), *place))
+            });
+            let parent = above.max().map_or(0, |(_, place)| place);
+            places.insert(number, self.groups.len());
+            self.groups.push(Some(parent));
+        }
+        self.wishes = (self.seen.flushes.iter())
+            .map(|flush| Wish {
+                at_ns: from_start.of(flush.start_ns),
+                cpu: flush.cpu,
+                group: places.get(&flush.cgroup).copied().unwrap_or(0),
+                is_forced: flush.is_forced == Some(true),
+                pending: flush.pending_updates,
+                is_skipped: flush.is_skipped == Some(true),
+            })
+            .collect();
+    }
+}
+
+/// Times relative to the recording's beginning.
+#[derive(Clone, Copy)]
+struct Relative(u64);
+
+impl Relative {
+    fn of(self, at_ns: u64) -> i64 {
+        // Both are at most 2^61.
+        at_ns as i64 - self.0 as i64
+    }
+}
+
+/// The calls of a CPU, one after the other.
+struct Rhythm<'a> {
+    calls: &'a [&'a Upkeep],
+    has_timers: bool,
+    interval_ns: u64,
+}
+
+impl Rhythm<'_> {
+    /// Whether the call before had queued this one.
+    fn is_own(&self, index: usize) -> bool {
+        let call = self.calls[index];
+        match call.cause {
+            Cause::Timer => true,
+            Cause::Shepherd => false,
+            _ if self.has_timers => call.target_jiffy.or(call.slot_jiffy).is_some(),
+            _ => match index.checked_sub(1) {
+                Some(before) => {
+                    call.start_ns.saturating_sub(self.calls[before].end_ns) < 2 * self.interval_ns
+                }
+                None => true,
+            },
+        }
+    }
+
+    /// Whether a call found anything to do, so that it queued the next one.
+    fn found_work(&self, index: usize) -> bool {
+        let next = (index + 1).min(self.calls.len() - 1);
+        self.is_own(next)
+    }
+}
+
+fn cpus(recording: &Recording) -> u32 {
+    let upkeeps = recording.upkeeps.iter().map(|it| it.cpu);
+    let bursts = recording.bursts.iter().map(|it| it.cpu);
+    let flushes = recording.flushes.iter().map(|it| it.cpu);
+    let most = upkeeps.chain(bursts).chain(flushes).max().unwrap_or(0);
+    recording.header.cpus_online.max(most + 1)
+}
+
+/// Length of the time in which there are no more bursts and flushes than are replayed.
+fn events_ns(recording: &Recording, duration_ns: u64) -> u64 {
+    let start_ns = recording.header.start_ns;
+    let of = |at_ns: Option<u64>| at_ns.map_or(duration_ns, |at_ns| at_ns.saturating_sub(start_ns));
+    let bursts = of(recording.bursts.get(EVENTS_MAX).map(|it| it.start_ns));
+    let mut pages: u64 = 0;
+    let too_many = recording.bursts.iter().find(|burst| {
+        pages += burst.pages.min(PAGES_MAX);
+        pages > ALL_PAGES_MAX
+    });
+    let too_many = of(too_many.map(|it| it.start_ns));
+    let flushes = of(recording.flushes.get(EVENTS_MAX).map(|it| it.start_ns));
+    duration_ns.min(bursts).min(too_many).min(flushes).max(1)
+}
+
+/// Whether a moment is within one of the stretches, which are in the order of time.
+fn is_within(stretches: Option<&Vec<(u64, u64)>>, at_ns: u64) -> bool {
+    stretches.is_some_and(|all| {
+        let before = all.partition_point(|(start_ns, _)| *start_ns <= at_ns);
+        before > 0 && at_ns <= all[before - 1].1
+    })
+}
+
+/// Pages that a call gave back: as recorded, or those of the drains within it.
+fn pages_of(call: &Upkeep, recording: &Recording) -> Option<u64> {
+    if call.pages.is_some() || !recording.header.events.has(Event::Drains) {
+        return call.pages;
+    }
+    let bursts = &recording.bursts;
+    let first = bursts.partition_point(|burst| burst.start_ns < call.start_ns);
+    let within = bursts[first..].iter().take(BURSTS_OF_CALL_MAX);
+    let within = within.take_while(|burst| burst.start_ns <= call.end_ns);
+    let drains = within.filter(|it| it.cpu == call.cpu && it.kind == BurstKind::Drain);
+    Some(drains.fold(0, |sum: u64, burst| sum.saturating_add(burst.pages)))
+}
+
+/// The stretch in which a call's timer waited for its CPU to wake up.
+fn asleep(call: &Upkeep, clock: Option<Clock>, hz: u32) -> Option<(u64, u64)> {
+    let slot_ns = clock?.at(call.slot_jiffy?);
+    let expire_ns = call.expire_ns?;
+    let is_late = expire_ns.saturating_sub(slot_ns) > DEFERRED_TICKS * tick_ns(hz);
+    is_late.then_some((slot_ns, expire_ns))
+}
+
+/// Whether a timer was late by so little that its CPU did not sleep.
+fn is_a_little_late(call: &Upkeep) -> bool {
+    let late = call.expire_jiffy.zip(call.slot_jiffy);
+    late.is_some_and(|(expired, slot)| (1..=DEFERRED_TICKS).contains(&expired.saturating_sub(slot)))
+}
+
+fn fold(recording: &Recording) -> Fold {
+    let calls = recording
+        .upkeeps
+        .iter()
+        .filter(|it| it.cause != Cause::IdleEntry);
+    let mut without_pages: Vec<u64> = calls
+        .clone()
+        .filter(|call| pages_of(call, recording) == Some(0))
+        .map(|call| call.end_ns - call.start_ns)
+        .collect();
+    without_pages.sort_unstable();
+    if let Some(median) = without_pages.get(without_pages.len() / 2) {
+        return Fold::Fixed {
+            time_ns: (*median).min(CALL_NS_MAX),
+            is_median: without_pages.len() * 2 > calls.count(),
+        };
+    }
+    let times = calls.map(|call| call.end_ns - call.start_ns);
+    Fold::Recorded(times.map(|time_ns| time_ns.min(CALL_NS_MAX)).collect())
+}
+
+/// Time of a page in bursts of some length: the sum of all times by the sum of all pages.
+fn page_ns(recording: &Recording) -> Option<u64> {
+    const LONG_PAGES: u64 = 16;
+    let long = || {
+        recording
+            .bursts
+            .iter()
+            .filter(|burst| burst.pages >= LONG_PAGES)
+    };
+    let times_ns: f64 = long()
+        .map(|burst| (burst.end_ns - burst.start_ns) as f64)
+        .sum();
+    let pages: f64 = long().map(|burst| burst.pages as f64).sum();
+    (pages > 0.0).then(|| ((times_ns / pages) as u64).clamp(1, PAGE_NS_MAX))
+}
+
+fn seen_of(
+    recording: &Recording,
+    clock: Option<Clock>,
+    is_replayed: impl Fn(u64) -> bool,
+    is_event: impl Fn(u64) -> bool,
+) -> Seen {
+    let events = recording.header.events;
+    let upkeeps = recording
+        .upkeeps
+        .iter()
+        .filter(|it| it.cause != Cause::IdleEntry);
+    let waits = recording
+        .waits
+        .iter()
+        .filter(|it| it.lock == LockKind::Zone);
+    let flushes = recording.flushes.iter();
+    Seen {
+        clock,
+        upkeeps: upkeeps
+            .filter(|it| is_replayed(it.start_ns))
+            .copied()
+            .collect(),
+        bursts_ns: Vec::new(),
+        holds: Vec::new(),
+        zone_waits: waits.filter(|it| is_event(it.start_ns)).copied().collect(),
+        flushes: flushes
+            .filter(|it| is_event(it.start_ns))
+            .copied()
+            .collect(),
+        has_zone_waits: events.has(Event::LockWaits) && !recording.header.is_virtual,
+        has_bursts: events.has(Event::Drains) || events.has(Event::Refills),
+    }
+}
+
+fn unknown(recording: &Recording, load: &Load) -> Vec<String> {
+    let header = &recording.header;
+    let events = header.events;
+    let mut all = Vec::new();
+    let mut say = |applies: bool, text: String| {
+        if applies {
+            all.push(text);
+        }
+    };
+    let lost = recording.end.map_or(0, |end| end.lost_events);
+    say(
+        recording.end.is_none(),
+        "The file was cut off: its length is that of what could be read.".to_owned(),
+    );
+    say(
+        lost > 0,
+        format!("{lost} events were lost: counts as seen are too low."),
+    );
+    say(
+        recording.duration_ns() > load.duration_ns,
+        format!("Only the first {:.0} s are replayed.", load.seconds()),
+    );
+    say(
+        load.events_ns < load.duration_ns,
+        format!(
+            "Only the bursts and flushes of the first {:.2} s are replayed: there are too many.",
+            load.events_ns as f64 / 1e9
+        ),
+    );
+    say(
+        load.seen.clock.is_none(),
+        "No timers were recorded: the phase of the ticks is not known, so herds of the replay may fall on other ticks."
+            .to_owned(),
+    );
+    say(
+        !load.has_pages(),
+        "Pages of upkeep were not recorded (light mode): the replay takes the recorded durations, so it cannot tell what \
+         a policy would do to them."
+            .to_owned(),
+    );
+    say(
+        !load.seen.has_bursts,
+        "Bursts of pages were not recorded: the zone's lock has no other users in the replay."
+            .to_owned(),
+    );
+    say(
+        load.seen.has_bursts && !load.seen.bursts_ns.is_empty() && load.seen.holds.is_empty(),
+        "No burst is proven to be one hold of the zone's lock: holds as seen are not known."
+            .to_owned(),
+    );
+    say(
+        recording.bursts.iter().any(|burst| burst.order.is_none()),
+        "The orders of some bursts are not known: their pages count as single ones.".to_owned(),
+    );
+    say(
+        header.zones.len() > 1,
+        format!(
+            "The replay has one zone, and the machine has {}: bursts of different zones wait for one another.",
+            header.zones.len()
+        ),
+    );
+    say(
+        load.seen.has_bursts && header.is_virtual,
+        "In a virtual machine the kernel may report no waits for spin locks, and the hypervisor may stop a CPU: neither is \
+         in the figures."
+            .to_owned(),
+    );
+    say(
+        load.seen.has_bursts && !header.is_virtual,
+        if events.has(Event::LockWaits) {
+            "The kernel does not report every wait for a spin lock: a lone second waiter is missing.".to_owned()
+        } else {
+            "Waits for locks were not recorded.".to_owned()
+        },
+    );
+    if let Some(page_ns) = load.page_ns {
+        say(
+            true,
+            format!(
+                "A page took {page_ns} ns in bursts as seen, the time of tracing it included; the replay takes as long, also under \
+                 other policies."
+            ),
+        );
+    }
+    let late = load
+        .seen
+        .upkeeps
+        .iter()
+        .filter(|it| is_a_little_late(it))
+        .count();
+    say(
+        late > 0,
+        format!(
+            "{late} of {} timers expired a tick or two after their slot, because a CPU's tick may come before the jiffies advance. \
+             The replay has no such delay, so it has more CPUs on one tick; compare slots.",
+            load.seen.upkeeps.len()
+        ),
+    );
+    say(
+        MEASURES.iter().any(|measure| load.lacks(measure)) && load.has_flushes(),
+        "The groups that a forced flush covers, or the updates that were pending, are not known: times of flushes cannot be compared."
+            .to_owned(),
+    );
+    say(
+        load.seen.has_bursts,
+        "Tasks that take single pages from the zone are not in the recording.".to_owned(),
+    );
+    say(
+        load.has_flushes(),
+        "The CPUs on which updates of statistics were pending are not known: the replay spreads them over all.".to_owned(),
+    );
+    say(
+        !events.has(Event::FlushLocks) && !events.has(Event::FlushDecisions),
+        "Flushes of statistics were not recorded.".to_owned(),
+    );
+    let changed = recording
+        .cpu_changes
+        .iter()
+        .any(|it| it.cpus_online != header.cpus_online);
+    say(
+        changed,
+        "CPUs went online or offline: the replay has all of them for all of the time.".to_owned(),
+    );
+    all
+}

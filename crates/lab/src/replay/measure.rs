@@ -1,0 +1,404 @@
+//! The measures that are compared.
+
+use std::collections::BTreeMap;
+
+use crate::measure::Unit;
+
+/// Part of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// Periodic upkeep of each CPU.
+    Upkeep,
+    /// Page lists and the zone's lock.
+    Pages,
+    /// Flushes of statistics.
+    Flushes,
+}
+
+impl Part {
+    /// Heading of the part's table.
+    pub fn heading(self) -> &'static str {
+        match self {
+            Self::Upkeep => "Upkeep (vmstat_update)",
+            Self::Pages => "Bursts of pages and the zone's lock",
+            Self::Flushes => "Flushes of statistics",
+        }
+    }
+}
+
+/// One measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Measure {
+    /// Its name in JSON.
+    pub name: &'static str,
+    /// Its name in tables.
+    pub label: &'static str,
+    /// Unit of its values.
+    pub unit: Unit,
+    /// The part that it is about.
+    pub part: Part,
+    /// Whether the recording sets it: agreement then shows nothing.
+    pub is_input: bool,
+}
+
+const fn measure(name: &'static str, label: &'static str, unit: Unit, part: Part) -> Measure {
+    Measure {
+        name,
+        label,
+        unit,
+        part,
+        is_input: false,
+    }
+}
+
+const fn input(name: &'static str, label: &'static str, unit: Unit, part: Part) -> Measure {
+    Measure {
+        is_input: true,
+        ..measure(name, label, unit, part)
+    }
+}
+
+/// All measures, in the order of tables.
+pub const MEASURES: &[Measure] = &[
+    measure(
+        "calls_per_cpu_second",
+        "calls a CPU and second",
+        Unit::PerSecond,
+        Part::Upkeep,
+    ),
+    measure(
+        "slot_herd_mean",
+        "CPUs in one slot, mean of all calls",
+        Unit::Count,
+        Part::Upkeep,
+    ),
+    measure(
+        "slot_herd_max",
+        "CPUs in one slot, max",
+        Unit::Count,
+        Part::Upkeep,
+    ),
+    measure(
+        "herd_mean",
+        "CPUs on one tick, mean of all calls",
+        Unit::Count,
+        Part::Upkeep,
+    ),
+    measure(
+        "herd_max",
+        "CPUs on one tick, max",
+        Unit::Count,
+        Part::Upkeep,
+    ),
+    measure(
+        "instants_per_second",
+        "distinct ticks a second",
+        Unit::PerSecond,
+        Part::Upkeep,
+    ),
+    measure("upkeep_mean_ns", "duration, mean", Unit::Ns, Part::Upkeep),
+    measure("upkeep_p50_ns", "duration, p50", Unit::Ns, Part::Upkeep),
+    measure("upkeep_p99_ns", "duration, p99", Unit::Ns, Part::Upkeep),
+    measure("upkeep_max_ns", "duration, max", Unit::Ns, Part::Upkeep),
+    input(
+        "bursts_per_second",
+        "bursts a second",
+        Unit::PerSecond,
+        Part::Pages,
+    ),
+    measure(
+        "burst_p50_ns",
+        "duration of a burst, p50",
+        Unit::Ns,
+        Part::Pages,
+    ),
+    measure(
+        "burst_p99_ns",
+        "duration of a burst, p99",
+        Unit::Ns,
+        Part::Pages,
+    ),
+    measure(
+        "burst_max_ns",
+        "duration of a burst, max",
+        Unit::Ns,
+        Part::Pages,
+    ),
+    measure(
+        "hold_pages_max",
+        "pages of a hold, max",
+        Unit::Count,
+        Part::Pages,
+    ),
+    measure(
+        "hold_max_ns",
+        "hold of the lock, max",
+        Unit::Ns,
+        Part::Pages,
+    ),
+    measure(
+        "zone_waits_per_second",
+        "waits for the lock a second",
+        Unit::PerSecond,
+        Part::Pages,
+    ),
+    measure(
+        "zone_wait_p99_ns",
+        "wait for the lock, p99 of waits",
+        Unit::Ns,
+        Part::Pages,
+    ),
+    measure(
+        "zone_wait_max_ns",
+        "wait for the lock, max",
+        Unit::Ns,
+        Part::Pages,
+    ),
+    input(
+        "flush_wishes_per_second",
+        "wishes a second",
+        Unit::PerSecond,
+        Part::Flushes,
+    ),
+    measure(
+        "flush_skipped",
+        "share of wishes skipped",
+        Unit::Ratio,
+        Part::Flushes,
+    ),
+    measure(
+        "flush_p50_ns",
+        "time of a wish, p50",
+        Unit::Ns,
+        Part::Flushes,
+    ),
+    measure(
+        "flush_p99_ns",
+        "time of a wish, p99",
+        Unit::Ns,
+        Part::Flushes,
+    ),
+    measure(
+        "flush_max_ns",
+        "time of a wish, max",
+        Unit::Ns,
+        Part::Flushes,
+    ),
+];
+
+/// Figures by a measure's name.
+pub type Figures = BTreeMap<&'static str, f64>;
+
+/// Values of one quantity, for mean and quantiles.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Values(Vec<u64>);
+
+impl FromIterator<u64> for Values {
+    fn from_iter<I: IntoIterator<Item = u64>>(values: I) -> Self {
+        let mut values: Vec<u64> = values.into_iter().collect();
+        values.sort_unstable();
+        Self(values)
+    }
+}
+
+impl Values {
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn mean(&self) -> Option<f64> {
+        let sum: f64 = self.0.iter().map(|value| *value as f64).sum();
+        (!self.0.is_empty()).then(|| sum / self.0.len() as f64)
+    }
+
+    /// The least value that so many percent do not exceed.
+    pub(super) fn percentile(&self, percent: usize) -> Option<f64> {
+        let rank = (self.0.len() * percent).div_ceil(100);
+        self.0
+            .get(rank.saturating_sub(1))
+            .map(|value| *value as f64)
+    }
+
+    pub(super) fn max(&self) -> Option<f64> {
+        self.0.last().map(|value| *value as f64)
+    }
+}
+
+/// Adds figures that exist.
+pub(super) fn put<const N: usize>(figures: &mut Figures, named: [(&'static str, Option<f64>); N]) {
+    for (name, value) in named {
+        debug_assert!(
+            MEASURES.iter().any(|measure| measure.name == name),
+            "{name}"
+        );
+        if let Some(value) = value {
+            figures.insert(name, value);
+        }
+    }
+}
+
+/// One call of upkeep, seen or replayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Call {
+    pub(super) cpu: u32,
+    /// Tick on which it fired.
+    pub(super) tick: u64,
+    /// Tick of the wheel's slot in which its timer was; the same where there was no timer of the wheel.
+    pub(super) slot: u64,
+    pub(super) length_ns: u64,
+}
+
+/// CPUs that fire at the same time.
+struct Herds {
+    /// Of each call and its tick, as each of the CPUs sees it.
+    sizes: Values,
+    /// Number of distinct ticks.
+    instants: usize,
+}
+
+impl Herds {
+    fn of(calls: impl Iterator<Item = (u64, u32)>) -> Self {
+        let mut ticks: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
+        for (tick, cpu) in calls {
+            ticks.entry(tick).or_default().push(cpu);
+        }
+        let size = |cpus: &mut Vec<u32>| {
+            cpus.sort_unstable();
+            cpus.dedup();
+            cpus.len()
+        };
+        let sizes = ticks.values_mut().map(size).collect::<Vec<_>>();
+        Self {
+            instants: sizes.len(),
+            sizes: (sizes.into_iter())
+                .flat_map(|size| std::iter::repeat_n(size as u64, size))
+                .collect(),
+        }
+    }
+}
+
+/// Adds the figures of upkeep.
+pub(super) fn put_upkeep(figures: &mut Figures, calls: &[Call], cpus: usize, seconds: f64) {
+    if calls.is_empty() {
+        return;
+    }
+    let by_tick = Herds::of(calls.iter().map(|call| (call.tick, call.cpu)));
+    let by_slot = Herds::of(calls.iter().map(|call| (call.slot, call.cpu)));
+    let lengths: Values = calls.iter().map(|call| call.length_ns).collect();
+    put(
+        figures,
+        [
+            (
+                "calls_per_cpu_second",
+                Some(calls.len() as f64 / cpus as f64 / seconds),
+            ),
+            ("slot_herd_mean", by_slot.sizes.mean()),
+            ("slot_herd_max", by_slot.sizes.max()),
+            ("herd_mean", by_tick.sizes.mean()),
+            ("herd_max", by_tick.sizes.max()),
+            (
+                "instants_per_second",
+                Some(by_tick.instants as f64 / seconds),
+            ),
+            ("upkeep_mean_ns", lengths.mean()),
+            ("upkeep_p50_ns", lengths.percentile(50)),
+            ("upkeep_p99_ns", lengths.percentile(99)),
+            ("upkeep_max_ns", lengths.max()),
+        ],
+    );
+}
+
+/// Adds the figures of bursts.
+pub(super) fn put_bursts(figures: &mut Figures, lengths_ns: &[u64], seconds: f64) {
+    let lengths: Values = lengths_ns.iter().copied().collect();
+    put(
+        figures,
+        [
+            ("bursts_per_second", Some(lengths.len() as f64 / seconds)),
+            ("burst_p50_ns", lengths.percentile(50)),
+            ("burst_p99_ns", lengths.percentile(99)),
+            ("burst_max_ns", lengths.max()),
+        ],
+    );
+}
+
+/// Adds the figures of waits for the zone's lock; a wait of 0 is none.
+pub(super) fn put_waits(figures: &mut Figures, waits_ns: Values, seconds: f64) {
+    put(
+        figures,
+        [
+            (
+                "zone_waits_per_second",
+                Some(waits_ns.len() as f64 / seconds),
+            ),
+            ("zone_wait_p99_ns", waits_ns.percentile(99)),
+            ("zone_wait_max_ns", waits_ns.max()),
+        ],
+    );
+}
+
+/// Adds the figures of flushes.
+pub(super) fn put_flushes(
+    figures: &mut Figures,
+    times_ns: &Values,
+    skipped: Option<f64>,
+    seconds: f64,
+) {
+    if times_ns.len() == 0 {
+        return;
+    }
+    put(
+        figures,
+        [
+            (
+                "flush_wishes_per_second",
+                Some(times_ns.len() as f64 / seconds),
+            ),
+            ("flush_skipped", skipped),
+            ("flush_p50_ns", times_ns.percentile(50)),
+            ("flush_p99_ns", times_ns.percentile(99)),
+            ("flush_max_ns", times_ns.max()),
+        ],
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn herds_count_each_cpu_of_a_tick_once() {
+        let call = |cpu, tick| Call {
+            cpu,
+            tick,
+            slot: tick / 2,
+            length_ns: 10,
+        };
+        let mut figures = Figures::new();
+        let calls = [call(0, 5), call(1, 5), call(1, 5), call(2, 9)];
+        put_upkeep(&mut figures, &calls, 3, 2.0);
+        assert_eq!(figures["herd_max"], 2.0);
+        assert_eq!(figures["herd_mean"], 5.0 / 3.0);
+        // Slots 2 and 4.
+        assert_eq!(figures["slot_herd_max"], 2.0);
+        assert_eq!(figures["instants_per_second"], 1.0);
+        assert_eq!(figures["calls_per_cpu_second"], 4.0 / 6.0);
+    }
+
+    #[test]
+    fn percentiles_are_values() {
+        let values: Values = (1..=200).collect();
+        assert_eq!(values.percentile(50), Some(100.0));
+        assert_eq!(values.percentile(99), Some(198.0));
+        assert_eq!(values.max(), Some(200.0));
+        assert_eq!(Values::default().percentile(99), None);
+    }
+
+    #[test]
+    fn names_are_given_once() {
+        for measure in MEASURES {
+            let same = MEASURES.iter().filter(|other| other.name == measure.name);
+            assert_eq!(same.count(), 1, "{}", measure.name);
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! The policies of a run, and the one that the recorded kernel had.
+
+use bursar::housekeeping::{Firing, KERNEL_SKEW};
+use bursar_recording::{Hold, Recording};
+
+use super::load::Load;
+use super::measure::Part;
+use crate::published::pages::Release;
+use crate::published::{Policy, Tunables};
+use crate::vmstat_spread::{self, firings};
+use crate::workload::Workload;
+
+/// Time for which the time-bounded policy holds the zone's lock.
+const BOUND_NS: u64 = 5_000;
+
+/// The policies of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policies {
+    /// Name of the one that differs from the recorded kernel's; `stock` if none does.
+    pub name: &'static str,
+    /// Time at which upkeep fires.
+    pub firing: Firing,
+    /// Use of the zone's lock while pages are given back.
+    pub release: Release,
+    /// Pages after which locks are released; `None`: a batch.
+    pub piece_pages: Option<u32>,
+    /// Flushes of statistics.
+    pub flush: Policy,
+}
+
+/// Policies of the recorded kernel, and the reasons to think so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stock {
+    /// The policies.
+    pub policies: Policies,
+    /// A sentence on each, by the part that it is about.
+    pub reasons: Vec<(Part, String)>,
+}
+
+impl Stock {
+    /// Finds the policies of the recorded kernel: by what it did, else by its version.
+    pub(super) fn of(recording: &Recording) -> Self {
+        let version = version(&recording.header.kernel_release);
+        let (release, why_release) = release(recording, version);
+        let (flush, why_flush) = match version {
+            Some(version) if version < (6, 8) => (
+                Policy::Unified,
+                "one flush of the whole tree at a time, before 6.8",
+            ),
+            _ => (
+                Policy::PerGroupLockless,
+                "a threshold for each group, since 6.8",
+            ),
+        };
+        Self {
+            policies: Policies {
+                name: "stock",
+                firing: Firing::RoundJiffies { skew: KERNEL_SKEW },
+                release,
+                piece_pages: None,
+                flush,
+            },
+            reasons: vec![
+                (
+                    Part::Upkeep,
+                    "Upkeep: rounded to the second, less 3 ticks a CPU, as in all kernels so far."
+                        .to_owned(),
+                ),
+                (
+                    Part::Pages,
+                    format!("Page lists: `{}`, because {why_release}.", release.name()),
+                ),
+                (
+                    Part::Flushes,
+                    format!("Flushes: `{}`: {why_flush}.", flush.name()),
+                ),
+            ],
+        }
+    }
+}
+
+fn release(recording: &Recording, version: Option<(u32, u32)>) -> (Release, &'static str) {
+    /// Gap at multiples of the batch that shows a released lock, in gaps elsewhere.
+    const GAPS: u64 = 2;
+    let batches = recording.header.zones.iter().map(|zone| zone.pcp_batch);
+    let batch = batches.max().unwrap_or(63).max(1);
+    let long = || recording.bursts.iter().filter(|burst| burst.pages > batch);
+    if long().any(|burst| matches!(burst.hold, Hold::Traced | Hold::Proven)) {
+        return (Release::Whole, "a burst of more than a batch was one hold");
+    }
+    if long().any(|burst| burst.hold == Hold::Several) {
+        let why = "other CPUs moved pages in the middle of bursts";
+        return (Release::Batched, why);
+    }
+    let end = recording.end.unwrap_or_default();
+    if let (Some(at_batch_ns), Some(elsewhere_ns)) = (end.gap_at_batch_ns, end.gap_elsewhere_ns) {
+        return match at_batch_ns > GAPS * elsewhere_ns.max(1) {
+            true => (
+                Release::Batched,
+                "bursts have gaps at multiples of the batch",
+            ),
+            false => (
+                Release::Whole,
+                "bursts have no gaps at multiples of the batch",
+            ),
+        };
+    }
+    match version {
+        Some(version) if version < (6, 19) => (Release::Whole, "the kernel is older than 6.19"),
+        Some(_) => (Release::Batched, "the kernel is 6.19 or later"),
+        None => (
+            Release::Batched,
+            "the version is not known, and this is the latest policy",
+        ),
+    }
+}
+
+/// Major and minor version of a release such as `6.12.0-rc3`.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut parts = release.split(|letter: char| !letter.is_ascii_digit());
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+/// The policies to compare with the recorded kernel's, on a machine with so many CPUs: those that concern anything in
+/// the load.
+pub fn what_ifs(load: &Load, cpus: usize) -> Vec<Policies> {
+    let stock = load.stock().policies;
+    let mut all = Vec::new();
+    for (name, firing) in firings().filter(|(_, firing)| *firing != stock.firing) {
+        all.push(Policies {
+            name,
+            firing,
+            ..stock
+        });
+    }
+    let moves_pages = load.has(Part::Pages);
+    for release in Release::ALL
+        .into_iter()
+        .filter(|_| moves_pages)
+        .filter(|it| *it != stock.release)
+    {
+        all.push(Policies {
+            name: release.name(),
+            release,
+            ..stock
+        });
+    }
+    if let Some(page_ns) = load.page_ns.filter(|_| moves_pages) {
+        all.push(Policies {
+            name: "bounded-5us",
+            release: Release::Batched,
+            piece_pages: Some((BOUND_NS / page_ns.max(1)).clamp(1, 2_016) as u32),
+            ..stock
+        });
+    }
+    if !load.has_flushes() {
+        return all;
+    }
+    let tunables = Tunables::of_cpus(cpus);
+    for flush in [
+        "unified",
+        "direct",
+        "coalesced",
+        "per-group",
+        "per-group-lockless",
+    ] {
+        let Some(flush) = Policy::named(flush, tunables).filter(|flush| *flush != stock.flush)
+        else {
+            continue;
+        };
+        all.push(Policies {
+            name: flush.name(),
+            flush,
+            ..stock
+        });
+    }
+    all
+}
+
+impl Policies {
+    /// Describes in one line what differs from the recorded kernel.
+    pub fn summary(self, stock: Self) -> String {
+        if self.firing != stock.firing {
+            vmstat_spread::Parameters::summary(self.name).to_owned()
+        } else if self.piece_pages.is_some() {
+            let pages = self.piece_pages.unwrap_or_default();
+            format!("locks are released after {pages} pages, which took about 5 us as seen")
+        } else if self.release != stock.release {
+            self.release.summary().to_owned()
+        } else if self.flush != stock.flush {
+            self.flush.summary().to_owned()
+        } else {
+            "the recorded kernel's".to_owned()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_from_releases() {
+        assert_eq!(version("6.12.0-rc3"), Some((6, 12)));
+        assert_eq!(version("6.1.55+deb"), Some((6, 1)));
+        assert_eq!(version("5.14-acme"), Some((5, 14)));
+        assert_eq!(version("next"), None);
+    }
+}

@@ -1,0 +1,95 @@
+//! From events in the order of their times to [`Seen`].
+
+mod bursts;
+mod flushes;
+mod hz;
+mod upkeep;
+mod waits;
+
+use crate::event::{Event, Kind};
+use crate::seen::{Machine, Seen};
+
+use bursts::Bursts;
+use flushes::Flushes;
+use hz::Slope;
+use upkeep::Upkeeps;
+use waits::Waits;
+
+/// Bound of each list of results, so that memory does not grow with the length of a run. Of 56 bytes each.
+const ITEMS: usize = 2_000_000;
+
+/// State of the analysis.
+#[derive(Debug)]
+pub struct Analysis {
+    upkeeps: Upkeeps,
+    bursts: Bursts,
+    flushes: Flushes,
+    waits: Waits,
+    slope: Slope,
+}
+
+impl Analysis {
+    /// An analysis of nothing yet. The machine's zones say which pages share a lock.
+    pub fn new(machine: &Machine, deep: bool) -> Self {
+        Self {
+            upkeeps: Upkeeps::new(deep),
+            bursts: Bursts::new(machine),
+            flushes: Flushes::default(),
+            waits: Waits::default(),
+            slope: Slope::default(),
+        }
+    }
+
+    /// Takes an event, no earlier than the event before.
+    pub fn take(&mut self, event: &Event) {
+        match event.kind {
+            Kind::TimerStart { now: Some(now), .. } | Kind::TimerExpire { now, .. } => {
+                self.slope.take(event.time_ns, now);
+            }
+            Kind::PcpuDrain { order, .. } => {
+                self.upkeeps
+                    .drained(event.cpu, event.pid, 1 << order.min(20))
+            }
+            Kind::Lost => {
+                self.upkeeps.lost(event.cpu);
+                self.bursts.lost(event.cpu);
+                self.waits.lost(event.cpu);
+            }
+            _ => {}
+        }
+        self.upkeeps.take(event);
+        self.bursts.take(event);
+        self.flushes.take(event);
+        self.waits.take(event);
+    }
+
+    /// Fills the lists of `seen`, and what the events tell of the machine.
+    pub fn finish(self, seen: &mut Seen) {
+        let lists = &mut seen.losses.items_left_out;
+        let mut whole = |left_out: u64| *lists += left_out;
+        if let Some(hz) = self.slope.hz() {
+            seen.machine.hz = Some(hz);
+            seen.machine.hz_source = Some(crate::seen::HzSource::Slope);
+        }
+        seen.upkeep = self.upkeeps.finish();
+        let (waits, left_out) = self.waits.finish();
+        whole(left_out);
+        let (bursts, release, left_out) = self.bursts.finish(&waits);
+        whole(left_out);
+        let (flushes, left_out) = self.flushes.finish();
+        whole(left_out);
+        seen.waits = waits;
+        seen.bursts = bursts;
+        seen.release = release;
+        seen.flushes = flushes;
+    }
+}
+
+/// Adds an item to a list with a bound. Returns whether there was room.
+fn add<T>(list: &mut Vec<T>, item: T) -> bool {
+    let has_room = list.len() < ITEMS;
+    if has_room {
+        list.push(item);
+    }
+    has_room
+}

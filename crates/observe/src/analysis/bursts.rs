@@ -1,0 +1,394 @@
+//! Runs of pages that one CPU moves between its lists and a zone.
+//!
+//! Events tell of each page, not of the lock. Pages of one task on one CPU with short gaps are a burst. A burst is at most one
+//! hold of the lock and may be several: recent kernels release the lock after each batch.
+
+use std::collections::BTreeMap;
+
+use crate::event::{Event, Kind};
+use crate::seen::{Burst, BurstKind, Hold, LockKind, Machine, Release, Wait, Zone};
+
+/// A longer gap ends a burst.
+const GAP_NS: u64 = 20_000;
+/// The kernel moves at most `batch << 5` pages under one hold.
+const SCALE_MAX: u32 = 5;
+/// Where no batch is known: that of 4 KiB pages.
+const BATCH: u64 = 63;
+/// Gaps of which the median is taken.
+const GAPS: usize = 100_000;
+
+#[derive(Debug)]
+struct Open {
+    burst: Burst,
+    batch: u64,
+    /// For each page but the first: whether a multiple of the batch was before it, and the gap.
+    gaps: Vec<(bool, u64)>,
+}
+
+/// Bursts of all CPUs.
+#[derive(Debug)]
+pub struct Bursts {
+    zones: Vec<Zone>,
+    open: BTreeMap<u32, Open>,
+    /// Since when a CPU holds the lock of a zone, in kernels that tell.
+    held_since: BTreeMap<u32, u64>,
+    done: Vec<Burst>,
+    left_out: u64,
+    large: u64,
+    at_batch: Vec<u64>,
+    elsewhere: Vec<u64>,
+}
+
+impl Bursts {
+    pub fn new(machine: &Machine) -> Self {
+        Self {
+            zones: machine.zones.clone(),
+            open: BTreeMap::new(),
+            held_since: BTreeMap::new(),
+            done: Vec::new(),
+            left_out: 0,
+            large: 0,
+            at_batch: Vec::new(),
+            elsewhere: Vec::new(),
+        }
+    }
+
+    pub fn take(&mut self, event: &Event) {
+        match event.kind {
+            Kind::PcpuDrain { pfn, order } => self.page(event, BurstKind::Drain, pfn, order),
+            Kind::AllocZoneLocked { pfn, order } => self.page(event, BurstKind::Refill, pfn, order),
+            Kind::ZoneLocked { .. } => {
+                self.end(event.cpu);
+                self.held_since.insert(event.cpu, event.time_ns);
+            }
+            Kind::ZoneUnlock { .. } => {
+                let since = self.held_since.remove(&event.cpu);
+                if let (Some(since), Some(open)) = (since, self.open.get_mut(&event.cpu)) {
+                    open.burst.start_ns = since;
+                    open.burst.end_ns = event.time_ns;
+                    open.burst.hold = Hold::Traced;
+                }
+                self.end(event.cpu);
+            }
+            _ => {}
+        }
+    }
+
+    /// Events of this CPU are missing.
+    pub fn lost(&mut self, cpu: u32) {
+        self.held_since.remove(&cpu);
+        self.end(cpu);
+    }
+
+    fn page(&mut self, event: &Event, kind: BurstKind, pfn: u64, order: u32) {
+        let zone = self.zone(pfn);
+        let pages = 1 << order.min(20);
+        self.refute(event, zone);
+        let goes_on = self
+            .open
+            .get(&event.cpu)
+            .is_some_and(|Open { burst, batch, .. }| {
+                let is_same = (burst.pid, burst.kind, burst.zone) == (event.pid, kind, zone);
+                let gap = event.time_ns.saturating_sub(burst.end_ns);
+                let is_held = self.held_since.contains_key(&event.cpu);
+                is_same && (is_held || gap <= GAP_NS && burst.pages + pages <= batch << SCALE_MAX)
+            });
+        if !goes_on {
+            self.end(event.cpu);
+            let batch = zone.and_then(|zone| self.zones.get(usize::from(zone)));
+            let batch = batch.map_or(BATCH, |zone| u64::from(zone.pcp_batch)).max(1);
+            let burst = Burst {
+                cpu: event.cpu,
+                pid: event.pid,
+                zone,
+                kind,
+                start_ns: event.time_ns,
+                end_ns: event.time_ns,
+                pages,
+                hold: Hold::Unknown,
+            };
+            let gaps = Vec::new();
+            self.open.insert(event.cpu, Open { burst, batch, gaps });
+        } else if let Some(open) = self.open.get_mut(&event.cpu) {
+            let gap = event.time_ns.saturating_sub(open.burst.end_ns);
+            open.gaps
+                .push((open.burst.pages.is_multiple_of(open.batch), gap));
+            open.burst.pages += pages;
+            open.burst.end_ns = event.time_ns;
+        }
+    }
+
+    /// Another CPU moved a page of this zone: bursts that go on later were not one hold.
+    fn refute(&mut self, event: &Event, zone: Option<u16>) {
+        for (cpu, open) in &mut self.open {
+            let Burst {
+                zone: other,
+                end_ns,
+                hold,
+                ..
+            } = &mut open.burst;
+            // The mark counts if a further page follows: `end` tells by the number of gaps.
+            if *cpu != event.cpu
+                && *other == zone
+                && zone.is_some()
+                && event.time_ns > *end_ns
+                && *hold == Hold::Unknown
+            {
+                *hold = Hold::Refuted;
+                open.gaps.push((false, u64::MAX));
+            }
+        }
+    }
+
+    fn end(&mut self, cpu: u32) {
+        let Some(Open {
+            mut burst,
+            batch,
+            mut gaps,
+        }) = self.open.remove(&cpu)
+        else {
+            return;
+        };
+        // Pages of other CPUs after the last page say nothing.
+        if gaps.last().is_some_and(|(_, gap)| *gap == u64::MAX) {
+            burst.hold = Hold::Unknown;
+        }
+        gaps.retain(|(_, gap)| *gap != u64::MAX);
+        if burst.pages > batch {
+            self.large += 1;
+            for (is_at_batch, gap) in gaps {
+                let list = match is_at_batch {
+                    true => &mut self.at_batch,
+                    false => &mut self.elsewhere,
+                };
+                if list.len() < GAPS {
+                    list.push(gap);
+                }
+            }
+        }
+        if !super::add(&mut self.done, burst) {
+            self.left_out += 1;
+        }
+    }
+
+    fn zone(&self, pfn: u64) -> Option<u16> {
+        let holds = |zone: &Zone| {
+            (zone.start_pfn..zone.start_pfn.saturating_add(zone.spanned_pages)).contains(&pfn)
+        };
+        let place = self.zones.iter().position(holds)?;
+        u16::try_from(place).ok()
+    }
+
+    /// All bursts. `waits` show which of them were one hold.
+    pub fn finish(mut self, waits: &[Wait]) -> (Vec<Burst>, Release, u64) {
+        let cpus: Vec<_> = self.open.keys().copied().collect();
+        for cpu in cpus {
+            self.end(cpu);
+        }
+        self.done.sort_by_key(|burst| burst.start_ns);
+        prove(&mut self.done, waits);
+        let release = Release {
+            bursts: self.large,
+            gap_at_batch_ns: median(self.at_batch),
+            gap_elsewhere_ns: median(self.elsewhere),
+        };
+        (self.done, release, self.left_out)
+    }
+}
+
+/// Marks bursts during which another CPU waited for the same zone's lock from before their middle until after their end.
+///
+/// The waiter's own pages, right after its wait, name the zone.
+fn prove(bursts: &mut [Burst], waits: &[Wait]) {
+    for wait in waits.iter().filter(|wait| wait.lock == LockKind::Zone) {
+        let after = bursts.partition_point(|burst| burst.start_ns < wait.end_ns);
+        let mut next = bursts[after..]
+            .iter()
+            .take_while(|it| it.start_ns <= wait.end_ns + GAP_NS);
+        let Some(zone) = next
+            .find(|it| (it.cpu, it.pid) == (wait.cpu, wait.pid))
+            .map(|it| it.zone)
+        else {
+            continue;
+        };
+        // The holder's burst began before the wait ended and is among the last ones that did.
+        for burst in bursts[..after].iter_mut().rev().take(64) {
+            let middle = burst.start_ns / 2 + burst.end_ns / 2;
+            let is_other =
+                burst.cpu != wait.cpu && burst.zone == zone && burst.hold == Hold::Unknown;
+            if is_other
+                && wait.start_ns <= middle
+                && burst.end_ns <= wait.end_ns
+                && burst.end_ns >= wait.start_ns
+            {
+                burst.hold = Hold::Proven;
+            }
+        }
+    }
+}
+
+fn median(mut gaps: Vec<u64>) -> Option<u64> {
+    gaps.sort_unstable();
+    gaps.get(gaps.len() / 2).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine() -> Machine {
+        let zone = |start_pfn| Zone {
+            start_pfn,
+            spanned_pages: 1000,
+            pcp_batch: 4,
+            ..Zone::default()
+        };
+        Machine {
+            zones: vec![zone(0), zone(1000)],
+            ..Machine::default()
+        }
+    }
+
+    fn drain(time_ns: u64, cpu: u32, pfn: u64) -> Event {
+        Event {
+            time_ns,
+            cpu,
+            pid: 1,
+            kind: Kind::PcpuDrain { pfn, order: 0 },
+        }
+    }
+
+    fn bursts(events: &[Event], waits: &[Wait]) -> (Vec<Burst>, Release) {
+        let mut bursts = Bursts::new(&machine());
+        for event in events {
+            bursts.take(event);
+        }
+        let (bursts, release, _) = bursts.finish(waits);
+        (bursts, release)
+    }
+
+    fn sizes(events: &[Event]) -> Vec<u64> {
+        bursts(events, &[])
+            .0
+            .iter()
+            .map(|burst| burst.pages)
+            .collect()
+    }
+
+    #[test]
+    fn gaps_zones_and_sizes_end_a_burst() {
+        let steady = |count: u64| {
+            (0..count)
+                .map(|nth| drain(nth * 10, 0, nth))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(sizes(&steady(128)), [128]);
+        assert_eq!(sizes(&steady(129)), [128, 1]);
+        assert_eq!(
+            sizes(&[
+                drain(0, 0, 1),
+                drain(GAP_NS, 0, 2),
+                drain(2 * GAP_NS + 1, 0, 3)
+            ]),
+            [2, 1]
+        );
+        assert_eq!(
+            sizes(&[drain(0, 0, 1), drain(1, 0, 1001), drain(2, 0, 2)]),
+            [1, 1, 1]
+        );
+    }
+
+    #[test]
+    fn pages_of_another_cpu_refute_one_hold() {
+        let holds = |events: &[Event]| {
+            bursts(events, &[])
+                .0
+                .iter()
+                .map(|it| it.hold)
+                .collect::<Vec<_>>()
+        };
+        use Hold::{Refuted, Unknown};
+        // Between: not one hold. The other CPU's own burst is not in doubt.
+        assert_eq!(
+            holds(&[drain(0, 0, 1), drain(5, 1, 2), drain(9, 0, 3)]),
+            [Refuted, Unknown]
+        );
+        // Afterwards, or in another zone: nothing is known.
+        assert_eq!(
+            holds(&[drain(0, 0, 1), drain(5, 0, 2), drain(9, 1, 3)]),
+            [Unknown, Unknown]
+        );
+        assert_eq!(
+            holds(&[drain(0, 0, 1), drain(5, 1, 1002), drain(9, 0, 3)]),
+            [Unknown, Unknown]
+        );
+    }
+
+    #[test]
+    fn a_wait_until_after_the_end_proves_one_hold() {
+        let events = [
+            drain(10, 0, 1),
+            drain(20, 0, 2),
+            drain(30, 0, 3),
+            drain(35, 1, 4),
+        ];
+        let hold = |start_ns| {
+            let wait = Wait {
+                cpu: 1,
+                pid: 1,
+                lock: LockKind::Zone,
+                address: 7,
+                start_ns,
+                end_ns: 32,
+            };
+            bursts(&events, &[wait]).0[0].hold
+        };
+        assert_eq!(hold(15), Hold::Proven);
+        assert_eq!(hold(25), Hold::Unknown);
+    }
+
+    #[test]
+    fn gaps_at_batches_are_told_from_others() {
+        let mut time = 0;
+        let events = (0..12).map(|nth| {
+            time += if nth % 4 == 0 { 900 } else { 100 };
+            drain(time, 0, nth)
+        });
+        let (_, release) = bursts(&events.collect::<Vec<_>>(), &[]);
+        assert_eq!(release.bursts, 1);
+        assert_eq!(release.gap_at_batch_ns, Some(900));
+        assert_eq!(release.gap_elsewhere_ns, Some(100));
+    }
+
+    #[test]
+    fn holds_that_the_kernel_tells_are_taken() {
+        let at = |time_ns, kind| Event {
+            kind,
+            ..drain(time_ns, 0, 0)
+        };
+        let locked = Kind::ZoneLocked {
+            node: 0,
+            wait_ns: None,
+        };
+        let events = [
+            at(100, locked),
+            drain(50_000, 0, 1),
+            drain(90_000, 0, 2),
+            at(95_000, Kind::ZoneUnlock { node: 0 }),
+            at(96_000, locked),
+            drain(97_000, 0, 3),
+        ];
+        let (seen, _) = bursts(&events, &[]);
+        let seen: Vec<_> = seen
+            .iter()
+            .map(|it| (it.start_ns, it.end_ns, it.pages, it.hold))
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                (100, 95_000, 2, Hold::Traced),
+                (97_000, 97_000, 1, Hold::Unknown)
+            ]
+        );
+    }
+}

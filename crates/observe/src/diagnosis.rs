@@ -1,0 +1,480 @@
+//! Verdicts: whether a machine has one of three problems, why, and what to do.
+
+use serde::Serialize;
+
+use crate::figures::Figures;
+use crate::seen::{BurstKind, Hold, LockKind, Seen};
+
+/// A problem, and whether this machine has it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Verdict {
+    /// The problem.
+    pub problem: Problem,
+    /// The answer.
+    pub answer: Answer,
+    /// Figures that the answer is based on, in sentences.
+    pub why: String,
+    /// Next step.
+    pub advice: String,
+}
+
+/// One of the three problems.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Problem {
+    /// All CPUs do their upkeep in the same instant.
+    UpkeepHerd,
+    /// CPUs wait for a zone's lock while another one frees or takes many pages.
+    ZoneLock,
+    /// Readers of memory statistics wait for each other.
+    MemcgFlush,
+}
+
+/// Whether a problem is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answer {
+    /// It is.
+    Present,
+    /// It is not, under the load of this run.
+    Absent,
+    /// This run does not show it.
+    CannotTell,
+}
+
+/// A herd: a call meets so many times the CPUs that it would meet at a random tick.
+const HERD: f64 = 1.25;
+/// Calls of which a pattern can be told.
+const CALLS: u64 = 8;
+/// Waits that hurt: this long at the 99th percentile.
+const WAIT_NS: u64 = 100_000;
+/// Waits that hurt: this share of all CPUs' time.
+const WAIT_SHARE: f64 = 0.001;
+/// Flush waits that hurt a reader: this long at the 99th percentile.
+const FLUSH_WAIT_NS: u64 = 1_000_000;
+/// The lock is released where the gap is so many times that elsewhere.
+const RELEASE_GAP: u64 = 2;
+
+/// Verdicts on the three problems.
+pub fn diagnose(seen: &Seen, figures: &Figures) -> [Verdict; 3] {
+    [
+        upkeep_herd(seen, figures),
+        zone_lock(seen, figures),
+        memcg_flush(seen, figures),
+    ]
+}
+
+fn verdict(
+    problem: Problem,
+    answer: Answer,
+    why: impl Into<String>,
+    advice: impl Into<String>,
+) -> Verdict {
+    Verdict {
+        problem,
+        answer,
+        why: why.into(),
+        advice: advice.into(),
+    }
+}
+
+fn us(ns: u64) -> String {
+    match ns {
+        ns if ns < 10_000 => format!("{:.1} us", ns as f64 / 1e3),
+        ns if ns < 1_000_000 => format!("{:.0} us", ns as f64 / 1e3),
+        ns => format!("{:.1} ms", ns as f64 / 1e6),
+    }
+}
+
+fn lacks(seen: &Seen, part: &str) -> Option<String> {
+    let mut of = seen
+        .missing
+        .iter()
+        .filter(|missing| missing.removes.contains(part));
+    of.next()
+        .map(|missing| format!("This kernel lacks: {}.", missing.what))
+}
+
+fn upkeep_herd(seen: &Seen, figures: &Figures) -> Verdict {
+    let say = |answer, why: String, advice: &str| verdict(Problem::UpkeepHerd, answer, why, advice);
+    let cannot = |why: String, advice| say(Answer::CannotTell, why, advice);
+    if seen.machine.cpus < 2 {
+        return cannot(
+            "This machine has one CPU.".to_owned(),
+            "Observe a machine with many CPUs.",
+        );
+    }
+    let (Some(herd), Some(upkeep)) = (&figures.herd, &figures.upkeep) else {
+        let why = lacks(seen, "upkeep").or_else(|| lacks(seen, "vmstat_update"));
+        let why = why
+            .unwrap_or_else(|| "No call of vmstat_update followed a timer in this run.".to_owned());
+        return cannot(
+            why,
+            "Observe for longer (`--seconds 60`), under the load that hurts.",
+        );
+    };
+    if herd.calls < CALLS {
+        let why = format!(
+            "Only {} calls of vmstat_update followed a timer in this run.",
+            herd.calls
+        );
+        return cannot(
+            why,
+            "Observe for longer (`--seconds 60`), under the load that hurts.",
+        );
+    }
+    let why = format!(
+        "A call of vmstat_update shares its wheel slot with {:.1} CPUs on average, itself included, and its tick with {:.1} \
+         ({} at most); at random ticks it would meet {:.1}. A call takes {} at p99. All calls take {:.4} % of all CPUs' time.",
+        herd.cpus_per_slot,
+        herd.cpus_per_tick,
+        herd.cpus_per_tick_max,
+        herd.cpus_per_tick_random,
+        us(upkeep.duration_ns.p99),
+        upkeep.cpu_share * 100.0
+    );
+    if herd.cpus_per_slot < HERD * herd.cpus_per_tick_random
+        && herd.cpus_per_tick < HERD * herd.cpus_per_tick_random
+    {
+        return say(Answer::Absent, why, "None.");
+    }
+    let advice = match upkeep.duration_ns.p99 < WAIT_NS {
+        true => {
+            "None that is urgent: the calls are short. With more CPUs the herd grows. `bursar run vmstat-spread` \
+             compares ways to spread it."
+        }
+        false => {
+            "Raise `vm.stat_interval` (sysctl) to have fewer calls, or use a kernel that spreads the timers over the interval. \
+             `bursar run vmstat-spread` compares the ways."
+        }
+    };
+    say(Answer::Present, why, advice)
+}
+
+/// Whether the kernel gives up the zone lock within bursts that are larger than a batch, by its behaviour.
+///
+/// A gap at each batch says that it does. Its absence says nothing: a lock that nobody waits for is released and taken again
+/// within the time of an event.
+pub fn releases_each_batch(seen: &Seen) -> Option<bool> {
+    let batch = seen
+        .machine
+        .zones
+        .iter()
+        .map(|zone| zone.pcp_batch)
+        .max()
+        .unwrap_or(0);
+    let large = seen
+        .bursts
+        .iter()
+        .filter(|burst| burst.pages > u64::from(batch));
+    let [mut whole, mut cut] = [0, 0];
+    for burst in large {
+        match burst.hold {
+            Hold::Traced | Hold::Proven => whole += 1,
+            Hold::Refuted => cut += 1,
+            Hold::Unknown => {}
+        }
+    }
+    let release = &seen.release;
+    let has_gaps = || {
+        let [at_batch, elsewhere] = [release.gap_at_batch_ns?, release.gap_elsewhere_ns?];
+        (release.bursts >= 10 && at_batch >= RELEASE_GAP * elsewhere.max(1)).then_some(true)
+    };
+    match (whole, cut) {
+        (0, 0) => has_gaps(),
+        (whole, cut) => Some(cut > whole),
+    }
+}
+
+fn zone_lock(seen: &Seen, figures: &Figures) -> Verdict {
+    let say = |answer, why: String, advice: &str| verdict(Problem::ZoneLock, answer, why, advice);
+    let cannot = |why: String, advice| say(Answer::CannotTell, why, advice);
+    if !seen.deep {
+        return cannot(
+            "The light mode does not trace pages and locks.".to_owned(),
+            "Run `bursar observe --deep` under the load that hurts. It slows page frees while it runs.",
+        );
+    }
+    if figures.bursts.is_empty() {
+        let why = lacks(seen, "pages")
+            .unwrap_or_else(|| "No pages moved under a zone lock in this run.".to_owned());
+        return cannot(why, "Observe under the load that hurts.");
+    }
+    let largest = figures
+        .bursts
+        .iter()
+        .map(|burst| burst.pages.max)
+        .max()
+        .unwrap_or(0);
+    let drains = figures
+        .bursts
+        .iter()
+        .find(|burst| burst.kind == BurstKind::Drain);
+    let mut why = match drains {
+        Some(drains) => format!(
+            "Bursts of freed pages have {} pages at p99 and take {} at p99; the largest burst has {largest} pages. ",
+            drains.pages.p99,
+            us(drains.duration_ns.p99)
+        ),
+        None => format!("The largest burst has {largest} pages. "),
+    };
+    why.push_str(match releases_each_batch(seen) {
+        Some(true) => "This kernel releases the lock within large bursts. ",
+        Some(false) => "Other CPUs waited through whole bursts of more than a batch: not all paths of this kernel release the lock \
+             after each batch. ",
+        None => "No burst shows whether the lock is released after each batch. ",
+    });
+    let zone = figures
+        .waits
+        .iter()
+        .find(|wait| wait.lock == LockKind::Zone);
+    match zone {
+        Some(zone) => {
+            why.push_str(&format!(
+                "{} waits for a zone lock: {} at p99, {} at most, {:.3} % of all CPUs' time.",
+                zone.wait_ns.samples,
+                us(zone.wait_ns.p99),
+                us(zone.wait_ns.max),
+                zone.cpu_share * 100.0
+            ));
+            if zone.wait_ns.p99 >= WAIT_NS || zone.cpu_share >= WAIT_SHARE {
+                let advice = match releases_each_batch(seen) {
+                    Some(true) => {
+                        "The lock is released within bursts already. Free memory in smaller parts. `bursar run \
+                         pcp-batch-free` compares policies."
+                    }
+                    _ => {
+                        "Use a kernel that releases the lock after each batch (6.19 and later). `bursar run pcp-batch-free` \
+                         shows what that changes."
+                    }
+                };
+                return say(Answer::Present, why, advice);
+            }
+            say(Answer::Absent, why, "None.")
+        }
+        None if figures.waits.is_empty() && seen.machine.virtualized => {
+            why.push_str(
+                "No wait for any spin lock was seen. This is a guest, and without paravirtual spin locks its kernel does not \
+                 report waits.",
+            );
+            cannot(
+                why,
+                "Observe on the host, or compare the burst durations above with the latency that hurts.",
+            )
+        }
+        None => {
+            if let Some(lacks) = lacks(seen, "waits for the zone lock") {
+                why.push_str(&lacks);
+                return cannot(
+                    why,
+                    "Observe with a kernel that has lock:contention_begin (5.19 and later).",
+                );
+            }
+            why.push_str("No wait for a zone lock was seen. (A single waiter may go unseen: the kernel reports queues.)");
+            say(Answer::Absent, why, "None.")
+        }
+    }
+}
+
+fn memcg_flush(seen: &Seen, figures: &Figures) -> Verdict {
+    let say = |answer, why: String, advice: &str| verdict(Problem::MemcgFlush, answer, why, advice);
+    let has_lock = lacks(seen, "lock of cgroup statistics");
+    let Some(flushes) = &figures.flushes else {
+        let why = has_lock
+            .unwrap_or_else(|| "Nobody asked for statistics of a cgroup in this run.".to_owned());
+        let advice = "Observe while monitoring reads memory.stat, for 10 s at least.";
+        return say(Answer::CannotTell, why, advice);
+    };
+    let mut why = format!(
+        "{} requests for and flushes of statistics of cgroups. ",
+        flushes.seen
+    );
+    if let Some(duration) = &flushes.duration_ns {
+        why.push_str(&format!(
+            "A flush takes {} at p99, {} at most. ",
+            us(duration.p99),
+            us(duration.max)
+        ));
+    }
+    if let (Some(skipped), Some(forced)) = (flushes.skipped, flushes.forced) {
+        why.push_str(&format!(
+            "{forced} are periodic or forced; {skipped} were skipped"
+        ));
+        match flushes.skipped_pending {
+            Some(pending) => why.push_str(&format!(
+                ", with up to {} updates that the answer lacks. ",
+                pending.max
+            )),
+            None => why.push_str(". "),
+        }
+    }
+    match &flushes.wait_ns {
+        Some(wait) => {
+            why.push_str(&format!(
+                "{} waited for the lock: {} at p99, {} at most.",
+                wait.samples,
+                us(wait.p99),
+                us(wait.max)
+            ));
+            if wait.p99 >= FLUSH_WAIT_NS {
+                let advice = "Read memory.stat less often, and of fewer cgroups (see the readers below). Kernels from 6.8 on skip \
+                              flushes of groups with few updates. `bursar run memcg-flush` compares policies.";
+                return say(Answer::Present, why, advice);
+            }
+        }
+        None => match has_lock {
+            Some(lacks) => {
+                why.push_str(&lacks);
+                return say(
+                    Answer::CannotTell,
+                    why,
+                    "Observe with kernel 6.10 or later, which reports waits.",
+                );
+            }
+            None => why.push_str("No request waited for the lock."),
+        },
+    }
+    say(Answer::Absent, why, "None.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seen::{Burst, Flush, Machine, Missing, Release, Upkeep, Wait};
+
+    fn seen() -> Seen {
+        Seen {
+            machine: Machine {
+                cpus: 2,
+                hz: Some(250),
+                interval_s: Some(1),
+                ..Machine::default()
+            },
+            deep: true,
+            end_ns: 10_000_000_000,
+            ..Seen::default()
+        }
+    }
+
+    fn answers(seen: &Seen) -> [Answer; 3] {
+        diagnose(seen, &Figures::of(seen)).map(|verdict| verdict.answer)
+    }
+
+    fn upkeep(second: u64, cpu: u32, tick: u64) -> Upkeep {
+        let tick = second * 250 + tick;
+        Upkeep {
+            cpu,
+            target_jiffy: Some(tick),
+            slot_jiffy: Some(tick),
+            expire_jiffy: Some(tick),
+            expire_ns: Some(tick),
+            start_ns: tick,
+            end_ns: tick + 1000,
+            pages: None,
+        }
+    }
+
+    #[test]
+    fn nothing_seen_is_nothing_known() {
+        assert_eq!(answers(&seen()), [Answer::CannotTell; 3]);
+        assert_eq!(answers(&Seen::default()), [Answer::CannotTell; 3]);
+    }
+
+    #[test]
+    fn a_herd_is_present_where_cpus_meet_and_absent_where_not() {
+        let calls = |of_1: u64| {
+            (0..10).flat_map(move |second| [upkeep(second, 0, 0), upkeep(second, 1, of_1)])
+        };
+        let with = |of_1| Seen {
+            upkeep: calls(of_1).collect(),
+            ..seen()
+        };
+        assert_eq!(answers(&with(0))[0], Answer::Present);
+        assert_eq!(answers(&with(8))[0], Answer::Absent);
+    }
+
+    fn with_wait(wait_ns: u64) -> Seen {
+        let burst = Burst {
+            cpu: 0,
+            pid: 1,
+            zone: None,
+            kind: BurstKind::Drain,
+            start_ns: 0,
+            end_ns: 500,
+            pages: 63,
+            hold: Hold::Unknown,
+        };
+        let wait = Wait {
+            cpu: 1,
+            pid: 2,
+            lock: LockKind::Zone,
+            address: 1,
+            start_ns: 100,
+            end_ns: 100 + wait_ns,
+        };
+        Seen {
+            bursts: vec![burst],
+            waits: vec![wait],
+            ..seen()
+        }
+    }
+
+    #[test]
+    fn waits_decide_on_the_zone_lock() {
+        assert_eq!(answers(&with_wait(1_000))[1], Answer::Absent);
+        assert_eq!(answers(&with_wait(1_000_000))[1], Answer::Present);
+        let mut guest = with_wait(1_000);
+        guest.waits.clear();
+        assert_eq!(answers(&guest)[1], Answer::Absent);
+        guest.machine.virtualized = true;
+        assert_eq!(answers(&guest)[1], Answer::CannotTell);
+        guest.deep = false;
+        assert_eq!(answers(&guest)[1], Answer::CannotTell);
+    }
+
+    #[test]
+    fn waits_decide_on_flushes() {
+        let with = |wait_ns| Seen {
+            flushes: vec![Flush {
+                wait_ns,
+                holds: 1,
+                ..Flush::default()
+            }],
+            ..seen()
+        };
+        assert_eq!(answers(&with(5_000_000))[2], Answer::Present);
+        assert_eq!(answers(&with(5_000))[2], Answer::Absent);
+        let mut unseen = with(0);
+        assert_eq!(answers(&unseen)[2], Answer::Absent);
+        unseen.missing = vec![Missing {
+            what: "event cgroup:cgroup_rstat_locked".to_owned(),
+            removes: "waits for and holds of the lock of cgroup statistics".to_owned(),
+        }];
+        assert_eq!(answers(&unseen)[2], Answer::CannotTell);
+    }
+
+    #[test]
+    fn a_release_is_told_by_gaps_and_by_other_cpus() {
+        let with = |bursts, gap_at_batch_ns, holds: &[Hold]| {
+            let burst = |hold: &Hold| Burst {
+                hold: *hold,
+                ..with_wait(1).bursts[0]
+            };
+            let release = Release {
+                bursts,
+                gap_at_batch_ns: Some(gap_at_batch_ns),
+                gap_elsewhere_ns: Some(100),
+            };
+            releases_each_batch(&Seen {
+                bursts: holds.iter().map(burst).collect(),
+                release,
+                ..seen()
+            })
+        };
+        assert_eq!(with(50, 500, &[Hold::Unknown]), Some(true));
+        assert_eq!(with(50, 120, &[Hold::Unknown]), None);
+        assert_eq!(with(5, 500, &[]), None);
+        assert_eq!(with(50, 120, &[Hold::Refuted]), Some(true));
+        assert_eq!(with(50, 500, &[Hold::Proven, Hold::Unknown]), Some(false));
+    }
+}

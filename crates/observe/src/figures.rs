@@ -1,0 +1,476 @@
+//! Figures of a run: what tables show and verdicts are based on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use crate::seen::{Burst, BurstKind, Flush, Hold, LockKind, Seen, Upkeep};
+
+/// Summary of numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Distribution {
+    /// Count of numbers.
+    pub samples: u64,
+    /// Mean.
+    pub mean: f64,
+    /// Median.
+    pub p50: u64,
+    /// 99th percentile.
+    pub p99: u64,
+    /// Largest.
+    pub max: u64,
+    /// Sum.
+    pub sum: u64,
+}
+
+impl Distribution {
+    /// Summarises numbers. `None` if there are none.
+    pub fn of(numbers: impl IntoIterator<Item = u64>) -> Option<Self> {
+        let mut numbers: Vec<u64> = numbers.into_iter().collect();
+        numbers.sort_unstable();
+        let samples = numbers.len();
+        // Smallest number that is no less than this share of all.
+        let rank = |percent: usize| {
+            numbers
+                .get((samples * percent).div_ceil(100).max(1) - 1)
+                .copied()
+        };
+        let sum = numbers
+            .iter()
+            .fold(0_u64, |sum, it| sum.saturating_add(*it));
+        Some(Self {
+            samples: samples as u64,
+            mean: sum as f64 / samples as f64,
+            p50: rank(50)?,
+            p99: rank(99)?,
+            max: *numbers.last()?,
+            sum,
+        })
+    }
+}
+
+/// Figures of a run. A figure that this kernel or mode does not show is `None`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Figures {
+    /// Length of the run.
+    pub seconds: f64,
+    /// Calls of `vmstat_update`.
+    pub upkeep: Option<UpkeepFigures>,
+    /// CPUs whose upkeep falls together.
+    pub herd: Option<Herd>,
+    /// Bursts, by direction.
+    pub bursts: Vec<BurstFigures>,
+    /// Waits for spin locks, by lock.
+    pub waits: Vec<WaitFigures>,
+    /// Requests for statistics of cgroups.
+    pub flushes: Option<FlushFigures>,
+    /// Tasks that ask for statistics, most frequent first.
+    pub readers: Vec<Reader>,
+}
+
+/// Calls of `vmstat_update`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct UpkeepFigures {
+    /// Durations.
+    pub duration_ns: Distribution,
+    /// Durations of calls on a tick of their own.
+    pub alone_ns: Option<Distribution>,
+    /// Durations of calls that share a tick with another CPU's.
+    pub together_ns: Option<Distribution>,
+    /// Time from the timer to the call.
+    pub start_delay_ns: Option<Distribution>,
+    /// Ticks from the wheel's slot to the timer's expiry. An idle CPU's timer waits until the CPU wakes.
+    pub late_ticks: Option<Distribution>,
+    /// Calls without a timer that led to them: the shepherd's.
+    pub without_timer: u64,
+    /// Pages given back in a call. Deep mode only.
+    pub pages: Option<Distribution>,
+    /// Share of all CPUs' time.
+    pub cpu_share: f64,
+}
+
+/// CPUs whose upkeep falls together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Herd {
+    /// Calls that a timer led to.
+    pub calls: u64,
+    /// Distinct ticks in a second for which timers were set, before the wheel rounds them.
+    pub targets_per_s: Option<f64>,
+    /// Distinct slots of the wheel in a second.
+    pub slots_per_s: f64,
+    /// Distinct ticks in a second at which timers expired.
+    pub instants_per_s: f64,
+    /// CPUs on one slot, as a call meets them on average.
+    pub cpus_per_slot: f64,
+    /// CPUs on one slot, at most.
+    pub cpus_per_slot_max: u64,
+    /// CPUs on one tick, as a call meets them on average.
+    pub cpus_per_tick: f64,
+    /// CPUs on one tick, at most.
+    pub cpus_per_tick_max: u64,
+    /// CPUs on one tick, as a call would meet them on average if calls came at random ticks of the interval.
+    pub cpus_per_tick_random: f64,
+}
+
+/// Bursts of one direction.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct BurstFigures {
+    /// Direction.
+    pub kind: BurstKind,
+    /// Pages in a burst.
+    pub pages: Distribution,
+    /// Durations from the first to the last page. The kernel's events make them longer.
+    pub duration_ns: Distribution,
+    /// Holds that the kernel reported.
+    pub traced: u64,
+    /// Bursts that were one hold of the lock.
+    pub proven: u64,
+    /// Bursts that were not.
+    pub refuted: u64,
+    /// Bursts of which nothing is known.
+    pub unknown: u64,
+    /// Durations of the holds that were reported or proven.
+    pub hold_ns: Option<Distribution>,
+}
+
+/// Waits for one kind of lock.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct WaitFigures {
+    /// Kind of lock.
+    pub lock: LockKind,
+    /// Durations.
+    pub wait_ns: Distribution,
+    /// Share of all CPUs' time.
+    pub cpu_share: f64,
+}
+
+/// Requests for statistics of cgroups.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct FlushFigures {
+    /// Requests and flushes.
+    pub seen: u64,
+    /// Requests that the kernel skipped. `None`: this kernel does not show requests.
+    pub skipped: Option<u64>,
+    /// Requests that always flush, as by the periodic flusher.
+    pub forced: Option<u64>,
+    /// Updates that were not folded when a request was skipped.
+    pub skipped_pending: Option<Distribution>,
+    /// Durations of flushes, with waits.
+    pub duration_ns: Option<Distribution>,
+    /// Waits for the lock, of flushes that waited.
+    pub wait_ns: Option<Distribution>,
+    /// Longest hold of each flush.
+    pub hold_ns: Option<Distribution>,
+}
+
+/// Tasks of one name that ask for statistics of a cgroup.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Reader {
+    /// Name of the tasks. `None`: they had ended when names were looked up.
+    pub task: Option<String>,
+    /// Number of tasks.
+    pub tasks: usize,
+    /// Number of the cgroup's directory.
+    pub cgroup: u64,
+    /// Path of the cgroup, if it was found.
+    pub path: Option<String>,
+    /// Requests.
+    pub requests: u64,
+    /// Requests that the kernel skipped.
+    pub skipped: u64,
+    /// Longest wait for the lock.
+    pub wait_ns_max: u64,
+}
+
+impl Figures {
+    /// Computes all figures.
+    pub fn of(seen: &Seen) -> Self {
+        let seconds = seen.duration_ns() as f64 / 1e9;
+        Self {
+            seconds,
+            upkeep: upkeep(seen),
+            herd: herd(seen),
+            bursts: [BurstKind::Drain, BurstKind::Refill]
+                .into_iter()
+                .filter_map(|it| bursts(seen, it))
+                .collect(),
+            waits: [LockKind::Zone, LockKind::Other]
+                .into_iter()
+                .filter_map(|it| waits(seen, it))
+                .collect(),
+            flushes: flushes(&seen.flushes),
+            readers: readers(seen),
+        }
+    }
+}
+
+fn cpu_share(sum_ns: u64, seen: &Seen) -> f64 {
+    let all = seen.duration_ns() as f64 * seen.machine.cpus.max(1) as f64;
+    if all > 0.0 { sum_ns as f64 / all } else { 0.0 }
+}
+
+fn duration(upkeep: &Upkeep) -> u64 {
+    upkeep.end_ns.saturating_sub(upkeep.start_ns)
+}
+
+fn upkeep(seen: &Seen) -> Option<UpkeepFigures> {
+    let all = &seen.upkeep;
+    let duration_ns = Distribution::of(all.iter().map(duration))?;
+    let by_tick = by_jiffy(all, |it| it.expire_jiffy);
+    let is_shared = |upkeep: &&Upkeep| Some(by_tick.get(&upkeep.expire_jiffy?)?.len() > 1);
+    let of = |shared| {
+        Distribution::of(
+            all.iter()
+                .filter(|it| is_shared(it) == Some(shared))
+                .map(duration),
+        )
+    };
+    let delay = |it: &Upkeep| Some(it.start_ns.saturating_sub(it.expire_ns?));
+    let late = |it: &Upkeep| Some(it.expire_jiffy?.saturating_sub(it.slot_jiffy?));
+    Some(UpkeepFigures {
+        alone_ns: of(false),
+        together_ns: of(true),
+        start_delay_ns: Distribution::of(all.iter().filter_map(delay)),
+        late_ticks: Distribution::of(all.iter().filter_map(late)),
+        without_timer: all.iter().filter(|it| it.expire_ns.is_none()).count() as u64,
+        pages: Distribution::of(all.iter().filter_map(|it| it.pages)),
+        cpu_share: cpu_share(duration_ns.sum, seen),
+        duration_ns,
+    })
+}
+
+/// CPUs at each jiffy.
+fn by_jiffy(
+    all: &[Upkeep],
+    jiffy: impl Fn(&Upkeep) -> Option<u64>,
+) -> BTreeMap<u64, BTreeSet<u32>> {
+    let mut found: BTreeMap<u64, BTreeSet<u32>> = BTreeMap::new();
+    for upkeep in all {
+        if let Some(jiffy) = jiffy(upkeep) {
+            found.entry(jiffy).or_default().insert(upkeep.cpu);
+        }
+    }
+    found
+}
+
+fn herd(seen: &Seen) -> Option<Herd> {
+    let all = &seen.upkeep;
+    let calls = all.iter().filter(|it| it.expire_jiffy.is_some()).count() as u64;
+    let seconds = seen.duration_ns() as f64 / 1e9;
+    let hz = f64::from(seen.machine.hz?);
+    if calls == 0 || seconds <= 0.0 {
+        return None;
+    }
+    let met = |groups: &BTreeMap<u64, BTreeSet<u32>>| {
+        let sizes = || groups.values().map(BTreeSet::len);
+        let squares: usize = sizes().map(|size| size * size).sum();
+        let most = sizes().max().unwrap_or(0) as u64;
+        (squares as f64 / sizes().sum::<usize>().max(1) as f64, most)
+    };
+    let slots = by_jiffy(all, |it| {
+        it.slot_jiffy.filter(|_| it.expire_jiffy.is_some())
+    });
+    let ticks = by_jiffy(all, |it| it.expire_jiffy);
+    let targets = by_jiffy(all, |it| it.target_jiffy);
+    let [
+        (cpus_per_slot, cpus_per_slot_max),
+        (cpus_per_tick, cpus_per_tick_max),
+    ] = [met(&slots), met(&ticks)];
+    let interval = f64::from(seen.machine.interval_s.unwrap_or(1).max(1));
+    Some(Herd {
+        calls,
+        targets_per_s: (!targets.is_empty()).then(|| targets.len() as f64 / seconds),
+        slots_per_s: slots.len() as f64 / seconds,
+        instants_per_s: ticks.len() as f64 / seconds,
+        cpus_per_slot,
+        cpus_per_slot_max,
+        cpus_per_tick,
+        cpus_per_tick_max,
+        cpus_per_tick_random: 1.0 + seen.machine.cpus.saturating_sub(1) as f64 / (hz * interval),
+    })
+}
+
+fn bursts(seen: &Seen, kind: BurstKind) -> Option<BurstFigures> {
+    let all = || seen.bursts.iter().filter(move |burst| burst.kind == kind);
+    let duration = |burst: &Burst| burst.end_ns.saturating_sub(burst.start_ns);
+    let with = |hold: Hold| all().filter(move |burst| burst.hold == hold);
+    Some(BurstFigures {
+        kind,
+        pages: Distribution::of(all().map(|burst| burst.pages))?,
+        duration_ns: Distribution::of(all().map(duration))?,
+        traced: with(Hold::Traced).count() as u64,
+        proven: with(Hold::Proven).count() as u64,
+        refuted: with(Hold::Refuted).count() as u64,
+        unknown: with(Hold::Unknown).count() as u64,
+        hold_ns: Distribution::of(with(Hold::Traced).chain(with(Hold::Proven)).map(duration)),
+    })
+}
+
+fn waits(seen: &Seen, lock: LockKind) -> Option<WaitFigures> {
+    let all = seen.waits.iter().filter(|wait| wait.lock == lock);
+    let wait_ns = Distribution::of(all.map(|wait| wait.end_ns.saturating_sub(wait.start_ns)))?;
+    Some(WaitFigures {
+        lock,
+        cpu_share: cpu_share(wait_ns.sum, seen),
+        wait_ns,
+    })
+}
+
+fn flushes(all: &[Flush]) -> Option<FlushFigures> {
+    if all.is_empty() {
+        return None;
+    }
+    let requests = || all.iter().filter(|it| it.skipped.is_some());
+    let is_shown = requests().next().is_some();
+    let count = |is: fn(&&Flush) -> bool| is_shown.then(|| requests().filter(is).count() as u64);
+    let flushed = || all.iter().filter(|it| it.holds > 0);
+    let skipped = all.iter().filter(|it| it.skipped == Some(true));
+    Some(FlushFigures {
+        seen: all.len() as u64,
+        skipped: count(|it| it.skipped == Some(true)),
+        forced: count(|it| it.forced == Some(true)),
+        skipped_pending: Distribution::of(skipped.filter_map(|it| u64::try_from(it.pending?).ok())),
+        duration_ns: Distribution::of(flushed().map(|it| it.end_ns.saturating_sub(it.start_ns))),
+        wait_ns: Distribution::of(all.iter().map(|it| it.wait_ns).filter(|wait| *wait > 0)),
+        hold_ns: Distribution::of(flushed().map(|it| it.held_ns_max)),
+    })
+}
+
+fn readers(seen: &Seen) -> Vec<Reader> {
+    let names: BTreeMap<i32, &String> = seen
+        .tasks
+        .iter()
+        .map(|task| (task.pid, &task.name))
+        .collect();
+    let mut readers = BTreeMap::new();
+    // The periodic flusher is no reader.
+    for flush in seen.flushes.iter().filter(|it| it.forced != Some(true)) {
+        let task = names.get(&flush.pid).copied();
+        let (reader, pids) = readers.entry((task, flush.cgroup)).or_insert_with(|| {
+            let reader = Reader {
+                task: task.cloned(),
+                tasks: 0,
+                cgroup: flush.cgroup,
+                path: seen
+                    .cgroups
+                    .iter()
+                    .find(|it| it.id == flush.cgroup)
+                    .map(|it| it.path.clone()),
+                requests: 0,
+                skipped: 0,
+                wait_ns_max: 0,
+            };
+            (reader, BTreeSet::new())
+        });
+        pids.insert(flush.pid);
+        reader.tasks = pids.len();
+        reader.requests += 1;
+        reader.skipped += u64::from(flush.skipped == Some(true));
+        reader.wait_ns_max = reader.wait_ns_max.max(flush.wait_ns);
+    }
+    let mut readers: Vec<_> = readers.into_values().map(|(reader, _)| reader).collect();
+    readers.sort_by_key(|reader| std::cmp::Reverse(reader.requests));
+    readers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seen::Machine;
+
+    #[test]
+    fn percentiles_are_numbers_that_were_seen() {
+        let of = |numbers: &[u64]| Distribution::of(numbers.iter().copied());
+        assert_eq!(of(&[]), None);
+        let all: Vec<u64> = (1..=200).rev().collect();
+        let all = of(&all).expect("numbers");
+        assert_eq!(
+            (all.p50, all.p99, all.max, all.mean),
+            (100, 198, 200, 100.5)
+        );
+        assert_eq!(of(&[7]).map(|it| (it.p50, it.p99)), Some((7, 7)));
+    }
+
+    fn at(cpu: u32, target: u64, slot: u64, tick: u64, took: u64) -> Upkeep {
+        Upkeep {
+            cpu,
+            target_jiffy: Some(target),
+            slot_jiffy: Some(slot),
+            expire_jiffy: Some(tick),
+            expire_ns: Some(1000),
+            start_ns: 1500,
+            end_ns: 1500 + took,
+            pages: None,
+        }
+    }
+
+    #[test]
+    fn a_herd_is_told_by_slots_and_by_ticks() {
+        let seen = Seen {
+            machine: Machine {
+                cpus: 3,
+                hz: Some(250),
+                ..Machine::default()
+            },
+            end_ns: 2_000_000_000,
+            upkeep: vec![
+                at(0, 245, 248, 248, 10),
+                at(1, 247, 248, 248, 20),
+                at(2, 241, 248, 250, 30),
+                at(0, 495, 496, 496, 40),
+            ],
+            ..Seen::default()
+        };
+        let herd = herd(&seen).expect("a herd");
+        assert_eq!(
+            (herd.calls, herd.cpus_per_slot_max, herd.cpus_per_tick_max),
+            (4, 3, 2)
+        );
+        assert_eq!(
+            (herd.slots_per_s, herd.instants_per_s, herd.targets_per_s),
+            (1.0, 1.5, Some(2.0))
+        );
+        // Three calls meet three CPUs on their slot, and one meets itself.
+        assert_eq!(herd.cpus_per_slot, 2.5);
+        assert_eq!(herd.cpus_per_tick, 1.5);
+        assert_eq!(herd.cpus_per_tick_random, 1.008);
+        let upkeep = upkeep(&seen).expect("calls");
+        assert_eq!(upkeep.together_ns.map(|it| it.max), Some(20));
+        assert_eq!(upkeep.alone_ns.map(|it| it.samples), Some(2));
+        assert_eq!(upkeep.late_ticks.map(|it| it.max), Some(2));
+        assert_eq!(upkeep.start_delay_ns.map(|it| it.p50), Some(500));
+    }
+
+    #[test]
+    fn the_periodic_flusher_is_no_reader() {
+        let flush = |pid, forced, skipped| Flush {
+            pid,
+            forced: Some(forced),
+            skipped: Some(skipped),
+            pending: Some(10),
+            ..Flush::default()
+        };
+        let flushes = vec![
+            flush(1, true, false),
+            flush(2, false, true),
+            flush(2, false, false),
+            flush(3, false, false),
+        ];
+        let seen = Seen {
+            flushes,
+            ..Seen::default()
+        };
+        let figures = Figures::of(&seen);
+        let readers: Vec<_> = figures
+            .readers
+            .iter()
+            .map(|it| (it.tasks, it.requests, it.skipped))
+            .collect();
+        assert_eq!(readers, [(2, 3, 1)]);
+        let flushes = figures.flushes.expect("flushes");
+        assert_eq!(
+            (flushes.seen, flushes.skipped, flushes.forced),
+            (4, Some(1), Some(1))
+        );
+    }
+}

@@ -1,0 +1,257 @@
+//! Files made byte by byte, whole and damaged.
+
+use std::io::Cursor;
+
+use super::*;
+
+const HEADER_PAGE: &str = "\tfield: u64 timestamp;\toffset:0;\tsize:8;\tsigned:0;\n";
+const PAGES: [&[u8]; 2] = [&[7; 64], &[9; 96]];
+
+/// Bytes of a file.
+#[derive(Default)]
+struct Bytes(Vec<u8>);
+
+impl Bytes {
+    fn begin(version: &str) -> Self {
+        let mut bytes = Self(MAGIC.to_vec());
+        bytes.name(version);
+        bytes.0.push(u8::from(cfg!(target_endian = "big")));
+        bytes.0.push(8);
+        bytes.u32(4_096);
+        bytes
+    }
+
+    fn u16(&mut self, number: u16) {
+        self.0.extend(number.to_ne_bytes());
+    }
+
+    fn u32(&mut self, number: u32) {
+        self.0.extend(number.to_ne_bytes());
+    }
+
+    fn u64(&mut self, number: u64) {
+        self.0.extend(number.to_ne_bytes());
+    }
+
+    fn name(&mut self, name: &str) {
+        self.0.extend(name.as_bytes());
+        self.0.push(0);
+    }
+
+    fn text(&mut self, text: &str) {
+        self.u64(text.len() as u64);
+        self.0.extend(text.as_bytes());
+    }
+
+    fn headers(&mut self) {
+        self.name("header_page");
+        self.text(HEADER_PAGE);
+        self.name("header_event");
+        self.text("event");
+    }
+
+    fn formats(&mut self) {
+        self.u32(2);
+        for system in ["timer", "kmem"] {
+            self.name(system);
+            self.u32(1);
+            self.text(&format!("name: of_{system}\n"));
+        }
+    }
+
+    /// Appends the pages, and sets their places at `at`.
+    fn pages(&mut self, at: [usize; 2]) {
+        for (page, at) in PAGES.into_iter().zip(at) {
+            let (offset, bytes) = (self.0.len() as u64, page.len() as u64);
+            self.0[at..at + 8].copy_from_slice(&offset.to_ne_bytes());
+            self.0[at + 8..at + 16].copy_from_slice(&bytes.to_ne_bytes());
+            self.0.extend(page);
+        }
+    }
+
+    fn section(&mut self, id: u16, flags: u16) -> u64 {
+        let at = self.0.len() as u64;
+        self.u16(id);
+        self.u16(flags);
+        self.u32(0);
+        self.u64(0);
+        at
+    }
+}
+
+fn version_6() -> Vec<u8> {
+    let mut bytes = Bytes::begin("6");
+    bytes.headers();
+    bytes.u32(1);
+    bytes.text("name: kernel_stack\n");
+    bytes.formats();
+    for skipped in ["ffff vmstat_update", ""] {
+        bytes.u32(skipped.len() as u32);
+        bytes.0.extend(skipped.as_bytes());
+    }
+    bytes.text("12 kworker\n");
+    bytes.u32(2);
+    bytes.0.extend(b"options  \0");
+    for (id, text) in [
+        (option::CLOCK, "[mono]\0"),
+        (99, "?"),
+        (option::UNAME, "Linux\0"),
+    ] {
+        bytes.u16(id);
+        bytes.u32(text.len() as u32);
+        bytes.0.extend(text.as_bytes());
+    }
+    bytes.u16(option::DONE);
+    bytes.0.extend(b"flyrecord\0");
+    let at = bytes.0.len();
+    bytes.0.extend([0; 32]);
+    bytes.pages([at, at + 16]);
+    bytes.0
+}
+
+fn version_7(flags: u16) -> Vec<u8> {
+    let mut bytes = Bytes::begin("7");
+    bytes.name(if flags == 0 { "none" } else { "zstd" });
+    bytes.name("1");
+    let first = bytes.0.len();
+    bytes.u64(0);
+    let header_info = bytes.section(option::HEADER_INFO, flags);
+    bytes.headers();
+    let formats = bytes.section(option::EVENT_FORMATS, flags);
+    bytes.formats();
+    let cmdlines = bytes.section(option::CMDLINES, flags);
+    bytes.text("12 kworker\n");
+    let options = bytes.section(option::DONE, 0);
+    bytes.0[first..first + 8].copy_from_slice(&options.to_ne_bytes());
+    for (id, offset) in [
+        (option::HEADER_INFO, header_info),
+        (option::EVENT_FORMATS, formats),
+        (option::CMDLINES, cmdlines),
+    ] {
+        bytes.u16(id);
+        bytes.u32(8);
+        bytes.u64(offset);
+    }
+    bytes.u16(option::DONE);
+    bytes.u32(8);
+    let next = bytes.0.len();
+    bytes.u64(0);
+    let options = bytes.section(option::DONE, 0);
+    bytes.0[next..next + 8].copy_from_slice(&options.to_ne_bytes());
+    bytes.u16(option::UNAME);
+    bytes.u32(6);
+    bytes.name("Linux");
+    bytes.u16(option::BUFFER);
+    bytes.u32(8 + 1 + 7 + 4 + 4 + 2 * 20);
+    bytes.u64(0);
+    bytes.name("");
+    bytes.name("[mono]");
+    bytes.u32(4_096);
+    bytes.u32(2);
+    let at = bytes.0.len();
+    for cpu in 0..2 {
+        bytes.u32(cpu);
+        bytes.0.extend([0; 16]);
+    }
+    bytes.u16(option::DONE);
+    bytes.u32(8);
+    bytes.u64(0);
+    bytes.pages([at + 4, at + 24]);
+    bytes.0
+}
+
+fn open(bytes: &[u8]) -> Result<TraceDat<Cursor<&[u8]>>, TraceDatError> {
+    TraceDat::open(Cursor::new(bytes))
+}
+
+#[test]
+fn both_versions_have_formats_and_pages() {
+    for bytes in [version_6(), version_7(0)] {
+        let mut dat = open(&bytes).expect("a file");
+        assert_eq!(dat.header_page, HEADER_PAGE);
+        let systems: Vec<&str> = dat.formats.iter().map(|it| it.0.as_str()).collect();
+        assert!(systems.ends_with(&["timer", "kmem"]), "{systems:?}");
+        assert_eq!(dat.formats.last().expect("formats").1, "name: of_kmem\n");
+        assert_eq!(dat.cmdlines, "12 kworker\n");
+        assert_eq!(dat.clock.as_deref(), Some("[mono]"));
+        assert_eq!(dat.uname.as_deref(), Some("Linux"));
+        assert_eq!(dat.cpus().collect::<Vec<_>>(), [0, 1]);
+        let mut seen = Vec::new();
+        dat.pages(1, 64, |page| seen.push(page.to_vec()))
+            .expect("pages");
+        assert_eq!(seen, [vec![9; 64], vec![9; 32]]);
+        assert!(dat.pages(1, 0, |_| {}).is_err());
+    }
+}
+
+#[test]
+fn files_that_cannot_be_read_say_why() {
+    let says = |bytes: &[u8], part: &str| {
+        let error = open(bytes).expect_err(part).to_string();
+        assert!(error.contains(part), "{error}");
+    };
+    says(b"", "no trace.dat");
+    says(b"BURSAREC and more", "no trace.dat");
+    says(&version_7(1), "compressed by zstd");
+    let mut other = version_6();
+    other[10] = b'8';
+    says(&other, "version 8");
+    let mut other = version_6();
+    other[12] ^= 1;
+    says(&other, "order of bytes");
+    let text = version_6();
+    let at = text
+        .windows(10)
+        .position(|it| it == b"flyrecord\0")
+        .expect("there");
+    let mut latency = text.clone();
+    latency[at..at + 10].copy_from_slice(b"latency  \0");
+    says(&latency, "text");
+}
+
+#[test]
+fn a_file_that_is_cut_off_is_an_error_at_every_length() {
+    for bytes in [version_6(), version_7(0)] {
+        for length in 0..bytes.len() {
+            assert!(open(&bytes[..length]).is_err(), "{length}");
+        }
+    }
+}
+
+#[test]
+fn hostile_files_do_no_more_than_fail() {
+    let mut random = 1_u64;
+    let mut next = |bound: usize| {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (random >> 33) as usize % bound
+    };
+    let (mut whole, mut refused) = (0, 0);
+    for case in 0..20_000 {
+        let mut bytes = match case % 2 {
+            0 => version_6(),
+            _ => version_7(0),
+        };
+        for _ in 0..=next(3) {
+            let at = next(bytes.len());
+            match next(3) {
+                0 => bytes[at] ^= 1 << next(8),
+                1 => bytes[at] = 0xff,
+                _ => bytes[at..].iter_mut().take(8).for_each(|byte| *byte = 0xff),
+            }
+        }
+        match open(&bytes) {
+            Ok(mut dat) => {
+                let mut read = 0;
+                for cpu in dat.cpus().collect::<Vec<_>>() {
+                    let pages = dat.pages(cpu, 4_096, |page| read += page.len());
+                    pages.expect("places were compared with the file");
+                }
+                whole += 1;
+            }
+            Err(_) => refused += 1,
+        }
+    }
+    assert!(whole > 1_000 && refused > 1_000, "{whole} {refused}");
+}

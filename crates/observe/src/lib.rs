@@ -1,0 +1,30 @@
+//! Observation of a running Linux kernel, without patches: when each CPU does its upkeep, how many pages move under the zone
+//! lock, and who waits for statistics of memory cgroups.
+//!
+//! | module | content |
+//! |---|---|
+//! | [`tracefs`] | the kernel's tracing files: a private instance, its janitor, and what is missing |
+//! | [`mod@format`], [`page`] | layout of events, and of pages of a trace buffer |
+//! | [`event`] | the events that are used |
+//! | [`analysis`] | from events to upkeep, bursts, waits and flushes |
+//! | [`session`] | one observation from begin to end |
+//! | [`foreign`] | the files of other programs |
+//! | [`seen`] | its result |
+//! | [`figures`], [`diagnosis`] | summaries and verdicts |
+
+#![forbid(unsafe_code)]
+
+pub mod analysis;
+pub mod diagnosis;
+pub mod event;
+pub mod figures;
+pub mod foreign;
+pub mod format;
+pub mod page;
+pub mod probe;
+pub mod process;
+pub mod seen;
+pub mod session;
+pub mod symbols;
+pub mod system;
+pub mod tracefs;

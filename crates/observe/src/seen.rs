@@ -1,0 +1,274 @@
+//! Values that a run observed, decoded and analysed: the content of reports and recordings.
+//!
+//! Times are nanoseconds of the kernel's monotonic clock. Jiffies are the kernel's `jiffies`, in full. Lists are in the order
+//! of their first time. A value that this kernel does not show is `None`.
+
+use serde::{Deserialize, Serialize};
+
+/// Everything that one run observed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Seen {
+    /// The observed machine.
+    pub machine: Machine,
+    /// Whether page events were traced too, which makes upkeep take longer.
+    pub deep: bool,
+    /// First moment.
+    pub start_ns: u64,
+    /// Last moment.
+    pub end_ns: u64,
+    /// Calls of `vmstat_update`.
+    pub upkeep: Vec<Upkeep>,
+    /// Runs of pages under a zone lock. Deep mode only.
+    pub bursts: Vec<Burst>,
+    /// Waits for spin locks. Deep mode only.
+    pub waits: Vec<Wait>,
+    /// Requests to fold statistics of cgroups.
+    pub flushes: Vec<Flush>,
+    /// How this kernel gives up the zone lock within a burst.
+    pub release: Release,
+    /// Names of the tasks in `flushes` that still ran when they were looked up.
+    pub tasks: Vec<Task>,
+    /// Paths of the cgroups in `flushes` that could be found.
+    pub cgroups: Vec<Cgroup>,
+    /// Losses: events and items that the figures do not include.
+    pub losses: Losses,
+    /// Events or fields that were wanted and are not there.
+    pub missing: Vec<Missing>,
+}
+
+/// The observed machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// The kernel's release, as of `uname -r`.
+    pub kernel: String,
+    /// CPUs that were online when the run began.
+    pub cpus: usize,
+    /// Ticks a second.
+    pub hz: Option<u32>,
+    /// Where `hz` is from.
+    pub hz_source: Option<HzSource>,
+    /// Time between two upkeeps of a CPU: `vm.stat_interval`.
+    pub interval_s: Option<u32>,
+    /// Whether the processor says that it runs under a hypervisor.
+    pub virtualized: bool,
+    /// Zones with pages.
+    pub zones: Vec<Zone>,
+}
+
+/// Origin of the number of ticks a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HzSource {
+    /// Jiffies of events against their times.
+    Slope,
+    /// The configuration of the kernel.
+    Config,
+}
+
+/// A zone of `/proc/zoneinfo`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Zone {
+    /// NUMA node.
+    pub node: u32,
+    /// Name: `DMA32`, `Normal`.
+    pub name: String,
+    /// First page frame.
+    pub start_pfn: u64,
+    /// Page frames from the first to the last, with holes.
+    pub spanned_pages: u64,
+    /// Pages that the page allocator manages.
+    pub managed_pages: u64,
+    /// Watermark `min`.
+    pub min_pages: u64,
+    /// Watermark `low`.
+    pub low_pages: u64,
+    /// Watermark `high`.
+    pub high_pages: u64,
+    /// Pages that a CPU's list takes or gives at once.
+    pub pcp_batch: u32,
+    /// Pages that a CPU's list may hold: the largest of all CPUs.
+    pub pcp_high: u64,
+}
+
+/// One call of the work item `vmstat_update`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Upkeep {
+    /// The CPU.
+    pub cpu: u32,
+    /// Jiffy that the timer was set for. `None`: the shepherd queued the work without a timer, or the setting was not seen.
+    pub target_jiffy: Option<u64>,
+    /// Jiffy of the wheel's bucket: the target, rounded up.
+    pub slot_jiffy: Option<u64>,
+    /// Jiffy at which the timer expired.
+    pub expire_jiffy: Option<u64>,
+    /// Time at which the timer expired.
+    pub expire_ns: Option<u64>,
+    /// First moment.
+    pub start_ns: u64,
+    /// Last moment.
+    pub end_ns: u64,
+    /// Pages that page lists gave back meanwhile. Deep mode only.
+    pub pages: Option<u64>,
+}
+
+/// Pages that one CPU moved between its lists and one zone, without a pause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Burst {
+    /// The CPU.
+    pub cpu: u32,
+    /// Thread that ran.
+    pub pid: i32,
+    /// Place in [`Machine::zones`].
+    pub zone: Option<u16>,
+    /// Direction.
+    pub kind: BurstKind,
+    /// First moment.
+    pub start_ns: u64,
+    /// Last moment.
+    pub end_ns: u64,
+    /// Number of pages, of all orders.
+    pub pages: u64,
+    /// Whether this was one hold of the lock.
+    pub hold: Hold,
+}
+
+/// Direction of a burst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BurstKind {
+    /// From a CPU's list to the zone.
+    Drain,
+    /// From the zone to a CPU's list, or to an allocation.
+    Refill,
+}
+
+/// Whether a burst was one hold of the zone lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Hold {
+    /// The kernel reported the hold itself.
+    Traced,
+    /// Another CPU waited for the lock meanwhile, and got it only after the burst.
+    Proven,
+    /// Another CPU moved pages of this zone meanwhile.
+    Refuted,
+    /// Nothing shows whether the lock was released.
+    #[default]
+    Unknown,
+}
+
+/// How the kernel gives up the zone lock within bursts that are larger than a batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Release {
+    /// Bursts that were larger than a batch.
+    pub bursts: u64,
+    /// Median gap between two pages at a multiple of the batch.
+    pub gap_at_batch_ns: Option<u64>,
+    /// Median gap between two pages elsewhere.
+    pub gap_elsewhere_ns: Option<u64>,
+}
+
+/// A wait for a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wait {
+    /// The CPU.
+    pub cpu: u32,
+    /// Thread that ran.
+    pub pid: i32,
+    /// Kind of lock.
+    pub lock: LockKind,
+    /// The lock's address.
+    pub address: u64,
+    /// First moment.
+    pub start_ns: u64,
+    /// Last moment.
+    pub end_ns: u64,
+}
+
+/// The lock of a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LockKind {
+    /// A zone's lock, by the stack of a waiter or by an event of its own.
+    Zone,
+    /// Another spin lock, or one that no stack named.
+    Other,
+}
+
+/// One request to fold a group's statistics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Flush {
+    /// The cgroup's number: that of its directory.
+    pub cgroup: u64,
+    /// CPU of the task that flushed.
+    pub cpu: u32,
+    /// Thread that ran.
+    pub pid: i32,
+    /// First moment.
+    pub start_ns: u64,
+    /// Last moment.
+    pub end_ns: u64,
+    /// Time spent waiting for the lock.
+    pub wait_ns: u64,
+    /// Time with the lock, of all holds.
+    pub held_ns: u64,
+    /// Longest hold.
+    pub held_ns_max: u64,
+    /// Number of times that the lock was taken.
+    pub holds: u32,
+    /// Whether the kernel found too few updates and returned old values. `None`: this kernel does not show requests.
+    pub skipped: Option<bool>,
+    /// Whether the periodic flusher asked, or another caller that must have new values.
+    pub forced: Option<bool>,
+    /// Updates that were not folded yet, as the kernel counts them.
+    pub pending: Option<i64>,
+}
+
+/// A task's name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Task {
+    /// Thread ID.
+    pub pid: i32,
+    /// Name, as of `/proc/PID/comm`.
+    pub name: String,
+}
+
+/// A cgroup's path.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cgroup {
+    /// Number of its directory.
+    pub id: u64,
+    /// Path below the mount of the memory controller.
+    pub path: String,
+}
+
+/// Losses: events and items that the figures do not include.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Losses {
+    /// Events that were read.
+    pub events_read: u64,
+    /// Events that the kernel overwrote or dropped because a buffer was full.
+    pub events_lost: u64,
+    /// CPUs that lost events.
+    pub cpus: Vec<u32>,
+    /// Bytes that could not be decoded.
+    pub bytes_undecoded: u64,
+    /// Items that had no room in the lists of [`Seen`].
+    pub items_left_out: u64,
+}
+
+/// An event or a field that is not there, and what it takes with it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Missing {
+    /// The event, the field or the kernel feature.
+    pub what: String,
+    /// Columns that cannot be shown.
+    pub removes: String,
+}
+
+impl Seen {
+    /// Duration of the observation.
+    pub fn duration_ns(&self) -> u64 {
+        self.end_ns.saturating_sub(self.start_ns)
+    }
+}

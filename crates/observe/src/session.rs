@@ -1,0 +1,337 @@
+//! One observation: from enabling events to [`Seen`].
+
+use std::cell::LazyCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::analysis::Analysis;
+use crate::event::{
+    Decoder, Event, FLUSH_EVENTS, HOLD_EVENTS, Kind, PAGE_EVENTS, TIMER_EVENTS, WAIT_EVENTS,
+    WORK_EVENTS, Wanted,
+};
+use crate::seen::{Machine, Missing, Seen};
+use crate::symbols::Symbols;
+use crate::system;
+use crate::tracefs::{Instance, Tracefs, Trigger, Unavailable};
+
+/// Set of events, and their price.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Upkeep and flushes: a few events a CPU and second.
+    Light,
+    /// Also each page under a zone lock, and waits for spin locks.
+    Deep,
+}
+
+/// Buffer of a CPU in light mode.
+const LIGHT_KB: u64 = 512;
+/// Buffer of a CPU in deep mode, where memory allows.
+const DEEP_KB: u64 = 16 * 1024;
+/// Time between two looks at buffers that fill fast.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
+/// Buffers take no more than this part of the memory that is available.
+const MEMORY_SHARE: u64 = 16;
+/// A spin lock that is neither for readers nor for writers.
+const SPIN: &str = "flags == 1";
+/// Enough stacks to meet the zone locks among other locks.
+const STACKS: u32 = 4_000;
+
+impl Mode {
+    /// Time between two looks at buffers that fill slowly.
+    fn pause(self) -> Duration {
+        match self {
+            Self::Light => Duration::from_secs(1),
+            Self::Deep => Duration::from_millis(50),
+        }
+    }
+
+    fn buffer_kb(self, cpus: usize) -> u64 {
+        let wanted = match self {
+            Self::Light => LIGHT_KB,
+            Self::Deep => DEEP_KB,
+        };
+        let most = system::available_kb().unwrap_or(u64::MAX) / MEMORY_SHARE / (cpus.max(1) as u64);
+        wanted.min(most).max(64)
+    }
+}
+
+/// A running observation. Dropping it leaves the system as it was.
+#[derive(Debug)]
+pub struct Session {
+    instance: Instance,
+    decoder: Decoder,
+    merge: Merge,
+    analysis: Analysis,
+    seen: Seen,
+    mode: Mode,
+    buffer_kb: u64,
+    pause: Duration,
+    // Last: the file system is unmounted after the instance is removed.
+    _tracefs: Tracefs,
+}
+
+/// Directory of the instance and mount point that remain if this process is killed.
+pub fn remains(tracefs: &Tracefs) -> (PathBuf, Option<PathBuf>) {
+    (
+        Instance::place(tracefs),
+        tracefs.mounted().map(PathBuf::from),
+    )
+}
+
+impl Session {
+    /// Enables the events of a mode and begins.
+    pub fn start(tracefs: Tracefs, mode: Mode) -> Result<Self, Unavailable> {
+        let machine = system::machine();
+        let buffer_kb = mode.buffer_kb(machine.cpus);
+        let instance = Instance::create(&tracefs, buffer_kb)?;
+        let analysis = Analysis::new(&machine, mode == Mode::Deep);
+        let mut session = Self {
+            instance,
+            decoder: Decoder::default(),
+            merge: Merge::default(),
+            analysis,
+            seen: Seen {
+                deep: mode == Mode::Deep,
+                machine,
+                ..Seen::default()
+            },
+            mode,
+            buffer_kb,
+            pause: mode.pause(),
+            _tracefs: tracefs,
+        };
+        if session.enable_all(mode) == 0 {
+            return Err(Unavailable::Events);
+        }
+        session.seen.start_ns = system::now_ns();
+        session.instance.start()?;
+        Ok(session)
+    }
+
+    /// The observed machine.
+    pub fn machine(&self) -> &Machine {
+        &self.seen.machine
+    }
+
+    /// Time until the buffers must be looked at again. Shorter while they fill fast.
+    pub fn pause(&self) -> Duration {
+        self.pause
+    }
+
+    /// Takes what the buffers hold. Call it every [`Self::pause`].
+    pub fn poll(&mut self) -> Result<(), Unavailable> {
+        let Self {
+            instance,
+            decoder,
+            merge,
+            seen,
+            ..
+        } = self;
+        let mut filled: BTreeMap<u32, u64> = BTreeMap::new();
+        instance.read(|layout, cpu, page| {
+            *filled.entry(cpu).or_default() += page.len() as u64;
+            let first = merge.events.len();
+            let summary = layout.decode(page, |time, record| {
+                merge.events.extend(decoder.decode(time, cpu, record));
+                seen.losses.events_read += 1;
+            });
+            seen.losses.bytes_undecoded += summary.undecoded as u64;
+            if summary.lost {
+                let time_ns = merge.events.get(first).map_or(0, |event| event.time_ns);
+                let kind = Kind::Lost;
+                let pid = 0;
+                merge.events.insert(
+                    first,
+                    Event {
+                        time_ns,
+                        cpu,
+                        pid,
+                        kind,
+                    },
+                );
+            }
+        })?;
+        let fullest = filled.values().max().map_or(0, |bytes| bytes / 1024);
+        self.pause = match fullest {
+            kb if kb > self.buffer_kb / 8 => (self.pause / 4).max(SHORTEST_PAUSE),
+            kb if kb < self.buffer_kb / 64 => (self.pause * 2).min(self.mode.pause()),
+            _ => self.pause,
+        };
+        let analysis = &mut self.analysis;
+        self.merge.complete(|event| analysis.take(event));
+        Ok(())
+    }
+
+    /// Ends the observation.
+    pub fn finish(mut self) -> Result<Seen, Unavailable> {
+        self.instance.stop()?;
+        self.seen.end_ns = system::now_ns();
+        self.poll()?;
+        let Self {
+            instance,
+            mut merge,
+            mut analysis,
+            mut seen,
+            ..
+        } = self;
+        merge.rest(|event| analysis.take(event));
+        analysis.finish(&mut seen);
+        for (cpu, count) in instance.lost() {
+            seen.losses.events_lost += count;
+            seen.losses.cpus.push(cpu);
+        }
+        let pids: BTreeSet<_> = seen.flushes.iter().map(|flush| flush.pid).collect();
+        let ids: BTreeSet<_> = seen.flushes.iter().map(|flush| flush.cgroup).collect();
+        seen.tasks = system::tasks(pids);
+        seen.cgroups = system::cgroups(&ids.into_iter().collect::<Vec<_>>());
+        Ok(seen)
+    }
+
+    /// Returns the number of events that were enabled.
+    fn enable_all(&mut self, mode: Mode) -> usize {
+        // The list is long, and in light mode only old kernels need it: those whose filters take no names.
+        let symbols = &LazyCell::new(Symbols::read);
+        let of_function = |name: &str, address: fn(&Symbols) -> Option<u64>| {
+            let by_name = format!("function.function == {name}");
+            let by_address = move || Some(format!("function == {:#x}", address(symbols)?));
+            iter::once(by_name).chain(iter::once_with(by_address).flatten())
+        };
+        let work = || of_function("vmstat_update", |it| it.vmstat_update);
+        let timer = || of_function("delayed_work_timer_fn", |it| it.delayed_work_timer_fn);
+        let mut enabled = 0;
+        for wanted in &WORK_EVENTS {
+            enabled += self.enable(wanted, work());
+        }
+        for wanted in &TIMER_EVENTS {
+            enabled += self.enable(wanted, timer());
+        }
+        for wanted in &FLUSH_EVENTS {
+            enabled += self.enable(wanted, iter::empty());
+        }
+        if mode == Mode::Deep {
+            for wanted in PAGE_EVENTS.iter().chain(&HOLD_EVENTS) {
+                enabled += self.enable(wanted, iter::empty());
+            }
+            enabled += self.enable_waits(symbols.zone_lockers.clone());
+        }
+        enabled
+    }
+
+    /// Waits, with stacks that tell which lock it is.
+    fn enable_waits(&mut self, zone_lockers: Vec<(u64, u64)>) -> usize {
+        let [begin, end] = &WAIT_EVENTS;
+        let stack = self.instance.format("ftrace", "kernel_stack");
+        if let (Some(stack), false) = (stack, zone_lockers.is_empty()) {
+            self.decoder.learn_stack(&stack, zone_lockers);
+            let trigger = Trigger {
+                count: STACKS,
+                condition: SPIN,
+            };
+            if self.instance.trigger(begin, trigger).is_err() {
+                self.miss("stacks of waiters", begin.removes);
+            }
+        } else {
+            self.miss(
+                "names of waiters' functions (/proc/kallsyms)",
+                begin.removes,
+            );
+        }
+        self.enable(begin, iter::once(SPIN.to_owned())) + self.enable(end, iter::empty())
+    }
+
+    fn enable(&mut self, wanted: &Wanted, filters: impl Iterator<Item = String>) -> usize {
+        let name = format!("{}:{}", wanted.system, wanted.name);
+        let Some(format) = self.instance.format(wanted.system, wanted.name) else {
+            self.miss(&format!("event {name}"), wanted.removes);
+            return 0;
+        };
+        match self.decoder.learn(wanted, &format) {
+            Ok(fields) => {
+                for field in fields {
+                    self.miss(&format!("field {field} of {name}"), wanted.removes);
+                }
+            }
+            Err(field) => {
+                self.miss(&format!("field {field} of {name}"), wanted.removes);
+                return 0;
+            }
+        }
+        match self.instance.enable(wanted, filters) {
+            Ok(()) => 1,
+            Err(error) => {
+                self.miss(&format!("event {name} ({error})"), wanted.removes);
+                0
+            }
+        }
+    }
+
+    fn miss(&mut self, what: &str, removes: &str) {
+        if !removes.is_empty() {
+            self.seen.missing.push(Missing {
+                what: what.to_owned(),
+                removes: removes.to_owned(),
+            });
+        }
+    }
+}
+
+/// Events of all CPUs in the order of their times.
+///
+/// A CPU's buffer is read after another's, and may then hold later events. Everything up to the latest time of the look before
+/// is complete: it was in the buffers when this look began.
+#[derive(Debug, Default)]
+struct Merge {
+    events: Vec<Event>,
+    seen_until_ns: u64,
+}
+
+impl Merge {
+    fn complete(&mut self, visit: impl FnMut(&Event)) {
+        let until = self.seen_until_ns;
+        let latest = self.events.iter().map(|event| event.time_ns).max();
+        self.seen_until_ns = latest.map_or(until, |latest| latest.max(until));
+        self.visit_until(until, visit);
+    }
+
+    fn rest(&mut self, visit: impl FnMut(&Event)) {
+        self.visit_until(u64::MAX, visit);
+    }
+
+    fn visit_until(&mut self, until_ns: u64, visit: impl FnMut(&Event)) {
+        // Stable: events of one CPU at one time stay in their order.
+        self.events.sort_by_key(|event| event.time_ns);
+        let complete = self
+            .events
+            .partition_point(|event| event.time_ns <= until_ns);
+        self.events[..complete].iter().for_each(visit);
+        self.events.drain(..complete);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_come_in_order_once_all_buffers_were_read() {
+        let event = |time_ns, cpu| Event {
+            time_ns,
+            cpu,
+            pid: 0,
+            kind: Kind::Lost,
+        };
+        let mut merge = Merge::default();
+        let mut times = Vec::new();
+        merge.events = vec![event(10, 0), event(12, 1)];
+        merge.complete(|event| times.push(event.time_ns));
+        assert_eq!(times, []);
+        // CPU 0 had an event at 11 after its buffer had been read.
+        merge.events.extend([event(11, 0), event(20, 0)]);
+        merge.complete(|event| times.push(event.time_ns));
+        assert_eq!(times, [10, 11, 12]);
+        merge.rest(|event| times.push(event.time_ns));
+        assert_eq!(times, [10, 11, 12, 20]);
+    }
+}

@@ -1,0 +1,203 @@
+//! A trace buffer of our own, beside that of other tools.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+use super::janitor::{own_path, remove_stale};
+use super::{Tracefs, Unavailable};
+use crate::event::Wanted;
+use crate::format::EventFormat;
+use crate::page::PageLayout;
+
+/// An instance, which is removed when it is dropped.
+#[derive(Debug)]
+pub struct Instance {
+    path: PathBuf,
+    /// Layout of the pages of its buffers.
+    pub layout: PageLayout,
+    files: Vec<(u32, File)>,
+}
+
+/// Stacks that are taken with an event.
+#[derive(Clone, Copy, Debug)]
+pub struct Trigger {
+    /// Stop after this many.
+    pub count: u32,
+    /// Condition in the kernel's filter language.
+    pub condition: &'static str,
+}
+
+impl Instance {
+    /// Place of this process's instance, which need not exist. For its janitor.
+    pub fn place(tracefs: &Tracefs) -> PathBuf {
+        own_path(&tracefs.root().join("instances"))
+    }
+
+    /// Makes an instance that does not trace yet, with a buffer of this size for each CPU. Removes stale ones first.
+    pub fn create(tracefs: &Tracefs, buffer_kb_per_cpu: u64) -> Result<Self, Unavailable> {
+        let instances = tracefs.root().join("instances");
+        fs::read_dir(&instances).map_err(|error| Unavailable::at(&instances, error))?;
+        remove_stale(&instances);
+        let path = Self::place(tracefs);
+        fs::create_dir(&path).map_err(|error| Unavailable::at(&path, error))?;
+        // From here on, dropping removes it.
+        let mut instance = Self {
+            layout: PageLayout::default(),
+            path,
+            files: Vec::new(),
+        };
+        instance.write("tracing_on", "0")?;
+        instance.write("trace_clock", "mono")?;
+        // Names of tasks are not needed, and to record them costs something at each switch of a task.
+        let _ = instance.write("options/record-cmd", "0");
+        instance.write("buffer_size_kb", &buffer_kb_per_cpu.to_string())?;
+        let header = tracefs.root().join("events/header_page");
+        let text = super::text(&header).map_err(|error| Unavailable::at(&header, error))?;
+        let unknown = |error| Unavailable::File {
+            path: header,
+            error: io::Error::new(ErrorKind::InvalidData, format!("unknown layout: {error:?}")),
+        };
+        instance.layout = PageLayout::parse(&text).map_err(unknown)?;
+        instance.files = instance.open_buffers()?;
+        Ok(instance)
+    }
+
+    /// The format of an event. `None`: this kernel does not have it.
+    pub fn format(&self, system: &str, name: &str) -> Option<EventFormat> {
+        let text = super::text(&self.event(system, name).join("format")).ok()?;
+        EventFormat::parse(&text).ok()
+    }
+
+    /// Enables an event with the first of these filters that the kernel takes. Without filters: all of its events.
+    pub fn enable(&self, wanted: &Wanted, filters: impl Iterator<Item = String>) -> io::Result<()> {
+        let event = self.event(wanted.system, wanted.name);
+        let mut set = Ok(());
+        for filter in filters {
+            set = fs::write(event.join("filter"), filter);
+            if set.is_ok() {
+                break;
+            }
+        }
+        set?;
+        fs::write(event.join("enable"), "1")
+    }
+
+    /// Takes stacks with an event.
+    pub fn trigger(&self, wanted: &Wanted, trigger: Trigger) -> io::Result<()> {
+        let Trigger { count, condition } = trigger;
+        let file = self.event(wanted.system, wanted.name).join("trigger");
+        fs::write(file, format!("stacktrace:{count} if {condition}"))
+    }
+
+    /// Begins to trace.
+    pub fn start(&self) -> Result<(), Unavailable> {
+        self.write("tracing_on", "1")
+    }
+
+    /// Stops tracing. The content of the buffers can still be read.
+    pub fn stop(&self) -> Result<(), Unavailable> {
+        self.write("tracing_on", "0")
+    }
+
+    /// Calls `visit` with each page of each CPU's buffer, until they are empty. A page that is being filled counts.
+    pub fn read(
+        &mut self,
+        mut visit: impl FnMut(&PageLayout, u32, &[u8]),
+    ) -> Result<(), Unavailable> {
+        let mut page = vec![0; self.layout.size];
+        for (cpu, file) in &mut self.files {
+            loop {
+                match file.read(&mut page) {
+                    Ok(0) => break,
+                    Ok(length) => visit(&self.layout, *cpu, &page[..length]),
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(error) => return Err(Unavailable::at(&buffer(&self.path, *cpu), error)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// CPUs that lost events, with their numbers.
+    pub fn lost(&self) -> Vec<(u32, u64)> {
+        let lost = self.files.iter().filter_map(|(cpu, _)| {
+            let stats = buffer(&self.path, *cpu).with_file_name("stats");
+            let count = lost_events(&super::text(&stats).ok()?);
+            (count > 0).then_some((*cpu, count))
+        });
+        lost.collect()
+    }
+
+    /// Buffers of all CPUs that this machine may have, so that those that come later are seen too.
+    fn open_buffers(&self) -> Result<Vec<(u32, File)>, Unavailable> {
+        let directory = self.path.join("per_cpu");
+        let entries =
+            fs::read_dir(&directory).map_err(|error| Unavailable::at(&directory, error))?;
+        let names = entries.flatten().map(|entry| entry.file_name());
+        let mut cpus: Vec<u32> = names
+            .filter_map(|name| name.to_str()?.strip_prefix("cpu")?.parse().ok())
+            .collect();
+        cpus.sort_unstable();
+        let open = |cpu| {
+            let path = buffer(&self.path, cpu);
+            let file = open_now(&path).map_err(|error| Unavailable::at(&path, error))?;
+            Ok((cpu, file))
+        };
+        cpus.into_iter().map(open).collect()
+    }
+
+    fn event(&self, system: &str, name: &str) -> PathBuf {
+        self.path.join("events").join(system).join(name)
+    }
+
+    fn write(&self, file: &str, text: &str) -> Result<(), Unavailable> {
+        let path = self.path.join(file);
+        fs::write(&path, text).map_err(|error| Unavailable::at(&path, error))
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        let _ = self.stop();
+        // An instance with open files is busy.
+        self.files.clear();
+        let _ = fs::remove_dir(&self.path);
+    }
+}
+
+fn buffer(instance: &Path, cpu: u32) -> PathBuf {
+    instance.join(format!("per_cpu/cpu{cpu}/trace_pipe_raw"))
+}
+
+/// A file whose reads do not wait.
+fn open_now(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true);
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32);
+    }
+    options.open(path)
+}
+
+/// Events that were overwritten or dropped, in a text of a `stats` file.
+fn lost_events(stats: &str) -> u64 {
+    let counts = stats.lines().filter_map(|line| {
+        let (name, count) = line.split_once(':')?;
+        let is_loss = ["overrun", "commit overrun", "dropped events"].contains(&name);
+        is_loss.then(|| count.trim().parse::<u64>().ok())?
+    });
+    counts.sum()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn all_kinds_of_losses_count() {
+        let stats = "entries: 23\noverrun: 5\ncommit overrun: 2\nbytes: 1084\ndropped events: 1\nread events: 9\n";
+        assert_eq!(super::lost_events(stats), 8);
+    }
+}

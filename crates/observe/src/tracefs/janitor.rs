@@ -1,0 +1,142 @@
+//! The end of a trace buffer, also if its owner is killed.
+//!
+//! The janitor is a child process. It reads from a pipe that only its parent holds, so the end of the pipe is the end of the
+//! parent, however it came. Then the janitor removes the instance. It has a process group of its own, which Ctrl-C does not reach.
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+/// A removal is tried this often: the files of a process that was killed are closed in an order of the kernel's choice.
+const TRIES: u32 = 50;
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A child process that outlives this one.
+#[derive(Debug)]
+pub struct Janitor {
+    child: Child,
+}
+
+impl Janitor {
+    /// Starts `command`, which must call [`tidy`].
+    pub fn start(mut command: Command) -> io::Result<Self> {
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let command = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        Ok(Self {
+            child: command.spawn()?,
+        })
+    }
+}
+
+impl Drop for Janitor {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+/// The janitor's work: waits until the parent ends, then removes its instance and its mount.
+pub fn tidy(instance: &Path, mounted: Option<&Path>) {
+    let mut nothing = [0; 64];
+    while !matches!(io::stdin().read(&mut nothing), Ok(0) | Err(_)) {}
+    for _ in 0..TRIES {
+        match fs::remove_dir(instance) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => thread::sleep(PAUSE),
+            _ => break,
+        }
+    }
+    if let Some(root) = mounted {
+        unmount(root);
+    }
+}
+
+/// Removes instances whose owners have ended without their janitor, as after the end of a whole session.
+pub(super) fn remove_stale(instances: &Path) {
+    let Ok(entries) = fs::read_dir(instances) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        if name
+            .to_str()
+            .and_then(owner)
+            .is_some_and(|(pid, start)| start_time(pid) != Some(start))
+        {
+            // An instance that another process still reads, perhaps one that only seems to have ended here, is busy.
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
+}
+
+/// A directory for an instance of this process.
+pub(super) fn own_path(instances: &Path) -> PathBuf {
+    let pid = std::process::id();
+    instances.join(format!("bursar-{pid}-{}", start_time(pid).unwrap_or(0)))
+}
+
+/// Process and start time in the name of an instance of ours.
+fn owner(name: &str) -> Option<(u32, u64)> {
+    let (pid, start) = name.strip_prefix("bursar-")?.split_once('-')?;
+    Some((pid.parse().ok()?, start.parse().ok()?))
+}
+
+/// Start time of a process, in ticks since the system began.
+fn start_time(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name, in parentheses, may contain anything.
+    let after_name = stat.rsplit_once(')')?.1;
+    after_name.split_whitespace().nth(19)?.parse().ok()
+}
+
+#[cfg(target_os = "linux")]
+pub(super) fn mount(root: &Path) -> io::Result<()> {
+    use rustix::mount::{MountFlags, mount};
+    fs::create_dir(root)?;
+    let flags = MountFlags::NOSUID | MountFlags::NOEXEC | MountFlags::NODEV;
+    let mounted = mount("nodev", root, "tracefs", flags, None);
+    mounted.map_err(|error| {
+        let _ = fs::remove_dir(root);
+        error.into()
+    })
+}
+
+#[cfg(target_os = "linux")]
+pub(super) fn unmount(root: &Path) {
+    let _ = rustix::mount::unmount(root, rustix::mount::UnmountFlags::DETACH);
+    let _ = fs::remove_dir(root);
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn mount(_: &Path) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn unmount(_: &Path) {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_carry_their_owner() {
+        assert_eq!(owner("bursar-12-345"), Some((12, 345)));
+        for other in ["bursar-12", "bursar-x-1", "other-12-345", "bursar-12-345-6"] {
+            assert_eq!(owner(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_process_has_a_start_time_and_one_that_ended_has_none() {
+        assert!(start_time(std::process::id()).is_some());
+        assert_eq!(start_time(u32::MAX), None);
+    }
+}
