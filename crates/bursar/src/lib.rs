@@ -105,10 +105,6 @@ mod guides {
 // The layers, each using only those before it; `tests/layers.rs` checks that.
 mod arena;
 mod gate;
-pub(crate) fn mutant(n: u32) -> bool {
-    static M: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
-    *M.get_or_init(|| std::env::var("MUT").ok().and_then(|v| v.parse().ok()).unwrap_or(0)) == n
-}
 mod stats;
 
 mod charge;
