@@ -50,6 +50,7 @@ macro_rules! protocols {
 protocols![
     publish_flush: "publish-flush",
     one_shard: "one-shard",
+    roster: "roster",
     combining: "combining",
     quiesce: "quiesce",
     charge_refuse: "charge-refuse",
