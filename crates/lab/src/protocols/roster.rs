@@ -23,8 +23,9 @@ const MIDDLE: usize = 1;
 const LEAF: usize = 2;
 
 fn scenario<M: Watched>(machine: &M, seed: u64) {
-    match Random::fork(seed, u64::MAX - 1).below(2) {
+    match Random::fork(seed, u64::MAX - 1).below(3) {
         0 => narrow(machine, seed),
+        1 => split(machine, seed),
         _ => wide(machine, seed),
     }
 }
@@ -51,6 +52,25 @@ fn narrow<M: Watched>(machine: &M, seed: u64) {
             Box::new(|_| books.memory.tick()),
         ],
     );
+    books.check_rows();
+}
+
+/// Two slots of one group in use: they are folded while a roster is made of them, one hold of the lock after the other.
+fn split<M: Watched>(machine: &M, seed: u64) {
+    let books = Books::read_with_some_policy(machine, seed, &SHAPE[..2]);
+    let books = &books;
+    let update = || -> Box<dyn FnOnce(Random) + Send + '_> { Box::new(|_| books.add(LEAF)) };
+    run(machine, seed, || (), vec![update(), update()]);
+    books.read(MIDDLE);
+    let read = |count| -> Box<dyn FnOnce(Random) + Send + '_> {
+        Box::new(move |_| {
+            for _ in 0..count {
+                books.read(MIDDLE);
+            }
+        })
+    };
+    let tasks = vec![read(2), update(), read(1)];
+    run(machine, seed, || (), tasks);
     books.check_rows();
 }
 
