@@ -224,17 +224,22 @@ fn a_roster_does_not_follow_a_record_to_its_next_group() {
     guest.add(ROWS, 1);
     // It keeps the record. So the group is still there, and on the roster, when it has lost its name.
     let kept = guest.try_charge(1).unwrap();
-    drop(guest);
-    let rows = || old.read(Freshness::Exact).unwrap().get(ROWS).value;
-    for added in 1..20 {
+    let rows = || {
+        let reading = old.read(Freshness::Exact).unwrap();
+        (reading.get(ROWS).value, reading.own(ROWS))
+    };
+    let add_and_read = |added: i64, own: i64| {
         beside.add(ROWS, 1);
-        assert_eq!(rows(), 1 + added);
-    }
+        assert_eq!(rows(), (1 + added, own));
+    };
+    (1..10).for_each(|added| add_and_read(added, 0));
+    drop(guest);
+    (10..20).for_each(|added| add_and_read(added, 1));
     drop(kept);
     while memory.removed_groups() > 0 {
         memory.tick();
     }
     let again = new.child("again", Limits::none()).unwrap();
     again.add(ROWS, 100);
-    assert_eq!(rows(), 20, "the next group of the record is elsewhere");
+    assert_eq!(rows(), (20, 1), "the next group of the record is elsewhere");
 }
