@@ -20,6 +20,7 @@ pub mod event;
 pub mod figures;
 pub mod foreign;
 pub mod format;
+mod merge;
 pub mod page;
 pub mod probe;
 pub mod process;

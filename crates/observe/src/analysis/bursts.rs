@@ -207,7 +207,7 @@ fn prove(bursts: &mut [Burst], waits: &[Wait]) {
             .take_while(|it| it.start_ns <= wait.end_ns + GAP_NS);
         let Some(zone) = next
             .find(|it| (it.cpu, it.pid) == (wait.cpu, wait.pid))
-            .map(|it| it.zone)
+            .and_then(|it| it.zone)
         else {
             continue;
         };
@@ -215,7 +215,7 @@ fn prove(bursts: &mut [Burst], waits: &[Wait]) {
         for burst in bursts[..after].iter_mut().rev().take(64) {
             let middle = burst.start_ns / 2 + burst.end_ns / 2;
             let is_other =
-                burst.cpu != wait.cpu && burst.zone == zone && burst.hold == Hold::Unknown;
+                burst.cpu != wait.cpu && burst.zone == Some(zone) && burst.hold == Hold::Unknown;
             if is_other
                 && wait.start_ns <= middle
                 && burst.end_ns <= wait.end_ns
