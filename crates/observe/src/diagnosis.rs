@@ -347,6 +347,7 @@ mod tests {
                 cpus: 2,
                 hz: Some(250),
                 interval_s: Some(1),
+                virtualized: Some(false),
                 ..Machine::default()
             },
             deep: true,

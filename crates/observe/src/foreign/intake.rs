@@ -85,7 +85,10 @@ impl Intake {
         let update = symbols.vmstat_update.filter(|_| !is_filtered);
         match update.is_some() || is_filtered {
             true => intake.learn(texts, &WORK_EVENTS, Some("function").zip(update)),
-            false => intake.miss("names of functions in the file", WORK_EVENTS[0].removes),
+            false => intake.miss(
+                "addresses of functions for workqueue_execute_start (`--kallsyms` gives them)",
+                WORK_EVENTS[0].removes,
+            ),
         }
         let timer = symbols.delayed_work_timer_fn;
         intake.learn(texts, &TIMER_EVENTS, Some("function").zip(timer));
@@ -198,7 +201,7 @@ impl Intake {
     ) -> Seen {
         if self.seen.deep && (self.zone_lockers.is_empty() || !self.has_stacks) {
             let what = match self.zone_lockers.is_empty() {
-                true => "names of functions in the file",
+                true => "addresses of functions for stacks of waiters (`--kallsyms` gives them)",
                 false => "stacks of waiters",
             };
             self.miss(what, WAIT_EVENTS[0].removes);
