@@ -3,6 +3,8 @@
 use std::io::Cursor;
 
 use super::*;
+use crate::foreign;
+use crate::seen::{LockKind, Seen};
 
 const HEADER_PAGE: &str = "\tfield: u64 timestamp;\toffset:0;\tsize:8;\tsigned:0;\n";
 const KALLSYMS: &str = "ff10 t vmstat_update\n";
@@ -62,8 +64,8 @@ impl Bytes {
     }
 
     /// Appends the pages, and sets their places at `at`.
-    fn pages(&mut self, at: [usize; 2]) {
-        for (page, at) in PAGES.into_iter().zip(at) {
+    fn pages(&mut self, pages: [&[u8]; 2], at: [usize; 2]) {
+        for (page, at) in pages.into_iter().zip(at) {
             let (offset, bytes) = (self.0.len() as u64, page.len() as u64);
             self.0[at..at + 8].copy_from_slice(&offset.to_ne_bytes());
             self.0[at + 8..at + 16].copy_from_slice(&bytes.to_ne_bytes());
@@ -87,7 +89,11 @@ fn version_6() -> Vec<u8> {
     bytes.u32(1);
     bytes.text("name: kernel_stack\n");
     bytes.formats();
-    for text in [KALLSYMS, "skipped"] {
+    finish_6(bytes, KALLSYMS, PAGES)
+}
+
+fn finish_6(mut bytes: Bytes, kallsyms: &str, pages: [&[u8]; 2]) -> Vec<u8> {
+    for text in [kallsyms, "skipped"] {
         bytes.u32(text.len() as u32);
         bytes.0.extend(text.as_bytes());
     }
@@ -108,7 +114,7 @@ fn version_6() -> Vec<u8> {
     bytes.0.extend(b"flyrecord\0");
     let at = bytes.0.len();
     bytes.0.extend([0; 32]);
-    bytes.pages([at, at + 16]);
+    bytes.pages(pages, [at, at + 16]);
     bytes.0
 }
 
@@ -169,7 +175,7 @@ fn version_7(flags: u16) -> Vec<u8> {
     bytes.u16(option::DONE);
     bytes.u32(8);
     bytes.u64(0);
-    bytes.pages([at + 4, at + 24]);
+    bytes.pages(PAGES, [at + 4, at + 24]);
     bytes.0
 }
 
@@ -257,4 +263,122 @@ fn a_file_that_is_cut_off_is_an_error_at_every_length() {
             assert!(open(&bytes[..length]).is_err(), "{length}");
         }
     }
+}
+
+/// A record of an event, with a number of 8 and one of 4 bytes.
+#[derive(Clone, Copy)]
+struct Record(u64, u16, u64, u32);
+
+const BEGIN: u16 = 1;
+const END: u16 = 2;
+const STACK: u16 = 3;
+const CONTENDED: u16 = 4;
+const LOCKED: u16 = 5;
+const UNLOCK: u16 = 6;
+
+/// What is seen in a file with these records of two CPUs, all of one task.
+fn seen_of(records: [&[Record]; 2]) -> Seen {
+    let mut bytes = Bytes::begin("6");
+    bytes.name("header_page");
+    bytes.text(
+        "field: u64 timestamp;\toffset:0;\tsize:8;\tsigned:0;\nfield: local_t commit;\toffset:8;\tsize:8;\tsigned:1;\n\
+         field: char data;\toffset:16;\tsize:1008;\tsigned:0;\n",
+    );
+    bytes.name("header_event");
+    bytes.text("");
+    let format = |name: &str, id: u16, long: &str, short: &str| {
+        format!(
+            "name: {name}\nID: {id}\nfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\
+             field:long {long};\toffset:8;\tsize:8;\tsigned:0;\nfield:int {short};\toffset:16;\tsize:4;\tsigned:1;\n"
+        )
+    };
+    bytes.u32(1);
+    bytes.text(&format("kernel_stack", STACK, "caller", "size"));
+    bytes.u32(2);
+    bytes.name("lock");
+    bytes.u32(2);
+    bytes.text(&format("contention_begin", BEGIN, "lock_addr", "flags"));
+    bytes.text(&format("contention_end", END, "lock_addr", "ret"));
+    bytes.name("cgroup");
+    bytes.u32(3);
+    for (name, id) in [
+        ("cgroup_rstat_lock_contended", CONTENDED),
+        ("cgroup_rstat_locked", LOCKED),
+        ("cgroup_rstat_unlock", UNLOCK),
+    ] {
+        bytes.text(&format(name, id, "id", "cpu"));
+    }
+    let page = |records: &[Record]| {
+        let mut page = Bytes::default();
+        page.u64(0);
+        page.u64(records.len() as u64 * 28);
+        let mut before = 0;
+        for Record(time, id, long, short) in records {
+            // Six words follow.
+            let delta = (time - before) as u32;
+            page.u32(match cfg!(target_endian = "little") {
+                true => delta << 5 | 6,
+                false => 6 << 27 | delta,
+            });
+            before = *time;
+            page.u16(*id);
+            page.u16(0);
+            page.u32(77);
+            page.u64(*long);
+            page.u32(*short);
+            page.u32(0);
+        }
+        page.0.resize(1_024, 0);
+        page.0
+    };
+    let pages = records.map(page);
+    let kallsyms = "1000 t rmqueue_bulk\n1100 t next\n";
+    let file = finish_6(bytes, kallsyms, [&pages[0], &pages[1]]);
+    let (_, seen) = foreign::read(Cursor::new(file), None).expect("a file");
+    assert_eq!(seen.losses.bytes_undecoded, 0);
+    seen
+}
+
+#[test]
+fn only_spin_locks_count_and_only_a_stack_right_behind_a_wait_is_its_own() {
+    let (takes_zone_lock, other) = (0x1050, 9);
+    let seen = seen_of([
+        &[
+            Record(10, BEGIN, 0xa, 1),
+            Record(11, STACK, takes_zone_lock, 0),
+            Record(20, END, 0xa, 0),
+            // A mutex.
+            Record(30, BEGIN, 0xb, 32),
+            Record(31, STACK, takes_zone_lock, 0),
+            Record(40, END, 0xb, 0),
+            Record(50, BEGIN, 0xc, 1),
+            Record(51, other, 0, 0),
+            Record(52, STACK, takes_zone_lock, 0),
+            Record(60, END, 0xc, 0),
+        ],
+        &[],
+    ]);
+    let waits: Vec<_> = seen
+        .waits
+        .iter()
+        .map(|it| (it.address, it.lock, it.start_ns, it.end_ns))
+        .collect();
+    use LockKind::{Other, Zone};
+    assert_eq!(waits, [(0xa, Zone, 11, 20), (0xc, Other, 50, 60)]);
+    assert_eq!((seen.start_ns, seen.end_ns), (10, 60));
+}
+
+/// The task waits on CPU 1 and gets the lock on CPU 0, whose pages come first in the file.
+#[test]
+fn events_of_all_cpus_are_taken_in_the_order_of_time() {
+    let seen = seen_of([
+        &[Record(20, LOCKED, 5, 0), Record(35, UNLOCK, 5, 0)],
+        &[Record(8, CONTENDED, 5, 0), Record(90, BEGIN, 1, 1)],
+    ]);
+    let flushes: Vec<_> = seen
+        .flushes
+        .iter()
+        .map(|it| (it.wait_ns, it.held_ns, it.cpu))
+        .collect();
+    assert_eq!(flushes, [(12, 15, 1)]);
 }
