@@ -42,16 +42,16 @@ Examples:
   bursar observe --probe-stat /sys/fs/cgroup/system.slice";
 
 pub const NOTES: &str = "\
-Needs root and tracefs (a kernel with CONFIG_EVENT_TRACING). All that is changed
-is a private trace buffer, which is removed at the end, also if this process is
-killed.
+Needs root and tracefs (a kernel with CONFIG_EVENT_TRACING), but for --read and
+--replay. All that is changed is a private trace buffer, which is removed at the
+end, also if this process is killed.
 
 COMMAND's standard output goes to standard error. Its exit code is in the
 document. It is ended with SIGTERM when --seconds are over.
 
 Exit codes:
   0    done
-  2    wrong usage, or COMMAND does not exist
+  2    wrong usage, COMMAND does not exist, or a file cannot be read as one
   3    not available here: the message says which permission or kernel feature
        is missing
   130  interrupted by Ctrl-C or SIGTERM. The document has what was seen";

@@ -40,8 +40,7 @@ fn seen(name: &str, symbols: Option<Symbols>) -> Seen {
 fn refused(name: &str, change: impl FnOnce(&mut Vec<u8>)) -> String {
     let mut bytes = fixture(name);
     change(&mut bytes);
-    let error = read(&bytes).err().expect(name);
-    error.to_string()
+    read(&bytes).expect_err(name).to_string()
 }
 
 fn lacks(seen: &Seen, what: &str) -> bool {
@@ -191,11 +190,13 @@ fn files_that_cannot_be_read_say_why_and_what_to_do() {
         &refused(perf, first([81, 0, 0, 0])),
         ["compressed by zstd", "without `-z`"],
     );
-    let short = |it: &mut Vec<u8>| {
-        let at = records(it);
-        patch(it, at + 6, &[7, 0]);
-    };
-    says(&refused(perf, short), ["at byte 1544", "length"]);
+    for bytes in [[7, 0], [0xff, 0xff]] {
+        let length = |it: &mut Vec<u8>| {
+            let at = records(it);
+            patch(it, at + 6, &bytes);
+        };
+        says(&refused(perf, length), ["at byte 1544", "length"]);
+    }
 }
 
 /// Version 7 ends with a section that nothing needs.

@@ -9,7 +9,7 @@ use bursar_observe::event::{
     FLUSH_EVENTS, PAGE_EVENTS, TIMER_EVENTS, WAIT_EVENTS, WORK_EVENTS, Wanted,
 };
 use bursar_observe::foreign::{self, ForeignError, Writer};
-use bursar_observe::seen::{self, Cgroup, HzSource, Losses, Machine, Missing, Seen, Task};
+use bursar_observe::seen::{self, Cgroup, Losses, Machine, Missing, Seen, Task};
 use bursar_observe::symbols::Symbols;
 use bursar_recording::{
     BurstKind, Event, Header, Hold, LockKind, MAGIC, Names, Recording, Upkeep, Wait,
@@ -124,7 +124,7 @@ fn contents(path: &Path, symbols: Option<Symbols>) -> Result<Contents, Failure> 
     })
 }
 
-/// What was seen when a recording was made, as far as it says so.
+/// Turns a recording back into the observation, as far as it describes that.
 fn seen(recording: &Recording) -> Seen {
     let header = &recording.header;
     let end = recording.end.unwrap_or_default();
@@ -216,7 +216,7 @@ fn machine(header: &Header) -> Machine {
         kernel: header.kernel_release.clone(),
         cpus: header.cpus_online as usize,
         hz: header.hz,
-        hz_source: header.hz.map(|_| HzSource::Slope),
+        hz_source: None,
         interval_s: u32::try_from(header.stat_interval_ms / 1_000).ok(),
         virtualized: Some(header.is_virtual),
         zones: (header.zones.iter())

@@ -29,7 +29,7 @@ pub enum ForeignError {
     Recorded {
         /// The fault.
         fault: &'static str,
-        /// What to do instead.
+        /// The remedy.
         remedy: &'static str,
     },
     /// Its clock does not count nanoseconds.

@@ -21,8 +21,8 @@ const FRAMES: usize = 4;
 /// Addresses from here on say where the frames behind them are from.
 const CONTEXTS: u64 = -4_095_i64 as u64;
 
-/// What a file says of its recording.
-pub(super) struct Recorded<'a> {
+/// Facts that a file has about its recording.
+pub(super) struct Facts<'a> {
     pub(super) machine: Machine,
     pub(super) texts: &'a Texts,
     pub(super) symbols: Symbols,
@@ -55,13 +55,13 @@ pub(super) struct Intake {
 }
 
 impl Intake {
-    pub(super) fn new(recorded: Recorded<'_>) -> Self {
-        let Recorded {
+    pub(super) fn new(facts: Facts<'_>) -> Self {
+        let Facts {
             machine,
             texts,
             symbols,
             command,
-        } = recorded;
+        } = facts;
         let is_recorded = |wanted: &Wanted| format(texts, wanted.system, wanted.name).is_some();
         let deep = (PAGE_EVENTS.iter().chain(&WAIT_EVENTS).chain(&HOLD_EVENTS)).any(is_recorded);
         let mut intake = Self {
@@ -192,7 +192,7 @@ impl Intake {
         });
     }
 
-    /// What was seen, with the names of tasks and cgroups that it needs.
+    /// Ends the file. The result has names of those tasks and cgroups that flushed.
     pub(super) fn finish(
         mut self,
         losses: Losses,
@@ -234,4 +234,27 @@ fn format(texts: &Texts, system: &str, name: &str) -> Option<EventFormat> {
         first.is_some_and(|it| it.trim() == name)
     });
     EventFormat::parse(&named.next()?.1).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::merge::lost;
+
+    #[test]
+    fn the_analysis_sees_no_time_that_goes_back_or_is_absurd() {
+        let mut intake = Intake::new(Facts {
+            machine: Machine::default(),
+            texts: &Texts::default(),
+            symbols: Symbols::default(),
+            command: "",
+        });
+        intake.take(&lost(50, 0));
+        intake.take(&lost(20, 1));
+        assert_eq!(intake.now_ns, 50);
+        intake.decode(TIME_NS_MAX + 1, 0, &[0; 8]);
+        assert_eq!(intake.seen.end_ns, 0);
+        intake.decode(TIME_NS_MAX, 0, &[0; 8]);
+        assert_eq!(intake.seen.end_ns, TIME_NS_MAX);
+    }
 }

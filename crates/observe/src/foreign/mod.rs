@@ -21,7 +21,7 @@ use std::io::{Read, Seek};
 use std::vec;
 
 pub use error::ForeignError;
-use intake::{Intake, Recorded};
+use intake::{Facts, Intake};
 use perf_data::PerfData;
 use source::Source;
 use trace_dat::{Pages, TraceDat};
@@ -95,8 +95,9 @@ fn read_trace_dat<F: Read + Seek>(
         why: "the text of `events/header_page` makes no sense",
     })?;
     let release = dat.uname.as_deref().and_then(|it| it.split(' ').nth(2));
-    let mut intake = Intake::new(Recorded {
-        machine: machine(release, dat.cpus),
+    let highest = dat.pages.iter().map(|it| u64::from(it.cpu) + 1).max();
+    let mut intake = Intake::new(Facts {
+        machine: machine(release, dat.cpus.max(highest.unwrap_or(0))),
         symbols: symbols.unwrap_or_else(|| Symbols::parse(&dat.texts.kallsyms)),
         texts: &dat.texts,
         command: "",
@@ -147,7 +148,7 @@ fn read_perf_data<F: Read + Seek>(
     symbols: Option<Symbols>,
 ) -> Result<Seen, ForeignError> {
     let mut perf = PerfData::open(source)?;
-    let mut intake = Intake::new(Recorded {
+    let mut intake = Intake::new(Facts {
         machine: machine(perf.release.as_deref(), perf.cpus),
         symbols: symbols.unwrap_or_else(|| Symbols::parse(&perf.texts.kallsyms)),
         texts: &perf.texts,
@@ -157,7 +158,7 @@ fn read_perf_data<F: Read + Seek>(
     Ok(intake.finish(told.losses, &told.names, &told.cgroups))
 }
 
-/// What a file says of the machine.
+/// The machine, as far as a file describes it.
 fn machine(release: Option<&str>, cpus: u64) -> Machine {
     Machine {
         kernel: release.map_or_else(|| "of an unknown release".to_owned(), shown),

@@ -414,3 +414,79 @@ impl<'a> Input<'a> {
         shown(&String::from_utf8_lossy(text))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use super::*;
+
+    const ALL: u64 = part::IDENTIFIER
+        | part::IP
+        | part::TID
+        | part::TIME
+        | part::ADDRESS
+        | part::ID
+        | part::STREAM
+        | part::CPU
+        | part::PERIOD
+        | part::CALLERS
+        | part::RAW;
+
+    fn bytes(numbers: &[u64]) -> Vec<u8> {
+        numbers.iter().flat_map(|it| it.to_ne_bytes()).collect()
+    }
+
+    #[test]
+    fn parts_of_a_sample_are_in_the_order_of_the_kernel() {
+        // The first ones, then two callers, then three bytes behind their length.
+        let mut body = bytes(&[1, 2, 3, 44, 5, 6, 7, 8, 9, 2, 0xa, 0xb]);
+        body.extend(3_u32.to_ne_bytes());
+        body.extend(b"raw and more");
+        let sample = Sample::of(Input(&body), ALL).expect("a sample");
+        assert_eq!((sample.time_ns, sample.raw), (44, &b"raw"[..]));
+        assert_eq!(
+            sample.cpu,
+            Input(&8_u64.to_ne_bytes()).u32().expect("a number")
+        );
+        assert_eq!(sample.callers, bytes(&[0xa, 0xb]));
+        for length in 0..body.len() - 9 {
+            assert!(
+                Sample::of(Input(&body[..length]), ALL).is_none(),
+                "{length}"
+            );
+        }
+        let without = ALL & !(part::ADDRESS | part::CALLERS);
+        let fewer = bytes(&[1, 2, 3, 44, 6, 7, 8, 9, 0]);
+        let sample = Sample::of(Input(&fewer), without).expect("a sample");
+        assert_eq!((sample.time_ns, sample.callers.len()), (44, 0));
+    }
+
+    #[test]
+    fn a_loss_has_its_time_and_cpu_at_its_end() {
+        let perf = PerfData {
+            source: Source::new(Cursor::new(Vec::new())).expect("no bytes"),
+            texts: Texts::default(),
+            release: None,
+            cpus: 0,
+            command: String::new(),
+            events: vec![Attributes {
+                kind: TRACE_POINT,
+                parts: ALL,
+            }],
+            by_id: BTreeMap::from([(70, 0)]),
+            records: (0, 0),
+        };
+        let mut merge = Merge::default();
+        let mut losses = Losses::default();
+        let cpu = u64::from_ne_bytes([3, 3, 3, 3, 0, 0, 0, 0]);
+        let body = bytes(&[70, 12, 2, 44, 5, 6, cpu, 70]);
+        perf.lost(Input(&body), &mut merge, &mut losses);
+        assert_eq!(merge.events, [merge::lost(44, 0x0303_0303)]);
+        // Of an event that nobody knows, and cut off.
+        perf.lost(Input(&bytes(&[71, 1])), &mut merge, &mut losses);
+        perf.lost(Input(&bytes(&[70])), &mut merge, &mut losses);
+        assert_eq!((merge.events.len(), losses.events_lost), (1, 13));
+        assert_eq!(losses.cpus, [0x0303_0303]);
+    }
+}

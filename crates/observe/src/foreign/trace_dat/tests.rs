@@ -276,7 +276,7 @@ const CONTENDED: u16 = 4;
 const LOCKED: u16 = 5;
 const UNLOCK: u16 = 6;
 
-/// What is seen in a file with these records of two CPUs, all of one task.
+/// Reads a file with these records of two CPUs, all of one task.
 fn seen_of(records: [&[Record]; 2]) -> Seen {
     let mut bytes = Bytes::begin("6");
     bytes.name("header_page");
