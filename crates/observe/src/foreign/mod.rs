@@ -1,7 +1,7 @@
 //! Files of other programs: `trace.dat` of `trace-cmd record`, and `perf.data` of `perf record`.
 //!
 //! Both hold the kernel's format files and the records that a live session reads. So they pass through the same decoder and
-//! the same analysis. They differ from a live session in two ways: nothing filtered their events, so [`intake`] does, and they
+//! the same analysis. They differ from a live session in two ways: nothing filtered their events, so `intake.rs` does, and they
 //! say little of the machine.
 //!
 //! # Invariants
