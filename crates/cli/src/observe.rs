@@ -51,7 +51,7 @@ document. It is ended with SIGTERM when --seconds are over.
 
 Exit codes:
   0    done
-  2    wrong usage, COMMAND does not exist, or a file cannot be read as one
+  2    wrong usage, COMMAND does not exist, or a file is damaged or of another kind
   3    not available here: the message says which permission or kernel feature
        is missing
   130  interrupted by Ctrl-C or SIGTERM. The document has what was seen";

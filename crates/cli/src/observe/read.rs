@@ -94,7 +94,8 @@ fn contents(path: &Path, symbols: Option<Symbols>) -> Result<Contents, Failure> 
     let begin = open()?.take(MAGIC.len() as u64).read_to_end(&mut magic);
     begin.map_err(|error| unreadable(path, &error))?;
     if magic == MAGIC {
-        let (recording, damage) = replay::read(path)?;
+        let (mut recording, damage) = replay::read(path)?;
+        recording.sort();
         return Ok(Contents {
             recorded_by: "bursar",
             damage: damage.map(|it| it.to_string()),
@@ -137,7 +138,7 @@ fn seen(recording: &Recording) -> Seen {
         .iter()
         .filter(|it| it.pages > batch(it.zone));
     let (tasks, cgroups) = names(&recording.names);
-    let mut seen = Seen {
+    Seen {
         machine: machine(header),
         deep: is_deep(header),
         start_ns: header.start_ns,
@@ -158,12 +159,7 @@ fn seen(recording: &Recording) -> Seen {
             ..Losses::default()
         },
         missing: missing(header),
-    };
-    seen.upkeep.sort_by_key(|it| it.start_ns);
-    seen.bursts.sort_by_key(|it| it.start_ns);
-    seen.waits.sort_by_key(|it| it.start_ns);
-    seen.flushes.sort_by_key(|it| it.start_ns);
-    seen
+    }
 }
 
 fn names(names: &Names) -> (Vec<Task>, Vec<Cgroup>) {

@@ -313,12 +313,17 @@ fn notes(document: &Document) -> Vec<String> {
         ));
     }
     if let Some(upkeep) = &document.figures.upkeep {
-        notes.push(format!(
-            "vmstat_update is the whole work item. Do not compare it with times of refresh_cpu_vm_stats() alone. {} of {} calls \
-             followed no timer: the shepherd queued them.",
-            thousands(upkeep.without_timer),
-            thousands(upkeep.duration_ns.samples)
-        ));
+        let mut note = "vmstat_update is the whole work item. Do not compare it with times of refresh_cpu_vm_stats() alone.".to_owned();
+        // A file may have no timers at all.
+        if upkeep.start_delay_ns.is_some() {
+            let _ = write!(
+                note,
+                " {} of {} calls followed no timer: the shepherd queued them.",
+                thousands(upkeep.without_timer),
+                thousands(upkeep.duration_ns.samples)
+            );
+        }
+        notes.push(note);
     }
     if document.mode == "deep" && !document.figures.bursts.is_empty() {
         notes.push(
