@@ -2,6 +2,7 @@
 
 mod command;
 mod document;
+mod read;
 mod record;
 mod replay;
 mod text;
@@ -18,7 +19,7 @@ use bursar_observe::probe::{Probe, Probed};
 use bursar_observe::session::{self, Mode, Session};
 use bursar_observe::system::now_ns;
 use bursar_observe::tracefs::{self, Janitor, Tracefs, Unavailable};
-use clap::Args as ClapArgs;
+use clap::{ArgGroup, Args as ClapArgs};
 
 use crate::args::{Global, whole};
 use crate::choice::TextFormat;
@@ -37,19 +38,20 @@ Examples:
   bursar observe --deep -- make -j8       while a command runs, with page events
   bursar observe --deep --record node7.bursar
   bursar observe --replay node7.bursar    what would other policies change?
+  bursar observe --read trace.dat         what did trace-cmd or perf record?
   bursar observe --probe-stat /sys/fs/cgroup/system.slice";
 
 pub const NOTES: &str = "\
-Needs root and tracefs (a kernel with CONFIG_EVENT_TRACING). All that is changed
-is a private trace buffer, which is removed at the end, also if this process is
-killed.
+Needs root and tracefs (a kernel with CONFIG_EVENT_TRACING), but for --read and
+--replay. All that is changed is a private trace buffer, which is removed at the
+end, also if this process is killed.
 
 COMMAND's standard output goes to standard error. Its exit code is in the
 document. It is ended with SIGTERM when --seconds are over.
 
 Exit codes:
   0    done
-  2    wrong usage, or COMMAND does not exist
+  2    wrong usage, COMMAND does not exist, or a file is damaged or of another kind
   3    not available here: the message says which permission or kernel feature
        is missing
   130  interrupted by Ctrl-C or SIGTERM. The document has what was seen";
@@ -60,6 +62,7 @@ const SECONDS: u64 = 10;
 const PROBE_PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Debug, ClapArgs)]
+#[command(group = ArgGroup::new("redactable").args(["record", "read"]).multiple(true))]
 pub struct Observe {
     /// Trace upkeep and flushes only, which costs next to nothing. The default
     #[arg(long, conflicts_with = "deep")]
@@ -76,9 +79,15 @@ pub struct Observe {
     /// Also write a recording, for --replay
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    /// Leave names of processes and cgroups out of the recording
-    #[arg(long, requires = "record")]
+    /// Leave names of processes and cgroups out of the recording, and with --read out of the document
+    #[arg(long, requires = "redactable")]
     redact: bool,
+    /// Print the document of a file: trace.dat of trace-cmd, perf.data, or a recording. Needs no root
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["light", "deep", "seconds", "probe_stat", "replay", "machine", "command"])]
+    read: Option<PathBuf>,
+    /// Addresses of functions, for a file of --read that has none: a copy of /proc/kallsyms of the same boot
+    #[arg(long, value_name = "FILE", requires = "read")]
+    kallsyms: Option<PathBuf>,
     /// Replay a recording on a simulated machine, under its own policies and others. Needs no root
     #[arg(long, value_name = "FILE", conflicts_with_all = ["light", "deep", "seconds", "probe_stat", "record", "command"])]
     replay: Option<PathBuf>,
@@ -118,6 +127,9 @@ pub fn observe(observe: &Observe, global: &Global) -> Result<ExitCode, Failure> 
     if let Some(recording) = &observe.replay {
         return replay::replay(recording, observe.machine.as_deref(), global);
     }
+    if let Some(file) = &observe.read {
+        return read::read(file, observe, global);
+    }
     let format = global.text_format()?;
     let output = Output::open(global)?;
     if !cfg!(target_os = "linux") {
@@ -151,24 +163,31 @@ pub fn observe(observe: &Observe, global: &Global) -> Result<ExitCode, Failure> 
     let is_interrupted = matches!(end, End::Interrupted);
     let ended = command.map(|running| running.end(end, &messages));
     if let (Some(path), Some(file)) = (&observe.record, record) {
-        record::write(&seen, observe.redact, file).map_err(|error| {
-            Failure::unavailable(format!("cannot write {}: {error}", path.display()))
-        })?;
+        let recording = record::recording(&seen);
+        let recording = match observe.redact {
+            true => recording.redacted(),
+            false => recording,
+        };
+        record::write(&recording, path, file)?;
     }
 
     let document = Document::new(&seen, ended, probed, is_interrupted);
-    let document = match format {
-        TextFormat::Table => text::text(&document, output.terminal()),
-        TextFormat::Markdown => text::text(&document, Form::Markdown),
-        TextFormat::Json => format::json(&document)?,
-        TextFormat::Ndjson => format::json_line(&document)?,
-        TextFormat::Csv => text::csv(&document),
-    };
-    output.write(&document)?;
+    write(&document, format, output)?;
     Ok(match is_interrupted {
         true => ExitCode::from(INTERRUPTED),
         false => ExitCode::SUCCESS,
     })
+}
+
+fn write(document: &Document, format: TextFormat, output: Output) -> Result<(), Failure> {
+    let text = match format {
+        TextFormat::Table => text::text(document, output.terminal()),
+        TextFormat::Markdown => text::text(document, Form::Markdown),
+        TextFormat::Json => format::json(document)?,
+        TextFormat::Ndjson => format::json_line(document)?,
+        TextFormat::Csv => text::csv(document),
+    };
+    output.write(&text)
 }
 
 fn open_probe(directory: &Path) -> Result<Probe, Failure> {

@@ -141,9 +141,9 @@ impl Place {
 /// Refuses to write one of the files that are read: a result is not lost by a slip.
 pub fn refuse_to_replace<'a>(
     inputs: impl IntoIterator<Item = &'a PathBuf>,
-    global: &Global,
+    output: Option<&Path>,
 ) -> Result<(), Failure> {
-    let Some(output) = &global.output else {
+    let Some(output) = output else {
         return Ok(());
     };
     // What does not exist, or cannot be looked at, is said where it is opened.

@@ -10,7 +10,7 @@ use crate::{format, result_file};
 /// Reads, merges and writes. A file that is read is not written.
 pub fn report(report: &Report, global: &Global) -> Result<ExitCode, Failure> {
     let format = global.format()?;
-    output::refuse_to_replace(&report.files, global)?;
+    output::refuse_to_replace(&report.files, global.output.as_deref())?;
     let sources = report.files.iter().map(|path| result_file::read(path));
     let sources = sources.collect::<Result<Vec<_>, _>>()?;
     let documents = bursar_lab::merge(&sources).map_err(Failure::usage)?;

@@ -92,7 +92,7 @@ fn lacks(seen: &Seen, part: &str) -> Option<String> {
         .iter()
         .filter(|missing| missing.removes.contains(part));
     of.next()
-        .map(|missing| format!("This kernel lacks: {}.", missing.what))
+        .map(|missing| format!("Not available: {}.", missing.what))
 }
 
 fn upkeep_herd(seen: &Seen, figures: &Figures) -> Verdict {
@@ -252,10 +252,9 @@ fn zone_lock(seen: &Seen, figures: &Figures) -> Verdict {
             }
             say(Answer::Absent, why, "None.")
         }
-        None if figures.waits.is_empty() && seen.machine.virtualized => {
+        None if figures.waits.is_empty() && seen.machine.virtualized != Some(false) => {
             why.push_str(
-                "No wait for any spin lock was seen. This is a guest, and without paravirtual spin locks its kernel does not \
-                 report waits.",
+                "No wait for any spin lock was seen. The kernel of a guest without paravirtual spin locks does not report waits.",
             );
             cannot(
                 why,
@@ -348,6 +347,7 @@ mod tests {
                 cpus: 2,
                 hz: Some(250),
                 interval_s: Some(1),
+                virtualized: Some(false),
                 ..Machine::default()
             },
             deep: true,
@@ -426,7 +426,7 @@ mod tests {
         let mut guest = with_wait(1_000);
         guest.waits.clear();
         assert_eq!(answers(&guest)[1], Answer::Absent);
-        guest.machine.virtualized = true;
+        guest.machine.virtualized = Some(true);
         assert_eq!(answers(&guest)[1], Answer::CannotTell);
         guest.deep = false;
         assert_eq!(answers(&guest)[1], Answer::CannotTell);

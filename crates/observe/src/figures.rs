@@ -332,7 +332,7 @@ fn flushes(all: &[Flush]) -> Option<FlushFigures> {
         skipped_pending: Distribution::of(skipped.filter_map(|it| u64::try_from(it.pending?).ok())),
         duration_ns: Distribution::of(flushed().map(|it| it.end_ns.saturating_sub(it.start_ns))),
         wait_ns: Distribution::of(all.iter().map(|it| it.wait_ns).filter(|wait| *wait > 0)),
-        hold_ns: Distribution::of(flushed().map(|it| it.held_ns_max)),
+        hold_ns: Distribution::of(flushed().filter_map(|it| it.held_ns_max)),
     })
 }
 

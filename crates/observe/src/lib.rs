@@ -8,7 +8,7 @@
 //! | [`event`] | the events that are used |
 //! | [`analysis`] | from events to upkeep, bursts, waits and flushes |
 //! | [`session`] | one observation from begin to end |
-//! | [`foreign`] | the files of other programs |
+//! | [`foreign`] | files of `trace-cmd` and `perf`, with the same events |
 //! | [`seen`] | its result |
 //! | [`figures`], [`diagnosis`] | summaries and verdicts |
 
@@ -20,6 +20,7 @@ pub mod event;
 pub mod figures;
 pub mod foreign;
 pub mod format;
+mod merge;
 pub mod page;
 pub mod probe;
 pub mod process;

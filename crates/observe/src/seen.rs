@@ -49,8 +49,8 @@ pub struct Machine {
     pub hz_source: Option<HzSource>,
     /// Time between two upkeeps of a CPU: `vm.stat_interval`.
     pub interval_s: Option<u32>,
-    /// Whether the processor says that it runs under a hypervisor.
-    pub virtualized: bool,
+    /// Whether the processor says that it runs under a hypervisor. `None`: a file that does not say so.
+    pub virtualized: Option<bool>,
     /// Zones with pages.
     pub zones: Vec<Zone>,
 }
@@ -212,8 +212,8 @@ pub struct Flush {
     pub wait_ns: u64,
     /// Time with the lock, of all holds.
     pub held_ns: u64,
-    /// Longest hold.
-    pub held_ns_max: u64,
+    /// Longest hold. `None` without a hold, and in recordings.
+    pub held_ns_max: Option<u64>,
     /// Number of times that the lock was taken.
     pub holds: u32,
     /// Whether the kernel found too few updates and returned old values. `None`: this kernel does not show requests.

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use crate::analysis::Analysis;
 use crate::event::{
-    Decoder, Event, FLUSH_EVENTS, HOLD_EVENTS, Kind, PAGE_EVENTS, TIMER_EVENTS, WAIT_EVENTS,
-    WORK_EVENTS, Wanted,
+    Decoder, FLUSH_EVENTS, HOLD_EVENTS, PAGE_EVENTS, TIMER_EVENTS, WAIT_EVENTS, WORK_EVENTS, Wanted,
 };
+use crate::merge::{Merge, take_page};
 use crate::seen::{Machine, Missing, Seen};
 use crate::symbols::Symbols;
 use crate::system;
@@ -132,26 +132,9 @@ impl Session {
         let mut filled: BTreeMap<u32, u64> = BTreeMap::new();
         instance.read(|layout, cpu, page| {
             *filled.entry(cpu).or_default() += page.len() as u64;
-            let first = merge.events.len();
-            let summary = layout.decode(page, |time, record| {
-                merge.events.extend(decoder.decode(time, cpu, record));
-                seen.losses.events_read += 1;
-            });
-            seen.losses.bytes_undecoded += summary.undecoded as u64;
-            if summary.lost {
-                let time_ns = merge.events.get(first).map_or(0, |event| event.time_ns);
-                let kind = Kind::Lost;
-                let pid = 0;
-                merge.events.insert(
-                    first,
-                    Event {
-                        time_ns,
-                        cpu,
-                        pid,
-                        kind,
-                    },
-                );
-            }
+            let decode = |time, record: &[u8]| decoder.decode(time, cpu, record);
+            let (events, losses) = (&mut merge.events, &mut seen.losses);
+            take_page(layout, cpu, page, events, losses, decode);
         })?;
         let fullest = filled.values().max().map_or(0, |bytes| bytes / 1024);
         self.pause = match fullest {
@@ -274,64 +257,5 @@ impl Session {
                 removes: removes.to_owned(),
             });
         }
-    }
-}
-
-/// Events of all CPUs in the order of their times.
-///
-/// A CPU's buffer is read after another's, and may then hold later events. Everything up to the latest time of the look before
-/// is complete: it was in the buffers when this look began.
-#[derive(Debug, Default)]
-struct Merge {
-    events: Vec<Event>,
-    seen_until_ns: u64,
-}
-
-impl Merge {
-    fn complete(&mut self, visit: impl FnMut(&Event)) {
-        let until = self.seen_until_ns;
-        let latest = self.events.iter().map(|event| event.time_ns).max();
-        self.seen_until_ns = latest.map_or(until, |latest| latest.max(until));
-        self.visit_until(until, visit);
-    }
-
-    fn rest(&mut self, visit: impl FnMut(&Event)) {
-        self.visit_until(u64::MAX, visit);
-    }
-
-    fn visit_until(&mut self, until_ns: u64, visit: impl FnMut(&Event)) {
-        // Stable: events of one CPU at one time stay in their order.
-        self.events.sort_by_key(|event| event.time_ns);
-        let complete = self
-            .events
-            .partition_point(|event| event.time_ns <= until_ns);
-        self.events[..complete].iter().for_each(visit);
-        self.events.drain(..complete);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn events_come_in_order_once_all_buffers_were_read() {
-        let event = |time_ns, cpu| Event {
-            time_ns,
-            cpu,
-            pid: 0,
-            kind: Kind::Lost,
-        };
-        let mut merge = Merge::default();
-        let mut times = Vec::new();
-        merge.events = vec![event(10, 0), event(12, 1)];
-        merge.complete(|event| times.push(event.time_ns));
-        assert_eq!(times, []);
-        // CPU 0 had an event at 11 after its buffer had been read.
-        merge.events.extend([event(11, 0), event(20, 0)]);
-        merge.complete(|event| times.push(event.time_ns));
-        assert_eq!(times, [10, 11, 12]);
-        merge.rest(|event| times.push(event.time_ns));
-        assert_eq!(times, [10, 11, 12, 20]);
     }
 }

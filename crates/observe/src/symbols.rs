@@ -35,7 +35,8 @@ impl Symbols {
         Self::parse(&std::fs::read_to_string("/proc/kallsyms").unwrap_or_default())
     }
 
-    fn parse(text: &str) -> Self {
+    /// Finds the addresses in a text of `/proc/kallsyms`.
+    pub fn parse(text: &str) -> Self {
         let mut symbols = Self::default();
         let mut starts = Vec::new();
         let mut addresses = Vec::new();

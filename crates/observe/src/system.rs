@@ -23,9 +23,9 @@ pub fn machine() -> Machine {
         hz,
         hz_source: hz.map(|_| HzSource::Config),
         interval_s: read("/proc/sys/vm/stat_interval").trim().parse().ok(),
-        virtualized: read("/proc/cpuinfo").lines().any(|line| {
+        virtualized: Some(read("/proc/cpuinfo").lines().any(|line| {
             line.starts_with("flags") && line.split(' ').any(|flag| flag == "hypervisor")
-        }),
+        })),
         zones: zones(&read("/proc/zoneinfo")),
         kernel,
     }

@@ -8,6 +8,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+pub(crate) use instance::lost_events;
 pub use instance::{Instance, Trigger};
 pub use janitor::{Janitor, tidy};
 pub use unavailable::Unavailable;

@@ -82,7 +82,7 @@ struct Compared {
 /// Reads, compares and writes.
 pub fn compare(compare: &Compare, global: &Global) -> Result<ExitCode, Failure> {
     let format = global.text_format()?;
-    output::refuse_to_replace([&compare.a, &compare.b], global)?;
+    output::refuse_to_replace([&compare.a, &compare.b], global.output.as_deref())?;
     let a = read(&compare.a)?;
     let b = read(&compare.b)?;
     let compared = Compared::new(&a, &b)?;

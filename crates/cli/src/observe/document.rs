@@ -11,6 +11,10 @@ use super::command::Ended;
 #[derive(Serialize)]
 pub struct Document {
     schema: u32,
+    /// Program that wrote the file that was read.
+    pub recorded_by: Option<&'static str>,
+    /// Defect of the file that was read.
+    pub damage: Option<String>,
     pub mode: &'static str,
     pub machine: Machine,
     pub interrupted: bool,
@@ -33,6 +37,8 @@ impl Document {
         let figures = Figures::of(seen);
         Self {
             schema: 1,
+            recorded_by: None,
+            damage: None,
             mode: if seen.deep { "deep" } else { "light" },
             machine: seen.machine.clone(),
             interrupted,

@@ -7,7 +7,7 @@ use std::path::Path;
 use bursar_observe::seen::{self, Seen};
 use bursar_recording::{
     Burst, BurstKind, Cause, End, Event, Events, Flush, Header, Hold, LockKind, Names, Recording,
-    Upkeep, Wait, WriteError, Zone,
+    Upkeep, Wait, Zone,
 };
 
 use crate::failure::Failure;
@@ -21,17 +21,15 @@ pub fn create(path: &Path) -> Result<File, Failure> {
         .map_err(|error| Failure::usage(format!("cannot write {}: {error}", path.display())))
 }
 
-/// Writes the recording of a run, without names if it is `redacted`.
-pub fn write(seen: &Seen, redacted: bool, file: File) -> Result<(), WriteError> {
-    let mut recording = recording(seen);
-    if redacted {
-        recording = recording.redacted();
-    }
-    recording.write(BufWriter::new(file))
+/// Writes a recording to the file of that path.
+pub fn write(recording: &Recording, path: &Path, file: File) -> Result<(), Failure> {
+    let written = recording.write(BufWriter::new(file));
+    written
+        .map_err(|error| Failure::unavailable(format!("cannot write {}: {error}", path.display())))
 }
 
 /// Makes the recording of a run. Items of CPUs that the header does not have are left out.
-fn recording(seen: &Seen) -> Recording {
+pub fn recording(seen: &Seen) -> Recording {
     let mut recording = Recording::new(header(seen));
     let is_known = |cpu: u32| cpu < recording.header.cpus_possible;
     let place_max = seen.machine.zones.len() as u16;
@@ -92,7 +90,8 @@ fn header(seen: &Seen) -> Header {
         cpus_possible: cpus
             .max(highest.saturating_add(1))
             .min(bursar_recording::CPUS_MAX),
-        is_virtual: machine.virtualized,
+        // A machine that may be a guest is one where waits may be invisible, unless some were seen.
+        is_virtual: machine.virtualized.unwrap_or(seen.waits.is_empty()),
         nodes: Vec::new(),
         zones: machine.zones.iter().map(zone).collect(),
         start_ns: seen.start_ns,

@@ -42,7 +42,7 @@ const SEED: u64 = 1;
 /// one.
 pub fn replay(path: &Path, asked: Option<&str>, global: &Global) -> Result<ExitCode, Failure> {
     let format = global.text_format()?;
-    refuse_to_replace([&path.to_owned()], global)?;
+    refuse_to_replace([&path.to_owned()], global.output.as_deref())?;
     let output = Output::open(global)?;
     let (recording, damage) = read(path)?;
     if let Some(damage) = &damage {
@@ -96,22 +96,25 @@ pub fn replay(path: &Path, asked: Option<&str>, global: &Global) -> Result<ExitC
     Ok(ExitCode::SUCCESS)
 }
 
-fn read(path: &Path) -> Result<(Recording, Option<bursar_recording::Damage>), Failure> {
-    let name = path.display();
-    let refused = |error: std::io::Error| {
-        let message = format!("cannot read {name}: {error}");
-        match error.kind() {
-            ErrorKind::PermissionDenied => Failure::unavailable(message),
-            _ => Failure::usage(message),
-        }
-    };
-    let file = File::open(path).map_err(refused)?;
+/// Reads a recording, and what is wrong behind its readable part.
+pub fn read(path: &Path) -> Result<(Recording, Option<bursar_recording::Damage>), Failure> {
+    let file = File::open(path).map_err(|error| unreadable(path, &error))?;
     Recording::read(BufReader::new(file)).map_err(|error| match error {
-        ReadError::Io(error) => refused(error),
+        ReadError::Io(error) => unreadable(path, &error),
         error => Failure::usage(format!(
-            "{name}: {error}; `bursar observe --record FILE` makes recordings"
+            "{}: {error}; `bursar observe --record FILE` makes recordings",
+            path.display()
         )),
     })
+}
+
+/// Says that the system refuses to read a file.
+pub fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
+    let message = format!("cannot read {}: {error}", path.display());
+    match error.kind() {
+        ErrorKind::PermissionDenied => Failure::unavailable(message),
+        _ => Failure::usage(message),
+    }
 }
 
 /// The recorded machine, simulated.

@@ -103,12 +103,24 @@ pub fn text(document: &Document, form: Form) -> String {
         let said = "INTERRUPTED: the figures are those until then.";
         text.push_str(&form.paragraph(&form.alarm(said)));
     }
-    if document.losses.events_lost > 0 {
+    if let Some(damage) = &document.damage {
+        let said = format!("DAMAGED: {damage}. The figures are those until there.");
+        text.push_str(&form.paragraph(&form.alarm(&said)));
+    }
+    let losses = &document.losses;
+    if losses.events_lost > 0 {
+        let lost = thousands(losses.events_lost);
+        // A recording says neither how many events there were nor whose were lost.
+        let of = match losses.events_read {
+            0 => String::new(),
+            read => format!(" of {}", thousands(losses.events_lost.saturating_add(read))),
+        };
+        let cpus = match losses.cpus.len() {
+            0 => String::new(),
+            cpus => format!(" of {}", counted(cpus, "CPU")),
+        };
         let said = format!(
-            "LOST: {} events of {} had no room in the buffers of {}. Counts are too low.",
-            thousands(document.losses.events_lost),
-            thousands(document.losses.events_lost + document.losses.events_read),
-            counted(document.losses.cpus.len(), "CPU")
+            "LOST: {lost} events{of} had no room in the buffers{cpus}. Counts are too low."
         );
         text.push_str(&form.paragraph(&form.alarm(&said)));
     }
@@ -143,9 +155,14 @@ fn title(document: &Document) -> String {
         (Some(hz), _) => format!("HZ={hz}"),
         (None, _) => "HZ unknown".to_owned(),
     };
-    let guest = if machine.virtualized { ", a guest" } else { "" };
+    let recorded =
+        (document.recorded_by).map_or_else(String::new, |it| format!(", recorded by {it}"));
+    let guest = match machine.virtualized {
+        Some(true) => ", a guest",
+        _ => "",
+    };
     format!(
-        "Linux {}, {}, {hz}{guest}: observed for {:.1} s, {} mode",
+        "Linux {}, {}, {hz}{guest}: observed for {:.1} s, {} mode{recorded}",
         machine.kernel,
         counted(machine.cpus, "CPU"),
         document.figures.seconds,
@@ -296,12 +313,17 @@ fn notes(document: &Document) -> Vec<String> {
         ));
     }
     if let Some(upkeep) = &document.figures.upkeep {
-        notes.push(format!(
-            "vmstat_update is the whole work item. Do not compare it with times of refresh_cpu_vm_stats() alone. {} of {} calls \
-             followed no timer: the shepherd queued them.",
-            thousands(upkeep.without_timer),
-            thousands(upkeep.duration_ns.samples)
-        ));
+        let mut note = "vmstat_update is the whole work item. Do not compare it with times of refresh_cpu_vm_stats() alone.".to_owned();
+        // A file may have no timers at all.
+        if upkeep.start_delay_ns.is_some() {
+            let _ = write!(
+                note,
+                " {} of {} calls followed no timer: the shepherd queued them.",
+                thousands(upkeep.without_timer),
+                thousands(upkeep.duration_ns.samples)
+            );
+        }
+        notes.push(note);
     }
     if document.mode == "deep" && !document.figures.bursts.is_empty() {
         notes.push(
@@ -329,8 +351,8 @@ fn notes(document: &Document) -> Vec<String> {
             .map(|wait| wait.wait_ns.samples)
             .sum::<u64>();
         notes.push(match (waits, document.machine.virtualized) {
-            (0, true) => "No wait for a spin lock was seen. In a guest without paravirtual spin locks the kernel reports none.".to_owned(),
-            (0, false) => "No wait for a spin lock was seen. The kernel reports none while only one CPU waits.".to_owned(),
+            (0, None | Some(true)) => "No wait for a spin lock was seen. In a guest without paravirtual spin locks the kernel reports none.".to_owned(),
+            (0, Some(false)) => "No wait for a spin lock was seen. The kernel reports none while only one CPU waits.".to_owned(),
             _ => "Waits for spin locks are reported here. On real hardware the kernel leaves out a lone waiter.".to_owned(),
         });
     }
@@ -366,7 +388,7 @@ fn notes(document: &Document) -> Vec<String> {
     }
     for missing in &document.missing {
         notes.push(format!(
-            "Not in this kernel: {}. Missing here: {}.",
+            "Not available: {}. Missing here: {}.",
             missing.what, missing.removes
         ));
     }

@@ -207,7 +207,7 @@ fn prove(bursts: &mut [Burst], waits: &[Wait]) {
             .take_while(|it| it.start_ns <= wait.end_ns + GAP_NS);
         let Some(zone) = next
             .find(|it| (it.cpu, it.pid) == (wait.cpu, wait.pid))
-            .map(|it| it.zone)
+            .and_then(|it| it.zone)
         else {
             continue;
         };
@@ -215,7 +215,7 @@ fn prove(bursts: &mut [Burst], waits: &[Wait]) {
         for burst in bursts[..after].iter_mut().rev().take(64) {
             let middle = burst.start_ns / 2 + burst.end_ns / 2;
             let is_other =
-                burst.cpu != wait.cpu && burst.zone == zone && burst.hold == Hold::Unknown;
+                burst.cpu != wait.cpu && burst.zone == Some(zone) && burst.hold == Hold::Unknown;
             if is_other
                 && wait.start_ns <= middle
                 && burst.end_ns <= wait.end_ns
@@ -332,19 +332,22 @@ mod tests {
             drain(30, 0, 3),
             drain(35, 1, 4),
         ];
-        let hold = |start_ns| {
-            let wait = Wait {
-                cpu: 1,
-                pid: 1,
-                lock: LockKind::Zone,
-                address: 7,
-                start_ns,
-                end_ns: 32,
-            };
-            bursts(&events, &[wait]).0[0].hold
+        let wait = |start_ns| Wait {
+            cpu: 1,
+            pid: 1,
+            lock: LockKind::Zone,
+            address: 7,
+            start_ns,
+            end_ns: 32,
         };
+        let hold = |start_ns| bursts(&events, &[wait(start_ns)]).0[0].hold;
         assert_eq!(hold(15), Hold::Proven);
         assert_eq!(hold(25), Hold::Unknown);
+        // Without zones, the lock may be that of another zone.
+        let mut zoneless = Bursts::new(&Machine::default());
+        events.iter().for_each(|event| zoneless.take(event));
+        let (zoneless, ..) = zoneless.finish(&[wait(15)]);
+        assert_eq!(zoneless[0].hold, Hold::Unknown);
     }
 
     #[test]

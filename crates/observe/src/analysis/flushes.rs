@@ -59,7 +59,7 @@ impl Flushes {
                 {
                     let held = now.saturating_sub(since);
                     open.flush.held_ns += held;
-                    open.flush.held_ns_max = open.flush.held_ns_max.max(held);
+                    open.flush.held_ns_max = open.flush.held_ns_max.max(Some(held));
                     open.flush.holds += 1;
                     open.flush.end_ns = now;
                     open.folded = Some(cpu);
@@ -197,7 +197,10 @@ mod tests {
         ]);
         assert_eq!(seen.len(), 3);
         let [first, waited, second] = [seen[0], seen[1], seen[2]];
-        assert_eq!((first.holds, first.held_ns, first.held_ns_max), (2, 24, 15));
+        assert_eq!(
+            (first.holds, first.held_ns, first.held_ns_max),
+            (2, 24, Some(15))
+        );
         assert_eq!((first.forced, first.pending), (Some(true), Some(130)));
         assert_eq!((waited.pid, waited.wait_ns, waited.held_ns), (6, 9, 4));
         assert_eq!((second.holds, second.skipped), (1, None));

@@ -184,7 +184,7 @@ fn open_now(path: &Path) -> io::Result<File> {
 }
 
 /// Events that were overwritten or dropped, in a text of a `stats` file.
-fn lost_events(stats: &str) -> u64 {
+pub(crate) fn lost_events(stats: &str) -> u64 {
     let counts = stats.lines().filter_map(|line| {
         let (name, count) = line.split_once(':')?;
         let is_loss = ["overrun", "commit overrun", "dropped events"].contains(&name);

@@ -1,0 +1,200 @@
+//! `bursar observe --read`: files of `trace-cmd` and `perf`, and recordings. None of it needs a privilege.
+#![cfg(target_endian = "little")]
+
+mod common;
+
+use std::fs;
+use std::path::PathBuf;
+
+use common::{Scratch, assert_refused, bursar, stderr, stdout};
+use serde_json::Value;
+
+fn path(below: &str) -> String {
+    let crates = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
+    crates.join(below).display().to_string()
+}
+
+fn foreign(name: &str) -> String {
+    path(&format!("observe/tests/fixtures/{name}"))
+}
+
+fn recording(name: &str) -> String {
+    path(&format!("recording/fixtures/{name}"))
+}
+
+const TRACE: &str = "6.18-light.trace.dat";
+const PERF: &str = "6.18-light.perf.data";
+
+fn read(file: &str, more: &[&str]) -> String {
+    let output = bursar(&[&["observe", "--read", file], more].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(stderr(&output), "");
+    stdout(&output)
+}
+
+fn document(file: &str, more: &[&str]) -> Value {
+    let text = read(file, &[more, &["-f", "json"]].concat());
+    serde_json::from_str(&text).expect("a document")
+}
+
+#[test]
+fn files_of_other_programs_have_the_document_of_a_run() {
+    for (name, by, calls) in [(TRACE, "trace-cmd", 25), (PERF, "perf", 24)] {
+        let document = document(&foreign(name), &[]);
+        assert_eq!(document["recorded_by"], by);
+        assert_eq!(document["mode"], "light");
+        assert_eq!(document["verdicts"][0]["answer"], "present");
+        assert_eq!(
+            document["figures"]["upkeep"]["duration_ns"]["samples"],
+            calls
+        );
+        for format in ["table", "markdown", "csv", "ndjson"] {
+            assert!(!read(&foreign(name), &["-f", format]).is_empty());
+        }
+        let text = read(&foreign(name), &[]);
+        assert!(
+            text.contains(&format!("light mode, recorded by {by}")),
+            "{text}"
+        );
+        assert!(text.contains("Not available: vm.stat_interval"), "{text}");
+    }
+}
+
+#[test]
+fn addresses_of_functions_may_be_in_a_file_of_their_own() {
+    let deep = foreign("6.18-deep.perf.data");
+    let zone_waits = |more: &[&str]| {
+        let document = document(&deep, more);
+        let waits = document["figures"]["waits"]
+            .as_array()
+            .expect("a list")
+            .clone();
+        waits.iter().filter(|wait| wait["lock"] == "zone").count()
+    };
+    assert_eq!(zone_waits(&[]), 0);
+    assert_eq!(zone_waits(&["--kallsyms", &foreign("6.18.kallsyms")]), 1);
+}
+
+#[test]
+fn a_file_becomes_a_recording_with_the_same_figures_which_can_be_replayed() {
+    let made = Scratch::new("read-made.bursar");
+    let original = document(&foreign(TRACE), &["--record", made.path()]);
+    let again = document(made.path(), &[]);
+    assert_eq!(again["recorded_by"], "bursar");
+    for part in ["upkeep", "herd", "readers"] {
+        assert_eq!(again["figures"][part], original["figures"][part], "{part}");
+    }
+    for part in ["seen", "skipped", "forced", "duration_ns"] {
+        let of = |document: &Value| document["figures"]["flushes"][part].clone();
+        assert_eq!(of(&again), of(&original), "{part}");
+    }
+    let replayed = bursar(&["observe", "--replay", made.path(), "-f", "json"]);
+    assert_eq!(replayed.status.code(), Some(0), "{}", stderr(&replayed));
+}
+
+#[test]
+fn recordings_have_the_document_of_their_run() {
+    let light = document(&recording("real-2-cpus-light.bursar"), &[]);
+    assert_eq!(light["mode"], "light");
+    assert_eq!(light["missing"].as_array().map(Vec::len), Some(0));
+    assert!(light["figures"]["herd"]["calls"].as_u64() > Some(0));
+    // A recording has no longest holds.
+    assert!(light["figures"]["flushes"]["hold_ns"].is_null());
+    let deep = document(&recording("real-2-cpus-deep.bursar"), &[]);
+    assert_eq!(deep["mode"], "deep");
+    assert!(
+        !deep["figures"]["bursts"]
+            .as_array()
+            .expect("a list")
+            .is_empty()
+    );
+}
+
+#[test]
+fn a_recording_that_is_cut_off_is_read_as_far_as_it_goes() {
+    let bytes = fs::read(recording("real-2-cpus-light.bursar")).expect("the fixture");
+    let cut = Scratch::new("read-cut.bursar");
+    fs::write(&cut.0, &bytes[..bytes.len() - 20]).expect("a temporary file");
+    let output = bursar(&["observe", "--read", cut.path()]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stderr(&output).contains("cut off"), "{}", stderr(&output));
+    assert!(stdout(&output).contains("DAMAGED: it is cut off"));
+}
+
+#[test]
+fn redaction_leaves_names_out_of_the_document_and_the_recording() {
+    let named = read(&foreign(TRACE), &[]);
+    assert!(
+        named.contains("kworker") && named.contains("6.18.44-fc"),
+        "{named}"
+    );
+    let made = Scratch::new("read-redacted.bursar");
+    for format in ["table", "json", "markdown", "csv"] {
+        let more = ["--redact", "--record", made.path(), "-f", format];
+        let text = read(&foreign(TRACE), &more);
+        assert!(!text.contains("kworker") && !text.contains("-fc"), "{text}");
+        assert!(format == "csv" || text.contains("6.18.44"), "{text}");
+    }
+    let text = read(&foreign(TRACE), &["--redact"]);
+    assert!(text.contains("process-"), "{text}");
+    let bytes = fs::read(&made.0).expect("the recording");
+    let has = |bytes: &[u8], name: &[u8]| bytes.windows(name.len()).any(|it| it == name);
+    assert!(!has(&bytes, b"kworker") && !has(&bytes, b"-fc"));
+    assert!(has(&bytes, b"process-1"));
+    // A recording with names, redacted later.
+    read(&foreign(TRACE), &["--record", made.path()]);
+    assert!(has(&fs::read(&made.0).expect("the recording"), b"kworker"));
+    assert!(!read(made.path(), &["--redact"]).contains("kworker"));
+}
+
+#[test]
+fn what_cannot_be_read_is_refused_by_its_name() {
+    let file = foreign(TRACE);
+    for live in [
+        "--light",
+        "--deep",
+        "--seconds=1",
+        "--probe-stat=/",
+        "--replay=x",
+        "-msim",
+    ] {
+        assert_refused(
+            &["observe", "--read", &file, live],
+            2,
+            "cannot be used with",
+        );
+    }
+    assert_refused(
+        &["observe", "--read", &file, "--", "true"],
+        2,
+        "cannot be used with",
+    );
+    assert_refused(&["observe", "--redact"], 2, "--record");
+    assert_refused(&["observe", "--kallsyms", "x"], 2, "--read");
+    assert_refused(
+        &["observe", "--read", "/does/not/exist"],
+        2,
+        "/does/not/exist",
+    );
+    assert_refused(
+        &["observe", "--read", "Cargo.toml"],
+        2,
+        "neither a trace.dat",
+    );
+    assert_refused(&["observe", "--read", "/"], 2, "cannot read /");
+    let refused = |option: &str, value: &str, says: &str| {
+        assert_refused(&["observe", "--read", &file, option, value], 2, says);
+    };
+    refused("--kallsyms", "Cargo.toml", "no address of vmstat_update");
+    refused("--record", &file, "would replace");
+    let replacing = ["observe", "--read", &file, "-f", "json", "-o", &file];
+    assert_refused(&replacing, 2, "would replace");
+    let cut = Scratch::new("read-cut.dat");
+    let bytes = fs::read(&file).expect("the fixture");
+    fs::write(&cut.0, &bytes[..30_000]).expect("a temporary file");
+    assert_refused(
+        &["observe", "--read", cut.path()],
+        2,
+        "cut off at byte 30000",
+    );
+}
