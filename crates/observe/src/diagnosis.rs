@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::changes::{Change, changes};
 use crate::figures::Figures;
 use crate::seen::{BurstKind, Hold, LockKind, Seen};
 
@@ -16,6 +17,8 @@ pub struct Verdict {
     pub why: String,
     /// Next step.
     pub advice: String,
+    /// Changes of the kernel that address the problem.
+    pub changes: Vec<Change>,
 }
 
 /// One of the three problems.
@@ -44,6 +47,8 @@ pub enum Answer {
 
 /// A herd: a call meets so many times the CPUs that it would meet at a random tick.
 const HERD: f64 = 1.25;
+/// A herd: so many CPUs on one tick or slot, at least once. Judgement: fewer wait for each other for microseconds.
+const HERD_CPUS: u64 = 4;
 /// Calls of which a pattern can be told.
 const CALLS: u64 = 8;
 /// Waits that hurt: this long at the 99th percentile.
@@ -62,6 +67,10 @@ pub fn diagnose(seen: &Seen, figures: &Figures) -> [Verdict; 3] {
         zone_lock(seen, figures),
         memcg_flush(seen, figures),
     ]
+    .map(|verdict| Verdict {
+        changes: changes(verdict.problem, seen),
+        ..verdict
+    })
 }
 
 fn verdict(
@@ -75,6 +84,7 @@ fn verdict(
         answer,
         why: why.into(),
         advice: advice.into(),
+        changes: Vec::new(),
     }
 }
 
@@ -138,14 +148,18 @@ fn upkeep_herd(seen: &Seen, figures: &Figures) -> Verdict {
     {
         return say(Answer::Absent, why, "None.");
     }
+    if herd.cpus_per_slot_max.max(herd.cpus_per_tick_max) < HERD_CPUS {
+        let advice = "None on this machine. With more CPUs there would be a herd: `--record` a run and `--replay` it with \
+                      `-m sim:cpus=384`.";
+        return say(Answer::Absent, why, advice);
+    }
     let advice = match upkeep.duration_ns.p99 < WAIT_NS {
         true => {
             "None that is urgent: the calls are short. With more CPUs the herd grows. `bursar run vmstat-spread` \
              compares ways to spread it."
         }
         false => {
-            "Raise `vm.stat_interval` (sysctl) to have fewer calls, or use a kernel that spreads the timers over the interval. \
-             `bursar run vmstat-spread` compares the ways."
+            "Raise `vm.stat_interval` (sysctl) to have fewer calls. `bursar run vmstat-spread` compares ways to spread them."
         }
     };
     say(Answer::Present, why, advice)
@@ -382,15 +396,18 @@ mod tests {
 
     #[test]
     fn a_herd_is_present_where_cpus_meet_and_absent_where_not() {
-        let calls = |of_1: u64| {
-            (0..10).flat_map(move |second| [upkeep(second, 0, 0), upkeep(second, 1, of_1)])
-        };
-        let with = |of_1| Seen {
-            upkeep: calls(of_1).collect(),
+        let with = |cpus: u32, apart: u64| Seen {
+            upkeep: (0..10)
+                .flat_map(|second| {
+                    (0..cpus).map(move |cpu| upkeep(second, cpu, apart * u64::from(cpu)))
+                })
+                .collect(),
             ..seen()
         };
-        assert_eq!(answers(&with(0))[0], Answer::Present);
-        assert_eq!(answers(&with(8))[0], Answer::Absent);
+        assert_eq!(answers(&with(4, 0))[0], Answer::Present);
+        assert_eq!(answers(&with(4, 8))[0], Answer::Absent);
+        // Three CPUs are no herd.
+        assert_eq!(answers(&with(3, 0))[0], Answer::Absent);
     }
 
     fn with_wait(wait_ns: u64) -> Seen {

@@ -49,6 +49,9 @@ impl Distribution {
     }
 }
 
+/// Number of the root cgroup's directory.
+const ROOT: u64 = 1;
+
 /// Figures of a run. A figure that this kernel or mode does not show is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Figures {
@@ -155,6 +158,9 @@ pub struct FlushFigures {
     pub forced: Option<u64>,
     /// Updates that were not folded when a request was skipped.
     pub skipped_pending: Option<Distribution>,
+    /// Ages of the values that skipped requests got: times since the last flush of the cgroup or of one above it. Only where that flush
+    /// was seen.
+    pub skipped_age_ns: Option<Distribution>,
     /// Durations of flushes, with waits.
     pub duration_ns: Option<Distribution>,
     /// Waits for the lock, of flushes that waited.
@@ -176,8 +182,12 @@ pub struct Reader {
     pub path: Option<String>,
     /// Requests.
     pub requests: u64,
+    /// Requests a second, of all these tasks.
+    pub requests_per_s: f64,
     /// Requests that the kernel skipped.
     pub skipped: u64,
+    /// Ages of the values that skipped requests got, as in [`FlushFigures::skipped_age_ns`].
+    pub skipped_age_ns: Option<Distribution>,
     /// Longest wait for the lock.
     pub wait_ns_max: u64,
 }
@@ -186,6 +196,7 @@ impl Figures {
     /// Computes all figures.
     pub fn of(seen: &Seen) -> Self {
         let seconds = seen.duration_ns() as f64 / 1e9;
+        let ages = ages(seen);
         Self {
             seconds,
             upkeep: upkeep(seen),
@@ -198,8 +209,8 @@ impl Figures {
                 .into_iter()
                 .filter_map(|it| waits(seen, it))
                 .collect(),
-            flushes: flushes(&seen.flushes),
-            readers: readers(seen),
+            flushes: flushes(&seen.flushes, &ages),
+            readers: readers(seen, &ages),
         }
     }
 }
@@ -316,7 +327,37 @@ fn waits(seen: &Seen, lock: LockKind) -> Option<WaitFigures> {
     })
 }
 
-fn flushes(all: &[Flush]) -> Option<FlushFigures> {
+/// Ages of the values that each skipped request got. `None` for the other requests, and where no flush of the cgroup or of one above it
+/// was seen before.
+fn ages(seen: &Seen) -> Vec<Option<u64>> {
+    let ids: BTreeMap<&str, u64> = (seen.cgroups.iter())
+        .map(|it| (it.path.as_str(), it.id))
+        .collect();
+    let paths: BTreeMap<u64, &str> = (seen.cgroups.iter())
+        .map(|it| (it.id, it.path.as_str()))
+        .collect();
+    // A path is below all of its beginnings that end before a slash.
+    let above = |cgroup: u64| {
+        let path = paths.get(&cgroup).copied().unwrap_or_default();
+        let ends = path.match_indices('/').map(|(at, _)| at);
+        ends.filter_map(|at| ids.get(if at == 0 { "/" } else { &path[..at] }).copied())
+            .chain([cgroup, ROOT])
+    };
+    let mut flushed: BTreeMap<u64, u64> = BTreeMap::new();
+    let age = |flush: &Flush| {
+        if flush.skipped != Some(true) {
+            let end = flushed.entry(flush.cgroup).or_default();
+            *end = flush.end_ns.max(*end);
+            return None;
+        }
+        let ended = above(flush.cgroup).filter_map(|id| flushed.get(&id));
+        let last = ended.filter(|end| **end <= flush.start_ns).max()?;
+        Some(flush.start_ns - last)
+    };
+    seen.flushes.iter().map(age).collect()
+}
+
+fn flushes(all: &[Flush], ages: &[Option<u64>]) -> Option<FlushFigures> {
     if all.is_empty() {
         return None;
     }
@@ -330,13 +371,15 @@ fn flushes(all: &[Flush]) -> Option<FlushFigures> {
         skipped: count(|it| it.skipped == Some(true)),
         forced: count(|it| it.forced == Some(true)),
         skipped_pending: Distribution::of(skipped.filter_map(|it| u64::try_from(it.pending?).ok())),
+        skipped_age_ns: Distribution::of(ages.iter().copied().flatten()),
         duration_ns: Distribution::of(flushed().map(|it| it.end_ns.saturating_sub(it.start_ns))),
         wait_ns: Distribution::of(all.iter().map(|it| it.wait_ns).filter(|wait| *wait > 0)),
         hold_ns: Distribution::of(flushed().filter_map(|it| it.held_ns_max)),
     })
 }
 
-fn readers(seen: &Seen) -> Vec<Reader> {
+fn readers(seen: &Seen, ages: &[Option<u64>]) -> Vec<Reader> {
+    let seconds = seen.duration_ns() as f64 / 1e9;
     let names: BTreeMap<i32, &String> = seen
         .tasks
         .iter()
@@ -344,31 +387,41 @@ fn readers(seen: &Seen) -> Vec<Reader> {
         .collect();
     let mut readers = BTreeMap::new();
     // The periodic flusher is no reader.
-    for flush in seen.flushes.iter().filter(|it| it.forced != Some(true)) {
+    let flushes = seen.flushes.iter().zip(ages);
+    for (flush, age_ns) in flushes.filter(|(it, _)| it.forced != Some(true)) {
         let task = names.get(&flush.pid).copied();
-        let (reader, pids) = readers.entry((task, flush.cgroup)).or_insert_with(|| {
-            let reader = Reader {
-                task: task.cloned(),
-                tasks: 0,
-                cgroup: flush.cgroup,
-                path: seen
-                    .cgroups
-                    .iter()
-                    .find(|it| it.id == flush.cgroup)
-                    .map(|it| it.path.clone()),
-                requests: 0,
-                skipped: 0,
-                wait_ns_max: 0,
-            };
-            (reader, BTreeSet::new())
-        });
+        let (reader, pids, reader_ages) =
+            readers.entry((task, flush.cgroup)).or_insert_with(|| {
+                let reader = Reader {
+                    task: task.cloned(),
+                    tasks: 0,
+                    cgroup: flush.cgroup,
+                    path: seen
+                        .cgroups
+                        .iter()
+                        .find(|it| it.id == flush.cgroup)
+                        .map(|it| it.path.clone()),
+                    requests: 0,
+                    requests_per_s: 0.0,
+                    skipped: 0,
+                    skipped_age_ns: None,
+                    wait_ns_max: 0,
+                };
+                (reader, BTreeSet::new(), Vec::new())
+            });
         pids.insert(flush.pid);
         reader.tasks = pids.len();
         reader.requests += 1;
         reader.skipped += u64::from(flush.skipped == Some(true));
+        reader_ages.extend(*age_ns);
         reader.wait_ns_max = reader.wait_ns_max.max(flush.wait_ns);
     }
-    let mut readers: Vec<_> = readers.into_values().map(|(reader, _)| reader).collect();
+    let finish = |(reader, _, ages): (Reader, BTreeSet<i32>, Vec<u64>)| Reader {
+        requests_per_s: reader.requests as f64 / seconds.max(f64::MIN_POSITIVE),
+        skipped_age_ns: Distribution::of(ages),
+        ..reader
+    };
+    let mut readers: Vec<_> = readers.into_values().map(finish).collect();
     readers.sort_by_key(|reader| std::cmp::Reverse(reader.requests));
     readers
 }
@@ -376,7 +429,7 @@ fn readers(seen: &Seen) -> Vec<Reader> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::seen::Machine;
+    use crate::seen::{Cgroup, Machine};
 
     #[test]
     fn percentiles_are_numbers_that_were_seen() {
@@ -439,6 +492,50 @@ mod tests {
         assert_eq!(upkeep.alone_ns.map(|it| it.samples), Some(2));
         assert_eq!(upkeep.late_ticks.map(|it| it.max), Some(2));
         assert_eq!(upkeep.start_delay_ns.map(|it| it.p50), Some(500));
+    }
+
+    #[test]
+    fn the_age_of_an_answer_is_that_of_the_last_flush_at_or_above_its_cgroup() {
+        let flush = |cgroup, skipped, end_ns| Flush {
+            cgroup,
+            skipped: Some(skipped),
+            start_ns: end_ns - 1,
+            end_ns,
+            ..Flush::default()
+        };
+        let cgroup = |id, path: &str| Cgroup {
+            id,
+            path: path.to_owned(),
+        };
+        let seen = Seen {
+            end_ns: 2_000_000_000,
+            flushes: vec![
+                // Nothing is known yet.
+                flush(7, true, 50),
+                flush(5, false, 100),
+                flush(7, true, 201),
+                // A flush beside it, with a longer name, does not count.
+                flush(6, false, 300),
+                flush(7, true, 301),
+                flush(ROOT, false, 400),
+                flush(7, true, 501),
+            ],
+            cgroups: vec![
+                cgroup(5, "/web"),
+                cgroup(6, "/web-2"),
+                cgroup(7, "/web/a/b"),
+            ],
+            ..Seen::default()
+        };
+        assert_eq!(
+            ages(&seen),
+            [None, None, Some(100), None, Some(200), None, Some(100)]
+        );
+        let figures = Figures::of(&seen);
+        let reader = figures.readers.iter().find(|it| it.cgroup == 7);
+        let reader = reader.expect("a reader");
+        assert_eq!((reader.requests, reader.requests_per_s), (4, 2.0));
+        assert_eq!(reader.skipped_age_ns.map(|it| it.max), Some(200));
     }
 
     #[test]

@@ -11,10 +11,12 @@
 //! | [`foreign`] | files of `trace-cmd` and `perf`, with the same events |
 //! | [`seen`] | its result |
 //! | [`figures`], [`diagnosis`] | summaries and verdicts |
+//! | [`changes`] | merged changes of the kernel, and whether this one has them |
 
 #![forbid(unsafe_code)]
 
 pub mod analysis;
+pub mod changes;
 pub mod diagnosis;
 pub mod event;
 pub mod figures;

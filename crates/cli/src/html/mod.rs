@@ -18,7 +18,8 @@ use minijinja::Environment;
 use minijinja::value::Serde;
 use serde::Serialize;
 
-use self::tables::{KeyTable, Single, Spread, capitalised};
+pub use self::tables::capitalised;
+use self::tables::{KeyTable, Single, Spread};
 use crate::failure::Failure;
 use crate::findings::failures;
 use crate::points::points;

@@ -5,8 +5,10 @@
 //! | the file, the machines, and the runs | here |
 //! | the document, for programs | `document.rs` |
 //! | the document, for people | `text.rs` |
+//! | what changes of the kernel would do | `prediction.rs` |
 
 mod document;
+mod prediction;
 mod text;
 
 use std::collections::BTreeMap;

@@ -91,6 +91,12 @@ fn rows(document: &Document) -> Vec<Row> {
             Unit::Count,
             flushes.skipped_pending,
         );
+        add(
+            FLUSH,
+            "age of a skip's answer",
+            Unit::Ns,
+            flushes.skipped_age_ns,
+        );
     }
     let probe = document.probe.as_ref().map(|probe| probe.latency_ns);
     add(FLUSH, "read of memory.stat", Unit::Ns, probe);
@@ -139,6 +145,9 @@ pub fn text(document: &Document, form: Form) -> String {
         text.push_str(&form.subheading(&format!("{}  {question} ({name})", number + 1)));
         text.push_str(&form.paragraph(&format!("{answer}. {}", verdict.why)));
         text.push_str(&form.paragraph(&format!("Next step: {}", verdict.advice)));
+        for change in &verdict.changes {
+            text.push_str(&form.item(&change.sentence()));
+        }
     }
     text.push('\n');
     text.push_str(&tables(document, form));
@@ -230,21 +239,29 @@ fn tables(document: &Document, form: Form) -> String {
         let header = [
             "reader of statistics",
             "tasks",
-            "requests",
+            "requests a second",
             "skipped",
+            "age of skipped, p50",
+            "max",
             "longest wait",
             "cgroup",
         ];
-        let mut table = Grid::new(header).right(1..5);
+        let mut table = Grid::new(header).right(1..7);
         for reader in readers.iter().take(READERS) {
+            let age = |of: fn(&Distribution) -> u64| {
+                let age_ns = reader.skipped_age_ns.as_ref().map(of);
+                age_ns.map_or_else(|| "-".to_owned(), |it| nanoseconds(it as f64))
+            };
             table.row([
                 reader
                     .task
                     .clone()
                     .unwrap_or_else(|| "(had ended)".to_owned()),
                 thousands(reader.tasks as u64),
-                thousands(reader.requests),
+                quantity(reader.requests_per_s),
                 thousands(reader.skipped),
+                age(|it| it.p50),
+                age(|it| it.max),
                 nanoseconds(reader.wait_ns_max as f64),
                 reader
                     .path

@@ -11,6 +11,7 @@ use bursar_recording::Recording;
 use bursar_sim::{CostModel, Topology};
 use serde::Serialize;
 
+use super::prediction::{Prediction, predictions};
 use crate::format::csv_field;
 
 /// All runs of a replay.
@@ -39,6 +40,8 @@ pub(super) struct Document {
     /// The recorded machine, as it is simulated.
     pub(super) machine: String,
     pub(super) measures: Vec<Compared>,
+    /// What changes of the kernel would do, of the same runs.
+    pub(super) predictions: Vec<Prediction>,
     pub(super) what_if: WhatIf,
     pub(super) cannot_tell: Vec<String>,
 }
@@ -132,6 +135,9 @@ impl Document {
         if let Some(damage) = &damage {
             cannot_tell.insert(0, format!("The file is damaged: {damage}."));
         }
+        let policies: Vec<_> = (others.iter())
+            .map(|(_, policies, figures)| OfPolicy::new(load, *policies, figures, other_stock))
+            .collect();
         Self {
             schema: 1,
             kind: "replay",
@@ -156,14 +162,11 @@ impl Document {
                 .collect(),
             machine: format!("sim:{}", runs.own),
             measures: compare(load, seen, own),
+            predictions: predictions(&policies),
             what_if: WhatIf {
                 machine: format!("sim:{}", runs.other),
                 is_scaled: runs.other.cpus != runs.own.cpus,
-                policies: (others.iter())
-                    .map(|(_, policies, figures)| {
-                        OfPolicy::new(load, *policies, figures, other_stock)
-                    })
-                    .collect(),
+                policies,
             },
             cannot_tell,
         }

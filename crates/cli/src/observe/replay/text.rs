@@ -42,6 +42,15 @@ pub(super) fn text(document: &Document, form: Form) -> String {
         text.push_str(&form.table(&grid));
     }
     text.push('\n');
+    text.push_str(&form.heading("What would changes of the kernel do?"));
+    text.push_str(&form.paragraph(&format!(
+        "Simulated, on {}: median and range of {} draws.",
+        document.what_if.machine, document.draws
+    )));
+    for prediction in &document.predictions {
+        text.push_str(&form.item(&prediction.sentences()));
+    }
+    text.push('\n');
     text.push_str(&what_if(document, form));
     text.push('\n');
     text.push_str(&form.heading("This recording cannot tell"));
