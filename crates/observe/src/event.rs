@@ -1,6 +1,7 @@
 //! Events that the analysis uses, and their way from records.
 
 use crate::format::{EventFormat, Field};
+use crate::tracefs::probes;
 
 /// An event with its time and place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +64,10 @@ pub enum Kind {
     ZoneLocked { node: i32, wait_ns: Option<u64> },
     /// A zone's lock is about to be released.
     ZoneUnlock { node: i32 },
+    /// `refresh_cpu_vm_stats()` begins.
+    RefreshBegin,
+    /// `refresh_cpu_vm_stats()` ended.
+    RefreshEnd,
     /// CPUs lost events before this place.
     Lost,
 }
@@ -84,6 +89,9 @@ pub struct Wanted {
 }
 
 const WORK: &str = "durations of vmstat_update";
+/// What is lost without probes.
+pub const REFRESH: &str =
+    "durations of refresh_cpu_vm_stats() itself, which vmstat_update includes";
 const RSTAT: &str = "waits for and holds of the lock of cgroup statistics";
 const PAGES: &str = "pages per burst";
 const WAITS: &str = "waits for the zone lock";
@@ -275,6 +283,26 @@ pub const HOLD_EVENTS: [Wanted; 2] = [
                 node: it[0]? as i32,
             })
         },
+    },
+];
+
+/// Probes at the begin and end of `refresh_cpu_vm_stats()`, in a group of this process's own.
+pub const REFRESH_EVENTS: [Wanted; 2] = [
+    Wanted {
+        system: "",
+        name: probes::BEGIN,
+        needed: &[],
+        optional: &[],
+        removes: REFRESH,
+        make: |_| Some(Kind::RefreshBegin),
+    },
+    Wanted {
+        system: "",
+        name: probes::END,
+        needed: &[],
+        optional: &[],
+        removes: REFRESH,
+        make: |_| Some(Kind::RefreshEnd),
     },
 ];
 
