@@ -89,7 +89,7 @@ pub struct Wanted {
 }
 
 const WORK: &str = "durations of vmstat_update";
-/// What is lost without probes.
+/// Columns that are lost without probes.
 pub const REFRESH: &str =
     "durations of refresh_cpu_vm_stats() itself, which vmstat_update includes";
 const RSTAT: &str = "waits for and holds of the lock of cgroup statistics";

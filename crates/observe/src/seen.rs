@@ -119,7 +119,7 @@ pub struct Upkeep {
 pub struct Refresh {
     /// The CPU.
     pub cpu: u32,
-    /// Who called it.
+    /// The function that called it.
     pub caller: RefreshCaller,
     /// First moment, of the probe at the begin.
     pub start_ns: u64,
