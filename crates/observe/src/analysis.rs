@@ -3,6 +3,7 @@
 mod bursts;
 mod flushes;
 mod hz;
+mod refresh;
 mod upkeep;
 mod waits;
 
@@ -12,6 +13,7 @@ use crate::seen::{Machine, Seen};
 use bursts::Bursts;
 use flushes::Flushes;
 use hz::Slope;
+use refresh::Refreshes;
 use upkeep::Upkeeps;
 use waits::Waits;
 
@@ -22,6 +24,7 @@ const ITEMS: usize = 2_000_000;
 #[derive(Debug)]
 pub struct Analysis {
     upkeeps: Upkeeps,
+    refreshes: Refreshes,
     bursts: Bursts,
     flushes: Flushes,
     waits: Waits,
@@ -33,6 +36,7 @@ impl Analysis {
     pub fn new(machine: &Machine, deep: bool) -> Self {
         Self {
             upkeeps: Upkeeps::new(deep),
+            refreshes: Refreshes::default(),
             bursts: Bursts::new(machine),
             flushes: Flushes::default(),
             waits: Waits::default(),
@@ -52,11 +56,14 @@ impl Analysis {
             }
             Kind::Lost => {
                 self.upkeeps.lost(event.cpu);
+                self.refreshes.lost(event.cpu);
                 self.bursts.lost(event.cpu);
                 self.waits.lost(event.cpu);
             }
             _ => {}
         }
+        let is_upkeep = self.upkeeps.runs(event.cpu, event.pid);
+        self.refreshes.take(event, is_upkeep);
         self.upkeeps.take(event);
         self.bursts.take(event);
         self.flushes.take(event);
@@ -72,6 +79,9 @@ impl Analysis {
             seen.machine.hz_source = Some(crate::seen::HzSource::Slope);
         }
         seen.upkeep = self.upkeeps.finish();
+        let (refreshes, left_out) = self.refreshes.finish();
+        whole(left_out);
+        seen.refreshes = refreshes;
         let (waits, left_out) = self.waits.finish();
         whole(left_out);
         let (bursts, release, left_out) = self.bursts.finish(&waits);

@@ -128,7 +128,8 @@ fn threshold_of_group(seen: &Seen) -> Change {
 
 fn release_each_cpu(seen: &Seen) -> Change {
     let cpus = seen.machine.cpus;
-    let flushes = || seen.flushes.iter().filter(|it| it.holds > 0);
+    // A recording does not have the number of holds, nor the longest.
+    let flushes = || seen.flushes.iter().filter(|it| it.held_ns_max.is_some());
     let of_each_cpu = |it: &&Flush| it.holds as usize >= cpus;
     let behaves = (cpus > 1 && flushes().count() > 0).then(|| {
         let (all, released) = (flushes().count(), flushes().filter(of_each_cpu).count());
@@ -285,6 +286,7 @@ mod tests {
         let with = |holds| Seen {
             flushes: vec![Flush {
                 holds,
+                held_ns_max: (holds > 0).then_some(1),
                 ..Flush::default()
             }],
             ..of("6.12.3")

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use crate::seen::{Burst, BurstKind, Flush, Hold, LockKind, Seen, Upkeep};
+use crate::seen::{Burst, BurstKind, Flush, Hold, LockKind, RefreshCaller, Seen, Upkeep};
 
 /// Summary of numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -59,6 +59,8 @@ pub struct Figures {
     pub seconds: f64,
     /// Calls of `vmstat_update`.
     pub upkeep: Option<UpkeepFigures>,
+    /// Calls of `refresh_cpu_vm_stats()` itself, where the kernel permits probes.
+    pub refresh_cpu_vm_stats: RefreshFigures,
     /// CPUs whose upkeep falls together.
     pub herd: Option<Herd>,
     /// Bursts, by direction.
@@ -90,6 +92,15 @@ pub struct UpkeepFigures {
     pub pages: Option<Distribution>,
     /// Share of all CPUs' time.
     pub cpu_share: f64,
+}
+
+/// Calls of `refresh_cpu_vm_stats()` itself, with the cost of the probe at its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct RefreshFigures {
+    /// Durations of calls by `vmstat_update`.
+    pub periodic_ns: Option<Distribution>,
+    /// Durations of calls before a CPU sleeps.
+    pub idle_entry_ns: Option<Distribution>,
 }
 
 /// CPUs whose upkeep falls together.
@@ -200,6 +211,7 @@ impl Figures {
         Self {
             seconds,
             upkeep: upkeep(seen),
+            refresh_cpu_vm_stats: refreshes(seen),
             herd: herd(seen),
             bursts: [BurstKind::Drain, BurstKind::Refill]
                 .into_iter()
@@ -248,6 +260,17 @@ fn upkeep(seen: &Seen) -> Option<UpkeepFigures> {
         cpu_share: cpu_share(duration_ns.sum, seen),
         duration_ns,
     })
+}
+
+fn refreshes(seen: &Seen) -> RefreshFigures {
+    let of = |caller| {
+        let calls = seen.refreshes.iter().filter(|it| it.caller == caller);
+        Distribution::of(calls.map(|it| it.end_ns.saturating_sub(it.start_ns)))
+    };
+    RefreshFigures {
+        periodic_ns: of(RefreshCaller::Periodic),
+        idle_entry_ns: of(RefreshCaller::IdleEntry),
+    }
 }
 
 /// CPUs at each jiffy.

@@ -18,6 +18,9 @@ pub struct Seen {
     pub end_ns: u64,
     /// Calls of `vmstat_update`.
     pub upkeep: Vec<Upkeep>,
+    /// Calls of `refresh_cpu_vm_stats()` itself, where the kernel permits probes.
+    #[serde(default)]
+    pub refreshes: Vec<Refresh>,
     /// Runs of pages under a zone lock. Deep mode only.
     pub bursts: Vec<Burst>,
     /// Waits for spin locks. Deep mode only.
@@ -109,6 +112,31 @@ pub struct Upkeep {
     pub end_ns: u64,
     /// Pages that page lists gave back meanwhile. Deep mode only.
     pub pages: Option<u64>,
+}
+
+/// One call of `refresh_cpu_vm_stats()`. The times of `vmstat_update` include it and more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refresh {
+    /// The CPU.
+    pub cpu: u32,
+    /// The function that called it.
+    pub caller: RefreshCaller,
+    /// First moment, of the probe at the begin.
+    pub start_ns: u64,
+    /// Last moment, of the probe at the end.
+    pub end_ns: u64,
+}
+
+/// Caller of `refresh_cpu_vm_stats()`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RefreshCaller {
+    /// `vmstat_update`.
+    Periodic,
+    /// The idle task, before the CPU sleeps.
+    IdleEntry,
+    /// Another, such as a read of `stat_refresh`.
+    Other,
 }
 
 /// Pages that one CPU moved between its lists and one zone, without a pause.

@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use crate::analysis::Analysis;
 use crate::event::{
-    Decoder, FLUSH_EVENTS, HOLD_EVENTS, PAGE_EVENTS, TIMER_EVENTS, WAIT_EVENTS, WORK_EVENTS, Wanted,
+    Decoder, FLUSH_EVENTS, HOLD_EVENTS, PAGE_EVENTS, REFRESH, REFRESH_EVENTS, TIMER_EVENTS,
+    WAIT_EVENTS, WORK_EVENTS, Wanted,
 };
 use crate::merge::{Merge, take_page};
 use crate::seen::{Machine, Missing, Seen};
 use crate::symbols::Symbols;
 use crate::system;
+use crate::tracefs::probes::{self, Probes};
 use crate::tracefs::{Instance, Tracefs, Trigger, Unavailable};
 
 /// Set of events, and their price.
@@ -68,8 +70,10 @@ pub struct Session {
     mode: Mode,
     buffer_kb: u64,
     pause: Duration,
-    // Last: the file system is unmounted after the instance is removed.
-    _tracefs: Tracefs,
+    // After the instance, which has them enabled.
+    probes: Option<Probes>,
+    // Last: the file system is unmounted after all else is removed.
+    tracefs: Tracefs,
 }
 
 /// Directory of the instance and mount point that remain if this process is killed.
@@ -100,7 +104,8 @@ impl Session {
             mode,
             buffer_kb,
             pause: mode.pause(),
-            _tracefs: tracefs,
+            probes: None,
+            tracefs,
         };
         if session.enable_all(mode) == 0 {
             return Err(Unavailable::Events);
@@ -193,6 +198,9 @@ impl Session {
         for wanted in &FLUSH_EVENTS {
             enabled += self.enable(wanted, iter::empty());
         }
+        if enabled > 0 {
+            enabled += self.enable_probes();
+        }
         if mode == Mode::Deep {
             for wanted in PAGE_EVENTS.iter().chain(&HOLD_EVENTS) {
                 enabled += self.enable(wanted, iter::empty());
@@ -224,9 +232,45 @@ impl Session {
         self.enable(begin, iter::once(SPIN.to_owned())) + self.enable(end, iter::empty())
     }
 
+    /// Times `refresh_cpu_vm_stats()` itself, if it is a function of its own and the kernel permits probes.
+    fn enable_probes(&mut self) -> usize {
+        const FUNCTION: &str = "refresh_cpu_vm_stats";
+        let root = self.tracefs.root();
+        let set = match probes::traceable(root, FUNCTION) {
+            Some(name) => Probes::set(root, &Instance::place(&self.tracefs), &name)
+                .map_err(|error| format!("probes of {FUNCTION}() ({error})")),
+            None => Err(format!(
+                "{FUNCTION}() as a function that can be traced (available_filter_functions)"
+            )),
+        };
+        match set {
+            Ok(probes) => {
+                let group = probes.group().to_owned();
+                self.probes = Some(probes);
+                let enabled = REFRESH_EVENTS
+                    .iter()
+                    .map(|wanted| self.enable_in(&group, wanted, iter::empty()));
+                enabled.sum()
+            }
+            Err(what) => {
+                self.miss(&what, REFRESH);
+                0
+            }
+        }
+    }
+
     fn enable(&mut self, wanted: &Wanted, filters: impl Iterator<Item = String>) -> usize {
-        let name = format!("{}:{}", wanted.system, wanted.name);
-        let Some(format) = self.instance.format(wanted.system, wanted.name) else {
+        self.enable_in(wanted.system, wanted, filters)
+    }
+
+    fn enable_in(
+        &mut self,
+        system: &str,
+        wanted: &Wanted,
+        filters: impl Iterator<Item = String>,
+    ) -> usize {
+        let name = format!("{system}:{}", wanted.name);
+        let Some(format) = self.instance.format(system, wanted.name) else {
             self.miss(&format!("event {name}"), wanted.removes);
             return 0;
         };
@@ -241,7 +285,7 @@ impl Session {
                 return 0;
             }
         }
-        match self.instance.enable(wanted, filters) {
+        match self.instance.enable(system, wanted.name, filters) {
             Ok(()) => 1,
             Err(error) => {
                 self.miss(&format!("event {name} ({error})"), wanted.removes);

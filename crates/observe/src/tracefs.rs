@@ -2,6 +2,7 @@
 
 mod instance;
 mod janitor;
+pub mod probes;
 mod unavailable;
 
 use std::fs::{self, File};

@@ -144,6 +144,8 @@ fn seen(recording: &Recording) -> Seen {
         start_ns: header.start_ns,
         end_ns: header.start_ns + recording.duration_ns(),
         upkeep: recording.upkeeps.iter().map(upkeep).collect(),
+        // Recordings do not have them.
+        refreshes: Vec::new(),
         bursts: recording.bursts.iter().map(burst).collect(),
         waits: recording.waits.iter().map(wait).collect(),
         flushes: recording.flushes.iter().map(flush).collect(),

@@ -30,6 +30,7 @@ enum Unit {
 }
 
 const UPKEEP: &str = "Upkeep: the work item vmstat_update";
+const REFRESH: &str = "The function refresh_cpu_vm_stats()";
 const ZONE: &str = "Zone lock";
 const FLUSH: &str = "Statistics of cgroups";
 
@@ -57,6 +58,9 @@ fn rows(document: &Document) -> Vec<Row> {
         );
         add(UPKEEP, "pages freed in a call", Unit::Count, upkeep.pages);
     }
+    let refresh = figures.refresh_cpu_vm_stats;
+    add(REFRESH, "by vmstat_update", Unit::Ns, refresh.periodic_ns);
+    add(REFRESH, "on idle entry", Unit::Ns, refresh.idle_entry_ns);
     for burst in &figures.bursts {
         let [time, pages, hold] = match burst.kind {
             BurstKind::Drain => [

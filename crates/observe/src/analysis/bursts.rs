@@ -21,6 +21,8 @@ const GAPS: usize = 100_000;
 struct Open {
     burst: Burst,
     batch: u64,
+    /// Most pages of the burst, where the kernel says so: it is then one hold, however long its gaps are.
+    pages_max: Option<u64>,
     /// For each page but the first: whether a multiple of the batch was before it, and the gap.
     gaps: Vec<(bool, u64)>,
 }
@@ -32,6 +34,8 @@ pub struct Bursts {
     open: BTreeMap<u32, Open>,
     /// Since when a CPU holds the lock of a zone, in kernels that tell.
     held_since: BTreeMap<u32, u64>,
+    /// When a CPU got the lock to move pages of its lists, and how many at most, until it moves the first one.
+    locked: BTreeMap<u32, (u64, u64)>,
     done: Vec<Burst>,
     left_out: u64,
     large: u64,
@@ -45,6 +49,7 @@ impl Bursts {
             zones: machine.zones.clone(),
             open: BTreeMap::new(),
             held_since: BTreeMap::new(),
+            locked: BTreeMap::new(),
             done: Vec::new(),
             left_out: 0,
             large: 0,
@@ -60,6 +65,10 @@ impl Bursts {
             Kind::ZoneLocked { .. } => {
                 self.end(event.cpu);
                 self.held_since.insert(event.cpu, event.time_ns);
+            }
+            Kind::PcpuLocked { pages } => {
+                self.end(event.cpu);
+                self.locked.insert(event.cpu, (event.time_ns, pages));
             }
             Kind::ZoneUnlock { .. } => {
                 let since = self.held_since.remove(&event.cpu);
@@ -77,6 +86,7 @@ impl Bursts {
     /// Events of this CPU are missing.
     pub fn lost(&mut self, cpu: u32) {
         self.held_since.remove(&cpu);
+        self.locked.remove(&cpu);
         self.end(cpu);
     }
 
@@ -84,31 +94,43 @@ impl Bursts {
         let zone = self.zone(pfn);
         let pages = 1 << order.min(20);
         self.refute(event, zone);
-        let goes_on = self
-            .open
-            .get(&event.cpu)
-            .is_some_and(|Open { burst, batch, .. }| {
+        let goes_on = self.open.get(&event.cpu).is_some_and(
+            |Open {
+                 burst,
+                 batch,
+                 pages_max,
+                 ..
+             }| {
                 let is_same = (burst.pid, burst.kind, burst.zone) == (event.pid, kind, zone);
                 let gap = event.time_ns.saturating_sub(burst.end_ns);
                 let is_held = self.held_since.contains_key(&event.cpu);
-                is_same && (is_held || gap <= GAP_NS && burst.pages + pages <= batch << SCALE_MAX)
-            });
+                let is_short = gap <= GAP_NS && burst.pages + pages <= batch << SCALE_MAX;
+                is_same && pages_max.map_or(is_held || is_short, |most| burst.pages + pages <= most)
+            },
+        );
         if !goes_on {
             self.end(event.cpu);
             let batch = zone.and_then(|zone| self.zones.get(usize::from(zone)));
             let batch = batch.map_or(BATCH, |zone| u64::from(zone.pcp_batch)).max(1);
+            let locked = self.locked.remove(&event.cpu);
             let burst = Burst {
                 cpu: event.cpu,
                 pid: event.pid,
                 zone,
                 kind,
-                start_ns: event.time_ns,
+                start_ns: locked.map_or(event.time_ns, |(since, _)| since),
                 end_ns: event.time_ns,
                 pages,
-                hold: Hold::Unknown,
+                hold: locked.map_or(Hold::Unknown, |_| Hold::Traced),
             };
             let gaps = Vec::new();
-            self.open.insert(event.cpu, Open { burst, batch, gaps });
+            let open = Open {
+                burst,
+                batch,
+                pages_max: locked.map(|(_, pages)| pages),
+                gaps,
+            };
+            self.open.insert(event.cpu, open);
         } else if let Some(open) = self.open.get_mut(&event.cpu) {
             let gap = event.time_ns.saturating_sub(open.burst.end_ns);
             open.gaps
@@ -145,6 +167,7 @@ impl Bursts {
             mut burst,
             batch,
             mut gaps,
+            ..
         }) = self.open.remove(&cpu)
         else {
             return;
@@ -361,6 +384,36 @@ mod tests {
         assert_eq!(release.bursts, 1);
         assert_eq!(release.gap_at_batch_ns, Some(900));
         assert_eq!(release.gap_elsewhere_ns, Some(100));
+    }
+
+    #[test]
+    fn a_lock_for_pages_of_lists_begins_a_hold() {
+        let locked = |time_ns, pages| Event {
+            kind: Kind::PcpuLocked { pages },
+            ..drain(time_ns, 0, 0)
+        };
+        let events = [
+            locked(100, 2),
+            drain(200, 0, 1),
+            drain(50_000, 0, 2),
+            // The hold has its pages.
+            drain(50_010, 0, 3),
+            locked(50_020, 9),
+            drain(50_030, 0, 4),
+        ];
+        let (seen, _) = bursts(&events, &[]);
+        let seen: Vec<_> = seen
+            .iter()
+            .map(|it| (it.start_ns, it.end_ns, it.pages, it.hold))
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                (100, 50_000, 2, Hold::Traced),
+                (50_010, 50_010, 1, Hold::Unknown),
+                (50_020, 50_030, 1, Hold::Traced)
+            ]
+        );
     }
 
     #[test]

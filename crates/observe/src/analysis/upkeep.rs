@@ -118,6 +118,13 @@ impl Upkeeps {
         }
     }
 
+    /// Whether this task of this CPU is in a call.
+    pub fn runs(&self, cpu: u32, pid: i32) -> bool {
+        self.running
+            .get(&cpu)
+            .is_some_and(|(_, worker, _)| *worker == pid)
+    }
+
     /// A page left a list of this CPU.
     pub fn drained(&mut self, cpu: u32, pid: i32, pages: u64) {
         if let Some((_, worker, upkeep)) = self.running.get_mut(&cpu)

@@ -70,8 +70,13 @@ impl Instance {
     }
 
     /// Enables an event with the first of these filters that the kernel takes. Without filters: all of its events.
-    pub fn enable(&self, wanted: &Wanted, filters: impl Iterator<Item = String>) -> io::Result<()> {
-        let event = self.event(wanted.system, wanted.name);
+    pub fn enable(
+        &self,
+        system: &str,
+        name: &str,
+        filters: impl Iterator<Item = String>,
+    ) -> io::Result<()> {
+        let event = self.event(system, name);
         let mut set = Ok(());
         for filter in filters {
             set = fs::write(event.join("filter"), filter);

@@ -52,6 +52,7 @@ pub fn tidy(instance: &Path, mounted: Option<&Path>) {
             _ => break,
         }
     }
+    super::probes::remove_of(instance);
     if let Some(root) = mounted {
         unmount(root);
     }
@@ -73,6 +74,11 @@ pub(super) fn remove_stale(instances: &Path) {
             let _ = fs::remove_dir(entry.path());
         }
     }
+}
+
+/// Whether the owner of this group of probes has ended.
+pub(super) fn is_gone(group: &str) -> bool {
+    owner(&group.replace('_', "-")).is_some_and(|(pid, start)| start_time(pid) != Some(start))
 }
 
 /// A directory for an instance of this process.
