@@ -143,14 +143,24 @@ impl Global {
         }
     }
 
-    /// The form of a document that has no picture.
+    /// The form of a document that is text only.
     pub fn text_format(&self) -> Result<TextFormat, Failure> {
         match self.format()? {
             Format::Text(format) => Ok(format),
             picture => Err(Failure::usage(format!(
-                "only `bursar run` and `bursar report` have the form {}",
+                "this command does not have the form {}",
                 picture.name()
             ))),
+        }
+    }
+
+    /// The form of a document of text and tables, which may be a page.
+    pub fn page_format(&self) -> Result<Format, Failure> {
+        match self.format()? {
+            Format::Svg => Err(Failure::usage(
+                "only `bursar run` and `bursar report` have the form svg",
+            )),
+            format => Ok(format),
         }
     }
 }

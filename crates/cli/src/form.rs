@@ -1,6 +1,7 @@
 //! Documents for people: in a terminal or on a web page.
 
 use crate::grid::Grid;
+use crate::html::escaped;
 use crate::width::wrapped;
 
 /// Form of a document for people.
@@ -12,6 +13,8 @@ pub enum Form {
         width: Option<usize>,
     },
     Markdown,
+    /// The body of a page.
+    Html,
 }
 
 impl Form {
@@ -19,7 +22,7 @@ impl Form {
     pub fn width(self) -> Option<usize> {
         match self {
             Form::Terminal { width, .. } => width,
-            Form::Markdown => None,
+            Form::Markdown | Form::Html => None,
         }
     }
 
@@ -34,6 +37,7 @@ impl Form {
                 }
             }
             Form::Markdown => format!("## {text}\n\n"),
+            Form::Html => format!("<h2>{}</h2>\n", escaped(text)),
         }
     }
 
@@ -42,6 +46,7 @@ impl Form {
         match self {
             Form::Terminal { .. } => self.heading(text),
             Form::Markdown => format!("### {text}\n\n"),
+            Form::Html => format!("<h3>{}</h3>\n", escaped(text)),
         }
     }
 
@@ -50,6 +55,7 @@ impl Form {
         match self {
             Form::Terminal { width, .. } => table.for_terminal(width),
             Form::Markdown => table.markdown(),
+            Form::Html => table.html(),
         }
     }
 
@@ -58,12 +64,16 @@ impl Form {
         match self {
             Form::Terminal { .. } => text.to_owned(),
             Form::Markdown => format!("```text\n{text}```\n"),
+            Form::Html => format!("<pre>{}</pre>\n", escaped(text)),
         }
     }
 
     /// Sentences.
     pub fn paragraph(self, text: &str) -> String {
-        wrapped(text, self.width(), "", "")
+        match self {
+            Form::Html => format!("<p>{}</p>\n", escaped(text)),
+            _ => wrapped(text, self.width(), "", ""),
+        }
     }
 
     /// One of several things to say.
@@ -71,6 +81,7 @@ impl Form {
         match self {
             Form::Terminal { width, .. } => wrapped(text, width, "  ", "    "),
             Form::Markdown => format!("- {text}\n"),
+            Form::Html => format!("<ul><li>{}</li></ul>\n", escaped(text)),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::html::escaped;
 use crate::width::{columns, wrapped};
 
 /// Between two columns.
@@ -76,6 +77,36 @@ impl Grid {
             line(&self.header),
             rule.join("|"),
             rows.collect::<String>()
+        )
+    }
+
+    /// A table of a page.
+    pub fn html(&self) -> String {
+        let cells = |row: &[String], kind: &str| -> String {
+            let cell = |(at, cell): (usize, &String)| {
+                let kind = if at == 0 { "th scope=\"row\"" } else { kind };
+                let class = if at == 0 || self.right.contains(&at) {
+                    ""
+                } else {
+                    " class=\"words\""
+                };
+                let end = &kind[..2];
+                format!("<{kind}{class}>{}</{end}>", escaped(cell))
+            };
+            row.iter().enumerate().map(cell).collect()
+        };
+        let row = |row: &Vec<String>| match self.is_group(row) {
+            true => format!(
+                "<tr class=\"group\"><th colspan=\"{}\">{}</th></tr>\n",
+                self.header.len(),
+                escaped(&row[0])
+            ),
+            false => format!("<tr>{}</tr>\n", cells(row, "td")),
+        };
+        let rows: String = self.rows.iter().map(row).collect();
+        let header = cells(&self.header, "th");
+        format!(
+            "<div class=\"scroll\"><table><thead><tr>{header}</tr></thead>\n<tbody>\n{rows}</tbody></table></div>\n"
         )
     }
 

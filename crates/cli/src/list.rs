@@ -223,7 +223,7 @@ fn entry(name: &str, about: &str, form: Form) -> String {
         Form::Terminal { .. } => {
             form.item(name) + &wrapped(about, Some(width(form)), INDENT, INDENT)
         }
-        Form::Markdown => form.item(&format!("`{name}`: {about}")),
+        Form::Markdown | Form::Html => form.item(&format!("`{name}`: {about}")),
     }
 }
 

@@ -20,14 +20,15 @@ use bursar_observe::session::{self, Mode, Session};
 use bursar_observe::system::now_ns;
 use bursar_observe::tracefs::{self, Janitor, Tracefs, Unavailable};
 use clap::{ArgGroup, Args as ClapArgs};
+use serde::Serialize;
 
 use crate::args::{Global, whole};
-use crate::choice::TextFormat;
+use crate::choice::{Format, TextFormat};
 use crate::failure::{Failure, INTERRUPTED};
 use crate::form::Form;
-use crate::format;
 use crate::interruption;
 use crate::output::Output;
+use crate::{format, html};
 use command::Running;
 use document::Document;
 
@@ -130,7 +131,7 @@ pub fn observe(observe: &Observe, global: &Global) -> Result<ExitCode, Failure> 
     if let Some(file) = &observe.read {
         return read::read(file, observe, global);
     }
-    let format = global.text_format()?;
+    let format = global.page_format()?;
     let output = Output::open(global)?;
     if !cfg!(target_os = "linux") {
         return Err(Failure::unavailable(Unavailable::System));
@@ -172,20 +173,41 @@ pub fn observe(observe: &Observe, global: &Global) -> Result<ExitCode, Failure> 
     }
 
     let document = Document::new(&seen, ended, probed, is_interrupted);
-    write(&document, format, output)?;
+    write(&document, PEOPLE, format, output)?;
     Ok(match is_interrupted {
         true => ExitCode::from(INTERRUPTED),
         false => ExitCode::SUCCESS,
     })
 }
 
-fn write(document: &Document, format: TextFormat, output: Output) -> Result<(), Failure> {
+/// A document as text for people, as lines of numbers, and the title of its page.
+struct People<D> {
+    title: &'static str,
+    text: fn(&D, Form) -> String,
+    csv: fn(&D) -> String,
+}
+
+const PEOPLE: People<Document> = People {
+    title: "The kernel, observed",
+    text: text::text,
+    csv: text::csv,
+};
+
+/// Writes a document in the form that was asked for.
+fn write<D: Serialize>(
+    document: &D,
+    people: People<D>,
+    format: Format,
+    output: Output,
+) -> Result<(), Failure> {
+    let text = |form| (people.text)(document, form);
     let text = match format {
-        TextFormat::Table => text::text(document, output.terminal()),
-        TextFormat::Markdown => text::text(document, Form::Markdown),
-        TextFormat::Json => format::json(document)?,
-        TextFormat::Ndjson => format::json_line(document)?,
-        TextFormat::Csv => text::csv(document),
+        Format::Text(TextFormat::Table) => text(output.terminal()),
+        Format::Text(TextFormat::Markdown) => text(Form::Markdown),
+        Format::Text(TextFormat::Json) => format::json(document)?,
+        Format::Text(TextFormat::Ndjson) => format::json_line(document)?,
+        Format::Text(TextFormat::Csv) => (people.csv)(document),
+        Format::Html | Format::Svg => html::of_text(people.title, &text(Form::Html))?,
     };
     output.write(&text)
 }

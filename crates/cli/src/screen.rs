@@ -244,7 +244,7 @@ fn narrower(form: Form) -> Form {
     let width = Some(line_width(form) - INDENT.len());
     match form {
         Form::Terminal { color, .. } => Form::Terminal { color, width },
-        Form::Markdown => form,
+        Form::Markdown | Form::Html => form,
     }
 }
 

@@ -5,6 +5,8 @@
 //! | summary, contents and runs | this one |
 //! | tables | `tables.rs` |
 //! | the page, which escapes everything but the pictures | `page.html` |
+//! | a page of text and tables | `text.html` |
+//! | style of both | `head.html` |
 
 mod tables;
 
@@ -14,8 +16,8 @@ use bursar_lab::document::Document;
 use bursar_lab::machine_info::MachineKind;
 use bursar_lab::settings::LOAD;
 use bursar_lab::verdict::{Row as PublishedRow, Verdict};
-use minijinja::Environment;
 use minijinja::value::Serde;
+use minijinja::{Environment, HtmlEscape, context};
 use serde::Serialize;
 
 pub use self::tables::capitalised;
@@ -159,11 +161,28 @@ pub fn page(documents: &[Document]) -> Result<String, Failure> {
         dark: dark(),
         experiments,
     };
-    let mut environment = Environment::new();
-    environment
-        .add_template("page.html", include_str!("page.html"))
-        .and_then(|()| environment.get_template("page.html"))
-        .and_then(|page| page.render(Serde(&whole)))
+    rendered(("page.html", include_str!("page.html")), Serde(&whole))
+}
+
+/// A text in which no letter is markup.
+pub fn escaped(text: &str) -> String {
+    HtmlEscape(text).to_string()
+}
+
+/// A page with this body, which is HTML.
+pub fn of_text(title: &str, body: &str) -> Result<String, Failure> {
+    let content = context! { title, body, dark => "" };
+    rendered(("text.html", include_str!("text.html")), content)
+}
+
+/// Fills a template, after its head was put in. Its name says that what it is filled with is escaped.
+fn rendered(
+    (name, source): (&str, &str),
+    content: impl Into<minijinja::Value>,
+) -> Result<String, Failure> {
+    let source = source.replace("{{ head }}", include_str!("head.html").trim_end());
+    Environment::new()
+        .render_named_str(name, &source, content)
         .map(|page| svg::legal(page) + "\n")
         .map_err(|error| Failure::unavailable(format!("cannot write the page: {error:#}")))
 }

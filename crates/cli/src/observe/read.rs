@@ -17,7 +17,7 @@ use bursar_recording::{
 
 use super::document::Document;
 use super::replay::unreadable;
-use super::{Observe, record, replay, write};
+use super::{Observe, PEOPLE, record, replay, write};
 use crate::args::Global;
 use crate::failure::Failure;
 use crate::output::{Output, refuse_to_replace};
@@ -36,7 +36,7 @@ struct Contents {
 
 /// Reads a file, and writes its document and, if asked, its recording.
 pub fn read(path: &Path, observe: &Observe, global: &Global) -> Result<ExitCode, Failure> {
-    let format = global.text_format()?;
+    let format = global.page_format()?;
     let inputs = || {
         [Some(path.to_owned()), observe.kallsyms.clone()]
             .into_iter()
@@ -72,7 +72,7 @@ pub fn read(path: &Path, observe: &Observe, global: &Global) -> Result<ExitCode,
     let mut document = Document::new(&seen, None, None, false);
     document.recorded_by = Some(recorded_by);
     document.damage = damage;
-    write(&document, format, output)?;
+    write(&document, PEOPLE, format, output)?;
     Ok(ExitCode::SUCCESS)
 }
 

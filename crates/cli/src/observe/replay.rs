@@ -27,13 +27,12 @@ use bursar_recording::{ReadError, Recording};
 use bursar_sim::{CostModel, Settings, Simulator, Topology};
 
 use self::document::{Document, Runs};
+use super::{People, write};
 use crate::args::Global;
-use crate::choice::TextFormat;
 use crate::failure::Failure;
-use crate::form::Form;
 use crate::output::{Output, refuse_to_replace};
 use crate::progress::Progress;
-use crate::{format, interruption, machine};
+use crate::{interruption, machine};
 
 /// Draws of the cost model, each of which runs once.
 const DRAWS: u64 = 12;
@@ -43,7 +42,7 @@ const SEED: u64 = 1;
 /// Replays a recording, and writes one document. `asked` is the machine for the other policies, if it is not the recorded
 /// one.
 pub fn replay(path: &Path, asked: Option<&str>, global: &Global) -> Result<ExitCode, Failure> {
-    let format = global.text_format()?;
+    let format = global.page_format()?;
     refuse_to_replace([&path.to_owned()], global.output.as_deref())?;
     let output = Output::open(global)?;
     let (recording, damage) = read(path)?;
@@ -87,14 +86,12 @@ pub fn replay(path: &Path, asked: Option<&str>, global: &Global) -> Result<ExitC
             draws: DRAWS,
         },
     );
-    let text = match format {
-        TextFormat::Table => text::text(&document, output.terminal()),
-        TextFormat::Markdown => text::text(&document, Form::Markdown),
-        TextFormat::Json => format::json(&document)?,
-        TextFormat::Ndjson => format::json_line(&document)?,
-        TextFormat::Csv => document.csv(),
+    let people = People {
+        title: "A kernel's load, replayed",
+        text: text::text,
+        csv: Document::csv,
     };
-    output.write(&text)?;
+    write(&document, people, format, output)?;
     Ok(ExitCode::SUCCESS)
 }
 
