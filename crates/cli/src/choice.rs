@@ -107,6 +107,17 @@ impl ValueEnum for Format {
     }
 }
 
+impl Format {
+    /// Says which commands have this form.
+    fn refused(self) -> Failure {
+        let commands = match self {
+            Format::Html => "`bursar run`, `bursar report` and `bursar observe` have",
+            _ => "`bursar run` and `bursar report` have",
+        };
+        Failure::usage(format!("only {commands} the form {}", self.name()))
+    }
+}
+
 impl Global {
     /// The form of a document of runs.
     pub fn format(&self) -> Result<Format, Failure> {
@@ -147,19 +158,14 @@ impl Global {
     pub fn text_format(&self) -> Result<TextFormat, Failure> {
         match self.format()? {
             Format::Text(format) => Ok(format),
-            picture => Err(Failure::usage(format!(
-                "this command does not have the form {}",
-                picture.name()
-            ))),
+            picture => Err(picture.refused()),
         }
     }
 
     /// The form of a document of text and tables, which may be a page.
     pub fn page_format(&self) -> Result<Format, Failure> {
         match self.format()? {
-            Format::Svg => Err(Failure::usage(
-                "only `bursar run` and `bursar report` have the form svg",
-            )),
+            picture @ Format::Svg => Err(picture.refused()),
             format => Ok(format),
         }
     }

@@ -33,6 +33,7 @@ fn tables_have_seen_replayed_and_what_if_columns() {
     for part in [
         "seen (host)",
         "simulated",
+        "What would changes of the kernel do?",
         "phase-exact",
         "This recording cannot tell",
         "light mode",
@@ -69,6 +70,30 @@ fn seen_and_simulated_figures_have_keys_of_their_own() {
         csv.starts_with("machine,policy,measure,unit,seen_value,simulated_lo"),
         "{csv}"
     );
+}
+
+#[test]
+fn changes_of_the_kernel_are_predicted_from_the_runs_of_other_policies() {
+    let document = document("synthetic-72-cpus.bursar", &[]);
+    let predictions = document["predictions"].as_array().expect("a list");
+    let policies = document["what_if"]["policies"].as_array().expect("a list");
+    assert_eq!(predictions.len(), 3, "upkeep, pages and flushes");
+    for prediction in predictions {
+        let policy = policies
+            .iter()
+            .find(|it| it["policy"] == prediction["policy"]);
+        let policy = policy.expect("a policy of the replay");
+        for measure in prediction["measures"].as_array().expect("a list") {
+            let of = |policy: &Value| {
+                let name = measure["measure"].as_str().expect("a name");
+                policy["simulated"][name]["median"].clone()
+            };
+            assert_eq!(measure["changed"]["median"], of(policy));
+            assert_eq!(measure["recorded"]["median"], of(&policies[0]));
+        }
+    }
+    let page = replay("synthetic-72-cpus.bursar", &["-f", "html"]);
+    assert!(page.contains("<td>") && page.contains("</html>"), "{page}");
 }
 
 #[test]

@@ -103,12 +103,13 @@ fn hostile_names_stay_texts() {
 fn what_has_no_picture_says_so() {
     for arguments in [
         &["doctor", "-fsvg"][..],
-        &["doctor", "-fhtml"],
         &["doctor", "-o", "/tmp/no-such-picture.svg"],
         &["explore", "--schedules=10", "-fsvg"],
+        &["observe", "--read", "no-such-file", "-fsvg"],
     ] {
-        common::assert_refused(arguments, 2, "only `bursar run` and `bursar report`");
+        common::assert_refused(arguments, 2, "only `bursar run` and `bursar report` have");
     }
+    common::assert_refused(&["doctor", "-fhtml"], 2, "and `bursar observe` have");
     assert!(!std::path::Path::new("/tmp/no-such-picture.svg").exists());
 }
 

@@ -10,7 +10,7 @@ use crate::seen::{Flush, Seen};
 /// A change of the kernel, and whether the observed kernel has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Change {
-    /// What it changes.
+    /// Effect of the change.
     pub what: &'static str,
     /// Version of Linux that has it first. `None`: posted, and not merged up to 7.3.
     pub merged: Option<&'static str>,

@@ -5,7 +5,7 @@
 //! | the file, the machines, and the runs | here |
 //! | the document, for programs | `document.rs` |
 //! | the document, for people | `text.rs` |
-//! | what changes of the kernel would do | `prediction.rs` |
+//! | effects of changes of the kernel | `prediction.rs` |
 
 mod document;
 mod prediction;

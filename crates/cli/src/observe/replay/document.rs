@@ -40,7 +40,7 @@ pub(super) struct Document {
     /// The recorded machine, as it is simulated.
     pub(super) machine: String,
     pub(super) measures: Vec<Compared>,
-    /// What changes of the kernel would do, of the same runs.
+    /// Effects of changes of the kernel, from the same runs.
     pub(super) predictions: Vec<Prediction>,
     pub(super) what_if: WhatIf,
     pub(super) cannot_tell: Vec<String>,

@@ -1,4 +1,4 @@
-//! What changes of the kernel would do to the recorded load, from runs that were done anyway.
+//! Effects of changes of the kernel on the recorded load, from runs that were done anyway.
 
 use bursar_lab::replay::MEASURES;
 use serde::Serialize;
