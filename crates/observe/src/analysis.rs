@@ -54,6 +54,12 @@ impl Analysis {
                 self.upkeeps
                     .drained(event.cpu, event.pid, 1 << order.min(20))
             }
+            Kind::ContentionEnd { lock_addr } if self.waits.is_zone_lock(lock_addr) => {
+                self.bursts.got_lock(event);
+            }
+            Kind::ContendedRelease { lock_addr } if self.waits.is_zone_lock(lock_addr) => {
+                self.bursts.released(event);
+            }
             Kind::Lost => {
                 self.upkeeps.lost(event.cpu);
                 self.refreshes.lost(event.cpu);

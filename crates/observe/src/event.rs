@@ -64,6 +64,8 @@ pub enum Kind {
     ZoneLocked { node: i32, wait_ns: Option<u64> },
     /// A zone's lock is about to be released.
     ZoneUnlock { node: i32 },
+    /// A lock that others wait for is about to be released.
+    ContendedRelease { lock_addr: u64 },
     /// A zone's lock was got to move up to this many pages to or from a CPU's list.
     PcpuLocked { pages: u64 },
     /// `refresh_cpu_vm_stats()` begins.
@@ -260,7 +262,7 @@ pub const WAIT_EVENTS: [Wanted; 2] = [
 ];
 
 /// Holds of a zone's lock, in kernels that tell them. Deep mode only.
-pub const HOLD_EVENTS: [Wanted; 4] = [
+pub const HOLD_EVENTS: [Wanted; 5] = [
     Wanted {
         system: "kmem",
         name: "mm_zone_locked",
@@ -288,6 +290,14 @@ pub const HOLD_EVENTS: [Wanted; 4] = [
     },
     pcpu_locked("mm_page_pcpu_drain_zone_locked"),
     pcpu_locked("mm_page_pcpu_refill_zone_locked"),
+    Wanted {
+        system: "lock",
+        name: "contended_release",
+        needed: &["lock_addr"],
+        optional: &[],
+        removes: "",
+        make: |it| Some(Kind::ContendedRelease { lock_addr: it[0]? }),
+    },
 ];
 
 const fn pcpu_locked(name: &'static str) -> Wanted {

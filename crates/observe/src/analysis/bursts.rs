@@ -34,6 +34,8 @@ pub struct Bursts {
     open: BTreeMap<u32, Open>,
     /// Since when a CPU holds the lock of a zone, in kernels that tell.
     held_since: BTreeMap<u32, u64>,
+    /// When a CPU got the lock for which it had waited, until it has moved pages.
+    got_lock: BTreeMap<u32, u64>,
     /// When a CPU got the lock to move pages of its lists, and how many at most, until it moves the first one.
     locked: BTreeMap<u32, (u64, u64)>,
     done: Vec<Burst>,
@@ -49,6 +51,7 @@ impl Bursts {
             zones: machine.zones.clone(),
             open: BTreeMap::new(),
             held_since: BTreeMap::new(),
+            got_lock: BTreeMap::new(),
             locked: BTreeMap::new(),
             done: Vec::new(),
             left_out: 0,
@@ -83,8 +86,28 @@ impl Bursts {
         }
     }
 
+    /// A CPU got a zone's lock for which it had waited.
+    pub fn got_lock(&mut self, event: &Event) {
+        self.end(event.cpu);
+        self.got_lock.insert(event.cpu, event.time_ns);
+    }
+
+    /// A CPU releases a zone's lock for which others wait. If it had waited itself, right before its pages, this was one hold.
+    pub fn released(&mut self, event: &Event) {
+        let since = self.got_lock.get(&event.cpu).copied();
+        if let (Some(since), Some(Open { burst, .. })) = (since, self.open.get_mut(&event.cpu))
+            && burst.start_ns.saturating_sub(since) <= GAP_NS
+        {
+            burst.start_ns = since;
+            burst.end_ns = event.time_ns;
+            burst.hold = Hold::Traced;
+        }
+        self.end(event.cpu);
+    }
+
     /// Events of this CPU are missing.
     pub fn lost(&mut self, cpu: u32) {
+        self.got_lock.remove(&cpu);
         self.held_since.remove(&cpu);
         self.locked.remove(&cpu);
         self.end(cpu);
@@ -172,6 +195,7 @@ impl Bursts {
         else {
             return;
         };
+        self.got_lock.remove(&cpu);
         // Pages of other CPUs after the last page say nothing.
         if gaps.last().is_some_and(|(_, gap)| *gap == u64::MAX) {
             burst.hold = Hold::Unknown;
@@ -412,6 +436,37 @@ mod tests {
                 (100, 50_000, 2, Hold::Traced),
                 (50_010, 50_010, 1, Hold::Unknown),
                 (50_020, 50_030, 1, Hold::Traced)
+            ]
+        );
+    }
+
+    #[test]
+    fn a_contended_hold_lasts_from_the_wait_to_the_release() {
+        let at = |time_ns| drain(time_ns, 0, 1);
+        let mut bursts = Bursts::new(&machine());
+        bursts.got_lock(&at(100));
+        bursts.take(&drain(200, 0, 1));
+        bursts.take(&drain(300, 0, 2));
+        bursts.released(&at(400));
+        // It got this lock without a wait, so the beginning is not known.
+        bursts.take(&drain(500, 0, 3));
+        bursts.released(&at(600));
+        // Pages long after the wait are of another hold.
+        bursts.got_lock(&at(1_000));
+        bursts.take(&drain(1_001 + GAP_NS, 0, 4));
+        bursts.released(&at(1_002 + GAP_NS));
+        let (seen, ..) = bursts.finish(&[]);
+        let seen: Vec<_> = seen
+            .iter()
+            .map(|it| (it.start_ns, it.end_ns, it.pages, it.hold))
+            .collect();
+        let late = 1_001 + GAP_NS;
+        assert_eq!(
+            seen,
+            [
+                (100, 400, 2, Hold::Traced),
+                (500, 500, 1, Hold::Unknown),
+                (late, late, 1, Hold::Unknown)
             ]
         );
     }

@@ -20,6 +20,11 @@ pub struct Waits {
 const NESTED: usize = 4;
 
 impl Waits {
+    /// Whether a stack has shown that this is a zone's lock.
+    pub fn is_zone_lock(&self, address: u64) -> bool {
+        self.zone_locks.contains(&address)
+    }
+
     pub fn take(&mut self, event: &Event) {
         match event.kind {
             Kind::ContentionBegin { lock_addr } => {
