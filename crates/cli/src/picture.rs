@@ -19,6 +19,11 @@ pub fn picture(rows: &[(&str, &Distribution)], columns: Option<usize>) -> String
         .iter()
         .map(|(name, distribution)| (*name, distribution.octaves()))
         .collect();
+    of_octaves(&rows, unit, columns)
+}
+
+/// As [`picture`], of values that were counted by powers of two.
+pub fn of_octaves(rows: &[(&str, Vec<Octave>)], unit: Unit, columns: Option<usize>) -> String {
     let octaves = || rows.iter().flat_map(|(_, octaves)| octaves);
     let (Some(first), Some(last)) = (octaves().map(column).min(), octaves().map(column).max())
     else {
@@ -36,7 +41,7 @@ pub fn picture(rows: &[(&str, &Distribution)], columns: Option<usize>) -> String
         return String::new();
     };
     let mut text = String::new();
-    for (name, octaves) in &rows {
+    for (name, octaves) in rows {
         let bars: String = (first..=last)
             .flat_map(|column| std::iter::repeat_n(bar(octaves, column), width))
             .collect();

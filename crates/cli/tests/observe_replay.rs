@@ -92,7 +92,7 @@ fn changes_of_the_kernel_are_predicted_from_the_runs_of_other_policies() {
             assert_eq!(measure["recorded"]["median"], of(&policies[0]));
         }
     }
-    let page = replay("synthetic-72-cpus.bursar", &["-f", "html"]);
+    let page = replay(SMALL, &["-f", "html"]);
     assert!(page.contains("<td>") && page.contains("</html>"), "{page}");
 }
 

@@ -52,6 +52,30 @@ impl Distribution {
 /// Number of the root cgroup's directory.
 const ROOT: u64 = 1;
 
+/// Numbers of one quantity, by powers of two.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Histogram {
+    /// The quantity.
+    pub name: &'static str,
+    /// Powers of two, in order, each with the count of numbers below it and not below the one before. 1 has the zeros.
+    pub octaves: Vec<(u64, u64)>,
+}
+
+impl Histogram {
+    /// Counts numbers. `None` if there are none.
+    fn of(name: &'static str, numbers: impl IntoIterator<Item = u64>) -> Option<Self> {
+        let mut octaves: BTreeMap<u64, u64> = BTreeMap::new();
+        for number in numbers {
+            let below = 1_u64 << (u64::BITS - number.leading_zeros()).min(63);
+            *octaves.entry(below).or_default() += 1;
+        }
+        (!octaves.is_empty()).then(|| Self {
+            name,
+            octaves: octaves.into_iter().collect(),
+        })
+    }
+}
+
 /// Figures of a run. A figure that this kernel or mode does not show is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Figures {
@@ -71,6 +95,8 @@ pub struct Figures {
     pub flushes: Option<FlushFigures>,
     /// Tasks that ask for statistics, most frequent first.
     pub readers: Vec<Reader>,
+    /// Durations, ns.
+    pub durations_ns: Vec<Histogram>,
 }
 
 /// Calls of `vmstat_update`.
@@ -223,8 +249,32 @@ impl Figures {
                 .collect(),
             flushes: flushes(&seen.flushes, &ages),
             readers: readers(seen, &ages),
+            durations_ns: histograms(seen),
         }
     }
+}
+
+fn histograms(seen: &Seen) -> Vec<Histogram> {
+    let bursts = |kind| {
+        let of = seen.bursts.iter().filter(move |it| it.kind == kind);
+        of.map(|it| it.end_ns.saturating_sub(it.start_ns))
+    };
+    let waits = seen.waits.iter().filter(|it| it.lock == LockKind::Zone);
+    let flushes = seen.flushes.iter().filter(|it| it.holds > 0);
+    let all = [
+        Histogram::of("vmstat_update", seen.upkeep.iter().map(duration)),
+        Histogram::of("burst of frees", bursts(BurstKind::Drain)),
+        Histogram::of("burst of takes", bursts(BurstKind::Refill)),
+        Histogram::of(
+            "wait for a zone lock",
+            waits.map(|it| it.end_ns.saturating_sub(it.start_ns)),
+        ),
+        Histogram::of(
+            "flush",
+            flushes.map(|it| it.end_ns.saturating_sub(it.start_ns)),
+        ),
+    ];
+    all.into_iter().flatten().collect()
 }
 
 fn cpu_share(sum_ns: u64, seen: &Seen) -> f64 {
@@ -465,6 +515,15 @@ mod tests {
             (100, 198, 200, 100.5)
         );
         assert_eq!(of(&[7]).map(|it| (it.p50, it.p99)), Some((7, 7)));
+    }
+
+    #[test]
+    fn histograms_count_by_powers_of_two() {
+        let of = |numbers: &[u64]| Histogram::of("", numbers.iter().copied());
+        assert_eq!(of(&[]), None);
+        let octaves = of(&[0, 1, 2, 3, 1023, 1024, u64::MAX]).map(|it| it.octaves);
+        let expected = vec![(1, 1), (2, 1), (4, 2), (1024, 1), (2048, 1), (1 << 63, 1)];
+        assert_eq!(octaves, Some(expected));
     }
 
     fn at(cpu: u32, target: u64, slot: u64, tick: u64, took: u64) -> Upkeep {

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use bursar_lab::measure::{Octave, Unit as MeasureUnit};
 use bursar_observe::diagnosis::{Answer, Problem};
 use bursar_observe::figures::{Distribution, Herd};
 use bursar_observe::seen::{BurstKind, HzSource, LockKind};
@@ -10,6 +11,7 @@ use super::document::Document;
 use crate::form::Form;
 use crate::format::csv_field;
 use crate::grid::Grid;
+use crate::picture;
 use crate::units::{counted, nanoseconds, percent, quantity, thousands};
 
 /// Readers that are listed.
@@ -216,6 +218,11 @@ fn tables(document: &Document, form: Form) -> String {
         }
         add(&table);
     }
+    text.push_str(&durations(document, form));
+    let mut add = |table: &Grid| {
+        text.push_str(&form.table(table));
+        text.push('\n');
+    };
     if let Some(herd) = &document.figures.herd {
         add(&herd_table(herd));
     }
@@ -276,6 +283,21 @@ fn tables(document: &Document, form: Form) -> String {
         add(&table);
     }
     text
+}
+
+/// A picture of the durations. Nothing if it does not fit.
+fn durations(document: &Document, form: Form) -> String {
+    let octave = |&(below, count): &(u64, u64)| Octave { below, count };
+    let all = document.figures.durations_ns.iter();
+    let rows: Vec<_> = all
+        .map(|it| (it.name, it.octaves.iter().map(octave).collect()))
+        .collect();
+    let picture = picture::of_octaves(&rows, MeasureUnit::Ns, form.width());
+    if picture.is_empty() {
+        return String::new();
+    }
+    let title = "Durations. A bar has those of one power of two, and grows with the logarithm of their number:";
+    form.paragraph(title) + &form.verbatim(&picture) + "\n"
 }
 
 fn herd_table(herd: &Herd) -> Grid {
