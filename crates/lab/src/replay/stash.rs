@@ -29,31 +29,29 @@ impl Stash {
     }
 }
 
-/// Blocks of each order that the stash needs at the beginning, so that no drain finds it empty: the greatest excess of
-/// drains over refills, and as much again as the largest moves of all CPUs, because policies change their order.
+/// Blocks of each order that the stash needs at the beginning, so that no drain finds it empty in whatever order the CPUs come: the
+/// greatest excess of drains over refills of each CPU, and all that its upkeep gives back.
 pub(super) fn needed(load: &Load, cpus: usize) -> [u64; ORDERS] {
     let copies = cpus.div_ceil(load.cpus()) as u64;
-    let mut moves: Vec<(i64, usize, i64)> = Vec::new();
+    let mut needed = [0_u64; ORDERS];
     for cpu in &load.cpus {
-        let due = cpu.due_pages.iter();
-        moves.extend(due.map(|(at_ns, pages)| (*at_ns, 0, i64::from(*pages))));
-        moves.extend(cpu.moves.iter().map(|it| {
+        let due = cpu.due_pages.iter().map(|(_, pages)| u64::from(*pages));
+        needed[0] += due.sum::<u64>();
+        let [mut net, mut most] = [[0_i64; ORDERS]; 2];
+        // A copy of the load may begin anywhere in it, and go on from its beginning.
+        for it in cpu.moves.iter().chain(&cpu.moves) {
+            let order = usize::from(it.order);
             let blocks = i64::from(it.blocks());
-            let sign = if it.kind == BurstKind::Drain { 1 } else { -1 };
-            (it.at_ns, usize::from(it.order), sign * blocks)
-        }));
+            // What refills leave over is not counted on: they may come later than they did.
+            net[order] = match it.kind {
+                BurstKind::Drain => net[order] + blocks,
+                BurstKind::Refill => (net[order] - blocks).max(0),
+            };
+            most[order] = most[order].max(net[order]);
+        }
+        for (needed, most) in needed.iter_mut().zip(most) {
+            *needed += most as u64;
+        }
     }
-    moves.sort_unstable();
-    let mut net = [0_i64; ORDERS];
-    let mut most = [0_i64; ORDERS];
-    let mut largest = [0_i64; ORDERS];
-    for (_, order, blocks) in moves {
-        net[order] += blocks;
-        most[order] = most[order].max(net[order]);
-        largest[order] = largest[order].max(blocks);
-    }
-    std::array::from_fn(|order| {
-        let blocks = most[order] as u64 * copies + largest[order] as u64 * cpus as u64;
-        blocks.min(PAGES_MAX >> order)
-    })
+    std::array::from_fn(|order| (needed[order] * copies).min(PAGES_MAX >> order))
 }

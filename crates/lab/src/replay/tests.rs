@@ -19,6 +19,9 @@ const REAL: [&[u8]; 2] = [
     include_bytes!("../../../recording/fixtures/real-2-cpus-deep.bursar"),
 ];
 
+/// Of the same machine, while two processes write 1 GiB each; names are redacted.
+const PAGES: &[u8] = include_bytes!("../../../recording/fixtures/real-2-cpus-pages.bursar");
+
 fn recording(bytes: &[u8]) -> Recording {
     let (recording, damage) = Recording::read(bytes).expect("a recording");
     assert_eq!(damage, None);
@@ -311,6 +314,21 @@ fn light_recordings_say_what_they_cannot_tell() {
     );
     let deep = self::load(OF_72);
     assert!(deep.has_pages() && deep.has_bursts() && deep.has_flushes());
+}
+
+/// Refills that come later than they did must not leave the drains without pages.
+#[test]
+fn drains_find_their_pages_in_whatever_order_cpus_come() {
+    let load = load(PAGES);
+    for policies in [load.stock().policies]
+        .into_iter()
+        .chain(what_ifs(&load, 2))
+    {
+        for cpus in [2, 4] {
+            let figures = replayed(&load, cpus, policies);
+            assert!(figures["hold_pages_max"] > 0.0, "{}", policies.name);
+        }
+    }
 }
 
 #[test]
