@@ -46,22 +46,22 @@ fn crates_depend_one_way() {
         ("crates/alloc", &["bursar", "bursar-machine"]),
         ("crates/datafusion", &["bursar"]),
         // Knows nothing of Bursar.
-        ("crates/tpch", &[]),
-        ("crates/conditions", &["bursar-machine"]),
-        ("crates/recording", &[]),
+        ("bench/tpch", &[]),
+        ("bench/conditions", &["bursar-machine"]),
+        ("lab/recording", &[]),
         ("crates/tower", &["bursar", "bursar-alloc"]),
-        ("crates/sim", &["bursar-machine"]),
+        ("lab/sim", &["bursar-machine"]),
         (
-            "crates/lab",
+            "lab/experiments",
             &["bursar", "bursar-machine", "bursar-recording"],
         ),
-        ("crates/observe", &[]),
+        ("lab/observe", &[]),
         (
-            "crates/cli",
+            "lab/cli",
             &[
                 "bursar",
                 "bursar-conditions",
-                "bursar-lab",
+                "bursar-experiments",
                 "bursar-machine",
                 "bursar-observe",
                 "bursar-recording",
@@ -154,7 +154,7 @@ fn the_library_decides_and_the_machine_does() {
         "std::env",
         "HashMap",
     ];
-    for directory in ["crates/bursar/src", "crates/lab/src"] {
+    for directory in ["crates/bursar/src", "lab/experiments/src"] {
         for file in sources(&workspace().join(directory)) {
             if file.ends_with("tests.rs") {
                 continue;
@@ -179,7 +179,7 @@ fn the_library_decides_and_the_machine_does() {
 /// Whoever has an address can do what no token allows: none in the library or in what is built on it.
 #[test]
 fn addresses_stay_where_unsafe_is() {
-    for directory in ["crates/bursar/src", "crates/lab/src", "crates/cli/src"] {
+    for directory in ["crates/bursar/src", "lab/experiments/src", "lab/cli/src"] {
         for file in sources(&workspace().join(directory)) {
             if file.ends_with("tests.rs") {
                 continue;

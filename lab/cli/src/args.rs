@@ -1,0 +1,328 @@
+//! The command line.
+
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+
+use bursar_experiments::SeedShard;
+use bursar_experiments::settings::nearest;
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue};
+use clap::{
+    Args as ClapArgs, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
+};
+
+use crate::choice::Format;
+use crate::compare::{Compare, EXAMPLES as COMPARE_EXAMPLES};
+use crate::explore::{EXAMPLES as EXPLORE_EXAMPLES, Explore};
+use crate::list::{EXAMPLES as LIST_EXAMPLES, List};
+use crate::observe::{EXAMPLES as OBSERVE_EXAMPLES, NOTES as OBSERVE_NOTES, Observe};
+use crate::shell::{COMPLETIONS_EXAMPLES, Completions, MAN_EXAMPLES, Man};
+use crate::width;
+
+const EXAMPLES: &str = "\
+Examples:
+  bursar run                      three questions, answered on one screen
+  bursar list memcg-flush         its loads, variants and parameters
+  bursar run memcg-flush          all its loads, with all figures
+  bursar run memcg-flush -m host  with real threads on this machine
+  bursar run vmstat-spread -s cpus=72,384,1024 --quick -o herds.html
+  bursar run memcg-flush --seeds 20 -o out.json
+  bursar report out.json          the tables of a result
+  bursar compare before.json after.json
+  bursar explore --schedules 1000000
+  bursar observe                  whether this kernel has the three problems
+  bursar doctor                   how Bursar works on this machine, and why
+
+The width of tables is that of the terminal, or COLUMNS if it is set. Pipes and
+files get lines of any length.
+
+";
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    done
+  1    done, but something does not hold that must hold on any machine, or
+       `compare` found something clearly worse
+  2    wrong usage: a flag, name, value, path or file that makes no sense
+  3    not available here: a permission, a backend, or a run that failed. The
+       document has the runs that finished, and says so
+  130  interrupted by Ctrl-C or SIGTERM. The document has the runs that had
+       finished, and says so";
+
+const CALIBRATION: &str = "\
+A draw gives each uncertain constant of the cost model, and each parameter in
+[uncertain] of the experiment's file, a value from its range. A draw fits if
+every figure of each `calibration` row is within its tolerance.
+
+The output is TOML, for the file beside the experiment's. The experiment uses
+it after the next build.
+
+Examples:
+  bursar calibrate memcg-flush --keep 20 -o experiments/memcg-flush.draws.toml";
+
+const MACHINES: &str = "\
+`bursar run` alone also writes a page with pictures: to bursar-run.html in the
+current directory, or to the FILE.html of -o. Of its own accord it replaces
+only a page that it wrote. With -f, the figures of the same runs are printed in
+that form; -v adds all tables to the screen.
+
+Machines:
+  host               this machine, with real threads
+  sim                the simulated machine of the experiment's file
+  sim:KEY=VALUE,...  another one. Keys: cpus, nodes, cluster, threads, hz,
+                     lock=queued|ticket|unfair, preempt=user|kernel.
+                     cpus must be given; nodes is 1 by default; hz, lock and
+                     preempt are by default the experiment's
+  -m sim -s hz=250   the experiment's machine with one key changed
+
+A list of values is a sweep: -s cpus=72,384 -s readers=100,1000 gives four
+documents, in this order. Keys of the machine can be set like parameters.
+No key may be set twice.
+`bursar list EXPERIMENT` lists loads, variants and parameters.";
+
+/// Help that begins with examples.
+const EXAMPLES_FIRST: &str =
+    "{about-with-newline}\n{before-help}{usage-heading} {usage}\n\n{all-args}{after-help}";
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  bursar run                              three questions on one screen
+  bursar run --quick                      the quick form of every experiment
+  bursar run memcg-flush --quick          that of one
+  bursar run memcg-flush -m host          with real threads on this machine
+  bursar run memcg-flush -m sim:cpus=8 -s load=small -s readers=10,100
+  bursar run memcg-flush --seeds 20 -o out.json
+  bursar run memcg-flush --seeds 20 --shard 3/4 -o part-3.json";
+
+const REPORT_EXAMPLES: &str = "\
+Examples:
+  bursar report out.json                  the tables of a result
+  bursar report out.json -o out.html      a page with pictures and tables
+  bursar report out.json -o out.svg       the pictures alone
+  bursar report part-1.json part-2.json -o whole.json";
+
+const REPORT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  done, but the results have something that does not hold
+  2  a file that is no result, or is read and written at once; results that
+     are not parts of one run
+  3  permission denied";
+
+/// Memory accounting for many tenants in one process, judged by experiment.
+#[derive(Debug, Parser)]
+#[command(name = "bursar", version, after_help = format!("{EXAMPLES}{EXIT_CODES}"), color = ColorChoice::Auto)]
+pub struct Args {
+    #[command(subcommand)]
+    pub command: Command,
+    #[command(flatten)]
+    pub global: Global,
+}
+
+/// The heading of flags that all commands have.
+const SHARED: &str = "Options of every command";
+
+/// Flags of all commands.
+#[derive(Debug, ClapArgs)]
+pub struct Global {
+    /// Write the document to this file instead of standard output
+    #[arg(short, long, value_name = "FILE", global = true, help_heading = SHARED)]
+    pub output: Option<PathBuf>,
+    /// Form: table, json, ndjson, csv or markdown; of `run` and `report` also svg or html [default: by the ending of FILE, else
+    /// table]
+    #[arg(short, long, value_enum, global = true, hide_possible_values = true, help_heading = SHARED)]
+    pub format: Option<Format>,
+    /// Colours: auto, always or never. `auto` means in a terminal, unless NO_COLOR is set
+    #[arg(long, value_enum, default_value_t = Color::Auto, global = true, hide_possible_values = true, help_heading = SHARED)]
+    pub color: Color,
+    /// Show no progress
+    #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = SHARED)]
+    pub quiet: bool,
+    /// Name each step on standard error, and print all tables
+    #[arg(short, long, global = true, help_heading = SHARED)]
+    pub verbose: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    Auto,
+    Always,
+    Never,
+}
+
+/// The width of help that does not go to a terminal.
+const HELP_COLUMNS: usize = 80;
+
+/// Parses the command line. A value that resembles none of the possible ones gets no suggestion: for `xml`, clap proposes `html`.
+pub fn parse() -> Args {
+    let width = width::of_stdout().unwrap_or(HELP_COLUMNS);
+    let matches = Args::command().term_width(width);
+    let matches = reflowed(matches, width).try_get_matches();
+    let parsed = matches.and_then(|matches| Args::from_arg_matches(&matches));
+    parsed.unwrap_or_else(|mut error| {
+        if let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidValue)
+            && let Some(ContextValue::String(suggested)) = error.get(ContextKind::SuggestedValue)
+            && nearest(given, [suggested.as_str()].into_iter()).is_none()
+        {
+            error.remove(ContextKind::SuggestedValue);
+        }
+        error.exit()
+    })
+}
+
+/// The command with help that fits: clap continues long lines at their first column, which takes examples apart.
+fn reflowed(command: clap::Command, width: usize) -> clap::Command {
+    let fitting = |text: Option<&StyledStr>| {
+        let text = width::reflowed(&text?.to_string(), Some(width));
+        Some(text.trim_end().to_owned())
+    };
+    let before = fitting(command.get_before_help());
+    let after = fitting(command.get_after_help());
+    let mut command = command;
+    if let Some(before) = before {
+        command = command.before_help(before);
+    }
+    if let Some(after) = after {
+        command = command.after_help(after);
+    }
+    command.mut_subcommands(|command| reflowed(command, width))
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run experiments and print their figures
+    #[command(help_template = EXAMPLES_FIRST, before_help = RUN_EXAMPLES, after_help = format!("{MACHINES}\n\n{EXIT_CODES}"))]
+    Run(Run),
+    /// Print results from files, and merge the parts of one run
+    #[command(help_template = EXAMPLES_FIRST, before_help = REPORT_EXAMPLES, after_help = REPORT_CODES)]
+    Report(Report),
+    /// Compare two results: figures that are clearly better, and clearly worse
+    #[command(after_help = COMPARE_EXAMPLES)]
+    Compare(Compare),
+    /// Search many schedules for one that breaks a protocol of the library
+    #[command(after_help = EXPLORE_EXAMPLES)]
+    Explore(Explore),
+    /// Draw an experiment's uncertain constants, and print the draws that fit
+    #[command(after_help = CALIBRATION)]
+    Calibrate(Calibrate),
+    #[command(help_template = EXAMPLES_FIRST, before_help = LIST_EXAMPLES)]
+    /// List the experiments, or the loads, variants and parameters of one
+    List(List),
+    /// Tell whether the running Linux kernel has the three problems
+    #[command(help_template = EXAMPLES_FIRST, before_help = OBSERVE_EXAMPLES, after_help = OBSERVE_NOTES)]
+    Observe(Observe),
+    /// Show the backend of this machine, why it was chosen, and how to force another
+    Doctor,
+    /// Print the completions of a shell
+    #[command(before_help = COMPLETIONS_EXAMPLES, help_template = EXAMPLES_FIRST)]
+    Completions(Completions),
+    /// Print a man page
+    #[command(before_help = MAN_EXAMPLES, help_template = EXAMPLES_FIRST)]
+    Man(Man),
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct Run {
+    /// Experiments to run. Without a name or an option: three questions on one screen. Without a name: all
+    #[arg(value_name = "EXPERIMENT")]
+    pub experiments: Vec<String>,
+    /// Machine: `host`, `sim` or `sim:KEY=VALUE,...` [default: the one of the experiment's file]
+    #[arg(short, long, value_name = "MACHINE")]
+    pub machine: Option<String>,
+    /// Set a parameter of the experiment or a key of its machine, or sweep over several values. Once for each key
+    #[arg(short, long = "set", value_name = "KEY=VALUE[,VALUE]...")]
+    pub set: Vec<String>,
+    /// Number of seeds for each variant; figures of all seeds are reported together
+    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true, value_parser = whole(1..=1_000))]
+    pub seeds: u64,
+    /// Shorter run; prints figures but no verdicts. Implied if no experiment is named
+    #[arg(long)]
+    pub quick: bool,
+    /// Run only the I-th of N parts of the seeds; `bursar report` merges the results
+    #[arg(long, value_name = "I/N", value_parser = shard, default_value_t = SeedShard::WHOLE)]
+    pub shard: SeedShard,
+}
+
+impl Run {
+    /// Whether nothing is asked for but what `bursar run` does by itself.
+    pub fn is_alone(&self) -> bool {
+        self.experiments.is_empty()
+            && self.machine.is_none()
+            && self.set.is_empty()
+            && self.seeds == 1
+            && !self.quick
+            && self.shard == SeedShard::WHOLE
+    }
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct Calibrate {
+    /// The experiment
+    #[arg(value_name = "EXPERIMENT")]
+    pub experiment: String,
+    /// Stop after N draws that fit
+    #[arg(long, value_name = "N", default_value_t = 20, allow_negative_numbers = true, value_parser = whole(1..=10_000))]
+    pub keep: u64,
+    /// Try at most N draws
+    #[arg(long, value_name = "N", default_value_t = 1_000, allow_negative_numbers = true, value_parser = whole(1..=1_000_000))]
+    pub draws: u64,
+    /// Seed of the draws
+    #[arg(long, value_name = "SEED", default_value_t = 1, allow_negative_numbers = true, value_parser = whole(0..=u64::MAX))]
+    pub seed: u64,
+}
+
+/// A parser of whole numbers of a range.
+pub fn whole(
+    range: RangeInclusive<u64>,
+) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync + 'static {
+    move |text| match (text.parse::<u64>(), text.parse::<i128>()) {
+        (Ok(number), _) if range.contains(&number) => Ok(number),
+        (_, Ok(_)) => Err(format!(
+            "{text} is not in {}..={}",
+            range.start(),
+            range.end()
+        )),
+        _ => Err(format!(
+            "must be a whole number from {} to {}",
+            range.start(),
+            range.end()
+        )),
+    }
+}
+
+fn shard(text: &str) -> Result<SeedShard, String> {
+    let number = |text: &str| text.parse::<u64>().ok();
+    let shard = text
+        .split_once('/')
+        .and_then(|(index, of)| Some((number(index)?, number(of)?)));
+    match shard {
+        Some((index, of)) if (1..=of).contains(&index) => Ok(SeedShard { index, of }),
+        _ => Err("must be I/N with I from 1 to N".to_owned()),
+    }
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct Report {
+    /// Files that `bursar run -f json` wrote
+    #[arg(value_name = "RESULT", required = true)]
+    pub files: Vec<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Args::command().debug_assert();
+    }
+
+    #[test]
+    fn shards_count_from_one() {
+        let shard = super::shard("2/3").expect("a shard");
+        assert_eq!((shard.index, shard.of), (2, 3));
+        for wrong in ["", "1", "0/3", "4/3", "1/0", "-1/3", "a/b", "1/2/3"] {
+            assert!(super::shard(wrong).is_err(), "{wrong}");
+        }
+    }
+}

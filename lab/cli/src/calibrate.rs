@@ -1,0 +1,228 @@
+//! `bursar calibrate`: draws of uncertain constants, and which of them fit the calibration rows. Without such rows every draw fits;
+//! the ensemble then spans what is unknown.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+
+use bursar_experiments::draws::{Draw, Draws, Range, accepts, calibration_rows, draw, ranges};
+use bursar_experiments::experiment::PublishedRow;
+use bursar_experiments::{Plan, Request, SeedShard};
+use bursar_sim::{CostModel, Settings, Simulator, Topology};
+
+use crate::args::{Calibrate, Global};
+use crate::failure::{Failure, INTERRUPTED};
+use crate::interruption;
+use crate::machine::{self, costs};
+use crate::output::Output;
+use crate::progress::Progress;
+
+/// A row, and the plan that runs its load and variant.
+struct Target {
+    row: PublishedRow,
+    plan: Plan,
+}
+
+/// Ranges of draws, and the rows that a draw must fit. Shared by threads that are not joined: a draw may take minutes.
+struct Trial {
+    targets: Vec<Target>,
+    topology: Topology,
+    parameters: Vec<Range>,
+    costs: Vec<Range>,
+    seed: u64,
+    /// How many draws to try at most.
+    draws: u64,
+}
+
+/// Message to the collecting thread.
+enum Message {
+    /// The draw of that number ended; a draw that passed is returned.
+    Ended(u64, Result<Option<Draw>, Failure>),
+    /// A bug, to be shown as one.
+    Panicked(Box<dyn Any + Send>),
+    /// Look at the flag.
+    Interrupted,
+}
+
+/// Draws, runs and writes those that pass, in the form of the file beside the experiment's.
+pub fn calibrate(calibrate: &Calibrate, global: &Global) -> Result<ExitCode, Failure> {
+    global.refuse_format("calibrate")?;
+    let trial = trial(calibrate)?;
+    let output = Output::open(global)?;
+    let (sender, receiver) = channel();
+    let is_interrupted = Arc::new(AtomicBool::new(false));
+    let (flag, to_wake) = (Arc::clone(&is_interrupted), sender.clone());
+    interruption::catch(move || {
+        // Relaxed: nothing else is passed with it.
+        flag.store(true, Ordering::Relaxed);
+        to_wake.send(Message::Interrupted).is_ok()
+    })?;
+    let progress = Progress::new(calibrate.draws, global);
+    progress.begin(&format!("draws of seed {}", calibrate.seed), "");
+    start(trial, &sender);
+    let draws = collect(calibrate, &receiver, &is_interrupted, &progress)?;
+    drop(progress);
+    let code = match draws.interrupted {
+        true => ExitCode::from(INTERRUPTED),
+        false => ExitCode::SUCCESS,
+    };
+    if draws.interrupted && draws.accepted.is_empty() {
+        let _ = writeln!(
+            std::io::stderr(),
+            "interrupted before any draw fitted; nothing is written"
+        );
+        return Ok(code);
+    }
+    output.write(&document(&calibrate.experiment, &draws)?)?;
+    Ok(code)
+}
+
+fn trial(calibrate: &Calibrate) -> Result<Trial, Failure> {
+    let experiment =
+        bursar_experiments::experiment_named(&calibrate.experiment).map_err(Failure::usage)?;
+    let costs = CostModel::constants().map(|constant| Range {
+        name: constant.name.to_owned(),
+        lo: constant.lo,
+        hi: constant.hi,
+    });
+    let rows = calibration_rows(&experiment).into_iter().cloned();
+    let targets = rows.map(|row| target(&calibrate.experiment, row));
+    Ok(Trial {
+        targets: targets.collect::<Result<_, _>>()?,
+        topology: machine::own_topology(&experiment)?,
+        parameters: ranges(&experiment).map_err(Failure::usage)?,
+        costs: costs.collect(),
+        seed: calibrate.seed,
+        draws: calibrate.draws,
+    })
+}
+
+/// Starts a thread on each CPU. They try draws in the order of their numbers until all are tried or the receiver is gone.
+fn start(trial: Trial, sender: &Sender<Message>) {
+    let trial = Arc::new(trial);
+    let next = Arc::new(AtomicU64::new(0));
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    for _ in 0..threads {
+        let (trial, next, sender) = (Arc::clone(&trial), Arc::clone(&next), sender.clone());
+        thread::spawn(move || {
+            loop {
+                // Relaxed: the number is all that is shared.
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= trial.draws {
+                    return;
+                }
+                let tried = catch_unwind(AssertUnwindSafe(|| trial.of(number)));
+                let message = match tried {
+                    Ok(result) => Message::Ended(number, result),
+                    Err(panic) => Message::Panicked(panic),
+                };
+                if sender.send(message).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+}
+
+/// Takes results until enough draws fit, or all are tried, or the user wants no more. Results count in the order of their
+/// numbers and without gaps, so they are the same however many threads there are, and those of an interrupted search are
+/// those of a shorter one.
+fn collect(
+    calibrate: &Calibrate,
+    receiver: &Receiver<Message>,
+    is_interrupted: &AtomicBool,
+    progress: &Progress,
+) -> Result<Draws, Failure> {
+    let mut draws = Draws {
+        seed: calibrate.seed,
+        model: CostModel::default().hash(),
+        ..Draws::default()
+    };
+    let mut early: BTreeMap<u64, Option<Draw>> = BTreeMap::new();
+    let mut fitting = 0_u64;
+    loop {
+        while let Some(ended) = early.remove(&draws.tried) {
+            draws.tried += 1;
+            draws.accepted.extend(ended);
+            if draws.accepted.len() as u64 == calibrate.keep {
+                return Ok(draws);
+            }
+        }
+        if draws.tried == calibrate.draws {
+            return Ok(draws);
+        }
+        // Relaxed: see where it is set.
+        if is_interrupted.load(Ordering::Relaxed) {
+            draws.interrupted = true;
+            return Ok(draws);
+        }
+        match receiver.recv().expect("the caller holds a sender") {
+            Message::Ended(number, result) => {
+                let result = result?;
+                fitting += u64::from(result.is_some());
+                progress.end(&match result {
+                    Some(_) => format!("draw {number} fits, {fitting} do"),
+                    None => format!("draw {number} does not fit"),
+                });
+                early.insert(number, result);
+            }
+            Message::Panicked(panic) => resume_unwind(panic),
+            Message::Interrupted => {}
+        }
+    }
+}
+
+fn target(name: &str, row: PublishedRow) -> Result<Target, Failure> {
+    let experiment = bursar_experiments::experiment_named(name).map_err(Failure::usage)?;
+    let assignments = [
+        format!("load={}", row.load),
+        format!("variants={}", row.variant),
+        "draws=none".to_owned(),
+    ];
+    let request = Request {
+        machine: row.machine.kind,
+        machine_keys: &[],
+        assignments: &assignments,
+        is_quick: false,
+        seeds: 1,
+        shard: SeedShard::WHOLE,
+    };
+    let plan = Plan::new(experiment, request).map_err(Failure::usage)?;
+    Ok(Target { row, plan })
+}
+
+impl Trial {
+    /// The draw of that number with what it gave, if it passes all rows.
+    fn of(&self, number: u64) -> Result<Option<Draw>, Failure> {
+        let mut draw = draw(self.seed, number, &self.parameters, &self.costs);
+        for Target { row, plan } in &self.targets {
+            let job = plan.jobs()[0];
+            let mut settings = Settings::new(self.topology, draw.number + 1);
+            settings.costs = costs(&draw.costs).map_err(Failure::unavailable)?;
+            let simulator = Simulator::new(settings);
+            let result = plan
+                .run_with(&simulator.machine(), job, Some(&draw))
+                .map_err(Failure::unavailable)?;
+            let (passes, measured) = accepts(row, &result).map_err(Failure::unavailable)?;
+            draw.measured.extend(measured);
+            if !passes {
+                return Ok(None);
+            }
+        }
+        Ok(Some(draw))
+    }
+}
+
+fn document(name: &str, draws: &Draws) -> Result<String, Failure> {
+    let body = toml::to_string(draws).map_err(Failure::unavailable)?;
+    Ok(format!(
+        "# Draws of the cost model's uncertain constants and of the parameters in [uncertain] that fit the calibration rows of\n\
+         # {name}.toml. Made by `bursar calibrate {name}`; do not edit.\n{body}"
+    ))
+}

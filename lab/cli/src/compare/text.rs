@@ -1,0 +1,165 @@
+//! The comparison for people.
+
+use std::fmt::Write;
+
+use super::Compared;
+use crate::form::Form;
+use crate::grid::Grid;
+use crate::units::{counted, in_unit, quantity};
+use bursar_experiments::compare::rule::false_alarms;
+use bursar_experiments::compare::{Change, Comparison, Judgement};
+use bursar_experiments::machine_info::MachineKind;
+
+/// A table for each point, and what is clear at the end, where a terminal shows it.
+pub fn text(compared: &Compared, form: Form) -> String {
+    let mut text = String::new();
+    for (comparison, point) in compared.comparisons.iter().zip(&compared.points) {
+        text.push_str(&one(compared, comparison, point, form));
+        text.push('\n');
+    }
+    text.push_str(&summary(compared, form));
+    text
+}
+
+fn one(compared: &Compared, comparison: &Comparison, point: &str, form: Form) -> String {
+    let mut title = comparison.experiment.clone();
+    if !point.is_empty() {
+        let _ = write!(title, ", {point}");
+    }
+    let mut text = form.heading(&title);
+    let kind = match comparison.machine.kind() {
+        MachineKind::Host => "host figures (real threads, real time)",
+        MachineKind::Sim => "SIMULATED figures (virtual time)",
+    };
+    text.push_str(&form.paragraph(&format!("{kind}: {}", comparison.machine)));
+    let sides = ["A", "B"].into_iter().zip(&compared.files);
+    for ((side, file), (seeds, revision)) in
+        sides.zip(comparison.seeds.iter().zip(&comparison.revisions))
+    {
+        text.push_str(&form.item(&format!(
+            "{side}: {file}, {}, revision {revision}",
+            counted(*seeds, "seed")
+        )));
+    }
+    text.push('\n');
+    let header = ["metric", "A", "B", "change", "", "why"];
+    let mut table = Grid::new(header).right(1..4).prose();
+    let mut variant = "";
+    for change in &comparison.changes {
+        let said = said(change.judgement);
+        if change.variant != variant {
+            table.group(&change.variant);
+        }
+        table.row([
+            format!("  {}", metric(change)),
+            in_unit(change.a, change.unit),
+            in_unit(change.b, change.unit),
+            relative(change),
+            match change.judgement {
+                Judgement::Worse => form.alarm(said),
+                _ => said.to_owned(),
+            },
+            match change.judgement {
+                Judgement::Shown => String::new(),
+                _ => change.reason.clone(),
+            },
+        ]);
+        variant = &change.variant;
+    }
+    text.push_str(&form.table(&table));
+    for (side, names) in ["A", "B"].into_iter().zip(&comparison.unmatched) {
+        if !names.is_empty() {
+            text.push_str(&form.item(&format!("only {side} has {}", names.join(", "))));
+        }
+    }
+    text
+}
+
+fn summary(compared: &Compared, form: Form) -> String {
+    let mut text = form.heading("Findings");
+    for (comparison, point) in compared.comparisons.iter().zip(&compared.points) {
+        for change in &comparison.changes {
+            if matches!(change.judgement, Judgement::Worse | Judgement::Better) {
+                let place = if point.is_empty() {
+                    String::new()
+                } else {
+                    format!(" ({point})")
+                };
+                let found = format!(
+                    "{}: {} of {}{place}: {} -> {}, {}; {}",
+                    said(change.judgement),
+                    metric(change),
+                    change.variant,
+                    in_unit(change.a, change.unit),
+                    in_unit(change.b, change.unit),
+                    relative(change),
+                    change.reason
+                );
+                text.push_str(&form.item(&match change.judgement {
+                    Judgement::Worse => form.alarm(&found),
+                    _ => found,
+                }));
+            }
+        }
+    }
+    for (file, documents) in compared.files.iter().zip(&compared.unmatched) {
+        for document in documents {
+            text.push_str(&form.item(&format!("only in {file}: {document}")));
+        }
+    }
+    let count = |judgement| -> usize {
+        let comparisons = compared.comparisons.iter();
+        comparisons.map(|it| it.count(judgement)).sum()
+    };
+    text.push_str(&form.item(&format!(
+        "{} figures clearly worse, {} clearly better, {} neither, {} without enough runs to say, {} only shown",
+        compared.worse,
+        compared.better,
+        count(Judgement::Neither),
+        count(Judgement::TooFew),
+        count(Judgement::Shown)
+    )));
+    let chance: f64 = compared.comparisons.iter().map(by_chance).sum();
+    if chance >= 0.001 {
+        text.push_str(&form.item(&format!(
+            "if nothing had changed, at most {chance:.3} of them would be clearly worse by chance; more seeds make that fewer"
+        )));
+    }
+    text
+}
+
+/// How many figures would be clearly worse by chance.
+fn by_chance(comparison: &Comparison) -> f64 {
+    let seeds = comparison.seeds.into_iter().min().unwrap_or(0);
+    false_alarms(comparison.judged(), seeds as usize)
+}
+
+fn said(judgement: Judgement) -> &'static str {
+    match judgement {
+        Judgement::Better => "clearly better",
+        Judgement::Worse => "CLEARLY WORSE",
+        Judgement::Neither => "neither",
+        Judgement::TooFew => "not enough runs to say",
+        Judgement::Shown => "",
+    }
+}
+
+fn metric(change: &Change) -> String {
+    match change.figure {
+        "value" => change.metric.clone(),
+        "per_seed" => format!("{} a seed", change.metric),
+        figure => format!("{} {figure}", change.metric),
+    }
+}
+
+fn relative(change: &Change) -> String {
+    match change.change {
+        None => "from 0".to_owned(),
+        Some(0.0) => "0 %".to_owned(),
+        Some(part) if part.abs() < 0.000_5 => {
+            format!("{}0.0 %", if part < 0.0 { '-' } else { '+' })
+        }
+        Some(part) if part >= 9.995 => format!("x {}", quantity(part + 1.0)),
+        Some(part) => format!("{:+.1} %", part * 100.0),
+    }
+}

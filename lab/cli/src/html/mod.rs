@@ -1,0 +1,434 @@
+//! A page with the pictures and the figures of results: one file that needs no network, no script and no other file.
+//!
+//! | part | file |
+//! |---|---|
+//! | summary, contents and runs | this one |
+//! | tables | `tables.rs` |
+//! | the page, which escapes everything but the pictures | `page.html` |
+//! | a page of text and tables | `text.html` |
+//! | style of both | `head.html` |
+
+mod tables;
+
+use std::fmt::Write;
+
+use bursar_experiments::document::Document;
+use bursar_experiments::machine_info::MachineKind;
+use bursar_experiments::settings::LOAD;
+use bursar_experiments::verdict::{Row as PublishedRow, Verdict};
+use minijinja::value::Serde;
+use minijinja::{Environment, HtmlEscape, context};
+use serde::Serialize;
+
+pub use self::tables::capitalised;
+use self::tables::{KeyTable, Single, Spread};
+use crate::failure::Failure;
+use crate::findings::failures;
+use crate::points::points;
+use crate::rulings;
+use crate::svg::{self, Entry, Figure, Part, Sign, Sweep};
+use crate::view::{self, Load};
+
+/// The content of the template.
+#[derive(Serialize)]
+struct Page {
+    title: String,
+    /// The kind of all figures; empty where they differ.
+    kind: &'static str,
+    /// Rules for colours on a dark page.
+    dark: String,
+    experiments: Vec<Experiment>,
+}
+
+#[derive(Serialize)]
+struct Experiment {
+    id: String,
+    name: String,
+    title: String,
+    /// The title, or the question that the experiment answers.
+    asked: String,
+    variants: Vec<Variant>,
+    metrics: Vec<Explained>,
+    runs: Vec<Run>,
+    sweeps: Vec<SweepSection>,
+}
+
+#[derive(Serialize)]
+struct Variant {
+    name: String,
+    policy: String,
+    about: String,
+}
+
+#[derive(Serialize)]
+struct Explained {
+    title: String,
+    metric: &'static str,
+    about: &'static str,
+}
+
+/// A document.
+#[derive(Serialize)]
+struct Run {
+    id: String,
+    title: String,
+    kind: &'static str,
+    /// Words behind the title of the figures.
+    note: &'static str,
+    load: String,
+    origin: String,
+    parameters: Vec<(String, String)>,
+    interrupted: bool,
+    failures: Vec<String>,
+    findings: Vec<Finding>,
+    pictures: Vec<Picture>,
+    variants: Vec<Variant>,
+    key: Option<KeyTable>,
+    spreads: Vec<Spread>,
+    singles: Vec<Single>,
+    published: Vec<Published>,
+}
+
+/// A sentence on a variant, or on all variants if it has no name.
+#[derive(Serialize)]
+struct Finding {
+    name: String,
+    policy: String,
+    text: String,
+    /// Whether the summary repeats it.
+    is_first: bool,
+}
+
+#[derive(Serialize)]
+struct SweepSection {
+    id: String,
+    title: String,
+    pictures: Vec<Picture>,
+}
+
+#[derive(Serialize)]
+struct Picture {
+    id: String,
+    title: String,
+    reading: String,
+    /// Whether an earlier picture has the same reading.
+    is_explained: bool,
+    is_narrow: bool,
+    drawing: String,
+    legend: Vec<LegendEntry>,
+}
+
+#[derive(Serialize)]
+struct LegendEntry {
+    is_line: bool,
+    color: &'static str,
+    dash: &'static str,
+    name: String,
+    figures: String,
+}
+
+/// A published figure beside ours.
+#[derive(Serialize)]
+struct Published {
+    variant: String,
+    metric: String,
+    load: String,
+    published: String,
+    measured: String,
+    lo: String,
+    hi: String,
+    verdict: String,
+    reason: String,
+}
+
+/// The page.
+pub fn page(documents: &[Document]) -> Result<String, Failure> {
+    let kinds = documents.iter().map(|it| svg::kind(it.machine.kind()));
+    let mut kinds: Vec<_> = kinds.collect();
+    kinds.dedup();
+    let kind = match kinds[..] {
+        [kind] => kind,
+        _ => "",
+    };
+    let mut experiments = experiments(documents, kind);
+    explain_once(&mut experiments);
+    let whole = Page {
+        title: match &experiments[..] {
+            [only] => only.asked.clone(),
+            several => format!("{} questions on memory accounting by CPU", several.len()),
+        },
+        kind,
+        dark: dark(),
+        experiments,
+    };
+    rendered(("page.html", include_str!("page.html")), Serde(&whole))
+}
+
+/// A text in which no letter is markup.
+pub fn escaped(text: &str) -> String {
+    HtmlEscape(text).to_string()
+}
+
+/// A page with this body, which is HTML.
+pub fn of_text(title: &str, body: &str) -> Result<String, Failure> {
+    let content = context! { title, body, dark => "" };
+    rendered(("text.html", include_str!("text.html")), content)
+}
+
+/// Fills a template, after its head was put in. Its name says that what it is filled with is escaped.
+fn rendered(
+    (name, source): (&str, &str),
+    content: impl Into<minijinja::Value>,
+) -> Result<String, Failure> {
+    let source = source.replace("{{ head }}", include_str!("head.html").trim_end());
+    Environment::new()
+        .render_named_str(name, &source, content)
+        .map(|page| svg::legal(page) + "\n")
+        .map_err(|error| Failure::unavailable(format!("cannot write the page: {error:#}")))
+}
+
+/// Marks the readings that repeat an earlier one.
+fn explain_once(experiments: &mut [Experiment]) {
+    let mut known: Vec<String> = Vec::new();
+    for experiment in experiments {
+        let runs = experiment.runs.iter_mut().map(|run| &mut run.pictures);
+        let sweeps = experiment.sweeps.iter_mut();
+        for picture in runs
+            .chain(sweeps.map(|sweep| &mut sweep.pictures))
+            .flatten()
+        {
+            picture.is_explained = known.contains(&picture.reading);
+            if !picture.is_explained {
+                known.push(picture.reading.clone());
+            }
+        }
+    }
+}
+
+/// Rules that replace the colours of pictures.
+fn dark() -> String {
+    let mut rules = String::new();
+    for (light, dark) in svg::DARK {
+        for property in ["fill", "stroke"] {
+            let _ = writeln!(rules, "  [{property}=\"{light}\"] {{ {property}: {dark} }}");
+        }
+    }
+    rules
+}
+
+/// The documents by experiment, in the order in which experiments first occur.
+fn experiments(documents: &[Document], kind_of_page: &str) -> Vec<Experiment> {
+    let mut names: Vec<&str> = Vec::new();
+    for document in documents {
+        if !names.contains(&document.experiment.as_str()) {
+            names.push(&document.experiment);
+        }
+    }
+    let points = points(documents);
+    let sweeps = svg::sweeps(documents);
+    let experiment = |(place, name): (usize, &str)| {
+        let id = format!("experiment-{}", place + 1);
+        let mine = documents.iter().zip(&points);
+        let mine: Vec<_> = mine.filter(|(it, _)| it.experiment == name).collect();
+        let all: Vec<&Document> = mine.iter().map(|(document, _)| *document).collect();
+        let runs = mine.iter().enumerate().map(|(place, (document, point))| {
+            let id = format!("{id}-run-{}", place + 1);
+            run(document, point, kind_of_page, id)
+        });
+        let sweeps = sweeps.iter().filter(|it| it.experiment() == name);
+        let sweeps = sweeps.enumerate().map(|(place, sweep)| {
+            let id = format!("{id}-sweep-{}", place + 1);
+            of_sweep(sweep, id)
+        });
+        Experiment {
+            name: name.to_owned(),
+            asked: match svg::question(name) {
+                Some(question) => question.to_owned(),
+                None => capitalised(&all[0].title),
+            },
+            title: capitalised(&all[0].title),
+            variants: variants(&all),
+            metrics: metrics(&all),
+            runs: runs.collect(),
+            sweeps: sweeps.collect(),
+            id,
+        }
+    };
+    names.into_iter().enumerate().map(experiment).collect()
+}
+
+/// The variants of all documents, once each.
+fn variants(documents: &[&Document]) -> Vec<Variant> {
+    let mut variants: Vec<Variant> = Vec::new();
+    let mut known: Vec<&str> = Vec::new();
+    for document in documents {
+        for part in svg::parts(document) {
+            let name = part.result.name.as_str();
+            if !known.contains(&name) {
+                known.push(name);
+                variants.push(variant(&part));
+            }
+        }
+    }
+    variants
+}
+
+fn variant(part: &Part<'_>) -> Variant {
+    let (name, policy) = part.name();
+    Variant {
+        name: name.to_owned(),
+        policy: policy.to_owned(),
+        about: part.result.summary.clone(),
+    }
+}
+
+/// Explanations of the metrics of all documents.
+fn metrics(documents: &[&Document]) -> Vec<Explained> {
+    let Some(first) = documents.first() else {
+        return Vec::new();
+    };
+    let is_measured = |name: &str| {
+        let mut variants = documents.iter().flat_map(|it| &it.variants);
+        variants.any(|variant| variant.metrics.get(name).is_some())
+    };
+    let glossary = view::of(first).glossary.iter();
+    let glossary = glossary.filter(|(name, _)| is_measured(name));
+    let explained = glossary.map(|(name, about)| Explained {
+        title: tables::title(first, name),
+        metric: name,
+        about,
+    });
+    explained.collect()
+}
+
+fn run(document: &Document, point: &str, kind_of_page: &str, id: String) -> Run {
+    let parts = svg::parts(document);
+    let load = Load(&document.parameters);
+    let words = (view::of(document).load)(load);
+    let parameters = document.parameters.iter();
+    let published = document.verdicts.iter();
+    let published = published.map(|it| self::published(document, it));
+    let kind = svg::kind(document.machine.kind());
+    Run {
+        title: run_title(document, point),
+        kind: if kind == kind_of_page { "" } else { kind },
+        note: match document.machine.kind() {
+            MachineKind::Host => "",
+            MachineKind::Sim => ", simulated",
+        },
+        // A view without words of its own lists the parameters, which stand below.
+        load: if words == load.all() {
+            String::new()
+        } else {
+            capitalised(&words)
+        },
+        origin: svg::origin(document),
+        parameters: parameters
+            .map(|(key, value)| (key.clone(), value.to_string()))
+            .collect(),
+        interrupted: document.interrupted,
+        failures: failures(document).collect(),
+        findings: findings(document, &parts),
+        pictures: pictures(&svg::figures(document), &id),
+        variants: parts.iter().map(variant).collect(),
+        key: tables::key(document, &parts),
+        spreads: tables::spreads(document, &parts),
+        singles: tables::singles(document, &parts),
+        published: published.collect(),
+        id,
+    }
+}
+
+/// The load, and other parameters that differ between the runs of the experiment.
+fn run_title(document: &Document, point: &str) -> String {
+    let parameters = Load(&document.parameters);
+    let load = parameters.word(LOAD);
+    let others = point
+        .split(' ')
+        .filter(|part| !part.starts_with(&format!("{LOAD}=")));
+    let others: Vec<_> = others.filter(|part| !part.is_empty()).collect();
+    match (load, &others[..]) {
+        ("", []) => "The run".to_owned(),
+        ("", others) => others.join(", "),
+        (load, []) => format!("Load {load}"),
+        (load, others) => format!("Load {load}, {}", others.join(", ")),
+    }
+}
+
+/// A sentence for each variant, and remarks on all of them. Of many variants, the summary repeats Bursar's and the kernel's.
+fn findings(document: &Document, parts: &[Part<'_>]) -> Vec<Finding> {
+    let view = view::of(document);
+    let is_few = parts.len() <= svg::MOST_LINES;
+    let of_variants = parts.iter().filter_map(|part| {
+        let text = (view.finding)(document, part.result)?;
+        let prefix = format!("{}: ", part.result.name);
+        let (name, policy) = part.name();
+        Some(Finding {
+            name: name.to_owned(),
+            policy: policy.to_owned(),
+            text: text.strip_prefix(&prefix).unwrap_or(&text).to_owned(),
+            is_first: is_few || part.is_reference(),
+        })
+    });
+    let remarks = (view.remarks)(document).into_iter().map(|text| Finding {
+        name: String::new(),
+        policy: String::new(),
+        text,
+        is_first: true,
+    });
+    of_variants.chain(remarks).collect()
+}
+
+fn of_sweep(sweep: &Sweep<'_>, id: String) -> SweepSection {
+    SweepSection {
+        title: format!("Sweep: {}", sweep.subject()),
+        pictures: pictures(&svg::figures_of_sweep(sweep), &id),
+        id,
+    }
+}
+
+fn pictures(figures: &[Figure<'_>], id: &str) -> Vec<Picture> {
+    let picture = |(place, figure): (usize, &Figure<'_>)| Picture {
+        id: format!("{id}-picture-{}", place + 1),
+        title: figure.title.clone(),
+        reading: figure.reading.clone(),
+        is_explained: false,
+        is_narrow: figure.is_narrow(),
+        drawing: figure.embedded(),
+        legend: figure.legend().into_iter().map(legend_entry).collect(),
+    };
+    figures.iter().enumerate().map(picture).collect()
+}
+
+fn legend_entry(entry: Entry) -> LegendEntry {
+    let (is_line, color, dash) = match entry.sign {
+        Sign::Line(stroke) => (true, stroke.color, stroke.dash),
+        Sign::Published(color) => (false, color, ""),
+    };
+    LegendEntry {
+        is_line,
+        color,
+        dash,
+        name: entry.name,
+        figures: entry.figures,
+    }
+}
+
+fn published(document: &Document, verdict: &Verdict) -> Published {
+    Published {
+        variant: verdict.variant.clone(),
+        metric: tables::title(document, &verdict.metric),
+        load: verdict.load.clone(),
+        published: rulings::published(verdict),
+        measured: rulings::value(verdict, verdict.measured),
+        lo: rulings::value(verdict, verdict.lo),
+        hi: rulings::value(verdict, verdict.hi),
+        verdict: match (verdict.row, verdict.verdict) {
+            (PublishedRow::Calibration, _) => "none (calibration)".to_owned(),
+            (PublishedRow::Prediction, ruling) => {
+                ruling.map_or_else(|| "none".to_owned(), |ruling| ruling.to_string())
+            }
+        },
+        reason: verdict.reason.clone(),
+    }
+}

@@ -1,0 +1,300 @@
+//! The document of a replay, for programs. Seen figures and simulated ones are under different keys everywhere.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+
+use bursar_experiments::replay::{
+    Agreement, CRITERION, Figures, Load, MEASURES, Measure, Part, Policies, agreement,
+};
+use bursar_recording::Recording;
+use bursar_sim::{CostModel, Topology};
+use serde::Serialize;
+
+use super::prediction::{Prediction, predictions};
+use crate::format::csv_field;
+
+/// All runs of a replay.
+pub(super) struct Runs {
+    /// The recorded machine, simulated.
+    pub(super) own: Topology,
+    /// The machine of the other policies.
+    pub(super) other: Topology,
+    /// Machine, policies, and the figures of each draw. The first is the recorded policy on the recorded machine.
+    pub(super) figures: Vec<(Topology, Policies, Vec<Figures>)>,
+    pub(super) draws: u64,
+}
+
+/// All of it.
+#[derive(Debug, Serialize)]
+pub(super) struct Document {
+    schema: u32,
+    kind: &'static str,
+    pub(super) recording: OfRecording,
+    /// Rule for agreement.
+    pub(super) criterion: &'static str,
+    pub(super) draws: u64,
+    cost_model: String,
+    /// Recorded policies, as they were found.
+    pub(super) recorded_policies: Vec<String>,
+    /// The recorded machine, as it is simulated.
+    pub(super) machine: String,
+    pub(super) measures: Vec<Compared>,
+    /// Effects of changes of the kernel, from the same runs.
+    pub(super) predictions: Vec<Prediction>,
+    pub(super) what_if: WhatIf,
+    pub(super) cannot_tell: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct OfRecording {
+    pub(super) file: String,
+    pub(super) kernel: String,
+    pub(super) hz: u32,
+    pub(super) cpus: usize,
+    pub(super) replayed_seconds: f64,
+    records: usize,
+    lost_events: u64,
+    is_virtual: bool,
+    is_redacted: bool,
+    damage: Option<String>,
+}
+
+/// A measure as it was seen and as the replay gives it.
+#[derive(Debug, Serialize)]
+pub(super) struct Compared {
+    pub(super) measure: &'static str,
+    #[serde(skip)]
+    pub(super) of: &'static Measure,
+    unit: &'static str,
+    /// On the recorded machine.
+    pub(super) seen: Option<f64>,
+    /// On the simulated machine, in virtual time.
+    pub(super) simulated: Option<Spread>,
+    pub(super) agreement: &'static str,
+}
+
+/// Figures of all draws.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Spread {
+    pub(super) lo: f64,
+    pub(super) median: f64,
+    pub(super) hi: f64,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct WhatIf {
+    /// The simulated machine.
+    pub(super) machine: String,
+    /// Whether it has the recorded machine's CPUs.
+    pub(super) is_scaled: bool,
+    pub(super) policies: Vec<OfPolicy>,
+}
+
+/// Figures of one policy.
+#[derive(Debug, Serialize)]
+pub(super) struct OfPolicy {
+    pub(super) policy: &'static str,
+    pub(super) summary: String,
+    /// The part of the kernel that it changes; none for the recorded policies.
+    pub(super) changes: Option<&'static str>,
+    #[serde(skip)]
+    pub(super) part: Option<Part>,
+    pub(super) simulated: BTreeMap<&'static str, Change>,
+}
+
+/// A figure, and its change from the recorded policies.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Change {
+    #[serde(flatten)]
+    pub(super) figure: Spread,
+    /// Whether at least nine draws of ten change it in the same direction; absent for the recorded policies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) is_clear: Option<bool>,
+}
+
+impl Document {
+    pub(super) fn new(
+        path: &Path,
+        recording: &Recording,
+        damage: Option<String>,
+        load: &Load,
+        seen: &Figures,
+        runs: &Runs,
+    ) -> Self {
+        let header = &recording.header;
+        let (.., own) = &runs.figures[0];
+        let is_other =
+            |(topology, ..): &&(Topology, Policies, Vec<Figures>)| *topology == runs.other;
+        let others: Vec<_> = runs.figures.iter().filter(is_other).collect();
+        let other_stock = others
+            .first()
+            .map(|(.., figures)| figures.as_slice())
+            .unwrap_or(own);
+        let mut cannot_tell = load.unknown().to_vec();
+        if let Some(damage) = &damage {
+            cannot_tell.insert(0, format!("The file is damaged: {damage}."));
+        }
+        let policies: Vec<_> = (others.iter())
+            .map(|(_, policies, figures)| OfPolicy::new(load, *policies, figures, other_stock))
+            .collect();
+        Self {
+            schema: 1,
+            kind: "replay",
+            recording: OfRecording {
+                file: path.display().to_string(),
+                kernel: header.kernel_release.clone(),
+                hz: load.hz(),
+                cpus: load.cpus(),
+                replayed_seconds: load.seconds(),
+                records: recording.records(),
+                lost_events: recording.end.map_or(0, |end| end.lost_events),
+                is_virtual: header.is_virtual,
+                is_redacted: recording.names.is_redacted,
+                damage,
+            },
+            criterion: CRITERION,
+            draws: runs.draws,
+            cost_model: CostModel::default().hash(),
+            recorded_policies: (load.stock().reasons.iter())
+                .filter(|(part, _)| load.has(*part))
+                .map(|(_, reason)| reason.clone())
+                .collect(),
+            machine: format!("sim:{}", runs.own),
+            measures: compare(load, seen, own),
+            predictions: predictions(&policies),
+            what_if: WhatIf {
+                machine: format!("sim:{}", runs.other),
+                is_scaled: runs.other.cpus != runs.own.cpus,
+                policies,
+            },
+            cannot_tell,
+        }
+    }
+
+    /// One line a number, with seen and simulated figures in columns of their own.
+    pub(super) fn csv(&self) -> String {
+        let mut lines =
+            "machine,policy,measure,unit,seen_value,simulated_lo,simulated_median,simulated_hi,agreement\n"
+                .to_owned();
+        for row in &self.measures {
+            let (name, unit) = (row.measure, row.unit);
+            if let Some(seen) = row.seen {
+                let _ = writeln!(lines, "host,stock,{name},{unit},{seen},,,,");
+            }
+            if let Some(Spread { lo, median, hi }) = row.simulated {
+                let machine = csv_field(&self.machine);
+                let agreement = csv_field(row.agreement);
+                let _ = writeln!(
+                    lines,
+                    "{machine},stock,{name},{unit},,{lo},{median},{hi},{agreement}"
+                );
+            }
+        }
+        let machine = csv_field(&self.what_if.machine);
+        let is_new = |of: &&OfPolicy| self.what_if.is_scaled || of.part.is_some();
+        for of in self.what_if.policies.iter().filter(is_new) {
+            for measure in MEASURES {
+                let Some(change) = of.simulated.get(measure.name) else {
+                    continue;
+                };
+                let Spread { lo, median, hi } = change.figure;
+                let (policy, name, unit) = (of.policy, measure.name, measure.unit.name());
+                let _ = writeln!(
+                    lines,
+                    "{machine},{policy},{name},{unit},,{lo},{median},{hi},"
+                );
+            }
+        }
+        lines
+    }
+}
+
+fn values(name: &str, figures: &[Figures]) -> Vec<f64> {
+    figures
+        .iter()
+        .filter_map(|figures| figures.get(name).copied())
+        .collect()
+}
+
+fn compare(load: &Load, seen: &Figures, replayed: &[Figures]) -> Vec<Compared> {
+    let compared = MEASURES.iter().map(|measure| {
+        let seen = seen.get(measure.name).copied();
+        let values = values(measure.name, replayed);
+        let ruling = match load.lacks(measure) {
+            true => Agreement::NotComparable,
+            false => agreement(measure, load.sets(measure), seen, &values),
+        };
+        Compared {
+            measure: measure.name,
+            of: measure,
+            unit: measure.unit.name(),
+            seen,
+            simulated: Spread::of(values),
+            agreement: Agreement::name(ruling),
+        }
+    });
+    compared
+        .filter(|row| row.seen.is_some() || row.simulated.is_some())
+        .collect()
+}
+
+impl Spread {
+    fn of(mut values: Vec<f64>) -> Option<Self> {
+        values.sort_by(f64::total_cmp);
+        Some(Self {
+            lo: *values.first()?,
+            median: values[values.len() / 2],
+            hi: *values.last()?,
+        })
+    }
+}
+
+impl OfPolicy {
+    fn new(load: &Load, policies: Policies, figures: &[Figures], of_stock: &[Figures]) -> Self {
+        let stock = load.stock().policies;
+        let part = if policies.firing != stock.firing {
+            Some(Part::Upkeep)
+        } else if policies.release != stock.release || policies.piece_pages != stock.piece_pages {
+            Some(Part::Pages)
+        } else if policies.flush != stock.flush {
+            Some(Part::Flushes)
+        } else {
+            None
+        };
+        let change = |measure: &Measure| {
+            let figure = Spread::of(values(measure.name, figures))?;
+            let pairs = figures
+                .iter()
+                .zip(of_stock)
+                .filter_map(|(one, stock)| Some(one.get(measure.name)? - stock.get(measure.name)?));
+            let is_clear = part.map(|_| is_clear(pairs));
+            Some((measure.name, Change { figure, is_clear }))
+        };
+        Self {
+            policy: policies.name,
+            summary: policies.summary(stock),
+            changes: part.map(|part| match part {
+                Part::Upkeep => "upkeep",
+                Part::Pages => "pages",
+                Part::Flushes => "flushes",
+            }),
+            part,
+            simulated: (MEASURES.iter())
+                .filter(|measure| !load.sets(measure) && !load.lacks(measure))
+                .filter_map(change)
+                .collect(),
+        }
+    }
+}
+
+/// Whether at least nine of ten differences have the same sign.
+fn is_clear(differences: impl Iterator<Item = f64>) -> bool {
+    let (mut less, mut more, mut all) = (0, 0, 0);
+    for difference in differences {
+        less += usize::from(difference < 0.0);
+        more += usize::from(difference > 0.0);
+        all += 1;
+    }
+    all > 0 && less.max(more) * 10 >= all * 9
+}

@@ -1,0 +1,501 @@
+//! The document for people, and as lines of numbers.
+
+use std::fmt::Write;
+
+use bursar_experiments::measure::{Octave, Unit as MeasureUnit};
+use bursar_observe::diagnosis::{Answer, Problem};
+use bursar_observe::figures::{Distribution, Herd};
+use bursar_observe::seen::{BurstKind, HzSource, LockKind};
+
+use super::document::Document;
+use crate::form::Form;
+use crate::format::csv_field;
+use crate::grid::Grid;
+use crate::picture;
+use crate::units::{counted, nanoseconds, percent, quantity, thousands};
+
+/// Readers that are listed.
+const READERS: usize = 10;
+
+/// A distribution with its place in the tables.
+struct Row {
+    group: &'static str,
+    name: &'static str,
+    unit: Unit,
+    of: Distribution,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    Ns,
+    Count,
+}
+
+const UPKEEP: &str = "Upkeep: the work item vmstat_update";
+const REFRESH: &str = "The function refresh_cpu_vm_stats()";
+const ZONE: &str = "Zone lock";
+const FLUSH: &str = "Statistics of cgroups";
+
+fn rows(document: &Document) -> Vec<Row> {
+    let figures = &document.figures;
+    let mut rows = Vec::new();
+    let mut add = |group, name, unit, of: Option<Distribution>| {
+        rows.extend(of.map(|of| Row {
+            group,
+            name,
+            unit,
+            of,
+        }));
+    };
+    if let Some(upkeep) = &figures.upkeep {
+        add(UPKEEP, "vmstat_update", Unit::Ns, Some(upkeep.duration_ns));
+        add(UPKEEP, "alone on its tick", Unit::Ns, upkeep.alone_ns);
+        add(UPKEEP, "with other CPUs", Unit::Ns, upkeep.together_ns);
+        add(UPKEEP, "timer to call", Unit::Ns, upkeep.start_delay_ns);
+        add(
+            UPKEEP,
+            "slot to timer, ticks",
+            Unit::Count,
+            upkeep.late_ticks,
+        );
+        add(UPKEEP, "pages freed in a call", Unit::Count, upkeep.pages);
+    }
+    let refresh = figures.refresh_cpu_vm_stats;
+    add(REFRESH, "by vmstat_update", Unit::Ns, refresh.periodic_ns);
+    add(REFRESH, "on idle entry", Unit::Ns, refresh.idle_entry_ns);
+    for burst in &figures.bursts {
+        let [time, pages, hold] = match burst.kind {
+            BurstKind::Drain => [
+                "burst of frees",
+                "pages of a burst of frees",
+                "hold in a burst of frees",
+            ],
+            BurstKind::Refill => [
+                "burst of takes",
+                "pages of a burst of takes",
+                "hold in a burst of takes",
+            ],
+        };
+        add(ZONE, time, Unit::Ns, Some(burst.duration_ns));
+        add(ZONE, hold, Unit::Ns, burst.hold_ns);
+        add(ZONE, pages, Unit::Count, Some(burst.pages));
+    }
+    for wait in &figures.waits {
+        let name = match wait.lock {
+            LockKind::Zone => "wait for a zone lock",
+            LockKind::Other => "wait for another spin lock",
+        };
+        add(ZONE, name, Unit::Ns, Some(wait.wait_ns));
+    }
+    if let Some(flushes) = &figures.flushes {
+        add(FLUSH, "flush", Unit::Ns, flushes.duration_ns);
+        add(FLUSH, "wait for the lock", Unit::Ns, flushes.wait_ns);
+        add(FLUSH, "longest hold", Unit::Ns, flushes.hold_ns);
+        add(
+            FLUSH,
+            "updates missed by a skip",
+            Unit::Count,
+            flushes.skipped_pending,
+        );
+        add(
+            FLUSH,
+            "age of a skip's answer",
+            Unit::Ns,
+            flushes.skipped_age_ns,
+        );
+    }
+    let probe = document.probe.as_ref().map(|probe| probe.latency_ns);
+    add(FLUSH, "read of memory.stat", Unit::Ns, probe);
+    rows
+}
+
+pub fn text(document: &Document, form: Form) -> String {
+    let mut text = form.heading(&title(document));
+    if document.interrupted {
+        let said = "INTERRUPTED: the figures are those until then.";
+        text.push_str(&form.paragraph(&form.alarm(said)));
+    }
+    if let Some(damage) = &document.damage {
+        let said = format!("DAMAGED: {damage}. The figures are those until there.");
+        text.push_str(&form.paragraph(&form.alarm(&said)));
+    }
+    let losses = &document.losses;
+    if losses.events_lost > 0 {
+        let lost = thousands(losses.events_lost);
+        // A recording says neither how many events there were nor whose were lost.
+        let of = match losses.events_read {
+            0 => String::new(),
+            read => format!(" of {}", thousands(losses.events_lost.saturating_add(read))),
+        };
+        let cpus = match losses.cpus.len() {
+            0 => String::new(),
+            cpus => format!(" of {}", counted(cpus, "CPU")),
+        };
+        let said = format!(
+            "LOST: {lost} events{of} had no room in the buffers{cpus}. Counts are too low."
+        );
+        text.push_str(&form.paragraph(&form.alarm(&said)));
+    }
+    for (number, verdict) in document.verdicts.iter().enumerate() {
+        let (name, question) = match verdict.problem {
+            Problem::UpkeepHerd => ("vmstat herd", "Do all CPUs do their upkeep at once?"),
+            Problem::ZoneLock => ("pcp and zone lock", "Who waits while many pages are freed?"),
+            Problem::MemcgFlush => ("memcg flush", "Do readers of memory statistics wait?"),
+        };
+        let answer = match verdict.answer {
+            Answer::Present => form.alarm("PRESENT"),
+            Answer::Absent => "absent".to_owned(),
+            Answer::CannotTell => "cannot tell".to_owned(),
+        };
+        text.push('\n');
+        text.push_str(&form.subheading(&format!("{}  {question} ({name})", number + 1)));
+        text.push_str(&form.paragraph(&format!("{answer}. {}", verdict.why)));
+        text.push_str(&form.paragraph(&format!("Next step: {}", verdict.advice)));
+        for change in &verdict.changes {
+            text.push_str(&form.item(&change.sentence()));
+        }
+    }
+    text.push('\n');
+    text.push_str(&tables(document, form));
+    for note in notes(document) {
+        text.push_str(&form.item(&note));
+    }
+    text
+}
+
+fn title(document: &Document) -> String {
+    let machine = &document.machine;
+    let hz = match (machine.hz, machine.hz_source) {
+        (Some(hz), Some(HzSource::Config)) => format!("HZ={hz} by its configuration"),
+        (Some(hz), _) => format!("HZ={hz}"),
+        (None, _) => "HZ unknown".to_owned(),
+    };
+    let recorded =
+        (document.recorded_by).map_or_else(String::new, |it| format!(", recorded by {it}"));
+    let guest = match machine.virtualized {
+        Some(true) => ", a guest",
+        _ => "",
+    };
+    format!(
+        "Linux {}, {}, {hz}{guest}: observed for {:.1} s, {} mode{recorded}",
+        machine.kernel,
+        counted(machine.cpus, "CPU"),
+        document.figures.seconds,
+        document.mode
+    )
+}
+
+fn tables(document: &Document, form: Form) -> String {
+    let mut text = String::new();
+    let mut add = |table: &Grid| {
+        text.push_str(&form.table(table));
+        text.push('\n');
+    };
+    let rows = rows(document);
+    if !rows.is_empty() {
+        let mut table = Grid::new(["", "samples", "mean", "p50", "p99", "max"]).right(1..6);
+        let mut group = "";
+        for row in &rows {
+            if row.group != group {
+                table.group(row.group);
+                group = row.group;
+            }
+            let shown = |number: f64| match row.unit {
+                Unit::Ns => nanoseconds(number),
+                Unit::Count => quantity(number),
+            };
+            let Distribution {
+                samples,
+                mean,
+                p50,
+                p99,
+                max,
+                ..
+            } = row.of;
+            let numbers = [mean, p50 as f64, p99 as f64, max as f64].map(shown);
+            let first = [row.name.to_owned(), thousands(samples)];
+            table.row(first.into_iter().chain(numbers));
+        }
+        add(&table);
+    }
+    text.push_str(&durations(document, form));
+    let mut add = |table: &Grid| {
+        text.push_str(&form.table(table));
+        text.push('\n');
+    };
+    if let Some(herd) = &document.figures.herd {
+        add(&herd_table(herd));
+    }
+    if !document.figures.bursts.is_empty() {
+        let mut table = Grid::new([
+            "bursts",
+            "told by kernel",
+            "one hold",
+            "not one hold",
+            "unknown",
+        ])
+        .right(1..5);
+        for burst in &document.figures.bursts {
+            let name = match burst.kind {
+                BurstKind::Drain => "frees",
+                BurstKind::Refill => "takes",
+            };
+            let counts = [burst.traced, burst.proven, burst.refuted, burst.unknown].map(thousands);
+            table.row([name.to_owned()].into_iter().chain(counts));
+        }
+        add(&table);
+    }
+    let readers = &document.figures.readers;
+    if !readers.is_empty() {
+        let header = [
+            "reader of statistics",
+            "tasks",
+            "requests a second",
+            "skipped",
+            "age of skipped, p50",
+            "max",
+            "longest wait",
+            "cgroup",
+        ];
+        let mut table = Grid::new(header).right(1..7);
+        for reader in readers.iter().take(READERS) {
+            let age = |of: fn(&Distribution) -> u64| {
+                let age_ns = reader.skipped_age_ns.as_ref().map(of);
+                age_ns.map_or_else(|| "-".to_owned(), |it| nanoseconds(it as f64))
+            };
+            table.row([
+                reader
+                    .task
+                    .clone()
+                    .unwrap_or_else(|| "(had ended)".to_owned()),
+                thousands(reader.tasks as u64),
+                quantity(reader.requests_per_s),
+                thousands(reader.skipped),
+                age(|it| it.p50),
+                age(|it| it.max),
+                nanoseconds(reader.wait_ns_max as f64),
+                reader
+                    .path
+                    .clone()
+                    .unwrap_or_else(|| format!("id {}", reader.cgroup)),
+            ]);
+        }
+        add(&table);
+    }
+    text
+}
+
+/// A picture of the durations. Nothing if it does not fit.
+fn durations(document: &Document, form: Form) -> String {
+    let octave = |&(below, count): &(u64, u64)| Octave { below, count };
+    let all = document.figures.durations_ns.iter();
+    let rows: Vec<_> = all
+        .map(|it| (it.name, it.octaves.iter().map(octave).collect()))
+        .collect();
+    let picture = picture::of_octaves(&rows, MeasureUnit::Ns, form.width());
+    if picture.is_empty() {
+        return String::new();
+    }
+    let title = "Durations. A bar has those of one power of two, and grows with the logarithm of their number:";
+    form.paragraph(title) + &form.verbatim(&picture) + "\n"
+}
+
+fn herd_table(herd: &Herd) -> Grid {
+    let header = [
+        "vmstat timers",
+        "distinct a second",
+        "CPUs on one, mean",
+        "max",
+        "at random ticks",
+    ];
+    let mut table = Grid::new(header).right(1..5);
+    let even = quantity(herd.cpus_per_tick_random);
+    let mut row = |name: &str, per_s: f64, mean: Option<f64>, max: Option<u64>| {
+        table.row([
+            name.to_owned(),
+            quantity(per_s),
+            mean.map_or_else(String::new, quantity),
+            max.map_or_else(String::new, thousands),
+            if mean.is_some() {
+                even.clone()
+            } else {
+                String::new()
+            },
+        ]);
+    };
+    if let Some(targets) = herd.targets_per_s {
+        row("ticks asked for", targets, None, None);
+    }
+    row(
+        "slots of the wheel",
+        herd.slots_per_s,
+        Some(herd.cpus_per_slot),
+        Some(herd.cpus_per_slot_max),
+    );
+    row(
+        "ticks of expiry",
+        herd.instants_per_s,
+        Some(herd.cpus_per_tick),
+        Some(herd.cpus_per_tick_max),
+    );
+    table
+}
+
+fn notes(document: &Document) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let Some(command) = &document.command {
+        let stopped = if command.was_stopped {
+            ", stopped by this run"
+        } else {
+            ""
+        };
+        notes.push(format!(
+            "`{}`: {}{stopped}",
+            command.words.join(" "),
+            command.status
+        ));
+    }
+    if let Some(upkeep) = &document.figures.upkeep {
+        let mut note = "vmstat_update is the whole work item. Do not compare it with times of refresh_cpu_vm_stats() alone.".to_owned();
+        // A file may have no timers at all.
+        if upkeep.start_delay_ns.is_some() {
+            let _ = write!(
+                note,
+                " {} of {} calls followed no timer: the shepherd queued them.",
+                thousands(upkeep.without_timer),
+                thousands(upkeep.duration_ns.samples)
+            );
+        }
+        notes.push(note);
+    }
+    if document.mode == "deep" && !document.figures.bursts.is_empty() {
+        notes.push(
+            "A burst is a run of page events of one task on one CPU. It is one hold of the zone lock only where the table says \
+             so. Tracing each page makes bursts longer, by 30 % or so."
+                .to_owned(),
+        );
+        let release = &document.release;
+        if let (Some(at_batch), Some(elsewhere)) =
+            (release.gap_at_batch_ns, release.gap_elsewhere_ns)
+        {
+            notes.push(format!(
+                "{} bursts were larger than a batch. Median gap between pages at a multiple of the batch: {}; elsewhere: {}.",
+                thousands(release.bursts),
+                nanoseconds(at_batch as f64),
+                nanoseconds(elsewhere as f64)
+            ));
+        }
+    }
+    if document.mode == "deep" {
+        let waits = document
+            .figures
+            .waits
+            .iter()
+            .map(|wait| wait.wait_ns.samples)
+            .sum::<u64>();
+        notes.push(match (waits, document.machine.virtualized) {
+            (0, None | Some(true)) => "No wait for a spin lock was seen. In a guest without paravirtual spin locks the kernel reports none.".to_owned(),
+            (0, Some(false)) => "No wait for a spin lock was seen. The kernel reports none while only one CPU waits.".to_owned(),
+            _ => "Waits for spin locks are reported here. On real hardware the kernel leaves out a lone waiter.".to_owned(),
+        });
+    }
+    if let Some(probe) = &document.probe {
+        notes.push(format!(
+            "{}: {} of {} reads gave an old answer (usage had moved by over 1 MiB), unchanged for {} at most. Reads make \
+             statistics fresher.",
+            probe.file.display(),
+            thousands(probe.stale),
+            thousands(probe.latency_ns.samples),
+            nanoseconds(probe.stale_ns_max as f64)
+        ));
+    }
+    for wait in &document.figures.waits {
+        if wait.lock == LockKind::Zone {
+            notes.push(format!(
+                "Waits for zone locks took {} of all CPUs' time.",
+                percent(wait.cpu_share)
+            ));
+        }
+    }
+    if document.losses.items_left_out > 0 {
+        notes.push(format!(
+            "{} items had no room and are not in the figures.",
+            thousands(document.losses.items_left_out)
+        ));
+    }
+    if document.losses.bytes_undecoded > 0 {
+        notes.push(format!(
+            "{} bytes of trace buffers made no sense.",
+            thousands(document.losses.bytes_undecoded)
+        ));
+    }
+    for missing in &document.missing {
+        notes.push(format!(
+            "Not available: {}. Missing here: {}.",
+            missing.what, missing.removes
+        ));
+    }
+    notes
+}
+
+/// One line a number.
+pub fn csv(document: &Document) -> String {
+    let mut lines = "group,name,unit,field,value\n".to_owned();
+    let mut line = |group: &str, name: &str, unit: &str, field: &str, value: &str| {
+        let [group, name, value] = [group, name, value].map(csv_field);
+        let _ = writeln!(lines, "{group},{name},{unit},{field},{value}");
+    };
+    for verdict in &document.verdicts {
+        let [problem, answer] = [
+            format::name(&verdict.problem),
+            format::name(&verdict.answer),
+        ];
+        line("verdict", &problem, "", "answer", &answer);
+    }
+    for row in rows(document) {
+        let unit = match row.unit {
+            Unit::Ns => "ns",
+            Unit::Count => "count",
+        };
+        let Distribution {
+            samples,
+            mean,
+            p50,
+            p99,
+            max,
+            ..
+        } = row.of;
+        let mut number = |field, value: String| line(row.group, row.name, unit, field, &value);
+        number("samples", samples.to_string());
+        number("mean", mean.to_string());
+        number("p50", p50.to_string());
+        number("p99", p99.to_string());
+        number("max", max.to_string());
+    }
+    if let Some(herd) = &document.figures.herd {
+        let mut number = |field, value: String| line("herd", "vmstat timers", "", field, &value);
+        number("slots_per_s", herd.slots_per_s.to_string());
+        number("instants_per_s", herd.instants_per_s.to_string());
+        number("cpus_per_slot", herd.cpus_per_slot.to_string());
+        number("cpus_per_tick", herd.cpus_per_tick.to_string());
+        number("cpus_per_tick_max", herd.cpus_per_tick_max.to_string());
+    }
+    line(
+        "losses",
+        "events",
+        "count",
+        "lost",
+        &document.losses.events_lost.to_string(),
+    );
+    lines
+}
+
+mod format {
+    use serde::Serialize;
+
+    /// Name of a variant, as JSON has it.
+    pub fn name(value: &impl Serialize) -> String {
+        let name = serde_json::to_string(value).unwrap_or_default();
+        name.trim_matches('"').to_owned()
+    }
+}

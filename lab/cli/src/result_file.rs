@@ -1,0 +1,83 @@
+//! Reading back what `bursar run -f json` wrote.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use bursar_experiments::Source;
+use bursar_experiments::document::{Document, SCHEMA};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use serde_json::error::Category;
+
+use crate::failure::Failure;
+
+/// Keys of every version of the document.
+#[derive(Deserialize)]
+struct Header {
+    schema: Option<Value>,
+}
+
+/// The documents of a file.
+pub fn read(path: &Path) -> Result<Source, Failure> {
+    let name = path.display().to_string();
+    let text = fs::read(path).map_err(|error| {
+        let message = format!("cannot read {name}: {error}");
+        match error.kind() {
+            ErrorKind::PermissionDenied => Failure::unavailable(message),
+            _ => Failure::usage(message),
+        }
+    })?;
+    let refused = |problem: String| Failure::usage(format!("{name}: {problem}"));
+    let headers: Vec<Header> = one_or_several(&text).map_err(refused)?;
+    if headers.is_empty() {
+        return Err(refused("holds no result".to_owned()));
+    }
+    for header in headers {
+        check_version(&header).map_err(refused)?;
+    }
+    let documents: Vec<Document> = one_or_several(&text).map_err(refused)?;
+    for document in &documents {
+        document
+            .check()
+            .map_err(|problem| refused(foreign(&problem)))?;
+    }
+    Ok(Source { name, documents })
+}
+
+fn check_version(header: &Header) -> Result<(), String> {
+    match &header.schema {
+        None => Err(foreign("it has no key `schema`")),
+        Some(schema) if *schema == SCHEMA => Ok(()),
+        Some(other) => Err(format!(
+            "is of schema {other}, and this program reads schema {SCHEMA}"
+        )),
+    }
+}
+
+/// A document, or a list of them.
+fn one_or_several<T: DeserializeOwned>(text: &[u8]) -> Result<Vec<T>, String> {
+    if text.trim_ascii().is_empty() {
+        return Err("is empty".to_owned());
+    }
+    let is_list = text.trim_ascii_start().starts_with(b"[");
+    let read = if is_list {
+        serde_json::from_slice(text)
+    } else {
+        serde_json::from_slice(text).map(|one| vec![one])
+    };
+    read.map_err(|error: serde_json::Error| match error.classify() {
+        Category::Eof => format!(
+            "is truncated: it ends in the middle, at line {}, column {}",
+            error.line(),
+            error.column()
+        ),
+        Category::Syntax => format!("is not JSON: {error}"),
+        Category::Data | Category::Io => foreign(&error.to_string()),
+    })
+}
+
+fn foreign(problem: &str) -> String {
+    format!("is not a result of `bursar run -f json`: {problem}")
+}

@@ -1,0 +1,193 @@
+//! The share of a metric's values that lie at or below a bound: a line a variant, from all values to the largest.
+//!
+//! The scale of shares shows the tail (90, 99, 99.9 %), which readers of latencies look for. A line ends at its largest
+//! value, so lines of more values end higher. Values of 0 are not on it: `bars.rs` counts them. Published shares stand beside
+//! the lines as diamonds.
+
+use bursar_experiments::document::Document;
+use bursar_experiments::measure::{Distribution, Unit};
+use bursar_experiments::verdict::Rule;
+
+use super::axis::{TailAxis, ValueAxis};
+use super::bars::{above_zero, event};
+use super::cast::Part;
+use super::lines::{Line, Lines, Published, Shape};
+use super::{Drawing, Figure, bars, of_figures};
+use crate::view::{self, Bucket, distribution, distribution_of, one_value};
+
+/// A distribution that a document has.
+#[derive(Clone, Copy)]
+struct Subject<'a> {
+    metric: &'a str,
+    title: &'a str,
+    /// Name of the axis of shares.
+    share_of: &'a str,
+}
+
+/// Figures of each distribution of the document's view with a value above 0, or of all distributions if there are none.
+pub fn figures<'a>(document: &'a Document, parts: &[Part<'a>]) -> Vec<Figure<'a>> {
+    let lines = view::of(document).lines.iter();
+    let own: Vec<_> = lines
+        .flat_map(|it| {
+            let subject = Subject {
+                metric: it.metric,
+                title: it.title,
+                share_of: it.share_of,
+            };
+            of_subject(document, parts, subject)
+        })
+        .collect();
+    if !own.is_empty() {
+        return own;
+    }
+    let mut names: Vec<&str> = Vec::new();
+    for (name, metric) in document.variants.iter().flat_map(|it| it.metrics.iter()) {
+        if distribution_of(metric).is_some() && !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let all = names.into_iter().flat_map(|name| {
+        let subject = Subject {
+            metric: name,
+            title: name,
+            share_of: "share of values",
+        };
+        of_subject(document, parts, subject)
+    });
+    all.collect()
+}
+
+/// The shares of an event, if the metric has one, and the values.
+fn of_subject<'a>(
+    document: &'a Document,
+    parts: &[Part<'a>],
+    subject: Subject<'a>,
+) -> Vec<Figure<'a>> {
+    let event = event(subject.metric);
+    let how_often = event.and_then(|event| {
+        Some(Figure {
+            title: event.how_often.to_owned(),
+            is_answer: event.is_answer,
+            reading: "How to read: a bar across the whole width is 100 %.".to_owned(),
+            drawing: Drawing::Bars(bars::bars(parts, event)?),
+        })
+    });
+    let how_much = lines(document, parts, subject).map(|lines| Figure {
+        title: event
+            .map_or(subject.title, |event| event.how_much)
+            .to_owned(),
+        is_answer: false,
+        reading: reading(subject.share_of),
+        drawing: Drawing::Lines(lines),
+    });
+    how_often.into_iter().chain(how_much).collect()
+}
+
+/// Instructions for a reader who has never seen such a picture.
+fn reading(share_of: &str) -> String {
+    let things = share_of.strip_prefix("share of ").unwrap_or(share_of);
+    format!(
+        "How to read: at the height 99 %, a line shows the value that 99 of 100 {things} do not exceed. Further left is less. \
+         The least tenth may stand at the left edge. Each step up leaves out ten times fewer {things}. A line ends at its largest value, \
+         1 of n {things}: with more {things} it ends higher."
+    )
+}
+
+fn lines<'a>(document: &Document, parts: &[Part<'a>], subject: Subject<'a>) -> Option<Lines<'a>> {
+    let all = parts.iter();
+    let all = all.filter_map(|part| Some((*part, distribution(part.result, subject.metric)?)));
+    let buckets = view::of(document).buckets;
+    let buckets = buckets
+        .filter(|it| it.of == subject.metric)
+        .map_or(&[][..], |it| it.all);
+    let verdicts = document.verdicts.iter();
+    let ends = verdicts.filter_map(|it| {
+        let mut buckets = buckets.iter();
+        buckets.find(|bucket| bucket.metric == it.metric)?.below_ns
+    });
+    let values = all.clone().flat_map(|(_, it)| it.values());
+    let tenths = all.clone().filter_map(|(_, it)| quantile(it, 0.1));
+    let values: Vec<f64> = values.map(|(value, _)| value as f64).chain(ends).collect();
+    let across = ValueAxis::of(&values, tenths.fold(f64::INFINITY, f64::min))?;
+    let up = TailAxis::of(all.clone().map(|(_, it)| above_zero(it)).max()?);
+    let unit = all.clone().next()?.1.unit();
+    let line = |(part, distribution): (Part<'a>, &Distribution)| Line {
+        part,
+        figures: summary(distribution, unit),
+        points: points(distribution, across, up),
+        published: published(document, part, buckets, across, up),
+    };
+    let kind = document.machine.kind();
+    Some(Lines {
+        across: format!("{} at most{}", subject.metric, of_figures(kind, unit)),
+        up: subject.share_of.to_owned(),
+        across_marks: across.marks(unit),
+        up_marks: up.marks(),
+        shape: Shape::Steps,
+        lines: all.filter(|(_, it)| above_zero(it) > 0).map(line).collect(),
+    })
+}
+
+/// Figures of the values that the line shows.
+fn summary(distribution: &Distribution, unit: Unit) -> String {
+    let all = distribution.summary();
+    let [p50, p99] = match above_zero(distribution) == all.samples {
+        true => [all.p50 as f64, all.p99 as f64],
+        false => [0.5, 0.99].map(|share| quantile(distribution, share).unwrap_or_default()),
+    };
+    format!("p50 {}, p99 {}", one_value(p50, unit), one_value(p99, unit))
+}
+
+/// The least value that `share` of the values above 0 do not exceed; `None` if there are none.
+fn quantile(distribution: &Distribution, share: f64) -> Option<f64> {
+    let rank = (share * above_zero(distribution) as f64).ceil();
+    let mut below = 0;
+    let mut values = distribution.values().filter(|(value, _)| *value > 0);
+    let value = values.find(|(_, count)| {
+        below += count;
+        below as f64 >= rank
+    });
+    value.map(|(value, _)| value as f64)
+}
+
+/// The shares of the values above 0 that lie at or below each of them.
+fn points(distribution: &Distribution, across: ValueAxis, up: TailAxis) -> Vec<(f64, f64)> {
+    let samples = above_zero(distribution) as f64;
+    // The largest value is below the whole, or it would be out of sight.
+    let last = 1.0 - 0.5 / samples;
+    let mut below = 0.0;
+    let values = distribution.values().filter(|(value, _)| *value > 0);
+    let points = values.map(|(value, count)| {
+        below += count as f64;
+        let share = (below / samples).min(last);
+        (across.place(value as f64), up.place(share))
+    });
+    points.collect()
+}
+
+/// Published shares of a variant, as far as each share below the next end is known.
+fn published(
+    document: &Document,
+    part: Part<'_>,
+    buckets: &[Bucket],
+    across: ValueAxis,
+    up: TailAxis,
+) -> Vec<Published> {
+    let mut share = 0.0;
+    let of_bucket = |bucket: &Bucket| {
+        let mut verdicts = document.verdicts.iter();
+        let verdict =
+            verdicts.find(|it| it.variant == part.result.name && it.metric == bucket.metric)?;
+        let Rule::Share { tolerance } = verdict.rule else {
+            return None;
+        };
+        share += verdict.published;
+        // Rounded shares may add up to a little more than the whole.
+        let around = [-tolerance, 0.0, tolerance];
+        Some(Published {
+            across: across.place(bucket.below_ns?),
+            up: around.map(|by| up.place((share + by).clamp(0.0, 1.0))),
+        })
+    };
+    buckets.iter().map_while(of_bucket).collect()
+}

@@ -1,0 +1,364 @@
+use bursar_experiments::measure::{Metric, Unit};
+use bursar_experiments::verdict::{Basis, Row, Rule, Verdict};
+use roxmltree::Document as Xml;
+
+use super::*;
+use crate::samples;
+
+/// A name that ends elements, attributes and documents, and has what XML cannot.
+const HOSTILE: &str = "<script>alert('x')</script> & \"]]>\u{0}\u{1b}[31m -->";
+
+fn document(cpus: usize, variants: &[(&str, &[u64])]) -> Document {
+    let variant = |(name, values): &(&str, &[u64])| {
+        let times = |values: &[u64]| samples::many(Unit::Ns, values);
+        let metrics = [
+            ("read_latency", times(values)),
+            ("staleness", times(&[0, 0, 0])),
+            ("worker_runtime", times(values)),
+        ];
+        samples::variant(name, &metrics)
+    };
+    samples::document("memcg-flush", cpus, variants.iter().map(variant).collect())
+}
+
+fn texts(xml: &str) -> Vec<String> {
+    let xml = Xml::parse(xml).expect("well-formed XML");
+    let texts = xml.descendants().filter(|node| node.has_tag_name("text"));
+    texts
+        .filter_map(|node| node.text())
+        .map(str::to_owned)
+        .collect()
+}
+
+fn paths(xml: &str) -> usize {
+    let xml = Xml::parse(xml).expect("well-formed XML");
+    xml.descendants()
+        .filter(|node| node.has_tag_name("path"))
+        .count()
+}
+
+#[test]
+fn each_variant_has_a_line_and_a_name() {
+    let names = ["one", "two", "three"];
+    let values: &[u64] = &[100, 2_000, 30_000];
+    let drawn = picture(&[document(8, &names.map(|name| (name, values)))]);
+    let texts = texts(&drawn);
+    for name in names {
+        assert!(texts.iter().any(|text| text == name), "{name}");
+    }
+    for said in [
+        "SIMULATED (virtual time)",
+        "How long reads took",
+        "50 %",
+        "10 us",
+    ] {
+        assert!(texts.iter().any(|text| text == said), "{said}: {texts:?}");
+    }
+    // Each line, and its sample in the legend.
+    assert_eq!(paths(&drawn), 6);
+}
+
+#[test]
+fn hostile_names_are_texts() {
+    let mut document = document(8, &[(HOSTILE, &[1, 2])]);
+    document.experiment = HOSTILE.to_owned();
+    document.revision = HOSTILE.to_owned();
+    let drawn = picture(&[document]);
+    assert!(texts(&drawn).iter().any(|text| text.contains("<script>")));
+    assert!(!drawn.contains("<script"));
+    let xml = Xml::parse(&drawn).expect("well-formed XML");
+    assert!(!xml.descendants().any(|node| node.has_tag_name("script")));
+}
+
+#[test]
+fn what_is_empty_is_drawn_as_nothing() {
+    for documents in [
+        vec![],
+        vec![document(8, &[])],
+        vec![
+            document(8, &[("nothing", &[])]),
+            document(9, &[("nothing", &[])]),
+        ],
+        vec![
+            document(8, &[("zeros", &[0, 0])]),
+            document(9, &[("one", &[1])]),
+        ],
+        vec![
+            document(8, &[("one", &[u64::MAX])]),
+            document(9, &[("other", &[])]),
+        ],
+    ] {
+        texts(&picture(&documents));
+    }
+}
+
+#[test]
+fn a_sweep_is_drawn_against_its_parameter() {
+    let points = [8, 64].map(|cpus| document(cpus, &[("one", &[100, 200]), ("two", &[300])]));
+    let drawn = picture(&points);
+    let texts = texts(&drawn);
+    for said in [
+        "memcg-flush: cost against cpus",
+        "read_latency, p99",
+        "worker_runtime, mean",
+        "64",
+    ] {
+        assert!(texts.iter().any(|text| text == said), "{said}: {texts:?}");
+    }
+    // Two documents with two lines, and two plots of the sweep with two lines; each with its sample.
+    assert_eq!(paths(&drawn), 16);
+}
+
+#[test]
+fn what_was_published_is_marked() {
+    let mut document = document(384, &[("one", &[100, 200])]);
+    let published = [
+        ("reads_under_100us", 0.988),
+        ("reads_100us_to_1ms", 0.0109),
+        ("reads_10ms_to_100ms", 0.1),
+    ];
+    document.verdicts = published
+        .map(|(metric, published)| Verdict {
+            variant: "one".to_owned(),
+            metric: metric.to_owned(),
+            row: Row::Prediction,
+            basis: Basis::OneModel,
+            load: String::new(),
+            published,
+            rule: Rule::Share { tolerance: 0.02 },
+            measured: 0.9,
+            lo: 0.9,
+            hi: 0.9,
+            verdict: None,
+            reason: String::new(),
+        })
+        .to_vec();
+    let drawn = picture(&[document]);
+    assert!(texts(&drawn).iter().any(|text| text == "PUBLISHED"));
+    // The line and two diamonds, since the third share is not known, each with its sample.
+    assert_eq!(paths(&drawn), 2 + 2 + 1);
+}
+
+#[test]
+fn herds_have_a_panel_a_variant() {
+    let document = samples::vmstat_spread(72, 18);
+    let drawn = picture(std::slice::from_ref(&document));
+    let all = texts(&drawn);
+    for said in [
+        "When each CPU's upkeep fired, in one second",
+        "herd max 18, instants 4.00/s",
+        "herd max 1, instants 72.0/s",
+        "CPU 71",
+        "500 ms",
+        "CPUs on one tick, as each CPU sees it",
+        "herd at most (simulated)",
+        "p50 18, p99 18",
+    ] {
+        assert!(all.iter().any(|text| text == said), "{said}: {all:?}");
+    }
+    // As many specks as CPUs, each variant at as many places as it has instants.
+    let xml = Xml::parse(&drawn).expect("well-formed XML");
+    let lines = xml.descendants().filter_map(|node| node.attribute("d"));
+    let specks: Vec<Vec<&str>> = lines
+        .filter(|commands| commands.contains("h0"))
+        .map(|commands| commands.split('M').skip(1).collect())
+        .collect();
+    let instants = specks.iter().map(|points| {
+        let across = points.iter().filter_map(|point| point.split(' ').next());
+        across.collect::<std::collections::BTreeSet<_>>().len()
+    });
+    assert_eq!(instants.collect::<Vec<_>>(), [4, 72]);
+    assert!(specks.iter().all(|points| points.len() == 72));
+}
+
+#[test]
+fn timelines_without_points_or_beyond_their_time_are_no_trouble() {
+    use bursar_experiments::measure::Timeline;
+    for points in [vec![], vec![(0, u64::MAX)], vec![(5, 0)]] {
+        let timeline = Metric::Timeline(Timeline::of(1, points));
+        let variant = samples::variant("one", &[("herd_timeline", timeline)]);
+        let document = samples::document("vmstat-spread", 1, vec![variant]);
+        texts(&picture(std::slice::from_ref(&document)));
+        crate::table::run(&[document], crate::form::Form::Markdown, false);
+    }
+}
+
+#[test]
+fn counts_are_drawn_on_axes_of_counts() {
+    let drawn = picture(&[1, 64].map(samples::pcp_batch_free));
+    let texts = texts(&drawn);
+    for said in [
+        "Pages freed under one hold of the zone's lock",
+        "pages_per_hold at most (simulated)",
+        "1,000",
+        "p50 63, p99 2,016",
+        "pcp-batch-free: cost against batch_pages",
+        "bystander_wait, p99",
+        "ops_per_second",
+        "1,000/s to 1,000/s",
+    ] {
+        assert!(texts.iter().any(|text| text == said), "{said}: {texts:?}");
+    }
+}
+
+#[test]
+fn the_same_documents_give_the_same_bytes() {
+    let points = [8, 64].map(|cpus| document(cpus, &[("one", &[100, 200])]));
+    assert_eq!(picture(&points), picture(&points));
+}
+
+/// Left, top, right and bottom of a text, which are no nearer to each other than those of any font that is used.
+fn edges(node: roxmltree::Node<'_, '_>) -> (f64, f64, f64, f64) {
+    let number = |name: &str| -> f64 {
+        let value = node.attribute(name).expect(name);
+        value.parse().expect("a number")
+    };
+    let look = canvas::Type {
+        size: number("font-size"),
+        color: style::INK,
+        bold: node.attribute("font-weight").is_some(),
+    };
+    let width = canvas::text_width(node.text().unwrap_or_default(), look);
+    let left = match node.attribute("text-anchor") {
+        None => number("x"),
+        Some("middle") => number("x") - width / 2.0,
+        Some(_) => number("x") - width,
+    };
+    let base = number("y");
+    (
+        left,
+        base - 0.75 * look.size,
+        left + width,
+        base + 0.2 * look.size,
+    )
+}
+
+fn assert_texts_are_apart(drawn: &str) {
+    let xml = Xml::parse(drawn).expect("well-formed XML");
+    let width = xml.root_element().attribute("width").expect("a width");
+    let width: f64 = width.parse().expect("a number");
+    let texts = xml.descendants().filter(|node| node.has_tag_name("text"));
+    let texts: Vec<_> = texts.map(|node| (node, edges(node))).collect();
+    for (place, (one, (left, top, right, bottom))) in texts.iter().enumerate() {
+        let said = one.text();
+        assert!(*left >= 0.0 && *right <= width, "{said:?} leaves the sheet");
+        for (other, (their_left, their_top, their_right, their_bottom)) in &texts[place + 1..] {
+            let is_apart = right <= their_left
+                || their_right <= left
+                || bottom <= their_top
+                || their_bottom <= top;
+            assert!(is_apart, "{said:?} touches {:?}", other.text());
+        }
+    }
+}
+
+/// Documents with long tails, long names, few and many variants, and waits that are 0.
+fn various() -> Vec<Document> {
+    let values: Vec<u64> = (0..300_000).map(|value| 900 + value % 997).collect();
+    let ages: Vec<u64> = (0..1_000).map(|value| value / 2 * 100_000).collect();
+    let names = [
+        "combining",
+        "unified",
+        "per-group-multiplexed",
+        "direct",
+        "coalesced",
+        "mutex-unbounded",
+        "eager",
+    ];
+    let of = |names: &[&str], cpus| {
+        let variants = names.iter().map(|name| {
+            let metrics = [
+                ("read_latency", samples::many(Unit::Ns, &values)),
+                ("staleness", samples::many(Unit::Ns, &ages)),
+            ];
+            samples::variant(name, &metrics)
+        });
+        samples::document("memcg-flush", cpus, variants.collect())
+    };
+    vec![
+        of(&names[..3], 8),
+        of(&names, 16),
+        samples::vmstat_spread(72, 18),
+        samples::pcp_batch_free(0),
+        samples::pcp_batch_free(63),
+    ]
+}
+
+#[test]
+fn no_text_touches_another() {
+    let documents = various();
+    assert_texts_are_apart(&picture(&documents));
+    let mut figures: Vec<Figure<'_>> = documents.iter().flat_map(figures).collect();
+    for sweep in sweeps(&documents) {
+        figures.extend(figures_of_sweep(&sweep));
+    }
+    assert!(figures.len() > 10);
+    for figure in figures {
+        assert_texts_are_apart(&figure.embedded());
+    }
+}
+
+#[test]
+fn every_colour_has_one_for_the_dark() {
+    let drawn = picture(&various());
+    let xml = Xml::parse(&drawn).expect("well-formed XML");
+    for node in xml.descendants() {
+        for name in ["fill", "stroke"] {
+            let color = node.attribute(name).unwrap_or("none");
+            let is_known = color == "none" || DARK.iter().any(|(light, _)| *light == color);
+            assert!(is_known, "{color}");
+        }
+    }
+}
+
+#[test]
+fn many_variants_have_a_plot_each() {
+    let documents = various();
+    let few = cumulative::figures(&documents[0], &parts(&documents[0]));
+    let many = cumulative::figures(&documents[1], &parts(&documents[1]));
+    let frames = |figure: &Figure<'_>| {
+        let drawn = figure.embedded();
+        let xml = Xml::parse(&drawn).expect("well-formed XML");
+        let frames = xml
+            .descendants()
+            .filter(|node| node.attribute("fill") == Some("none") && node.has_tag_name("rect"));
+        frames.count()
+    };
+    // Bars without a frame, latencies and ages.
+    assert_eq!(few.iter().map(frames).collect::<Vec<_>>(), [1, 0, 1]);
+    assert_eq!(many.iter().map(frames).collect::<Vec<_>>(), [7, 0, 7]);
+    let names = |figure: &Figure<'_>| -> Vec<String> {
+        let legend = figure.legend().into_iter();
+        legend.map(|entry| entry.name).collect()
+    };
+    assert_eq!(
+        names(&few[0]),
+        [
+            "Bursar (combining)",
+            "unified (upstream)",
+            "per-group-multiplexed"
+        ]
+    );
+    assert_eq!(
+        names(&many[0]),
+        [
+            "Bursar (combining)",
+            "unified (upstream)",
+            "the variant above the plot"
+        ]
+    );
+}
+
+#[test]
+fn zeros_are_counted_and_not_drawn() {
+    let documents = various();
+    let figures = figures(&documents[0]);
+    let ages = figures.iter().find(|it| it.title.starts_with("Age of"));
+    let drawn = ages.expect("a figure").embedded();
+    // Half of the ages are no less than 25 ms, after the two that are 0.
+    assert!(texts(&drawn).contains(&"50 ms".to_owned()), "{drawn}");
+    let legend = ages.expect("a figure").legend();
+    assert_eq!(legend[0].figures, "p50 25.0 ms, p99 49.5 ms");
+    let missed = texts(&figures[0].embedded());
+    assert!(missed.contains(&"99.8 %".to_owned()), "{missed:?}");
+}
