@@ -90,7 +90,7 @@ fn part(whole: u64, of: u64, all: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use bursar_machine::random::Random;
+    use bursar_rig::random::Random;
 
     use super::Recursive::{No, Yes};
     use super::*;

@@ -7,7 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bursar::pages::{Block, Pfn};
 use bursar::{ClaimError, Limits};
-use bursar_machine::{Machine, Watched};
+use bursar_machine::Machine;
+use bursar_rig::Watched;
 
 use super::super::Protocol;
 use super::super::books::run;

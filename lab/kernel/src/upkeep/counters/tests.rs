@@ -1,5 +1,5 @@
 use bursar_machine::Host;
-use bursar_machine::random::Random;
+use bursar_rig::random::Random;
 
 use super::*;
 

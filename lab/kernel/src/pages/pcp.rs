@@ -2,14 +2,15 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bursar::machine::pages::{Block, Frames, Order, ReserveError, ReserveOptions};
-use bursar_machine::{Lock, Machine, Shard, Tasks};
+use bursar_machine::pages::{Block, Frames, Order, ReserveError, ReserveOptions};
+use bursar_machine::{Lock, Machine, Shard};
+use bursar_rig::Tasks;
 
-use super::super::Padded;
 use super::holds::{Cause, HoldFigures};
 use super::lists::{CpuLists, List};
 use super::policy::Settings;
 use super::zone::{Reclaim, Zone};
+use crate::Padded;
 
 /// Blocks in each piece of a long list that is freed, each under one hold of the lists' lock.
 #[doc(alias = "PAGEVEC_SIZE")]

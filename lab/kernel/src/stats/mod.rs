@@ -21,9 +21,6 @@
 //! | without rstat | `tree_walk.rs`, `eager.rs` | |
 //! | counts of events | `tally.rs` | |
 //!
-//! The policies of the thread on page lists are in [`pages`], because they concern other machinery and need another
-//! substrate.
-//!
 //! Versions: the per-CPU list lock is held only while the list is built, as in 6.8. The global lock is dropped between
 //! two CPUs if another task waits for it, as before 6.15.
 //!
@@ -38,7 +35,6 @@ mod adaptive;
 mod coalesced;
 mod eager;
 mod flush;
-pub mod pages;
 mod policy;
 mod rstat;
 mod states;
@@ -50,15 +46,12 @@ mod tree;
 mod tree_walk;
 mod updated;
 
+use crate::Padded;
+
 pub use policy::{Policy, Scope, Tunables, UNBOUNDED};
 pub use substrate::{Gate, Substrate};
 pub use tally::Counts;
 pub use tree::Published;
-
-/// A value on cache lines of its own (two, because x86 fetches them in pairs).
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct Padded<T>(T);
 
 /// Index of a group in its tree; parents have smaller indices than their children.
 pub type GroupIndex = usize;

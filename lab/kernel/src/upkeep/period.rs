@@ -1,8 +1,8 @@
-//! Clock of upkeep, and a CPU's place among those that follow it, as plain values.
+//! Clock of upkeep, as a plain value.
 
 use std::fmt;
 
-use bursar_machine::timer::{Jiffies, tick_ns};
+use bursar_rig::timer::{Jiffies, tick_ns};
 
 /// Maximum number of ticks a second.
 const HZ_MAX: u32 = 10_000;
@@ -66,7 +66,7 @@ impl Period {
         Ok(period)
     }
 
-    pub(super) fn check(self) -> Result<(), PeriodError> {
+    fn check(self) -> Result<(), PeriodError> {
         let Self { interval_ns, hz } = self;
         if !(1..=HZ_MAX).contains(&hz) {
             return Err(PeriodError::BadHz { hz });
@@ -106,25 +106,6 @@ impl Period {
 
     pub(super) fn round_up_to_tick(self, at_ns: u64) -> u64 {
         self.at(at_ns.div_ceil(self.tick_ns()))
-    }
-}
-
-/// Place of a CPU among those that take part in upkeep.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
-    /// The CPU's number.
-    pub cpu: u32,
-    /// Number of participants before it. Gaps between the numbers of CPUs make no gaps between ranks.
-    pub rank: u32,
-    /// Number of participants.
-    pub of: u32,
-}
-
-impl Place {
-    /// Part of `whole` that lies before the CPU when all participants share it evenly.
-    pub(super) fn share_of(self, whole: u64) -> u64 {
-        let of = u128::from(self.of.max(1));
-        (u128::from(self.rank) * u128::from(whole) / of) as u64
     }
 }
 

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use bursar_machine::{Event, Host, Lock, Machine, Shard, Tasks, busy_wait};
+use bursar_machine::{Event, Host, Lock, Machine, Shard, busy_wait};
+use bursar_rig::Tasks;
+use bursar_rig::random::Random;
 use bursar_sim::{Settings, Sim, Simulator, Topology};
 
 use super::flush::Flushed;
 use super::rstat::Rstat;
 use super::*;
-use crate::random::Random;
 
 const GROUPS: usize = 40;
 const STATISTICS: usize = 3;

@@ -4,7 +4,9 @@
 //! are less than `63 * 8^n` ticks away. An expiry is always rounded up to the granularity of its level. So a timer that
 //! is far away is late, and many that were apart expire together. (`kernel/time/timer.c`, Linux 4.8 and later.)
 
-use crate::{Shard, Tasks};
+use bursar_machine::{LockWaits, Shard};
+
+use crate::Tasks;
 
 /// Moment in ticks since the machine started (the kernel's `jiffies`).
 pub type Jiffies = u64;
@@ -27,23 +29,22 @@ pub enum TimerKind {
 pub struct Timer {
     /// Kind of the timer.
     pub kind: TimerKind,
-    /// Time that it is set for, nanoseconds of [`crate::Machine::now_ns`]; it expires then or later.
+    /// Time that it is set for, nanoseconds of [`bursar_machine::Machine::now_ns`]; it expires then or later.
     pub deadline_ns: u64,
 }
 
 /// Task, with the CPU that it may not leave, if there is one.
 pub type BoundTask<'a> = (Option<u32>, Box<dyn FnOnce() + Send + 'a>);
 
-/// Machine with ticks, timers of all kinds, and tasks that stay on their CPUs. Experiments and tests need one. The
-/// library only computes times, and its caller waits for them.
+/// Machine with ticks, timers of all kinds, and tasks that stay on their CPUs.
 pub trait Timers: Tasks {
     /// Queue of work on CPUs.
     type Queue: WorkQueue;
 
-    /// Ticks a second. Tick `j` is at `j` times [`tick_ns`] of [`crate::Machine::now_ns`].
+    /// Ticks a second. Tick `j` is at `j` times [`tick_ns`] of [`bursar_machine::Machine::now_ns`].
     fn hz(&self) -> u32;
 
-    /// Lets the calling task sleep until a timer expires. In contrast, [`crate::Machine::sleep_until`] is a thread's
+    /// Lets the calling task sleep until a timer expires. In contrast, [`bursar_machine::Machine::sleep_until`] is a thread's
     /// sleep and has its slack.
     fn sleep_on_timer(&self, timer: Timer);
 
@@ -65,32 +66,6 @@ pub trait Timers: Tasks {
 
     /// Times that the calling task has waited for locks of the machine so far.
     fn lock_waits(&self) -> LockWaits;
-}
-
-/// Times that a task has waited for locks, nanoseconds, including the transfer of the lock's line to the CPU. Locks
-/// that were free at once are not included.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LockWaits {
-    /// Waits for [`crate::Machine::Spin`].
-    pub spin_ns: u64,
-    /// Waits for [`crate::Machine::Mutex`].
-    pub sleep_ns: u64,
-}
-
-impl LockWaits {
-    /// Sum of both.
-    pub fn all_ns(self) -> u64 {
-        self.spin_ns + self.sleep_ns
-    }
-
-    /// Waits since an earlier reading.
-    #[must_use]
-    pub fn since(self, before: Self) -> Self {
-        Self {
-            spin_ns: self.spin_ns - before.spin_ns,
-            sleep_ns: self.sleep_ns - before.sleep_ns,
-        }
-    }
 }
 
 /// Work that is done later, each item on the CPU it was queued for (the kernel's per-CPU workqueue). Items mean nothing

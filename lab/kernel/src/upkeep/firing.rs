@@ -9,14 +9,18 @@
 //!
 //! The first three count from the end of the last call, so a late call makes the next one late. `Spread` and
 //! `Stretched` drift by the sum of all latenesses. `RoundJiffies` does not, as long as a call is less than a quarter of
-//! a second late. The grid's points do not depend on the ends of calls.
+//! a second late. The grid's points do not depend on the ends of calls. The exact
+//! grid is the library's ([`Grid`]).
 //!
 //! The rounding is the kernel's `round_jiffies_common` (`kernel/time/timer.c`). The kernel's upkeep (`mm/vmstat.c`) is
 //! deferrable work, so the first three policies are too.
 
-use bursar_machine::timer::{Jiffies, Timer, TimerKind, wheel_granularity};
+use std::time::Duration;
 
-use super::period::{Period, Place, Sharing};
+use bursar::housekeeping::{Grid, Place, Timetable};
+use bursar_rig::timer::{Jiffies, Timer, TimerKind, wheel_granularity};
+
+use super::period::{Period, Sharing};
 
 /// Ticks by which the kernel moves each CPU's rounded timers apart.
 pub const KERNEL_SKEW: u64 = 3;
@@ -100,14 +104,15 @@ impl Firing {
                 return self.timer(next_tick_of_grid(period, place, now_ns));
             }
             Self::PhaseGrid { exact: true } => {
-                let phase_ns = place.share_of(period.interval_ns);
-                return self.timer(next_point(phase_ns, period.interval_ns, now_ns));
+                let grid = Grid::every(Duration::from_nanos(period.interval_ns));
+                return self.timer(grid.next(place, now_ns));
             }
         };
         self.timer(period.at(deadline))
     }
 
-    fn timer(self, deadline_ns: u64) -> Timer {
+    /// Timer of the policy for a time.
+    pub(super) fn timer(self, deadline_ns: u64) -> Timer {
         Timer {
             kind: self.kind(),
             deadline_ns,
@@ -131,6 +136,45 @@ impl Firing {
             Self::PhaseGrid { exact: true } => period.interval_ns,
         };
         Sharing::of(u64::from(cpus), instants)
+    }
+}
+
+/// Policy with its clock: a timetable for the library's upkeep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Clocked {
+    /// The policy.
+    pub firing: Firing,
+    /// The clock.
+    pub period: Period,
+}
+
+impl Timetable for Clocked {
+    fn interval_ns(&self) -> u64 {
+        self.period.interval_ns
+    }
+
+    fn first(&self, place: Place, now_ns: u64) -> u64 {
+        self.firing.first(self.period, place, now_ns).deadline_ns
+    }
+
+    fn next(&self, place: Place, now_ns: u64) -> u64 {
+        self.firing.next(self.period, place, now_ns).deadline_ns
+    }
+
+    /// Once an interval: rounded as the kernel does, or at the grid's first point.
+    fn shepherd(&self, cpu: u32, now_ns: u64) -> u64 {
+        let Self { firing, period } = *self;
+        let skew = match firing {
+            Firing::RoundJiffies { skew } => skew,
+            Firing::Stretched { .. } | Firing::Spread => KERNEL_SKEW,
+            Firing::PhaseGrid { .. } => {
+                let (rank, of) = (0, 1);
+                return self.next(Place { cpu: 0, rank, of }, now_ns);
+            }
+        };
+        let now = period.jiffies(now_ns);
+        let aim = now.saturating_add(period.interval_ticks());
+        period.at(round_jiffies(aim, now, cpu, period.hz, skew))
     }
 }
 

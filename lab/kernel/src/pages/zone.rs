@@ -2,15 +2,16 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bursar::machine::pages::{Block, Order as BlockOrder, Pfn, Span};
 use bursar::pages::Buddy;
 use bursar::pages::tuning::Shortage;
-use bursar_machine::{AtomicWord, Lock, Order, Tasks};
+use bursar_machine::pages::{Block, Order as BlockOrder, Pfn, Span};
+use bursar_machine::{AtomicWord, Lock, Order};
+use bursar_rig::Tasks;
 
-use super::super::Padded;
 use super::holds::{Cause, Held, Holds};
 use super::policy::Settings;
 use super::stops::Stopper;
+use crate::Padded;
 
 const ABOVE_HIGH: u64 = 0;
 const BELOW_HIGH: u64 = 1;

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use bursar::machine::pages::{Block, Order};
 use bursar::pages::tuning::{COSTLY_ORDER, Limits, Shortage, Tuning};
+use bursar_machine::pages::{Block, Order};
 
 /// Order of a huge page, which has a list as well.
 const HUGE_ORDER: u8 = 9;

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
-use bursar_machine::random::Random;
-use bursar_machine::timer::wheel_expiry;
+use bursar_rig::random::Random;
+use bursar_rig::timer::wheel_expiry;
 
 use super::*;
 

@@ -27,7 +27,7 @@ use bursar_machine::{
     WORDS_MAX,
 };
 
-use super::Apart;
+use crate::Padded;
 
 /// Maximum number of counters in one [`SmallCounters`].
 pub const COUNTERS_MAX: usize = (WORDS_MAX - FIRST_STATISTIC) / 2;
@@ -38,7 +38,7 @@ pub struct SmallCounters<M: Machine> {
     machine: M,
     /// Value and base of each counter, one behind the other, so that an addition touches one line.
     slot: M::Slot,
-    global: Box<[Apart<M::Word>]>,
+    global: Box<[Padded<M::Word>]>,
     /// Amount that a CPU may hold back. A plain word: it bounds an error, and no protocol depends on it.
     threshold: AtomicI64,
 }
@@ -68,7 +68,7 @@ impl<M: Machine> SmallCounters<M> {
         Ok(Self {
             machine: machine.clone(),
             slot: slots.swap_remove(0),
-            global: (0..counters).map(|_| Apart(M::Word::new(0))).collect(),
+            global: (0..counters).map(|_| Padded(M::Word::new(0))).collect(),
             threshold: AtomicI64::new(threshold),
         })
     }
@@ -142,7 +142,7 @@ impl<M: Machine> SmallCounters<M> {
     #[doc(alias = "zone_page_state")]
     pub fn read(&self, counter: usize) -> i64 {
         // Relaxed: a single number; other data is not read through it.
-        self.global[counter].load_signed(Order::Relaxed)
+        self.global[counter].0.load_signed(Order::Relaxed)
     }
 
     /// Sum with the amount that CPUs hold back. Includes all additions that had returned; those that run meanwhile may
@@ -181,7 +181,7 @@ impl<M: Machine> SmallCounters<M> {
         for (counter, global) in self.global.iter().enumerate() {
             let bases = self.shards().map(|shard| self.base(shard, counter));
             let sum = bases.fold(0, i64::wrapping_add);
-            global.store(sum as u64, Order::Relaxed);
+            global.0.store(sum as u64, Order::Relaxed);
         }
     }
 
@@ -271,7 +271,7 @@ impl<M: Machine> SmallCounters<M> {
         // Full: as a release it pairs with the Acquire in `base`.
         let exchanged = word.compare_exchange(base as u64, moved as u64, Order::Full);
         if exchanged.is_ok() {
-            let global = &self.global[counter];
+            let global = &self.global[counter].0;
             // Relaxed: as in `read`.
             global.fetch_add_signed(moved.wrapping_sub(base), Order::Relaxed);
         }

@@ -1,66 +1,18 @@
-//! Threads and sleep for experiments, and a thread that ticks on request.
+//! Thread that ticks on request.
 
-use std::hint::black_box;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::Host;
-use crate::{Machine, Tasks};
-
-/// Number of words in a page.
-const WORDS: usize = 4096 / 8;
-/// Number of words in a cache line.
-const LINE: usize = 8;
 /// Minimum rest of a ticker after a call that panicked.
 const AFTER_PANIC: Duration = Duration::from_millis(1);
-
-/// Page of the process's own memory.
-#[derive(Debug)]
-pub struct PageMemory(Box<[u64; WORDS]>);
-
-impl Drop for PageMemory {
-    fn drop(&mut self) {
-        // The last use of the page reads each of its lines.
-        black_box(self.0.iter().step_by(LINE).fold(0, |sum, line| sum ^ line));
-    }
-}
-
-impl Tasks for Host {
-    type PageMemory = PageMemory;
-
-    fn run<'scope>(&self, tasks: Vec<Box<dyn FnOnce() + Send + 'scope>>) {
-        std::thread::scope(|scope| {
-            for task in tasks {
-                scope.spawn(task);
-            }
-        });
-    }
-
-    fn touch_page(&self, mark: u64) -> PageMemory {
-        let mut memory = Box::new([0; WORDS]);
-        memory
-            .iter_mut()
-            .step_by(LINE)
-            .zip(mark..)
-            .for_each(|(line, mark)| *line = mark);
-        PageMemory(black_box(memory))
-    }
-
-    fn compute(&self, duration_ns: u64) {
-        let end_ns = self.now_ns().saturating_add(duration_ns);
-        while duration_ns > 0 && self.now_ns() < end_ns {
-            std::hint::spin_loop();
-        }
-    }
-}
 
 /// Thread that calls a function periodically until this value is dropped. A forked child has no such thread.
 #[derive(Debug)]
 #[must_use = "dropping a ticker stops it"]
 pub struct Ticker {
-    /// [`Machine::forks`] of the process that has the thread.
+    /// [`crate::Machine::forks`] of the process that has the thread.
     forks: u64,
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,

@@ -8,13 +8,11 @@ use std::fmt;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::Host;
-use super::sync;
-use super::topology::pin_to;
-use crate::timer::{
-    BoundTask, LockWaits, Timer, TimerKind, Timers, WorkQueue, tick_ns, wheel_expiry,
-};
-use crate::{Machine, Shard, Tasks};
+use bursar_machine::host::{lock_waits, pin_to};
+use bursar_machine::{Host, LockWaits, Machine, Shard};
+
+use crate::Tasks;
+use crate::timer::{BoundTask, Timer, TimerKind, Timers, WorkQueue, tick_ns, wheel_expiry};
 
 /// Ticks a second: those of the machines in the threads that the experiments follow.
 const HZ: u32 = 1000;
@@ -83,7 +81,7 @@ impl Timers for Host {
     }
 
     fn lock_waits(&self) -> LockWaits {
-        sync::lock_waits()
+        lock_waits()
     }
 }
 
@@ -181,8 +179,9 @@ impl HostQueue {
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
+    use bursar_machine::Lock;
+
     use super::*;
-    use crate::Lock;
 
     fn timer(kind: TimerKind, deadline_ns: u64) -> Timer {
         Timer { kind, deadline_ns }

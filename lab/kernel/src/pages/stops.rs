@@ -4,7 +4,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::random::Random;
+use bursar_rig::random::Random;
 
 /// Frequency and length of a CPU's stops. Both are means: stops come at random, and their length is exponential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,9 +6,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::super::Padded;
+use hdrhistogram::Histogram;
+
 use super::policy::Measured;
-use crate::measure::{Distribution, Samples, Unit};
+use crate::Padded;
 
 /// Pages above which a hold counts as long, as in the thread.
 pub const LONG_PAGES: u64 = 1_000;
@@ -49,15 +50,15 @@ pub struct HoldFigures {
     /// Number of holds that put in more than [`LONG_PAGES`].
     pub long_frees: u64,
     /// Pages that each hold moved. Empty, as the next three, unless [`Measured::Holds`] was requested.
-    pub pages: Distribution,
+    pub pages: Histogram<u64>,
     /// Pages put in by each hold that put any in.
-    pub given: Distribution,
+    pub given: Histogram<u64>,
     /// Length of each hold.
-    pub held_ns: Distribution,
+    pub held_ns: Histogram<u64>,
     /// Length of the wait for each hold.
-    pub waited_ns: Distribution,
+    pub waited_ns: Histogram<u64>,
     /// The same of holds that were neither for decay nor for a drain.
-    pub traffic_waited_ns: Distribution,
+    pub traffic_waited_ns: Histogram<u64>,
 }
 
 pub(super) struct Holds {
@@ -69,23 +70,35 @@ pub(super) struct Holds {
 }
 
 struct Place {
-    pages: Samples,
-    given: Samples,
-    held_ns: Samples,
-    waited_ns: Samples,
-    traffic_waited_ns: Samples,
+    pages: Histogram<u64>,
+    given: Histogram<u64>,
+    held_ns: Histogram<u64>,
+    waited_ns: Histogram<u64>,
+    traffic_waited_ns: Histogram<u64>,
 }
 
 impl Place {
     fn new() -> Self {
         Self {
-            pages: Samples::new(Unit::Count),
-            given: Samples::new(Unit::Count),
-            held_ns: Samples::new(Unit::Ns),
-            waited_ns: Samples::new(Unit::Ns),
-            traffic_waited_ns: Samples::new(Unit::Ns),
+            pages: values(),
+            given: values(),
+            held_ns: values(),
+            waited_ns: values(),
+            traffic_waited_ns: values(),
         }
     }
+}
+
+/// Greatest recorded value (an hour of nanoseconds); greater ones count as this.
+const LARGEST: u64 = 3_600_000_000_000;
+
+/// Makes an empty collection of values with three significant digits.
+fn values() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LARGEST, 3).expect("a range that is supported")
+}
+
+fn record(values: &mut Histogram<u64>, value: u64) {
+    values.saturating_record(value.min(LARGEST));
 }
 
 impl Holds {
@@ -123,14 +136,14 @@ impl Holds {
         }
         if self.are_timed() {
             let mut place = lock(&self.places[shard % self.places.len()]);
-            place.pages.record(held.pages);
+            record(&mut place.pages, held.pages);
             if held.given_pages > 0 {
-                place.given.record(held.given_pages);
+                record(&mut place.given, held.given_pages);
             }
-            place.held_ns.record(held.held_ns);
-            place.waited_ns.record(held.waited_ns);
+            record(&mut place.held_ns, held.held_ns);
+            record(&mut place.waited_ns, held.waited_ns);
             if held.cause == Cause::Traffic {
-                place.traffic_waited_ns.record(held.waited_ns);
+                record(&mut place.traffic_waited_ns, held.waited_ns);
             }
         }
     }
@@ -157,20 +170,23 @@ impl Holds {
             long: self.long.load(Ordering::Relaxed),
             long_frees: self.long_frees.load(Ordering::Relaxed),
             longest_pages: self.longest_pages.load(Ordering::Relaxed),
-            given: Samples::new(Unit::Count).distribution(),
-            pages: Samples::new(Unit::Count).distribution(),
-            held_ns: Samples::new(Unit::Ns).distribution(),
-            waited_ns: Samples::new(Unit::Ns).distribution(),
-            traffic_waited_ns: Samples::new(Unit::Ns).distribution(),
+            given: values(),
+            pages: values(),
+            held_ns: values(),
+            waited_ns: values(),
+            traffic_waited_ns: values(),
         };
         for place in &self.places {
             let place = lock(place);
-            all.pages.merge(&place.pages.distribution());
-            all.given.merge(&place.given.distribution());
-            all.held_ns.merge(&place.held_ns.distribution());
-            all.waited_ns.merge(&place.waited_ns.distribution());
-            all.traffic_waited_ns
-                .merge(&place.traffic_waited_ns.distribution());
+            for (sum, part) in [
+                (&mut all.pages, &place.pages),
+                (&mut all.given, &place.given),
+                (&mut all.held_ns, &place.held_ns),
+                (&mut all.waited_ns, &place.waited_ns),
+                (&mut all.traffic_waited_ns, &place.traffic_waited_ns),
+            ] {
+                sum.add(part).expect("the same bounds");
+            }
         }
         all
     }

@@ -2,8 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use bursar::machine::pages::{Block, Order};
-use bursar_machine::{Lock, Shard, Tasks};
+use bursar_machine::pages::{Block, Order};
+use bursar_machine::{Lock, Shard};
+use bursar_rig::Tasks;
 
 use super::holds::Cause;
 use super::lists::{CpuLists, List};
@@ -58,7 +59,7 @@ impl<M: Tasks> PageLists<M> {
 
     /// Gives blocks back that are in no list, with the locks that a return from a CPU's lists takes: for a replay of
     /// returns that were seen. Ends early if `next` has none.
-    pub(crate) fn give_back_seen(
+    pub fn give_back_seen(
         &self,
         shard: Shard,
         blocks: u32,
@@ -82,7 +83,7 @@ impl<M: Tasks> PageLists<M> {
 
     /// Takes blocks out of the zone under one hold, as a refill of a CPU's lists does: for a replay of refills that were
     /// seen.
-    pub(crate) fn take_seen(&self, order: Order, blocks: u32, got: impl FnMut(Block)) {
+    pub fn take_seen(&self, order: Order, blocks: u32, got: impl FnMut(Block)) {
         self.zone.alloc_many(order, blocks, got);
     }
 
