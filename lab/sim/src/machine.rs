@@ -25,7 +25,8 @@ use crate::word::SimWord;
 /// Simulated machine that is running: one on each thread of the host at a time.
 ///
 /// ```
-/// use bursar_machine::{AtomicWord, Machine, Order, Tasks};
+/// use bursar_machine::{AtomicWord, Machine, Order};
+/// use bursar_rig::Tasks;
 /// use bursar_sim::{Settings, Simulator, Topology};
 ///
 /// let simulator = Simulator::new(Settings::new(Topology::new(384, 2, 1000), 1));

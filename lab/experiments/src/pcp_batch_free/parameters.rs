@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bursar::pages::Watermarks;
-use bursar::pages::sizes;
+use bursar::pages::parts as sizes;
 use bursar_kernel::pages::{Release, Settings};
 use serde::Deserialize;
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use bursar::pages::tuning::{COSTLY_ORDER, Limits, Shortage, Tuning};
+use bursar::pages::parts::{COSTLY_ORDER, Limits, Shortage, Tuning};
 use bursar_machine::pages::{Block, Order};
 
 /// Order of a huge page, which has a list as well.

@@ -15,7 +15,7 @@
 //! | figures of its holds | `holds.rs` | |
 //! | CPUs that stop while they hold it | `stops.rs` | |
 //!
-//! [`bursar::pages::tuning`] decides how many pages move, from the size of the zone and the number of CPUs.
+//! [`bursar::pages::parts`] decides how many pages move, from the size of the zone and the number of CPUs.
 //!
 //! # Differences from the kernel
 //! * One zone of one node, and one migrate type: 5 lists a CPU (orders 0 to 3 and 9) where the kernel has 14.

@@ -1,7 +1,8 @@
 //! Policies for giving pages back to the zone, as a value, and other settings.
 
-use bursar::pages::sizes::{Watermarks, batch, high_max, high_min};
-use bursar::pages::tuning::{CacheSlice, Limits};
+use bursar::pages::Watermarks;
+use bursar::pages::parts::{CacheSlice, Limits};
+use bursar::pages::parts::{batch, high_max, high_min};
 
 use super::stops::Stops;
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bursar::pages::tuning::Shortage;
+use bursar::pages::parts::Shortage;
 use bursar_machine::pages::{Block, Frames, MAX_ORDER, Order, SPAN_PAGES};
 use bursar_machine::{Host, Shard};
 use bursar_rig::Tasks;
@@ -417,7 +417,7 @@ impl<'a, M: Tasks> Used<'a, M> {
 /// Random operations of many at once, on a zone that is too small for all they want.
 fn conserves<M: Tasks>(machine: &M, release: Release, tasks: u64, operations: u32) {
     let settings = Settings {
-        limits: bursar::pages::tuning::Limits {
+        limits: bursar::pages::parts::Limits {
             batch: 7,
             high_min: 28,
             high_max: 400,

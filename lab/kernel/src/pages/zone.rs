@@ -2,8 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bursar::pages::Buddy;
-use bursar::pages::tuning::Shortage;
+use bursar::pages::parts::{Buddy, Shortage};
 use bursar_machine::pages::{Block, Order as BlockOrder, Pfn, Span};
 use bursar_machine::{AtomicWord, Lock, Order};
 use bursar_rig::Tasks;
