@@ -15,7 +15,6 @@
 //! | a thread that ticks | `ticker.rs` |
 
 mod backend;
-pub mod bare;
 mod cgroup;
 mod chunk;
 mod fence;
