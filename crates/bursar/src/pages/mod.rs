@@ -58,7 +58,5 @@ pub use zones::{Placement, Urgency};
 pub mod parts {
     pub use super::buddy::{Buddy, SpareTable};
     pub use super::sizes::{batch, high_max, high_min};
-    pub use super::tuning::{
-        BATCH_SCALE_MAX, COSTLY_ORDER, CacheSlice, Limits, Return, Shortage, Tuning,
-    };
+    pub use super::tuning::{Limits, Shortage, Tuning};
 }

@@ -1,8 +1,7 @@
 //! Policies for giving pages back to the zone, as a value, and other settings.
 
 use bursar::pages::Watermarks;
-use bursar::pages::parts::{CacheSlice, Limits};
-use bursar::pages::parts::{batch, high_max, high_min};
+use bursar::pages::parts::{Limits, batch, high_max, high_min};
 
 use super::stops::Stops;
 
@@ -101,8 +100,6 @@ impl Settings {
                 batch,
                 high_min: high_min(marks.low, cpus, batch),
                 high_max: high_max(pages, cpus, batch),
-                // More than three batches, 756 KiB, for each CPU: as on servers of these years.
-                slice: CacheSlice::Large,
             },
             piece_pages: None,
             cold_page_ns: 0,
