@@ -28,6 +28,7 @@ mod histogram;
 mod hold;
 mod lists;
 mod options;
+mod pool;
 mod quiesce;
 mod sizes;
 mod statistics;
@@ -45,6 +46,7 @@ pub use bursar_machine::pages::{
 pub use histogram::Histogram;
 pub use hold::{Holder, Work};
 pub use options::{HoldBounds, ListOptions, PageOptions, Zeroed};
+pub(crate) use pool::Pool;
 pub use sizes::Watermarks;
 pub use statistics::{ListReport, PageSet, ZoneCounts, ZoneInfo, ZoneReport};
 pub use stuck::{Place, Stuck};
