@@ -138,8 +138,6 @@ mod serial;
 // For allocators, simulations and tests: not what a program begins with.
 #[doc(hidden)]
 pub use account::Account;
-#[doc(hidden)]
-pub use bursar_machine as machine;
 pub use bursar_machine::host::{CgroupError, ResidentError, StartError, Ticker};
 pub use bursar_machine::{Host, Machine};
 pub use bytes::Bytes;

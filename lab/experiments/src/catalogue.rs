@@ -1,6 +1,6 @@
 //! All experiments.
 
-use bursar_machine::timer::Timers;
+use bursar_rig::timer::Timers;
 use toml::Table;
 
 use crate::document::VariantResult;

@@ -2,10 +2,10 @@
 //!
 //! An experiment is a file (`experiments/*.toml`): parameters, variants, the figures that a mailing-list thread
 //! published, and the criteria for a reproduced figure, all written before any run. This crate holds the loads, the
-//! measures, and the threads' policies on the substrate of their time. It uses no clock, no thread and no file of its
+//! measures. The threads' policies are in [`bursar_kernel`]. It uses no clock, no thread and no file of its
 //! own.
 //!
-//! Layers, bottom-up: [`measure`]; [`published`]; [`machine_info`], [`verdict`], [`document`], [`merge()`],
+//! Layers, bottom-up: [`measure`]; [`machine_info`], [`verdict`], [`document`], [`merge()`],
 //! [`compare`]; [`experiment`] with [`draws`], [`settings`]; [`workload`]; [`page_subject`]; [`memcg_flush`],
 //! [`vmstat_spread`], [`pcp_batch_free`]; [`replay`] of recordings; their catalogue; [`Plan`]; [`describe`]. Beside them are [`protocols`], the
 //! library's protocols for the explorer.
@@ -28,13 +28,12 @@ pub mod page_subject;
 pub mod pcp_batch_free;
 mod plan;
 pub mod protocols;
-pub mod published;
 pub mod replay;
 pub mod settings;
 pub mod verdict;
 pub mod vmstat_spread;
 pub mod workload;
 
-pub use bursar_machine::random;
+pub use bursar_rig::random;
 pub use merge::{MergeError, Source, merge};
 pub use plan::{Error, Job, Plan, Request, SeedShard, experiment_named, names};

@@ -3,7 +3,7 @@
 use bursar_machine::{Machine, Shard};
 
 use super::Memory;
-use crate::housekeeping::{HousekeepingError, Options, Upkeep, Upkeeper};
+use crate::housekeeping::{HousekeepingError, Options, Timetable, Upkeep, Upkeeper};
 use crate::react::{Core, fork};
 
 /// Upkeep of the page lists of one memory.
@@ -25,11 +25,7 @@ impl<M: Machine> Upkeep for OfPages<M> {
         zones.is_some_and(|zones| self.is_rest(shard) || zones.has_work(shard))
     }
 
-    fn fold(&self, _: Shard) -> bool {
-        false
-    }
-
-    fn pages(&self, shard: Shard) -> bool {
+    fn run(&self, shard: Shard) -> bool {
         let _operation = fork::operation(&self.core);
         let Some(zones) = self.core.pages.zones() else {
             return false;
@@ -54,11 +50,13 @@ impl<M: Machine> Memory<M> {
     /// isolated CPU should see no fence. An allocation that finds no page anywhere still empties all lists.
     ///
     /// ```
+    /// use std::time::Duration;
+    ///
     /// use bursar::Memory;
-    /// use bursar::housekeeping::{Options, Period};
+    /// use bursar::housekeeping::Options;
     ///
     /// let memory = Memory::host()?;
-    /// let options = Options::new(Period::new(1_000_000_000, 1_000)?);
+    /// let options = Options::every(Duration::from_secs(1));
     /// let threads = memory.housekeeping(options)?.start(1)?;
     /// # drop(threads);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -68,7 +66,10 @@ impl<M: Machine> Memory<M> {
     /// [`HousekeepingError`] if the options contradict themselves or this machine.
     ///
     /// [`PageOptions::decay_period`]: crate::pages::PageOptions::decay_period
-    pub fn housekeeping(&self, options: Options) -> Result<Upkeeper<M>, HousekeepingError> {
+    pub fn housekeeping<T: Timetable>(
+        &self,
+        options: Options<T>,
+    ) -> Result<Upkeeper<M, Box<dyn Upkeep>, T>, HousekeepingError> {
         let isolated = options.isolated.clone();
         let of_pages: OfPages<M> = OfPages {
             core: self.core.clone(),

@@ -195,7 +195,7 @@ fn claimed_by(siblings: &[Sibling]) -> Protected {
 
 #[cfg(test)]
 mod tests {
-    use bursar_machine::random::Random;
+    use bursar_rig::random::Random;
 
     use super::Recursive::{No, Yes};
     use super::*;

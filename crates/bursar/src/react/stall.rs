@@ -208,7 +208,7 @@ fn power(mut base: f64, mut exponent: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use bursar_machine::random::Random;
+    use bursar_rig::random::Random;
 
     use super::*;
 

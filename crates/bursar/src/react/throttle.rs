@@ -69,7 +69,7 @@ fn delay(overage: u128, bytes: u64) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use bursar_machine::random::Random;
+    use bursar_rig::random::Random;
 
     use super::*;
 

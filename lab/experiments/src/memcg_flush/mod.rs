@@ -38,13 +38,15 @@ mod warm_up;
 mod worker;
 
 use bursar::{FlushPolicy, Freshness};
-use bursar_machine::timer::Timers;
-use bursar_machine::{Machine, Tasks};
-
+use bursar_machine::Machine;
+use bursar_rig::Tasks;
+use bursar_rig::timer::Timers;
 use estimate::estimated_seconds;
 use outcome::Outcome;
 pub use parameters::{Parameters, ReclaimSite, Scope};
 pub use tree::Tree;
+
+use bursar_kernel::stats::{Policy, Tunables};
 
 use self::consumers::{Consumers, Scene};
 use self::mm::{Space, Tally};
@@ -55,7 +57,6 @@ use self::subject::{Own, Subject, Theirs};
 use self::warm_up::ColdPages;
 use self::worker::Log;
 use crate::document::VariantResult;
-use crate::published::{Policy, Tunables};
 use crate::settings::ParameterError;
 use crate::workload::{RunError, Workload};
 

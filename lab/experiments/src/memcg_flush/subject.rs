@@ -6,12 +6,12 @@
 use std::time::Duration;
 
 use bursar::{FlushPolicy, Freshness, Group, Limits, Memory, Reading};
+use bursar_kernel::stats::{GroupIndex, Policy, Published, Substrate};
 use bursar_machine::Machine;
 
 use super::parameters::Parameters;
 use super::statistics::{GAUGES, STATISTICS, Stat};
 use super::tree::Tree;
-use crate::published::{GroupIndex, Policy, Published, Substrate};
 
 /// Size of a page, bytes.
 pub(super) const PAGE_SIZE: u64 = 4096;

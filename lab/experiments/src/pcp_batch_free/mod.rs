@@ -26,7 +26,7 @@ mod stress;
 mod swap;
 mod variant;
 
-use bursar_machine::timer::{BoundTask, Timers};
+use bursar_rig::timer::{BoundTask, Timers};
 
 pub use parameters::Parameters;
 

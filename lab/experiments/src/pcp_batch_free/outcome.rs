@@ -1,11 +1,12 @@
 //! The results of a run of one variant.
 
+use bursar_kernel::pages::LONG_PAGES;
+
 use super::parameters::Parameters;
 use super::scene::Log;
 use crate::document::Metrics;
 use crate::measure::{Distribution, Figure, Metric, Samples, Share, Unit};
 use crate::page_subject::{Holds, Waits};
-use crate::published::pages::LONG_PAGES;
 
 /// Results of a run of one variant with one seed.
 #[derive(Debug)]

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use bursar::pages::Watermarks;
-use bursar::pages::sizes;
+use bursar::pages::parts as sizes;
+use bursar_kernel::pages::{Release, Settings};
 use serde::Deserialize;
 
 use crate::page_subject::{GIB_PAGES, MIB_PAGES, OwnSizes};
-use crate::published::pages::{Release, Settings};
 use crate::settings::{ParameterError, check_ranges, range_error};
 use crate::workload::SIMULATED_TASKS_MAX;
 

@@ -1,14 +1,14 @@
 //! The experiment in small.
 
+use bursar_kernel::pages::Release;
 use bursar_machine::Host;
-use bursar_machine::timer::Timers;
+use bursar_rig::timer::Timers;
 use bursar_sim::{Settings, Sim, Simulator, Topology};
 
 use super::*;
 use crate::experiment::Experiment;
 use crate::machine_info::MachineKind;
 use crate::measure::Metric;
-use crate::published::pages::Release;
 use crate::settings::Settings as Choice;
 use crate::verdict::{Basis, Row, Ruling, Verdict, by_seed};
 

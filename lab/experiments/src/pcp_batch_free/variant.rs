@@ -1,6 +1,6 @@
 //! The variants.
 
-use crate::published::pages::Release;
+use bursar_kernel::pages::Release;
 
 /// A variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

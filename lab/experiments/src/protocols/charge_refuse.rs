@@ -1,6 +1,6 @@
 //! Charges near limits at two levels: no charge commits above a limit, and none is refused while the memory is free.
 
-use bursar_machine::Watched;
+use bursar_rig::Watched;
 
 use super::Protocol;
 use super::books::{Books, NO_LIMIT, run};

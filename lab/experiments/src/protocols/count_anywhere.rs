@@ -1,7 +1,7 @@
 //! Charges that neither wait nor fail, and their returns, while others drain, lower limits and read: used memory is
 //! counted wherever it is allocated. No charge needs the help of others to finish, and none is lost.
 
-use bursar_machine::Watched;
+use bursar_rig::Watched;
 
 use super::Protocol;
 use super::books::{Books, NO_LIMIT, run};

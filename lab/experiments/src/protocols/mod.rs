@@ -59,7 +59,7 @@ mod truth;
 mod upkeep;
 mod waiting;
 
-use bursar_machine::Forks;
+use bursar_rig::Forks;
 
 /// One protocol, and the scenario that tests it.
 #[derive(Debug)]

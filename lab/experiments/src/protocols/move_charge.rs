@@ -1,6 +1,6 @@
 //! Charges that move between groups: the target's limits hold, and groups above both neither gain nor lose.
 
-use bursar_machine::Watched;
+use bursar_rig::Watched;
 
 use super::Protocol;
 use super::books::{Books, NO_LIMIT, run};

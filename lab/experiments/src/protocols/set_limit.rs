@@ -1,7 +1,7 @@
 //! Limits that change while others charge: a lowered limit holds when the call returns, and not even stock charges
 //! above it.
 
-use bursar_machine::Watched;
+use bursar_rig::Watched;
 
 use super::Protocol;
 use super::books::{Books, NO_LIMIT, run};

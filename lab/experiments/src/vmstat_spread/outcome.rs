@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bursar_machine::timer::{TimerKind, tick_ns};
+use bursar_rig::timer::{TimerKind, tick_ns};
 
 use super::parameters::Parameters;
 use super::record::{Call, Cause, Part, Queuer};

@@ -1,6 +1,6 @@
 //! The variants: rules for the time at which each CPU's upkeep fires.
 
-use bursar::housekeeping::{Firing, KERNEL_SKEW};
+use bursar_kernel::upkeep::{Firing, KERNEL_SKEW};
 
 /// A rule for the time at which upkeep fires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

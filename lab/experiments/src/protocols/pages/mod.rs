@@ -27,7 +27,7 @@ mod raw;
 mod truth;
 mod world;
 
-use bursar_machine::Forks;
+use bursar_rig::Forks;
 
 use super::Protocol;
 

@@ -15,7 +15,7 @@ mod stale_level;
 mod stopped_early;
 mod wake_before_return;
 
-use bursar_machine::Watched;
+use bursar_rig::Watched;
 
 /// A mechanism with a bug, and without it.
 #[derive(Debug)]
