@@ -1,7 +1,7 @@
 //! What the explorer says of each published policy: the verdicts on file, so that a change shows.
 
-use bursar_experiments::protocols::published::{self, Asked, Case, Stale};
-use bursar_experiments::protocols::published_pages;
+use bursar_check::protocols::published::{self, Asked, Case, Stale};
+use bursar_check::protocols::published_pages;
 use bursar_experiments::published::pages::{Counts, Release};
 use bursar_experiments::published::{Policy, Tunables};
 use bursar_sim::{Explorer, Failure, Found, SectionKind, Sim, Topology};

@@ -2,7 +2,7 @@
 //!
 //! A longer one: `cargo run --release -- explore --schedules 1000000`.
 
-use bursar_experiments::protocols;
+use bursar_check::protocols;
 use bursar_sim::{Explorer, ScheduleId, SectionKind, Sim, Topology};
 
 /// Schedules of each protocol and each kind of sections. `.ci/run simulated` and `.ci/run explore` look at more, in a release build.

@@ -1,35 +1,36 @@
 //! Subjects of exploration: the protocols, mechanisms with a planted bug, and published policies.
 
+use crate::protocols::published::Case;
+use crate::protocols::{self, Protocol};
 use bursar_experiments::names::list;
-use bursar_experiments::protocols::published::Case;
-use bursar_experiments::protocols::{self, Protocol};
 use bursar_experiments::settings::nearest;
 use bursar_sim::{Explorer, SectionKind, Sim, Topology};
-
-use crate::failure::Failure;
 
 /// Which of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
+    /// The protocols of the library, which must hold.
     Protocols,
+    /// Mechanisms with a planted bug, which must be found.
     Planted,
+    /// Published policies, which may read old numbers.
     Published,
 }
 
 /// One scenario.
 #[derive(Clone, Debug)]
-pub struct Subject {
-    pub name: String,
-    pub summary: String,
+pub(super) struct Subject {
+    pub(super) name: String,
+    pub(super) summary: String,
     /// A planted bug must be found; a protocol must hold; a published flush policy may let its readers down.
-    pub group: Group,
+    pub(super) group: Group,
     cpus: usize,
     scenario: Scenario,
 }
 
 /// Code of a scenario.
 #[derive(Clone, Copy, Debug)]
-pub enum Scenario {
+pub(super) enum Scenario {
     /// Panics where something is wrong.
     Checked(fn(&Sim, u64)),
     /// Tells of reads that are stale, and panics where something is wrong.
@@ -54,13 +55,13 @@ impl Scenario {
 /// A scenario with one kind of sections.
 #[derive(Clone, Debug)]
 pub struct Target {
-    pub subject: Subject,
-    pub sections: SectionKind,
+    pub(super) subject: Subject,
+    pub(super) sections: SectionKind,
 }
 
 impl Target {
     /// The explorer for it.
-    pub fn explorer(&self, seed: u64) -> Explorer {
+    pub(super) fn explorer(&self, seed: u64) -> Explorer {
         Explorer {
             // No scenario reads the ticks, and one node is enough for a few CPUs.
             topology: Topology::new(self.subject.cpus, 1, 1000),
@@ -69,11 +70,11 @@ impl Target {
         }
     }
 
-    pub fn scenario(&self) -> Scenario {
+    pub(super) fn scenario(&self) -> Scenario {
         self.subject.scenario
     }
 
-    pub fn sections_name(&self) -> &'static str {
+    pub(super) fn sections_name(&self) -> &'static str {
         match self.sections {
             SectionKind::Restartable => "restartable",
             SectionKind::Atomic => "atomic",
@@ -82,7 +83,7 @@ impl Target {
 }
 
 /// All there are.
-pub fn all(group: Group) -> Vec<Subject> {
+fn all(group: Group) -> Vec<Subject> {
     let checked = |protocol: Protocol<Sim>| Subject {
         name: protocol.name.to_owned(),
         summary: protocol.summary.to_owned(),
@@ -117,7 +118,7 @@ pub fn all(group: Group) -> Vec<Subject> {
 }
 
 /// The one of that name.
-pub fn named(all: &[Subject], name: &str) -> Result<Subject, Failure> {
+fn named(all: &[Subject], name: &str) -> Result<Subject, String> {
     if let Some(subject) = all.iter().find(|subject| subject.name == name) {
         return Ok(subject.clone());
     }
@@ -126,7 +127,34 @@ pub fn named(all: &[Subject], name: &str) -> Result<Subject, Failure> {
         format!("; did you mean `{nearest}`?")
     });
     let names = list(all.iter().map(|subject| subject.name.as_str()));
-    Err(Failure::usage(format!(
+    Err(format!(
         "unknown protocol `{name}`{hint}\n  there are:{names}"
-    )))
+    ))
+}
+
+/// Returns the targets that are named, each once and in the order of their names, with each kind of sections; all of the group if
+/// none is named.
+pub fn targets(
+    group: Group,
+    names: &[String],
+    kinds: &[SectionKind],
+) -> Result<Vec<Target>, String> {
+    let all = all(group);
+    let mut subjects: Vec<Subject> = Vec::new();
+    for name in names {
+        let subject = named(&all, name)?;
+        if !subjects.iter().any(|other| other.name == subject.name) {
+            subjects.push(subject);
+        }
+    }
+    if subjects.is_empty() {
+        subjects = all;
+    }
+    let with_kinds = |subject: Subject| {
+        kinds.iter().map(move |&sections| Target {
+            subject: subject.clone(),
+            sections,
+        })
+    };
+    Ok(subjects.into_iter().flat_map(with_kinds).collect())
 }

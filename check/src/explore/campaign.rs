@@ -1,4 +1,4 @@
-//! Exploring all targets on all CPUs of the host. The result does not depend on how many there are.
+//! Explores all targets on all CPUs of the host. The result does not depend on how many there are.
 //!
 //! Threads take pieces of the numbers of a target's schedules in ascending order. When one fails, pieces that begin after
 //! it are left out, and all before it are done, so the same first failure is found by any number of threads. Where stale reads are
@@ -9,12 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use bursar_experiments::protocols::published::Case;
+use crate::protocols::published::Case;
 use bursar_sim::{Explored, Explorer, Sim};
 
 use super::document::{Document, Result};
 use super::subject::{Scenario, Target};
-use crate::progress::Progress;
 
 /// Schedules that a thread takes at once: some tens of milliseconds.
 const PIECE: u64 = 500;
@@ -69,8 +68,8 @@ impl Campaign {
         })
     }
 
-    /// Explores until all is done or `stop` is set.
-    pub fn run(&self, stop: &AtomicBool, progress: &Progress) -> Document {
+    /// Explores until all is done or `stop` is set. `progress` is told how many schedules of a subject have ended.
+    pub fn run(&self, stop: &AtomicBool, progress: &(dyn Fn(u64, &str) + Sync)) -> Document {
         let found: Vec<AtomicU64> = self
             .targets
             .iter()
@@ -91,7 +90,7 @@ impl Campaign {
                     let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
                     done.push((piece, found));
                 }
-                progress.advance(piece.count, &self.targets[piece.target].subject.name);
+                progress(piece.count, &self.targets[piece.target].subject.name);
             }
         };
         let threads = thread::available_parallelism().map_or(1, NonZero::get);
