@@ -2,8 +2,14 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "explore")]
 pub mod explore;
+#[cfg(feature = "explore")]
 pub mod protocols;
+#[cfg(feature = "source")]
+pub mod source;
 
+#[cfg(feature = "explore")]
 use bursar_experiments::published;
+#[cfg(feature = "explore")]
 use bursar_machine::random;
