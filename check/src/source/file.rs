@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use proc_macro2::TokenStream;
 use syn::{Attribute, Item};
 
 use super::mention::words_of;
@@ -15,6 +16,8 @@ pub struct SourceFile {
     pub lines: usize,
     /// Lines of tests among them.
     pub test_lines: usize,
+    /// Content as tokens, without comments.
+    pub tokens: TokenStream,
     /// Content.
     pub syntax: syn::File,
 }
@@ -22,14 +25,18 @@ pub struct SourceFile {
 impl SourceFile {
     pub(super) fn read(root: &Path, path: &Path) -> Self {
         let text = fs::read_to_string(path).expect("a file of text");
-        let syntax = match syn::parse_file(&text) {
-            Ok(syntax) => syntax,
+        let parsed = text.parse().map_err(syn::Error::from);
+        let parsed =
+            parsed.and_then(|tokens: TokenStream| Ok((syn::parse2(tokens.clone())?, tokens)));
+        let (syntax, tokens) = match parsed {
+            Ok(parsed) => parsed,
             Err(error) => panic!("{}: {error}", path.display()),
         };
         Self {
             path: relative(root, path),
             lines: text.lines().count(),
             test_lines: 0,
+            tokens,
             syntax,
         }
     }

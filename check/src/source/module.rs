@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use quote::ToTokens;
 use syn::{Item, UseTree, Visibility};
 
 use super::file::{SourceFile, is_test, is_test_attribute};
@@ -32,7 +33,7 @@ pub struct Module {
     /// Other crates see it.
     pub is_public: bool,
     /// Paths in its code, but for tests.
-    pub(super) mentions: Vec<Mention>,
+    pub mentions: Vec<Mention>,
     /// Blocks with a type's own methods: the type's path, and how many methods are public.
     pub(super) impls: Vec<(Vec<String>, usize)>,
     /// Definitions and aliases by name.
@@ -147,46 +148,41 @@ impl Crate {
         let is_test = outer.is_test || inner.attrs.iter().any(is_test_attribute);
         let is_shown = is_public(&inner.vis) && !is_hidden(&inner.attrs);
         let is_public = outer.is_public && is_shown;
-        let (file, items, below) = if let Some((_, items)) = &inner.content {
-            (outer.file, items, directory.join(&name))
+        let mut bodies = Vec::new();
+        if let Some((_, items)) = &inner.content {
+            bodies.push((outer.file, items, directory.join(&name)));
         } else {
-            let beside = Path::new(&files[outer.file].path).parent();
-            let named = attribute_path(&inner.attrs).map(|named| {
-                let path = beside.expect("a directory").join(named);
+            let own = Path::new(&files[outer.file].path);
+            let named = attribute_paths(&inner.attrs);
+            let is_named = !named.is_empty();
+            let named = named.iter().map(|named| {
+                let path = own.with_file_name(named);
                 let below = path.parent().expect("a directory").to_owned();
                 (path, below)
             });
-            let usual = [
-                directory.join(format!("{name}.rs")),
-                directory.join(&name).join("mod.rs"),
-            ]
-            .map(|path| (path, directory.join(&name)));
-            let mut candidates = named.into_iter().chain(usual);
-            let found = candidates.find_map(|(path, below)| {
+            let usual = [format!("{name}.rs"), format!("{name}/mod.rs")];
+            let usual = usual.map(|path| (directory.join(path), directory.join(&name)));
+            let usual = usual.into_iter().filter(|_| !is_named);
+            for (path, below) in named.chain(usual) {
                 let path = normal(&path);
-                let file = files.iter().position(|file| file.path == path)?;
-                Some((file, below))
-            });
-            let Some((file, below)) = found else {
-                let is_named = attribute_path(&inner.attrs).is_some();
-                assert!(
-                    is_named,
-                    "{}: no file of module {name}",
-                    files[outer.file].path
-                );
-                // A file of another package, which has it among its own.
-                return;
+                if let Some(file) = files.iter().position(|file| file.path == path) {
+                    bodies.push((file, &files[file].syntax.items, below));
+                }
+            }
+            // A named file may belong to another package, which has it among its own.
+            let is_found = is_named || !bodies.is_empty();
+            assert!(is_found, "{}: no file of {name}", own.display());
+        }
+        for (file, items, below) in bodies {
+            let module = Module::new(path.clone(), file, Some(parent), is_test, is_public);
+            let index = self.add(files, module, items, &below);
+            let named = Named {
+                is_public: is_shown,
+                meaning: Meaning::Module(index),
             };
-            (file, &files[file].syntax.items, below)
-        };
-        let module = Module::new(path, file, Some(parent), is_test, is_public);
-        let index = self.add(files, module, items, &below);
-        let named = Named {
-            is_public: is_shown,
-            meaning: Meaning::Module(index),
-        };
-        let names = &mut self.modules[parent].names;
-        names.entry(name).or_default().push(named);
+            let names = &mut self.modules[parent].names;
+            names.entry(name.clone()).or_default().push(named);
+        }
     }
 
     /// Follows a path that stands in a module; nothing if it leads out of the crate.
@@ -412,19 +408,23 @@ fn carries_machine(generics: &syn::Generics) -> bool {
     })
 }
 
-fn attribute_path(attributes: &[syn::Attribute]) -> Option<String> {
-    attributes.iter().find_map(|attribute| {
-        let syn::Meta::NameValue(pair) = &attribute.meta else {
-            return None;
+/// Values of `path = "file"`, also those under a condition.
+fn attribute_paths(attributes: &[syn::Attribute]) -> Vec<String> {
+    let mut found = Vec::new();
+    for attribute in attributes {
+        let text = match &attribute.meta {
+            syn::Meta::NameValue(pair) => pair.to_token_stream().to_string(),
+            syn::Meta::List(list) if list.path.is_ident("cfg_attr") => list.tokens.to_string(),
+            _ => continue,
         };
-        let syn::Expr::Lit(literal) = &pair.value else {
-            return None;
-        };
-        match &literal.lit {
-            syn::Lit::Str(text) if pair.path.is_ident("path") => Some(text.value()),
-            _ => None,
-        }
-    })
+        let path = text.rsplit(',').next().unwrap_or_default().trim();
+        let path = path.strip_prefix("path = \"");
+        found.extend(
+            path.and_then(|path| path.strip_suffix('"'))
+                .map(str::to_owned),
+        );
+    }
+    found
 }
 
 /// A path without `..`.
