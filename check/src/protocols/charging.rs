@@ -8,6 +8,7 @@ use bursar::{Charge, ChargeAsync, ChargeError, EmergencyReserve, Freshness, Grou
 use bursar_machine::Machine;
 
 use super::books::{Books, GroupIndex};
+use super::judge::judge;
 use super::truth::{ChargeId, Kind, Truth};
 use crate::random::Random;
 
@@ -317,7 +318,7 @@ impl<M: Machine> Charging<M> {
 
     /// Finishes, after all tasks have ended and all bytes are returned.
     pub(super) fn finish(&self) {
-        self.truth.judge();
+        judge(&self.truth);
         self.books.check_rows();
         self.books.check_empty();
     }

@@ -8,10 +8,11 @@ use std::task::Context;
 use bursar::{ChargeAsync, Freshness, Group, Level, Limits, Registration};
 use bursar_machine::{Forks, Machine};
 
-use super::Protocol;
 use super::books::{Books, GroupIndex, NO_LIMIT, run};
 use super::charging::{Charging, Holding, some_bytes};
 use super::executor::{self, Patience};
+use super::judge::judge;
+use super::protocol::Protocol;
 use crate::random::Random;
 
 pub(super) fn protocol<M: Forks>() -> Protocol<M> {
@@ -349,5 +350,5 @@ fn scenario<M: Forks>(machine: &M, seed: u64) {
     world.check();
     all.set_max(0, 0);
     (0..all.books.groups.len()).for_each(|at| world.check_no_stock(at));
-    all.truth.judge();
+    judge(&all.truth);
 }

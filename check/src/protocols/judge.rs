@@ -9,10 +9,11 @@
 use std::ops::RangeInclusive;
 
 use super::books::{GroupIndex, Shape};
-use super::truth::{Answer, Charged, Log, State};
+use super::truth::{Answer, Charged, Log, State, Truth};
 
-/// Judges all answers.
-pub(super) fn judge(log: &Log, shape: &Shape) {
+/// Judges all answers. Call it after all tasks have ended.
+pub(super) fn judge(truth: &Truth) {
+    let (log, shape) = (&*truth.log(), &truth.shape);
     for (began, ended, answer) in &log.answers {
         let mut span = *began..=*ended;
         match answer {

@@ -6,13 +6,9 @@
 //! | `roster.rs` | reads by roster with updates, retiring, and the end and birth of groups | freshness, conservation |
 //! | `combining.rs` | many exact readers of one scope and of overlapping ones | freshness; every waiter is woken |
 //! | `quiesce.rs` | freeze, fence, settle, take, thaw with charges on the CPU's words | nothing commits while frozen |
-//! | `charge_refuse.rs` | charges near limits, returns, drains | limits; no false refusal; usage |
-//! | `set_limit.rs` | the same while limits change | the limits in force |
+//! | `settings.rs` | charges of all kinds with returns, drains, limits that change, moves: five protocols | limits; no false refusal; usage; few steps |
 //! | `removal.rs` | the end of groups with updates, charges, reads and rebirths | conservation; clean records |
 //! | `rebirth.rs` | a record's end and next life elsewhere with drains of both parents | no false refusal |
-//! | `nowait_and_overshoot.rs` | charges that must not wait, and charges that must not fail | the latch |
-//! | `count_anywhere.rs` | charges that neither wait nor fail, with drains, limits and reads | conservation; few steps |
-//! | `move_charge.rs` | charges that move between groups | limits; ancestors keep their usage |
 //! | `waiting.rs` | charges that wait, are dropped half-way; returns, limits, the end of groups | in turn; every waiter is woken |
 //! | `reclaim.rs` | charges beyond limits, and reclaimers of all kinds | refusals, protection, no recursion |
 //! | `pressure.rs` | subscribers of levels, with charges and limits that change | the last level is told; one call at a time |
@@ -31,19 +27,16 @@
 //! [`published_pages`] those of page lists.
 
 mod books;
-mod charge_refuse;
 mod charging;
 mod combining;
-mod count_anywhere;
 mod executor;
 mod fork;
 mod judge;
-mod move_charge;
-mod nowait_and_overshoot;
 mod own_steps;
 mod pages;
 pub mod planted;
 mod pressure;
+mod protocol;
 mod publish_flush;
 pub mod published;
 pub mod published_pages;
@@ -53,7 +46,7 @@ mod rebirth;
 mod reclaim;
 mod removal;
 mod roster;
-mod set_limit;
+mod settings;
 mod small_counters;
 mod truth;
 mod upkeep;
@@ -61,18 +54,7 @@ mod waiting;
 
 use bursar_machine::Forks;
 
-/// One protocol, and the scenario that tests it.
-#[derive(Debug)]
-pub struct Protocol<M> {
-    /// Name on the command line.
-    pub name: &'static str,
-    /// Concurrent operations, and the properties that must hold.
-    pub summary: &'static str,
-    /// Number of CPUs of the machine.
-    pub cpus: usize,
-    /// Runs it once, with variety from a number. Panics at an error.
-    pub scenario: fn(&M, u64),
-}
+pub use protocol::Protocol;
 
 /// Returns all protocols.
 pub fn all<M: Forks>() -> Vec<Protocol<M>> {
@@ -82,13 +64,13 @@ pub fn all<M: Forks>() -> Vec<Protocol<M>> {
         roster::protocol(),
         combining::protocol(),
         quiesce::protocol(),
-        charge_refuse::protocol(),
-        set_limit::protocol(),
+        settings::protocol::<M, 0>(),
+        settings::protocol::<M, 1>(),
         removal::protocol(),
         rebirth::protocol(),
-        nowait_and_overshoot::protocol(),
-        count_anywhere::protocol(),
-        move_charge::protocol(),
+        settings::protocol::<M, 3>(),
+        settings::protocol::<M, 4>(),
+        settings::protocol::<M, 2>(),
         ranges::protocol(),
         waiting::protocol(),
         reclaim::protocol(),

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bursar::{Group, Level, Memory, Registration};
 use bursar_machine::{Machine, Watched};
 
-use super::Protocol;
 use super::books::{Books, run};
 use super::charging::{Charging, some_bytes};
 use super::executor::block_on;
+use super::protocol::Protocol;
 use crate::random::Random;
 
 pub(super) fn protocol<M: Watched>() -> Protocol<M> {

@@ -3,8 +3,8 @@
 
 use bursar_machine::Watched;
 
-use super::Protocol;
 use super::books::{Books, GroupIndex, run};
+use super::protocol::Protocol;
 use crate::random::Random;
 
 pub(super) fn protocol<M: Watched>() -> Protocol<M> {

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bursar_machine::pages::{Block, Frames, Order, SPAN_PAGES};
 use bursar_machine::{Shard, Watched};
 
-use super::Protocol;
 use super::books::run;
+use super::protocol::Protocol;
 use crate::published::pages::{Counts, DrainHold, Measured, PageLists, Reclaim, Release, Settings};
 use crate::random::Random;
 

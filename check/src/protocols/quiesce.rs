@@ -8,8 +8,8 @@ use bursar_machine::{
     Watched,
 };
 
-use super::Protocol;
 use super::books::run;
+use super::protocol::Protocol;
 use crate::random::Random;
 
 pub(super) fn protocol<M: Watched>() -> Protocol<M> {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use bursar::{Counter, Freshness, Group, Limits, Memory, Statistic, Value};
 use bursar_machine::Watched;
 
-use super::Protocol;
 use super::books::run;
+use super::protocol::Protocol;
 use crate::random::Random;
 
 pub(super) fn protocol<M: Watched>() -> Protocol<M> {

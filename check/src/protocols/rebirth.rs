@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bursar::{Counter, Freshness, Limits, Memory, Statistic};
 use bursar_machine::Watched;
 
-use super::Protocol;
 use super::books::run;
+use super::protocol::Protocol;
 use crate::random::Random;
 
 pub(super) fn protocol<M: Watched>() -> Protocol<M> {

@@ -9,9 +9,9 @@ use bursar::{
 };
 use bursar_machine::Watched;
 
-use super::Protocol;
 use super::books::run;
 use super::executor::block_on;
+use super::protocol::Protocol;
 use crate::random::Random;
 
 pub(super) fn protocol<M: Watched>() -> Protocol<M> {

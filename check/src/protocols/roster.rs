@@ -4,8 +4,8 @@
 use bursar::{Group, Limits};
 use bursar_machine::Watched;
 
-use super::Protocol;
 use super::books::{Books, run};
+use super::protocol::Protocol;
 use crate::random::Random;
 
 pub(super) fn protocol<M: Watched>() -> Protocol<M> {

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use bursar::housekeeping::SmallCounters;
 use bursar_machine::{Machine, Shard, Watched};
 
-use super::Protocol;
 use super::books::run;
+use super::protocol::Protocol;
 use crate::random::Random;
 
 pub(super) fn protocol<M: Watched>() -> Protocol<M> {

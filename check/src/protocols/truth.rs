@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::books::{GroupIndex, Shape};
-use super::judge;
 
 /// Number of a charge.
 pub(super) type ChargeId = usize;
@@ -97,7 +96,7 @@ impl Log {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Truth {
-    shape: Shape,
+    pub(super) shape: Shape,
     log: Mutex<Log>,
     /// By group: bytes held at and below it now, at least.
     held: Vec<AtomicU64>,
@@ -131,7 +130,7 @@ impl Truth {
     }
 
     /// Takes the log, and advances to the next moment.
-    fn log(&self) -> MutexGuard<'_, Log> {
+    pub(super) fn log(&self) -> MutexGuard<'_, Log> {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         log.now += 1;
         log
@@ -353,10 +352,5 @@ impl Truth {
         let now = log.now;
         log.answers
             .push((began, now, Answer::Read { group, usage }));
-    }
-
-    /// Judges all answers. Call it after all tasks have ended.
-    pub(super) fn judge(&self) {
-        judge::judge(&self.log(), &self.shape);
     }
 }

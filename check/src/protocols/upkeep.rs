@@ -8,8 +8,8 @@ use bursar::housekeeping::{Firing, Housekeeping, Options, Period, SmallCounters,
 use bursar_machine::timer::Timer;
 use bursar_machine::{Machine, Shard, Watched};
 
-use super::Protocol;
 use super::books::run;
+use super::protocol::Protocol;
 use crate::random::Random;
 
 pub(super) fn protocol<M: Watched>() -> Protocol<M> {

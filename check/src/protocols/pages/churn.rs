@@ -4,10 +4,10 @@ use bursar::Limits;
 use bursar::pages::{ListOptions, Order, Watermarks, Zeroed};
 use bursar_machine::Watched;
 
-use super::super::Protocol;
 use super::super::books::run;
 use super::truth::Work;
 use super::world::{Held, Request, World, some_options};
+use crate::protocols::protocol::Protocol;
 use crate::random::Random;
 
 pub(super) fn protocol<M: Watched>() -> Protocol<M> {

@@ -5,9 +5,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bursar::Limits;
 use bursar_machine::Watched;
 
-use super::super::Protocol;
 use super::super::books::run;
 use super::world::{Held, Request, World, tiny_options};
+use crate::protocols::protocol::Protocol;
 use crate::random::Random;
 
 pub(super) fn protocol<M: Watched>() -> Protocol<M> {

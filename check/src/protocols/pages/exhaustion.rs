@@ -10,11 +10,11 @@ use bursar::pages::{Order, Watermarks};
 use bursar::{AllocPagesError, Limits};
 use bursar_machine::Watched;
 
-use super::super::Protocol;
 use super::super::books::run;
 use super::churn::churn;
 use super::truth::Work;
 use super::world::{Request, World, some_options, tiny_options};
+use crate::protocols::protocol::Protocol;
 use crate::random::Random;
 
 pub(super) fn protocol<M: Watched>() -> Protocol<M> {

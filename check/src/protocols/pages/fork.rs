@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use bursar::{Freshness, Limits};
 use bursar_machine::Forks;
 
-use super::super::Protocol;
 use super::super::books::run;
 use super::churn::churn;
 use super::many::{alloc_many, free_many};
 use super::world::{Held, PAGES, Request, World, some_options};
+use crate::protocols::protocol::Protocol;
 use crate::random::Random;
 
 pub(super) fn protocol<M: Forks>() -> Protocol<M> {

@@ -5,10 +5,10 @@ use bursar::pages::{Order, Zeroed};
 use bursar::{Limits, Page};
 use bursar_machine::Watched;
 
-use super::super::Protocol;
 use super::super::books::run;
 use super::truth::Work;
 use super::world::{Held, Request, World, some_options};
+use crate::protocols::protocol::Protocol;
 use crate::random::Random;
 
 pub(super) fn protocol<M: Watched>() -> Protocol<M> {

@@ -29,7 +29,7 @@ mod world;
 
 use bursar_machine::Forks;
 
-use super::Protocol;
+use crate::protocols::protocol::Protocol;
 
 pub(super) fn protocols<M: Forks>() -> Vec<Protocol<M>> {
     vec![

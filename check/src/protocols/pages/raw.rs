@@ -9,10 +9,10 @@ use bursar::pages::{Block, Pfn};
 use bursar::{ClaimError, Limits};
 use bursar_machine::{Machine, Watched};
 
-use super::super::Protocol;
 use super::super::books::run;
 use super::truth::{At, Who, Work};
 use super::world::{Held, Request, World, some_options};
+use crate::protocols::protocol::Protocol;
 use crate::random::Random;
 
 pub(super) fn protocol<M: Watched>() -> Protocol<M> {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bursar_machine::{AtomicWord, Machine, Order, Watched};
 
-use super::Version;
+use super::bug::Version;
 use crate::protocols::books::run;
 use crate::random::Random;
 

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use bursar_machine::{AtomicWord, CEILING, CHARGED, Machine, Order, Shard, Slot, Watched};
 
-use super::Version;
+use super::bug::Version;
 use crate::protocols::books::run;
 use crate::protocols::quiesce::Stock;
 use crate::random::Random;

@@ -4,7 +4,7 @@
 
 use bursar_machine::{AtomicWord, Order, Watched};
 
-use super::Version;
+use super::bug::Version;
 use crate::protocols::books::run;
 use crate::random::Random;
 

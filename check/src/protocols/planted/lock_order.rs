@@ -2,7 +2,7 @@
 
 use bursar_machine::{Lock, Watched};
 
-use super::Version;
+use super::bug::Version;
 use crate::protocols::books::run;
 use crate::random::Random;
 

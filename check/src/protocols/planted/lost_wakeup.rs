@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bursar_machine::{AtomicWord, Event, Lock, Machine, Order, Watched};
 
-use super::Version;
+use super::bug::Version;
 use crate::protocols::books::run;
 use crate::random::Random;
 

@@ -3,6 +3,7 @@
 //! They are mechanisms of their own, as small as the bug allows: nothing of the library can be switched to them.
 
 mod add_then_undo;
+mod bug;
 mod double_queue;
 mod drain_update;
 mod fold_by_reset;
@@ -17,27 +18,8 @@ mod wake_before_return;
 
 use bursar_machine::Watched;
 
-/// A mechanism with a bug, and without it.
-#[derive(Debug)]
-pub struct Planted<M> {
-    /// The class of the bug.
-    pub name: &'static str,
-    /// The bug.
-    pub summary: &'static str,
-    /// Number of CPUs of the machine.
-    pub cpus: usize,
-    /// Fails under some schedules.
-    pub broken: fn(&M, u64),
-    /// Fails under none.
-    pub mended: fn(&M, u64),
-}
-
-/// One of the two versions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Version {
-    Broken,
-    Mended,
-}
+pub use bug::Planted;
+use bug::Version;
 
 /// Returns all planted bugs.
 pub fn all<M: Watched>() -> Vec<Planted<M>> {

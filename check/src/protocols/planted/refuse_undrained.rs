@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bursar_machine::{AtomicWord, Lock, Machine, Order, Shard, Watched};
 
-use super::Version;
+use super::bug::Version;
 use crate::protocols::books::run;
 use crate::random::Random;
 

@@ -9,7 +9,7 @@ use bursar_machine::{
     AtomicWord, FIRST_STATISTIC, Lock, Machine, Order, Outcome, STATE, Shard, Slot, State, Watched,
 };
 
-use super::Planted;
+use super::bug::Planted;
 use crate::protocols::books::run;
 use crate::random::Random;
 
