@@ -7,8 +7,7 @@
 //!
 //! Layers, bottom-up: [`measure`]; [`machine_info`], [`verdict`], [`document`], [`merge()`],
 //! [`compare`]; [`experiment`] with [`draws`], [`settings`]; [`workload`]; [`page_subject`]; [`memcg_flush`],
-//! [`vmstat_spread`], [`pcp_batch_free`]; [`replay`] of recordings; their catalogue; [`Plan`]; [`describe`]. Beside them are [`protocols`], the
-//! library's protocols for the explorer.
+//! [`vmstat_spread`], [`pcp_batch_free`]; [`replay`] of recordings; their catalogue; [`Plan`]; [`describe`].
 
 #![forbid(unsafe_code)]
 
@@ -27,7 +26,6 @@ mod one_line;
 pub mod page_subject;
 pub mod pcp_batch_free;
 mod plan;
-pub mod protocols;
 pub mod replay;
 pub mod settings;
 pub mod verdict;
