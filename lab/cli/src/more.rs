@@ -4,7 +4,7 @@ use crate::form::Form;
 use crate::grid::Grid;
 use crate::table::name_with_seeds;
 use crate::units::in_unit;
-use crate::view::{View, a_seed};
+use crate::view::View;
 use bursar_experiments::document::{Document, VariantResult};
 use bursar_experiments::machine_info::MachineInfo;
 use bursar_experiments::measure::Metric;
@@ -80,7 +80,7 @@ fn cells(
             ]
         }
         Metric::Ratio(share) => vec![(name.to_owned(), shown(share.value()))],
-        Metric::Count(count) => vec![(name.to_owned(), shown(a_seed(variant, *count)))],
+        Metric::Count(count) => vec![(name.to_owned(), shown(variant.mean_count(*count)))],
         Metric::Figure(figure) => vec![(name.to_owned(), shown(figure.value()))],
         // Not a number.
         Metric::Timeline(_) => Vec::new(),

@@ -7,7 +7,7 @@ use bursar_experiments::verdict::{Basis, Rule, Ruling, SEEDS_NEEDED, Verdict};
 use crate::form::Form;
 use crate::grid::Grid;
 use crate::units::{counted, in_unit, percent};
-use crate::view::{self, View};
+use crate::view::metric_title;
 
 /// The tables of all published figures that the documents have an answer to, one an experiment; nothing if there are none. All
 /// are simulated: what was published was measured on machines that only the simulated one can be. Where nothing was judged, a
@@ -83,13 +83,12 @@ fn of_experiment(documents: &[&Document], form: Form) -> Grid {
     let mut table = Grid::new(header).right(1..4).prose();
     let mut load = "";
     for document in documents {
-        let view = view::of(document);
         for verdict in &document.verdicts {
             if std::mem::replace(&mut load, &verdict.load) != verdict.load {
                 table.group(&verdict.load);
             }
             table.row([
-                format!("  {}", figure(verdict, view)),
+                format!("  {}", figure(verdict)),
                 published(verdict),
                 value(verdict, verdict.measured),
                 interval(verdict),
@@ -101,8 +100,8 @@ fn of_experiment(documents: &[&Document], form: Form) -> Grid {
     table
 }
 
-fn figure(verdict: &Verdict, view: &View) -> String {
-    let metric = view.metric_title(&verdict.metric);
+fn figure(verdict: &Verdict) -> String {
+    let metric = metric_title(&verdict.metric);
     match verdict.rule.baseline() {
         None => format!("{}: {metric}", verdict.variant),
         Some(baseline) => format!("{} against {baseline}: {metric}", verdict.variant),

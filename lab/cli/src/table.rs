@@ -71,7 +71,7 @@ fn summary(document: &Document, point: &str, form: Form) -> String {
 fn tables(document: &Document, form: Form) -> String {
     let view = view::of(document);
     let mut text = String::new();
-    if !view.columns.is_empty() {
+    if !view.columns().is_empty() {
         text.push('\n');
         text.push_str(&form.table(&figures(document, view, form)));
     }
@@ -91,17 +91,14 @@ fn pictures(document: &Document, view: &View, form: Form) -> String {
         MachineInfo::Host(_) => "",
         MachineInfo::Sim(_) => time,
     };
-    for bars in view.bars {
-        let of = |variant| Some((name(variant), distribution(variant, bars.metric)?));
+    for info in view.metrics().iter().filter(|info| !info.bars.is_empty()) {
+        let of = |variant| Some((name(variant), distribution(variant, info.name)?));
         let rows: Vec<_> = document.variants.iter().filter_map(of).collect();
         let time = match rows.first() {
             Some((_, counts)) if counts.unit() == Unit::Count => simulated(", simulated"),
             _ => simulated(", in virtual time"),
         };
-        pictures.push((
-            format!("{}{time}", bars.title),
-            picture(&rows, form.width()),
-        ));
+        pictures.push((format!("{}{time}", info.bars), picture(&rows, form.width())));
     }
     if let Some(moments) = view.timeline {
         let (title, drawn) = timeline(document, moments, form.width());
@@ -150,8 +147,9 @@ fn figures(document: &Document, view: &View, form: Form) -> Grid {
         MachineInfo::Host(_) => "variant",
         MachineInfo::Sim(_) => "variant (simulated)",
     }];
-    header.extend(view.columns.iter().map(|column| column.title));
-    let mut table = Grid::new(header).right(1..view.columns.len() + 1);
+    let columns = view.columns();
+    header.extend(columns.iter().map(|column| column.title));
+    let mut table = Grid::new(header).right(1..columns.len() + 1);
     for variant in &document.variants {
         let failed = |metric: &str| {
             document.expectations.iter().any(|expectation| {
@@ -168,7 +166,7 @@ fn figures(document: &Document, view: &View, form: Form) -> Grid {
             }
         };
         let name = name_with_seeds(variant, document);
-        table.row([name].into_iter().chain(view.columns.iter().map(cell)));
+        table.row([name].into_iter().chain(columns.iter().map(cell)));
     }
     table
 }
@@ -187,11 +185,17 @@ fn legend(documents: &[Document], first: &Document, form: Form) -> String {
             text.push_str(&form.item(&format!("{}: {}", variant.name, variant.summary)));
         }
     }
-    if !view.legend.is_empty() {
+    let mut lines = view
+        .metrics()
+        .iter()
+        .map(|info| info.legend)
+        .filter(|line| !line.is_empty())
+        .peekable();
+    if lines.peek().is_some() {
         text.push('\n');
         text.push_str(&form.subheading("Columns"));
     }
-    for line in view.legend {
+    for line in lines {
         text.push_str(&form.item(line));
     }
     if first.seeds > 1 {

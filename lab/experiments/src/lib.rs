@@ -22,6 +22,7 @@ pub mod machine_info;
 pub mod measure;
 pub mod memcg_flush;
 mod merge;
+pub mod metrics;
 pub mod names;
 mod one_line;
 pub mod page_subject;

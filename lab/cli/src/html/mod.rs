@@ -291,12 +291,12 @@ fn metrics(documents: &[&Document]) -> Vec<Explained> {
         let mut variants = documents.iter().flat_map(|it| &it.variants);
         variants.any(|variant| variant.metrics.get(name).is_some())
     };
-    let glossary = view::of(first).glossary.iter();
-    let glossary = glossary.filter(|(name, _)| is_measured(name));
-    let explained = glossary.map(|(name, about)| Explained {
-        title: tables::title(first, name),
-        metric: name,
-        about,
+    let glossary = view::of(first).metrics().iter();
+    let glossary = glossary.filter(|info| is_measured(info.name));
+    let explained = glossary.map(|info| Explained {
+        title: tables::title(info.name),
+        metric: info.name,
+        about: info.about,
     });
     explained.collect()
 }
@@ -307,7 +307,7 @@ fn run(document: &Document, point: &str, kind_of_page: &str, id: String) -> Run 
     let words = (view::of(document).load)(load);
     let parameters = document.parameters.iter();
     let published = document.verdicts.iter();
-    let published = published.map(|it| self::published(document, it));
+    let published = published.map(self::published);
     let kind = svg::kind(document.machine.kind());
     Run {
         title: run_title(document, point),
@@ -414,10 +414,10 @@ fn legend_entry(entry: Entry) -> LegendEntry {
     }
 }
 
-fn published(document: &Document, verdict: &Verdict) -> Published {
+fn published(verdict: &Verdict) -> Published {
     Published {
         variant: verdict.variant.clone(),
-        metric: tables::title(document, &verdict.metric),
+        metric: tables::title(&verdict.metric),
         load: verdict.load.clone(),
         published: rulings::published(verdict),
         measured: rulings::value(verdict, verdict.measured),

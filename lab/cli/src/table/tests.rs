@@ -1,4 +1,6 @@
 use bursar_experiments::machine_info::HostInfo;
+use bursar_experiments::metrics::pcp_batch_free::*;
+use bursar_experiments::metrics::vmstat_spread::*;
 use bursar_experiments::verdict::Rule;
 
 use super::*;
@@ -167,15 +169,15 @@ fn an_experiment_without_a_view_is_shown_whole() {
 #[test]
 fn rows_of_several_experiments_stand_apart() {
     let mut one = samples::vmstat_spread(72, 18);
-    one.verdicts = vec![verdict("spread", "refresh_mean", "72 CPUs")];
+    one.verdicts = vec![verdict("spread", REFRESH_MEAN.name, "72 CPUs")];
     let mut other = samples::pcp_batch_free(0);
-    other.verdicts = vec![verdict("batched", "ops_per_second", "316 CPUs")];
+    other.verdicts = vec![verdict("batched", OPS_PER_SECOND.name, "316 CPUs")];
     other.verdicts[0].published = -0.000_011;
     other.verdicts[0].rule = Rule::Equivalent {
         baseline: "whole".to_owned(),
         margin: 0.000_12,
     };
-    let mut few = verdict("batched", "long_holds", "316 CPUs");
+    let mut few = verdict("batched", LONG_HOLDS.name, "316 CPUs");
     few.rule = Rule::Ratio {
         baseline: "whole".to_owned(),
         from: 0.0,
@@ -231,7 +233,7 @@ fn findings_come_first_and_words_before_the_tables_that_use_them() {
 #[test]
 fn what_was_not_judged_is_a_line_and_verbose_a_table() {
     let mut document = samples::vmstat_spread(72, 18);
-    document.verdicts = vec![verdict("spread", "refresh_mean", "72 CPUs")];
+    document.verdicts = vec![verdict("spread", REFRESH_MEAN.name, "72 CPUs")];
     document.draws = 48;
     let said = rulings(std::slice::from_ref(&document), PLAIN, false);
     assert_eq!(
@@ -251,7 +253,7 @@ fn what_was_not_judged_is_a_line_and_verbose_a_table() {
 #[test]
 fn lines_fit_the_terminal() {
     let mut documents = [samples::vmstat_spread(72, 18), samples::pcp_batch_free(0)];
-    documents[0].verdicts = vec![verdict("spread", "refresh_mean", "72 CPUs")];
+    documents[0].verdicts = vec![verdict("spread", REFRESH_MEAN.name, "72 CPUs")];
     for width in [40, 80, 120] {
         for color in [false, true] {
             let form = Form::Terminal {
@@ -262,7 +264,7 @@ fn lines_fit_the_terminal() {
             for line in text.lines() {
                 assert!(crate::width::columns(line) <= width, "{width}: {line}");
             }
-            for column in crate::view::of(&documents[0]).columns {
+            for column in crate::view::of(&documents[0]).columns() {
                 assert!(text.contains(column.title), "{} is missing", column.title);
             }
         }

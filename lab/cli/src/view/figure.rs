@@ -1,55 +1,10 @@
-//! One number of a metric: which one, and for people.
+//! One number of a metric, for people.
 
 use bursar_experiments::document::VariantResult;
 use bursar_experiments::measure::{Distribution, Metric, Unit};
+use bursar_experiments::metrics::Of;
 
 use crate::units::{in_unit, thousands};
-
-/// Which number of a metric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Of {
-    P50,
-    P99,
-    Max,
-    Mean,
-    /// The only one, of what is no distribution.
-    Value,
-}
-
-impl Of {
-    /// Its name; empty for the only one.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::P50 => "p50",
-            Self::P99 => "p99",
-            Self::Max => "max",
-            Self::Mean => "mean",
-            Self::Value => "",
-        }
-    }
-
-    /// The number of a metric of a variant, and its unit; nothing if it was not measured.
-    pub fn get(self, variant: &VariantResult, metric: &str) -> Option<(f64, Unit)> {
-        let metric = variant.metrics.get(metric)?;
-        let value = match (metric, self) {
-            (Metric::Distribution(distribution), of) => {
-                let all = distribution.summary();
-                match of {
-                    Self::P50 => all.p50 as f64,
-                    Self::P99 => all.p99 as f64,
-                    Self::Max => all.max as f64,
-                    Self::Mean => all.mean,
-                    Self::Value => return None,
-                }
-            }
-            (Metric::Ratio(share), Self::Value) => share.value(),
-            (Metric::Count(count), Self::Value) => a_seed(variant, *count),
-            (Metric::Figure(figure), Self::Value) => figure.value(),
-            _ => return None,
-        };
-        Some((value, metric.unit()))
-    }
-}
 
 /// The number for people; `-` if it was not measured.
 pub fn shown(variant: &VariantResult, metric: &str, of: Of) -> String {
@@ -69,11 +24,6 @@ pub fn one_value(value: f64, unit: Unit) -> String {
         Unit::Count => thousands(value as u64),
         unit => in_unit(value, unit),
     }
-}
-
-/// How many there were with each seed, in the mean.
-pub fn a_seed(variant: &VariantResult, count: u64) -> f64 {
-    count as f64 / variant.ran_seeds.len().max(1) as f64
 }
 
 /// A distribution of a variant, if it has run.

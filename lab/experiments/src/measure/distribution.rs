@@ -108,6 +108,13 @@ pub struct Octave {
 }
 
 impl Distribution {
+    /// Makes the distribution of values.
+    pub fn of(unit: Unit, values: impl IntoIterator<Item = u64>) -> Self {
+        let mut samples = Samples::new(unit);
+        values.into_iter().for_each(|value| samples.record(value));
+        samples.distribution()
+    }
+
     /// Makes a distribution from the fields of a document.
     ///
     /// # Errors

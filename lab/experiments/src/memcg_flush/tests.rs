@@ -1,9 +1,10 @@
 //! The experiment in small, on the host: every variant runs, and what holds on any machine holds.
 
+use crate::metrics::memcg_flush::*;
+use crate::metrics::of_experiment;
 use bursar_machine::Host;
 use bursar_sim::{Settings, Sim, Simulator, Topology};
 
-use super::outcome::BUCKETS;
 use super::statistics::Stat;
 use super::subject::Need;
 use super::*;
@@ -52,31 +53,31 @@ fn every_variant_runs_and_measures() {
         let other = run(&host, name, &other).expect("another run").result();
         result.merge(&other).expect("the same metrics");
         assert_eq!(&result.name, name);
-        assert!(number(&result, "read_latency") > 0, "{name}");
-        assert!(number(&result, "worker_runtime") > 0, "{name}");
+        assert!(number(&result, READ_LATENCY.name) > 0, "{name}");
+        assert!(number(&result, WORKER_RUNTIME.name) > 0, "{name}");
         assert_eq!(
-            number(&result, "staleness"),
-            number(&result, "read_latency"),
+            number(&result, STALENESS.name),
+            number(&result, READ_LATENCY.name),
             "{name}"
         );
-        let buckets: f64 = BUCKETS
+        let ranges = of_experiment("memcg-flush")
             .iter()
-            .map(|bucket| ratio(&result, bucket.name))
-            .sum();
+            .filter(|info| info.range_ns.is_some());
+        let ranges: f64 = ranges.map(|info| ratio(&result, info.name)).sum();
         assert!(
-            (buckets - 1.0).abs() < 1e-9,
-            "{name}: each read is in one bucket"
+            (ranges - 1.0).abs() < 1e-9,
+            "{name}: each read is in one range"
         );
         if ["combining", "combining-fence"].contains(&name.as_str()) {
             assert_eq!(
-                ratio(&result, "broken_reads"),
+                ratio(&result, BROKEN_READS.name),
                 0.0,
                 "an exact read missed an update"
             );
         }
         if name == "periodic-only" {
             assert!(
-                ratio(&result, "broken_reads") > 0.0,
+                ratio(&result, BROKEN_READS.name) > 0.0,
                 "a cached read has no update since the last flush"
             );
         }
@@ -171,10 +172,14 @@ fn every_published_policy_is_a_variant_that_runs() {
     for policy in Policy::all(Tunables::of_cpus(host.cpus())) {
         let name = policy.name();
         let result = run(&host, name, &parameters).expect("a run").result();
-        assert!(number(&result, "read_latency") > 0, "{name}");
+        assert!(number(&result, READ_LATENCY.name) > 0, "{name}");
         assert_eq!(<Parameters as Workload>::summary(name), policy.summary());
         if matches!(policy, Policy::TreeWalk | Policy::Eager) {
-            assert_eq!(ratio(&result, "broken_reads"), 0.0, "{name} misses nothing");
+            assert_eq!(
+                ratio(&result, BROKEN_READS.name),
+                0.0,
+                "{name} misses nothing"
+            );
         }
     }
 }
@@ -186,7 +191,7 @@ fn left_by_streams<S: Subject<Sim>>(
     parameters: &Parameters,
 ) -> (i64, i64) {
     let outcome = measure(machine, Variant::Combining, subject, parameters).expect("a run");
-    assert!(number(&outcome.result(), "update_ns") > 100);
+    assert!(number(&outcome.result(), UPDATE_NS.name) > 100);
     machine.sleep_until(machine.now_ns() + 2 * parameters.flush_period_ms * 1_000_000);
     subject.tick();
     let numbers = subject.read(Tree::ROOT, Need::Own, &[Stat::Sock]);

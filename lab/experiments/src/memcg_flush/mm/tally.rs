@@ -1,7 +1,7 @@
 //! Measurements of the load's tasks.
 
 use super::super::outcome::Outcome;
-use crate::measure::{Figure, Metric, Samples, Unit};
+use crate::metrics::memcg_flush::*;
 
 /// Measurements of one task.
 #[derive(Clone, Debug, Default)]
@@ -21,16 +21,6 @@ pub(in super::super) struct Tally {
     pub(super) rounds_ns: Vec<u64>,
 }
 
-impl Tally {
-    fn samples<'a>(tallies: impl Iterator<Item = &'a Self>) -> Samples {
-        let mut samples = Samples::new(Unit::Ns);
-        for tally in tallies {
-            tally.rounds_ns.iter().for_each(|&ns| samples.record(ns));
-        }
-        samples
-    }
-}
-
 /// Adds the measurements of workers and proactive reclaimers to the outcome.
 pub(in super::super) fn report(
     outcome: &mut Outcome,
@@ -43,39 +33,32 @@ pub(in super::super) fn report(
     let (accesses, ran_ns) = (sum(|tally| tally.accesses), sum(|tally| tally.ran_ns));
     let longest_ns = workers.iter().map(|tally| tally.ran_ns).max().unwrap_or(0);
     let quotient = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
-    for (name, unit, value) in [
-        ("page_ns", Unit::Ns, quotient(ran_ns, accesses)),
-        (
-            "pages_per_second",
-            Unit::PerSecond,
-            quotient(accesses, longest_ns) * 1e9,
-        ),
-        (
-            "flush_site_share",
-            Unit::Ratio,
-            quotient(sum(|tally| tally.flush_ns), ran_ns),
-        ),
-    ] {
-        outcome.push(name, Metric::Figure(Figure::of(unit, seed, value)));
-    }
-    for (name, count) in [
-        ("page_faults", sum(|tally| tally.faults)),
-        (
-            "reclaim_rounds",
-            sum_all(|tally| tally.rounds_ns.len() as u64),
-        ),
-        ("refaults", sum(|tally| tally.refaults)),
-        ("swap_outs", sum_all(|tally| tally.swap_outs)),
-        ("zswap_outs", sum_all(|tally| tally.zswap_outs)),
-        ("ooms", sum(|tally| tally.ooms)),
-    ] {
-        outcome.push(name, Metric::Count(count));
-    }
-    for (name, tallies) in [("reclaim_round", workers), ("reclaimer_round", reclaimers)] {
+    let metrics = &mut outcome.more;
+    metrics.figure(PAGE_NS, seed, quotient(ran_ns, accesses));
+    metrics.figure(PAGES_PER_SECOND, seed, quotient(accesses, longest_ns) * 1e9);
+    metrics.figure(
+        FLUSH_SITE_SHARE,
+        seed,
+        quotient(sum(|tally| tally.flush_ns), ran_ns),
+    );
+    metrics.count(PAGE_FAULTS, sum(|tally| tally.faults));
+    metrics.count(
+        RECLAIM_ROUNDS,
+        sum_all(|tally| tally.rounds_ns.len() as u64),
+    );
+    metrics.count(REFAULTS, sum(|tally| tally.refaults));
+    metrics.count(SWAP_OUTS, sum_all(|tally| tally.swap_outs));
+    metrics.count(ZSWAP_OUTS, sum_all(|tally| tally.zswap_outs));
+    metrics.count(OOMS, sum(|tally| tally.ooms));
+    for (info, tallies) in [(RECLAIM_ROUND, workers), (RECLAIMER_ROUND, reclaimers)] {
         // By the parameters alone: what one seed has, all have.
         if !tallies.is_empty() {
-            let samples = Tally::samples(tallies.iter());
-            outcome.push(name, Metric::Distribution(samples.distribution()));
+            metrics.spread(
+                info,
+                tallies
+                    .iter()
+                    .flat_map(|tally| tally.rounds_ns.iter().copied()),
+            );
         }
     }
 }
