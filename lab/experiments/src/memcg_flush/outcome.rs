@@ -1,12 +1,11 @@
 //! The results of a run of one variant.
 
-use super::Variant;
 use super::parameters::Parameters;
 use super::reader::Read;
 use super::subject::{Need, Work};
 use super::truth::{Misses, Truth};
 use super::worker::Log;
-use crate::document::{Metrics, VariantResult};
+use crate::document::Metrics;
 use crate::measure::{Samples, Unit};
 use crate::metrics::memcg_flush::*;
 use crate::metrics::of_experiment;
@@ -14,7 +13,6 @@ use crate::metrics::of_experiment;
 /// Results of a run of one variant with one seed.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    variant: Variant,
     seed: u64,
     need: Need,
     latencies_ns: Vec<u64>,
@@ -29,7 +27,6 @@ pub struct Outcome {
 impl Outcome {
     /// Compares the logs with the truth.
     pub(super) fn new(
-        variant: Variant,
         parameters: &Parameters,
         logs: Vec<Log>,
         reads: Vec<Read>,
@@ -39,7 +36,6 @@ impl Outcome {
         let mut steps = Samples::new(Unit::Ns);
         let truth = Truth::new(parameters.tree(), logs, &mut steps);
         Self {
-            variant,
             seed: parameters.seed,
             need: parameters.need(),
             latencies_ns: reads
@@ -54,17 +50,8 @@ impl Outcome {
         }
     }
 
-    /// Returns the result for a document.
-    pub fn result(self) -> VariantResult {
-        VariantResult {
-            name: self.variant.name().to_owned(),
-            summary: self.variant.summary().to_owned(),
-            ran_seeds: vec![self.seed],
-            metrics: self.metrics(),
-        }
-    }
-
-    fn metrics(self) -> Metrics {
+    /// Returns the metrics for a document.
+    pub(super) fn metrics(self) -> Metrics {
         let mut metrics = Metrics::default();
         metrics.spread(READ_LATENCY, self.latencies_ns.iter().copied());
         let reads = self.latencies_ns.len() as u64;

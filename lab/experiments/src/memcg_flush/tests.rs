@@ -11,6 +11,7 @@ use super::*;
 use crate::document::VariantResult;
 use crate::experiment::Experiment;
 use crate::measure::Metric;
+use crate::settings::ParameterError;
 
 fn parameters(experiment: &Experiment) -> Parameters {
     let table = experiment.parameters.clone();
@@ -32,11 +33,11 @@ fn ratio(result: &VariantResult, name: &str) -> f64 {
     }
 }
 
-fn number(result: &VariantResult, name: &str) -> u64 {
-    match result.metrics.get(name) {
+fn number(metrics: &Metrics, name: &str) -> u64 {
+    match metrics.get(name) {
         Some(Metric::Count(value)) => *value,
         Some(Metric::Distribution(distribution)) => distribution.samples(),
-        other => panic!("{name} of {}: {other:?}", result.name),
+        other => panic!("{name}: {other:?}"),
     }
 }
 
@@ -45,19 +46,19 @@ fn every_variant_runs_and_measures() {
     let host = Host::start().expect("the host has a backend");
     let (experiment, parameters) = quick();
     for name in &experiment.variants {
-        let mut result = run(&host, name, &parameters).expect("a run").result();
+        let mut result = parameters.run(&host, name).expect("a run");
         let other = Parameters {
             seed: parameters.seed + 1,
             ..parameters
         };
-        let other = run(&host, name, &other).expect("another run").result();
+        let other = other.run(&host, name).expect("another run");
         result.merge(&other).expect("the same metrics");
         assert_eq!(&result.name, name);
-        assert!(number(&result, READ_LATENCY.name) > 0, "{name}");
-        assert!(number(&result, WORKER_RUNTIME.name) > 0, "{name}");
+        assert!(number(&result.metrics, READ_LATENCY.name) > 0, "{name}");
+        assert!(number(&result.metrics, WORKER_RUNTIME.name) > 0, "{name}");
         assert_eq!(
-            number(&result, STALENESS.name),
-            number(&result, READ_LATENCY.name),
+            number(&result.metrics, STALENESS.name),
+            number(&result.metrics, READ_LATENCY.name),
             "{name}"
         );
         let ranges = of_experiment("memcg-flush")
@@ -100,9 +101,7 @@ fn the_file_names_variants_and_metrics_that_exist() {
         ..parameters
     };
     let host = Host::start().expect("the host has a backend");
-    let result = run(&host, "combining", &everything)
-        .expect("a run")
-        .result();
+    let result = everything.run(&host, "combining").expect("a run");
     let names: Vec<&str> = result.metrics.iter().map(|(name, _)| name).collect();
     let of_expectations = experiment
         .expectations
@@ -171,8 +170,8 @@ fn every_published_policy_is_a_variant_that_runs() {
     let (_, parameters) = quick();
     for policy in Policy::all(Tunables::of_cpus(host.cpus())) {
         let name = policy.name();
-        let result = run(&host, name, &parameters).expect("a run").result();
-        assert!(number(&result, READ_LATENCY.name) > 0, "{name}");
+        let result = parameters.run(&host, name).expect("a run");
+        assert!(number(&result.metrics, READ_LATENCY.name) > 0, "{name}");
         assert_eq!(<Parameters as Workload>::summary(name), policy.summary());
         if matches!(policy, Policy::TreeWalk | Policy::Eager) {
             assert_eq!(
@@ -190,8 +189,10 @@ fn left_by_streams<S: Subject<Sim>>(
     subject: &S,
     parameters: &Parameters,
 ) -> (i64, i64) {
-    let outcome = measure(machine, Variant::Combining, subject, parameters).expect("a run");
-    assert!(number(&outcome.result(), UPDATE_NS.name) > 100);
+    let outcome = measure(machine, subject, parameters)
+        .expect("a run")
+        .metrics();
+    assert!(number(&outcome, UPDATE_NS.name) > 100);
     machine.sleep_until(machine.now_ns() + 2 * parameters.flush_period_ms * 1_000_000);
     subject.tick();
     let numbers = subject.read(Tree::ROOT, Need::Own, &[Stat::Sock]);

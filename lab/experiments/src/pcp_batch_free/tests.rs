@@ -6,12 +6,14 @@ use bursar_machine::timer::Timers;
 use bursar_sim::{Settings, Sim, Simulator, Topology};
 
 use super::*;
+use crate::document::VariantResult;
 use crate::experiment::Experiment;
 use crate::machine_info::MachineKind;
 use crate::measure::Metric;
 use crate::published::pages::Release;
 use crate::settings::Settings as Choice;
 use crate::verdict::{Basis, Row, Ruling, Verdict, by_seed};
+use crate::workload::Table as _;
 
 const SMALL: Parameters = Parameters {
     seed: 1,

@@ -8,7 +8,7 @@ use super::parameters::Parameters;
 use super::record::{Call, Cause, Part, Queuer};
 use super::tasks::Done;
 use super::variant::Variant;
-use crate::document::{Metrics, VariantResult};
+use crate::document::Metrics;
 use crate::measure::interval::mean;
 use crate::measure::{Distribution, Metric, Timeline};
 use crate::metrics::MetricInfo;
@@ -104,17 +104,8 @@ impl Outcome {
         }
     }
 
-    /// Returns the result for a document.
-    pub(super) fn result(self) -> VariantResult {
-        VariantResult {
-            name: self.frame.variant.name.to_owned(),
-            summary: self.frame.variant.summary.to_owned(),
-            ran_seeds: vec![self.seed],
-            metrics: self.metrics(),
-        }
-    }
-
-    fn metrics(self) -> Metrics {
+    /// Returns the metrics for a document.
+    pub(super) fn metrics(self) -> Metrics {
         let mut metrics = Metrics::default();
         self.push_refreshes(&mut metrics);
         self.push_herds(&mut metrics);

@@ -6,8 +6,10 @@ use bursar_sim::{Settings, Simulator, Topology};
 use toml::{Table, Value};
 
 use super::*;
+use crate::document::VariantResult;
 use crate::experiment::{Experiment, Load};
 use crate::measure::{Metric, Summary};
+use crate::workload::Table as _;
 
 fn experiment() -> Experiment {
     crate::experiment_named("vmstat-spread").expect("the file")

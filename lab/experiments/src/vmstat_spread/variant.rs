@@ -4,7 +4,7 @@ use bursar::housekeeping::{Firing, KERNEL_SKEW};
 
 /// A rule for the time at which upkeep fires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Variant {
+pub struct Variant {
     /// Name in files.
     pub(super) name: &'static str,
     /// Description, in one line.
