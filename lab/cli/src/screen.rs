@@ -7,8 +7,8 @@ use bursar_experiments::metrics::pcp_batch_free::*;
 use bursar_experiments::metrics::vmstat_spread::*;
 
 use crate::findings::failures;
-use crate::form::Form;
 use crate::grid::Grid;
+use crate::markup::Markup;
 use crate::svg::question;
 use crate::timeline::{Raster, cpus, of as timeline_of};
 use crate::units::{counted, nanoseconds, percent, thousands};
@@ -150,7 +150,7 @@ impl Question {
         ]
     }
 
-    fn text(&self, number: usize, document: &Document, form: Form) -> String {
+    fn text(&self, number: usize, document: &Document, form: Markup) -> String {
         let asked = question(self.experiment).unwrap_or(self.experiment);
         let mut text = form.heading(&apart(
             &format!("{number}  {asked}"),
@@ -203,7 +203,7 @@ impl Cell {
 }
 
 /// The whole screen. `page` says where the pictures are.
-pub fn text(documents: &[Document], seconds: f64, page: &str, form: Form) -> String {
+pub fn text(documents: &[Document], seconds: f64, page: &str, form: Markup) -> String {
     let seeds = documents.first().map_or(0, |document| document.seed);
     let time = format!("SIMULATED, seed {seeds}, {seconds:.0} s");
     let title = "Bursar's lab: three problems of per-CPU memory books";
@@ -239,16 +239,16 @@ pub fn text(documents: &[Document], seconds: f64, page: &str, form: Form) -> Str
 }
 
 /// Columns of the screen's lines.
-fn line_width(form: Form) -> usize {
+fn line_width(form: Markup) -> usize {
     form.width().map_or(WIDTH, |width| width.min(WIDTH))
 }
 
 /// The form of what is indented.
-fn narrower(form: Form) -> Form {
+fn narrower(form: Markup) -> Markup {
     let width = Some(line_width(form) - INDENT.len());
     match form {
-        Form::Terminal { color, .. } => Form::Terminal { color, width },
-        Form::Markdown | Form::Html => form,
+        Markup::Terminal { color, .. } => Markup::Terminal { color, width },
+        Markup::Markdown | Markup::Html => form,
     }
 }
 
@@ -285,7 +285,8 @@ fn machine(document: &Document) -> String {
 
 /// How much more of a metric a variant has than another one, as a part of it.
 fn more(document: &Document, variant: &VariantResult, metric: &str, base: &str) -> Option<f64> {
-    let number = |variant| Of::Value.get(variant, metric).map(|(number, _)| number);
+    let number =
+        |variant: &VariantResult| variant.number(metric, Of::Value).map(|(number, _)| number);
     Some(number(variant)? / number(of(document, base)?)? - 1.0)
 }
 
@@ -307,8 +308,8 @@ fn raster(document: &Document, variant: &VariantResult, metric: &str) -> Option<
 fn reads(document: &Document) -> Option<String> {
     let missed = |variant| -> Option<(String, String)> {
         let variant = of(document, variant)?;
-        let (share, _) = Of::Value.get(variant, BROKEN_READS.name)?;
-        let (oldest, _) = Of::Max.get(variant, STALENESS.name)?;
+        let (share, _) = variant.number(BROKEN_READS.name, Of::Value)?;
+        let (oldest, _) = variant.number(STALENESS.name, Of::Max)?;
         Some(match share {
             0.0 => ("none".to_owned(), String::new()),
             _ => (
@@ -318,7 +319,7 @@ fn reads(document: &Document) -> Option<String> {
         })
     };
     let half = |variant| -> Option<String> {
-        let (ns, _) = Of::P50.get(of(document, variant)?, READ_LATENCY.name)?;
+        let (ns, _) = of(document, variant)?.number(READ_LATENCY.name, Of::P50)?;
         Some(nanoseconds(ns))
     };
     let ((own, own_age), (merged, age)) = (missed("combining")?, missed(MERGED)?);
@@ -339,8 +340,8 @@ fn reads(document: &Document) -> Option<String> {
 fn upkeep(document: &Document) -> Option<String> {
     let of = |variant| {
         let variant = of(document, variant)?;
-        let (together, _) = Of::Max.get(variant, HERD.name)?;
-        let (mean, _) = Of::Mean.get(variant, REFRESH.name)?;
+        let (together, _) = variant.number(HERD.name, Of::Max)?;
+        let (mean, _) = variant.number(REFRESH.name, Of::Mean)?;
         Some((together as u64, nanoseconds(mean)))
     };
     let ((own, own_mean), (all, mean)) = (of("phase-exact")?, of("upstream")?);
@@ -430,7 +431,7 @@ mod tests {
     }
 
     fn screen(documents: &[Document], width: Option<usize>) -> String {
-        let form = Form::Terminal {
+        let form = Markup::Terminal {
             color: false,
             width,
         };

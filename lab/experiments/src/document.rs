@@ -7,8 +7,8 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::machine_info::MachineInfo;
-use crate::measure::{Distribution, Figure, Metric, Share, Unlike};
-use crate::metrics::MetricInfo;
+use crate::measure::{Distribution, Figure, Metric, Share, Unit, Unlike};
+use crate::metrics::{MetricInfo, Of};
 use crate::one_line;
 use crate::verdict::Verdict;
 
@@ -107,6 +107,19 @@ impl VariantResult {
 }
 
 impl VariantResult {
+    /// Returns a number of a metric, and its unit; `None` if it was not measured.
+    pub fn number(&self, metric: &str, of: Of) -> Option<(f64, Unit)> {
+        let metric = self.metrics.get(metric)?;
+        let value = match (metric, of) {
+            (Metric::Distribution(distribution), of) => distribution.summary().number(of)?,
+            (Metric::Ratio(share), Of::Value) => share.value(),
+            (Metric::Count(count), Of::Value) => self.mean_count(*count),
+            (Metric::Figure(figure), Of::Value) => figure.value(),
+            _ => return None,
+        };
+        Some((value, metric.unit()))
+    }
+
     /// Returns a number of events over all seeds as its mean over them.
     pub fn mean_count(&self, count: u64) -> f64 {
         count as f64 / self.ran_seeds.len().max(1) as f64

@@ -6,13 +6,13 @@
 //! own.
 //!
 //! Layers, bottom-up: [`measure`]; [`published`]; [`machine_info`], [`verdict`], [`document`], [`merge()`],
-//! [`compare`]; [`experiment`] with [`draws`], [`settings`]; [`workload`]; [`page_subject`]; [`memcg_flush`],
-//! [`vmstat_spread`], [`pcp_batch_free`]; [`replay`] of recordings; their catalogue; [`Plan`]; [`describe`]. Beside them are [`protocols`], the
+//! [`compare`]; [`experiment`] with [`draws`], [`settings`]; [`workload`]; [`page_allocators`]; [`memcg_flush`],
+//! [`vmstat_spread`], [`pcp_batch_free`]; [`replay`] of recordings; all experiments; [`Plan`]; [`describe`]. Beside them are [`protocols`], the
 //! library's protocols for the explorer.
 
 #![forbid(unsafe_code)]
 
-mod catalogue;
+mod all_experiments;
 pub mod compare;
 pub mod describe;
 pub mod document;
@@ -25,7 +25,7 @@ mod merge;
 pub mod metrics;
 pub mod names;
 mod one_line;
-pub mod page_subject;
+pub mod page_allocators;
 pub mod pcp_batch_free;
 mod plan;
 pub mod protocols;

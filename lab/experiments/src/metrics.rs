@@ -3,8 +3,8 @@
 //! An experiment records by a constant of its module here; tables, pictures, pages and comparison read the entry. So a new
 //! metric is one entry. The order of the entries is the order of columns, pictures and explanations.
 
-use crate::document::VariantResult;
-use crate::measure::{Metric, Unit};
+pub use crate::measure::Of;
+use crate::measure::Unit;
 
 /// The better side of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,56 +16,6 @@ pub enum Better {
     /// Neither: the figure describes how work was done, not how well. For example, reads that move from 1-10 ms to 0.1-1 ms
     /// are an improvement, but reads that come there from below 0.1 ms are not.
     Neither,
-}
-
-/// Number of a metric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Of {
-    /// Median of a distribution.
-    P50,
-    /// 99th percentile of a distribution.
-    P99,
-    /// Greatest value of a distribution.
-    Max,
-    /// Mean of a distribution.
-    Mean,
-    /// The only number, of a metric without distribution.
-    Value,
-}
-
-impl Of {
-    /// Returns the name; empty for the only number.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::P50 => "p50",
-            Self::P99 => "p99",
-            Self::Max => "max",
-            Self::Mean => "mean",
-            Self::Value => "",
-        }
-    }
-
-    /// Returns the number of a metric of a variant, and its unit; `None` if it was not measured.
-    pub fn get(self, variant: &VariantResult, metric: &str) -> Option<(f64, Unit)> {
-        let metric = variant.metrics.get(metric)?;
-        let value = match (metric, self) {
-            (Metric::Distribution(distribution), of) => {
-                let all = distribution.summary();
-                match of {
-                    Self::P50 => all.p50 as f64,
-                    Self::P99 => all.p99 as f64,
-                    Self::Max => all.max as f64,
-                    Self::Mean => all.mean,
-                    Self::Value => return None,
-                }
-            }
-            (Metric::Ratio(share), Self::Value) => share.value(),
-            (Metric::Count(count), Self::Value) => variant.mean_count(*count),
-            (Metric::Figure(figure), Self::Value) => figure.value(),
-            _ => return None,
-        };
-        Some((value, metric.unit()))
-    }
 }
 
 /// Texts of a metric whose values are 0 where nothing happened.

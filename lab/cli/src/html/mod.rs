@@ -8,6 +8,7 @@
 //! | a page of text and tables | `text.html` |
 //! | style of both | `head.html` |
 
+pub mod escape;
 mod tables;
 
 use std::fmt::Write;
@@ -17,7 +18,7 @@ use bursar_experiments::machine_info::MachineKind;
 use bursar_experiments::settings::LOAD;
 use bursar_experiments::verdict::{Row as PublishedRow, Verdict};
 use minijinja::value::Serde;
-use minijinja::{Environment, HtmlEscape, context};
+use minijinja::{Environment, context};
 use serde::Serialize;
 
 pub use self::tables::capitalised;
@@ -25,7 +26,7 @@ use self::tables::{KeyTable, Single, Spread};
 use crate::failure::Failure;
 use crate::findings::failures;
 use crate::points::points;
-use crate::rulings;
+use crate::published_figures;
 use crate::svg::{self, Entry, Figure, Part, Sign, Sweep};
 use crate::view::{self, Load};
 
@@ -162,11 +163,6 @@ pub fn page(documents: &[Document]) -> Result<String, Failure> {
         experiments,
     };
     rendered(("page.html", include_str!("page.html")), Serde(&whole))
-}
-
-/// A text in which no letter is markup.
-pub fn escaped(text: &str) -> String {
-    HtmlEscape(text).to_string()
 }
 
 /// A page with this body, which is HTML.
@@ -419,10 +415,10 @@ fn published(verdict: &Verdict) -> Published {
         variant: verdict.variant.clone(),
         metric: tables::title(&verdict.metric),
         load: verdict.load.clone(),
-        published: rulings::published(verdict),
-        measured: rulings::value(verdict, verdict.measured),
-        lo: rulings::value(verdict, verdict.lo),
-        hi: rulings::value(verdict, verdict.hi),
+        published: published_figures::published(verdict),
+        measured: published_figures::value(verdict, verdict.measured),
+        lo: published_figures::value(verdict, verdict.lo),
+        hi: published_figures::value(verdict, verdict.hi),
         verdict: match (verdict.row, verdict.verdict) {
             (PublishedRow::Calibration, _) => "none (calibration)".to_owned(),
             (PublishedRow::Prediction, ruling) => {

@@ -84,7 +84,7 @@ pub fn key(document: &Document, parts: &[Part<'_>]) -> Option<KeyTable> {
     let view = view::of(document);
     let is_measured = |column: &Column| {
         let mut parts = parts.iter();
-        parts.any(|part| column.of.get(part.result, column.metric).is_some())
+        parts.any(|part| part.result.number(column.metric, column.of).is_some())
     };
     let columns: Vec<Column> = view.columns().into_iter().filter(is_measured).collect();
     if columns.is_empty() {
@@ -212,7 +212,7 @@ struct Compared<'a> {
 fn compared<'a>(parts: &'a [Part<'a>], metric: &'a str, of: Of) -> Compared<'a> {
     let known: Vec<_> = parts
         .iter()
-        .map(|part| of.get(part.result, metric))
+        .map(|part| part.result.number(metric, of))
         .collect();
     let unit = known.iter().flatten().next().map_or(Unit::Count, |it| it.1);
     let values: Vec<Option<f64>> = known.iter().map(|it| Some(it.as_ref()?.0)).collect();

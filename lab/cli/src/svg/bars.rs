@@ -8,6 +8,7 @@ use bursar_experiments::measure::{Distribution, Metric};
 use bursar_experiments::metrics::Event;
 
 use super::canvas::{Anchor, Canvas, text_width};
+
 use super::cast::Part;
 use super::panel::shortened;
 use super::style::{BAR_REST, BODY, NAME};

@@ -159,7 +159,7 @@ fn lines<'a>(sweep: &Sweep<'a>, metric: &str, of: Of) -> Option<Lines<'a>> {
     let mut value = |document: &Document, variant: &str| {
         let mut results = document.variants.iter();
         let result = results.find(|result| result.name == variant)?;
-        let (value, of_metric) = of.get(result, metric)?;
+        let (value, of_metric) = result.number(metric, of)?;
         unit = of_metric;
         // On a logarithmic axis there is no place for others.
         (value > 0.0).then_some(value)

@@ -182,7 +182,7 @@ fn timelines_without_points_or_beyond_their_time_are_no_trouble() {
         let variant = samples::variant("one", &[(HERD_TIMELINE.name, timeline)]);
         let document = samples::document("vmstat-spread", 1, vec![variant]);
         texts(&picture(std::slice::from_ref(&document)));
-        crate::table::run(&[document], crate::form::Form::Markdown, false);
+        crate::table::run(&[document], crate::markup::Markup::Markdown, false);
     }
 }
 
@@ -216,7 +216,7 @@ fn edges(node: roxmltree::Node<'_, '_>) -> (f64, f64, f64, f64) {
         let value = node.attribute(name).expect(name);
         value.parse().expect("a number")
     };
-    let look = canvas::Type {
+    let look = style::Type {
         size: number("font-size"),
         color: style::INK,
         bold: node.attribute("font-weight").is_some(),

@@ -6,7 +6,7 @@ use bursar_experiments::verdict::Rule;
 use super::*;
 use crate::samples::{self, document, figure, many, variant, verdict};
 
-const PLAIN: Form = Form::Terminal {
+const PLAIN: Markup = Markup::Terminal {
     color: false,
     width: None,
 };
@@ -184,10 +184,10 @@ fn rows_of_several_experiments_stand_apart() {
         to: 0.01,
     };
     other.verdicts.push(few);
-    let alone = rulings(&[one.clone(), on_host(other.clone())], PLAIN, true);
+    let alone = published_figures(&[one.clone(), on_host(other.clone())], PLAIN, true);
     assert!(!alone.contains("\nvmstat-spread\n"), "{alone}");
     assert!(!alone.contains("316 CPUs"), "{alone}");
-    let both = rulings(&[one, other], PLAIN, true);
+    let both = published_figures(&[one, other], PLAIN, true);
     let lines: Vec<_> = both.lines().map(str::to_owned).collect();
     let names: Vec<_> = ["vmstat-spread", "pcp-batch-free"]
         .map(|name| lines.iter().position(|line| line == name))
@@ -235,17 +235,17 @@ fn what_was_not_judged_is_a_line_and_verbose_a_table() {
     let mut document = samples::vmstat_spread(72, 18);
     document.verdicts = vec![verdict("spread", REFRESH_MEAN.name, "72 CPUs")];
     document.draws = 48;
-    let said = rulings(std::slice::from_ref(&document), PLAIN, false);
+    let said = published_figures(std::slice::from_ref(&document), PLAIN, false);
     assert_eq!(
         said,
         "\nNothing is judged here. `bursar run vmstat-spread --seeds 20` judges by 1 published figure. -v shows these beside \
          the lab's.\n"
     );
-    let all = rulings(std::slice::from_ref(&document), PLAIN, true);
+    let all = published_figures(std::slice::from_ref(&document), PLAIN, true);
     assert!(all.contains("-20.0 %"), "{all}");
     document.seeds = 20;
     document.verdicts[0].basis = bursar_experiments::verdict::Basis::Ensemble;
-    let judged = rulings(&[document], PLAIN, false);
+    let judged = published_figures(&[document], PLAIN, false);
     assert!(!judged.contains("Nothing is judged"), "{judged}");
     assert!(judged.contains("-20.0 %"), "{judged}");
 }
@@ -256,7 +256,7 @@ fn lines_fit_the_terminal() {
     documents[0].verdicts = vec![verdict("spread", REFRESH_MEAN.name, "72 CPUs")];
     for width in [40, 80, 120] {
         for color in [false, true] {
-            let form = Form::Terminal {
+            let form = Markup::Terminal {
                 color,
                 width: Some(width),
             };

@@ -3,15 +3,15 @@
 //! The registry of metrics (`bursar_experiments::metrics`) names the columns and pictures. A metric that was not measured is left
 //! out of pictures, and is `-` in tables. Metrics without a column are in the table of further figures.
 
-mod figure;
 mod memcg_flush;
+mod number;
 mod pcp_batch_free;
 mod vmstat_spread;
 
 use bursar_experiments::document::{Document, ParameterTable, VariantResult};
 use bursar_experiments::metrics::{MetricInfo, Of, named, of_experiment};
 
-pub use self::figure::{distribution, distribution_of, one_value, shown};
+pub use self::number::{distribution, distribution_of, name_with_seeds, one_value, shown};
 
 /// View of an experiment: the words that are not those of a single metric.
 #[derive(Debug)]

@@ -114,7 +114,7 @@ fn finding(_: &Document, variant: &VariantResult) -> Option<String> {
         nanoseconds(waits.max as f64),
         nanoseconds(waits.p99 as f64),
     );
-    if let Some((stalls, _)) = Of::Value.get(variant, STALLS.name)
+    if let Some((stalls, _)) = variant.number(STALLS.name, Of::Value)
         && stalls > 0.0
     {
         let each = match variant.ran_seeds.len() {

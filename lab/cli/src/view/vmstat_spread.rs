@@ -87,7 +87,7 @@ fn finding(_: &Document, variant: &VariantResult) -> Option<String> {
         nanoseconds(refresh.mean),
         thousands(refresh.samples),
     );
-    if let Some((least, _)) = Of::Value.get(variant, CPUS_PER_INSTANT.name)
+    if let Some((least, _)) = variant.number(CPUS_PER_INSTANT.name, Of::Value)
         && least > 1.0
     {
         text.push_str(&format!(
@@ -106,7 +106,7 @@ fn cpus(number: f64) -> String {
 }
 
 fn instants(variant: &VariantResult) -> String {
-    match Of::Value.get(variant, INSTANTS_PER_SECOND.name) {
+    match variant.number(INSTANTS_PER_SECOND.name, Of::Value) {
         Some((number, _)) => quantity(number),
         None => shown(variant, INSTANTS_PER_SECOND.name, Of::Value),
     }

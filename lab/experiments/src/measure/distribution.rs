@@ -98,6 +98,47 @@ pub struct Summary {
     pub max: u64,
 }
 
+impl Summary {
+    /// Returns a number of the distribution; `None` for [`Of::Value`].
+    pub fn number(&self, of: Of) -> Option<f64> {
+        Some(match of {
+            Of::P50 => self.p50 as f64,
+            Of::P99 => self.p99 as f64,
+            Of::Max => self.max as f64,
+            Of::Mean => self.mean,
+            Of::Value => return None,
+        })
+    }
+}
+
+/// Number of a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Of {
+    /// Median of a distribution.
+    P50,
+    /// 99th percentile of a distribution.
+    P99,
+    /// Greatest value of a distribution.
+    Max,
+    /// Mean of a distribution.
+    Mean,
+    /// The only number, of a metric without distribution.
+    Value,
+}
+
+impl Of {
+    /// Returns the name; empty for the only number.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::P50 => "p50",
+            Self::P99 => "p99",
+            Self::Max => "max",
+            Self::Mean => "mean",
+            Self::Value => "",
+        }
+    }
+}
+
 /// One bar of a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Octave {

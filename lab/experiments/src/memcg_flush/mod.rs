@@ -9,7 +9,7 @@
 //! | the subjects of the comparison | `subject.rs` |
 //! | the load | `worker.rs`; `swing.rs`: tenants that grow and shrink; `warm_up.rs`: pages that exist before |
 //! | network streams | `stream.rs` |
-//! | the tenants' memory: lists, faults, reclaim, swap | `mm/` |
+//! | the tenants' memory: lists, faults, reclaim, swap | `tenant_memory/` |
 //! | the readers | `reader.rs` |
 //! | decisions that use the numbers | `consumers/` |
 //! | the truth during the run | `oracle.rs` |
@@ -21,7 +21,6 @@
 //! whose books are wrong in the end gives no result.
 
 mod consumers;
-mod mm;
 mod oracle;
 mod outcome;
 mod parameters;
@@ -30,6 +29,7 @@ mod statistics;
 mod stream;
 mod subject;
 mod swing;
+mod tenant_memory;
 mod tree;
 mod truth;
 mod warm_up;
@@ -40,23 +40,20 @@ use bursar_machine::timer::Timers;
 use bursar_machine::{Machine, Tasks};
 
 use outcome::Outcome;
-pub use parameters::{Parameters, ReclaimSite, Scope};
+pub use parameters::{Parameters, Scope, Site};
 pub use tree::Tree;
 
 use self::consumers::{Consumers, Scene};
-use self::mm::{Space, Tally};
 use self::oracle::{Observed, Oracle};
 use self::reader::Read;
 use self::stream::Streams;
 use self::subject::{Own, Subject, Theirs};
+use self::tenant_memory::{Space, Tally};
 use self::warm_up::ColdPages;
-use self::worker::Log;
+use self::worker::{Log, Task};
 use crate::document::Metrics;
 use crate::published::{Policy, Tunables};
 use crate::workload::{Misfit, Workload};
-
-/// A task of the machine.
-type Task<'a> = Box<dyn FnOnce() + Send + 'a>;
 
 /// A variant of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,7 +192,7 @@ fn measure_with<M: Tasks, S: Subject<M>>(
     let cold = ColdPages::warm_up(machine, subject, parameters)?;
     let start_ns = machine.now_ns();
     let span = (start_ns, start_ns + parameters.duration_ms * 1_000_000);
-    let spaces: Vec<Space<M>> = mm::spaces(parameters);
+    let spaces: Vec<Space<M>> = tenant_memory::spaces(parameters);
     let mut logs: Vec<(Log, Tally)> = Vec::new();
     logs.resize_with(parameters.workers as usize, Default::default);
     let mut reclaimers = vec![Tally::default(); parameters.reclaimers as usize];
@@ -227,7 +224,9 @@ fn measure_with<M: Tasks, S: Subject<M>>(
     }
     for (index, tally) in (RECLAIMERS..).zip(&mut reclaimers) {
         tasks.push(Box::new(move || {
-            *tally = mm::reclaim_repeatedly(machine, subject, parameters, memory, index, span);
+            *tally = tenant_memory::reclaim_repeatedly(
+                machine, subject, parameters, memory, index, span,
+            );
         }));
     }
     tasks.push(Box::new(move || {
@@ -244,9 +243,9 @@ fn measure_with<M: Tasks, S: Subject<M>>(
     let mut outcome = Outcome::new(parameters, logs, reads, subject.work());
     consumers.report(parameters.seed, &mut outcome)?;
     streams.report(parameters, &mut outcome);
-    mm::report(&mut outcome, parameters.seed, &workers, &reclaimers);
+    tenant_memory::report(&mut outcome, parameters.seed, &workers, &reclaimers);
     cold.free_all();
-    mm::audit(subject, parameters, spaces)?;
+    tenant_memory::audit(subject, parameters, spaces)?;
     Ok(outcome)
 }
 

@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use bursar::Group;
 use bursar_machine::Machine;
 
+use super::parameters::{Need, Site};
 use super::statistics::Stat;
-use super::subject::{Need, Numbers, Site, Subject, Work};
+use super::subject::{Numbers, Subject, Work};
 use super::tree::Tree;
 use crate::published::GroupIndex;
 

@@ -1,8 +1,9 @@
 //! The results of a run of one variant.
 
+use super::parameters::Need;
 use super::parameters::Parameters;
 use super::reader::Read;
-use super::subject::{Need, Work};
+use super::subject::Work;
 use super::truth::{Misses, Truth};
 use super::worker::Log;
 use crate::document::Metrics;

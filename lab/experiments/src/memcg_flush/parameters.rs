@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::subject::{Need, PAGE_SIZE, Site};
 use super::tree::Tree;
 use crate::workload::{Misfit, SIMULATED_TASKS_MAX, parameters};
 
@@ -65,29 +64,36 @@ parameters! {
     zswap_percent: u64 [0 to 100];
     zswap_limit_pages: u64 [0 to 1 << 40];
     swap_io_ns: u64 [0 to 1_000_000_000];
-    reclaim_site: ReclaimSite;
+    reclaim_site: Site;
     reclaimers: u64 [0 to 10_000];
     reclaimer_interval_us: u64 [1 to 60_000_000];
 }
 
-/// Flush of reclaim before it scans.
+/// Place in the kernel that flushes statistics for another purpose than showing them. The parameter is the one of reclaim before
+/// it scans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum ReclaimSite {
-    /// As a reader does: up to Linux 6.10.
+pub enum Site {
+    /// Flushes if there were enough updates, as a reader does: reclaim up to Linux 6.10.
     Unlimited,
-    /// Only if the periodic flusher is late: since 6.11.
+    /// Flushes only if the periodic flusher is a full cycle late: reclaim since 6.11.
     RateLimited,
+    /// Flushes always.
+    #[serde(skip)]
+    Forced,
 }
 
-impl ReclaimSite {
-    pub(super) fn site(self) -> Site {
-        match self {
-            Self::Unlimited => Site::Unlimited,
-            Self::RateLimited => Site::RateLimited,
-        }
-    }
+/// Freshness that a reader needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Need {
+    /// The variant's own freshness.
+    Own,
+    /// No older than this. Only Bursar can be asked for it, if readers may flush; the other variants ignore it.
+    AtMost(Duration),
 }
+
+/// Size of a page, bytes.
+pub(super) const PAGE_SIZE: u64 = 4096;
 
 impl Parameters {
     /// Returns the shape of the tree.

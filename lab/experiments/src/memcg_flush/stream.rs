@@ -23,12 +23,12 @@ use std::sync::Arc;
 use bursar::Charge;
 use bursar_machine::{Event, Lock, Machine, Tasks};
 
-use super::Task;
 use super::outcome::Outcome;
 use super::parameters::Parameters;
 use super::statistics::Stat;
 use super::subject::Subject;
 use super::worker::Log;
+use super::worker::Task;
 use crate::metrics::memcg_flush::*;
 use crate::published::GroupIndex;
 

@@ -5,8 +5,8 @@ use crate::metrics::of_experiment;
 use bursar_machine::Host;
 use bursar_sim::{Settings, Sim, Simulator, Topology};
 
+use super::parameters::Need;
 use super::statistics::Stat;
-use super::subject::Need;
 use super::*;
 use crate::document::VariantResult;
 use crate::experiment::Experiment;

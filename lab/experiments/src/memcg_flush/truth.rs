@@ -8,8 +8,8 @@
 //! A completion is logged after the update, so an update may count as completed a little later than it was: the truth errs
 //! towards "not broken".
 
+use super::parameters::Need;
 use super::reader::Read;
-use super::subject::Need;
 use super::tree::Tree;
 use super::worker::Log;
 use crate::measure::{Samples, Unit};

@@ -7,8 +7,9 @@ use bursar::Charge;
 use bursar_machine::{Lock, Tasks};
 
 use super::parameters::Parameters;
+use super::parameters::{Need, PAGE_SIZE};
 use super::statistics::Stat;
-use super::subject::{Need, PAGE_SIZE, Subject};
+use super::subject::Subject;
 use super::tree::Tree;
 use crate::published::GroupIndex;
 

@@ -4,7 +4,7 @@
 //! | part | file |
 //! |---|---|
 //! | the parameters and their ranges | `parameters.rs` |
-//! | the variants | `variant.rs`, over `../page_subject/` |
+//! | the variants | `variant.rs`, over `../page_allocators/` |
 //! | state that all tasks of a run share | `scene.rs` |
 //! | tasks that take or free a few pages now and then, and wait for others | `bystander.rs` |
 //! | tasks that free many pages: exits, long lists, drains | `free.rs` |
@@ -34,7 +34,7 @@ use self::outcome::Outcome;
 use self::scene::{Job, Log, Scene};
 use self::variant::Variant;
 use crate::document::Metrics;
-use crate::page_subject::{Lists, Own, Theirs};
+use crate::page_allocators::{Lists, Own, Theirs};
 use crate::workload::{Misfit, Workload};
 
 impl Workload for Parameters {

@@ -4,7 +4,7 @@ use super::parameters::Parameters;
 use super::scene::Log;
 use crate::document::Metrics;
 use crate::metrics::pcp_batch_free::*;
-use crate::page_subject::{Holds, Waits};
+use crate::page_allocators::{Holds, Waits};
 use crate::published::pages::LONG_PAGES;
 
 /// Results of a run of one variant with one seed.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bursar::pages::Watermarks;
 use bursar::pages::sizes;
 
-use crate::page_subject::{GIB_PAGES, MIB_PAGES, OwnSizes};
+use crate::page_allocators::{GIB_PAGES, MIB_PAGES, OwnSizes};
 use crate::published::pages::{Release, Settings};
 use crate::workload::{Misfit, SIMULATED_TASKS_MAX, parameters};
 

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::page_subject::{GIB_PAGES, MIB_PAGES};
+use crate::page_allocators::{GIB_PAGES, MIB_PAGES};
 use crate::workload::{Misfit, parameters};
 
 /// Kind of upkeep.

@@ -18,7 +18,7 @@ pub(crate) struct Entry {
 }
 
 /// Defines names, files and parameters of the experiments, each once.
-macro_rules! catalogue {
+macro_rules! experiments {
     ($($name:literal: $kind:ident = $module:ident;)*) => {
         /// All experiments, in the order in which they run.
         pub(crate) const ALL: &[Entry] = &[$(Entry {
@@ -81,7 +81,7 @@ macro_rules! catalogue {
     };
 }
 
-catalogue! {
+experiments! {
     "memcg-flush": MemcgFlush = memcg_flush;
     "vmstat-spread": VmstatSpread = vmstat_spread;
     "pcp-batch-free": PcpBatchFree = pcp_batch_free;

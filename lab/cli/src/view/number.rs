@@ -1,14 +1,14 @@
 //! One number of a metric, for people.
 
-use bursar_experiments::document::VariantResult;
+use bursar_experiments::document::{Document, VariantResult};
 use bursar_experiments::measure::{Distribution, Metric, Unit};
 use bursar_experiments::metrics::Of;
 
-use crate::units::{in_unit, thousands};
+use crate::units::{counted, in_unit, thousands};
 
 /// The number for people; `-` if it was not measured.
 pub fn shown(variant: &VariantResult, metric: &str, of: Of) -> String {
-    let known = of.get(variant, metric);
+    let known = variant.number(metric, of);
     known.map_or_else(
         || "-".to_owned(),
         |(value, unit)| match of {
@@ -36,5 +36,14 @@ pub fn distribution_of(metric: &Metric) -> Option<&Distribution> {
     match metric {
         Metric::Distribution(distribution) => Some(distribution),
         _ => None,
+    }
+}
+
+/// The name, with what makes its figures less sure than those beside it.
+pub fn name_with_seeds(variant: &VariantResult, document: &Document) -> String {
+    let seeds = variant.ran_seeds.len() as u64;
+    match seeds < document.seeds {
+        true => format!("{} ({})", variant.name, counted(seeds, "seed")),
+        false => variant.name.clone(),
     }
 }

@@ -4,15 +4,15 @@ use bursar_experiments::document::{Document, VariantResult};
 use bursar_experiments::machine_info::MachineInfo;
 use bursar_experiments::verdict::Verdict;
 
-use crate::form::Form;
 use crate::grid::Grid;
+use crate::markup::Markup;
 use crate::units::percent;
 use crate::view::{View, shown};
 use bursar_experiments::metrics::Of;
 
 /// A row for each bucket; a column for what was published for this machine and load, if anything was, and one for each
 /// variant. Nothing if the experiment has no buckets.
-pub fn shares(document: &Document, view: &View, form: Form) -> String {
+pub fn latency_ranges(document: &Document, view: &View, form: Markup) -> String {
     let Some((_, things)) = view.ranges else {
         return String::new();
     };
