@@ -58,49 +58,15 @@ pub enum Format {
 }
 
 /// All forms: what they are called, what they are for, and what the names of such files end in.
+#[rustfmt::skip]
 const FORMS: [(Format, &str, &str, &[&str]); 7] = [
-    (
-        Format::Text(TextFormat::Table),
-        "table",
-        "For people",
-        &["txt"],
-    ),
-    (
-        Format::Text(TextFormat::Json),
-        "json",
-        "One document",
-        &["json"],
-    ),
-    (
-        Format::Text(TextFormat::Ndjson),
-        "ndjson",
-        "One line a variant",
-        &["ndjson", "jsonl"],
-    ),
-    (
-        Format::Text(TextFormat::Csv),
-        "csv",
-        "One line a number",
-        &["csv"],
-    ),
-    (
-        Format::Text(TextFormat::Markdown),
-        "markdown",
-        "The table, for a web page",
-        &["md"],
-    ),
-    (
-        Format::Svg,
-        "svg",
-        "Pictures of the distributions, and of sweeps (`run` and `report`)",
-        &["svg"],
-    ),
-    (
-        Format::Html,
-        "html",
-        "A page with pictures and tables, complete in itself (`run` and `report`)",
-        &["html", "htm"],
-    ),
+    (Format::Text(TextFormat::Table), "table", "For people", &["txt"]),
+    (Format::Text(TextFormat::Json), "json", "One document", &["json"]),
+    (Format::Text(TextFormat::Ndjson), "ndjson", "One line a variant", &["ndjson", "jsonl"]),
+    (Format::Text(TextFormat::Csv), "csv", "One line a number", &["csv"]),
+    (Format::Text(TextFormat::Markdown), "markdown", "The table, for a web page", &["md"]),
+    (Format::Svg, "svg", "Pictures of the distributions, and of sweeps (`run` and `report`)", &["svg"]),
+    (Format::Html, "html", "A page with pictures and tables, complete in itself (`run` and `report`)", &["html", "htm"]),
 ];
 
 impl Format {

@@ -18,16 +18,9 @@ pub const VIEW: View = View {
 };
 
 fn load(load: Load<'_>) -> String {
-    format!(
-        "{} readers, a read each {} ms; {} workers access and reclaim pages in {} tenants x {} queries; periodic flush \
-         each {} ms; {} ms a variant",
-        load.number("readers"),
-        load.number("read_interval_ms"),
-        load.number("workers"),
-        load.number("tenants"),
-        load.number("queries"),
-        load.number("flush_period_ms"),
-        load.number("duration_ms"),
+    load.said(
+        "{readers} readers, a read each {read_interval_ms} ms; {workers} workers access and reclaim pages in {tenants} tenants x \
+         {queries} queries; periodic flush each {flush_period_ms} ms; {duration_ms} ms a variant",
     )
 }
 

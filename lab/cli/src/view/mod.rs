@@ -11,6 +11,8 @@ mod vmstat_spread;
 use bursar_experiments::document::{Document, ParameterTable, VariantResult};
 use bursar_experiments::metrics::{MetricInfo, Of, named, of_experiment};
 
+use crate::units::thousands;
+
 pub use self::number::{distribution, distribution_of, name_with_seeds, one_value, shown};
 
 /// View of an experiment: the words that are not those of a single metric.
@@ -133,6 +135,18 @@ impl Load<'_> {
     pub fn is(self, key: &str) -> bool {
         let flag = self.0.get(key).and_then(toml::Value::as_bool);
         flag.unwrap_or(false)
+    }
+
+    /// The text with the number of each `{parameter}` in its place.
+    pub fn said(self, text: &str) -> String {
+        let mut parts = text.split('{');
+        let mut said = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let (key, rest) = part.split_once('}').unwrap_or((part, ""));
+            said.push_str(&thousands(self.number(key)));
+            said.push_str(rest);
+        }
+        said
     }
 
     /// All but the seed, as they are set.

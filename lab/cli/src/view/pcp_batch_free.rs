@@ -16,92 +16,35 @@ pub const VIEW: View = View {
     ..View::PLAIN
 };
 
-fn load(load: Load<'_>) -> String {
-    let number = |key| thousands(load.number(key));
-    let parts = [
-        (
-            "exiters",
-            format!(
-                "{} tasks with {} MiB each exit at once",
-                number("exiters"),
-                number("exiter_mib")
-            ),
-        ),
-        (
-            "freers",
-            format!(
-                "{} tasks free lists of {} pages",
-                number("freers"),
-                number("list_pages")
-            ),
-        ),
-        (
-            "drains",
-            format!("{} tasks empty the lists of all CPUs", number("drains")),
-        ),
-        (
-            "decay_period_ms",
-            format!(
-                "the lists of each CPU, {} pages, decay each {} ms",
-                number("listed_pages"),
-                number("decay_period_ms")
-            ),
-        ),
-        (
-            "workers",
-            format!(
-                "{} tasks map, fault, rewrite and unmap {} MiB each",
-                number("workers"),
-                number("worker_mib")
-            ),
-        ),
-        (
-            "shells",
-            format!(
-                "{} shells run {} processes",
-                number("shells"),
-                number("processes")
-            ),
-        ),
-        (
-            "bystanders",
-            format!(
-                "{} bystanders take or free {} pages",
-                number("bystanders"),
-                number("bystander_pages")
-            ),
-        ),
-        (
-            "batch_pages",
-            format!("at most {} pages a batch", number("batch_pages")),
-        ),
-    ];
-    let mut said: Vec<String> = parts
-        .into_iter()
-        .filter(|(key, _)| load.number(key) > 0)
-        .map(|(_, said)| said)
-        .collect();
-    said.push(memory(load));
-    said.push(format!(
-        "a stall is a wait of over {} us",
-        number("watchdog_us")
-    ));
-    said.join("; ")
-}
+/// Parts of a load that are there if the first parameter is not 0.
+#[rustfmt::skip]
+const PARTS: [(&str, &str); 8] = [
+    ("exiters", "{exiters} tasks with {exiter_mib} MiB each exit at once"),
+    ("freers", "{freers} tasks free lists of {list_pages} pages"),
+    ("drains", "{drains} tasks empty the lists of all CPUs"),
+    ("decay_period_ms", "the lists of each CPU, {listed_pages} pages, decay each {decay_period_ms} ms"),
+    ("workers", "{workers} tasks map, fault, rewrite and unmap {worker_mib} MiB each"),
+    ("shells", "{shells} shells run {processes} processes"),
+    ("bystanders", "{bystanders} bystanders take or free {bystander_pages} pages"),
+    ("batch_pages", "at most {batch_pages} pages a batch"),
+];
 
-fn memory(load: Load<'_>) -> String {
-    let number = |key| thousands(load.number(key));
-    let mut text = match load.number("memory_per_cpu_gib") {
-        0 => format!("{} GiB of memory", number("memory_gib")),
-        each => format!("{} GiB of memory for each CPU", thousands(each)),
+fn load(load: Load<'_>) -> String {
+    let mut memory = match load.number("memory_per_cpu_gib") {
+        0 => "{memory_gib} GiB of memory".to_owned(),
+        _ => "{memory_per_cpu_gib} GiB of memory for each CPU".to_owned(),
     };
     if load.number("swap_gib") > 0 {
-        text.push_str(&format!(" and {} of swap", number("swap_gib")));
+        memory.push_str(" and {swap_gib} of swap");
     }
     if load.number("scale") > 1 {
-        text.push_str(&format!(", sizes divided by {}", number("scale")));
+        memory.push_str(", sizes divided by {scale}");
     }
-    text
+    let parts = PARTS.into_iter().filter(|(key, _)| load.number(key) > 0);
+    let parts = parts
+        .map(|(_, text)| text)
+        .chain([&*memory, "a stall is a wait of over {watchdog_us} us"]);
+    load.said(&parts.collect::<Vec<_>>().join("; "))
 }
 
 fn finding(_: &Document, variant: &VariantResult) -> Option<String> {

@@ -28,24 +28,21 @@ pub const VIEW: View = View {
 };
 
 fn load(load: Load<'_>) -> String {
+    let whose = match load.is("bytes_are_shared") {
+        true => "between all of them",
+        false => "each",
+    };
+    // Each seed may have memory of its own.
+    let memory = match load.number("memory_gib") {
+        0 => "a drawn amount",
+        _ => "{memory_gib} GiB",
+    };
     let tasks = match (load.word("tasks"), load.number("vm_mib")) {
         ("idle", _) => "a task on each CPU sleeps, and wakes up to change some counters".to_owned(),
         (_, 0) => "a task on each CPU computes, and maps nothing".to_owned(),
-        (_, mib) => {
-            let whose = match load.is("bytes_are_shared") {
-                true => "between all of them",
-                false => "each",
-            };
-            // Each seed may have memory of its own.
-            let memory = match load.number("memory_gib") {
-                0 => "a drawn amount".to_owned(),
-                gib => format!("{} GiB", thousands(gib)),
-            };
-            format!(
-                "a task on each CPU maps, faults, rewrites and unmaps memory, {} MiB {whose}, of {memory}",
-                thousands(mib),
-            )
-        }
+        _ => format!(
+            "a task on each CPU maps, faults, rewrites and unmaps memory, {{vm_mib}} MiB {whose}, of {memory}"
+        ),
     };
     let work = match load.word("work") {
         "lock" => "upkeep is one hold of a shared lock,",
@@ -55,12 +52,9 @@ fn load(load: Load<'_>) -> String {
         0 => "",
         _ => "; each CPU has another timer, rounded to the second",
     };
-    format!(
-        "{tasks}; {work} each {} ms{others}; {} ms a variant after {} ms",
-        thousands(load.number("interval_ms")),
-        thousands(load.number("duration_ms")),
-        thousands(load.number("warm_up_ms")),
-    )
+    load.said(&format!(
+        "{tasks}; {work} each {{interval_ms}} ms{others}; {{duration_ms}} ms a variant after {{warm_up_ms}} ms"
+    ))
 }
 
 /// A second, or less if that is all that was measured.
