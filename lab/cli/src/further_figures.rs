@@ -1,16 +1,16 @@
 //! Table of the figures that the main table lacks: a row for each figure, a column for each variant.
 
-use crate::form::Form;
 use crate::grid::Grid;
-use crate::table::name_with_seeds;
+use crate::markup::Markup;
 use crate::units::in_unit;
-use crate::view::{View, a_seed};
+use crate::view::View;
+use crate::view::name_with_seeds;
 use bursar_experiments::document::{Document, VariantResult};
 use bursar_experiments::machine_info::MachineInfo;
 use bursar_experiments::measure::Metric;
 
 /// The table; nothing if there is nothing more.
-pub fn more(document: &Document, view: &View, form: Form) -> String {
+pub fn further_figures(document: &Document, view: &View, form: Markup) -> String {
     let mut rows: Vec<String> = Vec::new();
     for variant in &document.variants {
         for (name, metric) in variant.metrics.iter() {
@@ -80,7 +80,7 @@ fn cells(
             ]
         }
         Metric::Ratio(share) => vec![(name.to_owned(), shown(share.value()))],
-        Metric::Count(count) => vec![(name.to_owned(), shown(a_seed(variant, *count)))],
+        Metric::Count(count) => vec![(name.to_owned(), shown(variant.mean_count(*count)))],
         Metric::Figure(figure) => vec![(name.to_owned(), shown(figure.value()))],
         // Not a number.
         Metric::Timeline(_) => Vec::new(),

@@ -5,7 +5,7 @@ use toml::Table;
 
 use crate::document::VariantResult;
 use crate::settings::ParameterError;
-use crate::workload::{RunError, Workload};
+use crate::workload::{Ranged, RunError, Table as _, Workload};
 use crate::{memcg_flush, pcp_batch_free, vmstat_spread};
 
 /// Parts of an experiment.
@@ -18,7 +18,7 @@ pub(crate) struct Entry {
 }
 
 /// Defines names, files and parameters of the experiments, each once.
-macro_rules! catalogue {
+macro_rules! experiments {
     ($($name:literal: $kind:ident = $module:ident;)*) => {
         /// All experiments, in the order in which they run.
         pub(crate) const ALL: &[Entry] = &[$(Entry {
@@ -46,8 +46,8 @@ macro_rules! catalogue {
                 match self { $(Self::$kind(it) => Workload::check(it),)* }
             }
 
-            pub(crate) fn ranges(&self) -> Vec<(&'static str, u64, u64, u64)> {
-                match self { $(Self::$kind(it) => Workload::ranges(it),)* }
+            pub(crate) fn ranges(&self) -> Vec<Ranged> {
+                match self { $(Self::$kind(it) => it.ranges(),)* }
             }
 
             pub(crate) fn check_simulated(&self) -> Result<(), ParameterError> {
@@ -81,8 +81,31 @@ macro_rules! catalogue {
     };
 }
 
-catalogue! {
+experiments! {
     "memcg-flush": MemcgFlush = memcg_flush;
     "vmstat-spread": VmstatSpread = vmstat_spread;
     "pcp-batch-free": PcpBatchFree = pcp_batch_free;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_host_takes_the_time_it_is_given_and_more_load_takes_longer_to_simulate() {
+        for (name, cpus, key, less, more) in [
+            ("memcg-flush", 384, "readers", 50, 500),
+            ("vmstat-spread", 72, "rewrites", 4, 1),
+            ("pcp-batch-free", 316, "exiters", 4, 40),
+        ] {
+            let mut table = crate::experiment_named(name).expect("its file").parameters;
+            let [less, more] = [less, more].map(|value| {
+                table.insert(key.to_owned(), value.into());
+                Parameters::read(name, &table).expect(name)
+            });
+            assert_eq!(less.estimated_seconds(None), less.run_ms() as f64 / 1e3);
+            let [less, more] = [less, more].map(|it| it.estimated_seconds(Some(cpus)));
+            assert!(less < more && more < less * 10.0, "{name}: {less} {more}");
+        }
+    }
 }

@@ -1,12 +1,43 @@
-//! Which form a document has: the one that is asked for, else the one that the file's name tells.
+//! Options of every command, and the form of its document: the one that is asked for, else the one that the file's name tells.
 
-use std::path::Path;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
 
-use clap::ValueEnum;
 use clap::builder::PossibleValue;
+use clap::{Args, ValueEnum};
 
-use crate::args::Global;
 use crate::failure::Failure;
+
+/// The heading of flags that all commands have.
+const SHARED: &str = "Options of every command";
+
+/// Flags of all commands.
+#[derive(Debug, Args)]
+pub struct Global {
+    /// Write the document to this file instead of standard output
+    #[arg(short, long, value_name = "FILE", global = true, help_heading = SHARED)]
+    pub output: Option<PathBuf>,
+    /// Form: table, json, ndjson, csv or markdown; of `run` and `report` also svg or html [default: by the ending of FILE, else
+    /// table]
+    #[arg(short, long, value_enum, global = true, hide_possible_values = true, help_heading = SHARED)]
+    pub format: Option<Format>,
+    /// Colours: auto, always or never. `auto` means in a terminal, unless NO_COLOR is set
+    #[arg(long, value_enum, default_value_t = Color::Auto, global = true, hide_possible_values = true, help_heading = SHARED)]
+    pub color: Color,
+    /// Show no progress
+    #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = SHARED)]
+    pub quiet: bool,
+    /// Name each step on standard error, and print all tables
+    #[arg(short, long, global = true, help_heading = SHARED)]
+    pub verbose: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    Auto,
+    Always,
+    Never,
+}
 
 /// A form of any document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,49 +58,15 @@ pub enum Format {
 }
 
 /// All forms: what they are called, what they are for, and what the names of such files end in.
+#[rustfmt::skip]
 const FORMS: [(Format, &str, &str, &[&str]); 7] = [
-    (
-        Format::Text(TextFormat::Table),
-        "table",
-        "For people",
-        &["txt"],
-    ),
-    (
-        Format::Text(TextFormat::Json),
-        "json",
-        "One document",
-        &["json"],
-    ),
-    (
-        Format::Text(TextFormat::Ndjson),
-        "ndjson",
-        "One line a variant",
-        &["ndjson", "jsonl"],
-    ),
-    (
-        Format::Text(TextFormat::Csv),
-        "csv",
-        "One line a number",
-        &["csv"],
-    ),
-    (
-        Format::Text(TextFormat::Markdown),
-        "markdown",
-        "The table, for a web page",
-        &["md"],
-    ),
-    (
-        Format::Svg,
-        "svg",
-        "Pictures of the distributions, and of sweeps (`run` and `report`)",
-        &["svg"],
-    ),
-    (
-        Format::Html,
-        "html",
-        "A page with pictures and tables, complete in itself (`run` and `report`)",
-        &["html", "htm"],
-    ),
+    (Format::Text(TextFormat::Table), "table", "For people", &["txt"]),
+    (Format::Text(TextFormat::Json), "json", "One document", &["json"]),
+    (Format::Text(TextFormat::Ndjson), "ndjson", "One line a variant", &["ndjson", "jsonl"]),
+    (Format::Text(TextFormat::Csv), "csv", "One line a number", &["csv"]),
+    (Format::Text(TextFormat::Markdown), "markdown", "The table, for a web page", &["md"]),
+    (Format::Svg, "svg", "Pictures of the distributions, and of sweeps (`run` and `report`)", &["svg"]),
+    (Format::Html, "html", "A page with pictures and tables, complete in itself (`run` and `report`)", &["html", "htm"]),
 ];
 
 impl Format {
@@ -168,6 +165,25 @@ impl Global {
             picture @ Format::Svg => Err(picture.refused()),
             format => Ok(format),
         }
+    }
+}
+
+/// A parser of whole numbers of a range.
+pub fn whole(
+    range: RangeInclusive<u64>,
+) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync + 'static {
+    move |text| match (text.parse::<u64>(), text.parse::<i128>()) {
+        (Ok(number), _) if range.contains(&number) => Ok(number),
+        (_, Ok(_)) => Err(format!(
+            "{text} is not in {}..={}",
+            range.start(),
+            range.end()
+        )),
+        _ => Err(format!(
+            "must be a whole number from {} to {}",
+            range.start(),
+            range.end()
+        )),
     }
 }
 

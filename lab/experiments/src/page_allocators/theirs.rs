@@ -95,9 +95,9 @@ impl<M: Timers> Lists<M> for Theirs<M> {
         let figures = self.lists.holds();
         Holds {
             holds: figures.holds,
-            given_pages: Distribution::of(Unit::Count, &figures.given),
-            held_ns: Distribution::of(Unit::Ns, &figures.held_ns),
-            waited_ns: Distribution::of(Unit::Ns, &figures.waited_ns),
+            given_pages: Distribution::of_histogram(Unit::Count, &figures.given),
+            held_ns: Distribution::of_histogram(Unit::Ns, &figures.held_ns),
+            waited_ns: Distribution::of_histogram(Unit::Ns, &figures.waited_ns),
         }
     }
 }

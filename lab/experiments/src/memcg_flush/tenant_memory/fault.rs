@@ -13,8 +13,9 @@ use super::lruvec::{Inserted, Place, gauge, resident};
 use super::reclaim::{Reclaimed, compressed_pages};
 use super::{Frame, Space, Tally};
 use crate::memcg_flush::parameters::Parameters;
+use crate::memcg_flush::parameters::{PAGE_SIZE, Site};
 use crate::memcg_flush::statistics::Stat;
-use crate::memcg_flush::subject::{PAGE_SIZE, Site, Subject};
+use crate::memcg_flush::subject::Subject;
 use crate::random::Random;
 
 /// Rounds of reclaim in vain before a charge gives up (`MAX_RECLAIM_RETRIES`).

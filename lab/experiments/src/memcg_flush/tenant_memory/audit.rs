@@ -5,9 +5,10 @@ use bursar_machine::Lock;
 use bursar_rig::Tasks;
 
 use super::Space;
+use crate::memcg_flush::parameters::PAGE_SIZE;
 use crate::memcg_flush::parameters::Parameters;
 use crate::memcg_flush::statistics::Stat;
-use crate::memcg_flush::subject::{PAGE_SIZE, Subject};
+use crate::memcg_flush::subject::Subject;
 
 /// Statistics that are amounts, not numbers of events.
 const LEVELS: [Stat; 7] = [

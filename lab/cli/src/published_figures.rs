@@ -4,15 +4,15 @@ use bursar_experiments::document::Document;
 use bursar_experiments::machine_info::MachineKind;
 use bursar_experiments::verdict::{Basis, Rule, Ruling, SEEDS_NEEDED, Verdict};
 
-use crate::form::Form;
 use crate::grid::Grid;
+use crate::markup::Markup;
 use crate::units::{counted, in_unit, percent};
-use crate::view::{self, View};
+use crate::view::metric_title;
 
 /// The tables of all published figures that the documents have an answer to, one an experiment; nothing if there are none. All
 /// are simulated: what was published was measured on machines that only the simulated one can be. Where nothing was judged, a
 /// line says so, and `is_verbose` adds the tables.
-pub fn rulings(documents: &[Document], form: Form, is_verbose: bool) -> String {
+pub fn published_figures(documents: &[Document], form: Markup, is_verbose: bool) -> String {
     let has_published = |document: &&Document| {
         document.machine.kind() == MachineKind::Sim && !document.verdicts.is_empty()
     };
@@ -71,7 +71,7 @@ fn not_judged(documents: &[&Document], is_verbose: bool) -> String {
 }
 
 /// One row a figure.
-fn of_experiment(documents: &[&Document], form: Form) -> Grid {
+fn of_experiment(documents: &[&Document], form: Markup) -> Grid {
     let header = [
         "figure",
         "published",
@@ -83,13 +83,12 @@ fn of_experiment(documents: &[&Document], form: Form) -> Grid {
     let mut table = Grid::new(header).right(1..4).prose();
     let mut load = "";
     for document in documents {
-        let view = view::of(document);
         for verdict in &document.verdicts {
             if std::mem::replace(&mut load, &verdict.load) != verdict.load {
                 table.group(&verdict.load);
             }
             table.row([
-                format!("  {}", figure(verdict, view)),
+                format!("  {}", figure(verdict)),
                 published(verdict),
                 value(verdict, verdict.measured),
                 interval(verdict),
@@ -101,8 +100,8 @@ fn of_experiment(documents: &[&Document], form: Form) -> Grid {
     table
 }
 
-fn figure(verdict: &Verdict, view: &View) -> String {
-    let metric = view.metric_title(&verdict.metric);
+fn figure(verdict: &Verdict) -> String {
+    let metric = metric_title(&verdict.metric);
     match verdict.rule.baseline() {
         None => format!("{}: {metric}", verdict.variant),
         Some(baseline) => format!("{} against {baseline}: {metric}", verdict.variant),
@@ -180,7 +179,7 @@ fn change(value: f64) -> String {
     }
 }
 
-fn ruling(verdict: &Verdict, form: Form) -> String {
+fn ruling(verdict: &Verdict, form: Markup) -> String {
     match verdict.verdict {
         None => "calibration".to_owned(),
         Some(ruling @ Ruling::NotReproduced) => form.alarm(&ruling.to_string()),

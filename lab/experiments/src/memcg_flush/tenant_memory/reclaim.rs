@@ -16,8 +16,9 @@ use super::lists::{Kind, PageId};
 use super::lruvec::{Evicted, Place};
 use super::{Frame, Space, Tally};
 use crate::memcg_flush::parameters::Parameters;
+use crate::memcg_flush::parameters::Site;
 use crate::memcg_flush::statistics::Stat;
-use crate::memcg_flush::subject::{Site, Subject};
+use crate::memcg_flush::subject::Subject;
 use crate::memcg_flush::tree::Tree;
 use crate::random::Random;
 
@@ -64,7 +65,7 @@ impl<M: Tasks, S: Subject<M>> Reclaimed<'_, M, S> {
     /// vain at twice as many each time, up to all there are. It ends when it has as many as that to free.
     pub(super) fn round(&self, in_vain: u32, tally: &mut Tally) -> u64 {
         let began_ns = self.machine.now_ns();
-        self.pass(self.parameters.reclaim_site.site(), tally);
+        self.pass(self.parameters.reclaim_site, tally);
         let mut deltas = Deltas::default();
         let (evicted, scanned) = self.isolate(in_vain, &mut deltas);
         let freed = evicted.len() as u64;

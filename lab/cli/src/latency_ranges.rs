@@ -4,22 +4,24 @@ use bursar_experiments::document::{Document, VariantResult};
 use bursar_experiments::machine_info::MachineInfo;
 use bursar_experiments::verdict::Verdict;
 
-use crate::form::Form;
 use crate::grid::Grid;
+use crate::markup::Markup;
 use crate::units::percent;
-use crate::view::{Of, View, shown};
+use crate::view::{View, shown};
+use bursar_experiments::metrics::Of;
 
 /// A row for each bucket; a column for what was published for this machine and load, if anything was, and one for each
 /// variant. Nothing if the experiment has no buckets.
-pub fn shares(document: &Document, view: &View, form: Form) -> String {
-    let Some(buckets) = view.buckets else {
+pub fn latency_ranges(document: &Document, view: &View, form: Markup) -> String {
+    let Some((_, things)) = view.ranges else {
         return String::new();
     };
-    let of_buckets = |verdict: &&Verdict| view.bucket(&verdict.metric).is_some();
-    let published = document.verdicts.iter().find(of_buckets);
+    let ranges = || view.metrics().iter().filter(|info| info.range_ns.is_some());
+    let is_range = |verdict: &&Verdict| ranges().any(|info| info.name == verdict.metric);
+    let published = document.verdicts.iter().find(is_range);
     let mut header = vec![match document.machine {
-        MachineInfo::Host(_) => format!("share of {}", buckets.things),
-        MachineInfo::Sim(_) => format!("share of {} (simulated)", buckets.things),
+        MachineInfo::Host(_) => format!("share of {things}"),
+        MachineInfo::Sim(_) => format!("share of {things} (simulated)"),
     }];
     if let Some(verdict) = published {
         header.push(format!("PUBLISHED, {}", verdict.variant));
@@ -27,16 +29,17 @@ pub fn shares(document: &Document, view: &View, form: Form) -> String {
     header.extend(document.variants.iter().map(|variant| variant.name.clone()));
     let columns = header.len();
     let mut table = Grid::new(header).right(1..columns);
-    for bucket in buckets.all {
-        let mut row = vec![bucket.title.to_owned()];
+    for info in ranges() {
+        let title = info.title.strip_prefix(things).unwrap_or(info.title);
+        let mut row = vec![title.trim_start().to_owned()];
         if published.is_some() {
             let figure = document
                 .verdicts
                 .iter()
-                .find(|verdict| verdict.metric == bucket.metric);
+                .find(|verdict| verdict.metric == info.name);
             row.push(figure.map_or_else(|| "-".to_owned(), |figure| percent(figure.published)));
         }
-        let measured = |variant: &VariantResult| shown(variant, bucket.metric, Of::Value);
+        let measured = |variant: &VariantResult| shown(variant, info.name, Of::Value);
         row.extend(document.variants.iter().map(measured));
         table.row(row);
     }
