@@ -43,7 +43,15 @@ impl PartialEq for Account {
 impl Eq for Account {}
 
 impl Account {
-    /// Charges `bytes` as [`Group::charge_nowait`] does: at least 1, and no more than an address space has.
+    pub(crate) fn of(group: &Group) -> Self {
+        Self {
+            core: group.core(),
+            slot: *group.slot(),
+            index: group.index(),
+        }
+    }
+
+    /// Charges `bytes` as [`Engine::charge_nowait`](crate::engine::Engine::charge_nowait) does: at least 1, and no more than an address space has.
     #[inline(always)]
     pub fn charge_nowait(&self, bytes: u64) {
         self.core.counters.lend(self.index, bytes);
@@ -53,7 +61,7 @@ impl Account {
     }
 
     /// Returns `bytes`, at least 1, as [`crate::Charge::release_nowait`] does. Returning more than was charged is counted as in
-    /// [`Group::uncharge`], and never panics.
+    /// [`Engine::uncharge`](crate::engine::Engine::uncharge), and never panics.
     #[inline(always)]
     pub fn uncharge_nowait(&self, bytes: u64) {
         // An allocator must not unwind, so nothing panics here.
@@ -88,24 +96,11 @@ impl Account {
     #[cold]
     #[inline(never)]
     fn uncharge_slowly(&self, bytes: u64) {
-        // As in `Group::uncharge`.
+        // As in `Engine::uncharge`.
         let bytes = bytes.min(USAGE_MAX);
         let outcome = self.slot.uncharge(bytes);
         if outcome != Outcome::Done {
             uncharge::uncharge_nowait(self.core, self.index, bytes, outcome);
-        }
-    }
-}
-
-/// # For allocators
-impl Group<Host> {
-    /// Returns the group's account, which charges from anywhere; see [`Account`] for its conditions.
-    #[doc(hidden)]
-    pub fn account(&self) -> Account {
-        Account {
-            core: self.core(),
-            slot: *self.slot(),
-            index: self.index(),
         }
     }
 }

@@ -1,23 +1,18 @@
 //! Groups: the public handle of a node of the tree.
 
-mod charging;
-mod limits;
-mod reading;
-
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
 use bursar_machine::pages::Owner;
 use bursar_machine::{Host, Lock, Machine};
 
-use crate::held::Charge;
 use crate::limit::Limits;
-use crate::react::{ChargeError, Core, RemoveError, close, fork, lifetime, refusal};
+use crate::react::{ChargeError, Core, RemoveError, close, fork, lifetime};
 use crate::tree::{CreateError, printable};
 
 /// A group of a memory: a tenant, a query, an operator.
 ///
-/// A value of this type is a *handle* of the group. A group lives until [`Group::remove`] or [`Group::close`], or until no handle, no
+/// A value of this type is a *handle* of the group. A group lives until [`Engine::remove`](crate::engine::Engine::remove) or [`Group::close`], or until no handle, no
 /// charge of 0 bytes and no living child refers to it. Then its name is free. Its charges stay valid, and its statistics stay readable
 /// while a handle exists. Cloning a handle costs one contended atomic operation. Charging and counting usually cost none.
 ///
@@ -30,10 +25,10 @@ use crate::tree::{CreateError, printable};
 /// |---|---|---|---|---|---|
 /// | [`try_charge`](Group::try_charge) | for stock and reclaimers | yes | no | no | threads that can go on without the memory |
 /// | [`charge_async`](Group::charge_async) | in a queue, as a future | only if it can never fit, or after removal | no | no | async tasks |
-/// | [`try_charge_nowait`](Group::try_charge_nowait) | no | yes, also for stock elsewhere | no | yes | code under locks, signal handlers |
-/// | [`charge_from_stock`](Group::charge_from_stock) | no | yes, without stock on this CPU | no | yes | a pool's own fast path |
+/// | [`try_charge_nowait`](crate::engine::Engine::try_charge_nowait) | no | yes, also for stock elsewhere | no | yes | code under locks, signal handlers |
+/// | [`charge_from_stock`](crate::engine::Engine::charge_from_stock) | no | yes, without stock on this CPU | no | yes | a pool's own fast path |
 /// | [`charge`](Group::charge) | for stock and reclaimers | no | yes | no | memory that is in use already |
-/// | [`charge_nowait`](Group::charge_nowait) | no | no | yes | yes | allocators |
+/// | [`charge_nowait`](crate::engine::Engine::charge_nowait) | no | no | yes | yes | allocators |
 ///
 /// *Stock* is a number of bytes that a CPU has charged ahead for its next charges. A *reclaimer* is a function of yours that frees
 /// memory ([`Group::add_reclaimer`]). A charge that *overshoots* brings the usage above a limit. Charges that may be refused then
@@ -47,7 +42,7 @@ use crate::tree::{CreateError, printable};
 /// | | reserve | count | both, with `bursar_alloc::Twin` |
 /// |---|---|---|---|
 /// | how | [`Group::try_charge`] before allocating | `Charged`, and `scope` or `in_group` around the work | reserve in the group, allocate in its twin |
-/// | a limit | refuses before the memory is used | is exceeded; [`Group::is_over_max`] tells | refuses reservations |
+/// | a limit | refuses before the memory is used | is exceeded; [`Engine::is_over_max`](crate::engine::Engine::is_over_max) tells | refuses reservations |
 /// | the numbers | estimates by the code | sizes that the allocator really takes | both, and their difference |
 /// | which bytes | those that the code charges | all that are allocated in the group | both |
 /// | for | few large buffers: sorts, hash tables, caches | libraries, and many small values | a check of the estimates |
@@ -135,36 +130,12 @@ impl<M: Machine> Group<M> {
         Ok(Self::new(self.core.clone(), index))
     }
 
-    /// Removes the group. Its name is free at once, fallible charges to it fail from now on, and its parent takes over its
-    /// statistics. Charged bytes stay charged, here and to the ancestors, until they are returned. A second call changes nothing.
-    ///
-    /// ```
-    /// use bursar::{Freshness, Limits, Memory};
-    ///
-    /// let memory = Memory::host()?;
-    /// let tenant = memory.root().child("tenant", Limits::none())?;
-    /// let charge = tenant.try_charge(1 << 20)?;
-    /// tenant.remove()?;
-    /// assert!(tenant.try_charge(1).is_err());
-    /// assert_eq!(memory.root().read(Freshness::Exact)?.usage_bytes(), 1 << 20);
-    /// drop(charge);
-    /// assert_eq!(memory.root().read(Freshness::Exact)?.usage_bytes(), 0);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`RemoveError::HasChildren`], and [`RemoveError::Root`] for the root. Nothing changes then.
-    #[doc(alias = "cgroup_rmdir")]
-    pub fn remove(&self) -> Result<(), RemoveError> {
-        close::remove(&self.core, self.index)
-    }
-
     /// Closes the group and everything below it: removes all these groups in one call, children first. When this returns, no
     /// fallible charge to any of them succeeds, not even from stock, and none of them has or gets a child. Charges that wait
     /// ([`Group::charge_async`]) fail with [`ChargeError::Removed`]. Children that other tasks make meanwhile are closed too.
     /// A second call changes nothing.
     ///
-    /// As with [`Group::remove`], names are free at once, the parent takes over the statistics, and charged bytes stay charged
+    /// As with [`Engine::remove`](crate::engine::Engine::remove), names are free at once, the parent takes over the statistics, and charged bytes stay charged
     /// until they are returned. [`Group::emptied`] waits for that. The stock of these groups is returned. Infallible charges
     /// ([`Group::charge`]) still succeed. So do allocations that `bursar_alloc` charges, because an allocator cannot refuse:
     /// end the tasks that run in the group as well.
@@ -193,11 +164,6 @@ impl<M: Machine> Group<M> {
     /// [`RemoveError::Root`] for the root, which cannot be closed.
     pub fn close(&self) -> Result<(), RemoveError> {
         close::close(&self.core, self.index)
-    }
-
-    /// Whether the group was removed.
-    pub fn is_removed(&self) -> bool {
-        self.core.tree().node(self.index).is_removed()
     }
 
     /// The name as it was given, not escaped by [`printable`]. Empty for the root.
@@ -238,11 +204,6 @@ impl<M: Machine> Group<M> {
             .get(name)
             .map(|&index| self.refer_to(index))
     }
-
-    /// The biggest children by bytes reserved, biggest first. A charge that an ancestor refuses may count for a moment.
-    pub fn largest_children(&self, count: usize) -> Vec<(String, u64)> {
-        refusal::largest_children(&self.core, self.index, count)
-    }
 }
 
 impl<M: Machine> Group<M> {
@@ -263,10 +224,9 @@ impl<M: Machine> Group<M> {
         Self::new(self.core.clone(), index)
     }
 
-    /// Holds `bytes` that are charged. For 0 bytes the caller has taken a reference instead.
-    #[inline(always)]
-    pub(crate) fn hold(&self, bytes: u64) -> Charge<M> {
-        Charge::new(self.core.clone(), self.slot.clone(), self.index, bytes)
+    /// Whether the group was removed.
+    pub(crate) fn is_removed(&self) -> bool {
+        self.core.tree().node(self.index).is_removed()
     }
 
     /// Takes the reference that a charge of 0 bytes holds.

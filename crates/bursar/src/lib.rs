@@ -117,32 +117,33 @@ pub mod housekeeping;
 
 mod react;
 
-mod group;
-mod held;
-
 mod account;
+mod group;
+
+mod charge;
+mod futures;
 mod registration;
 mod reserve;
+mod snapshot;
 mod survey;
-mod waiting;
 
 mod memory;
-
 mod page;
 
-mod snapshot;
+mod charging;
+mod reading;
+
+pub mod engine;
 
 #[cfg(feature = "serde")]
 mod serial;
 
-// For allocators, simulations and tests: not what a program begins with.
-#[doc(hidden)]
-pub use account::Account;
 pub use bursar_machine::host::{CgroupError, ResidentError, StartError, Ticker};
 pub use bursar_machine::{Host, Machine};
 pub use bytes::Bytes;
+pub use charge::{Charge, MoveError, SplitError};
+pub use futures::{ChargeAsync, Emptied};
 pub use group::Group;
-pub use held::{Charge, MergeError, MoveError, SplitError};
 pub use limit::{Events, Limits};
 pub use memory::{Builder, Drift, Memory, MemoryError};
 pub use page::{AllocPagesError, Claim, ClaimError, Page, PageRequest};
@@ -158,4 +159,3 @@ pub use tree::{
     Counter, CreateError, FlushCounts, FlushPolicy, Freshness, Gauge, Handle, NAME_MAX, NotFresh,
     Reading, Statistic, Value, printable,
 };
-pub use waiting::{ChargeAsync, Emptied, PressureChanged};

@@ -18,8 +18,10 @@ use crate::group::Group;
 use crate::limit::{Counters, Limits, STOCK_MAX_MAX, StockSettings};
 use crate::pages::PageOptions;
 use crate::react::{Core, HighPolicy, Policies, PressurePolicy, Recursive, fork, lifetime, upkeep};
+use crate::snapshot::Snapshot;
 use crate::tree::{
-    BadSchema, CreateError, FlushCounts, FlushPolicy, Keep, Layout, ROOT, Statistic, Tree,
+    BadSchema, CreateError, FlushCounts, FlushPolicy, Freshness, Keep, Layout, NotFresh, ROOT,
+    Statistic, Tree,
 };
 use cgroup::{Follow, FromCgroup};
 pub use drift::Drift;
@@ -48,7 +50,7 @@ const RETIRE_PERIOD: Duration = Duration::from_millis(10);
 ///
 /// Before the child starts threads, it should do one operation that is not for signal handlers, such as [`Memory::tick`].
 /// This repairs what other threads left half done. Until then [`Group::reserved`] may be wrong, and
-/// [`Group::try_charge_nowait`] is refused. A child with work of its own begins again with [`Memory::reset_after_fork`].
+/// [`Engine::try_charge_nowait`](crate::engine::Engine::try_charge_nowait) is refused. A child with work of its own begins again with [`Memory::reset_after_fork`].
 /// No ticker ticks in the child: neither that of [`Builder::ticker`] nor that of [`Memory::start_ticker`].
 pub struct Memory<M: Machine = Host> {
     core: M::Shared<Core<M>>,
@@ -295,7 +297,7 @@ impl Builder {
     /// Stock is a number of bytes that a CPU has charged ahead for later charges. Charges and returns of less than a quarter of this
     /// size seldom reach the counters that all CPUs share. So 8 MiB suits an engine whose requests are of about 1 MiB. Near a
     /// limit a CPU holds less: its share of a quarter of the room that is left. The stock of groups adds up, and [`Group::reserved`] and
-    /// [`Group::peak`] include it. With 0 there is no stock, and each operation changes the counters of all groups above.
+    /// [`Engine::peak`](crate::engine::Engine::peak) include it. With 0 there is no stock, and each operation changes the counters of all groups above.
     #[doc(alias = "MEMCG_CHARGE_BATCH")]
     pub fn stock_max(self, bytes: u64) -> Self {
         let stock = StockSettings {
@@ -324,7 +326,7 @@ impl Builder {
     /// Sets whether the memory has its own ticker, a thread that does what [`Memory::start_ticker`] says; no unless set.
     ///
     /// The thread runs until the last handle of the memory is dropped: the [`Memory`] that [`Builder::build`] returns, and its
-    /// clones. A [`Group`] is no such handle, and [`Group::memory`] returns none. So keep the `Memory` as long as its groups.
+    /// clones. A [`Group`] is no such handle, and [`Engine::memory`](crate::engine::Engine::memory) returns none. So keep the `Memory` as long as its groups.
     ///
     /// A forked child has no such thread, and [`Memory::reset_after_fork`] starts none. Call [`Memory::start_ticker`] there.
     ///
@@ -398,18 +400,6 @@ impl Builder {
             cgroup: None,
             ticker: None,
         })
-    }
-}
-
-impl<M: Machine> Group<M> {
-    /// Returns the memory that the group belongs to. Unlike the handle that was built, this one keeps no ticker running
-    /// ([`Builder::ticker`]), and does not follow a cgroup ([`Builder::max_from_cgroup`]).
-    pub fn memory(&self) -> Memory<M> {
-        Memory {
-            core: self.core().clone(),
-            cgroup: None,
-            ticker: None,
-        }
     }
 }
 
@@ -528,5 +518,35 @@ impl<M: Machine> Memory<M> {
     /// Bytes that are reserved in the whole tree now, stock included.
     pub fn reserved(&self) -> u64 {
         self.core.counters.usage_now(ROOT)
+    }
+}
+
+impl<M: Machine> Memory<M> {
+    pub(crate) fn of_group(group: &Group<M>) -> Self {
+        Self {
+            core: group.core().clone(),
+            cgroup: None,
+            ticker: None,
+        }
+    }
+}
+
+impl<M: Machine> Memory<M> {
+    /// Reads the whole tree at once; see [`Group::snapshot`].
+    ///
+    /// # Errors
+    /// [`NotFresh`] if the memory's policy forbids the flush that this needs.
+    pub fn snapshot(&self, freshness: Freshness) -> Result<Snapshot, NotFresh> {
+        self.root().snapshot(freshness)
+    }
+}
+
+/// The tree of all groups with usage and limits, as a [`Snapshot`] shows it. The numbers are [`Freshness::Exact`], so each
+/// printing flushes; where the memory's policy forbids that, they are [`Freshness::Cached`]. Use [`Memory::snapshot`] to choose.
+impl<M: Machine> fmt::Display for Memory<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let exact = self.snapshot(Freshness::Exact);
+        let shown = exact.or_else(|_| self.snapshot(Freshness::Cached));
+        shown.expect("needs no flush").fmt(f)
     }
 }

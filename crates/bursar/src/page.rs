@@ -11,6 +11,7 @@ use std::time::Duration;
 use bursar_machine::pages::{Block, Order, Owner, PAGE_BYTES, Pfn};
 use bursar_machine::{Host, Machine, Outcome, Slot};
 
+use crate::charge::{Charge, charge_slowly};
 use crate::group::Group;
 use crate::limit::PROCESS;
 use crate::memory::Memory;
@@ -103,7 +104,7 @@ impl Tag {
 /// let memory = Memory::host()?;
 /// let group = memory.root().child("cache", Limits::none())?;
 /// let request = PageRequest::new(Order::new(4)).zeroed().on(Placement::Only(0));
-/// let page = group.alloc_pages_as(request)?;
+/// let page = request.alloc(&group)?;
 /// assert_eq!((page.len(), page.node()), (64 << 10, 0));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -146,6 +147,35 @@ impl PageRequest {
             urgency: Urgency::Emergency,
             ..self
         }
+    }
+
+    /// Allocates the pages and charges them to a group, as [`Group::alloc_pages`] does.
+    ///
+    /// # Errors
+    /// [`AllocPagesError`]. Nothing is charged then.
+    pub fn alloc<M: Machine>(self, group: &Group<M>) -> Result<Page<M>, AllocPagesError> {
+        let bytes = self.order.bytes() as u64;
+        let outcome = group.slot().charge(bytes);
+        if outcome != Outcome::Done {
+            charge_slowly(group, bytes, outcome)?;
+        }
+        match get_block_slowly(group.core(), self, group.owner()) {
+            Ok((zone, block)) => Ok(Page::new(group, zone, self.order, block, self.zeroed)),
+            Err(error) => Err(undo(group, bytes, error)),
+        }
+    }
+
+    /// Allocates `count` such blocks with one charge: all of them or none. The first come from lists near the caller's CPU.
+    ///
+    /// # Errors
+    /// [`AllocPagesError`]. Nothing is charged then.
+    #[doc(alias = "alloc_pages_bulk")]
+    pub fn alloc_many<M: Machine>(
+        self,
+        group: &Group<M>,
+        count: usize,
+    ) -> Result<Vec<Page<M>>, AllocPagesError> {
+        many::alloc(group, self, count)
     }
 }
 
@@ -214,6 +244,17 @@ fn scrub<M: Machine>(core: &Core<M>, tag: Tag, block: &mut Block) {
     }
 }
 
+/// Returns the bytes of a charge that got no page.
+#[cold]
+#[allow(
+    clippy::boxed_local,
+    reason = "the caller's fast path does not unpack it"
+)]
+fn undo<M: Machine>(group: &Group<M>, bytes: u64, error: Box<AllocPagesError>) -> AllocPagesError {
+    drop(Charge::of(group, bytes));
+    *error
+}
+
 /// Takes a block from the lists, or from beyond them.
 #[inline(always)]
 fn get_block<M: Machine>(
@@ -273,95 +314,6 @@ fn get_block_slowly<M: Machine>(
     Ok((zone, zones.prepare(zone, block, owner, zeroed)))
 }
 
-/// # Pages
-impl<M: Machine> Group<M> {
-    /// Allocates 2^order pages and charges them to the group, like [`Group::try_charge`].
-    ///
-    /// Usually this takes no lock: one section charges, and one section takes the pages off a list of the current CPU.
-    /// Bytes that another group has written are never visible, because such pages are zeroed first.
-    ///
-    /// ```
-    /// use bursar::pages::{Order, Zeroed};
-    /// use bursar::{Limits, Memory};
-    ///
-    /// let memory = Memory::host()?;
-    /// let query = memory.root().child("query-7", Limits::max(1 << 20))?;
-    /// let mut page = query.alloc_pages(Order::new(0), Zeroed::Yes)?;
-    /// page.bytes_mut()[0] = 1;
-    /// drop(page);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`AllocPagesError`]. Nothing is charged then.
-    #[doc(alias = "__alloc_pages")]
-    #[inline(always)]
-    pub fn alloc_pages(&self, order: Order, zeroed: Zeroed) -> Result<Page<M>, AllocPagesError> {
-        let bytes = order.bytes() as u64;
-        let outcome = self.slot().charge(bytes);
-        if outcome != Outcome::Done {
-            self.try_charge_slowly(bytes, outcome)?;
-        }
-        match get_block(self.core(), order, self.owner(), zeroed) {
-            Ok((zone, block)) => Ok(self.page(zone, order, block, zeroed)),
-            Err(error) => Err(self.undo(bytes, error)),
-        }
-    }
-
-    /// Allocates pages like [`Group::alloc_pages`], with all options of a [`PageRequest`].
-    ///
-    /// # Errors
-    /// [`AllocPagesError`]. Nothing is charged then.
-    pub fn alloc_pages_as(&self, request: PageRequest) -> Result<Page<M>, AllocPagesError> {
-        let bytes = request.order.bytes() as u64;
-        let outcome = self.slot().charge(bytes);
-        if outcome != Outcome::Done {
-            self.try_charge_slowly(bytes, outcome)?;
-        }
-        match get_block_slowly(self.core(), request, self.owner()) {
-            Ok((zone, block)) => Ok(self.page(zone, request.order, block, request.zeroed)),
-            Err(error) => Err(self.undo(bytes, error)),
-        }
-    }
-
-    /// Sets whether pages of this group are zeroed when they are freed, rather than when another group gets them.
-    ///
-    /// This is for secrets that must not remain in memory. Set it before the group writes them: pages on lists stay as
-    /// they are.
-    #[doc(alias = "init_on_free")]
-    pub fn set_zero_on_free(&self, zeroed: Zeroed) {
-        let zeroes = zeroed == Zeroed::Yes;
-        self.core()
-            .counters
-            .counter(self.index())
-            .set_zeroes_on_free(zeroes);
-        if zeroes {
-            self.core().pages.scrub_from_now_on();
-        }
-    }
-
-    #[inline(always)]
-    fn page(&self, zone: u16, order: Order, block: Block, zeroed: Zeroed) -> Page<M> {
-        Page {
-            core: self.core().clone(),
-            slot: self.slot().clone(),
-            block: Some(block),
-            tag: Tag::new(self.index(), zone, order, zeroed),
-        }
-    }
-
-    #[cold]
-    #[allow(
-        clippy::boxed_local,
-        reason = "the caller's fast path does not unpack it"
-    )]
-    #[allow(clippy::boxed_local, reason = "it comes in a box")]
-    fn undo(&self, bytes: u64, error: Box<AllocPagesError>) -> AllocPagesError {
-        drop(self.hold(bytes));
-        *error
-    }
-}
-
 impl<M: Machine> Memory<M> {
     /// Allocates 2^order pages for the process itself, which no group is charged for.
     ///
@@ -419,6 +371,34 @@ impl<M: Machine> Memory<M> {
 }
 
 impl<M: Machine> Page<M> {
+    /// See [`Group::alloc_pages`].
+    #[inline(always)]
+    pub(crate) fn alloc(
+        group: &Group<M>,
+        order: Order,
+        zeroed: Zeroed,
+    ) -> Result<Self, AllocPagesError> {
+        let bytes = order.bytes() as u64;
+        let outcome = group.slot().charge(bytes);
+        if outcome != Outcome::Done {
+            charge_slowly(group, bytes, outcome)?;
+        }
+        match get_block(group.core(), order, group.owner(), zeroed) {
+            Ok((zone, block)) => Ok(Self::new(group, zone, order, block, zeroed)),
+            Err(error) => Err(undo(group, bytes, error)),
+        }
+    }
+
+    #[inline(always)]
+    fn new(group: &Group<M>, zone: u16, order: Order, block: Block, zeroed: Zeroed) -> Self {
+        Self {
+            core: group.core().clone(),
+            slot: group.slot().clone(),
+            block: Some(block),
+            tag: Tag::new(group.index(), zone, order, zeroed),
+        }
+    }
+
     fn block(&self) -> &Block {
         self.block.as_ref().expect("there until the page is gone")
     }

@@ -8,9 +8,7 @@ use std::sync::Arc;
 
 use bursar_machine::{AtomicWord, Host, Machine, Order};
 
-use crate::group::Group;
-use crate::held::Charge;
-use crate::react::ChargeError;
+use crate::charge::Charge;
 
 struct Kept<M: Machine> {
     charge: Charge<M>,
@@ -109,6 +107,13 @@ impl fmt::Display for Exhausted {
 impl std::error::Error for Exhausted {}
 
 impl<M: Machine> EmergencyReserve<M> {
+    pub(crate) fn new(charge: Charge<M>) -> Self {
+        let left = M::Word::new(charge.bytes());
+        Self {
+            kept: Arc::new(Kept { charge, left }),
+        }
+    }
+
     /// Takes `bytes` of the bytes that are left.
     ///
     /// # Errors
@@ -137,23 +142,5 @@ impl<M: Machine> EmergencyReserve<M> {
     /// Bytes that are left.
     pub fn available(&self) -> u64 {
         self.kept.left.load(Order::Relaxed)
-    }
-}
-
-/// # Emergency reserve
-impl<M: Machine> Group<M> {
-    /// Charges `bytes` ahead, for use when no other memory is left. They count as used until the reserve and all that was taken
-    /// from it are dropped. May wait as [`Group::try_charge`] does.
-    ///
-    /// # Errors
-    /// [`ChargeError`], in the cases of [`Group::try_charge`].
-    pub fn emergency_reserve(&self, bytes: u64) -> Result<EmergencyReserve<M>, ChargeError> {
-        let charge = self.try_charge(bytes)?;
-        Ok(EmergencyReserve {
-            kept: Arc::new(Kept {
-                charge,
-                left: M::Word::new(bytes),
-            }),
-        })
     }
 }

@@ -10,8 +10,7 @@ use bursar_machine::{AtomicWord, Machine, Order};
 use crate::bytes::Bytes;
 use crate::group::Group;
 use crate::limit::{Events, Limits};
-use crate::memory::Memory;
-use crate::react::{Pressure, fork, pressure};
+use crate::react::{Pressure, fork, pressure, read};
 use crate::tree::{Freshness, NotFresh, ROOT, Reading, printable};
 
 /// Characters of a line of text.
@@ -92,7 +91,7 @@ pub struct GroupSnapshot {
     pub peak: u64,
     /// Events at the group and below ([`Group::events`]).
     pub events: Events,
-    /// Events at the group's own limits ([`Group::own_events`]).
+    /// Events at the group's own limits ([`Engine::own_events`](crate::engine::Engine::own_events)).
     pub own_events: Events,
     /// Pressure on the group.
     pub pressure: Pressure,
@@ -208,108 +207,77 @@ fn cut(name: &str, columns: usize) -> String {
     kept.chain("..".chars()).collect()
 }
 
-impl<M: Machine> Group<M> {
-    /// Reads the group and everything below it at once: usage, statistics, limits, events, pressure.
-    ///
-    /// The freshness is that of every group. One flush of the subtree provides it; [`Freshness::Within`] may need a second one,
-    /// and [`Freshness::Cached`] needs none. [`Snapshot`] says what adds up.
-    ///
-    /// The walk costs a short lock for each group, and the snapshot about a kilobyte. No read waits for it, and the removal of a
-    /// group for one walk at most. Snapshots of one memory wait for each other. Reclaimers, callbacks and wakers may take snapshots
-    /// too.
-    ///
-    /// # Errors
-    /// [`NotFresh`] if the memory's policy forbids the flush that this needs; the error carries the cached reading of this
-    /// group. A [`Freshness::Cached`] snapshot never fails.
-    #[doc(alias = "css_for_each_descendant_pre")]
-    pub fn snapshot(&self, freshness: Freshness) -> Result<Snapshot, NotFresh> {
-        let _operation = fork::operation(self.core());
-        match freshness {
-            Freshness::Exact => self.flush()?,
-            // Flushes if need be.
-            _ => self.read(freshness)?,
-        };
-        if let Freshness::Within(error) = freshness {
-            let snapshot = self.walk(false);
-            let tree = &self.core().tree();
-            let is_within = |group: &GroupSnapshot| tree.is_within(&group.reading, error);
-            if snapshot.iter().all(is_within) {
-                return Ok(snapshot);
-            }
-            self.flush()?;
+/// Reads a group and everything below it at once.
+pub(crate) fn snapshot<M: Machine>(
+    group: &Group<M>,
+    freshness: Freshness,
+) -> Result<Snapshot, NotFresh> {
+    let _operation = fork::operation(group.core());
+    match freshness {
+        Freshness::Exact => read::flush(group.core(), group.index())?,
+        // Flushes if need be.
+        _ => read::read(group.core(), group.index(), freshness)?,
+    };
+    if let Freshness::Within(error) = freshness {
+        let snapshot = walk(group, false);
+        let tree = &group.core().tree();
+        let is_within = |group: &GroupSnapshot| tree.is_within(&group.reading, error);
+        if snapshot.iter().all(is_within) {
+            return Ok(snapshot);
         }
-        Ok(self.walk(!matches!(
-            freshness,
-            Freshness::Cached | Freshness::AtMost(_)
-        )))
+        read::flush(group.core(), group.index())?;
     }
-
-    fn walk(&self, is_exact: bool) -> Snapshot {
-        let core = self.core();
-        let top = match self.index() {
-            ROOT => String::new(),
-            _ => self.path(),
-        };
-        let note = |index: u32| {
-            let counter = core.counters.counter(index);
-            // Full, and relaxed: as in `Group::reserved` and `Group::peak`.
-            let reserved = core.counters.usage_now(index);
-            let peak = counter.peak.load(Order::Relaxed);
-            let events = (counter.events.total(), counter.events.own());
-            let pressure = pressure::now(core, index);
-            (
-                core.counters.limits(index),
-                reserved,
-                peak,
-                events,
-                pressure,
-            )
-        };
-        let usage_range = |index: u32| core.counters.usage_range(index);
-        let parts = core
-            .tree()
-            .snapshot(self.index(), is_exact, usage_range, note);
-        let groups = parts.into_iter().map(|part| {
-            let (limits, reserved, peak, (events, own_events), pressure) = part.noted;
-            let path = format!("{top}{}", part.path);
-            GroupSnapshot {
-                path: if path.is_empty() {
-                    "/".to_owned()
-                } else {
-                    path
-                },
-                depth: part.depth,
-                limits,
-                reading: part.reading.with_over_returned(events.over_returned_bytes),
-                reserved,
-                peak,
-                events,
-                own_events,
-                pressure,
-            }
-        });
-        Snapshot {
-            groups: groups.collect(),
-        }
-    }
+    Ok(walk(
+        group,
+        !matches!(freshness, Freshness::Cached | Freshness::AtMost(_)),
+    ))
 }
 
-impl<M: Machine> Memory<M> {
-    /// Reads the whole tree at once; see [`Group::snapshot`].
-    ///
-    /// # Errors
-    /// [`NotFresh`] if the memory's policy forbids the flush that this needs.
-    pub fn snapshot(&self, freshness: Freshness) -> Result<Snapshot, NotFresh> {
-        self.root().snapshot(freshness)
-    }
-}
-
-/// The tree of all groups with usage and limits, as a [`Snapshot`] shows it. The numbers are [`Freshness::Exact`], so each
-/// printing flushes; where the memory's policy forbids that, they are [`Freshness::Cached`]. Use [`Memory::snapshot`] to choose.
-impl<M: Machine> fmt::Display for Memory<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let exact = self.snapshot(Freshness::Exact);
-        let shown = exact.or_else(|_| self.snapshot(Freshness::Cached));
-        shown.expect("needs no flush").fmt(f)
+fn walk<M: Machine>(group: &Group<M>, is_exact: bool) -> Snapshot {
+    let core = group.core();
+    let top = match group.index() {
+        ROOT => String::new(),
+        _ => group.path(),
+    };
+    let note = |index: u32| {
+        let counter = core.counters.counter(index);
+        // Full, and relaxed: as in `Group::reserved` and `Engine::peak`.
+        let reserved = core.counters.usage_now(index);
+        let peak = counter.peak.load(Order::Relaxed);
+        let events = (counter.events.total(), counter.events.own());
+        let pressure = pressure::now(core, index);
+        (
+            core.counters.limits(index),
+            reserved,
+            peak,
+            events,
+            pressure,
+        )
+    };
+    let usage_range = |index: u32| core.counters.usage_range(index);
+    let parts = core
+        .tree()
+        .snapshot(group.index(), is_exact, usage_range, note);
+    let groups = parts.into_iter().map(|part| {
+        let (limits, reserved, peak, (events, own_events), pressure) = part.noted;
+        let path = format!("{top}{}", part.path);
+        GroupSnapshot {
+            path: if path.is_empty() {
+                "/".to_owned()
+            } else {
+                path
+            },
+            depth: part.depth,
+            limits,
+            reading: part.reading.with_over_returned(events.over_returned_bytes),
+            reserved,
+            peak,
+            events,
+            own_events,
+            pressure,
+        }
+    });
+    Snapshot {
+        groups: groups.collect(),
     }
 }

@@ -33,7 +33,7 @@ impl Chain {
 
     /// Returns whether the usage of one of the groups is above its `max`.
     pub(crate) fn is_over(&self) -> bool {
-        self.0.iter().any(Group::is_over_max)
+        self.0.iter().any(bursar::engine::Engine::is_over_max)
     }
 }
 

@@ -352,7 +352,7 @@ impl<M: Machine> Counters<M> {
     /// Counts `bytes` that a group returned up to `end` and did not have: a bug of the caller, contained to the caller's group.
     /// Async-signal-safe.
     ///
-    /// Only bytes that a number stands for can be returned too often ([`crate::Charge::forget`], [`crate::Group::uncharge`]). In
+    /// Only bytes that a number stands for can be returned too often ([`crate::Charge::forget`], [`Engine::uncharge`](crate::engine::Engine::uncharge)). In
     /// builds with debug assertions the group counts them, and the call at fault panics before it changes anything.
     ///
     /// In other builds the fast path counts nothing, so the bug shows only when the group's usage would fall below 0. The usage

@@ -30,7 +30,7 @@ const EVENTS: usize = 11;
 /// Counts of events at a group's limits. They only grow.
 ///
 /// Each field says at which group it is counted. [`crate::Group::events`] adds up a group and all that are or were below it;
-/// [`crate::Group::own_events`] counts the group alone.
+/// [`Engine::own_events`](crate::engine::Engine::own_events) counts the group alone.
 #[doc(alias = "memory.events")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -44,7 +44,7 @@ pub struct Events {
     /// Charges that did not fit under `max` although all stock was taken back. They asked reclaimers, were refused, or waited. A
     /// charge that tries again counts again. Counted at the group whose `max` it is.
     pub max: u64,
-    /// Charges that `max` refused in the end, without those of [`crate::Group::try_charge_nowait`]. Counted at the group whose `max`
+    /// Charges that `max` refused in the end, without those of [`Engine::try_charge_nowait`](crate::engine::Engine::try_charge_nowait). Counted at the group whose `max`
     /// it is.
     pub refused: u64,
     /// Charges that could not be refused and left the usage above `max`. Counted at each group whose `max` was exceeded.
@@ -61,7 +61,7 @@ pub struct Events {
     /// Time that charges slept for a `high`, here or above. Counted at the group that was charged.
     pub throttled: Duration,
     /// Bytes that were returned although the group did not have them: a bug of the code that returned them
-    /// ([`crate::Group::uncharge`]). Counted at the group that they were returned to.
+    /// ([`Engine::uncharge`](crate::engine::Engine::uncharge)). Counted at the group that they were returned to.
     pub over_returned_bytes: u64,
     /// Calls of [`crate::Group::on_pressure`] callbacks and of wakers that panicked. The panic was caught. Counted at the
     /// group that was watched or waited for.

@@ -228,7 +228,7 @@ mod tests {
         let fake = Fake::new("1000000");
         let max = |builder: Builder, keep_free| {
             let memory = fake.follow(builder, keep_free).build().unwrap();
-            memory.root().max()
+            memory.root().limits().max
         };
         assert_eq!(max(Memory::builder(), 0), 1_000_000);
         assert_eq!(max(Memory::builder(), 300_000), 700_000);
@@ -260,7 +260,7 @@ mod tests {
         drop(group.try_charge(900_000).unwrap());
         fake.limit("500000");
         assert_eq!(memory.clone().reread_cgroup(), Ok(Some(500_000)));
-        assert_eq!(memory.root().max(), 400_000);
+        assert_eq!(memory.root().limits().max, 400_000);
         assert!(matches!(
             group.try_charge(400_001).unwrap_err(),
             ChargeError::LimitReached(_)
@@ -268,10 +268,10 @@ mod tests {
         drop(group.try_charge(400_000).unwrap());
         fake.limit("5000000");
         assert_eq!(memory.reread_cgroup(), Ok(Some(5_000_000)));
-        assert_eq!(memory.root().max(), 2_000_000, "its own");
+        assert_eq!(memory.root().limits().max, 2_000_000, "its own");
         fake.limit("max");
         assert_eq!(memory.reread_cgroup(), Ok(None));
-        assert_eq!(memory.root().max(), 2_000_000);
+        assert_eq!(memory.root().limits().max, 2_000_000);
         drop(group.try_charge(2_000_000).unwrap());
     }
 
@@ -284,7 +284,7 @@ mod tests {
             memory.reread_cgroup(),
             Err(CgroupError::Unreadable { .. })
         ));
-        assert_eq!(memory.root().max(), 1_000_000);
+        assert_eq!(memory.root().limits().max, 1_000_000);
     }
 
     #[test]
@@ -295,7 +295,7 @@ mod tests {
         fake.write("fs/other/memory.max", "5000\n");
         fake.write("proc/cgroup", "0::/other\n");
         assert_eq!(memory.reread_cgroup(), Ok(Some(5000)));
-        assert_eq!(memory.root().max(), 5000);
+        assert_eq!(memory.root().limits().max, 5000);
     }
 
     #[test]
@@ -303,15 +303,15 @@ mod tests {
         let fake = Fake::new("1000000");
         let memory = fake.follow(Memory::builder(), 0).build().unwrap();
         memory.root().set_max(3_000_000);
-        assert_eq!(memory.root().max(), 3_000_000, "until the next reading");
+        assert_eq!(memory.root().limits().max, 3_000_000, "until the next reading");
         assert_eq!(memory.reread_cgroup(), Ok(Some(1_000_000)));
-        assert_eq!(memory.root().max(), 1_000_000);
+        assert_eq!(memory.root().limits().max, 1_000_000);
         memory.set_max(700_000);
-        assert_eq!(memory.root().max(), 700_000);
+        assert_eq!(memory.root().limits().max, 700_000);
         assert_eq!(memory.reread_cgroup(), Ok(Some(1_000_000)));
-        assert_eq!(memory.root().max(), 700_000, "stays");
+        assert_eq!(memory.root().limits().max, 700_000, "stays");
         memory.set_max(3_000_000);
-        assert_eq!(memory.root().max(), 1_000_000, "the smaller");
+        assert_eq!(memory.root().limits().max, 1_000_000, "the smaller");
     }
 
     /// Another rereads between our reading of the file and our setting of the limit.
@@ -331,7 +331,7 @@ mod tests {
             read
         });
         assert_eq!(last, Ok(Some(5000)));
-        assert_eq!(memory.root().max(), 5000);
+        assert_eq!(memory.root().limits().max, 5000);
     }
 
     /// Another sets a limit between our look at what it should be and our setting of it.
@@ -349,7 +349,7 @@ mod tests {
             }
             max
         });
-        assert_eq!(memory.root().max(), 5000);
+        assert_eq!(memory.root().limits().max, 5000);
     }
 
     #[test]
@@ -363,7 +363,7 @@ mod tests {
             fake.limit("nonsense");
             fake.limit(&format!("{limit}"));
             // Never ends if the ticker does not do it, or ended at the nonsense.
-            while memory.root().max() != limit {
+            while memory.root().limits().max != limit {
                 std::thread::yield_now();
             }
         }

@@ -11,7 +11,7 @@ use crate::tree::Freshness;
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
 
-/// Returns bytes as [`Group::uncharge`] does without debug assertions.
+/// Returns bytes as [`Engine::uncharge`](crate::engine::Engine::uncharge) does without debug assertions.
 fn return_unchecked(group: &Group, bytes: u64) {
     uncharge::uncharge(group.core(), group.index(), bytes, Outcome::Short);
 }
@@ -39,7 +39,7 @@ fn one_byte_too_many_is_the_groups_own_and_counted() {
     drop(a.try_charge(MIB / 2).unwrap());
     memory.root().set_max(GIB - 1);
     assert_eq!((a.reserved(), b.reserved(), memory.reserved()), (0, 0, 0));
-    assert_eq!(a.own_events().over_returned_bytes, 1);
+    assert_eq!(a.engine().own_events().over_returned_bytes, 1);
     assert_eq!(memory.root().events().over_returned_bytes, 1);
     assert_eq!(b.events().over_returned_bytes, 0);
     let reading = a.read(Freshness::Exact).unwrap();
@@ -68,7 +68,7 @@ fn bytes_that_stock_took_show_when_the_stock_is_taken_back() {
         (a.reserved(), b.reserved(), memory.reserved()),
         (0, 5000, 5000)
     );
-    assert_eq!(a.own_events().over_returned_bytes, 700);
+    assert_eq!(a.engine().own_events().over_returned_bytes, 700);
     assert_eq!(usage(&a), (0, 0, 0));
     assert_eq!(usage(&memory.root()), (5000, 5000, 5000));
     drop(held);
@@ -102,8 +102,8 @@ fn others_keep_what_is_theirs_whatever_one_returns() {
     assert_eq!(memory.reserved(), 0);
     let whole = memory.root().try_charge(GIB - 1);
     drop(whole.expect("nobody holds anything"));
-    assert!(a.own_events().over_returned_bytes > 0);
-    assert_eq!(b.own_events().over_returned_bytes, 0);
+    assert!(a.engine().own_events().over_returned_bytes > 0);
+    assert_eq!(b.engine().own_events().over_returned_bytes, 0);
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn numbers_beyond_all_bytes_give_nobody_room() {
         let (memory, a, b) = tenants();
         let held = b.try_charge(5000).unwrap();
         drop(a.try_charge(1000).unwrap());
-        // As `Group::uncharge` after its check.
+        // As `Engine::uncharge` after its check.
         if !a.slot().uncharge_at_once(bytes) {
             return_unchecked(&a, bytes.min(crate::limit::USAGE_MAX));
         }

@@ -2,68 +2,67 @@
 
 use std::mem;
 
-use bursar_machine::Machine;
 use bursar_machine::pages::{Block, Order};
+use bursar_machine::{Machine, Outcome, Slot};
 
-use super::{AllocPagesError, Page, Tag, UNCHARGED, get_block_slowly, request, scrub};
+use super::{AllocPagesError, Page, PageRequest, Tag, UNCHARGED, get_block_slowly, scrub};
+use crate::charge::{Charge, charge_slowly};
 use crate::group::Group;
-use crate::pages::Zeroed;
 use crate::react::{Core, fork};
 
-/// # Many pages
-impl<M: Machine> Group<M> {
-    /// Allocates `count` blocks of 2^order pages with one charge: all of them or none.
-    ///
-    /// # Errors
-    /// [`AllocPagesError`]. Nothing is charged then.
-    #[doc(alias = "alloc_pages_bulk")]
-    pub fn alloc_many(
-        &self,
-        order: Order,
-        count: usize,
-        zeroed: Zeroed,
-    ) -> Result<Vec<Page<M>>, AllocPagesError> {
-        let too_many = || AllocPagesError::TooMany { order, count };
-        let bytes = order.bytes().checked_mul(count).ok_or_else(too_many)? as u64;
-        if count == 0 {
-            return Ok(Vec::new());
-        }
-        let mut charge = self.try_charge(bytes)?;
-        let mut pages = Vec::new();
-        pages.try_reserve_exact(count).map_err(|_| too_many())?;
-        let core = self.core();
-        let mut blocks = Vec::new();
-        while pages.len() < count {
-            if let Some(zones) = core.pages.zones() {
-                let zone = zones.local();
-                zones.pop_many(zone, order, count - pages.len(), &mut blocks);
-                for block in blocks.drain(..).rev() {
-                    let block = zones.prepare(zone, block, self.owner(), zeroed);
-                    pages.push(self.page(zone, order, block, zeroed));
-                }
-                if pages.len() == count {
-                    break;
-                }
-            }
-            // This call also fills the list.
-            let (zone, block) = match get_block_slowly(core, request(order, zeroed), self.owner()) {
-                Ok(found) => found,
-                Err(error) if pages.is_empty() => return Err(*error),
-                Err(error) => {
-                    // The bytes that the pages will return are part of the charge.
-                    let held = (pages.len() * order.bytes()) as u64;
-                    let rest = charge.split(bytes - held).expect("not more than all");
-                    charge.forget_bytes();
-                    drop((pages, rest));
-                    return Err(*error);
-                }
-            };
-            pages.push(self.page(zone, order, block, zeroed));
-        }
-        // The pages return the bytes from now on.
-        charge.forget_bytes();
-        Ok(pages)
+/// Allocates `count` blocks with one charge.
+pub(super) fn alloc<M: Machine>(
+    group: &Group<M>,
+    request: PageRequest,
+    count: usize,
+) -> Result<Vec<Page<M>>, AllocPagesError> {
+    let (order, zeroed) = (request.order, request.zeroed);
+    let too_many = || AllocPagesError::TooMany { order, count };
+    let bytes = order.bytes().checked_mul(count).ok_or_else(too_many)? as u64;
+    if count == 0 {
+        return Ok(Vec::new());
     }
+    let mut charge = {
+        let outcome = group.slot().charge(bytes);
+        if outcome != Outcome::Done {
+            charge_slowly(group, bytes, outcome)?;
+        }
+        Charge::of(group, bytes)
+    };
+    let mut pages = Vec::new();
+    pages.try_reserve_exact(count).map_err(|_| too_many())?;
+    let core = group.core();
+    let mut blocks = Vec::new();
+    while pages.len() < count {
+        if let Some(zones) = core.pages.zones() {
+            let zone = zones.local();
+            zones.pop_many(zone, order, count - pages.len(), &mut blocks);
+            for block in blocks.drain(..).rev() {
+                let block = zones.prepare(zone, block, group.owner(), zeroed);
+                pages.push(Page::new(group, zone, order, block, zeroed));
+            }
+            if pages.len() == count {
+                break;
+            }
+        }
+        // This call also fills the list.
+        let (zone, block) = match get_block_slowly(core, request, group.owner()) {
+            Ok(found) => found,
+            Err(error) if pages.is_empty() => return Err(*error),
+            Err(error) => {
+                // The bytes that the pages will return are part of the charge.
+                let held = (pages.len() * order.bytes()) as u64;
+                let rest = charge.split(bytes - held).expect("not more than all");
+                charge.forget_bytes();
+                drop((pages, rest));
+                return Err(*error);
+            }
+        };
+        pages.push(Page::new(group, zone, order, block, zeroed));
+    }
+    // The pages return the bytes from now on.
+    charge.forget_bytes();
+    Ok(pages)
 }
 
 impl<M: Machine> Page<M> {

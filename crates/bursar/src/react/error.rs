@@ -92,7 +92,7 @@ impl fmt::Display for LimitReached {
 
 impl std::error::Error for ChargeError {}
 
-/// Reason why [`crate::Group::try_charge_nowait`] refused. The error itself allocates nothing. Nothing was charged.
+/// Reason why [`Engine::try_charge_nowait`](crate::engine::Engine::try_charge_nowait) refused. The error itself allocates nothing. Nothing was charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NowaitError {

@@ -11,6 +11,7 @@
 //! | `reclaimers.rs`, `watch.rs`, `queue.rs`, `registered.rs` | what users register with a group: plain data |
 //! | `core.rs` | the state of one memory |
 //! | `fork.rs` | operations that a fork waits for; the state in a forked child |
+//! | `read.rs` | reading a group |
 //! | `lifetime.rs` | birth, references and end of groups |
 //! | `listen.rs` | who listens, and calling one listener |
 //! | `wait.rs` | queues of charges that wait for a limit, in turn |
@@ -38,6 +39,7 @@ mod policies;
 pub(crate) mod pressure;
 pub(crate) mod protection;
 mod queue;
+pub(crate) mod read;
 pub(crate) mod reclaim;
 mod reclaimers;
 pub(crate) mod refusal;

@@ -15,7 +15,7 @@ pub(crate) struct Policies {
 ///
 /// First stock is taken back and reclaimers are asked. Then a charge pays for the bytes that stay above the `high` of its
 /// group, or of a group above. [`crate::Group::charge_async`] owes under either policy. So does
-/// [`crate::Group::try_charge_nowait`], which asks no reclaimers.
+/// [`Engine::try_charge_nowait`](crate::engine::Engine::try_charge_nowait), which asks no reclaimers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum HighPolicy {

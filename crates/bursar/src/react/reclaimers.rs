@@ -11,7 +11,7 @@ pub enum Reason {
     High,
     /// A charge does not fit below `max`, or `max` was set below the usage. Charges are refused if nothing is freed.
     Max,
-    /// [`crate::Group::reclaim`].
+    /// [`Engine::reclaim`](crate::engine::Engine::reclaim).
     Asked,
 }
 

@@ -8,8 +8,9 @@ use bursar_machine::{Host, Machine, Outcome, Slot};
 
 use crate::group::Group;
 use crate::limit::CHARGE_MAX;
-use crate::react::{ChargeError, Core, charge, lifetime, uncharge};
-use crate::tree::{ROOT, printable};
+use crate::react::charge as charging;
+use crate::react::{ChargeError, Core, lifetime, uncharge};
+use crate::tree::ROOT;
 
 /// Bytes charged to a group, and returned on drop, by any thread.
 ///
@@ -46,29 +47,6 @@ impl<M: Machine> Drop for Charge<M> {
         self.uncharge(self.bytes);
     }
 }
-
-/// Error of [`Charge::merge`]: the charges belong to different groups or memories. Neither has changed.
-pub struct MergeError<M: Machine = Host> {
-    /// The charge that could not be merged.
-    pub other: Charge<M>,
-}
-
-impl<M: Machine> fmt::Debug for MergeError<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MergeError")
-            .field("other", &self.other)
-            .finish()
-    }
-}
-
-impl<M: Machine> fmt::Display for MergeError<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = self.other.group_path();
-        write!(f, "the other charge belongs to {}", printable(&path))
-    }
-}
-
-impl<M: Machine> std::error::Error for MergeError<M> {}
 
 /// Error of [`Charge::split`]: the charge has fewer bytes than were asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,12 +87,13 @@ impl fmt::Display for MoveError {
 impl std::error::Error for MoveError {}
 
 impl<M: Machine> Charge<M> {
+    /// Holds `bytes` that are charged to a group. For 0 bytes the caller has taken a reference instead.
     #[inline(always)]
-    pub(crate) fn new(core: M::Shared<Core<M>>, slot: M::Slot, index: u32, bytes: u64) -> Self {
+    pub(crate) fn of(group: &Group<M>, bytes: u64) -> Self {
         Self {
-            core,
-            slot,
-            index,
+            core: group.core().clone(),
+            slot: group.slot().clone(),
+            index: group.index(),
             bytes,
         }
     }
@@ -149,7 +128,7 @@ impl<M: Machine> Charge<M> {
             let more = bytes - self.bytes;
             let outcome = self.slot.charge(more);
             if outcome != Outcome::Done {
-                charge::try_charge(&self.core, self.index, more, outcome)?;
+                charging::try_charge(&self.core, self.index, more, outcome)?;
             }
             if self.bytes == 0 {
                 // From now on the bytes keep the record.
@@ -166,13 +145,13 @@ impl<M: Machine> Charge<M> {
         Ok(())
     }
 
-    /// Charges `bytes` more to the same group, whatever the limits say, as [`Group::charge_nowait`] does. A removed group is
+    /// Charges `bytes` more to the same group, whatever the limits say, as [`Engine::charge_nowait`](crate::engine::Engine::charge_nowait) does. A removed group is
     /// charged as well.
     pub fn grow_nowait(&mut self, bytes: u64) {
         let outcome = self.slot.charge(bytes);
         let more = match outcome {
             Outcome::Done => bytes,
-            _ => charge::charge_anyway_nowait(&self.core, self.index, bytes, outcome),
+            _ => charging::charge_anyway_nowait(&self.core, self.index, bytes, outcome),
         };
         if self.bytes == 0 && more > 0 {
             // From now on the bytes keep the record.
@@ -208,10 +187,10 @@ impl<M: Machine> Charge<M> {
     /// Takes the bytes of `other` into this charge. Nothing is charged or returned.
     ///
     /// # Errors
-    /// [`MergeError`] if the charges belong to different groups. It carries `other`.
-    pub fn merge(&mut self, mut other: Self) -> Result<(), MergeError<M>> {
+    /// `other`, unchanged, if the charges belong to different groups or memories.
+    pub fn merge(&mut self, mut other: Self) -> Result<(), Self> {
         if self.index != other.index || !self.is_same_memory(&other.core) {
-            return Err(MergeError { other });
+            return Err(other);
         }
         // `other` is about to be empty, and drops a reference. If one of the two was empty before, there is a reference to
         // drop. If neither was, there is none yet.
@@ -248,14 +227,14 @@ impl<M: Machine> Charge<M> {
             lifetime::forget(&core, self.index);
             None
         } else {
-            let moved = charge::move_charge(&core, self.index, target.index(), self.bytes);
+            let moved = charging::move_charge(&core, self.index, target.index(), self.bytes);
             Some(moved.map_err(MoveError::Refused)?)
         };
         self.index = target.index();
         self.slot = target.slot().clone();
         // Last: a reclaimer may panic.
         if let Some(moved) = moved {
-            charge::after_move(&core, self.index, moved);
+            charging::after_move(&core, self.index, moved);
         }
         Ok(())
     }
@@ -274,7 +253,7 @@ impl<M: Machine> Charge<M> {
         self.forget_bytes();
     }
 
-    /// Turns the charge into its number of bytes. They stay charged until [`Group::uncharge`] returns them. For code that keeps such
+    /// Turns the charge into its number of bytes. They stay charged until [`Engine::uncharge`](crate::engine::Engine::uncharge) returns them. For code that keeps such
     /// numbers itself, together with a handle of the group.
     #[inline(always)]
     pub fn forget(self) -> u64 {
@@ -314,4 +293,17 @@ impl<M: Machine> Charge<M> {
 #[cold]
 fn forget<M: Machine>(core: &Core<M>, index: u32) {
     lifetime::forget(core, index);
+}
+
+/// Charges what the fast path did not. Returns no charge, so that the charge that the fast path makes stays in registers.
+#[cold]
+pub(crate) fn charge_slowly<M: Machine>(
+    group: &Group<M>,
+    bytes: u64,
+    outcome: Outcome,
+) -> Result<(), ChargeError> {
+    if bytes == 0 {
+        return group.pin();
+    }
+    charging::try_charge(group.core(), group.index(), bytes, outcome)
 }

@@ -1,0 +1,336 @@
+//! Calls of a group that programs seldom need: for builders of engines, pools and allocators.
+
+use bursar_machine::{AtomicWord, Host, Machine, Order, Outcome, Slot};
+
+pub use crate::account::Account;
+use crate::charge::Charge;
+use crate::group::Group;
+use crate::limit::{Events, USAGE_MAX};
+use crate::memory::Memory;
+use crate::pages::Zeroed;
+use crate::react::charge as charging;
+use crate::react::{
+    NowaitError, RemoveError, close, read, reclaim, refusal, set_limits, stalling, uncharge,
+};
+use crate::registration::Registration;
+use crate::survey::{self, Protection};
+use crate::tree::{NotFresh, Reading, printable};
+
+/// Less common calls of a [`Group`]; see [`Group::engine`].
+///
+/// ```
+/// use bursar::{Limits, Memory};
+///
+/// let memory = Memory::host()?;
+/// let pool = memory.root().child("pool", Limits::max(64 << 20))?;
+/// let bytes = pool.try_charge(4096)?.forget();
+/// pool.engine().uncharge(bytes);
+/// assert_eq!(pool.reserved(), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Engine<'a, M: Machine = Host> {
+    group: &'a Group<M>,
+}
+
+impl<M: Machine> Clone for Engine<'_, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M: Machine> Copy for Engine<'_, M> {}
+
+/// # Charging without waiting, by number, and from stock
+impl<'a, M: Machine> Engine<'a, M> {
+    #[inline(always)]
+    pub(crate) fn new(group: &'a Group<M>) -> Self {
+        Self { group }
+    }
+
+    /// Charges as [`Group::try_charge`] does, but never waits, takes no lock, calls nothing, and is async-signal-safe. It looks
+    /// for no stock of other CPUs, so it may refuse where [`Group::try_charge`] succeeds.
+    ///
+    /// # Errors
+    /// Nothing is charged if it fails.
+    /// * [`NowaitError::LimitReached`]: a `max` is in the way. The stock below it counts as used.
+    /// * [`NowaitError::Busy`]: another task drains this group or one above, or this is a forked child before its first operation.
+    /// * [`NowaitError::Removed`], [`NowaitError::TooLarge`]: as in [`Group::try_charge`].
+    #[inline]
+    pub fn try_charge_nowait(self, bytes: u64) -> Result<Charge<M>, NowaitError> {
+        let outcome = self.group.slot().charge(bytes);
+        if outcome != Outcome::Done {
+            self.try_charge_nowait_slowly(bytes, outcome)?;
+        }
+        Ok(Charge::of(self.group, bytes))
+    }
+
+    #[cold]
+    fn try_charge_nowait_slowly(self, bytes: u64, outcome: Outcome) -> Result<(), NowaitError> {
+        if bytes == 0 {
+            if self.group.is_removed() {
+                return Err(NowaitError::Removed);
+            }
+            self.group.core().counters.refer(self.group.index());
+            return Ok(());
+        }
+        charging::try_charge_nowait(self.group.core(), self.group.index(), bytes, outcome)
+    }
+
+    /// Charges as [`Group::charge`] does, but never waits, takes no lock, calls nothing, and is async-signal-safe. For code
+    /// that must count memory wherever it is called, such as an allocator.
+    ///
+    /// It overshoots a limit without looking for stock and without asking reclaimers. The stock that CPUs hold below the limit
+    /// then stays until the next operation that may wait takes it back: a charge that is about to be refused, a lowered limit,
+    /// or [`crate::Memory::tick`]. Until then charges may succeed from that stock, which counts as used already. It is at most
+    /// 256 KiB for each CPU and group ([`crate::Builder::stock_max`]), and less near a limit. Bytes above a `high` are owed
+    /// ([`Group::take_debt`]).
+    pub fn charge_nowait(self, bytes: u64) -> Charge<M> {
+        let outcome = self.group.slot().charge(bytes);
+        let charged = match outcome {
+            Outcome::Done => bytes,
+            _ => charging::charge_anyway_nowait(
+                self.group.core(),
+                self.group.index(),
+                bytes,
+                outcome,
+            ),
+        };
+        if charged == 0 {
+            self.group.core().counters.refer(self.group.index());
+        }
+        Charge::of(self.group, charged)
+    }
+
+    /// Charges `bytes` if this CPU holds that much stock of the group, and returns whether it did. Tries nothing else, and is
+    /// async-signal-safe.
+    ///
+    /// For a pool's own fast path: it compiles to a few instructions without a call or a stack frame. Return the bytes by
+    /// [`Engine::uncharge`]. If it returns `false`, call [`Group::try_charge`]. It always returns `false` for 0 bytes, and
+    /// without restartable sequences ([`bursar_machine::host::Backend`]).
+    #[doc(alias = "consume_stock")]
+    #[must_use]
+    #[inline(always)]
+    pub fn charge_from_stock(self, bytes: u64) -> bool {
+        let is_charged = self.group.slot().charge_at_once(bytes);
+        if is_charged {
+            self.group.core().counters.lend(self.group.index(), bytes);
+        }
+        is_charged
+    }
+
+    /// Returns `bytes` that were charged to the group and forgotten ([`Charge::forget`]), as dropping a [`Charge`] of that size
+    /// does.
+    ///
+    /// Returning more than was charged is a bug of the caller. The group's usage stops at 0, and the groups above are lowered
+    /// by no more than it had. [`crate::Events::over_returned_bytes`] and [`crate::Reading::over_returned`] count the bytes.
+    /// The first case in a memory is printed on stderr with the group's path. The bug does not show while the group has as many
+    /// other bytes charged: those are missing from its usage, here and above, until they are returned.
+    ///
+    /// # Panics
+    /// In builds with debug assertions, if more is returned than was charged and forgotten. Nothing changes then.
+    #[doc(alias = "page_counter_uncharge")]
+    #[inline(always)]
+    pub fn uncharge(self, bytes: u64) {
+        if let Err(charged) = self
+            .group
+            .core()
+            .counters
+            .take_back(self.group.index(), bytes)
+        {
+            self.returned_too_much(bytes, charged);
+        }
+        if !self.group.slot().uncharge_at_once(bytes) {
+            self.uncharge_slowly(bytes);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn returned_too_much(self, bytes: u64, charged: u64) -> ! {
+        panic!(
+            "{bytes} bytes returned to {}, where {charged} are charged and forgotten",
+            printable(&self.group.path())
+        );
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn uncharge_slowly(self, bytes: u64) {
+        // No charge is larger. A larger number is a bug, and is counted as one.
+        let bytes = bytes.min(USAGE_MAX);
+        let outcome = self.group.slot().uncharge(bytes);
+        if outcome != Outcome::Done && bytes > 0 {
+            uncharge::uncharge(self.group.core(), self.group.index(), bytes, outcome);
+        }
+    }
+}
+
+/// # Limits, one by one
+impl<M: Machine> Engine<'_, M> {
+    /// Changes the group's `high`. Charges above it leave a debt or sleep ([`crate::HighPolicy`]). If the new `high` is below the
+    /// usage, reclaimers are asked for the difference.
+    ///
+    /// # Panics
+    /// If a reclaimer panics. The limit is changed then.
+    #[doc(alias = "page_counter_set_high")]
+    pub fn set_high(self, bytes: u64) {
+        set_limits::set_high(self.group.core(), self.group.index(), bytes);
+    }
+
+    /// Changes the group's `low`: the bytes that reclaim takes only if it finds no others.
+    #[doc(alias = "page_counter_set_low")]
+    pub fn set_low(self, bytes: u64) {
+        set_limits::set_low(self.group.core(), self.group.index(), bytes);
+    }
+
+    /// Changes the group's `min`: the bytes that reclaim never takes.
+    #[doc(alias = "page_counter_set_min")]
+    pub fn set_min(self, bytes: u64) {
+        set_limits::set_min(self.group.core(), self.group.index(), bytes);
+    }
+
+    /// Whether the usage is above `max`, after an infallible charge or a lowered limit.
+    pub fn is_over_max(self) -> bool {
+        self.group.reserved() > self.group.limits().max
+    }
+}
+
+/// # The end of a group
+impl<M: Machine> Engine<'_, M> {
+    /// Removes the group. Its name is free at once, fallible charges to it fail from now on, and its parent takes over its
+    /// statistics. Charged bytes stay charged, here and to the ancestors, until they are returned. A second call changes nothing.
+    ///
+    /// ```
+    /// use bursar::{Freshness, Limits, Memory};
+    ///
+    /// let memory = Memory::host()?;
+    /// let tenant = memory.root().child("tenant", Limits::none())?;
+    /// let charge = tenant.try_charge(1 << 20)?;
+    /// tenant.remove()?;
+    /// assert!(tenant.try_charge(1).is_err());
+    /// assert_eq!(memory.root().read(Freshness::Exact)?.usage_bytes(), 1 << 20);
+    /// drop(charge);
+    /// assert_eq!(memory.root().read(Freshness::Exact)?.usage_bytes(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`RemoveError::HasChildren`], and [`RemoveError::Root`] for the root. Nothing changes then.
+    #[doc(alias = "cgroup_rmdir")]
+    pub fn remove(self) -> Result<(), RemoveError> {
+        close::remove(self.group.core(), self.group.index())
+    }
+
+    /// Whether the group was removed.
+    pub fn is_removed(self) -> bool {
+        self.group.is_removed()
+    }
+}
+
+/// # Readings
+impl<M: Machine> Engine<'_, M> {
+    /// Reads as [`Freshness::Exact`](crate::Freshness::Exact) does, and brings the numbers of the group and all groups below it up to date: a
+    /// [`Freshness::Cached`](crate::Freshness::Cached) read of any of these then misses no update that returned before this call. So one call serves a decision
+    /// over many groups.
+    ///
+    /// # Errors
+    /// As [`Group::read`].
+    #[doc(alias = "css_rstat_flush")]
+    pub fn flush(self) -> Result<Reading, NotFresh> {
+        read::flush(self.group.core(), self.group.index())
+    }
+
+    /// The highest number of bytes that were ever reserved. A charge that an ancestor refused may be included.
+    #[doc(alias = "memory.peak")]
+    pub fn peak(self) -> u64 {
+        self.group
+            .core()
+            .counters
+            .counter(self.group.index())
+            .peak
+            .load(Order::Relaxed)
+    }
+
+    /// Counts of events at this group's own limits, by its own charges and by those from below.
+    #[doc(alias = "memory.events.local")]
+    pub fn own_events(self) -> Events {
+        self.group
+            .core()
+            .counters
+            .counter(self.group.index())
+            .events
+            .own()
+    }
+
+    /// The biggest children by bytes reserved, biggest first. A charge that an ancestor refuses may count for a moment.
+    pub fn largest_children(self, count: usize) -> Vec<(String, u64)> {
+        refusal::largest_children(self.group.core(), self.group.index(), count)
+    }
+
+    /// The group's effective `min` and `low`: bytes that are protected when reclaim is for the root. They are shares of its
+    /// ancestors' protection by the kernel's formula, and at most its usage.
+    #[doc(alias = "page_counter_calculate_protection")]
+    pub fn protection(self) -> Protection {
+        survey::protection(self.group)
+    }
+}
+
+/// # Reclaim, and the rest
+impl<M: Machine> Engine<'_, M> {
+    /// Calls the reclaimers of the group and of groups below for `bytes`, as long as they free some, in at most 16 rounds.
+    /// Returns the bytes that they claim to have freed.
+    #[doc(alias = "memory.reclaim")]
+    pub fn reclaim(self, bytes: u64) -> u64 {
+        reclaim::asked(self.group.core(), self.group.index(), bytes)
+    }
+
+    /// Declares that one more task works for the group, until the registration is dropped. With such declarations
+    /// [`crate::Stall::full`] reports the time in which no task could work. Declare all tasks of a group or none.
+    pub fn work(self) -> Registration {
+        stalling::work_begins(self.group.core(), self.group.index());
+        Registration::new("work", self.group, stalling::work_ends)
+    }
+
+    /// Excludes the group from [`Group::choose_victim`] for good. For a group whose memory no caller can free, such as the
+    /// group that pays for allocations of no tenant. Groups below it are not excluded.
+    #[doc(alias = "oom_score_adj")]
+    pub fn exclude_from_victims(self) {
+        self.group
+            .core()
+            .counters
+            .counter(self.group.index())
+            .exclude_from_victims();
+    }
+
+    /// Sets whether pages of this group are zeroed when they are freed, rather than when another group gets them.
+    ///
+    /// This is for secrets that must not remain in memory. Set it before the group writes them: pages on lists stay as
+    /// they are.
+    #[doc(alias = "init_on_free")]
+    pub fn set_zero_on_free(self, zeroed: Zeroed) {
+        let zeroes = zeroed == Zeroed::Yes;
+        self.group
+            .core()
+            .counters
+            .counter(self.group.index())
+            .set_zeroes_on_free(zeroes);
+        if zeroes {
+            self.group.core().pages.scrub_from_now_on();
+        }
+    }
+
+    /// Returns the memory that the group belongs to. Unlike the handle that was built, this one keeps no ticker running
+    /// ([`Builder::ticker`](crate::Builder::ticker)), and does not follow a cgroup ([`Builder::max_from_cgroup`](crate::Builder::max_from_cgroup)).
+    pub fn memory(self) -> Memory<M> {
+        Memory::of_group(self.group)
+    }
+}
+
+/// # For allocators
+impl Engine<'_, Host> {
+    /// Returns the group's account, which charges from anywhere; see [`Account`] for its conditions.
+    pub fn account(self) -> Account {
+        Account::of(self.group)
+    }
+}
