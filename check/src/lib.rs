@@ -4,6 +4,8 @@
 
 #[cfg(feature = "explore")]
 pub mod explore;
+#[cfg(feature = "model")]
+pub mod model;
 #[cfg(feature = "explore")]
 pub mod protocols;
 #[cfg(feature = "source")]

@@ -31,7 +31,6 @@ mod charging;
 mod combining;
 mod executor;
 mod fork;
-mod judge;
 mod own_steps;
 mod pages;
 pub mod planted;
@@ -48,7 +47,6 @@ mod removal;
 mod roster;
 mod settings;
 mod small_counters;
-mod truth;
 mod upkeep;
 mod waiting;
 

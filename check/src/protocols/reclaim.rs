@@ -11,9 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bursar::{ReclaimRequest, Registration};
 use bursar_machine::{Machine, Watched};
 
-use super::books::{Books, GroupIndex, NO_LIMIT, run};
+use super::books::{Books, NO_LIMIT, run};
 use super::charging::{Charging, Holding};
 use super::protocol::Protocol;
+use crate::model::GroupIndex;
 use crate::random::Random;
 
 pub(super) fn protocol<M: Watched>() -> Protocol<M> {

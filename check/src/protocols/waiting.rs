@@ -8,10 +8,11 @@ use std::task::{Context, Poll, Waker};
 use bursar::ChargeAsync;
 use bursar_machine::{Event, Machine, Watched};
 
-use super::books::{Books, GroupIndex, NO_LIMIT, run};
+use super::books::{Books, NO_LIMIT, run};
 use super::charging::{Charging, Holding, some_bytes};
 use super::executor::{self, Bed, Patience};
 use super::protocol::Protocol;
+use crate::model::GroupIndex;
 use crate::random::Random;
 
 pub(super) fn protocol<M: Watched>() -> Protocol<M> {

@@ -48,8 +48,8 @@ fn books_are_whole_in_the_child_and_untouched_in_the_parent() {
     let root = world.memory.root().read(Freshness::Exact).unwrap();
     assert_eq!(root.usage().value, 0);
     for at in 1..3 {
-        world.groups[at].0.set_max(0);
-        assert_eq!(world.groups[at].0.reserved(), 0);
+        world.groups[at].set_max(0);
+        assert_eq!(world.groups[at].reserved(), 0);
     }
 }
 

@@ -28,7 +28,7 @@ fn stand_still() {
 /// What a signal handler may do, over and over, without memory from the system, whose lock a fork wants.
 fn step_nowait(world: &World, random: &mut Random, held: &mut Vec<(usize, Charge)>) {
     let at = 1 + random.below(world.groups.len() - 1);
-    let (group, note) = (&world.groups[at].0, &world.notes[at]);
+    let (group, note) = (&world.groups[at], &world.notes[at]);
     match random.below(4) {
         0 => note.add(group),
         1 => {
@@ -38,7 +38,7 @@ fn step_nowait(world: &World, random: &mut Random, held: &mut Vec<(usize, Charge
         }
         _ if held.len() < held.capacity() => held.extend(
             note.charge(random.below(60_000) as u64, |bytes| {
-                group.try_charge_nowait(bytes).ok()
+                group.try_charge_nowait(bytes)
             })
             .map(|charge| (at, charge)),
         ),
@@ -130,8 +130,8 @@ fn uncharge_one() {
         && let Some((at, charge)) = held.pop()
     {
         world.notes[at].uncharge(charge);
-        world.notes[at].add(&world.groups[at].0);
-        let _ = world.groups[at].0.try_charge_nowait(50_000);
+        world.notes[at].add(&world.groups[at]);
+        let _ = world.groups[at].try_charge_nowait(50_000);
     }
 }
 
@@ -148,7 +148,7 @@ fn signals_may_come_while_the_books_are_put_right() {
                 let at = 1 + random.below(world.groups.len() - 1);
                 let note = &world.notes[at];
                 let charge = note.charge(1 + random.below(6_000) as u64, |bytes| {
-                    world.groups[at].0.try_charge(bytes).ok()
+                    world.groups[at].try_charge(bytes)
                 });
                 held.extend(charge.map(|charge| (at, charge)));
             }
@@ -163,7 +163,7 @@ fn signals_may_come_while_the_books_are_put_right() {
                 uncharge_one();
             }
             world.check();
-            for (group, _) in &world.groups {
+            for group in &world.groups {
                 group.set_max(0);
                 assert_eq!(group.reserved(), 0, "{group:?}");
             }

@@ -10,8 +10,8 @@ use bursar::{ClaimError, Limits};
 use bursar_machine::{Machine, Watched};
 
 use super::super::books::run;
-use super::truth::{At, Who, Work};
 use super::world::{Held, Request, World, some_options};
+use crate::model::pages::{At, Who, Work};
 use crate::protocols::protocol::Protocol;
 use crate::random::Random;
 

@@ -11,7 +11,7 @@ use bursar::pages::{HoldBounds, ListOptions, Order, PageOptions, Pfn, Watermarks
 use bursar::{AllocPagesError, Freshness, Group, Limits, Memory, Page, PageRequest};
 use bursar_machine::Machine;
 
-use super::truth::{At, Truth, Who, Work};
+use crate::model::pages::{At, Truth, Who, Work};
 use crate::random::Random;
 
 /// Pages of the zone: one block of the largest order, so that at the end all are one again.

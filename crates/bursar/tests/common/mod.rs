@@ -8,11 +8,9 @@ pub mod cpus;
 #[cfg(unix)]
 pub mod fork;
 pub mod model_pages;
-pub mod naive;
 #[cfg(unix)]
 pub mod signals;
 pub mod site;
-pub mod truth;
 pub mod world;
 
 use std::future::Future;
