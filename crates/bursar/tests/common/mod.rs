@@ -7,6 +7,7 @@ pub mod child;
 pub mod cpus;
 #[cfg(unix)]
 pub mod fork;
+pub mod inner;
 pub mod model_pages;
 #[cfg(unix)]
 pub mod signals;

@@ -2,16 +2,14 @@
 //! operation.
 #![cfg(target_os = "linux")]
 
-mod common;
-
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
+use crate::common::child::live_in_child;
+use crate::common::fork::in_child;
+use crate::common::world::{FORKS, Stop, THREADS, World};
+use crate::common::{BATCHED, Random, seed, signals};
 use bursar::{Charge, Freshness};
-use common::child::live_in_child;
-use common::fork::{in_child, limit_time};
-use common::world::{FORKS, Stop, THREADS, World};
-use common::{BATCHED, Random, seed, signals};
 
 /// Where threads stand still, at whatever instruction the signal met them; it is of no operation.
 static ROUND: AtomicUsize = AtomicUsize::new(0);
@@ -52,7 +50,7 @@ fn step_nowait(world: &World, random: &mut Random, held: &mut Vec<(usize, Charge
 
 #[test]
 fn threads_that_are_gone_may_have_been_anywhere_but_in_an_operation() {
-    limit_time();
+    let _alone = crate::common::fork::alone();
     let mut random = Random(seed());
     let world = World::new();
     signals::on(libc::SIGUSR1, stand_still);
@@ -137,7 +135,7 @@ fn uncharge_one() {
 
 #[test]
 fn signals_may_come_while_the_books_are_put_right() {
-    limit_time();
+    let _alone = crate::common::fork::alone();
     let mut random = Random(seed());
     let world = WORLD.get_or_init(World::new);
     signals::on(libc::SIGUSR2, uncharge_one);

@@ -1,20 +1,17 @@
 //! A process that forks while other threads are anywhere. The child's books are consistent, and the parent's do not
 //! change.
-#![cfg(unix)]
-
-mod common;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::common::child::live_in_child;
+use crate::common::fork::in_child;
+use crate::common::world::{FORKS, Stop, THREADS, World};
+use crate::common::{Random, seed};
 use bursar::{Charge, Freshness};
-use common::child::live_in_child;
-use common::fork::{in_child, limit_time};
-use common::world::{FORKS, Stop, THREADS, World};
-use common::{Random, seed};
 
 #[test]
 fn books_are_whole_in_the_child_and_untouched_in_the_parent() {
-    limit_time();
+    let _alone = crate::common::fork::alone();
     let seed = seed();
     let world = World::new();
     let stop = AtomicBool::new(false);
