@@ -128,11 +128,11 @@ const UNSAFE: &[(&str, &str)] = &[
         "sends signals and handles them",
     ),
     (
-        "crates/bursar/tests/machine_limits.rs",
+        "crates/bursar/tests/process/machine_limits.rs",
         "limits the process's memory",
     ),
     (
-        "crates/bursar/tests/pages_bad_input.rs",
+        "crates/bursar/tests/process/pages_bad_input.rs",
         "limits the process's memory",
     ),
     ("lab/sim/src/coroutine.rs", "stacks of tasks"),
@@ -167,9 +167,12 @@ const ADDRESSES: &[(&str, &str)] = &[
         "crates/bursar/tests/common/model_pages.rs",
         "reads a page's words while others may",
     ),
-    ("crates/bursar/tests/pages.rs", "pages are aligned"),
     (
-        "crates/bursar/tests/library/pages_bytes.rs",
+        "crates/bursar/tests/library/pages/allocation.rs",
+        "pages are aligned",
+    ),
+    (
+        "crates/bursar/tests/library/pages/bytes.rs",
         "bytes stay where the page was",
     ),
     ("lab/sim/src/coroutine.rs", "stacks of tasks"),

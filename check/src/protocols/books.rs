@@ -1,6 +1,6 @@
 //! The memory of one scenario: a small tree of groups, and the number of updates that each got.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use bursar::{
@@ -9,6 +9,7 @@ use bursar::{
 use bursar_machine::Machine;
 use bursar_rig::Watched;
 
+use crate::model::{Flow, GroupIndex, Shape};
 use crate::random::Random;
 
 const STATISTICS: &[Statistic] = &[Statistic::counter("rows")];
@@ -16,9 +17,6 @@ const ROWS: Counter = Counter::of(STATISTICS, "rows");
 
 /// Work of a task.
 pub(super) type Task<'a> = Box<dyn FnOnce() + Send + 'a>;
-
-/// Place of a group in [`Books::groups`]; the root's is 0.
-pub(super) type GroupIndex = usize;
 
 /// No limit.
 pub(super) const NO_LIMIT: u64 = u64::MAX;
@@ -28,39 +26,10 @@ pub(super) struct Books<M: Machine> {
     pub(super) memory: Memory<M>,
     pub(super) groups: Vec<Group<M>>,
     pub(super) shape: Shape,
-    /// Updates of each group that have begun, and that have returned. Not the machine's words: recording costs no step.
-    begun: Vec<AtomicU64>,
-    returned: Vec<AtomicU64>,
+    /// Updates of each group.
+    rows: Vec<Flow>,
     /// Most rows that a read of each group found.
-    seen: Vec<AtomicU64>,
-}
-
-/// Parents of the groups.
-#[derive(Clone, Debug)]
-pub(super) struct Shape {
-    parents: Vec<Option<GroupIndex>>,
-    pub(super) paths: Vec<String>,
-}
-
-impl Shape {
-    /// Iterates over a group and its ancestors.
-    pub(super) fn chain(&self, group: GroupIndex) -> impl Iterator<Item = GroupIndex> + '_ {
-        std::iter::successors(Some(group), |&at| self.parents[at])
-    }
-
-    /// Returns whether `scope` is `group` or above it.
-    pub(super) fn contains(&self, scope: GroupIndex, group: GroupIndex) -> bool {
-        self.chain(group).any(|at| at == scope)
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.parents.len()
-    }
-
-    /// Iterates over the direct children of `group`.
-    fn children(&self, group: GroupIndex) -> impl Iterator<Item = GroupIndex> + '_ {
-        (0..self.len()).filter(move |&at| self.parents[at] == Some(group))
-    }
+    seen: Vec<AtomicI64>,
 }
 
 impl<M: Machine> Books<M> {
@@ -100,26 +69,21 @@ impl<M: Machine> Books<M> {
             .build_on(machine.clone())
             .expect("a small memory");
         let mut groups = vec![memory.root()];
-        let mut shape = Shape {
-            parents: vec![None],
-            paths: vec!["/".to_owned()],
-        };
+        let (mut parents, mut paths) = (vec![None], vec!["/".to_owned()]);
         for (index, &(parent, max)) in (1..).zip(below) {
             let name = format!("g{index}");
             let group = groups[parent]
                 .child(&name, Limits::max(max))
                 .expect("a name of its own");
-            let path = format!("{}/{name}", shape.paths[parent].trim_end_matches('/'));
-            shape.parents.push(Some(parent));
-            shape.paths.push(path);
+            let path = format!("{}/{name}", paths[parent].trim_end_matches('/'));
+            parents.push(Some(parent));
+            paths.push(path);
             groups.push(group);
         }
-        let counts = || groups.iter().map(|_| AtomicU64::new(0)).collect();
         Self {
-            begun: counts(),
-            returned: counts(),
-            seen: counts(),
-            shape,
+            rows: groups.iter().map(|_| Flow::default()).collect(),
+            seen: groups.iter().map(|_| AtomicI64::new(0)).collect(),
+            shape: Shape::new(parents, paths),
             groups,
             memory,
         }
@@ -132,28 +96,24 @@ impl<M: Machine> Books<M> {
 
     /// Adds one row to a group that comes and goes below `noted_at`, and records it there.
     pub(super) fn add_to(&self, group: &Group<M>, noted_at: GroupIndex) {
-        // Relaxed, here and below: one thread of the host runs all tasks.
-        self.begun[noted_at].fetch_add(1, Ordering::Relaxed);
-        group.add(ROWS, 1);
-        self.returned[noted_at].fetch_add(1, Ordering::Relaxed);
+        self.rows[noted_at].change(1, || group.add(ROWS, 1));
     }
 
     /// Returns the rows of a group that were begun.
-    fn begun(&self, scope: GroupIndex) -> u64 {
+    fn begun(&self, scope: GroupIndex) -> i64 {
         let below = |&group: &GroupIndex| self.shape.contains(scope, group);
         let groups = (0..self.shape.len()).filter(below);
-        groups
-            .map(|group| self.begun[group].load(Ordering::Relaxed))
-            .sum()
+        groups.map(|group| self.rows[group].added().1).sum()
     }
 
     /// Returns the rows of a group that a read which begins now must not miss: those whose update has returned, and
     /// those that a read of a group below has found.
-    fn known(&self, scope: GroupIndex) -> u64 {
-        let own = self.returned[scope].load(Ordering::Relaxed);
+    fn known(&self, scope: GroupIndex) -> i64 {
+        let own = self.rows[scope].added().0;
         let children = self.shape.children(scope).map(|at| self.known(at));
+        // Relaxed, here and below: one thread of the host runs all tasks.
         let seen = self.seen[scope].load(Ordering::Relaxed);
-        seen.max(own + children.sum::<u64>())
+        seen.max(own + children.sum::<i64>())
     }
 
     /// Reads exactly, and checks that no update is missing that had returned before, and that none is there that has
@@ -167,14 +127,14 @@ impl<M: Machine> Books<M> {
         let rows = reading.get(ROWS).value;
         let path = &self.shape.paths[scope];
         assert!(
-            rows >= known as i64,
+            rows >= known,
             "stale: {path} reads {rows} rows, and {known} were there before"
         );
         assert!(
-            rows <= begun as i64,
+            rows <= begun,
             "made up: {path} reads {rows} rows, and only {begun} were ever added"
         );
-        self.seen[scope].fetch_max(rows as u64, Ordering::Relaxed);
+        self.seen[scope].fetch_max(rows, Ordering::Relaxed);
         reading
     }
 
@@ -184,14 +144,14 @@ impl<M: Machine> Books<M> {
         let rows: Vec<i64> = (0..self.shape.len())
             .map(|group| {
                 let reading = self.read(group);
-                let own = self.returned[group].load(Ordering::Relaxed) as i64;
+                let own = self.rows[group].added().0;
                 let path = &self.shape.paths[group];
                 assert_eq!(reading.own(ROWS), own, "own rows of {path}");
                 reading.get(ROWS).value
             })
             .collect();
         for group in 0..self.shape.len() {
-            let own = self.returned[group].load(Ordering::Relaxed) as i64;
+            let own = self.rows[group].added().0;
             let children: i64 = self.shape.children(group).map(|at| rows[at]).sum();
             let path = &self.shape.paths[group];
             assert_eq!(rows[group], own + children, "own and children of {path}");
@@ -217,8 +177,7 @@ impl<M: Machine> Books<M> {
             let parts = (rows, usage);
             let all = (whole.get(ROWS).value, whole.usage().value);
             assert_eq!(parts, all, "rows and bytes, own and children's, of {path}");
-            let returned = self.returned[at].load(Ordering::Relaxed) as i64;
-            let begun = self.begun[at].load(Ordering::Relaxed) as i64;
+            let (returned, begun) = self.rows[at].added();
             assert!(
                 (returned..=begun).contains(&noted),
                 "{path} itself has {noted} rows, and {returned} to {begun} were added"

@@ -7,9 +7,9 @@ use std::task::{Context, Poll};
 use bursar::{Charge, ChargeAsync, ChargeError, EmergencyReserve, Freshness, Group, MoveError};
 use bursar_machine::Machine;
 
-use super::books::{Books, GroupIndex};
-use super::judge::judge;
-use super::truth::{ChargeId, Kind, Truth};
+use super::books::Books;
+use crate::model::charges::{ChargeId, Kind, Truth};
+use crate::model::{GroupIndex, judge};
 use crate::random::Random;
 
 /// Greatest stock of one (group, CPU), in caps: one as stock, and one in a drain, beside which an operation that began

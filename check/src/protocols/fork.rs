@@ -9,11 +9,11 @@ use bursar::{ChargeAsync, Freshness, Group, Level, Limits, Registration};
 use bursar_machine::Machine;
 use bursar_rig::Forks;
 
-use super::books::{Books, GroupIndex, NO_LIMIT, run};
+use super::books::{Books, NO_LIMIT, run};
 use super::charging::{Charging, Holding, some_bytes};
 use super::executor::{self, Patience};
-use super::judge::judge;
 use super::protocol::Protocol;
+use crate::model::{GroupIndex, judge};
 use crate::random::Random;
 
 pub(super) fn protocol<M: Forks>() -> Protocol<M> {

@@ -19,8 +19,8 @@
 //! | `upkeep.rs` | shepherds, upkeep by timers and ahead of them, additions | no work is forgotten; never two at once |
 //!
 //! A scenario draws its variety (tasks, operations, sizes) from a number that belongs to the schedule. After each step
-//! it checks all that can be read without a lock. At the end it checks everything against the log (`truth.rs`,
-//! `judge.rs`). It panics at an error.
+//! it checks all that can be read without a lock. At the end it checks everything against the log (`model/charges.rs`,
+//! `model/judge.rs`). It panics at an error.
 //!
 //! [`planted`] holds broken mechanisms with correct twins; an explorer must find the broken ones. [`mod@published`]
 //! holds the flush policies of the kernel thread, of which only some keep a promise to their readers, and
@@ -31,7 +31,6 @@ mod charging;
 mod combining;
 mod executor;
 mod fork;
-mod judge;
 mod own_steps;
 mod pages;
 pub mod planted;
@@ -48,7 +47,6 @@ mod removal;
 mod roster;
 mod settings;
 mod small_counters;
-mod truth;
 mod upkeep;
 mod waiting;
 

@@ -3,8 +3,9 @@
 
 use bursar_rig::Watched;
 
-use super::books::{Books, GroupIndex, run};
+use super::books::{Books, run};
 use super::protocol::Protocol;
+use crate::model::GroupIndex;
 use crate::random::Random;
 
 pub(super) fn protocol<M: Watched>() -> Protocol<M> {

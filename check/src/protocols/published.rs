@@ -8,13 +8,13 @@
 //! Whatever its policy, a tree must neither lose an update nor invent one. That is checked as well, and is a failure.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use bursar_kernel::stats::{Gate, GroupIndex, Policy, Published, Substrate, Tunables};
 use bursar_rig::Watched;
 
 use super::books::run;
+use crate::model::Flow;
 use crate::random::Random;
 
 /// 0 - 1 - 2, 0 - 3
@@ -159,9 +159,8 @@ struct Scene<M: Watched> {
     published: Published<M>,
     /// Amount that one update adds.
     delta: i64,
-    /// Per leaf: updates that have begun, and that have returned. Not the machine's words: recording costs no step.
-    begun: [AtomicU64; 2],
-    returned: [AtomicU64; 2],
+    /// By leaf.
+    updates: [Flow; 2],
     stale: Mutex<Option<Stale>>,
 }
 
@@ -185,40 +184,36 @@ impl<M: Watched> Scene<M> {
         // It has run for a while, so that costs are known where they are asked.
         published.flush_forced(1);
         published.flush_periodic();
-        let counts = || [0; 2].map(AtomicU64::new);
         Self {
             published,
             delta,
-            begun: counts(),
-            returned: counts(),
+            updates: Default::default(),
             stale: Mutex::new(None),
         }
     }
 
     fn update(&self, leaf: usize) {
-        // Relaxed, here and below: one thread of the host runs all tasks.
-        self.begun[leaf].fetch_add(1, Ordering::Relaxed);
-        self.published.add(LEAVES[leaf], STATISTIC, self.delta);
-        self.returned[leaf].fetch_add(1, Ordering::Relaxed);
+        let add = || self.published.add(LEAVES[leaf], STATISTIC, self.delta);
+        self.updates[leaf].change(self.delta, add);
     }
 
-    /// Returns the updates of a group and below it, from one of the counts.
-    fn sum(&self, counts: &[AtomicU64; 2], group: GroupIndex) -> i64 {
+    /// Returns the sum of the updates of a group and below it: of those that have returned, and of those that have begun.
+    fn sums(&self, group: GroupIndex) -> (i64, i64) {
         let is_below = |leaf: GroupIndex| {
             std::iter::successors(Some(leaf), |&at| PARENTS[at]).any(|at| at == group)
         };
-        let leaves = LEAVES.iter().zip(counts);
-        let counts = leaves.filter(|&(&leaf, _)| is_below(leaf));
-        counts
-            .map(|(_, count)| count.load(Ordering::Relaxed) as i64 * self.delta)
-            .sum()
+        let leaves = LEAVES.iter().zip(&self.updates);
+        let added = leaves
+            .filter(|&(&leaf, _)| is_below(leaf))
+            .map(|(_, flow)| flow.added());
+        added.fold((0, 0), |sum, added| (sum.0 + added.0, sum.1 + added.1))
     }
 
     fn read(&self, group: GroupIndex) {
-        let known = self.sum(&self.returned, group);
+        let (known, _) = self.sums(group);
         self.published.flush(group);
         let read = self.published.total(group, STATISTIC);
-        let begun = self.sum(&self.begun, group);
+        let (_, begun) = self.sums(group);
         assert!(
             read <= begun,
             "made up: group {group} reads {read}, and only {begun} were ever added"
@@ -234,7 +229,7 @@ impl<M: Watched> Scene<M> {
         self.published.flush_forced(0);
         for group in 0..PARENTS.len() {
             let read = self.published.total(group, STATISTIC);
-            assert_eq!(read, self.sum(&self.returned, group), "lost: group {group}");
+            assert_eq!(read, self.sums(group).0, "lost: group {group}");
         }
     }
 }

@@ -12,9 +12,10 @@ use bursar::{ReclaimRequest, Registration};
 use bursar_machine::Machine;
 use bursar_rig::Watched;
 
-use super::books::{Books, GroupIndex, NO_LIMIT, run};
+use super::books::{Books, NO_LIMIT, run};
 use super::charging::{Charging, Holding};
 use super::protocol::Protocol;
+use crate::model::GroupIndex;
 use crate::random::Random;
 
 pub(super) fn protocol<M: Watched>() -> Protocol<M> {

@@ -15,10 +15,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bursar_machine::Machine;
 use bursar_rig::Watched;
 
-use super::books::{Books, GroupIndex, NO_LIMIT, run};
+use super::books::{Books, NO_LIMIT, run};
 use super::charging::{Charging, some_bytes};
 use super::own_steps::OwnSteps;
 use super::protocol::Protocol;
+use crate::model::GroupIndex;
 use crate::random::Random;
 
 const MAX: u64 = 1000;

@@ -9,10 +9,11 @@ use bursar::ChargeAsync;
 use bursar_machine::{Event, Machine};
 use bursar_rig::Watched;
 
-use super::books::{Books, GroupIndex, NO_LIMIT, run};
+use super::books::{Books, NO_LIMIT, run};
 use super::charging::{Charging, Holding, some_bytes};
 use super::executor::{self, Bed, Patience};
 use super::protocol::Protocol;
+use crate::model::GroupIndex;
 use crate::random::Random;
 
 pub(super) fn protocol<M: Watched>() -> Protocol<M> {

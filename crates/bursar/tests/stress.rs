@@ -20,11 +20,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
 
 use bursar::{Freshness, Host, Machine};
-use bursar_machine::host::allowed_cpus;
+use bursar_check::model::Before;
 use common::child::live_in_child;
 use common::fork::in_child;
 use common::site::{DEPARTMENT_MAX, Held, Site, TENANT_MAX};
-use common::truth::Before;
 use common::world::{Stop, World};
 use common::{Random, cpus, seed};
 
@@ -277,7 +276,7 @@ fn forks_beside_threads_that_allocate() {
             in_child(|| {
                 world.memory.tick();
                 world.check();
-                for (group, _) in &world.groups {
+                for group in &world.groups {
                     let usage = group.read(Freshness::Exact).unwrap().usage().value;
                     let reserved = group.reserved() as i64;
                     check!(
@@ -300,7 +299,7 @@ fn forks_beside_threads_that_allocate() {
         usage.value == 0,
         "{usage:?} is charged after all returns"
     );
-    for (group, _) in &world.groups {
+    for group in &world.groups {
         group.set_max(0);
     }
     let reserved = world.memory.reserved();

@@ -12,8 +12,8 @@ use bursar_rig::Watched;
 
 use super::super::books::run;
 use super::churn::churn;
-use super::truth::Work;
 use super::world::{Request, World, some_options, tiny_options};
+use crate::model::pages::Work;
 use crate::protocols::protocol::Protocol;
 use crate::random::Random;
 

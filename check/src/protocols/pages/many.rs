@@ -6,8 +6,8 @@ use bursar::{Limits, Page};
 use bursar_rig::Watched;
 
 use super::super::books::run;
-use super::truth::Work;
 use super::world::{Held, Request, World, some_options};
+use crate::model::pages::Work;
 use crate::protocols::protocol::Protocol;
 use crate::random::Random;
 

@@ -24,7 +24,6 @@ mod exhaustion;
 mod fork;
 mod many;
 mod raw;
-mod truth;
 mod world;
 
 use bursar_rig::Forks;

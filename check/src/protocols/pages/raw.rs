@@ -12,8 +12,8 @@ use bursar_machine::pages::Block;
 use bursar_rig::Watched;
 
 use super::super::books::run;
-use super::truth::{At, Who, Work};
 use super::world::{Held, Request, World, some_options};
+use crate::model::pages::{At, Who, Work};
 use crate::protocols::protocol::Protocol;
 use crate::random::Random;
 

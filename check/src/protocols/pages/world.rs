@@ -12,7 +12,7 @@ use bursar::{AllocPagesError, Freshness, Group, Limits, Memory, Page, PageReques
 use bursar_kernel::upkeep::{Clocked, Firing, KERNEL_SKEW, Period};
 use bursar_machine::Machine;
 
-use super::truth::{At, Truth, Who, Work};
+use crate::model::pages::{At, Truth, Who, Work};
 use crate::random::Random;
 
 /// Pages of the zone: one block of the largest order, so that at the end all are one again.

@@ -303,7 +303,11 @@ mod tests {
         let fake = Fake::new("1000000");
         let memory = fake.follow(Memory::builder(), 0).build().unwrap();
         memory.root().set_max(3_000_000);
-        assert_eq!(memory.root().limits().max, 3_000_000, "until the next reading");
+        assert_eq!(
+            memory.root().limits().max,
+            3_000_000,
+            "until the next reading"
+        );
         assert_eq!(memory.reread_cgroup(), Ok(Some(1_000_000)));
         assert_eq!(memory.root().limits().max, 1_000_000);
         memory.set_max(700_000);

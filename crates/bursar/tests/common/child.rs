@@ -7,13 +7,13 @@ use super::{ROWS, Random};
 
 /// Charges a group all that fits, and no byte more.
 pub fn fill(world: &World, at: usize) {
-    let (group, way) = &world.groups[at];
-    let room = |&at: &usize| {
-        let above = &world.groups[at].0;
+    let group = &world.groups[at];
+    let room = |at: usize| {
+        let above = &world.groups[at];
         let used = above.read(Freshness::Exact).unwrap().usage().value as u64;
         above.max().saturating_sub(used)
     };
-    let fits = way.iter().map(room).min().unwrap();
+    let fits = world.shape.chain(at).map(room).min().unwrap();
     let charge = group.try_charge(fits).unwrap();
     match group.try_charge(1) {
         Err(ChargeError::LimitReached(reached)) => assert!(reached.usage >= reached.max),
@@ -27,7 +27,7 @@ pub fn fill(world: &World, at: usize) {
 pub fn live_in_child(world: &World, mut held: Vec<(usize, Charge)>, random: &mut Random) {
     // Before anything else, as a signal handler might: refused, or put off.
     if random.below(2) == 0 {
-        let refused = world.groups[1].0.try_charge_nowait(1 << 20).unwrap_err();
+        let refused = world.groups[1].try_charge_nowait(1 << 20).unwrap_err();
         assert_eq!(refused, NowaitError::Busy);
         while held.len() > 6 {
             let (at, charge) = held.pop().unwrap();
@@ -36,15 +36,15 @@ pub fn live_in_child(world: &World, mut held: Vec<(usize, Charge)>, random: &mut
     }
     world.memory.tick();
     // From the root down: a look at a group without children would show those above what they miss.
-    for (group, _) in &world.groups {
+    for group in &world.groups {
         let usage = group.read(Freshness::Exact).unwrap().usage().value;
         assert_eq!(group.reserved() as i64, usage, "no stock is left");
     }
     world.check();
-    for (group, way) in &world.groups {
+    for (at, group) in world.groups.iter().enumerate() {
         // It becomes stock, of which the range above must know.
         let charge = group.try_charge(3_000);
-        let above = &world.groups[way[way.len().saturating_sub(2)]].0;
+        let above = &world.groups[world.shape.chain(at).nth(1).unwrap_or(at)];
         above.read(Freshness::Exact).unwrap();
         drop(charge);
         let cached = above.read(Freshness::Cached).unwrap().usage();
@@ -62,7 +62,7 @@ pub fn live_in_child(world: &World, mut held: Vec<(usize, Charge)>, random: &mut
         fresh_paths(&fresh.root()),
         fresh_paths(&world.memory.root())
     );
-    for (group, _) in &world.groups {
+    for group in &world.groups {
         let copy = fresh.find(&group.path()).unwrap();
         assert_eq!((copy.max(), copy.reserved()), (group.max(), 0));
         assert_eq!(copy.read(Freshness::Exact).unwrap().get(ROWS).value, 0);
@@ -71,8 +71,8 @@ pub fn live_in_child(world: &World, mut held: Vec<(usize, Charge)>, random: &mut
         world.notes[at].uncharge(charge);
     }
     assert_eq!(fresh.reserved(), 0);
-    world.groups[1].0.set_max(TENANT_MAX);
-    world.groups[2].0.set_max(TENANT_MAX);
+    world.groups[1].set_max(TENANT_MAX);
+    world.groups[2].set_max(TENANT_MAX);
     world.check();
     let left = world.memory.root().read(Freshness::Exact).unwrap().usage();
     assert_eq!(left.value as u64, before - bytes);

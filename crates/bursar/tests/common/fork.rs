@@ -1,14 +1,35 @@
 //! Forks, which std does not offer.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Turns a hang into a failure; nothing else depends on it. Long enough for the slowest machine under a sanitizer.
 const LIMIT_SECONDS: u32 = 120;
 
-/// Kills this process if it has not ended long after it should have.
-pub fn limit_time() {
+/// A test that has its process for itself, for a limited time.
+pub struct Alone {
+    _turn: MutexGuard<'static, ()>,
+}
+
+/// Waits until no other test runs that has the process for itself. Kills the process if this one has not ended long after it should
+/// have.
+pub fn alone() -> Alone {
+    static TURN: Mutex<()> = Mutex::new(());
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    limit_time(LIMIT_SECONDS);
+    Alone { _turn: turn }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        limit_time(0);
+    }
+}
+
+/// Kills this process after so many seconds; never if that is 0.
+fn limit_time(seconds: u32) {
     // SAFETY: an alarm without a handler ends the process, and touches no memory.
-    unsafe { libc::alarm(LIMIT_SECONDS) };
+    unsafe { libc::alarm(seconds) };
 }
 
 /// Forks, runs `work` in the child, and returns once that has ended well.
@@ -21,7 +42,7 @@ pub fn in_child(work: impl FnOnce()) {
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "{}", std::io::Error::last_os_error());
     if pid == 0 {
-        limit_time();
+        limit_time(LIMIT_SECONDS);
         let code = i32::from(catch_unwind(AssertUnwindSafe(work)).is_err());
         // SAFETY: ends the process at once, without destructors or handlers that wait for threads that are gone.
         unsafe { libc::_exit(code) };

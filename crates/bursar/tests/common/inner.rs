@@ -2,8 +2,10 @@
 
 use std::process::{Command, Output};
 
-/// Runs one of this file's tests, which do nothing unless told so, in a process with these variables.
-pub fn in_another_process(test: &str, variables: &[(&str, &str)]) -> Output {
+/// Runs one of a module's tests, which do nothing unless told so, in a process with these variables.
+pub fn in_another_process(module: &str, test: &str, variables: &[(&str, &str)]) -> Output {
+    let (_, module) = module.split_once("::").unwrap();
+    let test = &format!("{module}::{test}");
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture", "--test-threads=1"])
         .env("BURSAR_TEST_INNER", "1")

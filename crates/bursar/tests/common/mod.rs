@@ -7,12 +7,11 @@ pub mod child;
 pub mod cpus;
 #[cfg(unix)]
 pub mod fork;
+pub mod inner;
 pub mod model_pages;
-pub mod naive;
 #[cfg(unix)]
 pub mod signals;
 pub mod site;
-pub mod truth;
 pub mod world;
 
 use std::future::Future;

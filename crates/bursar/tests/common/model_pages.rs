@@ -1,11 +1,13 @@
 //! Pages that threads hold, against a reference: the holder of each page, and the stamp that it carries.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use bursar::pages::{Order, PAGE_BYTES, PageOptions, Pfn, Watermarks, Zeroed};
 use bursar::{AllocPagesError, Freshness, Group, Limits, Memory, Page, PageRequest};
+use bursar_check::model::pages::Holders;
 
 use super::Random;
 
@@ -22,8 +24,9 @@ pub struct Held {
 pub struct World {
     pub memory: Memory,
     pub groups: Vec<Group>,
-    /// By piece, which of its pages are in somebody's hands.
-    holders: BTreeMap<u32, Vec<AtomicU32>>,
+    /// Places of the pieces in the reference, by number.
+    pieces: BTreeMap<u32, usize>,
+    holders: Holders,
     /// Pages that a thread is just allocating or freeing.
     pub under_way: AtomicU64,
     /// Pages that others may free.
@@ -57,17 +60,16 @@ impl World {
         while let Ok(page) = memory.alloc_pages(Order::MAX, Zeroed::No) {
             all.push(page);
         }
-        let piece = |page: &Page| {
-            let pages = (0..PIECE).map(|_| AtomicU32::new(0)).collect();
-            (page.pfn().0 / PIECE, pages)
-        };
-        let holders: BTreeMap<u32, Vec<AtomicU32>> = all.iter().map(piece).collect();
-        assert_eq!(holders.len(), all.len(), "all are distinct");
+        let numbers = all.iter().map(|page| page.pfn().0 / PIECE);
+        let pieces: BTreeMap<u32, usize> = numbers.zip((0..).step_by(PIECE as usize)).collect();
+        assert_eq!(pieces.len(), all.len(), "all are distinct");
         drop(all);
-        let managed = holders.len() as u64 * u64::from(PIECE);
+        let holders = Holders::new(pieces.len() * PIECE as usize);
+        let managed = holders.len() as u64;
         Self {
             memory,
             groups,
+            pieces,
             holders,
             under_way: AtomicU64::new(0),
             basket: Mutex::default(),
@@ -75,39 +77,29 @@ impl World {
         }
     }
 
-    fn holders(&self, pfn: Pfn, order: Order) -> &[AtomicU32] {
-        let piece = self
-            .holders
-            .get(&(pfn.0 / PIECE))
-            .expect("a page of a zone");
-        let at = (pfn.0 % PIECE) as usize;
-        &piece[at..at + order.pages() as usize]
+    fn place(&self, pfn: Pfn, order: Order) -> Range<usize> {
+        let piece = self.pieces.get(&(pfn.0 / PIECE));
+        let first = piece.expect("a page of a zone") + (pfn.0 % PIECE) as usize;
+        first..first + order.pages() as usize
     }
 
     /// Whether somebody has noted that it holds the page.
     pub fn is_held(&self, pfn: Pfn) -> bool {
-        self.holders(pfn, Order::ZERO)[0].load(Ordering::SeqCst) > 0
+        let place = self.place(pfn, Order::ZERO).start;
+        self.holders.of(place).is_some()
     }
 
     /// Pages noted as held.
     pub fn held(&self) -> u64 {
-        let pages = self.holders.values().flatten();
-        pages
-            .map(|holder| u64::from(holder.load(Ordering::SeqCst)))
-            .sum()
+        self.holders.places().count() as u64
     }
 
     fn note(&self, page: &Page) {
-        for holder in self.holders(page.pfn(), page.order()) {
-            let before = holder.fetch_add(1, Ordering::SeqCst);
-            assert_eq!(before, 0, "{page:?} is in two hands");
-        }
+        self.holders.take(self.place(page.pfn(), page.order()), 0);
     }
 
     fn forget(&self, page: &Page) {
-        for holder in self.holders(page.pfn(), page.order()) {
-            assert_eq!(holder.fetch_sub(1, Ordering::SeqCst), 1, "{page:?}");
-        }
+        self.holders.give(self.place(page.pfn(), page.order()));
     }
 
     /// Counts pages as under way.
@@ -243,7 +235,7 @@ impl World {
             assert!(words.iter().all(|&word| word == 0), "{page:?} is not zero");
             all.push(page);
         }
-        assert_eq!(all.len(), self.holders.len(), "blocks of the largest order");
+        assert_eq!(all.len(), self.pieces.len(), "blocks of the largest order");
         all.iter().for_each(|page| self.forget(page));
     }
 }

@@ -1,12 +1,11 @@
 //! Three levels of groups that threads charge in every way while others read; every reading is compared with the truth.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bursar::{Charge, Freshness, Group, Limits, Memory};
-use bursar_machine::host::{allowed_cpus, pin_to};
+use bursar_check::model::{Before, Flow};
 
-use super::truth::{Before, Truth};
 use super::world::check_conservation;
 use super::{ROWS, Random, memory};
 
@@ -20,7 +19,7 @@ const HELD_MAX: usize = 12;
 /// A group without children, and what threads did to it.
 pub struct Query {
     pub group: Group,
-    pub truth: Truth,
+    pub truth: Flow,
 }
 
 /// Charges by the position of their query.
@@ -32,8 +31,7 @@ pub struct Site {
     pub tenant: Group,
     pub departments: Vec<Group>,
     pub queries: Vec<Query>,
-    /// Rows that were counted for sure, and rows that may have been.
-    pub rows: [AtomicI64; 2],
+    pub rows: Flow,
     /// Rows that were counted in other groups of the memory.
     pub rows_elsewhere: AtomicU64,
     /// Charges for other threads to return.
@@ -55,7 +53,7 @@ impl Site {
                 let name = format!("q{query}");
                 queries.push(Query {
                     group: department.child(&name, Limits::none()).unwrap(),
-                    truth: Truth::default(),
+                    truth: Flow::default(),
                 });
             }
             departments.push(department);
@@ -80,7 +78,7 @@ impl Site {
             10..13 => {
                 let Query { group, truth } = &self.queries[at];
                 let charge = |bytes| group.try_charge_nowait(bytes);
-                let charged = truth.charge(1 + random.below(60_000) as u64, charge);
+                let charged = truth.attempt(1 + random.below(60_000) as u64, charge);
                 held.extend(charged.ok().map(|charge| (at, charge)));
             }
             13..16 => self.add(&self.queries[at].group),
@@ -101,16 +99,14 @@ impl Site {
     fn charge(&self, at: usize, random: &mut Random, held: &mut Held) {
         let most = [6_000, 60_000, 400_000][random.below(8).saturating_sub(5)];
         let Query { group, truth } = &self.queries[at];
-        let charged = truth.charge(1 + random.below(most) as u64, |bytes| {
+        let charged = truth.attempt(1 + random.below(most) as u64, |bytes| {
             group.try_charge(bytes)
         });
         held.extend(charged.ok().map(|charge| (at, charge)));
     }
 
     pub fn add(&self, group: &Group) {
-        self.rows[1].fetch_add(1, Ordering::SeqCst);
-        group.add(ROWS, 1);
-        self.rows[0].fetch_add(1, Ordering::SeqCst);
+        self.rows.change(1, || group.add(ROWS, 1));
     }
 
     fn move_one(&self, to: usize, random: &mut Random, held: &mut Held) {
@@ -120,12 +116,12 @@ impl Site {
         let one = random.below(held.len());
         let (from, charge) = &mut held[one];
         let (source, target) = (&self.queries[*from], &self.queries[to]);
-        if *from != to
-            && source
-                .truth
-                .move_to(charge, &target.group, &target.truth)
-                .is_ok()
-        {
+        let bytes = charge.bytes();
+        let mut move_it = || {
+            let moved = || charge.move_to(&target.group);
+            source.truth.move_to(&target.truth, bytes, moved)
+        };
+        if *from != to && move_it().is_ok() {
             *from = to;
         }
     }
@@ -168,7 +164,7 @@ impl Site {
     }
 
     /// A group and the truths of the queries at or below it.
-    pub fn part(&self, at: usize) -> (&Group, impl Iterator<Item = &Truth> + Clone) {
+    pub fn part(&self, at: usize) -> (&Group, impl Iterator<Item = &Flow> + Clone) {
         let all = self.queries.len();
         let (group, below) = match at {
             0 => (&self.tenant, 0..all),
@@ -194,12 +190,12 @@ impl Site {
             1 => Freshness::Within(error),
             _ => Freshness::Cached,
         };
-        let rows_done = self.rows[0].load(Ordering::SeqCst);
+        let (rows_done, _) = self.rows.added();
         let before = Before::of(truths.clone());
         let usage = group.read(freshness).unwrap();
         let reserved = group.reserved() as i64;
         let (lo, hi) = before.bounds(truths);
-        let rows_begun = self.rows[1].load(Ordering::SeqCst);
+        let (_, rows_begun) = self.rows.added();
         let (rows, usage) = (usage.get(ROWS).value, usage.usage());
         let context = || format!("{group:?} {freshness:?}; BURSAR_SEED={seed}");
         assert!(
@@ -246,13 +242,13 @@ impl Site {
         for at in 0..1 + DEPARTMENTS + self.queries.len() {
             let (group, truths) = self.part(at);
             let usage = check_conservation(group).usage().value;
-            let truth: i64 = truths.map(Truth::bytes).sum();
+            let truth: i64 = truths.map(Flow::value).sum();
             assert_eq!(usage, truth, "{group:?}; BURSAR_SEED={seed}");
         }
         let root = check_conservation(&self.memory.root());
         let elsewhere = self.rows_elsewhere.load(Ordering::SeqCst) as i64;
-        let rows = [0, 1].map(|at| self.rows[at].load(Ordering::SeqCst) + elsewhere);
-        assert_eq!([root.get(ROWS).value; 2], rows, "BURSAR_SEED={seed}");
+        let rows = self.rows.value() + elsewhere;
+        assert_eq!(root.get(ROWS).value, rows, "BURSAR_SEED={seed}");
     }
 
     /// Returns everything. All that is still reserved must be stock, and none of it may be lost.

@@ -1,23 +1,36 @@
-//! Tests of the library that share a process. Apart from them are those that fork, set limits of their process, look at its
-//! memory, or start processes.
+//! Tests of the library that share a process, by part. Apart from them, in `process`, are those that fork, move threads, handle
+//! signals, set limits of their process or look at its memory.
 
-mod basics;
-mod closing;
 #[path = "../common/mod.rs"]
 mod common;
-mod exact;
-mod handles;
-mod limits;
-mod limits_bad_input;
-mod model;
-mod model_limits;
-mod model_pages;
-mod numbers;
-mod pages_bytes;
-mod pressure;
-mod reclaim;
-mod reclaim_faults;
-mod serial;
-mod shown;
-mod snapshot;
-mod waiting;
+
+mod charging {
+    mod limits;
+    mod limits_bad_input;
+    mod model_limits;
+    mod pressure;
+    mod reclaim;
+    mod reclaim_faults;
+    mod unwinding;
+    mod waiting;
+}
+mod groups {
+    mod basics;
+    mod closing;
+    mod handles;
+    mod model;
+    mod names;
+}
+mod pages {
+    mod allocation;
+    mod bytes;
+    mod model;
+    mod upkeep;
+}
+mod reading {
+    mod exact;
+    mod numbers;
+    mod serial;
+    mod shown;
+    mod snapshot;
+}

@@ -19,7 +19,6 @@
 //! the write races with an earlier load by another thread. The order in which the write comes first is never tried.
 //! Nearly all of Bursar's writes follow a load. [`LoomWord`] shows loom these races; see there.
 
-#[path = "stacks.rs"]
 mod stacks;
 
 use std::array;

@@ -29,12 +29,12 @@ fn charge_in_handler() {
     let bytes = 1 + (handled * 977) % 30_000;
     if at == 0 {
         let charge = |bytes| Ok::<_, NowaitError>(query.group.charge_nowait(bytes));
-        if let Ok(charge) = query.truth.charge(bytes, charge) {
+        if let Ok(charge) = query.truth.attempt(bytes, charge) {
             OWED.fetch_add(charge.forget(), Ordering::SeqCst);
         }
     } else if let Ok(charge) = query
         .truth
-        .charge(bytes, |bytes| query.group.try_charge_nowait(bytes))
+        .attempt(bytes, |bytes| query.group.try_charge_nowait(bytes))
     {
         query.truth.give_back(bytes, || charge.release_nowait());
     }

@@ -1,9 +1,9 @@
 //! What groups are known to hold, in ordinary memory.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 
 use bursar::{Charge, Group};
+use bursar_check::model::Flow;
 use bursar_rig::random::Random;
 use bursar_sim::Sim;
 
@@ -12,17 +12,9 @@ use super::{BALANCE, BATCHED, EAGER, ROWS};
 /// What a group is known to hold. The simulator runs one task at a time, so this needs no care.
 #[derive(Default)]
 pub struct Truth {
-    pub bytes: AtomicI64,
-    pub rows: AtomicI64,
-    pub balance: AtomicI64,
-}
-
-pub fn note(count: &AtomicI64, delta: i64) {
-    count.fetch_add(delta, Ordering::Relaxed);
-}
-
-pub fn seen(count: &AtomicI64) -> i64 {
-    count.load(Ordering::Relaxed)
+    pub bytes: Flow,
+    pub rows: Flow,
+    pub balance: Flow,
 }
 
 /// A charge that is in the truth as long as it is held, also when its task is killed.
@@ -33,7 +25,7 @@ pub struct Held {
 
 impl Held {
     pub fn new(charge: Charge<Sim>, truth: &Arc<Truth>) -> Self {
-        note(&truth.bytes, charge.bytes() as i64);
+        truth.bytes.change(charge.bytes() as i64, || ());
         let truth = truth.clone();
         let charge = Some(charge);
         Self { charge, truth }
@@ -43,15 +35,15 @@ impl Held {
         let charge = self.charge.as_mut().expect("until dropped");
         let before = charge.bytes() as i64;
         if work(charge) {
-            note(&self.truth.bytes, -before);
+            self.truth.bytes.change(-before, || ());
             self.truth = target.truth.clone();
-            note(&self.truth.bytes, charge.bytes() as i64);
+            self.truth.bytes.change(charge.bytes() as i64, || ());
         }
     }
 
     pub fn release_nowait(mut self) {
         let charge = self.charge.take().expect("until dropped");
-        note(&self.truth.bytes, -(charge.bytes() as i64));
+        self.truth.bytes.change(-(charge.bytes() as i64), || ());
         charge.release_nowait();
     }
 }
@@ -59,7 +51,7 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         if let Some(charge) = self.charge.take() {
-            note(&self.truth.bytes, -(charge.bytes() as i64));
+            self.truth.bytes.change(-(charge.bytes() as i64), || ());
         }
     }
 }
@@ -84,7 +76,7 @@ impl Place {
         self.group.add(BALANCE, delta);
         self.group.add(EAGER, delta);
         self.group.add(BATCHED, delta);
-        note(&self.truth.rows, 1);
-        note(&self.truth.balance, delta);
+        self.truth.rows.change(1, || ());
+        self.truth.balance.change(delta, || ());
     }
 }

@@ -2,16 +2,15 @@
 //! change, faults strike and tasks are killed in their sleep.
 
 use std::sync::Mutex;
-use std::sync::atomic::AtomicI64;
 
+use crate::common::truth::{Held, Place, Truth};
+use crate::common::{BALANCE, BATCHED, Body, EAGER, ROWS, Struck, US, builder, settings};
 use bursar::{Freshness, Group, Limits, Memory};
+use bursar_check::model::Flow;
 use bursar_machine::Machine;
 use bursar_rig::Tasks;
 use bursar_rig::random::Random;
 use bursar_sim::{SectionKind, Sim, Simulator};
-
-use crate::common::truth::{Held, Place, Truth, seen};
-use crate::common::{BALANCE, BATCHED, Body, EAGER, ROWS, Struck, US, builder, settings};
 
 const TENANTS: usize = 3;
 const QUERIES: usize = 3;
@@ -151,8 +150,8 @@ impl Run {
             let queries = &self.queries[number * QUERIES..(number + 1) * QUERIES];
             let reading = exact(&tenant.group);
             let all = || queries.iter().chain([tenant]);
-            let truth = |count: fn(&Truth) -> &AtomicI64| -> i64 {
-                all().map(|place| seen(count(&place.truth))).sum()
+            let truth = |count: fn(&Truth) -> &Flow| -> i64 {
+                all().map(|place| count(&place.truth).value()).sum()
             };
             assert_eq!(reading.get(ROWS).value, truth(|truth| &truth.rows));
             for statistic in [BALANCE, EAGER, BATCHED] {
@@ -178,9 +177,9 @@ impl Run {
             );
             for query in queries {
                 let reading = exact(&query.group);
-                assert_eq!(reading.get(ROWS).value, seen(&query.truth.rows));
-                assert_eq!(reading.usage().value, seen(&query.truth.bytes));
-                assert!(query.group.reserved() as i64 >= seen(&query.truth.bytes));
+                assert_eq!(reading.get(ROWS).value, query.truth.rows.value());
+                assert_eq!(reading.usage().value, query.truth.bytes.value());
+                assert!(query.group.reserved() as i64 >= query.truth.bytes.value());
             }
             // What is reserved beyond is stock, and it can all be taken back.
             assert!(tenant.group.reserved() as i64 >= held);

@@ -12,6 +12,7 @@ fn drift(memory: &Memory) -> Drift {
 
 #[test]
 fn drift_tells_the_untouched_from_the_uncharged() {
+    let _alone = crate::common::fork::alone();
     const BYTES: u64 = 128 << 20;
     let memory = Memory::host().unwrap();
     let group = memory.root().child("g", Limits::none()).unwrap();
@@ -37,6 +38,7 @@ fn drift_tells_the_untouched_from_the_uncharged() {
 
 #[test]
 fn drift_takes_the_cached_reading_where_no_other_is_allowed() {
+    let _alone = crate::common::fork::alone();
     let memory = Memory::builder()
         .policy(FlushPolicy::PeriodicOnly)
         .build()

@@ -8,11 +8,11 @@
 
 use std::ops::RangeInclusive;
 
-use super::books::{GroupIndex, Shape};
-use super::truth::{Answer, Charged, Log, State, Truth};
+use super::charges::{Answer, Charged, Log, State, Truth};
+use super::shape::{GroupIndex, Shape};
 
 /// Judges all answers. Call it after all tasks have ended.
-pub(super) fn judge(truth: &Truth) {
+pub fn judge(truth: &Truth) {
     let (log, shape) = (&*truth.log(), &truth.shape);
     for (began, ended, answer) in &log.answers {
         let mut span = *began..=*ended;

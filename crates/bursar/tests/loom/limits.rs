@@ -1,12 +1,7 @@
 //! Waiting for a limit and watching pressure under loom: no task sleeps when its memory has come, and none misses the
 //! last change.
 //!
-//! As in `loom.rs`; see there and `loom/machine.rs`.
-
-#[macro_use]
-#[path = "loom/machine.rs"]
-#[allow(dead_code, reason = "shared with loom.rs")]
-mod machine;
+//! As in `protocols.rs`; see there and `machine.rs`.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
+use crate::machine::{Kind, LoomMachine, explore, run_on, spawn_on};
 use bursar::{ChargeAsync, ChargeError, Level, Limits, Memory};
-use machine::{Kind, LoomMachine, explore, run_on, spawn_on};
 
 type Group = bursar::Group<LoomMachine>;
 type Charge = bursar::Charge<LoomMachine>;

@@ -1,8 +1,6 @@
 //! Names that tenants choose: no message forges a log line or controls a terminal.
 
-#[path = "common/inner.rs"]
-mod inner;
-
+use crate::common::inner;
 use bursar::{CreateError, Limits, Memory};
 
 const EVIL: &str = "evil\n2026-01-01 ERROR root logged in\u{1b}[2J\u{202e}\u{85}";
@@ -63,7 +61,8 @@ fn what_is_told_on_stderr_is_escaped() {
         memory.tick();
         return;
     }
-    let output = inner::in_another_process("what_is_told_on_stderr_is_escaped", &[]);
+    let output =
+        inner::in_another_process(module_path!(), "what_is_told_on_stderr_is_escaped", &[]);
     inner::assert_passed(&output);
     let stderr = String::from_utf8_lossy(&output.stderr);
     let told = stderr.lines().find(|line| line.starts_with("bursar:"));

@@ -6,6 +6,7 @@ use bursar_machine::host::CgroupMemory;
 /// The limit of the cgroup that this test runs in may change at any time, so it is read on both sides.
 #[test]
 fn the_root_follows_the_cgroup_of_this_process() {
+    let _alone = crate::common::fork::alone();
     const KEEP_FREE: u64 = 1 << 20;
     let limit = || CgroupMemory::of_this_process().and_then(|cgroup| Ok(cgroup.read()?.max));
     let before = limit();
@@ -30,6 +31,7 @@ fn the_root_follows_the_cgroup_of_this_process() {
 
 #[test]
 fn rereading_without_a_wish_changes_nothing() {
+    let _alone = crate::common::fork::alone();
     let memory = Memory::builder().max(12_345).build().unwrap();
     let read = memory.reread_cgroup();
     assert_eq!(memory.root().max(), 12_345, "{read:?}");

@@ -1,17 +1,15 @@
 //! The machine's limits: more CPUs than at the start, no memory for more groups, a backend that does not exist. Each
 //! test is a process of its own, because a process sets its machine up once.
 
-#[path = "common/inner.rs"]
-mod inner;
-
+use crate::common::inner::{assert_passed, in_another_process, is_inner};
 use bursar::{Counter, CreateError, Freshness, Limits, Memory, Statistic};
-use inner::{assert_passed, in_another_process, is_inner};
 
 const STATISTICS: &[Statistic] = &[Statistic::counter("rows")];
 const ROWS: Counter = Counter::of(STATISTICS, "rows");
 
 #[test]
 fn inner_work_on_all_cpus() {
+    let _alone = crate::common::fork::alone();
     if !is_inner() {
         return;
     }
@@ -42,7 +40,9 @@ fn inner_work_on_all_cpus() {
 
 #[test]
 fn cpus_that_come_later_share_the_extra_shard() {
+    let _alone = crate::common::fork::alone();
     assert_passed(&in_another_process(
+        module_path!(),
         "inner_work_on_all_cpus",
         &[("BURSAR_CPUS", "1")],
     ));
@@ -50,6 +50,7 @@ fn cpus_that_come_later_share_the_extra_shard() {
 
 #[test]
 fn bad_settings_are_named() {
+    let _alone = crate::common::fork::alone();
     for (variable, value, part) in [
         (
             "BURSAR_BACKEND",
@@ -58,7 +59,7 @@ fn bad_settings_are_named() {
         ),
         ("BURSAR_CPUS", "0", "expected a number from 1 to 1024"),
     ] {
-        let output = in_another_process("inner_start", &[(variable, value)]);
+        let output = in_another_process(module_path!(), "inner_start", &[(variable, value)]);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(text.contains(part), "{text}");
         assert!(output.status.success());
@@ -67,6 +68,7 @@ fn bad_settings_are_named() {
 
 #[test]
 fn inner_start() {
+    let _alone = crate::common::fork::alone();
     if is_inner() {
         println!("{}", Memory::host().unwrap_err());
     }
@@ -76,12 +78,18 @@ fn inner_start() {
 #[cfg(target_os = "linux")]
 #[test]
 fn too_many_groups_for_the_address_space() {
-    assert_passed(&in_another_process("inner_many_groups", &[]));
+    let _alone = crate::common::fork::alone();
+    assert_passed(&in_another_process(
+        module_path!(),
+        "inner_many_groups",
+        &[],
+    ));
 }
 
 #[cfg(target_os = "linux")]
 #[test]
 fn inner_many_groups() {
+    let _alone = crate::common::fork::alone();
     if !is_inner() {
         return;
     }

@@ -1,18 +1,15 @@
 //! Panics of users' code inside a charge. A reclaimer's panic unwinds through the charge, which then charges nothing. A
 //! panic of a pressure callback or a waker does not unwind: it is counted, and everything else goes on.
 
-mod common;
-#[path = "common/inner.rs"]
-mod inner;
-
+use crate::common::inner;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 
+use crate::common::{Task, block_on, memory};
 use bursar::{Charge, Freshness, Group, Level, Limits, Registration};
-use common::{Task, block_on, memory};
 
 const MIB: u64 = 1 << 20;
 
@@ -171,7 +168,7 @@ fn a_waker_that_panics_reaches_no_drop() {
 fn a_listener_that_panics_ends_no_process_that_unwinds() {
     if !inner::is_inner() {
         let test = "a_listener_that_panics_ends_no_process_that_unwinds";
-        return inner::assert_passed(&inner::in_another_process(test, &[]));
+        return inner::assert_passed(&inner::in_another_process(module_path!(), test, &[]));
     }
     let (group, armed, _listener) = listened();
     unwinds(|| {

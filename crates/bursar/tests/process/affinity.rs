@@ -1,18 +1,17 @@
 //! Stock on CPUs where no thread runs any more: the threads were moved away, or the CPU was taken offline.
 #![cfg(target_os = "linux")]
 
-mod common;
-
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::common::{Random, cpus, memory, seed};
 use bursar::{Charge, Freshness, Limits};
 use bursar_machine::host::{allowed_cpus, pin_to};
-use common::{Random, cpus, memory, seed};
 
 /// The stock of a CPU that the only thread has left is found from another, and returns there are not lost.
 #[test]
 fn a_cpu_that_is_left_gives_its_stock() {
+    let _alone = crate::common::fork::alone();
     const MAX: u64 = 8 << 20;
     let cpus = allowed_cpus();
     let memory = memory();
@@ -42,6 +41,7 @@ fn a_cpu_that_is_left_gives_its_stock() {
 /// Threads that others move all the time, each within its share of the limit: nobody is refused.
 #[test]
 fn threads_that_are_moved_near_a_limit() {
+    let _alone = crate::common::fork::alone();
     const THREADS: usize = 3;
     const SHARE: u64 = 128 << 10;
     let seed = seed();
@@ -108,6 +108,7 @@ impl Drop for BackOnline {
 /// Off unless `BURSAR_TEST_OFFLINE=1`: the whole machine loses a CPU for a moment, and threads pinned to it their affinity.
 #[test]
 fn a_cpu_that_goes_offline_gives_its_stock() {
+    let _alone = crate::common::fork::alone();
     const MAX: u64 = 8 << 20;
     if std::env::var_os("BURSAR_TEST_OFFLINE").is_none_or(|wanted| wanted != "1") {
         return println!("skipped: takes a CPU of this machine offline if BURSAR_TEST_OFFLINE=1");

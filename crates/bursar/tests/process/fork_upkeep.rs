@@ -1,16 +1,12 @@
 //! A process that forks while a thread does upkeep: the child does it again.
-#![cfg(unix)]
-
-#[path = "common/fork.rs"]
-mod fork;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::common::fork::in_child;
 use bursar::housekeeping::{Options, Upkeep, Upkeeper};
 use bursar::{Host, Machine};
 use bursar_machine::Shard;
-use fork::{in_child, limit_time};
 
 /// Upkeep that waits until it may end.
 #[derive(Default)]
@@ -35,7 +31,7 @@ impl Upkeep for Waiting {
 
 #[test]
 fn upkeep_that_was_under_way_is_done_in_the_child() {
-    limit_time();
+    let _alone = crate::common::fork::alone();
     let machine = Host::start().expect("a host");
     let options = Options::every(Duration::from_millis(1));
     let upkeeper = Upkeeper::new(&machine, Waiting::default(), options).expect("sense");

@@ -1,18 +1,15 @@
 //! A process that forks while threads allocate and free pages. The child has all pages that no thread held, and no lock
 //! is left taken.
-#![cfg(unix)]
-
-mod common;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::common::fork::in_child;
+use crate::common::model_pages::{Held, World, options};
+use crate::common::world::Stop;
+use crate::common::{Random, seed};
 use bursar::Memory;
 use bursar::pages::{ListOptions, Order, Zeroed};
-use common::fork::{in_child, limit_time};
-use common::model_pages::{Held, World, options};
-use common::world::Stop;
-use common::{Random, seed};
 
 const THREADS: u64 = 3;
 const FORKS: usize = 40;
@@ -50,7 +47,7 @@ fn live_in_child(world: &World, mut held: Vec<Held>, random: &mut Random) {
 
 #[test]
 fn a_child_has_all_pages_that_nobody_held() {
-    limit_time();
+    let _alone = crate::common::fork::alone();
     let seed = seed();
     let mut options = options(8 << 20);
     options.lists = vec![ListOptions::new(0, 16), ListOptions::new(1, 4)];
@@ -95,10 +92,10 @@ fn a_child_has_all_pages_that_nobody_held() {
 /// Half of each piece of the table's pages are given out by a thread that is gone in the middle of it, the others by the child.
 #[test]
 fn a_child_gives_pages_out_as_raw_memory() {
+    let _alone = crate::common::fork::alone();
     const BLOCKS: u32 = 256;
     const ROUNDS: usize = 25;
     const HALF: Order = Order::new(9);
-    limit_time();
     let mut random = Random(seed());
     for _ in 0..ROUNDS {
         let bytes = u64::from(BLOCKS) * Order::MAX.bytes() as u64;

@@ -1,21 +1,10 @@
-//! Random operations against a naive model: a tree of groups whose numbers are added up by a walk.
+//! Random operations against the model: a tree of groups whose numbers are added up by a walk.
 
 use std::collections::BTreeMap;
 
 use crate::common::{BALANCE, BATCHED, EAGER, ROWS, Random, Task, memory, seed};
 use bursar::{Charge, ChargeError, Freshness, Group, Limits, Memory};
-
-/// Usage, rows, balance, eager, batched.
-type Numbers = [i64; 5];
-
-struct ModelGroup {
-    parent: Option<usize>,
-    /// Of itself, of removed children, of children whose last handle is gone.
-    own: Numbers,
-    max: u64,
-    handle: Group,
-    is_removed: bool,
-}
+use bursar_check::model::Tree;
 
 struct Held {
     /// Where it was charged, or whoever took that group's numbers when its last handle went.
@@ -26,7 +15,9 @@ struct Held {
 
 struct Model {
     memory: Memory,
-    groups: BTreeMap<usize, ModelGroup>,
+    /// Groups with a handle. Of the numbers, the first is usage; then come rows, balance, eager, batched.
+    tree: Tree,
+    handles: BTreeMap<usize, Group>,
     next: usize,
     held: Vec<Held>,
     random: Random,
@@ -35,16 +26,12 @@ struct Model {
 impl Model {
     fn new(seed: u64) -> Self {
         let memory = memory();
-        let root = ModelGroup {
-            parent: None,
-            own: [0; 5],
-            max: u64::MAX,
-            handle: memory.root(),
-            is_removed: false,
-        };
+        let mut tree = Tree::default();
+        tree.add(0, None, "", Limits::none());
         Self {
+            tree,
+            handles: BTreeMap::from([(0, memory.root())]),
             memory,
-            groups: BTreeMap::from([(0, root)]),
             next: 1,
             held: Vec::new(),
             random: Random(seed),
@@ -52,38 +39,12 @@ impl Model {
     }
 
     fn any_group(&mut self) -> usize {
-        let at = self.random.below(self.groups.len());
-        *self.groups.keys().nth(at).unwrap()
+        let at = self.random.below(self.handles.len());
+        *self.handles.keys().nth(at).unwrap()
     }
 
-    fn way(&self, group: usize) -> Vec<usize> {
-        std::iter::successors(Some(group), |at| self.groups[at].parent).collect()
-    }
-
-    /// A removed group's numbers are its parent's own; where it was removed itself, of the next above.
-    fn account(&self, group: usize) -> usize {
-        *self
-            .way(group)
-            .iter()
-            .find(|at| !self.groups[at].is_removed)
-            .unwrap()
-    }
-
-    fn total(&self, group: usize) -> Numbers {
-        let mut sum = self.groups[&group].own;
-        for (&child, _) in self
-            .groups
-            .iter()
-            .filter(|(_, child)| child.parent == Some(group))
-        {
-            if !self.groups[&child].is_removed {
-                let part = self.total(child);
-                sum.iter_mut()
-                    .zip(part)
-                    .for_each(|(sum, part)| *sum += part);
-            }
-        }
-        sum
+    fn is_removed(&self, group: usize) -> bool {
+        self.tree.nodes[&group].is_removed
     }
 
     fn step(&mut self) {
@@ -103,7 +64,7 @@ impl Model {
     }
 
     fn create(&mut self) {
-        if self.groups.len() > 40 {
+        if self.handles.len() > 40 {
             return;
         }
         let parent = self.any_group();
@@ -112,21 +73,15 @@ impl Model {
             _ => u64::MAX,
         };
         let name = format!("g{}", self.random.below(30));
-        let exists = self.groups.values().any(|group| {
-            group.parent == Some(parent) && !group.is_removed && group.handle.name() == name
-        });
-        let made = self.groups[&parent].handle.child(&name, Limits::max(max));
-        let expected = !exists && !self.groups[&parent].is_removed;
+        let mut children = self.tree.children(parent).into_iter();
+        let exists = children.any(|child| self.tree.nodes[&child].name == name);
+        let made = self.handles[&parent].child(&name, Limits::max(max));
+        let expected = !exists && !self.is_removed(parent);
         assert_eq!(made.is_ok(), expected, "{made:?}");
         if let Ok(handle) = made {
-            let group = ModelGroup {
-                parent: Some(parent),
-                own: [0; 5],
-                max,
-                handle,
-                is_removed: false,
-            };
-            self.groups.insert(self.next, group);
+            self.tree
+                .add(self.next, Some(parent), &name, Limits::max(max));
+            self.handles.insert(self.next, handle);
             self.next += 1;
         }
     }
@@ -136,59 +91,43 @@ impl Model {
         if group == 0 {
             return;
         }
-        let has_children = self
-            .groups
-            .values()
-            .any(|other| other.parent == Some(group));
-        if !self.groups[&group].is_removed {
-            let living = self
-                .groups
-                .values()
-                .any(|other| other.parent == Some(group) && !other.is_removed);
-            let removed = self.groups[&group].handle.remove();
-            assert_eq!(removed.is_ok(), !living);
-            if living {
+        let mut nodes = self.tree.nodes.values();
+        let has_children = nodes.any(|other| other.parent == Some(group));
+        if !self.is_removed(group) {
+            let is_leaf = self.tree.children(group).is_empty();
+            let removed = self.handles[&group].remove();
+            assert_eq!(removed.is_ok(), is_leaf);
+            if !is_leaf {
                 return;
             }
-            let own = self.groups[&group].own;
-            self.groups.get_mut(&group).unwrap().own = [0; 5];
-            self.groups.get_mut(&group).unwrap().is_removed = true;
-            let account = self.account(group);
-            self.give(account, own);
+            self.tree.remove(group);
         }
         // Sometimes the handle goes as well, and the record may be used again.
         if !has_children && self.random.below(2) == 0 {
-            let account = self.account(group);
+            let account = self.tree.account(group);
             for held in self.held.iter_mut().filter(|held| held.group == group) {
                 held.group = account;
                 held.is_orphan = true;
             }
-            self.groups.remove(&group);
+            self.handles.remove(&group);
+            self.tree.nodes.remove(&group);
         }
     }
 
     /// Closes a group with all that is below.
     fn close(&mut self) {
         let group = self.any_group();
-        let handle = self.groups[&group].handle.clone();
+        let handle = self.handles[&group].clone();
         assert_eq!(handle.close().is_ok(), group != 0);
         if group == 0 {
             return;
         }
-        let below = |model: &Self, at: usize| model.way(at).contains(&group);
-        let mut closed: Vec<usize> = self.groups.keys().copied().collect();
-        // Children have higher numbers than their parents, and give them what they have first.
-        closed.retain(|&at| below(self, at) && !self.groups[&at].is_removed);
-        for at in closed.into_iter().rev() {
-            let removed = self.groups.get_mut(&at).unwrap();
-            removed.is_removed = true;
-            let own = std::mem::take(&mut removed.own);
-            let account = self.account(at);
-            self.give(account, own);
-            assert!(self.groups[&at].handle.is_removed());
+        self.tree.remove(group);
+        for (&at, handle) in &self.handles {
+            assert_eq!(handle.is_removed(), self.is_removed(at), "{at}");
         }
         let is_empty = handle.reserved() == 0;
-        let is_held = |held: &Held| !held.is_orphan && self.way(held.group).contains(&group);
+        let is_held = |held: &Held| !held.is_orphan && self.tree.way(held.group).contains(&group);
         let held = self.held.iter().filter(|held| is_held(held));
         let bytes: u64 = held.map(|held| held.charge.bytes()).sum();
         // More may be reserved: for charges of groups below whose last handle is gone.
@@ -200,26 +139,19 @@ impl Model {
         assert_eq!(emptied.poll().is_ready(), is_empty, "{group}");
     }
 
-    fn give(&mut self, group: usize, numbers: Numbers) {
-        let own = &mut self.groups.get_mut(&group).unwrap().own;
-        own.iter_mut()
-            .zip(numbers)
-            .for_each(|(own, number)| *own += number);
-    }
-
     fn set_max(&mut self) {
         let group = self.any_group();
         let max = match self.random.below(3) {
             0 => u64::MAX,
             _ => 1 << (self.random.below(10) + 12),
         };
-        self.groups[&group].handle.set_max(max);
-        self.groups.get_mut(&group).unwrap().max = max;
+        self.handles[&group].set_max(max);
+        self.tree.node(group).limits.max = max;
     }
 
     fn add(&mut self) {
         let group = self.any_group();
-        let handle = &self.groups[&group].handle;
+        let handle = &self.handles[&group];
         let amount = self.random.below(100) as i64 - 40;
         let mut numbers = [0; 5];
         match self.random.below(4) {
@@ -240,34 +172,13 @@ impl Model {
                 numbers[4] = amount;
             }
         }
-        let account = self.account(group);
-        self.give(account, numbers);
+        self.tree.give(group, numbers);
     }
 
-    /// Whether `bytes` more fit, by the naive rule: nothing but what is held counts.
+    /// Whether `bytes` more fit below `end`, by the naive rule: nothing but what is held counts.
     fn fits(&self, group: usize, end: Option<usize>, bytes: u64) -> bool {
-        self.way(group)
-            .iter()
-            .take_while(|at| Some(**at) != end)
-            .all(|at| self.usage_of(*at) + bytes <= self.groups[at].max)
-    }
-
-    /// What limits look at: also what is charged to removed groups below.
-    fn usage_of(&self, group: usize) -> u64 {
-        self.total(group)[0] as u64
-            + if self.groups[&group].is_removed {
-                self.residue(group)
-            } else {
-                0
-            }
-    }
-
-    fn residue(&self, group: usize) -> u64 {
-        self.held
-            .iter()
-            .filter(|held| held.group == group)
-            .map(|held| held.charge.bytes())
-            .sum()
+        let limiting = self.tree.limiting(group, end, bytes);
+        !self.is_removed(group) && (bytes == 0 || limiting.is_none())
     }
 
     fn charge(&mut self) {
@@ -277,13 +188,12 @@ impl Model {
             1 => self.random.below(100),
             _ => 4096 * (self.random.below(8) + 1),
         } as u64;
-        let handle = &self.groups[&group].handle;
+        let handle = &self.handles[&group];
         let charge = if self.random.below(10) == 0 {
             handle.charge(bytes)
         } else {
             let charged = handle.try_charge(bytes);
-            let removed = self.groups[&group].is_removed;
-            let expected = !removed && (bytes == 0 || self.fits(group, None, bytes));
+            let expected = self.fits(group, None, bytes);
             assert_eq!(charged.is_ok(), expected, "{bytes} to {group}: {charged:?}");
             match charged {
                 Ok(charge) => charge,
@@ -294,8 +204,7 @@ impl Model {
                 Err(_) => return,
             }
         };
-        let account = self.account(group);
-        self.give(account, [bytes as i64, 0, 0, 0, 0]);
+        self.tree.give_bytes(group, bytes as i64);
         self.held.push(Held {
             group,
             charge,
@@ -309,12 +218,8 @@ impl Model {
         }
         let at = self.random.below(self.held.len());
         let held = self.held.swap_remove(at);
-        self.taken(held.group, held.charge.bytes() as i64);
-    }
-
-    fn taken(&mut self, group: usize, bytes: i64) {
-        let account = self.account(group);
-        self.give(account, [-bytes, 0, 0, 0, 0]);
+        self.tree
+            .give_bytes(held.group, -(held.charge.bytes() as i64));
     }
 
     /// A charge whose group still has a handle.
@@ -333,8 +238,7 @@ impl Model {
         let group = self.held[at].group;
         let before = self.held[at].charge.bytes();
         let wanted = self.random.below(before as usize * 2 + 100) as u64;
-        let expected = wanted <= before
-            || !self.groups[&group].is_removed && self.fits(group, None, wanted - before);
+        let expected = wanted <= before || self.fits(group, None, wanted - before);
         let resized = self.held[at].charge.resize(wanted);
         assert_eq!(
             resized.is_ok(),
@@ -342,8 +246,7 @@ impl Model {
             "{before} to {wanted}: {resized:?}"
         );
         if resized.is_ok() {
-            let account = self.account(group);
-            self.give(account, [wanted as i64 - before as i64, 0, 0, 0, 0]);
+            self.tree.give_bytes(group, wanted as i64 - before as i64);
         }
     }
 
@@ -351,27 +254,30 @@ impl Model {
         let Some(at) = self.any_held() else { return };
         let (from, to) = (self.held[at].group, self.any_group());
         let bytes = self.held[at].charge.bytes();
-        let above = self.way(to);
-        let common = *self.way(from).iter().find(|at| above.contains(at)).unwrap();
-        let expected = from == to
-            || !self.groups[&to].is_removed && (bytes == 0 || self.fits(to, Some(common), bytes));
-        let moved = self.held[at].charge.move_to(&self.groups[&to].handle);
+        let above = self.tree.way(to);
+        let common = *self
+            .tree
+            .way(from)
+            .iter()
+            .find(|at| above.contains(at))
+            .unwrap();
+        let expected = from == to || self.fits(to, Some(common), bytes);
+        let moved = self.held[at].charge.move_to(&self.handles[&to]);
         assert_eq!(moved.is_ok(), expected, "{moved:?}");
         if moved.is_ok() {
             self.held[at].group = to;
-            let (from, to) = (self.account(from), self.account(to));
-            self.give(from, [-(bytes as i64), 0, 0, 0, 0]);
-            self.give(to, [bytes as i64, 0, 0, 0, 0]);
+            self.tree.give_bytes(from, -(bytes as i64));
+            self.tree.give_bytes(to, bytes as i64);
         }
     }
 
     fn check(&mut self) {
         let snapshot = self.memory.snapshot(Freshness::Exact).unwrap();
-        let living = self.groups.iter().filter(|(_, group)| !group.is_removed);
-        assert_eq!(snapshot.groups().len(), living.clone().count());
-        for (&id, group) in living {
-            let part = snapshot.get(&group.handle.path()).unwrap();
-            let alone = group.handle.read(Freshness::Exact).unwrap();
+        assert_eq!(snapshot.groups().len(), self.tree.living().count());
+        for id in self.tree.living() {
+            let (node, handle) = (&self.tree.nodes[&id], &self.handles[&id]);
+            let part = snapshot.get(&handle.path()).unwrap();
+            let alone = handle.read(Freshness::Exact).unwrap();
             for reading in [&alone, &part.reading] {
                 let seen = [
                     reading.usage().value,
@@ -380,7 +286,7 @@ impl Model {
                     reading.get(EAGER).value,
                     reading.get(BATCHED).value,
                 ];
-                assert_eq!(seen, self.total(id), "group {id}");
+                assert_eq!(seen, self.tree.total(id), "group {id}");
                 let own = [
                     reading.own_usage(),
                     reading.own(ROWS),
@@ -388,10 +294,10 @@ impl Model {
                     reading.own(EAGER),
                     reading.own(BATCHED),
                 ];
-                assert_eq!(own, group.own, "own part of group {id}");
+                assert_eq!(own, node.own, "own part of group {id}");
             }
-            assert!(group.handle.reserved() >= alone.usage().value as u64);
-            assert_eq!(part.limits.max, group.max);
+            assert!(handle.reserved() >= alone.usage().value as u64);
+            assert_eq!(part.limits.max, node.limits.max);
         }
     }
 }
@@ -410,8 +316,7 @@ fn random_operations_agree_with_the_model() {
         }
         model.check();
         assert_eq!(
-            model.groups[&0]
-                .handle
+            model.handles[&0]
                 .read(Freshness::Exact)
                 .unwrap()
                 .usage()

@@ -3,14 +3,12 @@
 //!
 //! Under a sanitizer, set `BURSAR_BACKEND=sharded`: sections are invisible to it.
 
-mod common;
-
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use crate::common::{BALANCE, BATCHED, EAGER, ROWS, Random, memory, seed};
 use bursar::{Freshness, Group, Level, Limits};
 use bursar_machine::host::{allowed_cpus, pin_to};
-use common::{BALANCE, BATCHED, EAGER, ROWS, Random, memory, seed};
 
 /// Where threads note what they did, to compare with.
 #[derive(Default)]
@@ -54,6 +52,7 @@ fn work(groups: &[Group], truth: &Truth, seed: u64, steps: usize) {
 
 #[test]
 fn threads_that_move_and_end_lose_nothing() {
+    let _alone = crate::common::fork::alone();
     let seed = seed();
     let memory = memory();
     let tenant = memory.root().child("tenant", Limits::max(4 << 20)).unwrap();
@@ -104,6 +103,7 @@ fn threads_that_move_and_end_lose_nothing() {
 
 #[test]
 fn groups_that_come_and_go_lose_nothing() {
+    let _alone = crate::common::fork::alone();
     let seed = seed();
     let memory = memory();
     let tenant = memory.root().child("tenant", Limits::none()).unwrap();
@@ -178,12 +178,13 @@ fn on_signal() {
 #[cfg(unix)]
 #[test]
 fn signal_handlers_may_add_and_charge() {
+    let _alone = crate::common::fork::alone();
     const STEPS: u64 = 60_000;
     let memory = memory();
     let tenant = memory.root().child("tenant", Limits::max(1 << 20)).unwrap();
     let query = tenant.child("query", Limits::none()).unwrap();
     INTERRUPTED.set(query.clone()).unwrap();
-    common::signals::on(libc::SIGUSR1, on_signal);
+    crate::common::signals::on(libc::SIGUSR1, on_signal);
     let done = AtomicBool::new(false);
     // What handlers return is for others to notice: somebody watches, and somebody waits.
     let (level, told) = (Arc::new(AtomicU64::new(0)), AtomicU64::new(0));
@@ -195,7 +196,7 @@ fn signal_handlers_may_add_and_charge() {
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| {
             while !done.load(Ordering::Acquire) || served.load(Ordering::Relaxed) < 50 {
-                let charge = common::block_on(query.charge_async((1 << 20) - 3000)).unwrap();
+                let charge = crate::common::block_on(query.charge_async((1 << 20) - 3000)).unwrap();
                 told.fetch_max(level.load(Ordering::Relaxed), Ordering::Relaxed);
                 served.fetch_add(1, Ordering::Relaxed);
                 // In the way of the others for a moment.
@@ -209,7 +210,7 @@ fn signal_handlers_may_add_and_charge() {
                 let (send, receive) = std::sync::mpsc::channel();
                 let (query, done) = (&query, &done);
                 scope.spawn(move || {
-                    send.send(common::signals::this_thread()).unwrap();
+                    send.send(crate::common::signals::this_thread()).unwrap();
                     for _ in 0..STEPS {
                         query.add(ROWS, 1);
                         query.add(BATCHED, -1);
@@ -228,7 +229,7 @@ fn signal_handlers_may_add_and_charge() {
             || query.read(Freshness::Exact).unwrap().get(ROWS).value < 2 * STEPS as i64
         {
             for worker in &workers {
-                common::signals::send(worker, libc::SIGUSR1);
+                crate::common::signals::send(worker, libc::SIGUSR1);
                 sent += 1;
             }
             memory.tick();

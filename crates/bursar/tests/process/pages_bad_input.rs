@@ -2,14 +2,11 @@
 //!
 //! The kernel's limits are set in processes of their own.
 
-#[path = "common/inner.rs"]
-mod inner;
-
+use crate::common::inner::{assert_passed, in_another_process, is_inner};
 use bursar::pages::{
     ListOptions, NodeBinding, Order, PageOptions, Placement, ReserveError, Watermarks, Zeroed,
 };
 use bursar::{AllocPagesError, Freshness, Limits, Memory, MemoryError, Page, PageRequest};
-use inner::{assert_passed, in_another_process, is_inner};
 
 const ZERO: Order = Order::ZERO;
 
@@ -47,12 +44,18 @@ fn mapped_bytes() -> u64 {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_limit_on_address_space_is_named() {
-    assert_passed(&in_another_process("inner_limit_on_address_space", &[]));
+    let _alone = crate::common::fork::alone();
+    assert_passed(&in_another_process(
+        module_path!(),
+        "inner_limit_on_address_space",
+        &[],
+    ));
 }
 
 #[cfg(target_os = "linux")]
 #[test]
 fn inner_limit_on_address_space() {
+    let _alone = crate::common::fork::alone();
     if !is_inner() {
         return;
     }
@@ -91,9 +94,14 @@ fn inner_limit_on_address_space() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_limit_of_the_cgroup_is_named() {
+    let _alone = crate::common::fork::alone();
     if let Some(directory) = std::env::var_os("BURSAR_TEST_CGROUP") {
         let variables = [("BURSAR_TEST_CGROUP_INNER", directory.to_str().unwrap())];
-        assert_passed(&in_another_process("inner_limit_of_the_cgroup", &variables));
+        assert_passed(&in_another_process(
+            module_path!(),
+            "inner_limit_of_the_cgroup",
+            &variables,
+        ));
     } else {
         ask_for_more_than_the_cgroup_gives();
     }
@@ -102,6 +110,7 @@ fn a_limit_of_the_cgroup_is_named() {
 #[cfg(target_os = "linux")]
 #[test]
 fn inner_limit_of_the_cgroup() {
+    let _alone = crate::common::fork::alone();
     if let Some(directory) = std::env::var_os("BURSAR_TEST_CGROUP_INNER") {
         let file = std::path::Path::new(&directory).join("cgroup.procs");
         std::fs::write(file, std::process::id().to_string()).unwrap();
@@ -137,6 +146,7 @@ fn ask_for_more_than_the_cgroup_gives() -> bool {
 
 #[test]
 fn more_than_there_are_addresses() {
+    let _alone = crate::common::fork::alone();
     for bytes in [u64::MAX, 1 << 60, 1 << 47, 9 << 40] {
         let error = refused(&memory(options(bytes)));
         let is_named = match &error {
@@ -153,6 +163,7 @@ fn more_than_there_are_addresses() {
 
 #[test]
 fn a_node_that_does_not_exist() {
+    let _alone = crate::common::fork::alone();
     let memory = memory(options(16 << 20));
     let nodes = memory.machine().report().nodes;
     let group = memory.root().child("a", Limits::none()).unwrap();
@@ -174,6 +185,7 @@ fn a_node_that_does_not_exist() {
 
 #[test]
 fn an_order_above_the_largest() {
+    let _alone = crate::common::fork::alone();
     for order in [11, 12, 63, u8::MAX] {
         let error = Order::try_new(order).unwrap_err();
         assert_eq!(
@@ -189,6 +201,7 @@ fn an_order_above_the_largest() {
 
 #[test]
 fn options_that_make_no_sense() {
+    let _alone = crate::common::fork::alone();
     let with = |change: fn(&mut PageOptions)| {
         let mut options = PageOptions::default();
         change(&mut options);
@@ -239,6 +252,7 @@ fn options_that_make_no_sense() {
 
 #[test]
 fn what_is_exhausted_recovers() {
+    let _alone = crate::common::fork::alone();
     let memory = memory(options(16 << 20));
     let greedy = memory.root().child("greedy", Limits::none()).unwrap();
     let other = memory.root().child("other", Limits::none()).unwrap();
@@ -281,6 +295,7 @@ fn what_is_exhausted_recovers() {
 /// Where there is only one node, memory is bound to it anyhow.
 #[test]
 fn a_strict_binding() {
+    let _alone = crate::common::fork::alone();
     let memory = memory(PageOptions {
         binding: NodeBinding::Strict,
         ..options(16 << 20)
@@ -298,12 +313,18 @@ fn a_strict_binding() {
 #[cfg(target_os = "linux")]
 #[test]
 fn nothing_is_reserved_before_the_first_page() {
-    assert_passed(&in_another_process("inner_nothing_is_reserved", &[]));
+    let _alone = crate::common::fork::alone();
+    assert_passed(&in_another_process(
+        module_path!(),
+        "inner_nothing_is_reserved",
+        &[],
+    ));
 }
 
 #[cfg(target_os = "linux")]
 #[test]
 fn inner_nothing_is_reserved() {
+    let _alone = crate::common::fork::alone();
     if !is_inner() {
         return;
     }

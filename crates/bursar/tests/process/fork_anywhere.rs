@@ -2,16 +2,14 @@
 //! operation.
 #![cfg(target_os = "linux")]
 
-mod common;
-
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
+use crate::common::child::live_in_child;
+use crate::common::fork::in_child;
+use crate::common::world::{FORKS, Stop, THREADS, World};
+use crate::common::{BATCHED, Random, seed, signals};
 use bursar::{Charge, Freshness};
-use common::child::live_in_child;
-use common::fork::{in_child, limit_time};
-use common::world::{FORKS, Stop, THREADS, World};
-use common::{BATCHED, Random, seed, signals};
 
 /// Where threads stand still, at whatever instruction the signal met them; it is of no operation.
 static ROUND: AtomicUsize = AtomicUsize::new(0);
@@ -28,7 +26,7 @@ fn stand_still() {
 /// What a signal handler may do, over and over, without memory from the system, whose lock a fork wants.
 fn step_nowait(world: &World, random: &mut Random, held: &mut Vec<(usize, Charge)>) {
     let at = 1 + random.below(world.groups.len() - 1);
-    let (group, note) = (&world.groups[at].0, &world.notes[at]);
+    let (group, note) = (&world.groups[at], &world.notes[at]);
     match random.below(4) {
         0 => note.add(group),
         1 => {
@@ -38,7 +36,7 @@ fn step_nowait(world: &World, random: &mut Random, held: &mut Vec<(usize, Charge
         }
         _ if held.len() < held.capacity() => held.extend(
             note.charge(random.below(60_000) as u64, |bytes| {
-                group.try_charge_nowait(bytes).ok()
+                group.try_charge_nowait(bytes)
             })
             .map(|charge| (at, charge)),
         ),
@@ -52,7 +50,7 @@ fn step_nowait(world: &World, random: &mut Random, held: &mut Vec<(usize, Charge
 
 #[test]
 fn threads_that_are_gone_may_have_been_anywhere_but_in_an_operation() {
-    limit_time();
+    let _alone = crate::common::fork::alone();
     let mut random = Random(seed());
     let world = World::new();
     signals::on(libc::SIGUSR1, stand_still);
@@ -130,14 +128,14 @@ fn uncharge_one() {
         && let Some((at, charge)) = held.pop()
     {
         world.notes[at].uncharge(charge);
-        world.notes[at].add(&world.groups[at].0);
-        let _ = world.groups[at].0.try_charge_nowait(50_000);
+        world.notes[at].add(&world.groups[at]);
+        let _ = world.groups[at].try_charge_nowait(50_000);
     }
 }
 
 #[test]
 fn signals_may_come_while_the_books_are_put_right() {
-    limit_time();
+    let _alone = crate::common::fork::alone();
     let mut random = Random(seed());
     let world = WORLD.get_or_init(World::new);
     signals::on(libc::SIGUSR2, uncharge_one);
@@ -148,7 +146,7 @@ fn signals_may_come_while_the_books_are_put_right() {
                 let at = 1 + random.below(world.groups.len() - 1);
                 let note = &world.notes[at];
                 let charge = note.charge(1 + random.below(6_000) as u64, |bytes| {
-                    world.groups[at].0.try_charge(bytes).ok()
+                    world.groups[at].try_charge(bytes)
                 });
                 held.extend(charge.map(|charge| (at, charge)));
             }
@@ -163,7 +161,7 @@ fn signals_may_come_while_the_books_are_put_right() {
                 uncharge_one();
             }
             world.check();
-            for (group, _) in &world.groups {
+            for group in &world.groups {
                 group.set_max(0);
                 assert_eq!(group.reserved(), 0, "{group:?}");
             }

@@ -1,8 +1,5 @@
 //! A process that forks while threads reclaim, wait and are told of pressure: in the child no task waits for those
 //! threads.
-#![cfg(unix)]
-
-mod common;
 
 use std::future::Future;
 use std::pin::pin;
@@ -10,9 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::task::{Context, Poll, Waker};
 
+use crate::common::fork::in_child;
+use crate::common::memory;
 use bursar::{ChargeAsync, Level, Limits};
-use common::fork::{in_child, limit_time};
-use common::memory;
 
 const MAX: u64 = 1 << 20;
 
@@ -26,7 +23,7 @@ fn poll(future: ChargeAsync) -> Poll<bool> {
 
 #[test]
 fn nobody_waits_for_threads_that_are_gone() {
-    limit_time();
+    let _alone = crate::common::fork::alone();
     let memory = memory();
     let group = memory.root().child("g", Limits::max(MAX)).unwrap();
     let parent = std::process::id();
@@ -105,7 +102,7 @@ fn nobody_waits_for_threads_that_are_gone() {
 /// The first that the child does is to wait: it does not wait behind a thread that is gone.
 #[test]
 fn a_child_that_waits_first() {
-    limit_time();
+    let _alone = crate::common::fork::alone();
     let memory = memory();
     let group = memory.root().child("g", Limits::max(MAX)).unwrap();
     let mut all = Some(group.try_charge(MAX).unwrap());

@@ -5,10 +5,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::books::{GroupIndex, Shape};
+use super::shape::{GroupIndex, Shape};
 
 /// Number of a charge.
-pub(super) type ChargeId = usize;
+pub type ChargeId = usize;
 
 /// Place of the bytes of a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,8 @@ pub(super) enum State {
 
 /// Limits that a charge must respect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub enum Kind {
+    /// Respects all limits.
     Fallible,
     /// Charges regardless of limits.
     Infallible,
@@ -95,7 +96,7 @@ impl Log {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Truth {
+pub struct Truth {
     pub(super) shape: Shape,
     log: Mutex<Log>,
     /// By group: bytes held at and below it now, at least.
@@ -107,7 +108,8 @@ pub(super) struct Truth {
 }
 
 impl Truth {
-    pub(super) fn new(shape: &Shape, maxima: impl Iterator<Item = u64>) -> Self {
+    /// Makes the log of groups with these limits.
+    pub fn new(shape: &Shape, maxima: impl Iterator<Item = u64>) -> Self {
         let limit = |max| {
             vec![Limit {
                 from: 0,
@@ -137,17 +139,17 @@ impl Truth {
     }
 
     /// Returns the bytes held at and below a group, at least. For the check after each step.
-    pub(super) fn held(&self, group: GroupIndex) -> u64 {
+    pub fn held(&self, group: GroupIndex) -> u64 {
         self.held[group].load(Ordering::Relaxed)
     }
 
     /// Returns the bytes held at and below a group, at most. For the check after each step.
-    pub(super) fn present(&self, group: GroupIndex) -> u64 {
+    pub fn present(&self, group: GroupIndex) -> u64 {
         self.present[group].load(Ordering::Relaxed)
     }
 
     /// Returns the charges and returns of a group that are under way now. For the check after each step.
-    pub(super) fn under_way_at(&self, group: GroupIndex) -> u64 {
+    pub fn under_way_at(&self, group: GroupIndex) -> u64 {
         self.under_way[group].load(Ordering::Relaxed)
     }
 
@@ -173,7 +175,7 @@ impl Truth {
     }
 
     /// Records that a charge begins.
-    pub(super) fn charging(&self, group: GroupIndex, bytes: u64, kind: Kind) -> ChargeId {
+    pub fn charging(&self, group: GroupIndex, bytes: u64, kind: Kind) -> ChargeId {
         let mut log = self.log();
         let states = vec![(log.now, State::Charging(group))];
         log.charges.push(Charged {
@@ -187,7 +189,7 @@ impl Truth {
     }
 
     /// Records that it was granted.
-    pub(super) fn charged(&self, charge: ChargeId, group: GroupIndex) {
+    pub fn charged(&self, charge: ChargeId, group: GroupIndex) {
         let mut log = self.log();
         let now = log.now;
         let charged = &mut log.charges[charge];
@@ -204,7 +206,7 @@ impl Truth {
     }
 
     /// Records that it was refused, and `by` which group, if the refusal must be right.
-    pub(super) fn refused(&self, charge: ChargeId, by: Option<GroupIndex>) {
+    pub fn refused(&self, charge: ChargeId, by: Option<GroupIndex>) {
         let mut log = self.log();
         let now = log.now;
         let charged = &mut log.charges[charge];
@@ -222,7 +224,7 @@ impl Truth {
     }
 
     /// Records that a charge is about to move.
-    pub(super) fn moving(&self, charge: ChargeId, from: GroupIndex, to: GroupIndex) {
+    pub fn moving(&self, charge: ChargeId, from: GroupIndex, to: GroupIndex) {
         let mut log = self.log();
         let now = log.now;
         log.charges[charge]
@@ -235,7 +237,7 @@ impl Truth {
     }
 
     /// Records that it has moved.
-    pub(super) fn moved(&self, charge: ChargeId, from: GroupIndex, to: GroupIndex) {
+    pub fn moved(&self, charge: ChargeId, from: GroupIndex, to: GroupIndex) {
         let mut log = self.log();
         let now = log.now;
         let states = &mut log.charges[charge].states;
@@ -252,7 +254,7 @@ impl Truth {
     }
 
     /// Records that it must not move.
-    pub(super) fn stays(
+    pub fn stays(
         &self,
         charge: ChargeId,
         from: GroupIndex,
@@ -275,7 +277,7 @@ impl Truth {
     }
 
     /// Records that a charge is about to be returned.
-    pub(super) fn returning(&self, charge: ChargeId, group: GroupIndex) {
+    pub fn returning(&self, charge: ChargeId, group: GroupIndex) {
         let mut log = self.log();
         let now = log.now;
         log.charges[charge]
@@ -287,7 +289,7 @@ impl Truth {
     }
 
     /// Records that it is gone.
-    pub(super) fn returned(&self, charge: ChargeId) {
+    pub fn returned(&self, charge: ChargeId) {
         let mut log = self.log();
         let now = log.now;
         let charged = &mut log.charges[charge];
@@ -301,7 +303,7 @@ impl Truth {
     }
 
     /// Records that a limit is about to change.
-    pub(super) fn limiting(&self, group: GroupIndex, max: u64) {
+    pub fn limiting(&self, group: GroupIndex, max: u64) {
         let mut log = self.log();
         let from = log.now;
         log.limiting[group] += 1;
@@ -316,7 +318,7 @@ impl Truth {
 
     /// Records that it has changed to `max`. While another task changes it too, it may still be any of the possible
     /// values.
-    pub(super) fn limited(&self, group: GroupIndex, max: u64) {
+    pub fn limited(&self, group: GroupIndex, max: u64) {
         let mut log = self.log();
         let from = log.now;
         log.limiting[group] -= 1;
@@ -336,18 +338,18 @@ impl Truth {
     }
 
     /// Returns the highest value that a group's limit may have now.
-    pub(super) fn max_at_most(&self, group: GroupIndex) -> u64 {
+    pub fn max_at_most(&self, group: GroupIndex) -> u64 {
         let log = self.log();
         log.limit(group, log.now).most
     }
 
     /// Records that a read begins.
-    pub(super) fn reading(&self) -> u64 {
+    pub fn reading(&self) -> u64 {
         self.log().now
     }
 
     /// Records that it has ended.
-    pub(super) fn read(&self, began: u64, group: GroupIndex, usage: i64) {
+    pub fn read(&self, began: u64, group: GroupIndex, usage: i64) {
         let mut log = self.log();
         let now = log.now;
         log.answers

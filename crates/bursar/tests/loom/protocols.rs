@@ -1,19 +1,15 @@
 //! The protocols under loom: every interleaving of a few threads, up to a bound on preemptions, of the production code.
 //!
 //! Each model runs with shards that are changed by sections and with shards that are changed by atomic operations.
-//! `loom/machine.rs` says what that machine models. `LOOM_MAX_PREEMPTIONS` overrides the bounds.
-
-#[macro_use]
-#[path = "loom/machine.rs"]
-mod machine;
+//! `machine.rs` says what that machine models. `LOOM_MAX_PREEMPTIONS` overrides the bounds.
 
 use std::sync::Arc;
 
+use crate::machine::{Kind, LoomMachine, explore, run_on, spawn_on};
 use bursar::{
     ChargeError, Counter, FlushPolicy, Freshness, Limits, Memory, RemoveError, Statistic,
 };
 use loom::sync::atomic::{AtomicBool, Ordering};
-use machine::{Kind, LoomMachine, explore, run_on, spawn_on};
 
 const STATISTICS: &[Statistic] = &[Statistic::counter("rows")];
 const ROWS: Counter = Counter::of(STATISTICS, "rows");

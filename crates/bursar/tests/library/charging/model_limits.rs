@@ -1,4 +1,4 @@
-//! Random operations on limits, reclaim and reserves against a naive model (`common/naive.rs`).
+//! Random operations on limits, reclaim and reserves against the model (`bursar_check::model`).
 //!
 //! All charges are of a batch or more, so no CPU holds stock and the reserved bytes are the charged ones. So requests
 //! to reclaimers, debts and counts are exact. `model.rs` has small charges.
@@ -6,12 +6,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use crate::common::naive::{Asked, Counts, Naive, Reclaimer};
 use crate::common::{Pages, Random, seed};
 use bursar::{
     By, Charge, ChargeError, EmergencyReserve, Events, Group, HighPolicy, Limits, Memory, Reason,
     Registration, Taken,
 };
+use bursar_check::model::{Asked, Counts, Reclaimer, Tree};
 
 const BATCH: u64 = 256 << 10;
 
@@ -25,7 +25,7 @@ struct Ahead {
 struct Model {
     memory: Memory,
     groups: BTreeMap<usize, Group>,
-    naive: Naive,
+    tree: Tree,
     held: Vec<(usize, Charge)>,
     /// By number: group, registration, what it can give back.
     reclaimers: BTreeMap<u64, (usize, Registration, Pages)>,
@@ -39,12 +39,12 @@ impl Model {
     fn new(seed: u64) -> Self {
         let builder = Memory::builder().high_policy(HighPolicy::Owe);
         let memory = builder.build().expect("the host starts");
-        let mut naive = Naive::default();
-        naive.add(0, None, "", Limits::none());
+        let mut tree = Tree::default();
+        tree.add(0, None, "", Limits::none());
         Self {
             groups: BTreeMap::from([(0, memory.root())]),
             memory,
-            naive,
+            tree,
             held: Vec::new(),
             reclaimers: BTreeMap::new(),
             reserves: Vec::new(),
@@ -103,7 +103,7 @@ impl Model {
         // Not in the order of their numbers.
         let name = format!("{}-{}", self.random.below(10), self.next);
         let group = self.groups[&parent].child(&name, limits).unwrap();
-        self.naive.add(self.next, Some(parent), &name, limits);
+        self.tree.add(self.next, Some(parent), &name, limits);
         self.groups.insert(self.next, group);
         self.next += 1;
     }
@@ -111,33 +111,33 @@ impl Model {
     /// One that nothing is charged to and nothing is registered with.
     fn remove(&mut self) {
         let at = self.any_group();
-        let node = &self.naive.nodes[&at];
-        let is_used = self.naive.usage(at) > 0 || !node.reclaimers.is_empty();
-        if at == 0 || is_used || !self.naive.children(at).is_empty() {
+        let node = &self.tree.nodes[&at];
+        let is_used = self.tree.usage(at) > 0 || !node.reclaimers.is_empty();
+        if at == 0 || is_used || !self.tree.children(at).is_empty() {
             return;
         }
         self.groups.remove(&at).unwrap().remove().unwrap();
-        self.naive.nodes.remove(&at);
+        self.tree.nodes.remove(&at);
     }
 
     fn set_limit(&mut self) {
         let at = self.any_group();
         let kind = self.random.below(4);
         let limit = self.limit(if kind < 2 { u64::MAX } else { 0 });
-        let limits = &mut self.naive.nodes.get_mut(&at).unwrap().limits;
+        let limits = &mut self.tree.node(at).limits;
         let group = &self.groups[&at];
         match kind {
             0 => {
                 let is_lower = limit < std::mem::replace(&mut limits.max, limit);
                 group.set_max(limit);
                 if is_lower {
-                    self.naive.reclaim_down_to(at, limit, Reason::Max);
+                    self.tree.reclaim_down_to(at, limit, Reason::Max);
                 }
             }
             1 => {
                 limits.high = limit;
                 group.set_high(limit);
-                self.naive.reclaim_down_to(at, limit, Reason::High);
+                self.tree.reclaim_down_to(at, limit, Reason::High);
             }
             2 => {
                 limits.low = limit;
@@ -153,15 +153,15 @@ impl Model {
     /// What a fallible charge comes to.
     fn try_charge(&mut self, at: usize, bytes: u64) -> Option<Charge> {
         let charged = self.groups[&at].try_charge(bytes);
-        let room = self.naive.make_room(at, bytes);
+        let room = self.tree.make_room(at, bytes);
         match (charged, room) {
             (Ok(charge), Ok(())) => Some(charge),
             (Err(ChargeError::LimitReached(reached)), Err(limiting)) => {
-                self.naive.count(limiting, |counts| counts.refused += 1);
-                assert_eq!(reached.charged, self.naive.path(at));
-                assert_eq!(reached.limited, self.naive.path(limiting));
-                assert_eq!(reached.usage, self.naive.usage(limiting));
-                assert_eq!(reached.max, self.naive.nodes[&limiting].limits.max);
+                self.tree.count(limiting, |counts| counts.refused += 1);
+                assert_eq!(reached.charged, self.tree.path(at));
+                assert_eq!(reached.limited, self.tree.path(limiting));
+                assert_eq!(reached.usage, self.tree.usage(limiting));
+                assert_eq!(reached.max, self.tree.nodes[&limiting].limits.max);
                 None
             }
             (charged, room) => panic!("{bytes} to {at}: {charged:?}, expected {room:?}"),
@@ -169,8 +169,8 @@ impl Model {
     }
 
     fn book(&mut self, at: usize, bytes: u64, asks: bool) {
-        self.naive.nodes.get_mut(&at).unwrap().own += bytes;
-        self.naive.charged(at, bytes, asks);
+        self.tree.give_bytes(at, bytes as i64);
+        self.tree.charged(at, bytes, asks);
     }
 
     fn charge(&mut self) {
@@ -179,11 +179,11 @@ impl Model {
         let charge = match self.random.below(6) {
             0 => {
                 let charge = self.groups[&at].charge(bytes);
-                if self.naive.make_room(at, bytes).is_err() {
-                    for above in self.naive.way(at) {
-                        let max = self.naive.nodes[&above].limits.max;
-                        if self.naive.usage(above) + bytes > max {
-                            self.naive.count(above, |counts| counts.overshot += 1);
+                if self.tree.make_room(at, bytes).is_err() {
+                    for above in self.tree.way(at) {
+                        let max = self.tree.nodes[&above].limits.max;
+                        if self.tree.usage(above) + bytes > max {
+                            self.tree.count(above, |counts| counts.overshot += 1);
                         }
                     }
                 }
@@ -192,7 +192,7 @@ impl Model {
             1 => {
                 asks = false;
                 let charged = self.groups[&at].try_charge_nowait(bytes);
-                let fits = self.naive.limiting(at, bytes).is_none();
+                let fits = self.tree.limiting(at, None, bytes).is_none();
                 assert_eq!(charged.is_ok(), fits, "{charged:?}");
                 charged.ok()
             }
@@ -207,7 +207,7 @@ impl Model {
     fn drop_charge(&mut self) {
         if !self.held.is_empty() {
             let (at, charge) = self.held.swap_remove(self.random.below(self.held.len()));
-            self.naive.nodes.get_mut(&at).unwrap().own -= charge.bytes();
+            self.tree.give_bytes(at, -(charge.bytes() as i64));
         }
     }
 
@@ -228,9 +228,8 @@ impl Model {
         // The reclaimer has it only when the charge is done.
         self.book(at, bytes, true);
         self.reclaimers[&number].2.push(charge);
-        let node = self.naive.nodes.get_mut(&at).unwrap();
-        node.own -= bytes;
-        let mut reclaimers = node.reclaimers.iter_mut();
+        self.tree.give_bytes(at, -(bytes as i64));
+        let mut reclaimers = self.tree.node(at).reclaimers.iter_mut();
         let found = reclaimers.find(|one| one.number == number);
         found.unwrap().pages.push(bytes);
     }
@@ -255,7 +254,7 @@ impl Model {
             evicted.evict(request.target)
         });
         self.reclaimers.insert(number, (at, registration, pages));
-        let list = &mut self.naive.nodes.get_mut(&at).unwrap().reclaimers;
+        let list = &mut self.tree.node(at).reclaimers;
         let pages = Vec::new();
         list.push(Reclaimer {
             number,
@@ -273,7 +272,7 @@ impl Model {
         let (at, registration, pages) = self.reclaimers.remove(&number).unwrap();
         drop(registration);
         pages.evict(u64::MAX);
-        let list = &mut self.naive.nodes.get_mut(&at).unwrap().reclaimers;
+        let list = &mut self.tree.node(at).reclaimers;
         list.retain(|one| one.number != number);
     }
 
@@ -281,16 +280,16 @@ impl Model {
         let at = self.any_group();
         let bytes = self.random.below(4 << 20) as u64;
         let freed = self.groups[&at].reclaim(bytes);
-        assert_eq!(freed, self.naive.reclaim(at, bytes));
+        assert_eq!(freed, self.tree.reclaim(at, bytes));
     }
 
     fn reserve(&mut self) {
         let (group, bytes) = (self.any_group(), self.bytes());
         let reserved = self.groups[&group].emergency_reserve(bytes);
-        let room = self.naive.make_room(group, bytes);
+        let room = self.tree.make_room(group, bytes);
         assert_eq!(reserved.is_ok(), room.is_ok());
         if let Err(limiting) = room {
-            self.naive.count(limiting, |counts| counts.refused += 1);
+            self.tree.count(limiting, |counts| counts.refused += 1);
         }
         let Ok(reserve) = reserved else { return };
         self.book(group, bytes, true);
@@ -338,27 +337,27 @@ impl Model {
             self.check();
         }
         drop(ahead.taken);
-        self.naive.nodes.get_mut(&ahead.group).unwrap().own -= ahead.bytes;
+        self.tree.give_bytes(ahead.group, -(ahead.bytes as i64));
     }
 
     fn take_debt(&mut self) {
         let at = self.any_group();
-        let owed = std::mem::take(&mut self.naive.nodes.get_mut(&at).unwrap().debt);
+        let owed = std::mem::take(&mut self.tree.node(at).debt);
         assert_eq!(self.groups[&at].take_debt().bytes, owed);
     }
 
     fn survey(&mut self) {
         let scope = self.any_group();
-        let below = self.naive.below(scope);
+        let below = self.tree.below(scope);
         let victim = self.groups[&scope].choose_victim().unwrap();
         let mut best: Option<(bool, u64, u64, usize)> = None;
         for &at in below
             .iter()
-            .filter(|at| self.naive.children(**at).is_empty())
+            .filter(|at| self.tree.children(**at).is_empty())
         {
-            let usage = self.naive.usage(at);
-            let min = self.naive.protection(scope, at, |limits| limits.min);
-            let low = self.naive.protection(scope, at, |limits| limits.low);
+            let usage = self.tree.usage(at);
+            let min = self.tree.protection(scope, at, |limits| limits.min);
+            let low = self.tree.protection(scope, at, |limits| limits.low);
             let is_above = usage > low.max(min);
             let protected = if is_above { low.max(min) } else { min };
             let excess = usage.saturating_sub(protected);
@@ -368,19 +367,19 @@ impl Model {
             }
         }
         let expected =
-            best.map(|(_, excess, protected, at)| (self.naive.path(at), protected, excess));
+            best.map(|(_, excess, protected, at)| (self.tree.path(at), protected, excess));
         let victim = victim.map(|one| (one.group.path(), one.protected, one.excess));
         assert_eq!(victim, expected);
         for by in [By::Reserved, By::Peak, By::Refused, By::Reclaimed] {
             let rank = |at: usize| match by {
-                By::Reserved => self.naive.usage(at),
-                By::Peak => self.naive.nodes[&at].peak,
-                By::Refused => self.naive.nodes[&at].counts.refused,
-                _ => self.naive.nodes[&at].counts.reclaimed,
+                By::Reserved => self.tree.usage(at),
+                By::Peak => self.tree.nodes[&at].peak,
+                By::Refused => self.tree.nodes[&at].counts.refused,
+                _ => self.tree.nodes[&at].counts.reclaimed,
             };
             let mut expected: Vec<_> = below
                 .iter()
-                .map(|&at| (rank(at), self.naive.path(at)))
+                .map(|&at| (rank(at), self.tree.path(at)))
                 .collect();
             expected.retain(|(rank, _)| *rank > 0);
             expected.sort_by(|one, other| (other.0, &one.1).cmp(&(one.0, &other.1)));
@@ -400,7 +399,7 @@ impl Model {
 
     fn check(&mut self) {
         let asked = std::mem::take(&mut *self.asked.lock().unwrap());
-        assert_eq!(asked, std::mem::take(&mut self.naive.asked));
+        assert_eq!(asked, std::mem::take(&mut self.tree.asked));
         let counts = |events: Events| Counts {
             low: events.low,
             high: events.high,
@@ -410,10 +409,10 @@ impl Model {
             reclaimed: events.reclaimed_bytes,
         };
         for (&at, group) in &self.groups {
-            let node = &self.naive.nodes[&at];
+            let node = &self.tree.nodes[&at];
             assert_eq!(
                 (group.reserved(), group.peak()),
-                (self.naive.usage(at), node.peak),
+                (self.tree.usage(at), node.peak),
                 "{at}"
             );
             assert_eq!(group.limits(), node.limits);
@@ -421,7 +420,7 @@ impl Model {
             assert_eq!(counts(group.events()), node.total, "{at}");
             if at != 0 {
                 let protected =
-                    |setting| self.naive.protection(0, at, setting).min(group.reserved());
+                    |setting| self.tree.protection(0, at, setting).min(group.reserved());
                 let found = group.protection();
                 assert_eq!(found.min, protected(|limits| limits.min), "{at}");
                 assert_eq!(found.low, protected(|limits| limits.low), "{at}");
@@ -450,7 +449,7 @@ fn random_limits_agree_with_the_model() {
         }
         model.check();
         assert_eq!(model.memory.reserved(), 0);
-        let total = model.naive.nodes[&0].total;
+        let total = model.tree.nodes[&0].total;
         seen.low += total.low;
         seen.high += total.high;
         seen.overshot += total.overshot;

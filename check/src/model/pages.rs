@@ -4,18 +4,64 @@
 //! Records are not the machine's words: making one is no step.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use bursar::pages::Order;
 
 /// Holder of a page: a group's number, never used again; 0 is the process.
-pub(super) type Who = usize;
+pub type Who = usize;
 /// Place of a page in the zone.
-pub(super) type At = usize;
+pub type At = usize;
+
+/// The holder of each page; several threads may record at once.
+pub struct Holders(Vec<AtomicU32>);
+
+impl Holders {
+    /// Makes pages that no task holds.
+    pub fn new(pages: usize) -> Self {
+        Self((0..pages).map(|_| AtomicU32::new(0)).collect())
+    }
+
+    /// Records that a block was allocated.
+    pub fn take(&self, block: Range<At>, who: Who) {
+        for at in block {
+            let before = self.0[at].swap(who as u32 + 1, Ordering::SeqCst);
+            assert_eq!(before, 0, "page {at} is in two hands; {who} has it now");
+        }
+    }
+
+    /// Records that a block is about to be freed; returns its holder.
+    pub fn give(&self, block: Range<At>) -> Who {
+        let who = self.of(block.start).expect("it is held");
+        for at in block {
+            let before = self.0[at].swap(0, Ordering::SeqCst);
+            assert_eq!(before, who as u32 + 1, "page {at} is not its holder's");
+        }
+        who
+    }
+
+    /// Returns the holder of a page.
+    pub fn of(&self, at: At) -> Option<Who> {
+        let holder = self.0[at].load(Ordering::SeqCst);
+        holder.checked_sub(1).map(|who| who as Who)
+    }
+
+    /// Returns the places of all held pages.
+    pub fn places(&self) -> impl Iterator<Item = At> + '_ {
+        (0..self.0.len()).filter(|&at| self.of(at).is_some())
+    }
+
+    /// Returns the number of all pages.
+    #[allow(clippy::len_without_is_empty, reason = "a zone has pages")]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+}
 
 /// See the module.
-pub(super) struct Truth {
-    /// By page.
-    holders: Vec<Option<Who>>,
+pub struct Truth {
+    holders: Holders,
     /// Last writer, since the page was known to be zero.
     writers: Vec<Option<Who>>,
     /// Bytes of pages recorded as held, by holder.
@@ -43,7 +89,7 @@ struct Episode {
 
 /// Work of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Work {
+pub enum Work {
     /// Allocates so many pages.
     Alloc(u64),
     /// Frees so many pages, which are no longer recorded.
@@ -62,9 +108,10 @@ impl Work {
 }
 
 impl Truth {
-    pub(super) fn new(pages: u64, reserve: u64) -> Self {
+    /// Makes free pages, of which an ordinary allocation leaves `reserve`.
+    pub fn new(pages: u64, reserve: u64) -> Self {
         Self {
-            holders: vec![None; pages as usize],
+            holders: Holders::new(pages as usize),
             writers: vec![None; pages as usize],
             bytes: Vec::new(),
             reserve,
@@ -75,14 +122,15 @@ impl Truth {
         }
     }
 
-    pub(super) fn begin(&mut self, work: Work) {
+    /// Records one end of an operation.
+    pub fn begin(&mut self, work: Work) {
         self.under_way += work.pages();
         self.episode.at_work += 1;
         self.episode.moved |= !matches!(work, Work::Alloc(_));
     }
 
     /// Records the other end of an operation. If a task was refused, another was moving pages, or there were none.
-    pub(super) fn end(&mut self, work: Work) {
+    pub fn end(&mut self, work: Work) {
         self.under_way -= work.pages();
         self.episode.at_work -= 1;
         if self.episode.at_work > 0 {
@@ -104,40 +152,35 @@ impl Truth {
         }
     }
 
-    pub(super) fn refuse(&mut self, order: Order, is_urgent: bool) {
+    /// Records that an allocation found no block.
+    pub fn refuse(&mut self, order: Order, is_urgent: bool) {
         self.episode.refused.insert((order.get(), is_urgent));
     }
 
     /// Returns whether a block of that order is free when all free pages have merged, and may be taken.
     fn has_block(&self, order: Order, reserve: u64) -> bool {
         let pages = order.pages() as usize;
-        let mut blocks = self.holders.chunks_exact(pages);
-        let is_free = |block: &[Option<Who>]| block.iter().all(Option::is_none);
+        let mut blocks = (0..self.holders.len()).step_by(pages);
+        let is_free = |start: At| (start..start + pages).all(|at| self.holders.of(at).is_none());
         self.free() >= reserve + pages as u64 && blocks.any(is_free)
     }
 
     /// Returns the pages that no task holds.
-    pub(super) fn free(&self) -> u64 {
-        self.holders
-            .iter()
-            .filter(|holder| holder.is_none())
-            .count() as u64
+    pub fn free(&self) -> u64 {
+        (self.holders.len() - self.holders.places().count()) as u64
     }
 
     /// Returns the pages that tasks hold, for sure and at most.
-    pub(super) fn held(&self) -> (u64, u64) {
+    pub fn held(&self) -> (u64, u64) {
         let sure = self.holders.len() as u64 - self.free();
         (sure, sure + self.under_way)
     }
 
     /// Records that a block was allocated. `is_zero`: the block claims to be zero.
-    pub(super) fn take(&mut self, at: At, order: Order, who: Who, is_zero: bool) {
+    pub fn take(&mut self, at: At, order: Order, who: Who, is_zero: bool) {
         self.episode.granted = true;
         let block = at..at + order.pages() as usize;
-        for at in block.clone() {
-            let before = self.holders[at].replace(who);
-            assert_eq!(before, None, "page {at} is in two hands; {who} has it now");
-        }
+        self.holders.take(block.clone(), who);
         let writers = &mut self.writers[block];
         if is_zero {
             writers.fill(None);
@@ -151,10 +194,9 @@ impl Truth {
     }
 
     /// Records that a block is about to be freed.
-    pub(super) fn give(&mut self, at: At, order: Order) {
+    pub fn give(&mut self, at: At, order: Order) {
         let block = at..at + order.pages() as usize;
-        let who = self.holders[at].expect("it is held");
-        self.holders[block.clone()].fill(None);
+        let who = self.holders.give(block.clone());
         if self.secret.contains(&who) {
             self.writers[block].fill(None);
         }
@@ -162,19 +204,19 @@ impl Truth {
     }
 
     /// Records that the holder of a block writes it.
-    pub(super) fn write(&mut self, at: At, order: Order) {
+    pub fn write(&mut self, at: At, order: Order) {
         let block = at..at + order.pages() as usize;
-        let who = self.holders[at];
+        let who = self.holders.of(at);
         self.writers[block].fill(who);
     }
 
     /// Records that from now on pages may be zeroed and merged with others before they are allocated again.
-    pub(super) fn zeroed_in_secret(&mut self) {
+    pub fn zeroed_in_secret(&mut self) {
         self.is_zeroed_in_secret = true;
     }
 
     /// Records that pages of `who` are zeroed when they are freed.
-    pub(super) fn zeroed_when_freed(&mut self, who: Who) {
+    pub fn zeroed_when_freed(&mut self, who: Who) {
         self.secret.insert(who);
     }
 
@@ -186,13 +228,12 @@ impl Truth {
     }
 
     /// Returns the bytes that a holder has for sure.
-    pub(super) fn bytes(&self, who: Who) -> u64 {
+    pub fn bytes(&self, who: Who) -> u64 {
         self.bytes.get(who).copied().unwrap_or(0)
     }
 
     /// Returns the places of all held pages.
-    pub(super) fn places(&self) -> BTreeSet<At> {
-        let held = self.holders.iter().enumerate();
-        held.filter_map(|(at, holder)| holder.map(|_| at)).collect()
+    pub fn places(&self) -> BTreeSet<At> {
+        self.holders.places().collect()
     }
 }

@@ -1,13 +1,8 @@
 //! Stacks of blocks under loom: freezing and thawing while a thread pushes and pops.
 
-#[macro_use]
-#[path = "loom/machine.rs"]
-#[allow(dead_code, reason = "shared with loom.rs")]
-mod machine;
-
+use crate::machine::{Kind, LoomMachine, explore, spawn_on};
 use bursar_machine::Machine;
 use bursar_machine::pages::{Block, Order as BlockOrder};
-use machine::{Kind, LoomMachine, explore, spawn_on};
 
 /// Two pages.
 fn two_pages(machine: &LoomMachine) -> Vec<Block> {

@@ -1,50 +1,10 @@
-//! Naive reference of limits and reclaim: a walk of the tree adds up usage, and protection is worked out from the
-//! bottom.
+//! Protection, reclaim, refusals and events: worked out from the bottom of the tree, while no CPU holds stock.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 
 use bursar::{Limits, Reason};
 
-/// What a reclaimer was asked for: its number, bytes, why, for whom.
-pub type Asked = (u64, u64, Reason, String);
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    pub low: u64,
-    pub high: u64,
-    pub max: u64,
-    pub refused: u64,
-    pub overshot: u64,
-    pub reclaimed: u64,
-}
-
-pub struct Reclaimer {
-    pub number: u64,
-    pub order: i32,
-    /// What it can give back, the last first.
-    pub pages: Vec<u64>,
-}
-
-pub struct Node {
-    pub name: String,
-    pub parent: Option<usize>,
-    pub limits: Limits,
-    /// Charged to itself, without pages.
-    pub own: u64,
-    pub peak: u64,
-    pub debt: u64,
-    pub counts: Counts,
-    pub total: Counts,
-    /// In the order in which they are asked.
-    pub reclaimers: Vec<Reclaimer>,
-}
-
-#[derive(Default)]
-pub struct Naive {
-    pub nodes: BTreeMap<usize, Node>,
-    pub asked: Vec<Asked>,
-}
+use super::tree::{Counts, Tree};
 
 #[derive(Clone, Copy, Default)]
 struct Round {
@@ -52,59 +12,12 @@ struct Round {
     freed: u64,
 }
 
-/// At how many rounds a charge gives up.
+/// Rounds after which a charge gives up.
 const TRIES: u32 = 16;
 
-impl Naive {
-    pub fn add(&mut self, at: usize, parent: Option<usize>, name: &str, limits: Limits) {
-        let node = Node {
-            name: name.to_owned(),
-            parent,
-            limits,
-            own: 0,
-            peak: 0,
-            debt: 0,
-            counts: Counts::default(),
-            total: Counts::default(),
-            reclaimers: Vec::new(),
-        };
-        self.nodes.insert(at, node);
-    }
-
-    pub fn way(&self, at: usize) -> Vec<usize> {
-        std::iter::successors(Some(at), |at| self.nodes[at].parent).collect()
-    }
-
-    pub fn path(&self, at: usize) -> String {
-        let mut way = self.way(at);
-        way.pop();
-        if way.is_empty() {
-            return "/".to_owned();
-        }
-        let names = way
-            .iter()
-            .rev()
-            .map(|at| format!("/{}", self.nodes[at].name));
-        names.collect()
-    }
-
-    /// By name.
-    pub fn children(&self, at: usize) -> Vec<usize> {
-        let mut children: Vec<usize> = self.nodes.keys().copied().collect();
-        children.retain(|child| self.nodes[child].parent == Some(at));
-        children.sort_by_key(|child| &self.nodes[child].name);
-        children
-    }
-
-    pub fn usage(&self, at: usize) -> u64 {
-        let node = &self.nodes[&at];
-        let pages = node.reclaimers.iter().flat_map(|one| &one.pages);
-        let below = self.children(at).into_iter().map(|child| self.usage(child));
-        node.own + pages.sum::<u64>() + below.sum::<u64>()
-    }
-
-    /// All below `at` in the order in which the library comes by them, which decides between equals: all children of one
-    /// group, then those of the last of them.
+impl Tree {
+    /// Returns all groups below `at` in the order in which the library finds them, which decides between equals: all children of
+    /// one group, then those of the last of them.
     pub fn below(&self, at: usize) -> Vec<usize> {
         let (mut found, mut next) = (Vec::new(), vec![at]);
         while let Some(parent) = next.pop() {
@@ -115,7 +28,7 @@ impl Naive {
         found
     }
 
-    /// How much of `at` is protected when `scope` runs short; `setting` is its `min` or its `low`.
+    /// Returns the bytes of `at` that are protected when `scope` runs short; `setting` is its `min` or its `low`.
     pub fn protection(&self, scope: usize, at: usize, setting: fn(&Limits) -> u64) -> u64 {
         let wanted = |at: usize| setting(&self.nodes[&at].limits);
         let claim = |at: usize| wanted(at).min(self.usage(at));
@@ -137,10 +50,11 @@ impl Naive {
         u64::try_from(share).unwrap_or(u64::MAX)
     }
 
+    /// Counts an event of a group.
     pub fn count(&mut self, at: usize, add: impl Fn(&mut Counts)) {
-        add(&mut self.nodes.get_mut(&at).unwrap().counts);
+        add(&mut self.node(at).counts);
         for at in self.way(at) {
-            add(&mut self.nodes.get_mut(&at).unwrap().total);
+            add(&mut self.node(at).total);
         }
     }
 
@@ -150,7 +64,8 @@ impl Naive {
             if left == 0 {
                 return;
             }
-            let reclaimer = &mut self.nodes.get_mut(&at).unwrap().reclaimers[one];
+            let node = self.nodes.get_mut(&at).expect("a group");
+            let reclaimer = &mut node.reclaimers[one];
             self.asked
                 .push((reclaimer.number, left, reason, scope.to_owned()));
             let mut freed = 0;
@@ -204,6 +119,7 @@ impl Naive {
         round
     }
 
+    /// Asks reclaimers for bytes; returns the bytes that they gave back.
     pub fn reclaim(&mut self, at: usize, target: u64) -> u64 {
         let mut freed = 0;
         for _ in 0..TRIES {
@@ -216,7 +132,7 @@ impl Naive {
         freed
     }
 
-    /// After a limit was set: asks for what is above it.
+    /// Asks for the bytes above a limit that was set.
     pub fn reclaim_down_to(&mut self, at: usize, limit: u64, reason: Reason) {
         for _ in 0..TRIES {
             let over = self.usage(at).saturating_sub(limit);
@@ -226,17 +142,11 @@ impl Naive {
         }
     }
 
-    /// Says who refuses to reserve.
-    pub fn limiting(&self, at: usize, bytes: u64) -> Option<usize> {
-        let refuses = |at: &usize| self.usage(*at) + bytes > self.nodes[at].limits.max;
-        self.way(at).into_iter().find(refuses)
-    }
-
-    /// Whether it fits, after reclaim; who refuses it if not. Charges nothing.
+    /// Returns whether bytes fit, after reclaim, or the group that refuses them. Charges nothing.
     pub fn make_room(&mut self, at: usize, bytes: u64) -> Result<(), usize> {
         let mut tries = TRIES;
         loop {
-            let Some(limiting) = self.limiting(at, bytes) else {
+            let Some(limiting) = self.limiting(at, None, bytes) else {
                 return Ok(());
             };
             self.count(limiting, |counts| counts.max += 1);
@@ -254,11 +164,11 @@ impl Naive {
 
     fn reach(&mut self, at: usize, more: u64) {
         let usage = self.usage(at) + more;
-        let peak = &mut self.nodes.get_mut(&at).unwrap().peak;
+        let peak = &mut self.node(at).peak;
         *peak = usage.max(*peak);
     }
 
-    /// After a charge was booked: high-water marks, who is asked because of a `high`, and what is owed for what stays above.
+    /// Follows a charge: high-water marks, requests because of a `high`, and the debt for usage that stays above.
     pub fn charged(&mut self, at: usize, bytes: u64, asks: bool) {
         let way: Vec<usize> = self.way(at);
         for &above in &way {
@@ -267,7 +177,7 @@ impl Naive {
                 self.count(above, |counts| counts.high += 1);
             }
         }
-        let is_over = |naive: &Self| way.iter().any(|&above| naive.over_high(above) > 0);
+        let is_over = |tree: &Self| way.iter().any(|&above| tree.over_high(above) > 0);
         for _ in 0..TRIES {
             if !asks || !is_over(self) {
                 break;
@@ -282,7 +192,7 @@ impl Naive {
             }
         }
         if is_over(self) {
-            self.nodes.get_mut(&at).unwrap().debt += bytes;
+            self.node(at).debt += bytes;
         }
     }
 
