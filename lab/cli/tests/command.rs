@@ -341,6 +341,8 @@ fn a_command_whose_output_has_one_form_refuses_others() {
     ] {
         let said = format!("`bursar {}` has no -f", arguments[0]);
         assert_refused(&[arguments, &["-f", "json"]].concat(), 2, &said);
+        let said = format!("`bursar {}` does not write json", arguments[0]);
+        assert_refused(&[arguments, &["-o", "x.json"]].concat(), 2, &said);
     }
 }
 

@@ -5,10 +5,10 @@
 //! measures, and the threads' policies on the substrate of their time. It uses no clock, no thread and no file of its
 //! own.
 //!
-//! Layers, bottom-up: [`measure`]; [`published`]; [`machine_info`], [`verdict`], [`document`], [`merge()`],
+//! Layers, bottom-up: [`measure`]; [`metrics`]; [`published`]; [`machine_info`], [`verdict`], [`document`], [`merge()`],
 //! [`compare`]; [`experiment`] with [`draws`], [`settings`]; [`workload`]; [`page_allocators`]; [`memcg_flush`],
-//! [`vmstat_spread`], [`pcp_batch_free`]; [`replay`] of recordings; all experiments; [`Plan`]; [`describe`]. Beside them are [`protocols`], the
-//! library's protocols for the explorer.
+//! [`vmstat_spread`], [`pcp_batch_free`]; [`replay`] of recordings; all experiments; [`Plan`]; [`describe`]. Beside them are
+//! [`protocols`], the library's protocols for the explorer.
 
 #![forbid(unsafe_code)]
 

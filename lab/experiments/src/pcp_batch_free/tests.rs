@@ -9,10 +9,10 @@ use super::*;
 use crate::document::VariantResult;
 use crate::experiment::Experiment;
 use crate::machine_info::MachineKind;
-use crate::measure::Metric;
+use crate::measure::Of;
 use crate::published::pages::Release;
 use crate::settings::Settings as Choice;
-use crate::verdict::{Basis, Row, Ruling, Verdict, by_seed};
+use crate::verdict::{Basis, Ruling};
 use crate::workload::Table as _;
 
 const SMALL: Parameters = Parameters {
@@ -135,13 +135,10 @@ fn run<M: Timers>(machine: &M, parameters: &Parameters, name: &str) -> VariantRe
 }
 
 fn number(result: &VariantResult, name: &str) -> f64 {
-    match result.metrics.get(name) {
-        Some(Metric::Figure(figure)) => figure.value(),
-        Some(Metric::Ratio(share)) => share.value(),
-        Some(Metric::Count(count)) => *count as f64,
-        Some(Metric::Distribution(distribution)) => distribution.summary().max as f64,
-        Some(Metric::Timeline(_)) | None => panic!("no number {name}"),
-    }
+    let number = result
+        .number(name, Of::Value)
+        .or_else(|| result.number(name, Of::Max));
+    number.unwrap_or_else(|| panic!("no number {name}")).0
 }
 
 #[test]
@@ -275,27 +272,6 @@ fn the_loads_of_the_file_can_be_run_on_both_machines() {
     }
 }
 
-#[test]
-fn the_file_asks_for_metrics_that_exist() {
-    let experiment = file();
-    let result = on_sim(8, 1, |machine| run(machine, &loads()[4].1, "whole"));
-    for expectation in &experiment.expectations {
-        assert!(result.metrics.get(&expectation.metric).is_some());
-    }
-    for row in &experiment.published {
-        let load = experiment.loads.iter().find(|load| load.name == row.load);
-        let load = load.expect("of the file");
-        for (key, value) in &row.parameters {
-            assert_eq!(load.parameters.get(key), Some(value), "{key}");
-        }
-        for figure in &row.figures {
-            let metric = result.metrics.get(&figure.metric).expect("measured");
-            assert!(by_seed(metric).is_some(), "{}", figure.metric);
-            assert_eq!(figure.rule.baseline(), Some("whole"));
-        }
-    }
-}
-
 /// A policy held against itself has no effect, and no rule of the file may find one.
 #[test]
 fn a_policy_is_never_reproduced_as_better_than_itself() {
@@ -315,21 +291,8 @@ fn a_policy_is_never_reproduced_as_better_than_itself() {
     let whole = whole.expect("20 runs");
     assert!(number(&whole, STALL_RATE.name) > 0.0 && number(&whole, LONG_HOLDS.name) > 0.0);
     for row in file().published {
-        for figure in row.figures {
-            let mut verdict = Verdict {
-                variant: row.variant.clone(),
-                metric: figure.metric,
-                row: Row::Prediction,
-                basis: Basis::Ensemble,
-                load: String::new(),
-                rule: figure.rule,
-                published: figure.published,
-                measured: 0.0,
-                lo: 0.0,
-                hi: 0.0,
-                verdict: None,
-                reason: String::new(),
-            };
+        for figure in &row.figures {
+            let mut verdict = row.unjudged(figure, Basis::Ensemble);
             let is_judged = verdict.judge(|_, metric| whole.metrics.get(metric), 20);
             assert_eq!(is_judged, verdict.metric != OPS_PER_CPU_SECOND.name);
             assert_ne!(verdict.verdict, Some(Ruling::Reproduced), "{verdict:?}");
