@@ -8,8 +8,8 @@ mod common;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use bursar::machine::host::{allowed_cpus, pin_to};
 use bursar::{Freshness, Group, Level, Limits};
+use bursar_machine::host::{allowed_cpus, pin_to};
 use common::{BALANCE, BATCHED, EAGER, ROWS, Random, memory, seed};
 
 /// Where threads note what they did, to compare with.

@@ -5,13 +5,13 @@
 #[allow(dead_code, reason = "shared with loom.rs")]
 mod machine;
 
-use bursar::machine::Machine;
-use bursar::machine::pages::{Block, Order as BlockOrder};
+use bursar_machine::Machine;
+use bursar_machine::pages::{Block, Order as BlockOrder};
 use machine::{Kind, LoomMachine, explore, spawn_on};
 
 /// Two pages.
 fn two_pages(machine: &LoomMachine) -> Vec<Block> {
-    use bursar::machine::pages::ReserveOptions;
+    use bursar_machine::pages::ReserveOptions;
     let (_, mut span) = machine.reserve(&ReserveOptions::pages(1)).unwrap();
     let mut block = span.take().unwrap();
     while block.order() > BlockOrder::new(1) {
@@ -23,8 +23,8 @@ fn two_pages(machine: &LoomMachine) -> Vec<Block> {
 
 mod models {
     use super::*;
-    use bursar::machine::Shard;
-    use bursar::machine::pages::{BlockStacks, Bounds, depth, pops};
+    use bursar_machine::Shard;
+    use bursar_machine::pages::{BlockStacks, Bounds, depth, pops};
 
     /// A freezer takes and thaws while the list's own CPU pops and pushes: everything is there once, and pops are counted.
     pub fn a_freezer_takes_and_thaws(kind: Kind) {

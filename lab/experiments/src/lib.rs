@@ -2,13 +2,12 @@
 //!
 //! An experiment is a file (`experiments/*.toml`): parameters, variants, the figures that a mailing-list thread
 //! published, and the criteria for a reproduced figure, all written before any run. This crate holds the loads, the
-//! measures, and the threads' policies on the substrate of their time. It uses no clock, no thread and no file of its
+//! measures. The threads' policies are in [`bursar_kernel`]. It uses no clock, no thread and no file of its
 //! own.
 //!
-//! Layers, bottom-up: [`measure`]; [`metrics`]; [`published`]; [`machine_info`], [`verdict`], [`document`], [`merge()`],
+//! Layers, bottom-up: [`measure`]; [`metrics`]; [`machine_info`], [`verdict`], [`document`], [`merge()`],
 //! [`compare`]; [`experiment`] with [`draws`], [`settings`]; [`workload`]; [`page_allocators`]; [`memcg_flush`],
-//! [`vmstat_spread`], [`pcp_batch_free`]; [`replay`] of recordings; all experiments; [`Plan`]; [`describe`]. Beside them are
-//! [`protocols`], the library's protocols for the explorer.
+//! [`vmstat_spread`], [`pcp_batch_free`]; [`replay`] of recordings; all experiments; [`Plan`]; [`describe`].
 
 #![forbid(unsafe_code)]
 
@@ -28,14 +27,12 @@ mod one_line;
 pub mod page_allocators;
 pub mod pcp_batch_free;
 mod plan;
-pub mod protocols;
-pub mod published;
 pub mod replay;
 pub mod settings;
 pub mod verdict;
 pub mod vmstat_spread;
 pub mod workload;
 
-pub use bursar_machine::random;
+pub use bursar_rig::random;
 pub use merge::{MergeError, Source, merge};
 pub use plan::{Error, Job, Plan, Request, SeedShard, experiment_named, names};

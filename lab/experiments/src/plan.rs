@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use bursar_machine::Fnv1a64;
+use bursar_rig::timer::Timers;
+
 use crate::all_experiments::{ALL, Parameters};
 use crate::document::{Document, ExpectationResult, Metrics, SCHEMA, VariantResult};
 use crate::experiment::{Draw, Values};
@@ -11,8 +14,6 @@ use crate::names::list;
 use crate::settings::{DrawsKind, LOAD, ParameterError, Point, SEED, Settings, nearest};
 use crate::verdict::{Basis, Verdict};
 use crate::workload::RunError;
-use bursar_machine::Fnv1a64;
-use bursar_machine::timer::Timers;
 
 /// Returns the names of all experiments.
 pub fn names() -> impl Iterator<Item = &'static str> {

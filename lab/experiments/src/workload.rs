@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use bursar_machine::timer::Timers;
+use bursar_rig::timer::Timers;
 use serde::de::DeserializeOwned;
 
 use crate::document::{Metrics, VariantResult};

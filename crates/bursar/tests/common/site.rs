@@ -3,8 +3,8 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-use bursar::machine::host::{allowed_cpus, pin_to};
 use bursar::{Charge, Freshness, Group, Limits, Memory};
+use bursar_machine::host::{allowed_cpus, pin_to};
 
 use super::truth::{Before, Truth};
 use super::world::check_conservation;

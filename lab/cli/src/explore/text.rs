@@ -1,6 +1,7 @@
 //! Results of an exploration, for people.
 
-use super::document::{Document, Failed, Result};
+use bursar_check::explore::{Document, Failed, Result};
+
 use crate::grid::Grid;
 use crate::markup::Markup;
 use crate::units::thousands;

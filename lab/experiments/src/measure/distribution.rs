@@ -45,16 +45,7 @@ impl Samples {
 
     /// Returns the distribution of the collected values.
     pub fn distribution(&self) -> Distribution {
-        let lowest = |value| self.histogram.lowest_equivalent(value);
-        Distribution {
-            unit: self.unit,
-            buckets: self
-                .histogram
-                .iter_recorded()
-                .map(|bucket| (lowest(bucket.value_iterated_to()), bucket.count_at_value()))
-                .collect(),
-            by_seed: BTreeMap::new(),
-        }
+        Distribution::of_histogram(self.unit, &self.histogram)
     }
 }
 
@@ -154,6 +145,19 @@ impl Distribution {
         let mut samples = Samples::new(unit);
         values.into_iter().for_each(|value| samples.record(value));
         samples.distribution()
+    }
+
+    /// Makes the distribution of values that a histogram has.
+    pub fn of_histogram(unit: Unit, histogram: &Histogram<u64>) -> Self {
+        let lowest = |value| histogram.lowest_equivalent(value);
+        Self {
+            unit,
+            buckets: histogram
+                .iter_recorded()
+                .map(|bucket| (lowest(bucket.value_iterated_to()), bucket.count_at_value()))
+                .collect(),
+            by_seed: BTreeMap::new(),
+        }
     }
 
     /// Makes a distribution from the fields of a document.

@@ -36,12 +36,15 @@ mod warm_up;
 mod worker;
 
 use bursar::{FlushPolicy, Freshness};
-use bursar_machine::timer::Timers;
-use bursar_machine::{Machine, Tasks};
+use bursar_machine::Machine;
+use bursar_rig::Tasks;
+use bursar_rig::timer::Timers;
 
 use outcome::Outcome;
 pub use parameters::{Parameters, Scope, Site};
 pub use tree::Tree;
+
+use bursar_kernel::stats::{Policy, Tunables};
 
 use self::consumers::{Consumers, Scene};
 use self::oracle::{Observed, Oracle};
@@ -52,7 +55,6 @@ use self::tenant_memory::{Space, Tally};
 use self::warm_up::ColdPages;
 use self::worker::{Log, Task};
 use crate::document::Metrics;
-use crate::published::{Policy, Tunables};
 use crate::workload::{Misfit, Workload};
 
 /// A variant of the comparison.

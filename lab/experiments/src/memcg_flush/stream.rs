@@ -21,7 +21,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bursar::Charge;
-use bursar_machine::{Event, Lock, Machine, Tasks};
+use bursar_kernel::stats::GroupIndex;
+use bursar_machine::{Event, Lock, Machine};
+use bursar_rig::Tasks;
 
 use super::outcome::Outcome;
 use super::parameters::Parameters;
@@ -30,7 +32,6 @@ use super::subject::Subject;
 use super::worker::Log;
 use super::worker::Task;
 use crate::metrics::memcg_flush::*;
-use crate::published::GroupIndex;
 
 /// Number of segments for one that is timed; see above.
 const SAMPLE_EVERY: u64 = 17;

@@ -6,12 +6,12 @@
 use std::time::Duration;
 
 use bursar::{FlushPolicy, Freshness, Group, Limits, Memory, Reading};
+use bursar_kernel::stats::{GroupIndex, Policy, Published, Substrate};
 use bursar_machine::Machine;
 
 use super::parameters::{Need, PAGE_SIZE, Parameters, Site};
 use super::statistics::{GAUGES, STATISTICS, Stat};
 use super::tree::Tree;
-use crate::published::{GroupIndex, Policy, Published, Substrate};
 
 /// Result of a read.
 #[derive(Clone, Copy, Debug)]

@@ -2,7 +2,7 @@
 //!
 //! A page counts as done when it is accessed; it is logged when it had to be faulted in.
 
-use bursar_machine::Tasks;
+use bursar_rig::Tasks;
 
 use super::parameters::Parameters;
 use super::subject::Subject;

@@ -13,9 +13,9 @@ mod theirs;
 use std::hint::black_box;
 use std::mem::MaybeUninit;
 
-use bursar_machine::Shard;
 use bursar_machine::pages::PAGE_BYTES;
-use bursar_machine::timer::{LockWaits, Timers};
+use bursar_machine::{LockWaits, Shard};
+use bursar_rig::timer::Timers;
 
 use crate::measure::{Distribution, Samples, Unit};
 

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use bursar::pages::{HoldBounds, Order, PageOptions, Watermarks, Zeroed};
 use bursar::{Host, Memory, Page};
-use bursar_machine::Shard;
 use bursar_machine::pages::PAGE_BYTES;
-use bursar_machine::timer::{BoundTask, LockWaits, Timers};
+use bursar_machine::{LockWaits, Shard};
+use bursar_rig::timer::{BoundTask, Timers};
 
 use super::{Holds, Lists, Waits, of_histogram};
 use crate::measure::Unit;

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use bursar_machine::Tasks;
+use bursar_kernel::pages::{Release, Settings};
+use bursar_rig::Tasks;
 use bursar_sim::{Settings as SimSettings, Sim, Simulator, Topology};
 
 use super::*;
-use crate::published::pages::{Release, Settings};
 
 const PAGES: u64 = 4 * GIB_PAGES;
 

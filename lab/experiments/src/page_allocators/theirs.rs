@@ -1,11 +1,12 @@
 //! The thread's policies.
 
-use bursar_machine::Shard;
+use bursar_kernel::pages::{PageLists, Reclaim, Settings};
 use bursar_machine::pages::{Block, Frames, Order};
-use bursar_machine::timer::{LockWaits, Timers};
+use bursar_machine::{LockWaits, Shard};
+use bursar_rig::timer::Timers;
 
 use super::{Holds, Lists, Waits};
-use crate::published::pages::{PageLists, Reclaim, Settings};
+use crate::measure::{Distribution, Unit};
 
 /// Page lists of the thread's policies.
 pub struct Theirs<M: Timers> {
@@ -94,9 +95,9 @@ impl<M: Timers> Lists<M> for Theirs<M> {
         let figures = self.lists.holds();
         Holds {
             holds: figures.holds,
-            given_pages: figures.given,
-            held_ns: figures.held_ns,
-            waited_ns: figures.waited_ns,
+            given_pages: Distribution::of_histogram(Unit::Count, &figures.given),
+            held_ns: Distribution::of_histogram(Unit::Ns, &figures.held_ns),
+            waited_ns: Distribution::of_histogram(Unit::Ns, &figures.waited_ns),
         }
     }
 }

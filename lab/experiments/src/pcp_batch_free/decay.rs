@@ -2,7 +2,7 @@
 //! and the timer wheel rounds that.
 
 use bursar_machine::Shard;
-use bursar_machine::timer::{Timer, TimerKind, Timers, tick_ns};
+use bursar_rig::timer::{Timer, TimerKind, Timers, tick_ns};
 
 use super::scene::{Log, Scene};
 use crate::page_allocators::Lists;

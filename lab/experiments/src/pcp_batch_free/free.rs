@@ -1,6 +1,6 @@
 //! Tasks that free many pages: they exit, free a long list, or empty all lists.
 
-use bursar_machine::timer::Timers;
+use bursar_rig::timer::Timers;
 
 use super::scene::{Log, Scene};
 use crate::page_allocators::Lists;

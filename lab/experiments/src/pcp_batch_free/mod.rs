@@ -24,7 +24,7 @@ mod scene;
 mod stress;
 mod swap;
 
-use bursar_machine::timer::{BoundTask, Timers};
+use bursar_rig::timer::{BoundTask, Timers};
 
 pub use parameters::Parameters;
 
@@ -32,8 +32,8 @@ use self::outcome::Outcome;
 use self::scene::{Job, Log, Scene};
 use crate::document::Metrics;
 use crate::page_allocators::{Lists, Own, Theirs};
-use crate::published::pages::Release;
 use crate::workload::{Misfit, Workload};
+use bursar_kernel::pages::Release;
 
 /// A variant, over `../page_allocators/`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

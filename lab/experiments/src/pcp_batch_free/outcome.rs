@@ -1,11 +1,12 @@
 //! The results of a run of one variant.
 
+use bursar_kernel::pages::LONG_PAGES;
+
 use super::parameters::Parameters;
 use super::scene::Log;
 use crate::document::Metrics;
 use crate::metrics::pcp_batch_free::*;
 use crate::page_allocators::{Holds, Waits};
-use crate::published::pages::LONG_PAGES;
 
 /// Results of a run of one variant with one seed.
 #[derive(Debug)]

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use bursar::pages::Watermarks;
-use bursar::pages::sizes;
+use bursar::pages::parts as sizes;
 
 use crate::page_allocators::{GIB_PAGES, MIB_PAGES, OwnSizes};
-use crate::published::pages::{Release, Settings};
 use crate::workload::{Misfit, SIMULATED_TASKS_MAX, parameters};
+use bursar_kernel::pages::{Release, Settings};
 
 /// Greatest memory: pages are numbered to twice as many, and those of two runs may be numbered at once.
 const MEMORY_GIB_MAX: u64 = 1 << 12;

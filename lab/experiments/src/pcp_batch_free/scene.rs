@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bursar_machine::Shard;
-use bursar_machine::timer::Timers;
+use bursar_rig::timer::Timers;
 
 use super::parameters::Parameters;
 use super::swap::Marks;

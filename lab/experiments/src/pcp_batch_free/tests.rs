@@ -2,7 +2,7 @@
 
 use crate::metrics::pcp_batch_free::*;
 use bursar_machine::Host;
-use bursar_machine::timer::Timers;
+use bursar_rig::timer::Timers;
 use bursar_sim::{Settings, Sim, Simulator, Topology};
 
 use super::*;

@@ -11,8 +11,8 @@
 //! | the results of a run | `outcome.rs` |
 //!
 //! Each CPU has a task of the load, which is bound to it, and a worker that does the upkeep there when a timer of the
-//! machine fires. [`bursar::housekeeping`] decides that time, and whether there is work. The page lists are those of
-//! the kernel 6.19 ([`crate::published::pages`]). Every variant runs the same load from the same seed for the same
+//! machine fires. [`bursar_kernel::upkeep`] decides that time, and whether there is work. The page lists are those of
+//! the kernel 6.19 ([`bursar_kernel::pages`]). Every variant runs the same load from the same seed for the same
 //! time. A run whose counters are wrong in the end gives no result.
 //!
 //! # Differences from the kernel
@@ -37,9 +37,9 @@ mod variant;
 
 use std::sync::atomic::AtomicU64;
 
-use bursar::housekeeping::{Firing, Housekeeping, KERNEL_SKEW, Options, Period, Place};
+use bursar_kernel::upkeep::{Firing, Housekeeping, KERNEL_SKEW, Options, Period, Place};
 use bursar_machine::Shard;
-use bursar_machine::timer::{BoundTask, Timer, TimerKind, Timers, WorkQueue};
+use bursar_rig::timer::{BoundTask, Timer, TimerKind, Timers, WorkQueue};
 
 pub use parameters::{Parameters, Tasks, Work};
 pub(crate) use record::expiry_ns;
@@ -51,6 +51,7 @@ use self::substrate::{COUNTERS, Substrate};
 use self::tasks::{Done, Scene};
 use self::variant::VARIANTS;
 use crate::document::Metrics;
+use crate::measure::{Distribution, Unit};
 use crate::random::Random;
 use crate::settings::range_error;
 use crate::workload::{Misfit, Workload};
@@ -142,7 +143,8 @@ fn run<M: Timers>(machine: &M, firing: Firing, parameters: &Parameters) -> Resul
         cpus_per_instant: sharing.map_or(1.0, |sharing| sharing.cpus as f64),
         defers: machine.defers(),
     };
-    let zone_lock_wait = housekeeping.upkeep().lists.holds().traffic_waited_ns;
+    let holds = housekeeping.upkeep().lists.holds();
+    let zone_lock_wait = Distribution::of_histogram(Unit::Ns, &holds.traffic_waited_ns);
     drop(housekeeping);
     Ok(Outcome::new(
         frame,

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bursar::housekeeping::Firing;
-use bursar_machine::timer::{TimerKind, tick_ns};
+use bursar_kernel::upkeep::Firing;
+use bursar_rig::timer::{TimerKind, tick_ns};
 
 use super::parameters::Parameters;
 use super::record::{Call, Cause, Part, Queuer};

@@ -1,6 +1,6 @@
 //! The variants: rules for the time at which each CPU's upkeep fires.
 
-use bursar::housekeeping::{Firing, KERNEL_SKEW};
+use bursar_kernel::upkeep::{Firing, KERNEL_SKEW};
 
 /// Name, description in one line, and rule of each.
 #[rustfmt::skip]

@@ -4,7 +4,7 @@
 //! A decision is wrong if the victim was not the largest tenant, or nearly so, both when the decision began and when it
 //! ended. A decision by numbers that were true at either moment is right.
 
-use bursar_machine::Tasks;
+use bursar_rig::Tasks;
 
 use super::{RESIDENT, Scene, resident};
 use crate::memcg_flush::outcome::Outcome;

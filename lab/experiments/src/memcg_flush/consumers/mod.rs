@@ -12,7 +12,7 @@ mod killer;
 mod pair;
 mod proactive;
 
-use bursar_machine::Tasks;
+use bursar_rig::Tasks;
 
 use super::oracle::Oracle;
 use super::outcome::Outcome;

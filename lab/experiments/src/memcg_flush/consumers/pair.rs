@@ -6,7 +6,7 @@
 //! from 0 shows how badly the numbers fit together. If a variant's usage counts the per-CPU stock of charged pages, as
 //! the kernel's `memory.current` does, the first difference contains that stock.
 
-use bursar_machine::Tasks;
+use bursar_rig::Tasks;
 
 use super::Scene;
 use crate::memcg_flush::outcome::Outcome;

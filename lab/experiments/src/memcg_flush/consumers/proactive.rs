@@ -5,7 +5,7 @@
 //! pages. It was effective if the truth fell by as much between the same two moments. A loop stops after some steps in
 //! a row that looked ineffective. It stopped early if it would have gone on with true numbers.
 
-use bursar_machine::Tasks;
+use bursar_rig::Tasks;
 
 use super::{RESIDENT, Scene, resident};
 use crate::memcg_flush::outcome::Outcome;

@@ -1,7 +1,8 @@
 //! Audit of the books after all tasks of a run have ended: the pages in memory, the charges and the statistics must
 //! agree, by group.
 
-use bursar_machine::{Lock, Tasks};
+use bursar_machine::Lock;
+use bursar_rig::Tasks;
 
 use super::Space;
 use crate::memcg_flush::parameters::PAGE_SIZE;

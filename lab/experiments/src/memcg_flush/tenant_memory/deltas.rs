@@ -2,11 +2,11 @@
 //!
 //! The kernel adds the sum of a batch of pages of one group at once; so does this, for all groups that a batch touches.
 
+use bursar_kernel::stats::GroupIndex;
 use bursar_machine::Machine;
 
 use crate::memcg_flush::statistics::Stat;
 use crate::memcg_flush::subject::Subject;
-use crate::published::GroupIndex;
 
 #[derive(Debug, Default)]
 pub(super) struct Deltas(Vec<(GroupIndex, Stat, i64)>);

@@ -1,7 +1,9 @@
 //! Faults: a page that is not in memory is charged, read from its place, and put on a list.
 
 use bursar::Charge;
-use bursar_machine::{Lock, Tasks};
+use bursar_kernel::stats::GroupIndex;
+use bursar_machine::Lock;
+use bursar_rig::Tasks;
 
 use super::balance::SWAP_CLUSTER_MAX;
 use super::costs::DECOMPRESS_NS;
@@ -14,7 +16,6 @@ use crate::memcg_flush::parameters::Parameters;
 use crate::memcg_flush::parameters::{PAGE_SIZE, Site};
 use crate::memcg_flush::statistics::Stat;
 use crate::memcg_flush::subject::Subject;
-use crate::published::GroupIndex;
 use crate::random::Random;
 
 /// Rounds of reclaim in vain before a charge gives up (`MAX_RECLAIM_RETRIES`).

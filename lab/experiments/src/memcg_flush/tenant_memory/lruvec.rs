@@ -16,11 +16,12 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use bursar_kernel::stats::GroupIndex;
+
 use super::balance::SWAP_CLUSTER_MAX;
 use super::deltas::Deltas;
 use super::lists::{Kind, List, Lists, PageId};
 use crate::memcg_flush::statistics::Stat;
-use crate::published::GroupIndex;
 
 /// Place of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -30,7 +30,8 @@ mod reclaim;
 mod tally;
 
 use bursar::Charge;
-use bursar_machine::{Lock, Tasks};
+use bursar_machine::Lock;
+use bursar_rig::Tasks;
 
 use self::lists::{Kind, PageId};
 use self::lruvec::{Lruvec, PageTable};

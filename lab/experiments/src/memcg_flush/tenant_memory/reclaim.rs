@@ -5,7 +5,9 @@
 //! isolate under the lock, then unmap, compress or write, and uncharge without it. Writes are asynchronous: submitting
 //! them costs time, no task waits for the device, and the page is free at once. Pages of files are clean and dropped.
 
-use bursar_machine::{Lock, Tasks};
+use bursar_kernel::stats::GroupIndex;
+use bursar_machine::Lock;
+use bursar_rig::Tasks;
 
 use super::balance::{DEF_PRIORITY, Known, SWAP_CLUSTER_MAX, plan};
 use super::costs::{COMPRESS_NS, COMPRESSED_IN_ONE, ISOLATE_NS, SUBMIT_NS, UNMAP_NS};
@@ -18,7 +20,6 @@ use crate::memcg_flush::parameters::Site;
 use crate::memcg_flush::statistics::Stat;
 use crate::memcg_flush::subject::Subject;
 use crate::memcg_flush::tree::Tree;
-use crate::published::GroupIndex;
 use crate::random::Random;
 
 /// Statistics that a round looks at, in the order of [`known_of`].
