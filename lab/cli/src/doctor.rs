@@ -154,10 +154,9 @@ fn text(diagnosis: &Diagnosis, form: Markup) -> String {
 
 fn csv(diagnosis: &Diagnosis) -> String {
     let mut lines = "check,result,seen\n".to_owned();
-    let _ = writeln!(lines, "backend,{},", format::csv_field(&diagnosis.backend));
+    format::csv_line(&mut lines, &[&"backend", &diagnosis.backend, &""]);
     for check in &diagnosis.checks {
-        let [name, seen] = [check.name, &check.detail].map(format::csv_field);
-        let _ = writeln!(lines, "{name},{},{seen}", verdict(check));
+        format::csv_line(&mut lines, &[&check.name, &verdict(check), &check.detail]);
     }
     lines
 }

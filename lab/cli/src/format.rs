@@ -1,6 +1,6 @@
 //! Documents of runs: in the form that was asked for.
 
-use std::fmt::Write;
+use std::fmt::Display;
 use std::process::ExitCode;
 
 use bursar_experiments::document::{Document, Metrics, ParameterTable};
@@ -122,13 +122,20 @@ fn run_csv(documents: &[Document]) -> Result<String, Failure> {
     for (document, point) in documents.iter().zip(points(documents)) {
         for variant in &document.variants {
             for (metric, value) in variant.metrics.iter() {
+                let unit = value.unit().name();
                 for (field, number) in numbers(value) {
-                    let [experiment, point, name] =
-                        [&document.experiment, &point, &variant.name].map(|text| csv_field(text));
-                    let unit = value.unit().name();
-                    let _ = writeln!(
-                        lines,
-                        "{experiment},{first},{point},{name},{metric},{unit},{field},{number}"
+                    csv_line(
+                        &mut lines,
+                        &[
+                            &document.experiment,
+                            &first,
+                            &point,
+                            &variant.name,
+                            &metric,
+                            &unit,
+                            &field,
+                            &number,
+                        ],
                     );
                 }
             }
@@ -137,33 +144,44 @@ fn run_csv(documents: &[Document]) -> Result<String, Failure> {
     Ok(lines)
 }
 
-fn numbers(metric: &Metric) -> Vec<(&'static str, String)> {
+fn numbers(metric: &Metric) -> Vec<(&'static str, f64)> {
     match metric {
         Metric::Distribution(distribution) => {
             let all = distribution.summary();
-            vec![
-                ("samples", all.samples.to_string()),
-                ("mean", all.mean.to_string()),
-                ("p50", all.p50.to_string()),
-                ("p90", all.p90.to_string()),
-                ("p99", all.p99.to_string()),
-                ("p999", all.p999.to_string()),
-                ("max", all.max.to_string()),
-            ]
+            let whole = [
+                ("p50", all.p50),
+                ("p90", all.p90),
+                ("p99", all.p99),
+                ("p999", all.p999),
+                ("max", all.max),
+            ];
+            let whole = whole.map(|(field, number)| (field, number as f64));
+            let first = [("samples", all.samples as f64), ("mean", all.mean)];
+            first.into_iter().chain(whole).collect()
         }
         Metric::Ratio(share) => vec![
-            ("value", share.value().to_string()),
-            ("lo", share.lo().to_string()),
-            ("hi", share.hi().to_string()),
+            ("value", share.value()),
+            ("lo", share.lo()),
+            ("hi", share.hi()),
         ],
-        Metric::Count(value) => vec![("value", value.to_string())],
-        Metric::Timeline(timeline) => vec![("points", timeline.points().len().to_string())],
+        Metric::Count(value) => vec![("value", *value as f64)],
+        Metric::Timeline(timeline) => vec![("points", timeline.points().len() as f64)],
         Metric::Figure(figure) => vec![
-            ("value", figure.value().to_string()),
-            ("lo", figure.lo().to_string()),
-            ("hi", figure.hi().to_string()),
+            ("value", figure.value()),
+            ("lo", figure.lo()),
+            ("hi", figure.hi()),
         ],
     }
+}
+
+/// Adds a line of these fields.
+pub fn csv_line(lines: &mut String, fields: &[&dyn Display]) {
+    let fields: Vec<_> = fields
+        .iter()
+        .map(|field| csv_field(&field.to_string()))
+        .collect();
+    lines.push_str(&fields.join(","));
+    lines.push('\n');
 }
 
 /// A field as RFC 4180 wants it.

@@ -237,28 +237,41 @@ fn csv(all: &[Described]) -> String {
     let mut lines = "experiment,kind,name,default,least,most,about,cpu_seconds\n".to_owned();
     let number = |number: Option<u64>| number.map_or_else(String::new, |number| number.to_string());
     for one in all {
+        let mut line = |kind: &str,
+                        name: &str,
+                        default: &str,
+                        ends: [Option<u64>; 2],
+                        about: &str,
+                        seconds: &str| {
+            let [least, most] = ends.map(number);
+            format::csv_line(
+                &mut lines,
+                &[
+                    &one.name, &kind, &name, &default, &least, &most, &about, &seconds,
+                ],
+            );
+        };
         for it in &one.loads {
-            let about = format::csv_field(&it.about);
-            let _ = writeln!(
-                lines,
-                "{},load,{},,,,{about},{}",
-                one.name, it.name, it.cpu_seconds
+            line(
+                "load",
+                &it.name,
+                "",
+                [None; 2],
+                &it.about,
+                &it.cpu_seconds.to_string(),
             );
         }
         for it in &one.variants {
-            let about = format::csv_field(&it.about);
-            let _ = writeln!(lines, "{},variant,{},,,,{about},", one.name, it.name);
+            line("variant", &it.name, "", [None; 2], &it.about, "");
         }
         for it in &one.parameters {
-            let _ = writeln!(
-                lines,
-                "{},parameter,{},{},{},{},{},",
-                one.name,
-                it.name,
-                it.default,
-                number(it.least),
-                number(it.most),
-                format::csv_field(&it.about)
+            line(
+                "parameter",
+                &it.name,
+                &it.default,
+                [it.least, it.most],
+                &it.about,
+                "",
             );
         }
     }

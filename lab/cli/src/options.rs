@@ -143,9 +143,14 @@ impl Global {
 
     /// Refuses `-f`, for a command whose output has one form.
     pub fn refuse_format(&self, command: &str) -> Result<(), Failure> {
-        match self.format {
-            None => Ok(()),
-            Some(_) => Err(Failure::usage(format!(
+        let named = self.output.as_deref().and_then(Format::of_name);
+        match (self.format, named) {
+            (None, None | Some(Format::Text(TextFormat::Table))) => Ok(()),
+            (None, Some(other)) => Err(Failure::usage(format!(
+                "`bursar {command}` does not write {}: its output has one form; give FILE another ending",
+                other.name()
+            ))),
+            (Some(_), _) => Err(Failure::usage(format!(
                 "`bursar {command}` has no -f: its output has one form"
             ))),
         }

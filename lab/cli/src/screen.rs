@@ -9,10 +9,9 @@ use bursar_experiments::metrics::vmstat_spread::*;
 use crate::findings::failures;
 use crate::grid::Grid;
 use crate::markup::Markup;
-use crate::svg::question;
 use crate::timeline::{Raster, cpus, of as timeline_of};
 use crate::units::{counted, nanoseconds, percent, thousands};
-use crate::view::{Load, distribution, shown};
+use crate::view::{self, Load, distribution, shown};
 use crate::width::{columns, wrapped};
 use bursar_experiments::metrics::Of;
 
@@ -151,7 +150,7 @@ impl Question {
     }
 
     fn text(&self, number: usize, document: &Document, form: Markup) -> String {
-        let asked = question(self.experiment).unwrap_or(self.experiment);
+        let asked = view::of_experiment(self.experiment).asked;
         let mut text = form.heading(&apart(
             &format!("{number}  {asked}"),
             &(self.scene)(document),

@@ -294,8 +294,7 @@ fn a_reader_that_goes_away_is_no_error() {
 fn doctor_names_the_backend_and_how_to_force_one() {
     let text = stdout(&bursar(&["doctor"]));
     assert!(text.contains("BURSAR_BACKEND"), "{text}");
-    let output = bursar(&["doctor", "-f", "json"]);
-    let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one document");
+    let document = parsed(&["doctor", "-f", "json"]);
     let backend = document["backend"].as_str().expect("a name");
     assert!(["rseq", "percpu-atomic", "sharded"].contains(&backend));
     assert!(text.contains(backend));
@@ -309,8 +308,7 @@ fn doctor_names_the_backend_and_how_to_force_one() {
 #[test]
 fn doctor_names_the_memory_limit_and_the_resident_size() {
     let text = stdout(&bursar(&["doctor"]));
-    let output = bursar(&["doctor", "-f", "json"]);
-    let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one document");
+    let document = parsed(&["doctor", "-f", "json"]);
     let checks = document["checks"].as_array().expect("a list");
     for name in ["cgroup memory limit", "resident size"] {
         assert!(text.contains(name), "{text}");
@@ -341,6 +339,8 @@ fn a_command_whose_output_has_one_form_refuses_others() {
     ] {
         let said = format!("`bursar {}` has no -f", arguments[0]);
         assert_refused(&[arguments, &["-f", "json"]].concat(), 2, &said);
+        let said = format!("`bursar {}` does not write json", arguments[0]);
+        assert_refused(&[arguments, &["-o", "x.json"]].concat(), 2, &said);
     }
 }
 
@@ -386,8 +386,7 @@ fn list_describes_experiments_from_the_program_itself() {
     ] {
         assert!(details.contains(part), "{part} is not in {details}");
     }
-    let output = bursar(&["list", "memcg-flush", "-f", "json"]);
-    let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one document");
+    let document = parsed(&["list", "memcg-flush", "-f", "json"]);
     assert_eq!(document["parameters"][1]["name"], "readers");
     assert_eq!(document["parameters"][1]["most"], 100_000);
     assert_eq!(document["variants"].as_array().map(Vec::len), Some(20));

@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use roxmltree::{Document, Node, ParsingOptions};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 #[test]
 fn merged_shards_are_byte_for_byte_the_whole_run() {
@@ -97,51 +97,25 @@ fn what_is_no_result_is_refused_by_name_and_place() {
 
 #[test]
 fn a_result_with_a_wrong_key_is_refused_with_the_key() {
-    type Change = fn(&mut Value);
     let good = result("wrong-key", &[]);
-    let changes: [(&str, Change, &str); 6] = [
+    let reads = "/variants/0/metrics/broken_reads/by_seed";
+    for (pointer, value, message) in [
+        ("/speed", json!(1), "unknown field `speed`"),
         (
-            "extra",
-            |document| document["speed"] = 1.into(),
-            "unknown field `speed`",
-        ),
-        (
-            "no-buckets",
-            |document| {
-                let latency = &mut document["variants"][0]["metrics"]["read_latency"];
-                latency.as_object_mut().expect("a metric").remove("buckets");
-            },
+            "/variants/0/metrics/read_latency/buckets",
+            Value::Null,
             "missing field `buckets`",
         ),
+        (reads, json!([[1, 9, 8]]), "the share of seed 1 is 9 of 8"),
         (
-            "more-than-all",
-            |document| {
-                document["variants"][0]["metrics"]["broken_reads"]["by_seed"] =
-                    serde_json::json!([[1, 9, 8]]);
-            },
-            "the share of seed 1 is 9 of 8",
-        ),
-        (
-            "other-seed",
-            |document| {
-                document["variants"][0]["metrics"]["broken_reads"]["by_seed"] =
-                    serde_json::json!([[2, 0, 8]]);
-            },
+            reads,
+            json!([[2, 0, 8]]),
             "`broken_reads` of `combining` is not of its `ran_seeds`",
         ),
-        (
-            "other-kind",
-            |document| document["machine"]["kind"] = "moon".into(),
-            "unknown variant `moon`",
-        ),
-        (
-            "not-a-list",
-            |document| document["variants"] = "none".into(),
-            "invalid type",
-        ),
-    ];
-    for (name, change, message) in changes {
-        let bad = changed(name, &good, change);
+        ("/machine/kind", json!("moon"), "unknown variant `moon`"),
+        ("/variants", json!("none"), "invalid type"),
+    ] {
+        let bad = with_value("wrong", &good, pointer, value);
         assert_refused(&["report", bad.path()], 2, message);
         assert_refused(&["report", bad.path()], 2, bad.path());
     }
@@ -151,44 +125,23 @@ fn a_result_with_a_wrong_key_is_refused_with_the_key() {
 fn results_of_different_runs_are_not_merged() {
     let one = result("one", &[]);
     let other = result("other", &["-sseed=2"]);
-    let merged = bursar(&["report", one.path(), other.path(), "-fjson"]);
-    succeeded(&merged);
-
-    type Change = fn(&mut Value);
-    let changes: [(&str, Change, &str); 5] = [
+    document_of(&["report", one.path(), other.path(), "-fjson"]);
+    let cases = [
+        ("/machine/model", json!("fnv1a64:0"), "the cost model is"),
         (
-            "model",
-            |document| document["machine"]["model"] = "fnv1a64:0".into(),
-            "the cost model is",
-        ),
-        (
-            "hash",
-            |document| document["experiment_hash"] = "fnv1a64:0".into(),
+            "/experiment_hash",
+            json!("fnv1a64:0"),
             "the experiment's file is",
         ),
+        ("/revision", json!("0"), "the revision is"),
+        ("/machine/topology", json!("cpus=9"), "the machine is"),
         (
-            "revision",
-            |document| document["revision"] = "0".into(),
-            "the revision is",
-        ),
-        (
-            "machine",
-            |document| document["machine"]["topology"] = "cpus=9".into(),
-            "the machine is",
-        ),
-        (
-            "parameter",
-            |document| document["parameters"]["workers"] = 5.into(),
+            "/parameters/workers",
+            json!(5),
             "parameter `workers` is\n  4 in",
         ),
     ];
-    for (name, change, message) in changes {
-        let bad = changed(name, &other, change);
-        let arguments = ["report", one.path(), bad.path()];
-        assert_refused(&arguments, 2, message);
-        assert_refused(&arguments, 2, one.path());
-        assert_refused(&arguments, 2, bad.path());
-    }
+    assert_unlike("report", &one, &other, &cases);
     assert_refused(
         &["report", one.path(), one.path()],
         2,
@@ -206,10 +159,8 @@ fn figures_of_hosts_and_simulated_ones_have_no_common_column() {
     let host = Scratch::new("column-host");
     let arguments = ["-fjson", "-svariants=combining", "-o", host.path()];
     assert_eq!(common::quick(&arguments).status.code(), Some(0));
-    let host = changed("column-other", &host, |document| {
-        // As if of another experiment: results of one experiment on two machines are refused before.
-        document["experiment"] = "another".into();
-    });
+    // As if of another experiment: results of one experiment on two machines are refused before.
+    let host = with_value("column-other", &host, "/experiment", json!("another"));
     assert_refused(
         &["report", "-fcsv", simulated.path(), host.path()],
         2,
@@ -224,10 +175,8 @@ fn figures_of_hosts_and_simulated_ones_have_no_common_column() {
 #[test]
 fn a_report_of_what_failed_ends_with_1() {
     let good = result("good-reads", &[]);
-    let bad = changed("broken-reads", &good, |document| {
-        document["variants"][0]["metrics"]["broken_reads"]["by_seed"] =
-            serde_json::json!([[1, 1, 8]]);
-    });
+    let reads = "/variants/0/metrics/broken_reads/by_seed";
+    let bad = with_value("broken-reads", &good, reads, json!([[1, 1, 8]]));
     let output = bursar(&["report", bad.path()]);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     assert!(stdout(&output).contains("FAILED: broken_reads of combining"));

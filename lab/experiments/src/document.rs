@@ -112,9 +112,8 @@ impl VariantResult {
         let metric = self.metrics.get(metric)?;
         let value = match (metric, of) {
             (Metric::Distribution(distribution), of) => distribution.summary().number(of)?,
-            (Metric::Ratio(share), Of::Value) => share.value(),
             (Metric::Count(count), Of::Value) => self.mean_count(*count),
-            (Metric::Figure(figure), Of::Value) => figure.value(),
+            (metric, Of::Value) => metric.value()?,
             _ => return None,
         };
         Some((value, metric.unit()))

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use toml::Table;
 
 use crate::machine_info::{MachineInfo, MachineKind};
-use crate::verdict::{Row, Rule};
+use crate::verdict::{Basis, Row, Rule, Verdict};
 
 /// An experiment's file (`experiments/*.toml`).
 #[derive(Clone, Debug, Deserialize)]
@@ -202,6 +202,26 @@ impl Draws {
         let count = self.accepted.len() as u64;
         let place = seed.wrapping_sub(1).checked_rem(count)?;
         self.accepted.get(place as usize)
+    }
+}
+
+impl PublishedRow {
+    /// Returns the comparison with one of its figures, not judged yet.
+    pub fn unjudged(&self, figure: &PublishedFigure, basis: Basis) -> Verdict {
+        Verdict {
+            variant: self.variant.clone(),
+            metric: figure.metric.clone(),
+            row: self.row,
+            basis,
+            load: self.about.clone(),
+            rule: figure.rule.clone(),
+            published: figure.published,
+            measured: 0.0,
+            lo: 0.0,
+            hi: 0.0,
+            verdict: None,
+            reason: String::new(),
+        }
     }
 }
 

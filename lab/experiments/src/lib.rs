@@ -5,7 +5,7 @@
 //! measures. The threads' policies are in [`bursar_kernel`]. It uses no clock, no thread and no file of its
 //! own.
 //!
-//! Layers, bottom-up: [`measure`]; [`machine_info`], [`verdict`], [`document`], [`merge()`],
+//! Layers, bottom-up: [`measure`]; [`metrics`]; [`machine_info`], [`verdict`], [`document`], [`merge()`],
 //! [`compare`]; [`experiment`] with [`draws`], [`settings`]; [`workload`]; [`page_allocators`]; [`memcg_flush`],
 //! [`vmstat_spread`], [`pcp_batch_free`]; [`replay`] of recordings; all experiments; [`Plan`]; [`describe`].
 

@@ -397,20 +397,8 @@ impl Plan {
         let rows = self.experiment.published.iter();
         rows.filter(|row| row.holds_for(machine, &point.load, &point.parameters))
             .flat_map(|row| {
-                row.figures.iter().map(|figure| Verdict {
-                    variant: row.variant.clone(),
-                    metric: figure.metric.clone(),
-                    row: row.row,
-                    basis,
-                    load: row.about.clone(),
-                    rule: figure.rule.clone(),
-                    published: figure.published,
-                    measured: 0.0,
-                    lo: 0.0,
-                    hi: 0.0,
-                    verdict: None,
-                    reason: String::new(),
-                })
+                let figures = row.figures.iter();
+                figures.map(move |figure| row.unjudged(figure, basis))
             })
             .collect()
     }

@@ -119,15 +119,15 @@ pub trait Workload: Table {
     /// Estimates the time to simulate a run on a machine of so many CPUs.
     fn simulated_seconds(&self, cpus: usize) -> f64;
 
-    /// Returns the variant of that name.
-    fn variant(name: &str) -> Option<Self::Variant>;
-
-    /// Describes a variant in one line.
-    fn about(variant: Self::Variant) -> &'static str;
+    /// Lists the variants: name, description in one line, and rule.
+    fn variants() -> Vec<(&'static str, &'static str, Self::Variant)>;
 
     /// Describes a variant in one line; empty if there is no such variant.
     fn summary(variant: &str) -> &'static str {
-        Self::variant(variant).map_or("", Self::about)
+        let mut variants = Self::variants().into_iter();
+        variants
+            .find(|(name, ..)| *name == variant)
+            .map_or("", |(_, about, _)| about)
     }
 
     /// Runs one variant, and returns its metrics.
@@ -141,8 +141,12 @@ pub trait Workload: Table {
     /// # Errors
     /// If there is no such variant, or its subject reports an error.
     fn run<M: Timers>(&self, machine: &M, variant: &str) -> Result<VariantResult, RunError> {
-        let known = Self::variant(variant).ok_or_else(|| "no such variant".to_owned());
-        let metrics = known.and_then(|known| self.measure(machine, known));
+        let mut variants = Self::variants().into_iter();
+        let known = variants.find(|(name, ..)| *name == variant);
+        let metrics = match known {
+            Some((_, _, rule)) => self.measure(machine, rule),
+            None => Err("no such variant".to_owned()),
+        };
         Ok(VariantResult {
             name: variant.to_owned(),
             summary: Self::summary(variant).to_owned(),

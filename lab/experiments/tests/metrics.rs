@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use bursar_experiments::machine_info::MachineKind;
 use bursar_experiments::metrics::{named, of_experiment};
+use bursar_experiments::verdict::by_seed;
 use bursar_experiments::{Plan, Request, SeedShard, experiment_named, names};
 use bursar_sim::{Settings, Simulator, Topology};
 
@@ -55,6 +56,7 @@ fn recorded(experiment: &str, assignments: &[&str]) -> BTreeSet<String> {
     };
     let plan =
         Plan::new(experiment_named(experiment).expect("its file"), request).expect(experiment);
+    let published = &plan.experiment().published;
     let mut recorded = BTreeSet::new();
     for job in plan.jobs() {
         let simulator = Simulator::new(Settings::new(Topology::new(8, 1, 1000), 1));
@@ -62,6 +64,12 @@ fn recorded(experiment: &str, assignments: &[&str]) -> BTreeSet<String> {
         for (name, metric) in result.metrics.iter() {
             let info = named(name).unwrap_or_else(|| panic!("{name} is not in the registry"));
             assert_eq!(metric.unit(), info.unit, "{name}");
+            let mut figures = published.iter().flat_map(|row| &row.figures);
+            let is_published = figures.any(|figure| figure.metric == name);
+            assert!(
+                !is_published || by_seed(metric).is_some(),
+                "{name} has no number for each seed"
+            );
             recorded.insert(name.to_owned());
         }
     }
@@ -86,14 +94,31 @@ fn names_are_unique_explained_and_known_to_the_files() {
     }
     for name in names() {
         let experiment = experiment_named(name).expect("its file");
-        let figures = experiment.published.iter().flat_map(|row| &row.figures);
-        let figures = figures.map(|figure| &figure.metric);
-        let expected = experiment.expectations.iter().map(|it| &it.metric);
-        for metric in figures.chain(expected) {
+        let is_variant = |other: &str| experiment.variants.iter().any(|it| it == other);
+        let info = |metric: &str| of_experiment(name).iter().find(|info| info.name == metric);
+        for it in &experiment.expectations {
             assert!(
-                of_experiment(name).iter().any(|info| info.name == metric),
-                "{name}: {metric}"
+                info(&it.metric).is_some() && is_variant(&it.variant),
+                "{name}: {it:?}"
             );
+        }
+        for row in &experiment.published {
+            let load = experiment.loads.iter().find(|load| load.name == row.load);
+            assert!(
+                load.is_some() && is_variant(&row.variant),
+                "{name}: {row:?}"
+            );
+            for key in row.parameters.keys() {
+                assert!(experiment.parameters.contains_key(key), "{name}: {key}");
+            }
+            for figure in &row.figures {
+                assert!(info(&figure.metric).is_some(), "{name}: {}", figure.metric);
+                let others = [figure.rule.baseline(), figure.rule.control()];
+                assert!(
+                    others.into_iter().flatten().all(is_variant),
+                    "{name}: {figure:?}"
+                );
+            }
         }
     }
 }

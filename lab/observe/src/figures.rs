@@ -400,8 +400,8 @@ fn waits(seen: &Seen, lock: LockKind) -> Option<WaitFigures> {
     })
 }
 
-/// Ages of the values that each skipped request got. `None` for the other requests, and where no flush of the cgroup or of one above it
-/// was seen before.
+/// Ages of the values that each skipped request got. `None` for the other requests, and where no flush of the cgroup or of one
+/// above it was seen before.
 fn ages(seen: &Seen) -> Vec<Option<u64>> {
     let ids: BTreeMap<&str, u64> = (seen.cgroups.iter())
         .map(|it| (it.path.as_str(), it.id))

@@ -1,7 +1,5 @@
 //! The comparison for programs: a line a figure.
 
-use std::fmt::Write;
-
 use bursar_experiments::compare::Change;
 use bursar_experiments::document::ParameterTable;
 use bursar_experiments::machine_info::{MachineInfo, MachineKind};
@@ -9,7 +7,7 @@ use serde::Serialize;
 
 use super::Compared;
 use crate::failure::Failure;
-use crate::format::{csv_field, json_line};
+use crate::format::{csv_line, json_line};
 
 /// A figure with what is needed to understand it without the others.
 #[derive(Serialize)]
@@ -63,23 +61,23 @@ pub fn csv(compared: &Compared) -> Result<String, Failure> {
     );
     for (comparison, point) in compared.comparisons.iter().zip(&compared.points) {
         for change in &comparison.changes {
-            let [experiment, point, variant, metric, reason] = [
-                &comparison.experiment,
-                point,
-                &change.variant,
-                &change.metric,
-                &change.reason,
-            ]
-            .map(|text| csv_field(text));
             let relative = change.change.map_or(String::new(), |part| part.to_string());
-            let _ = writeln!(
-                lines,
-                "{experiment},{first},{point},{variant},{metric},{},{},{},{},{relative},{},{reason}",
-                change.figure,
-                change.unit.name(),
-                change.a,
-                change.b,
-                change.judgement
+            csv_line(
+                &mut lines,
+                &[
+                    &comparison.experiment,
+                    &first,
+                    point,
+                    &change.variant,
+                    &change.metric,
+                    &change.figure,
+                    &change.unit.name(),
+                    &change.a,
+                    &change.b,
+                    &relative,
+                    &change.judgement,
+                    &change.reason,
+                ],
             );
         }
     }

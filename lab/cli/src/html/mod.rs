@@ -238,9 +238,9 @@ fn experiments(documents: &[Document], kind_of_page: &str) -> Vec<Experiment> {
         });
         Experiment {
             name: name.to_owned(),
-            asked: match svg::question(name) {
-                Some(question) => question.to_owned(),
-                None => capitalised(&all[0].title),
+            asked: match view::of_experiment(name).asked {
+                "" => capitalised(&all[0].title),
+                question => question.to_owned(),
             },
             title: capitalised(&all[0].title),
             variants: variants(&all),

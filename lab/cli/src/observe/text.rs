@@ -1,14 +1,15 @@
 //! The document for people, and as lines of numbers.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 
 use bursar_experiments::measure::{Octave, Unit as MeasureUnit};
 use bursar_observe::diagnosis::{Answer, Problem};
 use bursar_observe::figures::{Distribution, Herd};
 use bursar_observe::seen::{BurstKind, HzSource, LockKind};
+use serde::Serialize;
 
 use super::document::Document;
-use crate::format::csv_field;
+use crate::format::csv_line;
 use crate::grid::Grid;
 use crate::markup::Markup;
 use crate::picture;
@@ -48,17 +49,16 @@ fn rows(document: &Document) -> Vec<Row> {
         }));
     };
     if let Some(upkeep) = &figures.upkeep {
-        add(UPKEEP, "vmstat_update", Unit::Ns, Some(upkeep.duration_ns));
-        add(UPKEEP, "alone on its tick", Unit::Ns, upkeep.alone_ns);
-        add(UPKEEP, "with other CPUs", Unit::Ns, upkeep.together_ns);
-        add(UPKEEP, "timer to call", Unit::Ns, upkeep.start_delay_ns);
-        add(
-            UPKEEP,
-            "slot to timer, ticks",
-            Unit::Count,
-            upkeep.late_ticks,
-        );
-        add(UPKEEP, "pages freed in a call", Unit::Count, upkeep.pages);
+        for (name, unit, of) in [
+            ("vmstat_update", Unit::Ns, Some(upkeep.duration_ns)),
+            ("alone on its tick", Unit::Ns, upkeep.alone_ns),
+            ("with other CPUs", Unit::Ns, upkeep.together_ns),
+            ("timer to call", Unit::Ns, upkeep.start_delay_ns),
+            ("slot to timer, ticks", Unit::Count, upkeep.late_ticks),
+            ("pages freed in a call", Unit::Count, upkeep.pages),
+        ] {
+            add(UPKEEP, name, unit, of);
+        }
     }
     let refresh = figures.refresh_cpu_vm_stats;
     add(REFRESH, "by vmstat_update", Unit::Ns, refresh.periodic_ns);
@@ -88,21 +88,19 @@ fn rows(document: &Document) -> Vec<Row> {
         add(ZONE, name, Unit::Ns, Some(wait.wait_ns));
     }
     if let Some(flushes) = &figures.flushes {
-        add(FLUSH, "flush", Unit::Ns, flushes.duration_ns);
-        add(FLUSH, "wait for the lock", Unit::Ns, flushes.wait_ns);
-        add(FLUSH, "longest hold", Unit::Ns, flushes.hold_ns);
-        add(
-            FLUSH,
-            "updates missed by a skip",
-            Unit::Count,
-            flushes.skipped_pending,
-        );
-        add(
-            FLUSH,
-            "age of a skip's answer",
-            Unit::Ns,
-            flushes.skipped_age_ns,
-        );
+        for (name, unit, of) in [
+            ("flush", Unit::Ns, flushes.duration_ns),
+            ("wait for the lock", Unit::Ns, flushes.wait_ns),
+            ("longest hold", Unit::Ns, flushes.hold_ns),
+            (
+                "updates missed by a skip",
+                Unit::Count,
+                flushes.skipped_pending,
+            ),
+            ("age of a skip's answer", Unit::Ns, flushes.skipped_age_ns),
+        ] {
+            add(FLUSH, name, unit, of);
+        }
     }
     let probe = document.probe.as_ref().map(|probe| probe.latency_ns);
     add(FLUSH, "read of memory.stat", Unit::Ns, probe);
@@ -187,10 +185,6 @@ fn title(document: &Document) -> String {
 
 fn tables(document: &Document, form: Markup) -> String {
     let mut text = String::new();
-    let mut add = |table: &Grid| {
-        text.push_str(&form.table(table));
-        text.push('\n');
-    };
     let rows = rows(document);
     if !rows.is_empty() {
         let mut table = Grid::new(["", "samples", "mean", "p50", "p99", "max"]).right(1..6);
@@ -204,25 +198,15 @@ fn tables(document: &Document, form: Markup) -> String {
                 Unit::Ns => nanoseconds(number),
                 Unit::Count => quantity(number),
             };
-            let Distribution {
-                samples,
-                mean,
-                p50,
-                p99,
-                max,
-                ..
-            } = row.of;
-            let numbers = [mean, p50 as f64, p99 as f64, max as f64].map(shown);
-            let first = [row.name.to_owned(), thousands(samples)];
+            let of = row.of;
+            let numbers = [of.mean, of.p50 as f64, of.p99 as f64, of.max as f64].map(shown);
+            let first = [row.name.to_owned(), thousands(of.samples)];
             table.row(first.into_iter().chain(numbers));
         }
-        add(&table);
+        text.push_str(&(form.table(&table) + "\n"));
     }
     text.push_str(&durations(document, form));
-    let mut add = |table: &Grid| {
-        text.push_str(&form.table(table));
-        text.push('\n');
-    };
+    let mut add = |table: &Grid| text.push_str(&(form.table(table) + "\n"));
     if let Some(herd) = &document.figures.herd {
         add(&herd_table(herd));
     }
@@ -442,35 +426,30 @@ fn notes(document: &Document) -> Vec<String> {
 pub fn csv(document: &Document) -> String {
     let mut lines = "group,name,unit,field,value\n".to_owned();
     let mut line = |group: &str, name: &str, unit: &str, field: &str, value: &str| {
-        let [group, name, value] = [group, name, value].map(csv_field);
-        let _ = writeln!(lines, "{group},{name},{unit},{field},{value}");
+        csv_line(&mut lines, &[&group, &name, &unit, &field, &value]);
     };
     for verdict in &document.verdicts {
-        let [problem, answer] = [
-            format::name(&verdict.problem),
-            format::name(&verdict.answer),
-        ];
-        line("verdict", &problem, "", "answer", &answer);
+        line(
+            "verdict",
+            &name(&verdict.problem),
+            "",
+            "answer",
+            &name(&verdict.answer),
+        );
     }
     for row in rows(document) {
         let unit = match row.unit {
             Unit::Ns => "ns",
             Unit::Count => "count",
         };
-        let Distribution {
-            samples,
-            mean,
-            p50,
-            p99,
-            max,
-            ..
-        } = row.of;
-        let mut number = |field, value: String| line(row.group, row.name, unit, field, &value);
-        number("samples", samples.to_string());
-        number("mean", mean.to_string());
-        number("p50", p50.to_string());
-        number("p99", p99.to_string());
-        number("max", max.to_string());
+        let of = row.of;
+        let mut number =
+            |field, value: &dyn Display| line(row.group, row.name, unit, field, &value.to_string());
+        number("samples", &of.samples);
+        number("mean", &of.mean);
+        number("p50", &of.p50);
+        number("p99", &of.p99);
+        number("max", &of.max);
     }
     if let Some(herd) = &document.figures.herd {
         let mut number = |field, value: String| line("herd", "vmstat timers", "", field, &value);
@@ -480,22 +459,13 @@ pub fn csv(document: &Document) -> String {
         number("cpus_per_tick", herd.cpus_per_tick.to_string());
         number("cpus_per_tick_max", herd.cpus_per_tick_max.to_string());
     }
-    line(
-        "losses",
-        "events",
-        "count",
-        "lost",
-        &document.losses.events_lost.to_string(),
-    );
+    let lost = document.losses.events_lost.to_string();
+    line("losses", "events", "count", "lost", &lost);
     lines
 }
 
-mod format {
-    use serde::Serialize;
-
-    /// Name of a variant, as JSON has it.
-    pub fn name(value: &impl Serialize) -> String {
-        let name = serde_json::to_string(value).unwrap_or_default();
-        name.trim_matches('"').to_owned()
-    }
+/// Name of a variant, as JSON has it.
+fn name(value: &impl Serialize) -> String {
+    let name = serde_json::to_string(value).unwrap_or_default();
+    name.trim_matches('"').to_owned()
 }

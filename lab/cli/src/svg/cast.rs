@@ -2,49 +2,8 @@
 
 use bursar_experiments::document::{Document, VariantResult};
 
-use super::style::Stroke;
-use super::style::{MOST_LINES, ONE_OF_MANY, OWN, UPSTREAM, other};
-
-/// Question and main variants of an experiment.
-struct Thread {
-    experiment: &'static str,
-    asked: &'static str,
-    /// Bursar's variant.
-    own: &'static str,
-    /// The variant of the kernel before the thread.
-    upstream: &'static str,
-}
-
-const THREADS: [Thread; 3] = [
-    Thread {
-        experiment: "memcg-flush",
-        asked: "Does a read show what has already happened?",
-        own: "combining",
-        upstream: "unified",
-    },
-    Thread {
-        experiment: "vmstat-spread",
-        asked: "Do all CPUs do their upkeep at once?",
-        own: "phase-exact",
-        upstream: "upstream",
-    },
-    Thread {
-        experiment: "pcp-batch-free",
-        asked: "Who waits while many pages are freed?",
-        own: "bounded",
-        upstream: "whole",
-    },
-];
-
-fn thread(experiment: &str) -> Option<&'static Thread> {
-    let mut threads = THREADS.iter();
-    threads.find(|thread| thread.experiment == experiment)
-}
-
-/// The question that an experiment answers, if it is known.
-pub fn question(experiment: &str) -> Option<&'static str> {
-    thread(experiment).map(|thread| thread.asked)
-}
+use super::style::{MOST_LINES, ONE_OF_MANY, OWN, Stroke, UPSTREAM, other};
+use crate::view;
 
 /// Part of a variant in its experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,9 +54,9 @@ impl Part<'_> {
 }
 
 fn role(experiment: &str, variant: &str) -> Role {
-    match thread(experiment) {
-        Some(thread) if thread.own == variant => Role::Own,
-        Some(thread) if thread.upstream == variant => Role::Upstream,
+    match view::of_experiment(experiment) {
+        view if view.own == variant => Role::Own,
+        view if view.upstream == variant => Role::Upstream,
         _ => Role::Other,
     }
 }

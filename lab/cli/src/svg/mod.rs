@@ -36,7 +36,7 @@ pub use self::axis::time_unit;
 use self::bars::Bars;
 pub use self::canvas::legal;
 use self::canvas::{Anchor, Canvas};
-pub use self::cast::{Part, parts, question};
+pub use self::cast::{Part, parts};
 use self::lines::Lines;
 pub use self::lines::{Entry, Sign};
 use self::panel::paragraph;

@@ -1,4 +1,5 @@
-//! Colours, types and sizes of pictures: readable on paper and screen, in light and dark surroundings, and without telling red from green.
+//! Colours, types and sizes of pictures: readable on paper and screen, in light and dark surroundings, and without telling
+//! red from green.
 
 /// Size, colour and weight of a text.
 #[derive(Clone, Copy, Debug)]

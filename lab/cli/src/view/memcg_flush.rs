@@ -9,6 +9,9 @@ use crate::units::{nanoseconds, percent, thousands};
 
 pub const VIEW: View = View {
     experiment: "memcg-flush",
+    asked: "Does a read show what has already happened?",
+    own: "combining",
+    upstream: "unified",
     load,
     counted: "numbers of flushes, skips and waits, and all that is counted, are means over the seeds",
     ranges: Some((READ_LATENCY, "reads")),

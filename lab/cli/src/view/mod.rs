@@ -9,7 +9,7 @@ mod pcp_batch_free;
 mod vmstat_spread;
 
 use bursar_experiments::document::{Document, ParameterTable, VariantResult};
-use bursar_experiments::metrics::{MetricInfo, Of, named, of_experiment};
+use bursar_experiments::metrics::{self, MetricInfo, Of, named};
 
 use crate::units::thousands;
 
@@ -20,6 +20,12 @@ pub use self::number::{distribution, distribution_of, name_with_seeds, one_value
 pub struct View {
     /// Whose it is.
     experiment: &'static str,
+    /// The question that it answers; empty if there is none.
+    pub asked: &'static str,
+    /// Bursar's variant.
+    pub own: &'static str,
+    /// The variant of the kernel before the thread.
+    pub upstream: &'static str,
     /// The load, in words.
     pub load: fn(Load<'_>) -> String,
     /// Figures that are means over several seeds.
@@ -71,14 +77,21 @@ const VIEWS: [&View; 3] = [
 
 /// The view of a document's experiment; a plain one, which has everything in one table, if it has none.
 pub fn of(document: &Document) -> &'static View {
-    let mut views = VIEWS.into_iter();
-    let own = views.find(|view| view.experiment == document.experiment);
+    of_experiment(&document.experiment)
+}
+
+/// The view of an experiment.
+pub fn of_experiment(experiment: &str) -> &'static View {
+    let own = VIEWS.into_iter().find(|view| view.experiment == experiment);
     own.unwrap_or(&View::PLAIN)
 }
 
 impl View {
     const PLAIN: Self = Self {
         experiment: "",
+        asked: "",
+        own: "",
+        upstream: "",
         load: |load| load.all(),
         counted: COUNTED,
         ranges: None,
@@ -90,7 +103,7 @@ impl View {
 
     /// The experiment's metrics.
     pub fn metrics(&self) -> &'static [MetricInfo] {
-        of_experiment(self.experiment)
+        metrics::of_experiment(self.experiment)
     }
 
     /// The main table's columns, after the variant's name. Without any there is no such table.

@@ -9,6 +9,9 @@ use crate::units::{nanoseconds, quantity, thousands};
 
 pub const VIEW: View = View {
     experiment: "pcp-batch-free",
+    asked: "Who waits while many pages are freed?",
+    own: "bounded",
+    upstream: "whole",
     load,
     counted: COUNTED,
     finding,

@@ -10,6 +10,9 @@ use crate::units::{nanoseconds, quantity, thousands};
 
 pub const VIEW: View = View {
     experiment: "vmstat-spread",
+    asked: "Do all CPUs do their upkeep at once?",
+    own: "phase-exact",
+    upstream: "upstream",
     load,
     counted: COUNTED,
     timeline: Some(Moments {

@@ -78,6 +78,30 @@ pub fn changed(name: &str, from: &Scratch, change: impl FnOnce(&mut Value)) -> S
     file(name, &document.to_string())
 }
 
+/// A file with another file's document in which the value at a JSON pointer is this.
+pub fn with_value(name: &str, from: &Scratch, pointer: &str, value: Value) -> Scratch {
+    let (parent, key) = pointer.rsplit_once('/').expect("a pointer");
+    changed(name, from, |document| {
+        document.pointer_mut(parent).expect(parent)[key] = value
+    })
+}
+
+/// Refuses files that differ from another in one value, with a message and both names.
+pub fn assert_unlike(command: &str, one: &Scratch, other: &Scratch, cases: &[(&str, Value, &str)]) {
+    for (pointer, value, message) in cases {
+        let bad = with_value("unlike", other, pointer, value.clone());
+        let arguments = [command, one.path(), bad.path()];
+        for said in [message, one.path(), bad.path()] {
+            assert_refused(&arguments, 2, said);
+        }
+    }
+}
+
+/// Runs the program, which must end with 0, and returns its one document as JSON.
+pub fn parsed(args: &[&str]) -> Value {
+    serde_json::from_str(&document_of(args)).expect("one document")
+}
+
 /// A file with a text.
 pub fn file(name: &str, text: &str) -> Scratch {
     let scratch = Scratch::new(name);

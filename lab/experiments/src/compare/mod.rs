@@ -19,6 +19,7 @@ use crate::document::{Document, ParameterTable, VariantResult};
 use crate::machine_info::MachineInfo;
 use crate::measure::{Metric, SeedFigures, Summary, Unit};
 use crate::metrics::{Better, better};
+use crate::verdict;
 
 /// Judgement on a figure of the second document beside that of the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -214,15 +215,12 @@ fn judge(name: &str, a: &Metric, b: &Metric, seeds: [usize; 2]) -> Vec<Change> {
         reason: finding.reason,
     };
     match (a, b) {
-        (Metric::Ratio(a), Metric::Ratio(b)) => {
-            let [one, other]: [Vec<_>; 2] = [a.by_seed().collect(), b.by_seed().collect()];
-            let finding = rule::by_seed(&one, &other);
-            vec![change("value", [a.value(), b.value()], finding)]
-        }
-        (Metric::Figure(a), Metric::Figure(b)) if a.unit() == b.unit() => {
-            let [one, other]: [Vec<_>; 2] = [a.by_seed().collect(), b.by_seed().collect()];
-            let finding = rule::by_seed(&one, &other);
-            vec![change("value", [a.value(), b.value()], finding)]
+        (Metric::Ratio(_), Metric::Ratio(_)) | (Metric::Figure(_), Metric::Figure(_))
+            if unit == b.unit() =>
+        {
+            let [one, other] = [a, b].map(|metric| verdict::by_seed(metric).unwrap_or_default());
+            let values = [a, b].map(|metric| metric.value().unwrap_or_default());
+            vec![change("value", values, rule::by_seed(&one, &other))]
         }
         (Metric::Distribution(a), Metric::Distribution(b)) if a.unit() == b.unit() => {
             let figures = FIGURES.iter().map(|(figure, of_all, of_seed)| {

@@ -94,6 +94,15 @@ impl Metric {
         }
     }
 
+    /// Returns the number over all seeds; `None` of distributions, timelines and counts.
+    pub fn value(&self) -> Option<f64> {
+        match self {
+            Self::Ratio(share) => Some(share.value()),
+            Self::Figure(figure) => Some(figure.value()),
+            Self::Distribution(_) | Self::Count(_) | Self::Timeline(_) => None,
+        }
+    }
+
     /// Adds the values of other seeds. The order in which seeds are added makes no difference.
     ///
     /// # Errors

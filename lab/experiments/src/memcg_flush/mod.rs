@@ -60,58 +60,10 @@ use crate::workload::{Misfit, Workload};
 /// A variant of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variant {
-    /// Bursar; readers ask for exact numbers and share walks.
-    Combining,
-    /// The same; a read retires the slots that it visits, which takes a fence, before it has its answer.
-    CombiningFence,
-    /// Bursar; readers take the numbers of the last periodic walk.
-    PeriodicOnly,
+    /// Bursar, whose readers ask for numbers as fresh as this.
+    Own(FlushPolicy, Freshness),
     /// A policy of the thread.
     Published(Policy),
-}
-
-impl Variant {
-    fn all(max_waiters: u64) -> impl Iterator<Item = Self> {
-        let tunables = Tunables {
-            max_waiters,
-            ..Tunables::of_cpus(1)
-        };
-        let published = Policy::all(tunables).into_iter().map(Variant::Published);
-        let own = [
-            Variant::Combining,
-            Variant::CombiningFence,
-            Variant::PeriodicOnly,
-        ];
-        own.into_iter().chain(published)
-    }
-
-    fn named(name: &str, max_waiters: u64) -> Option<Self> {
-        Self::all(max_waiters).find(|variant| variant.name() == name)
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Variant::Combining => "combining",
-            Variant::CombiningFence => "combining-fence",
-            Variant::PeriodicOnly => "periodic-only",
-            Variant::Published(policy) => policy.name(),
-        }
-    }
-
-    fn summary(self) -> &'static str {
-        match self {
-            Variant::Combining => {
-                "Bursar, exact: readers of one group share walks, each begun after its readers came"
-            }
-            Variant::CombiningFence => {
-                "Bursar, exact: a reader passes a fence and takes the marks of all that it visits"
-            }
-            Variant::PeriodicOnly => {
-                "Bursar, cached: readers take what the last periodic walk left"
-            }
-            Variant::Published(policy) => policy.summary(),
-        }
-    }
 }
 
 impl Workload for Parameters {
@@ -133,40 +85,58 @@ impl Workload for Parameters {
         Self::simulated_seconds(self, cpus)
     }
 
-    fn variant(name: &str) -> Option<Variant> {
-        Variant::named(name, 1)
-    }
-
-    fn about(variant: Variant) -> &'static str {
-        variant.summary()
+    fn variants() -> Vec<(&'static str, &'static str, Variant)> {
+        let own = [
+            (
+                "combining",
+                "Bursar, exact: readers of one group share walks, each begun after its readers came",
+                Variant::Own(FlushPolicy::Combining, Freshness::Exact),
+            ),
+            (
+                "combining-fence",
+                "Bursar, exact: a reader passes a fence and takes the marks of all that it visits",
+                Variant::Own(FlushPolicy::CombiningFence, Freshness::Exact),
+            ),
+            (
+                "periodic-only",
+                "Bursar, cached: readers take what the last periodic walk left",
+                Variant::Own(FlushPolicy::PeriodicOnly, Freshness::Cached),
+            ),
+        ];
+        let published =
+            policies(1).map(|policy| (policy.name(), policy.summary(), Variant::Published(policy)));
+        own.into_iter().chain(published).collect()
     }
 
     fn measure<M: Timers>(&self, machine: &M, variant: Variant) -> Result<Metrics, String> {
-        let max_waiters = match self.max_waiters {
-            0 => machine.cpus() as u64,
-            bound => bound,
+        let outcome = match variant {
+            Variant::Own(policy, freshness) => {
+                measure(machine, &Own::new(machine, self, policy, freshness)?, self)
+            }
+            Variant::Published(policy) => {
+                let max_waiters = match self.max_waiters {
+                    0 => machine.cpus() as u64,
+                    bound => bound,
+                };
+                let bounded = policies(max_waiters).find(|it| it.name() == policy.name());
+                measure(
+                    machine,
+                    &Theirs::new(machine, self, bounded.unwrap_or(policy))?,
+                    self,
+                )
+            }
         };
-        let variant = Variant::named(variant.name(), max_waiters).unwrap_or(variant);
-        run_on_subject(machine, variant, self).map(Outcome::metrics)
+        outcome.map(Outcome::metrics)
     }
 }
 
-fn run_on_subject<M: Tasks>(
-    machine: &M,
-    variant: Variant,
-    parameters: &Parameters,
-) -> Result<Outcome, String> {
-    let (policy, freshness) = match variant {
-        Variant::Combining => (FlushPolicy::Combining, Freshness::Exact),
-        Variant::CombiningFence => (FlushPolicy::CombiningFence, Freshness::Exact),
-        Variant::PeriodicOnly => (FlushPolicy::PeriodicOnly, Freshness::Cached),
-        Variant::Published(policy) => {
-            let theirs = Theirs::new(machine, parameters, policy)?;
-            return measure(machine, &theirs, parameters);
-        }
+/// Returns the policies of the thread, with a bound on the waiters of those that have one.
+fn policies(max_waiters: u64) -> impl Iterator<Item = Policy> {
+    let tunables = Tunables {
+        max_waiters,
+        ..Tunables::of_cpus(1)
     };
-    let own = Own::new(machine, parameters, policy, freshness)?;
-    measure(machine, &own, parameters)
+    Policy::all(tunables).into_iter()
 }
 
 /// Measures, with an oracle if a part of the load needs it.

@@ -4,7 +4,6 @@
 //! | part | file |
 //! |---|---|
 //! | the parameters and their ranges | `parameters.rs` |
-//! | the variants | `variant.rs`, over `../page_allocators/` |
 //! | state that all tasks of a run share | `scene.rs` |
 //! | tasks that take or free a few pages now and then, and wait for others | `bystander.rs` |
 //! | tasks that free many pages: exits, long lists, drains | `free.rs` |
@@ -24,7 +23,6 @@ mod parameters;
 mod scene;
 mod stress;
 mod swap;
-mod variant;
 
 use bursar_rig::timer::{BoundTask, Timers};
 
@@ -32,10 +30,19 @@ pub use parameters::Parameters;
 
 use self::outcome::Outcome;
 use self::scene::{Job, Log, Scene};
-use self::variant::Variant;
 use crate::document::Metrics;
 use crate::page_allocators::{Lists, Own, Theirs};
 use crate::workload::{Misfit, Workload};
+use bursar_kernel::pages::Release;
+
+/// A variant, over `../page_allocators/`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Variant {
+    /// Bursar.
+    Bounded,
+    /// A policy of the thread.
+    Published(Release),
+}
 
 impl Workload for Parameters {
     type Variant = Variant;
@@ -56,12 +63,20 @@ impl Workload for Parameters {
         Self::simulated_seconds(self, cpus)
     }
 
-    fn variant(name: &str) -> Option<Variant> {
-        Variant::named(name)
-    }
-
-    fn about(variant: Variant) -> &'static str {
-        variant.summary()
+    fn variants() -> Vec<(&'static str, &'static str, Variant)> {
+        let published = Release::ALL.map(|release| {
+            (
+                release.name(),
+                release.summary(),
+                Variant::Published(release),
+            )
+        });
+        let about =
+            "Bursar: batches go to a depot; holds of the zone's lock end after 63 blocks or 2 us";
+        published
+            .into_iter()
+            .chain([("bounded", about, Variant::Bounded)])
+            .collect()
     }
 
     fn measure<M: Timers>(&self, machine: &M, variant: Variant) -> Result<Metrics, String> {

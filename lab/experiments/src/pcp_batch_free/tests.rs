@@ -1,7 +1,6 @@
 //! The experiment in small.
 
 use crate::metrics::pcp_batch_free::*;
-use bursar_kernel::pages::Release;
 use bursar_machine::Host;
 use bursar_rig::timer::Timers;
 use bursar_sim::{Settings, Sim, Simulator, Topology};
@@ -10,9 +9,9 @@ use super::*;
 use crate::document::VariantResult;
 use crate::experiment::Experiment;
 use crate::machine_info::MachineKind;
-use crate::measure::Metric;
+use crate::measure::Of;
 use crate::settings::Settings as Choice;
-use crate::verdict::{Basis, Row, Ruling, Verdict, by_seed};
+use crate::verdict::{Basis, Ruling};
 use crate::workload::Table as _;
 
 const SMALL: Parameters = Parameters {
@@ -112,10 +111,9 @@ fn on_sim<R>(cpus: usize, seed: u64, test: impl FnOnce(&Sim) -> R) -> R {
 
 #[test]
 fn every_variant_runs_every_load() {
-    for variant in Variant::all() {
+    for (name, ..) in Parameters::variants() {
         for (load, parameters) in loads() {
             parameters.check().expect(load);
-            let name = variant.name();
             let on_sim = on_sim(8, 1, |machine| parameters.run(machine, name));
             on_sim.unwrap_or_else(|error| panic!("{load} simulated: {error}"));
             let host = Host::start().expect("the host has a backend");
@@ -135,13 +133,10 @@ fn run<M: Timers>(machine: &M, parameters: &Parameters, name: &str) -> VariantRe
 }
 
 fn number(result: &VariantResult, name: &str) -> f64 {
-    match result.metrics.get(name) {
-        Some(Metric::Figure(figure)) => figure.value(),
-        Some(Metric::Ratio(share)) => share.value(),
-        Some(Metric::Count(count)) => *count as f64,
-        Some(Metric::Distribution(distribution)) => distribution.summary().max as f64,
-        Some(Metric::Timeline(_)) | None => panic!("no number {name}"),
-    }
+    let number = result
+        .number(name, Of::Value)
+        .or_else(|| result.number(name, Of::Max));
+    number.unwrap_or_else(|| panic!("no number {name}")).0
 }
 
 #[test]
@@ -267,31 +262,14 @@ fn the_loads_of_the_file_can_be_run_on_both_machines() {
                     .check()
                     .unwrap_or_else(|error| panic!("{load}: {error}"));
                 parameters.check_simulated().expect("few tasks");
-                assert!(variants.iter().all(|name| Variant::named(name).is_some()));
+                assert!(
+                    variants
+                        .iter()
+                        .all(|name| !Parameters::summary(name).is_empty())
+                );
                 let seconds = parameters.estimated_seconds(Some(316));
                 assert!(seconds > 0.0 && seconds < 60.0, "{load}: {seconds}");
             }
-        }
-    }
-}
-
-#[test]
-fn the_file_asks_for_metrics_that_exist() {
-    let experiment = file();
-    let result = on_sim(8, 1, |machine| run(machine, &loads()[4].1, "whole"));
-    for expectation in &experiment.expectations {
-        assert!(result.metrics.get(&expectation.metric).is_some());
-    }
-    for row in &experiment.published {
-        let load = experiment.loads.iter().find(|load| load.name == row.load);
-        let load = load.expect("of the file");
-        for (key, value) in &row.parameters {
-            assert_eq!(load.parameters.get(key), Some(value), "{key}");
-        }
-        for figure in &row.figures {
-            let metric = result.metrics.get(&figure.metric).expect("measured");
-            assert!(by_seed(metric).is_some(), "{}", figure.metric);
-            assert_eq!(figure.rule.baseline(), Some("whole"));
         }
     }
 }
@@ -315,21 +293,8 @@ fn a_policy_is_never_reproduced_as_better_than_itself() {
     let whole = whole.expect("20 runs");
     assert!(number(&whole, STALL_RATE.name) > 0.0 && number(&whole, LONG_HOLDS.name) > 0.0);
     for row in file().published {
-        for figure in row.figures {
-            let mut verdict = Verdict {
-                variant: row.variant.clone(),
-                metric: figure.metric,
-                row: Row::Prediction,
-                basis: Basis::Ensemble,
-                load: String::new(),
-                rule: figure.rule,
-                published: figure.published,
-                measured: 0.0,
-                lo: 0.0,
-                hi: 0.0,
-                verdict: None,
-                reason: String::new(),
-            };
+        for figure in &row.figures {
+            let mut verdict = row.unjudged(figure, Basis::Ensemble);
             let is_judged = verdict.judge(|_, metric| whole.metrics.get(metric), 20);
             assert_eq!(is_judged, verdict.metric != OPS_PER_CPU_SECOND.name);
             assert_ne!(verdict.verdict, Some(Ruling::Reproduced), "{verdict:?}");
@@ -389,8 +354,7 @@ fn what_only_a_machine_shows_to_make_no_sense_is_an_error_of_the_run() {
         ..STORM
     };
     for (parameters, reason) in [(each, "numbered up to"), (listed, "may be half")] {
-        for variant in Variant::all() {
-            let name = variant.name();
+        for (name, ..) in Parameters::variants() {
             let error = on_sim(8, 1, |machine| parameters.run(machine, name));
             let error = error.expect_err("it makes no sense").to_string();
             assert!(error.contains(reason), "{error}");

@@ -49,7 +49,7 @@ use self::record::{Call, Cause, Queuer, Record};
 use self::space::{Exchange, Space};
 use self::substrate::{COUNTERS, Substrate};
 use self::tasks::{Done, Scene};
-use self::variant::{VARIANTS, Variant};
+use self::variant::VARIANTS;
 use crate::document::Metrics;
 use crate::measure::{Distribution, Unit};
 use crate::random::Random;
@@ -68,13 +68,11 @@ const SHEPHERDS: Shard = Shard(0);
 
 /// The variants' names and rules.
 pub(crate) fn firings() -> impl Iterator<Item = (&'static str, Firing)> {
-    VARIANTS
-        .iter()
-        .map(|variant| (variant.name, variant.firing))
+    VARIANTS.iter().map(|(name, _, firing)| (*name, *firing))
 }
 
 impl Workload for Parameters {
-    type Variant = Variant;
+    type Variant = Firing;
 
     fn misfits(&self) -> Vec<Misfit> {
         Self::misfits(self)
@@ -88,24 +86,16 @@ impl Workload for Parameters {
         Self::simulated_seconds(self, cpus)
     }
 
-    fn variant(name: &str) -> Option<Variant> {
-        Variant::named(name)
+    fn variants() -> Vec<(&'static str, &'static str, Firing)> {
+        VARIANTS.to_vec()
     }
 
-    fn about(variant: Variant) -> &'static str {
-        variant.summary
-    }
-
-    fn measure<M: Timers>(&self, machine: &M, variant: Variant) -> Result<Metrics, String> {
-        run(machine, variant, self).map(Outcome::metrics)
+    fn measure<M: Timers>(&self, machine: &M, firing: Firing) -> Result<Metrics, String> {
+        run(machine, firing, self).map(Outcome::metrics)
     }
 }
 
-fn run<M: Timers>(
-    machine: &M,
-    variant: Variant,
-    parameters: &Parameters,
-) -> Result<Outcome, String> {
+fn run<M: Timers>(machine: &M, firing: Firing, parameters: &Parameters) -> Result<Outcome, String> {
     let cpus = machine.cpus();
     if let (true, key, problem) = parameters.too_many_pages(cpus) {
         return Err(range_error(key, problem).to_string());
@@ -116,7 +106,7 @@ fn run<M: Timers>(
     let record = Record::new(hz, cpus);
     let (substrate, room) = Substrate::new(machine, parameters, &record)?;
     let options = Options {
-        firing: variant.firing,
+        firing,
         period,
         isolated: Vec::new(),
         slack_ns: parameters.slack_us * 1_000,
@@ -144,9 +134,9 @@ fn run<M: Timers>(
     let done = run_tasks(scene, period);
     audit(&housekeeping, &done)?;
 
-    let sharing = variant.firing.sharing(period, cpus as u32);
+    let sharing = firing.sharing(period, cpus as u32);
     let frame = Frame {
-        variant,
+        firing,
         cpus,
         hz,
         span,

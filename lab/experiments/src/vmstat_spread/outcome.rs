@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bursar_kernel::upkeep::Firing;
 use bursar_rig::timer::{TimerKind, tick_ns};
 
 use super::parameters::Parameters;
 use super::record::{Call, Cause, Part, Queuer};
 use super::tasks::Done;
-use super::variant::Variant;
 use crate::document::Metrics;
 use crate::measure::interval::mean;
 use crate::measure::{Distribution, Metric, Timeline};
@@ -20,7 +20,7 @@ const DEFERRED_NS: u64 = 20_000_000;
 /// The machine, and the measured time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frame {
-    pub(super) variant: Variant,
+    pub(super) firing: Firing,
     pub(super) cpus: usize,
     pub(super) hz: u32,
     pub(super) span: (u64, u64),
@@ -261,7 +261,7 @@ impl Fired {
         let last_ns = before.checked_sub(1).map(|place| others_ns[place]);
         let is_shared = is_early || last_ns.is_some_and(|last_ns| at_ns - last_ns < tick_ns);
         // A deferrable timer wakes no idle CPU, but for work that was due when it was queued.
-        let is_deferrable = frame.variant.firing.kind() == TimerKind::Deferrable && frame.defers;
+        let is_deferrable = frame.firing.kind() == TimerKind::Deferrable && frame.defers;
         let wakes = !is_shared && (!is_deferrable || call.due.queuer == Queuer::Shepherd);
         Self {
             call,

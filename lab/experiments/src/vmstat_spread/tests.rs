@@ -8,7 +8,7 @@ use toml::{Table, Value};
 use super::*;
 use crate::document::VariantResult;
 use crate::experiment::{Experiment, Load};
-use crate::measure::{Metric, Summary};
+use crate::measure::{Metric, Of, Summary};
 use crate::workload::Table as _;
 
 fn experiment() -> Experiment {
@@ -55,11 +55,10 @@ fn summary(result: &VariantResult, name: &str) -> Summary {
 }
 
 fn figure(result: &VariantResult, name: &str) -> f64 {
-    match result.metrics.get(name) {
-        Some(Metric::Figure(figure)) => figure.value(),
-        Some(Metric::Ratio(share)) => share.value(),
-        other => panic!("{name} of {}: {other:?}", result.name),
-    }
+    let number = result.number(name, Of::Value);
+    number
+        .unwrap_or_else(|| panic!("{name} of {}", result.name))
+        .0
 }
 
 /// A second between calls, and next to nothing to do in them: what timers do shows.
@@ -110,21 +109,7 @@ fn every_variant_runs_every_load_on_threads() {
 }
 
 #[test]
-fn the_file_names_variants_and_metrics_that_exist() {
-    let experiment = experiment();
-    let result = on_sim(2, 1000, "upstream", &named("stress", &[]));
-    for name in &experiment.variants {
-        assert!(Variant::named(name).is_some(), "{name}");
-        assert_ne!(<Parameters as Workload>::summary(name), "");
-    }
-    for row in &experiment.published {
-        for published in &row.figures {
-            assert!(matches!(
-                result.metrics.get(&published.metric),
-                Some(Metric::Figure(_))
-            ));
-        }
-    }
+fn a_variant_that_does_not_exist_is_refused() {
     assert!(Workload::run(&named("stress", &[]), &nobodys_machine(), "none").is_err());
 }
 
@@ -240,10 +225,6 @@ fn rounded_timers_share_wakeups_only_with_rounded_upkeep() {
 
 #[test]
 fn memory_that_is_short_is_swapped() {
-    let count = |result: &VariantResult, name: &str| match result.metrics.get(name) {
-        Some(Metric::Count(count)) => *count,
-        other => panic!("{other:?}"),
-    };
     // A single task has more than there is.
     let short = named(
         "stress-own",
@@ -254,48 +235,27 @@ fn memory_that_is_short_is_swapped() {
         ],
     );
     let result = on_sim(4, 1000, "upstream", &short);
-    assert!(count(&result, PAGES_SWAPPED.name) > 0);
+    assert!(figure(&result, PAGES_SWAPPED.name) > 0.0);
     let result = on_sim(4, 1000, "upstream", &named("stress", &[]));
-    assert_eq!(count(&result, PAGES_SWAPPED.name), 0);
-    assert_eq!(count(&result, PAGES_REFUSED.name), 0);
+    assert_eq!(figure(&result, PAGES_SWAPPED.name), 0.0);
+    assert_eq!(figure(&result, PAGES_REFUSED.name), 0.0);
 }
 
 #[test]
+#[rustfmt::skip]
 fn bad_parameters_are_refused_by_name() {
     let good = named("stress", &[]);
-    let refused = |bad: Parameters, key: &str| {
+    let interval_us = good.interval_ms * 1_000;
+    for (bad, key) in [
+        (Parameters { interval_ms: 0, ..good }, "interval_ms"),
+        (Parameters { duration_ms: 10, ..good }, "duration_ms"),
+        (Parameters { slack_us: interval_us, ..good }, "slack_us"),
+        (Parameters { scale: 0, ..good }, "scale"),
+        (Parameters { vm_mib: 1 << 20, ..good }, "vm_mib"),
+    ] {
         let error = Workload::check(&bad).expect_err(key).to_string();
         assert!(error.contains(key), "{error}");
-    };
-    refused(
-        Parameters {
-            interval_ms: 0,
-            ..good
-        },
-        "interval_ms",
-    );
-    refused(
-        Parameters {
-            duration_ms: 10,
-            ..good
-        },
-        "duration_ms",
-    );
-    refused(
-        Parameters {
-            slack_us: good.interval_ms * 1_000,
-            ..good
-        },
-        "slack_us",
-    );
-    refused(Parameters { scale: 0, ..good }, "scale");
-    refused(
-        Parameters {
-            vm_mib: 1 << 20,
-            ..good
-        },
-        "vm_mib",
-    );
+    }
     // Less than a tick, which only the machine knows.
     let simulator = Simulator::new(Settings::new(Topology::new(2, 1, 10), 1));
     let error = Workload::run(&good, &simulator.machine(), "upstream").expect_err("a tick");
@@ -305,7 +265,7 @@ fn bad_parameters_are_refused_by_name() {
 /// Two names for one rule: no figure may come out as reproduced.
 #[test]
 fn no_effect_is_not_reproduced() {
-    use crate::verdict::{Basis, Ruling, SEEDS_NEEDED, Verdict};
+    use crate::verdict::{Basis, Ruling, SEEDS_NEEDED};
     let experiment = experiment();
     let parameters = named("stress", &[]);
     let mut all: Option<VariantResult> = None;
@@ -320,20 +280,7 @@ fn no_effect_is_not_reproduced() {
     let rows = experiment.published.iter();
     for row in rows.filter(|row| row.variant == "spread") {
         for published in &row.figures {
-            let mut verdict = Verdict {
-                variant: "spread".to_owned(),
-                metric: published.metric.clone(),
-                row: row.row,
-                basis: Basis::Ensemble,
-                load: row.about.clone(),
-                rule: published.rule.clone(),
-                published: published.published,
-                measured: 0.0,
-                lo: 0.0,
-                hi: 0.0,
-                verdict: None,
-                reason: String::new(),
-            };
+            let mut verdict = row.unjudged(published, Basis::Ensemble);
             assert!(verdict.judge(|_, metric| all.metrics.get(metric), SEEDS_NEEDED));
             assert_ne!(verdict.verdict, Some(Ruling::Reproduced), "{verdict:?}");
         }

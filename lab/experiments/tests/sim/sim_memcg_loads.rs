@@ -2,7 +2,7 @@
 //! get right.
 
 use bursar_experiments::document::VariantResult;
-use bursar_experiments::measure::{Metric, Summary};
+use bursar_experiments::measure::{Metric, Of, Summary};
 use bursar_experiments::memcg_flush::{Parameters, Scope};
 use bursar_experiments::workload::Workload;
 use bursar_sim::{Settings, Simulator, Topology};
@@ -37,11 +37,7 @@ fn run(variant: &str, parameters: &Parameters) -> VariantResult {
 }
 
 fn ratio(result: &VariantResult, name: &str) -> f64 {
-    match result.metrics.get(name) {
-        Some(Metric::Ratio(share)) => share.value(),
-        Some(Metric::Figure(figure)) => figure.value(),
-        other => panic!("{name} of {}: {other:?}", result.name),
-    }
+    result.number(name, Of::Value).expect(name).0
 }
 
 fn summary(result: &VariantResult, name: &str) -> Summary {

@@ -1,7 +1,6 @@
 //! The document of a replay, for programs. Seen figures and simulated ones are under different keys everywhere.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::path::Path;
 
 use bursar_experiments::replay::{
@@ -12,7 +11,7 @@ use bursar_sim::{CostModel, Topology};
 use serde::Serialize;
 
 use super::prediction::{Prediction, predictions};
-use crate::format::csv_field;
+use crate::format::csv_line;
 
 /// All runs of a replay.
 pub(super) struct Runs {
@@ -180,18 +179,30 @@ impl Document {
         for row in &self.measures {
             let (name, unit) = (row.measure, row.unit);
             if let Some(seen) = row.seen {
-                let _ = writeln!(lines, "host,stock,{name},{unit},{seen},,,,");
+                csv_line(
+                    &mut lines,
+                    &[&"host", &"stock", &name, &unit, &seen, &"", &"", &"", &""],
+                );
             }
             if let Some(Spread { lo, median, hi }) = row.simulated {
-                let machine = csv_field(&self.machine);
-                let agreement = csv_field(row.agreement);
-                let _ = writeln!(
-                    lines,
-                    "{machine},stock,{name},{unit},,{lo},{median},{hi},{agreement}"
+                let agreement = row.agreement;
+                csv_line(
+                    &mut lines,
+                    &[
+                        &self.machine,
+                        &"stock",
+                        &name,
+                        &unit,
+                        &"",
+                        &lo,
+                        &median,
+                        &hi,
+                        &agreement,
+                    ],
                 );
             }
         }
-        let machine = csv_field(&self.what_if.machine);
+        let machine = &self.what_if.machine;
         let is_new = |of: &&OfPolicy| self.what_if.is_scaled || of.part.is_some();
         for of in self.what_if.policies.iter().filter(is_new) {
             for measure in MEASURES {
@@ -200,9 +211,9 @@ impl Document {
                 };
                 let Spread { lo, median, hi } = change.figure;
                 let (policy, name, unit) = (of.policy, measure.name, measure.unit.name());
-                let _ = writeln!(
-                    lines,
-                    "{machine},{policy},{name},{unit},,{lo},{median},{hi},"
+                csv_line(
+                    &mut lines,
+                    &[machine, &policy, &name, &unit, &"", &lo, &median, &hi, &""],
                 );
             }
         }
