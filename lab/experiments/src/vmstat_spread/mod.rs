@@ -39,7 +39,7 @@ mod variant;
 
 use std::sync::atomic::AtomicU64;
 
-use bursar_kernel::upkeep::{Firing, Housekeeping, KERNEL_SKEW, Options, Period, Place};
+use bursar_kernel::upkeep::{Clocked, Firing, Housekeeping, KERNEL_SKEW, Options, Period, Place};
 use bursar_machine::Shard;
 use bursar_rig::timer::{BoundTask, Timer, TimerKind, Timers, WorkQueue};
 
@@ -130,8 +130,10 @@ fn run<M: Timers>(
     let record = Record::new(hz, cpus);
     let (substrate, room) = Substrate::new(machine, parameters, &record)?;
     let options = Options {
-        firing: variant.firing,
-        period,
+        timetable: Clocked {
+            firing: variant.firing,
+            period,
+        },
         isolated: Vec::new(),
         slack_ns: parameters.slack_us * 1_000,
     };
