@@ -9,8 +9,10 @@ const PACKAGED: &str = ".cargo_vcs_info.json";
 fn main() {
     // Uncommitted changes are part of the answer, so it is asked again whenever a source or the index changes.
     for path in [
+        "../../check",
         "../../crates",
         "../../experiments",
+        "../../lab",
         "../../.git/HEAD",
         "../../.git/index",
         PACKAGED,

@@ -102,7 +102,7 @@ mod guides {
     mod export {}
 }
 
-// The layers, each using only those before it; `tests/layers.rs` checks that.
+// The layers, each using only those before it; the layer test of `bursar-check` checks that.
 mod arena;
 mod gate;
 mod tree;

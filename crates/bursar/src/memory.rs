@@ -15,7 +15,7 @@ use bursar_machine::{Host, Machine};
 
 use crate::bytes::Bytes;
 use crate::group::Group;
-use crate::limit::{Limits, STOCK_MAX_MAX, StockSettings};
+use crate::limit::{Counters, Limits, STOCK_MAX_MAX, StockSettings};
 use crate::pages::PageOptions;
 use crate::react::{Core, HighPolicy, Policies, PressurePolicy, Recursive, fork, lifetime, upkeep};
 use crate::tree::{
@@ -391,7 +391,8 @@ impl Builder {
             self.stock.shards_per_slice,
         )
         .map_err(|_: CreateError| MemoryError::OutOfMemory)?;
-        let core = Core::new(tree, self.stock, self.policies, self.limits, self.pages);
+        let counters = Counters::new(tree, self.stock, self.limits);
+        let core = Core::new(counters, self.policies, self.pages);
         Ok(Memory {
             core: M::share(core),
             cgroup: None,

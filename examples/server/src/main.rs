@@ -3,6 +3,8 @@
 //! `cargo run --release -p bursar-example-server` takes about a second. `tenants.rs` is the part to read first: each tenant
 //! is a group with a limit, its cache gives memory back when a query needs it, and a query waits a while before it fails.
 
+#![forbid(unsafe_code)]
+
 mod cache;
 mod server;
 mod tenants;

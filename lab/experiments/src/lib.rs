@@ -6,13 +6,12 @@
 //! own.
 //!
 //! Layers, bottom-up: [`measure`]; [`machine_info`], [`verdict`], [`document`], [`merge()`],
-//! [`compare`]; [`experiment`] with [`draws`], [`settings`]; [`workload`]; [`page_subject`]; [`memcg_flush`],
-//! [`vmstat_spread`], [`pcp_batch_free`]; [`replay`] of recordings; their catalogue; [`Plan`]; [`describe`]. Beside them are [`protocols`], the
-//! library's protocols for the explorer.
+//! [`compare`]; [`experiment`] with [`draws`], [`settings`]; [`workload`]; [`page_allocators`]; [`memcg_flush`],
+//! [`vmstat_spread`], [`pcp_batch_free`]; [`replay`] of recordings; all experiments; [`Plan`]; [`describe`].
 
 #![forbid(unsafe_code)]
 
-mod catalogue;
+mod all_experiments;
 pub mod compare;
 pub mod describe;
 pub mod document;
@@ -22,12 +21,12 @@ pub mod machine_info;
 pub mod measure;
 pub mod memcg_flush;
 mod merge;
+pub mod metrics;
 pub mod names;
 mod one_line;
-pub mod page_subject;
+pub mod page_allocators;
 pub mod pcp_batch_free;
 mod plan;
-pub mod protocols;
 pub mod replay;
 pub mod settings;
 pub mod verdict;

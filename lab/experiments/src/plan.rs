@@ -5,9 +5,9 @@ use std::fmt;
 use bursar_machine::Fnv1a64;
 use bursar_rig::timer::Timers;
 
-use crate::catalogue::{ALL, Parameters};
+use crate::all_experiments::{ALL, Parameters};
 use crate::document::{Document, ExpectationResult, Metrics, SCHEMA, VariantResult};
-use crate::draws::{Draw, Values};
+use crate::experiment::{Draw, Values};
 use crate::experiment::{Experiment, SEEDS_BESIDE};
 use crate::machine_info::{MachineInfo, MachineKind};
 use crate::names::list;

@@ -95,22 +95,22 @@ pub(crate) struct Closed(pub(crate) u32);
 
 impl<M: Machine> Counters<M> {
     pub(crate) fn new(tree: Tree<M>, stock: StockSettings, limits: Limits) -> Self {
-        let counters = Self {
-            counters: Arena::new(),
+        let counters = Arena::new();
+        assert!(counters.reserve(ROOT), "the first segment is small");
+        let root = PageCounter::new(tree.machine.cpus() as u32);
+        root.begin_life(limits, Owner::new(FIRST_OWNER as u32));
+        counters.put(ROOT, root);
+        Self {
+            counters,
             stock,
             listeners: M::Word::new(0),
             untold: M::Word::new(0),
             much_stock: M::Word::new(0),
             over_returned: M::Word::new(0),
-            lives: AtomicU64::new(0),
+            // The root is one.
+            lives: AtomicU64::new(1),
             tree,
-        };
-        let has_room = counters.put(ROOT);
-        assert!(has_room, "the first segment is small");
-        counters
-            .counter(ROOT)
-            .begin_life(limits, counters.next_owner());
-        counters
+        }
     }
 
     /// Returns an owner of pages that no earlier group was. After 2^29 groups none is left. Then a group's pages are zeroed

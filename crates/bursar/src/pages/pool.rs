@@ -7,6 +7,7 @@ use bursar_machine::pages::ReserveError;
 use bursar_machine::{Lock, Machine, Shard};
 
 use super::{PageOptions, Zone, Zones};
+use crate::tree::{ROOT, Tree};
 
 /// Zones, and the settings of pages.
 pub(crate) struct Pool<M: Machine> {
@@ -22,13 +23,13 @@ pub(crate) struct Pool<M: Machine> {
 }
 
 impl<M: Machine> Pool<M> {
-    pub(crate) fn new(machine: &M, root_slot: M::Slot, options: PageOptions) -> Self {
+    pub(crate) fn new(tree: &Tree<M>, options: PageOptions) -> Self {
         Self {
             zones: OnceLock::new(),
-            root_slot,
+            root_slot: tree.node(ROOT).slot.clone(),
             options,
             scrubs: AtomicBool::new(false),
-            left_alone: (0..machine.cpus())
+            left_alone: (0..tree.machine.cpus())
                 .map(|_| AtomicBool::new(false))
                 .collect(),
             setup: M::Mutex::new(()),

@@ -9,8 +9,8 @@ use bursar_machine::{Lock, Machine};
 use super::policies::Policies;
 use super::registered::Registered;
 use crate::arena::Arena;
-use crate::limit::{Counters, Limits, StockSettings};
-use crate::pages::Pool;
+use crate::limit::Counters;
+use crate::pages::{PageOptions, Pool};
 use crate::tree::{ROOT, Tree};
 
 /// State of one memory.
@@ -45,17 +45,14 @@ pub(crate) struct Core<M: Machine> {
 }
 
 impl<M: Machine> Core<M> {
-    pub(crate) fn new(
-        tree: Tree<M>,
-        stock: StockSettings,
-        policies: Policies,
-        limits: Limits,
-        pages: crate::pages::PageOptions,
-    ) -> Self {
-        let core = Self {
-            pages: Pool::new(&tree.machine, tree.node(ROOT).slot.clone(), pages),
+    pub(crate) fn new(counters: Counters<M>, policies: Policies, pages: PageOptions) -> Self {
+        let registered = Arena::new();
+        assert!(registered.reserve(ROOT), "the first segment is small");
+        registered.put(ROOT, OnceLock::new());
+        Self {
+            pages: Pool::new(&counters.tree, pages),
             policies,
-            registered: Arena::new(),
+            registered,
             listening: M::Mutex::new(BTreeMap::new()),
             reclaiming: M::Mutex::new(Vec::new()),
             tickets: bursar_machine::AtomicWord::new(0),
@@ -63,14 +60,11 @@ impl<M: Machine> Core<M> {
             trim_due_ns: bursar_machine::AtomicWord::new(0),
             listed: M::Mutex::new(VecDeque::new()),
             removed_groups: AtomicU64::new(0),
-            forks: AtomicU64::new(tree.machine.forks()),
+            forks: AtomicU64::new(counters.tree.machine.forks()),
             deferred: AtomicU64::new(0),
             repair: M::Mutex::new(()),
-            counters: Counters::new(tree, stock, limits),
-        };
-        let has_room = core.put_registered(ROOT);
-        assert!(has_room, "the first segment is small");
-        core
+            counters,
+        }
     }
 
     #[inline(always)]

@@ -1,10 +1,10 @@
 //! The command line of `bursar explore`.
 
+use bursar_check::explore::Group;
 use bursar_sim::{ScheduleId, SectionKind};
 use clap::{Args, ValueEnum};
 
-use super::subject::Group;
-use crate::args::whole;
+use crate::options::whole;
 
 pub const EXAMPLES: &str = "\
 Examples:

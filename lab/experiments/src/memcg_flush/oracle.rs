@@ -10,8 +10,9 @@ use bursar::Group;
 use bursar_kernel::stats::GroupIndex;
 use bursar_machine::Machine;
 
+use super::parameters::{Need, Site};
 use super::statistics::Stat;
-use super::subject::{Need, Numbers, Site, Subject, Work};
+use super::subject::{Numbers, Subject, Work};
 use super::tree::Tree;
 
 /// Pages of one tenant, on cache lines of their own.

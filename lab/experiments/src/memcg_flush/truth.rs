@@ -10,8 +10,8 @@
 
 use bursar_kernel::stats::GroupIndex;
 
+use super::parameters::Need;
 use super::reader::Read;
-use super::subject::Need;
 use super::tree::Tree;
 use super::worker::Log;
 use crate::measure::{Samples, Unit};

@@ -9,8 +9,9 @@ use bursar_machine::Lock;
 use bursar_rig::Tasks;
 
 use super::parameters::Parameters;
+use super::parameters::{Need, PAGE_SIZE};
 use super::statistics::Stat;
-use super::subject::{Need, PAGE_SIZE, Subject};
+use super::subject::Subject;
 use super::tree::Tree;
 
 /// Takes memory back from a tenant, as a write to `memory.reclaim` does.

@@ -4,11 +4,14 @@
 
 use bursar_rig::Tasks;
 
-use super::mm::{Faults, Space, Tally};
 use super::parameters::Parameters;
 use super::subject::Subject;
 use super::swing::Swing;
+use super::tenant_memory::{Faults, Space, Tally};
 use crate::random::Random;
+
+/// A task of the machine.
+pub(super) type Task<'a> = Box<dyn FnOnce() + Send + 'a>;
 
 /// Times and queries of one worker's completed updates of the counter.
 ///

@@ -4,7 +4,7 @@
 use bursar_rig::timer::Timers;
 
 use super::scene::{Log, Scene};
-use crate::page_subject::{Lists, MIB_PAGES};
+use crate::page_allocators::{Lists, MIB_PAGES};
 
 const ROLE: u64 = 3;
 /// Least size: half a mebibyte, as of a shell script.

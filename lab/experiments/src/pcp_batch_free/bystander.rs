@@ -7,7 +7,7 @@
 use bursar_rig::timer::Timers;
 
 use super::scene::{Log, Scene};
-use crate::page_subject::Lists;
+use crate::page_allocators::Lists;
 
 const ROLE: u64 = 1;
 

@@ -5,7 +5,7 @@ use bursar_machine::Shard;
 use bursar_rig::timer::{Timer, TimerKind, Timers, tick_ns};
 
 use super::scene::{Log, Scene};
-use crate::page_subject::Lists;
+use crate::page_allocators::Lists;
 
 /// Ticks between the target times of neighbouring CPUs (`round_jiffies_common()`).
 const SKEW: u64 = 3;

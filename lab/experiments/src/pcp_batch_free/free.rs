@@ -3,7 +3,7 @@
 use bursar_rig::timer::Timers;
 
 use super::scene::{Log, Scene};
-use crate::page_subject::Lists;
+use crate::page_allocators::Lists;
 
 /// Time after the start at which all exit.
 const STORM_NS: u64 = 1_000_000;

@@ -7,7 +7,7 @@ use bursar_rig::timer::Timers;
 
 use super::scene::{FAULT_PAGES, GATHER_PAGES, Log, Scene};
 use super::swap::{READ_PAGES, RECLAIM_PAGES};
-use crate::page_subject::Lists;
+use crate::page_allocators::Lists;
 use crate::random::Random;
 
 const ROLE: u64 = 2;

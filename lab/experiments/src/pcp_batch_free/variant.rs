@@ -4,7 +4,7 @@ use bursar_kernel::pages::Release;
 
 /// A variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Variant {
+pub enum Variant {
     /// Bursar.
     Bounded,
     /// A policy of the thread.

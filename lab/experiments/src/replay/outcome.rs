@@ -36,9 +36,9 @@ impl Outcome {
             put_bursts(&mut figures, &self.bursts_ns, seconds);
         }
         if self.holds.holds > 0 {
-            let pages = Distribution::of(Unit::Count, &self.holds.pages);
+            let pages = Distribution::of_histogram(Unit::Count, &self.holds.pages);
             let [held_ns, waited_ns] = [&self.holds.held_ns, &self.holds.waited_ns]
-                .map(|values| Distribution::of(Unit::Ns, values));
+                .map(|values| Distribution::of_histogram(Unit::Ns, values));
             put(
                 &mut figures,
                 [

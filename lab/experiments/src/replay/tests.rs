@@ -160,7 +160,7 @@ fn due_pages_go_back_and_no_others() {
             .map(|due| u64::from(due.1))
             .sum()
     };
-    let holds = Distribution::of(Unit::Count, &simulated(&load).holds.given);
+    let holds = Distribution::of_histogram(Unit::Count, &simulated(&load).holds.given);
     let given: u64 = holds.values().map(|(pages, holds)| pages * holds).sum();
     let (least, most) = (due(load.duration_ns as i64 - 1_100_000_000), due(i64::MAX));
     let all_due = load.cpus.iter().flat_map(|cpu| &cpu.due_pages);

@@ -1,0 +1,161 @@
+//! Explores all targets on all CPUs of the host. The result does not depend on how many there are.
+//!
+//! Threads take pieces of the numbers of a target's schedules in ascending order. When one fails, pieces that begin after
+//! it are left out, and all before it are done, so the same first failure is found by any number of threads. Where stale reads are
+//! counted, no piece is left out.
+
+use std::num::NonZero;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use crate::protocols::published::Case;
+use bursar_sim::{Explored, Explorer, Sim};
+
+use super::document::{Document, Result};
+use super::subject::{Scenario, Target};
+
+/// Schedules that a thread takes at once: some tens of milliseconds.
+const PIECE: u64 = 500;
+
+/// Some schedules of one target.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    target: usize,
+    first: u64,
+    count: u64,
+}
+
+/// Results of a piece.
+struct Found {
+    explored: Explored,
+    /// Schedules with a read that was stale, where that is counted.
+    stale: Option<u64>,
+}
+
+/// See the module.
+pub struct Campaign {
+    targets: Vec<Target>,
+    seed: u64,
+    /// Schedules of each target.
+    each: u64,
+}
+
+impl Campaign {
+    /// `schedules` are shared evenly by the targets, each of which gets at least one.
+    pub fn new(targets: Vec<Target>, seed: u64, schedules: u64) -> Self {
+        Self {
+            each: schedules.div_ceil(targets.len() as u64),
+            targets,
+            seed,
+        }
+    }
+
+    /// How many schedules run if nothing fails.
+    pub fn schedules(&self) -> u64 {
+        self.each * self.targets.len() as u64
+    }
+
+    /// The `nth` piece of all: those of the first target, then those of the next.
+    fn piece(&self, nth: u64) -> Option<Piece> {
+        let of_a_target = self.each.div_ceil(PIECE);
+        let target = usize::try_from(nth / of_a_target).ok()?;
+        let first = nth % of_a_target * PIECE;
+        (target < self.targets.len()).then(|| Piece {
+            target,
+            first,
+            count: PIECE.min(self.each - first),
+        })
+    }
+
+    /// Explores until all is done or `stop` is set. `progress` is told how many schedules of a subject have ended.
+    pub fn run(&self, stop: &AtomicBool, progress: &(dyn Fn(u64, &str) + Sync)) -> Document {
+        let found: Vec<AtomicU64> = self
+            .targets
+            .iter()
+            .map(|_| AtomicU64::new(u64::MAX))
+            .collect();
+        let next = AtomicU64::new(0);
+        let done: Mutex<Vec<(Piece, Found)>> = Mutex::new(Vec::new());
+        let work = || {
+            // Relaxed, all of them: numbers are all that is shared; results go through the mutex.
+            while !stop.load(Ordering::Relaxed)
+                && let Some(piece) = self.piece(next.fetch_add(1, Ordering::Relaxed))
+            {
+                let first = &found[piece.target];
+                if let Some(found) = self.explore(piece, first.load(Ordering::Relaxed)) {
+                    if let Some(found) = &found.explored.found {
+                        first.fetch_min(found.schedule.number, Ordering::Relaxed);
+                    }
+                    let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+                    done.push((piece, found));
+                }
+                progress(piece.count, &self.targets[piece.target].subject.name);
+            }
+        };
+        let threads = thread::available_parallelism().map_or(1, NonZero::get);
+        thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(work);
+            }
+        });
+        let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        done.sort_by_key(|(piece, _)| (piece.target, piece.first));
+        let results = (0..self.targets.len()).map(|target| self.result(target, &done));
+        Document::new(self.seed, stop.load(Ordering::Relaxed), results.collect())
+    }
+
+    /// Explores a piece of a target, of which schedule `found` is known to fail. Nothing if that makes it idle.
+    fn explore(&self, piece: Piece, found: u64) -> Option<Found> {
+        let target = &self.targets[piece.target];
+        let explorer = target.explorer(self.seed);
+        match target.scenario() {
+            Scenario::Judged(case) => Some(judge(&explorer, case, piece, found)),
+            Scenario::Checked(_) if found <= piece.first => None,
+            Scenario::Checked(scenario) => Some(Found {
+                explored: explorer.explore(&scenario, piece.first, piece.count, |_| ()),
+                stale: None,
+            }),
+        }
+    }
+
+    /// Results of a target's pieces, up to the first failure.
+    fn result(&self, target: usize, done: &[(Piece, Found)]) -> Result {
+        let mut result = Result::new(&self.targets[target]);
+        for (_, found) in done.iter().filter(|(piece, _)| piece.target == target) {
+            result.add(&found.explored, found.stale);
+            if found.stale.is_none() && found.explored.found.is_some() {
+                break;
+            }
+        }
+        result
+    }
+}
+
+/// Counts the stale schedules of a piece. Looks for the first if none is known before; for one that fails in another way
+/// first of all, because that is no finding but a bug.
+fn judge(explorer: &Explorer, case: Case, piece: Piece, found: u64) -> Found {
+    let is_stale = |machine: &Sim, variety| case.first_stale(machine, variety).is_some();
+    let counted = explorer.count(&is_stale, piece.first, piece.count);
+    let look = |scenario: &dyn Fn(&Sim, u64)| {
+        let explored = explorer.explore(scenario, piece.first, piece.count, |_| ());
+        explored.found
+    };
+    let found = if counted.failed > 0 {
+        look(&|machine, variety| {
+            case.first_stale(machine, variety);
+        })
+    } else if counted.happened > 0 && found > piece.first {
+        look(&|machine, variety| case.scenario(machine, variety))
+    } else {
+        None
+    };
+    Found {
+        explored: Explored {
+            schedules: piece.count,
+            steps: counted.steps,
+            found,
+        },
+        stale: Some(counted.happened),
+    }
+}

@@ -1,0 +1,17 @@
+//! The engine of `bursar explore`: the protocols, and others to compare with, under many schedules of a machine without time.
+//!
+//! | part | file |
+//! |---|---|
+//! | the subjects: protocols of all kinds | `subject.rs` |
+//! | threads that explore, and which failure is the first | `campaign.rs` |
+//! | the document | `document.rs` |
+//!
+//! The tool adds its command line and the forms of its documents.
+
+mod campaign;
+mod document;
+mod subject;
+
+pub use campaign::Campaign;
+pub use document::{Document, Failed, Result};
+pub use subject::{Group, Target, targets};

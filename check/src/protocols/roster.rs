@@ -1,0 +1,150 @@
+//! Reads by roster against all that makes a roster wrong: slots that are published or retired, groups that end and are born again,
+//! numbers that move up while a roster is made.
+
+use bursar::{Group, Limits};
+use bursar_rig::Watched;
+
+use super::books::{Books, run};
+use super::protocol::Protocol;
+use crate::random::Random;
+
+pub(super) fn protocol<M: Watched>() -> Protocol<M> {
+    Protocol {
+        name: "roster",
+        summary: "reads that add up the slots in use, while others publish, retire, remove and bear: none is missed, none counted twice",
+        cpus: 2,
+        scenario,
+    }
+}
+
+/// The root, a group in the middle, two below it, and one beside it.
+const SHAPE: &[usize] = &[0, 1, 1, 0];
+const MIDDLE: usize = 1;
+const LEAF: usize = 2;
+
+fn scenario<M: Watched>(machine: &M, seed: u64) {
+    match Random::fork(seed, u64::MAX - 1).below(3) {
+        0 => narrow(machine, seed),
+        1 => split(machine, seed),
+        _ => wide(machine, seed),
+    }
+}
+
+/// One slot in use, with few steps: it is retired while it is read and added to.
+fn narrow<M: Watched>(machine: &M, seed: u64) {
+    let books = Books::read_with_some_policy(machine, seed, &SHAPE[..2]);
+    let books = &books;
+    for _ in 0..Random::fork(seed, 0).below(3) {
+        books.add(LEAF);
+        books.read(MIDDLE);
+    }
+    run(
+        machine,
+        seed,
+        || (),
+        vec![
+            Box::new(|_| books.add(LEAF)),
+            Box::new(|_| {
+                books.read(MIDDLE);
+                books.read(MIDDLE);
+                books.read(0);
+            }),
+            Box::new(|_| books.memory.tick()),
+        ],
+    );
+    books.check_rows();
+}
+
+/// Two slots of one group in use: they are folded while a roster is made of them, one hold of the lock after the other.
+fn split<M: Watched>(machine: &M, seed: u64) {
+    let books = Books::read_with_some_policy(machine, seed, &SHAPE[..2]);
+    let books = &books;
+    let update = || -> Box<dyn FnOnce(Random) + Send + '_> { Box::new(|_| books.add(LEAF)) };
+    run(machine, seed, || (), vec![update(), update()]);
+    books.read(MIDDLE);
+    let read = |count| -> Box<dyn FnOnce(Random) + Send + '_> {
+        Box::new(move |_| {
+            for _ in 0..count {
+                books.read(MIDDLE);
+            }
+        })
+    };
+    let tasks = vec![read(2), update(), read(1)];
+    run(machine, seed, || (), tasks);
+    books.check_rows();
+}
+
+fn wide<M: Watched>(machine: &M, seed: u64) {
+    let books = Books::read_with_some_policy(machine, seed, SHAPE);
+    let books = &books;
+    let mut random = Random::fork(seed, 0);
+    let short_lived = || {
+        let made = books.groups[MIDDLE].child("short-lived", Limits::none());
+        made.expect("a name of its own")
+    };
+    let guest = (random.below(2) == 0).then(short_lived);
+    // What is in use when the tasks begin. An update between two reads keeps its slot in use, and no slot is new at the second.
+    for _ in 0..1 + random.below(3) {
+        books.add(LEAF);
+        if random.below(2) == 0 {
+            books.add(LEAF + 1);
+        }
+        if let Some(guest) = &guest {
+            books.add_to(guest, MIDDLE);
+        }
+        if random.below(2) == 0 {
+            books.read(0);
+        }
+        books.read(MIDDLE);
+    }
+    let update = move |mut random: Random| {
+        for _ in 0..1 + random.below(2) {
+            books.add(LEAF + random.below(2) as usize);
+        }
+    };
+    let read = move |mut random: Random| {
+        for _ in 0..1 + random.below(2) {
+            // Each is followed by one above, which must find as much.
+            for scope in [LEAF, MIDDLE, 0].into_iter().skip(random.below(2) as usize) {
+                books.read(scope);
+            }
+        }
+    };
+    let change = move |mut random: Random| match random.below(3) {
+        0 => books.memory.tick(),
+        1 => {
+            books.read(0);
+            books.memory.tick();
+        }
+        _ => live_again(books, guest, random),
+    };
+    run(
+        machine,
+        seed,
+        || (),
+        vec![
+            Box::new(update),
+            Box::new(read),
+            Box::new(read),
+            Box::new(change),
+        ],
+    );
+    books.check_rows();
+}
+
+/// Ends the guest, and lets its record be born again beside the group in the middle.
+fn live_again<M: Watched>(books: &Books<M>, guest: Option<Group<M>>, mut random: Random) {
+    const BESIDE: usize = 4;
+    // A byte keeps its record for a while.
+    let kept = guest.as_ref().map(|guest| guest.try_charge(1));
+    drop(guest);
+    for _ in 0..random.below(3) {
+        books.add(LEAF);
+        books.read(MIDDLE);
+    }
+    drop(kept);
+    books.memory.tick();
+    let at = [MIDDLE, BESIDE][random.below(2) as usize];
+    let again = books.groups[at].child("again", Limits::none());
+    books.add_to(&again.expect("a name of its own"), at);
+}

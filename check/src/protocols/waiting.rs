@@ -1,0 +1,351 @@
+//! Charges that wait for limits at two levels, while others hold and return bytes, change limits and remove groups.
+//!
+//! All memory comes back in the end, and all waiting charges fit then: a charge that never ends was not woken.
+
+use std::sync::Mutex;
+use std::task::{Context, Poll, Waker};
+
+use bursar::ChargeAsync;
+use bursar_machine::{Event, Machine};
+use bursar_rig::Watched;
+
+use super::books::{Books, GroupIndex, NO_LIMIT, run};
+use super::charging::{Charging, Holding, some_bytes};
+use super::executor::{self, Bed, Patience};
+use super::protocol::Protocol;
+use crate::random::Random;
+
+pub(super) fn protocol<M: Watched>() -> Protocol<M> {
+    Protocol {
+        name: "waiting",
+        summary: "charges wait for limits while memory returns, limits change and groups end: in turn, and every waiter is woken",
+        cpus: 2,
+        scenario,
+    }
+}
+
+const MAX: u64 = 1000;
+/// Greatest size that fits everywhere, alone.
+const BYTES_MAX: u64 = MAX / 2;
+
+/// One waiting charge, in moments of [`Turns`].
+struct Wait {
+    group: GroupIndex,
+    /// The first poll began, and ended pending.
+    came: usize,
+    queued: Option<usize>,
+    /// The last poll, or the drop, began.
+    left: usize,
+    granted: Option<usize>,
+}
+
+/// Arrivals and services, with their times. Not the machine's words: recording costs no step.
+#[derive(Default)]
+struct Turns(Mutex<(usize, Vec<Wait>)>);
+
+impl Turns {
+    fn note<R>(&self, note: impl FnOnce(usize, &mut Vec<Wait>) -> R) -> R {
+        let mut turns = self.0.lock().expect("nobody panics while noting");
+        turns.0 += 1;
+        let (now, waits) = &mut *turns;
+        note(*now, waits)
+    }
+
+    fn comes(&self, group: GroupIndex) -> usize {
+        self.note(|now, waits| {
+            waits.push(Wait {
+                group,
+                came: now,
+                queued: None,
+                left: now,
+                granted: None,
+            });
+            waits.len() - 1
+        })
+    }
+
+    /// Checks that in one group no charge is served before those that waited when it came, unless these were served or
+    /// gave up.
+    fn check(&self) {
+        self.note(|_, waits| {
+            for late in waits.iter() {
+                let Some(granted) = late.granted else {
+                    continue;
+                };
+                let passed = waits.iter().any(|early| {
+                    let came_first = early.queued.is_some_and(|queued| queued < late.came);
+                    early.group == late.group && came_first && early.left > granted
+                });
+                assert!(
+                    !passed,
+                    "a charge was granted before one that had waited for longer"
+                );
+            }
+        });
+    }
+}
+
+/// A waiting charge, and its place among the turns.
+struct Wanted<'a, M: Machine> {
+    all: &'a Charging<M>,
+    turns: &'a Turns,
+    turn: usize,
+    group: GroupIndex,
+    bytes: u64,
+    future: ChargeAsync<M>,
+}
+
+impl<'a, M: Machine> Wanted<'a, M> {
+    fn new(all: &'a Charging<M>, turns: &'a Turns, (group, bytes): (GroupIndex, u64)) -> Self {
+        Self {
+            all,
+            turns,
+            turn: turns.comes(group),
+            group,
+            bytes,
+            future: all.books.groups[group].charge_async(bytes),
+        }
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Holding<M>>> {
+        let (turns, turn) = (self.turns, self.turn);
+        turns.note(|now, waits| waits[turn].left = now);
+        let polled = self
+            .all
+            .poll(&mut self.future, self.group, self.bytes, context);
+        turns.note(|now, waits| {
+            let wait = &mut waits[turn];
+            if polled.is_pending() {
+                wait.queued.get_or_insert(now);
+            } else {
+                wait.granted = matches!(polled, Poll::Ready(Some(_))).then_some(now);
+            }
+        });
+        polled
+    }
+
+    /// Charges as soon as it is its turn.
+    fn charge(mut self, patience: Patience) -> Option<Holding<M>> {
+        let charged = executor::wait::<M, _>(patience, |context| self.poll(context));
+        if charged.is_none() {
+            self.turns.note(|now, waits| waits[self.turn].left = now);
+        }
+        charged.flatten()
+    }
+}
+
+/// Runs one task that waits and one that returns a little at a time: no other task wakes the first if the second does
+/// not.
+fn duel<M: Watched>(machine: &M, seed: u64, all: &Charging<M>, turns: &Turns) {
+    const SMALL: u64 = 30;
+    let kept = all.charge(1, MAX - BYTES_MAX - SMALL);
+    let held: Vec<_> = (0..4).filter_map(|_| all.charge(2, SMALL)).collect();
+    let wait = move |mut random: Random| {
+        let wanted = (1 + random.below(3) as usize, BYTES_MAX);
+        let charged = Wanted::new(all, turns, wanted).charge(Patience::Endless);
+        charged.into_iter().for_each(|one| all.uncharge(one));
+    };
+    let give_back = move |_: Random| held.into_iter().for_each(|one| all.uncharge(one));
+    run(
+        machine,
+        seed,
+        all.check(),
+        vec![Box::new(wait), Box::new(give_back)],
+    );
+    kept.into_iter().for_each(|one| all.uncharge(one));
+}
+
+/// Runs a charge that must not wait. The upper limit refuses it, and it hides for a moment that memory came back below
+/// the lower limit, where another charge waits. It notifies no task, so the next charge must, in any group.
+fn undone<M: Watched>(machine: &M, seed: u64) {
+    // Far from the lower limit to the upper one, so that there is time in between.
+    const UPPER: GroupIndex = 1;
+    const LOWER: GroupIndex = 5;
+    const BESIDE: GroupIndex = 6;
+    const ELSEWHERE: GroupIndex = 7;
+    let below = [
+        (0, MAX),
+        (UPPER, NO_LIMIT),
+        (2, NO_LIMIT),
+        (3, NO_LIMIT),
+        (4, MAX * 6 / 10),
+        (UPPER, NO_LIMIT),
+        (0, NO_LIMIT),
+    ];
+    let charging = Charging::new(Books::new(machine, NO_LIMIT, &below));
+    let turns = Turns::default();
+    let (all, turns) = (&charging, &turns);
+    let held = all.charge(LOWER, 100);
+    let mut waiting = Wanted::new(all, turns, (LOWER, 550));
+    let bed = Bed::<M>::new();
+    let waker = Waker::from(bed.clone());
+    let polled = waiting.poll(&mut Context::from_waker(&waker));
+    assert!(polled.is_pending(), "above the lower limit");
+    let wait = move |_: Random| {
+        bed.wait();
+        let charged = waiting.charge(Patience::Endless);
+        charged.into_iter().for_each(|one| all.uncharge(one));
+    };
+    let give_up = move |_: Random| match all.charge_nowait(LOWER, 450) {
+        Some(holding) => all.uncharge(holding),
+        // The first one there, so no stock covers it.
+        None => all
+            .charge(ELSEWHERE, 1)
+            .into_iter()
+            .for_each(|one| all.uncharge(one)),
+    };
+    let give_back = move |_: Random| {
+        // Leaves no room for the one that may not wait, whatever is returned below.
+        let room = all.charge(BESIDE, 700);
+        held.into_iter().for_each(|one| all.uncharge(one));
+        room.into_iter().for_each(|one| all.uncharge(one));
+    };
+    run(
+        machine,
+        seed,
+        all.check(),
+        vec![Box::new(wait), Box::new(give_up), Box::new(give_back)],
+    );
+    charging.finish();
+}
+
+/// Moves a charge that waits for the upper limit to the lower one, while another comes that would fit below both.
+fn passing<M: Watched>(machine: &M, seed: u64) {
+    let below = [(0, MAX), (1, MAX * 6 / 10), (1, NO_LIMIT)];
+    let charging = Charging::new(Books::new(machine, NO_LIMIT, &below));
+    let turns = Turns::default();
+    let (all, turns) = (&charging, &turns);
+    let above = all.charge(3, 700);
+    let mut first = Wanted::new(all, turns, (2, 500));
+    let polled = first.poll(&mut Context::from_waker(Waker::noop()));
+    assert!(polled.is_pending(), "above the upper limit");
+    // From now on it is above the lower one, too.
+    let below = all.charge(2, 200);
+    let has_come = &M::Event::new();
+    let wait = move |_: Random| {
+        let charged = first.charge(Patience::Endless);
+        charged.into_iter().for_each(|one| all.uncharge(one));
+    };
+    let come = move |_: Random| {
+        let mut second = Wanted::new(all, turns, (2, 50));
+        let charged = executor::wait::<M, _>(Patience::Endless, |context| {
+            let polled = second.poll(context);
+            has_come.set();
+            polled
+        });
+        charged
+            .flatten()
+            .into_iter()
+            .for_each(|one| all.uncharge(one));
+    };
+    let give_back = move |_: Random| {
+        above.into_iter().for_each(|one| all.uncharge(one));
+        has_come.wait();
+        below.into_iter().for_each(|one| all.uncharge(one));
+    };
+    run(
+        machine,
+        seed,
+        all.check(),
+        vec![Box::new(wait), Box::new(come), Box::new(give_back)],
+    );
+    turns.check();
+    charging.finish();
+}
+
+fn scenario<M: Watched>(machine: &M, seed: u64) {
+    let mut random = Random::fork(seed, 0);
+    match random.below(6) {
+        0 => undone(machine, seed),
+        1 => passing(machine, seed),
+        _ => crowd(machine, seed, random),
+    }
+}
+
+fn crowd<M: Watched>(machine: &M, seed: u64, mut random: Random) {
+    let child_max = [NO_LIMIT, MAX * 6 / 10][random.below(2) as usize];
+    let books = Books::new(
+        machine,
+        NO_LIMIT,
+        &[(0, MAX), (1, child_max), (1, NO_LIMIT)],
+    );
+    let charging = Charging::new(books);
+    let turns = Turns::default();
+    let (all, turns) = (&charging, &turns);
+    if random.below(4) == 0 {
+        duel(machine, seed, all, turns);
+        return charging.finish();
+    }
+    // Returned with all notifications, or by a task that notifies no other and leaves that to the next.
+    let give_back = move |random: &mut Random, holding: Holding<M>, group: GroupIndex| {
+        if random.below(3) > 0 {
+            return all.uncharge(holding);
+        }
+        all.uncharge_nowait(holding);
+        match random.below(2) {
+            0 => all.books.memory.tick(),
+            _ => all
+                .charge(group, 1)
+                .into_iter()
+                .for_each(|one| all.uncharge(one)),
+        }
+    };
+    let wait = move |mut random: Random| {
+        for _ in 0..1 + random.below(2) {
+            let group = 1 + random.below(3) as usize;
+            let patience = match random.below(6) {
+                0 => Patience::None,
+                1 => Patience::UntilWoken,
+                _ => Patience::Endless,
+            };
+            let bytes = BYTES_MAX / 2 + random.below(BYTES_MAX / 2);
+            // Holds nothing while it waits.
+            let wanted = Wanted::new(all, turns, (group, bytes));
+            if let Some(holding) = wanted.charge(patience) {
+                give_back(&mut random, holding, group);
+            }
+        }
+    };
+    let hold = move |mut random: Random| {
+        let mut held = Vec::new();
+        for _ in 0..2 {
+            let group = 1 + random.below(3) as usize;
+            let bytes = some_bytes(&mut random, BYTES_MAX);
+            let charged = match random.below(4) {
+                0 => all.charge_nowait(group, bytes),
+                _ => all.charge(group, bytes),
+            };
+            held.extend(charged.map(|holding| (holding, group)));
+        }
+        for (holding, group) in held {
+            give_back(&mut random, holding, group);
+        }
+    };
+    let change = move |mut random: Random| match random.below(4) {
+        0 => all.books.groups[3].remove().expect("it has no children"),
+        1 => {
+            all.set_max(1, [BYTES_MAX, 10][random.below(2) as usize]);
+            all.set_max(1, MAX);
+        }
+        2 => {
+            all.set_max(2, BYTES_MAX);
+            all.set_max(2, child_max);
+        }
+        _ => (),
+    };
+    run(
+        machine,
+        seed,
+        all.check(),
+        vec![
+            Box::new(wait),
+            Box::new(wait),
+            Box::new(wait),
+            Box::new(hold),
+            Box::new(hold),
+            Box::new(change),
+        ],
+    );
+    turns.check();
+    charging.finish();
+}
