@@ -4,7 +4,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use bursar_kernel::upkeep::{Firing, Housekeeping, Options, Period, SmallCounters, Upkeep};
+use bursar_kernel::upkeep::{
+    Clocked, Firing, Housekeeping, Options, Period, SmallCounters, Upkeep,
+};
 use bursar_machine::{Machine, Shard};
 use bursar_rig::Watched;
 use bursar_rig::timer::Timer;
@@ -152,10 +154,11 @@ impl<M: Machine> World<M> {
 
 fn scenario<M: Watched>(machine: &M, seed: u64) {
     let mut random = Random::new(seed);
+    let firing = FIRINGS[random.below(4) as usize];
+    let period = Period::new(INTERVAL_NS, 10_000).expect("a tick");
     let options = Options {
-        firing: FIRINGS[random.below(4) as usize],
         slack_ns: random.below(INTERVAL_NS),
-        ..Options::new(Period::new(INTERVAL_NS, 10_000).expect("a tick"))
+        ..Options::new(Clocked { firing, period })
     };
     let cpus = machine.cpus();
     let work = Work {

@@ -61,18 +61,3 @@ pub use grid::{Grid, Place, Timetable};
 pub use shepherd::Housekeeping;
 pub use upkeep::{HousekeepingError, Options, Upkeep};
 pub use upkeeper::{UpkeepThreads, Upkeeper};
-
-use std::ops::Deref;
-
-/// Value on cache lines of its own. Two lines, because processors fetch them in pairs.
-#[derive(Debug)]
-#[repr(align(128))]
-struct Apart<T>(T);
-
-impl<T> Deref for Apart<T> {
-    type Target = T;
-    #[inline(always)]
-    fn deref(&self) -> &T {
-        &self.0
-    }
-}

@@ -19,10 +19,10 @@ use std::fmt;
 
 use bursar_machine::{AtomicWord, Machine, Order, Shard};
 
-use super::Apart;
 use super::grid::{Grid, Place, Timetable};
 use super::state::{Call, State};
 use super::upkeep::{HousekeepingError, Options, Upkeep};
+use crate::pages::Apart;
 
 /// Upkeep of all CPUs of a machine. Nothing here runs by itself; see the module.
 pub struct Housekeeping<M: Machine, U: Upkeep, T: Timetable = Grid> {
@@ -111,11 +111,6 @@ impl<M: Machine, U: Upkeep, T: Timetable> Housekeeping<M, U, T> {
     /// The settings of upkeep.
     pub fn options(&self) -> &Options<T> {
         &self.options
-    }
-
-    /// Place of a CPU; `None` for a CPU that is left alone, and for the shard of threads without a CPU.
-    pub fn place(&self, shard: Shard) -> Option<Place> {
-        self.cpus.get(shard.index()).and_then(|cpu| cpu.place)
     }
 
     /// Place and state of a CPU that takes part.

@@ -55,8 +55,9 @@ const GIVE_WAY: u32 = 1 << 10;
 
 /// Value on cache lines of its own. Otherwise writes to it would slow down reads of its neighbours, such as the heads
 /// of the lists. Two lines, because processors fetch them in pairs.
+#[derive(Debug)]
 #[repr(align(128))]
-pub(super) struct Apart<T>(pub(super) T);
+pub(crate) struct Apart<T>(pub(crate) T);
 
 impl<T> Deref for Apart<T> {
     type Target = T;

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use bursar_kernel::upkeep::{Housekeeping, Options, Period};
+use bursar_kernel::upkeep::{Clocked, Housekeeping, Options, Period};
 use bursar_machine::Shard;
 use bursar_recording::BurstKind;
 use bursar_rig::timer::{BoundTask, Timer, TimerKind, Timers, WorkQueue, tick_ns};
@@ -84,10 +84,8 @@ pub(super) fn simulate<M: Timers>(
     }
     let period = Period::new(load.interval_ns, hz).map_err(|error| error.to_string())?;
     let books = Books::new(machine, load, policies, seed).map_err(|error| error.to_string())?;
-    let options = Options {
-        firing: policies.firing,
-        ..Options::new(period)
-    };
+    let firing = policies.firing;
+    let options = Options::new(Clocked { firing, period });
     let housekeeping =
         Housekeeping::new(machine, books, options).map_err(|error| error.to_string())?;
     let record = Record {

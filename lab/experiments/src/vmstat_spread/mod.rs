@@ -37,7 +37,7 @@ mod variant;
 
 use std::sync::atomic::AtomicU64;
 
-use bursar_kernel::upkeep::{Firing, Housekeeping, KERNEL_SKEW, Options, Period, Place};
+use bursar_kernel::upkeep::{Clocked, Firing, Housekeeping, KERNEL_SKEW, Options, Period, Place};
 use bursar_machine::Shard;
 use bursar_rig::timer::{BoundTask, Timer, TimerKind, Timers, WorkQueue};
 
@@ -106,8 +106,7 @@ fn run<M: Timers>(machine: &M, firing: Firing, parameters: &Parameters) -> Resul
     let record = Record::new(hz, cpus);
     let (substrate, room) = Substrate::new(machine, parameters, &record)?;
     let options = Options {
-        firing,
-        period,
+        timetable: Clocked { firing, period },
         isolated: Vec::new(),
         slack_ns: parameters.slack_us * 1_000,
     };

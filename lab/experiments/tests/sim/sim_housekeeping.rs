@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use bursar_kernel::upkeep::{
-    Firing, Housekeeping, KERNEL_SKEW, Options, Period, Upkeep, round_jiffies,
+    Clocked, Firing, Housekeeping, KERNEL_SKEW, Options, Period, Upkeep, round_jiffies,
 };
 use bursar_machine::{Machine, Shard};
 use bursar_rig::Tasks;
@@ -77,11 +77,11 @@ fn simulator(cpus: usize) -> Simulator {
     Simulator::new(Settings::new(Topology::new(cpus, 1, HZ), 11))
 }
 
-fn options(firing: Firing, isolated: &[u32]) -> Options {
+fn options(firing: Firing, isolated: &[u32]) -> Options<Clocked> {
+    let period = Period::new(SECOND_NS, HZ).expect("a second");
     Options {
-        firing,
         isolated: isolated.to_vec(),
-        ..Options::new(Period::new(SECOND_NS, HZ).expect("a second"))
+        ..Options::new(Clocked { firing, period })
     }
 }
 

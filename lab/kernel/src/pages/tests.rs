@@ -421,7 +421,6 @@ fn conserves<M: Tasks>(machine: &M, release: Release, tasks: u64, operations: u3
             batch: 7,
             high_min: 28,
             high_max: 400,
-            ..Settings::of(GIB, 8, release).limits
         },
         ..Settings::of(16 * u64::from(SPAN_PAGES), 8, release)
     };

@@ -9,8 +9,7 @@
 //!
 //! The first three count from the end of the last call, so a late call makes the next one late. `Spread` and
 //! `Stretched` drift by the sum of all latenesses. `RoundJiffies` does not, as long as a call is less than a quarter of
-//! a second late. The grid's points do not depend on the ends of calls. The exact
-//! grid is the library's ([`Grid`]).
+//! a second late. The grid's points do not depend on the ends of calls. The exact grid is the library's ([`Grid`]).
 //!
 //! The rounding is the kernel's `round_jiffies_common` (`kernel/time/timer.c`). The kernel's upkeep (`mm/vmstat.c`) is
 //! deferrable work, so the first three policies are too.

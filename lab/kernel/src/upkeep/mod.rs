@@ -12,9 +12,9 @@ mod period;
 mod thresholds;
 mod work;
 
-pub use bursar::housekeeping::{HousekeepingError, Place};
+pub use bursar::housekeeping::{HousekeepingError, Options, Place};
 pub use counters::{COUNTERS_MAX, SmallCounters};
 pub use firing::{Clocked, Firing, KERNEL_SKEW, round_jiffies};
 pub use period::{Period, PeriodError, Sharing};
 pub use thresholds::threshold;
-pub use work::{Housekeeping, Options, Upkeep};
+pub use work::{Housekeeping, Upkeep};

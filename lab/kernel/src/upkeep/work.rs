@@ -1,11 +1,10 @@
 //! Work of the kernel's upkeep, on timers of the machine.
 
-use bursar::housekeeping::{self as library, HousekeepingError, Place};
+use bursar::housekeeping::{self as library, HousekeepingError, Options};
 use bursar_machine::{Machine, Shard};
 use bursar_rig::timer::Timer;
 
-use super::firing::{Clocked, Firing};
-use super::period::Period;
+use super::firing::Clocked;
 
 /// Work of upkeep for a CPU. Its parts are called in the order `fold`, `pages`, by one task at a time for each CPU.
 /// Only [`Housekeeping::quiet`] may fold at the same time.
@@ -38,31 +37,6 @@ impl<U: Upkeep> library::Upkeep for Both<U> {
     }
 }
 
-/// Settings of upkeep.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// Policy for the times at which each CPU's upkeep fires.
-    pub firing: Firing,
-    /// Clock of upkeep.
-    pub period: Period,
-    /// CPUs that are left alone.
-    pub isolated: Vec<u32>,
-    /// Maximum nanoseconds by which upkeep may come early when its CPU is awake anyway; 0: never early.
-    pub slack_ns: u64,
-}
-
-impl Options {
-    /// Makes upkeep on the default grid, on all CPUs, never ahead of its time.
-    pub fn new(period: Period) -> Self {
-        Self {
-            firing: Firing::default(),
-            period,
-            isolated: Vec::new(),
-            slack_ns: 0,
-        }
-    }
-}
-
 /// Upkeep of all CPUs of a machine: the library's shepherd, with the kernel's work and timers.
 #[derive(Debug)]
 pub struct Housekeeping<M: Machine, U: Upkeep>(library::Housekeeping<M, Both<U>, Clocked>);
@@ -72,29 +46,17 @@ impl<M: Machine, U: Upkeep> Housekeeping<M, U> {
     ///
     /// # Errors
     /// [`HousekeepingError`] says which option is invalid.
-    pub fn new(machine: &M, upkeep: U, options: Options) -> Result<Self, HousekeepingError> {
-        let Options {
-            firing,
-            period,
-            isolated,
-            slack_ns,
-        } = options;
-        let options = library::Options {
-            timetable: Clocked { firing, period },
-            isolated,
-            slack_ns,
-        };
+    pub fn new(
+        machine: &M,
+        upkeep: U,
+        options: Options<Clocked>,
+    ) -> Result<Self, HousekeepingError> {
         library::Housekeeping::new(machine, Both(upkeep), options).map(Self)
     }
 
     /// The work of upkeep.
     pub fn upkeep(&self) -> &U {
         &self.0.upkeep().0
-    }
-
-    /// Place of a CPU; `None` for a CPU that is left alone.
-    pub fn place(&self, shard: Shard) -> Option<Place> {
-        self.0.place(shard)
     }
 
     fn timer(&self, deadline_ns: u64) -> Timer {
@@ -148,6 +110,7 @@ mod tests {
     use bursar_machine::Host;
     use bursar_rig::timer::TimerKind;
 
+    use super::super::{Firing, Period};
     use super::*;
 
     const SECOND_NS: u64 = 1_000_000_000;
@@ -183,10 +146,8 @@ mod tests {
 
     fn housekeeping(firing: Firing, interval_ns: u64) -> Housekeeping<Host, Recorded> {
         let machine = Host::start().expect("a host");
-        let options = Options {
-            firing,
-            ..Options::new(Period::new(interval_ns, 1_000).expect("a period"))
-        };
+        let period = Period::new(interval_ns, 1_000).expect("a period");
+        let options = Options::new(Clocked { firing, period });
         Housekeeping::new(&machine, Recorded::default(), options).expect("sense")
     }
 
@@ -205,7 +166,8 @@ mod tests {
         assert_eq!(housekeeping.due(Shard(0)), Some(queued[0].1));
         assert_eq!(housekeeping.fire(Shard(0)), None, "nothing is left");
         assert_eq!(calls(), ["fold", "pages"]);
-        assert!(!housekeeping.quiet(Shard(u32::MAX)));
+        upkeep.diffs.store(1, Ordering::Relaxed);
+        assert!(!housekeeping.quiet(Shard(u32::MAX)), "no such CPU");
     }
 
     #[test]

@@ -214,21 +214,6 @@ fn sharing_counts_the_instants_that_the_wheel_has() {
 }
 
 #[test]
-fn gaps_between_cpu_numbers_make_none_between_phases() {
-    let period = second(1_000);
-    for (rank, cpu) in [0, 3, 64, 1_023].into_iter().enumerate() {
-        let place = Place {
-            cpu,
-            rank: rank as u32,
-            of: 4,
-        };
-        let timer = Firing::default().next(period, place, 5 * SECOND_NS);
-        let phase_ns = timer.deadline_ns % SECOND_NS;
-        assert_eq!(phase_ns, rank as u64 * SECOND_NS / 4);
-    }
-}
-
-#[test]
 fn one_cpu_comes_once_an_interval() {
     for firing in ALL {
         for hz in [100, 250, 300, 1_000] {
