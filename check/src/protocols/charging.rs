@@ -44,7 +44,7 @@ impl<M: Machine> Holding<M> {
 
 impl<M: Machine> Charging<M> {
     pub(super) fn new(books: Books<M>) -> Self {
-        let maxima = books.groups.iter().map(Group::max);
+        let maxima = books.groups.iter().map(|group| group.limits().max);
         let truth = Truth::new(&books.shape, maxima);
         Self { books, truth }
     }
@@ -64,7 +64,7 @@ impl<M: Machine> Charging<M> {
         let mut highest = vec![0; self.books.groups.len()];
         move || {
             for (at, group) in self.books.groups.iter().enumerate() {
-                let (reserved, max) = (group.reserved(), group.max());
+                let (reserved, max) = (group.reserved(), group.limits().max);
                 if reserved > before[at] {
                     let path = &self.books.shape.paths[at];
                     assert!(
@@ -159,7 +159,7 @@ impl<M: Machine> Charging<M> {
     /// Charges without waiting; may be refused although there is room.
     pub(super) fn charge_nowait(&self, group: GroupIndex, bytes: u64) -> Option<Holding<M>> {
         let id = self.truth.charging(group, bytes, Kind::Fallible);
-        match self.books.groups[group].try_charge_nowait(bytes) {
+        match self.books.groups[group].engine().try_charge_nowait(bytes) {
             Ok(charge) => Some(self.hold(charge, id, group)),
             Err(_) => {
                 self.truth.refused(id, None);
@@ -201,7 +201,7 @@ impl<M: Machine> Charging<M> {
     /// Charges regardless of limits, without waiting.
     pub(super) fn charge_anyway_nowait(&self, group: GroupIndex, bytes: u64) -> Holding<M> {
         let id = self.truth.charging(group, bytes, Kind::Infallible);
-        let charge = self.books.groups[group].charge_nowait(bytes);
+        let charge = self.books.groups[group].engine().charge_nowait(bytes);
         assert_eq!(charge.bytes(), bytes, "cut for no reason");
         self.hold(charge, id, group)
     }
@@ -274,7 +274,7 @@ impl<M: Machine> Charging<M> {
         self.truth.limiting(group, max);
         self.books.groups[group].set_max(max);
         // Limits that others set meanwhile are in force too. Nothing happens between a look and its record.
-        let now = self.books.groups[group].max();
+        let now = self.books.groups[group].limits().max;
         self.truth.limited(group, now);
         let reserved = self.books.groups[group].reserved();
         let max = self.truth.max_at_most(group);

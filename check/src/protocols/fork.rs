@@ -119,7 +119,7 @@ impl<M: Forks> World<M> {
         let child = child.expect("a name of its own");
         all.books.add_to(&child, at);
         let charge = all.charge_below(&child, at, some_bytes(random, MAX / 4));
-        child.remove().expect("it has no children");
+        child.engine().remove().expect("it has no children");
         all.books.add_to(&child, at);
         drop(child);
         charge.into_iter().for_each(|one| all.uncharge(one));
@@ -200,7 +200,7 @@ impl<M: Forks> World<M> {
     /// Returns the bytes that fit, while no other task runs.
     fn room(&self, at: GroupIndex) -> u64 {
         let books = &self.charging.books;
-        let room = |at: GroupIndex| books.groups[at].max().saturating_sub(self.usage(at));
+        let room = |at: GroupIndex| books.groups[at].limits().max.saturating_sub(self.usage(at));
         books.shape.chain(at).map(room).min().unwrap_or(0)
     }
 
@@ -291,7 +291,7 @@ impl<M: Forks> World<M> {
     }
 }
 
-fn register<M: Forks>(world: &Arc<World<M>>) -> Vec<Registration<M>> {
+fn register<M: Forks>(world: &Arc<World<M>>) -> Vec<Registration> {
     let watch = |number: usize| {
         let told = world.clone();
         world.group(WATCHED[number]).on_pressure(move |pressure| {

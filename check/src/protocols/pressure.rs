@@ -62,7 +62,7 @@ impl<M: Machine> Watcher<M> {
         *self.told.lock().unwrap_or_else(PoisonError::into_inner) = level;
         if self.nests && self.changes.fetch_add(1, Ordering::Relaxed) < NESTED_MAX {
             drop(self.group.try_charge(MAX / 3));
-            self.group.set_max(self.group.max() + 1);
+            self.group.set_max(self.group.limits().max + 1);
         }
     }
 
@@ -71,10 +71,7 @@ impl<M: Machine> Watcher<M> {
     }
 }
 
-fn watch<M: Machine>(
-    group: &Group<M>,
-    nests: [bool; 2],
-) -> Vec<(Arc<Watcher<M>>, Registration<M>)> {
+fn watch<M: Machine>(group: &Group<M>, nests: [bool; 2]) -> Vec<(Arc<Watcher<M>>, Registration)> {
     let is_told = Arc::new(AtomicBool::new(false));
     let watch = |nests| {
         let watcher = Arc::new(Watcher {
@@ -139,8 +136,8 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
             let group = &groups[1 + random.below(3) as usize];
             let limit = [MAX / 4, MAX / 2, MAX][random.below(3) as usize];
             match random.below(4) {
-                0 => group.set_high(limit),
-                1 => groups[3].remove().expect("it has no children"),
+                0 => group.engine().set_high(limit),
+                1 => groups[3].engine().remove().expect("it has no children"),
                 _ => group.set_max(limit),
             }
         }
@@ -179,7 +176,7 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
     finish(all, &all.books.memory);
 }
 
-fn check<M: Machine>(watchers: &[(Arc<Watcher<M>>, Registration<M>)]) {
+fn check<M: Machine>(watchers: &[(Arc<Watcher<M>>, Registration)]) {
     for (watcher, _) in watchers {
         let (told, level) = (watcher.told(), watcher.group.pressure().level);
         let group = &watcher.group;

@@ -321,7 +321,7 @@ impl<'a, M: Machine> Latch<'a, M> {
     fn check(&self) {
         let noted = &mut *self.noted();
         for (at, group) in self.books.groups.iter().enumerate() {
-            noted.is_above[at] = group.reserved() > group.max();
+            noted.is_above[at] = group.reserved() > group.limits().max;
             if !noted.is_above[at] {
                 noted.latch[at] = None;
             }

@@ -29,7 +29,7 @@ fn what_is_in_no_group_is_the_rest() {
     let own = query.scope(|| vec![1_u8; 1 << 20]);
     // Nobody can end the process to have its memory back.
     let victim = memory.root().choose_victim().unwrap();
-    assert_eq!(victim.map(|victim| victim.group), Some(query.clone()));
+    assert_eq!(victim.map(|(group, _)| group), Some(query.clone()));
     assert!(usage(&query) >= others + (1 << 20) && usage(&rest) < rests + (1 << 20));
     // SAFETY: the child does what the memory allows, and ends without returning.
     let child = unsafe { libc::fork() };

@@ -67,7 +67,7 @@ fn main() -> Result<(), Box<dyn Error>> {
              into the 96 MiB of all, and evicts its own",
         );
         let evicts_first = greedy_cache.evicts();
-        greedy.set_high(u64::MAX);
+        greedy.engine().set_high(u64::MAX);
         for _ in 0..4 {
             sleep(Duration::from_millis(150));
             timeline.row();
@@ -94,8 +94,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     timeline.row();
     say(&format!("         refused: {refusal}"));
-    if let Some(victim) = root.choose_victim()? {
-        let (name, excess) = (victim.group.path(), Bytes(victim.excess));
+    if let Some((group, victim)) = root.choose_victim()? {
+        let (name, excess) = (group.path(), Bytes(victim.excess));
         say(&format!(
             "         choose_victim(): {name}, which uses {excess} above its protection"
         ));

@@ -1,5 +1,6 @@
 //! Calls of a group that programs seldom need: for builders of engines, pools and allocators.
 
+use bursar_machine::pages::Order as PageOrder;
 use bursar_machine::{AtomicWord, Host, Machine, Order, Outcome, Slot};
 
 pub use crate::account::Account;
@@ -7,13 +8,14 @@ use crate::charge::Charge;
 use crate::group::Group;
 use crate::limit::{Events, USAGE_MAX};
 use crate::memory::Memory;
+use crate::page::{self, AllocPagesError, Page};
 use crate::pages::Zeroed;
 use crate::react::charge as charging;
 use crate::react::{
     NowaitError, RemoveError, close, read, reclaim, refusal, set_limits, stalling, uncharge,
 };
 use crate::registration::Registration;
-use crate::survey::{self, Protection};
+use crate::survey::{self, Protection, Victim};
 use crate::tree::{NotFresh, Reading, printable};
 
 /// Less common calls of a [`Group`]; see [`Group::engine`].
@@ -273,6 +275,38 @@ impl<M: Machine> Engine<'_, M> {
     #[doc(alias = "page_counter_calculate_protection")]
     pub fn protection(self) -> Protection {
         survey::protection(self.group)
+    }
+}
+
+/// # Victims
+impl<M: Machine> Engine<'_, M> {
+    /// Chooses as [`Group::choose_victim`] does, among the groups for which `may_end` returns `true`. Return `false` for
+    /// groups that are ending already. `may_end` is called once for each candidate, without a lock.
+    ///
+    /// # Errors
+    /// [`NotFresh`] if the memory's policy forbids readers to flush.
+    pub fn choose_victim_where(
+        self,
+        may_end: impl Fn(&Group<M>) -> bool,
+    ) -> Result<Option<(Group<M>, Victim)>, NotFresh> {
+        survey::choose_victim(self.group, may_end)
+    }
+}
+
+/// # Pages
+impl<M: Machine> Engine<'_, M> {
+    /// Allocates `count` blocks of 2^order pages with one charge: all of them or none.
+    ///
+    /// # Errors
+    /// [`AllocPagesError`](crate::AllocPagesError). Nothing is charged then.
+    #[doc(alias = "alloc_pages_bulk")]
+    pub fn alloc_many(
+        self,
+        order: PageOrder,
+        count: usize,
+        zeroed: Zeroed,
+    ) -> Result<Vec<Page<M>>, AllocPagesError> {
+        page::alloc_many(self.group, order, count, zeroed)
     }
 }
 

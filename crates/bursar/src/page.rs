@@ -19,6 +19,7 @@ use crate::pages::{NoBlock, Placement, Stuck, Urgency, Zeroed, Zone, ZoneInfo, Z
 use crate::react::{self, Core, fork, lifetime};
 
 pub use error::{AllocPagesError, ClaimError};
+pub(crate) use many::alloc_many;
 pub use raw::Claim;
 
 /// Group number of a page that no group is charged for.
@@ -163,19 +164,6 @@ impl PageRequest {
             Ok((zone, block)) => Ok(Page::new(group, zone, self.order, block, self.zeroed)),
             Err(error) => Err(undo(group, bytes, error)),
         }
-    }
-
-    /// Allocates `count` such blocks with one charge: all of them or none. The first come from lists near the caller's CPU.
-    ///
-    /// # Errors
-    /// [`AllocPagesError`]. Nothing is charged then.
-    #[doc(alias = "alloc_pages_bulk")]
-    pub fn alloc_many<M: Machine>(
-        self,
-        group: &Group<M>,
-        count: usize,
-    ) -> Result<Vec<Page<M>>, AllocPagesError> {
-        many::alloc(group, self, count)
     }
 }
 

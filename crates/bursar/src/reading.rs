@@ -279,15 +279,10 @@ impl<M: Machine> Group<M> {
     ///
     /// This only chooses. To end the victim, cancel its work, so that it drops its charges. [`Group::remove`] returns no bytes.
     ///
-    /// `may_end` is called once for each candidate, without a lock. Return `false` for groups that are ending already.
-    ///
     /// # Errors
     /// [`NotFresh`] if the memory's policy forbids readers to flush.
     #[doc(alias = "oom_badness")]
-    pub fn choose_victim(
-        &self,
-        may_end: impl Fn(&Self) -> bool,
-    ) -> Result<Option<(Self, Victim)>, NotFresh> {
-        survey::choose_victim(self, may_end)
+    pub fn choose_victim(&self) -> Result<Option<(Self, Victim)>, NotFresh> {
+        survey::choose_victim(self, |_| true)
     }
 }

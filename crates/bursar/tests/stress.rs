@@ -21,6 +21,7 @@ use std::thread::Scope;
 
 use bursar::{Freshness, Host, Machine};
 use bursar_check::model::Before;
+use bursar_machine::host::allowed_cpus;
 use common::child::live_in_child;
 use common::fork::in_child;
 use common::site::{DEPARTMENT_MAX, Held, Site, TENANT_MAX};

@@ -124,7 +124,7 @@ impl<M: Machine> World<M> {
             let order = Order::new(order as u8);
             let request = PageRequest::new(order).urgent();
             // Not the root's: the process's own are charged to no group.
-            let page = match self.groups[0].alloc_pages_as(request) {
+            let page = match request.alloc(&self.groups[0]) {
                 Ok(page) => page,
                 Err(error) => panic!("ballast of order {}: {error}", order.get()),
             };
@@ -189,10 +189,11 @@ impl<M: Machine> World<M> {
         let attempt = || {
             let result = if is_urgent {
                 let urgent = PageRequest::new(order).urgent();
-                group.alloc_pages_as(match zeroed {
+                match zeroed {
                     Zeroed::Yes => urgent.zeroed(),
                     Zeroed::No => urgent,
-                })
+                }
+                .alloc(group)
             } else {
                 group.alloc_pages(order, zeroed)
             };
@@ -342,7 +343,7 @@ impl<M: Machine> World<M> {
         for held in std::mem::take(&mut *locked(&self.ballast)) {
             self.free(held);
         }
-        let urgent = |order| self.groups[0].alloc_pages_as(PageRequest::new(order).urgent());
+        let urgent = |order| PageRequest::new(order).urgent().alloc(&self.groups[0]);
         let whole = urgent(Order::MAX).expect("all are free, and buddies merge");
         assert!(urgent(Order::ZERO).is_err(), "a page more than there are");
         drop(whole);

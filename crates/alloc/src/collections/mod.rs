@@ -88,7 +88,7 @@ impl<A: Allocator> GroupAlloc<A> {
     pub unsafe fn new_in(group: &Group, inner: A) -> Self {
         let books = Arc::new(Books {
             group: group.clone(),
-            memory: group.memory(),
+            memory: group.engine().memory(),
         });
         Self { books, inner }
     }
@@ -184,7 +184,7 @@ unsafe impl<A: Allocator> Allocator for GroupAlloc<A> {
         }
         // SAFETY: the caller's contract, and no page of ours, so it is the inner allocator's.
         unsafe { self.inner.deallocate(block, layout) };
-        without_unwinding(|| self.books.group.uncharge(taken_bytes(layout)));
+        without_unwinding(|| self.books.group.engine().uncharge(taken_bytes(layout)));
     }
 
     unsafe fn grow(

@@ -115,7 +115,7 @@ impl<A: Allocator> GroupAlloc<A> {
                 // SAFETY: the caller's contract, and its place.
                 let shrunk = unsafe { self.inner.shrink(block, old, new) }?;
                 let less = taken_bytes(old) - taken_bytes(new);
-                without_unwinding(|| self.books.group.uncharge(less));
+                without_unwinding(|| self.books.group.engine().uncharge(less));
                 Ok(exactly(shrunk, new))
             }
         }

@@ -14,7 +14,7 @@
 //! # No re-entry
 //! Allocating and freeing read a thread-local word that needs no initialization and no destructor (on systems with
 //! native thread-local words, such as Linux and macOS). They charge by operations that take no lock, do not wait, call
-//! no callback and allocate nothing ([`bursar::Account`]). So the allocator is never entered again from inside. No
+//! no callback and allocate nothing ([`bursar::engine::Account`]). So the allocator is never entered again from inside. No
 //! signal handler, thread-local destructor, code before `main` or child of a fork finds an operation half done. Work
 //! that may do more (limits that refuse, drains, callbacks) is left to the next operation on the group that may wait.
 

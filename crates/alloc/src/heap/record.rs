@@ -7,7 +7,8 @@
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use bursar::{Account, Group};
+use bursar::Group;
+use bursar::engine::Account;
 
 use super::label;
 
@@ -55,7 +56,7 @@ fn list(mut at: *const Record) -> impl Iterator<Item = &'static Record> {
 impl Record {
     /// Returns the record of a group's place.
     pub(super) fn of(group: &Group) -> &'static Record {
-        let account = group.account();
+        let account = group.engine().account();
         let bucket = bucket(account.key());
         // Acquire, here and below: pairs with the Release of the thread that added it.
         let mut head = bucket.load(Ordering::Acquire);

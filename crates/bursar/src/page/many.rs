@@ -5,18 +5,20 @@ use std::mem;
 use bursar_machine::pages::{Block, Order};
 use bursar_machine::{Machine, Outcome, Slot};
 
-use super::{AllocPagesError, Page, PageRequest, Tag, UNCHARGED, get_block_slowly, scrub};
+use super::{AllocPagesError, Page, Tag, UNCHARGED, get_block_slowly, request, scrub};
 use crate::charge::{Charge, charge_slowly};
 use crate::group::Group;
+use crate::pages::Zeroed;
 use crate::react::{Core, fork};
 
 /// Allocates `count` blocks with one charge.
-pub(super) fn alloc<M: Machine>(
+pub(crate) fn alloc_many<M: Machine>(
     group: &Group<M>,
-    request: PageRequest,
+    order: Order,
     count: usize,
+    zeroed: Zeroed,
 ) -> Result<Vec<Page<M>>, AllocPagesError> {
-    let (order, zeroed) = (request.order, request.zeroed);
+    let request = request(order, zeroed);
     let too_many = || AllocPagesError::TooMany { order, count };
     let bytes = order.bytes().checked_mul(count).ok_or_else(too_many)? as u64;
     if count == 0 {

@@ -11,7 +11,7 @@ pub fn fill(world: &World, at: usize) {
     let room = |at: usize| {
         let above = &world.groups[at];
         let used = above.read(Freshness::Exact).unwrap().usage().value as u64;
-        above.max().saturating_sub(used)
+        above.limits().max.saturating_sub(used)
     };
     let fits = world.shape.chain(at).map(room).min().unwrap();
     let charge = group.try_charge(fits).unwrap();
@@ -27,7 +27,10 @@ pub fn fill(world: &World, at: usize) {
 pub fn live_in_child(world: &World, mut held: Vec<(usize, Charge)>, random: &mut Random) {
     // Before anything else, as a signal handler might: refused, or put off.
     if random.below(2) == 0 {
-        let refused = world.groups[1].try_charge_nowait(1 << 20).unwrap_err();
+        let refused = world.groups[1]
+            .engine()
+            .try_charge_nowait(1 << 20)
+            .unwrap_err();
         assert_eq!(refused, NowaitError::Busy);
         while held.len() > 6 {
             let (at, charge) = held.pop().unwrap();
@@ -64,7 +67,10 @@ pub fn live_in_child(world: &World, mut held: Vec<(usize, Charge)>, random: &mut
     );
     for group in &world.groups {
         let copy = fresh.find(&group.path()).unwrap();
-        assert_eq!((copy.max(), copy.reserved()), (group.max(), 0));
+        assert_eq!(
+            (copy.limits().max, copy.reserved()),
+            (group.limits().max, 0)
+        );
         assert_eq!(copy.read(Freshness::Exact).unwrap().get(ROWS).value, 0);
     }
     for (at, charge) in held.drain(..) {
@@ -96,7 +102,7 @@ pub fn live_in_child(world: &World, mut held: Vec<(usize, Charge)>, random: &mut
     world.check();
 
     let tenant = fresh.find("0").unwrap();
-    let charge = tenant.try_charge(tenant.max()).unwrap();
+    let charge = tenant.try_charge(tenant.limits().max).unwrap();
     assert!(tenant.try_charge(1).is_err());
     fresh.find("0/0").unwrap().add(ROWS, 3);
     assert_eq!(
@@ -110,7 +116,7 @@ pub fn live_in_child(world: &World, mut held: Vec<(usize, Charge)>, random: &mut
 pub fn fresh_paths(group: &Group) -> Vec<(String, u64)> {
     let mut paths = Vec::new();
     for child in group.children() {
-        paths.push((child.path(), child.max()));
+        paths.push((child.path(), child.limits().max));
         paths.extend(fresh_paths(&child));
     }
     paths

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bursar::{Charge, Freshness, Group, Limits, Memory};
 use bursar_check::model::{Before, Flow};
+use bursar_machine::host::{allowed_cpus, pin_to};
 
 use super::world::check_conservation;
 use super::{ROWS, Random, memory};
@@ -77,7 +78,7 @@ impl Site {
             0..10 => self.charge(at, random, held),
             10..13 => {
                 let Query { group, truth } = &self.queries[at];
-                let charge = |bytes| group.try_charge_nowait(bytes);
+                let charge = |bytes| group.engine().try_charge_nowait(bytes);
                 let charged = truth.attempt(1 + random.below(60_000) as u64, charge);
                 held.extend(charged.ok().map(|charge| (at, charge)));
             }

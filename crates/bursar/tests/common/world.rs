@@ -98,7 +98,7 @@ impl World {
             ),
             7..10 => held.extend(
                 note.charge(random.below(60_000) as u64, |bytes| {
-                    group.try_charge_nowait(bytes)
+                    group.engine().try_charge_nowait(bytes)
                 })
                 .map(|charge| (at, charge)),
             ),
@@ -132,7 +132,7 @@ impl World {
         note.add(&child);
         note.add_eager(&child, random.below(200) as i64);
         let charge = note.charge(random.below(9_000) as u64, |bytes| child.try_charge(bytes));
-        child.remove().unwrap();
+        child.engine().remove().unwrap();
         note.add(&child);
         drop(child);
         if let Some(charge) = charge {

@@ -167,7 +167,7 @@ mod models {
             let all = group.try_charge(MAX).unwrap();
             let remover = spawn_on(0, {
                 let group = group.clone();
-                move || group.remove().unwrap()
+                move || group.engine().remove().unwrap()
             });
             run_on(1);
             let mut waiting = Waiting::new(&group, 600);

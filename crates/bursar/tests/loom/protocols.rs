@@ -557,7 +557,9 @@ mod models {
             let large = books.groups[0].charge(2000);
             is_over.store(true, Ordering::Release);
             let small = charger.join().unwrap();
-            assert!(books.groups[0].is_over_max() && books.groups[0].events().overshot == 1);
+            assert!(
+                books.groups[0].engine().is_over_max() && books.groups[0].events().overshot == 1
+            );
             let held: u64 = small.iter().flatten().map(bursar::Charge::bytes).sum();
             books.check_bytes(large.bytes() + held);
         });
@@ -791,7 +793,7 @@ mod models {
             listed.leaf().add(ROWS, 1);
             let walker = spawn_on(1, {
                 let middle = listed.middle.clone();
-                move || assert_eq!(middle.flush().unwrap().get(ROWS).value, 2)
+                move || assert_eq!(middle.engine().flush().unwrap().get(ROWS).value, 2)
             });
             run_on(0);
             assert_eq!((rows(&listed.books.root), rows(&listed.books.root)), (2, 2));
@@ -848,7 +850,7 @@ mod models {
                 move || books.groups[0].add(ROWS, 1)
             });
             run_on(1);
-            books.groups[0].remove().unwrap();
+            books.groups[0].engine().remove().unwrap();
             adder.join().unwrap();
             let reading = books.root.read(Freshness::Exact).unwrap();
             assert_eq!((reading.get(ROWS).value, reading.own(ROWS)), (1, 1));
@@ -886,7 +888,7 @@ mod models {
                 }
             });
             run_on(1);
-            books.groups[0].remove().unwrap();
+            books.groups[0].engine().remove().unwrap();
             reader.join().unwrap();
             let reading = books.root.read(Freshness::Exact).unwrap();
             assert_eq!((reading.get(ROWS).value, reading.own(ROWS)), (1, 1));
@@ -918,7 +920,7 @@ mod models {
             let charge = books.groups[0].try_charge(16).unwrap();
             let returner = spawn_on(0, move || drop(charge));
             run_on(1);
-            books.groups[0].remove().unwrap();
+            books.groups[0].engine().remove().unwrap();
             returner.join().unwrap();
             check_removed(&books);
         });
@@ -946,7 +948,7 @@ mod models {
                 }
             });
             run_on(1);
-            books.groups[0].remove().unwrap();
+            books.groups[0].engine().remove().unwrap();
             assert!(books.groups[0].try_charge(bytes).is_err());
             let charge = charger.join().unwrap();
             let held = charge.as_ref().map_or(0, bursar::Charge::bytes);
@@ -961,7 +963,7 @@ mod models {
         let reading = books.root.read(Freshness::Exact).unwrap();
         assert_eq!((reading.usage().value, reading.own_usage()), (0, 0));
         assert_eq!(books.root.reserved(), 0);
-        assert_eq!(books.root.remove(), Err(RemoveError::Root));
+        assert_eq!(books.root.engine().remove(), Err(RemoveError::Root));
     }
 
     /// The last handle removes the group while its last bytes are returned; the record ends, once, and starts at zero.

@@ -132,7 +132,7 @@ fn groups_that_come_and_go_lose_nothing() {
                         }
                         late.push(operator.try_charge(random.below(10_000) as u64).unwrap());
                         if random.below(2) == 0 {
-                            operator.remove().unwrap();
+                            operator.engine().remove().unwrap();
                             operator.add(ROWS, 1);
                             rows.fetch_add(1, Ordering::Relaxed);
                         }
@@ -168,7 +168,7 @@ fn on_signal() {
     group.add(ROWS, 1);
     group.add(BATCHED, 3);
     // Small enough to fit beside the one that waits.
-    if let Ok(charge) = group.try_charge_nowait(1000) {
+    if let Ok(charge) = group.engine().try_charge_nowait(1000) {
         CHARGED.fetch_add(1, Ordering::Relaxed);
         charge.release_nowait();
     }

@@ -36,7 +36,7 @@ fn step_nowait(world: &World, random: &mut Random, held: &mut Vec<(usize, Charge
         }
         _ if held.len() < held.capacity() => held.extend(
             note.charge(random.below(60_000) as u64, |bytes| {
-                group.try_charge_nowait(bytes)
+                group.engine().try_charge_nowait(bytes)
             })
             .map(|charge| (at, charge)),
         ),
@@ -129,7 +129,7 @@ fn uncharge_one() {
     {
         world.notes[at].uncharge(charge);
         world.notes[at].add(&world.groups[at]);
-        let _ = world.groups[at].try_charge_nowait(50_000);
+        let _ = world.groups[at].engine().try_charge_nowait(50_000);
     }
 }
 

@@ -173,14 +173,14 @@ fn a_node_that_does_not_exist() {
         Placement::Only(usize::MAX),
     ] {
         let request = PageRequest::new(ZERO).on(placement);
-        let error = group.alloc_pages_as(request).unwrap_err();
+        let error = request.alloc(&group).unwrap_err();
         assert_eq!(error, AllocPagesError::NoSuchNode { nodes });
         let text = error.to_string();
         assert!(text.contains(&format!("0 to {}", nodes - 1)), "{text}");
     }
     assert_eq!(group.read(Freshness::Exact).unwrap().usage().value, 0);
     let last = PageRequest::new(ZERO).on(Placement::Only(nodes - 1));
-    assert_eq!(group.alloc_pages_as(last).unwrap().node(), nodes - 1);
+    assert_eq!(last.alloc(&group).unwrap().node(), nodes - 1);
 }
 
 #[test]
@@ -277,7 +277,7 @@ fn what_is_exhausted_recovers() {
         assert!(error.to_string().contains("bytes_per_node"), "{error}");
         // Nobody else gets any either, but for emergencies.
         assert!(other.alloc_pages(ZERO, Zeroed::No).is_err());
-        let urgent = other.alloc_pages_as(PageRequest::new(ZERO).urgent());
+        let urgent = PageRequest::new(ZERO).urgent().alloc(&other);
         assert_eq!(urgent.is_ok(), free_pages > 0);
         drop(urgent);
         // One comes back, wherever, and goes to who asks next.

@@ -86,8 +86,8 @@ impl Births<'_> {
             way @ 0..2 => {
                 match way {
                     0 => {
-                        operator.remove().unwrap();
-                        query.remove().unwrap();
+                        operator.engine().remove().unwrap();
+                        query.engine().remove().unwrap();
                     }
                     _ => query.close().unwrap(),
                 }
@@ -97,11 +97,11 @@ impl Births<'_> {
                     other => fault(self.seed, format_args!("charged when removed: {other:?}")),
                 }
                 // This charges a removed group as well.
-                self.late.push(operator.charge_nowait(100));
+                self.late.push(operator.engine().charge_nowait(100));
                 self.removed.extend([query, operator]);
             }
             2 => {
-                operator.remove().unwrap();
+                operator.engine().remove().unwrap();
                 drop(operator);
                 drop(query);
             }

@@ -28,13 +28,13 @@ fn charge_in_handler() {
     query.group.add(BATCHED, 3);
     let bytes = 1 + (handled * 977) % 30_000;
     if at == 0 {
-        let charge = |bytes| Ok::<_, NowaitError>(query.group.charge_nowait(bytes));
+        let charge = |bytes| Ok::<_, NowaitError>(query.group.engine().charge_nowait(bytes));
         if let Ok(charge) = query.truth.attempt(bytes, charge) {
             OWED.fetch_add(charge.forget(), Ordering::SeqCst);
         }
     } else if let Ok(charge) = query
         .truth
-        .attempt(bytes, |bytes| query.group.try_charge_nowait(bytes))
+        .attempt(bytes, |bytes| query.group.engine().try_charge_nowait(bytes))
     {
         query.truth.give_back(bytes, || charge.release_nowait());
     }
@@ -44,7 +44,9 @@ fn charge_in_handler() {
 fn settle_owed(site: &Site) {
     let bytes = OWED.swap(0, Ordering::SeqCst);
     let query = &site.queries[0];
-    query.truth.give_back(bytes, || query.group.uncharge(bytes));
+    query
+        .truth
+        .give_back(bytes, || query.group.engine().uncharge(bytes));
 }
 
 /// Signals meet threads anywhere, and their handlers charge and count, while limits change and groups come and go.

@@ -31,7 +31,7 @@ fn work(machine: &Sim, places: &[Place], kept: &Mutex<Vec<Held>>, seed: u64, num
                 held.extend(charge.map(|charge| Held::new(charge, &place.truth)));
             }
             5 => {
-                let charge = place.group.try_charge_nowait(bytes).ok();
+                let charge = place.group.engine().try_charge_nowait(bytes).ok();
                 held.extend(charge.map(|charge| Held::new(charge, &place.truth)));
             }
             6 => held.push(Held::new(place.group.charge(bytes), &place.truth)),
@@ -55,7 +55,7 @@ fn work(machine: &Sim, places: &[Place], kept: &Mutex<Vec<Held>>, seed: u64, num
                 scan.add(&mut random);
                 let charge = scan.group.try_charge(bytes).ok();
                 held.extend(charge.map(|charge| Held::new(charge, &scan.truth)));
-                scan.group.remove().expect("it has no children");
+                scan.group.engine().remove().expect("it has no children");
                 scan.add(&mut random);
             }
             8 if at < held.len() => held[at].change(place, |charge| {

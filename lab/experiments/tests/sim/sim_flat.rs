@@ -82,7 +82,7 @@ fn the_first_touch_of_a_retired_slot_walks_to_the_root_once() {
             let mut touches = [0; 3];
             for _ in 0..2 {
                 // A slot that two passes find unchanged is retired. On the same CPU, so that no line is elsewhere.
-                let memory = group.memory();
+                let memory = group.engine().memory();
                 cost_on(&simulator, 3, || (0..2).for_each(|_| memory.tick()));
                 touches = [0; 3].map(|_: u64| {
                     let counts = cost_on(&simulator, 3, add);
@@ -172,7 +172,7 @@ fn nothing_that_may_not_wait_does_while_stock_is_taken_back() {
                     }
                     let begun_ns = machine.now_ns();
                     // Small ones that the stock covers, and large ones that it does not.
-                    match query.try_charge_nowait(1 + (round % 2) * 400_000) {
+                    match query.engine().try_charge_nowait(1 + (round % 2) * 400_000) {
                         Ok(charge) => {
                             if let Some(before) = held.replace(charge) {
                                 bursar::Charge::release_nowait(before);
@@ -213,7 +213,7 @@ fn nor_takes_it_a_lock_when_it_goes_past_the_stock() {
         let (group, simulator) = deep(cpus, depth, SectionKind::Restartable);
         for bytes in [1, 1 << 20] {
             let counts = cost_on(&simulator, 5, || {
-                let charge = group.try_charge_nowait(bytes).unwrap();
+                let charge = group.engine().try_charge_nowait(bytes).unwrap();
                 charge.release_nowait();
             });
             assert_eq!((counts.acquisitions, counts.fences), (0, 0));

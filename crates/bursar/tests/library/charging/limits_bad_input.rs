@@ -26,8 +26,8 @@ fn any_combination() {
         let limits = Limits::max(max).high(high).low(low).min(min);
         group.set_limits(limits);
         assert_eq!(group.limits(), limits);
-        assert_eq!(group.is_over_max(), max < units(5));
-        let protection = group.protection();
+        assert_eq!(group.engine().is_over_max(), max < units(5));
+        let protection = group.engine().protection();
         assert_eq!(protection.min, min.min(units(5)), "{limits:?}");
         assert_eq!(protection.low, low.min(units(5)), "{limits:?}");
         let _ = group.take_debt();
@@ -67,14 +67,14 @@ fn the_same_again() {
     let held = group.try_charge(4 * UNIT).unwrap();
     for _ in 0..3 {
         group.set_max(units(4));
-        group.set_high(units(4));
+        group.engine().set_high(units(4));
     }
     assert_eq!(calls.load(Ordering::Relaxed), 0);
-    group.set_high(units(4) - 1);
-    group.set_high(u64::MAX);
+    group.engine().set_high(units(4) - 1);
+    group.engine().set_high(u64::MAX);
     group.set_max(0);
     assert_eq!(calls.load(Ordering::Relaxed), 2);
-    assert!(group.try_charge(1).is_err() && group.try_charge_nowait(1).is_err());
+    assert!(group.try_charge(1).is_err() && group.engine().try_charge_nowait(1).is_err());
     assert!(!panics(|| group.charge(1)));
     drop(held);
     group.set_max(u64::MAX);
@@ -130,9 +130,9 @@ fn limits_change_while_threads_charge() {
             };
             let group = [&tenant, &groups[0], &groups[1]][random.below(3)];
             match random.below(4) {
-                0 => group.set_min(any(&mut random)),
-                1 => group.set_low(any(&mut random)),
-                2 => group.set_high(any(&mut random)),
+                0 => group.engine().set_min(any(&mut random)),
+                1 => group.engine().set_low(any(&mut random)),
+                2 => group.engine().set_high(any(&mut random)),
                 _ => {
                     let max = any(&mut random);
                     group.set_max(max);
@@ -142,7 +142,7 @@ fn limits_change_while_threads_charge() {
                 }
             }
             // Of numbers that change meanwhile: it only must not fail.
-            groups[0].protection();
+            groups[0].engine().protection();
         }
         drop(stops);
         workers
@@ -171,12 +171,18 @@ fn debts_instead_of_sleep() {
     // Where it was charged, not where `high` was exceeded; and what is fallible or not, waits or not, is the same.
     assert_eq!(tenant.take_debt().bytes, 0);
     let more = query.charge(UNIT);
-    let nowait = query.try_charge_nowait(UNIT).unwrap();
+    let nowait = query.engine().try_charge_nowait(UNIT).unwrap();
     assert!(Task::new(query.charge_async(UNIT)).poll().is_ready());
     let debt = query.take_debt();
     assert_eq!((debt.bytes, debt.delay), (units(7), Duration::from_secs(2)));
     assert_eq!(query.take_debt().bytes, 0);
-    assert_eq!((tenant.own_events().high, query.own_events().high), (4, 0));
+    assert_eq!(
+        (
+            tenant.engine().own_events().high,
+            query.engine().own_events().high
+        ),
+        (4, 0)
+    );
     assert_eq!(tenant.events().throttled, Duration::ZERO);
     let small = query.try_charge(UNIT).unwrap();
     drop((more, nowait, over, small));
@@ -214,17 +220,17 @@ fn throttled_by_how_far_above() {
     let _high = query.try_charge(HIGH).unwrap();
     // At most 192 KiB with stock, 0.94 %: 4.2 ms, which is not worth a sleep.
     let small = query.try_charge(64 << 10).unwrap();
-    let events = tenant.own_events();
+    let events = tenant.engine().own_events();
     assert_eq!((events.high, events.throttled), (1, Duration::ZERO));
     drop(small);
     // No sleep for who may not; a debt instead.
-    let nowait = query.try_charge_nowait(1 << 20).unwrap();
+    let nowait = query.engine().try_charge_nowait(1 << 20).unwrap();
     assert_eq!(query.events().throttled, Duration::ZERO);
     assert!(query.take_debt().bytes >= 1 << 20);
     drop(nowait);
     // 1.33 % and 272 KiB, perhaps with 256 KiB of stock: 12 ms, or some more.
     let slow = query.try_charge(272 << 10).unwrap();
-    let throttled = query.own_events().throttled;
+    let throttled = query.engine().own_events().throttled;
     assert!(throttled > Duration::from_millis(10));
     assert_eq!(tenant.events().throttled, throttled);
     let stall = tenant.pressure().stall;

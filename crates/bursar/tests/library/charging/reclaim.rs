@@ -146,10 +146,10 @@ fn low_is_taken_only_if_there_is_nothing_else() {
     let family = family(&memory, &rows, true);
     let charge = family.tenant.try_charge(30 * UNIT).unwrap();
     family.log.assert(&[("tenant", 30), ("c", 5), ("a", 25)]);
-    let lows = |at: usize| family.children[at].0.own_events().low;
+    let lows = |at: usize| family.children[at].0.engine().own_events().low;
     assert_eq!([lows(0), lows(1), lows(2), lows(3)], [1, 0, 0, 0]);
     assert_eq!(family.tenant.events().low, 1);
-    assert_eq!(family.tenant.own_events().low, 0);
+    assert_eq!(family.tenant.engine().own_events().low, 0);
     // All that is left is d within its min, c within its own, and a and b.
     let more = family.tenant.try_charge(45 * UNIT).unwrap();
     family.log.assert(&[("tenant", 45), ("b", 30), ("a", 15)]);
@@ -172,10 +172,10 @@ fn protection_is_shared_down_the_tree() {
     refused(family.tenant.try_charge(50 * UNIT));
     let asked = [("tenant", 50), ("e", 25), ("f", 15), ("e", 40), ("f", 20)];
     family.log.assert(&asked);
-    let protected = |at: usize| family.children[at].0.protection();
+    let protected = |at: usize| family.children[at].0.engine().protection();
     // As a part of what the root has, the tenant's protection is none, so that of all below is.
     assert_eq!([protected(0), protected(1)], [Protection::default(); 2]);
-    family.tenant.set_low(units(60));
+    family.tenant.engine().set_low(units(60));
     assert_eq!([protected(0).low, protected(1).low], [units(60), units(40)]);
 }
 
@@ -197,18 +197,24 @@ fn too_much_is_fine_and_requests_say_why() {
         assert_eq!(tenant.reserved(), 0);
     };
     pages.fill(&cache, 10);
-    assert_eq!(tenant.reclaim(units(3)), units(10));
+    assert_eq!(tenant.engine().reclaim(units(3)), units(10));
     expect(3, Reason::Asked, "/tenant");
     pages.fill(&cache, 10);
     tenant.set_max(units(7));
     expect(3, Reason::Max, "/tenant");
     pages.fill(&cache, 7);
-    cache.set_high(units(2));
+    cache.engine().set_high(units(2));
     expect(5, Reason::High, "/tenant/cache");
     pages.fill(&cache, 2);
     cache.set_max(0);
     expect(2, Reason::Max, "/tenant/cache");
-    assert_eq!((tenant.reclaim(units(1)), tenant.reclaim(0)), (0, 0));
+    assert_eq!(
+        (
+            tenant.engine().reclaim(units(1)),
+            tenant.engine().reclaim(0)
+        ),
+        (0, 0)
+    );
     assert_eq!(memory.root().events().reclaimed_bytes, units(29));
     assert_eq!(seen.lock().unwrap().len(), 0, "nothing to ask for");
 }
@@ -216,7 +222,8 @@ fn too_much_is_fine_and_requests_say_why() {
 /// One unit at a time: lowering a limit goes on as long as that helps, 16 times at most.
 #[test]
 fn a_lowered_limit_asks_again_while_it_helps() {
-    for limit in [Group::set_max, Group::set_high] {
+    let high = |group: &Group, bytes| group.engine().set_high(bytes);
+    for limit in [Group::set_max, high] {
         let memory = memory();
         let group = memory.root().child("group", Limits::none()).unwrap();
         let (pages, log) = (Pages::default(), Arc::new(Mutex::new(Vec::new())));
@@ -246,7 +253,7 @@ fn infallible_charges_reclaim_before_they_overshoot() {
     assert_eq!((pages.bytes(), group.events().overshot), (units(1), 0));
     let over = group.charge(3 * UNIT);
     assert_eq!((pages.bytes(), group.events().overshot), (0, 1));
-    assert!(group.is_over_max());
+    assert!(group.engine().is_over_max());
     assert_eq!(group.reserved(), units(6));
     drop((forced, over));
 }
@@ -279,12 +286,12 @@ fn reclaimers_that_free_nothing_are_counted() {
     assert_eq!(pages.lock().unwrap().len(), 4);
     assert_eq!(tenant.events().refused, 6);
     // A charge asks once for each kind of protection.
-    let failed = cache.own_events().reclaim_failed;
+    let failed = cache.engine().own_events().reclaim_failed;
     assert_eq!((failed, root.events().reclaim_failed), (12, 12));
     let page = cache.try_charge(UNIT).expect("without the lock it evicts");
     pages.lock().unwrap().push(page);
-    assert_eq!(cache.own_events().reclaim_failed, failed);
-    assert_eq!(root.own_events().reclaim_failed, 0);
+    assert_eq!(cache.engine().own_events().reclaim_failed, failed);
+    assert_eq!(root.engine().own_events().reclaim_failed, 0);
 }
 
 /// Stock is taken back first: nobody is asked to free what nobody uses.
@@ -298,10 +305,10 @@ fn nobody_is_asked_for_stock() {
         group.reserved() > 1000,
         "stock is held, or this shows nothing"
     );
-    group.set_high(1000);
+    group.engine().set_high(1000);
     assert_eq!(group.reserved(), 100);
     drop(held);
-    group.set_high(u64::MAX);
+    group.engine().set_high(u64::MAX);
     let _held = group.try_charge(900).unwrap();
     assert!(group.reserved() > 1000);
     group.set_max(1000);

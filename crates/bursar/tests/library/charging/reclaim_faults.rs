@@ -57,7 +57,7 @@ fn a_panic_leaves_no_trace() {
     // `high` as well: there the charge has succeeded when reclaimers are asked.
     for high in [u64::MAX, units(4)] {
         fails.store(false, Ordering::Relaxed);
-        group.set_high(high);
+        group.engine().set_high(high);
         if high != u64::MAX {
             group.set_max(u64::MAX);
         }
@@ -75,13 +75,13 @@ fn a_panic_leaves_no_trace() {
         assert_eq!(moved, high != u64::MAX);
         elsewhere.move_to(&other).unwrap();
         check();
-        assert!(panics(|| group.reclaim(UNIT)));
+        assert!(panics(|| group.engine().reclaim(UNIT)));
         check();
     }
-    assert!(panics(|| group.set_high(0)));
-    group.set_high(u64::MAX);
+    assert!(panics(|| group.engine().set_high(0)));
+    group.engine().set_high(u64::MAX);
     assert!(panics(|| group.set_max(units(3))));
-    assert_eq!(group.max(), units(3), "set before anyone is asked");
+    assert_eq!(group.limits().max, units(3), "set before anyone is asked");
     check();
     let mut waits = Task::new(group.charge_async(UNIT));
     assert!(panics(|| waits.poll()));
@@ -109,12 +109,12 @@ fn reclaimers_may_call_back() {
     *itself.lock().unwrap() = Some(group.add_reclaimer(0, move |request| {
         counted.fetch_add(1, Ordering::Relaxed);
         refused(handle.try_charge(5 * UNIT));
-        assert_eq!(handle.reclaim(1), 0, "not from within");
+        assert_eq!(handle.engine().reclaim(1), 0, "not from within");
         let usage = handle.read(Freshness::Exact).unwrap().usage();
         assert_eq!(usage.value as u64, units(4));
         let child = handle.child("child", Limits::max(1)).unwrap();
         child.set_max(UNIT);
-        child.remove().unwrap();
+        child.engine().remove().unwrap();
         let freed = evicted.evict(request.target);
         drop(handle.try_charge(UNIT).expect("just freed"));
         drop(Weak::upgrade(&own).unwrap().lock().unwrap().take());
@@ -126,7 +126,7 @@ fn reclaimers_may_call_back() {
     // Another that ends its own group, on the way of a charge to it.
     let handle = group.clone();
     let last = group.add_reclaimer(0, move |_| {
-        handle.remove().unwrap();
+        handle.engine().remove().unwrap();
         1
     });
     match group.try_charge(UNIT) {
@@ -146,7 +146,7 @@ fn threads_with_one_cache() {
     let memory = memory();
     let tenant = memory.root().child("tenant", Limits::max(MAX)).unwrap();
     let groups = ["a", "b"].map(|name| tenant.child(name, Limits::none()).unwrap());
-    groups[0].set_min(1 << 20);
+    groups[0].engine().set_min(1 << 20);
     let caches = [(); 2].map(|()| Pages::default());
     let _kept: Vec<_> = std::iter::zip(&groups, &caches)
         .map(|(group, pages)| pages.evict_for(group))

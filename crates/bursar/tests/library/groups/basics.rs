@@ -41,7 +41,7 @@ fn a_charge_is_seen_up_to_the_root_and_returned_on_drop() {
     for group in [&query, &tenant, &memory.root()] {
         assert_eq!(group.read(Freshness::Exact).unwrap().usage().value, 0);
     }
-    assert!(query.peak() >= 5000);
+    assert!(query.engine().peak() >= 5000);
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn odd_sizes_are_refused_and_nothing_is_lost() {
         }
     );
     assert_eq!(
-        group.try_charge_nowait(u64::MAX).unwrap_err(),
+        group.engine().try_charge_nowait(u64::MAX).unwrap_err(),
         NowaitError::TooLarge
     );
     assert!(matches!(
@@ -262,7 +262,7 @@ fn odd_sizes_are_refused_and_nothing_is_lost() {
         Err(ChargeError::LimitReached(_))
     ));
     assert_eq!(
-        group.try_charge_nowait(2 << 20).unwrap_err(),
+        group.engine().try_charge_nowait(2 << 20).unwrap_err(),
         NowaitError::LimitReached
     );
     let huge: Vec<_> = (0..100).map(|_| group.charge(u64::MAX)).collect();
@@ -309,7 +309,7 @@ fn a_refusal_names_the_ancestor_and_its_biggest_children() {
     ] {
         assert!(text.contains(part), "{text}");
     }
-    assert_eq!(tenant.own_events().refused, 1);
+    assert_eq!(tenant.engine().own_events().refused, 1);
     drop(held);
 }
 
@@ -320,8 +320,8 @@ fn an_infallible_charge_latches() {
     let query = tenant.child("query", Limits::none()).unwrap();
     let warm = query.try_charge(100).unwrap();
     let over = query.charge(2 << 20);
-    assert!(tenant.is_over_max());
-    assert_eq!(tenant.own_events().overshot, 1);
+    assert!(tenant.engine().is_over_max());
+    assert_eq!(tenant.engine().own_events().overshot, 1);
     assert_eq!(tenant.reserved(), (2 << 20) + 100, "no stock is left");
     assert!(query.try_charge(1).is_err());
     drop(warm);
@@ -340,8 +340,8 @@ fn limits_change_while_in_use() {
     let query = tenant.child("query", Limits::none()).unwrap();
     let held = query.try_charge(500 << 10).unwrap();
     tenant.set_max(100 << 10);
-    assert_eq!(tenant.max(), 100 << 10);
-    assert!(tenant.is_over_max());
+    assert_eq!(tenant.limits().max, 100 << 10);
+    assert!(tenant.engine().is_over_max());
     assert!(query.try_charge(1).is_err());
     tenant.set_max(600 << 10);
     let more = query.try_charge(100 << 10).unwrap();
@@ -396,7 +396,7 @@ fn charges_resize_split_merge_and_move() {
         (550, 450, 1000)
     );
     let mut rest = rest;
-    let other = rest.merge(charge).unwrap_err().other;
+    let other = rest.merge(charge).unwrap_err();
     assert_eq!(other.bytes(), 450);
     let mut empty = rest.split(0).unwrap();
     empty.merge(rest).unwrap();
@@ -421,15 +421,18 @@ fn removal_folds_into_the_parent() {
     let tenant = memory.root().child("tenant", Limits::none()).unwrap();
     let query = tenant.child("query", Limits::none()).unwrap();
     assert_eq!(
-        tenant.remove().unwrap_err(),
+        tenant.engine().remove().unwrap_err(),
         RemoveError::HasChildren { children: 1 }
     );
-    assert_eq!(memory.root().remove().unwrap_err(), RemoveError::Root);
+    assert_eq!(
+        memory.root().engine().remove().unwrap_err(),
+        RemoveError::Root
+    );
     let charge = query.try_charge(1000).unwrap();
     query.add(ROWS, 5);
-    query.remove().unwrap();
-    query.remove().unwrap();
-    assert!(query.is_removed());
+    query.engine().remove().unwrap();
+    query.engine().remove().unwrap();
+    assert!(query.engine().is_removed());
     assert!(matches!(
         query.try_charge(1),
         Err(ChargeError::Removed { .. })
@@ -439,7 +442,7 @@ fn removal_folds_into_the_parent() {
         Err(ChargeError::Removed { .. })
     ));
     assert_eq!(
-        query.try_charge_nowait(1).unwrap_err(),
+        query.engine().try_charge_nowait(1).unwrap_err(),
         NowaitError::Removed
     );
     assert!(matches!(
@@ -456,7 +459,7 @@ fn removal_folds_into_the_parent() {
     let reading = tenant.read(Freshness::Exact).unwrap();
     assert_eq!((reading.get(ROWS).value, reading.own(ROWS)), (16, 6));
     assert_eq!(query.read(Freshness::Exact).unwrap().get(ROWS).value, 6);
-    assert!(query.peak() >= 1000);
+    assert!(query.engine().peak() >= 1000);
     let forced = query.charge(50);
     assert_eq!(tenant.read(Freshness::Exact).unwrap().usage().value, 1050);
     drop((query, forced));
@@ -475,7 +478,7 @@ fn records_are_used_again_and_start_at_zero() {
     for round in 1..2000_u64 {
         let query = tenant.child("query", Limits::max(round)).unwrap();
         assert_eq!(query.read(Freshness::Exact).unwrap().get(ROWS).value, 0);
-        assert_eq!((query.peak(), query.max()), (0, round));
+        assert_eq!((query.engine().peak(), query.limits().max), (0, round));
         query.add(ROWS, 1);
         query.add(OPEN, 1);
         let charge = query.try_charge(1).unwrap();
@@ -540,9 +543,9 @@ fn nothing_can_be_charged() {
     let child = || root.child(String::from("group"), Limits::max(0)).unwrap();
     let ways: [fn(&Group) -> Option<Charge>; 5] = [
         |group| group.try_charge(0).ok(),
-        |group| group.try_charge_nowait(0).ok(),
+        |group| group.engine().try_charge_nowait(0).ok(),
         |group| Some(group.charge(0)),
-        |group| Some(group.charge_nowait(0)),
+        |group| Some(group.engine().charge_nowait(0)),
         |group| {
             let mut context = Context::from_waker(Waker::noop());
             match pin!(group.charge_async(0)).poll(&mut context) {
@@ -561,8 +564,8 @@ fn nothing_can_be_charged() {
         assert!(root.find("group").is_none());
     }
     let group = child();
-    group.remove().unwrap();
-    let removed = group.try_charge_nowait(0).unwrap_err();
+    group.engine().remove().unwrap();
+    let removed = group.engine().try_charge_nowait(0).unwrap_err();
     assert_eq!(removed, NowaitError::Removed);
     let removed = group.try_charge(0).unwrap_err();
     assert!(matches!(removed, ChargeError::Removed { .. }));
@@ -598,9 +601,9 @@ fn a_removed_parent_of_late_updates_does_not_claim_to_be_fresh() {
     let scan = query.child("scan", Limits::none()).unwrap();
     let held = scan.try_charge(1 << 20).unwrap();
     assert_eq!(query.read(Freshness::Exact).unwrap().usage().value, 1 << 20);
-    scan.remove().unwrap();
+    scan.engine().remove().unwrap();
     drop(held);
-    query.remove().unwrap();
+    query.engine().remove().unwrap();
     let reading = query.read(Freshness::Cached).unwrap();
     assert!(reading.usage().lo <= 0, "{:?}", reading.usage());
     assert_eq!(query.read(Freshness::Exact).unwrap().usage().value, 0);
@@ -709,7 +712,7 @@ fn a_name_is_free_while_a_removed_child_holds_a_charge() {
     // By way of the charge a handle comes back, and goes.
     let old = charge.group();
     assert_eq!(
-        (old.path(), old.is_removed()),
+        (old.path(), old.engine().is_removed()),
         ("/tenant/query/scan".to_owned(), true)
     );
     drop(old);

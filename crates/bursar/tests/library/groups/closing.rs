@@ -28,14 +28,14 @@ fn ends(mut task: Task<Emptied>) -> bool {
 }
 
 fn assert_closed(group: &Group) {
-    assert!(group.is_removed(), "{group}");
+    assert!(group.engine().is_removed(), "{group}");
     let refused = group.try_charge(1);
     assert!(matches!(refused, Err(ChargeError::Removed { .. })));
     assert_eq!(
-        group.try_charge_nowait(1).unwrap_err(),
+        group.engine().try_charge_nowait(1).unwrap_err(),
         NowaitError::Removed
     );
-    assert!(!group.charge_from_stock(1), "stock is left");
+    assert!(!group.engine().charge_from_stock(1), "stock is left");
     let refused = group.child("late", Limits::none());
     assert!(matches!(refused, Err(CreateError::ParentRemoved { .. })));
     assert!(group.children().is_empty());
@@ -66,7 +66,7 @@ fn a_whole_subtree_is_closed_in_one_call() {
     let again = root.child("tenant", Limits::none()).unwrap();
     tenant.close().unwrap();
     scan.close().unwrap();
-    assert!(!again.is_removed());
+    assert!(!again.engine().is_removed());
     // An infallible charge still succeeds.
     let late = scan.charge(UNIT);
     assert_eq!(scan.reserved(), units(2));
@@ -164,7 +164,7 @@ fn a_group_that_lives_is_not_at_its_end() {
     drop(group.try_charge(UNIT).unwrap());
     assert!(task.poll().is_pending());
     task.wakes();
-    group.remove().unwrap();
+    group.engine().remove().unwrap();
     assert!(task.wakes() > 0 && task.poll().is_ready());
     // Not the last handle: the future has one.
     let group = memory.root().child("group", Limits::none()).unwrap();
@@ -181,7 +181,10 @@ fn a_group_that_lives_is_not_at_its_end() {
 fn a_tick_tells_of_returns_that_tell_nobody() {
     let memory = memory();
     let group = memory.root().child("group", Limits::none()).unwrap();
-    let charges = [group.try_charge(100).unwrap(), group.charge_nowait(UNIT)];
+    let charges = [
+        group.try_charge(100).unwrap(),
+        group.engine().charge_nowait(UNIT),
+    ];
     let mut task = emptied(&group);
     assert!(task.poll().is_pending());
     group.close().unwrap();
@@ -240,7 +243,7 @@ fn nothing_gets_in_while_threads_close() {
                             let made = group.child(&name, Limits::none());
                             let bytes = 1 + random.below(UNIT as usize / 64) as u64;
                             let charged = match random.below(4) {
-                                0 => group.try_charge_nowait(bytes).ok(),
+                                0 => group.engine().try_charge_nowait(bytes).ok(),
                                 _ => group.try_charge(bytes).ok(),
                             };
                             group.add(ROWS, 1);
@@ -310,7 +313,7 @@ fn a_memory_may_own_its_ticker() {
     let quick = || Memory::builder().flush_period(std::time::Duration::from_millis(4));
     let memory = quick().ticker(true).build().unwrap();
     let group = memory.root().child("group", Limits::none()).unwrap();
-    let charge = group.charge_nowait(UNIT);
+    let charge = group.engine().charge_nowait(UNIT);
     group.close().unwrap();
     let clone = memory.clone();
     drop(memory);
@@ -321,7 +324,7 @@ fn a_memory_may_own_its_ticker() {
     // The last handle's drop waits for the thread.
     let ticks = |memory: &Memory| memory.flush_counts().root;
     assert!(becomes(|| ticks(&clone) >= 3));
-    let after = group.memory();
+    let after = group.engine().memory();
     drop(clone);
     let stopped = ticks(&after);
     let other = quick().ticker(true).build().unwrap();

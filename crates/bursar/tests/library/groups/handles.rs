@@ -27,7 +27,7 @@ fn the_same_group_of_the_same_memory() {
         ("/tenant".into(), "/".into())
     );
     // Another of the same name, while a handle keeps the first.
-    tenant.remove().unwrap();
+    tenant.engine().remove().unwrap();
     let again = memory.root().child("tenant", Limits::none()).unwrap();
     assert_ne!(again, tenant);
     let all: BTreeSet<u64> = [&tenant, &again, &found].map(hash).into();
@@ -49,7 +49,7 @@ fn the_group_of_a_charge() {
     );
     drop((none, tenant));
     let gone = some.group();
-    assert!(gone.is_removed() && gone == some.group());
+    assert!(gone.engine().is_removed() && gone == some.group());
     assert_eq!((gone.reserved(), memory.removed_groups()), (units(1), 1));
     drop(some);
     assert_eq!(gone.reserved(), 0);
@@ -108,8 +108,8 @@ fn victims_that_may_be_ended() {
     let (big, small) = (child("big"), child("small"));
     let _held = (big.try_charge(2 * UNIT), small.try_charge(UNIT));
     let chosen = |may_end: &dyn Fn(&Group) -> bool| {
-        let victim = memory.root().choose_victim_where(may_end).unwrap();
-        victim.map(|victim| victim.group)
+        let victim = memory.root().engine().choose_victim_where(may_end).unwrap();
+        victim.map(|(group, _)| group)
     };
     assert_eq!(chosen(&|_| true), Some(big.clone()));
     assert_eq!(chosen(&|group| *group != big), Some(small));
@@ -122,9 +122,9 @@ fn groups_that_cannot_be_ended_are_no_victims() {
     let child = |name| memory.root().child(name, Limits::none()).unwrap();
     let (rest, tenant) = (child("rest"), child("tenant"));
     let _held = (rest.try_charge(9 * UNIT), tenant.try_charge(UNIT));
-    let chosen = || memory.root().choose_victim().unwrap().unwrap().group;
+    let chosen = || memory.root().choose_victim().unwrap().unwrap().0;
     assert_eq!(chosen(), rest);
-    rest.exclude_from_victims();
+    rest.engine().exclude_from_victims();
     assert_eq!(chosen(), tenant);
     // Those below it can be.
     let cache = rest.child("cache", Limits::none()).unwrap();
@@ -133,7 +133,7 @@ fn groups_that_cannot_be_ended_are_no_victims() {
     // A later group in the same record is another group.
     for round in 0..3 {
         let gone = child("gone");
-        gone.exclude_from_victims();
+        gone.engine().exclude_from_victims();
         drop(gone);
         let later = child("later");
         let _held = later.try_charge((10 + round) * UNIT).unwrap();

@@ -37,13 +37,19 @@ fn usage(group: &Group) -> i64 {
 
 /// Empties all lists, so that the buddy has everything that nobody holds.
 fn free_pages(memory: &Memory) -> u64 {
-    let too_much = memory.root().alloc_many(Order::MAX, 1 << 20, Zeroed::No);
+    let too_much = memory
+        .root()
+        .engine()
+        .alloc_many(Order::MAX, 1 << 20, Zeroed::No);
     assert!(
         matches!(too_much, Err(AllocPagesError::Exhausted { .. })),
         "{too_much:?}"
     );
     drop(too_much);
-    let _ = memory.root().alloc_many(Order::MAX, 1 << 20, Zeroed::No);
+    let _ = memory
+        .root()
+        .engine()
+        .alloc_many(Order::MAX, 1 << 20, Zeroed::No);
     let info = memory.zone_info().unwrap();
     info.zones
         .iter()
@@ -99,7 +105,7 @@ fn another_group_never_sees_them() {
 fn a_group_that_wants_it_leaves_nothing_behind() {
     let memory = memory(options(16 << 20));
     let group = group(&memory, "secret");
-    group.set_zero_on_free(Zeroed::Yes);
+    group.engine().set_zero_on_free(Zeroed::Yes);
     let mut page = group.alloc_pages(ZERO, Zeroed::Yes).unwrap();
     page.bytes_mut().fill(0xaa);
     let pfn = page.pfn();
@@ -137,7 +143,10 @@ fn all_pages_are_distinct_and_all_come_back() {
     Page::free_many(held);
     assert_eq!(usage(&group), 0);
     assert_eq!(free_pages(&memory), (64 << 20) / 4096);
-    let largest = group.alloc_many(Order::MAX, 16, Zeroed::No).unwrap();
+    let largest = group
+        .engine()
+        .alloc_many(Order::MAX, 16, Zeroed::No)
+        .unwrap();
     assert_eq!(largest.len(), 16, "buddies have merged");
 }
 
@@ -145,13 +154,13 @@ fn all_pages_are_distinct_and_all_come_back() {
 fn a_limit_refuses_and_nothing_is_lost() {
     let memory = memory(options(64 << 20));
     let group = memory.root().child("small", Limits::max(1 << 20)).unwrap();
-    let pages = group.alloc_many(ZERO, 256, Zeroed::No).unwrap();
+    let pages = group.engine().alloc_many(ZERO, 256, Zeroed::No).unwrap();
     let error = group.alloc_pages(ZERO, Zeroed::No).unwrap_err();
     let AllocPagesError::Refused(ChargeError::LimitReached(reached)) = &error else {
         panic!("{error}");
     };
     assert_eq!(reached.limited, "/small");
-    assert!(group.alloc_many(ZERO, 300, Zeroed::No).is_err());
+    assert!(group.engine().alloc_many(ZERO, 300, Zeroed::No).is_err());
     drop(pages);
     assert_eq!(usage(&group), 0);
     assert_eq!(free_pages(&memory), (64 << 20) / 4096);
@@ -164,13 +173,20 @@ fn bad_requests_are_refused() {
     let group = group(&memory, "a");
     let nowhere = PageRequest::new(ZERO).on(Placement::Only(77));
     let nodes = memory.machine().report().nodes;
-    let error = group.alloc_pages_as(nowhere).unwrap_err();
+    let error = nowhere.alloc(&group).unwrap_err();
     assert_eq!(error, AllocPagesError::NoSuchNode { nodes });
     let error = group
+        .engine()
         .alloc_many(Order::MAX, usize::MAX, Zeroed::No)
         .unwrap_err();
     assert!(matches!(error, AllocPagesError::TooMany { .. }), "{error}");
-    assert!(group.alloc_many(ZERO, 0, Zeroed::No).unwrap().is_empty());
+    assert!(
+        group
+            .engine()
+            .alloc_many(ZERO, 0, Zeroed::No)
+            .unwrap()
+            .is_empty()
+    );
     assert_eq!(usage(&group), 0);
     for (bad, word) in [
         (
@@ -212,7 +228,7 @@ fn what_nobody_uses_goes_back_to_the_system() {
         ..options(256 << 20)
     });
     let group = group(&memory, "a");
-    let mut pages = group.alloc_many(ZERO, 20_000, Zeroed::No).unwrap();
+    let mut pages = group.engine().alloc_many(ZERO, 20_000, Zeroed::No).unwrap();
     pages.iter_mut().for_each(|page| page.copy_from(&[1; 4096]));
     let before = resident().unwrap().anonymous_bytes;
     Page::free_many(pages);
@@ -246,13 +262,12 @@ fn a_reserve_is_left_for_emergencies() {
     let held: Vec<Page> = std::iter::from_fn(|| group.alloc_pages(ZERO, Zeroed::No).ok()).collect();
     assert_eq!(held.len(), 1024 - 64);
     let request = PageRequest::new(ZERO);
-    let error = group.alloc_pages_as(request).unwrap_err();
+    let error = request.alloc(&group).unwrap_err();
     assert!(
         error.to_string().contains("64 pages free, 64 of them kept"),
         "{error}"
     );
-    let urgent: Vec<Page> =
-        std::iter::from_fn(|| group.alloc_pages_as(request.urgent()).ok()).collect();
+    let urgent: Vec<Page> = std::iter::from_fn(|| request.urgent().alloc(&group).ok()).collect();
     assert_eq!(urgent.len(), 64);
     drop(held);
     assert_eq!(usage(&group), 64 << 12);
@@ -266,7 +281,10 @@ fn reports_add_up() {
         "nothing is reserved before it is wanted"
     );
     let group = group(&memory, "a");
-    let held = group.alloc_many(Order::new(1), 100, Zeroed::No).unwrap();
+    let held = group
+        .engine()
+        .alloc_many(Order::new(1), 100, Zeroed::No)
+        .unwrap();
     drop(group.alloc_pages(Order::MAX, Zeroed::No).unwrap());
     let info = memory.zone_info().unwrap();
     let zone = &info.zones[0];
@@ -291,7 +309,7 @@ fn a_refused_allocation_of_many_keeps_no_group() {
     let memory = memory(options(4 << 20));
     let group = memory.root().child("x", Limits::none()).unwrap();
     let all = memory.alloc_pages(Order::MAX, Zeroed::No).unwrap();
-    assert!(group.alloc_many(ZERO, 1, Zeroed::No).is_err());
+    assert!(group.engine().alloc_many(ZERO, 1, Zeroed::No).is_err());
     drop((group, all));
     drop(
         memory
@@ -305,7 +323,7 @@ fn a_refused_allocation_of_many_keeps_no_group() {
 fn what_was_taken_from_whoever_panics_is_freed() {
     let memory = memory(options(16 << 20));
     let group = group(&memory, "a");
-    let pages = group.alloc_many(ZERO, 1_000, Zeroed::No).unwrap();
+    let pages = group.engine().alloc_many(ZERO, 1_000, Zeroed::No).unwrap();
     let mut left = 900;
     let freed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         Page::free_many(pages.into_iter().inspect(|_| {
@@ -330,9 +348,7 @@ fn the_reserve_is_not_put_on_lists() {
     });
     let group = group(&memory, "a");
     let held: Vec<Page> = std::iter::from_fn(|| group.alloc_pages(ZERO, Zeroed::No).ok()).collect();
-    let urgent = group
-        .alloc_pages_as(PageRequest::new(ZERO).urgent())
-        .unwrap();
+    let urgent = PageRequest::new(ZERO).urgent().alloc(&group).unwrap();
     assert!(group.alloc_pages(ZERO, Zeroed::No).is_err());
     drop((held, urgent));
 }

@@ -20,12 +20,12 @@ fn what_is_forgotten_stays_charged_until_it_is_returned() {
     // In parts, and by any handle of the group.
     let other = tenant.find("query").unwrap();
     std::thread::scope(|scope| {
-        scope.spawn(|| other.uncharge(bytes / 4));
-        scope.spawn(|| query.uncharge(bytes / 4));
+        scope.spawn(|| other.engine().uncharge(bytes / 4));
+        scope.spawn(|| query.engine().uncharge(bytes / 4));
     });
     assert_eq!(usage(&tenant), 1 << 18);
-    query.uncharge(0);
-    query.uncharge(bytes / 2);
+    query.engine().uncharge(0);
+    query.engine().uncharge(bytes / 2);
     assert_eq!(usage(&query), 0);
     drop(tenant.try_charge(1 << 20).unwrap());
 }
@@ -54,14 +54,14 @@ fn what_may_not_wait_oversteps_and_the_next_that_may_refuses() {
             scope.spawn(|| drop(group.try_charge(5000).unwrap()));
         }
     });
-    let over = groups[0].charge_nowait(9 << 20);
-    assert!(tenant.is_over_max());
-    assert_eq!(tenant.own_events().overshot, 1);
+    let over = groups[0].engine().charge_nowait(9 << 20);
+    assert!(tenant.engine().is_over_max());
+    assert_eq!(tenant.engine().own_events().overshot, 1);
     // Looks for stock, and takes it all back: from now on not a byte passes.
     assert!(groups[1].try_charge(1 << 20).is_err());
     for group in &groups {
         assert!(group.try_charge(1).is_err(), "{group}");
-        assert!(group.try_charge_nowait(1).is_err(), "{group}");
+        assert!(group.engine().try_charge_nowait(1).is_err(), "{group}");
     }
     assert_eq!(tenant.reserved(), 9 << 20);
     drop(over);
@@ -84,7 +84,7 @@ fn with_stock() -> (Memory, Group, Group) {
 #[test]
 fn a_tick_takes_back_what_an_overshoot_left() {
     let (memory, tenant, group) = with_stock();
-    let over = group.charge_nowait(9 << 20);
+    let over = group.engine().charge_nowait(9 << 20);
     memory.tick();
     memory.tick();
     assert_eq!(tenant.reserved(), 9 << 20, "stock is left");
@@ -99,9 +99,9 @@ fn a_tick_takes_back_what_a_full_group_left() {
     memory.tick();
     assert_eq!(tenant.reserved(), stock, "there is room enough");
     // Just what there is room for beside the stock.
-    let full = group.charge_nowait((8 << 20) - stock);
+    let full = group.engine().charge_nowait((8 << 20) - stock);
     assert_eq!(
-        (tenant.reserved(), tenant.own_events().overshot),
+        (tenant.reserved(), tenant.engine().own_events().overshot),
         (8 << 20, 0)
     );
     memory.tick();
@@ -114,7 +114,7 @@ fn pays_from_stock(group: &Group, bytes: u64) -> bool {
     // The thread may move to a CPU without stock in between, but not each time.
     (0..1000).any(|_| {
         drop(group.try_charge(bytes).unwrap());
-        group.charge_from_stock(bytes)
+        group.engine().charge_from_stock(bytes)
     })
 }
 
@@ -126,17 +126,23 @@ fn has_sections() -> bool {
 fn stock_alone_pays_or_nobody() {
     let memory = Memory::host().unwrap();
     let group = memory.root().child("group", Limits::none()).unwrap();
-    assert!(!group.charge_from_stock(1), "there was never any stock");
+    assert!(
+        !group.engine().charge_from_stock(1),
+        "there was never any stock"
+    );
     let paid = pays_from_stock(&group, 3000);
     assert_eq!(paid, has_sections());
     assert_eq!(usage(&group), if paid { 3000 } else { 0 });
     let usage_before = usage(&group);
-    assert!(!group.charge_from_stock(0));
-    assert!(!group.charge_from_stock(1 << 40), "more than any stock");
-    assert!(!group.charge_from_stock(u64::MAX));
+    assert!(!group.engine().charge_from_stock(0));
+    assert!(
+        !group.engine().charge_from_stock(1 << 40),
+        "more than any stock"
+    );
+    assert!(!group.engine().charge_from_stock(u64::MAX));
     assert_eq!(usage(&group), usage_before);
     if paid {
-        group.uncharge(3000);
+        group.engine().uncharge(3000);
     }
     assert_eq!(usage(&group), 0);
 }
@@ -174,7 +180,9 @@ fn stock_is_as_large_as_it_is_set() {
 fn requests_beyond_all_numbers_are_cut() {
     let memory = Memory::host().unwrap();
     let group = memory.root().child("group", Limits::none()).unwrap();
-    let held: Vec<Charge> = (0..70).map(|_| group.charge_nowait(u64::MAX)).collect();
+    let held: Vec<Charge> = (0..70)
+        .map(|_| group.engine().charge_nowait(u64::MAX))
+        .collect();
     assert_eq!(held[0].bytes(), 1 << 56);
     assert!(held[69].bytes() < 1 << 56);
     let sum: u64 = held.iter().map(|charge| charge.bytes()).sum();
@@ -188,9 +196,9 @@ fn requests_beyond_all_numbers_are_cut() {
 fn a_removed_group_is_charged_by_those_who_may_not_fail() {
     let memory = Memory::host().unwrap();
     let group = memory.root().child("group", Limits::none()).unwrap();
-    let mut first = group.charge_nowait(1000);
-    group.remove().unwrap();
-    let second = group.charge_nowait(2000);
+    let mut first = group.engine().charge_nowait(1000);
+    group.engine().remove().unwrap();
+    let second = group.engine().charge_nowait(2000);
     assert_eq!(usage(&group), 3000);
     // Bytes alone keep the record, and may grow.
     drop(group);
@@ -223,9 +231,9 @@ fn accounts_charge_their_group() {
     let memory = Memory::host().unwrap();
     let group = memory.root().child("group", Limits::none()).unwrap();
     let other = memory.root().child("other", Limits::none()).unwrap();
-    let account = group.account();
-    assert!(account == group.clone().account() && account != other.account());
-    assert_ne!(account.key(), other.account().key());
+    let account = group.engine().account();
+    assert!(account == group.clone().engine().account() && account != other.engine().account());
+    assert_ne!(account.key(), other.engine().account().key());
     account.charge_nowait(5000);
     account.charge_nowait(5 << 20);
     assert_eq!((usage(&group), usage(&other)), (5000 + (5 << 20), 0));
@@ -241,8 +249,8 @@ fn accounts_charge_their_group() {
 fn a_group_knows_its_memory() {
     let memory = Memory::host().unwrap();
     let group = memory.root().child("group", Limits::none()).unwrap();
-    assert!(group.memory().root() == memory.root());
-    assert!(group.memory().root() != Memory::host().unwrap().root());
+    assert!(group.engine().memory().root() == memory.root());
+    assert!(group.engine().memory().root() != Memory::host().unwrap().root());
 }
 
 #[test]
@@ -252,16 +260,16 @@ fn returning_too_much_panics_at_the_call_at_fault_and_changes_nothing() {
     let group = memory.root().child("tenant", Limits::none()).unwrap();
     let held = group.try_charge(10_000).unwrap();
     let bytes = group.try_charge(1000).unwrap().forget();
-    let panic = std::panic::catch_unwind(|| group.uncharge(bytes + 1)).unwrap_err();
+    let panic = std::panic::catch_unwind(|| group.engine().uncharge(bytes + 1)).unwrap_err();
     assert_eq!(
         panic.downcast_ref::<String>().unwrap(),
         "1001 bytes returned to /tenant, where 1000 are charged and forgotten"
     );
     let used = || group.read(Freshness::Exact).unwrap().usage().value;
     assert_eq!(used(), 11_000);
-    group.uncharge(bytes);
+    group.engine().uncharge(bytes);
     assert!(
-        std::panic::catch_unwind(|| group.uncharge(1)).is_err(),
+        std::panic::catch_unwind(|| group.engine().uncharge(1)).is_err(),
         "the rest is held by a charge"
     );
     drop(held);
