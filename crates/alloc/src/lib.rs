@@ -36,7 +36,7 @@
 //! let query = memory.root().child("query", Limits::max(1 << 20))?;
 //! let mut rows: Vec<u64, _> = Vec::new_in(GroupAlloc::new(&query));
 //! if rows.try_reserve(1 << 20).is_err() {
-//!     println!("{} has {} of {} bytes", query.path(), query.reserved(), query.max());
+//!     println!("{} has {} of {} bytes", query.path(), query.reserved(), query.limits().max);
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

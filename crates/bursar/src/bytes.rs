@@ -68,9 +68,9 @@ impl Bytes {
     /// let memory = Memory::host()?;
     /// let tenant = memory.root().child("tenant", Limits::max(256 << 20))?;
     /// for group in [tenant, memory.root()] {
-    ///     println!("{group} uses {} of {}", Bytes(group.reserved()), Bytes::of_limit(group.max()));
+    ///     println!("{group} uses {} of {}", Bytes(group.reserved()), Bytes::of_limit(group.limits().max));
     /// }
-    /// assert_eq!(Bytes::of_limit(memory.root().max()).to_string(), "no limit");
+    /// assert_eq!(Bytes::of_limit(memory.root().limits().max).to_string(), "no limit");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn of_limit(limit: u64) -> impl fmt::Display + fmt::Debug + Copy {

@@ -170,7 +170,7 @@ impl<M: Machine> Group<M> {
     /// let tenant = memory.root().child("tenant", Limits::max(8 << 20))?;
     /// let held = tenant.try_charge(6 << 20)?;
     /// tenant.set_max(4 << 20);
-    /// assert!(tenant.is_over_max() && tenant.try_charge(1).is_err());
+    /// assert!(tenant.engine().is_over_max() && tenant.try_charge(1).is_err());
     /// drop(held);
     /// assert!(tenant.try_charge(4 << 20).is_ok());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -189,7 +189,7 @@ impl<M: Machine> Group<M> {
     /// result may be a mixture.
     ///
     /// # Panics
-    /// As [`Group::set_max`] and [`Group::set_high`]. The limits that would follow are not changed then.
+    /// As [`Group::set_max`] and [`Engine::set_high`](crate::engine::Engine::set_high). The limits that would follow are not changed then.
     pub fn set_limits(&self, limits: Limits) {
         let settings = &self.core().counters.counter(self.index()).settings;
         // Full: a task that learns that a limit was set finds it set.

@@ -4,6 +4,8 @@ use bursar_machine::pages::Order as PageOrder;
 use bursar_machine::{AtomicWord, Host, Machine, Order, Outcome, Slot};
 
 pub use crate::account::Account;
+pub use crate::react::{NowaitError, RemoveError};
+pub use crate::survey::Protection;
 use crate::charge::Charge;
 use crate::group::Group;
 use crate::limit::{Events, USAGE_MAX};
@@ -11,11 +13,10 @@ use crate::memory::Memory;
 use crate::page::{self, AllocPagesError, Page};
 use crate::pages::Zeroed;
 use crate::react::charge as charging;
-use crate::react::{
-    NowaitError, RemoveError, close, read, reclaim, refusal, set_limits, stalling, uncharge,
+use crate::react::{close, read, reclaim, refusal, set_limits, stalling, uncharge,
 };
 use crate::registration::Registration;
-use crate::survey::{self, Protection, Victim};
+use crate::survey::{self, Victim};
 use crate::tree::{NotFresh, Reading, printable};
 
 /// Less common calls of a [`Group`]; see [`Group::engine`].
@@ -209,7 +210,7 @@ impl<M: Machine> Engine<'_, M> {
     /// let memory = Memory::host()?;
     /// let tenant = memory.root().child("tenant", Limits::none())?;
     /// let charge = tenant.try_charge(1 << 20)?;
-    /// tenant.remove()?;
+    /// tenant.engine().remove()?;
     /// assert!(tenant.try_charge(1).is_err());
     /// assert_eq!(memory.root().read(Freshness::Exact)?.usage_bytes(), 1 << 20);
     /// drop(charge);
@@ -298,7 +299,7 @@ impl<M: Machine> Engine<'_, M> {
     /// Allocates `count` blocks of 2^order pages with one charge: all of them or none.
     ///
     /// # Errors
-    /// [`AllocPagesError`](crate::AllocPagesError). Nothing is charged then.
+    /// [`AllocPagesError`]. Nothing is charged then.
     #[doc(alias = "alloc_pages_bulk")]
     pub fn alloc_many(
         self,

@@ -33,6 +33,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Three parts
+//! * **Everyday**: the names at the root of this crate. [`Memory`], [`Group`], [`Charge`], [`Limits`] and [`Reading`] are most of them.
+//! * **For builders of engines, pools and allocators**: [`Group::engine`] and the module [`engine`]. Charges that never wait, charges from
+//!   stock, bytes by number, accounts, limits one by one.
+//! * **Pages**: [`Group::alloc_pages`], [`Page`] and the module [`pages`]. Real memory, not only a count. The module [`housekeeping`] spreads
+//!   their upkeep.
+//!
 //! # Where to look
 //!
 //! | to | use |
@@ -40,6 +47,7 @@
 //! | make a tree | [`Memory::builder`], [`Group::child`], [`Limits`] |
 //! | charge | [`Group::try_charge`]; [`Group`] has a table of all charging functions |
 //! | choose between reserving and counting | the second table of [`Group`] |
+//! | charge by number, from stock, without waiting | [`Group::engine`] |
 //! | wait for memory on an async runtime | [`Group::charge_async`] |
 //! | hold, change, split, move, return a charge | [`Charge`] |
 //! | handle a refusal | [`ChargeError`], [`LimitReached`] |
@@ -135,6 +143,12 @@ mod reading;
 
 pub mod engine;
 
+/// Pages given up for an address, and claimed back by it. For allocators.
+#[doc(hidden)]
+pub mod raw {
+    pub use crate::page::{Claim, ClaimError};
+}
+
 #[cfg(feature = "serde")]
 mod serial;
 
@@ -146,15 +160,15 @@ pub use futures::{ChargeAsync, Emptied};
 pub use group::Group;
 pub use limit::{Events, Limits};
 pub use memory::{Builder, Drift, Memory, MemoryError};
-pub use page::{AllocPagesError, Claim, ClaimError, Page, PageRequest};
+pub use page::{AllocPagesError, Page, PageRequest};
 pub use react::{
-    ChargeError, Debt, HighPolicy, Level, LimitReached, NowaitError, Pressure, PressurePolicy,
-    Reason, ReclaimRequest, Recursive, RemoveError, Stall, StallShare,
+    ChargeError, Debt, HighPolicy, Level, LimitReached, Pressure, PressurePolicy,
+    Reason, ReclaimRequest, Recursive, Stall, StallShare,
 };
 pub use registration::Registration;
 pub use reserve::{EmergencyReserve, Exhausted, Taken};
 pub use snapshot::{GroupSnapshot, Snapshot};
-pub use survey::{By, Consumer, Protection, Victim};
+pub use survey::{By, Consumer, Victim};
 pub use tree::{
     Counter, CreateError, FlushCounts, FlushPolicy, Freshness, Gauge, Handle, NAME_MAX, NotFresh,
     Reading, Statistic, Value, printable,

@@ -124,7 +124,7 @@ impl<M: Machine> Group<M> {
     /// Registers a reclaimer: a function that frees memory of this group by spilling, evicting or cancelling work.
     ///
     /// It is called before this group's `max` or one above refuses a charge, when a `high` is exceeded, and by
-    /// [`Group::reclaim`]. It returns the number of bytes that it freed. Before it returns, it must drop the
+    /// [`Engine::reclaim`](crate::engine::Engine::reclaim). It returns the number of bytes that it freed. Before it returns, it must drop the
     /// [`crate::Charge`]s of these bytes. The number itself frees nothing: a number beyond the group's usage is cut to the usage, and the
     /// charge is tried again.
     ///
@@ -227,7 +227,7 @@ impl<M: Machine> Group<M> {
     }
 
     /// Waits until the group is removed and empty: no byte is charged to it or to any group that is or was below it. Then
-    /// [`Group::reserved`] is 0. Call it after [`Group::close`] or [`Group::remove`]. If called before, it also waits for the removal. For
+    /// [`Group::reserved`] is 0. Call it after [`Group::close`] or [`Engine::remove`](crate::engine::Engine::remove). If called before, it also waits for the removal. For
     /// the root it never ends. It keeps the group like a handle.
     ///
     /// All charges count: [`Charge`](crate::Charge)s, pages, reserves, and allocations that `bursar_alloc` charged to the group, wherever they
@@ -269,15 +269,15 @@ impl<M: Machine> Group<M> {
     }
 
     /// Chooses the group to end when nothing else frees memory. Candidates are the groups below this one that have no children. The
-    /// choice is the group whose usage exceeds its effective `low` most ([`Group::protection`]). If no group exceeds its `low`, it is
+    /// choice is the group whose usage exceeds its effective `low` most ([`Engine::protection`](crate::engine::Engine::protection)). If no group exceeds its `low`, it is
     /// the group that exceeds its effective `min` most. `None` if no group exceeds that either.
     ///
-    /// Groups excluded by [`Group::exclude_from_victims`] are never chosen.
+    /// Groups excluded by [`Engine::exclude_from_victims`](crate::engine::Engine::exclude_from_victims) are never chosen.
     ///
-    /// One [`Group::flush`] of this group brings all candidates up to date. Charges of other tasks meanwhile may make
+    /// One [`Engine::flush`](crate::engine::Engine::flush) of this group brings all candidates up to date. Charges of other tasks meanwhile may make
     /// another group the biggest.
     ///
-    /// This only chooses. To end the victim, cancel its work, so that it drops its charges. [`Group::remove`] returns no bytes.
+    /// This only chooses. To end the victim, cancel its work, so that it drops its charges. [`Engine::remove`](crate::engine::Engine::remove) returns no bytes.
     ///
     /// # Errors
     /// [`NotFresh`] if the memory's policy forbids readers to flush.

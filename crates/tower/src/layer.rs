@@ -37,7 +37,7 @@ impl<P> TenantLayer<P> {
     /// let memory = Memory::host()?;
     /// let tenant = memory.root().child("tenant", Limits::max(64 << 20))?;
     /// let layer = TenantLayer::new(move |_: &Request<()>| {
-    ///     if tenant.is_over_max() {
+    ///     if tenant.engine().is_over_max() {
     ///         let mut busy = Response::new("try again".to_string());
     ///         *busy.status_mut() = http::StatusCode::SERVICE_UNAVAILABLE;
     ///         return Admission::Refused(busy);

@@ -20,7 +20,7 @@
 //! let gold = memory.root().child("gold", Limits::max(64 << 20))?;
 //! let tenants = TenantLayer::new(move |request: &Request<Body>| {
 //!     match request.headers().get("x-tenant") {
-//!         Some(name) if name == "gold" && gold.is_over_max() => {
+//!         Some(name) if name == "gold" && gold.engine().is_over_max() => {
 //!             Admission::Refused(StatusCode::SERVICE_UNAVAILABLE.into_response())
 //!         }
 //!         Some(name) if name == "gold" => Admission::Granted(gold.clone()),

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bursar::pages::Pfn;
-use bursar::{ClaimError, Limits};
+use bursar::{Limits};
+use bursar::raw::{ClaimError};
 use bursar_machine::Machine;
 use bursar_machine::pages::Block;
 use bursar_rig::Watched;

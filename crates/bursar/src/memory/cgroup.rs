@@ -86,7 +86,7 @@ impl Builder {
     ///     }
     ///     other => other?,
     /// };
-    /// assert!(memory.root().max() <= 64 << 30);
+    /// assert!(memory.root().limits().max <= 64 << 30);
     /// # Ok::<(), MemoryError>(())
     /// ```
     #[doc(alias = "memory.max")]

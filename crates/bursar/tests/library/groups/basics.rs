@@ -5,10 +5,8 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use bursar::{
-    Charge, ChargeError, Counter, CreateError, FlushPolicy, Freshness, Gauge, Group, Limits,
-    Memory, MemoryError, MoveError, NowaitError, RemoveError, SplitError, Statistic,
-};
+use bursar::{Charge, ChargeError, Counter, CreateError, FlushPolicy, Freshness, Gauge, Group, Limits, Memory, MemoryError, MoveError, SplitError, Statistic};
+use bursar::engine::{NowaitError, RemoveError};
 
 const STATISTICS: &[Statistic] = &[
     Statistic::counter("rows"),
