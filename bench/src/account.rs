@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bursar::{Charge, Freshness, Group};
-use bursar_machine::host::bare;
+use bursar_bench_peers::BareCounter;
 
 use crate::contender::{Local, Padded, Path};
 
@@ -46,7 +46,7 @@ impl Account for Group {
 }
 
 /// The least: the number is added on this CPU, no limit is looked at, and the amount serves as the token.
-impl Account for bare::Counter {
+impl Account for BareCounter {
     type Token = usize;
 
     #[inline(always)]

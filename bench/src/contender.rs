@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering, compiler_fence};
 
-use bursar_machine::host::bare;
+use bursar_bench_peers::BareCounter;
+use bursar_machine::host::{Backend, report};
 
 use crate::series::BARE;
 
@@ -104,8 +105,11 @@ impl Path {
 ///
 /// One counter serves as all sixteen accounts. Each counter begins a chunk of memory of its own, so that sixteen of them
 /// would compete for one set of the processor's cache: a yardstick longer than it should be.
-pub fn bare() -> Option<Contender<bare::Counter>> {
-    let counter = bare::Counter::new().expect("memory for a counter")?;
+pub fn bare() -> Option<Contender<BareCounter>> {
+    if report().backend != Backend::Rseq {
+        return None;
+    }
+    let counter = BareCounter::new().expect("memory for a counter")?;
     Some(Contender::single(BARE, counter))
 }
 

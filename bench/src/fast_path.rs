@@ -7,7 +7,7 @@ use std::num::NonZeroU64;
 
 use bursar::pages::{Order, Zeroed};
 use bursar::{AllocPagesError, Charge, ChargeError, Group, Page};
-use bursar_machine::host::bare;
+use bursar_bench_peers::{BareCounter, BareStack};
 
 use crate::tree::ROWS;
 
@@ -24,7 +24,7 @@ pub const NAMES: [&str; 8] = [
 ];
 
 #[inline(never)]
-fn fast_path_bare_add(counter: &bare::Counter, number: i64) -> bool {
+fn fast_path_bare_add(counter: &BareCounter, number: i64) -> bool {
     counter.add(number)
 }
 
@@ -44,12 +44,12 @@ pub fn fast_path_uncharge(charge: Charge) {
 }
 
 #[inline(never)]
-fn fast_path_bare_push(stack: &bare::Stack, entry: NonZeroU64) -> bool {
+fn fast_path_bare_push(stack: &BareStack, entry: NonZeroU64) -> bool {
     stack.push(entry)
 }
 
 #[inline(never)]
-fn fast_path_bare_pop(stack: &bare::Stack) -> Option<NonZeroU64> {
+fn fast_path_bare_pop(stack: &BareStack) -> Option<NonZeroU64> {
     stack.pop()
 }
 
@@ -65,12 +65,12 @@ fn fast_path_page_free(page: Page) {
 
 /// Keeps the functions in the executable, unspecialised: whoever might call these pointers is unknown.
 pub fn keep() {
-    black_box(fast_path_bare_add as fn(&bare::Counter, i64) -> bool);
+    black_box(fast_path_bare_add as fn(&BareCounter, i64) -> bool);
     black_box(fast_path_stat_add as fn(&Group, u64));
     black_box(fast_path_charge as fn(&Group, u64) -> Result<Charge, ChargeError>);
     black_box(fast_path_uncharge as fn(Charge));
-    black_box(fast_path_bare_push as fn(&bare::Stack, NonZeroU64) -> bool);
-    black_box(fast_path_bare_pop as fn(&bare::Stack) -> Option<NonZeroU64>);
+    black_box(fast_path_bare_push as fn(&BareStack, NonZeroU64) -> bool);
+    black_box(fast_path_bare_pop as fn(&BareStack) -> Option<NonZeroU64>);
     black_box(fast_path_page_alloc as fn(&Group) -> Result<Page, AllocPagesError>);
     black_box(fast_path_page_free as fn(Page));
 }
@@ -91,12 +91,12 @@ mod tests {
         assert_eq!(group.outstanding(), 0);
         fast_path_page_free(fast_path_page_alloc(&group).unwrap());
         assert_eq!(group.outstanding(), 0);
-        if let Some(stack) = bare::Stack::new().unwrap() {
+        if let Some(stack) = BareStack::new().unwrap() {
             let entry = NonZeroU64::new(5).unwrap();
             assert!(fast_path_bare_push(&stack, entry));
             assert_eq!(fast_path_bare_pop(&stack), Some(entry));
         }
-        if let Some(counter) = bare::Counter::new().unwrap() {
+        if let Some(counter) = BareCounter::new().unwrap() {
             assert!(fast_path_bare_add(&counter, 3));
             assert_eq!(counter.sum(), 3);
         }

@@ -7,7 +7,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bursar::{Freshness, Limits, Memory};
-use bursar_machine::{AtomicWord, Lock, Machine, Order, Tasks};
+use bursar_machine::{AtomicWord, Lock, Machine, Order};
+use bursar_rig::Tasks;
 use bursar_sim::{Explorer, SectionKind, Settings, Sim, SimSpin, SimWord, Simulator, Topology};
 use serde::{Deserialize, Serialize};
 

@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::sync::atomic::Ordering;
 
 use bursar::{Freshness, Group};
-use bursar_machine::host::bare;
+use bursar_bench_peers::BareCounter;
 use hytra::TrAdder;
 use prometheus::IntCounter;
 
@@ -44,7 +44,7 @@ impl Tally for Group {
     }
 }
 
-impl Tally for bare::Counter {
+impl Tally for BareCounter {
     #[inline(always)]
     fn count(&self, number: u64) {
         self.add(number as i64);

@@ -14,6 +14,4 @@ pub mod protocols;
 pub mod source;
 
 #[cfg(feature = "explore")]
-use bursar_experiments::published;
-#[cfg(feature = "explore")]
-use bursar_machine::random;
+use bursar_rig::random;

@@ -2,8 +2,8 @@
 
 use bursar_check::protocols::published::{self, Asked, Case, Stale};
 use bursar_check::protocols::published_pages;
-use bursar_experiments::published::pages::{Counts, Release};
-use bursar_experiments::published::{Policy, Tunables};
+use bursar_kernel::pages::{Counts, Release};
+use bursar_kernel::stats::{Policy, Tunables};
 use bursar_sim::{Explorer, Failure, Found, SectionKind, Sim, Topology};
 
 /// Schedules of each case.

@@ -10,9 +10,11 @@
 //! | `native.rs` | mimalloc, snmalloc, jemalloc (feature `native`) |
 //! | `tcmalloc.rs`, `dpdk.rs` | gperftools' tcmalloc and DPDK's mempool, where they are installed |
 //! | `wrappers.rs` | stats_alloc, cap, tracking-allocator: wrappers that count; any global allocator |
+//! | `bare.rs` | none: the yardsticks, minimum costs of per-CPU operations |
 //! | `pools.rs` | buddy_system_allocator, a stack under a mutex, crossbeam's queue: each over an arena |
 
 mod arena;
+mod bare;
 mod dpdk;
 mod heap;
 mod huge;
@@ -25,6 +27,7 @@ mod tcmalloc;
 mod wrappers;
 
 pub use arena::Arena;
+pub use bare::{BareCounter, BareStack};
 pub use dpdk::{Dpdk, dpdk};
 pub use heap::{Block, Heap, Library};
 pub use huge::without_huge_pages;

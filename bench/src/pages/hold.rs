@@ -7,7 +7,7 @@
 use bursar::pages::{HoldBounds, Order, PageOptions, Zeroed};
 use bursar::{Memory, Page};
 use bursar_machine::host;
-use bursar_machine::random::Random;
+use bursar_rig::random::Random;
 
 use crate::timing::Stopwatch;
 

@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bursar::pages::{Order, PageOptions, Zeroed};
 use bursar::{AllocPagesError, Group, Limits, Memory, Page};
-use bursar_bench_peers::{Absent, FRAME_BYTES, Pages};
-use bursar_machine::host::bare;
+use bursar_bench_peers::{Absent, BareStack, FRAME_BYTES, Pages};
 
 use crate::pages::contenders::Job;
 use crate::pages::row::Scenario;
@@ -135,15 +134,15 @@ impl<const BYTES: usize, S: Source> Pages for Bursar<BYTES, S> {
 
 /// No memory is behind its blocks.
 struct Bare {
-    stack: bare::Stack,
+    stack: BareStack,
     next: AtomicU64,
 }
 
 impl Bare {
     fn new() -> Result<Self, Absent> {
-        // Says whether there are sections.
-        bursar_machine::Host::start().map_err(|error| Absent(error.to_string()))?;
-        let stack = bare::Stack::new().map_err(|error| Absent(error.to_string()))?;
+        let host = bursar_machine::Host::start().map_err(|error| Absent(error.to_string()))?;
+        let has_sections = host.report().backend == bursar_machine::host::Backend::Rseq;
+        let stack = has_sections.then(BareStack::new).transpose()?.flatten();
         let stack = stack.ok_or_else(|| Absent("no restartable sequences here".to_owned()))?;
         Ok(Self {
             stack,

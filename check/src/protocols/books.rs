@@ -6,7 +6,8 @@ use std::time::Duration;
 use bursar::{
     Counter, FlushPolicy, Freshness, Group, HighPolicy, Limits, Memory, Reading, Statistic,
 };
-use bursar_machine::{Machine, Watched};
+use bursar_machine::Machine;
+use bursar_rig::Watched;
 
 use crate::model::{Flow, GroupIndex, Shape};
 use crate::random::Random;

@@ -3,7 +3,7 @@
 //! Readers of one scope share a walk that begins after they came. Readers of other scopes walk over the same groups at the same
 //! time. Every waiting reader must be woken, and must read the updates that were there when it came.
 
-use bursar_machine::Watched;
+use bursar_rig::Watched;
 
 use super::books::{Books, run};
 use super::protocol::Protocol;

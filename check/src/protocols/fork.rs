@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Context;
 
 use bursar::{ChargeAsync, Freshness, Group, Level, Limits, Registration};
-use bursar_machine::{Forks, Machine};
+use bursar_machine::Machine;
+use bursar_rig::Forks;
 
 use super::books::{Books, NO_LIMIT, run};
 use super::charging::{Charging, Holding, some_bytes};

@@ -50,7 +50,7 @@ mod small_counters;
 mod upkeep;
 mod waiting;
 
-use bursar_machine::Forks;
+use bursar_rig::Forks;
 
 pub use protocol::Protocol;
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use bursar_machine::Watched;
+use bursar_rig::Watched;
 
 /// More steps than any such operation takes, however often sections begin anew and claims are checked again. (The
 /// longest is a charge that neither waits nor fails above two limits: it claims twice at each group on the way before

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bursar::{Group, Level, Memory, Registration};
-use bursar_machine::{Machine, Watched};
+use bursar_machine::Machine;
+use bursar_rig::Watched;
 
 use super::books::{Books, run};
 use super::charging::{Charging, some_bytes};

@@ -1,7 +1,7 @@
 //! Publication against walks and retiring: updates of groups at any depth, which find their slot published or not, and exact reads
 //! of any scope.
 
-use bursar_machine::Watched;
+use bursar_rig::Watched;
 
 use super::books::{Books, run};
 use super::protocol::Protocol;

@@ -10,11 +10,11 @@
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
-use bursar_machine::Watched;
+use bursar_kernel::stats::{Gate, GroupIndex, Policy, Published, Substrate, Tunables};
+use bursar_rig::Watched;
 
 use super::books::run;
 use crate::model::Flow;
-use crate::published::{Gate, GroupIndex, Policy, Published, Substrate, Tunables};
 use crate::random::Random;
 
 /// 0 - 1 - 2, 0 - 3

@@ -5,12 +5,13 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use bursar_kernel::pages::{Counts, DrainHold, Measured, PageLists, Reclaim, Release, Settings};
+use bursar_machine::Shard;
 use bursar_machine::pages::{Block, Frames, Order, SPAN_PAGES};
-use bursar_machine::{Shard, Watched};
+use bursar_rig::Watched;
 
 use super::books::run;
 use super::protocol::Protocol;
-use crate::published::pages::{Counts, DrainHold, Measured, PageLists, Reclaim, Release, Settings};
 use crate::random::Random;
 
 /// CPUs of the machine.

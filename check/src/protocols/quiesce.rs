@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use bursar_machine::{
     AtomicWord, CAP, CEILING, CHARGED, Lock, Machine, Order, Outcome, STATE, Shard, Slot, State,
-    Watched,
 };
+use bursar_rig::Watched;
 
 use super::books::run;
 use super::protocol::Protocol;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use bursar::{Counter, Freshness, Group, Limits, Memory, Statistic, Value};
-use bursar_machine::Watched;
+use bursar_rig::Watched;
 
 use super::books::run;
 use super::protocol::Protocol;

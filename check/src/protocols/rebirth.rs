@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bursar::{Counter, Freshness, Limits, Memory, Statistic};
-use bursar_machine::Watched;
+use bursar_rig::Watched;
 
 use super::books::run;
 use super::protocol::Protocol;

@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bursar::{ReclaimRequest, Registration};
-use bursar_machine::{Machine, Watched};
+use bursar_machine::Machine;
+use bursar_rig::Watched;
 
 use super::books::{Books, NO_LIMIT, run};
 use super::charging::{Charging, Holding};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bursar::{
     Charge, ChargeError, Counter, CreateError, Freshness, Group, Limits, Memory, Reading, Statistic,
 };
-use bursar_machine::Watched;
+use bursar_rig::Watched;
 
 use super::books::run;
 use super::executor::block_on;

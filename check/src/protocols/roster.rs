@@ -2,7 +2,7 @@
 //! numbers that move up while a roster is made.
 
 use bursar::{Group, Limits};
-use bursar_machine::Watched;
+use bursar_rig::Watched;
 
 use super::books::{Books, run};
 use super::protocol::Protocol;

@@ -12,7 +12,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use bursar_machine::{Machine, Watched};
+use bursar_machine::Machine;
+use bursar_rig::Watched;
 
 use super::books::{Books, NO_LIMIT, run};
 use super::charging::{Charging, some_bytes};

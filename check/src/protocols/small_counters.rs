@@ -3,8 +3,9 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use bursar::housekeeping::SmallCounters;
-use bursar_machine::{Machine, Shard, Watched};
+use bursar_kernel::upkeep::SmallCounters;
+use bursar_machine::{Machine, Shard};
+use bursar_rig::Watched;
 
 use super::books::run;
 use super::protocol::Protocol;

@@ -4,9 +4,10 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use bursar::housekeeping::{Firing, Housekeeping, Options, Period, SmallCounters, Upkeep};
-use bursar_machine::timer::Timer;
-use bursar_machine::{Machine, Shard, Watched};
+use bursar_kernel::upkeep::{Firing, Housekeeping, Options, Period, SmallCounters, Upkeep};
+use bursar_machine::{Machine, Shard};
+use bursar_rig::Watched;
+use bursar_rig::timer::Timer;
 
 use super::books::run;
 use super::protocol::Protocol;

@@ -6,7 +6,8 @@ use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
 
 use bursar::ChargeAsync;
-use bursar_machine::{Event, Machine, Watched};
+use bursar_machine::{Event, Machine};
+use bursar_rig::Watched;
 
 use super::books::{Books, NO_LIMIT, run};
 use super::charging::{Charging, Holding, some_bytes};

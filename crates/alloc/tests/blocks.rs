@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use allocator_api2::alloc::{AllocError, Allocator, Layout};
-use bursar::machine::random::Random;
 use bursar::pages::{Order, PageOptions, Zeroed};
 use bursar::{Freshness, Group, Limits, Memory};
 use bursar_alloc::GroupAlloc;
+use bursar_rig::random::Random;
 
 const PAGES_FROM: usize = 32 << 10;
 const PAGES_TO: usize = 4 << 20;

@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex};
 use allocator_api2::alloc::{AllocError, Allocator, Layout};
 use allocator_api2::boxed::Box as GroupBox;
 use allocator_api2::vec::Vec as GroupVec;
-use bursar::machine::random::Random;
 use bursar::pages::PageOptions;
 use bursar::{Freshness, Group, Limits, Memory};
 use bursar_alloc::GroupAlloc;
+use bursar_rig::random::Random;
 use hashbrown::{DefaultHashBuilder, HashMap};
 
 fn memory() -> Memory {

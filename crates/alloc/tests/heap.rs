@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::mpsc;
 use std::task::{Context, Waker};
 
-use bursar::machine::random::Random;
 use bursar::{By, Freshness, Group, Limits, Memory};
 use bursar_alloc::{Charged, GroupExt, Twin, Usable, heap_drift, outside};
+use bursar_rig::random::Random;
 
 /// Asks about each block, so that sums can be compared to the byte.
 #[global_allocator]

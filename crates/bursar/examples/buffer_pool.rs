@@ -8,9 +8,9 @@ use std::error::Error;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bursar::machine::random::Random;
 use bursar::pages::{Order, PageOptions, Zeroed};
 use bursar::{AllocPagesError, Bytes, Freshness, Group, Limits, Memory, Page};
+use bursar_rig::random::Random;
 
 const FRAME: Order = Order::new(4);
 const FRAME_BYTES: usize = FRAME.bytes();

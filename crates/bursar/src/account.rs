@@ -6,9 +6,9 @@ use std::mem::ManuallyDrop;
 use bursar_machine::host::HostSlot;
 use bursar_machine::{Host, Outcome, Slot};
 
-use crate::books::Books;
-use crate::charge::USAGE_MAX;
 use crate::group::Group;
+use crate::limit::USAGE_MAX;
+use crate::react::{Core, charge, lifetime, uncharge};
 
 /// Handle that charges a group from anywhere: an allocator, a signal handler, a thread that is about to end. Two words and a
 /// number; copying it counts no reference.
@@ -20,7 +20,7 @@ use crate::group::Group;
 /// taken the place, and is charged.
 #[derive(Clone, Copy)]
 pub struct Account {
-    books: &'static Books<Host>,
+    core: &'static Core<Host>,
     slot: HostSlot,
     index: u32,
 }
@@ -28,7 +28,7 @@ pub struct Account {
 impl fmt::Debug for Account {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Account")
-            .field("group", &self.books.path(self.index))
+            .field("group", &lifetime::path(self.core, self.index))
             .finish()
     }
 }
@@ -46,7 +46,7 @@ impl Account {
     /// Charges `bytes` as [`Group::charge_nowait`] does: at least 1, and no more than an address space has.
     #[inline(always)]
     pub fn charge_nowait(&self, bytes: u64) {
-        self.books.lend(self.index, bytes);
+        self.core.counters.lend(self.index, bytes);
         if !self.slot.charge_at_once(bytes) {
             self.charge_slowly(bytes);
         }
@@ -57,7 +57,7 @@ impl Account {
     #[inline(always)]
     pub fn uncharge_nowait(&self, bytes: u64) {
         // An allocator must not unwind, so nothing panics here.
-        let _ = self.books.take_back(self.index, bytes);
+        let _ = self.core.counters.take_back(self.index, bytes);
         if !self.slot.uncharge_at_once(bytes) {
             self.uncharge_slowly(bytes);
         }
@@ -68,20 +68,20 @@ impl Account {
     #[inline]
     pub fn with_group<R>(&self, run: impl FnOnce(&Group) -> R) -> R {
         // Its drop would return a reference that was not taken.
-        run(&ManuallyDrop::new(Group::new(self.books, self.index)))
+        run(&ManuallyDrop::new(Group::new(self.core, self.index)))
     }
 
     /// Key of the account, unlike that of any other group that lives in the process: the memory, and the group's number there.
     pub fn key(&self) -> (usize, u32) {
-        (std::ptr::from_ref(self.books).addr(), self.index)
+        (std::ptr::from_ref(self.core).addr(), self.index)
     }
 
     #[cold]
     #[inline(never)]
     fn charge_slowly(&self, bytes: u64) {
         let outcome = self.slot.charge(bytes);
-        if outcome != Outcome::Done && !self.books.is_committed(self.index, outcome) {
-            self.books.charge_anyway_nowait(self.index, bytes);
+        if outcome != Outcome::Done {
+            charge::count_nowait(self.core, self.index, bytes, outcome);
         }
     }
 
@@ -91,8 +91,8 @@ impl Account {
         // As in `Group::uncharge`.
         let bytes = bytes.min(USAGE_MAX);
         let outcome = self.slot.uncharge(bytes);
-        if outcome != Outcome::Done && !self.books.is_committed(self.index, outcome) {
-            self.books.uncharge_nowait(self.index, bytes);
+        if outcome != Outcome::Done {
+            uncharge::uncharge_nowait(self.core, self.index, bytes, outcome);
         }
     }
 }
@@ -103,7 +103,7 @@ impl Group<Host> {
     #[doc(hidden)]
     pub fn account(&self) -> Account {
         Account {
-            books: self.books(),
+            core: self.core(),
             slot: *self.slot(),
             index: self.index(),
         }

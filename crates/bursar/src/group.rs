@@ -10,10 +10,10 @@ use std::hash::{Hash, Hasher};
 use bursar_machine::pages::Owner;
 use bursar_machine::{Host, Lock, Machine};
 
-use crate::books::Books;
-use crate::charge::{ChargeError, Limits, RemoveError};
 use crate::held::Charge;
-use crate::stats::{CreateError, printable};
+use crate::limit::Limits;
+use crate::react::{ChargeError, Core, RemoveError, close, fork, lifetime, refusal};
+use crate::tree::{CreateError, printable};
 
 /// A group of a memory: a tenant, a query, an operator.
 ///
@@ -60,19 +60,19 @@ pub struct Group<M: Machine = Host> {
     index: u32,
     /// Marks pages that this group wrote.
     owner: Owner,
-    books: M::Shared<Books<M>>,
+    core: M::Shared<Core<M>>,
 }
 
 impl<M: Machine> Clone for Group<M> {
     fn clone(&self) -> Self {
-        self.books.refer(self.index);
-        Self::new(self.books.clone(), self.index)
+        self.core.counters.refer(self.index);
+        Self::new(self.core.clone(), self.index)
     }
 }
 
 impl<M: Machine> Drop for Group<M> {
     fn drop(&mut self) {
-        self.books.forget(self.index);
+        lifetime::forget(&self.core, self.index);
     }
 }
 
@@ -80,7 +80,7 @@ impl<M: Machine> Drop for Group<M> {
 /// different.
 impl<M: Machine> PartialEq for Group<M> {
     fn eq(&self, other: &Self) -> bool {
-        std::ptr::eq::<Books<M>>(&*self.books, &*other.books) && self.index == other.index
+        std::ptr::eq::<Core<M>>(&*self.core, &*other.core) && self.index == other.index
     }
 }
 
@@ -88,7 +88,7 @@ impl<M: Machine> Eq for Group<M> {}
 
 impl<M: Machine> Hash for Group<M> {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        std::ptr::hash::<Books<M>, H>(&*self.books, state);
+        std::ptr::hash::<Core<M>, H>(&*self.core, state);
         self.index.hash(state);
     }
 }
@@ -131,8 +131,8 @@ impl<M: Machine> Group<M> {
     /// * [`CreateError::TooDeep`]: more than 64 levels. [`CreateError::OutOfMemory`]: no memory for more groups.
     #[doc(alias = "cgroup_mkdir")]
     pub fn child(&self, name: impl AsRef<str>, limits: Limits) -> Result<Self, CreateError> {
-        let index = self.books.create(self.index, name.as_ref(), limits)?;
-        Ok(Self::new(self.books.clone(), index))
+        let index = lifetime::create(&self.core, self.index, name.as_ref(), limits)?;
+        Ok(Self::new(self.core.clone(), index))
     }
 
     /// Removes the group. Its name is free at once, fallible charges to it fail from now on, and its parent takes over its
@@ -156,7 +156,7 @@ impl<M: Machine> Group<M> {
     /// [`RemoveError::HasChildren`], and [`RemoveError::Root`] for the root. Nothing changes then.
     #[doc(alias = "cgroup_rmdir")]
     pub fn remove(&self) -> Result<(), RemoveError> {
-        self.books.remove(self.index)
+        close::remove(&self.core, self.index)
     }
 
     /// Closes the group and everything below it: removes all these groups in one call, children first. When this returns, no
@@ -192,47 +192,47 @@ impl<M: Machine> Group<M> {
     /// # Errors
     /// [`RemoveError::Root`] for the root, which cannot be closed.
     pub fn close(&self) -> Result<(), RemoveError> {
-        self.books.close(self.index)
+        close::close(&self.core, self.index)
     }
 
     /// Whether the group was removed.
     pub fn is_removed(&self) -> bool {
-        self.books.tree.node(self.index).is_removed()
+        self.core.tree().node(self.index).is_removed()
     }
 
     /// The name as it was given, not escaped by [`printable`]. Empty for the root.
     pub fn name(&self) -> String {
-        let _operation = self.books.operation();
-        self.books.tree.node(self.index).name()
+        let _operation = fork::operation(&self.core);
+        self.core.tree().node(self.index).name()
     }
 
     /// The names from the root on, each after a `/`, not escaped. The group's `Display` escapes them and is safe to print in a
     /// log.
     pub fn path(&self) -> String {
-        self.books.path(self.index)
+        lifetime::path(&self.core, self.index)
     }
 
     /// The parent; `None` for the root.
     pub fn parent(&self) -> Option<Self> {
-        let parent = self.books.tree.node(self.index).parent()?;
+        let parent = self.core.tree().node(self.index).parent()?;
         // Our own reference keeps the parent's record.
-        self.books.refer(parent);
-        Some(Self::new(self.books.clone(), parent))
+        self.core.counters.refer(parent);
+        Some(Self::new(self.core.clone(), parent))
     }
 
     /// The children, sorted by name.
     pub fn children(&self) -> Vec<Self> {
-        let _operation = self.books.operation();
+        let _operation = fork::operation(&self.core);
         let mut children = Vec::new();
-        let tree = &self.books.tree;
+        let tree = &self.core.tree();
         tree.for_each_child(self.index, |_, child| children.push(self.refer_to(child)));
         children
     }
 
     /// The child whose name is exactly `name`. For a path, which may skip slashes, see [`crate::Memory::find`].
     pub fn find(&self, name: &str) -> Option<Self> {
-        let _operation = self.books.operation();
-        let children = self.books.tree.node(self.index).children.lock();
+        let _operation = fork::operation(&self.core);
+        let children = self.core.tree().node(self.index).children.lock();
         children
             .by_name
             .get(name)
@@ -241,32 +241,32 @@ impl<M: Machine> Group<M> {
 
     /// The biggest children by bytes reserved, biggest first. A charge that an ancestor refuses may count for a moment.
     pub fn largest_children(&self, count: usize) -> Vec<(String, u64)> {
-        self.books.largest_children(self.index, count)
+        refusal::largest_children(&self.core, self.index, count)
     }
 }
 
 impl<M: Machine> Group<M> {
     /// A handle. The caller has taken the reference; the root needs none.
-    pub(crate) fn new(books: M::Shared<Books<M>>, index: u32) -> Self {
-        let slot = books.tree.node(index).slot.clone();
+    pub(crate) fn new(core: M::Shared<Core<M>>, index: u32) -> Self {
+        let slot = core.tree().node(index).slot.clone();
         Self {
             slot,
             index,
-            owner: books.counter(index).owner(),
-            books,
+            owner: core.counters.counter(index).owner(),
+            core,
         }
     }
 
     /// A handle of a child. Call under the lock of our children: a name that is there has a record.
     fn refer_to(&self, index: u32) -> Self {
-        self.books.refer(index);
-        Self::new(self.books.clone(), index)
+        self.core.counters.refer(index);
+        Self::new(self.core.clone(), index)
     }
 
     /// Holds `bytes` that are charged. For 0 bytes the caller has taken a reference instead.
     #[inline(always)]
     pub(crate) fn hold(&self, bytes: u64) -> Charge<M> {
-        Charge::new(self.books.clone(), self.slot.clone(), self.index, bytes)
+        Charge::new(self.core.clone(), self.slot.clone(), self.index, bytes)
     }
 
     /// Takes the reference that a charge of 0 bytes holds.
@@ -276,7 +276,7 @@ impl<M: Machine> Group<M> {
                 group: self.path().into(),
             });
         }
-        self.books.refer(self.index);
+        self.core.counters.refer(self.index);
         Ok(())
     }
 
@@ -296,7 +296,7 @@ impl<M: Machine> Group<M> {
     }
 
     #[inline(always)]
-    pub(crate) fn books(&self) -> &M::Shared<Books<M>> {
-        &self.books
+    pub(crate) fn core(&self) -> &M::Shared<Core<M>> {
+        &self.core
     }
 }

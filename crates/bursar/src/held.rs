@@ -6,10 +6,10 @@ use std::ops::Deref;
 
 use bursar_machine::{Host, Machine, Outcome, Slot};
 
-use crate::books::Books;
-use crate::charge::{CHARGE_MAX, ChargeError, Ledger};
 use crate::group::Group;
-use crate::stats::{ROOT, printable};
+use crate::limit::CHARGE_MAX;
+use crate::react::{ChargeError, Core, charge, lifetime, uncharge};
+use crate::tree::{ROOT, printable};
 
 /// Bytes charged to a group, and returned on drop, by any thread.
 ///
@@ -21,7 +21,7 @@ use crate::stats::{ROOT, printable};
 /// drop does not unwind: the panic is caught and counted in [`crate::Events::panicked_callbacks`].
 #[must_use = "dropping a charge returns its bytes"]
 pub struct Charge<M: Machine = Host> {
-    books: M::Shared<Books<M>>,
+    core: M::Shared<Core<M>>,
     slot: M::Slot,
     index: u32,
     bytes: u64,
@@ -30,7 +30,7 @@ pub struct Charge<M: Machine = Host> {
 impl<M: Machine> fmt::Debug for Charge<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Charge")
-            .field("group", &self.books.path(self.index))
+            .field("group", &lifetime::path(&self.core, self.index))
             .field("bytes", &self.bytes)
             .finish()
     }
@@ -41,7 +41,7 @@ impl<M: Machine> Drop for Charge<M> {
     fn drop(&mut self) {
         // An empty charge holds a reference instead of bytes.
         if self.bytes == 0 {
-            return forget(&*self.books, self.index);
+            return forget(&self.core, self.index);
         }
         self.uncharge(self.bytes);
     }
@@ -110,9 +110,9 @@ impl std::error::Error for MoveError {}
 
 impl<M: Machine> Charge<M> {
     #[inline(always)]
-    pub(crate) fn new(books: M::Shared<Books<M>>, slot: M::Slot, index: u32, bytes: u64) -> Self {
+    pub(crate) fn new(core: M::Shared<Core<M>>, slot: M::Slot, index: u32, bytes: u64) -> Self {
         Self {
-            books,
+            core,
             slot,
             index,
             bytes,
@@ -127,13 +127,13 @@ impl<M: Machine> Charge<M> {
     /// The group that the bytes are charged to.
     pub fn group(&self) -> Group<M> {
         // Our bytes, or our own reference, keep its record.
-        self.books.refer(self.index);
-        Group::new(self.books.clone(), self.index)
+        self.core.counters.refer(self.index);
+        Group::new(self.core.clone(), self.index)
     }
 
     /// The path of the group that the bytes are charged to.
     pub fn group_path(&self) -> String {
-        self.books.path(self.index)
+        lifetime::path(&self.core, self.index)
     }
 
     /// Changes the number of bytes held: charges or returns the difference. Charging more may wait, as [`Group::try_charge`]
@@ -148,17 +148,17 @@ impl<M: Machine> Charge<M> {
         if bytes > self.bytes {
             let more = bytes - self.bytes;
             let outcome = self.slot.charge(more);
-            if outcome != Outcome::Done && !self.books.is_committed(self.index, outcome) {
-                self.books.try_charge_slowly(self.index, more)?;
+            if outcome != Outcome::Done {
+                charge::try_charge(&self.core, self.index, more, outcome)?;
             }
             if self.bytes == 0 {
                 // From now on the bytes keep the record.
                 self.bytes = bytes;
-                self.books.forget(self.index);
+                lifetime::forget(&self.core, self.index);
             }
         } else if bytes < self.bytes {
             if bytes == 0 {
-                self.books.refer(self.index);
+                self.core.counters.refer(self.index);
             }
             self.uncharge(self.bytes - bytes);
         }
@@ -170,17 +170,13 @@ impl<M: Machine> Charge<M> {
     /// charged as well.
     pub fn grow_nowait(&mut self, bytes: u64) {
         let outcome = self.slot.charge(bytes);
-        let mut more = bytes;
-        if outcome != Outcome::Done && !self.books.is_committed(self.index, outcome) {
-            more = self.books.chargeable(bytes);
-            if more == 0 {
-                return;
-            }
-            self.books.charge_anyway_nowait(self.index, more);
-        }
+        let more = match outcome {
+            Outcome::Done => bytes,
+            _ => charge::charge_anyway_nowait(&self.core, self.index, bytes, outcome),
+        };
         if self.bytes == 0 && more > 0 {
             // From now on the bytes keep the record.
-            self.books.forget(self.index);
+            lifetime::forget(&self.core, self.index);
         }
         self.bytes += more;
     }
@@ -198,11 +194,11 @@ impl<M: Machine> Charge<M> {
         }
         // An empty charge needs a reference. If this one was empty, both are now.
         if bytes == 0 || bytes == self.bytes {
-            self.books.refer(self.index);
+            self.core.counters.refer(self.index);
         }
         self.bytes -= bytes;
         Ok(Self {
-            books: self.books.clone(),
+            core: self.core.clone(),
             slot: self.slot.clone(),
             index: self.index,
             bytes,
@@ -214,13 +210,13 @@ impl<M: Machine> Charge<M> {
     /// # Errors
     /// [`MergeError`] if the charges belong to different groups. It carries `other`.
     pub fn merge(&mut self, mut other: Self) -> Result<(), MergeError<M>> {
-        if self.index != other.index || !self.is_same_memory(&other.books) {
+        if self.index != other.index || !self.is_same_memory(&other.core) {
             return Err(MergeError { other });
         }
         // `other` is about to be empty, and drops a reference. If one of the two was empty before, there is a reference to
         // drop. If neither was, there is none yet.
         if self.bytes > 0 && other.bytes > 0 {
-            self.books.refer(self.index);
+            self.core.counters.refer(self.index);
         }
         self.bytes += mem::take(&mut other.bytes);
         Ok(())
@@ -235,31 +231,31 @@ impl<M: Machine> Charge<M> {
     /// # Panics
     /// If a reclaimer panics. If it was asked because of a `high`, the bytes have moved. Otherwise they have not.
     pub fn move_to(&mut self, target: &Group<M>) -> Result<(), MoveError> {
-        if !self.is_same_memory(target.books()) {
+        if !self.is_same_memory(target.core()) {
             return Err(MoveError::OtherMemory);
         }
         if target.index() == self.index {
             return Ok(());
         }
-        let books = self.books.clone();
+        let core = self.core.clone();
         let moved = if self.bytes == 0 {
             if target.is_removed() {
                 return Err(MoveError::Refused(ChargeError::Removed {
                     group: target.path().into(),
                 }));
             }
-            books.refer(target.index());
-            books.forget(self.index);
+            core.counters.refer(target.index());
+            lifetime::forget(&core, self.index);
             None
         } else {
-            let moved = books.move_charge(self.index, target.index(), self.bytes);
+            let moved = charge::move_charge(&core, self.index, target.index(), self.bytes);
             Some(moved.map_err(MoveError::Refused)?)
         };
         self.index = target.index();
         self.slot = target.slot().clone();
         // Last: a reclaimer may panic.
         if let Some(moved) = moved {
-            books.after_move(self.index, moved);
+            charge::after_move(&core, self.index, moved);
         }
         Ok(())
     }
@@ -272,8 +268,8 @@ impl<M: Machine> Charge<M> {
             return;
         }
         let outcome = self.slot.uncharge(self.bytes);
-        if outcome != Outcome::Done && !self.books.is_committed(self.index, outcome) {
-            self.books.uncharge_nowait(self.index, self.bytes);
+        if outcome != Outcome::Done {
+            uncharge::uncharge_nowait(&self.core, self.index, self.bytes, outcome);
         }
         self.forget_bytes();
     }
@@ -287,7 +283,7 @@ impl<M: Machine> Charge<M> {
             // Drops the reference that an empty charge holds.
             return 0;
         }
-        self.books.lend(self.index, bytes);
+        self.core.counters.lend(self.index, bytes);
         mem::forget(self);
         bytes
     }
@@ -303,12 +299,12 @@ impl<M: Machine> Charge<M> {
     fn uncharge(&self, bytes: u64) {
         let outcome = self.slot.uncharge(bytes);
         if outcome != Outcome::Done {
-            uncharge_slowly(&*self.books, self.index, bytes, outcome);
+            uncharge::uncharge(&self.core, self.index, bytes, outcome);
         }
     }
 
-    fn is_same_memory(&self, other: &M::Shared<Books<M>>) -> bool {
-        let here: &Books<M> = self.books.deref();
+    fn is_same_memory(&self, other: &M::Shared<Core<M>>) -> bool {
+        let here: &Core<M> = self.core.deref();
         std::ptr::eq(here, other.deref())
     }
 }
@@ -316,13 +312,6 @@ impl<M: Machine> Charge<M> {
 // The slow paths take their arguments by value: a charge whose address is taken cannot stay in registers.
 
 #[cold]
-fn forget<M: Machine>(books: &Ledger<M>, index: u32) {
-    books.forget(index);
-}
-
-#[cold]
-fn uncharge_slowly<M: Machine>(books: &Ledger<M>, index: u32, bytes: u64, outcome: Outcome) {
-    if !books.is_committed(index, outcome) {
-        books.uncharge_slowly(index, bytes);
-    }
+fn forget<M: Machine>(core: &Core<M>, index: u32) {
+    lifetime::forget(core, index);
 }

@@ -105,15 +105,18 @@ mod guides {
 // The layers, each using only those before it; the layer test of `bursar-check` checks that.
 mod arena;
 mod gate;
-mod stats;
+mod tree;
 
-mod charge;
+mod bytes;
+
+mod limit;
 
 pub mod pages;
 
 pub mod housekeeping;
 
-mod books;
+mod react;
+
 mod group;
 mod held;
 
@@ -135,24 +138,24 @@ mod serial;
 // For allocators, simulations and tests: not what a program begins with.
 #[doc(hidden)]
 pub use account::Account;
-#[doc(hidden)]
-pub use bursar_machine as machine;
 pub use bursar_machine::host::{CgroupError, ResidentError, StartError, Ticker};
 pub use bursar_machine::{Host, Machine};
-pub use charge::{
-    Bytes, ChargeError, Debt, Events, HighPolicy, Level, LimitReached, Limits, NowaitError,
-    Pressure, PressurePolicy, Reason, ReclaimRequest, Recursive, RemoveError, Stall, StallShare,
-};
+pub use bytes::Bytes;
 pub use group::Group;
 pub use held::{Charge, MergeError, MoveError, SplitError};
+pub use limit::{Events, Limits};
 pub use memory::{Builder, Drift, Memory, MemoryError};
 pub use page::{AllocPagesError, Claim, ClaimError, Page, PageRequest};
+pub use react::{
+    ChargeError, Debt, HighPolicy, Level, LimitReached, NowaitError, Pressure, PressurePolicy,
+    Reason, ReclaimRequest, Recursive, RemoveError, Stall, StallShare,
+};
 pub use registration::Registration;
 pub use reserve::{EmergencyReserve, Exhausted, Taken};
 pub use snapshot::{GroupSnapshot, Snapshot};
-pub use stats::{
+pub use survey::{By, Consumer, Protection, Victim};
+pub use tree::{
     Counter, CreateError, FlushCounts, FlushPolicy, Freshness, Gauge, Handle, NAME_MAX, NotFresh,
     Reading, Statistic, Value, printable,
 };
-pub use survey::{By, Consumer, Protection, Victim};
 pub use waiting::{ChargeAsync, Emptied, PressureChanged};

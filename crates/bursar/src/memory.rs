@@ -2,25 +2,23 @@
 
 mod cgroup;
 mod drift;
+mod page_upkeep;
 #[cfg(test)]
 mod tests;
-mod upkeep;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bursar_machine::host::{CgroupError, StartError, Ticker};
-use bursar_machine::{AtomicWord, Host, Machine, Order};
+use bursar_machine::{Host, Machine};
 
-use crate::books::Books;
-use crate::charge::{
-    Bytes, HighPolicy, Ledger, Limits, Policies, PressurePolicy, REAPED_BY_TICK, Recursive,
-    STOCK_MAX_MAX,
-};
+use crate::bytes::Bytes;
 use crate::group::Group;
+use crate::limit::{Counters, Limits, STOCK_MAX_MAX, StockSettings};
 use crate::pages::PageOptions;
-use crate::stats::{
+use crate::react::{Core, HighPolicy, Policies, PressurePolicy, Recursive, fork, lifetime, upkeep};
+use crate::tree::{
     BadSchema, CreateError, FlushCounts, FlushPolicy, Keep, Layout, ROOT, Statistic, Tree,
 };
 use cgroup::{Follow, FromCgroup};
@@ -39,13 +37,13 @@ const RETIRE_PERIOD: Duration = Duration::from_millis(10);
 ///
 /// [`fmt::Display`] draws the tree of groups with usage and limits.
 ///
-/// On the host, the books of a memory stay allocated until the process ends, so that a charge can return to them without
+/// On the host, the core of a memory stay allocated until the process ends, so that a charge can return to them without
 /// counting references. They take about 64 KiB for each CPU that touches them, and 1.5 KiB for each group at a time. The memory
 /// that users charge is not part of this. Make one `Memory` per process, not one per request.
 ///
 /// # Fork
-/// `fork` waits until no thread is inside an operation of a memory, so the child has consistent books (counters and records). The child's
-/// books are a copy: a charge or a return in one process does not show in the other. The child may read, charge,
+/// `fork` waits until no thread is inside an operation of a memory, so the child has consistent core (counters and records). The child's
+/// core are a copy: a charge or a return in one process does not show in the other. The child may read, charge,
 /// and drop what it holds. In the child, bytes that other threads had charged stay charged.
 ///
 /// Before the child starts threads, it should do one operation that is not for signal handlers, such as [`Memory::tick`].
@@ -53,7 +51,7 @@ const RETIRE_PERIOD: Duration = Duration::from_millis(10);
 /// [`Group::try_charge_nowait`] is refused. A child with work of its own begins again with [`Memory::reset_after_fork`].
 /// No ticker ticks in the child: neither that of [`Builder::ticker`] nor that of [`Memory::start_ticker`].
 pub struct Memory<M: Machine = Host> {
-    books: M::Shared<Books<M>>,
+    core: M::Shared<Core<M>>,
     /// Set by [`Builder::max_from_cgroup`].
     cgroup: Option<Arc<Follow>>,
     /// Set by [`Builder::ticker`].
@@ -63,7 +61,7 @@ pub struct Memory<M: Machine = Host> {
 impl<M: Machine> Clone for Memory<M> {
     fn clone(&self) -> Self {
         Self {
-            books: self.books.clone(),
+            core: self.core.clone(),
             cgroup: self.cgroup.clone(),
             ticker: self.ticker.clone(),
         }
@@ -73,9 +71,9 @@ impl<M: Machine> Clone for Memory<M> {
 /// Short enough for a line of a log.
 impl<M: Machine> fmt::Debug for Memory<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let groups = self.books.tree.group_count();
+        let groups = self.core.tree().group_count();
         f.debug_struct("Memory")
-            .field("machine", &self.books.tree.machine)
+            .field("machine", &self.core.tree().machine)
             .field("groups", &groups.saturating_sub(self.removed_groups()))
             .field("reserved", &format_args!("{}", Bytes(self.reserved())))
             .finish_non_exhaustive()
@@ -155,6 +153,7 @@ pub struct Builder {
     retire_period: Duration,
     limits: Limits,
     policies: Policies,
+    stock: StockSettings,
     cgroup: Option<FromCgroup>,
     pages: PageOptions,
     ticks: bool,
@@ -190,6 +189,7 @@ impl Memory<Host> {
             retire_period: RETIRE_PERIOD,
             limits: Limits::none(),
             policies: Policies::default(),
+            stock: StockSettings::default(),
             cgroup: None,
             pages: PageOptions::default(),
             ticks: false,
@@ -210,7 +210,7 @@ impl Memory<Host> {
             ticker: None,
             ..self.clone()
         };
-        let period = Duration::from_nanos(self.books.tree.flush_period_ns);
+        let period = Duration::from_nanos(self.core.tree().flush_period_ns);
         let period = (period / 4).max(Duration::from_millis(1));
         let mut cgroup_due_ns = 0;
         Ticker::start("bursar-tick", period, move || {
@@ -298,22 +298,22 @@ impl Builder {
     /// [`Group::peak`] include it. With 0 there is no stock, and each operation changes the counters of all groups above.
     #[doc(alias = "MEMCG_CHARGE_BATCH")]
     pub fn stock_max(self, bytes: u64) -> Self {
-        let policies = Policies {
+        let stock = StockSettings {
             stock_max: bytes.min(STOCK_MAX_MAX),
-            ..self.policies
+            ..self.stock
         };
-        Self { policies, ..self }
+        Self { stock, ..self }
     }
 
     /// Shards of which a drain takes the stock back in one turn; 256 unless set. If this is below 64, it is also the number of shards that
     /// a walk folds under one hold of a lock. For explorations, where a drain or a fold of a few shards should have several turns.
     #[doc(hidden)]
     pub fn shards_per_slice(self, shards: usize) -> Self {
-        let policies = Policies {
+        let stock = StockSettings {
             shards_per_slice: shards.max(1),
-            ..self.policies
+            ..self.stock
         };
-        Self { policies, ..self }
+        Self { stock, ..self }
     }
 
     /// Sets the options of pages. Address space for pages is reserved at the first request.
@@ -388,13 +388,13 @@ impl Builder {
             layout,
             self.policy,
             periods,
-            self.policies.shards_per_slice,
+            self.stock.shards_per_slice,
         )
         .map_err(|_: CreateError| MemoryError::OutOfMemory)?;
-        let ledger = Ledger::new(tree, self.policies, self.limits);
-        let books = Books::new(ledger, self.pages.clone());
+        let counters = Counters::new(tree, self.stock, self.limits);
+        let core = Core::new(counters, self.policies, self.pages);
         Ok(Memory {
-            books: M::share(books),
+            core: M::share(core),
             cgroup: None,
             ticker: None,
         })
@@ -406,7 +406,7 @@ impl<M: Machine> Group<M> {
     /// ([`Builder::ticker`]), and does not follow a cgroup ([`Builder::max_from_cgroup`]).
     pub fn memory(&self) -> Memory<M> {
         Memory {
-            books: self.books().clone(),
+            core: self.core().clone(),
             cgroup: None,
             ticker: None,
         }
@@ -416,7 +416,7 @@ impl<M: Machine> Group<M> {
 impl<M: Machine> Memory<M> {
     /// The root of the tree.
     pub fn root(&self) -> Group<M> {
-        Group::new(self.books.clone(), ROOT)
+        Group::new(self.core.clone(), ROOT)
     }
 
     /// Does the periodic upkeep. Call it from a timer several times per flush period, or use [`Builder::ticker`]. It is cheap if
@@ -431,8 +431,8 @@ impl<M: Machine> Memory<M> {
     /// * Looks after the page lists of all CPUs once per period. [`Memory::housekeeping`] spreads this over time.
     pub fn tick(&self) {
         {
-            let _operation = self.books.operation();
-            let tree = &self.books.tree;
+            let _operation = fork::operation(&self.core);
+            let tree = &self.core.tree();
             let is_due = tree.age_ns(ROOT) >= tree.flush_period_ns;
             if is_due {
                 tree.flush(ROOT, Keep::Folded);
@@ -441,14 +441,11 @@ impl<M: Machine> Memory<M> {
             if is_due || tree.policy != FlushPolicy::PeriodicOnly {
                 tree.retire();
             }
-            if let Some(zones) = self.books.zones() {
-                zones.tick(&|shard| self.books.is_left_alone(shard));
+            if let Some(zones) = self.core.pages.zones() {
+                zones.tick(&|shard| self.core.pages.is_left_alone(shard));
             }
         }
-        self.books.reap(REAPED_BY_TICK);
-        self.books.trim();
-        // Stall averages change with time alone.
-        self.books.notice_all();
+        upkeep::tick(&self.core);
     }
 
     /// Makes a new memory with the same settings and the same tree of groups and limits, in which nothing is charged or counted.
@@ -460,16 +457,17 @@ impl<M: Machine> Memory<M> {
     /// # Errors
     /// [`MemoryError::OutOfMemory`].
     pub fn reset_after_fork(&self) -> Result<(Self, Vec<Group<M>>), MemoryError> {
-        let tree = &self.books.tree;
+        let tree = &self.core.tree();
         let builder = Builder {
             statistics: tree.layout.statistics,
             policy: tree.policy,
             flush_period: Duration::from_nanos(tree.flush_period_ns),
             retire_period: Duration::from_nanos(tree.retirer.period_ns),
             limits: self.root().limits(),
-            policies: self.books.policies,
+            policies: self.core.policies,
+            stock: self.core.counters.stock,
             cgroup: None,
-            pages: self.books.page_options().clone(),
+            pages: self.core.pages.options().clone(),
             ticks: false,
         };
         let mut fresh = builder.build_on(tree.machine.clone())?;
@@ -492,21 +490,21 @@ impl<M: Machine> Memory<M> {
 
     /// Counts of flushes so far.
     pub fn flush_counts(&self) -> FlushCounts {
-        self.books.tree.flush_counts()
+        self.core.tree().flush_counts()
     }
 
     /// Statistics that groups keep.
     pub fn statistics(&self) -> &'static [Statistic] {
-        self.books.tree.layout.statistics
+        self.core.tree().layout.statistics
     }
 
-    pub(crate) fn books(&self) -> &M::Shared<Books<M>> {
-        &self.books
+    pub(crate) fn core(&self) -> &M::Shared<Core<M>> {
+        &self.core
     }
 
     /// Machine that the memory runs on.
     pub fn machine(&self) -> &M {
-        &self.books.tree.machine
+        &self.core.tree().machine
     }
 
     /// Finds the group at a path of names separated by `/`, from the root. Empty names are skipped: `a/b`, `/a/b/` and `//a//b`
@@ -519,16 +517,16 @@ impl<M: Machine> Memory<M> {
 
     /// Number of removed groups whose records wait for their last handle or charge.
     pub fn removed_groups(&self) -> usize {
-        self.books.removed_groups()
+        lifetime::removed_groups(&self.core)
     }
 
     /// Bytes of per-CPU words that a group takes on each CPU that touches it. The sum of all groups is rounded up to whole pages.
     pub fn bytes_per_group_and_cpu(&self) -> u64 {
-        (self.books.tree.layout.words * 8).next_multiple_of(64) as u64
+        (self.core.tree().layout.words * 8).next_multiple_of(64) as u64
     }
 
     /// Bytes that are reserved in the whole tree now, stock included.
     pub fn reserved(&self) -> u64 {
-        self.books.counter(ROOT).usage.load(Order::Full)
+        self.core.counters.usage_now(ROOT)
     }
 }

@@ -11,11 +11,11 @@ use std::time::Duration;
 use bursar_machine::pages::{Block, Order, Owner, PAGE_BYTES, Pfn};
 use bursar_machine::{Host, Machine, Outcome, Slot};
 
-use crate::books::Books;
-use crate::charge::PROCESS;
 use crate::group::Group;
+use crate::limit::PROCESS;
 use crate::memory::Memory;
 use crate::pages::{NoBlock, Placement, Stuck, Urgency, Zeroed, Zone, ZoneInfo, Zones};
+use crate::react::{self, Core, fork, lifetime};
 
 pub use error::{AllocPagesError, ClaimError};
 pub use raw::Claim;
@@ -31,7 +31,7 @@ const UNCHARGED: u32 = u32::MAX;
 /// A drop may call tasks that wait for memory or watch pressure, as the drop of a [`crate::Charge`] does.
 #[must_use = "dropping a page returns it"]
 pub struct Page<M: Machine = Host> {
-    books: M::Shared<Books<M>>,
+    core: M::Shared<Core<M>>,
     slot: M::Slot,
     /// The token; `Some` until the page is gone.
     block: Option<Block>,
@@ -157,12 +157,12 @@ impl<M: Machine> Drop for Page<M> {
         };
         // Freed first: once the bytes are uncharged, another task may charge them and expect these very pages to be
         // free.
-        if let Err(block) = put_block(&self.books, self.tag, block) {
-            return drop_slowly(&*self.books, self.slot.clone(), self.tag, block);
+        if let Err(block) = put_block(&self.core, self.tag, block) {
+            return drop_slowly(&*self.core, self.slot.clone(), self.tag, block);
         }
         if self.tag.index() != UNCHARGED {
             uncharge(
-                &*self.books,
+                &*self.core,
                 self.slot.clone(),
                 self.tag.index(),
                 self.tag.bytes(),
@@ -175,62 +175,54 @@ impl<M: Machine> Drop for Page<M> {
 
 /// Not inlined, so that the drop of a page can be.
 #[inline(never)]
-fn uncharge<M: Machine>(books: &Books<M>, slot: M::Slot, index: u32, bytes: u64) {
+fn uncharge<M: Machine>(core: &Core<M>, slot: M::Slot, index: u32, bytes: u64) {
     let outcome = slot.uncharge(bytes);
     if outcome != Outcome::Done {
-        uncharge_slowly(books, index, bytes, outcome);
+        react::uncharge::uncharge(core, index, bytes, outcome);
     }
 }
 
 #[inline(always)]
-fn put_block<M: Machine>(books: &Books<M>, tag: Tag, block: Block) -> Result<(), Block> {
-    match books.zones() {
-        Some(zones) if !books.scrubs() => zones.try_push(tag.zone(), tag.order(), block),
+fn put_block<M: Machine>(core: &Core<M>, tag: Tag, block: Block) -> Result<(), Block> {
+    match core.pages.zones() {
+        Some(zones) if !core.pages.scrubs() => zones.try_push(tag.zone(), tag.order(), block),
         _ => Err(block),
     }
 }
 
 #[cold]
 #[inline(never)]
-fn drop_slowly<M: Machine>(books: &Books<M>, slot: M::Slot, tag: Tag, mut block: Block) {
-    let zones = books.zones().expect("pages come from zones");
-    if books.scrubs() {
-        scrub(books, tag, &mut block);
+fn drop_slowly<M: Machine>(core: &Core<M>, slot: M::Slot, tag: Tag, mut block: Block) {
+    let zones = core.pages.zones().expect("pages come from zones");
+    if core.pages.scrubs() {
+        scrub(core, tag, &mut block);
     }
     {
-        let _operation = books.operation();
+        let _operation = fork::operation(core);
         zones.free_slowly(tag.zone(), block);
     }
     if tag.index() != UNCHARGED {
-        uncharge(books, slot, tag.index(), tag.bytes());
+        uncharge(core, slot, tag.index(), tag.bytes());
     }
 }
 
 /// Zeroes a block if its group asks for zeroing at each free.
-fn scrub<M: Machine>(books: &Books<M>, tag: Tag, block: &mut Block) {
-    if tag.index() != UNCHARGED && books.counter(tag.index()).zeroes_on_free() {
-        let zones = books.zones().expect("pages come from zones");
+fn scrub<M: Machine>(core: &Core<M>, tag: Tag, block: &mut Block) {
+    if tag.index() != UNCHARGED && core.counters.counter(tag.index()).zeroes_on_free() {
+        let zones = core.pages.zones().expect("pages come from zones");
         zones.zero(tag.zone(), block);
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn uncharge_slowly<M: Machine>(books: &Books<M>, index: u32, bytes: u64, outcome: Outcome) {
-    if !books.is_committed(index, outcome) {
-        books.uncharge_slowly(index, bytes);
     }
 }
 
 /// Takes a block from the lists, or from beyond them.
 #[inline(always)]
 fn get_block<M: Machine>(
-    books: &Books<M>,
+    core: &Core<M>,
     order: Order,
     owner: Owner,
     zeroed: Zeroed,
 ) -> Result<(u16, Block), Box<AllocPagesError>> {
-    if let Some(zones) = books.zones() {
+    if let Some(zones) = core.pages.zones() {
         let zone = zones.local();
         if let Some(block) = zones.try_pop(zone, order) {
             if zeroed == Zeroed::No && block.owner().is_same(owner) {
@@ -239,7 +231,7 @@ fn get_block<M: Machine>(
             return Ok((zone, zones.prepare(zone, block, owner, zeroed)));
         }
     }
-    get_block_slowly(books, request(order, zeroed), owner)
+    get_block_slowly(core, request(order, zeroed), owner)
 }
 
 fn request(order: Order, zeroed: Zeroed) -> PageRequest {
@@ -252,14 +244,17 @@ fn request(order: Order, zeroed: Zeroed) -> PageRequest {
 /// Slow path of [`get_block`]. The result is two words, so that the fast path keeps its values in registers.
 #[cold]
 fn get_block_slowly<M: Machine>(
-    books: &Books<M>,
+    core: &Core<M>,
     request: PageRequest,
     owner: Owner,
 ) -> Result<(u16, Block), Box<AllocPagesError>> {
-    let _operation = books.operation();
-    let zones = match books.zones() {
+    let _operation = fork::operation(core);
+    let zones = match core.pages.zones() {
         Some(zones) => zones,
-        None => books.set_up_zones().map_err(AllocPagesError::NoZones)?,
+        None => core
+            .pages
+            .set_up(&core.tree().machine)
+            .map_err(AllocPagesError::NoZones)?,
     };
     let PageRequest { order, zeroed, .. } = request;
     let found = zones.alloc_slowly(order, request.placement, request.urgency);
@@ -307,7 +302,7 @@ impl<M: Machine> Group<M> {
         if outcome != Outcome::Done {
             self.try_charge_slowly(bytes, outcome)?;
         }
-        match get_block(self.books(), order, self.owner(), zeroed) {
+        match get_block(self.core(), order, self.owner(), zeroed) {
             Ok((zone, block)) => Ok(self.page(zone, order, block, zeroed)),
             Err(error) => Err(self.undo(bytes, error)),
         }
@@ -323,7 +318,7 @@ impl<M: Machine> Group<M> {
         if outcome != Outcome::Done {
             self.try_charge_slowly(bytes, outcome)?;
         }
-        match get_block_slowly(self.books(), request, self.owner()) {
+        match get_block_slowly(self.core(), request, self.owner()) {
             Ok((zone, block)) => Ok(self.page(zone, request.order, block, request.zeroed)),
             Err(error) => Err(self.undo(bytes, error)),
         }
@@ -336,18 +331,19 @@ impl<M: Machine> Group<M> {
     #[doc(alias = "init_on_free")]
     pub fn set_zero_on_free(&self, zeroed: Zeroed) {
         let zeroes = zeroed == Zeroed::Yes;
-        self.books()
+        self.core()
+            .counters
             .counter(self.index())
             .set_zeroes_on_free(zeroes);
         if zeroes {
-            self.books().scrub_from_now_on();
+            self.core().pages.scrub_from_now_on();
         }
     }
 
     #[inline(always)]
     fn page(&self, zone: u16, order: Order, block: Block, zeroed: Zeroed) -> Page<M> {
         Page {
-            books: self.books().clone(),
+            core: self.core().clone(),
             slot: self.slot().clone(),
             block: Some(block),
             tag: Tag::new(self.index(), zone, order, zeroed),
@@ -373,10 +369,10 @@ impl<M: Machine> Memory<M> {
     /// [`AllocPagesError`].
     #[inline(always)]
     pub fn alloc_pages(&self, order: Order, zeroed: Zeroed) -> Result<Page<M>, AllocPagesError> {
-        match get_block(self.books(), order, PROCESS, zeroed) {
+        match get_block(self.core(), order, PROCESS, zeroed) {
             Ok((zone, block)) => Ok(Page {
-                books: self.books().clone(),
-                slot: self.books().root_slot.clone(),
+                core: self.core().clone(),
+                slot: self.core().pages.root_slot.clone(),
                 block: Some(block),
                 tag: Tag::new(UNCHARGED, zone, order, zeroed),
             }),
@@ -389,14 +385,14 @@ impl<M: Machine> Memory<M> {
     /// Contents of the zones, and counts of their events; `None` before the zones are set up by the first allocation.
     #[doc(alias = "/proc/zoneinfo")]
     pub fn zone_info(&self) -> Option<ZoneInfo> {
-        let _operation = self.books().operation();
-        self.books().zones().map(Zones::info)
+        let _operation = fork::operation(self.core());
+        self.core().pages.zones().map(Zones::info)
     }
 
     /// Approximate number of free pages in the zones; excludes per-CPU lists and the depot. Never blocks.
     #[doc(alias = "NR_FREE_PAGES")]
     pub fn free_pages(&self) -> u64 {
-        let zones = self.books().zones();
+        let zones = self.core().pages.zones();
         zones.map_or(0, |zones| zones.free_and_reserve().0)
     }
 
@@ -406,8 +402,8 @@ impl<M: Machine> Memory<M> {
     /// The lists fill again as they are used.
     #[doc(alias = "drain_all_pages")]
     pub fn drain_pages(&self) -> u64 {
-        let _operation = self.books().operation();
-        let zones = self.books().zones();
+        let _operation = fork::operation(self.core());
+        let zones = self.core().pages.zones();
         zones.map_or(0, |zones| zones.iter().map(Zone::drain_all).sum())
     }
 
@@ -417,7 +413,7 @@ impl<M: Machine> Memory<M> {
     #[doc(alias = "softlockup")]
     pub fn stuck(&self, threshold: Duration) -> Vec<Stuck> {
         let threshold_ns = u64::try_from(threshold.as_nanos()).unwrap_or(u64::MAX);
-        let zones = self.books().zones();
+        let zones = self.core().pages.zones();
         zones.map_or(Vec::new(), |zones| zones.stuck(threshold_ns))
     }
 }
@@ -455,8 +451,8 @@ impl<M: Machine> Page<M> {
             return None;
         }
         // The record exists, because our bytes keep it.
-        self.books.refer(index);
-        Some(Group::new(self.books.clone(), index))
+        self.core.counters.refer(index);
+        Some(Group::new(self.core.clone(), index))
     }
 
     /// Returns whether all bytes are known to be zero.
@@ -469,7 +465,7 @@ impl<M: Machine> fmt::Debug for Page<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let group = match self.tag.index() {
             UNCHARGED => None,
-            index => Some(self.books.path(index)),
+            index => Some(lifetime::path(&self.core, index)),
         };
         f.debug_struct("Page")
             .field("pfn", &self.pfn())

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bursar_machine::{Host, Machine};
 
-use crate::charge::{Pressure, ReclaimRequest};
 use crate::group::Group;
+use crate::react::{Pressure, ReclaimRequest, pressure, reclaim, stalling};
 
 /// A registration with a group, which lasts until this value is dropped. It keeps the group like a handle.
 #[must_use = "dropping a registration ends it"]
@@ -33,11 +33,11 @@ impl<M: Machine> fmt::Debug for Registration<M> {
 
 impl<M: Machine> Drop for Registration<M> {
     fn drop(&mut self) {
-        let (books, index) = (self.group.books(), self.group.index());
+        let (core, index) = (self.group.core(), self.group.index());
         match self.kind {
-            Kind::Reclaimer(number) => books.remove_reclaimer(index, number),
-            Kind::Watcher(number) => books.unsubscribe(index, number),
-            Kind::Work => books.work_ends(index),
+            Kind::Reclaimer(number) => reclaim::remove(core, index, number),
+            Kind::Watcher(number) => pressure::unsubscribe(core, index, number),
+            Kind::Work => stalling::work_ends(core, index),
         }
     }
 }
@@ -103,9 +103,7 @@ impl<M: Machine> Group<M> {
         reclaim: impl Fn(&ReclaimRequest) -> u64 + Send + Sync + 'static,
     ) -> Registration<M> {
         let group = self.clone();
-        let number = self
-            .books()
-            .add_reclaimer(self.index(), order, Arc::new(reclaim));
+        let number = reclaim::add(self.core(), self.index(), order, Arc::new(reclaim));
         Registration {
             group,
             kind: Kind::Reclaimer(number),
@@ -116,7 +114,7 @@ impl<M: Machine> Group<M> {
     /// Returns the bytes that they claim to have freed.
     #[doc(alias = "memory.reclaim")]
     pub fn reclaim(&self, bytes: u64) -> u64 {
-        self.books().reclaim_asked(self.index(), bytes)
+        reclaim::asked(self.core(), self.index(), bytes)
     }
 
     /// Calls `tell` at each change of the group's level of pressure. The first change is from [`crate::Level::None`], so the
@@ -129,12 +127,12 @@ impl<M: Machine> Group<M> {
     /// found the change, which may be dropping a [`crate::Charge`]. The registration stays, and other callbacks are called.
     pub fn on_pressure(&self, tell: impl Fn(Pressure) + Send + Sync + 'static) -> Registration<M> {
         let group = self.clone();
-        let number = self.books().subscribe(self.index(), Arc::new(tell));
+        let number = pressure::subscribe(self.core(), self.index(), Arc::new(tell));
         let registration = Registration {
             group,
             kind: Kind::Watcher(number),
         };
-        self.books().tell(self.index());
+        pressure::tell(self.core(), self.index());
         registration
     }
 
@@ -142,7 +140,7 @@ impl<M: Machine> Group<M> {
     /// [`crate::Stall::full`] reports the time in which no task could work. Declare all tasks of a group or none.
     pub fn work(&self) -> Registration<M> {
         let group = self.clone();
-        self.books().work_begins(self.index());
+        stalling::work_begins(self.core(), self.index());
         Registration {
             group,
             kind: Kind::Work,

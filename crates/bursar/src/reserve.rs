@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use bursar_machine::{AtomicWord, Host, Machine, Order};
 
-use crate::charge::ChargeError;
 use crate::group::Group;
 use crate::held::Charge;
+use crate::react::ChargeError;
 
 struct Kept<M: Machine> {
     charge: Charge<M>,

@@ -12,9 +12,10 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 
-use crate::charge::{Events, Level, Limits, Pressure, Stall, StallShare};
+use crate::limit::{Events, Limits};
+use crate::react::{Level, Pressure, Stall, StallShare};
 use crate::snapshot::{GroupSnapshot, Snapshot};
-use crate::stats::{Reading, Value};
+use crate::tree::{Reading, Value};
 
 fn ns(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)

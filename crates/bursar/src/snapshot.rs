@@ -7,10 +7,12 @@ use std::vec;
 
 use bursar_machine::{AtomicWord, Machine, Order};
 
-use crate::charge::{Bytes, Events, Limits, Pressure};
+use crate::bytes::Bytes;
 use crate::group::Group;
+use crate::limit::{Events, Limits};
 use crate::memory::Memory;
-use crate::stats::{Freshness, NotFresh, ROOT, Reading, printable};
+use crate::react::{Pressure, fork, pressure};
+use crate::tree::{Freshness, NotFresh, ROOT, Reading, printable};
 
 /// Characters of a line of text.
 const COLUMNS: usize = 80;
@@ -221,7 +223,7 @@ impl<M: Machine> Group<M> {
     /// group. A [`Freshness::Cached`] snapshot never fails.
     #[doc(alias = "css_for_each_descendant_pre")]
     pub fn snapshot(&self, freshness: Freshness) -> Result<Snapshot, NotFresh> {
-        let _operation = self.books().operation();
+        let _operation = fork::operation(self.core());
         match freshness {
             Freshness::Exact => self.flush()?,
             // Flushes if need be.
@@ -229,7 +231,7 @@ impl<M: Machine> Group<M> {
         };
         if let Freshness::Within(error) = freshness {
             let snapshot = self.walk(false);
-            let tree = &self.books().tree;
+            let tree = &self.core().tree();
             let is_within = |group: &GroupSnapshot| tree.is_within(&group.reading, error);
             if snapshot.iter().all(is_within) {
                 return Ok(snapshot);
@@ -243,23 +245,29 @@ impl<M: Machine> Group<M> {
     }
 
     fn walk(&self, is_exact: bool) -> Snapshot {
-        let books = self.books();
+        let core = self.core();
         let top = match self.index() {
             ROOT => String::new(),
             _ => self.path(),
         };
         let note = |index: u32| {
-            let counter = books.counter(index);
+            let counter = core.counters.counter(index);
             // Full, and relaxed: as in `Group::reserved` and `Group::peak`.
-            let reserved = counter.usage.load(Order::Full);
+            let reserved = core.counters.usage_now(index);
             let peak = counter.peak.load(Order::Relaxed);
             let events = (counter.events.total(), counter.events.own());
-            let pressure = books.pressure(index);
-            (books.limits(index), reserved, peak, events, pressure)
+            let pressure = pressure::now(core, index);
+            (
+                core.counters.limits(index),
+                reserved,
+                peak,
+                events,
+                pressure,
+            )
         };
-        let usage_range = |index: u32| books.usage_range(index);
-        let parts = books
-            .tree
+        let usage_range = |index: u32| core.counters.usage_range(index);
+        let parts = core
+            .tree()
             .snapshot(self.index(), is_exact, usage_range, note);
         let groups = parts.into_iter().map(|part| {
             let (limits, reserved, peak, (events, own_events), pressure) = part.noted;

@@ -1,10 +1,11 @@
 //! The biggest consumers of a subtree, and the group to end when nothing else frees memory.
 
-use bursar_machine::{AtomicWord, Host, Machine, Order};
+use bursar_machine::{Host, Machine};
 
-use crate::charge::{Events, Limits};
 use crate::group::Group;
-use crate::stats::{Freshness, NotFresh};
+use crate::limit::{Events, Limits};
+use crate::react::protection;
+use crate::tree::{Freshness, NotFresh};
 
 /// Quantity that ranks consumers in [`Group::top`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,11 +113,7 @@ impl<M: Machine> Group<M> {
             .map(|group| Consumer {
                 path: group.path(),
                 // Relaxed: statistics, read at different moments.
-                reserved: group
-                    .books()
-                    .counter(group.index())
-                    .usage
-                    .load(Order::Relaxed),
+                reserved: group.core().counters.usage(group.index()),
                 peak: group.peak(),
                 limits: group.limits(),
                 events: group.own_events(),
@@ -160,17 +157,18 @@ impl<M: Machine> Group<M> {
         may_end: impl Fn(&Self) -> bool,
     ) -> Result<Option<Victim<M>>, NotFresh> {
         let mut candidates = Vec::new();
-        self.books().walk_protected(
+        protection::walk(
+            self.core(),
             self.index(),
             |_| true,
             |index, _, standing| {
-                self.books().refer(index);
-                let group = Self::new(self.books().clone(), index);
+                self.core().counters.refer(index);
+                let group = Self::new(self.core().clone(), index);
                 candidates.push((group, standing));
             },
         );
         candidates.retain(|(group, _)| {
-            let may_be_victim = self.books().counter(group.index()).may_be_victim();
+            let may_be_victim = self.core().counters.counter(group.index()).may_be_victim();
             may_be_victim && group.children().is_empty() && may_end(group)
         });
         if candidates.is_empty() {
@@ -209,14 +207,17 @@ impl<M: Machine> Group<M> {
     /// group that pays for allocations of no tenant. Groups below it are not excluded.
     #[doc(alias = "oom_score_adj")]
     pub fn exclude_from_victims(&self) {
-        self.books().counter(self.index()).exclude_from_victims();
+        self.core()
+            .counters
+            .counter(self.index())
+            .exclude_from_victims();
     }
 
     /// The group's effective `min` and `low`: bytes that are protected when reclaim is for the root. They are shares of its
     /// ancestors' protection by the kernel's formula, and at most its usage.
     #[doc(alias = "page_counter_calculate_protection")]
     pub fn protection(&self) -> Protection {
-        let standing = self.books().standing(crate::stats::ROOT, self.index());
+        let standing = protection::of(self.core(), crate::tree::ROOT, self.index());
         let usage = self.reserved();
         Protection {
             min: standing.min.min(usage),

@@ -8,9 +8,10 @@ use std::task::{Context, Poll, Wake, Waker, ready};
 
 use bursar_machine::{Event, Host, Machine};
 
-use crate::charge::{ChargeError, Level, Pressure, Ticket};
 use crate::group::Group;
 use crate::held::Charge;
+use crate::react::wait::Ticket;
+use crate::react::{ChargeError, Level, Pressure, charge, pressure, wait};
 
 /// A charge that waits for its turn and for memory; see [`Group::charge_async`]. Dropping it cancels the charge.
 ///
@@ -45,11 +46,11 @@ impl<M: Machine> Future for ChargeAsync<M> {
         let charged = if this.bytes == 0 {
             this.group.pin()
         } else {
-            ready!(
-                this.group
-                    .books()
-                    .poll_charge(&mut this.ticket, context.waker())
-            )
+            ready!(charge::poll_charge(
+                this.group.core(),
+                &mut this.ticket,
+                context.waker()
+            ))
         };
         this.is_done = true;
         Poll::Ready(charged.map(|()| this.group.hold(this.bytes)))
@@ -58,7 +59,7 @@ impl<M: Machine> Future for ChargeAsync<M> {
 
 impl<M: Machine> Drop for ChargeAsync<M> {
     fn drop(&mut self) {
-        self.group.books().leave(&mut self.ticket);
+        wait::leave(self.group.core(), &mut self.ticket);
     }
 }
 
@@ -86,8 +87,8 @@ impl<M: Machine> Future for PressureChanged<M> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Level> {
         let this = &mut *self;
-        let (books, index) = (this.group.books(), this.group.index());
-        match books.poll_pressure(index, this.from, &mut this.number, context.waker()) {
+        let (core, index) = (this.group.core(), this.group.index());
+        match pressure::poll_pressure(core, index, this.from, &mut this.number, context.waker()) {
             Some(level) => Poll::Ready(level),
             None => Poll::Pending,
         }
@@ -96,8 +97,8 @@ impl<M: Machine> Future for PressureChanged<M> {
 
 impl<M: Machine> Drop for PressureChanged<M> {
     fn drop(&mut self) {
-        let (books, index) = (self.group.books(), self.group.index());
-        books.stop_waiting(index, &mut self.number);
+        let (core, index) = (self.group.core(), self.group.index());
+        pressure::stop_waiting(core, index, &mut self.number);
     }
 }
 
@@ -121,8 +122,8 @@ impl<M: Machine> Future for Emptied<M> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
-        let (books, index) = (this.group.books(), this.group.index());
-        match books.poll_emptied(index, &mut this.number, context.waker()) {
+        let (core, index) = (this.group.core(), this.group.index());
+        match pressure::poll_emptied(core, index, &mut this.number, context.waker()) {
             true => Poll::Ready(()),
             false => Poll::Pending,
         }
@@ -131,8 +132,8 @@ impl<M: Machine> Future for Emptied<M> {
 
 impl<M: Machine> Drop for Emptied<M> {
     fn drop(&mut self) {
-        let (books, index) = (self.group.books(), self.group.index());
-        books.stop_waiting(index, &mut self.number);
+        let (core, index) = (self.group.core(), self.group.index());
+        pressure::stop_waiting(core, index, &mut self.number);
     }
 }
 
@@ -215,7 +216,7 @@ impl<M: Machine> Group<M> {
     /// Limits of an ancestor do not count. Read the pressure of the ancestor for these.
     #[doc(alias = "memory.pressure")]
     pub fn pressure(&self) -> Pressure {
-        self.books().pressure(self.index())
+        pressure::now(self.core(), self.index())
     }
 
     /// Waits until the level of pressure differs from `from`, and returns it.

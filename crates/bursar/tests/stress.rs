@@ -19,9 +19,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
 
-use bursar::machine::host::allowed_cpus;
 use bursar::{Freshness, Host, Machine};
 use bursar_check::model::Before;
+use bursar_machine::host::allowed_cpus;
 use common::child::live_in_child;
 use common::fork::in_child;
 use common::site::{DEPARTMENT_MAX, Held, Site, TENANT_MAX};

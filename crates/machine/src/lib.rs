@@ -2,15 +2,14 @@
 //!
 //! Everything in Bursar that decides or accounts is written against [`Machine`]. It does not know whether it runs on
 //! real threads ([`Host`]) or on virtual CPUs in virtual time. This crate is that interface, in types, and its host
-//! side. With `bursar-alloc` it is the only part of the library with `unsafe` code.
+//! side. With `bursar-alloc` it is the only part of the library with `unsafe` code. The crate `bursar-rig` adds the parts
+//! that only experiments and tests need: starting tasks, timers, random numbers.
 //!
 //! * [`AtomicWord`], [`Order`]: shared words, with a `Full` ordering where a full barrier is meant.
 //! * [`Lock`], [`Event`]: locks that count their waits; completions.
 //! * [`Slot`], [`Shard`], [`State`]: per-CPU words and the sections that change them.
 //! * [`pages`]: page memory, as blocks with one owner each, and per-CPU stacks of them.
-//! * [`Tasks`], [`timer::Timers`]: starting work, which only experiments and tests do. [`timer`]: expiry times of
-//!   timers.
-//! * [`random`]: numbers from a seed, for simulated machines and loads; [`Fnv1a64`]: identities of data.
+//! * [`Fnv1a64`]: identities of data.
 //! * [`host`]: real threads. Three backends with the same semantics; see [`host::Backend`].
 
 #![warn(missing_docs)]
@@ -20,10 +19,8 @@ mod fnv;
 pub mod host;
 mod lock;
 pub mod pages;
-pub mod random;
 mod shard;
 mod slot;
-pub mod timer;
 
 use core::fmt;
 use core::ops::Deref;
@@ -31,7 +28,7 @@ use core::ops::Deref;
 pub use atomic::{AtomicWord, Order};
 pub use fnv::Fnv1a64;
 pub use host::Host;
-pub use lock::{Event, Lock};
+pub use lock::{Event, Lock, LockWaits};
 pub use shard::{AtomicShard, busy_wait};
 pub use slot::{
     CAP, CEILING, CHARGED, FIRST_STATISTIC, Outcome, STATE, Shard, Slot, State, WORDS_MAX,
@@ -149,49 +146,6 @@ pub trait Machine: Clone + fmt::Debug + Send + Sync + 'static {
     /// Number of forks between the first process and this one. If the number has changed, all other tasks are gone,
     /// each wherever it was, but none inside a [`Machine::operation`].
     fn forks(&self) -> u64;
-}
-
-/// Machine that can start tasks and load its CPUs. Experiments and tests need one; the library does not.
-pub trait Tasks: Machine {
-    /// Memory of one page of 4 KiB that is in use; dropping it frees the page.
-    type PageMemory: Send;
-
-    /// Runs all tasks at once, and returns when all have ended.
-    fn run<'scope>(&self, tasks: Vec<Box<dyn FnOnce() + Send + 'scope>>);
-    /// Takes a page and writes `mark` to each of its cache lines.
-    fn touch_page(&self, mark: u64) -> Self::PageMemory;
-    /// Computes for `duration_ns` of the CPU's time, without touching memory that others use.
-    fn compute(&self, duration_ns: u64);
-}
-
-/// Machine that runs one step of one task at a time, and can check the state in between.
-pub trait Watched: Tasks {
-    /// Runs tasks as [`Tasks::run`] does, and calls `check` after each step of any task. The reads of `check` cost
-    /// nothing and let no other task run.
-    fn run_watched<'scope>(
-        &self,
-        check: Box<dyn FnMut() + 'scope>,
-        tasks: Vec<Box<dyn FnOnce() + Send + 'scope>>,
-    );
-
-    /// The step that has just ended, for a check.
-    fn last_step(&self) -> Watch;
-}
-
-/// Machine whose tasks can fork.
-pub trait Forks: Watched {
-    /// Waits until no other task is inside a [`Machine::operation`], and goes on as the child, alone. All other tasks
-    /// of the run are gone, each wherever it is, and [`Machine::forks`] is one more.
-    fn fork(&self);
-}
-
-/// Step of a task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Watch {
-    /// The task's [`Machine::task`].
-    pub task: u64,
-    /// Whether the task now waits for another: it sleeps, or has paused in a loop.
-    pub waits: bool,
 }
 
 /// Error of a machine that has no room for more slots.

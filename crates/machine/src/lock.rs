@@ -40,3 +40,29 @@ pub trait Event: Send + Sync {
     #[doc(alias = "wait_for_completion")]
     fn wait(&self);
 }
+
+/// Times that a task has waited for locks, nanoseconds, including the transfer of the lock's line to the CPU. Locks
+/// that were free at once are not included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LockWaits {
+    /// Waits for [`crate::Machine::Spin`].
+    pub spin_ns: u64,
+    /// Waits for [`crate::Machine::Mutex`].
+    pub sleep_ns: u64,
+}
+
+impl LockWaits {
+    /// Sum of both.
+    pub fn all_ns(self) -> u64 {
+        self.spin_ns + self.sleep_ns
+    }
+
+    /// Waits since an earlier reading.
+    #[must_use]
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            spin_ns: self.spin_ns - before.spin_ns,
+            sleep_ns: self.sleep_ns - before.sleep_ns,
+        }
+    }
+}

@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bursar_machine::host::{allowed_cpus, pin_to};
 use bursar_machine::pages::{BlockStacks, Bounds};
-use bursar_machine::{Host, Machine, Tasks};
+use bursar_machine::{Host, Machine};
+use bursar_rig::Tasks;
 use fire::{Fire, burn};
 
 fn host() -> Host {

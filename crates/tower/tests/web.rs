@@ -20,19 +20,18 @@ use axum::{
     Router,
     routing::{get, post},
 };
-use bursar::machine::random::Random;
 use bursar::{Freshness, Group, Limits, Memory};
 use bursar_alloc::Charged;
+use bursar_rig::random::Random;
+use client::Client;
 use http_body_util::BodyExt;
 use hyper::body::Frame;
+use server::{TENANT, Tenants};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::sync::{Barrier, Semaphore, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
-
-use client::Client;
-use server::{TENANT, Tenants};
 
 #[global_allocator]
 static HEAP: Charged<System> = Charged::new(System);

@@ -1,21 +1,18 @@
 //! The command line.
 
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use bursar_experiments::SeedShard;
 use bursar_experiments::settings::nearest;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue};
-use clap::{
-    Args as ClapArgs, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
-};
+use clap::{Args as ClapArgs, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::choice::Format;
 use crate::compare::{Compare, EXAMPLES as COMPARE_EXAMPLES};
 use crate::explore::{EXAMPLES as EXPLORE_EXAMPLES, Explore};
 use crate::list::{EXAMPLES as LIST_EXAMPLES, List};
 use crate::observe::{EXAMPLES as OBSERVE_EXAMPLES, NOTES as OBSERVE_NOTES, Observe};
+use crate::options::{Global, whole};
 use crate::shell::{COMPLETIONS_EXAMPLES, Completions, MAN_EXAMPLES, Man};
 use crate::width;
 
@@ -117,37 +114,6 @@ pub struct Args {
     pub command: Command,
     #[command(flatten)]
     pub global: Global,
-}
-
-/// The heading of flags that all commands have.
-const SHARED: &str = "Options of every command";
-
-/// Flags of all commands.
-#[derive(Debug, ClapArgs)]
-pub struct Global {
-    /// Write the document to this file instead of standard output
-    #[arg(short, long, value_name = "FILE", global = true, help_heading = SHARED)]
-    pub output: Option<PathBuf>,
-    /// Form: table, json, ndjson, csv or markdown; of `run` and `report` also svg or html [default: by the ending of FILE, else
-    /// table]
-    #[arg(short, long, value_enum, global = true, hide_possible_values = true, help_heading = SHARED)]
-    pub format: Option<Format>,
-    /// Colours: auto, always or never. `auto` means in a terminal, unless NO_COLOR is set
-    #[arg(long, value_enum, default_value_t = Color::Auto, global = true, hide_possible_values = true, help_heading = SHARED)]
-    pub color: Color,
-    /// Show no progress
-    #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = SHARED)]
-    pub quiet: bool,
-    /// Name each step on standard error, and print all tables
-    #[arg(short, long, global = true, help_heading = SHARED)]
-    pub verbose: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Color {
-    Auto,
-    Always,
-    Never,
 }
 
 /// The width of help that does not go to a terminal.
@@ -269,25 +235,6 @@ pub struct Calibrate {
     /// Seed of the draws
     #[arg(long, value_name = "SEED", default_value_t = 1, allow_negative_numbers = true, value_parser = whole(0..=u64::MAX))]
     pub seed: u64,
-}
-
-/// A parser of whole numbers of a range.
-pub fn whole(
-    range: RangeInclusive<u64>,
-) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync + 'static {
-    move |text| match (text.parse::<u64>(), text.parse::<i128>()) {
-        (Ok(number), _) if range.contains(&number) => Ok(number),
-        (_, Ok(_)) => Err(format!(
-            "{text} is not in {}..={}",
-            range.start(),
-            range.end()
-        )),
-        _ => Err(format!(
-            "must be a whole number from {} to {}",
-            range.start(),
-            range.end()
-        )),
-    }
 }
 
 fn shard(text: &str) -> Result<SeedShard, String> {

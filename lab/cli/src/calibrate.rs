@@ -11,15 +11,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
-use bursar_experiments::draws::{Draw, Draws, Range, accepts, calibration_rows, draw, ranges};
+use bursar_experiments::draws::{Range, accepts, calibration_rows, draw, ranges};
 use bursar_experiments::experiment::PublishedRow;
+use bursar_experiments::experiment::{Draw, Draws};
 use bursar_experiments::{Plan, Request, SeedShard};
 use bursar_sim::{CostModel, Settings, Simulator, Topology};
 
-use crate::args::{Calibrate, Global};
+use crate::args::Calibrate;
 use crate::failure::{Failure, INTERRUPTED};
 use crate::interruption;
 use crate::machine::{self, costs};
+use crate::options::Global;
 use crate::output::Output;
 use crate::progress::Progress;
 

@@ -8,12 +8,12 @@ use bursar_machine::Machine;
 use bursar_machine::host::{CgroupError, CgroupLimits, CgroupMemory, Check, resident};
 use serde::Serialize;
 
-use crate::args::Global;
-use crate::choice::TextFormat;
 use crate::failure::Failure;
-use crate::form::Form;
 use crate::format;
 use crate::grid::Grid;
+use crate::markup::Markup;
+use crate::options::Global;
+use crate::options::TextFormat;
 use crate::output::Output;
 use crate::system;
 use crate::units::counted;
@@ -68,7 +68,7 @@ pub fn doctor(global: &Global) -> Result<ExitCode, Failure> {
     };
     let document = match format {
         TextFormat::Table => text(&diagnosis, output.terminal()),
-        TextFormat::Markdown => text(&diagnosis, Form::Markdown),
+        TextFormat::Markdown => text(&diagnosis, Markup::Markdown),
         TextFormat::Json => format::json(&diagnosis)?,
         TextFormat::Ndjson => format::json_line(&diagnosis)?,
         TextFormat::Csv => csv(&diagnosis),
@@ -122,7 +122,7 @@ fn check(name: &'static str, seen: Result<String, String>) -> CheckResult {
     }
 }
 
-fn text(diagnosis: &Diagnosis, form: Form) -> String {
+fn text(diagnosis: &Diagnosis, form: Markup) -> String {
     let why = if diagnosis.forced {
         format!("Because {FORCE} says so. Unset it to let the self-test choose.")
     } else {

@@ -3,11 +3,11 @@
 use bursar_experiments::document::Document;
 use bursar_experiments::machine_info::MachineKind;
 
-use crate::form::Form;
+use crate::markup::Markup;
 use crate::view::View;
 
 /// A sentence for each variant, remarks on all of them, and expectations that do not hold.
-pub fn findings(document: &Document, view: &View, form: Form) -> String {
+pub fn findings(document: &Document, view: &View, form: Markup) -> String {
     let mut text = form.heading("Findings");
     let of_variants = document.variants.iter();
     let of_variants = of_variants.filter_map(|variant| (view.finding)(document, variant));

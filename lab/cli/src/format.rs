@@ -8,9 +8,9 @@ use bursar_experiments::machine_info::{MachineInfo, MachineKind};
 use bursar_experiments::measure::Metric;
 use serde::Serialize;
 
-use crate::choice::{Format, TextFormat};
 use crate::failure::{EXPECTATION_FAILED, Failure};
-use crate::form::Form;
+use crate::markup::Markup;
+use crate::options::{Format, TextFormat};
 use crate::points::points;
 use crate::{html, svg, table};
 
@@ -18,7 +18,7 @@ use crate::{html, svg, table};
 pub fn documents(
     documents: &[Document],
     format: Format,
-    terminal: Form,
+    terminal: Markup,
     is_verbose: bool,
 ) -> Result<String, Failure> {
     let format = match format {
@@ -28,7 +28,7 @@ pub fn documents(
     };
     match format {
         TextFormat::Table => Ok(table::run(documents, terminal, is_verbose)),
-        TextFormat::Markdown => Ok(table::run(documents, Form::Markdown, is_verbose)),
+        TextFormat::Markdown => Ok(table::run(documents, Markup::Markdown, is_verbose)),
         TextFormat::Json => run_json(documents),
         TextFormat::Ndjson => run_ndjson(documents),
         TextFormat::Csv => run_csv(documents),

@@ -9,12 +9,12 @@ use bursar_experiments::experiment::Load;
 use clap::Args;
 use serde::Serialize;
 
-use crate::args::Global;
-use crate::choice::TextFormat;
 use crate::failure::Failure;
-use crate::form::Form;
 use crate::format;
 use crate::jobs::{self, Batch};
+use crate::markup::Markup;
+use crate::options::Global;
+use crate::options::TextFormat;
 use crate::output::Output;
 use crate::run::{self, Wanted};
 use crate::units::long_time;
@@ -88,7 +88,7 @@ pub fn list(list: &List, global: &Global) -> Result<ExitCode, Failure> {
     };
     let text = match format {
         TextFormat::Table => people(output.terminal()),
-        TextFormat::Markdown => people(Form::Markdown),
+        TextFormat::Markdown => people(Markup::Markdown),
         TextFormat::Json if list.experiment.is_some() => format::json(&all[0])?,
         TextFormat::Json => format::json(&all)?,
         TextFormat::Ndjson => all
@@ -160,7 +160,7 @@ fn usual_loads(name: &str) -> Result<Vec<String>, Failure> {
     Ok(loads.collect())
 }
 
-fn overview(all: &[Described], form: Form) -> String {
+fn overview(all: &[Described], form: Markup) -> String {
     let mut text = form.heading("Experiments");
     for one in all {
         let usual = || one.loads.iter().filter(|load| load.usual);
@@ -174,7 +174,7 @@ fn overview(all: &[Described], form: Form) -> String {
     text + "\n" + &reflowed(more, Some(width(form)))
 }
 
-fn details(one: &Described, form: Form) -> String {
+fn details(one: &Described, form: Markup) -> String {
     let mut text = form.heading(&format!("{}: {}", one.name, one.title));
     let about = one.about.split_whitespace().collect::<Vec<_>>().join(" ");
     text.push_str(&reflowed(&about, Some(width(form))));
@@ -217,18 +217,18 @@ fn times(cpu_seconds: f64, quick_cpu_seconds: f64) -> String {
 }
 
 /// A name, and below it what it is.
-fn entry(name: &str, about: &str, form: Form) -> String {
+fn entry(name: &str, about: &str, form: Markup) -> String {
     const INDENT: &str = "      ";
     match form {
-        Form::Terminal { .. } => {
+        Markup::Terminal { .. } => {
             form.item(name) + &wrapped(about, Some(width(form)), INDENT, INDENT)
         }
-        Form::Markdown | Form::Html => form.item(&format!("`{name}`: {about}")),
+        Markup::Markdown | Markup::Html => form.item(&format!("`{name}`: {about}")),
     }
 }
 
 /// Lists are for people also where they go to a file.
-fn width(form: Form) -> usize {
+fn width(form: Markup) -> usize {
     const COLUMNS: usize = 80;
     form.width().unwrap_or(COLUMNS)
 }

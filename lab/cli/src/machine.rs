@@ -1,8 +1,8 @@
 //! Which machine a run is on: `-m`, the experiment's own, and what `-s` changes of it.
 
 use bursar_experiments::document::VariantResult;
-use bursar_experiments::draws::Values;
 use bursar_experiments::experiment::Experiment;
+use bursar_experiments::experiment::Values;
 use bursar_experiments::machine_info::{MachineInfo, MachineKind, SimInfo};
 use bursar_experiments::settings::Point;
 use bursar_experiments::{Error, Job, Plan};

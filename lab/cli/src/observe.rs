@@ -22,11 +22,11 @@ use bursar_observe::tracefs::{self, Janitor, Tracefs, Unavailable};
 use clap::{ArgGroup, Args as ClapArgs};
 use serde::Serialize;
 
-use crate::args::{Global, whole};
-use crate::choice::{Format, TextFormat};
 use crate::failure::{Failure, INTERRUPTED};
-use crate::form::Form;
 use crate::interruption;
+use crate::markup::Markup;
+use crate::options::{Format, TextFormat};
+use crate::options::{Global, whole};
 use crate::output::Output;
 use crate::{format, html};
 use command::Running;
@@ -183,7 +183,7 @@ pub fn observe(observe: &Observe, global: &Global) -> Result<ExitCode, Failure> 
 /// A document as text for people, as lines of numbers, and the title of its page.
 struct People<D> {
     title: &'static str,
-    text: fn(&D, Form) -> String,
+    text: fn(&D, Markup) -> String,
     csv: fn(&D) -> String,
 }
 
@@ -203,11 +203,11 @@ fn write<D: Serialize>(
     let text = |form| (people.text)(document, form);
     let text = match format {
         Format::Text(TextFormat::Table) => text(output.terminal()),
-        Format::Text(TextFormat::Markdown) => text(Form::Markdown),
+        Format::Text(TextFormat::Markdown) => text(Markup::Markdown),
         Format::Text(TextFormat::Json) => format::json(document)?,
         Format::Text(TextFormat::Ndjson) => format::json_line(document)?,
         Format::Text(TextFormat::Csv) => (people.csv)(document),
-        Format::Html | Format::Svg => html::of_text(people.title, &text(Form::Html))?,
+        Format::Html | Format::Svg => html::of_text(people.title, &text(Markup::Html))?,
     };
     output.write(&text)
 }

@@ -6,9 +6,9 @@ use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::args::{Color, Global};
 use crate::failure::Failure;
-use crate::form::Form;
+use crate::markup::Markup;
+use crate::options::{Color, Global};
 use crate::width;
 
 /// The place for one document.
@@ -59,8 +59,8 @@ impl Output {
     }
 
     /// The form of a text for people: with the colours and the width of its place.
-    pub fn terminal(&self) -> Form {
-        Form::Terminal {
+    pub fn terminal(&self) -> Markup {
+        Markup::Terminal {
             color: self.color,
             width: self.width,
         }

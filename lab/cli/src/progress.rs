@@ -6,7 +6,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use terminal_size::{Width, terminal_size_of};
 
-use crate::args::Global;
+use crate::options::Global;
 
 /// A narrower terminal has no room for a bar.
 const BAR_COLUMNS: u16 = 72;

@@ -2,8 +2,9 @@
 
 use std::process::ExitCode;
 
-use crate::args::{Global, Report};
+use crate::args::Report;
 use crate::failure::Failure;
+use crate::options::Global;
 use crate::output::{self, Output};
 use crate::{format, result_file};
 

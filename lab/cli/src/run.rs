@@ -8,12 +8,13 @@ use std::process::ExitCode;
 use bursar_experiments::document::Document;
 use bursar_experiments::{Plan, Request, SeedShard};
 
-use crate::args::{Global, Run};
-use crate::choice::{Format, TextFormat};
+use crate::args::Run;
 use crate::failure::{Failure, INTERRUPTED, UNAVAILABLE};
 use crate::interruption;
 use crate::jobs::{self, Batch, Cause, Mailbox, Message, RunFailure};
 use crate::machine;
+use crate::options::Global;
+use crate::options::{Format, TextFormat};
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::screen::{self, Question};

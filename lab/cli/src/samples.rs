@@ -3,6 +3,8 @@
 use bursar_experiments::document::{Document, Metrics, SCHEMA, VariantResult};
 use bursar_experiments::machine_info::{MachineInfo, SimInfo};
 use bursar_experiments::measure::{Figure, Metric, Samples, Share, Timeline, Unit};
+use bursar_experiments::metrics::pcp_batch_free::*;
+use bursar_experiments::metrics::vmstat_spread::*;
 use bursar_experiments::verdict::{Basis, Row, Rule, Verdict};
 
 /// A document of `experiment` with nothing in it.
@@ -64,21 +66,27 @@ pub fn vmstat_spread(cpus: u32, herd: u32) -> Document {
         variant(
             name,
             &[
-                ("refresh", many(Unit::Ns, refresh_ns)),
-                ("refresh_lock_wait", many(Unit::Ns, &[0, 5])),
-                ("refresh_mean", figure(Unit::Ns, 1.0)),
+                (REFRESH.name, many(Unit::Ns, refresh_ns)),
+                (REFRESH_LOCK_WAIT.name, many(Unit::Ns, &[0, 5])),
+                (REFRESH_MEAN.name, figure(Unit::Ns, 1.0)),
                 (
-                    "herd",
+                    HERD.name,
                     many(Unit::Count, &vec![u64::from(together); cpus as usize]),
                 ),
-                ("herd_max", figure(Unit::Count, f64::from(together))),
-                ("instants_per_second", figure(Unit::PerSecond, instants)),
-                ("cpus_per_instant", figure(Unit::Count, f64::from(together))),
-                ("drift", figure(Unit::Ns, -3_500.0)),
-                ("wakeups_shared", Metric::Ratio(Share::of(1, 1, 4))),
-                ("stress_ops_per_second", figure(Unit::PerSecond, 40_000.0)),
+                (HERD_MAX.name, figure(Unit::Count, f64::from(together))),
+                (INSTANTS_PER_SECOND.name, figure(Unit::PerSecond, instants)),
                 (
-                    "herd_timeline",
+                    CPUS_PER_INSTANT.name,
+                    figure(Unit::Count, f64::from(together)),
+                ),
+                (DRIFT.name, figure(Unit::Ns, -3_500.0)),
+                (WAKEUPS_SHARED.name, Metric::Ratio(Share::of(1, 1, 4))),
+                (
+                    STRESS_OPS_PER_SECOND.name,
+                    figure(Unit::PerSecond, 40_000.0),
+                ),
+                (
+                    HERD_TIMELINE.name,
                     Metric::Timeline(Timeline::of(1, points.collect())),
                 ),
             ],
@@ -109,13 +117,16 @@ pub fn pcp_batch_free(batch_pages: u32) -> Document {
         variant(
             name,
             &[
-                ("pages_per_hold", many(Unit::Count, &[1, 63, pages])),
-                ("hold", many(Unit::Ns, &[100, pages * 100])),
-                ("bystander_wait", many(Unit::Ns, waits_ns)),
-                ("ops_per_second", figure(Unit::PerSecond, 1_000.0)),
-                ("holds", Metric::Count(3)),
-                ("holds_over_1000", Metric::Count(u64::from(pages > 1_000))),
-                ("stalls", Metric::Count(stalls)),
+                (PAGES_PER_HOLD.name, many(Unit::Count, &[1, 63, pages])),
+                (HOLD.name, many(Unit::Ns, &[100, pages * 100])),
+                (BYSTANDER_WAIT.name, many(Unit::Ns, waits_ns)),
+                (OPS_PER_SECOND.name, figure(Unit::PerSecond, 1_000.0)),
+                (HOLDS.name, Metric::Count(3)),
+                (
+                    HOLDS_OVER_1000.name,
+                    Metric::Count(u64::from(pages > 1_000)),
+                ),
+                (STALLS.name, Metric::Count(stalls)),
             ],
         )
     };

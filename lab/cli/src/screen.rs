@@ -2,15 +2,19 @@
 
 use bursar_experiments::document::{Document, VariantResult};
 use bursar_experiments::machine_info::MachineInfo;
+use bursar_experiments::metrics::memcg_flush::*;
+use bursar_experiments::metrics::pcp_batch_free::*;
+use bursar_experiments::metrics::vmstat_spread::*;
 
 use crate::findings::failures;
-use crate::form::Form;
 use crate::grid::Grid;
+use crate::markup::Markup;
 use crate::svg::question;
 use crate::timeline::{Raster, cpus, of as timeline_of};
 use crate::units::{counted, nanoseconds, percent, thousands};
-use crate::view::{Load, Of, distribution, shown};
+use crate::view::{Load, distribution, shown};
 use crate::width::{columns, wrapped};
+use bursar_experiments::metrics::Of;
 
 /// The screen is no wider, however wide the terminal is.
 const WIDTH: usize = 80;
@@ -65,9 +69,9 @@ pub const QUESTIONS: [Question; 3] = [
             (MERGED, "Linux 6.8 (per-group)"),
         ],
         columns: &[
-            column("wrong reads", "broken_reads", Of::Value),
-            column("read p50", "read_latency", Of::P50),
-            column("read p99", "read_latency", Of::P99),
+            column("wrong reads", BROKEN_READS.name, Of::Value),
+            column("read p50", READ_LATENCY.name, Of::P50),
+            column("read p99", READ_LATENCY.name, Of::P99),
             Column {
                 title: "workers pay",
                 cell: Cell::More(PAGE, MERGED),
@@ -91,11 +95,11 @@ pub const QUESTIONS: [Question; 3] = [
         columns: &[
             Column {
                 title: "upkeep in one second",
-                cell: Cell::Raster("herd_timeline"),
+                cell: Cell::Raster(HERD_TIMELINE.name),
             },
-            column("CPUs at once", "herd", Of::Max),
-            column("moments", "instants_per_second", Of::Value),
-            column("takes", "refresh", Of::Mean),
+            column("CPUs at once", HERD.name, Of::Max),
+            column("moments", INSTANTS_PER_SECOND.name, Of::Value),
+            column("takes", REFRESH.name, Of::Mean),
         ],
         scene: |document| {
             let interval = Load(&document.parameters).number("interval_ms");
@@ -113,10 +117,10 @@ pub const QUESTIONS: [Question; 3] = [
             ("batched", "Linux 6.19 (batched)"),
         ],
         columns: &[
-            column("pages a hold", "pages_per_hold", Of::Max),
+            column("pages a hold", PAGES_PER_HOLD.name, Of::Max),
             column("takers p99", TAKERS, Of::P99),
             column("freers p99", FREERS, Of::P99),
-            column("pages freed", "ops_per_second", Of::Value),
+            column("pages freed", OPS_PER_SECOND.name, Of::Value),
         ],
         scene: |document| {
             let exiters = Load(&document.parameters).number("exiters");
@@ -130,11 +134,11 @@ pub const QUESTIONS: [Question; 3] = [
 /// The policy that Linux 6.8 merged after the thread about reads.
 const MERGED: &str = "per-group";
 /// The time of a worker's page.
-const PAGE: &str = "page_ns";
+const PAGE: &str = PAGE_NS.name;
 /// Waits of tasks that take a few pages.
-const TAKERS: &str = "bystander_alloc_wait";
+const TAKERS: &str = BYSTANDER_ALLOC_WAIT.name;
 /// Waits of tasks that free a few pages.
-const FREERS: &str = "bystander_free_wait";
+const FREERS: &str = BYSTANDER_FREE_WAIT.name;
 
 impl Question {
     /// Settings of its runs.
@@ -146,7 +150,7 @@ impl Question {
         ]
     }
 
-    fn text(&self, number: usize, document: &Document, form: Form) -> String {
+    fn text(&self, number: usize, document: &Document, form: Markup) -> String {
         let asked = question(self.experiment).unwrap_or(self.experiment);
         let mut text = form.heading(&apart(
             &format!("{number}  {asked}"),
@@ -199,7 +203,7 @@ impl Cell {
 }
 
 /// The whole screen. `page` says where the pictures are.
-pub fn text(documents: &[Document], seconds: f64, page: &str, form: Form) -> String {
+pub fn text(documents: &[Document], seconds: f64, page: &str, form: Markup) -> String {
     let seeds = documents.first().map_or(0, |document| document.seed);
     let time = format!("SIMULATED, seed {seeds}, {seconds:.0} s");
     let title = "Bursar's lab: three problems of per-CPU memory books";
@@ -235,16 +239,16 @@ pub fn text(documents: &[Document], seconds: f64, page: &str, form: Form) -> Str
 }
 
 /// Columns of the screen's lines.
-fn line_width(form: Form) -> usize {
+fn line_width(form: Markup) -> usize {
     form.width().map_or(WIDTH, |width| width.min(WIDTH))
 }
 
 /// The form of what is indented.
-fn narrower(form: Form) -> Form {
+fn narrower(form: Markup) -> Markup {
     let width = Some(line_width(form) - INDENT.len());
     match form {
-        Form::Terminal { color, .. } => Form::Terminal { color, width },
-        Form::Markdown | Form::Html => form,
+        Markup::Terminal { color, .. } => Markup::Terminal { color, width },
+        Markup::Markdown | Markup::Html => form,
     }
 }
 
@@ -281,7 +285,8 @@ fn machine(document: &Document) -> String {
 
 /// How much more of a metric a variant has than another one, as a part of it.
 fn more(document: &Document, variant: &VariantResult, metric: &str, base: &str) -> Option<f64> {
-    let number = |variant| Of::Value.get(variant, metric).map(|(number, _)| number);
+    let number =
+        |variant: &VariantResult| variant.number(metric, Of::Value).map(|(number, _)| number);
     Some(number(variant)? / number(of(document, base)?)? - 1.0)
 }
 
@@ -303,8 +308,8 @@ fn raster(document: &Document, variant: &VariantResult, metric: &str) -> Option<
 fn reads(document: &Document) -> Option<String> {
     let missed = |variant| -> Option<(String, String)> {
         let variant = of(document, variant)?;
-        let (share, _) = Of::Value.get(variant, "broken_reads")?;
-        let (oldest, _) = Of::Max.get(variant, "staleness")?;
+        let (share, _) = variant.number(BROKEN_READS.name, Of::Value)?;
+        let (oldest, _) = variant.number(STALENESS.name, Of::Max)?;
         Some(match share {
             0.0 => ("none".to_owned(), String::new()),
             _ => (
@@ -314,7 +319,7 @@ fn reads(document: &Document) -> Option<String> {
         })
     };
     let half = |variant| -> Option<String> {
-        let (ns, _) = Of::P50.get(of(document, variant)?, "read_latency")?;
+        let (ns, _) = of(document, variant)?.number(READ_LATENCY.name, Of::P50)?;
         Some(nanoseconds(ns))
     };
     let ((own, own_age), (merged, age)) = (missed("combining")?, missed(MERGED)?);
@@ -335,8 +340,8 @@ fn reads(document: &Document) -> Option<String> {
 fn upkeep(document: &Document) -> Option<String> {
     let of = |variant| {
         let variant = of(document, variant)?;
-        let (together, _) = Of::Max.get(variant, "herd")?;
-        let (mean, _) = Of::Mean.get(variant, "refresh")?;
+        let (together, _) = variant.number(HERD.name, Of::Max)?;
+        let (mean, _) = variant.number(REFRESH.name, Of::Mean)?;
         Some((together as u64, nanoseconds(mean)))
     };
     let ((own, own_mean), (all, mean)) = (of("phase-exact")?, of("upstream")?);
@@ -388,9 +393,9 @@ mod tests {
             variant(
                 name,
                 &[
-                    ("broken_reads", Metric::Ratio(Share::of(1, wrong, 100))),
-                    ("read_latency", many(Unit::Ns, &[2_000])),
-                    ("staleness", many(Unit::Ns, &[stale_ns])),
+                    (BROKEN_READS.name, Metric::Ratio(Share::of(1, wrong, 100))),
+                    (READ_LATENCY.name, many(Unit::Ns, &[2_000])),
+                    (STALENESS.name, many(Unit::Ns, &[stale_ns])),
                     (super::PAGE, figure(Unit::Ns, page_ns)),
                 ],
             )
@@ -410,10 +415,10 @@ mod tests {
             variant(
                 name,
                 &[
-                    ("pages_per_hold", many(Unit::Count, &[63])),
+                    (PAGES_PER_HOLD.name, many(Unit::Count, &[63])),
                     (TAKERS, many(Unit::Ns, &[takers_ns])),
                     (FREERS, many(Unit::Ns, &[freers_ns])),
-                    ("ops_per_second", figure(Unit::PerSecond, 9e6)),
+                    (OPS_PER_SECOND.name, figure(Unit::PerSecond, 9e6)),
                 ],
             )
         };
@@ -426,7 +431,7 @@ mod tests {
     }
 
     fn screen(documents: &[Document], width: Option<usize>) -> String {
-        let form = Form::Terminal {
+        let form = Markup::Terminal {
             color: false,
             width,
         };
@@ -501,7 +506,7 @@ mod tests {
         let mut documents = documents();
         documents[0].expectations = vec![bursar_experiments::document::ExpectationResult {
             variant: "combining".to_owned(),
-            metric: "broken_reads".to_owned(),
+            metric: BROKEN_READS.name.to_owned(),
             at_most: 0.0,
             measured: 0.5,
             holds: false,

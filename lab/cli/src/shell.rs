@@ -6,8 +6,9 @@ use clap::{Args as ClapArgs, Command, CommandFactory};
 use clap_complete::Shell;
 use clap_mangen::Man as Page;
 
-use crate::args::{Args, Global};
+use crate::args::Args;
 use crate::failure::Failure;
+use crate::options::Global;
 use crate::output::Output;
 
 pub const COMPLETIONS_EXAMPLES: &str = "\

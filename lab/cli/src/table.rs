@@ -7,25 +7,25 @@ use bursar_experiments::machine_info::MachineInfo;
 use bursar_experiments::measure::Unit;
 
 use crate::findings::findings;
-use crate::form::Form;
+use crate::further_figures::further_figures;
 use crate::grid::Grid;
-use crate::more::more;
+use crate::latency_ranges::latency_ranges;
+use crate::markup::Markup;
 use crate::picture::picture;
 use crate::points::points;
-use crate::rulings::rulings;
-use crate::shares::shares;
+use crate::published_figures::published_figures;
 use crate::timeline::timeline;
 use crate::units::counted;
 use crate::view::{self, Column, Load, View, distribution, shown};
 
 /// Everything a run found, for a reader who knows neither the thread nor the kernel: findings of all documents first, then what
 /// was published, then the words that the tables use, and the tables. `is_verbose` adds published figures that were not judged.
-pub fn run(documents: &[Document], form: Form, is_verbose: bool) -> String {
+pub fn run(documents: &[Document], form: Markup, is_verbose: bool) -> String {
     let points = points(documents);
     let all = || documents.iter().zip(&points);
     let summaries = all().map(|(document, point)| summary(document, point, form));
     let mut text = summaries.collect::<Vec<_>>().join("\n");
-    text.push_str(&rulings(documents, form, is_verbose));
+    text.push_str(&published_figures(documents, form, is_verbose));
     for (place, (document, point)) in all().enumerate() {
         let before = place.checked_sub(1).map(|before| &documents[before]);
         if before.is_none_or(|before| before.experiment != document.experiment) {
@@ -51,7 +51,7 @@ fn title(document: &Document, point: &str) -> String {
 }
 
 /// Title, machine, load and findings.
-fn summary(document: &Document, point: &str, form: Form) -> String {
+fn summary(document: &Document, point: &str, form: Markup) -> String {
     let view = view::of(document);
     let mut text = form.heading(&title(document, point));
     for line in machine_lines(document) {
@@ -68,40 +68,37 @@ fn summary(document: &Document, point: &str, form: Form) -> String {
 }
 
 /// All figures of a document, and what they look like.
-fn tables(document: &Document, form: Form) -> String {
+fn tables(document: &Document, form: Markup) -> String {
     let view = view::of(document);
     let mut text = String::new();
-    if !view.columns.is_empty() {
+    if !view.columns().is_empty() {
         text.push('\n');
         text.push_str(&form.table(&figures(document, view, form)));
     }
-    let shares = shares(document, view, form);
+    let shares = latency_ranges(document, view, form);
     if !shares.is_empty() {
         text.push('\n');
         text.push_str(&shares);
     }
-    text.push_str(&more(document, view, form));
+    text.push_str(&further_figures(document, view, form));
     text.push_str(&pictures(document, view, form));
     text
 }
 
-fn pictures(document: &Document, view: &View, form: Form) -> String {
+fn pictures(document: &Document, view: &View, form: Markup) -> String {
     let mut pictures = Vec::new();
     let simulated = |time| match document.machine {
         MachineInfo::Host(_) => "",
         MachineInfo::Sim(_) => time,
     };
-    for bars in view.bars {
-        let of = |variant| Some((name(variant), distribution(variant, bars.metric)?));
+    for info in view.metrics().iter().filter(|info| !info.bars.is_empty()) {
+        let of = |variant| Some((name(variant), distribution(variant, info.name)?));
         let rows: Vec<_> = document.variants.iter().filter_map(of).collect();
         let time = match rows.first() {
             Some((_, counts)) if counts.unit() == Unit::Count => simulated(", simulated"),
             _ => simulated(", in virtual time"),
         };
-        pictures.push((
-            format!("{}{time}", bars.title),
-            picture(&rows, form.width()),
-        ));
+        pictures.push((format!("{}{time}", info.bars), picture(&rows, form.width())));
     }
     if let Some(moments) = view.timeline {
         let (title, drawn) = timeline(document, moments, form.width());
@@ -145,13 +142,14 @@ fn machine_lines(document: &Document) -> Vec<String> {
     }
 }
 
-fn figures(document: &Document, view: &View, form: Form) -> Grid {
+fn figures(document: &Document, view: &View, form: Markup) -> Grid {
     let mut header = vec![match document.machine {
         MachineInfo::Host(_) => "variant",
         MachineInfo::Sim(_) => "variant (simulated)",
     }];
-    header.extend(view.columns.iter().map(|column| column.title));
-    let mut table = Grid::new(header).right(1..view.columns.len() + 1);
+    let columns = view.columns();
+    header.extend(columns.iter().map(|column| column.title));
+    let mut table = Grid::new(header).right(1..columns.len() + 1);
     for variant in &document.variants {
         let failed = |metric: &str| {
             document.expectations.iter().any(|expectation| {
@@ -167,14 +165,14 @@ fn figures(document: &Document, view: &View, form: Form) -> Grid {
                 false => figure,
             }
         };
-        let name = name_with_seeds(variant, document);
-        table.row([name].into_iter().chain(view.columns.iter().map(cell)));
+        let name = crate::view::name_with_seeds(variant, document);
+        table.row([name].into_iter().chain(columns.iter().map(cell)));
     }
     table
 }
 
 /// Descriptions of the variants and columns of an experiment's tables.
-fn legend(documents: &[Document], first: &Document, form: Form) -> String {
+fn legend(documents: &[Document], first: &Document, form: Markup) -> String {
     let view = view::of(first);
     let mut text = form.subheading("Variants");
     let of_experiment = documents
@@ -187,11 +185,17 @@ fn legend(documents: &[Document], first: &Document, form: Form) -> String {
             text.push_str(&form.item(&format!("{}: {}", variant.name, variant.summary)));
         }
     }
-    if !view.legend.is_empty() {
+    let mut lines = view
+        .metrics()
+        .iter()
+        .map(|info| info.legend)
+        .filter(|line| !line.is_empty())
+        .peekable();
+    if lines.peek().is_some() {
         text.push('\n');
         text.push_str(&form.subheading("Columns"));
     }
-    for line in view.legend {
+    for line in lines {
         text.push_str(&form.item(line));
     }
     if first.seeds > 1 {
@@ -202,15 +206,6 @@ fn legend(documents: &[Document], first: &Document, form: Form) -> String {
 
 fn name(variant: &VariantResult) -> &str {
     &variant.name
-}
-
-/// The name, with what makes its figures less sure than those beside it.
-pub fn name_with_seeds(variant: &VariantResult, document: &Document) -> String {
-    let seeds = variant.ran_seeds.len() as u64;
-    match seeds < document.seeds {
-        true => format!("{} ({})", variant.name, counted(seeds, "seed")),
-        false => variant.name.clone(),
-    }
 }
 
 #[cfg(test)]

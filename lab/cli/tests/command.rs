@@ -2,10 +2,7 @@
 
 mod common;
 
-use common::{
-    QUICK, Scratch, assert_refused, assert_survives_a_reader_that_goes_away, bursar, command,
-    quick, stderr, stdout,
-};
+use common::*;
 
 #[test]
 fn wrong_usage_ends_with_2_and_says_what_is_wrong() {
@@ -129,7 +126,7 @@ fn an_ending_that_names_no_form_is_refused_unless_a_form_is_asked_for() {
         }
         assert!(!scratch.0.exists());
         let output = bursar(&["doctor", "-fjson", "-o", scratch.path()]);
-        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        succeeded(&output);
     }
 }
 
@@ -158,7 +155,7 @@ fn an_unknown_backend_is_refused() {
 #[test]
 fn json_has_the_documents_keys_and_standard_error_is_clean() {
     let output = quick(&["-f", "json"]);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    succeeded(&output);
     assert!(output.stderr.is_empty(), "{}", stderr(&output));
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one document");
     assert_eq!(document["schema"], 1);
@@ -255,7 +252,7 @@ fn a_document_in_a_file_replaces_the_old_one_and_leaves_standard_output_empty() 
     let scratch = Scratch::new("replaced");
     std::fs::write(&scratch.0, "x".repeat(1 << 20)).expect("a temporary file");
     let output = quick(&["-f", "json", "-svariants=combining", "-o", scratch.path()]);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    succeeded(&output);
     assert!(output.stdout.is_empty());
     let written = std::fs::read_to_string(&scratch.0).expect("the document");
     serde_json::from_str::<serde_json::Value>(&written).expect("one document and nothing after it");
@@ -372,9 +369,7 @@ fn list_describes_experiments_from_the_program_itself() {
     let text = stdout(&bursar(&["list"]));
     for name in ["memcg-flush", "vmstat-spread", "pcp-batch-free"] {
         assert!(text.contains(name), "{text}");
-        let output = bursar(&["list", name]);
-        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-        let details = stdout(&output);
+        let details = succeeded(&bursar(&["list", name]));
         assert!(
             details.lines().all(|line| line.chars().count() <= 80),
             "{details}"

@@ -2,29 +2,8 @@
 
 mod common;
 
-use common::{
-    Scratch, assert_refused, assert_survives_a_reader_that_goes_away, bursar, simulated, stderr,
-    stdout,
-};
+use common::*;
 use serde_json::Value;
-
-/// The file of a quick simulated run.
-fn result(name: &str, more: &[&str]) -> Scratch {
-    let scratch = Scratch::new(&format!("compare-{name}"));
-    let output = simulated(&[more, &["-o", scratch.path()]].concat());
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    scratch
-}
-
-/// A file with another file's document after a change.
-fn changed(name: &str, from: &Scratch, change: impl FnOnce(&mut Value)) -> Scratch {
-    let text = std::fs::read_to_string(&from.0).expect("a result");
-    let mut document: Value = serde_json::from_str(&text).expect("a document");
-    change(&mut document);
-    let scratch = Scratch::new(&format!("compare-{name}"));
-    std::fs::write(&scratch.0, document.to_string()).expect("a temporary file");
-    scratch
-}
 
 /// A tenth of the reads of each seed that were not slow become slow.
 fn slower(document: &mut Value) {
@@ -40,7 +19,7 @@ fn a_result_is_neither_better_nor_worse_than_itself() {
     let one = result("itself", &["--seeds=8", "-scpus=4,8"]);
     for format in ["table", "markdown", "json", "ndjson", "csv"] {
         let output = bursar(&["compare", one.path(), one.path(), "-f", format]);
-        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        succeeded(&output);
         assert!(stdout(&output).contains("read_latency"), "{format}");
         let again = bursar(&["compare", one.path(), one.path(), "-f", format]);
         assert_eq!(stdout(&output), stdout(&again), "{format}");
@@ -67,7 +46,7 @@ fn what_is_clearly_worse_ends_with_1() {
     assert!(stdout(&output).contains("less in 8 of 8 seeds"));
 
     let back = bursar(&["compare", after.path(), before.path(), "-fjson"]);
-    assert_eq!(back.status.code(), Some(0), "{}", stderr(&back));
+    succeeded(&back);
     let document: Value = serde_json::from_str(&stdout(&back)).expect("a document");
     assert_eq!(
         (&document["better"], &document["worse"]),
@@ -87,7 +66,7 @@ fn few_seeds_say_nothing() {
     let before = result("few-before", &["--seeds=2"]);
     let after = changed("few-after", &before, slower);
     let output = bursar(&["compare", before.path(), after.path()]);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    succeeded(&output);
     assert!(stdout(&output).contains("not enough runs to say"));
 }
 
@@ -95,9 +74,7 @@ fn few_seeds_say_nothing() {
 fn what_one_file_alone_has_is_said() {
     let both = result("both", &["-scpus=4,8"]);
     let one = result("one-point", &["-svariants=combining"]);
-    let output = bursar(&["compare", both.path(), one.path()]);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let text = stdout(&output);
+    let text = succeeded(&bursar(&["compare", both.path(), one.path()]));
     assert!(text.contains("only A has coalesced"), "{text}");
     assert!(text.contains(&format!(
         "only in {}: memcg-flush on sim:cpus=4",
@@ -162,7 +139,7 @@ fn what_has_nothing_in_common_is_refused() {
         document["revision"] = "another".into();
     });
     let output = bursar(&["compare", one.path(), other.path()]);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    succeeded(&output);
 }
 
 #[test]

@@ -2,13 +2,11 @@
 
 mod common;
 
-use common::{Scratch, assert_refused, bursar, stderr, stdout};
+use common::*;
 
 #[test]
 fn protocols_that_hold_end_with_0() {
-    let output = bursar(&["explore", "--schedules", "200"]);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let text = stdout(&output);
+    let text = succeeded(&bursar(&["explore", "--schedules", "200"]));
     assert!(text.contains("none broken"), "{text}");
     for name in ["publish-flush", "combining", "quiesce", "removal"] {
         let lines = text
@@ -29,7 +27,7 @@ fn protocols_that_hold_end_with_0() {
 #[test]
 fn planted_bugs_are_found_and_replayed_by_the_printed_command() {
     let output = bursar(&["explore", "--planted", "-f", "json"]);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    succeeded(&output);
     let document: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("JSON");
     let results = document["results"].as_array().expect("a list");
     assert_eq!(results.len(), 42);
@@ -54,7 +52,7 @@ fn published_policies_of_page_lists_hold_and_read_nothing() {
     let explore = |names: &[&str], format: &str| {
         let options = ["--published", "--schedules", "300", "-f", format];
         let output = bursar(&[&["explore"], names, &options[..]].concat());
-        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        succeeded(&output);
         stdout(&output)
     };
     let pages = ["pages-whole", "pages-zone-break", "pages-batched"];
@@ -80,7 +78,7 @@ fn published_policies_are_fresh_or_stale_and_the_stale_ones_are_replayed() {
         let names = ["mutex-unbounded", "unified", "eager+threshold"];
         let options = ["--published", "--schedules", "600", "-f", format];
         let output = bursar(&[&["explore"], &names[..], &options[..]].concat());
-        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        succeeded(&output);
         stdout(&output)
     };
     let document: serde_json::Value = serde_json::from_str(&explore("json")).expect("JSON");
@@ -144,7 +142,7 @@ fn a_schedule_that_fails_for_nobody_ends_with_0() {
         "--replay",
         "1:5",
     ]);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    succeeded(&output);
 }
 
 #[test]
@@ -187,7 +185,7 @@ fn every_format_has_a_line_for_each_target() {
     let explore = |format| {
         let args = ["explore", "quiesce", "--schedules", "20", "-f", format];
         let output = bursar(&args);
-        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        succeeded(&output);
         stdout(&output)
     };
     let csv = explore("csv");
@@ -210,7 +208,7 @@ fn the_document_can_go_to_a_file() {
         "-o",
     ];
     let output = bursar(&[&args[..], &[file.path()]].concat());
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    succeeded(&output);
     assert!(output.stdout.is_empty());
     let text = std::fs::read_to_string(&file.0).expect("a document");
     assert!(text.contains("\"protocol\": \"quiesce\""), "{text}");

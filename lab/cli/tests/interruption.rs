@@ -7,7 +7,7 @@ mod common;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use common::{Scratch, command};
+use common::*;
 use serde_json::Value;
 
 const SIGNALS: [&str; 2] = ["-INT", "-TERM"];

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use common::{assert_refused, bursar, command, stderr, stdout};
+use common::*;
 use serde_json::Value;
 
 /// Directory of instances, or `None` where this user has no access to a mounted tracefs.
@@ -130,7 +130,7 @@ fn a_run_has_a_verdict_on_each_problem_and_tells_the_end_of_its_command() {
             "-c",
             "echo said; exit 7",
         ]);
-        assert_eq!(ended.status.code(), Some(0), "{}", stderr(&ended));
+        succeeded(&ended);
         // The command's words are not in the document.
         assert!(stderr(&ended).contains("said"));
         let document: Value = serde_json::from_str(&stdout(&ended)).expect("JSON");
@@ -148,7 +148,7 @@ fn a_run_has_a_verdict_on_each_problem_and_tells_the_end_of_its_command() {
     }
     for format in ["table", "markdown", "csv", "ndjson"] {
         let ended = bursar(&["observe", "-f", format, "--", "true"]);
-        assert_eq!(ended.status.code(), Some(0), "{}", stderr(&ended));
+        succeeded(&ended);
         assert!(!ended.stdout.is_empty(), "{format}");
     }
     assert!(!instance_of(std::process::id(), &instances));

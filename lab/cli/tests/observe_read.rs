@@ -6,7 +6,7 @@ mod common;
 use std::fs;
 use std::path::PathBuf;
 
-use common::{Scratch, assert_refused, bursar, stderr, stdout};
+use common::*;
 use serde_json::Value;
 
 fn path(below: &str) -> String {
@@ -27,7 +27,7 @@ const PERF: &str = "6.18-light.perf.data";
 
 fn read(file: &str, more: &[&str]) -> String {
     let output = bursar(&[&["observe", "--read", file], more].concat());
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    succeeded(&output);
     assert_eq!(stderr(&output), "");
     stdout(&output)
 }
@@ -95,7 +95,7 @@ fn a_file_becomes_a_recording_with_the_same_figures_which_can_be_replayed() {
         assert_eq!(of(&again), of(&original), "{part}");
     }
     let replayed = bursar(&["observe", "--replay", made.path(), "-f", "json"]);
-    assert_eq!(replayed.status.code(), Some(0), "{}", stderr(&replayed));
+    succeeded(&replayed);
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn a_recording_that_is_cut_off_is_read_as_far_as_it_goes() {
     let cut = Scratch::new("read-cut.bursar");
     fs::write(&cut.0, &bytes[..bytes.len() - 20]).expect("a temporary file");
     let output = bursar(&["observe", "--read", cut.path()]);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    succeeded(&output);
     assert!(stderr(&output).contains("cut off"), "{}", stderr(&output));
     assert!(stdout(&output).contains("DAMAGED: it is cut off"));
 }

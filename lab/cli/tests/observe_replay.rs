@@ -4,7 +4,7 @@ mod common;
 
 use std::path::PathBuf;
 
-use common::{Scratch, assert_refused, bursar, stderr, stdout};
+use common::*;
 use serde_json::Value;
 
 fn fixture(name: &str) -> String {
@@ -15,7 +15,7 @@ fn fixture(name: &str) -> String {
 
 fn replay(name: &str, more: &[&str]) -> String {
     let output = bursar(&[&["observe", "--replay", &fixture(name)], more].concat());
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    succeeded(&output);
     assert_eq!(stderr(&output), "");
     stdout(&output)
 }
@@ -163,7 +163,7 @@ fn a_file_that_is_cut_off_is_replayed_as_far_as_it_goes() {
     let cut = Scratch::new("replay-cut.bursar");
     std::fs::write(&cut.0, &bytes[..bytes.len() - 20]).expect("a temporary file");
     let output = bursar(&["observe", "--replay", cut.path(), "-f", "json"]);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    succeeded(&output);
     assert!(stderr(&output).contains("cut off"), "{}", stderr(&output));
     let document: Value = serde_json::from_str(&stdout(&output)).expect("a document");
     let first = document["cannot_tell"][0].as_str().expect("a sentence");

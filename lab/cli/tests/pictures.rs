@@ -2,9 +2,7 @@
 
 mod common;
 
-use common::{
-    Scratch, assert_survives_a_reader_that_goes_away, bursar, command, simulated, stderr, stdout,
-};
+use common::*;
 use roxmltree::{Document, ParsingOptions};
 
 /// A well-formed document without scripts that names nothing outside of it.
@@ -44,11 +42,9 @@ fn pictures_and_pages_are_complete_in_themselves() {
     let result = Scratch::new("pictures.json");
     let sweep = ["--seeds=2", "-scpus=4,8", "-o", result.path()];
     let output = simulated(&sweep);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    succeeded(&output);
     for format in ["svg", "html"] {
-        let output = bursar(&["report", result.path(), "-f", format]);
-        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-        let text = stdout(&output);
+        let text = succeeded(&bursar(&["report", result.path(), "-f", format]));
         assert_complete(&text);
         for said in [
             "combining",
@@ -69,7 +65,7 @@ fn pictures_and_pages_are_complete_in_themselves() {
             .args(["--seeds=2", "-scpus=4,8", "-o", named.path()])
             .output()
             .expect("the program starts");
-        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        succeeded(&output);
         assert!(std::fs::read_to_string(&named.0).expect("a file") == text);
     }
 }
@@ -79,7 +75,7 @@ fn hostile_names_stay_texts() {
     const HOSTILE: &str = "</td></text><script>alert(1)</script>\"'&\u{1}{{ 1 }}";
     let result = Scratch::new("hostile.json");
     let output = simulated(&["-o", result.path()]);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    succeeded(&output);
     let text = std::fs::read_to_string(&result.0).expect("a result");
     let mut document: serde_json::Value = serde_json::from_str(&text).expect("a document");
     for key in ["experiment", "title", "revision"] {
@@ -92,7 +88,7 @@ fn hostile_names_stay_texts() {
     std::fs::write(&result.0, document.to_string()).expect("a temporary file");
     for format in ["svg", "html"] {
         let output = bursar(&["report", result.path(), "-f", format]);
-        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        succeeded(&output);
         assert_complete(&stdout(&output));
         assert!(!stdout(&output).contains("<script"));
         assert!(stdout(&output).contains("{{ 1 }}") || format == "svg");

@@ -2,34 +2,9 @@
 
 mod common;
 
-use common::{
-    Scratch, assert_refused, assert_survives_a_reader_that_goes_away, bursar, simulated, stderr,
-    stdout,
-};
+use common::*;
 use roxmltree::{Document, Node, ParsingOptions};
 use serde_json::Value;
-
-/// The file of a quick simulated run.
-fn result(name: &str, more: &[&str]) -> Scratch {
-    let scratch = Scratch::new(name);
-    let output = simulated(&[more, &["-o", scratch.path()]].concat());
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    scratch
-}
-
-/// A file with another file's document after a change.
-fn changed(name: &str, from: &Scratch, change: impl FnOnce(&mut Value)) -> Scratch {
-    let text = std::fs::read_to_string(&from.0).expect("a result");
-    let mut document: Value = serde_json::from_str(&text).expect("a document");
-    change(&mut document);
-    file(name, &document.to_string())
-}
-
-fn file(name: &str, text: &str) -> Scratch {
-    let scratch = Scratch::new(name);
-    std::fs::write(&scratch.0, text).expect("a temporary file");
-    scratch
-}
 
 #[test]
 fn merged_shards_are_byte_for_byte_the_whole_run() {
@@ -46,7 +21,7 @@ fn merged_shards_are_byte_for_byte_the_whole_run() {
         let mut arguments = vec!["report", "-f", "json"];
         arguments.extend(order.map(|place: usize| shards[place].path()));
         let merged = bursar(&arguments);
-        assert_eq!(merged.status.code(), Some(0), "{}", stderr(&merged));
+        succeeded(&merged);
         let whole = std::fs::read_to_string(&whole.0).expect("the whole");
         assert!(stdout(&merged) == whole, "{order:?} gives another document");
     }
@@ -177,7 +152,7 @@ fn results_of_different_runs_are_not_merged() {
     let one = result("one", &[]);
     let other = result("other", &["-sseed=2"]);
     let merged = bursar(&["report", one.path(), other.path(), "-fjson"]);
-    assert_eq!(merged.status.code(), Some(0), "{}", stderr(&merged));
+    succeeded(&merged);
 
     type Change = fn(&mut Value);
     let changes: [(&str, Change, &str); 5] = [
@@ -241,7 +216,7 @@ fn figures_of_hosts_and_simulated_ones_have_no_common_column() {
         "cannot share a column",
     );
     let table = bursar(&["report", simulated.path(), host.path()]);
-    assert_eq!(table.status.code(), Some(0), "{}", stderr(&table));
+    succeeded(&table);
     assert!(stdout(&table).contains("SIMULATED figures"));
     assert!(stdout(&table).contains("host figures"));
 }
@@ -267,7 +242,7 @@ fn a_reader_that_goes_away_is_no_error() {
 /// Parses the page of a result.
 fn with_page(result: &Scratch, check: impl FnOnce(&Document<'_>)) {
     let output = bursar(&["report", "-fhtml", result.path()]);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    succeeded(&output);
     let options = ParsingOptions {
         allow_dtd: true,
         ..ParsingOptions::default()

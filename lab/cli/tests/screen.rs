@@ -4,7 +4,7 @@ mod common;
 
 use std::fs;
 
-use common::{Scratch, command, stderr, stdout};
+use common::*;
 
 /// A directory of one test.
 fn directory(name: &str) -> Scratch {
@@ -21,7 +21,7 @@ fn one_screen_answers_three_questions_and_the_page_is_beside_it() {
         let mut program = command();
         program.arg("run").args(arguments).current_dir(&directory.0);
         let output = program.output().expect("the program starts");
-        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        succeeded(&output);
         stdout(&output)
     };
     let screen = run(&[]);

@@ -5,7 +5,7 @@ mod common;
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
-use common::{assert_refused, bursar, stderr, stdout};
+use common::*;
 
 /// Every command, as the help of the program lists them.
 const COMMANDS: [&str; 9] = [
@@ -40,7 +40,7 @@ fn fed(program: &str, arguments: &[&str], text: &[u8]) -> Option<Output> {
 fn completions_are_scripts_that_know_every_command() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let output = bursar(&["completions", shell]);
-        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        succeeded(&output);
         for command in COMMANDS {
             assert!(stdout(&output).contains(command), "{shell}: {command}");
         }
@@ -58,14 +58,12 @@ fn completions_are_scripts_that_know_every_command() {
 fn man_pages_are_accepted_by_man() {
     let pages = COMMANDS.iter().map(|command| vec!["man", *command]);
     for arguments in pages.chain([vec!["man"]]) {
-        let output = bursar(&arguments);
-        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-        let page = stdout(&output);
+        let page = succeeded(&bursar(&arguments));
         let name = arguments
             .get(1)
             .map_or("bursar".to_owned(), |it| format!("bursar-{it}"));
         assert!(page.contains(&format!(".TH {name} 1")), "{page}");
-        let Some(shown) = fed("man", &["-l", "-"], &output.stdout) else {
+        let Some(shown) = fed("man", &["-l", "-"], page.as_bytes()) else {
             continue;
         };
         if shown.status.success() {

@@ -2,12 +2,12 @@
 
 mod common;
 
-use common::{SIMULATED, assert_refused, bursar, command, simulated, simulated_as, stderr, stdout};
+use common::*;
 use serde_json::Value;
 
 fn document(more: &[&str]) -> Value {
     let output = simulated(more);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    succeeded(&output);
     assert!(output.stderr.is_empty(), "{}", stderr(&output));
     serde_json::from_slice(&output.stdout).expect("one document")
 }
@@ -16,7 +16,7 @@ fn document(more: &[&str]) -> Value {
 fn the_same_seed_gives_the_same_bytes() {
     let more = ["--seeds", "4", "-s", "read_interval_ms=5,7"];
     let first = simulated(&more);
-    assert_eq!(first.status.code(), Some(0), "{}", stderr(&first));
+    succeeded(&first);
     for _ in 0..3 {
         assert!(simulated(&more).stdout == first.stdout, "another document");
     }
@@ -178,7 +178,7 @@ fn published_figures_stand_beside_those_of_their_machine_and_load() {
         "-svariants=coalesced",
     ];
     let output = bursar(&[&arguments[..], &["-fjson"]].concat());
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    succeeded(&output);
     let document: Value = serde_json::from_slice(&output.stdout).expect("one document");
     assert_eq!(document["parameters"]["readers"], 10_000);
     let verdicts = document["verdicts"].as_array().expect("a list");

@@ -4,7 +4,7 @@ mod common;
 
 use std::process::{Command, Stdio};
 
-use common::{Scratch, command, simulated, stderr, stdout};
+use common::*;
 
 /// The columns that a line takes, without colours.
 fn columns(line: &str) -> usize {
@@ -26,7 +26,7 @@ fn with_columns(width: usize, arguments: &[&str]) -> String {
     let mut program = command();
     program.args(arguments).env("COLUMNS", width.to_string());
     let output = program.output().expect("the program starts");
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    succeeded(&output);
     stdout(&output)
 }
 
@@ -34,7 +34,7 @@ fn with_columns(width: usize, arguments: &[&str]) -> String {
 fn documents_lists_and_help_fit_80_and_40_columns() {
     let result = Scratch::new("fits.json");
     let output = simulated(&["-scpus=8,16", "-o", result.path()]);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    succeeded(&output);
     for width in [80, 40] {
         for arguments in [
             &["report", result.path()][..],
@@ -75,7 +75,7 @@ fn columns_that_make_no_sense_are_ignored() {
         let mut program = command();
         program.arg("doctor").env("COLUMNS", columns);
         let output = program.output().expect("the program starts");
-        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        succeeded(&output);
         assert!(stdout(&output).contains("check"));
     }
 }

@@ -1,6 +1,6 @@
 //! Descriptions of experiments, from the files and their comments and from the code of the loads.
 
-use crate::catalogue::{ALL, Parameters};
+use crate::all_experiments::{ALL, Parameters};
 use crate::plan::{Error, experiment_named};
 
 /// A parameter of an experiment.
@@ -54,7 +54,7 @@ pub fn variant(name: &str, variant: &str) -> Result<&'static str, Error> {
 }
 
 /// Returns the keys of `[parameters]` with the comment behind each. Neither keys nor their defaults contain a `#`.
-fn comments(entry: Option<&crate::catalogue::Entry>) -> Vec<(&str, &str)> {
+fn comments(entry: Option<&crate::all_experiments::Entry>) -> Vec<(&str, &str)> {
     let lines = entry.map_or("", |entry| entry.file).lines();
     let lines = lines.skip_while(|line| *line != "[parameters]").skip(1);
     let lines = lines.take_while(|line| !line.starts_with('['));

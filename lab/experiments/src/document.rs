@@ -7,7 +7,8 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::machine_info::MachineInfo;
-use crate::measure::{Metric, Unlike};
+use crate::measure::{Distribution, Figure, Metric, Share, Unit, Unlike};
+use crate::metrics::{MetricInfo, Of};
 use crate::one_line;
 use crate::verdict::Verdict;
 
@@ -106,6 +107,24 @@ impl VariantResult {
 }
 
 impl VariantResult {
+    /// Returns a number of a metric, and its unit; `None` if it was not measured.
+    pub fn number(&self, metric: &str, of: Of) -> Option<(f64, Unit)> {
+        let metric = self.metrics.get(metric)?;
+        let value = match (metric, of) {
+            (Metric::Distribution(distribution), of) => distribution.summary().number(of)?,
+            (Metric::Ratio(share), Of::Value) => share.value(),
+            (Metric::Count(count), Of::Value) => self.mean_count(*count),
+            (Metric::Figure(figure), Of::Value) => figure.value(),
+            _ => return None,
+        };
+        Some((value, metric.unit()))
+    }
+
+    /// Returns a number of events over all seeds as its mean over them.
+    pub fn mean_count(&self, count: u64) -> f64 {
+        count as f64 / self.ran_seeds.len().max(1) as f64
+    }
+
     /// Records the seed in each distribution of one run.
     fn with_seed_noted(mut self) -> Self {
         if let [seed] = self.ran_seeds[..] {
@@ -127,6 +146,40 @@ impl Metrics {
     /// Adds a metric.
     pub fn push(&mut self, name: &str, metric: Metric) {
         self.0.push((name.to_owned(), metric));
+    }
+
+    /// Adds a distribution that is made already.
+    pub fn distribution(&mut self, info: MetricInfo, values: Distribution) {
+        debug_assert_eq!(values.unit(), info.unit, "{}", info.name);
+        self.push(info.name, Metric::Distribution(values));
+    }
+
+    /// Adds a distribution of values.
+    pub fn spread(&mut self, info: MetricInfo, values: impl IntoIterator<Item = u64>) {
+        self.distribution(info, Distribution::of(info.unit, values));
+    }
+
+    /// Adds a share of events.
+    pub fn share(&mut self, info: MetricInfo, seed: u64, part: u64, whole: u64) {
+        self.push(info.name, Metric::Ratio(Share::of(seed, part, whole)));
+    }
+
+    /// Adds a number of events.
+    pub fn count(&mut self, info: MetricInfo, count: u64) {
+        self.push(info.name, Metric::Count(count));
+    }
+
+    /// Adds one number.
+    pub fn figure(&mut self, info: MetricInfo, seed: u64, value: f64) {
+        self.push(
+            info.name,
+            Metric::Figure(Figure::of(info.unit, seed, value)),
+        );
+    }
+
+    /// Adds all metrics of others.
+    pub(crate) fn append(&mut self, mut others: Self) {
+        self.0.append(&mut others.0);
     }
 
     /// Returns a metric by its name.

@@ -9,55 +9,10 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-
 use crate::document::VariantResult;
-use crate::experiment::{Experiment, PublishedFigure, PublishedRow};
+use crate::experiment::{Draw, Experiment, PublishedFigure, PublishedRow, Values};
 use crate::random::Random;
 use crate::verdict::{Row, Rule, by_seed};
-
-/// Numbers by name.
-pub type Values = BTreeMap<String, u64>;
-
-/// The accepted draws of an experiment.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Draws {
-    /// Number of draws that were tried.
-    #[serde(default)]
-    pub tried: u64,
-    /// Seed of the draws.
-    #[serde(default)]
-    pub seed: u64,
-    /// Identity of the cost model whose ranges they were drawn from.
-    #[serde(default)]
-    pub model: String,
-    /// Whether the user ended the search before it had tried or kept the requested number.
-    #[serde(default, skip_serializing_if = "is_complete")]
-    pub interrupted: bool,
-    /// Draws that passed.
-    #[serde(rename = "draw", default)]
-    pub accepted: Vec<Draw>,
-}
-
-fn is_complete(interrupted: &bool) -> bool {
-    !interrupted
-}
-
-/// One draw.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Draw {
-    /// Number of the draw among those that were tried.
-    pub number: u64,
-    /// Figures of the calibration rows with it.
-    #[serde(default)]
-    pub measured: BTreeMap<String, f64>,
-    /// Parameters of the load.
-    pub parameters: Values,
-    /// Constants of the cost model.
-    pub costs: Values,
-}
 
 /// A range to draw from, both ends included.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,15 +23,6 @@ pub struct Range {
     pub lo: u64,
     /// Greatest value.
     pub hi: u64,
-}
-
-impl Draws {
-    /// Returns the draw that a seed runs with.
-    pub fn of_seed(&self, seed: u64) -> Option<&Draw> {
-        let count = self.accepted.len() as u64;
-        let place = seed.wrapping_sub(1).checked_rem(count)?;
-        self.accepted.get(place as usize)
-    }
 }
 
 /// Returns the ranges of an experiment's uncertain parameters.
@@ -171,6 +117,7 @@ pub fn accepts(
 mod tests {
     use super::*;
     use crate::document::Metrics;
+    use crate::experiment::Draws;
     use crate::measure::{Figure, Metric, Unit};
 
     fn range(name: &str, lo: u64, hi: u64) -> Range {

@@ -1,10 +1,11 @@
 //! Experiments as files: loads, parameters, published figures and expectations.
 
+use std::collections::BTreeMap;
+
 use bursar_machine::Fnv1a64;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use toml::Table;
 
-use crate::draws::Draws;
 use crate::machine_info::{MachineInfo, MachineKind};
 use crate::verdict::{Row, Rule};
 
@@ -150,6 +151,58 @@ pub struct PublishedFigure {
     pub published: f64,
     /// Rule that judges our value.
     pub rule: Rule,
+}
+
+/// Numbers by name.
+pub type Values = BTreeMap<String, u64>;
+
+/// The accepted draws of an experiment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Draws {
+    /// Number of draws that were tried.
+    #[serde(default)]
+    pub tried: u64,
+    /// Seed of the draws.
+    #[serde(default)]
+    pub seed: u64,
+    /// Identity of the cost model whose ranges they were drawn from.
+    #[serde(default)]
+    pub model: String,
+    /// Whether the user ended the search before it had tried or kept the requested number.
+    #[serde(default, skip_serializing_if = "is_complete")]
+    pub interrupted: bool,
+    /// Draws that passed.
+    #[serde(rename = "draw", default)]
+    pub accepted: Vec<Draw>,
+}
+
+fn is_complete(interrupted: &bool) -> bool {
+    !interrupted
+}
+
+/// One draw.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Draw {
+    /// Number of the draw among those that were tried.
+    pub number: u64,
+    /// Figures of the calibration rows with it.
+    #[serde(default)]
+    pub measured: BTreeMap<String, f64>,
+    /// Parameters of the load.
+    pub parameters: Values,
+    /// Constants of the cost model.
+    pub costs: Values,
+}
+
+impl Draws {
+    /// Returns the draw that a seed runs with.
+    pub fn of_seed(&self, seed: u64) -> Option<&Draw> {
+        let count = self.accepted.len() as u64;
+        let place = seed.wrapping_sub(1).checked_rem(count)?;
+        self.accepted.get(place as usize)
+    }
 }
 
 impl Experiment {

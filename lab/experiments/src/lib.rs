@@ -2,16 +2,16 @@
 //!
 //! An experiment is a file (`experiments/*.toml`): parameters, variants, the figures that a mailing-list thread
 //! published, and the criteria for a reproduced figure, all written before any run. This crate holds the loads, the
-//! measures, and the threads' policies on the substrate of their time. It uses no clock, no thread and no file of its
+//! measures. The threads' policies are in [`bursar_kernel`]. It uses no clock, no thread and no file of its
 //! own.
 //!
-//! Layers, bottom-up: [`measure`]; [`published`]; [`machine_info`], [`verdict`], [`document`], [`merge()`],
-//! [`compare`]; [`experiment`] with [`draws`], [`settings`]; [`workload`]; [`page_subject`]; [`memcg_flush`],
-//! [`vmstat_spread`], [`pcp_batch_free`]; [`replay`] of recordings; their catalogue; [`Plan`]; [`describe`].
+//! Layers, bottom-up: [`measure`]; [`machine_info`], [`verdict`], [`document`], [`merge()`],
+//! [`compare`]; [`experiment`] with [`draws`], [`settings`]; [`workload`]; [`page_allocators`]; [`memcg_flush`],
+//! [`vmstat_spread`], [`pcp_batch_free`]; [`replay`] of recordings; all experiments; [`Plan`]; [`describe`].
 
 #![forbid(unsafe_code)]
 
-mod catalogue;
+mod all_experiments;
 pub mod compare;
 pub mod describe;
 pub mod document;
@@ -21,18 +21,18 @@ pub mod machine_info;
 pub mod measure;
 pub mod memcg_flush;
 mod merge;
+pub mod metrics;
 pub mod names;
 mod one_line;
-pub mod page_subject;
+pub mod page_allocators;
 pub mod pcp_batch_free;
 mod plan;
-pub mod published;
 pub mod replay;
 pub mod settings;
 pub mod verdict;
 pub mod vmstat_spread;
 pub mod workload;
 
-pub use bursar_machine::random;
+pub use bursar_rig::random;
 pub use merge::{MergeError, Source, merge};
 pub use plan::{Error, Job, Plan, Request, SeedShard, experiment_named, names};

@@ -2,17 +2,18 @@
 
 use std::fmt;
 
-use crate::catalogue::{ALL, Parameters};
+use bursar_machine::Fnv1a64;
+use bursar_rig::timer::Timers;
+
+use crate::all_experiments::{ALL, Parameters};
 use crate::document::{Document, ExpectationResult, Metrics, SCHEMA, VariantResult};
-use crate::draws::{Draw, Values};
+use crate::experiment::{Draw, Values};
 use crate::experiment::{Experiment, SEEDS_BESIDE};
 use crate::machine_info::{MachineInfo, MachineKind};
 use crate::names::list;
 use crate::settings::{DrawsKind, LOAD, ParameterError, Point, SEED, Settings, nearest};
 use crate::verdict::{Basis, Verdict};
 use crate::workload::RunError;
-use bursar_machine::Fnv1a64;
-use bursar_machine::timer::Timers;
 
 /// Returns the names of all experiments.
 pub fn names() -> impl Iterator<Item = &'static str> {

@@ -16,22 +16,6 @@ pub(crate) fn range_error(key: &str, problem: String) -> ParameterError {
     }
 }
 
-/// Refuses the first parameter that is out of its range. Each entry is key, value, least, most.
-///
-/// # Errors
-/// The parameter and its range.
-pub(crate) fn check_ranges(ranges: &[(&str, u64, u64, u64)]) -> Result<(), ParameterError> {
-    let is_outside =
-        |(_, value, least, most): &&(&str, u64, u64, u64)| value < least || value > most;
-    ranges
-        .iter()
-        .find(is_outside)
-        .map_or(Ok(()), |(key, value, least, most)| {
-            let problem = format!("is {value}, and must be from {least} to {most}");
-            Err(range_error(key, problem))
-        })
-}
-
 /// An invalid `-s key=value`, or an invalid default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -100,236 +100,74 @@ const RSTAT: &str = "waits for and holds of the lock of cgroup statistics";
 const PAGES: &str = "pages per burst";
 const WAITS: &str = "waits for the zone lock";
 
-/// Calls of `vmstat_update`: begin and end.
-pub const WORK_EVENTS: [Wanted; 2] = [
-    Wanted {
-        system: "workqueue",
-        name: "workqueue_execute_start",
-        needed: &["work"],
-        optional: &[],
-        removes: WORK,
-        make: |it| Some(Kind::WorkStart { work: it[0]? }),
-    },
-    Wanted {
-        system: "workqueue",
-        name: "workqueue_execute_end",
-        needed: &["work"],
-        optional: &[],
-        removes: WORK,
-        make: |it| Some(Kind::WorkEnd { work: it[0]? }),
-    },
-];
-
-/// Timers of delayed work: set and expired.
-pub const TIMER_EVENTS: [Wanted; 2] = [
-    Wanted {
-        system: "timer",
-        name: "timer_start",
-        needed: &["timer", "expires"],
-        optional: &["bucket_expiry", "now"],
-        removes: "targets and wheel slots of upkeep",
-        make: |it| {
-            Some(Kind::TimerStart {
-                timer: it[0]?,
-                expires: it[1]?,
-                bucket_expiry: it[2],
-                now: it[3],
-            })
-        },
-    },
-    Wanted {
-        system: "timer",
-        name: "timer_expire_entry",
-        needed: &["timer", "now"],
-        optional: &["baseclk"],
-        removes: "lateness of upkeep",
-        make: |it| {
-            Some(Kind::TimerExpire {
-                timer: it[0]?,
-                now: it[1]?,
-                baseclk: it[2],
-            })
-        },
-    },
-];
-
-/// Statistics of cgroups: requests, and the lock.
-pub const FLUSH_EVENTS: [Wanted; 4] = [
-    Wanted {
-        system: "memcg",
-        name: "memcg_flush_stats",
-        needed: &["id", "stats_updates", "force", "needs_flush"],
-        optional: &[],
-        removes: "requests for memcg statistics, skips and pending updates",
-        make: |it| {
-            Some(Kind::MemcgFlush {
-                id: it[0]?,
-                stats_updates: it[1]? as i64,
-                force: it[2]? != 0,
-                needs_flush: it[3]? != 0,
-            })
-        },
-    },
-    Wanted {
-        system: "cgroup",
-        name: "cgroup_rstat_lock_contended",
-        needed: &["id", "cpu"],
-        optional: &[],
-        removes: RSTAT,
-        make: |it| {
-            Some(Kind::RstatContended {
-                id: it[0]?,
-                cpu: it[1]? as i32,
-            })
-        },
-    },
-    Wanted {
-        system: "cgroup",
-        name: "cgroup_rstat_locked",
-        needed: &["id", "cpu"],
-        optional: &[],
-        removes: RSTAT,
-        make: |it| {
-            Some(Kind::RstatLocked {
-                id: it[0]?,
-                cpu: it[1]? as i32,
-            })
-        },
-    },
-    Wanted {
-        system: "cgroup",
-        name: "cgroup_rstat_unlock",
-        needed: &["id", "cpu"],
-        optional: &[],
-        removes: RSTAT,
-        make: |it| {
-            Some(Kind::RstatUnlock {
-                id: it[0]?,
-                cpu: it[1]? as i32,
-            })
-        },
-    },
-];
-
-/// Pages under a zone lock. Deep mode only.
-pub const PAGE_EVENTS: [Wanted; 2] = [
-    Wanted {
-        system: "kmem",
-        name: "mm_page_pcpu_drain",
-        needed: &["pfn", "order"],
-        optional: &[],
-        removes: PAGES,
-        make: |it| {
-            Some(Kind::PcpuDrain {
-                pfn: it[0]?,
-                order: it[1]? as u32,
-            })
-        },
-    },
-    Wanted {
-        system: "kmem",
-        name: "mm_page_alloc_zone_locked",
-        needed: &["pfn", "order"],
-        optional: &[],
-        removes: PAGES,
-        make: |it| {
-            Some(Kind::AllocZoneLocked {
-                pfn: it[0]?,
-                order: it[1]? as u32,
-            })
-        },
-    },
-];
-
-/// Waits for spin locks. Deep mode only.
-pub const WAIT_EVENTS: [Wanted; 2] = [
-    Wanted {
-        system: "lock",
-        name: "contention_begin",
-        needed: &["lock_addr"],
-        optional: &[],
-        removes: WAITS,
-        make: |it| Some(Kind::ContentionBegin { lock_addr: it[0]? }),
-    },
-    Wanted {
-        system: "lock",
-        name: "contention_end",
-        needed: &["lock_addr"],
-        optional: &[],
-        removes: WAITS,
-        make: |it| Some(Kind::ContentionEnd { lock_addr: it[0]? }),
-    },
-];
-
-/// Holds of a zone's lock, in kernels that tell them. Deep mode only.
-pub const HOLD_EVENTS: [Wanted; 5] = [
-    Wanted {
-        system: "kmem",
-        name: "mm_zone_locked",
-        needed: &["node_id"],
-        optional: &["wait_ns"],
-        removes: "",
-        make: |it| {
-            Some(Kind::ZoneLocked {
-                node: it[0]? as i32,
-                wait_ns: it[1],
-            })
-        },
-    },
-    Wanted {
-        system: "kmem",
-        name: "mm_zone_lock_unlock",
-        needed: &["node_id"],
-        optional: &[],
-        removes: "",
-        make: |it| {
-            Some(Kind::ZoneUnlock {
-                node: it[0]? as i32,
-            })
-        },
-    },
-    pcpu_locked("mm_page_pcpu_drain_zone_locked"),
-    pcpu_locked("mm_page_pcpu_refill_zone_locked"),
-    Wanted {
-        system: "lock",
-        name: "contended_release",
-        needed: &["lock_addr"],
-        optional: &[],
-        removes: "",
-        make: |it| Some(Kind::ContendedRelease { lock_addr: it[0]? }),
-    },
-];
-
-const fn pcpu_locked(name: &'static str) -> Wanted {
-    Wanted {
-        system: "kmem",
-        name,
-        needed: &["nr_pages"],
-        optional: &[],
-        removes: "",
-        make: |it| Some(Kind::PcpuLocked { pages: it[0]? }),
-    }
+/// Defines lists of events: system, name, needed fields, optional fields, what is lost without it, and its making.
+macro_rules! wanted {
+    ($($(#[$doc:meta])* $list:ident: $count:literal = {
+        $($system:literal $name:expr, [$($needed:literal)*] [$($optional:literal)*] $removes:expr, |$it:pat_param| $kind:expr;)*
+    })*) => {
+        $($(#[$doc])* pub const $list: [Wanted; $count] = [$(Wanted {
+            system: $system,
+            name: $name,
+            needed: &[$($needed),*],
+            optional: &[$($optional),*],
+            removes: $removes,
+            make: |$it| Some($kind),
+        }),*];)*
+    };
 }
 
-/// Probes at the begin and end of `refresh_cpu_vm_stats()`, in a group of this process's own.
-pub const REFRESH_EVENTS: [Wanted; 2] = [
-    Wanted {
-        system: "",
-        name: probes::BEGIN,
-        needed: &[],
-        optional: &[],
-        removes: REFRESH,
-        make: |_| Some(Kind::RefreshBegin),
-    },
-    Wanted {
-        system: "",
-        name: probes::END,
-        needed: &[],
-        optional: &[],
-        removes: REFRESH,
-        make: |_| Some(Kind::RefreshEnd),
-    },
-];
+wanted! {
+    /// Calls of `vmstat_update`: begin and end.
+    WORK_EVENTS: 2 = {
+        "workqueue" "workqueue_execute_start", ["work"] [] WORK, |it| Kind::WorkStart { work: it[0]? };
+        "workqueue" "workqueue_execute_end", ["work"] [] WORK, |it| Kind::WorkEnd { work: it[0]? };
+    }
+
+    /// Timers of delayed work: set and expired.
+    TIMER_EVENTS: 2 = {
+        "timer" "timer_start", ["timer" "expires"] ["bucket_expiry" "now"] "targets and wheel slots of upkeep",
+            |it| Kind::TimerStart { timer: it[0]?, expires: it[1]?, bucket_expiry: it[2], now: it[3] };
+        "timer" "timer_expire_entry", ["timer" "now"] ["baseclk"] "lateness of upkeep",
+            |it| Kind::TimerExpire { timer: it[0]?, now: it[1]?, baseclk: it[2] };
+    }
+
+    /// Statistics of cgroups: requests, and the lock.
+    FLUSH_EVENTS: 4 = {
+        "memcg" "memcg_flush_stats", ["id" "stats_updates" "force" "needs_flush"] []
+            "requests for memcg statistics, skips and pending updates",
+            |it| Kind::MemcgFlush { id: it[0]?, stats_updates: it[1]? as i64, force: it[2]? != 0, needs_flush: it[3]? != 0 };
+        "cgroup" "cgroup_rstat_lock_contended", ["id" "cpu"] [] RSTAT, |it| Kind::RstatContended { id: it[0]?, cpu: it[1]? as i32 };
+        "cgroup" "cgroup_rstat_locked", ["id" "cpu"] [] RSTAT, |it| Kind::RstatLocked { id: it[0]?, cpu: it[1]? as i32 };
+        "cgroup" "cgroup_rstat_unlock", ["id" "cpu"] [] RSTAT, |it| Kind::RstatUnlock { id: it[0]?, cpu: it[1]? as i32 };
+    }
+
+    /// Pages under a zone lock. Deep mode only.
+    PAGE_EVENTS: 2 = {
+        "kmem" "mm_page_pcpu_drain", ["pfn" "order"] [] PAGES, |it| Kind::PcpuDrain { pfn: it[0]?, order: it[1]? as u32 };
+        "kmem" "mm_page_alloc_zone_locked", ["pfn" "order"] [] PAGES, |it| Kind::AllocZoneLocked { pfn: it[0]?, order: it[1]? as u32 };
+    }
+
+    /// Waits for spin locks. Deep mode only.
+    WAIT_EVENTS: 2 = {
+        "lock" "contention_begin", ["lock_addr"] [] WAITS, |it| Kind::ContentionBegin { lock_addr: it[0]? };
+        "lock" "contention_end", ["lock_addr"] [] WAITS, |it| Kind::ContentionEnd { lock_addr: it[0]? };
+    }
+
+    /// Holds of a zone's lock, in kernels that tell them. Deep mode only.
+    HOLD_EVENTS: 5 = {
+        "kmem" "mm_zone_locked", ["node_id"] ["wait_ns"] "", |it| Kind::ZoneLocked { node: it[0]? as i32, wait_ns: it[1] };
+        "kmem" "mm_zone_lock_unlock", ["node_id"] [] "", |it| Kind::ZoneUnlock { node: it[0]? as i32 };
+        "kmem" "mm_page_pcpu_drain_zone_locked", ["nr_pages"] [] "", |it| Kind::PcpuLocked { pages: it[0]? };
+        "kmem" "mm_page_pcpu_refill_zone_locked", ["nr_pages"] [] "", |it| Kind::PcpuLocked { pages: it[0]? };
+        "lock" "contended_release", ["lock_addr"] [] "", |it| Kind::ContendedRelease { lock_addr: it[0]? };
+    }
+
+    /// Probes at the begin and end of `refresh_cpu_vm_stats()`, in a group of this process's own.
+    REFRESH_EVENTS: 2 = {
+        "" probes::BEGIN, [] [] REFRESH, |_| Kind::RefreshBegin;
+        "" probes::END, [] [] REFRESH, |_| Kind::RefreshEnd;
+    }
+}
 
 /// Records to events, by the numbers and fields that the running kernel gives them.
 #[derive(Clone, Debug, Default)]

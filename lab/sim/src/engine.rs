@@ -15,6 +15,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use bursar_machine::LockWaits;
+use bursar_rig::random::Random;
+use bursar_rig::timer::BoundTask;
+
 use crate::coroutine::{self, Routine, suspend};
 use crate::explored::Explored;
 use crate::failure::{Failure, message_of};
@@ -24,8 +28,6 @@ use crate::locks::{LockId, LockTable};
 use crate::settings::{Mode, Settings};
 use crate::timed::{Cpu, Timer};
 use crate::tournament::{NEVER, Tournament};
-use bursar_machine::random::Random;
-use bursar_machine::timer::{BoundTask, LockWaits};
 
 /// Number of a task of the current run.
 pub(crate) type TaskId = u32;

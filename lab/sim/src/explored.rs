@@ -6,12 +6,13 @@
 
 use std::cell::{Cell, RefCell};
 
+use bursar_rig::Watch;
+use bursar_rig::random::Random;
+
 use crate::coroutine::suspend;
 use crate::engine::{Engine, NOBODY, State, TaskId, number_of};
 use crate::failure::{Failure, take_last_panic};
 use crate::strategy::{Chooser, DECISIONS_MAX, Decision, Strategy};
-use bursar_machine::Watch;
-use bursar_machine::random::Random;
 
 /// Maximum number of steps of a schedule; one with more has a loop that does not end.
 const STEPS_MAX: u64 = 200_000;

@@ -5,12 +5,13 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::{Arc, Once};
 
+use bursar_rig::random::Random;
+
 use crate::failure::{Failure, keep_last_panic, message_of, take_last_panic};
 use crate::machine::{Sim, Simulator};
 use crate::settings::{Mode, SectionKind, Settings};
 use crate::strategy::{Decision, Strategy};
 use crate::topology::Topology;
-use bursar_machine::random::Random;
 
 /// Exploration, apart from the scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,8 +2,9 @@
 
 use std::cell::{Cell, RefCell};
 
+use bursar_rig::random::Random;
+
 use crate::tournament::NEVER;
-use bursar_machine::random::Random;
 
 /// Stall of one CPU, once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,8 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bursar_machine::pages::{ReserveError, ReserveOptions, Span};
-use bursar_machine::timer::{Timer, TimerKind};
-use bursar_machine::{Forks, Machine, OutOfMemory, SPINS, Shard, Tasks, Watch, Watched};
+use bursar_machine::{Machine, OutOfMemory, SPINS, Shard};
+use bursar_rig::timer::{Timer, TimerKind};
+use bursar_rig::{Forks, Tasks, Watch, Watched};
 
 use crate::coroutine::{Installed, Routine};
 use crate::engine::{ENGINE, Engine, Step, number_of, with_engine};
@@ -24,7 +25,8 @@ use crate::word::SimWord;
 /// Simulated machine that is running: one on each thread of the host at a time.
 ///
 /// ```
-/// use bursar_machine::{AtomicWord, Machine, Order, Tasks};
+/// use bursar_machine::{AtomicWord, Machine, Order};
+/// use bursar_rig::Tasks;
 /// use bursar_sim::{Settings, Simulator, Topology};
 ///
 /// let simulator = Simulator::new(Settings::new(Topology::new(384, 2, 1000), 1));

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use bursar_rig::random::Random;
+
 use crate::engine::TaskId;
-use bursar_machine::random::Random;
 
 /// Strategy of an exploration.
 #[derive(Clone, Debug, PartialEq, Eq)]

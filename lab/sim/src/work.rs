@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use bursar_machine::Shard;
-use bursar_machine::timer::{
-    BoundTask, LockWaits, Timer, TimerKind, Timers, WorkQueue, tick_ns, wheel_expiry,
-};
+use bursar_machine::{LockWaits, Shard};
+use bursar_rig::timer::{BoundTask, Timer, TimerKind, Timers, WorkQueue, tick_ns, wheel_expiry};
 
 use crate::engine::{Engine, NOBODY, State, TaskId, with_engine};
 use crate::machine::Sim;
@@ -79,7 +77,7 @@ impl Timers for Sim {
     }
 
     /// # Panics
-    /// As [`bursar_machine::Tasks::run`] does; or if there is no such CPU.
+    /// As [`bursar_rig::Tasks::run`] does; or if there is no such CPU.
     fn run_bound<'scope>(&self, tasks: Vec<BoundTask<'scope>>) {
         with_engine(|engine| {
             let cpus = engine.cpus.len() as u32;

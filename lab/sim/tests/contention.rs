@@ -1,7 +1,8 @@
 //! Contention: many CPUs at one limit. Counts of line transfers, so the same on every host.
 
 use bursar::{Limits, Memory};
-use bursar_machine::{Machine, Tasks};
+use bursar_machine::Machine;
+use bursar_rig::Tasks;
 use bursar_sim::{Settings, Simulator, Topology};
 
 /// Line transfers of a charge and its return, and virtual nanoseconds of a round, when all CPUs charge below one limit that
@@ -14,7 +15,7 @@ fn cost_of_a_charge(cpus: usize) -> (u64, u64) {
         1,
     ));
     let machine = simulator.machine();
-    let memory = Memory::<bursar::machine::Host>::builder()
+    let memory = Memory::<bursar_machine::Host>::builder()
         .build_on(machine.clone())
         .unwrap();
     // Room for one page of each CPU, and a batch of less than a page.

@@ -3,8 +3,9 @@
 use std::cell::RefCell;
 use std::sync::Mutex;
 
-use bursar_machine::timer::{BoundTask, Timer, TimerKind, Timers, WorkQueue};
-use bursar_machine::{AtomicWord, Lock, Machine, Order, Outcome, Shard, Slot, Tasks, Watched};
+use bursar_machine::{AtomicWord, Lock, Machine, Order, Outcome, Shard, Slot};
+use bursar_rig::timer::{BoundTask, Timer, TimerKind, Timers, WorkQueue};
+use bursar_rig::{Tasks, Watched};
 use bursar_sim::{
     Explorer, Failure, Mode, SectionKind, Settings, Sim, SimMutex, SimWord, Simulator, Strategy,
     Topology,

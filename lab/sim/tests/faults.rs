@@ -4,7 +4,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bursar::{Counter, Freshness, Limits, Memory, Statistic};
-use bursar_machine::{Machine, Tasks};
+use bursar_machine::Machine;
+use bursar_rig::Tasks;
 use bursar_sim::{Chance, Faults, Kill, SectionKind, Settings, Simulator, Stall, Topology};
 
 const STATISTICS: &[Statistic] = &[Statistic::counter("rows")];
@@ -50,7 +51,7 @@ fn run(cpus: usize, kind: &str, sections: SectionKind, seed: u64) -> u64 {
     settings.sections = sections;
     let simulator = Simulator::new(settings);
     let machine = simulator.machine();
-    let memory = Memory::<bursar::machine::Host>::builder()
+    let memory = Memory::<bursar_machine::Host>::builder()
         .statistics(STATISTICS)
         .build_on(machine.clone())
         .unwrap();

@@ -1,10 +1,11 @@
 //! Page memory without bytes.
 
+use bursar_machine::Machine;
 use bursar_machine::pages::{
     Block, Content, Frames, HugePages, NodeBinding, Order, ReserveError, ReserveOptions,
     SPAN_PAGES, simulated,
 };
-use bursar_machine::{Machine, Tasks};
+use bursar_rig::Tasks;
 use bursar_sim::{CostModel, Settings, Sim, Simulator, Topology};
 
 fn simulator() -> Simulator {

@@ -3,8 +3,9 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bursar_machine::timer::{BoundTask, Timer, TimerKind, Timers, WorkQueue};
-use bursar_machine::{AtomicWord, Event, Lock, Machine, Order, Shard, Tasks};
+use bursar_machine::{AtomicWord, Event, Lock, Machine, Order, Shard};
+use bursar_rig::Tasks;
+use bursar_rig::timer::{BoundTask, Timer, TimerKind, Timers, WorkQueue};
 use bursar_sim::{
     Chance, Failure, LockKind, PreemptionKind, Settings, SimEvent, SimMutex, SimSpin, SimWord,
     Simulator, Stall, Topology,

@@ -5,9 +5,10 @@ mod battery;
 #[path = "../../../crates/machine/tests/stacks/fire.rs"]
 mod fire;
 
+use bursar_machine::Machine;
 use bursar_machine::pages::{BlockStacks, Bounds};
-use bursar_machine::timer::Timers;
-use bursar_machine::{Machine, Tasks};
+use bursar_rig::Tasks;
+use bursar_rig::timer::Timers;
 use bursar_sim::{
     Chance, Explorer, Faults, SectionKind, Settings, Sim, Simulator, Stall, Topology,
 };

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bursar_machine::{AtomicWord, Event, Lock, Machine, Order, Tasks};
+use bursar_machine::{AtomicWord, Event, Lock, Machine, Order};
+use bursar_rig::Tasks;
 use bursar_sim::{
     LockKind, Settings, Sim, SimEvent, SimMutex, SimSpin, SimWord, Simulator, Topology,
 };
@@ -164,7 +165,7 @@ fn several_memories_keep_their_own_books() {
     let simulator = Simulator::new(settings(4, 1));
     let machine: Sim = simulator.machine();
     let memory = || {
-        bursar::Memory::<bursar::machine::Host>::builder()
+        bursar::Memory::<bursar_machine::Host>::builder()
             .build_on(machine.clone())
             .unwrap()
     };

@@ -2,8 +2,9 @@
 
 use std::sync::Mutex;
 
-use bursar_machine::timer::{Timer, TimerKind, Timers, WorkQueue};
-use bursar_machine::{Lock, Machine, Shard, Tasks};
+use bursar_machine::{Lock, Machine, Shard};
+use bursar_rig::Tasks;
+use bursar_rig::timer::{Timer, TimerKind, Timers, WorkQueue};
 use bursar_sim::{Settings, Sim, Simulator, Topology};
 
 type Bound<'a> = (Option<u32>, Box<dyn FnOnce() + Send + 'a>);

@@ -2,7 +2,7 @@
 
 use bursar::Limits;
 use bursar::pages::{ListOptions, Order, Watermarks, Zeroed};
-use bursar_machine::Watched;
+use bursar_rig::Watched;
 
 use super::super::books::run;
 use super::world::{Held, Request, World, some_options};

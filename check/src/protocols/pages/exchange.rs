@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bursar::Limits;
-use bursar_machine::Watched;
+use bursar_rig::Watched;
 
 use super::super::books::run;
 use super::world::{Held, Request, World, tiny_options};

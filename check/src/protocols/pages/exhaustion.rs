@@ -8,7 +8,7 @@
 
 use bursar::pages::{Order, Watermarks};
 use bursar::{AllocPagesError, Limits};
-use bursar_machine::Watched;
+use bursar_rig::Watched;
 
 use super::super::books::run;
 use super::churn::churn;

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bursar::{Freshness, Limits};
-use bursar_machine::Forks;
+use bursar_rig::Forks;
 
 use super::super::books::run;
 use super::churn::churn;

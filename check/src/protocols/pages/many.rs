@@ -3,7 +3,7 @@
 
 use bursar::pages::{Order, Zeroed};
 use bursar::{Limits, Page};
-use bursar_machine::Watched;
+use bursar_rig::Watched;
 
 use super::super::books::run;
 use super::world::{Held, Request, World, some_options};

@@ -26,7 +26,7 @@ mod many;
 mod raw;
 mod world;
 
-use bursar_machine::Forks;
+use bursar_rig::Forks;
 
 use crate::protocols::protocol::Protocol;
 

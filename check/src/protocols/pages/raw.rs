@@ -5,9 +5,11 @@ use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use bursar::pages::{Block, Pfn};
+use bursar::pages::Pfn;
 use bursar::{ClaimError, Limits};
-use bursar_machine::{Machine, Watched};
+use bursar_machine::Machine;
+use bursar_machine::pages::Block;
+use bursar_rig::Watched;
 
 use super::super::books::run;
 use super::world::{Held, Request, World, some_options};

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bursar::housekeeping::{Firing, KERNEL_SKEW, Options, Period, Upkeeper};
+use bursar::housekeeping::{Options, Upkeep, Upkeeper};
 use bursar::pages::{HoldBounds, ListOptions, Order, PageOptions, Pfn, Watermarks, Zeroed};
 use bursar::{AllocPagesError, Freshness, Group, Limits, Memory, Page, PageRequest};
+use bursar_kernel::upkeep::{Clocked, Firing, KERNEL_SKEW, Period};
 use bursar_machine::Machine;
 
 use crate::model::pages::{At, Truth, Who, Work};
@@ -28,7 +29,7 @@ pub(super) struct Held<M: Machine> {
 pub(super) struct World<M: Machine> {
     pub(super) memory: Memory<M>,
     /// Does the memory's upkeep CPU by CPU, beside its ticks.
-    upkeeper: Upkeeper<M>,
+    upkeeper: Upkeeper<M, Box<dyn Upkeep>, Clocked>,
     /// Groups that stay, from 1 on.
     pub(super) groups: Vec<Group<M>>,
     truth: Mutex<Truth>,
@@ -96,11 +97,9 @@ impl<M: Machine> World<M> {
             .chain((1..).zip(limits).map(group))
             .collect();
         let period = Period::new(100_000, 10_000).expect("a tick");
-        let upkeep = Options {
-            // At once where there is work, and not for long again.
-            firing: Firing::RoundJiffies { skew: KERNEL_SKEW },
-            ..Options::new(period)
-        };
+        // At once where there is work, and not for long again.
+        let firing = Firing::RoundJiffies { skew: KERNEL_SKEW };
+        let upkeep = Options::new(Clocked { firing, period });
         let upkeeper = memory.housekeeping(upkeep).expect("a period");
         let mut world = Self {
             holders: AtomicUsize::new(groups.len()),

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bursar_machine::{AtomicWord, Machine, Order, Watched};
+use bursar_machine::{AtomicWord, Machine, Order};
+use bursar_rig::Watched;
 
 use super::bug::Version;
 use crate::protocols::books::run;

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use bursar_machine::{AtomicWord, CEILING, CHARGED, Machine, Order, Shard, Slot, Watched};
+use bursar_machine::{AtomicWord, CEILING, CHARGED, Machine, Order, Shard, Slot};
+use bursar_rig::Watched;
 
 use super::bug::Version;
 use crate::protocols::books::run;

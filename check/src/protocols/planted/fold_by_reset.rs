@@ -2,7 +2,8 @@
 //! the CPU, which needs no lock for its own words, adds in two steps as well. The mended folder leaves the value and
 //! records how much it has folded.
 
-use bursar_machine::{AtomicWord, Order, Watched};
+use bursar_machine::{AtomicWord, Order};
+use bursar_rig::Watched;
 
 use super::bug::Version;
 use crate::protocols::books::run;

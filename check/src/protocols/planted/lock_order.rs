@@ -1,6 +1,7 @@
 //! Two locks: every task takes them in one order. In the broken version one task takes them in the other.
 
-use bursar_machine::{Lock, Watched};
+use bursar_machine::Lock;
+use bursar_rig::Watched;
 
 use super::bug::Version;
 use crate::protocols::books::run;

@@ -16,7 +16,7 @@ mod stale_level;
 mod stopped_early;
 mod wake_before_return;
 
-use bursar_machine::Watched;
+use bursar_rig::Watched;
 
 pub use bug::Planted;
 use bug::Version;

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bursar_machine::{AtomicWord, Lock, Machine, Order, Shard, Watched};
+use bursar_machine::{AtomicWord, Lock, Machine, Order, Shard};
+use bursar_rig::Watched;
 
 use super::bug::Version;
 use crate::protocols::books::run;

@@ -6,8 +6,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bursar_machine::{
-    AtomicWord, FIRST_STATISTIC, Lock, Machine, Order, Outcome, STATE, Shard, Slot, State, Watched,
+    AtomicWord, FIRST_STATISTIC, Lock, Machine, Order, Outcome, STATE, Shard, Slot, State,
 };
+use bursar_rig::Watched;
 
 use super::bug::Planted;
 use crate::protocols::books::run;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bursar_machine::{AtomicWord, Event, Lock, Machine, Order, Watched};
+use bursar_machine::{AtomicWord, Event, Lock, Machine, Order};
+use bursar_rig::Watched;
 
 use super::bug::Version;
 use crate::protocols::books::run;

@@ -3,9 +3,10 @@
 use bursar_machine::{Machine, Outcome, Slot};
 
 use super::Group;
-use crate::charge::{ChargeError, NowaitError, USAGE_MAX};
 use crate::held::Charge;
-use crate::stats::printable;
+use crate::limit::USAGE_MAX;
+use crate::react::{ChargeError, NowaitError, charge, uncharge};
+use crate::tree::printable;
 
 /// # Charging
 ///
@@ -65,10 +66,7 @@ impl<M: Machine> Group<M> {
         if bytes == 0 {
             return self.pin();
         }
-        if self.books.is_committed(self.index, outcome) {
-            return Ok(());
-        }
-        self.books.try_charge_slowly(self.index, bytes)
+        charge::try_charge(&self.core, self.index, bytes, outcome)
     }
 
     /// Charges as [`Group::try_charge`] does, but never waits, takes no lock, calls nothing, and is async-signal-safe. It looks
@@ -94,13 +92,10 @@ impl<M: Machine> Group<M> {
             if self.is_removed() {
                 return Err(NowaitError::Removed);
             }
-            self.books.refer(self.index);
+            self.core.counters.refer(self.index);
             return Ok(());
         }
-        if self.books.is_committed(self.index, outcome) {
-            return Ok(());
-        }
-        self.books.try_charge_nowait(self.index, bytes)
+        charge::try_charge_nowait(&self.core, self.index, bytes, outcome)
     }
 
     /// Charges `bytes` whatever the limits say, for memory that is in use already. Code that can do without the memory calls
@@ -118,16 +113,14 @@ impl<M: Machine> Group<M> {
     #[doc(alias = "page_counter_charge")]
     pub fn charge(&self, bytes: u64) -> Charge<M> {
         let outcome = self.slot.charge(bytes);
-        if outcome == Outcome::Done || self.books.is_committed(self.index, outcome) {
-            return self.hold(bytes);
+        let charged = match outcome {
+            Outcome::Done => bytes,
+            _ => charge::charge_anyway(&self.core, self.index, bytes, outcome),
+        };
+        if charged == 0 {
+            self.core.counters.refer(self.index);
         }
-        let bytes = self.books.chargeable(bytes);
-        if bytes > 0 {
-            self.books.charge_slowly(self.index, bytes);
-            return self.hold(bytes);
-        }
-        self.books.refer(self.index);
-        self.hold(0)
+        self.hold(charged)
     }
 
     /// Charges as [`Group::charge`] does, but never waits, takes no lock, calls nothing, and is async-signal-safe. For code
@@ -140,16 +133,14 @@ impl<M: Machine> Group<M> {
     /// ([`Group::take_debt`]).
     pub fn charge_nowait(&self, bytes: u64) -> Charge<M> {
         let outcome = self.slot.charge(bytes);
-        if outcome == Outcome::Done || self.books.is_committed(self.index, outcome) {
-            return self.hold(bytes);
+        let charged = match outcome {
+            Outcome::Done => bytes,
+            _ => charge::charge_anyway_nowait(&self.core, self.index, bytes, outcome),
+        };
+        if charged == 0 {
+            self.core.counters.refer(self.index);
         }
-        let bytes = self.books.chargeable(bytes);
-        if bytes > 0 {
-            self.books.charge_anyway_nowait(self.index, bytes);
-            return self.hold(bytes);
-        }
-        self.books.refer(self.index);
-        self.hold(0)
+        self.hold(charged)
     }
 
     /// Charges `bytes` if this CPU holds that much stock of the group, and returns whether it did. Tries nothing else, and is
@@ -164,7 +155,7 @@ impl<M: Machine> Group<M> {
     pub fn charge_from_stock(&self, bytes: u64) -> bool {
         let is_charged = self.slot.charge_at_once(bytes);
         if is_charged {
-            self.books.lend(self.index, bytes);
+            self.core.counters.lend(self.index, bytes);
         }
         is_charged
     }
@@ -182,7 +173,7 @@ impl<M: Machine> Group<M> {
     #[doc(alias = "page_counter_uncharge")]
     #[inline(always)]
     pub fn uncharge(&self, bytes: u64) {
-        if let Err(charged) = self.books.take_back(self.index, bytes) {
+        if let Err(charged) = self.core.counters.take_back(self.index, bytes) {
             self.returned_too_much(bytes, charged);
         }
         if !self.slot.uncharge_at_once(bytes) {
@@ -205,8 +196,8 @@ impl<M: Machine> Group<M> {
         // No charge is larger. A larger number is a bug, and is counted as one.
         let bytes = bytes.min(USAGE_MAX);
         let outcome = self.slot.uncharge(bytes);
-        if outcome != Outcome::Done && bytes > 0 && !self.books.is_committed(self.index, outcome) {
-            self.books.uncharge_slowly(self.index, bytes);
+        if outcome != Outcome::Done && bytes > 0 {
+            uncharge::uncharge(&self.core, self.index, bytes, outcome);
         }
     }
 }

@@ -3,7 +3,8 @@
 use bursar_machine::Machine;
 
 use super::Group;
-use crate::charge::{Debt, Limits};
+use crate::limit::Limits;
+use crate::react::{Debt, high, set_limits};
 
 /// # Limits
 impl<M: Machine> Group<M> {
@@ -15,7 +16,7 @@ impl<M: Machine> Group<M> {
 
     /// All limits.
     pub fn limits(&self) -> Limits {
-        self.books.limits(self.index)
+        self.core.counters.limits(self.index)
     }
 
     /// Changes the group's `max`. When this returns, no charge succeeds above the new limit, not even from stock.
@@ -41,7 +42,7 @@ impl<M: Machine> Group<M> {
     /// If a reclaimer panics. The limit is changed then.
     #[doc(alias = "page_counter_set_max")]
     pub fn set_max(&self, bytes: u64) {
-        self.books.set_max(self.index, bytes);
+        set_limits::set_max(&self.core, self.index, bytes);
     }
 
     /// Changes the group's `high`. Charges above it leave a debt or sleep ([`crate::HighPolicy`]). If the new `high` is below the
@@ -51,19 +52,19 @@ impl<M: Machine> Group<M> {
     /// If a reclaimer panics. The limit is changed then.
     #[doc(alias = "page_counter_set_high")]
     pub fn set_high(&self, bytes: u64) {
-        self.books.set_high(self.index, bytes);
+        set_limits::set_high(&self.core, self.index, bytes);
     }
 
     /// Changes the group's `low`: the bytes that reclaim takes only if it finds no others.
     #[doc(alias = "page_counter_set_low")]
     pub fn set_low(&self, bytes: u64) {
-        self.books.set_low(self.index, bytes);
+        set_limits::set_low(&self.core, self.index, bytes);
     }
 
     /// Changes the group's `min`: the bytes that reclaim never takes.
     #[doc(alias = "page_counter_set_min")]
     pub fn set_min(&self, bytes: u64) {
-        self.books.set_min(self.index, bytes);
+        set_limits::set_min(&self.core, self.index, bytes);
     }
 
     /// Changes all limits, one after the other. `min` and `low` come first, so that reclaim goes by the new protection. A `max`
@@ -108,6 +109,6 @@ impl<M: Machine> Group<M> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn take_debt(&self) -> Debt {
-        self.books.take_debt(self.index)
+        high::take_debt(&self.core, self.index)
     }
 }

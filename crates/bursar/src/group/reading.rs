@@ -3,8 +3,9 @@
 use bursar_machine::{AtomicWord, Machine, Order};
 
 use super::Group;
-use crate::charge::Events;
-use crate::stats::{Freshness, Handle, Keep, NotFresh, Reading, sealed};
+use crate::limit::Events;
+use crate::react::fork;
+use crate::tree::{Freshness, Handle, Keep, NotFresh, Reading, sealed};
 
 /// # Statistics and readings
 impl<M: Machine> Group<M> {
@@ -39,11 +40,11 @@ impl<M: Machine> Group<M> {
     #[inline(always)]
     pub fn add<H: Handle>(&self, statistic: H, delta: H::Delta) {
         let place = sealed::Sealed::resolve(&statistic).0;
-        if !self.books.tree.declares(place) {
+        if !self.core.tree().declares(place) {
             self.refuse_foreign(place.name);
         }
         let delta = H::signed(delta);
-        self.books.tree.add(self.index, &self.slot, place, delta);
+        self.core.tree().add(self.index, &self.slot, place, delta);
     }
 
     /// Given no more than the group, so that the fast path stays as it is.
@@ -74,23 +75,9 @@ impl<M: Machine> Group<M> {
     /// [`NotFresh`] if the memory's policy forbids the flush that this needs. It carries the cached reading.
     #[doc(alias = "memory.stat")]
     pub fn read(&self, freshness: Freshness) -> Result<Reading, NotFresh> {
-        let _operation = self.books.operation();
-        let tree = &self.books.tree;
-        let found = match freshness {
-            Freshness::Exact => tree.exact(self.index, Keep::Roster),
-            Freshness::Cached => Some(self.cached()),
-            Freshness::AtMost(age) if u128::from(tree.age_ns(self.index)) <= age.as_nanos() => {
-                Some(self.cached())
-            }
-            Freshness::AtMost(_) => tree.exact(self.index, Keep::Folded),
-            Freshness::Within(error) => {
-                let reading = self.cached();
-                match tree.is_within(&reading, error) {
-                    true => Some(reading),
-                    false => tree.exact(self.index, Keep::Folded),
-                }
-            }
-        };
+        let _operation = fork::operation(&self.core);
+        let usage_range = || self.core.counters.usage_range(self.index);
+        let found = self.core.tree().read(self.index, freshness, usage_range);
         self.told(found)
     }
 
@@ -102,35 +89,38 @@ impl<M: Machine> Group<M> {
     /// As [`Group::read`].
     #[doc(alias = "css_rstat_flush")]
     pub fn flush(&self) -> Result<Reading, NotFresh> {
-        let _operation = self.books.operation();
-        self.told(self.books.tree.exact(self.index, Keep::Folded))
+        let _operation = fork::operation(&self.core);
+        self.told(self.core.tree().exact(self.index, Keep::Folded))
     }
 
-    /// Adds what only the books know to a reading; without one, to the error.
+    /// Adds bytes returned too often to a reading; without one, to the error.
     fn told(&self, reading: Option<Reading>) -> Result<Reading, NotFresh> {
-        let told =
-            |reading: Reading| reading.with_over_returned(self.books.over_returned(self.index));
+        let told = |reading: Reading| reading.with_over_returned(self.events().over_returned_bytes);
         reading.map(told).ok_or_else(|| NotFresh {
             cached: told(self.cached()),
         })
     }
 
     fn cached(&self) -> Reading {
-        let range = self.books.usage_range(self.index);
-        self.books.tree.cached(self.index, range)
+        let range = self.core.counters.usage_range(self.index);
+        self.core.tree().cached(self.index, range)
     }
 
     /// Bytes reserved for the group and everything below it, now. Limits are compared with this number. It includes stock. A
     /// charge that an ancestor refuses may count here for a moment, but never above the limit.
     #[doc(alias = "memory.current")]
     pub fn reserved(&self) -> u64 {
-        self.books.counter(self.index).usage.load(Order::Full)
+        self.core.counters.usage_now(self.index)
     }
 
     /// The highest number of bytes that were ever reserved. A charge that an ancestor refused may be included.
     #[doc(alias = "memory.peak")]
     pub fn peak(&self) -> u64 {
-        self.books.counter(self.index).peak.load(Order::Relaxed)
+        self.core
+            .counters
+            .counter(self.index)
+            .peak
+            .load(Order::Relaxed)
     }
 }
 
@@ -140,12 +130,12 @@ impl<M: Machine> Group<M> {
     /// each event is counted.
     #[doc(alias = "memory.events")]
     pub fn events(&self) -> Events {
-        self.books.counter(self.index).events.total()
+        self.core.counters.counter(self.index).events.total()
     }
 
     /// Counts of events at this group's own limits, by its own charges and by those from below.
     #[doc(alias = "memory.events.local")]
     pub fn own_events(&self) -> Events {
-        self.books.counter(self.index).events.own()
+        self.core.counters.counter(self.index).events.own()
     }
 }

@@ -1,10 +1,9 @@
-//! Periodic upkeep of per-CPU state: small counters are folded and page lists decay, at different times on different
-//! CPUs.
+//! Periodic upkeep of per-CPU state, at different times on different CPUs. [`Memory::housekeeping`] gives page lists such
+//! an upkeep.
 //!
 //! | file | subject | in the kernel |
 //! |---|---|---|
-//! | `firing.rs`, `period.rs` | times at which a CPU's upkeep fires | `round_jiffies_common` |
-//! | `counters.rs`, `thresholds.rs` | counters that each CPU adds to on its own | `vm_stat_diff`, `stat_threshold` |
+//! | `grid.rs` | times at which a CPU's upkeep fires | `round_jiffies_common` |
 //! | `upkeep.rs` | the work of upkeep, and its settings | `refresh_cpu_vm_stats` |
 //! | `shepherd.rs`, `state.rs` | finding CPUs that need upkeep, and one call at a time for each | `vmstat_shepherd`, `vmstat_update` |
 //! | `upkeeper.rs` | calls on a host: from the user's thread, or from threads of our own | workqueues |
@@ -13,41 +12,33 @@
 //! queues upkeep. A CPU's upkeep repeats by itself as long as it finds work, and then ends until the shepherd finds
 //! some. Isolated CPUs are left alone.
 //!
-//! Nothing here runs by itself unless asked. [`Housekeeping`] returns the timers to queue, and is called when they
-//! expire. So it runs on a workqueue, on threads, or on a simulated machine alike. [`Upkeeper`] calls it where there is
+//! Nothing here runs by itself unless asked. [`Housekeeping`] returns the times to wait for, and is called when they
+//! have come. So it runs on a workqueue, on threads, or on a simulated machine alike. [`Upkeeper`] calls it where there is
 //! no workqueue: from its user's thread, or on a few threads.
 //!
 //! ```
+//! use std::sync::atomic::{AtomicU64, Ordering};
+//! use std::time::Duration;
+//!
 //! use bursar::Host;
-//! use bursar::housekeeping::{Options, Period, SmallCounters, Upkeep, Upkeeper, threshold};
-//! use bursar::machine::{Machine, Shard};
+//! use bursar::housekeeping::{Options, Upkeep, Upkeeper};
+//! use bursar_machine::{Machine, Shard};
 //!
-//! /// Counts requests.
-//! struct Requests(SmallCounters<Host>);
+//! /// Entries that each CPU has put into a log of its own, to be written later.
+//! struct Logs(Vec<AtomicU64>);
 //!
-//! impl Upkeep for Requests {
+//! impl Upkeep for Logs {
 //!     fn needs(&self, shard: Shard) -> bool {
-//!         self.0.needs_fold(shard)
+//!         self.0[shard.index()].load(Ordering::Relaxed) > 0
 //!     }
-//!     fn fold(&self, shard: Shard) -> bool {
-//!         self.0.fold(shard) > 0
-//!     }
-//!     fn pages(&self, _: Shard) -> bool {
-//!         false
+//!     fn run(&self, shard: Shard) -> bool {
+//!         self.0[shard.index()].swap(0, Ordering::Relaxed) > 0
 //!     }
 //! }
 //!
 //! let machine = Host::start()?;
-//! let threshold = threshold(machine.cpus(), 1 << 18);
-//! let requests = Requests(SmallCounters::new(&machine, 1, threshold)?);
-//! let options = Options::new(Period::new(1_000_000_000, 1_000)?);
-//! let upkeeper = Upkeeper::new(&machine, requests, options)?;
-//!
-//! let counters = &upkeeper.upkeep().0;
-//! (0..1_000).for_each(|_| counters.inc(0));
-//! let held_back = 1_000 - counters.read(0);
-//! assert!(held_back <= threshold * machine.cpus() as i64);
-//! assert_eq!(counters.precise(0), 1_000);
+//! let logs = Logs((0..=machine.cpus()).map(|_| AtomicU64::new(0)).collect());
+//! let upkeeper = Upkeeper::new(&machine, logs, Options::every(Duration::from_secs(1)))?;
 //!
 //! // On a thread of the library, until the returned value is dropped:
 //! let threads = upkeeper.start(1)?;
@@ -57,21 +48,17 @@
 //! assert!(next_ns > 0);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! [`Memory::housekeeping`]: crate::Memory::housekeeping
 
-mod counters;
-mod firing;
-mod period;
+mod grid;
 mod shepherd;
 mod state;
-mod thresholds;
 mod upkeep;
 mod upkeeper;
 
-pub use counters::{COUNTERS_MAX, SmallCounters};
-pub use firing::{Firing, KERNEL_SKEW, round_jiffies};
-pub use period::{Period, PeriodError, Place, Sharing};
+pub use grid::{Grid, Place, Timetable};
 pub use shepherd::Housekeeping;
-pub use thresholds::{drift_mark, pressure_threshold, threshold};
 pub use upkeep::{HousekeepingError, Options, Upkeep};
 pub use upkeeper::{UpkeepThreads, Upkeeper};
 

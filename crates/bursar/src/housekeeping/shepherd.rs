@@ -7,7 +7,7 @@
 //! second time.
 //!
 //! # Invariants
-//! * A CPU has at most one timer, and has it while its upkeep is queued or runs early.
+//! * A CPU has at most one time to wait for, and has it while its upkeep is queued or runs early.
 //! * An addition after a call has looked is found by the shepherd's next round: a call that ends looks at nothing
 //!   again.
 //!
@@ -17,20 +17,18 @@
 
 use std::fmt;
 
-use bursar_machine::timer::{Timer, TimerKind};
 use bursar_machine::{AtomicWord, Machine, Order, Shard};
 
 use super::Apart;
-use super::firing::{Firing, KERNEL_SKEW, round_jiffies};
-use super::period::Place;
+use super::grid::{Grid, Place, Timetable};
 use super::state::{Call, State};
 use super::upkeep::{HousekeepingError, Options, Upkeep};
 
 /// Upkeep of all CPUs of a machine. Nothing here runs by itself; see the module.
-pub struct Housekeeping<M: Machine, U: Upkeep> {
+pub struct Housekeeping<M: Machine, U: Upkeep, T: Timetable = Grid> {
     machine: M,
     upkeep: U,
-    options: Options,
+    options: Options<T>,
     /// Upkeep by CPU.
     cpus: Box<[Cpu<M>]>,
     /// State for threads without a CPU; see [`Housekeeping::fire_extra`].
@@ -45,7 +43,7 @@ struct Cpu<M: Machine> {
     state: Apart<M::Word>,
 }
 
-impl<M: Machine, U: Upkeep> fmt::Debug for Housekeeping<M, U> {
+impl<M: Machine, U: Upkeep, T: Timetable> fmt::Debug for Housekeeping<M, U, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Housekeeping")
             .field("machine", &self.machine)
@@ -67,18 +65,20 @@ fn places(cpus: usize, isolated: &[u32]) -> impl Iterator<Item = Option<Place>> 
     })
 }
 
-impl<M: Machine, U: Upkeep> Housekeeping<M, U> {
+impl<M: Machine, U: Upkeep, T: Timetable> Housekeeping<M, U, T> {
     /// Makes upkeep of the CPUs of `machine`.
     ///
     /// # Errors
     /// [`HousekeepingError`] says which option is invalid.
-    pub fn new(machine: &M, upkeep: U, options: Options) -> Result<Self, HousekeepingError> {
-        options.period.check()?;
+    pub fn new(machine: &M, upkeep: U, options: Options<T>) -> Result<Self, HousekeepingError> {
         let cpus = machine.cpus();
         if let Some(&cpu) = options.isolated.iter().find(|&&cpu| cpu as usize >= cpus) {
             return Err(HousekeepingError::NoSuchCpu { cpu, cpus });
         }
-        let (slack_ns, interval_ns) = (options.slack_ns, options.period.interval_ns);
+        let (slack_ns, interval_ns) = (options.slack_ns, options.timetable.interval_ns());
+        if interval_ns == 0 {
+            return Err(HousekeepingError::NoInterval);
+        }
         if slack_ns >= interval_ns {
             return Err(HousekeepingError::SlackTooLong {
                 slack_ns,
@@ -109,7 +109,7 @@ impl<M: Machine, U: Upkeep> Housekeeping<M, U> {
     }
 
     /// The settings of upkeep.
-    pub fn options(&self) -> &Options {
+    pub fn options(&self) -> &Options<T> {
         &self.options
     }
 
@@ -124,88 +124,64 @@ impl<M: Machine, U: Upkeep> Housekeeping<M, U> {
         Some((cpu.place?, &cpu.state))
     }
 
-    /// Timer of a CPU's upkeep, if it is queued.
+    /// Time at which a CPU's upkeep is due, if it is queued.
     #[doc(alias = "delayed_work_pending")]
-    pub fn due(&self, shard: Shard) -> Option<Timer> {
+    pub fn due(&self, shard: Shard) -> Option<u64> {
         let (_, word) = self.cpu(shard)?;
         match State::look(word) {
-            State::Queued { due_ns } => Some(self.timer(due_ns)),
+            State::Queued { due_ns } => Some(due_ns),
             _ => None,
         }
     }
 
-    fn timer(&self, deadline_ns: u64) -> Timer {
-        Timer {
-            kind: self.options.firing.kind(),
-            deadline_ns,
-        }
+    /// Returns whether a CPU's upkeep runs at this moment; `None` for a CPU that is left alone.
+    pub fn is_running(&self, shard: Shard) -> Option<bool> {
+        let (_, word) = self.cpu(shard)?;
+        Some(matches!(State::look(word), State::Running | State::Early))
     }
 
-    /// Runs one round of the shepherd. Calls `queue(shard, timer)` for each CPU that has work, is not isolated, and
+    /// Runs one round of the shepherd. Calls `queue(shard, due_ns)` for each CPU that has work, is not isolated, and
     /// whose upkeep is neither queued nor running.
     ///
-    /// When the timer expires, call [`Housekeeping::fire`], on that CPU if this matters.
+    /// At that time, call [`Housekeeping::fire`], on that CPU if this matters.
     #[doc(alias = "vmstat_shepherd")]
-    pub fn shepherd(&self, mut queue: impl FnMut(Shard, Timer)) {
+    pub fn shepherd(&self, mut queue: impl FnMut(Shard, u64)) {
         for cpu in 0..self.cpus.len() as u32 {
             self.look_after(Shard(cpu), &mut queue);
         }
     }
 
     /// Runs the shepherd's check of one CPU.
-    pub(super) fn look_after(&self, shard: Shard, queue: &mut impl FnMut(Shard, Timer)) {
+    pub(super) fn look_after(&self, shard: Shard, queue: &mut impl FnMut(Shard, u64)) {
         let Some((place, word)) = self.cpu(shard) else {
             return;
         };
         if State::look(word) != State::Idle || !self.upkeep.needs(shard) {
             return;
         }
-        let Options { firing, period, .. } = self.options;
-        let timer = firing.first(period, place, self.machine.now_ns());
-        let queued = State::Queued {
-            due_ns: timer.deadline_ns,
-        };
-        if State::Idle.change(word, queued) {
-            queue(shard, timer);
+        let due_ns = self.options.timetable.first(place, self.machine.now_ns());
+        if State::Idle.change(word, State::Queued { due_ns }) {
+            queue(shard, due_ns);
         }
     }
 
-    /// Timer of the shepherd's next round: once an interval, rounded as the kernel does, or at the grid's first point.
-    pub fn shepherd_timer(&self, now_ns: u64) -> Timer {
-        let Options { firing, period, .. } = self.options;
-        let skew = match firing {
-            Firing::RoundJiffies { skew } => skew,
-            Firing::Stretched { .. } | Firing::Spread => KERNEL_SKEW,
-            Firing::PhaseGrid { .. } => {
-                let first = Place {
-                    cpu: 0,
-                    rank: 0,
-                    of: 1,
-                };
-                return firing.next(period, first, now_ns);
-            }
-        };
-        let now = period.jiffies(now_ns);
-        let aim = now.saturating_add(period.interval_ticks());
-        // The CPU of the caller, as in the kernel.
+    /// Time of the shepherd's next round.
+    pub fn shepherd_due(&self, now_ns: u64) -> u64 {
         let cpu = self.machine.current_shard().0;
-        Timer {
-            kind: TimerKind::Deferrable,
-            deadline_ns: period.at(round_jiffies(aim, now, cpu, period.hz, skew)),
-        }
+        self.options.timetable.shepherd(cpu, now_ns)
     }
 
-    /// Runs one CPU's upkeep. Call it when the CPU's timer has expired and not otherwise, and queue the CPU for the
-    /// timer that it returns.
+    /// Runs one CPU's upkeep. Call it when the CPU's time has come and not otherwise, and queue the CPU for the time that
+    /// it returns.
     #[doc(alias = "vmstat_update")]
-    pub fn fire(&self, shard: Shard) -> Option<Timer> {
+    pub fn fire(&self, shard: Shard) -> Option<u64> {
         let (place, word) = self.cpu(shard)?;
         let seen = State::look(word);
         let now_ns = self.machine.now_ns();
         match seen {
             // Upkeep ran early, and comes again later.
-            State::Queued { due_ns } if due_ns > now_ns => return Some(self.timer(due_ns)),
-            // Another task runs it early at this moment, and relies on this timer for the next time.
+            State::Queued { due_ns } if due_ns > now_ns => return Some(due_ns),
+            // Another task runs it early at this moment, and relies on this call for the next time.
             State::Early => return Some(self.next(place, now_ns)),
             State::Idle | State::Running => return None,
             State::Queued { .. } => {}
@@ -215,27 +191,17 @@ impl<M: Machine, U: Upkeep> Housekeeping<M, U> {
             return Some(self.next(place, now_ns));
         }
         let call = Call::new(word, State::Idle);
-        if !self.call(shard) {
+        if !self.upkeep.run(shard) {
             call.end(State::Idle);
             return None;
         }
-        let timer = self.next(place, self.machine.now_ns());
-        call.end(State::Queued {
-            due_ns: timer.deadline_ns,
-        });
-        Some(timer)
+        let due_ns = self.next(place, self.machine.now_ns());
+        call.end(State::Queued { due_ns });
+        Some(due_ns)
     }
 
-    fn next(&self, place: Place, now_ns: u64) -> Timer {
-        let Options { firing, period, .. } = self.options;
-        firing.next(period, place, now_ns)
-    }
-
-    /// Calls upkeep; returns whether there will be work the next time.
-    fn call(&self, shard: Shard) -> bool {
-        let folded = self.upkeep.fold(shard);
-        let left = self.upkeep.pages(shard);
-        folded || left
+    fn next(&self, place: Place, now_ns: u64) -> u64 {
+        self.options.timetable.next(place, now_ns)
     }
 
     /// Runs upkeep for threads without a CPU, for which no workqueue has a place. Does nothing without work, or if
@@ -244,7 +210,7 @@ impl<M: Machine, U: Upkeep> Housekeeping<M, U> {
         let extra = Shard(self.cpus.len() as u32);
         if self.upkeep.needs(extra) && State::Idle.change(&*self.extra, State::Running) {
             let _call = Call::new(&*self.extra, State::Idle);
-            self.call(extra);
+            self.upkeep.run(extra);
         }
     }
 
@@ -263,20 +229,6 @@ impl<M: Machine, U: Upkeep> Housekeeping<M, U> {
                 state.change(&**word, State::Idle);
             }
         }
-    }
-
-    /// Folds a CPU's counters on its way into idleness, without page work. Returns whether anything changed. Queued
-    /// upkeep stays queued.
-    ///
-    /// The kernel does so only while the CPU's upkeep is queued ([`Housekeeping::due`]), and otherwise leaves it to the
-    /// shepherd.
-    #[doc(alias = "quiet_vmstat")]
-    pub fn quiet(&self, shard: Shard) -> bool {
-        let Some((_, word)) = self.cpu(shard) else {
-            return false;
-        };
-        let is_under_way = matches!(State::look(word), State::Running | State::Early);
-        !is_under_way && self.upkeep.needs(shard) && self.upkeep.fold(shard)
     }
 
     /// Runs a CPU's upkeep now if it is due within `slack_ns`, because the CPU is awake for another timer. Returns
@@ -301,12 +253,10 @@ impl<M: Machine, U: Upkeep> Housekeeping<M, U> {
         }
         // If the call unwinds, the state is as if it had not begun.
         let call = Call::new(word, seen);
-        self.call(shard);
-        let timer = self.next(place, self.machine.now_ns().max(due_ns));
+        self.upkeep.run(shard);
+        let due_ns = self.next(place, self.machine.now_ns().max(due_ns));
         // Queued even if no work is left, because the timer that is set belongs to it. Its call will find out.
-        call.end(State::Queued {
-            due_ns: timer.deadline_ns,
-        });
+        call.end(State::Queued { due_ns });
         true
     }
 }

@@ -1,25 +1,20 @@
 //! Work of upkeep, and its settings.
 
 use std::fmt;
+use std::time::Duration;
 
 use bursar_machine::Shard;
 
-use super::firing::Firing;
-use super::period::{Period, PeriodError};
+use super::grid::Grid;
 
-/// Work of upkeep for a CPU. Its parts are called in the order `fold`, `pages`, by one task at a time for each CPU.
-/// Only [`super::Housekeeping::quiet`] may fold at the same time.
+/// Work of upkeep for a CPU. One task at a time runs it for each CPU.
 pub trait Upkeep: Send + Sync {
-    /// Returns whether a fold would change anything. Changes nothing, and does not look at page lists. Those are
-    /// handled when there is other work, as in the kernel.
+    /// Returns whether there is work. Changes nothing.
     #[doc(alias = "need_update")]
     fn needs(&self, shard: Shard) -> bool;
 
-    /// Folds small counters; returns whether anything changed.
-    fn fold(&self, shard: Shard) -> bool;
-
-    /// Decays page lists and drains remote ones; returns whether there will be work the next time.
-    fn pages(&self, shard: Shard) -> bool;
+    /// Does the work; returns whether there will be more the next time.
+    fn run(&self, shard: Shard) -> bool;
 }
 
 impl<U: Upkeep + ?Sized> Upkeep for Box<U> {
@@ -27,22 +22,16 @@ impl<U: Upkeep + ?Sized> Upkeep for Box<U> {
         (**self).needs(shard)
     }
 
-    fn fold(&self, shard: Shard) -> bool {
-        (**self).fold(shard)
-    }
-
-    fn pages(&self, shard: Shard) -> bool {
-        (**self).pages(shard)
+    fn run(&self, shard: Shard) -> bool {
+        (**self).run(shard)
     }
 }
 
 /// Settings of upkeep.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// Policy for the times at which each CPU's upkeep fires.
-    pub firing: Firing,
-    /// Clock of upkeep.
-    pub period: Period,
+pub struct Options<T = Grid> {
+    /// Times at which each CPU's upkeep fires.
+    pub timetable: T,
     /// CPUs that are left alone.
     pub isolated: Vec<u32>,
     /// Maximum nanoseconds by which upkeep may come early when its CPU is awake anyway; 0: never early.
@@ -50,11 +39,17 @@ pub struct Options {
 }
 
 impl Options {
-    /// Makes upkeep on the default grid, on all CPUs, never ahead of its time.
-    pub fn new(period: Period) -> Self {
+    /// Makes upkeep on the grid of an interval, on all CPUs, never ahead of its time.
+    pub fn every(interval: Duration) -> Self {
+        Self::new(Grid::every(interval))
+    }
+}
+
+impl<T> Options<T> {
+    /// Makes upkeep at the times of `timetable`, on all CPUs, never ahead of its time.
+    pub fn new(timetable: T) -> Self {
         Self {
-            firing: Firing::default(),
-            period,
+            timetable,
             isolated: Vec::new(),
             slack_ns: 0,
         }
@@ -65,8 +60,8 @@ impl Options {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HousekeepingError {
-    /// The period is invalid.
-    BadPeriod(PeriodError),
+    /// The interval is 0.
+    NoInterval,
     /// An isolated CPU does not exist.
     NoSuchCpu {
         /// The CPU.
@@ -86,7 +81,7 @@ pub enum HousekeepingError {
 impl fmt::Display for HousekeepingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::BadPeriod(error) => error.fmt(f),
+            Self::NoInterval => f.write_str("an interval of 0"),
             Self::NoSuchCpu { cpu, cpus } => {
                 write!(f, "CPU {cpu} cannot be isolated: there are {cpus} CPUs")
             }
@@ -102,9 +97,3 @@ impl fmt::Display for HousekeepingError {
 }
 
 impl std::error::Error for HousekeepingError {}
-
-impl From<PeriodError> for HousekeepingError {
-    fn from(error: PeriodError) -> Self {
-        Self::BadPeriod(error)
-    }
-}

@@ -2,7 +2,7 @@
 //!
 //! There is no list of timers. The state of each CPU's upkeep holds its due time, so any caller does the work that is
 //! due. Several may call at once; of the callers that find a CPU due, one does its upkeep. Upkeep then runs on the
-//! caller's CPU, which [`Upkeep`] must support. The times are those of the policy, without the wheel's rounding.
+//! caller's CPU, which [`Upkeep`] must support.
 //!
 //! Threads divide the CPUs among themselves, and each has its own shepherd, so none has to wake another.
 
@@ -14,6 +14,7 @@ use std::time::Duration;
 use bursar_machine::host::Ticker;
 use bursar_machine::{AtomicWord, Host, Machine, Order, Shard};
 
+use super::grid::{Grid, Timetable};
 use super::shepherd::Housekeeping;
 use super::upkeep::{HousekeepingError, Options, Upkeep};
 
@@ -21,17 +22,17 @@ use super::upkeep::{HousekeepingError, Options, Upkeep};
 ///
 /// In a forked child nothing calls it until the child does. Let the child call [`Upkeeper::tick`] once before it starts
 /// threads.
-pub struct Upkeeper<M: Machine = Host, U: Upkeep = Box<dyn Upkeep>> {
-    shared: Arc<Shared<M, U>>,
+pub struct Upkeeper<M: Machine = Host, U: Upkeep = Box<dyn Upkeep>, T: Timetable = Grid> {
+    shared: Arc<Shared<M, U, T>>,
 }
 
-struct Shared<M: Machine, U: Upkeep> {
-    housekeeping: Housekeeping<M, U>,
+struct Shared<M: Machine, U: Upkeep, T: Timetable> {
+    housekeeping: Housekeeping<M, U, T>,
     /// Time at which the shepherd of [`Upkeeper::tick`] is due, nanoseconds.
     shepherd_ns: M::Word,
 }
 
-impl<M: Machine, U: Upkeep> Clone for Upkeeper<M, U> {
+impl<M: Machine, U: Upkeep, T: Timetable> Clone for Upkeeper<M, U, T> {
     fn clone(&self) -> Self {
         Self {
             shared: self.shared.clone(),
@@ -39,18 +40,18 @@ impl<M: Machine, U: Upkeep> Clone for Upkeeper<M, U> {
     }
 }
 
-impl<M: Machine, U: Upkeep> fmt::Debug for Upkeeper<M, U> {
+impl<M: Machine, U: Upkeep, T: Timetable> fmt::Debug for Upkeeper<M, U, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.shared.housekeeping.fmt(f)
     }
 }
 
-impl<M: Machine, U: Upkeep> Upkeeper<M, U> {
+impl<M: Machine, U: Upkeep, T: Timetable> Upkeeper<M, U, T> {
     /// Makes upkeep of the CPUs of `machine`, which nothing calls yet.
     ///
     /// # Errors
     /// [`HousekeepingError`] says which option is invalid.
-    pub fn new(machine: &M, upkeep: U, options: Options) -> Result<Self, HousekeepingError> {
+    pub fn new(machine: &M, upkeep: U, options: Options<T>) -> Result<Self, HousekeepingError> {
         let shared = Shared {
             housekeeping: Housekeeping::new(machine, upkeep, options)?,
             shepherd_ns: M::Word::new(0),
@@ -61,7 +62,7 @@ impl<M: Machine, U: Upkeep> Upkeeper<M, U> {
     }
 
     /// Housekeeping itself, with the due times of its CPUs.
-    pub fn housekeeping(&self) -> &Housekeeping<M, U> {
+    pub fn housekeeping(&self) -> &Housekeeping<M, U, T> {
         &self.shared.housekeeping
     }
 
@@ -92,7 +93,7 @@ impl<M: Machine, U: Upkeep> Upkeeper<M, U> {
         // Relaxed: the word only says when to look; other data is not read through it.
         let due_ns = shepherd_ns.load(Order::Relaxed);
         if due_ns <= now_ns {
-            let next_ns = housekeeping.shepherd_timer(now_ns).deadline_ns;
+            let next_ns = housekeeping.shepherd_due(now_ns);
             let is_ours = shepherd_ns.compare_exchange(due_ns, next_ns, Order::Relaxed);
             if is_ours.is_ok() {
                 let each = cpus.clone().map(Shard);
@@ -104,7 +105,7 @@ impl<M: Machine, U: Upkeep> Upkeeper<M, U> {
         }
         let mut next_ns = shepherd_ns.load(Order::Relaxed);
         for shard in cpus.map(Shard) {
-            let due_ns = || housekeeping.due(shard).map(|timer| timer.deadline_ns);
+            let due_ns = || housekeeping.due(shard);
             // CPUs that the shepherd has just found are due by now.
             if due_ns().is_some_and(|due_ns| due_ns <= housekeeping.machine().now_ns()) {
                 housekeeping.fire(shard);
@@ -115,7 +116,7 @@ impl<M: Machine, U: Upkeep> Upkeeper<M, U> {
     }
 }
 
-impl<U: Upkeep + 'static> Upkeeper<Host, U> {
+impl<U: Upkeep + 'static, T: Timetable + 'static> Upkeeper<Host, U, T> {
     /// Starts up to `threads` threads, and none if `threads` is 0.
     ///
     /// Each thread does the upkeep of some of the CPUs, sleeps until something is due, and ends when the returned value

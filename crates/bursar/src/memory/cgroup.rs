@@ -6,11 +6,11 @@
 
 use std::path::PathBuf;
 
+use crate::limit::Limit;
 use bursar_machine::host::{CgroupError, CgroupMemory, HostWord};
 use bursar_machine::{AtomicWord, Host, Machine, Order};
 
 use super::{Builder, Memory};
-use crate::charge::Limit;
 
 /// The cgroup whose limit the root follows.
 #[derive(Clone, Debug)]
@@ -160,7 +160,7 @@ impl Memory<Host> {
     pub(super) fn tick_cgroup(&self, due_ns: &mut u64) {
         let now_ns = self.machine().now_ns();
         if self.cgroup.is_some() && now_ns >= *due_ns {
-            *due_ns = now_ns.saturating_add(self.books.tree.flush_period_ns);
+            *due_ns = now_ns.saturating_add(self.core.tree().flush_period_ns);
             // Nothing reports an error here: the last limit stays, and `reread_cgroup` returns the error to its caller.
             let _ = self.reread_cgroup();
         }

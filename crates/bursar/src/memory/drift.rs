@@ -4,7 +4,7 @@ use bursar_machine::Host;
 use bursar_machine::host::{ResidentError, resident};
 
 use super::Memory;
-use crate::stats::{Freshness, NotFresh};
+use crate::tree::{Freshness, NotFresh};
 
 /// Charged bytes and the kernel's counters of this process; see [`Memory::drift`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

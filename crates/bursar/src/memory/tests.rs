@@ -1,18 +1,19 @@
 //! Tests of what returning too much does in builds without debug assertions: the public call would panic in this one.
 
-use bursar_machine::{AtomicWord, Order, Slot};
+use bursar_machine::{AtomicWord, Order, Outcome, Slot};
 
 use super::Memory;
-use crate::charge::{ChargeError, Limits};
 use crate::group::Group;
-use crate::stats::Freshness;
+use crate::limit::Limits;
+use crate::react::{ChargeError, uncharge};
+use crate::tree::Freshness;
 
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
 
 /// Returns bytes as [`Group::uncharge`] does without debug assertions.
 fn return_unchecked(group: &Group, bytes: u64) {
-    group.books().uncharge_slowly(group.index(), bytes);
+    uncharge::uncharge(group.core(), group.index(), bytes, Outcome::Short);
 }
 
 fn usage(group: &Group) -> (i64, i64, i64) {
@@ -108,7 +109,7 @@ fn others_keep_what_is_theirs_whatever_one_returns() {
 #[test]
 fn a_usage_stops_at_zero() {
     let (_memory, a, _b) = tenants();
-    let counter = a.books().counter(a.index());
+    let counter = a.core().counters.counter(a.index());
     assert_eq!(counter.uncharge_own(5), 0);
     assert_eq!(counter.try_charge(100), Some(100));
     assert_eq!(counter.uncharge_own(250), 100);
@@ -126,7 +127,7 @@ fn numbers_beyond_all_bytes_give_nobody_room() {
         drop(a.try_charge(1000).unwrap());
         // As `Group::uncharge` after its check.
         if !a.slot().uncharge_at_once(bytes) {
-            return_unchecked(&a, bytes.min(crate::charge::USAGE_MAX));
+            return_unchecked(&a, bytes.min(crate::limit::USAGE_MAX));
         }
         assert!(a.try_charge(MIB + 1).is_err(), "{bytes}");
         memory.root().set_max(GIB - 1);
@@ -204,7 +205,7 @@ fn the_first_case_is_told_once_with_the_groups_path() {
         let (memory, a, b) = tenants();
         // By those who may not print; the next who may does.
         for group in [&a, &b] {
-            group.books().uncharge_nowait(group.index(), 4096);
+            uncharge::uncharge_nowait(group.core(), group.index(), 4096, Outcome::Short);
         }
         a.set_max(MIB / 2);
         return_unchecked(&b, 1);

@@ -13,7 +13,7 @@ impl<M: Machine> Page<M> {
     /// On a simulated machine a page has no bytes, here and below.
     pub fn uninit_mut(&mut self) -> &mut [MaybeUninit<u8>] {
         self.tag = self.tag.unreadable();
-        let zone = self.books.zone(self.tag.zone());
+        let zone = self.core.pages.zone(self.tag.zone());
         let block = self.block.as_mut().expect("there until the page is gone");
         zone.frames.uninit(block)
     }
@@ -26,7 +26,7 @@ impl<M: Machine> Page<M> {
     #[track_caller]
     pub fn bytes(&self) -> &[u8] {
         self.check();
-        let zone = self.books.zone(self.tag.zone());
+        let zone = self.core.pages.zone(self.tag.zone());
         let bytes = zone.frames.bytes(self.block());
         bytes.expect("initialized bytes stay initialized")
     }
@@ -38,7 +38,7 @@ impl<M: Machine> Page<M> {
     #[track_caller]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         self.check();
-        let zone = self.books.zone(self.tag.zone());
+        let zone = self.core.pages.zone(self.tag.zone());
         let block = self.block.as_mut().expect("there until the page is gone");
         let bytes = zone.frames.bytes_mut(block);
         bytes.expect("initialized bytes stay initialized")
@@ -46,7 +46,7 @@ impl<M: Machine> Page<M> {
 
     /// Makes all bytes zero.
     pub fn zero(&mut self) {
-        let zone = self.books.zone(self.tag.zone());
+        let zone = self.core.pages.zone(self.tag.zone());
         let block = self.block.as_mut().expect("there until the page is gone");
         zone.frames.zero(block);
         self.tag = self.tag.readable();
@@ -70,7 +70,7 @@ impl<M: Machine> Page<M> {
         &mut self,
         write: impl for<'a> FnOnce(&'a mut [MaybeUninit<u8>]) -> &'a mut [u8],
     ) {
-        let zone = self.books.zone(self.tag.zone());
+        let zone = self.core.pages.zone(self.tag.zone());
         let block = self.block.as_mut().expect("there until the page is gone");
         // In case `write` panics half-way.
         self.tag = self.tag.unreadable();

@@ -2,9 +2,8 @@
 
 use std::fmt;
 
+use crate::react::ChargeError;
 use bursar_machine::pages::{Order, Pfn, ReserveError};
-
-use crate::charge::ChargeError;
 
 /// Reason why no pages were allocated. Nothing is charged, and nothing is lost.
 #[derive(Clone, Debug, PartialEq, Eq)]

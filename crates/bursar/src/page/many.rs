@@ -6,9 +6,9 @@ use bursar_machine::Machine;
 use bursar_machine::pages::{Block, Order};
 
 use super::{AllocPagesError, Page, Tag, UNCHARGED, get_block_slowly, request, scrub};
-use crate::books::Books;
 use crate::group::Group;
 use crate::pages::Zeroed;
+use crate::react::{Core, fork};
 
 /// # Many pages
 impl<M: Machine> Group<M> {
@@ -31,10 +31,10 @@ impl<M: Machine> Group<M> {
         let mut charge = self.try_charge(bytes)?;
         let mut pages = Vec::new();
         pages.try_reserve_exact(count).map_err(|_| too_many())?;
-        let books = self.books();
+        let core = self.core();
         let mut blocks = Vec::new();
         while pages.len() < count {
-            if let Some(zones) = books.zones() {
+            if let Some(zones) = core.pages.zones() {
                 let zone = zones.local();
                 zones.pop_many(zone, order, count - pages.len(), &mut blocks);
                 for block in blocks.drain(..).rev() {
@@ -46,8 +46,7 @@ impl<M: Machine> Group<M> {
                 }
             }
             // This call also fills the list.
-            let (zone, block) = match get_block_slowly(books, request(order, zeroed), self.owner())
-            {
+            let (zone, block) = match get_block_slowly(core, request(order, zeroed), self.owner()) {
                 Ok(found) => found,
                 Err(error) if pages.is_empty() => return Err(*error),
                 Err(error) => {
@@ -92,7 +91,7 @@ const TOGETHER: usize = 512;
 
 /// Pages of one group, zone and order that return together when this value is dropped.
 struct Run<M: Machine> {
-    books: M::Shared<Books<M>>,
+    core: M::Shared<Core<M>>,
     slot: M::Slot,
     tag: Tag,
     order: Order,
@@ -102,7 +101,7 @@ struct Run<M: Machine> {
 impl<M: Machine> Run<M> {
     fn new(page: &Page<M>, order: Order) -> Self {
         Self {
-            books: page.books.clone(),
+            core: page.core.clone(),
             slot: page.slot.clone(),
             tag: page.tag,
             order,
@@ -111,7 +110,7 @@ impl<M: Machine> Run<M> {
     }
 
     fn fits(&self, page: &Page<M>, order: Order) -> bool {
-        let same_memory = std::ptr::eq::<Books<M>>(&*self.books, &*page.books);
+        let same_memory = std::ptr::eq::<Core<M>>(&*self.core, &*page.core);
         let of = |tag: Tag| (tag.index(), tag.zone());
         let is_same = of(self.tag) == of(page.tag);
         let has_room = self.blocks.len() < TOGETHER;
@@ -123,18 +122,18 @@ impl<M: Machine> Drop for Run<M> {
     fn drop(&mut self) {
         let mut blocks = mem::take(&mut self.blocks);
         let bytes = (blocks.len() * self.order.bytes()) as u64;
-        let zones = self.books.zones().expect("pages come from zones");
-        if self.books.scrubs() {
+        let zones = self.core.pages.zones().expect("pages come from zones");
+        if self.core.pages.scrubs() {
             for block in &mut blocks {
-                scrub(&*self.books, self.tag, block);
+                scrub(&*self.core, self.tag, block);
             }
         }
         {
-            let _operation = self.books.operation();
+            let _operation = fork::operation(&self.core);
             zones.free_many(self.tag.zone(), self.order, blocks);
         }
         if self.tag.index() != UNCHARGED {
-            super::uncharge(&*self.books, self.slot.clone(), self.tag.index(), bytes);
+            super::uncharge(&*self.core, self.slot.clone(), self.tag.index(), bytes);
         }
     }
 }

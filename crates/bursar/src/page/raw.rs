@@ -4,10 +4,10 @@ use bursar_machine::Machine;
 use bursar_machine::pages::{Block, Order, Owner, Pfn};
 
 use super::{ClaimError, Page, Tag, UNCHARGED};
-use crate::books::Books;
-use crate::charge::PROCESS;
+use crate::limit::PROCESS;
 use crate::memory::Memory;
 use crate::pages::{NotRaw, Zeroed, Zones};
+use crate::react::{Core, fork};
 
 /// Claim on a block that was given out as raw memory and will become a page again.
 ///
@@ -49,8 +49,11 @@ impl Claim {
             (self.pfn, self.order),
             "the block's token"
         );
-        let books = memory.books();
-        let zones = books.zones().expect("a claim is of a memory with pages");
+        let core = memory.core();
+        let zones = core
+            .pages
+            .zones()
+            .expect("a claim is of a memory with pages");
         assert_eq!(
             zones.zone_of(self.pfn),
             Some(self.zone),
@@ -59,11 +62,11 @@ impl Claim {
         // The token's holder may have set another owner.
         block.set_owner(self.owner);
         let slot = match self.index {
-            UNCHARGED => books.root_slot.clone(),
-            index => books.tree.node(index).slot.clone(),
+            UNCHARGED => core.pages.root_slot.clone(),
+            index => core.tree().node(index).slot.clone(),
         };
         Page {
-            books: books.clone(),
+            core: core.clone(),
             slot,
             block: Some(block),
             tag: Tag::new(self.index, self.zone, self.order, Zeroed::No),
@@ -74,17 +77,17 @@ impl Claim {
 impl<M: Machine> Page<M> {
     /// Reservation that the page belongs to.
     pub fn frames(&self) -> &M::Frames {
-        &self.books.zone(self.tag.zone()).frames
+        &self.core.pages.zone(self.tag.zone()).frames
     }
 
     /// Gives up the token. The pages stay allocated and charged until [`Memory::claim`] takes them back by the number
     /// of their first frame. The caller turns the returned token into an address.
     pub fn into_block(mut self) -> Block {
         // The table grows under a lock.
-        let _operation = self.books.operation();
+        let _operation = fork::operation(&self.core);
         let block = self.block.take().expect("there until the page is gone");
-        let zones = self.books.zones().expect("pages come from zones");
-        let machine = &self.books.tree.machine;
+        let zones = self.core.pages.zones().expect("pages come from zones");
+        let machine = &self.core.tree().machine;
         let (pfn, order) = (block.pfn(), block.order());
         zones.table.put(machine, pfn, order, self.tag.index());
         block
@@ -94,14 +97,14 @@ impl<M: Machine> Page<M> {
 impl<M: Machine> Memory<M> {
     /// Reservations that pages come from, by node; none before the first page is requested.
     pub fn frames(&self) -> impl Iterator<Item = &M::Frames> {
-        let zones = self.books().zones().into_iter().flat_map(Zones::iter);
+        let zones = self.core().pages.zones().into_iter().flat_map(Zones::iter);
         zones.map(|zone| &zone.frames)
     }
 
     /// Raw block that contains a page, by its first page. Explains an address that [`Memory::claim`] refuses. Another
     /// task may have claimed the block by the time the caller looks.
     pub fn raw_block(&self, pfn: Pfn) -> Option<(Pfn, Order)> {
-        self.books().zones()?.table.around(pfn)
+        self.core().pages.zones()?.table.around(pfn)
     }
 
     /// Claims a block that [`Page::into_block`] gave out.
@@ -109,9 +112,9 @@ impl<M: Machine> Memory<M> {
     /// # Errors
     /// [`ClaimError`]: a double free, or not such a block. Nothing changes then.
     pub fn claim(&self, pfn: Pfn) -> Result<Claim, ClaimError> {
-        let books: &Books<M> = self.books();
+        let core: &Core<M> = self.core();
         let foreign = ClaimError::Foreign { pfn };
-        let zones = books.zones().ok_or(foreign)?;
+        let zones = core.pages.zones().ok_or(foreign)?;
         let zone = zones.zone_of(pfn).ok_or(foreign)?;
         let claimed = zones.table.claim(pfn).map_err(|error| match error {
             NotRaw::Never => ClaimError::NotGivenOut { pfn },
@@ -119,7 +122,7 @@ impl<M: Machine> Memory<M> {
         })?;
         let owner = match claimed.index {
             UNCHARGED => PROCESS,
-            index => books.counter(index).owner(),
+            index => core.counters.counter(index).owner(),
         };
         Ok(Claim {
             pfn,

@@ -28,25 +28,25 @@ mod histogram;
 mod hold;
 mod lists;
 mod options;
+mod pool;
 mod quiesce;
-pub mod sizes;
+mod sizes;
 mod statistics;
 mod stuck;
 mod table;
 mod tuned;
-pub mod tuning;
+mod tuning;
 mod upkeep;
 mod zone;
 mod zones;
 
-pub use buddy::{Buddy, SpareTable};
 pub use bursar_machine::pages::{
-    Block, Content, HugePages, MAX_ORDER, NodeBinding, Order, OrderError, Owner, PAGE_BYTES, Pfn,
-    ReserveError,
+    HugePages, NodeBinding, Order, OrderError, PAGE_BYTES, Pfn, ReserveError,
 };
 pub use histogram::Histogram;
 pub use hold::{Holder, Work};
 pub use options::{HoldBounds, ListOptions, PageOptions, Zeroed};
+pub(crate) use pool::Pool;
 pub use sizes::Watermarks;
 pub use statistics::{ListReport, PageSet, ZoneCounts, ZoneInfo, ZoneReport};
 pub use stuck::{Place, Stuck};
@@ -54,3 +54,11 @@ pub(crate) use table::NotRaw;
 pub(crate) use zone::Zone;
 pub(crate) use zones::{NoBlock, Zones};
 pub use zones::{Placement, Urgency};
+
+/// Parts of zones and lists, for page allocators that are compared with this one. Not for programs.
+#[doc(hidden)]
+pub mod parts {
+    pub use super::buddy::{Buddy, SpareTable};
+    pub use super::sizes::{batch, high_max, high_min};
+    pub use super::tuning::{Limits, Shortage, Tuning};
+}

@@ -10,7 +10,7 @@
 //! lists have.
 
 use super::lists::List;
-use super::tuning::{CacheSlice, Limits, Return, Shortage, Tuning};
+use super::tuning::{Limits, Shortage, Tuning};
 use bursar_machine::pages::Order;
 
 /// Tuning of a list, and its stack's counts at that time.
@@ -34,7 +34,6 @@ fn limits(list: &List) -> Limits {
         batch: list.batch,
         high_min: list.high_min,
         high_max: list.high_max,
-        slice: CacheSlice::Large,
     }
 }
 
@@ -116,8 +115,8 @@ impl Tuned {
     ) -> (Self, u32) {
         let (mut tuning, _) = self.tuning(list, pops, depth);
         let limits = limits(list);
-        let high = tuning.nr_high(&limits, depth + 1, shortage, Return::Surplus);
-        let blocks = tuning.nr_free(&limits, depth + 1, high, Return::Surplus);
+        let high = tuning.nr_high(&limits, depth + 1, shortage);
+        let blocks = tuning.nr_free(&limits, high);
         // At least the blocks beyond `high`, which may have been lowered meanwhile.
         let blocks = blocks
             .max((depth + 1).saturating_sub(tuning.high))

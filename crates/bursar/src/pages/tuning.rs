@@ -10,22 +10,18 @@
 //! | here | kernel | called |
 //! |---|---|---|
 //! | [`Tuning::allocated`], [`Tuning::nr_alloc`] | `rmqueue_pcplist()`, `nr_pcp_alloc()` | by each allocation; when the list is empty |
-//! | [`Tuning::freed`], [`Tuning::nr_high`], [`Tuning::nr_free`] | `free_frozen_page_commit()`, `nr_pcp_high()`, `nr_pcp_free()` | by each free; if the list is full |
+//! | [`Tuning::nr_high`], [`Tuning::nr_free`] | `nr_pcp_high()`, `nr_pcp_free()` | if the list is full |
 //! | [`Tuning::decay`] | `decay_pcp_high()` | at intervals |
 //!
 //! # Where this differs
 //! The kernel has two independent flags for "below its high watermark" and "being reclaimed". [`Shortage`] has three
-//! values, and a zone that is being reclaimed is below its watermark here.
+//! values, and a zone that is being reclaimed is below its watermark here. Frees are counted by the caller, and `free_high` is left out.
 
 use bursar_machine::pages::Order;
 
 /// Maximum number of doublings of a batch.
 #[doc(alias = "CONFIG_PCP_BATCH_SCALE_MAX")]
 pub const BATCH_SCALE_MAX: u8 = 5;
-/// Largest order of the blocks that count as often needed.
-#[doc(alias = "PAGE_ALLOC_COSTLY_ORDER")]
-pub const COSTLY_ORDER: u8 = 3;
-
 /// Limits of a CPU's lists, all in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -35,18 +31,6 @@ pub struct Limits {
     pub high_min: u32,
     /// Number that is never exceeded; see [`super::sizes::high_max`]. The same value as `high_min` turns tuning off.
     pub high_max: u32,
-    /// Share of the CPU's cache for pages that are freed and allocated again.
-    pub slice: CacheSlice,
-}
-
-/// A CPU's share of its data cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CacheSlice {
-    /// Small share: blocks that other CPUs will allocate go to the zone at once.
-    Small,
-    /// Share of more than three batches: such blocks wait until there is a batch of pages.
-    #[doc(alias = "PCPF_FREE_HIGH_BATCH")]
-    Large,
 }
 
 /// Shortage of free pages in a zone.
@@ -62,25 +46,6 @@ pub enum Shortage {
     Reclaim,
 }
 
-/// Purpose of the next return to the zone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Return {
-    /// Pages above the limit go back.
-    Surplus,
-    /// All pages go back, as far as one return may go. This CPU frees blocks of several pages one after the other, and
-    /// other CPUs allocate them.
-    #[doc(alias = "free_high")]
-    All,
-}
-
-/// Size class of a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Size {
-    Other,
-    /// Several pages, up to [`COSTLY_ORDER`].
-    Several,
-}
-
 /// State of one CPU's lists, apart from the blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuning {
@@ -90,8 +55,6 @@ pub struct Tuning {
     pub alloc_factor: u8,
     /// Pages freed in a row, halved with each allocation.
     pub free_count: u32,
-    #[doc(alias = "PCPF_PREV_FREE_HIGH_ORDER")]
-    previous_free: Size,
 }
 
 impl Limits {
@@ -116,7 +79,6 @@ impl Tuning {
             high: limits.high_min,
             alloc_factor: 0,
             free_count: 0,
-            previous_free: Size::Other,
         }
     }
 
@@ -169,41 +131,11 @@ impl Tuning {
         scaled.min(room)
     }
 
-    /// Notes that a block of `order` is freed, with which the lists have `count` pages. Returns the purpose of a return
-    /// that this free may cause.
-    pub fn freed(&mut self, limits: &Limits, order: Order, count: u32) -> Return {
-        self.alloc_factor >>= 1;
-        let size = match order.get() {
-            1..=COSTLY_ORDER => Size::Several,
-            _ => Size::Other,
-        };
-        let previous = core::mem::replace(&mut self.previous_free, size);
-        let is_in_a_row = (previous, size) == (Size::Several, Size::Several)
-            && self.free_count >= limits.batch + limits.high_min / 2;
-        let is_cached = limits.slice == CacheSlice::Large && count < limits.batch;
-        let freed = self.free_count.saturating_add(order.pages());
-        self.free_count = freed.min(limits.scaled_batch_max());
-        match is_in_a_row && !is_cached {
-            true => Return::All,
-            false => Return::Surplus,
-        }
-    }
-
     /// Number of pages from which on lists that have `count` pages give some back to the zone.
     #[doc(alias = "nr_pcp_high")]
-    pub fn nr_high(
-        &mut self,
-        limits: &Limits,
-        count: u32,
-        shortage: Shortage,
-        purpose: Return,
-    ) -> u32 {
+    pub fn nr_high(&mut self, limits: &Limits, count: u32, shortage: Shortage) -> u32 {
         let high = limits.clamp_high(self.high);
         let lowered = |pages| high.saturating_sub(pages).max(limits.high_min);
-        if purpose == Return::All {
-            self.high = lowered(limits.scaled_batch_max());
-            return 0;
-        }
         let in_a_row = self.free_count.max(limits.batch);
         match shortage {
             Shortage::Reclaim => {
@@ -226,13 +158,9 @@ impl Tuning {
         }
     }
 
-    /// Number of pages to give back by lists that have `count`, which is at least `high`, the result of
-    /// [`Tuning::nr_high`].
+    /// Number of pages to give back by lists that have at least `high`, the result of [`Tuning::nr_high`].
     #[doc(alias = "nr_pcp_free")]
-    pub fn nr_free(&self, limits: &Limits, count: u32, high: u32, purpose: Return) -> u32 {
-        if purpose == Return::All {
-            return count.min(limits.scaled_batch_max());
-        }
+    pub fn nr_free(&self, limits: &Limits, high: u32) -> u32 {
         if high < limits.batch {
             // A list this small is as good as none.
             return 1;

@@ -3,9 +3,9 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bursar::machine::host::{allowed_cpus, pin_to};
 use bursar::{Charge, Freshness, Group, Limits, Memory};
 use bursar_check::model::{Before, Flow};
+use bursar_machine::host::{allowed_cpus, pin_to};
 
 use super::world::check_conservation;
 use super::{ROWS, Random, memory};

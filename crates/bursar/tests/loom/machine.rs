@@ -26,8 +26,8 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::{Arc, Mutex as PlainMutex, OnceLock};
 
-use bursar::machine::pages::{ReserveError, ReserveOptions, Span};
-use bursar::machine::{
+use bursar_machine::pages::{ReserveError, ReserveOptions, Span};
+use bursar_machine::{
     AtomicShard, AtomicWord, CAP, CEILING, CHARGED, Event, Lock, Machine, Order, OutOfMemory,
     Outcome, STATE, Shard, Slot, State, busy_wait,
 };

@@ -1,12 +1,12 @@
 //! Stacks of blocks under loom: freezing and thawing while a thread pushes and pops.
 
 use crate::machine::{Kind, LoomMachine, explore, spawn_on};
-use bursar::machine::Machine;
-use bursar::machine::pages::{Block, Order as BlockOrder};
+use bursar_machine::Machine;
+use bursar_machine::pages::{Block, Order as BlockOrder};
 
 /// Two pages.
 fn two_pages(machine: &LoomMachine) -> Vec<Block> {
-    use bursar::machine::pages::ReserveOptions;
+    use bursar_machine::pages::ReserveOptions;
     let (_, mut span) = machine.reserve(&ReserveOptions::pages(1)).unwrap();
     let mut block = span.take().unwrap();
     while block.order() > BlockOrder::new(1) {
@@ -18,8 +18,8 @@ fn two_pages(machine: &LoomMachine) -> Vec<Block> {
 
 mod models {
     use super::*;
-    use bursar::machine::Shard;
-    use bursar::machine::pages::{BlockStacks, Bounds, depth, pops};
+    use bursar_machine::Shard;
+    use bursar_machine::pages::{BlockStacks, Bounds, depth, pops};
 
     /// A freezer takes and thaws while the list's own CPU pops and pushes: everything is there once, and pops are counted.
     pub fn a_freezer_takes_and_thaws(kind: Kind) {

@@ -5,8 +5,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::common::{Random, cpus, memory, seed};
-use bursar::machine::host::{allowed_cpus, pin_to};
 use bursar::{Charge, Freshness, Limits};
+use bursar_machine::host::{allowed_cpus, pin_to};
 
 /// The stock of a CPU that the only thread has left is found from another, and returns there are not lost.
 #[test]

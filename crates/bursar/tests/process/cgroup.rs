@@ -1,7 +1,7 @@
 //! The root's limit beside the limit of this process's cgroup, whichever cgroup that is.
 
-use bursar::machine::host::CgroupMemory;
 use bursar::{Memory, MemoryError};
+use bursar_machine::host::CgroupMemory;
 
 /// The limit of the cgroup that this test runs in may change at any time, so it is read on both sides.
 #[test]

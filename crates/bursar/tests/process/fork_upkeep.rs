@@ -1,9 +1,10 @@
 //! A process that forks while a thread does upkeep: the child does it again.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::common::fork::in_child;
-use bursar::housekeeping::{Firing, Options, Period, Upkeep, Upkeeper};
+use bursar::housekeeping::{Options, Upkeep, Upkeeper};
 use bursar::{Host, Machine};
 use bursar_machine::Shard;
 
@@ -19,15 +20,11 @@ impl Upkeep for Waiting {
         shard == Shard(0)
     }
 
-    fn fold(&self, _: Shard) -> bool {
+    fn run(&self, _: Shard) -> bool {
         self.begun.fetch_add(1, Ordering::Relaxed);
         while !self.may_end.load(Ordering::Relaxed) {
             std::thread::yield_now();
         }
-        false
-    }
-
-    fn pages(&self, _: Shard) -> bool {
         false
     }
 }
@@ -36,10 +33,7 @@ impl Upkeep for Waiting {
 fn upkeep_that_was_under_way_is_done_in_the_child() {
     let _alone = crate::common::fork::alone();
     let machine = Host::start().expect("a host");
-    let options = Options {
-        firing: Firing::RoundJiffies { skew: 3 },
-        ..Options::new(Period::new(1_000_000, 1_000).expect("a tick"))
-    };
+    let options = Options::every(Duration::from_millis(1));
     let upkeeper = Upkeeper::new(&machine, Waiting::default(), options).expect("sense");
     let upkeep = upkeeper.upkeep();
     let threads = upkeeper.start(1).expect("a thread");

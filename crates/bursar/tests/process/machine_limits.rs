@@ -13,7 +13,7 @@ fn inner_work_on_all_cpus() {
     if !is_inner() {
         return;
     }
-    use bursar::machine::host::{allowed_cpus, pin_to};
+    use bursar_machine::host::{allowed_cpus, pin_to};
     let memory = Memory::builder().statistics(STATISTICS).build().unwrap();
     let tenant = memory.root().child("tenant", Limits::max(1 << 20)).unwrap();
     let query = tenant.child("query", Limits::none()).unwrap();

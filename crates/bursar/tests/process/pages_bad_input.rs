@@ -6,7 +6,7 @@ use crate::common::inner::{assert_passed, in_another_process, is_inner};
 use bursar::pages::{
     ListOptions, NodeBinding, Order, PageOptions, Placement, ReserveError, Watermarks, Zeroed,
 };
-use bursar::{AllocPagesError, Freshness, Limits, Memory, MemoryError, Page, PageRequest, machine};
+use bursar::{AllocPagesError, Freshness, Limits, Memory, MemoryError, Page, PageRequest};
 
 const ZERO: Order = Order::ZERO;
 
@@ -121,7 +121,7 @@ fn inner_limit_of_the_cgroup() {
 /// Returns whether there is such a limit.
 #[cfg(target_os = "linux")]
 fn ask_for_more_than_the_cgroup_gives() -> bool {
-    let Ok(cgroup) = machine::host::CgroupMemory::of_this_process() else {
+    let Ok(cgroup) = bursar_machine::host::CgroupMemory::of_this_process() else {
         return false;
     };
     let Some(max) = cgroup.read().ok().and_then(|limits| limits.max) else {
@@ -336,7 +336,7 @@ fn inner_nothing_is_reserved() {
     assert!(memory.zone_info().is_none() && memory.frames().next().is_none());
     // Books and per-CPU words take address space as well: less than a page zone would.
     let before = mapped_bytes();
-    let reserve = machine::Machine::memory_bytes(memory.machine());
+    let reserve = bursar_machine::Machine::memory_bytes(memory.machine());
     assert!(before - start < reserve / 2, "{} bytes", before - start);
     let page = group.alloc_pages(ZERO, Zeroed::Yes).unwrap();
     assert!(mapped_bytes() - before >= reserve);

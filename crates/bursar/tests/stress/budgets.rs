@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
-use bursar::machine::host::{allowed_cpus, pin_to};
 use bursar::{Charge, ChargeError, Freshness, Group, Limits};
+use bursar_machine::host::{allowed_cpus, pin_to};
 
 use crate::common::site::Held;
 use crate::common::{Random, memory};

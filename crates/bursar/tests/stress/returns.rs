@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 
-use bursar::machine::host::{Backend, allowed_cpus, pin_to, report};
 use bursar::{Charge, Freshness, Group, Limits, Machine};
+use bursar_machine::host::{Backend, allowed_cpus, pin_to, report};
 
 use crate::common::{Random, memory, signals};
 use crate::{Stage, check, fault};

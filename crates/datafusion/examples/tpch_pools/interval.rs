@@ -1,7 +1,7 @@
 //! Means of ratios, and how sure they are.
 
 use bursar_conditions::median;
-use bursar_machine::random::Random;
+use bursar_rig::random::Random;
 use serde::Serialize;
 
 /// How often the pairs are drawn anew.

@@ -3,7 +3,7 @@
 //! The pools take turns query by query, in an order drawn anew for each, so that a slow second of the machine, a warm cache or a
 //! change of clock frequency hits all alike. A pair is one round's totals of two pools.
 
-use bursar_machine::random::Random;
+use bursar_rig::random::Random;
 use bursar_tpch::{Query, Spilled, Tables};
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::runtime::Runtime;

@@ -1,10 +1,11 @@
 //! The share as a function of plain numbers.
 
+use bursar::{Limits, Memory};
+use bursar_rig::random::Random;
+use datafusion_execution::memory_pool::{MemoryConsumer, MemoryPool};
+
 use super::*;
 use crate::GroupPool;
-use bursar::machine::random::Random;
-use bursar::{Limits, Memory};
-use datafusion_execution::memory_pool::{MemoryConsumer, MemoryPool};
 
 fn standing(limit: u64, others: u64, held: &[u64]) -> Standing {
     let spillable = held.iter().sum();

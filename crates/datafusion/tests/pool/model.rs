@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use bursar::machine::random::Random;
 use bursar::{Group, Level, Limits, Memory};
 use bursar_datafusion::{FairShare, GroupPool, History, Operators};
+use bursar_rig::random::Random;
 use datafusion_execution::memory_pool::{MemoryPool, MemoryReservation};
 
 use crate::common::{fixed, spiller, usage};

@@ -12,10 +12,9 @@
 //! | CPUs, nodes, affinity | `topology.rs` |
 //! | the memory limit of this process's cgroup | `cgroup.rs` |
 //! | the resident size of this process | `resident.rs` |
-//! | threads and sleep, for experiments | `tasks.rs` |
+//! | a thread that ticks | `ticker.rs` |
 
 mod backend;
-pub mod bare;
 mod cgroup;
 mod chunk;
 mod fence;
@@ -32,8 +31,7 @@ mod selftest;
 mod slots;
 mod stacks;
 mod sync;
-mod tasks;
-mod timers;
+mod ticker;
 mod topology;
 
 use std::fmt;
@@ -47,9 +45,8 @@ pub use frames::HostFrames;
 pub use resident::{Resident, ResidentError, resident};
 pub use slots::HostSlot;
 pub use stacks::HostStacks;
-pub use sync::{HostEvent, HostMutex, HostSpin, HostWord};
-pub use tasks::{PageMemory, Ticker};
-pub use timers::HostQueue;
+pub use sync::{HostEvent, HostMutex, HostSpin, HostWord, lock_waits};
+pub use ticker::Ticker;
 pub use topology::{allowed_cpus, pin_to};
 
 use crate::pages::{ReserveError, ReserveOptions, Span};

@@ -504,23 +504,6 @@ pub(super) unsafe fn adjust(base: *mut u8, shard: Shard, charged: i64, ceiling: 
     status
 }
 
-/// Adds to the current CPU's copy of a word and nothing else: the minimum of a per-CPU add. Returns whether it did.
-///
-/// # Safety
-/// As [`add`].
-#[inline(always)]
-pub(super) unsafe fn bare_add(base: *mut u8, delta: i64) -> bool {
-    // SAFETY: as in `add`.
-    unsafe {
-        fast_section!(
-            ["add qword ptr [{at}], {delta}"],
-            base = in(reg) base,
-            delta = in(reg) delta,
-        );
-    }
-    true
-}
-
 /// Pushes an entry onto the current CPU's list if its depth is below the limit. Returns whether it did.
 ///
 /// # Safety
@@ -657,55 +640,6 @@ pub(super) unsafe fn pop_many(list: *mut u8, to: *mut u64, count: usize) -> bool
         );
     }
     true
-}
-
-/// Pushes onto the current CPU's stack and nothing else: the minimum of a per-CPU push.
-///
-/// # Safety
-/// `base` is CPU 0's copy of a depth and `capacity` entries behind it, with a copy every `1 << STRIDE_SHIFT` bytes.
-#[inline(always)]
-pub(super) unsafe fn bare_push(base: *mut u8, entry: NonZeroU64, capacity: u64) -> bool {
-    // SAFETY: as in `try_push`.
-    unsafe {
-        fast_section!(
-            [
-                "mov {depth}, qword ptr [{at}]",
-                "cmp {depth}, {capacity}",
-                "jae {missed}",
-                "mov qword ptr [{at} + {depth} * 8 + 8], {entry}",
-                "add qword ptr [{at}], 1",
-            ],
-            base = in(reg) base,
-            entry = in(reg) entry.get(),
-            capacity = in(reg) capacity,
-            depth = out(reg) _,
-        );
-    }
-    true
-}
-
-/// Pops from the current CPU's stack and nothing else.
-///
-/// # Safety
-/// As [`bare_push`].
-#[inline(always)]
-pub(super) unsafe fn bare_pop(base: *mut u8) -> Option<NonZeroU64> {
-    let entry: u64;
-    // SAFETY: as in `try_pop`.
-    unsafe {
-        yielding_section!(
-            [
-                "mov {entry}, qword ptr [{at}]",
-                "test {entry}, {entry}",
-                "jz 6f",
-                "mov {entry}, qword ptr [{at} + {entry} * 8]",
-                "sub qword ptr [{at}], 1",
-            ],
-            base = in(reg) base,
-            entry = out(reg) entry,
-        );
-    }
-    NonZeroU64::new(entry)
 }
 
 /// Registers this process for the fence below.

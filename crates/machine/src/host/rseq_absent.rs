@@ -52,12 +52,6 @@ pub(super) unsafe fn adjust(_base: *mut u8, _shard: Shard, _charged: i64, _ceili
 
 /// # Safety
 /// None: nothing is done.
-pub(super) unsafe fn bare_add(_base: *mut u8, _delta: i64) -> bool {
-    false
-}
-
-/// # Safety
-/// None: nothing is done.
 pub(super) unsafe fn try_push(_list: *mut u8, _entry: NonZeroU64) -> bool {
     false
 }
@@ -78,18 +72,6 @@ pub(super) unsafe fn push_many(_list: *mut u8, _from: *const u64, _count: usize)
 /// None: nothing is done.
 pub(super) unsafe fn pop_many(_list: *mut u8, _to: *mut u64, _count: usize) -> bool {
     false
-}
-
-/// # Safety
-/// None: nothing is done.
-pub(super) unsafe fn bare_push(_base: *mut u8, _entry: NonZeroU64, _capacity: u64) -> bool {
-    false
-}
-
-/// # Safety
-/// None: nothing is done.
-pub(super) unsafe fn bare_pop(_base: *mut u8) -> Option<NonZeroU64> {
-    None
 }
 
 pub(super) fn register_membarrier() -> bool {

@@ -11,8 +11,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use super::fork::{self, HostOperation};
 use super::now_ns;
-use crate::timer::LockWaits;
-use crate::{AtomicWord, Event, Lock, Order};
+use crate::{AtomicWord, Event, Lock, LockWaits, Order};
 
 /// Atomic word of the host.
 #[derive(Debug)]
@@ -131,7 +130,7 @@ thread_local! {
 }
 
 /// Times that this thread has waited for locks so far.
-pub(super) fn lock_waits() -> LockWaits {
+pub fn lock_waits() -> LockWaits {
     LOCK_WAITS.get()
 }
 

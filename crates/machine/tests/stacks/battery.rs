@@ -1,7 +1,8 @@
 //! Promises of stacks of blocks on any machine, one task at a time.
 
 use bursar_machine::pages::{Block, BlockStacks, Bounds, Order, ReserveOptions, depth, pops};
-use bursar_machine::{Machine, Shard, Tasks};
+use bursar_machine::{Machine, Shard};
+use bursar_rig::Tasks;
 
 /// Blocks that a list has room for.
 pub const CAPACITY: u16 = 16;

@@ -5,8 +5,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use bursar_machine::pages::{Block, BlockStacks, Bounds, Pfn, depth, pops};
-use bursar_machine::random::Random;
-use bursar_machine::{Machine, Shard, Tasks};
+use bursar_machine::{Machine, Shard};
+use bursar_rig::Tasks;
+use bursar_rig::random::Random;
 
 use super::battery::{CAPACITY, freeze, pages, set_bounds, shards, sum};
 

@@ -21,15 +21,14 @@ use std::time::Duration;
 use axum::extract::Path;
 use axum::http::StatusCode;
 use axum::{Extension, Router, routing::get};
-use bursar::machine::random::Random;
 use bursar::{Bytes, Freshness, Group, Limits, Memory};
 use bursar_alloc::{Charged, InGroupExt};
+use bursar_rig::random::Random;
+use client::{Client, Error};
+use server::Tenants;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
-
-use client::{Client, Error};
-use server::Tenants;
 
 #[global_allocator]
 static HEAP: Charged<System> = Charged::new(System);

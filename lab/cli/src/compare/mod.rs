@@ -20,11 +20,11 @@ use bursar_experiments::document::Document;
 use clap::Args as ClapArgs;
 use serde::Serialize;
 
-use crate::args::Global;
-use crate::choice::TextFormat;
 use crate::failure::{EXPECTATION_FAILED, Failure};
-use crate::form::Form;
 use crate::format;
+use crate::markup::Markup;
+use crate::options::Global;
+use crate::options::TextFormat;
 use crate::output::{self, Output};
 use crate::points::points;
 use crate::result_file;
@@ -89,7 +89,7 @@ pub fn compare(compare: &Compare, global: &Global) -> Result<ExitCode, Failure> 
     let output = Output::open(global)?;
     let text = match format {
         TextFormat::Table => text::text(&compared, output.terminal()),
-        TextFormat::Markdown => text::text(&compared, Form::Markdown),
+        TextFormat::Markdown => text::text(&compared, Markup::Markdown),
         TextFormat::Json => format::json(&compared)?,
         TextFormat::Ndjson => data::ndjson(&compared)?,
         TextFormat::Csv => data::csv(&compared)?,

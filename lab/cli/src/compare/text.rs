@@ -3,15 +3,15 @@
 use std::fmt::Write;
 
 use super::Compared;
-use crate::form::Form;
 use crate::grid::Grid;
+use crate::markup::Markup;
 use crate::units::{counted, in_unit, quantity};
 use bursar_experiments::compare::rule::false_alarms;
 use bursar_experiments::compare::{Change, Comparison, Judgement};
 use bursar_experiments::machine_info::MachineKind;
 
 /// A table for each point, and what is clear at the end, where a terminal shows it.
-pub fn text(compared: &Compared, form: Form) -> String {
+pub fn text(compared: &Compared, form: Markup) -> String {
     let mut text = String::new();
     for (comparison, point) in compared.comparisons.iter().zip(&compared.points) {
         text.push_str(&one(compared, comparison, point, form));
@@ -21,7 +21,7 @@ pub fn text(compared: &Compared, form: Form) -> String {
     text
 }
 
-fn one(compared: &Compared, comparison: &Comparison, point: &str, form: Form) -> String {
+fn one(compared: &Compared, comparison: &Comparison, point: &str, form: Markup) -> String {
     let mut title = comparison.experiment.clone();
     if !point.is_empty() {
         let _ = write!(title, ", {point}");
@@ -75,7 +75,7 @@ fn one(compared: &Compared, comparison: &Comparison, point: &str, form: Form) ->
     text
 }
 
-fn summary(compared: &Compared, form: Form) -> String {
+fn summary(compared: &Compared, form: Markup) -> String {
     let mut text = form.heading("Findings");
     for (comparison, point) in compared.comparisons.iter().zip(&compared.points) {
         for change in &comparison.changes {

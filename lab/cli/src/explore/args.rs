@@ -4,7 +4,7 @@ use bursar_check::explore::Group;
 use bursar_sim::{ScheduleId, SectionKind};
 use clap::{Args, ValueEnum};
 
-use crate::args::whole;
+use crate::options::whole;
 
 pub const EXAMPLES: &str = "\
 Examples:

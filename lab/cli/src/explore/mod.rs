@@ -17,11 +17,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub use args::{EXAMPLES, Explore};
 use bursar_check::explore::{Campaign, Document, targets};
 
-use crate::args::Global;
-use crate::choice::TextFormat;
 use crate::failure::{EXPECTATION_FAILED, Failure, INTERRUPTED};
-use crate::form::Form;
 use crate::interruption;
+use crate::markup::Markup;
+use crate::options::Global;
+use crate::options::TextFormat;
 use crate::output::Output;
 use crate::progress::Progress;
 
@@ -58,7 +58,7 @@ pub fn explore(explore: &Explore, global: &Global) -> Result<ExitCode, Failure> 
     };
     let text = match format {
         TextFormat::Table => text::text(&document, output.terminal()),
-        TextFormat::Markdown => text::text(&document, Form::Markdown),
+        TextFormat::Markdown => text::text(&document, Markup::Markdown),
         TextFormat::Json => document::json(&document)?,
         TextFormat::Ndjson => document::ndjson(&document)?,
         TextFormat::Csv => document::csv(&document),

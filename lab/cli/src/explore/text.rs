@@ -2,8 +2,8 @@
 
 use bursar_check::explore::{Document, Failed, Result};
 
-use crate::form::Form;
 use crate::grid::Grid;
+use crate::markup::Markup;
 use crate::units::thousands;
 use crate::width::wrapped;
 
@@ -11,7 +11,7 @@ use crate::width::wrapped;
 const STALE_SHOWN: usize = 3;
 
 /// A table of all targets, and how those fail that do.
-pub fn text(document: &Document, form: Form) -> String {
+pub fn text(document: &Document, form: Markup) -> String {
     let mut text = form.heading(&title(document));
     let is_judged = document.results.iter().any(Result::is_judged);
     let header = ["protocol", "sections", "schedules", "steps", "result"];
@@ -110,7 +110,7 @@ fn title(document: &Document) -> String {
     )
 }
 
-fn failure(result: &Result, failed: &Failed, form: Form) -> String {
+fn failure(result: &Result, failed: &Failed, form: Markup) -> String {
     let mut text = form.heading(&format!(
         "{} with {} sections, schedule {}",
         result.protocol, result.sections, failed.schedule

@@ -8,6 +8,7 @@
 //! | a page of text and tables | `text.html` |
 //! | style of both | `head.html` |
 
+pub mod escape;
 mod tables;
 
 use std::fmt::Write;
@@ -17,7 +18,7 @@ use bursar_experiments::machine_info::MachineKind;
 use bursar_experiments::settings::LOAD;
 use bursar_experiments::verdict::{Row as PublishedRow, Verdict};
 use minijinja::value::Serde;
-use minijinja::{Environment, HtmlEscape, context};
+use minijinja::{Environment, context};
 use serde::Serialize;
 
 pub use self::tables::capitalised;
@@ -25,7 +26,7 @@ use self::tables::{KeyTable, Single, Spread};
 use crate::failure::Failure;
 use crate::findings::failures;
 use crate::points::points;
-use crate::rulings;
+use crate::published_figures;
 use crate::svg::{self, Entry, Figure, Part, Sign, Sweep};
 use crate::view::{self, Load};
 
@@ -164,11 +165,6 @@ pub fn page(documents: &[Document]) -> Result<String, Failure> {
     rendered(("page.html", include_str!("page.html")), Serde(&whole))
 }
 
-/// A text in which no letter is markup.
-pub fn escaped(text: &str) -> String {
-    HtmlEscape(text).to_string()
-}
-
 /// A page with this body, which is HTML.
 pub fn of_text(title: &str, body: &str) -> Result<String, Failure> {
     let content = context! { title, body, dark => "" };
@@ -291,12 +287,12 @@ fn metrics(documents: &[&Document]) -> Vec<Explained> {
         let mut variants = documents.iter().flat_map(|it| &it.variants);
         variants.any(|variant| variant.metrics.get(name).is_some())
     };
-    let glossary = view::of(first).glossary.iter();
-    let glossary = glossary.filter(|(name, _)| is_measured(name));
-    let explained = glossary.map(|(name, about)| Explained {
-        title: tables::title(first, name),
-        metric: name,
-        about,
+    let glossary = view::of(first).metrics().iter();
+    let glossary = glossary.filter(|info| is_measured(info.name));
+    let explained = glossary.map(|info| Explained {
+        title: tables::title(info.name),
+        metric: info.name,
+        about: info.about,
     });
     explained.collect()
 }
@@ -307,7 +303,7 @@ fn run(document: &Document, point: &str, kind_of_page: &str, id: String) -> Run 
     let words = (view::of(document).load)(load);
     let parameters = document.parameters.iter();
     let published = document.verdicts.iter();
-    let published = published.map(|it| self::published(document, it));
+    let published = published.map(self::published);
     let kind = svg::kind(document.machine.kind());
     Run {
         title: run_title(document, point),
@@ -414,15 +410,15 @@ fn legend_entry(entry: Entry) -> LegendEntry {
     }
 }
 
-fn published(document: &Document, verdict: &Verdict) -> Published {
+fn published(verdict: &Verdict) -> Published {
     Published {
         variant: verdict.variant.clone(),
-        metric: tables::title(document, &verdict.metric),
+        metric: tables::title(&verdict.metric),
         load: verdict.load.clone(),
-        published: rulings::published(verdict),
-        measured: rulings::value(verdict, verdict.measured),
-        lo: rulings::value(verdict, verdict.lo),
-        hi: rulings::value(verdict, verdict.hi),
+        published: published_figures::published(verdict),
+        measured: published_figures::value(verdict, verdict.measured),
+        lo: published_figures::value(verdict, verdict.lo),
+        hi: published_figures::value(verdict, verdict.hi),
         verdict: match (verdict.row, verdict.verdict) {
             (PublishedRow::Calibration, _) => "none (calibration)".to_owned(),
             (PublishedRow::Prediction, ruling) => {

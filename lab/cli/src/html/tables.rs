@@ -4,33 +4,16 @@
 
 use bursar_experiments::document::{Document, VariantResult};
 use bursar_experiments::measure::{Metric, Unit};
+use bursar_experiments::metrics::memcg_flush::*;
+use bursar_experiments::metrics::{Better, Of, better};
 use serde::Serialize;
 
 use crate::svg::{Part, time_unit};
 use crate::units::{percent, quantity, thousands};
-use crate::view::{self, Column, Of};
+use crate::view::{self, Column};
 
 /// Metric that counts wrong answers.
-const WRONG: &str = "broken_reads";
-/// Metrics of which more is better.
-const MORE: [&str; 4] = [
-    "ops_per_second",
-    "ops_per_cpu_second",
-    "stress_ops_per_second",
-    "instants_per_second",
-];
-/// Metrics, besides times, of which less is better.
-const LESS: [&str; 7] = [
-    WRONG,
-    "bystander_waits_share",
-    "herd",
-    "herd_max",
-    "holds_over_1000",
-    "missing_updates",
-    "stalls",
-];
-/// Times that are no better for being short.
-const NEUTRAL: [&str; 2] = ["period", "drift"];
+const WRONG: &str = BROKEN_READS.name;
 
 /// The figures that a reader looks for first: a row a variant.
 #[derive(Serialize)]
@@ -99,11 +82,11 @@ const FIGURES: [Of; 4] = [Of::P50, Of::P99, Of::Max, Of::Mean];
 /// The columns of the document's view; `None` if it has none.
 pub fn key(document: &Document, parts: &[Part<'_>]) -> Option<KeyTable> {
     let view = view::of(document);
-    let is_measured = |column: &&Column| {
+    let is_measured = |column: &Column| {
         let mut parts = parts.iter();
-        parts.any(|part| column.of.get(part.result, column.metric).is_some())
+        parts.any(|part| part.result.number(column.metric, column.of).is_some())
     };
-    let columns: Vec<&Column> = view.columns.iter().filter(is_measured).collect();
+    let columns: Vec<Column> = view.columns().into_iter().filter(is_measured).collect();
     if columns.is_empty() {
         return None;
     }
@@ -123,7 +106,7 @@ pub fn key(document: &Document, parts: &[Part<'_>]) -> Option<KeyTable> {
     Some(KeyTable {
         groups: groups
             .map(|columns| Group {
-                title: title(document, columns[0].metric),
+                title: title(columns[0].metric),
                 metric: columns[0].metric,
                 columns: columns.len(),
             })
@@ -160,7 +143,7 @@ pub fn spreads(document: &Document, parts: &[Part<'_>]) -> Vec<Spread> {
             });
         }
         Spread {
-            title: title(document, &metric),
+            title: title(&metric),
             metric,
             unit: scale.name,
             rows,
@@ -175,7 +158,7 @@ pub fn singles(document: &Document, parts: &[Part<'_>]) -> Vec<Single> {
     let single = |metric: String| {
         let compared = compared(parts, &metric, Of::Value);
         Single {
-            title: title(document, &metric),
+            title: title(&metric),
             unit: compared.scale.name,
             cells: compared.cells(),
             metric,
@@ -185,8 +168,8 @@ pub fn singles(document: &Document, parts: &[Part<'_>]) -> Vec<Single> {
 }
 
 /// A metric's name for people.
-pub fn title(document: &Document, metric: &str) -> String {
-    capitalised(&view::of(document).metric_title(metric))
+pub fn title(metric: &str) -> String {
+    capitalised(&view::metric_title(metric))
 }
 
 /// With a capital at the beginning.
@@ -229,7 +212,7 @@ struct Compared<'a> {
 fn compared<'a>(parts: &'a [Part<'a>], metric: &'a str, of: Of) -> Compared<'a> {
     let known: Vec<_> = parts
         .iter()
-        .map(|part| of.get(part.result, metric))
+        .map(|part| part.result.number(metric, of))
         .collect();
     let unit = known.iter().flatten().next().map_or(Unit::Count, |it| it.1);
     let values: Vec<Option<f64>> = known.iter().map(|it| Some(it.as_ref()?.0)).collect();
@@ -269,12 +252,10 @@ impl Compared<'_> {
 /// The best value of the variants whose answers are right; `None` where no value is better than another, or all are the same.
 /// One that competes with none but wrong ones is the best only at being right.
 fn best(parts: &[Part<'_>], metric: &str, unit: Unit, values: &[Option<f64>]) -> Option<f64> {
-    let is_less = match unit {
-        _ if MORE.contains(&metric) => false,
-        _ if NEUTRAL.contains(&metric) => return None,
-        Unit::Ns => true,
-        _ if LESS.contains(&metric) => true,
-        _ => return None,
+    let is_less = match better(metric, unit) {
+        Better::Lower => true,
+        Better::Higher => false,
+        Better::Neither => return None,
     };
     let competes = |part: &Part<'_>| metric == WRONG || is_right(part.result);
     let rivals = parts.iter().zip(values).filter(|(part, _)| competes(part));
@@ -364,7 +345,7 @@ mod tests {
             let share = Metric::Ratio(Share::of(1, wrong, 10));
             variant(
                 name,
-                &[("read_latency", many(Unit::Ns, ns)), (WRONG, share)],
+                &[(READ_LATENCY.name, many(Unit::Ns, ns)), (WRONG, share)],
             )
         };
         let variants = vec![
@@ -379,12 +360,12 @@ mod tests {
             let cells = compared(&parts, metric, of).cells();
             cells.iter().map(|cell| cell.is_best).collect()
         };
-        assert_eq!(best("read_latency", Of::P50), [true, false, false]);
+        assert_eq!(best(READ_LATENCY.name, Of::P50), [true, false, false]);
         assert_eq!(best(WRONG, Of::Value), [true, false, true]);
         assert_eq!(best("nothing", Of::Value), [false; 3]);
         let alone = document("memcg-flush", 8, alone);
         let parts = svg::parts(&alone);
-        let cells = compared(&parts, "read_latency", Of::P50).cells();
+        let cells = compared(&parts, READ_LATENCY.name, Of::P50).cells();
         assert!(cells.iter().all(|cell| !cell.is_best));
     }
 }

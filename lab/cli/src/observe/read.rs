@@ -18,8 +18,8 @@ use bursar_recording::{
 use super::document::Document;
 use super::replay::unreadable;
 use super::{Observe, PEOPLE, record, replay, write};
-use crate::args::Global;
 use crate::failure::Failure;
+use crate::options::Global;
 use crate::output::{Output, refuse_to_replace};
 
 /// Pages of a batch where no zone says so: those of 4 KiB pages.

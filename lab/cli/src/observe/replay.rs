@@ -28,8 +28,8 @@ use bursar_sim::{CostModel, Settings, Simulator, Topology};
 
 use self::document::{Document, Runs};
 use super::{People, write};
-use crate::args::Global;
 use crate::failure::Failure;
+use crate::options::Global;
 use crate::output::{Output, refuse_to_replace};
 use crate::progress::Progress;
 use crate::{interruption, machine};

@@ -8,9 +8,9 @@ use bursar_observe::figures::{Distribution, Herd};
 use bursar_observe::seen::{BurstKind, HzSource, LockKind};
 
 use super::document::Document;
-use crate::form::Form;
 use crate::format::csv_field;
 use crate::grid::Grid;
+use crate::markup::Markup;
 use crate::picture;
 use crate::units::{counted, nanoseconds, percent, quantity, thousands};
 
@@ -109,7 +109,7 @@ fn rows(document: &Document) -> Vec<Row> {
     rows
 }
 
-pub fn text(document: &Document, form: Form) -> String {
+pub fn text(document: &Document, form: Markup) -> String {
     let mut text = form.heading(&title(document));
     if document.interrupted {
         let said = "INTERRUPTED: the figures are those until then.";
@@ -185,7 +185,7 @@ fn title(document: &Document) -> String {
     )
 }
 
-fn tables(document: &Document, form: Form) -> String {
+fn tables(document: &Document, form: Markup) -> String {
     let mut text = String::new();
     let mut add = |table: &Grid| {
         text.push_str(&form.table(table));
@@ -286,7 +286,7 @@ fn tables(document: &Document, form: Form) -> String {
 }
 
 /// A picture of the durations. Nothing if it does not fit.
-fn durations(document: &Document, form: Form) -> String {
+fn durations(document: &Document, form: Markup) -> String {
     let octave = |&(below, count): &(u64, u64)| Octave { below, count };
     let all = document.figures.durations_ns.iter();
     let rows: Vec<_> = all

@@ -5,77 +5,34 @@
 
 use bursar_experiments::document::VariantResult;
 use bursar_experiments::measure::{Distribution, Metric};
+use bursar_experiments::metrics::Event;
 
 use super::canvas::{Anchor, Canvas, text_width};
+
 use super::cast::Part;
 use super::panel::shortened;
 use super::style::{BAR_REST, BODY, NAME};
 use crate::units::percent;
 use crate::view::distribution;
 
-/// A metric whose values are 0 where nothing happened.
-#[derive(Clone, Copy, Debug)]
-pub struct Event {
-    metric: &'static str,
-    /// The metric that is the share of it; empty if there is none.
-    share: &'static str,
-    /// Whether the share answers the experiment's question.
-    pub is_answer: bool,
-    /// Title of the shares.
-    pub how_often: &'static str,
-    /// Title of the values above 0.
-    pub how_much: &'static str,
-}
-
-const EVENTS: [Event; 3] = [
-    Event {
-        metric: "staleness",
-        share: "broken_reads",
-        is_answer: true,
-        how_often: "Reads that missed a completed update",
-        how_much: "Age of the oldest missed update, of the reads that missed one",
-    },
-    Event {
-        metric: "bystander_wait",
-        share: "bystander_waits_share",
-        is_answer: false,
-        how_often: "Operations of bystanders that waited for a lock",
-        how_much: "How long bystanders waited, of the operations that waited",
-    },
-    Event {
-        metric: "zone_lock_wait",
-        share: "",
-        is_answer: false,
-        how_often: "Allocations and frees that waited for a zone lock",
-        how_much: "How long allocations and frees waited, of those that waited",
-    },
-];
-
 /// A share for each variant.
 pub struct Bars<'a> {
     rows: Vec<(Part<'a>, f64)>,
 }
 
-/// The event of a metric; `None` if its zeros are values like all others.
-pub fn event(metric: &str) -> Option<Event> {
-    EVENTS.into_iter().find(|event| event.metric == metric)
-}
-
 /// The bars of an event; `None` if it was not measured.
-pub fn bars<'a>(parts: &[Part<'a>], event: Event) -> Option<Bars<'a>> {
-    let row = |part: &Part<'a>| Some((*part, event.share_of(part.result)?));
+pub fn bars<'a>(parts: &[Part<'a>], metric: &str, event: Event) -> Option<Bars<'a>> {
+    let row = |part: &Part<'a>| Some((*part, share_of(part.result, metric, event)?));
     let rows: Vec<_> = parts.iter().filter_map(row).collect();
     (!rows.is_empty()).then_some(Bars { rows })
 }
 
-impl Event {
-    fn share_of(&self, variant: &VariantResult) -> Option<f64> {
-        if let Some(Metric::Ratio(share)) = variant.metrics.get(self.share) {
-            return Some(share.value());
-        }
-        let all = distribution(variant, self.metric)?;
-        (all.samples() > 0).then(|| above_zero(all) as f64 / all.samples() as f64)
+fn share_of(variant: &VariantResult, metric: &str, event: Event) -> Option<f64> {
+    if let Some(Metric::Ratio(share)) = variant.metrics.get(event.share) {
+        return Some(share.value());
     }
+    let all = distribution(variant, metric)?;
+    (all.samples() > 0).then(|| above_zero(all) as f64 / all.samples() as f64)
 }
 
 /// The number of values above 0.

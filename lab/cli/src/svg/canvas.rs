@@ -6,7 +6,7 @@
 use quick_xml::Writer;
 use quick_xml::events::{BytesEnd, BytesStart, BytesText, Event};
 
-use super::style::{FONTS, INK, PAPER, Sheet};
+use super::style::{FONTS, INK, PAPER, Sheet, Stroke, Type};
 
 /// A page under construction.
 pub struct Canvas {
@@ -22,22 +22,6 @@ pub enum Anchor {
     Start,
     Middle,
     End,
-}
-
-/// Size, colour and weight of a text.
-#[derive(Clone, Copy, Debug)]
-pub struct Type {
-    pub size: f64,
-    pub color: &'static str,
-    pub bold: bool,
-}
-
-/// The line of a variant.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Stroke {
-    pub color: &'static str,
-    pub dash: &'static str,
-    pub width: f64,
 }
 
 impl Canvas {

@@ -2,7 +2,7 @@
 
 use bursar_experiments::document::{Document, VariantResult};
 
-use super::canvas::Stroke;
+use super::style::Stroke;
 use super::style::{MOST_LINES, ONE_OF_MANY, OWN, UPSTREAM, other};
 
 /// Question and main variants of an experiment.

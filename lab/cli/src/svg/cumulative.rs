@@ -6,14 +6,15 @@
 
 use bursar_experiments::document::Document;
 use bursar_experiments::measure::{Distribution, Unit};
+use bursar_experiments::metrics::{MetricInfo, named};
 use bursar_experiments::verdict::Rule;
 
 use super::axis::{TailAxis, ValueAxis};
-use super::bars::{above_zero, event};
+use super::bars::above_zero;
 use super::cast::Part;
 use super::lines::{Line, Lines, Published, Shape};
 use super::{Drawing, Figure, bars, of_figures};
-use crate::view::{self, Bucket, distribution, distribution_of, one_value};
+use crate::view::{self, distribution, distribution_of, one_value};
 
 /// A distribution that a document has.
 #[derive(Clone, Copy)]
@@ -26,17 +27,17 @@ struct Subject<'a> {
 
 /// Figures of each distribution of the document's view with a value above 0, or of all distributions if there are none.
 pub fn figures<'a>(document: &'a Document, parts: &[Part<'a>]) -> Vec<Figure<'a>> {
-    let lines = view::of(document).lines.iter();
-    let own: Vec<_> = lines
-        .flat_map(|it| {
-            let subject = Subject {
-                metric: it.metric,
-                title: it.title,
-                share_of: it.share_of,
-            };
-            of_subject(document, parts, subject)
+    let subject = |it: &'static MetricInfo| {
+        let (title, share_of) = it.line?;
+        let metric = it.name;
+        Some(Subject {
+            metric,
+            title,
+            share_of,
         })
-        .collect();
+    };
+    let own = view::of(document).metrics().iter().filter_map(subject);
+    let own: Vec<_> = own.flat_map(|it| of_subject(document, parts, it)).collect();
     if !own.is_empty() {
         return own;
     }
@@ -63,13 +64,13 @@ fn of_subject<'a>(
     parts: &[Part<'a>],
     subject: Subject<'a>,
 ) -> Vec<Figure<'a>> {
-    let event = event(subject.metric);
+    let event = named(subject.metric).and_then(|info| info.event);
     let how_often = event.and_then(|event| {
         Some(Figure {
             title: event.how_often.to_owned(),
             is_answer: event.is_answer,
             reading: "How to read: a bar across the whole width is 100 %.".to_owned(),
-            drawing: Drawing::Bars(bars::bars(parts, event)?),
+            drawing: Drawing::Bars(bars::bars(parts, subject.metric, event)?),
         })
     });
     let how_much = lines(document, parts, subject).map(|lines| Figure {
@@ -96,14 +97,15 @@ fn reading(share_of: &str) -> String {
 fn lines<'a>(document: &Document, parts: &[Part<'a>], subject: Subject<'a>) -> Option<Lines<'a>> {
     let all = parts.iter();
     let all = all.filter_map(|part| Some((*part, distribution(part.result, subject.metric)?)));
-    let buckets = view::of(document).buckets;
-    let buckets = buckets
-        .filter(|it| it.of == subject.metric)
-        .map_or(&[][..], |it| it.all);
+    let view = view::of(document);
+    let ranges = match view.ranges {
+        Some((of, _)) if of.name == subject.metric => view.metrics(),
+        _ => &[],
+    };
     let verdicts = document.verdicts.iter();
     let ends = verdicts.filter_map(|it| {
-        let mut buckets = buckets.iter();
-        buckets.find(|bucket| bucket.metric == it.metric)?.below_ns
+        let mut ranges = ranges.iter();
+        end_ns(ranges.find(|info| info.name == it.metric)?)
     });
     let values = all.clone().flat_map(|(_, it)| it.values());
     let tenths = all.clone().filter_map(|(_, it)| quantile(it, 0.1));
@@ -115,7 +117,7 @@ fn lines<'a>(document: &Document, parts: &[Part<'a>], subject: Subject<'a>) -> O
         part,
         figures: summary(distribution, unit),
         points: points(distribution, across, up),
-        published: published(document, part, buckets, across, up),
+        published: published(document, part, ranges, across, up),
     };
     let kind = document.machine.kind();
     Some(Lines {
@@ -169,15 +171,15 @@ fn points(distribution: &Distribution, across: ValueAxis, up: TailAxis) -> Vec<(
 fn published(
     document: &Document,
     part: Part<'_>,
-    buckets: &[Bucket],
+    ranges: &[MetricInfo],
     across: ValueAxis,
     up: TailAxis,
 ) -> Vec<Published> {
     let mut share = 0.0;
-    let of_bucket = |bucket: &Bucket| {
+    let of_range = |info: &MetricInfo| {
         let mut verdicts = document.verdicts.iter();
         let verdict =
-            verdicts.find(|it| it.variant == part.result.name && it.metric == bucket.metric)?;
+            verdicts.find(|it| it.variant == part.result.name && it.metric == info.name)?;
         let Rule::Share { tolerance } = verdict.rule else {
             return None;
         };
@@ -185,9 +187,16 @@ fn published(
         // Rounded shares may add up to a little more than the whole.
         let around = [-tolerance, 0.0, tolerance];
         Some(Published {
-            across: across.place(bucket.below_ns?),
+            across: across.place(end_ns(info)?),
             up: around.map(|by| up.place((share + by).clamp(0.0, 1.0))),
         })
     };
-    buckets.iter().map_while(of_bucket).collect()
+    let ranges = ranges.iter().filter(|info| info.range_ns.is_some());
+    ranges.map_while(of_range).collect()
+}
+
+/// The end of a range of latencies; `None` if it is open.
+fn end_ns(info: &MetricInfo) -> Option<f64> {
+    let (_, end) = info.range_ns?;
+    (end != u64::MAX).then_some(end as f64)
 }

@@ -5,9 +5,10 @@
 use std::fmt::Write;
 
 use super::axis::Mark;
-use super::canvas::{Anchor, Canvas, Stroke, px};
+use super::canvas::{Anchor, Canvas, px};
 use super::cast::Part;
 use super::panel::{LINE, Panel, label_width, shortened};
+use super::style::Stroke;
 use super::style::{BODY, FEATURED, NAME, SMALL, THIN};
 
 /// Lines, and the axes that they are on.

@@ -5,6 +5,7 @@
 
 use super::axis::Mark;
 use super::canvas::{Anchor, Canvas, text_width};
+
 use super::style::{EDGE, GRID, SMALL};
 
 /// The frame of a plot.
@@ -88,7 +89,7 @@ pub fn label_width(marks: &[Mark]) -> f64 {
 }
 
 /// The beginning of a text that is no wider than `width`.
-pub fn shortened(text: &str, look: super::canvas::Type, width: f64) -> String {
+pub fn shortened(text: &str, look: super::style::Type, width: f64) -> String {
     if text_width(text, look) <= width {
         return text.to_owned();
     }

@@ -1,6 +1,20 @@
 //! Colours, types and sizes of pictures: readable on paper and screen, in light and dark surroundings, and without telling red from green.
 
-use super::canvas::{Stroke, Type};
+/// Size, colour and weight of a text.
+#[derive(Clone, Copy, Debug)]
+pub struct Type {
+    pub size: f64,
+    pub color: &'static str,
+    pub bold: bool,
+}
+
+/// The line of a variant.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stroke {
+    pub color: &'static str,
+    pub dash: &'static str,
+    pub width: f64,
+}
 
 /// Width and contents of the paper a picture is drawn on, in pixels.
 #[derive(Clone, Copy, Debug)]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use bursar_experiments::document::{Document, VariantResult};
 use bursar_experiments::machine_info::MachineKind;
 use bursar_experiments::measure::Unit;
+use bursar_experiments::metrics::{MetricInfo, Of};
 
 use super::axis::{LogAxis, Mark};
 use super::cast::{Part, of_variants};
@@ -12,7 +13,7 @@ use super::lines::{Line, Lines, Shape};
 use super::{Drawing, Figure, of_figures, origin};
 use crate::points::settings;
 use crate::units::in_unit;
-use crate::view::{self, Of};
+use crate::view;
 
 /// Documents that differ in one number, in ascending order of it.
 pub struct Sweep<'a> {
@@ -126,7 +127,8 @@ pub fn kind(sweep: &Sweep<'_>) -> MachineKind {
 /// A figure for each quantity that the documents have.
 pub fn figures<'a>(sweep: &Sweep<'a>) -> Vec<Figure<'a>> {
     let first = sweep.points[0].1;
-    let quantities = view::of(first).sweeps.iter();
+    let of = |info: &'static MetricInfo| info.sweeps.iter().map(|of| (&info.name, of));
+    let quantities = view::of(first).metrics().iter().flat_map(of);
     let figures = quantities.filter_map(|(metric, of)| {
         let name = match of.name() {
             "" => (*metric).to_owned(),
@@ -157,7 +159,7 @@ fn lines<'a>(sweep: &Sweep<'a>, metric: &str, of: Of) -> Option<Lines<'a>> {
     let mut value = |document: &Document, variant: &str| {
         let mut results = document.variants.iter();
         let result = results.find(|result| result.name == variant)?;
-        let (value, of_metric) = of.get(result, metric)?;
+        let (value, of_metric) = result.number(metric, of)?;
         unit = of_metric;
         // On a logarithmic axis there is no place for others.
         (value > 0.0).then_some(value)

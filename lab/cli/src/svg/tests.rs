@@ -1,4 +1,7 @@
 use bursar_experiments::measure::{Metric, Unit};
+use bursar_experiments::metrics::memcg_flush::*;
+use bursar_experiments::metrics::pcp_batch_free::*;
+use bursar_experiments::metrics::vmstat_spread::*;
 use bursar_experiments::verdict::{Basis, Row, Rule, Verdict};
 use roxmltree::Document as Xml;
 
@@ -12,9 +15,9 @@ fn document(cpus: usize, variants: &[(&str, &[u64])]) -> Document {
     let variant = |(name, values): &(&str, &[u64])| {
         let times = |values: &[u64]| samples::many(Unit::Ns, values);
         let metrics = [
-            ("read_latency", times(values)),
-            ("staleness", times(&[0, 0, 0])),
-            ("worker_runtime", times(values)),
+            (READ_LATENCY.name, times(values)),
+            (STALENESS.name, times(&[0, 0, 0])),
+            (WORKER_RUNTIME.name, times(values)),
         ];
         samples::variant(name, &metrics)
     };
@@ -113,9 +116,9 @@ fn a_sweep_is_drawn_against_its_parameter() {
 fn what_was_published_is_marked() {
     let mut document = document(384, &[("one", &[100, 200])]);
     let published = [
-        ("reads_under_100us", 0.988),
-        ("reads_100us_to_1ms", 0.0109),
-        ("reads_10ms_to_100ms", 0.1),
+        (READS_UNDER_100US.name, 0.988),
+        (READS_100US_TO_1MS.name, 0.0109),
+        (READS_10MS_TO_100MS.name, 0.1),
     ];
     document.verdicts = published
         .map(|(metric, published)| Verdict {
@@ -176,10 +179,10 @@ fn timelines_without_points_or_beyond_their_time_are_no_trouble() {
     use bursar_experiments::measure::Timeline;
     for points in [vec![], vec![(0, u64::MAX)], vec![(5, 0)]] {
         let timeline = Metric::Timeline(Timeline::of(1, points));
-        let variant = samples::variant("one", &[("herd_timeline", timeline)]);
+        let variant = samples::variant("one", &[(HERD_TIMELINE.name, timeline)]);
         let document = samples::document("vmstat-spread", 1, vec![variant]);
         texts(&picture(std::slice::from_ref(&document)));
-        crate::table::run(&[document], crate::form::Form::Markdown, false);
+        crate::table::run(&[document], crate::markup::Markup::Markdown, false);
     }
 }
 
@@ -194,7 +197,7 @@ fn counts_are_drawn_on_axes_of_counts() {
         "p50 63, p99 2,016",
         "pcp-batch-free: cost against batch_pages",
         "bystander_wait, p99",
-        "ops_per_second",
+        OPS_PER_SECOND.name,
         "1,000/s to 1,000/s",
     ] {
         assert!(texts.iter().any(|text| text == said), "{said}: {texts:?}");
@@ -213,7 +216,7 @@ fn edges(node: roxmltree::Node<'_, '_>) -> (f64, f64, f64, f64) {
         let value = node.attribute(name).expect(name);
         value.parse().expect("a number")
     };
-    let look = canvas::Type {
+    let look = style::Type {
         size: number("font-size"),
         color: style::INK,
         bold: node.attribute("font-weight").is_some(),
@@ -268,8 +271,8 @@ fn various() -> Vec<Document> {
     let of = |names: &[&str], cpus| {
         let variants = names.iter().map(|name| {
             let metrics = [
-                ("read_latency", samples::many(Unit::Ns, &values)),
-                ("staleness", samples::many(Unit::Ns, &ages)),
+                (READ_LATENCY.name, samples::many(Unit::Ns, &values)),
+                (STALENESS.name, samples::many(Unit::Ns, &ages)),
             ];
             samples::variant(name, &metrics)
         });

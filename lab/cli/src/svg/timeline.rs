@@ -6,6 +6,7 @@ use bursar_experiments::measure::Timeline;
 
 use super::axis::Mark;
 use super::canvas::{Anchor, Canvas, text_width};
+
 use super::cast::Part;
 use super::panel::{LINE, Panel, label_width};
 use super::style::{NAME, SMALL};

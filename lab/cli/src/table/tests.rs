@@ -1,10 +1,12 @@
 use bursar_experiments::machine_info::HostInfo;
+use bursar_experiments::metrics::pcp_batch_free::*;
+use bursar_experiments::metrics::vmstat_spread::*;
 use bursar_experiments::verdict::Rule;
 
 use super::*;
 use crate::samples::{self, document, figure, many, variant, verdict};
 
-const PLAIN: Form = Form::Terminal {
+const PLAIN: Markup = Markup::Terminal {
     color: false,
     width: None,
 };
@@ -167,25 +169,25 @@ fn an_experiment_without_a_view_is_shown_whole() {
 #[test]
 fn rows_of_several_experiments_stand_apart() {
     let mut one = samples::vmstat_spread(72, 18);
-    one.verdicts = vec![verdict("spread", "refresh_mean", "72 CPUs")];
+    one.verdicts = vec![verdict("spread", REFRESH_MEAN.name, "72 CPUs")];
     let mut other = samples::pcp_batch_free(0);
-    other.verdicts = vec![verdict("batched", "ops_per_second", "316 CPUs")];
+    other.verdicts = vec![verdict("batched", OPS_PER_SECOND.name, "316 CPUs")];
     other.verdicts[0].published = -0.000_011;
     other.verdicts[0].rule = Rule::Equivalent {
         baseline: "whole".to_owned(),
         margin: 0.000_12,
     };
-    let mut few = verdict("batched", "long_holds", "316 CPUs");
+    let mut few = verdict("batched", LONG_HOLDS.name, "316 CPUs");
     few.rule = Rule::Ratio {
         baseline: "whole".to_owned(),
         from: 0.0,
         to: 0.01,
     };
     other.verdicts.push(few);
-    let alone = rulings(&[one.clone(), on_host(other.clone())], PLAIN, true);
+    let alone = published_figures(&[one.clone(), on_host(other.clone())], PLAIN, true);
     assert!(!alone.contains("\nvmstat-spread\n"), "{alone}");
     assert!(!alone.contains("316 CPUs"), "{alone}");
-    let both = rulings(&[one, other], PLAIN, true);
+    let both = published_figures(&[one, other], PLAIN, true);
     let lines: Vec<_> = both.lines().map(str::to_owned).collect();
     let names: Vec<_> = ["vmstat-spread", "pcp-batch-free"]
         .map(|name| lines.iter().position(|line| line == name))
@@ -231,19 +233,19 @@ fn findings_come_first_and_words_before_the_tables_that_use_them() {
 #[test]
 fn what_was_not_judged_is_a_line_and_verbose_a_table() {
     let mut document = samples::vmstat_spread(72, 18);
-    document.verdicts = vec![verdict("spread", "refresh_mean", "72 CPUs")];
+    document.verdicts = vec![verdict("spread", REFRESH_MEAN.name, "72 CPUs")];
     document.draws = 48;
-    let said = rulings(std::slice::from_ref(&document), PLAIN, false);
+    let said = published_figures(std::slice::from_ref(&document), PLAIN, false);
     assert_eq!(
         said,
         "\nNothing is judged here. `bursar run vmstat-spread --seeds 20` judges by 1 published figure. -v shows these beside \
          the lab's.\n"
     );
-    let all = rulings(std::slice::from_ref(&document), PLAIN, true);
+    let all = published_figures(std::slice::from_ref(&document), PLAIN, true);
     assert!(all.contains("-20.0 %"), "{all}");
     document.seeds = 20;
     document.verdicts[0].basis = bursar_experiments::verdict::Basis::Ensemble;
-    let judged = rulings(&[document], PLAIN, false);
+    let judged = published_figures(&[document], PLAIN, false);
     assert!(!judged.contains("Nothing is judged"), "{judged}");
     assert!(judged.contains("-20.0 %"), "{judged}");
 }
@@ -251,10 +253,10 @@ fn what_was_not_judged_is_a_line_and_verbose_a_table() {
 #[test]
 fn lines_fit_the_terminal() {
     let mut documents = [samples::vmstat_spread(72, 18), samples::pcp_batch_free(0)];
-    documents[0].verdicts = vec![verdict("spread", "refresh_mean", "72 CPUs")];
+    documents[0].verdicts = vec![verdict("spread", REFRESH_MEAN.name, "72 CPUs")];
     for width in [40, 80, 120] {
         for color in [false, true] {
-            let form = Form::Terminal {
+            let form = Markup::Terminal {
                 color,
                 width: Some(width),
             };
@@ -262,7 +264,7 @@ fn lines_fit_the_terminal() {
             for line in text.lines() {
                 assert!(crate::width::columns(line) <= width, "{width}: {line}");
             }
-            for column in crate::view::of(&documents[0]).columns {
+            for column in crate::view::of(&documents[0]).columns() {
                 assert!(text.contains(column.title), "{} is missing", column.title);
             }
         }

@@ -1,55 +1,43 @@
-//! Views: the figures that are shown of each experiment, as values, one a file. Their layout is the same for all.
+//! Views: the words around the figures of each experiment, as values, one a file. The layout is the same for all.
 //!
-//! A view names metrics. A metric that was not measured is left out of pictures, and is `-` in tables. Metrics that no view names
-//! are in the table of further figures.
+//! The registry of metrics (`bursar_experiments::metrics`) names the columns and pictures. A metric that was not measured is left
+//! out of pictures, and is `-` in tables. Metrics without a column are in the table of further figures.
 
-mod figure;
 mod memcg_flush;
+mod number;
 mod pcp_batch_free;
-mod plain;
 mod vmstat_spread;
 
 use bursar_experiments::document::{Document, ParameterTable, VariantResult};
+use bursar_experiments::metrics::{MetricInfo, Of, named, of_experiment};
 
-pub use self::figure::{Of, a_seed, distribution, distribution_of, one_value, shown};
+use crate::units::thousands;
 
-/// View of an experiment.
+pub use self::number::{distribution, distribution_of, name_with_seeds, one_value, shown};
+
+/// View of an experiment: the words that are not those of a single metric.
 #[derive(Debug)]
 pub struct View {
     /// Whose it is.
     experiment: &'static str,
     /// The load, in words.
     pub load: fn(Load<'_>) -> String,
-    /// The main table's, after the variant's name. Without any there is no such table.
-    pub columns: &'static [Column],
-    /// Descriptions of the columns, a line each.
-    pub legend: &'static [&'static str],
     /// Figures that are means over several seeds.
     pub counted: &'static str,
-    /// Metrics that are neither in a column nor in the table of what was also measured: others say the same.
-    pub elsewhere: &'static [&'static str],
-    /// Shares of a distribution that are published, in a table of their own.
-    pub buckets: Option<Buckets>,
-    /// Distributions as bars on the terminal.
-    pub bars: &'static [Bars],
-    /// Distributions as lines on a picture; of a document with none of them, every one has a line.
-    pub lines: &'static [Lines],
+    /// The distribution with published shares, and its values, for a table of these shares.
+    pub ranges: Option<(MetricInfo, &'static str)>,
     /// Moments on CPUs, on the terminal and on a picture.
     pub timeline: Option<Moments>,
-    /// Metrics with a plot against a parameter.
-    pub sweeps: &'static [(&'static str, Of)],
     /// Finding of a variant's run, in a sentence.
     pub finding: fn(&Document, &VariantResult) -> Option<String>,
     /// Remarks on all variants together, in sentences.
     pub remarks: fn(&Document) -> Vec<String>,
     /// The published figures' machine; nothing if there are none.
     pub published_of: &'static str,
-    /// Descriptions of metrics, for a reader who knows neither the thread nor the kernel.
-    pub glossary: &'static [(&'static str, &'static str)],
 }
 
 /// A column of the main table.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Column {
     pub title: &'static str,
     pub metric: &'static str,
@@ -61,40 +49,6 @@ const COUNTED: &str = "all that is counted is a mean over the seeds";
 
 const fn column(title: &'static str, metric: &'static str, of: Of) -> Column {
     Column { title, metric, of }
-}
-
-/// Shares of one distribution.
-#[derive(Clone, Copy, Debug)]
-pub struct Buckets {
-    /// The distribution.
-    pub of: &'static str,
-    /// Its values.
-    pub things: &'static str,
-    pub all: &'static [Bucket],
-}
-
-/// One share.
-#[derive(Debug)]
-pub struct Bucket {
-    pub metric: &'static str,
-    pub title: &'static str,
-    /// Upper end, nanoseconds; none if it is open.
-    pub below_ns: Option<f64>,
-}
-
-/// A distribution, as bars.
-#[derive(Debug)]
-pub struct Bars {
-    pub metric: &'static str,
-    pub title: &'static str,
-}
-
-/// A distribution, as a line.
-#[derive(Debug)]
-pub struct Lines {
-    pub metric: &'static str,
-    pub title: &'static str,
-    pub share_of: &'static str,
 }
 
 /// A timeline.
@@ -119,30 +73,45 @@ const VIEWS: [&View; 3] = [
 pub fn of(document: &Document) -> &'static View {
     let mut views = VIEWS.into_iter();
     let own = views.find(|view| view.experiment == document.experiment);
-    own.unwrap_or(&plain::VIEW)
+    own.unwrap_or(&View::PLAIN)
 }
 
 impl View {
-    /// Whether a metric has a place outside of the table of what was also measured.
+    const PLAIN: Self = Self {
+        experiment: "",
+        load: |load| load.all(),
+        counted: COUNTED,
+        ranges: None,
+        timeline: None,
+        finding: |_, _| None,
+        remarks: |_| Vec::new(),
+        published_of: "",
+    };
+
+    /// The experiment's metrics.
+    pub fn metrics(&self) -> &'static [MetricInfo] {
+        of_experiment(self.experiment)
+    }
+
+    /// The main table's columns, after the variant's name. Without any there is no such table.
+    pub fn columns(&self) -> Vec<Column> {
+        let of = |info: &'static MetricInfo| {
+            let columns = info.columns.iter();
+            columns.map(|(title, of)| column(title, info.name, *of))
+        };
+        self.metrics().iter().flat_map(of).collect()
+    }
+
+    /// Whether a metric has a place outside of the table of further figures.
     pub fn has(&self, metric: &str) -> bool {
-        self.columns.iter().any(|column| column.metric == metric)
-            || self.elsewhere.contains(&metric)
-            || self.bucket(metric).is_some()
+        let info = self.metrics().iter().find(|info| info.name == metric);
+        info.is_some_and(|it| !it.columns.is_empty() || it.repeats || it.range_ns.is_some())
     }
+}
 
-    /// The bucket of which the metric is the share.
-    pub fn bucket(&self, metric: &str) -> Option<&'static Bucket> {
-        let mut all = self.buckets?.all.iter();
-        all.find(|bucket| bucket.metric == metric)
-    }
-
-    /// Name of a metric in a sentence.
-    pub fn metric_title(&self, metric: &str) -> String {
-        match (self.buckets, self.bucket(metric)) {
-            (Some(buckets), Some(bucket)) => format!("{} {}", buckets.things, bucket.title),
-            _ => metric.replace('_', " "),
-        }
-    }
+/// Name of a metric in a sentence.
+pub fn metric_title(metric: &str) -> String {
+    named(metric).map_or_else(|| metric.replace('_', " "), MetricInfo::title)
 }
 
 /// The parameters that a document's runs had.
@@ -166,6 +135,18 @@ impl Load<'_> {
     pub fn is(self, key: &str) -> bool {
         let flag = self.0.get(key).and_then(toml::Value::as_bool);
         flag.unwrap_or(false)
+    }
+
+    /// The text with the number of each `{parameter}` in its place.
+    pub fn said(self, text: &str) -> String {
+        let mut parts = text.split('{');
+        let mut said = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let (key, rest) = part.split_once('}').unwrap_or((part, ""));
+            said.push_str(&thousands(self.number(key)));
+            said.push_str(rest);
+        }
+        said
     }
 
     /// All but the seed, as they are set.

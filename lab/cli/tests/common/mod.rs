@@ -9,6 +9,8 @@
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
+use serde_json::Value;
+
 /// A run of a fraction of a second.
 pub const QUICK: [&str; 10] = [
     "run",
@@ -48,6 +50,39 @@ pub fn command() -> Command {
 
 pub fn bursar(args: &[&str]) -> Output {
     command().args(args).output().expect("the program starts")
+}
+
+/// Runs the program, which must end with 0, and returns its document.
+pub fn document_of(args: &[&str]) -> String {
+    succeeded(&bursar(args))
+}
+
+/// The document of a run that ended with 0.
+pub fn succeeded(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
+    stdout(output)
+}
+
+/// The file of a quick simulated run.
+pub fn result(name: &str, more: &[&str]) -> Scratch {
+    let scratch = Scratch::new(name);
+    succeeded(&simulated(&[more, &["-o", scratch.path()]].concat()));
+    scratch
+}
+
+/// A file with another file's document after a change.
+pub fn changed(name: &str, from: &Scratch, change: impl FnOnce(&mut Value)) -> Scratch {
+    let text = std::fs::read_to_string(&from.0).expect("a result");
+    let mut document: Value = serde_json::from_str(&text).expect("a document");
+    change(&mut document);
+    file(name, &document.to_string())
+}
+
+/// A file with a text.
+pub fn file(name: &str, text: &str) -> Scratch {
+    let scratch = Scratch::new(name);
+    std::fs::write(&scratch.0, text).expect("a temporary file");
+    scratch
 }
 
 pub fn quick(more: &[&str]) -> Output {

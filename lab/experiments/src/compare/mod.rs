@@ -5,21 +5,20 @@
 //! host and simulated ones, of two cost models or of two hosts are never compared, because the code would not be the
 //! cause of their difference.
 //!
-//! [`rule`] defines "clearly", and [`direction`] the better side of a figure. Both were written before any result was
+//! [`rule`] defines "clearly", and [`crate::metrics`] the better side of a figure. Both were written before any result was
 //! compared.
 
-pub mod direction;
 pub mod rule;
 
 use std::fmt;
 
 use serde::Serialize;
 
-use self::direction::{Better, better};
 use self::rule::{Finding, Shift};
 use crate::document::{Document, ParameterTable, VariantResult};
 use crate::machine_info::MachineInfo;
 use crate::measure::{Metric, SeedFigures, Summary, Unit};
+use crate::metrics::{Better, better};
 
 /// Judgement on a figure of the second document beside that of the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

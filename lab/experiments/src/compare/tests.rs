@@ -3,6 +3,7 @@ use super::*;
 use crate::document::{Metrics, SCHEMA};
 use crate::machine_info::SimInfo;
 use crate::measure::{Samples, Share};
+use crate::metrics::memcg_flush::*;
 use crate::random::Random;
 
 /// Draws of documents in each of the tests that count alarms.
@@ -121,7 +122,7 @@ fn few_seeds_say_nothing() {
     let mut random = Random::new(1);
     let [few, enough] = [0..7, 0..8].map(|seeds| {
         let times = times(&mut random, seeds.clone(), 1.0);
-        document(seeds, &[("read_latency", times)])
+        document(seeds, &[(READ_LATENCY.name, times)])
     });
     for (other, expected) in [(&few, Judgement::TooFew), (&enough, Judgement::TooFew)] {
         let judgements = found(&few, other).into_iter().map(|(.., it)| it);
@@ -136,8 +137,11 @@ fn what_has_no_values_by_seed_is_not_judged() {
     let mut samples = Samples::new(Unit::Ns);
     (0..10_000).for_each(|value| samples.record(value));
     let metrics = [
-        ("read_latency", Metric::Distribution(samples.distribution())),
-        ("flushes", Metric::Count(8_000)),
+        (
+            READ_LATENCY.name,
+            Metric::Distribution(samples.distribution()),
+        ),
+        (FLUSHES.name, Metric::Count(8_000)),
     ];
     let one = document(0..8, &metrics);
     let changes = Comparison::new(&one, &one).changes;
@@ -168,7 +172,7 @@ fn shares_that_did_not_change_are_seldom_worse() {
         for (others, alarms) in [0..8, 100..108].into_iter().zip(&mut alarms) {
             let [a, b] = [0..8, others].map(|seeds| {
                 let share = Metric::Ratio(shares(&mut random, seeds.clone(), 0.5));
-                document(seeds, &[("broken_reads", share)])
+                document(seeds, &[(BROKEN_READS.name, share)])
             });
             *alarms += Comparison::new(&a, &b).count(Judgement::Worse);
         }
@@ -186,7 +190,7 @@ fn times_that_did_not_change_are_seldom_worse() {
     for _ in 0..DRAWS {
         let [a, b] = [0..8, 0..8].map(|seeds| {
             let times = times(&mut random, seeds.clone(), 1.0);
-            document(seeds, &[("read_latency", times)])
+            document(seeds, &[(READ_LATENCY.name, times)])
         });
         for ((.., judgement), alarms) in found(&a, &b).into_iter().zip(&mut alarms) {
             *alarms += u32::from(judgement == Judgement::Worse);
@@ -206,9 +210,9 @@ fn a_fifth_worse_is_found() {
         let [before, after] =
             [(seeds, 1.0, 0.75), (others, 1.2, 0.6)].map(|(seeds, time, fast)| {
                 let metrics = [
-                    ("read_latency", times(&mut random, seeds.clone(), time)),
+                    (READ_LATENCY.name, times(&mut random, seeds.clone(), time)),
                     (
-                        "reads_under_100us",
+                        READS_UNDER_100US.name,
                         Metric::Ratio(shares(&mut random, seeds.clone(), fast)),
                     ),
                 ];
@@ -220,10 +224,7 @@ fn a_fifth_worse_is_found() {
         ] {
             for (metric, figure, judgement) in found(one, other) {
                 // A tail that one run in eight moves twentyfold is not clear by eight.
-                let is_clear = matches!(
-                    (metric.as_str(), figure),
-                    ("reads_under_100us", _) | (_, "p50")
-                );
+                let is_clear = metric == READS_UNDER_100US.name || figure == "p50";
                 assert!(
                     judgement == expected || !is_clear,
                     "{metric} {figure}: {judgement}"
@@ -236,20 +237,21 @@ fn a_fifth_worse_is_found() {
 #[test]
 fn counts_are_shown_by_seed() {
     let [eight, twenty] = [(0..8, 8_000), (0..20, 20_000)]
-        .map(|(seeds, flushes)| document(seeds, &[("flushes", Metric::Count(flushes))]));
+        .map(|(seeds, flushes)| document(seeds, &[(FLUSHES.name, Metric::Count(flushes))]));
     let change = &Comparison::new(&eight, &twenty).changes[0];
     assert_eq!(
         (change.a, change.b, change.change),
         (1_000.0, 1_000.0, Some(0.0))
     );
-    let [none, one] = [0, 1].map(|waits| document(0..8, &[("lock_waits", Metric::Count(waits))]));
+    let [none, one] =
+        [0, 1].map(|waits| document(0..8, &[(LOCK_WAITS.name, Metric::Count(waits))]));
     assert_eq!(Comparison::new(&none, &one).changes[0].change, None);
 }
 
 #[test]
 fn what_has_no_better_side_is_only_shown() {
     let [few, many] =
-        [10, 1_000_000].map(|skips| document(0..8, &[("skips", Metric::Count(skips))]));
+        [10, 1_000_000].map(|skips| document(0..8, &[(SKIPS.name, Metric::Count(skips))]));
     assert_eq!(
         Comparison::new(&few, &many).changes[0].judgement,
         Judgement::Shown
@@ -260,9 +262,12 @@ fn what_has_no_better_side_is_only_shown() {
 fn what_only_one_has_is_named() {
     let one = document(
         0..8,
-        &[("skips", Metric::Count(1)), ("waits", Metric::Count(1))],
+        &[
+            (SKIPS.name, Metric::Count(1)),
+            (WAITS.name, Metric::Count(1)),
+        ],
     );
-    let mut other = document(0..8, &[("waits", times(&mut Random::new(6), 0..8, 1.0))]);
+    let mut other = document(0..8, &[(WAITS.name, times(&mut Random::new(6), 0..8, 1.0))]);
     let comparison = Comparison::new(&one, &other);
     assert!(comparison.changes.is_empty());
     assert_eq!(

@@ -45,16 +45,7 @@ impl Samples {
 
     /// Returns the distribution of the collected values.
     pub fn distribution(&self) -> Distribution {
-        let lowest = |value| self.histogram.lowest_equivalent(value);
-        Distribution {
-            unit: self.unit,
-            buckets: self
-                .histogram
-                .iter_recorded()
-                .map(|bucket| (lowest(bucket.value_iterated_to()), bucket.count_at_value()))
-                .collect(),
-            by_seed: BTreeMap::new(),
-        }
+        Distribution::of_histogram(self.unit, &self.histogram)
     }
 }
 
@@ -98,6 +89,47 @@ pub struct Summary {
     pub max: u64,
 }
 
+impl Summary {
+    /// Returns a number of the distribution; `None` for [`Of::Value`].
+    pub fn number(&self, of: Of) -> Option<f64> {
+        Some(match of {
+            Of::P50 => self.p50 as f64,
+            Of::P99 => self.p99 as f64,
+            Of::Max => self.max as f64,
+            Of::Mean => self.mean,
+            Of::Value => return None,
+        })
+    }
+}
+
+/// Number of a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Of {
+    /// Median of a distribution.
+    P50,
+    /// 99th percentile of a distribution.
+    P99,
+    /// Greatest value of a distribution.
+    Max,
+    /// Mean of a distribution.
+    Mean,
+    /// The only number, of a metric without distribution.
+    Value,
+}
+
+impl Of {
+    /// Returns the name; empty for the only number.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::P50 => "p50",
+            Self::P99 => "p99",
+            Self::Max => "max",
+            Self::Mean => "mean",
+            Self::Value => "",
+        }
+    }
+}
+
 /// One bar of a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Octave {
@@ -108,6 +140,26 @@ pub struct Octave {
 }
 
 impl Distribution {
+    /// Makes the distribution of values.
+    pub fn of(unit: Unit, values: impl IntoIterator<Item = u64>) -> Self {
+        let mut samples = Samples::new(unit);
+        values.into_iter().for_each(|value| samples.record(value));
+        samples.distribution()
+    }
+
+    /// Makes the distribution of values that a histogram has.
+    pub fn of_histogram(unit: Unit, histogram: &Histogram<u64>) -> Self {
+        let lowest = |value| histogram.lowest_equivalent(value);
+        Self {
+            unit,
+            buckets: histogram
+                .iter_recorded()
+                .map(|bucket| (lowest(bucket.value_iterated_to()), bucket.count_at_value()))
+                .collect(),
+            by_seed: BTreeMap::new(),
+        }
+    }
+
     /// Makes a distribution from the fields of a document.
     ///
     /// # Errors

@@ -16,7 +16,7 @@ use serde::de::Error as _;
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-pub use distribution::{Distribution, Octave, Samples, SeedFigures, Summary};
+pub use distribution::{Distribution, Octave, Of, Samples, SeedFigures, Summary};
 pub use figure::Figure;
 pub use share::Share;
 pub use timeline::{POINTS_MAX, Timeline};

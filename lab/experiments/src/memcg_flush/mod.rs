@@ -9,21 +9,18 @@
 //! | the subjects of the comparison | `subject.rs` |
 //! | the load | `worker.rs`; `swing.rs`: tenants that grow and shrink; `warm_up.rs`: pages that exist before |
 //! | network streams | `stream.rs` |
-//! | the tenants' memory: lists, faults, reclaim, swap | `mm/` |
+//! | the tenants' memory: lists, faults, reclaim, swap | `tenant_memory/` |
 //! | the readers | `reader.rs` |
 //! | decisions that use the numbers | `consumers/` |
 //! | the truth during the run | `oracle.rs` |
 //! | the right answer of each read | `truth.rs` |
 //! | the results of a run | `outcome.rs` |
-//! | an estimate of its time | `estimate.rs` |
 //!
 //! Every variant runs the same load from the same seed for the same time. Reads are judged afterwards: workers and
 //! readers only log. Decisions are compared with the oracle at once, which takes no time of a simulated machine. A run
 //! whose books are wrong in the end gives no result.
 
 mod consumers;
-mod estimate;
-mod mm;
 mod oracle;
 mod outcome;
 mod parameters;
@@ -32,39 +29,37 @@ mod statistics;
 mod stream;
 mod subject;
 mod swing;
+mod tenant_memory;
 mod tree;
 mod truth;
 mod warm_up;
 mod worker;
 
 use bursar::{FlushPolicy, Freshness};
-use bursar_machine::timer::Timers;
-use bursar_machine::{Machine, Tasks};
+use bursar_machine::Machine;
+use bursar_rig::Tasks;
+use bursar_rig::timer::Timers;
 
-use estimate::estimated_seconds;
 use outcome::Outcome;
-pub use parameters::{Parameters, ReclaimSite, Scope};
+pub use parameters::{Parameters, Scope, Site};
 pub use tree::Tree;
 
+use bursar_kernel::stats::{Policy, Tunables};
+
 use self::consumers::{Consumers, Scene};
-use self::mm::{Space, Tally};
 use self::oracle::{Observed, Oracle};
 use self::reader::Read;
 use self::stream::Streams;
 use self::subject::{Own, Subject, Theirs};
+use self::tenant_memory::{Space, Tally};
 use self::warm_up::ColdPages;
-use self::worker::Log;
-use crate::document::VariantResult;
-use crate::published::{Policy, Tunables};
-use crate::settings::ParameterError;
-use crate::workload::{RunError, Workload};
-
-/// A task of the machine.
-type Task<'a> = Box<dyn FnOnce() + Send + 'a>;
+use self::worker::{Log, Task};
+use crate::document::Metrics;
+use crate::workload::{Misfit, Workload};
 
 /// A variant of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Variant {
+pub enum Variant {
     /// Bursar; readers ask for exact numbers and share walks.
     Combining,
     /// The same; a read retires the slots that it visits, which takes a fence, before it has its answer.
@@ -120,56 +115,40 @@ impl Variant {
 }
 
 impl Workload for Parameters {
-    fn check(&self) -> Result<(), ParameterError> {
-        self.check_ranges()
+    type Variant = Variant;
+
+    fn misfits(&self) -> Vec<Misfit> {
+        Self::misfits(self)
     }
 
-    fn check_simulated(&self) -> Result<(), ParameterError> {
-        self.check_room()
-    }
-
-    fn ranges(&self) -> Vec<(&'static str, u64, u64, u64)> {
-        Parameters::ranges(self)
-    }
-
-    fn seed(&self) -> u64 {
-        self.seed
-    }
-
-    fn with_seed(self, seed: u64) -> Self {
-        Self { seed, ..self }
+    fn simulated_misfits(&self) -> Option<Misfit> {
+        Some(self.simulated_misfit())
     }
 
     fn run_ms(&self) -> u64 {
         self.duration_ms
     }
 
-    fn estimated_seconds(&self, cpus: Option<usize>) -> f64 {
-        estimated_seconds(self, cpus)
+    fn simulated_seconds(&self, cpus: usize) -> f64 {
+        Self::simulated_seconds(self, cpus)
     }
 
-    fn summary(variant: &str) -> &'static str {
-        Variant::named(variant, 1).map_or("", Variant::summary)
+    fn variant(name: &str) -> Option<Variant> {
+        Variant::named(name, 1)
     }
 
-    fn run<M: Timers>(&self, machine: &M, variant: &str) -> Result<VariantResult, RunError> {
-        run(machine, variant, self).map(|outcome| outcome.result())
+    fn about(variant: Variant) -> &'static str {
+        variant.summary()
     }
-}
 
-/// Runs one variant with one seed.
-fn run<M: Tasks>(machine: &M, name: &str, parameters: &Parameters) -> Result<Outcome, RunError> {
-    let fail = |reason: String| RunError {
-        variant: name.to_owned(),
-        reason,
-    };
-    let max_waiters = match parameters.max_waiters {
-        0 => machine.cpus() as u64,
-        bound => bound,
-    };
-    let variant =
-        Variant::named(name, max_waiters).ok_or_else(|| fail("no such variant".to_owned()))?;
-    run_on_subject(machine, variant, parameters).map_err(fail)
+    fn measure<M: Timers>(&self, machine: &M, variant: Variant) -> Result<Metrics, String> {
+        let max_waiters = match self.max_waiters {
+            0 => machine.cpus() as u64,
+            bound => bound,
+        };
+        let variant = Variant::named(variant.name(), max_waiters).unwrap_or(variant);
+        run_on_subject(machine, variant, self).map(Outcome::metrics)
+    }
 }
 
 fn run_on_subject<M: Tasks>(
@@ -183,33 +162,31 @@ fn run_on_subject<M: Tasks>(
         Variant::PeriodicOnly => (FlushPolicy::PeriodicOnly, Freshness::Cached),
         Variant::Published(policy) => {
             let theirs = Theirs::new(machine, parameters, policy)?;
-            return measure(machine, variant, &theirs, parameters);
+            return measure(machine, &theirs, parameters);
         }
     };
     let own = Own::new(machine, parameters, policy, freshness)?;
-    measure(machine, variant, &own, parameters)
+    measure(machine, &own, parameters)
 }
 
 /// Measures, with an oracle if a part of the load needs it.
 fn measure<M: Tasks, S: Subject<M>>(
     machine: &M,
-    variant: Variant,
     subject: &S,
     parameters: &Parameters,
 ) -> Result<Outcome, String> {
     let oracle = &Oracle::new(parameters.tree());
     if parameters.needs_oracle() {
         let observed = Observed { subject, oracle };
-        measure_with(machine, variant, &observed, parameters, oracle)
+        measure_with(machine, &observed, parameters, oracle)
     } else {
-        measure_with(machine, variant, subject, parameters, oracle)
+        measure_with(machine, subject, parameters, oracle)
     }
 }
 
 /// Runs all tasks of the load and the periodic flusher, then compares the reads with the truth.
 fn measure_with<M: Tasks, S: Subject<M>>(
     machine: &M,
-    variant: Variant,
     subject: &S,
     parameters: &Parameters,
     oracle: &Oracle,
@@ -217,7 +194,7 @@ fn measure_with<M: Tasks, S: Subject<M>>(
     let cold = ColdPages::warm_up(machine, subject, parameters)?;
     let start_ns = machine.now_ns();
     let span = (start_ns, start_ns + parameters.duration_ms * 1_000_000);
-    let spaces: Vec<Space<M>> = mm::spaces(parameters);
+    let spaces: Vec<Space<M>> = tenant_memory::spaces(parameters);
     let mut logs: Vec<(Log, Tally)> = Vec::new();
     logs.resize_with(parameters.workers as usize, Default::default);
     let mut reclaimers = vec![Tally::default(); parameters.reclaimers as usize];
@@ -249,7 +226,9 @@ fn measure_with<M: Tasks, S: Subject<M>>(
     }
     for (index, tally) in (RECLAIMERS..).zip(&mut reclaimers) {
         tasks.push(Box::new(move || {
-            *tally = mm::reclaim_repeatedly(machine, subject, parameters, memory, index, span);
+            *tally = tenant_memory::reclaim_repeatedly(
+                machine, subject, parameters, memory, index, span,
+            );
         }));
     }
     tasks.push(Box::new(move || {
@@ -263,12 +242,12 @@ fn measure_with<M: Tasks, S: Subject<M>>(
     let reads = reads.into_iter().collect::<Result<Vec<_>, _>>()?.concat();
     let (logs, workers): (Vec<Log>, Vec<Tally>) = logs.into_iter().unzip();
     let logs = logs.into_iter().chain(streams.take_logs()).collect();
-    let mut outcome = Outcome::new(variant, parameters, logs, reads, subject.work());
+    let mut outcome = Outcome::new(parameters, logs, reads, subject.work());
     consumers.report(parameters.seed, &mut outcome)?;
     streams.report(parameters, &mut outcome);
-    mm::report(&mut outcome, parameters.seed, &workers, &reclaimers);
+    tenant_memory::report(&mut outcome, parameters.seed, &workers, &reclaimers);
     cold.free_all();
-    mm::audit(subject, parameters, spaces)?;
+    tenant_memory::audit(subject, parameters, spaces)?;
     Ok(outcome)
 }
 

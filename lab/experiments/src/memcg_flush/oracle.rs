@@ -7,12 +7,13 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use bursar::Group;
+use bursar_kernel::stats::GroupIndex;
 use bursar_machine::Machine;
 
+use super::parameters::{Need, Site};
 use super::statistics::Stat;
-use super::subject::{Need, Numbers, Site, Subject, Work};
+use super::subject::{Numbers, Subject, Work};
 use super::tree::Tree;
-use crate::published::GroupIndex;
 
 /// Pages of one tenant, on cache lines of their own.
 #[derive(Debug, Default)]

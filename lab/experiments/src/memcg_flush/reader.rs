@@ -1,12 +1,12 @@
 //! The readers: tasks that read the statistics of a group now and then.
 
-use bursar_machine::Tasks;
+use bursar_kernel::stats::GroupIndex;
+use bursar_rig::Tasks;
 
 use super::parameters::{Parameters, Scope};
 use super::statistics::Stat;
 use super::subject::Subject;
 use super::tree::Tree;
-use crate::published::GroupIndex;
 use crate::random::Random;
 
 /// One read, as its reader saw it. Times in nanoseconds since the start of the run.

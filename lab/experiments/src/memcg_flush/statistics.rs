@@ -3,65 +3,54 @@
 
 use bursar::{Gauge, Statistic};
 
-/// A statistic. Numbers of pages, or of events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stat {
+/// Defines the statistics, with their names in `memory.stat`.
+macro_rules! statistics {
+    ($($(#[$doc:meta])* $stat:ident $name:literal;)*) => {
+        /// A statistic. Numbers of pages, or of events.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(super) enum Stat {
+            $($(#[$doc])* $stat,)*
+        }
+
+        /// In the order of [`Stat`]. All are declared as gauges: one type of handle for all, at the same cost.
+        pub(super) const STATISTICS: &[Statistic] = &[$(Statistic::gauge($name)),*];
+    };
+}
+
+statistics! {
     /// Pages mapped since the start. It only grows, and comes last in each update: the right answer of each read is
     /// computed from it.
-    Pgfault,
+    Pgfault "pgfault";
     /// Faults that had to wait for swap or a file.
-    Pgmajfault,
+    Pgmajfault "pgmajfault";
     /// Anonymous pages in memory.
-    Anon,
+    Anon "anon";
     /// Pages of files in memory.
-    File,
+    File "file";
     /// Pages that sockets hold.
-    Sock,
+    Sock "sock";
     /// Pages of compressed memory.
-    Zswap,
+    Zswap "zswap";
     /// Anonymous pages that are kept compressed.
-    Zswapped,
-    InactiveAnon,
-    ActiveAnon,
-    InactiveFile,
-    ActiveFile,
-    WorkingsetRefaultAnon,
-    WorkingsetRefaultFile,
-    Pgscan,
-    Pgsteal,
-    Pswpin,
-    Pswpout,
-    Zswpin,
-    Zswpout,
+    Zswapped "zswapped";
+    InactiveAnon "inactive_anon";
+    ActiveAnon "active_anon";
+    InactiveFile "inactive_file";
+    ActiveFile "active_file";
+    WorkingsetRefaultAnon "workingset_refault_anon";
+    WorkingsetRefaultFile "workingset_refault_file";
+    Pgscan "pgscan";
+    Pgsteal "pgsteal";
+    Pswpin "pswpin";
+    Pswpout "pswpout";
+    Zswpin "zswpin";
+    Zswpout "zswpout";
 }
 
 impl Stat {
     /// Number of statistics.
     pub(super) const COUNT: usize = STATISTICS.len();
 }
-
-/// In the order of [`Stat`]. All are declared as gauges: one type of handle for all, at the same cost.
-pub(super) const STATISTICS: &[Statistic] = &[
-    Statistic::gauge("pgfault"),
-    Statistic::gauge("pgmajfault"),
-    Statistic::gauge("anon"),
-    Statistic::gauge("file"),
-    Statistic::gauge("sock"),
-    Statistic::gauge("zswap"),
-    Statistic::gauge("zswapped"),
-    Statistic::gauge("inactive_anon"),
-    Statistic::gauge("active_anon"),
-    Statistic::gauge("inactive_file"),
-    Statistic::gauge("active_file"),
-    Statistic::gauge("workingset_refault_anon"),
-    Statistic::gauge("workingset_refault_file"),
-    Statistic::gauge("pgscan"),
-    Statistic::gauge("pgsteal"),
-    Statistic::gauge("pswpin"),
-    Statistic::gauge("pswpout"),
-    Statistic::gauge("zswpin"),
-    Statistic::gauge("zswpout"),
-];
 
 /// Handles, in the same order.
 pub(super) const GAUGES: [Gauge; Stat::COUNT] = {
@@ -73,21 +62,3 @@ pub(super) const GAUGES: [Gauge; Stat::COUNT] = {
     }
     gauges
 };
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_follow_the_order_of_the_enumeration() {
-        for (stat, name) in [
-            (Stat::Pgfault, "pgfault"),
-            (Stat::Sock, "sock"),
-            (Stat::WorkingsetRefaultFile, "workingset_refault_file"),
-            (Stat::Zswpout, "zswpout"),
-        ] {
-            assert_eq!(STATISTICS[stat as usize].name(), name);
-        }
-        assert_eq!(Stat::Zswpout as usize + 1, Stat::COUNT);
-    }
-}

@@ -21,16 +21,17 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bursar::Charge;
-use bursar_machine::{Event, Lock, Machine, Tasks};
+use bursar_kernel::stats::GroupIndex;
+use bursar_machine::{Event, Lock, Machine};
+use bursar_rig::Tasks;
 
-use super::Task;
 use super::outcome::Outcome;
 use super::parameters::Parameters;
 use super::statistics::Stat;
 use super::subject::Subject;
 use super::worker::Log;
-use crate::measure::{Figure, Metric, Samples, Share, Unit};
-use crate::published::GroupIndex;
+use super::worker::Task;
+use crate::metrics::memcg_flush::*;
 
 /// Number of segments for one that is timed; see above.
 const SAMPLE_EVERY: u64 = 17;
@@ -283,48 +284,29 @@ impl<M: Tasks> Streams<M> {
         if self.pairs.is_empty() {
             return;
         }
-        let sum = |segments: &dyn Fn(&Pair<M>) -> u64| self.pairs.iter().map(segments).sum();
-        let throughput = |segments: u64| {
-            let rate = mbit_per_second(segments, parameters.segment_bytes, parameters.duration_ms);
-            Metric::Figure(Figure::of(Unit::MbitPerSecond, parameters.seed, rate))
+        let seed = parameters.seed;
+        let rate = |segments: &dyn Fn(&Pair<M>) -> u64| {
+            let segments = self.pairs.iter().map(segments).sum();
+            mbit_per_second(segments, parameters.segment_bytes, parameters.duration_ms)
         };
-        let server = throughput(sum(&|pair| pair.server.segments));
-        let client = throughput(sum(&|pair| pair.client.segments));
-        outcome.push("throughput_mbps_server", server);
-        outcome.push("throughput_mbps_client", client);
-
+        let metrics = &mut outcome.more;
+        metrics.figure(THROUGHPUT_SERVER, seed, rate(&|pair| pair.server.segments));
+        metrics.figure(THROUGHPUT_CLIENT, seed, rate(&|pair| pair.client.segments));
         let ends = self
             .pairs
             .iter()
             .flat_map(|pair| [&pair.client, &pair.server]);
         let timed: Vec<Timed> = ends.flat_map(|end| end.timed.iter().copied()).collect();
-        let share = update_share(&timed, parameters.segment_ns);
-        let disturbed = timed
-            .iter()
-            .filter(|one| one.is_disturbed(parameters.segment_ns))
-            .count();
-        outcome.push(
-            "charge_share",
-            Metric::Figure(Figure::of(Unit::Ratio, parameters.seed, share)),
+        let is_disturbed = |one: &&Timed| one.is_disturbed(parameters.segment_ns);
+        let disturbed = timed.iter().filter(is_disturbed).count() as u64;
+        metrics.figure(
+            CHARGE_SHARE,
+            seed,
+            update_share(&timed, parameters.segment_ns),
         );
-        outcome.push(
-            "disturbed_segments",
-            Metric::Ratio(Share::of(
-                parameters.seed,
-                disturbed as u64,
-                timed.len() as u64,
-            )),
-        );
-        let (mut update, mut count) = (Samples::new(Unit::Ns), Samples::new(Unit::Ns));
-        for one in &timed {
-            update.record(one.update_ns());
-            count.record(one.count_ns);
-        }
-        outcome.push("update_ns", Metric::Distribution(update.distribution()));
-        outcome.push(
-            "statistic_update_ns",
-            Metric::Distribution(count.distribution()),
-        );
+        metrics.share(DISTURBED_SEGMENTS, seed, disturbed, timed.len() as u64);
+        metrics.spread(UPDATE_NS, timed.iter().map(|one| one.update_ns()));
+        metrics.spread(STATISTIC_UPDATE_NS, timed.iter().map(|one| one.count_ns));
     }
 }
 

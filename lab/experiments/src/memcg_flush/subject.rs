@@ -6,36 +6,12 @@
 use std::time::Duration;
 
 use bursar::{FlushPolicy, Freshness, Group, Limits, Memory, Reading};
+use bursar_kernel::stats::{GroupIndex, Policy, Published, Substrate};
 use bursar_machine::Machine;
 
-use super::parameters::Parameters;
+use super::parameters::{Need, PAGE_SIZE, Parameters, Site};
 use super::statistics::{GAUGES, STATISTICS, Stat};
 use super::tree::Tree;
-use crate::published::{GroupIndex, Policy, Published, Substrate};
-
-/// Size of a page, bytes.
-pub(super) const PAGE_SIZE: u64 = 4096;
-
-/// A place in the kernel that flushes statistics for another purpose than showing them, by how much it needs fresh
-/// ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Site {
-    /// Flushes if there were enough updates, as a reader does.
-    Unlimited,
-    /// Flushes only if the periodic flusher is a full cycle late.
-    RateLimited,
-    /// Flushes always.
-    Forced,
-}
-
-/// Freshness that a reader needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Need {
-    /// The variant's own freshness.
-    Own,
-    /// No older than this. Only Bursar can be asked for it, if readers may flush; the other variants ignore it.
-    AtMost(Duration),
-}
 
 /// Result of a read.
 #[derive(Clone, Copy, Debug)]

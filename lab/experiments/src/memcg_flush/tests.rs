@@ -1,15 +1,17 @@
 //! The experiment in small, on the host: every variant runs, and what holds on any machine holds.
 
+use crate::metrics::memcg_flush::*;
+use crate::metrics::of_experiment;
 use bursar_machine::Host;
 use bursar_sim::{Settings, Sim, Simulator, Topology};
 
-use super::outcome::BUCKETS;
+use super::parameters::Need;
 use super::statistics::Stat;
-use super::subject::Need;
 use super::*;
 use crate::document::VariantResult;
 use crate::experiment::Experiment;
 use crate::measure::Metric;
+use crate::settings::ParameterError;
 
 fn parameters(experiment: &Experiment) -> Parameters {
     let table = experiment.parameters.clone();
@@ -31,11 +33,11 @@ fn ratio(result: &VariantResult, name: &str) -> f64 {
     }
 }
 
-fn number(result: &VariantResult, name: &str) -> u64 {
-    match result.metrics.get(name) {
+fn number(metrics: &Metrics, name: &str) -> u64 {
+    match metrics.get(name) {
         Some(Metric::Count(value)) => *value,
         Some(Metric::Distribution(distribution)) => distribution.samples(),
-        other => panic!("{name} of {}: {other:?}", result.name),
+        other => panic!("{name}: {other:?}"),
     }
 }
 
@@ -44,39 +46,39 @@ fn every_variant_runs_and_measures() {
     let host = Host::start().expect("the host has a backend");
     let (experiment, parameters) = quick();
     for name in &experiment.variants {
-        let mut result = run(&host, name, &parameters).expect("a run").result();
+        let mut result = parameters.run(&host, name).expect("a run");
         let other = Parameters {
             seed: parameters.seed + 1,
             ..parameters
         };
-        let other = run(&host, name, &other).expect("another run").result();
+        let other = other.run(&host, name).expect("another run");
         result.merge(&other).expect("the same metrics");
         assert_eq!(&result.name, name);
-        assert!(number(&result, "read_latency") > 0, "{name}");
-        assert!(number(&result, "worker_runtime") > 0, "{name}");
+        assert!(number(&result.metrics, READ_LATENCY.name) > 0, "{name}");
+        assert!(number(&result.metrics, WORKER_RUNTIME.name) > 0, "{name}");
         assert_eq!(
-            number(&result, "staleness"),
-            number(&result, "read_latency"),
+            number(&result.metrics, STALENESS.name),
+            number(&result.metrics, READ_LATENCY.name),
             "{name}"
         );
-        let buckets: f64 = BUCKETS
+        let ranges = of_experiment("memcg-flush")
             .iter()
-            .map(|bucket| ratio(&result, bucket.name))
-            .sum();
+            .filter(|info| info.range_ns.is_some());
+        let ranges: f64 = ranges.map(|info| ratio(&result, info.name)).sum();
         assert!(
-            (buckets - 1.0).abs() < 1e-9,
-            "{name}: each read is in one bucket"
+            (ranges - 1.0).abs() < 1e-9,
+            "{name}: each read is in one range"
         );
         if ["combining", "combining-fence"].contains(&name.as_str()) {
             assert_eq!(
-                ratio(&result, "broken_reads"),
+                ratio(&result, BROKEN_READS.name),
                 0.0,
                 "an exact read missed an update"
             );
         }
         if name == "periodic-only" {
             assert!(
-                ratio(&result, "broken_reads") > 0.0,
+                ratio(&result, BROKEN_READS.name) > 0.0,
                 "a cached read has no update since the last flush"
             );
         }
@@ -99,9 +101,7 @@ fn the_file_names_variants_and_metrics_that_exist() {
         ..parameters
     };
     let host = Host::start().expect("the host has a backend");
-    let result = run(&host, "combining", &everything)
-        .expect("a run")
-        .result();
+    let result = everything.run(&host, "combining").expect("a run");
     let names: Vec<&str> = result.metrics.iter().map(|(name, _)| name).collect();
     let of_expectations = experiment
         .expectations
@@ -170,11 +170,15 @@ fn every_published_policy_is_a_variant_that_runs() {
     let (_, parameters) = quick();
     for policy in Policy::all(Tunables::of_cpus(host.cpus())) {
         let name = policy.name();
-        let result = run(&host, name, &parameters).expect("a run").result();
-        assert!(number(&result, "read_latency") > 0, "{name}");
+        let result = parameters.run(&host, name).expect("a run");
+        assert!(number(&result.metrics, READ_LATENCY.name) > 0, "{name}");
         assert_eq!(<Parameters as Workload>::summary(name), policy.summary());
         if matches!(policy, Policy::TreeWalk | Policy::Eager) {
-            assert_eq!(ratio(&result, "broken_reads"), 0.0, "{name} misses nothing");
+            assert_eq!(
+                ratio(&result, BROKEN_READS.name),
+                0.0,
+                "{name} misses nothing"
+            );
         }
     }
 }
@@ -185,8 +189,10 @@ fn left_by_streams<S: Subject<Sim>>(
     subject: &S,
     parameters: &Parameters,
 ) -> (i64, i64) {
-    let outcome = measure(machine, Variant::Combining, subject, parameters).expect("a run");
-    assert!(number(&outcome.result(), "update_ns") > 100);
+    let outcome = measure(machine, subject, parameters)
+        .expect("a run")
+        .metrics();
+    assert!(number(&outcome, UPDATE_NS.name) > 100);
     machine.sleep_until(machine.now_ns() + 2 * parameters.flush_period_ms * 1_000_000);
     subject.tick();
     let numbers = subject.read(Tree::ROOT, Need::Own, &[Stat::Sock]);

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use crate::published::GroupIndex;
+use bursar_kernel::stats::GroupIndex;
 
 /// The shape of the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,12 +8,13 @@
 //! A completion is logged after the update, so an update may count as completed a little later than it was: the truth errs
 //! towards "not broken".
 
+use bursar_kernel::stats::GroupIndex;
+
+use super::parameters::Need;
 use super::reader::Read;
-use super::subject::Need;
 use super::tree::Tree;
 use super::worker::Log;
 use crate::measure::{Samples, Unit};
-use crate::published::GroupIndex;
 
 /// Times at which the updates of each query completed, nanoseconds since the start.
 pub(super) struct Truth {

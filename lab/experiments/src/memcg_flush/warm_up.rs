@@ -4,13 +4,15 @@
 //! not count as `pgfault`, from which the truth of each read is computed: `pgfault` begins with the measurement.
 
 use bursar::Charge;
-use bursar_machine::{Lock, Tasks};
+use bursar_kernel::stats::GroupIndex;
+use bursar_machine::Lock;
+use bursar_rig::Tasks;
 
 use super::parameters::Parameters;
+use super::parameters::{Need, PAGE_SIZE};
 use super::statistics::Stat;
-use super::subject::{Need, PAGE_SIZE, Subject};
+use super::subject::Subject;
 use super::tree::Tree;
-use crate::published::GroupIndex;
 
 /// Takes memory back from a tenant, as a write to `memory.reclaim` does.
 pub(super) trait Reclaim: Sync {

@@ -2,13 +2,16 @@
 //!
 //! A page counts as done when it is accessed; it is logged when it had to be faulted in.
 
-use bursar_machine::Tasks;
+use bursar_rig::Tasks;
 
-use super::mm::{Faults, Space, Tally};
 use super::parameters::Parameters;
 use super::subject::Subject;
 use super::swing::Swing;
+use super::tenant_memory::{Faults, Space, Tally};
 use crate::random::Random;
+
+/// A task of the machine.
+pub(super) type Task<'a> = Box<dyn FnOnce() + Send + 'a>;
 
 /// Times and queries of one worker's completed updates of the counter.
 ///

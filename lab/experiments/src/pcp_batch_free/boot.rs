@@ -1,10 +1,10 @@
 //! Processes that come and go, as while a machine boots: each shell runs one after the other. Their sizes were not
 //! published, and are drawn evenly by their logarithm.
 
-use bursar_machine::timer::Timers;
+use bursar_rig::timer::Timers;
 
 use super::scene::{Log, Scene};
-use crate::page_subject::{Lists, MIB_PAGES};
+use crate::page_allocators::{Lists, MIB_PAGES};
 
 const ROLE: u64 = 3;
 /// Least size: half a mebibyte, as of a shell script.

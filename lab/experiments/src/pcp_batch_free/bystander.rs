@@ -4,10 +4,10 @@
 //! One of a pair takes pages and the other frees them, as in any flow from one CPU to another. A CPU that did both
 //! would soon find all it needs on its own lists, and would never wait.
 
-use bursar_machine::timer::Timers;
+use bursar_rig::timer::Timers;
 
 use super::scene::{Log, Scene};
-use crate::page_subject::Lists;
+use crate::page_allocators::Lists;
 
 const ROLE: u64 = 1;
 

@@ -2,10 +2,10 @@
 //! and the timer wheel rounds that.
 
 use bursar_machine::Shard;
-use bursar_machine::timer::{Timer, TimerKind, Timers, tick_ns};
+use bursar_rig::timer::{Timer, TimerKind, Timers, tick_ns};
 
 use super::scene::{Log, Scene};
-use crate::page_subject::Lists;
+use crate::page_allocators::Lists;
 
 /// Ticks between the target times of neighbouring CPUs (`round_jiffies_common()`).
 const SKEW: u64 = 3;

@@ -1,9 +1,9 @@
 //! Tasks that free many pages: they exit, free a long list, or empty all lists.
 
-use bursar_machine::timer::Timers;
+use bursar_rig::timer::Timers;
 
 use super::scene::{Log, Scene};
-use crate::page_subject::Lists;
+use crate::page_allocators::Lists;
 
 /// Time after the start at which all exit.
 const STORM_NS: u64 = 1_000_000;

@@ -4,7 +4,7 @@
 //! | part | file |
 //! |---|---|
 //! | the parameters and their ranges | `parameters.rs` |
-//! | the variants | `variant.rs`, over `../page_subject/` |
+//! | the variants | `variant.rs`, over `../page_allocators/` |
 //! | state that all tasks of a run share | `scene.rs` |
 //! | tasks that take or free a few pages now and then, and wait for others | `bystander.rs` |
 //! | tasks that free many pages: exits, long lists, drains | `free.rs` |
@@ -26,74 +26,56 @@ mod stress;
 mod swap;
 mod variant;
 
-use bursar_machine::timer::{BoundTask, Timers};
+use bursar_rig::timer::{BoundTask, Timers};
 
 pub use parameters::Parameters;
 
 use self::outcome::Outcome;
 use self::scene::{Job, Log, Scene};
 use self::variant::Variant;
-use crate::document::VariantResult;
-use crate::page_subject::{Lists, Own, Theirs};
-use crate::settings::ParameterError;
-use crate::workload::{RunError, Workload};
+use crate::document::Metrics;
+use crate::page_allocators::{Lists, Own, Theirs};
+use crate::workload::{Misfit, Workload};
 
 impl Workload for Parameters {
-    fn check(&self) -> Result<(), ParameterError> {
-        self.check_ranges()
+    type Variant = Variant;
+
+    fn misfits(&self) -> Vec<Misfit> {
+        Self::misfits(self)
     }
 
-    fn check_simulated(&self) -> Result<(), ParameterError> {
-        self.check_tasks()
-    }
-
-    fn ranges(&self) -> Vec<(&'static str, u64, u64, u64)> {
-        Parameters::ranges(self)
-    }
-
-    fn seed(&self) -> u64 {
-        self.seed
-    }
-
-    fn with_seed(self, seed: u64) -> Self {
-        Self { seed, ..self }
+    fn simulated_misfits(&self) -> Option<Misfit> {
+        Some(self.simulated_misfit())
     }
 
     fn run_ms(&self) -> u64 {
         self.duration_ms
     }
 
-    fn estimated_seconds(&self, cpus: Option<usize>) -> f64 {
-        self.estimate(cpus)
+    fn simulated_seconds(&self, cpus: usize) -> f64 {
+        Self::simulated_seconds(self, cpus)
     }
 
-    fn summary(variant: &str) -> &'static str {
-        Variant::named(variant).map_or("", Variant::summary)
+    fn variant(name: &str) -> Option<Variant> {
+        Variant::named(name)
     }
 
-    fn run<M: Timers>(&self, machine: &M, variant: &str) -> Result<VariantResult, RunError> {
-        let fail = |reason: String| RunError {
-            variant: variant.to_owned(),
-            reason,
+    fn about(variant: Variant) -> &'static str {
+        variant.summary()
+    }
+
+    fn measure<M: Timers>(&self, machine: &M, variant: Variant) -> Result<Metrics, String> {
+        let outcome = match variant {
+            Variant::Bounded => {
+                let own = Own::new(machine, self.own_sizes(machine.cpus())?)?;
+                measure(machine, &own, self)
+            }
+            Variant::Published(release) => {
+                let settings = self.published_settings(machine.cpus(), release)?;
+                measure(machine, &Theirs::new(machine, settings)?, self)
+            }
         };
-        let known = Variant::named(variant).ok_or_else(|| fail("no such variant".to_owned()))?;
-        let outcome = match known {
-            Variant::Bounded => self
-                .own_sizes(machine.cpus())
-                .and_then(|sizes| Own::new(machine, sizes))
-                .and_then(|own| measure(machine, &own, self)),
-            Variant::Published(release) => self
-                .published_settings(machine.cpus(), release)
-                .and_then(|settings| Theirs::new(machine, settings))
-                .and_then(|theirs| measure(machine, &theirs, self)),
-        };
-        let metrics = outcome.map_err(fail)?.metrics(self);
-        Ok(VariantResult {
-            name: variant.to_owned(),
-            summary: known.summary().to_owned(),
-            ran_seeds: vec![self.seed],
-            metrics,
-        })
+        Ok(outcome?.metrics(self))
     }
 }
 

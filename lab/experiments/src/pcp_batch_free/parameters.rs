@@ -3,13 +3,11 @@
 use std::time::Duration;
 
 use bursar::pages::Watermarks;
-use bursar::pages::sizes;
-use serde::Deserialize;
+use bursar::pages::parts as sizes;
 
-use crate::page_subject::{GIB_PAGES, MIB_PAGES, OwnSizes};
-use crate::published::pages::{Release, Settings};
-use crate::settings::{ParameterError, check_ranges, range_error};
-use crate::workload::SIMULATED_TASKS_MAX;
+use crate::page_allocators::{GIB_PAGES, MIB_PAGES, OwnSizes};
+use crate::workload::{Misfit, SIMULATED_TASKS_MAX, parameters};
+use bursar_kernel::pages::{Release, Settings};
 
 /// Greatest memory: pages are numbered to twice as many, and those of two runs may be numbered at once.
 const MEMORY_GIB_MAX: u64 = 1 << 12;
@@ -27,44 +25,37 @@ const LONG_PAGE_SECONDS: f64 = 35e-9;
 /// Timer slack and waking.
 const THINK_OVERHEAD_US: u64 = 60;
 
-/// Contents of `[parameters]` in the experiment's file; units are in the names, meanings in the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[allow(
-    missing_docs,
-    reason = "the experiment's file documents them for its users"
-)]
-pub struct Parameters {
-    pub seed: u64,
-    pub duration_ms: u64,
-    pub memory_gib: u64,
-    pub memory_per_cpu_gib: u64,
-    pub swap_gib: u64,
-    pub sized_for_cpus: u64,
-    pub scale: u64,
-    pub batch_pages: u64,
-    pub watchdog_us: u64,
-    pub touch_ns: u64,
-    pub unmap_ns: u64,
-    pub rewrite_ns: u64,
-    pub swap_io_ns: u64,
-    pub bystanders: u64,
-    pub bystander_pages: u64,
-    pub think_us: u64,
-    pub exiters: u64,
-    pub exiter_mib: u64,
-    pub settle_periods: u64,
-    pub freers: u64,
-    pub list_pages: u64,
-    pub drains: u64,
-    pub decay_period_ms: u64,
-    pub listed_pages: u64,
-    pub workers: u64,
-    pub worker_mib: u64,
-    pub rewrites: u64,
-    pub shells: u64,
-    pub processes: u64,
-    pub process_mib: u64,
+parameters! {
+    it;
+    duration_ms: u64 [1 to 3_600_000];
+    memory_gib: u64 [1 to MEMORY_GIB_MAX];
+    memory_per_cpu_gib: u64 [0 to 1 << 10];
+    swap_gib: u64 [0 to 1 << 20];
+    sized_for_cpus: u64 [0 to 4_096];
+    scale: u64 [1 to 1 << 16];
+    batch_pages: u64 [0 to 4_096];
+    watchdog_us: u64 [1 to 100_000_000];
+    touch_ns: u64 [0 to 1_000_000];
+    unmap_ns: u64 [0 to 1_000_000];
+    rewrite_ns: u64 [0 to 1_000_000];
+    swap_io_ns: u64 [1 to 1_000_000_000];
+    bystanders: u64 [0 to 10_000];
+    bystander_pages: u64 [1 to 4_096];
+    think_us: u64 [1 to 10_000_000];
+    exiters: u64 [0 to 10_000];
+    exiter_mib: u64 [1 to 1 << 20];
+    settle_periods: u64 [0 to 10_000];
+    freers: u64 [0 to 10_000];
+    list_pages: u64 [1 to PAGES_MAX];
+    drains: u64 [0 to 100];
+    decay_period_ms: u64 [0 to 3_600_000];
+    listed_pages: u64 [0 to 1 << 20];
+    workers: u64 [0 to 10_000];
+    worker_mib: u64 [1 to 1 << 30];
+    rewrites: u64 [1 to 10_000];
+    shells: u64 [0 to 10_000];
+    processes: u64 [1 to 10_000_000];
+    process_mib: u64 [1 to 1 << 20];
 }
 
 impl Parameters {
@@ -162,110 +153,63 @@ impl Parameters {
         long + shells + self.workers * self.worker_pages()
     }
 
-    /// Returns the ranges of the parameters. Each entry is key, value, least, most.
-    pub(super) fn ranges(&self) -> Vec<(&'static str, u64, u64, u64)> {
+    /// Lists the defects that several parameters can have together.
+    pub(super) fn misfits(&self) -> Vec<Misfit> {
+        let odd = |key, tasks: u64| {
+            let problem = format!(
+                "is {tasks}, and must be even: one of each pair takes pages, the other frees them"
+            );
+            (tasks % 2 == 1, key, problem)
+        };
+        let held = self.held_pages();
+        // An eighth may be in lists.
+        let most =
+            (self.memory_gib * GIB_PAGES / self.scale + self.swap_gib * GIB_PAGES / self.scale) / 8
+                * 7;
+        let key = if self.workers > 0 {
+            "worker_mib"
+        } else {
+            "memory_gib"
+        };
         vec![
-            ("duration_ms", self.duration_ms, 1, 3_600_000),
-            ("memory_gib", self.memory_gib, 1, MEMORY_GIB_MAX),
-            ("memory_per_cpu_gib", self.memory_per_cpu_gib, 0, 1 << 10),
-            ("swap_gib", self.swap_gib, 0, 1 << 20),
-            ("sized_for_cpus", self.sized_for_cpus, 0, 4_096),
-            ("scale", self.scale, 1, 1 << 16),
-            ("batch_pages", self.batch_pages, 0, 4_096),
-            ("watchdog_us", self.watchdog_us, 1, 100_000_000),
-            ("touch_ns", self.touch_ns, 0, 1_000_000),
-            ("unmap_ns", self.unmap_ns, 0, 1_000_000),
-            ("rewrite_ns", self.rewrite_ns, 0, 1_000_000),
-            ("swap_io_ns", self.swap_io_ns, 1, 1_000_000_000),
-            ("bystanders", self.bystanders, 0, 10_000),
-            ("bystander_pages", self.bystander_pages, 1, 4_096),
-            ("think_us", self.think_us, 1, 10_000_000),
-            ("exiters", self.exiters, 0, 10_000),
-            ("exiter_mib", self.exiter_mib, 1, 1 << 20),
-            ("settle_periods", self.settle_periods, 0, 10_000),
-            ("freers", self.freers, 0, 10_000),
-            ("list_pages", self.list_pages, 1, PAGES_MAX),
-            ("drains", self.drains, 0, 100),
-            ("decay_period_ms", self.decay_period_ms, 0, 3_600_000),
-            ("listed_pages", self.listed_pages, 0, 1 << 20),
-            ("workers", self.workers, 0, 10_000),
-            ("worker_mib", self.worker_mib, 1, 1 << 30),
-            ("rewrites", self.rewrites, 1, 10_000),
-            ("shells", self.shells, 0, 10_000),
-            ("processes", self.processes, 1, 10_000_000),
-            ("process_mib", self.process_mib, 1, 1 << 20),
+            (
+                self.tasks() - self.bystanders + self.decay_period_ms == 0,
+                "exiters",
+                "is 0, and nobody else frees many pages".to_owned(),
+            ),
+            odd("bystanders", self.bystanders),
+            odd("freers", self.freers),
+            (
+                held > PAGES_MAX,
+                "scale",
+                format!(
+                    "is {}, and the tasks would hold {held} pages at once; {PAGES_MAX} can be simulated",
+                    self.scale
+                ),
+            ),
+            (
+                // With memory for each CPU, their number is known later.
+                self.memory_per_cpu_gib == 0 && held > most,
+                key,
+                format!(
+                    "leaves no room: the tasks need {held} pages, and there are {most} with swap and without what lists may hold, all divided by `scale`"
+                ),
+            ),
         ]
     }
 
-    pub(super) fn check_ranges(&self) -> Result<(), ParameterError> {
-        check_ranges(&self.ranges())?;
-        let does_something = self.tasks() - self.bystanders + self.decay_period_ms;
-        if does_something == 0 {
-            let problem = "is 0, and nobody else frees many pages".to_owned();
-            return Err(range_error("exiters", problem));
-        }
-        for (key, tasks) in [("bystanders", self.bystanders), ("freers", self.freers)] {
-            if tasks % 2 == 1 {
-                let problem = format!(
-                    "is {tasks}, and must be even: one of each pair takes pages, the other frees them"
-                );
-                return Err(range_error(key, problem));
-            }
-        }
-        if self.held_pages() > PAGES_MAX {
-            let problem = format!(
-                "is {}, and the tasks would hold {} pages at once; {PAGES_MAX} can be simulated",
-                self.scale,
-                self.held_pages()
-            );
-            return Err(range_error("scale", problem));
-        }
-        if self.memory_per_cpu_gib > 0 {
-            // How many CPUs is known later.
-            return Ok(());
-        }
-        let memory = self.memory_gib * GIB_PAGES / self.scale;
-        let swap = self.swap_gib * GIB_PAGES / self.scale;
-        let workers = self.workers * self.worker_pages();
-        // An eighth may be in lists.
-        let most = if self.swap_gib > 0 {
-            memory + swap
-        } else {
-            memory
-        } / 8
-            * 7;
-        if self.held_pages() > most {
-            let key = if workers > 0 {
-                "worker_mib"
-            } else {
-                "memory_gib"
-            };
-            let problem = format!(
-                "leaves no room: the tasks need {} pages, and there are {most} with swap and without what lists may hold, all divided by `scale`",
-                self.held_pages()
-            );
-            return Err(range_error(key, problem));
-        }
-        Ok(())
-    }
-
-    pub(super) fn check_tasks(&self) -> Result<(), ParameterError> {
-        if self.tasks() <= SIMULATED_TASKS_MAX {
-            return Ok(());
-        }
+    /// Returns the defect of too many tasks.
+    pub(super) fn simulated_misfit(&self) -> Misfit {
+        let tasks = self.tasks();
         let problem = format!(
-            "is one of {} tasks, and a simulated run has room for {SIMULATED_TASKS_MAX}",
-            self.tasks()
+            "is one of {tasks} tasks, and a simulated run has room for {SIMULATED_TASKS_MAX}"
         );
-        Err(range_error("exiters", problem))
+        (tasks > SIMULATED_TASKS_MAX, "exiters", problem)
     }
 
-    /// Estimates the time that a run takes, seconds of one CPU: on the host, or on a simulated machine of so many CPUs.
-    pub(super) fn estimate(&self, cpus: Option<usize>) -> f64 {
+    /// Estimates the time to simulate a run on a machine of so many CPUs, seconds of one CPU.
+    pub(super) fn simulated_seconds(&self, cpus: usize) -> f64 {
         let seconds = self.duration_ms as f64 / 1e3;
-        let Some(cpus) = cpus else {
-            return seconds;
-        };
         let listed = self.listed_pages * cpus as u64;
         // Where exits and drains end the run, it is about as long as all their pages take under the zone's lock.
         let long_pages = self.exiters * self.exiter_pages() + self.drains * listed;

@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bursar_machine::Shard;
-use bursar_machine::timer::Timers;
+use bursar_rig::timer::Timers;
 
 use super::parameters::Parameters;
 use super::swap::Marks;
 use super::{boot, bystander, decay, free, stress};
-use crate::page_subject::{Lists, Waits};
+use crate::page_allocators::{Lists, Waits};
 use crate::random::Random;
 
 /// Pages that are faulted in between two checks of anything else.

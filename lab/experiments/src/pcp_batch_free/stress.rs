@@ -3,11 +3,11 @@
 //! If all workers together want more memory than there is, a worker that needs a page swaps out some of its own, and
 //! reads them again when it reaches them. A bogo operation is a mebibyte rewritten.
 
-use bursar_machine::timer::Timers;
+use bursar_rig::timer::Timers;
 
 use super::scene::{FAULT_PAGES, GATHER_PAGES, Log, Scene};
 use super::swap::{READ_PAGES, RECLAIM_PAGES};
-use crate::page_subject::Lists;
+use crate::page_allocators::Lists;
 use crate::random::Random;
 
 const ROLE: u64 = 2;

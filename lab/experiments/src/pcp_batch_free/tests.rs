@@ -1,16 +1,19 @@
 //! The experiment in small.
 
+use crate::metrics::pcp_batch_free::*;
+use bursar_kernel::pages::Release;
 use bursar_machine::Host;
-use bursar_machine::timer::Timers;
+use bursar_rig::timer::Timers;
 use bursar_sim::{Settings, Sim, Simulator, Topology};
 
 use super::*;
+use crate::document::VariantResult;
 use crate::experiment::Experiment;
 use crate::machine_info::MachineKind;
 use crate::measure::Metric;
-use crate::published::pages::Release;
 use crate::settings::Settings as Choice;
 use crate::verdict::{Basis, Row, Ruling, Verdict, by_seed};
+use crate::workload::Table as _;
 
 const SMALL: Parameters = Parameters {
     seed: 1,
@@ -149,23 +152,23 @@ fn whole_frees_2016_pages_under_one_hold_and_the_others_a_batch() {
         ("bounded", 63.0, false),
     ] {
         let result = on_sim(8, 1, |machine| run(machine, &STORM, variant));
-        let pages = number(&result, "pages_per_hold");
+        let pages = number(&result, PAGES_PER_HOLD.name);
         assert!(
             pages <= most_pages && pages > most_pages / 2.0,
             "{variant}: {pages}"
         );
         assert_eq!(
-            number(&result, "holds_over_1000") > 0.0,
+            number(&result, HOLDS_OVER_1000.name) > 0.0,
             is_long,
             "{variant}"
         );
         assert_eq!(
-            number(&result, "long_hold_share") > 0.0,
+            number(&result, LONG_HOLD_SHARE.name) > 0.0,
             is_long,
             "{variant}"
         );
         assert_eq!(
-            number(&result, "operations"),
+            number(&result, OPERATIONS.name),
             (6 * 32 * 256) as f64,
             "{variant}"
         );
@@ -174,7 +177,7 @@ fn whole_frees_2016_pages_under_one_hold_and_the_others_a_batch() {
     // that frees 2,016.
     let [whole, batched] = ["whole", "batched"].map(|variant| {
         on_sim(8, 1, |machine| {
-            number(&run(machine, &STORM, variant), "lock_wait")
+            number(&run(machine, &STORM, variant), LOCK_WAIT.name)
         })
     });
     assert!(whole > 3.0 * batched, "{whole} and {batched} ns");
@@ -193,7 +196,7 @@ fn what_is_freed_under_one_hold_can_be_set() {
             ..STORM
         };
         let result = on_sim(8, 1, |machine| run(machine, &parameters, variant));
-        let pages = number(&result, "pages_per_hold");
+        let pages = number(&result, PAGES_PER_HOLD.name);
         // The library's histogram says it to a quarter.
         let is_it = (most_pages..=most_pages * 1.25).contains(&pages);
         assert!(is_it, "{variant} by {batch_pages}: {pages}");
@@ -224,11 +227,12 @@ fn memory_that_does_not_suffice_is_swapped() {
         };
         for variant in ["batched", "bounded"] {
             let result = on_sim(8, 1, |machine| run(machine, &parameters, variant));
-            let swapped = number(&result, "pages_swapped_out");
+            let swapped = number(&result, PAGES_SWAPPED_OUT.name);
             assert_eq!(swapped > 0.0, swaps, "{variant}: {swapped}");
-            assert!(number(&result, "ops_per_second") > 0.0);
-            let seconds = number(&result, "operations") / number(&result, "ops_per_second");
-            let cpu_seconds = number(&result, "operations") / number(&result, "ops_per_cpu_second");
+            assert!(number(&result, OPS_PER_SECOND.name) > 0.0);
+            let seconds = number(&result, OPERATIONS.name) / number(&result, OPS_PER_SECOND.name);
+            let cpu_seconds =
+                number(&result, OPERATIONS.name) / number(&result, OPS_PER_CPU_SECOND.name);
             // Three workers, which sleep when they read from swap.
             assert!(
                 cpu_seconds < 3.01 * seconds,
@@ -309,7 +313,7 @@ fn a_policy_is_never_reproduced_as_better_than_itself() {
         }
     }
     let whole = whole.expect("20 runs");
-    assert!(number(&whole, "stall_rate") > 0.0 && number(&whole, "long_holds") > 0.0);
+    assert!(number(&whole, STALL_RATE.name) > 0.0 && number(&whole, LONG_HOLDS.name) > 0.0);
     for row in file().published {
         for figure in row.figures {
             let mut verdict = Verdict {
@@ -327,7 +331,7 @@ fn a_policy_is_never_reproduced_as_better_than_itself() {
                 reason: String::new(),
             };
             let is_judged = verdict.judge(|_, metric| whole.metrics.get(metric), 20);
-            assert_eq!(is_judged, verdict.metric != "ops_per_cpu_second");
+            assert_eq!(is_judged, verdict.metric != OPS_PER_CPU_SECOND.name);
             assert_ne!(verdict.verdict, Some(Ruling::Reproduced), "{verdict:?}");
         }
     }

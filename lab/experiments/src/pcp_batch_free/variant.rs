@@ -1,10 +1,10 @@
 //! The variants.
 
-use crate::published::pages::Release;
+use bursar_kernel::pages::Release;
 
 /// A variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Variant {
+pub enum Variant {
     /// Bursar.
     Bounded,
     /// A policy of the thread.

@@ -2,6 +2,7 @@ use super::*;
 use crate::experiment::PublishedRow;
 use crate::machine_info::{HostInfo, SimInfo};
 use crate::measure::{Metric, Share};
+use crate::metrics::memcg_flush::*;
 use crate::verdict::{Basis, Row, Ruling, SEEDS_NEEDED};
 
 const EXPERIMENT: &str = "memcg-flush";
@@ -72,7 +73,7 @@ fn document(mut document: Document, variant: &str, seeds: u64, shares: &[(&str, 
 fn broken(part: f64) -> Document {
     let plan = plan(MachineKind::Host, &[], 1, SeedShard::WHOLE);
     let empty = plan.document(0, host(), "a revision");
-    document(empty, "combining", 1, &[("broken_reads", part)])
+    document(empty, "combining", 1, &[(BROKEN_READS.name, part)])
 }
 
 #[test]
@@ -106,7 +107,7 @@ fn the_document_has_the_keys_of_its_schema_and_can_be_read_back() {
         assert!(json.get(key).is_some(), "{key}");
     }
     assert_eq!(
-        json["variants"][0]["metrics"]["broken_reads"]["unit"],
+        json["variants"][0]["metrics"][BROKEN_READS.name]["unit"],
         "ratio"
     );
     assert!(json.get("interrupted").is_none());
@@ -327,14 +328,14 @@ fn what_was_published_is_reproduced_by_itself_but_never_on_the_calibration_row()
 fn no_effect_does_not_score_reproduced() {
     let prediction = published(Row::Prediction);
     let all_fast = prediction.figures.iter().map(|figure| {
-        let fast = figure.metric == "reads_under_100us";
+        let fast = figure.metric == READS_UNDER_100US.name;
         (figure.metric.as_str(), if fast { 1.0 } else { 0.0 })
     });
     let all_fast: Vec<_> = all_fast.collect();
     // Reading ten times as often changes nothing.
     let calibration = published(Row::Calibration);
     let mut unchanged = figures(&calibration);
-    unchanged.push(("reads_10ms_to_100ms", 0.0));
+    unchanged.push((READS_10MS_TO_100MS.name, 0.0));
     for null in [all_fast, unchanged] {
         for seeds in [1, SEEDS_NEEDED as u64, 200] {
             let simulated = of_ensemble(simulated(1, sim(384)));

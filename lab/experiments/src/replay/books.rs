@@ -3,15 +3,15 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use bursar::housekeeping::Upkeep;
-use bursar::machine::pages::{Order, ReserveError};
+use bursar_kernel::pages::{Measured, PageLists, Settings};
+use bursar_kernel::upkeep::Upkeep;
 use bursar_machine::Shard;
-use bursar_machine::timer::Timers;
+use bursar_machine::pages::{Order, ReserveError};
+use bursar_rig::timer::Timers;
 
 use super::load::{Fold, Load, Move, OfCpu, Stretch};
 use super::policy::Policies;
 use super::stash::{Stash, needed};
-use crate::published::pages::{Measured, PageLists, Settings};
 use crate::random::Random;
 
 /// Pages that one call gives back at most, in batches.

@@ -1,7 +1,7 @@
 //! Ticks of the recorded kernel, on the clock of its events.
 
-use bursar_machine::timer::tick_ns;
 use bursar_recording::{Recording, Upkeep};
+use bursar_rig::timer::tick_ns;
 
 /// Ticks after which the wheel's buckets of up to 512 ticks repeat.
 const WHEEL_TICKS: u64 = 512;

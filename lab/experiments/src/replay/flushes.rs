@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use bursar_machine::timer::{BoundTask, Timer, TimerKind, Timers};
+use bursar_kernel::stats::{GroupIndex, Policy, Published, Substrate};
+use bursar_rig::timer::{BoundTask, Timer, TimerKind, Timers};
 
 use super::load::{Load, Wish};
 use super::measure::{Figures, Values, put_flushes};
-use crate::published::{GroupIndex, Policy, Published, Substrate};
 use crate::random::Random;
 
 /// Time before the first event.

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use bursar::machine::pages::MAX_ORDER;
-use bursar_machine::timer::tick_ns;
+use bursar_machine::pages::MAX_ORDER;
 use bursar_recording::{BurstKind, Cause, Event, Flush, Hold, LockKind, Recording, Upkeep, Wait};
+use bursar_rig::timer::tick_ns;
 
 use super::clock::{Clock, repeat_ticks};
 use super::measure::{MEASURES, Measure, Part};

@@ -41,150 +41,46 @@ pub struct Measure {
     pub is_input: bool,
 }
 
-const fn measure(name: &'static str, label: &'static str, unit: Unit, part: Part) -> Measure {
-    Measure {
-        name,
-        label,
-        unit,
-        part,
-        is_input: false,
-    }
+/// Defines all measures: part, name in JSON, name in tables, unit, whether the recording sets it.
+macro_rules! measures {
+    ($($part:ident $name:literal $label:literal $unit:ident $is_input:literal;)*) => {
+        /// All measures, in the order of tables.
+        pub const MEASURES: &[Measure] = &[$(Measure {
+            name: $name,
+            label: $label,
+            unit: Unit::$unit,
+            part: Part::$part,
+            is_input: $is_input,
+        }),*];
+    };
 }
 
-const fn input(name: &'static str, label: &'static str, unit: Unit, part: Part) -> Measure {
-    Measure {
-        is_input: true,
-        ..measure(name, label, unit, part)
-    }
+measures! {
+    Upkeep "calls_per_cpu_second" "calls a CPU and second" PerSecond false;
+    Upkeep "slot_herd_mean" "CPUs in one slot, mean of all calls" Count false;
+    Upkeep "slot_herd_max" "CPUs in one slot, max" Count false;
+    Upkeep "herd_mean" "CPUs on one tick, mean of all calls" Count false;
+    Upkeep "herd_max" "CPUs on one tick, max" Count false;
+    Upkeep "instants_per_second" "distinct ticks a second" PerSecond false;
+    Upkeep "upkeep_mean_ns" "duration, mean" Ns false;
+    Upkeep "upkeep_p50_ns" "duration, p50" Ns false;
+    Upkeep "upkeep_p99_ns" "duration, p99" Ns false;
+    Upkeep "upkeep_max_ns" "duration, max" Ns false;
+    Pages "bursts_per_second" "bursts a second" PerSecond true;
+    Pages "burst_p50_ns" "duration of a burst, p50" Ns false;
+    Pages "burst_p99_ns" "duration of a burst, p99" Ns false;
+    Pages "burst_max_ns" "duration of a burst, max" Ns false;
+    Pages "hold_pages_max" "pages of a hold, max" Count false;
+    Pages "hold_max_ns" "hold of the lock, max" Ns false;
+    Pages "zone_waits_per_second" "waits for the lock a second" PerSecond false;
+    Pages "zone_wait_p99_ns" "wait for the lock, p99 of waits" Ns false;
+    Pages "zone_wait_max_ns" "wait for the lock, max" Ns false;
+    Flushes "flush_wishes_per_second" "wishes a second" PerSecond true;
+    Flushes "flush_skipped" "share of wishes skipped" Ratio false;
+    Flushes "flush_p50_ns" "time of a wish, p50" Ns false;
+    Flushes "flush_p99_ns" "time of a wish, p99" Ns false;
+    Flushes "flush_max_ns" "time of a wish, max" Ns false;
 }
-
-/// All measures, in the order of tables.
-pub const MEASURES: &[Measure] = &[
-    measure(
-        "calls_per_cpu_second",
-        "calls a CPU and second",
-        Unit::PerSecond,
-        Part::Upkeep,
-    ),
-    measure(
-        "slot_herd_mean",
-        "CPUs in one slot, mean of all calls",
-        Unit::Count,
-        Part::Upkeep,
-    ),
-    measure(
-        "slot_herd_max",
-        "CPUs in one slot, max",
-        Unit::Count,
-        Part::Upkeep,
-    ),
-    measure(
-        "herd_mean",
-        "CPUs on one tick, mean of all calls",
-        Unit::Count,
-        Part::Upkeep,
-    ),
-    measure(
-        "herd_max",
-        "CPUs on one tick, max",
-        Unit::Count,
-        Part::Upkeep,
-    ),
-    measure(
-        "instants_per_second",
-        "distinct ticks a second",
-        Unit::PerSecond,
-        Part::Upkeep,
-    ),
-    measure("upkeep_mean_ns", "duration, mean", Unit::Ns, Part::Upkeep),
-    measure("upkeep_p50_ns", "duration, p50", Unit::Ns, Part::Upkeep),
-    measure("upkeep_p99_ns", "duration, p99", Unit::Ns, Part::Upkeep),
-    measure("upkeep_max_ns", "duration, max", Unit::Ns, Part::Upkeep),
-    input(
-        "bursts_per_second",
-        "bursts a second",
-        Unit::PerSecond,
-        Part::Pages,
-    ),
-    measure(
-        "burst_p50_ns",
-        "duration of a burst, p50",
-        Unit::Ns,
-        Part::Pages,
-    ),
-    measure(
-        "burst_p99_ns",
-        "duration of a burst, p99",
-        Unit::Ns,
-        Part::Pages,
-    ),
-    measure(
-        "burst_max_ns",
-        "duration of a burst, max",
-        Unit::Ns,
-        Part::Pages,
-    ),
-    measure(
-        "hold_pages_max",
-        "pages of a hold, max",
-        Unit::Count,
-        Part::Pages,
-    ),
-    measure(
-        "hold_max_ns",
-        "hold of the lock, max",
-        Unit::Ns,
-        Part::Pages,
-    ),
-    measure(
-        "zone_waits_per_second",
-        "waits for the lock a second",
-        Unit::PerSecond,
-        Part::Pages,
-    ),
-    measure(
-        "zone_wait_p99_ns",
-        "wait for the lock, p99 of waits",
-        Unit::Ns,
-        Part::Pages,
-    ),
-    measure(
-        "zone_wait_max_ns",
-        "wait for the lock, max",
-        Unit::Ns,
-        Part::Pages,
-    ),
-    input(
-        "flush_wishes_per_second",
-        "wishes a second",
-        Unit::PerSecond,
-        Part::Flushes,
-    ),
-    measure(
-        "flush_skipped",
-        "share of wishes skipped",
-        Unit::Ratio,
-        Part::Flushes,
-    ),
-    measure(
-        "flush_p50_ns",
-        "time of a wish, p50",
-        Unit::Ns,
-        Part::Flushes,
-    ),
-    measure(
-        "flush_p99_ns",
-        "time of a wish, p99",
-        Unit::Ns,
-        Part::Flushes,
-    ),
-    measure(
-        "flush_max_ns",
-        "time of a wish, max",
-        Unit::Ns,
-        Part::Flushes,
-    ),
-];
 
 /// Figures by a measure's name.
 pub type Figures = BTreeMap<&'static str, f64>;

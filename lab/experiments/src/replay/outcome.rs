@@ -1,9 +1,10 @@
 //! Figures of a run.
 
+use bursar_kernel::pages::HoldFigures;
+
 use super::load::Load;
 use super::measure::{Call, Figures, Values, put, put_bursts, put_upkeep, put_waits};
-use crate::measure::Distribution;
-use crate::published::pages::HoldFigures;
+use crate::measure::{Distribution, Unit};
 
 /// Records of a run.
 #[derive(Debug)]
@@ -35,14 +36,17 @@ impl Outcome {
             put_bursts(&mut figures, &self.bursts_ns, seconds);
         }
         if self.holds.holds > 0 {
+            let pages = Distribution::of_histogram(Unit::Count, &self.holds.pages);
+            let [held_ns, waited_ns] = [&self.holds.held_ns, &self.holds.waited_ns]
+                .map(|values| Distribution::of_histogram(Unit::Ns, values));
             put(
                 &mut figures,
                 [
-                    ("hold_pages_max", max(&self.holds.pages)),
-                    ("hold_max_ns", max(&self.holds.held_ns)),
+                    ("hold_pages_max", max(&pages)),
+                    ("hold_max_ns", max(&held_ns)),
                 ],
             );
-            put_waits(&mut figures, waits(&self.holds.waited_ns), seconds);
+            put_waits(&mut figures, waits(&waited_ns), seconds);
         }
         Ok(figures)
     }

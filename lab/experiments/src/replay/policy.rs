@@ -1,12 +1,12 @@
 //! The policies of a run, and the one that the recorded kernel had.
 
-use bursar::housekeeping::{Firing, KERNEL_SKEW};
+use bursar_kernel::pages::Release;
+use bursar_kernel::stats::{Policy, Tunables};
+use bursar_kernel::upkeep::{Firing, KERNEL_SKEW};
 use bursar_recording::{Hold, Recording};
 
 use super::load::Load;
 use super::measure::Part;
-use crate::published::pages::Release;
-use crate::published::{Policy, Tunables};
 use crate::vmstat_spread::{self, firings};
 use crate::workload::Workload;
 

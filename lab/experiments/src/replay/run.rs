@@ -2,10 +2,10 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use bursar::housekeeping::{Housekeeping, Options, Period};
+use bursar_kernel::upkeep::{Housekeeping, Options, Period};
 use bursar_machine::Shard;
-use bursar_machine::timer::{BoundTask, Timer, TimerKind, Timers, WorkQueue, tick_ns};
 use bursar_recording::BurstKind;
+use bursar_rig::timer::{BoundTask, Timer, TimerKind, Timers, WorkQueue, tick_ns};
 
 use super::books::Books;
 use super::flushes;

@@ -1,6 +1,6 @@
 //! Figures as seen: of the recorded machine, in the time that is replayed.
 
-use bursar_machine::timer::tick_ns;
+use bursar_rig::timer::tick_ns;
 
 use super::clock::{fired_at, slot_of};
 use super::load::Load;

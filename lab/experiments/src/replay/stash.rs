@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use bursar::machine::pages::Block;
+use bursar_machine::pages::Block;
 use bursar_recording::BurstKind;
 
 use super::load::{Load, ORDERS};

@@ -1,7 +1,7 @@
 //! Replays of synthetic recordings.
 
-use bursar_machine::timer::tick_ns;
 use bursar_recording::{Cause, Event, Events, Recording, Upkeep};
+use bursar_rig::timer::tick_ns;
 use bursar_sim::{Settings, Simulator, Topology};
 
 use super::clock::Clock;
@@ -9,6 +9,7 @@ use super::measure::Call;
 use super::outcome::Outcome;
 use super::run::simulate;
 use super::*;
+use crate::measure::{Distribution, Unit};
 
 const OF_72: &[u8] = include_bytes!("../../../recording/fixtures/synthetic-72-cpus.bursar");
 const OF_2: &[u8] = include_bytes!("../../../recording/fixtures/synthetic-2-cpus.bursar");
@@ -159,17 +160,13 @@ fn due_pages_go_back_and_no_others() {
             .map(|due| u64::from(due.1))
             .sum()
     };
-    let given: u64 = simulated(&load)
-        .holds
-        .given
-        .values()
-        .map(|(pages, holds)| pages * holds)
-        .sum();
+    let holds = Distribution::of_histogram(Unit::Count, &simulated(&load).holds.given);
+    let given: u64 = holds.values().map(|(pages, holds)| pages * holds).sum();
     let (least, most) = (due(load.duration_ns as i64 - 1_100_000_000), due(i64::MAX));
     let all_due = load.cpus.iter().flat_map(|cpu| &cpu.due_pages);
     let large_due = all_due.filter(|due| due.1 == 2_016).count() as u64;
     // The policy gives all that is due back under one hold.
-    let large = simulated(&load).holds.given.above(2_000);
+    let large = holds.above(2_000);
     assert!(
         large > 0 && large * 10 >= large_due * 8,
         "{large} of {large_due}"
@@ -261,7 +258,7 @@ fn skipped_wishes_are_skipped_again() {
     let load = load(OF_72);
     let seen = seen(&load);
     let mut policies = load.stock().policies;
-    policies.flush = crate::published::Policy::PerGroupLockless;
+    policies.flush = bursar_kernel::stats::Policy::PerGroupLockless;
     let stock = replayed(&load, 72, policies);
     counts_agree(&seen, &stock, &["flush_wishes_per_second", "flush_skipped"]);
 }

@@ -9,11 +9,10 @@
 //! | the load | `tasks.rs`; `space.rs`: the memory that a task works on |
 //! | records of a run in progress | `record.rs` |
 //! | the results of a run | `outcome.rs` |
-//! | an estimate of its time | `estimate.rs` |
 //!
 //! Each CPU has a task of the load, which is bound to it, and a worker that does the upkeep there when a timer of the
-//! machine fires. [`bursar::housekeeping`] decides that time, and whether there is work. The page lists are those of
-//! the kernel 6.19 ([`crate::published::pages`]). Every variant runs the same load from the same seed for the same
+//! machine fires. [`bursar_kernel::upkeep`] decides that time, and whether there is work. The page lists are those of
+//! the kernel 6.19 ([`bursar_kernel::pages`]). Every variant runs the same load from the same seed for the same
 //! time. A run whose counters are wrong in the end gives no result.
 //!
 //! # Differences from the kernel
@@ -28,7 +27,6 @@
 //!   little of a call is elsewhere.
 //! * If memory is short, a task that needs more gives up its oldest pages, for the time that a device takes.
 
-mod estimate;
 mod outcome;
 mod parameters;
 mod record;
@@ -39,9 +37,9 @@ mod variant;
 
 use std::sync::atomic::AtomicU64;
 
-use bursar::housekeeping::{Firing, Housekeeping, KERNEL_SKEW, Options, Period, Place};
+use bursar_kernel::upkeep::{Firing, Housekeeping, KERNEL_SKEW, Options, Period, Place};
 use bursar_machine::Shard;
-use bursar_machine::timer::{BoundTask, Timer, TimerKind, Timers, WorkQueue};
+use bursar_rig::timer::{BoundTask, Timer, TimerKind, Timers, WorkQueue};
 
 pub use parameters::{Parameters, Tasks, Work};
 pub(crate) use record::expiry_ns;
@@ -52,10 +50,11 @@ use self::space::{Exchange, Space};
 use self::substrate::{COUNTERS, Substrate};
 use self::tasks::{Done, Scene};
 use self::variant::{VARIANTS, Variant};
-use crate::document::VariantResult;
+use crate::document::Metrics;
+use crate::measure::{Distribution, Unit};
 use crate::random::Random;
-use crate::settings::ParameterError;
-use crate::workload::{RunError, Workload};
+use crate::settings::range_error;
+use crate::workload::{Misfit, Workload};
 
 /// Items of work: the upkeep of a CPU, and the shepherd's round.
 const UPKEEP: u64 = 0;
@@ -75,42 +74,30 @@ pub(crate) fn firings() -> impl Iterator<Item = (&'static str, Firing)> {
 }
 
 impl Workload for Parameters {
-    fn check(&self) -> Result<(), ParameterError> {
-        Parameters::check(self)
-    }
+    type Variant = Variant;
 
-    fn ranges(&self) -> Vec<(&'static str, u64, u64, u64)> {
-        Parameters::ranges(self)
-    }
-
-    fn seed(&self) -> u64 {
-        self.seed
-    }
-
-    fn with_seed(self, seed: u64) -> Self {
-        Self { seed, ..self }
+    fn misfits(&self) -> Vec<Misfit> {
+        Self::misfits(self)
     }
 
     fn run_ms(&self) -> u64 {
         self.warm_up_ms + self.duration_ms
     }
 
-    fn estimated_seconds(&self, cpus: Option<usize>) -> f64 {
-        estimate::estimated_seconds(self, cpus)
+    fn simulated_seconds(&self, cpus: usize) -> f64 {
+        Self::simulated_seconds(self, cpus)
     }
 
-    fn summary(variant: &str) -> &'static str {
-        Variant::named(variant).map_or("", |variant| variant.summary)
+    fn variant(name: &str) -> Option<Variant> {
+        Variant::named(name)
     }
 
-    fn run<M: Timers>(&self, machine: &M, variant: &str) -> Result<VariantResult, RunError> {
-        let fail = |reason: String| RunError {
-            variant: variant.to_owned(),
-            reason,
-        };
-        let known = Variant::named(variant).ok_or_else(|| fail("no such variant".to_owned()))?;
-        let outcome = run(machine, known, self).map_err(fail)?;
-        Ok(outcome.result())
+    fn about(variant: Variant) -> &'static str {
+        variant.summary
+    }
+
+    fn measure<M: Timers>(&self, machine: &M, variant: Variant) -> Result<Metrics, String> {
+        run(machine, variant, self).map(Outcome::metrics)
     }
 }
 
@@ -120,9 +107,9 @@ fn run<M: Timers>(
     parameters: &Parameters,
 ) -> Result<Outcome, String> {
     let cpus = machine.cpus();
-    parameters
-        .check_pages(cpus)
-        .map_err(|error| error.to_string())?;
+    if let (true, key, problem) = parameters.too_many_pages(cpus) {
+        return Err(range_error(key, problem).to_string());
+    }
     let hz = machine.hz();
     let period = Period::new(parameters.interval_ms * 1_000_000, hz)
         .map_err(|error| format!("`interval_ms` is {}: {error}", parameters.interval_ms))?;
@@ -166,7 +153,8 @@ fn run<M: Timers>(
         cpus_per_instant: sharing.map_or(1.0, |sharing| sharing.cpus as f64),
         defers: machine.defers(),
     };
-    let zone_lock_wait = housekeeping.upkeep().lists.holds().traffic_waited_ns;
+    let holds = housekeeping.upkeep().lists.holds();
+    let zone_lock_wait = Distribution::of_histogram(Unit::Ns, &holds.traffic_waited_ns);
     drop(housekeeping);
     Ok(Outcome::new(
         frame,

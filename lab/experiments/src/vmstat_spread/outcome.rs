@@ -2,15 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bursar_machine::timer::{TimerKind, tick_ns};
+use bursar_rig::timer::{TimerKind, tick_ns};
 
 use super::parameters::Parameters;
 use super::record::{Call, Cause, Part, Queuer};
 use super::tasks::Done;
 use super::variant::Variant;
-use crate::document::{Metrics, VariantResult};
+use crate::document::Metrics;
 use crate::measure::interval::mean;
-use crate::measure::{Distribution, Figure, Metric, Samples, Share, Timeline, Unit};
+use crate::measure::{Distribution, Metric, Timeline};
+use crate::metrics::MetricInfo;
+use crate::metrics::vmstat_spread::*;
 
 /// Delay after which upkeep must have waited for its CPU to wake up: no run queue is as long.
 const DEFERRED_NS: u64 = 20_000_000;
@@ -102,77 +104,56 @@ impl Outcome {
         }
     }
 
-    /// Returns the result for a document.
-    pub(super) fn result(self) -> VariantResult {
-        VariantResult {
-            name: self.frame.variant.name.to_owned(),
-            summary: self.frame.variant.summary.to_owned(),
-            ran_seeds: vec![self.seed],
-            metrics: self.metrics(),
-        }
-    }
-
-    fn metrics(self) -> Metrics {
+    /// Returns the metrics for a document.
+    pub(super) fn metrics(self) -> Metrics {
         let mut metrics = Metrics::default();
         self.push_refreshes(&mut metrics);
         self.push_herds(&mut metrics);
         self.push_periods(&mut metrics);
         self.push_wakeups(&mut metrics);
-        let count = |metrics: &mut Metrics, name: &str, count| {
-            metrics.push(name, Metric::Count(count));
-        };
-        let seconds = self.seconds();
-        metrics.push(
-            "zone_lock_wait",
-            Metric::Distribution(self.zone_lock_wait.clone()),
+        metrics.distribution(ZONE_LOCK_WAIT, self.zone_lock_wait.clone());
+        metrics.figure(
+            STRESS_OPS_PER_SECOND,
+            self.seed,
+            self.passes / self.seconds(),
         );
-        let ops = self.figure(Unit::PerSecond, self.passes / seconds);
-        metrics.push("stress_ops_per_second", ops);
-        count(&mut metrics, "pages_swapped", self.swapped);
-        count(&mut metrics, "pages_refused", self.refused);
-        metrics.push("herd_timeline", Metric::Timeline(self.timeline()));
+        metrics.count(PAGES_SWAPPED, self.swapped);
+        metrics.count(PAGES_REFUSED, self.refused);
+        metrics.push(HERD_TIMELINE.name, Metric::Timeline(self.timeline()));
         metrics
     }
 
     fn push_refreshes(&self, metrics: &mut Metrics) {
         let periodic: Vec<Call> = self.all_fired().map(|fired| fired.call).collect();
-        let all = || periodic.iter().chain(&self.idle);
-        let refresh = times(all().map(Call::all_ns));
+        let all = periodic.iter().chain(&self.idle);
+        let refresh = Distribution::of(REFRESH.unit, all.map(Call::all_ns));
         let summary = refresh.summary();
         let cpu_seconds = self.frame.cpus as f64 * self.seconds();
-        metrics.push("refresh", Metric::Distribution(refresh));
-        let mut of_periodic = |name: &str, part: fn(&Call) -> u64| {
-            let part = times(periodic.iter().map(part));
-            metrics.push(name, Metric::Distribution(part));
-        };
-        of_periodic("refresh_periodic", Call::all_ns);
-        of_periodic("refresh_fold", |call| call.fold_ns);
-        of_periodic("refresh_pages", |call| call.pages_ns);
-        of_periodic("refresh_lock_wait", |call| call.lock_wait_ns);
-        of_periodic("refresh_run_queue_wait", |call| call.run_queue_ns);
-        let idle = times(self.idle.iter().map(Call::all_ns));
-        metrics.push("refresh_idle", Metric::Distribution(idle));
-        let lateness = self
-            .all_fired()
-            .filter(|fired| fired.call.cause == Cause::Periodic)
-            .map(|fired| {
-                fired
-                    .call
-                    .began_ns
-                    .saturating_sub(fired.call.due.expires_ns)
-            });
-        metrics.push("start_lateness", Metric::Distribution(times(lateness)));
-        for (name, unit, value) in [
-            ("refresh_mean", Unit::Ns, summary.mean),
-            ("refresh_p50", Unit::Ns, summary.p50 as f64),
-            ("refresh_p99", Unit::Ns, summary.p99 as f64),
+        metrics.distribution(REFRESH, refresh);
+        let parts: [(MetricInfo, fn(&Call) -> u64); 5] = [
+            (REFRESH_PERIODIC, Call::all_ns),
+            (REFRESH_FOLD, |call| call.fold_ns),
+            (REFRESH_PAGES, |call| call.pages_ns),
+            (REFRESH_LOCK_WAIT, |call| call.lock_wait_ns),
+            (REFRESH_RUN_QUEUE_WAIT, |call| call.run_queue_ns),
+        ];
+        for (info, part) in parts {
+            metrics.spread(info, periodic.iter().map(part));
+        }
+        metrics.spread(REFRESH_IDLE, self.idle.iter().map(Call::all_ns));
+        let by_timer = periodic.iter().filter(|call| call.cause == Cause::Periodic);
+        let lateness = by_timer.map(|call| call.began_ns.saturating_sub(call.due.expires_ns));
+        metrics.spread(START_LATENESS, lateness);
+        for (info, value) in [
+            (REFRESH_MEAN, summary.mean),
+            (REFRESH_P50, summary.p50 as f64),
+            (REFRESH_P99, summary.p99 as f64),
             (
-                "refresh_samples_per_cpu_second",
-                Unit::PerSecond,
+                REFRESH_SAMPLES_PER_CPU_SECOND,
                 summary.samples as f64 / cpu_seconds,
             ),
         ] {
-            metrics.push(name, self.figure(unit, value));
+            metrics.figure(info, self.seed, value);
         }
     }
 
@@ -184,31 +165,26 @@ impl Outcome {
             let cpus = ticks.entry(fired.at_ns / tick_ns).or_default();
             cpus.insert(fired.call.cpu);
         }
-        let mut herd = Samples::new(Unit::Count);
-        for cpus in ticks.values() {
-            cpus.iter().for_each(|_| herd.record(cpus.len() as u64));
-        }
-        let herd = herd.distribution();
-        let (mean, max) = (herd.summary().mean, herd.summary().max);
-        metrics.push("herd", Metric::Distribution(herd));
-        for (name, unit, value) in [
-            ("herd_mean", Unit::Count, mean),
-            ("herd_max", Unit::Count, max as f64),
-            (
-                "instants_per_second",
-                Unit::PerSecond,
-                ticks.len() as f64 / self.seconds(),
-            ),
-            ("cpus_per_instant", Unit::Count, self.frame.cpus_per_instant),
-        ] {
-            metrics.push(name, self.figure(unit, value));
-        }
+        let as_seen = ticks
+            .values()
+            .flat_map(|cpus| cpus.iter().map(|_| cpus.len() as u64));
+        let herd = Distribution::of(HERD.unit, as_seen);
+        let summary = herd.summary();
+        metrics.distribution(HERD, herd);
+        metrics.figure(HERD_MEAN, self.seed, summary.mean);
+        metrics.figure(HERD_MAX, self.seed, summary.max as f64);
+        metrics.figure(
+            INSTANTS_PER_SECOND,
+            self.seed,
+            ticks.len() as f64 / self.seconds(),
+        );
+        metrics.figure(CPUS_PER_INSTANT, self.seed, self.frame.cpus_per_instant);
     }
 
     /// Adds the time from one firing of a CPU to its next, if the call queued itself again, and how far the firings
     /// have moved.
     fn push_periods(&self, metrics: &mut Metrics) {
-        let mut period = Samples::new(Unit::Ns);
+        let mut period = Vec::new();
         let mut drifts = Vec::new();
         for of_cpu in &self.fired {
             let (mut moved_ns, mut periods) = (0.0, 0.0);
@@ -218,7 +194,7 @@ impl Outcome {
                     continue;
                 }
                 let passed_ns = next.at_ns.saturating_sub(one.at_ns);
-                period.record(passed_ns);
+                period.push(passed_ns);
                 moved_ns += passed_ns as f64 - self.interval_ns as f64;
                 periods += 1.0;
             }
@@ -226,13 +202,12 @@ impl Outcome {
                 drifts.push(moved_ns / periods);
             }
         }
-        metrics.push("period", Metric::Distribution(period.distribution()));
+        metrics.spread(PERIOD, period);
         let drift = mean(&drifts);
-        metrics.push("drift", self.figure(Unit::Ns, drift));
+        metrics.figure(DRIFT, self.seed, drift);
         // A shift that all CPUs have in common moves none of them against another.
         let squares: Vec<f64> = drifts.iter().map(|it| (it - drift).powi(2)).collect();
-        let apart = mean(&squares).sqrt();
-        metrics.push("drift_apart", self.figure(Unit::Ns, apart));
+        metrics.figure(DRIFT_APART, self.seed, mean(&squares).sqrt());
     }
 
     /// Adds the wake-ups that timers may cause: a busy CPU is not woken, but the timer cannot know that in advance.
@@ -242,10 +217,12 @@ impl Outcome {
         let own = self.all_fired().filter(|fired| fired.wakes).count() as u64;
         let wakeups = self.others + own + self.in_vain;
         let cpu_seconds = self.frame.cpus as f64 * self.seconds();
-        let share = Share::of(self.seed, shared, fired);
-        metrics.push("wakeups_shared", Metric::Ratio(share));
-        let rate = self.figure(Unit::PerSecond, wakeups as f64 / cpu_seconds);
-        metrics.push("wakeups_per_cpu_second", rate);
+        metrics.share(WAKEUPS_SHARED, self.seed, shared, fired);
+        metrics.figure(
+            WAKEUPS_PER_CPU_SECOND,
+            self.seed,
+            wakeups as f64 / cpu_seconds,
+        );
     }
 
     /// Returns the firings of the last second.
@@ -265,10 +242,6 @@ impl Outcome {
 
     fn seconds(&self) -> f64 {
         (self.frame.span.1 - self.frame.span.0) as f64 / 1e9
-    }
-
-    fn figure(&self, unit: Unit, value: f64) -> Metric {
-        Metric::Figure(Figure::of(unit, self.seed, value))
     }
 }
 
@@ -297,10 +270,4 @@ impl Fired {
             wakes,
         }
     }
-}
-
-fn times(times: impl Iterator<Item = u64>) -> Distribution {
-    let mut samples = Samples::new(Unit::Ns);
-    times.for_each(|time| samples.record(time));
-    samples.distribution()
 }

@@ -2,8 +2,8 @@
 
 use serde::Deserialize;
 
-use crate::page_subject::{GIB_PAGES, MIB_PAGES};
-use crate::settings::{ParameterError, check_ranges, range_error};
+use crate::page_allocators::{GIB_PAGES, MIB_PAGES};
+use crate::workload::{Misfit, parameters};
 
 /// Kind of upkeep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -25,38 +25,31 @@ pub enum Tasks {
     Idle,
 }
 
-/// Contents of `[parameters]` in the experiment's file; units are in the names, meanings in the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[allow(
-    missing_docs,
-    reason = "the experiment's file documents them for its users"
-)]
-pub struct Parameters {
-    pub seed: u64,
-    pub duration_ms: u64,
-    pub warm_up_ms: u64,
-    pub interval_ms: u64,
-    pub work: Work,
-    pub lock_hold_ns: u64,
-    pub fold_ns: u64,
-    pub tasks: Tasks,
-    pub vm_mib: u64,
-    pub bytes_are_shared: bool,
-    pub scale: u64,
-    pub memory_gib: u64,
-    pub rewrites: u64,
-    pub rewrite_page_ns: u64,
-    pub swap_page_ns: u64,
-    pub cold_page_ns: u64,
-    pub stop_interval_us: u64,
-    pub stop_us: u64,
-    pub idle_entry_interval_ms: u64,
-    pub idle_sleep_us: u64,
-    pub idle_counters: u64,
-    pub migrate_percent: u64,
-    pub rounded_timers: u64,
-    pub slack_us: u64,
+parameters! {
+    it;
+    duration_ms: u64 [10 to 86_400_000];
+    warm_up_ms: u64 [0 to 3_600_000];
+    interval_ms: u64 [1 to 3_600_000];
+    work: Work;
+    lock_hold_ns: u64 [0 to 1_000_000_000];
+    fold_ns: u64 [0 to 1_000_000_000];
+    tasks: Tasks;
+    vm_mib: u64 [0 to 1 << 30];
+    bytes_are_shared: bool;
+    scale: u64 [1 to 1 << 20];
+    memory_gib: u64 [1 to 1 << 16];
+    rewrites: u64 [1 to 1_000_000];
+    rewrite_page_ns: u64 [1 to 1_000_000_000];
+    swap_page_ns: u64 [1 to 1_000_000_000];
+    cold_page_ns: u64 [0 to 1_000_000];
+    stop_interval_us: u64 [0 to 1_000_000_000];
+    stop_us: u64 [0 to 10_000_000];
+    idle_entry_interval_ms: u64 [1 to 3_600_000];
+    idle_sleep_us: u64 [1 to 3_600_000_000];
+    idle_counters: u64 [1 to 50];
+    migrate_percent: u64 [0 to 100];
+    rounded_timers: u64 [0 to 1];
+    slack_us: u64 [0 to (it.interval_ms * 1_000).saturating_sub(1)];
 }
 
 /// Greatest number of pages of all tasks together: each is a token of eight bytes, and its zone keeps a little more for
@@ -91,75 +84,48 @@ impl Parameters {
         (self.warm_up_ms + self.duration_ms) * 1_000_000
     }
 
-    /// Returns the ranges of the parameters. Each entry is key, value, least, most.
-    pub(super) fn ranges(&self) -> Vec<(&'static str, u64, u64, u64)> {
+    /// Lists the defects that several parameters can have together.
+    pub(super) fn misfits(&self) -> Vec<Misfit> {
+        let Self {
+            duration_ms,
+            interval_ms,
+            ..
+        } = *self;
+        let problem = format!(
+            "is {duration_ms}, and must be at least `interval_ms`, {interval_ms}: nothing would fire"
+        );
+        let (is_large, key, too_large) = self.too_many_pages(1);
         vec![
-            ("duration_ms", self.duration_ms, 10, 86_400_000),
-            ("warm_up_ms", self.warm_up_ms, 0, 3_600_000),
-            ("interval_ms", self.interval_ms, 1, 3_600_000),
-            ("lock_hold_ns", self.lock_hold_ns, 0, 1_000_000_000),
-            ("fold_ns", self.fold_ns, 0, 1_000_000_000),
-            ("vm_mib", self.vm_mib, 0, 1 << 30),
-            ("scale", self.scale, 1, 1 << 20),
-            ("memory_gib", self.memory_gib, 1, 1 << 16),
-            ("rewrites", self.rewrites, 1, 1_000_000),
-            ("rewrite_page_ns", self.rewrite_page_ns, 1, 1_000_000_000),
-            ("cold_page_ns", self.cold_page_ns, 0, 1_000_000),
-            ("stop_interval_us", self.stop_interval_us, 0, 1_000_000_000),
-            ("stop_us", self.stop_us, 0, 10_000_000),
-            ("swap_page_ns", self.swap_page_ns, 1, 1_000_000_000),
-            (
-                "idle_entry_interval_ms",
-                self.idle_entry_interval_ms,
-                1,
-                3_600_000,
-            ),
-            ("idle_sleep_us", self.idle_sleep_us, 1, 3_600_000_000),
-            ("idle_counters", self.idle_counters, 1, 50),
-            ("migrate_percent", self.migrate_percent, 0, 100),
-            ("rounded_timers", self.rounded_timers, 0, 1),
-            (
-                "slack_us",
-                self.slack_us,
-                0,
-                (self.interval_ms * 1_000).saturating_sub(1),
-            ),
+            (duration_ms < interval_ms, "duration_ms", problem),
+            (self.bytes_are_shared && is_large, key, too_large),
         ]
     }
 
-    /// Refuses parameters that cannot be run or would measure nothing.
-    ///
-    /// # Errors
-    /// The first parameter that is out of its range, and the range.
-    pub fn check(&self) -> Result<(), ParameterError> {
-        check_ranges(&self.ranges())?;
-        if self.duration_ms < self.interval_ms {
-            let problem = format!(
-                "is {}, and must be at least `interval_ms`, {}: nothing would fire",
-                self.duration_ms, self.interval_ms
-            );
-            return Err(range_error("duration_ms", problem));
-        }
-        if self.bytes_are_shared {
-            self.check_pages(1)
-        } else {
-            Ok(())
-        }
-    }
-
-    /// Refuses more pages than there is room for.
-    ///
-    /// # Errors
-    /// If that many tasks have too many.
-    pub(super) fn check_pages(&self, cpus: usize) -> Result<(), ParameterError> {
+    /// Returns the defect of more pages than there is room for.
+    pub(super) fn too_many_pages(&self, cpus: usize) -> Misfit {
         let pages = self.pages_of_task(cpus) * cpus as u64;
-        if pages <= PAGES_MAX {
-            return Ok(());
-        }
         let problem = format!(
             "is {} for {cpus} tasks, {pages} pages, and there is room for {PAGES_MAX}; a larger `scale` needs fewer",
             self.vm_mib
         );
-        Err(range_error("vm_mib", problem))
+        (pages > PAGES_MAX, "vm_mib", problem)
+    }
+
+    /// Estimates the time to simulate a run on a machine of so many CPUs, seconds of one CPU.
+    pub(super) fn simulated_seconds(&self, cpus: usize) -> f64 {
+        /// Time to simulate a page that is faulted in and unmapped: measured on one core of a server.
+        const PAGE_SECONDS: f64 = 500e-9;
+        /// Time to simulate one CPU for a second without pages.
+        const CPU_SECONDS: f64 = 5e-3;
+        /// Time of a task for a page besides rewriting it, seconds of the machine's time.
+        const PAGE_OVERHEAD_SECONDS: f64 = 1.5e-6;
+        let duration = self.end_ns() as f64 / 1e9;
+        let idle = cpus as f64 * duration * CPU_SECONDS;
+        if self.tasks == Tasks::Idle || self.pages_of_task(cpus) == 0 {
+            return idle;
+        }
+        let rewriting = self.rewrites as f64 * self.rewrite_page_ns as f64 / 1e9;
+        let pages = cpus as f64 * duration / (rewriting + PAGE_OVERHEAD_SECONDS);
+        idle + pages * PAGE_SECONDS
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bursar_machine::Shard;
-use bursar_machine::timer::{Timer, TimerKind, tick_ns, wheel_expiry};
+use bursar_rig::timer::{Timer, TimerKind, tick_ns, wheel_expiry};
 
 /// Reason why the refresh was called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use bursar::machine::pages::Block;
-use bursar_machine::timer::Timers;
+use bursar_machine::pages::Block;
+use bursar_rig::timer::Timers;
 
 use super::parameters::Parameters;
 use crate::random::Random;

@@ -1,12 +1,12 @@
 //! The data that upkeep maintains and loads change: small counters, page lists, or a lock.
 
-use bursar::housekeeping::{SmallCounters, Upkeep, threshold};
-use bursar_machine::timer::Timers;
+use bursar_kernel::pages::{Measured, PageLists, Release, Settings, Stops};
+use bursar_kernel::upkeep::{SmallCounters, Upkeep, threshold};
 use bursar_machine::{Lock, Shard};
+use bursar_rig::timer::Timers;
 
 use super::parameters::{Parameters, Work};
 use super::record::Record;
-use crate::published::pages::{Measured, PageLists, Release, Settings, Stops};
 
 /// Number of items that the kernel counts: of a zone and of a node.
 pub(super) const COUNTERS: usize = 10 + 45;

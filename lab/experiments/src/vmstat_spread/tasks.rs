@@ -2,16 +2,16 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bursar::housekeeping::Housekeeping;
-use bursar::machine::pages::{Block, Order};
+use bursar_kernel::pages::Reclaim;
+use bursar_kernel::upkeep::Housekeeping;
 use bursar_machine::Shard;
-use bursar_machine::timer::{Timer, TimerKind, Timers};
+use bursar_machine::pages::{Block, Order};
+use bursar_rig::timer::{Timer, TimerKind, Timers};
 
 use super::parameters::{Parameters, Tasks};
 use super::record::{Call, Cause, Record, Spans};
 use super::space::{Exchange, Phase, Space};
 use super::substrate::{COUNTERS, Room, Substrate, counter};
-use crate::published::pages::Reclaim;
 use crate::random::Random;
 
 /// Pages that are put on the lists of reclaim at once.

@@ -1,12 +1,15 @@
 //! The experiment in small, on both machines.
 
+use crate::metrics::vmstat_spread::*;
 use bursar_machine::Host;
 use bursar_sim::{Settings, Simulator, Topology};
 use toml::{Table, Value};
 
 use super::*;
+use crate::document::VariantResult;
 use crate::experiment::{Experiment, Load};
 use crate::measure::{Metric, Summary};
+use crate::workload::Table as _;
 
 fn experiment() -> Experiment {
     crate::experiment_named("vmstat-spread").expect("the file")
@@ -82,12 +85,12 @@ fn every_variant_runs_every_load_on_a_simulated_machine() {
         for variant in &experiment.variants {
             let result = on_sim(4, 1000, variant, &parameters);
             assert_eq!(&result.name, variant);
-            let calls = summary(&result, "refresh").samples;
+            let calls = summary(&result, REFRESH.name).samples;
             assert!(calls > 0, "{variant}, {}", load.name);
             assert_eq!(
                 calls,
-                summary(&result, "refresh_periodic").samples
-                    + summary(&result, "refresh_idle").samples
+                summary(&result, REFRESH_PERIODIC.name).samples
+                    + summary(&result, REFRESH_IDLE.name).samples
             );
         }
     }
@@ -139,17 +142,17 @@ fn the_parts_of_periodic_calls_add_up() {
         all.mean * all.samples as f64
     };
     let parts = [
-        "refresh_fold",
-        "refresh_pages",
-        "refresh_lock_wait",
-        "refresh_run_queue_wait",
+        REFRESH_FOLD.name,
+        REFRESH_PAGES.name,
+        REFRESH_LOCK_WAIT.name,
+        REFRESH_RUN_QUEUE_WAIT.name,
     ];
     let sum: f64 = parts.into_iter().map(total).sum();
-    let whole = total("refresh_periodic");
+    let whole = total(REFRESH_PERIODIC.name);
     assert!(whole > 0.0);
     // Three digits of each are kept.
     assert!((sum - whole).abs() < whole * 2e-3, "{sum} of {whole}");
-    for part in ["refresh_fold", "refresh_pages"] {
+    for part in [REFRESH_FOLD.name, REFRESH_PAGES.name] {
         assert!(total(part) > 0.0, "{part}");
     }
 }
@@ -158,23 +161,23 @@ fn the_parts_of_periodic_calls_add_up() {
 #[test]
 fn upstream_makes_herds_of_21_and_exact_phases_none() {
     let upstream = on_sim(72, 1000, "upstream", &seconds());
-    assert!((15.0..=22.0).contains(&figure(&upstream, "herd_mean")));
-    assert!((20.0..=23.0).contains(&figure(&upstream, "herd_max")));
-    assert!((3.0..=5.0).contains(&figure(&upstream, "instants_per_second")));
+    assert!((15.0..=22.0).contains(&figure(&upstream, HERD_MEAN.name)));
+    assert!((20.0..=23.0).contains(&figure(&upstream, HERD_MAX.name)));
+    assert!((3.0..=5.0).contains(&figure(&upstream, INSTANTS_PER_SECOND.name)));
     let exact = on_sim(72, 1000, "phase-exact", &seconds());
-    assert_eq!(figure(&exact, "herd_max"), 1.0);
-    assert!((71.0..=73.0).contains(&figure(&exact, "instants_per_second")));
+    assert_eq!(figure(&exact, HERD_MAX.name), 1.0);
+    assert!((71.0..=73.0).contains(&figure(&exact, INSTANTS_PER_SECOND.name)));
 }
 
 #[test]
 fn exact_phases_keep_their_interval_and_plain_intervals_grow() {
     let exact = on_sim(8, 1000, "phase-exact", &seconds());
-    let period = summary(&exact, "period");
+    let period = summary(&exact, PERIOD.name);
     assert_eq!(period.p50 / 1_000_000, 1_000);
-    assert_eq!(figure(&exact, "drift"), 0.0);
+    assert_eq!(figure(&exact, DRIFT.name), 0.0);
     // From the end of a call a second on, rounded up by the wheel.
     let spread = on_sim(8, 1000, "spread", &seconds());
-    assert!(figure(&spread, "drift") > 1e6);
+    assert!(figure(&spread, DRIFT.name) > 1e6);
 }
 
 #[test]
@@ -198,7 +201,7 @@ fn machines_of_all_kinds_run() {
         );
         for variant in ["upstream", "phase-wheel", "phase-exact"] {
             let result = on_sim(cpus, hz, variant, &parameters);
-            assert!(summary(&result, "refresh").samples > 0, "{cpus} {hz}");
+            assert!(summary(&result, REFRESH.name).samples > 0, "{cpus} {hz}");
         }
     }
     // 130 CPUs share the 10 ticks of a tenth of a second at 100 Hz.
@@ -208,7 +211,7 @@ fn machines_of_all_kinds_run() {
         ..parameters
     };
     let shared = on_sim(130, 100, "phase-wheel", &parameters);
-    assert!(figure(&shared, "cpus_per_instant") >= 13.0);
+    assert!(figure(&shared, CPUS_PER_INSTANT.name) >= 13.0);
 }
 
 #[test]
@@ -222,7 +225,7 @@ fn rounded_timers_share_wakeups_only_with_rounded_upkeep() {
     let rate = |variant: &str, parameters: &Parameters| {
         figure(
             &on_sim(8, 1000, variant, parameters),
-            "wakeups_per_cpu_second",
+            WAKEUPS_PER_CPU_SECOND.name,
         )
     };
     let (deferred, exact) = (rate("upstream", &idle), rate("phase-exact", &idle));
@@ -232,7 +235,7 @@ fn rounded_timers_share_wakeups_only_with_rounded_upkeep() {
         ..idle
     };
     let result = on_sim(8, 1000, "phase-exact", &slack);
-    assert!(figure(&result, "wakeups_shared") > 0.0);
+    assert!(figure(&result, WAKEUPS_SHARED.name) > 0.0);
 }
 
 #[test]
@@ -251,10 +254,10 @@ fn memory_that_is_short_is_swapped() {
         ],
     );
     let result = on_sim(4, 1000, "upstream", &short);
-    assert!(count(&result, "pages_swapped") > 0);
+    assert!(count(&result, PAGES_SWAPPED.name) > 0);
     let result = on_sim(4, 1000, "upstream", &named("stress", &[]));
-    assert_eq!(count(&result, "pages_swapped"), 0);
-    assert_eq!(count(&result, "pages_refused"), 0);
+    assert_eq!(count(&result, PAGES_SWAPPED.name), 0);
+    assert_eq!(count(&result, PAGES_REFUSED.name), 0);
 }
 
 #[test]

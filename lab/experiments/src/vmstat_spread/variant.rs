@@ -1,10 +1,10 @@
 //! The variants: rules for the time at which each CPU's upkeep fires.
 
-use bursar::housekeeping::{Firing, KERNEL_SKEW};
+use bursar_kernel::upkeep::{Firing, KERNEL_SKEW};
 
 /// A rule for the time at which upkeep fires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Variant {
+pub struct Variant {
     /// Name in files.
     pub(super) name: &'static str,
     /// Description, in one line.
@@ -13,42 +13,30 @@ pub(super) struct Variant {
     pub(super) firing: Firing,
 }
 
+const fn variant(name: &'static str, firing: Firing, summary: &'static str) -> Variant {
+    Variant {
+        name,
+        summary,
+        firing,
+    }
+}
+
+#[rustfmt::skip]
 pub(super) const VARIANTS: [Variant; 7] = [
-    Variant {
-        name: "upstream",
-        summary: "the kernel's: rounded to the second, less 3 ticks a CPU",
-        firing: Firing::RoundJiffies { skew: KERNEL_SKEW },
-    },
-    Variant {
-        name: "stretched",
-        summary: "the thread's first version: the interval grows with the CPU's number, up to twice, and is not rounded",
-        firing: Firing::Stretched { rounded: false },
-    },
-    Variant {
-        name: "stretched-rounded",
-        summary: "the interval grows with the CPU's number, and is rounded as upstream: unequal intervals without the wider spread",
-        firing: Firing::Stretched { rounded: true },
-    },
-    Variant {
-        name: "spread",
-        summary: "the thread's last version: a first delay that grows with the CPU's number, then the plain interval",
-        firing: Firing::Spread,
-    },
-    Variant {
-        name: "skew-13",
-        summary: "upstream with 13 ticks a CPU",
-        firing: Firing::RoundJiffies { skew: 13 },
-    },
-    Variant {
-        name: "phase-wheel",
-        summary: "a phase of its own for each CPU, in absolute time; on the timer wheel",
-        firing: Firing::PhaseGrid { exact: false },
-    },
-    Variant {
-        name: "phase-exact",
-        summary: "a phase of its own for each CPU, in absolute time; on exact timers",
-        firing: Firing::PhaseGrid { exact: true },
-    },
+    variant("upstream", Firing::RoundJiffies { skew: KERNEL_SKEW },
+        "the kernel's: rounded to the second, less 3 ticks a CPU"),
+    variant("stretched", Firing::Stretched { rounded: false },
+        "the thread's first version: the interval grows with the CPU's number, up to twice, and is not rounded"),
+    variant("stretched-rounded", Firing::Stretched { rounded: true },
+        "the interval grows with the CPU's number, and is rounded as upstream: unequal intervals without the wider spread"),
+    variant("spread", Firing::Spread,
+        "the thread's last version: a first delay that grows with the CPU's number, then the plain interval"),
+    variant("skew-13", Firing::RoundJiffies { skew: 13 },
+        "upstream with 13 ticks a CPU"),
+    variant("phase-wheel", Firing::PhaseGrid { exact: false },
+        "a phase of its own for each CPU, in absolute time; on the timer wheel"),
+    variant("phase-exact", Firing::PhaseGrid { exact: true },
+        "a phase of its own for each CPU, in absolute time; on exact timers"),
 ];
 
 impl Variant {

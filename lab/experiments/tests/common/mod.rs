@@ -3,9 +3,9 @@
 
 pub mod truth;
 
-use bursar::machine::Host;
 use bursar::{Builder, Counter, Gauge, HighPolicy, Memory, Statistic};
-use bursar_machine::timer::Timers;
+use bursar_machine::Host;
+use bursar_rig::timer::Timers;
 use bursar_sim::{Chance, Counts, Faults, Kill, Settings, Sim, Simulator, Stall, Topology};
 
 pub const STATISTICS: &[Statistic] = &[

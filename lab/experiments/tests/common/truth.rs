@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bursar::{Charge, Group};
 use bursar_check::model::Flow;
-use bursar_machine::random::Random;
+use bursar_rig::random::Random;
 use bursar_sim::Sim;
 
 use super::{BALANCE, BATCHED, EAGER, ROWS};

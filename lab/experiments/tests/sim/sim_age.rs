@@ -5,11 +5,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::common::{BALANCE, Body, ROWS, US, builder, settings};
 use bursar::{Freshness, Group, Limits};
-use bursar_machine::timer::Timers;
-use bursar_machine::{Machine, Tasks};
+use bursar_machine::Machine;
+use bursar_rig::Tasks;
+use bursar_rig::timer::Timers;
 use bursar_sim::{SectionKind, Sim, Simulator};
+
+use crate::common::{BALANCE, Body, ROWS, US, builder, settings};
 
 const CPUS: usize = 64;
 /// Groups that a flush finds changed, beside the one that is read.

@@ -3,10 +3,12 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::common::{BALANCE, BATCHED, Body, MS, ROWS, US, builder, cost_on, settings};
 use bursar::{Freshness, Group, Limits};
-use bursar_machine::{Machine, Tasks};
+use bursar_machine::Machine;
+use bursar_rig::Tasks;
 use bursar_sim::{Chance, Counts, SectionKind, Sim, Simulator};
+
+use crate::common::{BALANCE, BATCHED, Body, MS, ROWS, US, builder, cost_on, settings};
 
 /// A machine, and a group so many levels below the root.
 fn deep(cpus: usize, depth: usize, sections: SectionKind) -> (Group<Sim>, Simulator) {

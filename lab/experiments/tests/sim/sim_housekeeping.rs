@@ -3,16 +3,16 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::common::{MS, US};
-use bursar::housekeeping::{
+use bursar_kernel::upkeep::{
     Firing, Housekeeping, KERNEL_SKEW, Options, Period, Upkeep, round_jiffies,
 };
-use bursar::machine::random::Random;
-use bursar_machine::timer::{
-    BoundTask, Timer, TimerKind, Timers, WorkQueue, tick_ns, wheel_expiry,
-};
-use bursar_machine::{Machine, Shard, Tasks};
+use bursar_machine::{Machine, Shard};
+use bursar_rig::Tasks;
+use bursar_rig::random::Random;
+use bursar_rig::timer::{BoundTask, Timer, TimerKind, Timers, WorkQueue, tick_ns, wheel_expiry};
 use bursar_sim::{Settings, Sim, Simulator, Topology};
+
+use crate::common::{MS, US};
 
 const SECOND_NS: u64 = 1_000_000_000;
 const HZ: u32 = 1000;

@@ -4,11 +4,13 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::common::{Body, Struck, US, builder, calm, settings};
 use bursar::{Charge, ChargeError, Freshness, Group, Limits};
-use bursar_machine::random::Random;
-use bursar_machine::{Machine, Tasks, Watched};
+use bursar_machine::Machine;
+use bursar_rig::random::Random;
+use bursar_rig::{Tasks, Watched};
 use bursar_sim::{Sim, Simulator};
+
+use crate::common::{Body, Struck, US, builder, calm, settings};
 
 /// Bytes that a CPU has of the memory that is limited.
 const SHARE: u64 = 64 << 10;

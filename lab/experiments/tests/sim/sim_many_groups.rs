@@ -3,10 +3,12 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::common::{Body, MS, US, builder, cost_on, settings};
 use bursar::{ChargeError, Group, Limits, Memory};
-use bursar_machine::{Machine, Tasks};
+use bursar_machine::Machine;
+use bursar_rig::Tasks;
 use bursar_sim::{Sim, Simulator};
+
+use crate::common::{Body, MS, US, builder, cost_on, settings};
 
 const MAX: u64 = 1 << 40;
 

@@ -9,13 +9,15 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::common::{Body, MS, Struck, US, builder, settings};
 use bursar::pages::{Order, PageOptions, Watermarks, Zeroed};
 use bursar::{AllocPagesError, Freshness, Group, Limits, Memory, Page};
-use bursar_machine::random::Random;
-use bursar_machine::timer::Timers;
-use bursar_machine::{Machine, Tasks};
+use bursar_machine::Machine;
+use bursar_rig::Tasks;
+use bursar_rig::random::Random;
+use bursar_rig::timer::Timers;
 use bursar_sim::{Chance, SectionKind, Sim, Simulator, Stall};
+
+use crate::common::{Body, MS, Struck, US, builder, settings};
 
 /// Blocks of the largest order on each node.
 const BLOCKS: u64 = 4;

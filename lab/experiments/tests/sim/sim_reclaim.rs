@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::common::{Body, Struck, US, builder, settings};
 use bursar::{Charge, ChargeError, Freshness, Group, Limits};
-use bursar_machine::Tasks;
-use bursar_machine::random::Random;
+use bursar_rig::Tasks;
+use bursar_rig::random::Random;
 use bursar_sim::{Sim, Simulator};
+
+use crate::common::{Body, Struck, US, builder, settings};
 
 /// Bytes that a CPU has of the cache.
 const SHARE: u64 = 64 << 10;

@@ -1,11 +1,13 @@
 //! Guarantee 6 on simulated machines: how much stock there can be, that one CPU can take all of it back, and that groups
 //! nobody touches cost nothing.
 
-use crate::common::{Body, US, builder, calm, cost_on, settings};
 use bursar::{Counter, Freshness, Group, Limits, Statistic};
-use bursar_machine::random::Random;
-use bursar_machine::{Machine, Tasks};
+use bursar_machine::Machine;
+use bursar_rig::Tasks;
+use bursar_rig::random::Random;
 use bursar_sim::{Sim, Simulator};
+
+use crate::common::{Body, US, builder, calm, cost_on, settings};
 
 /// The most stock of one group on one CPU, bytes: the documented batch.
 const BATCH: u64 = 256 << 10;

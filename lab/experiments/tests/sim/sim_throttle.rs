@@ -4,10 +4,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::common::{Body, MS, US, builder, calm, settings};
 use bursar::{Group, HighPolicy, Level, Limits};
-use bursar_machine::{Machine, Tasks};
+use bursar_machine::Machine;
+use bursar_rig::Tasks;
 use bursar_sim::{Chance, Sim, Simulator};
+
+use crate::common::{Body, MS, US, builder, calm, settings};
 
 const MIB: u64 = 1 << 20;
 /// The charge that waits as long as the formula says: 64 pages.

@@ -6,11 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
-use crate::common::{Body, Struck, US, builder, settings};
 use bursar::{Charge, ChargeAsync, ChargeError, Freshness, Limits};
-use bursar_machine::random::Random;
-use bursar_machine::{Event, Lock, Machine, Tasks};
+use bursar_machine::{Event, Lock, Machine};
+use bursar_rig::Tasks;
+use bursar_rig::random::Random;
 use bursar_sim::{Sim, SimEvent, SimMutex, Simulator};
+
+use crate::common::{Body, Struck, US, builder, settings};
 
 const SHARE: u64 = 64 << 10;
 

@@ -1,9 +1,9 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use bursar_machine::Host;
 
-use super::super::{Period, PeriodError};
 use super::*;
 
 const HOUR_NS: u64 = 3_600_000_000_000;
@@ -32,42 +32,48 @@ impl Upkeep for Recorded {
         self.diffs.load(Ordering::Relaxed) > 0
     }
 
-    fn fold(&self, _: Shard) -> bool {
-        self.note("fold");
+    fn run(&self, _: Shard) -> bool {
+        self.note("run");
         assert!(!self.panics.load(Ordering::Relaxed), "as planned");
-        self.diffs.swap(0, Ordering::Relaxed) > 0
-    }
-
-    fn pages(&self, _: Shard) -> bool {
-        self.note("pages");
+        let folded = self.diffs.swap(0, Ordering::Relaxed) > 0;
         let left = self.pages.load(Ordering::Relaxed);
         self.pages.store(left.saturating_sub(1), Ordering::Relaxed);
-        left > 1
+        folded || left > 1
     }
 }
 
-fn options(firing: Firing, interval_ns: u64) -> Options {
-    let period = Period::new(interval_ns, 1_000).expect("a period");
-    Options {
-        firing,
-        ..Options::new(period)
+/// Upkeep at once, and again in an hour.
+#[derive(Debug)]
+struct AtOnce;
+
+impl Timetable for AtOnce {
+    fn interval_ns(&self) -> u64 {
+        HOUR_NS
+    }
+
+    fn first(&self, _: Place, now_ns: u64) -> u64 {
+        now_ns
+    }
+
+    fn next(&self, _: Place, now_ns: u64) -> u64 {
+        now_ns + HOUR_NS
     }
 }
 
-fn housekeeping(options: Options) -> Result<Housekeeping<Host, Recorded>, HousekeepingError> {
+fn housekeeping<T: Timetable>(
+    options: Options<T>,
+) -> Result<Housekeeping<Host, Recorded, T>, HousekeepingError> {
     let machine = Host::start().expect("a host");
     Housekeeping::new(&machine, Recorded::default(), options)
 }
 
-/// Housekeeping that fires at once, and again in an hour.
-fn at_once() -> Housekeeping<Host, Recorded> {
-    let options = options(Firing::RoundJiffies { skew: 3 }, HOUR_NS);
-    housekeeping(options).expect("options that make sense")
+fn at_once() -> Housekeeping<Host, Recorded, AtOnce> {
+    housekeeping(Options::new(AtOnce)).expect("options that make sense")
 }
 
-fn round(housekeeping: &Housekeeping<Host, Recorded>) -> Vec<(Shard, Timer)> {
+fn round<T: Timetable>(housekeeping: &Housekeeping<Host, Recorded, T>) -> Vec<(Shard, u64)> {
     let mut queued = Vec::new();
-    housekeeping.shepherd(|shard, timer| queued.push((shard, timer)));
+    housekeeping.shepherd(|shard, due_ns| queued.push((shard, due_ns)));
     queued
 }
 
@@ -102,9 +108,9 @@ fn work_is_queued_once_and_comes_again_while_there_is_any() {
     assert_eq!(upkeep.calls(), [""; 0], "the shepherd only looks");
 
     upkeep.pages.store(2, Ordering::Relaxed);
-    let again = housekeeping.fire(Shard(0)).expect("it folded");
-    assert_eq!(upkeep.calls(), ["fold", "pages"]);
-    assert!(again.deadline_ns > queued[0].1.deadline_ns + HOUR_NS / 2);
+    let again = housekeeping.fire(Shard(0)).expect("it had work");
+    assert_eq!(upkeep.calls(), ["run"]);
+    assert!(again >= queued[0].1 + HOUR_NS);
     assert_eq!(housekeeping.due(Shard(0)), Some(again));
     // Its time has not come, so it stays queued.
     assert_eq!(housekeeping.fire(Shard(0)), Some(again));
@@ -121,7 +127,7 @@ fn upkeep_ends_when_it_finds_nothing_and_begins_when_the_shepherd_does() {
     upkeep.diffs.store(0, Ordering::Relaxed);
     assert_eq!(housekeeping.fire(Shard(0)), None);
     assert_eq!(housekeeping.due(Shard(0)), None);
-    assert_eq!(upkeep.calls(), ["fold", "pages"]);
+    assert_eq!(upkeep.calls(), ["run"]);
     assert_eq!(housekeeping.fire(Shard(0)), None, "nobody queued it");
     assert_eq!(upkeep.calls(), [""; 0]);
     upkeep.diffs.store(1, Ordering::Relaxed);
@@ -147,23 +153,12 @@ fn a_call_that_unwinds_is_not_the_last() {
 }
 
 #[test]
-fn quiet_folds_and_leaves_pages_and_timers_alone() {
-    let housekeeping = at_once();
-    let upkeep = housekeeping.upkeep();
-    assert!(!housekeeping.quiet(Shard(0)));
-    assert_eq!(upkeep.calls(), [""; 0]);
-    upkeep.diffs.store(1, Ordering::Relaxed);
-    let queued = round(&housekeeping);
-    assert!(housekeeping.quiet(Shard(0)));
-    assert_eq!(upkeep.calls(), ["fold"]);
-    assert_eq!(housekeeping.due(Shard(0)), Some(queued[0].1));
-}
-
-#[test]
 fn isolated_cpus_are_left_alone() {
-    let mut options = options(Firing::RoundJiffies { skew: 3 }, HOUR_NS);
-    options.isolated = vec![0];
-    options.slack_ns = HOUR_NS - 1;
+    let options = Options {
+        timetable: AtOnce,
+        isolated: vec![0],
+        slack_ns: HOUR_NS - 1,
+    };
     let housekeeping = housekeeping(options).expect("options that make sense");
     let upkeep = housekeeping.upkeep();
     upkeep.diffs.store(1, Ordering::Relaxed);
@@ -173,26 +168,27 @@ fn isolated_cpus_are_left_alone() {
     for shard in [Shard(0), extra, Shard(u32::MAX)] {
         assert_eq!(housekeeping.place(shard), None);
         assert_eq!(housekeeping.fire(shard), None);
-        assert!(!housekeeping.quiet(shard) && !housekeeping.awake(shard));
+        assert_eq!(housekeeping.is_running(shard), None);
+        assert!(!housekeeping.awake(shard));
     }
     assert_eq!(upkeep.calls(), [""; 0]);
 }
 
 #[test]
 fn what_is_done_early_keeps_its_phase() {
-    let mut options = options(Firing::PhaseGrid { exact: true }, HOUR_NS);
+    let mut options = Options::every(Duration::from_nanos(HOUR_NS));
     options.slack_ns = HOUR_NS - 1;
     let housekeeping = housekeeping(options).expect("options that make sense");
     let upkeep = housekeeping.upkeep();
     assert!(!housekeeping.awake(Shard(0)), "nothing is queued");
     upkeep.diffs.store(1, Ordering::Relaxed);
     let queued = round(&housekeeping);
-    let first_ns = queued[0].1.deadline_ns;
+    let first_ns = queued[0].1;
     assert_eq!(first_ns % HOUR_NS, 0);
     assert!(housekeeping.awake(Shard(0)));
-    assert_eq!(upkeep.calls(), ["fold", "pages"]);
+    assert_eq!(upkeep.calls(), ["run"]);
     let due = housekeeping.due(Shard(0)).expect("it is queued still");
-    assert_eq!(due.deadline_ns, first_ns + HOUR_NS);
+    assert_eq!(due, first_ns + HOUR_NS);
     assert!(!housekeeping.awake(Shard(0)), "more than the slack ahead");
     // The timer that was set for the first time.
     assert_eq!(housekeeping.fire(Shard(0)), Some(due));
@@ -210,40 +206,28 @@ fn without_slack_nothing_is_early() {
 #[test]
 fn the_shepherd_comes_once_an_interval() {
     let second_ns = 1_000_000_000;
-    let of = |firing| {
-        let housekeeping = housekeeping(options(firing, second_ns)).expect("sense");
-        housekeeping.shepherd_timer(7_400_000_123)
-    };
-    let grid = of(Firing::PhaseGrid { exact: true });
-    assert_eq!(
-        (grid.kind, grid.deadline_ns),
-        (TimerKind::Exact, 8 * second_ns)
-    );
-    let rounded = of(Firing::RoundJiffies { skew: 0 });
-    assert_eq!(
-        (rounded.kind, rounded.deadline_ns),
-        (TimerKind::Deferrable, 9 * second_ns)
-    );
+    let options = Options::every(Duration::from_secs(1));
+    let housekeeping = housekeeping(options).expect("options that make sense");
+    assert_eq!(housekeeping.shepherd_due(7_400_000_123), 8 * second_ns);
 }
 
 #[test]
 fn settings_that_make_no_sense_are_refused() {
-    let firing = Firing::default();
     let machine = Host::start().expect("a host");
     let cpus = machine.cpus();
     let cpu = cpus as u32;
-    let mut isolated = options(firing, HOUR_NS);
+    let hour = || Options::every(Duration::from_nanos(HOUR_NS));
+    let mut isolated = hour();
     isolated.isolated = vec![cpu];
     let error = housekeeping(isolated).expect_err("no such CPU");
     assert_eq!(error, HousekeepingError::NoSuchCpu { cpu, cpus });
-    let mut slack = options(firing, HOUR_NS);
+    let mut slack = hour();
     slack.slack_ns = HOUR_NS;
     assert!(matches!(
         housekeeping(slack),
         Err(HousekeepingError::SlackTooLong { .. })
     ));
-    let mut period = options(firing, HOUR_NS);
-    period.period.interval_ns = 0;
-    let error = housekeeping(period).expect_err("no interval");
-    assert_eq!(error, HousekeepingError::BadPeriod(PeriodError::NoInterval));
+    let none = Options::every(Duration::ZERO);
+    let error = housekeeping(none).expect_err("no interval");
+    assert_eq!(error, HousekeepingError::NoInterval);
 }

@@ -1,8 +1,8 @@
 //! Single cases, and random operations against a map of pages.
 
 use bursar_machine::pages::{Frames as _, MAX_ORDER, Owner, ReserveOptions};
-use bursar_machine::random::Random;
 use bursar_machine::{Host, Machine};
+use bursar_rig::random::Random;
 
 use super::*;
 

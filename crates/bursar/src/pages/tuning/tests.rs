@@ -6,14 +6,12 @@ const LIMITS: Limits = Limits {
     batch: 63,
     high_min: 714,
     high_max: 78_186,
-    slice: CacheSlice::Small,
 };
 const UNTUNED: Limits = Limits {
     high_min: 252,
     high_max: 252,
     ..LIMITS
 };
-const THREE: Order = Order::new(3);
 
 fn with_high(high: u32, free_count: u32) -> Tuning {
     Tuning {
@@ -54,21 +52,6 @@ fn a_refill_leaves_room_for_a_batch_of_frees() {
 }
 
 #[test]
-fn each_free_halves_the_next_refill_and_each_allocation_the_next_return() {
-    let mut tuning = Tuning::new(&LIMITS);
-    for _ in 0..6 {
-        refill(&mut tuning, &LIMITS);
-    }
-    assert_eq!(tuning.alloc_factor, 5);
-    tuning.freed(&LIMITS, Order::ZERO, 1);
-    assert_eq!((tuning.alloc_factor, tuning.free_count), (2, 1));
-    tuning.freed(&LIMITS, THREE, 9);
-    assert_eq!((tuning.alloc_factor, tuning.free_count), (1, 9));
-    tuning.allocated();
-    assert_eq!(tuning.free_count, 4);
-}
-
-#[test]
 fn a_list_does_not_grow_while_its_zone_is_short() {
     for shortage in [Shortage::BelowHigh, Shortage::Reclaim] {
         let mut tuning = Tuning::new(&LIMITS);
@@ -95,7 +78,7 @@ fn a_list_without_room_for_a_batch_is_none() {
     };
     let mut tuning = Tuning::new(&off);
     assert_eq!(refill(&mut tuning, &off), 1);
-    assert_eq!(tuning.nr_free(&off, 1, 0, Return::Surplus), 1);
+    assert_eq!(tuning.nr_free(&off, 0), 1);
 }
 
 #[test]
@@ -108,7 +91,7 @@ fn a_full_list_gives_back_what_was_freed_in_a_row() {
         (2_016, 252, 189),
     ] {
         let tuning = with_high(high, free_count);
-        let returned = tuning.nr_free(&LIMITS, high, high, Return::Surplus);
+        let returned = tuning.nr_free(&LIMITS, high);
         assert_eq!(returned, pages, "{free_count} freed, limit {high}");
     }
 }
@@ -116,24 +99,24 @@ fn a_full_list_gives_back_what_was_freed_in_a_row() {
 #[test]
 fn frees_in_a_row_raise_what_is_kept_from_the_next_time_on() {
     let mut tuning = with_high(714, 2_016);
-    let high = tuning.nr_high(&LIMITS, 714, Shortage::None, Return::Surplus);
+    let high = tuning.nr_high(&LIMITS, 714, Shortage::None);
     assert_eq!((high, tuning.high), (714, 2_079));
     let tight = Limits {
         high_max: 1_000,
         ..LIMITS
     };
     let mut tuning = with_high(714, 2_016);
-    tuning.nr_high(&tight, 714, Shortage::None, Return::Surplus);
+    tuning.nr_high(&tight, 714, Shortage::None);
     assert_eq!(tuning.high, 1_000);
     // Not while there is room.
     let mut tuning = with_high(714, 2_016);
-    let high = tuning.nr_high(&LIMITS, 713, Shortage::None, Return::Surplus);
+    let high = tuning.nr_high(&LIMITS, 713, Shortage::None);
     assert_eq!((high, tuning.high), (714, 714));
     let mut tuning = Tuning {
         free_count: 2_016,
         ..Tuning::new(&UNTUNED)
     };
-    let high = tuning.nr_high(&UNTUNED, 252, Shortage::None, Return::Surplus);
+    let high = tuning.nr_high(&UNTUNED, 252, Shortage::None);
     assert_eq!((high, tuning.high), (252, 252));
 }
 
@@ -141,56 +124,13 @@ fn frees_in_a_row_raise_what_is_kept_from_the_next_time_on() {
 fn a_short_zone_lowers_what_is_kept() {
     let high = |shortage, free_count, count| {
         let mut tuning = with_high(5_000, free_count);
-        let high = tuning.nr_high(&LIMITS, count, shortage, Return::Surplus);
+        let high = tuning.nr_high(&LIMITS, count, shortage);
         (high, tuning.high)
     };
     assert_eq!(high(Shortage::BelowHigh, 100, 40), (714, 4_900));
     assert_eq!(high(Shortage::BelowHigh, 0, 3_000), (3_000, 4_937));
     assert_eq!(high(Shortage::Reclaim, 100, 3_000), (252, 4_900));
     assert_eq!(high(Shortage::Reclaim, 2_016, 3_000), (252, 2_984));
-}
-
-/// Number of blocks of order 3 that are freed until all pages go back, with `count` pages in the lists throughout.
-fn frees_until_all(limits: &Limits, count: u32) -> Option<u32> {
-    let mut tuning = Tuning::new(limits);
-    (1..1_000).find(|_| tuning.freed(limits, THREE, count) == Return::All)
-}
-
-#[test]
-fn blocks_of_several_pages_freed_in_a_row_go_back_at_once() {
-    // 53 blocks of 8 pages are more than a batch and half of `high_min`, 420.
-    assert_eq!(frees_until_all(&LIMITS, 1), Some(54));
-    let large = Limits {
-        slice: CacheSlice::Large,
-        ..LIMITS
-    };
-    assert_eq!(frees_until_all(&large, 62), None);
-    assert_eq!(frees_until_all(&large, 63), Some(54));
-    let mut tuning = with_high(5_000, 2_016);
-    assert_eq!(tuning.nr_high(&LIMITS, 9, Shortage::None, Return::All), 0);
-    assert_eq!(tuning.high, 2_984);
-    assert_eq!(tuning.nr_free(&LIMITS, 9, 0, Return::All), 9);
-    assert_eq!(tuning.nr_free(&LIMITS, 9_000, 0, Return::All), 2_016);
-}
-
-#[test]
-fn a_page_or_a_huge_block_in_between_ends_the_row() {
-    for other in [0, 4, 9] {
-        let mut tuning = with_high(714, 2_016);
-        assert_eq!(
-            tuning.freed(&LIMITS, THREE, 1),
-            Return::Surplus,
-            "the first"
-        );
-        let other = Order::new(other);
-        assert_eq!(tuning.freed(&LIMITS, other, 1), Return::Surplus);
-        assert_eq!(
-            tuning.freed(&LIMITS, THREE, 1),
-            Return::Surplus,
-            "{other:?}"
-        );
-        assert_eq!(tuning.freed(&LIMITS, THREE, 1), Return::All);
-    }
 }
 
 #[test]

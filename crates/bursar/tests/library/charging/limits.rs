@@ -2,10 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::common::{Random, memory, seed};
-use bursar::machine::Machine;
-use bursar::machine::host::{allowed_cpus, pin_to};
 use bursar::{ChargeError, Freshness, Group, Limits};
+use bursar_machine::Machine;
+use bursar_machine::host::{allowed_cpus, pin_to};
+
+use crate::common::{Random, memory, seed};
 
 #[test]
 fn stock_on_another_cpu_is_found() {

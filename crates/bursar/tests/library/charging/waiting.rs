@@ -6,9 +6,10 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Poll;
 
-use crate::common::{Random, Task, UNIT, block_on, memory, seed, units};
-use bursar::machine::host::{allowed_cpus, pin_to};
 use bursar::{Charge, ChargeAsync, ChargeError, Freshness, Group, Limits};
+use bursar_machine::host::{allowed_cpus, pin_to};
+
+use crate::common::{Random, Task, UNIT, block_on, memory, seed, units};
 
 fn wait(group: &Group, units: u64) -> Task<ChargeAsync> {
     Task::new(group.charge_async(units * UNIT))

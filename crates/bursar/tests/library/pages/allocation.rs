@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use bursar::machine::host::resident;
 use bursar::pages::{
     ListOptions, Order, PageOptions, Pfn, Placement, Watermarks, Zeroed, ZoneReport,
 };
 use bursar::{AllocPagesError, ChargeError, Freshness, Group, Limits, Memory, Page, PageRequest};
+use bursar_machine::host::resident;
 
 const ZERO: Order = Order::ZERO;
 

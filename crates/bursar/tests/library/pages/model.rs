@@ -99,7 +99,7 @@ fn with_too_little_memory() {
 #[test]
 fn with_threads_that_move() {
     use crate::common::cpus;
-    use bursar::machine::host::allowed_cpus;
+    use bursar_machine::host::allowed_cpus;
 
     let allowed = allowed_cpus();
     churn(restless(16 * MIB), 2, 1500, |random| {

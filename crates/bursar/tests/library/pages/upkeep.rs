@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bursar::housekeeping::{Firing, HousekeepingError, Options, Period};
+use bursar::housekeeping::{HousekeepingError, Options};
 use bursar::pages::{Order, PageOptions, Zeroed, ZoneReport};
 use bursar::{Host, Limits, Machine, Memory, Page};
 use bursar_machine::host::{allowed_cpus, pin_to};
@@ -18,11 +18,7 @@ fn memory() -> Memory {
 }
 
 fn options() -> Options {
-    let period = Period::new(1_000_000, 1_000).expect("a tick");
-    Options {
-        firing: Firing::PhaseGrid { exact: true },
-        ..Options::new(period)
-    }
+    Options::every(Duration::from_millis(1))
 }
 
 /// Leaves pages on lists, some of them on this CPU's.

@@ -4,9 +4,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::common::{ROWS, Random, STATISTICS, memory, seed};
-use bursar::machine::host::{allowed_cpus, pin_to};
 use bursar::{FlushPolicy, Freshness, Group, Limits, Memory, NotFresh};
+use bursar_machine::host::{allowed_cpus, pin_to};
+
+use crate::common::{ROWS, Random, STATISTICS, memory, seed};
 
 #[derive(Default)]
 struct Updates {

@@ -119,7 +119,7 @@ fn pays_from_stock(group: &Group, bytes: u64) -> bool {
 }
 
 fn has_sections() -> bool {
-    bursar::machine::host::report().backend == bursar::machine::host::Backend::Rseq
+    bursar_machine::host::report().backend == bursar_machine::host::Backend::Rseq
 }
 
 #[test]

@@ -7,11 +7,11 @@
 use std::mem::MaybeUninit;
 use std::sync::{Arc, Mutex as PlainMutex};
 
-use bursar::machine::pages::{
+use bursar_machine::pages::{
     Block, BlockStacks, Bounds, Content, Frames, Pfn, ReserveError, ReserveOptions, SPAN_PAGES,
     Span, StackWord, depth, simulated,
 };
-use bursar::machine::{AtomicWord, Order, Shard, busy_wait};
+use bursar_machine::{AtomicWord, Order, Shard, busy_wait};
 
 use super::{Cpus, LoomWord, current};
 

@@ -46,42 +46,13 @@ const RELEASE: &str = "release of the zone lock after each batch";
 const THRESHOLD: &str = "thresholds and flushes of each cgroup of its own";
 
 /// The policy that the recorded kernel has is not among those of the replay. So of two sides of a change one is found.
+#[rustfmt::skip]
 const SIDES: [Side; 5] = [
-    Side {
-        change: "first delays of upkeep that grow with the CPU's number",
-        merged: None,
-        policy: "spread",
-        is_added: true,
-        measures: UPKEEP,
-    },
-    Side {
-        change: RELEASE,
-        merged: Some("6.19"),
-        policy: "batched",
-        is_added: true,
-        measures: PAGES,
-    },
-    Side {
-        change: RELEASE,
-        merged: Some("6.19"),
-        policy: "whole",
-        is_added: false,
-        measures: PAGES,
-    },
-    Side {
-        change: THRESHOLD,
-        merged: Some("6.8"),
-        policy: "per-group-lockless",
-        is_added: true,
-        measures: FLUSHES,
-    },
-    Side {
-        change: THRESHOLD,
-        merged: Some("6.8"),
-        policy: "unified",
-        is_added: false,
-        measures: FLUSHES,
-    },
+    Side { change: "first delays of upkeep that grow with the CPU's number", merged: None, policy: "spread", is_added: true, measures: UPKEEP },
+    Side { change: RELEASE, merged: Some("6.19"), policy: "batched", is_added: true, measures: PAGES },
+    Side { change: RELEASE, merged: Some("6.19"), policy: "whole", is_added: false, measures: PAGES },
+    Side { change: THRESHOLD, merged: Some("6.8"), policy: "per-group-lockless", is_added: true, measures: FLUSHES },
+    Side { change: THRESHOLD, merged: Some("6.8"), policy: "unified", is_added: false, measures: FLUSHES },
 ];
 
 /// The predictions that these policies give, which are the recorded ones and others.

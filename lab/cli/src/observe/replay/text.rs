@@ -3,12 +3,12 @@
 use bursar_experiments::replay::{MEASURES, Part};
 
 use super::document::{Compared, Document, OfPolicy, Spread};
-use crate::form::Form;
 use crate::grid::Grid;
+use crate::markup::Markup;
 use crate::units::{counted, in_unit};
 
 /// All tables and remarks.
-pub(super) fn text(document: &Document, form: Form) -> String {
+pub(super) fn text(document: &Document, form: Markup) -> String {
     let recording = &document.recording;
     let mut text = form.heading(&format!("Replay of {}", recording.file));
     text.push_str(&form.paragraph(&format!(
@@ -74,7 +74,7 @@ fn cells(row: &Compared) -> [String; 5] {
     ]
 }
 
-fn what_if(document: &Document, form: Form) -> String {
+fn what_if(document: &Document, form: Markup) -> String {
     let what_if = &document.what_if;
     let mut text = form.heading("What would other policies change?");
     let scaled = match what_if.is_scaled {

@@ -4,13 +4,13 @@
 //! A decision is wrong if the victim was not the largest tenant, or nearly so, both when the decision began and when it
 //! ended. A decision by numbers that were true at either moment is right.
 
-use bursar_machine::Tasks;
+use bursar_rig::Tasks;
 
 use super::{RESIDENT, Scene, resident};
-use crate::measure::{Metric, Samples, Share, Unit};
 use crate::memcg_flush::outcome::Outcome;
 use crate::memcg_flush::subject::Subject;
 use crate::memcg_flush::tree::Tree;
+use crate::metrics::memcg_flush::*;
 use crate::random::Random;
 
 /// Margin by which a victim may be smaller than the largest tenant (judgement).
@@ -85,22 +85,16 @@ pub(super) fn decide<M: Tasks, S: Subject<M>>(
 
 /// Adds the measurements of all killers.
 pub(super) fn report(decisions: &[Decision], seed: u64, outcome: &mut Outcome) {
-    let mut latency = Samples::new(Unit::Ns);
-    let mut shortfall = Samples::new(Unit::Count);
-    for decision in decisions {
-        latency.record(decision.latency_ns);
-        shortfall.record(decision.shortfall_pages);
-    }
-    let wrong = decisions.iter().filter(|decision| decision.is_wrong);
-    let wrong = Share::of(seed, wrong.count() as u64, decisions.len() as u64);
-    outcome.push("wrong_victims", Metric::Ratio(wrong));
-    outcome.push(
-        "decision_latency",
-        Metric::Distribution(latency.distribution()),
-    );
-    outcome.push(
-        "victim_shortfall_pages",
-        Metric::Distribution(shortfall.distribution()),
+    let wrong = decisions
+        .iter()
+        .filter(|decision| decision.is_wrong)
+        .count();
+    let metrics = &mut outcome.more;
+    metrics.share(WRONG_VICTIMS, seed, wrong as u64, decisions.len() as u64);
+    metrics.spread(DECISION_LATENCY, decisions.iter().map(|it| it.latency_ns));
+    metrics.spread(
+        VICTIM_SHORTFALL_PAGES,
+        decisions.iter().map(|it| it.shortfall_pages),
     );
 }
 

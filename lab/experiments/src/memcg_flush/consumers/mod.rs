@@ -12,15 +12,15 @@ mod killer;
 mod pair;
 mod proactive;
 
-use bursar_machine::Tasks;
+use bursar_rig::Tasks;
 
-use super::Task;
 use super::oracle::Oracle;
 use super::outcome::Outcome;
 use super::parameters::Parameters;
 use super::statistics::Stat;
 use super::subject::{Numbers, Subject};
 use super::warm_up::Reclaim;
+use super::worker::Task;
 use crate::random::Random;
 
 /// Memory of a tenant, as killers and reclaimers see it.

@@ -6,14 +6,14 @@
 //! from 0 shows how badly the numbers fit together. If a variant's usage counts the per-CPU stock of charged pages, as
 //! the kernel's `memory.current` does, the first difference contains that stock.
 
-use bursar_machine::Tasks;
+use bursar_rig::Tasks;
 
 use super::Scene;
-use crate::measure::{Metric, Samples, Unit};
 use crate::memcg_flush::outcome::Outcome;
 use crate::memcg_flush::statistics::Stat;
 use crate::memcg_flush::subject::{Numbers, Subject};
 use crate::memcg_flush::tree::Tree;
+use crate::metrics::memcg_flush::*;
 use crate::random::Random;
 
 const CHARGED: [Stat; 3] = [Stat::Anon, Stat::File, Stat::Sock];
@@ -72,24 +72,14 @@ pub(super) fn read<M: Tasks, S: Subject<M>>(
 
 /// Adds the measurements of all these readers.
 pub(super) fn report(rounds: &[Round], outcome: &mut Outcome) {
-    let mut latency = Samples::new(Unit::Ns);
-    let mut pair = Samples::new(Unit::Count);
-    let mut overhead = Samples::new(Unit::Count);
-    for round in rounds {
-        latency.record(round.latency_ns);
-        overhead.record(round.overhead_error);
-        round
-            .pair_errors
-            .iter()
-            .for_each(|&pages| pair.record(pages));
-    }
-    for (name, samples) in [
-        ("pair_latency", latency),
-        ("pair_error_pages", pair),
-        ("overhead_error_pages", overhead),
-    ] {
-        outcome.push(name, Metric::Distribution(samples.distribution()));
-    }
+    let metrics = &mut outcome.more;
+    metrics.spread(PAIR_LATENCY, rounds.iter().map(|it| it.latency_ns));
+    let errors = rounds.iter().flat_map(|it| it.pair_errors.iter().copied());
+    metrics.spread(PAIR_ERROR_PAGES, errors);
+    metrics.spread(
+        OVERHEAD_ERROR_PAGES,
+        rounds.iter().map(|it| it.overhead_error),
+    );
 }
 
 #[cfg(test)]

@@ -5,12 +5,12 @@
 //! pages. It was effective if the truth fell by as much between the same two moments. A loop stops after some steps in
 //! a row that looked ineffective. It stopped early if it would have gone on with true numbers.
 
-use bursar_machine::Tasks;
+use bursar_rig::Tasks;
 
 use super::{RESIDENT, Scene, resident};
-use crate::measure::{Metric, Samples, Share, Unit};
 use crate::memcg_flush::outcome::Outcome;
 use crate::memcg_flush::subject::Subject;
+use crate::metrics::memcg_flush::*;
 use crate::random::Random;
 
 /// Steps in a row that look ineffective, after which a loop stops (judgement).
@@ -96,21 +96,12 @@ pub(super) fn reclaim<M: Tasks, S: Subject<M>>(
 
 /// Adds the measurements of all loops.
 pub(super) fn report(runs: &[Run], seed: u64, outcome: &mut Outcome) {
-    let mut until_stop = Samples::new(Unit::Count);
-    for run in runs.iter().filter(|run| run.has_stopped()) {
-        until_stop.record(run.steps);
-    }
     let early = runs.iter().filter(|run| run.has_stopped_early()).count() as u64;
-    let steps = runs.iter().map(|run| run.steps).sum();
-    outcome.push("proactive_steps", Metric::Count(steps));
-    outcome.push(
-        "stopped_early",
-        Metric::Ratio(Share::of(seed, early, runs.len() as u64)),
-    );
-    outcome.push(
-        "steps_until_stop",
-        Metric::Distribution(until_stop.distribution()),
-    );
+    let stopped = runs.iter().filter(|run| run.has_stopped());
+    let metrics = &mut outcome.more;
+    metrics.count(PROACTIVE_STEPS, runs.iter().map(|run| run.steps).sum());
+    metrics.share(STOPPED_EARLY, seed, early, runs.len() as u64);
+    metrics.spread(STEPS_UNTIL_STOP, stopped.map(|run| run.steps));
 }
 
 #[cfg(test)]

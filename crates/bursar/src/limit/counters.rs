@@ -1,0 +1,417 @@
+//! The counters of all groups, and walking the way to the root.
+//!
+//! Nothing here calls a listener. A change that listeners have not been told of leaves a mark ([`Counters::mark_untold`]), which
+//! `react` looks at. A signal handler and a drop that unwinds must leave it at that, too.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use bursar_machine::pages::Owner;
+use bursar_machine::{AtomicWord, Machine, Order};
+
+use super::counter::{PageCounter, USAGE_MAX};
+use super::events::Event;
+use super::limits::Limits;
+use crate::arena::Arena;
+use crate::gate::Gate;
+use crate::tree::{LEVELS, ROOT, Tree};
+
+/// The owner of pages that no group pays for.
+pub(crate) const PROCESS: Owner = Owner::new(1);
+const FIRST_OWNER: u64 = PROCESS.get() as u64 + 1;
+/// The largest charge, bytes. The sum of all charges that fit in memory stays below 2^63.
+pub(crate) const CHARGE_MAX: u64 = 1 << 56;
+/// The default for the most stock of one (group, CPU), bytes: 64 pages of 4 KiB, the kernel's `MEMCG_CHARGE_BATCH`.
+#[doc(alias = "MEMCG_CHARGE_BATCH")]
+const STOCK_MAX: u64 = 64 * 4096;
+/// The highest setting of that, bytes. For a million groups on 1,024 CPUs it adds up to 2^60, which counters hold.
+pub(crate) const STOCK_MAX_MAX: u64 = 1 << 30;
+/// The default number of shards that are frozen at once, and drained in one turn.
+const SHARDS_PER_SLICE: usize = 256;
+/// Mark in place of a group: a group is being noted, or was told already.
+const TOLD: u64 = u64::MAX;
+
+/// Groups, and their counters.
+pub(crate) struct Counters<M: Machine> {
+    pub(crate) tree: Tree<M>,
+    counters: Arena<PageCounter<M>>,
+    pub(crate) stock: StockSettings,
+    /// Listeners of all groups: tasks that wait for memory, and watchers of pressure.
+    pub(crate) listeners: M::Word,
+    /// Not 0: something changed, and listeners were not told yet.
+    pub(crate) untold: M::Word,
+    /// Not 0: some limit may have much stock below.
+    pub(crate) much_stock: M::Word,
+    /// 0, a group whose bug is not printed yet, or the mark that it was: see [`Counters::note_over_return`].
+    over_returned: M::Word,
+    /// Groups made so far.
+    lives: AtomicU64,
+}
+
+/// Settings of stock, and of drains that take it back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StockSettings {
+    /// The most stock of one (group, CPU), bytes.
+    pub(crate) stock_max: u64,
+    /// Shards that are frozen at once, and drained in one turn.
+    pub(crate) shards_per_slice: usize,
+}
+
+impl Default for StockSettings {
+    fn default() -> Self {
+        Self {
+            stock_max: STOCK_MAX,
+            shards_per_slice: SHARDS_PER_SLICE,
+        }
+    }
+}
+
+/// One of the two gates of each group; see `gate.rs`.
+#[derive(Clone, Copy)]
+pub(crate) enum Gates {
+    Operations,
+    Drains,
+}
+
+/// Inside the gates of a group and of all above it, until dropped.
+pub(crate) struct InFlight<'a, M: Machine> {
+    counters: &'a Counters<M>,
+    gates: Gates,
+    lowest: Option<u32>,
+}
+
+impl<M: Machine> Drop for InFlight<'_, M> {
+    fn drop(&mut self) {
+        if let Some(lowest) = self.lowest {
+            let chain = self.counters.tree.chain(lowest);
+            chain.for_each(|at| self.counters.gate(at, self.gates).exit());
+        }
+    }
+}
+
+/// A group on the way is closed.
+#[derive(Debug)]
+pub(crate) struct Closed(pub(crate) u32);
+
+impl<M: Machine> Counters<M> {
+    pub(crate) fn new(tree: Tree<M>, stock: StockSettings, limits: Limits) -> Self {
+        let counters = Arena::new();
+        assert!(counters.reserve(ROOT), "the first segment is small");
+        let root = PageCounter::new(tree.machine.cpus() as u32);
+        root.begin_life(limits, Owner::new(FIRST_OWNER as u32));
+        counters.put(ROOT, root);
+        Self {
+            counters,
+            stock,
+            listeners: M::Word::new(0),
+            untold: M::Word::new(0),
+            much_stock: M::Word::new(0),
+            over_returned: M::Word::new(0),
+            // The root is one.
+            lives: AtomicU64::new(1),
+            tree,
+        }
+    }
+
+    /// Returns an owner of pages that no earlier group was. After 2^29 groups none is left. Then a group's pages are zeroed
+    /// also before the group itself gets them again.
+    fn next_owner(&self) -> Owner {
+        // Relaxed: the numbers only have to differ.
+        let life = self.lives.fetch_add(1, Relaxed);
+        match u32::try_from(FIRST_OWNER + life) {
+            Ok(number) if number <= Owner::MAX => Owner::new(number),
+            _ => Owner::NOBODY,
+        }
+    }
+
+    /// Makes the counter of a new record. `false` if there is no memory for it.
+    pub(crate) fn put(&self, index: u32) -> bool {
+        let has_room = self.counters.reserve(index);
+        if has_room {
+            let shards = self.tree.machine.cpus() as u32;
+            self.counters.put(index, PageCounter::new(shards));
+        }
+        has_room
+    }
+
+    #[inline]
+    pub(crate) fn counter(&self, index: u32) -> &PageCounter<M> {
+        self.counters.get(index)
+    }
+
+    /// Begins the life of a new group below `parent` in a record.
+    pub(crate) fn begin_life(&self, parent: u32, ordinal: u32, index: u32, limits: Limits) {
+        self.counter(parent).holding_children.ensure(ordinal);
+        self.counter(index).begin_life(limits, self.next_owner());
+    }
+
+    fn gate(&self, index: u32, gates: Gates) -> &Gate<M> {
+        let counter = self.counter(index);
+        match gates {
+            Gates::Operations => &counter.operations,
+            Gates::Drains => &counter.drains,
+        }
+    }
+
+    /// Enters the gates of `lowest` and of all above it, unless one of them is closed.
+    pub(crate) fn enter(
+        &self,
+        gates: Gates,
+        lowest: Option<u32>,
+    ) -> Result<InFlight<'_, M>, Closed> {
+        let flight = InFlight {
+            counters: self,
+            gates,
+            lowest,
+        };
+        let Some(lowest) = lowest else {
+            return Ok(flight);
+        };
+        let chain = || self.tree.chain(lowest);
+        chain().for_each(|at| self.gate(at, gates).enter());
+        match chain().find(|&at| self.gate(at, gates).is_closed()) {
+            // Dropping `flight` leaves them again.
+            Some(closed) => Err(Closed(closed)),
+            None => Ok(flight),
+        }
+    }
+
+    /// [`Counters::enter`] that waits for closed gates to open. Do not call it inside of these gates, nor after closing one of
+    /// them.
+    pub(crate) fn enter_patiently(&self, gates: Gates, lowest: Option<u32>) -> InFlight<'_, M> {
+        let mut _arriving = None;
+        loop {
+            match self.enter(gates, lowest) {
+                Ok(flight) => return flight,
+                Err(Closed(at)) => {
+                    let gate = self.gate(at, gates);
+                    // Drains give way to tasks that wait.
+                    _arriving = matches!(gates, Gates::Drains).then(|| gate.arrive());
+                    gate.wait_until_open();
+                }
+            }
+        }
+    }
+
+    /// The groups from `index` up to, and without, `end` (all if that is `None`).
+    pub(super) fn way(&self, index: u32, end: Option<u32>) -> impl Iterator<Item = u32> + '_ {
+        self.tree
+            .chain(index)
+            .take_while(move |&at| Some(at) != end)
+    }
+
+    /// Reserves `bytes` on the way from `index` up to `end`, everywhere or nowhere.
+    ///
+    /// # Errors
+    /// The first group where it does not fit.
+    pub(super) fn reserve(&self, index: u32, end: Option<u32>, bytes: u64) -> Result<(), u32> {
+        // Looks first, so that a charge that is refused higher up usually shows nowhere below.
+        let refuses = |&at: &u32| !self.counter(at).may_fit(bytes);
+        if let Some(at) = self.way(index, end).find(refuses) {
+            return Err(at);
+        }
+        let mut usage = [0; LEVELS];
+        for (at, usage) in self.way(index, end).zip(&mut usage) {
+            let Some(now) = self.counter(at).try_charge(bytes) else {
+                self.release(index, Some(at), bytes);
+                // Our reservation may have hidden bytes that others returned meanwhile.
+                self.mark_untold(index, Some(at));
+                return Err(at);
+            };
+            *usage = now;
+        }
+        for (at, usage) in self.way(index, end).zip(usage) {
+            self.counter(at).note_peak(usage);
+        }
+        Ok(())
+    }
+
+    /// Returns the bytes reserved on the way from `index` up to `end`. If the group had fewer, only these are returned there
+    /// and above, so that no other group loses bytes by it; see `over_return.rs`.
+    pub(super) fn release(&self, index: u32, end: Option<u32>, bytes: u64) {
+        if bytes == 0 || end == Some(index) {
+            return;
+        }
+        let returned = self.counter(index).uncharge_own(bytes);
+        for at in self.way(index, end).skip(1) {
+            self.counter(at).uncharge(returned);
+        }
+        if returned < bytes {
+            self.note_over_return(index, bytes - returned, end);
+        }
+    }
+
+    /// Takes one more reference to a group.
+    pub(crate) fn refer(&self, index: u32) {
+        // The root needs none, and all CPUs use its line.
+        if index != ROOT {
+            self.tree.node(index).refer();
+        }
+    }
+
+    /// Bytes that fit at `index` and everywhere above.
+    pub(super) fn head_room(&self, index: u32) -> u64 {
+        let rooms = self
+            .tree
+            .chain(index)
+            .map(|at| self.counter(at).head_room());
+        rooms.min().expect("a chain has a group")
+    }
+
+    /// The nearest group that is above or equal to both.
+    pub(crate) fn common_ancestor(&self, one: u32, other: u32) -> u32 {
+        self.tree
+            .chain(one)
+            .find(|&at| self.tree.is_ancestor(at, other))
+            .expect("the root is above all")
+    }
+
+    /// Bytes reserved for a group and all below it, as a hint to choose by.
+    pub(crate) fn usage(&self, index: u32) -> u64 {
+        // Relaxed: see above.
+        self.counter(index).usage.load(Order::Relaxed)
+    }
+
+    /// Bytes reserved for a group and all below it, after all that the caller knows to have been returned.
+    pub(crate) fn usage_now(&self, index: u32) -> u64 {
+        self.counter(index).usage.load(Order::Full)
+    }
+
+    pub(crate) fn limits(&self, index: u32) -> Limits {
+        let settings = &self.counter(index).settings;
+        Limits {
+            min: settings.min.load(Order::Full),
+            low: settings.low.load(Order::Full),
+            high: settings.high.load(Order::Full),
+            max: settings.max.load(Order::Full),
+        }
+    }
+
+    /// The part of `bytes` that the tree has numbers for.
+    pub(crate) fn chargeable(&self, bytes: u64) -> u64 {
+        // Relaxed: far from anything that is ever used.
+        let room = USAGE_MAX.saturating_sub(self.usage(ROOT));
+        bytes.min(CHARGE_MAX).min(room)
+    }
+
+    /// Counts `amount` of an event at a group and in the sums of all above it.
+    pub(crate) fn count(&self, index: u32, event: Event, amount: u64) {
+        self.counter(index).events.count_own(event, amount);
+        for at in self.tree.chain(index) {
+            self.counter(at).events.count_total(event, amount);
+        }
+    }
+
+    /// Leaves telling listeners to the next operation that may call them, if there are any on the way from `index` up to, and
+    /// without, `end`. Async-signal-safe.
+    pub(crate) fn mark_untold(&self, index: u32, end: Option<u32>) {
+        let is_listened_to = |at: u32| {
+            let settings = &self.counter(at).settings;
+            // Full: after the change.
+            let listening = [&settings.waiting, &settings.watchers];
+            listening.iter().any(|word| word.load(Order::Full) != 0)
+        };
+        if self.listeners.load(Order::Full) != 0 && self.way(index, end).any(is_listened_to) {
+            self.mark_all_untold();
+        }
+    }
+
+    /// [`Counters::mark_untold`] for any group. Async-signal-safe.
+    pub(crate) fn mark_all_untold(&self) {
+        if self.listeners.load(Order::Full) != 0 {
+            self.untold.store(1, Order::Full);
+        }
+    }
+
+    /// Bounds on the usage without stock: from the bytes reserved less all possible stock, to the bytes reserved.
+    pub(crate) fn usage_range(&self, index: u32) -> (i64, i64) {
+        let (lo, hi) = self.counter(index).usage_range();
+        let signed = |bytes| i64::try_from(bytes).unwrap_or(i64::MAX);
+        (signed(lo), signed(hi))
+    }
+
+    /// Marks that a shard of `index` may hold stock, up to the root. Slow operations only: the last step of a drain waits for
+    /// them.
+    pub(super) fn mark_holder(&self, index: u32, shard: u32) {
+        self.counter(index).holders.mark(shard);
+        let mut at = index;
+        while let Some(parent) = self.tree.node(at).parent() {
+            self.counter(parent)
+                .holding_children
+                .mark(self.tree.node(at).ordinal());
+            at = parent;
+        }
+    }
+
+    /// Whether stock may be held at or below `index`.
+    pub(crate) fn has_holders(&self, index: u32) -> bool {
+        let counter = self.counter(index);
+        !counter.holders.is_empty() || !counter.holding_children.is_empty()
+    }
+
+    /// Counts `bytes` that a group returned up to `end` and did not have: a bug of the caller, contained to the caller's group.
+    /// Async-signal-safe.
+    ///
+    /// Only bytes that a number stands for can be returned too often ([`crate::Charge::forget`], [`crate::Group::uncharge`]). In
+    /// builds with debug assertions the group counts them, and the call at fault panics before it changes anything.
+    ///
+    /// In other builds the fast path counts nothing, so the bug shows only when the group's usage would fall below 0. The usage
+    /// stops at 0, and the groups above are lowered by no more than that ([`PageCounter::uncharge_own`]). The slot gets back the
+    /// bytes that the usage did not lose, so usage stays the sum of charged bytes and stock.
+    ///
+    /// The bug does not show while as many other bytes of the group are charged. The bytes are missing from its usage, and from
+    /// those above, until the others are returned. If these others are all that is left of a removed group, its record is used
+    /// again under them. Then their return is taken from the next group.
+    #[cold]
+    pub(crate) fn note_over_return(&self, index: u32, bytes: u64, end: Option<u32>) {
+        self.count(index, Event::OverReturned, bytes);
+        // All counters above were lowered when the group lost the bytes. From `end` on they still stand for bytes elsewhere.
+        if let Some(end) = end {
+            self.tree.chain(end).for_each(|at| {
+                self.counter(at).charge(bytes);
+            });
+        }
+        self.charge_extra(index, bytes as i64);
+        // Full, both: the group is stored after its reference is taken, and the task that takes it out drops the reference.
+        let first = self.over_returned.compare_exchange(0, TOLD, Order::Full);
+        if first.is_ok() {
+            self.refer(index);
+            self.over_returned.store(u64::from(index) + 1, Order::Full);
+        }
+    }
+
+    /// The group that was noted and that nobody was told of yet, once for each memory. The caller drops the reference to it.
+    pub(crate) fn take_over_returned(&self) -> Option<u32> {
+        // Relaxed: a later call sees it.
+        let seen = self.over_returned.load(Order::Relaxed);
+        if seen == 0 || seen == TOLD {
+            return None;
+        }
+        let taken = self.over_returned.compare_exchange(seen, TOLD, Order::Full);
+        taken.ok().map(|_| (seen - 1) as u32)
+    }
+
+    /// From now on a number stands for `bytes` that are charged.
+    #[inline(always)]
+    pub(crate) fn lend(&self, index: u32, bytes: u64) {
+        #[cfg(debug_assertions)]
+        self.counter(index).lend(bytes);
+        #[cfg(not(debug_assertions))]
+        let _ = (index, bytes);
+    }
+
+    /// A number that stood for `bytes` is about to be returned.
+    ///
+    /// # Errors
+    /// In builds with debug assertions: the bytes that there are such numbers for, if these are fewer.
+    #[inline(always)]
+    pub(crate) fn take_back(&self, index: u32, bytes: u64) -> Result<(), u64> {
+        #[cfg(debug_assertions)]
+        return self.counter(index).take_back(bytes);
+        #[cfg(not(debug_assertions))]
+        {
+            let _ = (index, bytes);
+            Ok(())
+        }
+    }
+}

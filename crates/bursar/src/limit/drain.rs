@@ -1,0 +1,250 @@
+//! Taking a subtree's stock back: before a refusal, when a limit is lowered, after an overshoot.
+//!
+//! A drain goes in two steps. First it takes the stock in *slices* of a bounded number of shards. Each slice is a turn among
+//! the drains of overlapping subtrees ([`Gates::Drains`]). Charges and returns below go on meanwhile, past the stock: while the
+//! group is `draining`, the batch below it is 0, so stock does not grow back. When no holder is left, the drain closes the
+//! group to slow operations. It takes the stock that earlier operations have armed meanwhile. Then it does its last step: it
+//! tries once more, or changes the limit.
+//!
+//! The cost is a constant time for each shard that holds stock. A charge that fits waits for the last step only. A charge that
+//! needs the drained stock takes slices itself. The end of a group below waits for a slice, as a drain of a part does.
+
+use bursar_machine::{AtomicWord, CAP, Lock, Machine, Order, STATE, Shard, Slot, State};
+
+use super::counter::PageCounter;
+use super::counters::{Counters, Gates, InFlight};
+use super::events::Event;
+use super::limits::Limit;
+use crate::gate::Gate;
+
+/// A turn among the drains of overlapping subtrees, until dropped.
+struct DrainTurn<'a, M: Machine> {
+    counter: &'a PageCounter<M>,
+    _above: InFlight<'a, M>,
+}
+
+impl<M: Machine> Drop for DrainTurn<'_, M> {
+    fn drop(&mut self) {
+        self.counter.drains.open();
+    }
+}
+
+/// The stock that one turn takes.
+struct Slice {
+    holders: Vec<(u32, Shard)>,
+    /// Marks that led to no holder.
+    in_vain: usize,
+    most: usize,
+}
+
+impl Slice {
+    fn is_full(&self) -> bool {
+        self.holders.len() >= self.most || self.in_vain >= self.most
+    }
+}
+
+/// A closed gate of operations, until dropped.
+struct Closing<'a, M: Machine>(&'a Gate<M>);
+
+impl<M: Machine> Drop for Closing<'_, M> {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
+
+/// While it lives, no stock is taken below a group.
+struct Draining<'a, M: Machine>(&'a PageCounter<M>);
+
+impl<'a, M: Machine> Draining<'a, M> {
+    fn of(counter: &'a PageCounter<M>) -> Self {
+        // Full: slow operations that begin from now on see it. For the others the group is closed in the end.
+        counter.settings.draining.fetch_add(1, Order::Full);
+        Self(counter)
+    }
+}
+
+impl<M: Machine> Drop for Draining<'_, M> {
+    fn drop(&mut self) {
+        self.0.settings.draining.fetch_sub(1, Order::Full);
+    }
+}
+
+/// A charge that does not fit.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// This group's limit refuses it, and no stock is left below.
+    By(u32),
+    /// It fits here now, but not at another group.
+    Elsewhere,
+    /// The group was removed meanwhile.
+    Removed,
+}
+
+impl<M: Machine> Counters<M> {
+    /// Charges `bytes` from `index` up to `end` with `limiting` closed and drained.
+    /// Does so while no other operation is under way there. If the charge were recorded later, the group could be removed in
+    /// between. Then others would have been refused for bytes that no charge gets.
+    pub(crate) fn charge_drained(
+        &self,
+        limiting: u32,
+        index: u32,
+        end: Option<u32>,
+        bytes: u64,
+    ) -> Result<(), Refusal> {
+        // Below the closed group we are not counted yet, and our reservation there may be undone.
+        let below = || {
+            self.tree
+                .chain(index)
+                .take_while(|&at| at != limiting)
+                .map(|at| &self.counter(at).operations)
+        };
+        self.drain_closed(limiting, || {
+            below().for_each(Gate::enter);
+            let reserved = match self.tree.node(index).is_removed() {
+                true => None,
+                false => Some(self.reserve(index, end, bytes)),
+            };
+            if let Some(Ok(())) = reserved {
+                self.commit_charge(index, bytes, 0);
+            }
+            below().for_each(Gate::exit);
+            match reserved.ok_or(Refusal::Removed)? {
+                Ok(()) => Ok(()),
+                Err(at) if at == limiting => {
+                    self.count(at, Event::Max, 1);
+                    Err(Refusal::By(at))
+                }
+                Err(_) => Err(Refusal::Elsewhere),
+            }
+        })
+    }
+
+    /// Takes all stock at and below `index` back, does `last` while no slow operation runs there, and lets them run again.
+    pub(crate) fn drain_closed<R>(&self, index: u32, last: impl FnOnce() -> R) -> R {
+        let counter = self.counter(index);
+        let _draining = Draining::of(counter);
+        loop {
+            // Between two slices, because drains of parts of this subtree, and ends of groups in it, wait for one slice.
+            counter.drains.give_way(&self.tree.machine);
+            let _turn = self.drain_turn(index);
+            // One at a time. The look at the holders belongs under the lock, because a slice takes more marks out than it
+            // drains.
+            let _slow = counter.slow.lock();
+            self.drain_slice(index);
+            if !self.has_holders(index) {
+                return self.close_drained(index, last);
+            }
+        }
+    }
+
+    /// Enters the turns of drains above, and closes that of `index`.
+    fn drain_turn(&self, index: u32) -> DrainTurn<'_, M> {
+        let above = self.enter_patiently(Gates::Drains, self.tree.node(index).parent());
+        let counter = self.counter(index);
+        // Waits for turns below. These wait for nothing that we hold.
+        counter.drains.close(&self.tree.machine);
+        DrainTurn {
+            counter,
+            _above: above,
+        }
+    }
+
+    /// The second step of a drain. The caller has the turn.
+    fn close_drained<R>(&self, index: u32, last: impl FnOnce() -> R) -> R {
+        let counter = self.counter(index);
+        counter.operations.close(&self.tree.machine);
+        let _closing = Closing(&counter.operations);
+        // Stock that was armed by operations that did not see us drain. They are gone, so no more comes.
+        while self.has_holders(index) {
+            self.drain_slice(index);
+        }
+        let above = self.tree.node(index).parent();
+        // Our reservation higher up may be undone, so tasks that close groups there must know of us. None of these is closed: a
+        // task that closes one has the turn there, and we are inside.
+        let _flight = self.enter(Gates::Operations, above);
+        debug_assert!(
+            _flight.is_ok(),
+            "a group above is closed by a drain without a turn"
+        );
+        last()
+    }
+
+    /// Takes the stock of at most a slice of holders.
+    fn drain_slice(&self, scope: u32) {
+        let mut slice = Slice {
+            holders: Vec::new(),
+            in_vain: 0,
+            most: self.stock.shards_per_slice,
+        };
+        self.take_holders(scope, &mut slice);
+        let holders = slice.holders;
+        for &(index, shard) in &holders {
+            let state = self.tree.node(index).slot.word(shard, STATE);
+            // Full: before the fence. No section that missed it commits after the fence.
+            let before = State(state.fetch_or(State::FROZEN, Order::Full));
+            debug_assert!(!before.is_frozen(), "drains of one shard take turns");
+        }
+        if !holders.is_empty() {
+            self.tree.machine.fence();
+        }
+        let mut drained = 0;
+        for &(index, shard) in &holders {
+            let slot = &self.tree.node(index).slot;
+            slot.settle(shard);
+            let cap = slot.word(shard, CAP).swap(0, Order::Full);
+            let stock = slot.take_room(shard);
+            // Full: pairs with the look at the state that begins each operation; the cap is gone before it.
+            slot.word(shard, STATE)
+                .fetch_and(!State::FROZEN, Order::Full);
+            self.release(index, None, stock);
+            drained += stock;
+            if stock > 0 {
+                // The task that asked for the drain tells listeners at and above `scope`, and may tell of no other groups.
+                self.mark_untold(index, Some(scope));
+            }
+            // After the stock is returned: a reader's range contains both.
+            self.tree.chain(index).for_each(|at| {
+                self.counter(at).stock_max.fetch_sub(cap, Order::Full);
+            });
+        }
+        if drained > 0 {
+            self.count(scope, Event::Drained, drained);
+        }
+    }
+
+    /// Takes holders out of the marks until the slice is full. The marks above stay until all below are taken.
+    fn take_holders(&self, index: u32, slice: &mut Slice) {
+        let counter = self.counter(index);
+        counter.holders.take_while(|shard| {
+            let has_room = !slice.is_full();
+            if has_room {
+                slice.holders.push((index, Shard(shard)));
+            }
+            has_room
+        });
+        counter.holding_children.take_while(|ordinal| {
+            if slice.is_full() {
+                return false;
+            }
+            let before = slice.holders.len();
+            let child = {
+                let children = self.tree.node(index).children.lock();
+                children.ordinals.get(ordinal as usize).copied().flatten()
+            };
+            // A mark may outlive the child that it was made for, and the stock of that child.
+            if let Some(child) = child {
+                self.take_holders(child, slice);
+            }
+            slice.in_vain += usize::from(slice.holders.len() == before);
+            // A shard that is armed now marks the child first, and this set after we took the mark: that mark stays.
+            !slice.is_full() || child.is_none_or(|child| !self.has_holders(child))
+        });
+    }
+
+    /// Lowers a group's `max`. Nothing is reserved below while the limit changes, and no stock that was reserved under the old
+    /// limit is left.
+    pub(crate) fn lower_max(&self, index: u32, max: Limit) {
+        let max_word = &self.counter(index).settings.max;
+        self.drain_closed(index, || max_word.store(max, Order::Full));
+    }
+}

@@ -1,0 +1,43 @@
+//! Counters of bytes, limits on them, and the stock of each CPU. Values go in and values come out: nothing here calls a user's
+//! code, waits for memory, or makes an error. `react` does that with the answers.
+//!
+//! | file | concept |
+//! |---|---|
+//! | `counter.rs` | one group's counter: usage, limits, the stock below it |
+//! | `counters.rs` | the counters of all groups; reserving along the way to the root |
+//! | `stock.rs` | the bytes that CPUs hold ahead: batch, refill, return |
+//! | `drain.rs` | taking the stock of a subtree back; the last try before a refusal |
+//! | `limits.rs` | the limits of a group, as values |
+//! | `events.rs` | counts of events at a group's limits |
+//!
+//! # Usage and stock
+//! A group's *usage*, as its limit sees it, is the bytes reserved for it and everything below. They are charged, or they are
+//! *stock*: bytes that a CPU reserved ahead for later charges. A charge that the stock covers touches the current CPU's words
+//! only. A refill reserves along the way to the root, at each group only if it fits. So no usage ever exceeds a limit, not even
+//! for a moment.
+//!
+//! # Refusing
+//! A refusal must mean that the memory was not there. Three things could hide it: stock of other CPUs; a reservation under way
+//! that a higher group is about to refuse; stock that is moved. So a charge that would be refused *drains* the group in its way
+//! first. A drain takes the stock back in slices while charges that fit go on. Then it closes the group, waits until no slow
+//! operation is inside, takes the stock that these armed, and tries once more. Slow operations enter the gates on their way
+//! before they look whether these are open. So when the group is empty, none is under way. A task waits only for a group higher
+//! up, so there is no circle.
+
+mod counter;
+mod counters;
+mod drain;
+mod events;
+mod limits;
+mod stock;
+
+pub(crate) use counter::USAGE_MAX;
+pub(crate) use counters::{
+    CHARGE_MAX, Closed, Counters, Gates, PROCESS, STOCK_MAX_MAX, StockSettings,
+};
+pub(crate) use drain::Refusal;
+pub(crate) use events::Event;
+pub use events::Events;
+pub(crate) use limits::Limit;
+pub use limits::Limits;
+pub(crate) use stock::Short;

@@ -1,0 +1,291 @@
+//! Stock: bytes that a CPU holds ahead of need, so that charges and returns are one section on its words ([`Slot::charge`],
+//! [`Slot::uncharge`]).
+//!
+//! A shard may hold a *batch* as stock. The batch adapts to the head-room. It is at most what the memory is set to
+//! ([`super::StockSettings`]), and at most a quarter of what is left divided by the CPUs. So stock cannot use up what other CPUs need. A
+//! refill reserves half a batch ahead and a return leaves half a batch, so that neither follows the other at once. A shard
+//! holds stock only while it is *armed*: marked as a holder, with a cap above zero. Drains disarm. Every operation that adds to
+//! a shard's stock compares with the cap in the same step, so a shard never holds more than its cap.
+
+use bursar_machine::{AtomicWord, CAP, CHARGED, Machine, Order, Outcome, Shard, Slot};
+
+use super::counters::{Counters, Gates};
+use super::events::Event;
+
+/// Reason why a charge does not fit at first sight.
+#[derive(Debug)]
+pub(crate) enum Short {
+    /// This group's limit is in the way, perhaps because of stock.
+    At(u32),
+    /// The group was removed.
+    Removed,
+}
+
+impl<M: Machine> Counters<M> {
+    /// Whether an operation took effect though it was not [`Outcome::Done`]. Publishes it then.
+    #[cold]
+    pub(crate) fn is_committed(&self, index: u32, outcome: Outcome) -> bool {
+        let Outcome::Unpublished {
+            shard,
+            committed: true,
+        } = outcome
+        else {
+            return false;
+        };
+        self.tree.publish(index, shard);
+        true
+    }
+
+    /// Reserves `bytes` and, if that fits too, half a batch ahead. Returns the bytes ahead.
+    pub(crate) fn reserve_ahead(
+        &self,
+        index: u32,
+        end: Option<u32>,
+        bytes: u64,
+    ) -> Result<u64, u32> {
+        let ahead = self.batch(index) / 2;
+        if end.is_none() && ahead > 0 && bytes < self.stock.stock_max {
+            let extra = self.tree.extra();
+            if self.tree.machine.current_shard() != extra
+                && self.reserve(index, end, bytes + ahead).is_ok()
+            {
+                return Ok(ahead);
+            }
+        }
+        self.reserve(index, end, bytes).map(|()| 0)
+    }
+
+    /// The stock that a CPU may hold, bytes.
+    fn batch(&self, index: u32) -> u64 {
+        let share = self.head_room(index) / (4 * self.tree.machine.cpus() as u64);
+        share.min(self.stock.stock_max)
+    }
+
+    /// Lets `shard` hold `cap` bytes of stock, unless it may hold as much already. Slow operations only.
+    fn arm(&self, index: u32, shard: Shard, cap: u64) {
+        let word = self.tree.node(index).slot.word(shard, CAP);
+        let seen = word.load(Order::Relaxed);
+        if seen >= cap {
+            return;
+        }
+        let more = cap - seen;
+        // Counted before there is any stock, so that a reader's range contains it.
+        self.tree.chain(index).for_each(|at| {
+            self.counter(at).stock_max.fetch_add(more, Order::Full);
+            if self.counter(at).has_much_stock() {
+                // Relaxed: upkeep looks for itself.
+                self.much_stock.store(1, Order::Relaxed);
+            }
+        });
+        if word.compare_exchange(seen, cap, Order::Full).is_err() {
+            // Another thread on this CPU armed the shard with its own cap, or a drain disarmed it.
+            self.tree.chain(index).for_each(|at| {
+                self.counter(at).stock_max.fetch_sub(more, Order::Full);
+            });
+        }
+        // Marked last: a slice of a drain may run beside us, and if it took an older mark it does not come back. A drain ends
+        // only when we have left.
+        self.mark_holder(index, shard.0);
+    }
+
+    /// Records a charge that is reserved, with `ahead` more bytes for the stock, or with fewer if they do not fit there. Slow
+    /// operations only, if `ahead` > 0.
+    pub(crate) fn commit_charge(&self, index: u32, bytes: u64, mut ahead: u64) {
+        let slot = &self.tree.node(index).slot;
+        while ahead > 0 {
+            let shard = self.tree.machine.current_shard();
+            if shard == self.tree.extra() || !self.tree.publish(index, shard) {
+                break;
+            }
+            self.arm(index, shard, 2 * ahead);
+            // Charges that the room does not cover leave the room as it is, so topping up must look at it.
+            let cap = slot.word(shard, CAP).load(Order::Relaxed);
+            let room = u64::try_from(slot.room(shard)).unwrap_or(0);
+            let surplus = ahead.saturating_sub(cap.saturating_sub(room));
+            self.release(index, None, surplus);
+            ahead -= surplus;
+            match slot.adjust(shard, bytes as i64, (bytes + ahead) as i64) {
+                Outcome::Done => return,
+                Outcome::Unpublished { shard, committed } => {
+                    self.tree.publish(index, shard);
+                    if committed {
+                        return;
+                    }
+                }
+                Outcome::Moved => {}
+                // Another thread on this CPU brought stock meanwhile, or a drain disarmed the shard.
+                Outcome::Short => break,
+            }
+        }
+        self.release(index, None, ahead);
+        self.adjust_anywhere(index, bytes as i64, bytes as i64);
+    }
+
+    /// Adds to the account of the extra shard, which is never frozen.
+    pub(crate) fn charge_extra(&self, index: u32, charged: i64) {
+        self.tree.node(index).slot.add_extra(CHARGED, charged);
+        self.tree.publish(index, self.tree.extra());
+    }
+
+    /// Adds to the account of any shard that takes it, without a change of its room.
+    pub(crate) fn adjust_anywhere(&self, index: u32, charged: i64, ceiling: i64) {
+        debug_assert_eq!(charged, ceiling);
+        let slot = &self.tree.node(index).slot;
+        loop {
+            let shard = self.tree.machine.current_shard();
+            if shard == self.tree.extra() || !self.tree.publish(index, shard) {
+                return self.charge_extra(index, charged);
+            }
+            match slot.adjust(shard, charged, ceiling) {
+                Outcome::Done => return,
+                Outcome::Unpublished { shard, committed } => {
+                    self.tree.publish(index, shard);
+                    if committed {
+                        return;
+                    }
+                }
+                Outcome::Moved => {}
+                Outcome::Short => unreachable!("the room stays as it is"),
+            }
+        }
+    }
+
+    /// Uncharges on this CPU, and returns to the counters the bytes that would exceed half the cap. Returns their number, or
+    /// `None` if this CPU cannot hold stock now.
+    pub(crate) fn uncharge_into_stock(&self, index: u32, bytes: u64) -> Option<u64> {
+        let slot = &self.tree.node(index).slot;
+        loop {
+            let shard = self.tree.machine.current_shard();
+            if shard == self.tree.extra()
+                || self.tree.node(index).is_removed()
+                || !self.tree.publish(index, shard)
+            {
+                return None;
+            }
+            let batch = self.batch(index);
+            if batch < bytes {
+                return None;
+            }
+            self.arm(index, shard, batch);
+            let cap = slot.word(shard, CAP).load(Order::Relaxed);
+            let room = u64::try_from(slot.room(shard)).unwrap_or(0) + bytes;
+            let surplus = if room > cap { room - cap / 2 } else { 0 };
+            // The counters get the surplus last, unlike in `uncharge_directly`: we are in flight, so the record stays.
+            match slot.adjust(shard, -(bytes as i64), -(surplus as i64)) {
+                Outcome::Done => {}
+                Outcome::Unpublished { shard, committed } => {
+                    self.tree.publish(index, shard);
+                    if !committed {
+                        continue;
+                    }
+                }
+                // Another thread on this CPU used the room meanwhile, or filled it, or a drain disarmed the shard.
+                Outcome::Moved | Outcome::Short => continue,
+            }
+            self.release(index, None, surplus);
+            return Some(surplus);
+        }
+    }
+
+    /// Tries the fast path again, and publishes the shard if that was all that was missing.
+    pub(crate) fn charge_from_stock(&self, index: u32, bytes: u64) -> bool {
+        self.again(index, || self.tree.node(index).slot.charge(bytes))
+    }
+
+    /// The same for a return.
+    pub(crate) fn uncharge_from_stock(&self, index: u32, bytes: u64) -> bool {
+        self.again(index, || self.tree.node(index).slot.uncharge(bytes))
+    }
+
+    fn again(&self, index: u32, attempt: impl Fn() -> Outcome) -> bool {
+        loop {
+            match attempt() {
+                Outcome::Done => return true,
+                // The usual reason.
+                Outcome::Unpublished { shard, committed } => {
+                    let usable = self.tree.publish(index, shard);
+                    if committed {
+                        return true;
+                    }
+                    if !usable {
+                        return false;
+                    }
+                }
+                Outcome::Short | Outcome::Moved => return false,
+            }
+        }
+    }
+
+    /// Returns `bytes` through this CPU's stock, if it can hold stock now. The value says whether that changed the counters;
+    /// `None` if nothing was returned. While the caller's `then` runs, the group's record is certain to exist.
+    pub(crate) fn uncharge_near<R>(
+        &self,
+        index: u32,
+        bytes: u64,
+        then: impl FnOnce() -> R,
+    ) -> Option<Option<R>> {
+        if bytes >= self.stock.stock_max {
+            return None;
+        }
+        // In flight: the record stays.
+        let _flight = self.enter(Gates::Operations, Some(index)).ok()?;
+        let surplus = self.uncharge_into_stock(index, bytes)?;
+        Some((surplus > 0).then(then))
+    }
+
+    /// Returns `bytes` to all counters up to `end`, past the stock. The counters come first, because nothing keeps the group's
+    /// record once no byte is charged. Calls `then` in between, while the record is certain to exist.
+    pub(crate) fn uncharge_directly<R>(
+        &self,
+        index: u32,
+        end: Option<u32>,
+        bytes: u64,
+        then: impl FnOnce() -> R,
+    ) -> R {
+        self.release(index, end, bytes);
+        let then = then();
+        let bytes = bytes as i64;
+        self.adjust_anywhere(index, -bytes, -bytes);
+        then
+    }
+
+    /// Charges `bytes` at all groups from `index` up, whatever the limits say. Returns the highest group whose `max` is now
+    /// exceeded.
+    pub(crate) fn overshoot(&self, index: u32, bytes: u64) -> Option<u32> {
+        let mut over = None;
+        for at in self.tree.chain(index) {
+            if self.counter(at).charge(bytes) {
+                self.count(at, Event::Overshot, 1);
+                over = Some(at);
+            }
+        }
+        over
+    }
+
+    /// Records a charge that is in the counters. A removed group is charged on the extra shard only, and so is one that may be
+    /// removed meanwhile (`is_kept` says that it is kept from that): see `react/lifetime.rs`.
+    pub(crate) fn commit_anyway(&self, index: u32, bytes: u64, is_kept: bool) {
+        if is_kept && !self.tree.node(index).is_removed() {
+            self.commit_charge(index, bytes, 0);
+        } else {
+            self.charge_extra(index, bytes as i64);
+        }
+    }
+
+    /// Reserves along the way up to `end`, charges, and keeps the rest as stock. Waits for gates to open. Returns the bytes
+    /// reserved.
+    pub(crate) fn try_charge(
+        &self,
+        index: u32,
+        end: Option<u32>,
+        bytes: u64,
+    ) -> Result<u64, Short> {
+        let _flight = self.enter_patiently(Gates::Operations, Some(index));
+        if self.tree.node(index).is_removed() {
+            return Err(Short::Removed);
+        }
+        let ahead = self.reserve_ahead(index, end, bytes).map_err(Short::At)?;
+        self.commit_charge(index, bytes, ahead);
+        Ok(bytes + ahead)
+    }
+}

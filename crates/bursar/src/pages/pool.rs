@@ -1,0 +1,90 @@
+//! The zones of one memory, set up at the first request for a page that needs them.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bursar_machine::pages::ReserveError;
+use bursar_machine::{Lock, Machine, Shard};
+
+use super::{PageOptions, Zone, Zones};
+use crate::tree::{ROOT, Tree};
+
+/// Zones, and the settings of pages.
+pub(crate) struct Pool<M: Machine> {
+    zones: OnceLock<Zones<M>>,
+    /// The root's slot, for pages that no group pays for.
+    pub(crate) root_slot: M::Slot,
+    options: PageOptions,
+    scrubs: AtomicBool,
+    /// CPUs whose lists get no upkeep, by number. Plain words: no protocol depends on them.
+    left_alone: Box<[AtomicBool]>,
+    /// Lets one task set up the zones.
+    setup: M::Mutex<()>,
+}
+
+impl<M: Machine> Pool<M> {
+    pub(crate) fn new(tree: &Tree<M>, options: PageOptions) -> Self {
+        Self {
+            zones: OnceLock::new(),
+            root_slot: tree.node(ROOT).slot.clone(),
+            options,
+            scrubs: AtomicBool::new(false),
+            left_alone: (0..tree.machine.cpus())
+                .map(|_| AtomicBool::new(false))
+                .collect(),
+            setup: M::Mutex::new(()),
+        }
+    }
+
+    /// Zones, if they are set up.
+    #[inline(always)]
+    pub(crate) fn zones(&self) -> Option<&Zones<M>> {
+        self.zones.get()
+    }
+
+    pub(crate) fn options(&self) -> &PageOptions {
+        &self.options
+    }
+
+    /// Zone with a number that a page gave.
+    #[inline(always)]
+    pub(crate) fn zone(&self, number: u16) -> &Zone<M> {
+        let zones = self.zones.get().expect("pages come from zones");
+        zones.zone(number)
+    }
+
+    /// Makes every free check from now on whether its group's pages must be zeroed.
+    pub(crate) fn scrub_from_now_on(&self) {
+        // Relaxed: a task that frees for a group that must be zeroed has synchronised with the call that asked for it.
+        self.scrubs.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether any group's pages must be zeroed when they are freed.
+    #[inline(always)]
+    pub(crate) fn scrubs(&self) -> bool {
+        self.scrubs.load(Ordering::Relaxed)
+    }
+
+    /// Leaves a CPU's lists without upkeep from now on.
+    pub(crate) fn leave_alone(&self, cpu: u32) {
+        // Relaxed, here and below: a period sooner or later does not matter.
+        self.left_alone[cpu as usize].store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether a CPU's lists get no upkeep.
+    pub(crate) fn is_left_alone(&self, shard: Shard) -> bool {
+        let cpu = self.left_alone.get(shard.index());
+        cpu.is_some_and(|is| is.load(Ordering::Relaxed))
+    }
+
+    /// Zones, set up if necessary.
+    #[cold]
+    pub(crate) fn set_up(&self, machine: &M) -> Result<&Zones<M>, ReserveError> {
+        let _one = self.setup.lock();
+        if let Some(zones) = self.zones.get() {
+            return Ok(zones);
+        }
+        let zones = Zones::new(machine, self.options.clone())?;
+        Ok(self.zones.get_or_init(|| zones))
+    }
+}

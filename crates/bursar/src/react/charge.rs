@@ -1,0 +1,415 @@
+//! Charging past the fast path. One loop turns the answers of [`crate::limit`] into the next step: drain the group in the way, ask
+//! its reclaimers, queue, or refuse. A charge that succeeds tells listeners and pays for a `high`.
+
+use std::task::{Poll, Waker};
+
+use bursar_machine::{AtomicWord, Machine, Order, Outcome};
+
+use super::core::Core;
+use super::error::{ChargeError, NowaitError};
+use super::lifetime::Referred;
+use super::policies::HighPolicy;
+use super::reclaim::RECLAIM_TRIES;
+use super::refusal::{self, Refused};
+use super::wait::{self, Ticket};
+use super::{fork, high, listen, reclaim, tell};
+use crate::limit::{CHARGE_MAX, Closed, Gates, Refusal, Short};
+
+/// Next step of a charge that is neither made nor refused yet.
+enum Next {
+    /// Look whether it is the charge's turn.
+    Turn,
+    /// Reserve along the way to the root.
+    Try,
+    /// Take back the stock below this group, whose limit is in the way, and try again.
+    Drain(u32),
+    /// Ask the reclaimers of this group, whose limit is in the way with all stock taken back.
+    Reclaim(u32),
+    /// Enter the queue of this group.
+    Queue(u32),
+    Refuse(Refused),
+}
+
+/// What a charge does where a limit stays in the way.
+enum Otherwise<'a> {
+    /// Asks reclaimers, as long as that helps and at most so many times more. Then it is refused.
+    Refuse { tries: u32 },
+    /// Enters the queue, and asks reclaimers once for each poll.
+    Queue {
+        ticket: &'a mut Ticket,
+        waker: &'a Waker,
+        has_asked: bool,
+    },
+}
+
+/// Charges `bytes` along the way from `index` up to `end`, and does `then` in the same operation. Returns the bytes reserved.
+fn charge<M: Machine, R>(
+    core: &Core<M>,
+    (index, end): (u32, Option<u32>),
+    bytes: u64,
+    mut otherwise: Otherwise<'_>,
+    then: impl FnOnce() -> R,
+) -> Poll<Result<(u64, R), Refused>> {
+    let mut operation: Option<M::Operation> = None;
+    let mut next = Next::Turn;
+    loop {
+        next = match next {
+            Next::Turn => {
+                operation = None;
+                match &otherwise {
+                    Otherwise::Refuse { .. } => Next::Try,
+                    Otherwise::Queue { ticket, .. } => match turn(core, ticket) {
+                        Next::Queue(at) if ticket.queued_at == Some(at) => return Poll::Pending,
+                        next => next,
+                    },
+                }
+            }
+            Next::Try => {
+                operation.get_or_insert_with(|| fork::operation(core));
+                match core.counters.try_charge(index, end, bytes) {
+                    Ok(reserved) => return Poll::Ready(Ok((reserved, then()))),
+                    Err(Short::At(at)) => Next::Drain(at),
+                    Err(Short::Removed) => Next::Refuse(Refused::Removed),
+                }
+            }
+            Next::Drain(at) => match core.counters.charge_drained(at, index, end, bytes) {
+                Ok(()) => return Poll::Ready(Ok((bytes, then()))),
+                // Another limit is in the way now.
+                Err(Refusal::Elsewhere) => Next::Try,
+                Err(Refusal::Removed) => Next::Refuse(Refused::Removed),
+                Err(Refusal::By(at)) => match &otherwise {
+                    Otherwise::Queue { ticket, .. } if ticket.queued_at != Some(at) => {
+                        Next::Queue(at)
+                    }
+                    _ => Next::Reclaim(at),
+                },
+            },
+            Next::Reclaim(at) => {
+                operation = None;
+                match &mut otherwise {
+                    Otherwise::Refuse { tries } => {
+                        // First: a reservation that was undone may have hidden memory that came back, and stock was taken back.
+                        tell::changed(core, index);
+                        if *tries == 0 {
+                            return Poll::Ready(Err(Refused::By(at)));
+                        }
+                        let round = reclaim::for_charge(core, index, at, bytes);
+                        if !round.asked {
+                            return Poll::Ready(Err(Refused::By(at)));
+                        }
+                        // Tries once more in any case, because the bytes that were freed count, not the number returned.
+                        // Reclaimers that freed nothing are not asked again.
+                        *tries = if round.freed == 0 { 0 } else { *tries - 1 };
+                        Next::Try
+                    }
+                    Otherwise::Queue { has_asked, .. } => {
+                        if *has_asked || !reclaim::for_charge(core, index, at, bytes).asked {
+                            return Poll::Pending;
+                        }
+                        *has_asked = true;
+                        Next::Turn
+                    }
+                }
+            }
+            Next::Queue(at) => {
+                operation = None;
+                let Otherwise::Queue { ticket, waker, .. } = &mut otherwise else {
+                    unreachable!("only a charge with a ticket queues");
+                };
+                // A charge ahead that leaves wakes us. It may leave before we enter, so look again.
+                wait::enqueue(core, ticket, at, waker);
+                Next::Turn
+            }
+            Next::Refuse(refused) => {
+                drop(operation);
+                if let Otherwise::Refuse { .. } = otherwise {
+                    tell::changed(core, index);
+                }
+                return Poll::Ready(Err(refused));
+            }
+        }
+    }
+}
+
+/// Step of a queued charge: refused if waiting is in vain, queued behind a charge that came before, or else tried.
+fn turn<M: Machine>(core: &Core<M>, ticket: &Ticket) -> Next {
+    if core.tree().node(ticket.index).is_removed() {
+        return Next::Refuse(Refused::Removed);
+    }
+    let max = |at: u32| core.counters.counter(at).settings.max.load(Order::Full);
+    let mut way = core.tree().chain(ticket.index);
+    if let Some(at) = way.find(|&at| max(at) < ticket.bytes) {
+        return Next::Refuse(Refused::By(at));
+    }
+    wait::first_ahead(core, ticket).map_or(Next::Try, Next::Queue)
+}
+
+/// [`charge`] that does not queue.
+fn charge_or_refuse<M: Machine, R>(
+    core: &Core<M>,
+    way: (u32, Option<u32>),
+    bytes: u64,
+    then: impl FnOnce() -> R,
+) -> Result<(u64, R), Refused> {
+    let tries = RECLAIM_TRIES;
+    match charge(core, way, bytes, Otherwise::Refuse { tries }, then) {
+        Poll::Ready(charged) => charged,
+        Poll::Pending => unreachable!("it does not queue"),
+    }
+}
+
+/// Bytes that are charged and not handed over yet. Returns them on drop: a reclaimer may panic, and then the charge unwinds.
+#[must_use]
+struct Unheld<'a, M: Machine> {
+    core: &'a Core<M>,
+    index: u32,
+    bytes: u64,
+}
+
+impl<M: Machine> Drop for Unheld<'_, M> {
+    fn drop(&mut self) {
+        let counters = &self.core.counters;
+        // Calls no listeners, because it unwinds.
+        counters.uncharge_directly(self.index, None, self.bytes, || {
+            counters.mark_untold(self.index, None);
+        });
+    }
+}
+
+/// Tells listeners of a charge that reserved `reserved`, and pays for a `high`. Returns the `bytes` charged if a callback
+/// unwinds.
+fn settle<M: Machine>(core: &Core<M>, index: u32, bytes: u64, reserved: u64, policy: HighPolicy) {
+    let unheld = Unheld { core, index, bytes };
+    tell::changed(core, index);
+    high::pay(core, index, reserved, policy);
+    std::mem::forget(unheld);
+}
+
+/// Charges within the limits, asks for reclaim before it gives up, and settles.
+fn charge_and_settle<M: Machine>(core: &Core<M>, index: u32, bytes: u64) -> Result<(), Refused> {
+    let (reserved, ()) = charge_or_refuse(core, (index, None), bytes, || ())?;
+    settle(core, index, bytes, reserved, core.policies.high);
+    Ok(())
+}
+
+/// Charges `bytes` to `index`. Call after the fast path gave `outcome`.
+#[cold]
+pub(crate) fn try_charge<M: Machine>(
+    core: &Core<M>,
+    index: u32,
+    bytes: u64,
+    outcome: Outcome,
+) -> Result<(), ChargeError> {
+    if core.counters.is_committed(index, outcome) {
+        return Ok(());
+    }
+    refusal::check_size(bytes)?;
+    if core.counters.charge_from_stock(index, bytes) {
+        return Ok(());
+    }
+    let charged = charge_and_settle(core, index, bytes);
+    charged.map_err(|refused| refusal::refuse(core, index, refused, bytes))
+}
+
+/// Charges `bytes` without waiting, draining or allocating. Call after the fast path gave `outcome`. Async-signal-safe.
+#[cold]
+pub(crate) fn try_charge_nowait<M: Machine>(
+    core: &Core<M>,
+    index: u32,
+    bytes: u64,
+    outcome: Outcome,
+) -> Result<(), NowaitError> {
+    match core.counters.is_committed(index, outcome) {
+        true => Ok(()),
+        false => charge_nowait(core, index, bytes),
+    }
+}
+
+fn charge_nowait<M: Machine>(core: &Core<M>, index: u32, bytes: u64) -> Result<(), NowaitError> {
+    let counters = &core.counters;
+    if bytes > CHARGE_MAX {
+        return Err(NowaitError::TooLarge);
+    }
+    if fork::is_forked(core) {
+        return Err(NowaitError::Busy);
+    }
+    if counters.charge_from_stock(index, bytes) {
+        return Ok(());
+    }
+    let flight = counters.enter(Gates::Operations, Some(index));
+    let _flight = flight.map_err(|Closed(_)| NowaitError::Busy)?;
+    // Counted in first: either a removal waits for us, or we see it.
+    if core.tree().node(index).is_removed() {
+        return Err(NowaitError::Removed);
+    }
+    let ahead = counters.reserve_ahead(index, None, bytes);
+    let ahead = ahead.map_err(|_| NowaitError::LimitReached)?;
+    // A limit may be near, and a thread that only allocates never drains. Relaxed, both: upkeep looks for itself.
+    if ahead == 0 && counters.much_stock.load(Order::Relaxed) == 0 {
+        counters.much_stock.store(1, Order::Relaxed);
+    }
+    counters.commit_charge(index, bytes, ahead);
+    high::owe_if_above(core, index, bytes + ahead);
+    counters.mark_untold(index, None);
+    Ok(())
+}
+
+/// Charges `bytes` whatever the limits say, without waiting, draining or allocating. Call after the fast path gave `outcome`.
+/// Returns the bytes charged: fewer if the tree has no numbers for more. Async-signal-safe.
+#[cold]
+pub(crate) fn charge_anyway_nowait<M: Machine>(
+    core: &Core<M>,
+    index: u32,
+    bytes: u64,
+    outcome: Outcome,
+) -> u64 {
+    if core.counters.is_committed(index, outcome) {
+        return bytes;
+    }
+    let bytes = core.counters.chargeable(bytes);
+    if bytes > 0 {
+        overshoot_nowait(core, index, bytes);
+    }
+    bytes
+}
+
+/// Does the same for bytes that are in use, which no number is too large for.
+#[cold]
+pub(crate) fn count_nowait<M: Machine>(core: &Core<M>, index: u32, bytes: u64, outcome: Outcome) {
+    if !core.counters.is_committed(index, outcome) {
+        overshoot_nowait(core, index, bytes);
+    }
+}
+
+fn overshoot_nowait<M: Machine>(core: &Core<M>, index: u32, bytes: u64) {
+    debug_assert!(0 < bytes && bytes <= CHARGE_MAX);
+    if charge_nowait(core, index, bytes).is_ok() {
+        return;
+    }
+    let counters = &core.counters;
+    if fork::is_forked(core) {
+        fork::defer(core, index, bytes as i64);
+        return counters.mark_untold(index, None);
+    }
+    // In flight if the way is open. If it is closed, a task drains. It may be this very thread, below a signal handler, so do not
+    // wait.
+    let flight = counters.enter(Gates::Operations, Some(index));
+    if counters.overshoot(index, bytes).is_some() {
+        // Relaxed: upkeep looks for itself, and takes the stock back if no drain did before.
+        counters.much_stock.store(1, Order::Relaxed);
+    }
+    // Counted in first: either a removal waits for us, or we see it.
+    counters.commit_anyway(index, bytes, flight.is_ok());
+    high::owe_if_above(core, index, bytes);
+    counters.mark_untold(index, None);
+}
+
+/// Charges `bytes` whatever the limits say. Call after the fast path gave `outcome`. Returns the bytes charged: fewer if the
+/// tree has no numbers for more.
+#[cold]
+pub(crate) fn charge_anyway<M: Machine>(
+    core: &Core<M>,
+    index: u32,
+    bytes: u64,
+    outcome: Outcome,
+) -> u64 {
+    let counters = &core.counters;
+    if counters.is_committed(index, outcome) {
+        return bytes;
+    }
+    let bytes = counters.chargeable(bytes);
+    // Fallibly first: a limit that only stock of other CPUs, or memory that can be reclaimed, keeps us from is not overshot.
+    if bytes == 0
+        || counters.charge_from_stock(index, bytes)
+        || charge_and_settle(core, index, bytes).is_ok()
+    {
+        return bytes;
+    }
+    let operation = fork::operation(core);
+    let over = counters.overshoot(index, bytes);
+    // The caller's handle keeps the record: only without handles is a record examined for its bytes.
+    counters.commit_anyway(index, bytes, true);
+    // The latch: while the usage is above the limit nothing refills. The stock that existed is gone before we return, so the next
+    // fallible charge meets the limit.
+    if let Some(highest) = over {
+        counters.drain_closed(highest, || ());
+    }
+    drop(operation);
+    settle(core, index, bytes, bytes, core.policies.high);
+    bytes
+}
+
+/// Charges if it is the ticket's turn and the memory is there. Otherwise makes sure that `waker` is woken when that may have
+/// changed. The caller refers to the group.
+///
+/// # Errors
+/// [`ChargeError`] if waiting is in vain: the charge is larger than a limit, or the group was removed.
+pub(crate) fn poll_charge<M: Machine>(
+    core: &Core<M>,
+    ticket: &mut Ticket,
+    waker: &Waker,
+) -> Poll<Result<(), ChargeError>> {
+    let (index, bytes) = (ticket.index, ticket.bytes);
+    // Repairs a forked child, so that it waits for no task that is gone.
+    drop(fork::operation(core));
+    let charged = match refusal::check_size(bytes) {
+        Err(error) => Err(error),
+        Ok(()) => {
+            wait::renew(core, ticket, waker);
+            let otherwise = Otherwise::Queue {
+                ticket: &mut *ticket,
+                waker,
+                has_asked: false,
+            };
+            let Poll::Ready(charged) = charge(core, (index, None), bytes, otherwise, || ()) else {
+                // Stock was taken back. A task that returns memory wakes the first that waits. That may be this one, which would
+                // only be polled again.
+                tell::watchers(core, index);
+                return Poll::Pending;
+            };
+            charged.map_err(|refused| refusal::refuse(core, index, refused, bytes))
+        }
+    };
+    let unheld = charged.is_ok().then(|| Unheld { core, index, bytes });
+    wait::leave(core, ticket);
+    tell::changed(core, index);
+    if let Ok((reserved, ())) = charged {
+        high::pay(core, index, reserved, HighPolicy::Owe);
+    }
+    std::mem::forget(unheld);
+    Poll::Ready(charged.map(|_| ()))
+}
+
+/// A charge that has moved.
+pub(crate) struct Moved<'a, M: Machine> {
+    reserved: u64,
+    /// The group that it was charged to before, if that has listeners.
+    told: Option<Referred<'a, M>>,
+}
+
+/// Moves bytes charged to `from` to another group. The caller updates the charge that holds them, and then calls [`after_move`].
+pub(crate) fn move_charge<M: Machine>(
+    core: &Core<M>,
+    from: u32,
+    to: u32,
+    bytes: u64,
+) -> Result<Moved<'_, M>, ChargeError> {
+    let common = Some(core.counters.common_ancestor(from, to));
+    // Both halves are one operation: a forked child finds the bytes charged once.
+    let uncharge = || {
+        let told = || listen::listening_at(core, from);
+        core.counters.uncharge_directly(from, common, bytes, told)
+    };
+    let moved = charge_or_refuse(core, (to, common), bytes, uncharge);
+    let (reserved, told) = moved.map_err(|refused| refusal::refuse(core, to, refused, bytes))?;
+    Ok(Moved { reserved, told })
+}
+
+/// Tells listeners, and pays for a `high`. Either may unwind.
+pub(crate) fn after_move<M: Machine>(core: &Core<M>, to: u32, moved: Moved<'_, M>) {
+    if let Some(told) = moved.told {
+        tell::changed(core, told.index);
+    }
+    tell::changed(core, to);
+    high::pay(core, to, moved.reserved, core.policies.high);
+}

@@ -1,0 +1,170 @@
+//! Errors of charging and of removing groups.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::bytes::Bytes;
+use crate::tree::printable;
+
+/// Reason why a charge was refused. Nothing was charged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ChargeError {
+    /// The `max` of the group, or of a group above it, is in the way. The charge first took back the stock of all
+    /// CPUs, and the memory was not there.
+    LimitReached(Box<LimitReached>),
+    /// The group was removed.
+    Removed {
+        /// The path that the group had.
+        group: Box<str>,
+    },
+    /// More bytes than any machine has (2^56).
+    TooLarge {
+        /// Bytes asked for.
+        requested: u64,
+    },
+}
+
+/// The limit that refused a charge, and the groups that use the memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LimitReached {
+    /// The path of the group that the caller charged.
+    pub charged: String,
+    /// The path of the group whose limit refused: the charged group or an ancestor.
+    pub limited: String,
+    /// Bytes asked for.
+    pub requested: u64,
+    /// Bytes used by the limiting group and all groups below it.
+    pub usage: u64,
+    /// Its `max`, bytes.
+    pub max: u64,
+    /// Biggest children of the limiting group with their usage in bytes, biggest first, at most five. The list is renewed at most
+    /// every 100 ms; see `largest_age`.
+    pub largest: Vec<(String, u64)>,
+    /// The age of `largest`; zero if this refusal renewed the list.
+    pub largest_age: Duration,
+}
+
+impl LimitReached {
+    /// Whether the charge is larger than the limit. If so, waiting and reclaim cannot help until the limit is raised.
+    pub fn never_fits(&self) -> bool {
+        self.requested > self.max
+    }
+}
+
+impl fmt::Display for ChargeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::LimitReached(reached) => reached.fmt(f),
+            Self::Removed { group } => {
+                write!(f, "cannot charge {}: it was removed", printable(group))
+            }
+            Self::TooLarge { requested } => {
+                write!(f, "cannot charge {requested} bytes: more than 2^56")
+            }
+        }
+    }
+}
+
+impl fmt::Display for LimitReached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "cannot charge {} to {}: {} uses {} of {}",
+            Bytes(self.requested),
+            printable(&self.charged),
+            printable(&self.limited),
+            Bytes(self.usage),
+            Bytes::of_limit(self.max)
+        )?;
+        for (position, (name, usage)) in self.largest.iter().enumerate() {
+            match (position, self.largest_age.as_millis()) {
+                (0, 0) => f.write_str("; largest below it: ")?,
+                (0, age_ms) => write!(f, "; largest below it {age_ms} ms ago: ")?,
+                _ => f.write_str(", ")?,
+            }
+            write!(f, "{} {}", printable(name), Bytes(*usage))?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ChargeError {}
+
+/// Reason why [`crate::Group::try_charge_nowait`] refused. The error itself allocates nothing. Nothing was charged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NowaitError {
+    /// The charge does not fit unless stock of other CPUs is taken back, which [`crate::Group::try_charge`] does.
+    LimitReached,
+    /// Another task drains the group or one above it. Or this is a forked child before its first operation that is not for
+    /// signal handlers (see [`crate::Memory`]).
+    Busy,
+    /// The group was removed.
+    Removed,
+    /// More bytes than any machine has (2^56).
+    TooLarge,
+}
+
+impl fmt::Display for NowaitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::LimitReached => "a limit is reached, as far as can be told without waiting",
+            Self::Busy => {
+                "the group is being drained, or this is a forked child that has only begun"
+            }
+            Self::Removed => "the group was removed",
+            Self::TooLarge => "more than 2^56 bytes",
+        })
+    }
+}
+
+impl std::error::Error for NowaitError {}
+
+/// Reason why a group could not be removed. Nothing changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RemoveError {
+    /// The group has children. Remove them first.
+    HasChildren {
+        /// The number of children.
+        children: usize,
+    },
+    /// The group is the root, which cannot be removed.
+    Root,
+}
+
+impl fmt::Display for RemoveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::HasChildren { children: 1 } => {
+                f.write_str("cannot remove: it has 1 child; remove it first")
+            }
+            Self::HasChildren { children } => {
+                write!(
+                    f,
+                    "cannot remove: it has {children} children; remove them first"
+                )
+            }
+            Self::Root => f.write_str("cannot remove: it is the root"),
+        }
+    }
+}
+
+impl std::error::Error for RemoveError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_to_remove_first() {
+        let shown = |children| RemoveError::HasChildren { children }.to_string();
+        assert_eq!(shown(1), "cannot remove: it has 1 child; remove it first");
+        assert_eq!(
+            shown(2),
+            "cannot remove: it has 2 children; remove them first"
+        );
+    }
+}

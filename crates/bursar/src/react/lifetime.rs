@@ -1,0 +1,195 @@
+//! The life of groups: birth, references, the end, the reuse of records.
+//!
+//! A group ends when it is removed, or when nothing refers to it any more but children that have ended. Its record lives on
+//! while something refers to it or bytes are charged to it. A record is *listed* when its group has ended and its last
+//! reference goes. Each birth and each end of a group look at a few listed records, and each tick at some more. A record that
+//! is still charged goes to the end of the list. So the number of records that a call looks at is bounded.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use bursar_machine::{AtomicWord, CHARGED, Lock, Machine, Order, Shard, Slot};
+
+use super::core::Core;
+use super::fork;
+use crate::limit::{Gates, Limits};
+use crate::tree::{CreateError, ROOT, References};
+
+/// Listed records that the last reference of a group looks at. More than one, so that the list gets shorter.
+const REAPED_BY_END: usize = 4;
+/// The same for a birth.
+const REAPED_BY_BIRTH: usize = 2;
+
+/// A reference to a group's record, until dropped.
+pub(crate) struct Referred<'a, M: Machine> {
+    core: &'a Core<M>,
+    pub(crate) index: u32,
+}
+
+impl<M: Machine> Drop for Referred<'_, M> {
+    fn drop(&mut self) {
+        forget(self.core, self.index);
+    }
+}
+
+/// Takes one more reference to a group whose record the caller keeps.
+pub(crate) fn referred<M: Machine>(core: &Core<M>, index: u32) -> Referred<'_, M> {
+    core.counters.refer(index);
+    Referred { core, index }
+}
+
+/// Makes a child with limits.
+pub(crate) fn create<M: Machine>(
+    core: &Core<M>,
+    parent: u32,
+    name: &str,
+    limits: Limits,
+) -> Result<u32, CreateError> {
+    let _operation = fork::operation(core);
+    reap(core, REAPED_BY_BIRTH);
+    core.tree().create(
+        parent,
+        name,
+        |index| core.counters.put(index) && core.put_registered(index),
+        |index, ordinal| {
+            core.counters.begin_life(parent, ordinal, index, limits);
+            if let Some(registered) = core.registered(index) {
+                registered.clear();
+            }
+        },
+    )
+}
+
+/// The path of names from the root.
+pub(crate) fn path<M: Machine>(core: &Core<M>, index: u32) -> String {
+    let _operation = fork::operation(core);
+    core.tree().path(index)
+}
+
+/// Groups that have ended and whose records wait for their last handle or byte.
+pub(crate) fn removed_groups<M: Machine>(core: &Core<M>) -> usize {
+    core.removed_groups.load(Relaxed) as usize
+}
+/// Completes the end of a group that has lost its name. If nothing else kept the parent's name, the parent ends next.
+pub(super) fn end<M: Machine>(core: &Core<M>, index: u32) {
+    let mut ending = index;
+    loop {
+        unprotect(core, ending);
+        // Operations that looked before the name was gone are done when this returns, and their stock is back.
+        core.counters.drain_closed(ending, || ());
+        // Its stock is back. The caller may not call listeners.
+        core.counters.mark_untold(ending, None);
+        core.tree().absorb(ending);
+        let node = core.tree().node(ending);
+        // The record may be gone when it has ended.
+        let parent = node.parent().expect("the root never ends");
+        // Relaxed: a statistic.
+        core.removed_groups.fetch_add(1, Relaxed);
+        // Counted as removed before its record can end. The root counts nothing.
+        let left = (parent != ROOT).then(|| core.tree().node(parent).child_removed());
+        node.end();
+        list(core, ending);
+        let is_last = left.is_some_and(References::only_removed_children);
+        if !is_last || !core.tree().detach_unreferenced(parent) {
+            return;
+        }
+        ending = parent;
+    }
+}
+
+/// Lists a record if its group has ended and nothing refers to it.
+fn list<M: Machine>(core: &Core<M>, index: u32) {
+    if core.tree().node(index).take_listing() {
+        core.listed.lock().push_back(index);
+    }
+}
+
+/// Drops a reference. The last one but those of removed children removes the group.
+pub(crate) fn forget<M: Machine>(core: &Core<M>, index: u32) {
+    if index == ROOT {
+        return;
+    }
+    let _operation = fork::operation(core);
+    let left = core.tree().node(index).forget();
+    // Without these references it has no living children. Another task may have looked it up by name meanwhile. Then it
+    // lives on, and the drop of that handle comes here again.
+    if left.only_removed_children() {
+        if core.tree().detach_unreferenced(index) {
+            end(core, index);
+        } else {
+            list(core, index);
+        }
+        reap(core, REAPED_BY_END);
+    }
+}
+
+/// Ends the records that nothing refers to and no byte is charged to, among at most `count` listed ones.
+pub(crate) fn reap<M: Machine>(core: &Core<M>, count: usize) {
+    let mut first_kept = None;
+    for _ in 0..count {
+        // One for each record: each may wait for flushes, and a fork waits for operations.
+        let _operation = fork::operation(core);
+        let Some(index) = core.listed.lock().pop_front() else {
+            return;
+        };
+        let has_come_round = first_kept == Some(index);
+        if has_come_round || !reap_one(core, index) {
+            first_kept.get_or_insert(index);
+            core.listed.lock().push_back(index);
+        }
+        if has_come_round {
+            return;
+        }
+    }
+}
+
+/// Ends a listed record, if that is possible. Returns whether it is no longer listed.
+fn reap_one<M: Machine>(core: &Core<M>, index: u32) -> bool {
+    let node = core.tree().node(index);
+    let is_unreferenced = || node.references().is_empty();
+    let was_unreferenced = is_unreferenced();
+    if was_unreferenced && !is_uncharged(core, index) {
+        return false;
+    }
+    // The second look: a charge that becomes empty takes its reference before it returns its bytes.
+    if !was_unreferenced || !is_unreferenced() {
+        // Listed again with its last reference, which may be gone already.
+        node.end();
+        list(core, index);
+        return true;
+    }
+    let parent = core.tree().bury(index, |end| {
+        // Not while a drain higher up may be about to look at this record.
+        let flight = core.counters.enter(Gates::Drains, node.parent());
+        flight.is_ok().then(end).is_some()
+    });
+    let Some(parent) = parent else {
+        return false;
+    };
+    core.removed_groups.fetch_sub(1, Relaxed);
+    if parent != ROOT {
+        core.tree().node(parent).forget_child();
+        list(core, parent);
+    }
+    true
+}
+
+/// Whether no byte is charged to a removed group without references.
+///
+/// Its charge may still grow, but on the extra shard only ([`crate::limit::Counters::commit_anyway`]); the numbers of all other shards can
+/// only fall. The extra shard is read last, so the sum of the numbers read is no less than the truth at that moment. A sum
+/// of zero stays zero: without a byte charged there is nothing to grow. A task that returns a byte of a removed group
+/// lowers its word last, so no task is left inside the record.
+fn is_uncharged<M: Machine>(core: &Core<M>, index: u32) -> bool {
+    let node = core.tree().node(index);
+    let touched = core.tree().touched(index);
+    debug_assert_eq!(touched.last(), Some(&core.tree().extra()), "the highest");
+    let charged = |shard: Shard| node.slot.word(shard, CHARGED).load_signed(Order::Full);
+    touched.into_iter().map(charged).sum::<i64>() == 0
+}
+
+/// Ends the protection of a removed group.
+fn unprotect<M: Machine>(core: &Core<M>, index: u32) {
+    let settings = &core.counters.counter(index).settings;
+    settings.min.store(0, Order::Full);
+    settings.low.store(0, Order::Full);
+}

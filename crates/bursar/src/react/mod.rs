@@ -1,0 +1,62 @@
+//! What follows from the answers of [`crate::limit`]: one loop turns them into drains, reclaim, queues and refusals. All calls of
+//! users' code, all waiting, and all errors are here.
+//!
+//! Files in the order of the layers; each uses only those before it.
+//!
+//! | file | concept |
+//! |---|---|
+//! | `error.rs` | errors of charging |
+//! | `stall.rs`, `level.rs`, `throttle.rs` | pure functions: stall time (the kernel's PSI), levels of pressure, the time to sleep above `high` |
+//! | `policies.rs` | policies of a memory about limits |
+//! | `reclaimers.rs`, `watch.rs`, `queue.rs`, `registered.rs` | what users register with a group: plain data |
+//! | `core.rs` | the state of one memory |
+//! | `fork.rs` | operations that a fork waits for; the state in a forked child |
+//! | `lifetime.rs` | birth, references and end of groups |
+//! | `listen.rs` | who listens, and calling one listener |
+//! | `wait.rs` | queues of charges that wait for a limit, in turn |
+//! | `pressure.rs` | levels of pressure now, and telling watchers of them |
+//! | `tell.rs` | telling all listeners of a change |
+//! | `stalling.rs` | tasks that stall or work |
+//! | `protection.rs` | effective `min` and `low` |
+//! | `reclaim.rs` | asking users for memory |
+//! | `high.rs` | usage above `high`: reclaim, and paying |
+//! | `refusal.rs` | making the error, with the biggest children |
+//! | `uncharge.rs` | returns past the fast path |
+//! | `charge.rs` | charges past the fast path: the loop |
+//! | `set_limits.rs`, `close.rs`, `upkeep.rs` | changing limits, ending groups, periodic work |
+
+pub(crate) mod charge;
+pub(crate) mod close;
+mod core;
+mod error;
+pub(crate) mod fork;
+pub(crate) mod high;
+mod level;
+pub(crate) mod lifetime;
+mod listen;
+mod policies;
+pub(crate) mod pressure;
+pub(crate) mod protection;
+mod queue;
+pub(crate) mod reclaim;
+mod reclaimers;
+pub(crate) mod refusal;
+mod registered;
+pub(crate) mod set_limits;
+mod stall;
+pub(crate) mod stalling;
+mod tell;
+mod throttle;
+pub(crate) mod uncharge;
+pub(crate) mod upkeep;
+pub(crate) mod wait;
+mod watch;
+
+pub(crate) use core::Core;
+pub use error::{ChargeError, LimitReached, NowaitError, RemoveError};
+pub use high::Debt;
+pub use level::{Level, Pressure, PressurePolicy};
+pub(crate) use policies::Policies;
+pub use policies::{HighPolicy, Recursive};
+pub use reclaimers::{Reason, ReclaimRequest};
+pub use stall::{Stall, StallShare};

@@ -1,0 +1,241 @@
+//! Pressure: how close a group is to its limits, and whether its tasks stall; telling watchers of it. Tasks that wait until a
+//! removed group is empty are told in the same way.
+//!
+//! A level follows from the usage against the group's own limits, and from the share of time that tasks stalled in reclaim or
+//! throttling. It is computed on request. For watchers it is computed after each slow operation that passes the group, and by
+//! [`crate::Memory::tick`], because stall averages decay with time alone. Fast charges and returns leave the usage as it is,
+//! because it counts stock. So a level is off by no more than the stock.
+//!
+//! Callbacks run without locks, one at a time for a group. A level that came and went while they ran may be skipped, but the
+//! last one never is. A callback that panics is counted ([`listen::call_user`]), and the others are told.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use bursar_machine::{AtomicWord, Lock, Machine, Order};
+
+use super::core::Core;
+use super::level::{Level, Pressure};
+use super::listen;
+use super::stall::Stall;
+use super::watch::{Awaited, PressureFn, Subscriber, Waiting, Watch};
+
+/// Ends the telling after many rounds. There may be more to tell then.
+struct Telling<'a, M: Machine> {
+    core: &'a Core<M>,
+    index: u32,
+}
+
+impl<M: Machine> Drop for Telling<'_, M> {
+    fn drop(&mut self) {
+        watch_of(self.core, self.index).lock().is_telling = false;
+        // In this order: a task that found us telling left its level to us.
+        self.core.counters.mark_all_untold();
+    }
+}
+
+/// Rounds in which a task tells subscribers that change the level themselves.
+const ROUNDS: usize = 16;
+
+fn watch_of<M: Machine>(core: &Core<M>, index: u32) -> &M::Mutex<Watch> {
+    &listen::registered(core, index).watch
+}
+
+/// The stall times of a group.
+pub(crate) fn stall_times<M: Machine>(core: &Core<M>, index: u32) -> Stall {
+    let now_ns = core.tree().machine.now_ns();
+    let Some(hooks) = core.registered(index) else {
+        return Stall::default();
+    };
+    let mut stall = hooks.stall.lock();
+    stall
+        .as_mut()
+        .map_or_else(Stall::default, |stall| stall.snapshot(now_ns))
+}
+
+fn since<M: Machine>(core: &Core<M>, index: u32, before: Level) -> Pressure {
+    let policy = &core.policies.pressure;
+    let stall = stall_times(core, index);
+    let usage = core.counters.usage_now(index);
+    let by_usage = policy.of_usage(usage, &core.counters.limits(index), before);
+    let by_stall = policy.of_stall(&stall);
+    Pressure {
+        level: by_usage.max(by_stall),
+        by_usage,
+        by_stall,
+        stall,
+    }
+}
+
+/// A group's pressure now.
+pub(crate) fn now<M: Machine>(core: &Core<M>, index: u32) -> Pressure {
+    let hooks = core.registered(index);
+    let before = hooks.map_or(Level::None, |hooks| hooks.watch.lock().level);
+    since(core, index, before)
+}
+
+fn watcher_comes<M: Machine>(core: &Core<M>, index: u32) {
+    listen::listen(core, index);
+    // Full, here and below: pairs with the look in `notice`.
+    let watchers = &core.counters.counter(index).settings.watchers;
+    watchers.fetch_add(1, Order::Full);
+}
+
+fn watcher_goes<M: Machine>(core: &Core<M>, index: u32) {
+    let watchers = &core.counters.counter(index).settings.watchers;
+    watchers.fetch_sub(1, Order::Full);
+    listen::unlisten(core, index);
+}
+
+/// Registers a subscriber, which is told of each change of the level, from [`Level::None`] on. Returns a number for
+/// [`unsubscribe`]. The caller refers to the group, and calls [`tell`] afterwards.
+pub(crate) fn subscribe<M: Machine>(core: &Core<M>, index: u32, call: Arc<PressureFn>) -> u64 {
+    watcher_comes(core, index);
+    let mut watch = watch_of(core, index).lock();
+    watch.registered += 1;
+    let number = watch.registered;
+    watch.subscribers.push(Subscriber {
+        number,
+        call,
+        told: Some(Level::None),
+    });
+    number
+}
+
+pub(crate) fn unsubscribe<M: Machine>(core: &Core<M>, index: u32, number: u64) {
+    let removed = {
+        let mut watch = watch_of(core, index).lock();
+        let mut subscribers = watch.subscribers.iter();
+        let at = subscribers.position(|one| one.number == number);
+        at.map(|at| watch.subscribers.remove(at))
+    };
+    watcher_goes(core, index);
+    // Its drop runs the user's code.
+    drop(removed);
+}
+
+/// Registers a task that waits for another level than `from`, or returns the level if it is another by now. `number` is
+/// kept from call to call.
+pub(crate) fn poll_pressure<M: Machine>(
+    core: &Core<M>,
+    index: u32,
+    from: Level,
+    number: &mut Option<u64>,
+    waker: &Waker,
+) -> Option<Level> {
+    wait_for(core, index, Awaited::Not(from), number, waker);
+    // Registered first: a change that comes after this look wakes us.
+    let level = tell(core, index);
+    (level != from).then(|| {
+        stop_waiting(core, index, number);
+        level
+    })
+}
+
+/// Registers a task that waits until a group is emptied, or says that it is. `number` is kept from call to call.
+pub(crate) fn poll_emptied<M: Machine>(
+    core: &Core<M>,
+    index: u32,
+    number: &mut Option<u64>,
+    waker: &Waker,
+) -> bool {
+    wait_for(core, index, Awaited::Emptied, number, waker);
+    // As above.
+    let is_emptied = is_emptied(core, index);
+    if is_emptied {
+        stop_waiting(core, index, number);
+    }
+    is_emptied
+}
+
+/// Whether a group has ended, and no byte is charged to it or below. Then it holds no stock, and no charge is under way that
+/// began before.
+fn is_emptied<M: Machine>(core: &Core<M>, index: u32) -> bool {
+    // Full: after what was returned.
+    core.tree().node(index).has_ended() && core.counters.usage_now(index) == 0
+}
+
+fn wait_for<M: Machine>(
+    core: &Core<M>,
+    index: u32,
+    awaited: Awaited,
+    number: &mut Option<u64>,
+    waker: &Waker,
+) {
+    let own = *number.get_or_insert_with(|| {
+        watcher_comes(core, index);
+        let mut watch = watch_of(core, index).lock();
+        watch.registered += 1;
+        watch.registered
+    });
+    let waker = waker.clone();
+    let replaced = {
+        let mut watch = watch_of(core, index).lock();
+        watch.waiting.insert(own, Waiting { awaited, waker })
+    };
+    // Its drop is the runtime's code.
+    drop(replaced);
+}
+
+/// Ends the wait of a task.
+pub(crate) fn stop_waiting<M: Machine>(core: &Core<M>, index: u32, number: &mut Option<u64>) {
+    let Some(number) = number.take() else { return };
+    let removed = watch_of(core, index).lock().waiting.remove(&number);
+    watcher_goes(core, index);
+    drop(removed);
+}
+
+/// Computes the level, and wakes and calls watchers that know another one. Returns the level.
+pub(crate) fn tell<M: Machine>(core: &Core<M>, index: u32) -> Level {
+    let mut telling = None;
+    let mut level = Level::None;
+    for _ in 0..ROUNDS {
+        let (pressure, wakers, calls) = {
+            let mut watch = watch_of(core, index).lock();
+            let pressure = since(core, index, watch.level);
+            level = pressure.level;
+            watch.level = level;
+            let wakers = watch.take_wakers(level, || is_emptied(core, index));
+            // A task that tells already looks again, under this lock, before it stops.
+            let is_other = watch.is_telling && telling.is_none();
+            let calls = if is_other {
+                Vec::new()
+            } else {
+                watch.untold(level)
+            };
+            if calls.is_empty() {
+                if telling.is_some() {
+                    watch.is_telling = false;
+                }
+            } else {
+                watch.is_telling = true;
+                // Only if there is none: dropping it here would end the telling.
+                telling.get_or_insert_with(|| Telling { core, index });
+            }
+            (pressure, wakers, calls)
+        };
+        if calls.is_empty() {
+            // Done under the lock already. Another task may be telling by now.
+            if let Some(telling) = telling {
+                std::mem::forget(telling);
+            }
+            wake_all(core, index, wakers);
+            return level;
+        }
+        wake_all(core, index, wakers);
+        for (number, call) in calls {
+            // One by one: each may end the registration of the next.
+            if watch_of(core, index).lock().mark_told(number, level) {
+                listen::call_user(core, index, || call(pressure));
+            }
+        }
+    }
+    // Some subscribers change the level each time they are told of it. The rest is left to the next operation.
+    level
+}
+
+fn wake_all<M: Machine>(core: &Core<M>, index: u32, wakers: Vec<Waker>) {
+    for waker in wakers {
+        listen::call_user(core, index, || waker.wake());
+    }
+}

@@ -1,0 +1,100 @@
+//! Telling listeners after an operation that changed usage or limits, outside of all locks.
+
+use std::io::Write;
+
+use bursar_machine::{AtomicWord, Lock, Machine, Order};
+
+use super::core::Core;
+use super::lifetime::{self, Referred};
+use super::{pressure, wait};
+use crate::bytes::Bytes;
+use crate::tree::printable;
+
+/// Groups looked up under one hold of the lock of the listened groups.
+const GROUPS_PER_HOLD: usize = 64;
+/// Tells listeners at a group and above it that its usage or limits have changed.
+pub(crate) fn changed<M: Machine>(core: &Core<M>, index: u32) {
+    print_over_return(core);
+    if core.counters.listeners.load(Order::Full) == 0 {
+        return;
+    }
+    if core.counters.untold.load(Order::Relaxed) != 0 {
+        return all(core);
+    }
+    core.tree().chain(index).for_each(|at| tell_at(core, at));
+}
+
+/// [`changed`] without waiting charges, unless an operation left telling them to the next.
+pub(super) fn watchers<M: Machine>(core: &Core<M>, index: u32) {
+    if core.counters.listeners.load(Order::Full) == 0 {
+        return;
+    }
+    if core.counters.untold.load(Order::Relaxed) != 0 {
+        return all(core);
+    }
+    for at in core.tree().chain(index) {
+        if core
+            .counters
+            .counter(at)
+            .settings
+            .watchers
+            .load(Order::Full)
+            != 0
+        {
+            pressure::tell(core, at);
+        }
+    }
+}
+
+fn tell_at<M: Machine>(core: &Core<M>, at: u32) {
+    let settings = &core.counters.counter(at).settings;
+    if settings.waiting.load(Order::Full) != 0 {
+        wait::wake_first(core, at);
+    }
+    if settings.watchers.load(Order::Full) != 0 {
+        pressure::tell(core, at);
+    }
+}
+
+/// Tells all listeners of the memory.
+pub(crate) fn all<M: Machine>(core: &Core<M>) {
+    print_over_return(core);
+    // Full: a later change is noticed later.
+    core.counters.untold.swap(0, Order::Full);
+    let mut next = 0;
+    loop {
+        // Referred to under the lock: a listener keeps the group, but may stop when it is told.
+        let some: Vec<Referred<'_, M>> = {
+            let listening = core.listening.lock();
+            let groups = listening.range(next..).take(GROUPS_PER_HOLD);
+            groups
+                .map(|(&at, _)| lifetime::referred(core, at))
+                .collect()
+        };
+        let Some(last) = some.last() else { return };
+        next = last.index + 1;
+        some.iter().for_each(|at| tell_at(core, at.index));
+    }
+}
+
+/// Prints once for each memory which group returned more than it had. Waits, and takes locks.
+fn print_over_return<M: Machine>(core: &Core<M>) {
+    let Some(index) = core.counters.take_over_returned() else {
+        return;
+    };
+    let bytes = core
+        .counters
+        .counter(index)
+        .events
+        .own()
+        .over_returned_bytes;
+    // A closed stderr is no reason to fail.
+    let _ = writeln!(
+        std::io::stderr(),
+        "bursar: {} more returned than charged in {}. Its usage stops at 0. This is a bug of the code that returns bytes \
+         there; a build with debug assertions panics at that call. Events::over_returned_bytes counts on.",
+        Bytes(bytes),
+        printable(&lifetime::path(core, index)),
+    );
+    lifetime::forget(core, index);
+}

@@ -1,0 +1,56 @@
+//! Returning bytes past the fast path, and telling listeners.
+
+use bursar_machine::{Machine, Outcome};
+
+use super::core::Core;
+use super::{fork, listen, tell};
+
+/// Returns `bytes` of a charge. Call after the fast path gave `outcome`. Never waits, never fails. Calls wakers and callbacks.
+#[cold]
+pub(crate) fn uncharge<M: Machine>(core: &Core<M>, index: u32, bytes: u64, outcome: Outcome) {
+    if core.counters.is_committed(index, outcome) {
+        return;
+    }
+    let told = uncharge_telling(core, index, bytes, || listen::listening_at(core, index));
+    if let Some(Some(told)) = told {
+        tell::changed(core, told.index);
+    }
+}
+
+/// Does the same, but leaves it to later operations to tell listeners. Async-signal-safe.
+#[cold]
+pub(crate) fn uncharge_nowait<M: Machine>(
+    core: &Core<M>,
+    index: u32,
+    bytes: u64,
+    outcome: Outcome,
+) {
+    if core.counters.is_committed(index, outcome) {
+        return;
+    }
+    uncharge_telling(core, index, bytes, || {
+        core.counters.mark_untold(index, None);
+    });
+}
+
+/// Returns `bytes`. If that changed a usage, calls `tell` afterwards, while the group's record is certain to exist.
+fn uncharge_telling<M: Machine, R>(
+    core: &Core<M>,
+    index: u32,
+    bytes: u64,
+    tell: impl Fn() -> R,
+) -> Option<R> {
+    let counters = &core.counters;
+    if counters.uncharge_from_stock(index, bytes) {
+        return None;
+    }
+    if fork::is_forked(core) {
+        fork::defer(core, index, -(bytes as i64));
+        counters.mark_untold(index, None);
+        return None;
+    }
+    match counters.uncharge_near(index, bytes, &tell) {
+        Some(told) => told,
+        None => Some(counters.uncharge_directly(index, None, bytes, &tell)),
+    }
+}

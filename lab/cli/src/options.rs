@@ -1,0 +1,208 @@
+//! Options of every command, and the form of its document: the one that is asked for, else the one that the file's name tells.
+
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+
+use clap::builder::PossibleValue;
+use clap::{Args, ValueEnum};
+
+use crate::failure::Failure;
+
+/// The heading of flags that all commands have.
+const SHARED: &str = "Options of every command";
+
+/// Flags of all commands.
+#[derive(Debug, Args)]
+pub struct Global {
+    /// Write the document to this file instead of standard output
+    #[arg(short, long, value_name = "FILE", global = true, help_heading = SHARED)]
+    pub output: Option<PathBuf>,
+    /// Form: table, json, ndjson, csv or markdown; of `run` and `report` also svg or html [default: by the ending of FILE, else
+    /// table]
+    #[arg(short, long, value_enum, global = true, hide_possible_values = true, help_heading = SHARED)]
+    pub format: Option<Format>,
+    /// Colours: auto, always or never. `auto` means in a terminal, unless NO_COLOR is set
+    #[arg(long, value_enum, default_value_t = Color::Auto, global = true, hide_possible_values = true, help_heading = SHARED)]
+    pub color: Color,
+    /// Show no progress
+    #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = SHARED)]
+    pub quiet: bool,
+    /// Name each step on standard error, and print all tables
+    #[arg(short, long, global = true, help_heading = SHARED)]
+    pub verbose: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    Auto,
+    Always,
+    Never,
+}
+
+/// A form of any document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TextFormat {
+    Table,
+    Json,
+    Ndjson,
+    Csv,
+    Markdown,
+}
+
+/// A form of a document of runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    Text(TextFormat),
+    Svg,
+    Html,
+}
+
+/// All forms: what they are called, what they are for, and what the names of such files end in.
+#[rustfmt::skip]
+const FORMS: [(Format, &str, &str, &[&str]); 7] = [
+    (Format::Text(TextFormat::Table), "table", "For people", &["txt"]),
+    (Format::Text(TextFormat::Json), "json", "One document", &["json"]),
+    (Format::Text(TextFormat::Ndjson), "ndjson", "One line a variant", &["ndjson", "jsonl"]),
+    (Format::Text(TextFormat::Csv), "csv", "One line a number", &["csv"]),
+    (Format::Text(TextFormat::Markdown), "markdown", "The table, for a web page", &["md"]),
+    (Format::Svg, "svg", "Pictures of the distributions, and of sweeps (`run` and `report`)", &["svg"]),
+    (Format::Html, "html", "A page with pictures and tables, complete in itself (`run` and `report`)", &["html", "htm"]),
+];
+
+impl Format {
+    fn of_name(path: &Path) -> Option<Self> {
+        let extension = path.extension()?.to_str()?.to_ascii_lowercase();
+        let form = FORMS
+            .iter()
+            .find(|(.., extensions)| extensions.contains(&extension.as_str()));
+        form.map(|(format, ..)| *format)
+    }
+
+    fn name(self) -> &'static str {
+        let form = FORMS.iter().find(|(format, ..)| *format == self);
+        form.map_or("table", |(_, name, ..)| name)
+    }
+}
+
+impl ValueEnum for Format {
+    fn value_variants<'a>() -> &'a [Self] {
+        const ALL: [Format; FORMS.len()] = {
+            let mut all = [Format::Svg; FORMS.len()];
+            let mut place = 0;
+            while place < all.len() {
+                all[place] = FORMS[place].0;
+                place += 1;
+            }
+            all
+        };
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let (_, name, help, _) = FORMS.iter().find(|(format, ..)| format == self)?;
+        Some(PossibleValue::new(*name).help(*help))
+    }
+}
+
+impl Format {
+    /// Says which commands have this form.
+    fn refused(self) -> Failure {
+        let commands = match self {
+            Format::Html => "`bursar run`, `bursar report` and `bursar observe` have",
+            _ => "`bursar run` and `bursar report` have",
+        };
+        Failure::usage(format!("only {commands} the form {}", self.name()))
+    }
+}
+
+impl Global {
+    /// The form of a document of runs.
+    pub fn format(&self) -> Result<Format, Failure> {
+        if let Some(format) = self.format {
+            return Ok(format);
+        }
+        let table = Format::Text(TextFormat::Table);
+        let Some(path) = self.output.as_deref() else {
+            return Ok(table);
+        };
+        match (Format::of_name(path), path.extension()) {
+            (Some(format), _) => Ok(format),
+            (None, None) => Ok(table),
+            (None, Some(ending)) => {
+                let known = FORMS.iter().flat_map(|(.., endings)| *endings);
+                let known: Vec<_> = known.map(|ending| format!(".{ending}")).collect();
+                Err(Failure::usage(format!(
+                    "the ending .{} of {} names no form; known endings: {}; -f names the form of any file",
+                    ending.display(),
+                    path.display(),
+                    known.join(", ")
+                )))
+            }
+        }
+    }
+
+    /// Refuses `-f`, for a command whose output has one form.
+    pub fn refuse_format(&self, command: &str) -> Result<(), Failure> {
+        match self.format {
+            None => Ok(()),
+            Some(_) => Err(Failure::usage(format!(
+                "`bursar {command}` has no -f: its output has one form"
+            ))),
+        }
+    }
+
+    /// The form of a document that is text only.
+    pub fn text_format(&self) -> Result<TextFormat, Failure> {
+        match self.format()? {
+            Format::Text(format) => Ok(format),
+            picture => Err(picture.refused()),
+        }
+    }
+
+    /// The form of a document of text and tables, which may be a page.
+    pub fn page_format(&self) -> Result<Format, Failure> {
+        match self.format()? {
+            picture @ Format::Svg => Err(picture.refused()),
+            format => Ok(format),
+        }
+    }
+}
+
+/// A parser of whole numbers of a range.
+pub fn whole(
+    range: RangeInclusive<u64>,
+) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync + 'static {
+    move |text| match (text.parse::<u64>(), text.parse::<i128>()) {
+        (Ok(number), _) if range.contains(&number) => Ok(number),
+        (_, Ok(_)) => Err(format!(
+            "{text} is not in {}..={}",
+            range.start(),
+            range.end()
+        )),
+        _ => Err(format!(
+            "must be a whole number from {} to {}",
+            range.start(),
+            range.end()
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_files_tell_the_form() {
+        for (name, expected) in [
+            ("x.svg", Some(Format::Svg)),
+            ("a/b.c/X.HTML", Some(Format::Html)),
+            ("x.json", Some(Format::Text(TextFormat::Json))),
+            ("svg", None),
+            ("x.svg.gz", None),
+            ("x.pdf", None),
+            ("/dev/null", None),
+        ] {
+            assert_eq!(Format::of_name(Path::new(name)), expected, "{name}");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! All experiments.
+
+use bursar_rig::timer::Timers;
+use toml::Table;
+
+use crate::document::VariantResult;
+use crate::settings::ParameterError;
+use crate::workload::{Ranged, RunError, Table as _, Workload};
+use crate::{memcg_flush, pcp_batch_free, vmstat_spread};
+
+/// Parts of an experiment.
+pub(crate) struct Entry {
+    pub(crate) name: &'static str,
+    /// The experiment's file.
+    pub(crate) file: &'static str,
+    /// The draws that fit its calibration rows.
+    pub(crate) draws: &'static str,
+}
+
+/// Defines names, files and parameters of the experiments, each once.
+macro_rules! experiments {
+    ($($name:literal: $kind:ident = $module:ident;)*) => {
+        /// All experiments, in the order in which they run.
+        pub(crate) const ALL: &[Entry] = &[$(Entry {
+            name: $name,
+            file: include_str!(concat!("../experiments/", $name, ".toml")),
+            draws: include_str!(concat!("../experiments/", $name, ".draws.toml")),
+        },)*];
+
+        /// Parameters of one experiment.
+        #[derive(Clone, Debug)]
+        pub(crate) enum Parameters {
+            $($kind($module::Parameters),)*
+        }
+
+        impl Parameters {
+            /// Reads the parameters of the experiment of that name.
+            pub(crate) fn read(name: &str, table: &Table) -> Result<Self, String> {
+                match name {
+                    $($name => Workload::read(table).map(Self::$kind),)*
+                    name => Err(format!("there is no experiment `{name}`")),
+                }
+            }
+
+            pub(crate) fn check(&self) -> Result<(), ParameterError> {
+                match self { $(Self::$kind(it) => Workload::check(it),)* }
+            }
+
+            pub(crate) fn ranges(&self) -> Vec<Ranged> {
+                match self { $(Self::$kind(it) => it.ranges(),)* }
+            }
+
+            pub(crate) fn check_simulated(&self) -> Result<(), ParameterError> {
+                match self { $(Self::$kind(it) => Workload::check_simulated(it),)* }
+            }
+
+            pub(crate) fn seed(&self) -> u64 {
+                match self { $(Self::$kind(it) => it.seed(),)* }
+            }
+
+            pub(crate) fn with_seed(&self, seed: u64) -> Self {
+                match self { $(Self::$kind(it) => Self::$kind(it.clone().with_seed(seed)),)* }
+            }
+
+            pub(crate) fn run_ms(&self) -> u64 {
+                match self { $(Self::$kind(it) => it.run_ms(),)* }
+            }
+
+            pub(crate) fn estimated_seconds(&self, cpus: Option<usize>) -> f64 {
+                match self { $(Self::$kind(it) => it.estimated_seconds(cpus),)* }
+            }
+
+            pub(crate) fn summary(&self, variant: &str) -> &'static str {
+                match self { $(Self::$kind(_) => <$module::Parameters as Workload>::summary(variant),)* }
+            }
+
+            pub(crate) fn run<M: Timers>(&self, machine: &M, variant: &str) -> Result<VariantResult, RunError> {
+                match self { $(Self::$kind(it) => it.run(machine, variant),)* }
+            }
+        }
+    };
+}
+
+experiments! {
+    "memcg-flush": MemcgFlush = memcg_flush;
+    "vmstat-spread": VmstatSpread = vmstat_spread;
+    "pcp-batch-free": PcpBatchFree = pcp_batch_free;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_host_takes_the_time_it_is_given_and_more_load_takes_longer_to_simulate() {
+        for (name, cpus, key, less, more) in [
+            ("memcg-flush", 384, "readers", 50, 500),
+            ("vmstat-spread", 72, "rewrites", 4, 1),
+            ("pcp-batch-free", 316, "exiters", 4, 40),
+        ] {
+            let mut table = crate::experiment_named(name).expect("its file").parameters;
+            let [less, more] = [less, more].map(|value| {
+                table.insert(key.to_owned(), value.into());
+                Parameters::read(name, &table).expect(name)
+            });
+            assert_eq!(less.estimated_seconds(None), less.run_ms() as f64 / 1e3);
+            let [less, more] = [less, more].map(|it| it.estimated_seconds(Some(cpus)));
+            assert!(less < more && more < less * 10.0, "{name}: {less} {more}");
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! The registry of metrics: name, unit, better side, explanation, and places in tables and pictures.
+//!
+//! An experiment records by a constant of its module here; tables, pictures, pages and comparison read the entry. So a new
+//! metric is one entry. The order of the entries is the order of columns, pictures and explanations.
+
+pub use crate::measure::Of;
+use crate::measure::Unit;
+
+/// The better side of a figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Better {
+    /// Less of it.
+    Lower,
+    /// More of it.
+    Higher,
+    /// Neither: the figure describes how work was done, not how well. For example, reads that move from 1-10 ms to 0.1-1 ms
+    /// are an improvement, but reads that come there from below 0.1 ms are not.
+    Neither,
+}
+
+/// Texts of a metric whose values are 0 where nothing happened.
+#[derive(Clone, Copy, Debug)]
+pub struct Event {
+    /// Name of the metric that is the share of values above 0; empty if there is none.
+    pub share: &'static str,
+    /// Whether the share answers the experiment's question.
+    pub is_answer: bool,
+    /// Title of the shares.
+    pub how_often: &'static str,
+    /// Title of the values above 0.
+    pub how_much: &'static str,
+}
+
+/// Entry of the registry.
+#[derive(Clone, Copy, Debug)]
+pub struct MetricInfo {
+    /// Name in documents.
+    pub name: &'static str,
+    /// Unit of its values.
+    pub unit: Unit,
+    /// Better side.
+    pub better: Better,
+    /// Explanation for a reader who knows neither the thread nor the kernel.
+    pub about: &'static str,
+    /// Name in a sentence; empty if it is the name with spaces.
+    pub title: &'static str,
+    /// Columns of the main table: title and number.
+    pub columns: &'static [(&'static str, Of)],
+    /// Line below the main table, of these columns and sometimes the next; empty if there is none.
+    pub legend: &'static str,
+    /// Whether another metric says the same, so that the table of further figures leaves it out.
+    pub repeats: bool,
+    /// Latencies whose share it is: least, and first above, nanoseconds.
+    pub range_ns: Option<(u64, u64)>,
+    /// Title of its bars on the terminal; empty if there are none.
+    pub bars: &'static str,
+    /// Title of its lines on a picture, and name of the axis of shares.
+    pub line: Option<(&'static str, &'static str)>,
+    /// Texts if 0 means that nothing happened.
+    pub event: Option<Event>,
+    /// Numbers with a plot against a parameter.
+    pub sweeps: &'static [Of],
+}
+
+impl MetricInfo {
+    /// Entry without a place of its own.
+    const PLAIN: Self = Self {
+        name: "",
+        unit: Unit::Count,
+        better: Better::Neither,
+        about: "",
+        title: "",
+        columns: &[],
+        legend: "",
+        repeats: false,
+        range_ns: None,
+        bars: "",
+        line: None,
+        event: None,
+        sweeps: &[],
+    };
+
+    /// Returns the name in a sentence.
+    pub fn title(&self) -> String {
+        match self.title {
+            "" => self.name.replace('_', " "),
+            title => title.to_owned(),
+        }
+    }
+}
+
+/// Returns the entries of an experiment; none of an unknown one.
+pub fn of_experiment(experiment: &str) -> &'static [MetricInfo] {
+    let known = ALL.iter().find(|(name, _)| *name == experiment);
+    known.map_or(&[], |(_, metrics)| metrics)
+}
+
+/// Returns the entry of a name.
+pub fn named(name: &str) -> Option<&'static MetricInfo> {
+    let mut all = ALL.iter().flat_map(|(_, metrics)| *metrics);
+    all.find(|metric| metric.name == name)
+}
+
+/// Returns the better side of a metric. A time without an entry is better low; other strangers have no better side.
+pub fn better(metric: &str, unit: Unit) -> Better {
+    match (named(metric), unit) {
+        (Some(metric), _) => metric.better,
+        (None, Unit::Ns) => Better::Lower,
+        (None, _) => Better::Neither,
+    }
+}
+
+/// Defines the entries of each experiment: constants in a module, and a list.
+macro_rules! registry {
+    ($($experiment:literal $module:ident {
+        $($id:ident = $name:literal, $unit:ident, $better:ident, $about:literal $({ $($field:ident: $value:expr),* })?;)*
+    })*) => {
+        const ALL: &[(&str, &[MetricInfo])] = &[$(($experiment, &[$($module::$id),*])),*];
+
+        $(
+            #[doc = concat!("Metrics of `", $experiment, "`.")]
+            pub mod $module {
+                use super::{Better, MetricInfo};
+                #[allow(unused_imports, reason = "not every experiment has all")]
+                use super::{Event, Of::*};
+                use crate::measure::Unit;
+
+                $(
+                    #[doc = concat!("`", $name, "`: ", $about, ".")]
+                    pub const $id: MetricInfo = MetricInfo {
+                        name: $name,
+                        unit: Unit::$unit,
+                        better: Better::$better,
+                        about: $about,
+                        $($($field: $value,)*)?
+                        ..MetricInfo::PLAIN
+                    };
+                )*
+            }
+        )*
+    };
+}
+
+registry! {
+"memcg-flush" memcg_flush {
+    READ_LATENCY = "read_latency", Ns, Lower,
+        "from asking for a group's statistics to having them, including any flush on the way" {
+        columns: &[("read p50", P50), ("read p99", P99), ("read max", Max)],
+        legend: "read: from asking for a group's statistics to having them, including any flush on the way",
+        bars: "How long reads took (bars grow with the logarithm of the number of reads)",
+        line: Some(("How long reads took", "share of reads")),
+        sweeps: &[P99]
+    };
+    READS_UNDER_100US = "reads_under_100us", Ratio, Higher, "share of reads that took less than 100 us" {
+        title: "reads under 100 us",
+        range_ns: Some((0, 100_000))
+    };
+    READS_100US_TO_1MS = "reads_100us_to_1ms", Ratio, Neither, "share of reads that took at least 100 us and less than 1 ms" {
+        title: "reads 100 us to 1 ms",
+        range_ns: Some((100_000, 1_000_000))
+    };
+    READS_1MS_TO_10MS = "reads_1ms_to_10ms", Ratio, Neither, "share of reads that took at least 1 ms and less than 10 ms" {
+        title: "reads 1 ms to 10 ms",
+        range_ns: Some((1_000_000, 10_000_000))
+    };
+    READS_10MS_TO_100MS = "reads_10ms_to_100ms", Ratio, Neither, "share of reads that took at least 10 ms and less than 100 ms" {
+        title: "reads 10 ms to 100 ms",
+        range_ns: Some((10_000_000, 100_000_000))
+    };
+    READS_OVER_100MS = "reads_over_100ms", Ratio, Lower, "share of reads that took at least 100 ms" {
+        title: "reads over 100 ms",
+        range_ns: Some((100_000_000, u64::MAX))
+    };
+    BROKEN_READS = "broken_reads", Ratio, Lower, "reads that missed an update that had completed before the read began" {
+        columns: &[("broken reads", Value)],
+        legend: "broken reads: missed an update that had completed before the read began"
+    };
+    READS_BEYOND_NEED = "reads_beyond_need", Ratio, Lower, "reads whose answer was older than the reader had asked for";
+    STALENESS = "staleness", Ns, Lower, "age of the oldest update that a read missed, at least; 0 if it missed none" {
+        columns: &[("staleness p99", P99)],
+        legend: "staleness: age of the oldest update that a read missed, at least; 0 if it missed none",
+        bars: "How old what they missed was (0 ns: nothing was missed)",
+        line: Some(("How old what reads missed was (0: nothing was missed)", "share of reads")),
+        event: Some(Event {
+            share: BROKEN_READS.name,
+            is_answer: true,
+            how_often: "Reads that missed a completed update",
+            how_much: "Age of the oldest missed update, of the reads that missed one",
+        })
+    };
+    MISSING_UPDATES = "missing_updates", Count, Lower, "how many updates a read missed" { repeats: true };
+    WORKER_RUNTIME = "worker_runtime", Ns, Lower, "from one page of a worker to its next: charge, account, touch, free the oldest" {
+        columns: &[("page p50", P50), ("page mean", Mean)],
+        legend: "page: from one page that a worker faulted in to its next: compute, charge, reclaim, read, touch, account",
+        bars: "How long workers took for a page",
+        sweeps: &[Mean]
+    };
+    FLUSHES = "flushes", Count, Lower, "how often per-CPU numbers were brought together, in the mean over the seeds" {
+        columns: &[("flushes", Value)],
+        legend: "flushes bring per-CPU numbers together; skips went without one that was due; waits are reads that waited for a \
+                 flush of another; lock waits found the one flush lock taken (-: there is none)"
+    };
+    FLUSHES_ROOT = "flushes_root", Count, Neither, "those of the whole tree" { repeats: true };
+    FLUSHES_SUBTREE = "flushes_subtree", Count, Neither, "those of a part of it" { repeats: true };
+    SKIPS = "skips", Count, Neither, "reads that went without a flush that was due" { columns: &[("skips", Value)] };
+    WAITS = "waits", Count, Neither, "reads that waited for a flush of another" { columns: &[("waits", Value)] };
+    LOCK_WAITS = "lock_waits", Count, Lower, "how often the one flush lock was taken already" { columns: &[("lock waits", Value)] };
+    FENCES = "fences", Count, Lower, "fences that interrupt all CPUs of the program";
+    LIMIT_REFUSALS = "limit_refusals", Count, Neither,
+        "charges that met their group's limit, and made their worker free its oldest pages";
+    PAGE_NS = "page_ns", Ns, Lower, "time of a worker for one page that it accesses, in the mean";
+    PAGES_PER_SECOND = "pages_per_second", PerSecond, Higher, "pages that all workers access in a second";
+    FLUSH_SITE_SHARE = "flush_site_share", Ratio, Lower, "share of the workers' time in which reclaim flushes";
+    PAGE_FAULTS = "page_faults", Count, Neither, "accesses to pages that were not in memory";
+    RECLAIM_ROUNDS = "reclaim_rounds", Count, Neither, "rounds of reclaim, of workers and of reclaimers";
+    REFAULTS = "refaults", Count, Neither, "faults on pages that reclaim had evicted";
+    SWAP_OUTS = "swap_outs", Count, Neither, "pages written to the swap device";
+    ZSWAP_OUTS = "zswap_outs", Count, Neither, "pages compressed into memory";
+    OOMS = "ooms", Count, Neither, "charges for which reclaim found nothing";
+    RECLAIM_ROUND = "reclaim_round", Ns, Lower, "how long a worker's round of reclaim took";
+    RECLAIMER_ROUND = "reclaimer_round", Ns, Lower, "how long a reclaimer's round of reclaim took";
+    WRONG_VICTIMS = "wrong_victims", Ratio, Lower, "decisions whose victim was not the largest tenant, or nearly so";
+    DECISION_LATENCY = "decision_latency", Ns, Lower, "how long the choice of a victim took";
+    VICTIM_SHORTFALL_PAGES = "victim_shortfall_pages", Count, Lower, "pages that the largest tenant had more than the victim";
+    PAIR_LATENCY = "pair_latency", Ns, Lower, "how long a read of all tenants took";
+    PAIR_ERROR_PAGES = "pair_error_pages", Count, Lower, "pages by which a tenant's usage and statistics differed";
+    OVERHEAD_ERROR_PAGES = "overhead_error_pages", Count, Lower, "pages by which the root and the sum of the tenants differed";
+    PROACTIVE_STEPS = "proactive_steps", Count, Neither, "steps of proactive reclaim";
+    STOPPED_EARLY = "stopped_early", Ratio, Lower, "loops of reclaim that old numbers stopped too early";
+    STEPS_UNTIL_STOP = "steps_until_stop", Count, Neither, "steps of a loop of reclaim until it stopped";
+    THROUGHPUT_SERVER = "throughput_mbps_server", MbitPerSecond, Higher, "bits that receivers took in a second";
+    THROUGHPUT_CLIENT = "throughput_mbps_client", MbitPerSecond, Higher, "bits that senders sent in a second";
+    CHARGE_SHARE = "charge_share", Ratio, Lower, "share of a segment's time that charging and counting take";
+    DISTURBED_SEGMENTS = "disturbed_segments", Ratio, Neither, "segments that are left out of that share, because their task lost its CPU";
+    UPDATE_NS = "update_ns", Ns, Lower, "time to charge and count a segment";
+    STATISTIC_UPDATE_NS = "statistic_update_ns", Ns, Lower, "time to count a segment";
+}
+"vmstat-spread" vmstat_spread {
+    REFRESH = "refresh", Ns, Lower,
+        "each call that folds a CPU's counters and decays its page lists: periodic and on the way into idleness" {
+        columns: &[("refresh p50", P50), ("refresh p99", P99), ("refresh max", Max), ("refresh mean", Mean)],
+        legend: "refresh: each call that folds a CPU's counters and decays its page lists, periodic ones and those on the way into idleness",
+        bars: "How long calls took (bars grow with the logarithm of the number of calls)",
+        line: Some(("How long calls of the refresh took", "share of calls")),
+        sweeps: &[P99, Mean]
+    };
+    REFRESH_PERIODIC = "refresh_periodic", Ns, Lower, "the periodic calls alone";
+    REFRESH_IDLE = "refresh_idle", Ns, Lower, "those on the way into idleness alone";
+    REFRESH_FOLD = "refresh_fold", Ns, Lower, "of a periodic call: folding counters";
+    REFRESH_PAGES = "refresh_pages", Ns, Lower, "of a periodic call: work on page lists";
+    REFRESH_LOCK_WAIT = "refresh_lock_wait", Ns, Lower, "of a periodic call: waiting for zone locks" {
+        columns: &[("lock wait p99", P99)],
+        legend: "lock wait: the part of a periodic call that waits for a zone lock; run queue: for its CPU"
+    };
+    REFRESH_RUN_QUEUE_WAIT = "refresh_run_queue_wait", Ns, Lower, "of a periodic call: waiting for its CPU" {
+        columns: &[("run queue p99", P99)]
+    };
+    REFRESH_MEAN = "refresh_mean", Ns, Lower, "mean of all calls" { repeats: true };
+    REFRESH_P50 = "refresh_p50", Ns, Lower, "median of all calls" { repeats: true };
+    REFRESH_P99 = "refresh_p99", Ns, Lower, "99th percentile of all calls" { repeats: true };
+    REFRESH_SAMPLES_PER_CPU_SECOND = "refresh_samples_per_cpu_second", PerSecond, Neither, "calls on each CPU in a second";
+    START_LATENESS = "start_lateness", Ns, Lower, "from when a timer was due to when its call began";
+    HERD = "herd", Count, Lower, "CPUs whose upkeep fired on one tick, as each of them sees it" {
+        columns: &[("herd mean", Mean), ("herd max", Max)],
+        legend: "herd: CPUs whose upkeep fires on one tick, as each of them sees it; instants: ticks in a second on which any fires",
+        bars: "How many CPUs' upkeep fired on one tick, as each CPU saw it",
+        line: Some(("CPUs on one tick, as each CPU sees it", "share of firings"))
+    };
+    HERD_MEAN = "herd_mean", Count, Lower, "the mean of them" { repeats: true };
+    HERD_MAX = "herd_max", Count, Lower, "the most of them on one tick" { repeats: true, sweeps: &[Value] };
+    INSTANTS_PER_SECOND = "instants_per_second", PerSecond, Neither, "ticks in a second on which any CPU's upkeep fired" {
+        columns: &[("instants", Value)]
+    };
+    CPUS_PER_INSTANT = "cpus_per_instant", Count, Neither,
+        "CPUs that share an instant at the least, because the interval or the timer wheel has no more instants" { repeats: true };
+    PERIOD = "period", Ns, Neither, "from one firing of a CPU to its next";
+    DRIFT = "drift", Ns, Neither, "how much later than its interval a CPU's upkeep comes again, in the mean" {
+        columns: &[("drift", Value)],
+        legend: "drift: how much later than its interval a CPU's upkeep comes again, in the mean; apart: how much CPUs differ in it"
+    };
+    DRIFT_APART = "drift_apart", Ns, Lower, "how much the CPUs differ in it" { columns: &[("apart", Value)] };
+    WAKEUPS_PER_CPU_SECOND = "wakeups_per_cpu_second", PerSecond, Lower, "of a CPU, by upkeep and by other rounded timers" {
+        columns: &[("wake-ups", Value)],
+        legend: "wake-ups: of a CPU in a second, by timers of upkeep and by other rounded ones; shared: firings for which one of the others had just woken their CPU"
+    };
+    WAKEUPS_SHARED = "wakeups_shared", Ratio, Higher, "firings of upkeep whose CPU was awake for another rounded timer anyway" {
+        columns: &[("shared", Value)]
+    };
+    ZONE_LOCK_WAIT = "zone_lock_wait", Ns, Lower, "how long allocations and frees waited for a zone lock" {
+        line: Some(("How long others waited for a zone lock (0: not at all)", "share of waits")),
+        event: Some(Event {
+            share: "",
+            is_answer: false,
+            how_often: "Allocations and frees that waited for a zone lock",
+            how_much: "How long allocations and frees waited, of those that waited",
+        })
+    };
+    STRESS_OPS_PER_SECOND = "stress_ops_per_second", PerSecond, Higher, "passes of all tasks over their pages";
+    PAGES_SWAPPED = "pages_swapped", Count, Neither, "pages that tasks gave up because memory was short";
+    PAGES_REFUSED = "pages_refused", Count, Neither, "pages that tasks did not get";
+    HERD_TIMELINE = "herd_timeline", Timeline, Neither, "moments in the last second when each CPU's upkeep fired" { repeats: true };
+}
+"pcp-batch-free" pcp_batch_free {
+    PAGES_PER_HOLD = "pages_per_hold", Count, Neither, "pages that were freed under one hold of the zone's lock" {
+        columns: &[("pages a hold p50", P50), ("pages p99", P99), ("pages max", Max)],
+        legend: "pages a hold: freed under one hold of the zone's lock; hold: how long one lasted",
+        bars: "Pages freed under one hold (bars grow with the logarithm of the number of holds)",
+        line: Some(("Pages freed under one hold of the zone's lock", "share of holds"))
+    };
+    HOLD = "hold", Ns, Lower, "how long such a hold lasted" { columns: &[("hold p99", P99), ("hold max", Max)], sweeps: &[Max] };
+    BYSTANDER_WAIT = "bystander_wait", Ns, Lower,
+        "wait for locks of a task that takes or frees a few pages, the zone's and the list's together" {
+        columns: &[("bystander p50", P50), ("bystander p99", P99), ("bystander max", Max)],
+        legend: "bystander: wait for locks of a task that takes or frees a few pages, the zone's and the list's together",
+        bars: "How long bystanders waited (0 ns: not at all)",
+        line: Some(("How long bystanders waited (0: not at all)", "share of waits")),
+        event: Some(Event {
+            share: BYSTANDER_WAITS_SHARE.name,
+            is_answer: false,
+            how_often: "Operations of bystanders that waited for a lock",
+            how_much: "How long bystanders waited, of the operations that waited",
+        }),
+        sweeps: &[P99]
+    };
+    BYSTANDER_ALLOC_WAIT = "bystander_alloc_wait", Ns, Lower, "the same, of bystanders that want pages";
+    BYSTANDER_FREE_WAIT = "bystander_free_wait", Ns, Lower, "the same, of bystanders that free pages";
+    BYSTANDER_ZONE_WAIT = "bystander_zone_wait", Ns, Lower, "for the zone's lock alone";
+    BYSTANDER_LIST_WAIT = "bystander_list_wait", Ns, Lower, "for the list's lock alone";
+    BYSTANDER_WAITS_SHARE = "bystander_waits_share", Ratio, Lower, "operations of bystanders that had to wait for a lock";
+    BYSTANDER_OPERATION = "bystander_operation", Ns, Lower, "how long such an operation took in all";
+    LOCK_WAIT = "lock_wait", Ns, Lower, "wait for the zone's lock of tasks that free in bulk";
+    LONGEST_FREE = "longest_free", Ns, Lower, "how long a bulk free took, from its begin to its end";
+    DECAY_CALL = "decay_call", Ns, Lower, "how long one call took that gives old pages back";
+    RUN_QUEUE_WAIT = "run_queue_wait", Ns, Lower, "how long tasks waited for their CPU";
+    HOLDS = "holds", Count, Neither, "holds of the zone's lock to free pages";
+    HOLDS_OVER_1000 = "holds_over_1000", Count, Lower, "holds that freed more than 1,000 pages" {
+        columns: &[("holds > 1,000", Value)],
+        legend: "holds > 1,000: holds that freed more than 1,000 pages; stalls: waits for the zone's lock that took too long"
+    };
+    LONG_HOLDS = "long_holds", Count, Neither, "the same with each seed" { repeats: true };
+    LONG_HOLD_SHARE = "long_hold_share", Ratio, Lower, "share of the holds that freed more than 1,000 pages";
+    STALLS = "stalls", Count, Lower, "waits for the zone's lock that took longer than `watchdog_us`" { columns: &[("stalls", Value)] };
+    STALL_RATE = "stall_rate", PerSecond, Lower, "stalls in a second";
+    OPERATIONS = "operations", Count, Neither, "work of all tasks: pages freed, operations of a stress test, or else operations of bystanders";
+    OPS_PER_SECOND = "ops_per_second", PerSecond, Higher,
+        "work of all tasks in a second: pages freed, operations of a stress test, or else operations of bystanders" {
+        columns: &[("ops/s", Value)],
+        legend: "ops/s: what the load does, all tasks together: pages given back, operations of a stress test, or else those of bystanders",
+        sweeps: &[Value]
+    };
+    OPS_PER_CPU_SECOND = "ops_per_cpu_second", PerSecond, Higher, "the same, for each second of a CPU's work";
+    PAGES_SWAPPED_OUT = "pages_swapped_out", Count, Neither, "pages that workers wrote to swap";
+}
+}

@@ -1,0 +1,197 @@
+//! Figures of the holds of the zone's lock.
+//!
+//! They are recorded after the lock is released, in memory that is not the simulated machine's. So recording costs no
+//! time there, and on real threads it is not under the lock.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use hdrhistogram::Histogram;
+
+use super::policy::Measured;
+use crate::Padded;
+
+/// Pages above which a hold counts as long, as in the thread.
+pub const LONG_PAGES: u64 = 1_000;
+
+/// Number of places in which samples are collected, so that threads seldom meet there.
+const PLACES: usize = 8;
+
+/// Cause of a hold of the zone's lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// A task that wants pages, or has freed some.
+    Traffic,
+    /// Upkeep: decay, and drains.
+    Upkeep,
+}
+
+/// One hold.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Held {
+    pub(super) cause: Cause,
+    /// Pages taken out or put in.
+    pub(super) pages: u64,
+    /// Those of them that were put in.
+    pub(super) given_pages: u64,
+    pub(super) waited_ns: u64,
+    pub(super) held_ns: u64,
+}
+
+/// All holds so far.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HoldFigures {
+    /// Number of holds.
+    pub holds: u64,
+    /// Number of holds that moved more than [`LONG_PAGES`].
+    pub long: u64,
+    /// Most pages moved by one hold.
+    pub longest_pages: u64,
+    /// Number of holds that put in more than [`LONG_PAGES`].
+    pub long_frees: u64,
+    /// Pages that each hold moved. Empty, as the next three, unless [`Measured::Holds`] was requested.
+    pub pages: Histogram<u64>,
+    /// Pages put in by each hold that put any in.
+    pub given: Histogram<u64>,
+    /// Length of each hold.
+    pub held_ns: Histogram<u64>,
+    /// Length of the wait for each hold.
+    pub waited_ns: Histogram<u64>,
+    /// The same of holds that were neither for decay nor for a drain.
+    pub traffic_waited_ns: Histogram<u64>,
+}
+
+pub(super) struct Holds {
+    holds: AtomicU64,
+    long: AtomicU64,
+    long_frees: AtomicU64,
+    longest_pages: AtomicU64,
+    places: Vec<Padded<Mutex<Place>>>,
+}
+
+struct Place {
+    pages: Histogram<u64>,
+    given: Histogram<u64>,
+    held_ns: Histogram<u64>,
+    waited_ns: Histogram<u64>,
+    traffic_waited_ns: Histogram<u64>,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self {
+            pages: values(),
+            given: values(),
+            held_ns: values(),
+            waited_ns: values(),
+            traffic_waited_ns: values(),
+        }
+    }
+}
+
+/// Greatest recorded value (an hour of nanoseconds); greater ones count as this.
+const LARGEST: u64 = 3_600_000_000_000;
+
+/// Makes an empty collection of values with three significant digits.
+fn values() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LARGEST, 3).expect("a range that is supported")
+}
+
+fn record(values: &mut Histogram<u64>, value: u64) {
+    values.saturating_record(value.min(LARGEST));
+}
+
+impl Holds {
+    pub(super) fn new(measured: Measured, shards: usize) -> Self {
+        let places = match measured {
+            Measured::Holds => shards.min(PLACES),
+            Measured::Counts => 0,
+        };
+        let zero = || AtomicU64::new(0);
+        Self {
+            holds: zero(),
+            long: zero(),
+            long_frees: zero(),
+            longest_pages: zero(),
+            places: (0..places)
+                .map(|_| Padded(Mutex::new(Place::new())))
+                .collect(),
+        }
+    }
+
+    /// Returns whether times are recorded.
+    pub(super) fn are_timed(&self) -> bool {
+        !self.places.is_empty()
+    }
+
+    pub(super) fn note(&self, shard: usize, held: Held) {
+        // Relaxed: tallies order nothing.
+        self.holds.fetch_add(1, Ordering::Relaxed);
+        self.longest_pages.fetch_max(held.pages, Ordering::Relaxed);
+        if held.pages > LONG_PAGES {
+            self.long.fetch_add(1, Ordering::Relaxed);
+        }
+        if held.given_pages > LONG_PAGES {
+            self.long_frees.fetch_add(1, Ordering::Relaxed);
+        }
+        if self.are_timed() {
+            let mut place = lock(&self.places[shard % self.places.len()]);
+            record(&mut place.pages, held.pages);
+            if held.given_pages > 0 {
+                record(&mut place.given, held.given_pages);
+            }
+            record(&mut place.held_ns, held.held_ns);
+            record(&mut place.waited_ns, held.waited_ns);
+            if held.cause == Cause::Traffic {
+                record(&mut place.traffic_waited_ns, held.waited_ns);
+            }
+        }
+    }
+
+    pub(super) fn forget(&self) {
+        // Relaxed: tallies order nothing.
+        let tallies = [
+            &self.holds,
+            &self.long,
+            &self.longest_pages,
+            &self.long_frees,
+        ];
+        for tally in tallies {
+            tally.store(0, Ordering::Relaxed);
+        }
+        for place in &self.places {
+            *lock(place) = Place::new();
+        }
+    }
+
+    pub(super) fn figures(&self) -> HoldFigures {
+        let mut all = HoldFigures {
+            holds: self.holds.load(Ordering::Relaxed),
+            long: self.long.load(Ordering::Relaxed),
+            long_frees: self.long_frees.load(Ordering::Relaxed),
+            longest_pages: self.longest_pages.load(Ordering::Relaxed),
+            given: values(),
+            pages: values(),
+            held_ns: values(),
+            waited_ns: values(),
+            traffic_waited_ns: values(),
+        };
+        for place in &self.places {
+            let place = lock(place);
+            for (sum, part) in [
+                (&mut all.pages, &place.pages),
+                (&mut all.given, &place.given),
+                (&mut all.held_ns, &place.held_ns),
+                (&mut all.waited_ns, &place.waited_ns),
+                (&mut all.traffic_waited_ns, &place.traffic_waited_ns),
+            ] {
+                sum.add(part).expect("the same bounds");
+            }
+        }
+        all
+    }
+}
+
+fn lock(place: &Padded<Mutex<Place>>) -> MutexGuard<'_, Place> {
+    place.0.lock().unwrap_or_else(PoisonError::into_inner)
+}
