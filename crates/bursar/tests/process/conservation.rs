@@ -184,7 +184,7 @@ fn signal_handlers_may_add_and_charge() {
     let tenant = memory.root().child("tenant", Limits::max(1 << 20)).unwrap();
     let query = tenant.child("query", Limits::none()).unwrap();
     INTERRUPTED.set(query.clone()).unwrap();
-    crate::common::signals::on(libc::SIGUSR1, on_signal);
+    crate::common::signals::on(libc::SIGURG, on_signal);
     let done = AtomicBool::new(false);
     // What handlers return is for others to notice: somebody watches, and somebody waits.
     let (level, told) = (Arc::new(AtomicU64::new(0)), AtomicU64::new(0));
@@ -229,7 +229,7 @@ fn signal_handlers_may_add_and_charge() {
             || query.read(Freshness::Exact).unwrap().get(ROWS).value < 2 * STEPS as i64
         {
             for worker in &workers {
-                crate::common::signals::send(worker, libc::SIGUSR1);
+                crate::common::signals::send(worker, libc::SIGURG);
                 sent += 1;
             }
             memory.tick();

@@ -3,14 +3,15 @@
 
 use std::sync::Mutex;
 
-use crate::common::truth::{Held, Place, Truth};
-use crate::common::{BALANCE, BATCHED, Body, EAGER, ROWS, Struck, US, builder, settings};
 use bursar::{Freshness, Group, Limits, Memory};
 use bursar_check::model::Flow;
 use bursar_machine::Machine;
 use bursar_rig::Tasks;
 use bursar_rig::random::Random;
 use bursar_sim::{SectionKind, Sim, Simulator};
+
+use crate::common::truth::{Held, Place, Truth};
+use crate::common::{BALANCE, BATCHED, Body, EAGER, ROWS, Struck, US, builder, settings};
 
 const TENANTS: usize = 3;
 const QUERIES: usize = 3;
