@@ -32,7 +32,7 @@ use self::outcome::Outcome;
 use self::scene::{Job, Log, Scene};
 use crate::document::Metrics;
 use crate::page_allocators::{Lists, Own, Theirs};
-use crate::workload::{Misfit, Workload};
+use crate::workload::Workload;
 use bursar_kernel::pages::Release;
 
 /// A variant, over `../page_allocators/`.
@@ -47,20 +47,8 @@ pub enum Variant {
 impl Workload for Parameters {
     type Variant = Variant;
 
-    fn misfits(&self) -> Vec<Misfit> {
-        Self::misfits(self)
-    }
-
-    fn simulated_misfits(&self) -> Option<Misfit> {
-        Some(self.simulated_misfit())
-    }
-
     fn run_ms(&self) -> u64 {
         self.duration_ms
-    }
-
-    fn simulated_seconds(&self, cpus: usize) -> f64 {
-        Self::simulated_seconds(self, cpus)
     }
 
     fn variants() -> Vec<(&'static str, &'static str, Variant)> {
