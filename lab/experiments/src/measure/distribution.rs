@@ -306,9 +306,7 @@ mod tests {
     use super::*;
 
     fn distribution(values: &[u64]) -> Distribution {
-        let mut samples = Samples::new(Unit::Ns);
-        values.iter().for_each(|&value| samples.record(value));
-        samples.distribution()
+        Distribution::of(Unit::Ns, values.iter().copied())
     }
 
     #[test]
