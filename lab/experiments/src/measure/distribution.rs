@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
-use super::Unit;
+use super::unit::Unit;
 use crate::one_line::OneLine;
 
 /// Greatest recorded value (an hour of nanoseconds); greater ones count as this.

@@ -201,9 +201,9 @@ fn measure_with<M: Tasks, S: Subject<M>>(
     let (logs, workers): (Vec<Log>, Vec<Tally>) = logs.into_iter().unzip();
     let logs = logs.into_iter().chain(streams.take_logs()).collect();
     let mut outcome = Outcome::new(parameters, logs, reads, subject.work());
-    consumers.report(parameters.seed, &mut outcome)?;
-    streams.report(parameters, &mut outcome);
-    tenant_memory::report(&mut outcome, parameters.seed, &workers, &reclaimers);
+    consumers.report(parameters.seed, &mut outcome.more)?;
+    streams.report(parameters, &mut outcome.more);
+    tenant_memory::report(&mut outcome.more, parameters.seed, &workers, &reclaimers);
     cold.free_all();
     tenant_memory::audit(subject, parameters, spaces)?;
     Ok(outcome)
