@@ -8,8 +8,8 @@
 use std::fmt;
 use std::ptr::NonNull;
 
+use bursar::raw::ClaimError;
 use bursar::{Memory, Page};
-use bursar::raw::{ClaimError};
 use bursar_machine::pages::{PAGE_BYTES, Pfn};
 
 /// Reason why an address is not one that [`into_raw`] returned and that is still in use. Nothing was touched.

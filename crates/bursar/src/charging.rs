@@ -1,7 +1,7 @@
 //! Charging to a group, and its limits.
 
 use bursar_machine::pages::Order as PageOrder;
-use bursar_machine::{AtomicWord, Machine, Order, Outcome, Slot};
+use bursar_machine::{AtomicWord, Machine, MemoryOrder, Outcome, Slot};
 
 use crate::charge::{Charge, charge_slowly};
 use crate::engine::Engine;
@@ -193,8 +193,8 @@ impl<M: Machine> Group<M> {
     pub fn set_limits(&self, limits: Limits) {
         let settings = &self.core().counters.counter(self.index()).settings;
         // Full: a task that learns that a limit was set finds it set.
-        settings.min.store(limits.min, Order::Full);
-        settings.low.store(limits.low, Order::Full);
+        settings.min.store(limits.min, MemoryOrder::Full);
+        settings.low.store(limits.low, MemoryOrder::Full);
         let lowers_max = limits.max < self.limits().max;
         if lowers_max {
             self.set_max(limits.max);

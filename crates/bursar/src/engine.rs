@@ -1,11 +1,9 @@
 //! Calls of a group that programs seldom need: for builders of engines, pools and allocators.
 
 use bursar_machine::pages::Order as PageOrder;
-use bursar_machine::{AtomicWord, Host, Machine, Order, Outcome, Slot};
+use bursar_machine::{AtomicWord, Host, Machine, MemoryOrder, Outcome, Slot};
 
 pub use crate::account::Account;
-pub use crate::react::{NowaitError, RemoveError};
-pub use crate::survey::Protection;
 use crate::charge::Charge;
 use crate::group::Group;
 use crate::limit::{Events, USAGE_MAX};
@@ -13,9 +11,10 @@ use crate::memory::Memory;
 use crate::page::{self, AllocPagesError, Page};
 use crate::pages::Zeroed;
 use crate::react::charge as charging;
-use crate::react::{close, read, reclaim, refusal, set_limits, stalling, uncharge,
-};
+pub use crate::react::{NowaitError, RemoveError};
+use crate::react::{close, read, reclaim, refusal, set_limits, stalling, uncharge};
 use crate::registration::Registration;
+pub use crate::survey::Protection;
 use crate::survey::{self, Victim};
 use crate::tree::{NotFresh, Reading, printable};
 
@@ -252,7 +251,7 @@ impl<M: Machine> Engine<'_, M> {
             .counters
             .counter(self.group.index())
             .peak
-            .load(Order::Relaxed)
+            .load(MemoryOrder::Relaxed)
     }
 
     /// Counts of events at this group's own limits, by its own charges and by those from below.

@@ -162,8 +162,8 @@ pub use limit::{Events, Limits};
 pub use memory::{Builder, Drift, Memory, MemoryError};
 pub use page::{AllocPagesError, Page, PageRequest};
 pub use react::{
-    ChargeError, Debt, HighPolicy, Level, LimitReached, Pressure, PressurePolicy,
-    Reason, ReclaimRequest, Recursive, Stall, StallShare,
+    ChargeError, Debt, HighPolicy, Level, LimitReached, Pressure, PressurePolicy, Reason,
+    ReclaimRequest, Recursive, Stall, StallShare,
 };
 pub use registration::Registration;
 pub use reserve::{EmergencyReserve, Exhausted, Taken};

@@ -5,7 +5,7 @@ use std::slice;
 use std::time::Duration;
 use std::vec;
 
-use bursar_machine::{AtomicWord, Machine, Order};
+use bursar_machine::{AtomicWord, Machine, MemoryOrder};
 
 use crate::bytes::Bytes;
 use crate::group::Group;
@@ -243,7 +243,7 @@ fn walk<M: Machine>(group: &Group<M>, is_exact: bool) -> Snapshot {
         let counter = core.counters.counter(index);
         // Full, and relaxed: as in `Group::reserved` and `Engine::peak`.
         let reserved = core.counters.usage_now(index);
-        let peak = counter.peak.load(Order::Relaxed);
+        let peak = counter.peak.load(MemoryOrder::Relaxed);
         let events = (counter.events.total(), counter.events.own());
         let pressure = pressure::now(core, index);
         (

@@ -1,6 +1,6 @@
 //! The biggest consumers of a subtree, and the group to end when nothing else frees memory.
 
-use bursar_machine::{AtomicWord, Machine, Order};
+use bursar_machine::{AtomicWord, Machine, MemoryOrder};
 
 use crate::group::Group;
 use crate::limit::{Events, Limits};
@@ -98,7 +98,7 @@ pub(crate) fn top<M: Machine>(group: &Group<M>, count: usize, by: By) -> Vec<Con
                 path: group.path(),
                 // Relaxed: statistics, read at different moments.
                 reserved: core.counters.usage(index),
-                peak: counter.peak.load(Order::Relaxed),
+                peak: counter.peak.load(MemoryOrder::Relaxed),
                 limits: core.counters.limits(index),
                 events: counter.events.own(),
             }

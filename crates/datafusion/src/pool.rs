@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use bursar::engine::RemoveError;
 use bursar::{Bytes, Group, Host, Machine};
-use bursar::engine::{RemoveError};
 use datafusion_common::Result;
 use datafusion_execution::memory_pool::{
     MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation,

@@ -67,7 +67,7 @@ pub trait AtomicWord: Debug + Send + Sync + Sized + 'static {
 
     /// Raises the word to `value` if it holds less.
     fn fetch_max(&self, value: u64, order: Order) -> u64 {
-        let mut seen = self.load(Order::Relaxed);
+        let mut seen = self.load(MemoryOrder::Relaxed);
         while seen < value {
             match self.compare_exchange(seen, value, order) {
                 Ok(old) => return old,

@@ -8,12 +8,12 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args as ClapArgs, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use clap_complete::Shell;
+
 use crate::compare::{Compare, EXAMPLES as COMPARE_EXAMPLES};
 use crate::explore::{EXAMPLES as EXPLORE_EXAMPLES, Explore};
-use crate::list::{EXAMPLES as LIST_EXAMPLES, List};
 use crate::observe::{EXAMPLES as OBSERVE_EXAMPLES, NOTES as OBSERVE_NOTES, Observe};
 use crate::options::{Global, whole};
-use crate::shell::{COMPLETIONS_EXAMPLES, Completions, MAN_EXAMPLES, Man};
 use crate::width;
 
 const EXAMPLES: &str = "\
@@ -90,6 +90,24 @@ Examples:
   bursar run memcg-flush -m sim:cpus=8 -s load=small -s readers=10,100
   bursar run memcg-flush --seeds 20 -o out.json
   bursar run memcg-flush --seeds 20 --shard 3/4 -o part-3.json";
+
+const LIST_EXAMPLES: &str = "\
+Examples:
+  bursar list                        the experiments, a line each
+  bursar list memcg-flush            its loads, variants and parameters
+  bursar list memcg-flush -f json    the same for programs";
+
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  source <(bursar completions bash)
+  bursar completions zsh -o ~/.zfunc/_bursar
+  bursar completions fish -o ~/.config/fish/completions/bursar.fish";
+
+const MAN_EXAMPLES: &str = "\
+Examples:
+  bursar man -o bursar.1              the page of the program
+  bursar man run -o bursar-run.1      the page of a command
+  bursar man run | man -l -";
 
 const REPORT_EXAMPLES: &str = "\
 Examples:
@@ -246,6 +264,27 @@ fn shard(text: &str) -> Result<SeedShard, String> {
         Some((index, of)) if (1..=of).contains(&index) => Ok(SeedShard { index, of }),
         _ => Err("must be I/N with I from 1 to N".to_owned()),
     }
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct List {
+    /// The experiment to describe; without it, all are listed
+    #[arg(value_name = "EXPERIMENT")]
+    pub experiment: Option<String>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct Completions {
+    /// Shell to complete for
+    #[arg(value_name = "SHELL", value_enum)]
+    pub shell: Shell,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct Man {
+    /// Command to describe [default: the program]
+    #[arg(value_name = "COMMAND")]
+    pub command: Option<String>,
 }
 
 #[derive(Debug, ClapArgs)]

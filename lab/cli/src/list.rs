@@ -6,9 +6,9 @@ use std::thread;
 
 use bursar_experiments::describe;
 use bursar_experiments::experiment::Load;
-use clap::Args;
 use serde::Serialize;
 
+use crate::args::List;
 use crate::failure::Failure;
 use crate::format;
 use crate::jobs::{self, Batch};
@@ -19,19 +19,6 @@ use crate::output::Output;
 use crate::run::{self, Wanted};
 use crate::units::long_time;
 use crate::width::{reflowed, wrapped};
-
-pub const EXAMPLES: &str = "\
-Examples:
-  bursar list                        the experiments, a line each
-  bursar list memcg-flush            its loads, variants and parameters
-  bursar list memcg-flush -f json    the same for programs";
-
-#[derive(Debug, Args)]
-pub struct List {
-    /// The experiment to describe; without it, all are listed
-    #[arg(value_name = "EXPERIMENT")]
-    pub experiment: Option<String>,
-}
 
 /// An experiment.
 #[derive(Serialize)]

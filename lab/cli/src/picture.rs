@@ -92,14 +92,12 @@ fn mark(column: u32, unit: Unit) -> String {
 
 #[cfg(test)]
 mod tests {
-    use bursar_experiments::measure::{Samples, Unit};
+    use bursar_experiments::measure::Unit;
 
     use super::*;
 
     fn distribution(values: &[u64]) -> Distribution {
-        let mut samples = Samples::new(Unit::Ns);
-        values.iter().for_each(|&value| samples.record(value));
-        samples.distribution()
+        Distribution::of(Unit::Ns, values.iter().copied())
     }
 
     #[test]

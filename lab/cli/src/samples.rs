@@ -2,7 +2,7 @@
 
 use bursar_experiments::document::{Document, Metrics, SCHEMA, VariantResult};
 use bursar_experiments::machine_info::{MachineInfo, SimInfo};
-use bursar_experiments::measure::{Figure, Metric, Samples, Share, Timeline, Unit};
+use bursar_experiments::measure::{Distribution, Figure, Metric, Share, Timeline, Unit};
 use bursar_experiments::metrics::pcp_batch_free::*;
 use bursar_experiments::metrics::vmstat_spread::*;
 use bursar_experiments::verdict::{Basis, Row, Rule, Verdict};
@@ -48,9 +48,7 @@ pub fn variant(name: &str, metrics: &[(&str, Metric)]) -> VariantResult {
 }
 
 pub fn many(unit: Unit, values: &[u64]) -> Metric {
-    let mut samples = Samples::new(unit);
-    values.iter().for_each(|&value| samples.record(value));
-    Metric::Distribution(samples.distribution())
+    Metric::Distribution(Distribution::of(unit, values.iter().copied()))
 }
 
 pub fn figure(unit: Unit, value: f64) -> Metric {

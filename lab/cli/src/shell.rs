@@ -2,40 +2,13 @@
 
 use std::process::ExitCode;
 
-use clap::{Args as ClapArgs, Command, CommandFactory};
-use clap_complete::Shell;
+use clap::{Command, CommandFactory};
 use clap_mangen::Man as Page;
 
-use crate::args::Args;
+use crate::args::{Args, Completions, Man};
 use crate::failure::Failure;
 use crate::options::Global;
 use crate::output::Output;
-
-pub const COMPLETIONS_EXAMPLES: &str = "\
-Examples:
-  source <(bursar completions bash)
-  bursar completions zsh -o ~/.zfunc/_bursar
-  bursar completions fish -o ~/.config/fish/completions/bursar.fish";
-
-pub const MAN_EXAMPLES: &str = "\
-Examples:
-  bursar man -o bursar.1              the page of the program
-  bursar man run -o bursar-run.1      the page of a command
-  bursar man run | man -l -";
-
-#[derive(Debug, ClapArgs)]
-pub struct Completions {
-    /// Shell to complete for
-    #[arg(value_name = "SHELL", value_enum)]
-    pub shell: Shell,
-}
-
-#[derive(Debug, ClapArgs)]
-pub struct Man {
-    /// Command to describe [default: the program]
-    #[arg(value_name = "COMMAND")]
-    pub command: Option<String>,
-}
 
 /// Writes the completions of a shell.
 pub fn completions(completions: &Completions, global: &Global) -> Result<ExitCode, Failure> {

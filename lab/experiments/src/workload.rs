@@ -61,8 +61,22 @@ pub trait Table: DeserializeOwned + Clone {
     fn with_seed(self, seed: u64) -> Self;
 }
 
+/// Misfits of parameters, and the time that they take.
+pub trait Sizing {
+    /// Lists the defects that several parameters can have together.
+    fn misfits(&self) -> Vec<Misfit>;
+
+    /// Returns the defect that parameters can have on a simulated machine, if any.
+    fn simulated_misfit(&self) -> Option<Misfit> {
+        None
+    }
+
+    /// Estimates the time to simulate a run on a machine of so many CPUs, seconds of one CPU.
+    fn simulated_seconds(&self, cpus: usize) -> f64;
+}
+
 /// The parameters of one experiment, and its runs. The experiment's file lists the variants.
-pub trait Workload: Table {
+pub trait Workload: Table + Sizing {
     /// Rule that is compared with others.
     type Variant: Copy;
 
@@ -89,20 +103,12 @@ pub trait Workload: Table {
         refuse(self.misfits())
     }
 
-    /// Lists the defects that several parameters can have together.
-    fn misfits(&self) -> Vec<Misfit>;
-
     /// Refuses parameters that do not fit on a simulated machine.
     ///
     /// # Errors
     /// The parameter that is too large.
     fn check_simulated(&self) -> Result<(), ParameterError> {
-        refuse(self.simulated_misfits())
-    }
-
-    /// Lists the defects that parameters can have on a simulated machine.
-    fn simulated_misfits(&self) -> Option<Misfit> {
-        None
+        refuse(self.simulated_misfit())
     }
 
     /// Returns the least time that a run takes, milliseconds of the machine's time.
@@ -115,9 +121,6 @@ pub trait Workload: Table {
             self.simulated_seconds(cpus)
         })
     }
-
-    /// Estimates the time to simulate a run on a machine of so many CPUs.
-    fn simulated_seconds(&self, cpus: usize) -> f64;
 
     /// Lists the variants: name, description in one line, and rule.
     fn variants() -> Vec<(&'static str, &'static str, Self::Variant)>;

@@ -195,8 +195,8 @@ pub struct FlushFigures {
     pub forced: Option<u64>,
     /// Updates that were not folded when a request was skipped.
     pub skipped_pending: Option<Distribution>,
-    /// Ages of the values that skipped requests got: times since the last flush of the cgroup or of one above it. Only where that flush
-    /// was seen.
+    /// Ages of the values that skipped requests got: times since the last flush of the cgroup or of one above it. Only where
+    /// that flush was seen.
     pub skipped_age_ns: Option<Distribution>,
     /// Durations of flushes, with waits.
     pub duration_ns: Option<Distribution>,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bursar_machine::{AtomicWord, Order};
+use bursar_machine::{AtomicWord, MemoryOrder};
 
 use crate::engine::{Step, with_engine};
 use crate::lines::{Access, LineId};
@@ -87,7 +87,7 @@ impl SimWord {
             };
             // A load needs no barrier on the machine that is modelled.
             let barrier_ns = match (step, order) {
-                (Step::Store, Order::Full) => costs.full_barrier_ns,
+                (Step::Store, MemoryOrder::Full) => costs.full_barrier_ns,
                 _ => 0,
             };
             engine.access(self.line(), access, extra_ns + barrier_ns);

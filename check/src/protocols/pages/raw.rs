@@ -5,9 +5,9 @@ use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use bursar::Limits;
 use bursar::pages::Pfn;
-use bursar::{Limits};
-use bursar::raw::{ClaimError};
+use bursar::raw::ClaimError;
 use bursar_machine::Machine;
 use bursar_machine::pages::Block;
 use bursar_rig::Watched;

@@ -1,7 +1,7 @@
 //! Checks of a forked child on a memory that it inherited.
 
+use bursar::engine::NowaitError;
 use bursar::{Charge, ChargeError, Freshness, Group};
-use bursar::engine::{NowaitError};
 
 use super::world::{TENANT_MAX, World};
 use super::{ROWS, Random};

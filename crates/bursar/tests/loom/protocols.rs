@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use crate::machine::{Kind, LoomMachine, explore, run_on, spawn_on};
+use bursar::engine::RemoveError;
 use bursar::{ChargeError, Counter, FlushPolicy, Freshness, Limits, Memory, Statistic};
-use bursar::engine::{RemoveError};
 use loom::sync::atomic::{AtomicBool, Ordering};
 
 const STATISTICS: &[Statistic] = &[Statistic::counter("rows")];

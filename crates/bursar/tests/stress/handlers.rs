@@ -3,8 +3,8 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use bursar::engine::NowaitError;
 use bursar::{Freshness, Limits};
-use bursar::engine::{NowaitError};
 
 use crate::births::Births;
 use crate::common::site::{DEPARTMENT_MAX, Held, Site, TENANT_MAX};

@@ -2,8 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use bursar::engine::RemoveError;
 use bursar::{Freshness, Limits};
-use bursar::engine::{RemoveError};
 use bursar_datafusion::{GroupPool, History, Operators, PoolExt};
 use datafusion_execution::memory_pool::MemoryPool;
 

@@ -11,7 +11,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use super::fork::{self, HostOperation};
 use super::now_ns;
-use crate::{AtomicWord, Event, Lock, LockWaits, Order};
+use crate::{AtomicWord, Event, Lock, LockWaits, MemoryOrder};
 
 /// Atomic word of the host.
 #[derive(Debug)]
@@ -21,28 +21,28 @@ pub struct HostWord(AtomicU64);
 #[inline]
 fn loads(order: Order) -> Ordering {
     match order {
-        Order::Relaxed => Ordering::Relaxed,
-        Order::Acquire => Ordering::Acquire,
-        Order::Release | Order::Full => Ordering::SeqCst,
+        MemoryOrder::Relaxed => Ordering::Relaxed,
+        MemoryOrder::Acquire => Ordering::Acquire,
+        MemoryOrder::Release | MemoryOrder::Full => Ordering::SeqCst,
     }
 }
 
 #[inline]
 fn stores(order: Order) -> Ordering {
     match order {
-        Order::Relaxed => Ordering::Relaxed,
-        Order::Release => Ordering::Release,
-        Order::Acquire | Order::Full => Ordering::SeqCst,
+        MemoryOrder::Relaxed => Ordering::Relaxed,
+        MemoryOrder::Release => Ordering::Release,
+        MemoryOrder::Acquire | MemoryOrder::Full => Ordering::SeqCst,
     }
 }
 
 #[inline]
 fn updates(order: Order) -> Ordering {
     match order {
-        Order::Relaxed => Ordering::Relaxed,
-        Order::Acquire => Ordering::Acquire,
-        Order::Release => Ordering::Release,
-        Order::Full => Ordering::SeqCst,
+        MemoryOrder::Relaxed => Ordering::Relaxed,
+        MemoryOrder::Acquire => Ordering::Acquire,
+        MemoryOrder::Release => Ordering::Release,
+        MemoryOrder::Full => Ordering::SeqCst,
     }
 }
 
@@ -82,7 +82,7 @@ impl AtomicWord for HostWord {
     #[inline]
     fn compare_exchange(&self, current: u64, new: u64, order: Order) -> Result<u64, u64> {
         let failure = match order {
-            Order::Full => Ordering::SeqCst,
+            MemoryOrder::Full => Ordering::SeqCst,
             _ => Ordering::Acquire,
         };
         self.0

@@ -5,7 +5,7 @@ use bursar_experiments::document::ParameterTable;
 use bursar_experiments::machine_info::{MachineInfo, MachineKind};
 use serde::Serialize;
 
-use super::Compared;
+use super::compared::Compared;
 use crate::failure::Failure;
 use crate::format::{csv_line, json_line};
 

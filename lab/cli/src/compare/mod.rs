@@ -2,12 +2,13 @@
 //!
 //! | part | file |
 //! |---|---|
-//! | pairs of documents and variants | this one |
+//! | pairs of documents and variants | `compared.rs` |
 //! | the document, for people | `text.rs` |
 //! | the document, for programs | `data.rs` |
 //!
 //! `bursar_experiments::compare::rule` decides which figures are clearly better or worse.
 
+mod compared;
 mod data;
 mod text;
 
@@ -15,18 +16,16 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use bursar_experiments::Source;
-use bursar_experiments::compare::{Comparison, Judgement, comparable, difference};
-use bursar_experiments::document::Document;
+use bursar_experiments::compare::comparable;
 use clap::Args as ClapArgs;
-use serde::Serialize;
 
+use self::compared::Compared;
 use crate::failure::{EXPECTATION_FAILED, Failure};
 use crate::format;
 use crate::markup::Markup;
 use crate::options::Global;
 use crate::options::TextFormat;
 use crate::output::{self, Output};
-use crate::points::points;
 use crate::result_file;
 
 pub const EXAMPLES: &str = "\
@@ -61,22 +60,6 @@ pub struct Compare {
     /// File that `bursar run -f json` wrote, after the change
     #[arg(value_name = "B")]
     pub b: PathBuf,
-}
-
-/// Two files, compared.
-#[derive(Serialize)]
-struct Compared {
-    schema: u32,
-    files: [String; 2],
-    /// Figures that are clearly better, and those that are clearly worse.
-    better: usize,
-    worse: usize,
-    comparisons: Vec<Comparison>,
-    /// Documents of one file without one of the other.
-    unmatched: [Vec<String>; 2],
-    /// Which point of a sweep each comparison is of.
-    #[serde(skip)]
-    points: Vec<String>,
 }
 
 /// Reads, compares and writes.
@@ -114,94 +97,4 @@ fn read(path: &Path) -> Result<Source, Failure> {
         }
     }
     Ok(source)
-}
-
-impl Compared {
-    fn new(a: &Source, b: &Source) -> Result<Self, Failure> {
-        let matching = |document: &Document, others: &Source| {
-            let mut others = others.documents.iter();
-            others.find(|other| comparable(document, other)).cloned()
-        };
-        let pairs: Vec<(Document, Document)> = a
-            .documents
-            .iter()
-            .filter_map(|one| Some((one.clone(), matching(one, b)?)))
-            .collect();
-        if pairs.is_empty() {
-            return Err(nothing_in_common(a, b));
-        }
-        let comparisons: Vec<_> = pairs.iter().map(|(a, b)| Comparison::new(a, b)).collect();
-        if comparisons.iter().all(|it| it.changes.is_empty()) {
-            return Err(no_figures_in_common([a, b]));
-        }
-        let count = |judgement| comparisons.iter().map(|it| it.count(judgement)).sum();
-        let alone = |source: &Source, others: &Source| {
-            let points = points(&source.documents);
-            let named = source.documents.iter().zip(points);
-            named
-                .filter(|(document, _)| matching(document, others).is_none())
-                .map(|(document, point)| {
-                    let name = format!("{} on {} {point}", document.experiment, document.machine);
-                    name.trim_end().to_owned()
-                })
-                .collect()
-        };
-        let firsts: Vec<_> = pairs.iter().map(|(a, _)| a.clone()).collect();
-        Ok(Self {
-            schema: 1,
-            files: [a, b].map(|source| source.name.clone()),
-            better: count(Judgement::Better),
-            worse: count(Judgement::Worse),
-            unmatched: [alone(a, b), alone(b, a)],
-            points: points(&firsts),
-            comparisons,
-        })
-    }
-}
-
-/// Says what keeps those two documents apart that are nearest to each other.
-fn nothing_in_common(a: &Source, b: &Source) -> Failure {
-    let pairs = a
-        .documents
-        .iter()
-        .flat_map(|one| b.documents.iter().map(move |other| (one, other)));
-    let nearness = |(one, other): &(&Document, &Document)| {
-        let (ours, theirs) = (&one.machine, &other.machine);
-        [
-            one.experiment == other.experiment,
-            ours.kind() == theirs.kind(),
-            ours.cost_model() == theirs.cost_model(),
-            ours == theirs,
-        ]
-    };
-    let files = [&a.name, &b.name];
-    let what = pairs
-        .rev()
-        .max_by_key(nearness)
-        .and_then(|(one, other)| difference(one, other));
-    let Some((what, values)) = what else {
-        return Failure::usage(format!("{} and {} hold no results", a.name, b.name));
-    };
-    let never = match what.as_str() {
-        "the kind of machine" => " (figures of a host and simulated ones are never compared)",
-        _ => "",
-    };
-    Failure::usage(format!(
-        "{} and {} have nothing in common: {what} is\n  {} in {}\n  {} in {}{never}",
-        files[0], files[1], values[0], files[0], values[1], files[1]
-    ))
-}
-
-fn no_figures_in_common(files: [&Source; 2]) -> Failure {
-    let [one, other] = files.map(|source| {
-        let variants = source.documents.iter().flat_map(|it| &it.variants);
-        let mut names: Vec<_> = variants.map(|variant| variant.name.as_str()).collect();
-        names.sort_unstable();
-        names.dedup();
-        format!("  {} in {}", names.join(", "), source.name)
-    });
-    Failure::usage(format!(
-        "{} and {} have no figures of one variant in common: the variants are\n{one}\n{other}",
-        files[0].name, files[1].name
-    ))
 }

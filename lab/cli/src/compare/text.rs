@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::Compared;
+use super::compared::Compared;
 use crate::grid::Grid;
 use crate::markup::Markup;
 use crate::units::{counted, in_unit, quantity};

@@ -2,7 +2,7 @@ use bursar_experiments::measure::{Metric, Unit};
 use bursar_experiments::metrics::memcg_flush::*;
 use bursar_experiments::metrics::pcp_batch_free::*;
 use bursar_experiments::metrics::vmstat_spread::*;
-use bursar_experiments::verdict::{Basis, Row, Rule, Verdict};
+use bursar_experiments::verdict::{Rule, Verdict};
 use roxmltree::Document as Xml;
 
 use super::*;
@@ -122,18 +122,9 @@ fn what_was_published_is_marked() {
     ];
     document.verdicts = published
         .map(|(metric, published)| Verdict {
-            variant: "one".to_owned(),
-            metric: metric.to_owned(),
-            row: Row::Prediction,
-            basis: Basis::OneModel,
-            load: String::new(),
             published,
             rule: Rule::Share { tolerance: 0.02 },
-            measured: 0.9,
-            lo: 0.9,
-            hi: 0.9,
-            verdict: None,
-            reason: String::new(),
+            ..samples::verdict("one", metric, "")
         })
         .to_vec();
     let drawn = picture(&[document]);

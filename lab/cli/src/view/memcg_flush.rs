@@ -4,7 +4,8 @@ use bursar_experiments::document::{Document, VariantResult};
 use bursar_experiments::measure::Metric;
 use bursar_experiments::metrics::memcg_flush::*;
 
-use super::{Load, View, distribution};
+use super::layout::{Load, View};
+use super::number::distribution;
 use crate::units::{nanoseconds, percent, thousands};
 
 pub const VIEW: View = View {

@@ -4,7 +4,8 @@ use bursar_experiments::document::{Document, VariantResult};
 use bursar_experiments::metrics::Of;
 use bursar_experiments::metrics::pcp_batch_free::*;
 
-use super::{COUNTED, Load, View, distribution};
+use super::layout::{COUNTED, Load, View};
+use super::number::distribution;
 use crate::units::{nanoseconds, quantity, thousands};
 
 pub const VIEW: View = View {

@@ -5,7 +5,8 @@ use bursar_experiments::machine_info::MachineInfo;
 use bursar_experiments::metrics::Of;
 use bursar_experiments::metrics::vmstat_spread::*;
 
-use super::{COUNTED, Load, Moments, View, column, distribution, shown};
+use super::layout::{COUNTED, Load, Moments, View, column};
+use super::number::{distribution, shown};
 use crate::units::{nanoseconds, quantity, thousands};
 
 pub const VIEW: View = View {

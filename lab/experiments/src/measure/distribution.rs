@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
-use super::Unit;
+use super::unit::Unit;
 use crate::one_line::OneLine;
 
 /// Greatest recorded value (an hour of nanoseconds); greater ones count as this.
@@ -306,9 +306,7 @@ mod tests {
     use super::*;
 
     fn distribution(values: &[u64]) -> Distribution {
-        let mut samples = Samples::new(Unit::Ns);
-        values.iter().for_each(|&value| samples.record(value));
-        samples.distribution()
+        Distribution::of(Unit::Ns, values.iter().copied())
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
-use super::Unit;
 use super::interval::{central, mean};
+use super::unit::Unit;
 use crate::one_line::OneLine;
 
 /// One number for each seed. Seeds count alike, however many events each of them had.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
-use super::Unit;
+use super::unit::Unit;
 use crate::one_line::OneLine;
 
 /// A share of events: for each seed the part and the whole.

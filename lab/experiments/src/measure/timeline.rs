@@ -3,7 +3,7 @@
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
-use super::Unit;
+use super::unit::Unit;
 use crate::one_line::OneLine;
 
 /// Greatest number of points in a document: a picture needs fewer.

@@ -55,7 +55,7 @@ use self::tenant_memory::{Space, Tally};
 use self::warm_up::ColdPages;
 use self::worker::{Log, Task};
 use crate::document::Metrics;
-use crate::workload::{Misfit, Workload};
+use crate::workload::Workload;
 
 /// A variant of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,20 +69,8 @@ pub enum Variant {
 impl Workload for Parameters {
     type Variant = Variant;
 
-    fn misfits(&self) -> Vec<Misfit> {
-        Self::misfits(self)
-    }
-
-    fn simulated_misfits(&self) -> Option<Misfit> {
-        Some(self.simulated_misfit())
-    }
-
     fn run_ms(&self) -> u64 {
         self.duration_ms
-    }
-
-    fn simulated_seconds(&self, cpus: usize) -> f64 {
-        Self::simulated_seconds(self, cpus)
     }
 
     fn variants() -> Vec<(&'static str, &'static str, Variant)> {
@@ -213,9 +201,9 @@ fn measure_with<M: Tasks, S: Subject<M>>(
     let (logs, workers): (Vec<Log>, Vec<Tally>) = logs.into_iter().unzip();
     let logs = logs.into_iter().chain(streams.take_logs()).collect();
     let mut outcome = Outcome::new(parameters, logs, reads, subject.work());
-    consumers.report(parameters.seed, &mut outcome)?;
-    streams.report(parameters, &mut outcome);
-    tenant_memory::report(&mut outcome, parameters.seed, &workers, &reclaimers);
+    consumers.report(parameters.seed, &mut outcome.more)?;
+    streams.report(parameters, &mut outcome.more);
+    tenant_memory::report(&mut outcome.more, parameters.seed, &workers, &reclaimers);
     cold.free_all();
     tenant_memory::audit(subject, parameters, spaces)?;
     Ok(outcome)

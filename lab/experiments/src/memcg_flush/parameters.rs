@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::tree::Tree;
-use crate::workload::{Misfit, SIMULATED_TASKS_MAX, parameters};
+use crate::workload::{Misfit, SIMULATED_TASKS_MAX, Sizing, parameters};
 
 /// Groups that the readers read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -122,9 +122,10 @@ impl Parameters {
     pub(super) fn segment_pages(&self) -> i64 {
         self.segment_bytes.div_ceil(PAGE_SIZE) as i64
     }
+}
 
-    /// Lists the defects that several parameters can have together.
-    pub(super) fn misfits(&self) -> Vec<Misfit> {
+impl Sizing for Parameters {
+    fn misfits(&self) -> Vec<Misfit> {
         let Self {
             workers,
             tenants,
@@ -189,8 +190,7 @@ impl Parameters {
         ]
     }
 
-    /// Returns the defect of too many tasks.
-    pub(super) fn simulated_misfit(&self) -> Misfit {
+    fn simulated_misfit(&self) -> Option<Misfit> {
         let others = self.workers
             + self.reclaimers
             + self.killers
@@ -202,15 +202,11 @@ impl Parameters {
              readers, each ten times as often, read as much",
             self.readers
         );
-        (
-            self.readers + others > SIMULATED_TASKS_MAX,
-            "readers",
-            problem,
-        )
+        let is_too_many = self.readers + others > SIMULATED_TASKS_MAX;
+        Some((is_too_many, "readers", problem))
     }
 
-    /// Estimates the time to simulate a run on a machine of so many CPUs, seconds of one CPU.
-    pub(super) fn simulated_seconds(&self, cpus: usize) -> f64 {
+    fn simulated_seconds(&self, cpus: usize) -> f64 {
         /// Time to simulate one read. Measured on one core of a server: 2 to 16 us, by policy.
         const READ_SECONDS: f64 = 5e-6;
         /// Time to simulate one page of a worker: 3 us, measured likewise.

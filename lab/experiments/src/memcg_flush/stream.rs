@@ -25,12 +25,12 @@ use bursar_kernel::stats::GroupIndex;
 use bursar_machine::{Event, Lock, Machine};
 use bursar_rig::Tasks;
 
-use super::outcome::Outcome;
 use super::parameters::Parameters;
 use super::statistics::Stat;
 use super::subject::Subject;
 use super::worker::Log;
 use super::worker::Task;
+use crate::document::Metrics;
 use crate::metrics::memcg_flush::*;
 
 /// Number of segments for one that is timed; see above.
@@ -280,7 +280,7 @@ impl<M: Tasks> Streams<M> {
     }
 
     /// Adds their measurements, if there are any.
-    pub(super) fn report(self, parameters: &Parameters, outcome: &mut Outcome) {
+    pub(super) fn report(self, parameters: &Parameters, metrics: &mut Metrics) {
         if self.pairs.is_empty() {
             return;
         }
@@ -289,7 +289,6 @@ impl<M: Tasks> Streams<M> {
             let segments = self.pairs.iter().map(segments).sum();
             mbit_per_second(segments, parameters.segment_bytes, parameters.duration_ms)
         };
-        let metrics = &mut outcome.more;
         metrics.figure(THROUGHPUT_SERVER, seed, rate(&|pair| pair.server.segments));
         metrics.figure(THROUGHPUT_CLIENT, seed, rate(&|pair| pair.client.segments));
         let ends = self

@@ -32,7 +32,7 @@ use self::outcome::Outcome;
 use self::scene::{Job, Log, Scene};
 use crate::document::Metrics;
 use crate::page_allocators::{Lists, Own, Theirs};
-use crate::workload::{Misfit, Workload};
+use crate::workload::Workload;
 use bursar_kernel::pages::Release;
 
 /// A variant, over `../page_allocators/`.
@@ -47,20 +47,8 @@ pub enum Variant {
 impl Workload for Parameters {
     type Variant = Variant;
 
-    fn misfits(&self) -> Vec<Misfit> {
-        Self::misfits(self)
-    }
-
-    fn simulated_misfits(&self) -> Option<Misfit> {
-        Some(self.simulated_misfit())
-    }
-
     fn run_ms(&self) -> u64 {
         self.duration_ms
-    }
-
-    fn simulated_seconds(&self, cpus: usize) -> f64 {
-        Self::simulated_seconds(self, cpus)
     }
 
     fn variants() -> Vec<(&'static str, &'static str, Variant)> {
@@ -117,7 +105,7 @@ fn measure<M: Timers, S: Lists<M>>(
     let before = subject.holds();
     scene.start();
     let scene = &scene;
-    let jobs = scene.jobs();
+    let jobs = jobs(scene);
     let mut logs = vec![Log::default(); jobs.len()];
     let mut tasks: Vec<BoundTask<'_>> = Vec::new();
     for (Job { cpu, work }, log) in jobs.into_iter().zip(&mut logs) {
@@ -134,6 +122,47 @@ fn measure<M: Timers, S: Lists<M>>(
         ));
     }
     Ok(Outcome::new(logs, holds, end_ns - scene.start_ns))
+}
+
+/// Returns all tasks of the load.
+fn jobs<'s, M: Timers, S: Lists<M>>(scene: &'s Scene<'_, M, S>) -> Vec<Job<'s>> {
+    let cpus = scene.machine.cpus() as u64;
+    let own = scene.parameters;
+    let mut jobs = Vec::new();
+    // Each on a CPU of its own as long as there are any: those that free are never the ones that wait.
+    let mut next_cpu = 0;
+    let mut place = || {
+        next_cpu += 1;
+        Some(((next_cpu - 1) % cpus) as u32)
+    };
+    for index in 0..own.bystanders {
+        jobs.push(scene.job(place(), move |scene, log| {
+            bystander::stand_by(scene, index, log);
+        }));
+    }
+    for index in 0..own.exiters {
+        jobs.push(scene.job(place(), move |scene, log| free::exit(scene, index, log)));
+    }
+    for _ in 0..own.drains {
+        jobs.push(scene.job(place(), free::drain));
+    }
+    for index in 0..own.freers {
+        jobs.push(scene.job(place(), move |scene, log| {
+            free::free_again_and_again(scene, index, log);
+        }));
+    }
+    if own.decay_period_ms > 0 {
+        for cpu in 0..cpus as u32 {
+            jobs.push(scene.job(Some(cpu), move |scene, log| decay::decay(scene, cpu, log)));
+        }
+    }
+    for index in 0..own.workers {
+        jobs.push(scene.job(None, move |scene, log| stress::stress(scene, index, log)));
+    }
+    for index in 0..own.shells {
+        jobs.push(scene.job(None, move |scene, log| boot::run(scene, index, log)));
+    }
+    jobs
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use bursar::pages::Watermarks;
 use bursar::pages::parts as sizes;
 
 use crate::page_allocators::{GIB_PAGES, MIB_PAGES, OwnSizes};
-use crate::workload::{Misfit, SIMULATED_TASKS_MAX, parameters};
+use crate::workload::{Misfit, SIMULATED_TASKS_MAX, Sizing, parameters};
 use bursar_kernel::pages::{Release, Settings};
 
 /// Greatest memory: pages are numbered to twice as many, and those of two runs may be numbered at once.
@@ -152,9 +152,10 @@ impl Parameters {
         let long = self.exiters * self.exiter_pages() + self.freers * self.list_pages;
         long + shells + self.workers * self.worker_pages()
     }
+}
 
-    /// Lists the defects that several parameters can have together.
-    pub(super) fn misfits(&self) -> Vec<Misfit> {
+impl Sizing for Parameters {
+    fn misfits(&self) -> Vec<Misfit> {
         let odd = |key, tasks: u64| {
             let problem = format!(
                 "is {tasks}, and must be even: one of each pair takes pages, the other frees them"
@@ -198,17 +199,15 @@ impl Parameters {
         ]
     }
 
-    /// Returns the defect of too many tasks.
-    pub(super) fn simulated_misfit(&self) -> Misfit {
+    fn simulated_misfit(&self) -> Option<Misfit> {
         let tasks = self.tasks();
         let problem = format!(
             "is one of {tasks} tasks, and a simulated run has room for {SIMULATED_TASKS_MAX}"
         );
-        (tasks > SIMULATED_TASKS_MAX, "exiters", problem)
+        Some((tasks > SIMULATED_TASKS_MAX, "exiters", problem))
     }
 
-    /// Estimates the time to simulate a run on a machine of so many CPUs, seconds of one CPU.
-    pub(super) fn simulated_seconds(&self, cpus: usize) -> f64 {
+    fn simulated_seconds(&self, cpus: usize) -> f64 {
         let seconds = self.duration_ms as f64 / 1e3;
         let listed = self.listed_pages * cpus as u64;
         // Where exits and drains end the run, it is about as long as all their pages take under the zone's lock.

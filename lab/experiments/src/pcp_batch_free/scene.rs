@@ -8,7 +8,6 @@ use bursar_rig::timer::Timers;
 
 use super::parameters::Parameters;
 use super::swap::Marks;
-use super::{boot, bystander, decay, free, stress};
 use crate::page_allocators::{Lists, Waits};
 use crate::random::Random;
 
@@ -120,48 +119,8 @@ impl<'a, M: Timers, S: Lists<M>> Scene<'a, M, S> {
         self.end_ns = self.start_ns + self.parameters.duration_ms * 1_000_000;
     }
 
-    /// Returns all tasks.
-    pub(super) fn jobs(&self) -> Vec<Job<'_>> {
-        let cpus = self.machine.cpus() as u64;
-        let own = self.parameters;
-        let mut jobs = Vec::new();
-        // Each on a CPU of its own as long as there are any: those that free are never the ones that wait.
-        let mut next_cpu = 0;
-        let mut place = || {
-            next_cpu += 1;
-            Some(((next_cpu - 1) % cpus) as u32)
-        };
-        for index in 0..own.bystanders {
-            jobs.push(self.job(place(), move |scene, log| {
-                bystander::stand_by(scene, index, log);
-            }));
-        }
-        for index in 0..own.exiters {
-            jobs.push(self.job(place(), move |scene, log| free::exit(scene, index, log)));
-        }
-        for _ in 0..own.drains {
-            jobs.push(self.job(place(), free::drain));
-        }
-        for index in 0..own.freers {
-            jobs.push(self.job(place(), move |scene, log| {
-                free::free_again_and_again(scene, index, log);
-            }));
-        }
-        if own.decay_period_ms > 0 {
-            for cpu in 0..cpus as u32 {
-                jobs.push(self.job(Some(cpu), move |scene, log| decay::decay(scene, cpu, log)));
-            }
-        }
-        for index in 0..own.workers {
-            jobs.push(self.job(None, move |scene, log| stress::stress(scene, index, log)));
-        }
-        for index in 0..own.shells {
-            jobs.push(self.job(None, move |scene, log| boot::run(scene, index, log)));
-        }
-        jobs
-    }
-
-    fn job<'s>(
+    /// Returns a task that does its work, and logs it.
+    pub(super) fn job<'s>(
         &'s self,
         cpu: Option<u32>,
         work: impl FnOnce(&'s Self, &mut Log) + Send + 's,

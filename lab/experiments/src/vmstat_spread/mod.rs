@@ -54,7 +54,7 @@ use crate::document::Metrics;
 use crate::measure::{Distribution, Unit};
 use crate::random::Random;
 use crate::settings::range_error;
-use crate::workload::{Misfit, Workload};
+use crate::workload::Workload;
 
 /// Items of work: the upkeep of a CPU, and the shepherd's round.
 const UPKEEP: u64 = 0;
@@ -74,16 +74,8 @@ pub(crate) fn firings() -> impl Iterator<Item = (&'static str, Firing)> {
 impl Workload for Parameters {
     type Variant = Firing;
 
-    fn misfits(&self) -> Vec<Misfit> {
-        Self::misfits(self)
-    }
-
     fn run_ms(&self) -> u64 {
         self.warm_up_ms + self.duration_ms
-    }
-
-    fn simulated_seconds(&self, cpus: usize) -> f64 {
-        Self::simulated_seconds(self, cpus)
     }
 
     fn variants() -> Vec<(&'static str, &'static str, Firing)> {

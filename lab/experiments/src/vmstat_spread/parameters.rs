@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use crate::page_allocators::{GIB_PAGES, MIB_PAGES};
-use crate::workload::{Misfit, parameters};
+use crate::workload::{Misfit, Sizing, parameters};
 
 /// Kind of upkeep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -84,8 +84,19 @@ impl Parameters {
         (self.warm_up_ms + self.duration_ms) * 1_000_000
     }
 
-    /// Lists the defects that several parameters can have together.
-    pub(super) fn misfits(&self) -> Vec<Misfit> {
+    /// Returns the defect of more pages than there is room for.
+    pub(super) fn too_many_pages(&self, cpus: usize) -> Misfit {
+        let pages = self.pages_of_task(cpus) * cpus as u64;
+        let problem = format!(
+            "is {} for {cpus} tasks, {pages} pages, and there is room for {PAGES_MAX}; a larger `scale` needs fewer",
+            self.vm_mib
+        );
+        (pages > PAGES_MAX, "vm_mib", problem)
+    }
+}
+
+impl Sizing for Parameters {
+    fn misfits(&self) -> Vec<Misfit> {
         let Self {
             duration_ms,
             interval_ms,
@@ -101,18 +112,7 @@ impl Parameters {
         ]
     }
 
-    /// Returns the defect of more pages than there is room for.
-    pub(super) fn too_many_pages(&self, cpus: usize) -> Misfit {
-        let pages = self.pages_of_task(cpus) * cpus as u64;
-        let problem = format!(
-            "is {} for {cpus} tasks, {pages} pages, and there is room for {PAGES_MAX}; a larger `scale` needs fewer",
-            self.vm_mib
-        );
-        (pages > PAGES_MAX, "vm_mib", problem)
-    }
-
-    /// Estimates the time to simulate a run on a machine of so many CPUs, seconds of one CPU.
-    pub(super) fn simulated_seconds(&self, cpus: usize) -> f64 {
+    fn simulated_seconds(&self, cpus: usize) -> f64 {
         /// Time to simulate a page that is faulted in and unmapped: measured on one core of a server.
         const PAGE_SECONDS: f64 = 500e-9;
         /// Time to simulate one CPU for a second without pages.

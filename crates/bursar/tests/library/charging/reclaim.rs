@@ -5,8 +5,8 @@
 use std::sync::{Arc, Mutex};
 
 use crate::common::{Pages, UNIT, memory, refused, units};
+use bursar::engine::Protection;
 use bursar::{Charge, Group, Limits, Memory, Reason, Registration};
-use bursar::engine::{Protection};
 
 /// Who was asked for how many units.
 #[derive(Clone, Default)]

@@ -5,8 +5,11 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use bursar::{Charge, ChargeError, Counter, CreateError, FlushPolicy, Freshness, Gauge, Group, Limits, Memory, MemoryError, MoveError, SplitError, Statistic};
 use bursar::engine::{NowaitError, RemoveError};
+use bursar::{
+    Charge, ChargeError, Counter, CreateError, FlushPolicy, Freshness, Gauge, Group, Limits,
+    Memory, MemoryError, MoveError, SplitError, Statistic,
+};
 
 const STATISTICS: &[Statistic] = &[
     Statistic::counter("rows"),

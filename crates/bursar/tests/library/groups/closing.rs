@@ -6,8 +6,8 @@ use std::task::Poll;
 
 use crate::common::world::Stop;
 use crate::common::{ROWS, Random, Task, UNIT, memory, seed, units};
-use bursar::{ChargeError, CreateError, Emptied, Freshness, Group, Limits, Memory};
 use bursar::engine::{NowaitError, RemoveError};
+use bursar::{ChargeError, CreateError, Emptied, Freshness, Group, Limits, Memory};
 
 fn emptied(group: &Group) -> Task<Emptied> {
     Task::new(group.emptied())

@@ -6,8 +6,8 @@
 
 use bursar_rig::Tasks;
 
-use super::{RESIDENT, Scene, resident};
-use crate::memcg_flush::outcome::Outcome;
+use super::scene::{RESIDENT, Scene, resident};
+use crate::document::Metrics;
 use crate::memcg_flush::subject::Subject;
 use crate::memcg_flush::tree::Tree;
 use crate::metrics::memcg_flush::*;
@@ -84,12 +84,11 @@ pub(super) fn decide<M: Tasks, S: Subject<M>>(
 }
 
 /// Adds the measurements of all killers.
-pub(super) fn report(decisions: &[Decision], seed: u64, outcome: &mut Outcome) {
+pub(super) fn report(decisions: &[Decision], seed: u64, metrics: &mut Metrics) {
     let wrong = decisions
         .iter()
         .filter(|decision| decision.is_wrong)
         .count();
-    let metrics = &mut outcome.more;
     metrics.share(WRONG_VICTIMS, seed, wrong as u64, decisions.len() as u64);
     metrics.spread(DECISION_LATENCY, decisions.iter().map(|it| it.latency_ns));
     metrics.spread(

@@ -11,55 +11,16 @@
 mod killer;
 mod pair;
 mod proactive;
+mod scene;
+
+pub(super) use self::scene::Scene;
 
 use bursar_rig::Tasks;
 
-use super::oracle::Oracle;
-use super::outcome::Outcome;
 use super::parameters::Parameters;
-use super::statistics::Stat;
-use super::subject::{Numbers, Subject};
-use super::warm_up::Reclaim;
+use super::subject::Subject;
 use super::worker::Task;
-use crate::random::Random;
-
-/// Memory of a tenant, as killers and reclaimers see it.
-const RESIDENT: [Stat; 2] = [Stat::Anon, Stat::File];
-
-fn resident(numbers: &Numbers) -> i64 {
-    RESIDENT.iter().map(|&stat| numbers.get(stat)).sum()
-}
-
-/// State that all consumers share.
-pub(super) struct Scene<'a, M, S> {
-    pub(super) machine: &'a M,
-    pub(super) subject: &'a S,
-    pub(super) parameters: &'a Parameters,
-    pub(super) oracle: &'a Oracle,
-    pub(super) reclaim: &'a dyn Reclaim,
-    pub(super) span: (u64, u64),
-}
-
-impl<M: Tasks, S> Scene<'_, M, S> {
-    /// Acts once an interval until the end, from a random moment of the first interval on. A late task does not catch
-    /// up.
-    fn now_and_then(
-        &self,
-        interval_ms: u64,
-        random: &mut Random,
-        mut act: impl FnMut() -> Result<(), String>,
-    ) -> Result<(), String> {
-        let interval_ns = interval_ms * 1_000_000;
-        let (start_ns, end_ns) = self.span;
-        let mut next_ns = start_ns + random.below(interval_ns);
-        while next_ns < end_ns {
-            self.machine.sleep_until(next_ns);
-            act()?;
-            next_ns = (next_ns + interval_ns).max(self.machine.now_ns());
-        }
-        Ok(())
-    }
-}
+use crate::document::Metrics;
 
 /// Measurements of all consumers.
 pub(super) struct Consumers {
@@ -107,18 +68,18 @@ impl Consumers {
     ///
     /// # Errors
     /// The reason why one of them had to give up.
-    pub(super) fn report(self, seed: u64, outcome: &mut Outcome) -> Result<(), String> {
+    pub(super) fn report(self, seed: u64, metrics: &mut Metrics) -> Result<(), String> {
         let all = |parts: Vec<Result<_, String>>| parts.into_iter().collect::<Result<Vec<_>, _>>();
         if !self.killers.is_empty() {
-            killer::report(&all(self.killers)?.concat(), seed, outcome);
+            killer::report(&all(self.killers)?.concat(), seed, metrics);
         }
         let pairs = self.pairs.into_iter().collect::<Result<Vec<_>, _>>()?;
         if !pairs.is_empty() {
-            pair::report(&pairs.concat(), outcome);
+            pair::report(&pairs.concat(), metrics);
         }
         let runs = self.proactive.into_iter().collect::<Result<Vec<_>, _>>()?;
         if !runs.is_empty() {
-            proactive::report(&runs, seed, outcome);
+            proactive::report(&runs, seed, metrics);
         }
         Ok(())
     }

@@ -8,8 +8,8 @@
 
 use bursar_rig::Tasks;
 
-use super::Scene;
-use crate::memcg_flush::outcome::Outcome;
+use super::scene::Scene;
+use crate::document::Metrics;
 use crate::memcg_flush::statistics::Stat;
 use crate::memcg_flush::subject::{Numbers, Subject};
 use crate::memcg_flush::tree::Tree;
@@ -71,8 +71,7 @@ pub(super) fn read<M: Tasks, S: Subject<M>>(
 }
 
 /// Adds the measurements of all these readers.
-pub(super) fn report(rounds: &[Round], outcome: &mut Outcome) {
-    let metrics = &mut outcome.more;
+pub(super) fn report(rounds: &[Round], metrics: &mut Metrics) {
     metrics.spread(PAIR_LATENCY, rounds.iter().map(|it| it.latency_ns));
     let errors = rounds.iter().flat_map(|it| it.pair_errors.iter().copied());
     metrics.spread(PAIR_ERROR_PAGES, errors);

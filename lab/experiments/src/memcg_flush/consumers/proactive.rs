@@ -7,8 +7,8 @@
 
 use bursar_rig::Tasks;
 
-use super::{RESIDENT, Scene, resident};
-use crate::memcg_flush::outcome::Outcome;
+use super::scene::{RESIDENT, Scene, resident};
+use crate::document::Metrics;
 use crate::memcg_flush::subject::Subject;
 use crate::metrics::memcg_flush::*;
 use crate::random::Random;
@@ -95,10 +95,9 @@ pub(super) fn reclaim<M: Tasks, S: Subject<M>>(
 }
 
 /// Adds the measurements of all loops.
-pub(super) fn report(runs: &[Run], seed: u64, outcome: &mut Outcome) {
+pub(super) fn report(runs: &[Run], seed: u64, metrics: &mut Metrics) {
     let early = runs.iter().filter(|run| run.has_stopped_early()).count() as u64;
     let stopped = runs.iter().filter(|run| run.has_stopped());
-    let metrics = &mut outcome.more;
     metrics.count(PROACTIVE_STEPS, runs.iter().map(|run| run.steps).sum());
     metrics.share(STOPPED_EARLY, seed, early, runs.len() as u64);
     metrics.spread(STEPS_UNTIL_STOP, stopped.map(|run| run.steps));

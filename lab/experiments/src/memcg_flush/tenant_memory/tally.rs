@@ -1,6 +1,6 @@
 //! Measurements of the load's tasks.
 
-use super::super::outcome::Outcome;
+use crate::document::Metrics;
 use crate::metrics::memcg_flush::*;
 
 /// Measurements of one task.
@@ -21,9 +21,9 @@ pub(in super::super) struct Tally {
     pub(super) rounds_ns: Vec<u64>,
 }
 
-/// Adds the measurements of workers and proactive reclaimers to the outcome.
+/// Adds the measurements of workers and proactive reclaimers to the metrics.
 pub(in super::super) fn report(
-    outcome: &mut Outcome,
+    metrics: &mut Metrics,
     seed: u64,
     workers: &[Tally],
     reclaimers: &[Tally],
@@ -33,7 +33,6 @@ pub(in super::super) fn report(
     let (accesses, ran_ns) = (sum(|tally| tally.accesses), sum(|tally| tally.ran_ns));
     let longest_ns = workers.iter().map(|tally| tally.ran_ns).max().unwrap_or(0);
     let quotient = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
-    let metrics = &mut outcome.more;
     metrics.figure(PAGE_NS, seed, quotient(ran_ns, accesses));
     metrics.figure(PAGES_PER_SECOND, seed, quotient(accesses, longest_ns) * 1e9);
     metrics.figure(
