@@ -128,7 +128,9 @@ fn forget(books: &Books, index: u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bursar_machine::{AtomicWord, CAP, CEILING, CHARGED, Host, Machine, Order, STATE, State};
+    use bursar_machine::{
+        AtomicWord, CAP, CEILING, CHARGED, Host, Machine, MemoryOrder, STATE, State,
+    };
 
     static BOOKS: Books = Books {
         fingerprint: FINGERPRINT,
@@ -141,9 +143,10 @@ mod tests {
         let slot = host.slots(FIRST_STATISTIC + 1).unwrap().remove(0);
         let shards = (0..=host.cpus() as u32).map(bursar_machine::Shard);
         for shard in shards.clone() {
-            slot.word(shard, CAP).store(1 << 20, Order::Full);
-            slot.word(shard, CEILING).store(1 << 20, Order::Full);
-            slot.word(shard, STATE).store(State::PUBLISHED, Order::Full);
+            slot.word(shard, CAP).store(1 << 20, MemoryOrder::Full);
+            slot.word(shard, CEILING).store(1 << 20, MemoryOrder::Full);
+            slot.word(shard, STATE)
+                .store(State::PUBLISHED, MemoryOrder::Full);
         }
         let record = Record {
             slot,
@@ -152,7 +155,9 @@ mod tests {
         };
         let sum = |word: usize| -> i64 {
             let values = shards.clone().map(|shard| slot.word(shard, word));
-            values.map(|value| value.load_signed(Order::Full)).sum()
+            values
+                .map(|value| value.load_signed(MemoryOrder::Full))
+                .sum()
         };
         record.add(5);
         assert_eq!(sum(FIRST_STATISTIC), 5);

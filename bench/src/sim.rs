@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bursar::{Freshness, Limits, Memory};
-use bursar_machine::{AtomicWord, Lock, Machine, Order};
+use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 use bursar_rig::Tasks;
 use bursar_sim::{Explorer, SectionKind, Settings, Sim, SimSpin, SimWord, Simulator, Topology};
 use serde::{Deserialize, Serialize};
@@ -233,12 +233,12 @@ fn additions(machine: &Sim, row: &Row) -> Result<u64, String> {
     let word = SimWord::new(0);
     let body = || {
         for _ in 0..row.each {
-            word.fetch_add(1, Order::Full);
+            word.fetch_add(1, MemoryOrder::Full);
         }
     };
     let bodies = (0..row.tasks).map(|_| Box::new(body) as Body<'_>);
     let ns = timed(machine, bodies.collect());
-    let (counted, wanted) = (word.load(Order::Relaxed), row.tasks as u64 * row.each);
+    let (counted, wanted) = (word.load(MemoryOrder::Relaxed), row.tasks as u64 * row.each);
     if counted != wanted {
         return Err(format!("{wanted} times 1 were counted as {counted}"));
     }

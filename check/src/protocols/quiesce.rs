@@ -4,7 +4,8 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use bursar_machine::{
-    AtomicWord, CAP, CEILING, CHARGED, Lock, Machine, Order, Outcome, STATE, Shard, Slot, State,
+    AtomicWord, CAP, CEILING, CHARGED, Lock, Machine, MemoryOrder, Outcome, STATE, Shard, Slot,
+    State,
 };
 use bursar_rig::Watched;
 
@@ -39,9 +40,9 @@ impl<M: Machine> Stock<M> {
         let slot = machine.slots(8).expect("a few words").swap_remove(0);
         for shard in 0..machine.cpus() as u32 {
             let word = |word| slot.word(Shard(shard), word);
-            word(STATE).store(State::PUBLISHED, Order::Full);
-            word(CAP).store(2 * ROOM, Order::Full);
-            word(CEILING).store(ROOM, Order::Full);
+            word(STATE).store(State::PUBLISHED, MemoryOrder::Full);
+            word(CAP).store(2 * ROOM, MemoryOrder::Full);
+            word(CEILING).store(ROOM, MemoryOrder::Full);
         }
         Self {
             machine: machine.clone(),
@@ -79,11 +80,11 @@ impl<M: Machine> Stock<M> {
     /// Quiesces a shard, and empties it.
     pub(super) fn drain(&self, shard: Shard) {
         let state = self.slot.word(shard, STATE);
-        state.fetch_or(State::FROZEN, Order::Full);
+        state.fetch_or(State::FROZEN, MemoryOrder::Full);
         self.machine.fence();
         self.slot.settle(shard);
         let look = || {
-            let charged = self.slot.word(shard, CHARGED).load(Order::Full);
+            let charged = self.slot.word(shard, CHARGED).load(MemoryOrder::Full);
             (charged, self.slot.room(shard))
         };
         let before = look();
@@ -92,7 +93,7 @@ impl<M: Machine> Stock<M> {
         assert_eq!(room as i64, before.1, "the room is not what it was");
         self.taken.fetch_add(room as i64, Ordering::Relaxed);
         assert_eq!(look(), (before.0, 0), "a shard that was emptied has room");
-        state.fetch_and(!State::FROZEN, Order::Full);
+        state.fetch_and(!State::FROZEN, MemoryOrder::Full);
     }
 
     /// Checks everything, after all tasks have ended.
@@ -104,7 +105,11 @@ impl<M: Machine> Stock<M> {
             .sum();
         let charged: i64 = shards()
             .chain([Shard(self.machine.cpus() as u32)])
-            .map(|shard| self.slot.word(shard, CHARGED).load_signed(Order::Full))
+            .map(|shard| {
+                self.slot
+                    .word(shard, CHARGED)
+                    .load_signed(MemoryOrder::Full)
+            })
             .sum();
         let [held, taken] = [&self.held, &self.taken].map(|sum| sum.load(Ordering::Relaxed));
         assert_eq!(charged, held, "bytes charged, and held");

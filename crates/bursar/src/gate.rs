@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use bursar_machine::{AtomicWord, Lock, Machine, Order};
+use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 
 const UNDER_WAY: u64 = 0xffff_ffff;
 const BEGUN: u64 = 1 << 32;
@@ -47,33 +47,33 @@ impl<M: Machine> Gate<M> {
     /// Counts an entry. The caller looks at [`Gate::is_closed`] next, and leaves if it is.
     pub(crate) fn enter(&self) {
         // Full: pairs with `close`. If our count comes first, the closer waits for us. If the closing comes first, we see it.
-        self.in_flight.fetch_add(BEGUN | 1, Order::Full);
+        self.in_flight.fetch_add(BEGUN | 1, MemoryOrder::Full);
     }
 
     pub(crate) fn exit(&self) {
         // Full: a closer that sees us gone sees our writes.
-        self.in_flight.fetch_sub(1, Order::Full);
+        self.in_flight.fetch_sub(1, MemoryOrder::Full);
     }
 
     pub(crate) fn is_closed(&self) -> bool {
         // Full: pairs with `close`.
-        self.closed.load(Order::Full) != 0
+        self.closed.load(MemoryOrder::Full) != 0
     }
 
     /// Lets no entry in from now on, and waits for those inside to leave. Other tasks may have closed it, too.
     pub(crate) fn close(&self, machine: &M) {
         // Full: pairs with `enter`. A closing counts as begun, so that `is_quiet_since` sees one that came and went.
-        self.closed.fetch_add(1, Order::Full);
-        self.in_flight.fetch_add(BEGUN, Order::Full);
+        self.closed.fetch_add(1, MemoryOrder::Full);
+        self.in_flight.fetch_add(BEGUN, MemoryOrder::Full);
         bursar_machine::busy_wait(
-            || self.in_flight.load(Order::Full) & UNDER_WAY == 0,
+            || self.in_flight.load(MemoryOrder::Full) & UNDER_WAY == 0,
             |round| machine.relax(round),
         );
     }
 
     pub(crate) fn open(&self) {
         let mut opened = self.opened.lock();
-        if self.closed.fetch_sub(1, Order::Full) == 1
+        if self.closed.fetch_sub(1, MemoryOrder::Full) == 1
             && let Some(event) = opened.take()
         {
             bursar_machine::Event::set(&*event);
@@ -96,7 +96,7 @@ impl<M: Machine> Gate<M> {
 
     /// Counts a task that is about to wait here, until the returned value is dropped: after it has tried again.
     pub(crate) fn arrive(&self) -> Arriving<'_, M> {
-        self.arriving.fetch_add(1, Order::Full);
+        self.arriving.fetch_add(1, MemoryOrder::Full);
         Arriving(self)
     }
 
@@ -104,7 +104,7 @@ impl<M: Machine> Gate<M> {
     /// one.
     pub(crate) fn give_way(&self, machine: &M) {
         for round in 0..PATIENCE {
-            if self.arriving.load(Order::Full) == 0 {
+            if self.arriving.load(MemoryOrder::Full) == 0 {
                 return;
             }
             machine.relax(round);
@@ -113,21 +113,26 @@ impl<M: Machine> Gate<M> {
 
     /// Whether the gate is open and empty, and a state to compare with later.
     pub(crate) fn look(&self) -> (bool, Look) {
-        let seen = self.in_flight.load(Order::Full);
+        let seen = self.in_flight.load(MemoryOrder::Full);
         (seen & UNDER_WAY == 0 && !self.is_closed(), Look(seen))
     }
 
     /// Whether no entry and no closing began since.
     pub(crate) fn is_quiet_since(&self, look: Look) -> bool {
-        self.in_flight.load(Order::Full) == look.0
+        self.in_flight.load(MemoryOrder::Full) == look.0
     }
 
     /// Puts the gate right in a forked child: it is empty. A look from before must not be believed.
     pub(crate) fn forget_tasks(&self) {
-        debug_assert_eq!(self.closed.load(Order::Full), 0, "a drain is an operation");
-        let begun = self.in_flight.load(Order::Full) & !UNDER_WAY;
-        self.in_flight.store(begun.wrapping_add(BEGUN), Order::Full);
-        self.arriving.store(0, Order::Full);
+        debug_assert_eq!(
+            self.closed.load(MemoryOrder::Full),
+            0,
+            "a drain is an operation"
+        );
+        let begun = self.in_flight.load(MemoryOrder::Full) & !UNDER_WAY;
+        self.in_flight
+            .store(begun.wrapping_add(BEGUN), MemoryOrder::Full);
+        self.arriving.store(0, MemoryOrder::Full);
     }
 }
 
@@ -136,6 +141,6 @@ pub(crate) struct Arriving<'a, M: Machine>(&'a Gate<M>);
 
 impl<M: Machine> Drop for Arriving<'_, M> {
     fn drop(&mut self) {
-        self.0.arriving.fetch_sub(1, Order::Full);
+        self.0.arriving.fetch_sub(1, MemoryOrder::Full);
     }
 }

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use bursar_machine::{AtomicWord, Host, Machine, Order};
+use bursar_machine::{AtomicWord, Host, Machine, MemoryOrder};
 
 use crate::group::Group;
 use crate::held::Charge;
@@ -83,7 +83,7 @@ impl<M: Machine> Drop for Taken<M> {
     fn drop(&mut self) {
         // Relaxed, here and below: the number stands for itself.
         let left = &self.kept.left;
-        left.fetch_add(self.bytes, Order::Relaxed);
+        left.fetch_add(self.bytes, MemoryOrder::Relaxed);
     }
 }
 
@@ -115,7 +115,7 @@ impl<M: Machine> EmergencyReserve<M> {
     /// [`Exhausted`] if fewer are left. Nothing is taken then.
     pub fn take(&self, bytes: u64) -> Result<Taken<M>, Exhausted> {
         let left = &self.kept.left;
-        let mut seen = left.load(Order::Relaxed);
+        let mut seen = left.load(MemoryOrder::Relaxed);
         loop {
             let Some(rest) = seen.checked_sub(bytes) else {
                 return Err(Exhausted {
@@ -123,7 +123,7 @@ impl<M: Machine> EmergencyReserve<M> {
                     available: seen,
                 });
             };
-            match left.compare_exchange(seen, rest, Order::Relaxed) {
+            match left.compare_exchange(seen, rest, MemoryOrder::Relaxed) {
                 Ok(_) => break,
                 Err(now) => seen = now,
             }
@@ -136,7 +136,7 @@ impl<M: Machine> EmergencyReserve<M> {
 
     /// Bytes that are left.
     pub fn available(&self) -> u64 {
-        self.kept.left.load(Order::Relaxed)
+        self.kept.left.load(MemoryOrder::Relaxed)
     }
 }
 

@@ -5,7 +5,7 @@ use std::slice;
 use std::time::Duration;
 use std::vec;
 
-use bursar_machine::{AtomicWord, Machine, Order};
+use bursar_machine::{AtomicWord, Machine, MemoryOrder};
 
 use crate::bytes::Bytes;
 use crate::group::Group;
@@ -254,7 +254,7 @@ impl<M: Machine> Group<M> {
             let counter = core.counters.counter(index);
             // Full, and relaxed: as in `Group::reserved` and `Group::peak`.
             let reserved = core.counters.usage_now(index);
-            let peak = counter.peak.load(Order::Relaxed);
+            let peak = counter.peak.load(MemoryOrder::Relaxed);
             let events = (counter.events.total(), counter.events.own());
             let pressure = pressure::now(core, index);
             (

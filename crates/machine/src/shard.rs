@@ -11,7 +11,7 @@
 //! published and publishes again, or the flusher that cleaned it sees the addition.
 
 use crate::slot::{CAP, CEILING, CHARGED, STATE, Shard};
-use crate::{AtomicWord, Order, Outcome, State};
+use crate::{AtomicWord, MemoryOrder, Outcome, State};
 
 /// Words of one shard without sections.
 #[derive(Debug)]
@@ -31,9 +31,9 @@ impl<'a, W: AtomicWord> AtomicShard<'a, W> {
     pub fn add_fetch(&self, word: usize, delta: i64) -> (Outcome, i64) {
         // Full: pairs with the flusher's `Full` clean of the state word, see the module.
         let now = self.words[word]
-            .fetch_add_signed(delta, Order::Full)
+            .fetch_add_signed(delta, MemoryOrder::Full)
             .wrapping_add(delta);
-        let state = State(self.words[STATE].load(Order::Full));
+        let state = State(self.words[STATE].load(MemoryOrder::Full));
         (self.committed(state), now)
     }
 
@@ -49,7 +49,7 @@ impl<'a, W: AtomicWord> AtomicShard<'a, W> {
             if !shard.change_room(-bytes) {
                 return false;
             }
-            shard.words[CHARGED].fetch_add_signed(bytes, Order::Full);
+            shard.words[CHARGED].fetch_add_signed(bytes, MemoryOrder::Full);
             true
         })
     }
@@ -63,7 +63,7 @@ impl<'a, W: AtomicWord> AtomicShard<'a, W> {
             if !shard.change_room(bytes) {
                 return false;
             }
-            shard.words[CHARGED].fetch_add_signed(-bytes, Order::Full);
+            shard.words[CHARGED].fetch_add_signed(-bytes, MemoryOrder::Full);
             true
         })
     }
@@ -75,7 +75,7 @@ impl<'a, W: AtomicWord> AtomicShard<'a, W> {
             if room != 0 && !shard.change_room(room) {
                 return false;
             }
-            shard.words[CHARGED].fetch_add_signed(charged, Order::Full);
+            shard.words[CHARGED].fetch_add_signed(charged, MemoryOrder::Full);
             true
         })
     }
@@ -83,31 +83,31 @@ impl<'a, W: AtomicWord> AtomicShard<'a, W> {
     /// Does [`crate::Slot::add_extra`]; the caller publishes.
     pub fn add(&self, word: usize, delta: i64) {
         // Full: as in `add_fetch`; the caller checks the state afterwards.
-        self.words[word].fetch_add_signed(delta, Order::Full);
+        self.words[word].fetch_add_signed(delta, MemoryOrder::Full);
     }
 
     /// Room of the shard, bytes.
     pub fn room(&self) -> i64 {
-        self.words[CEILING].load_signed(Order::Full)
+        self.words[CEILING].load_signed(MemoryOrder::Full)
     }
 
     /// Takes the whole room, bytes.
     pub fn take_room(&self) -> u64 {
-        self.words[CEILING].swap(0, Order::Full)
+        self.words[CEILING].swap(0, MemoryOrder::Full)
     }
 
     /// Returns whether an operation on the account is under way.
     pub fn is_busy(&self) -> bool {
         // Full: pairs with the count in `account`: an operation that missed `FROZEN` is seen here until it has ended.
-        State(self.words[STATE].load(Order::Full)).is_busy()
+        State(self.words[STATE].load(MemoryOrder::Full)).is_busy()
     }
 
     fn account(&self, commit: impl FnOnce(&Self) -> bool) -> Outcome {
         // Full: pairs with the freezer's `fetch_or(FROZEN)`. If our count comes first, the freezer waits for us. If its
         // flag comes first, we see it and do nothing.
-        let before = State(self.words[STATE].fetch_add(State::BUSY_ONE, Order::Full));
+        let before = State(self.words[STATE].fetch_add(State::BUSY_ONE, MemoryOrder::Full));
         let committed = !before.is_frozen() && commit(self);
-        let after = State(self.words[STATE].fetch_sub(State::BUSY_ONE, Order::Full));
+        let after = State(self.words[STATE].fetch_sub(State::BUSY_ONE, MemoryOrder::Full));
         if committed {
             return self.committed(after);
         }
@@ -134,15 +134,16 @@ impl<'a, W: AtomicWord> AtomicShard<'a, W> {
     /// Changes the room by `by`, unless it would become negative or exceed the cap.
     fn change_room(&self, by: i64) -> bool {
         let word = &self.words[CEILING];
-        let mut room = word.load_signed(Order::Relaxed);
+        let mut room = word.load_signed(MemoryOrder::Relaxed);
         loop {
             let changed = room.saturating_add(by);
             // Relaxed: the cap may rise at any time, and an old one then only refuses. It falls only in a frozen shard,
             // and the freezer waits for us.
-            if changed < 0 || by > 0 && changed > self.words[CAP].load_signed(Order::Relaxed) {
+            if changed < 0 || by > 0 && changed > self.words[CAP].load_signed(MemoryOrder::Relaxed)
+            {
                 return false;
             }
-            match word.compare_exchange(room as u64, changed as u64, Order::Full) {
+            match word.compare_exchange(room as u64, changed as u64, MemoryOrder::Full) {
                 Ok(_) => return true,
                 Err(now) => room = now as i64,
             }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bursar_machine::host::{Backend, allowed_cpus, pin_to};
 use bursar_machine::{
-    AtomicWord, CAP, CEILING, CHARGED, FIRST_STATISTIC, Host, Machine, Order, Outcome, STATE,
+    AtomicWord, CAP, CEILING, CHARGED, FIRST_STATISTIC, Host, Machine, MemoryOrder, Outcome, STATE,
     Shard, Slot, State,
 };
 
@@ -19,14 +19,15 @@ fn shards(host: Host) -> impl Iterator<Item = Shard> + Clone {
 fn published_slot(host: Host) -> <Host as Machine>::Slot {
     let slot = host.slots(FIRST_STATISTIC + 4).unwrap().remove(0);
     for shard in shards(host) {
-        slot.word(shard, STATE).store(State::PUBLISHED, Order::Full);
+        slot.word(shard, STATE)
+            .store(State::PUBLISHED, MemoryOrder::Full);
     }
     slot
 }
 
 fn sum(host: Host, slot: &<Host as Machine>::Slot, word: usize) -> i64 {
     shards(host)
-        .map(|shard| slot.word(shard, word).load_signed(Order::Full))
+        .map(|shard| slot.word(shard, word).load_signed(MemoryOrder::Full))
         .sum()
 }
 
@@ -62,7 +63,7 @@ fn the_room_bounds_charges_and_the_cap_bounds_uncharges() {
     let slot = published_slot(host);
     assert_eq!(slot.charge(1), Outcome::Short, "nothing is there yet");
     let shard = host.current_shard();
-    slot.word(shard, CAP).store(100, Order::Full);
+    slot.word(shard, CAP).store(100, MemoryOrder::Full);
     assert_eq!(
         on_this_shard(host, |shard| slot.adjust(shard, 0, 100)),
         Outcome::Done
@@ -108,7 +109,7 @@ fn returns_at_once_do_not_exceed_the_cap() {
     let shard = host.current_shard();
     let threads = if cfg!(target_os = "linux") { 8 } else { 1 };
     std::thread::scope(|scope| {
-        slot.word(shard, CAP).store(CAP_BYTES, Order::Full);
+        slot.word(shard, CAP).store(CAP_BYTES, MemoryOrder::Full);
         for _ in 0..threads {
             scope.spawn(move || {
                 pin_to(allowed_cpus()[0]).unwrap();
@@ -137,12 +138,13 @@ fn a_frozen_shard_is_the_freezers_alone() {
     pin_to(allowed_cpus()[0]).unwrap();
     let slot = published_slot(host);
     let shard = host.current_shard();
-    slot.word(shard, CAP).store(1000, Order::Full);
+    slot.word(shard, CAP).store(1000, MemoryOrder::Full);
     assert_eq!(
         on_this_shard(host, |shard| slot.adjust(shard, 300, 1000)),
         Outcome::Done
     );
-    slot.word(shard, STATE).fetch_or(State::FROZEN, Order::Full);
+    slot.word(shard, STATE)
+        .fetch_or(State::FROZEN, MemoryOrder::Full);
     host.fence();
     slot.settle(shard);
     let refused = Outcome::Unpublished {
@@ -155,7 +157,7 @@ fn a_frozen_shard_is_the_freezers_alone() {
     assert_eq!(slot.take_room(shard), 700);
     assert_eq!(slot.take_room(shard), 0);
     slot.word(shard, STATE)
-        .fetch_and(!State::FROZEN, Order::Full);
+        .fetch_and(!State::FROZEN, MemoryOrder::Full);
     assert_eq!(slot.charge(1), Outcome::Short);
     assert_eq!(sum(host, &slot, CHARGED), 300);
 }
@@ -169,7 +171,8 @@ fn freezing_under_fire_conserves() {
     let slot = published_slot(host);
     let cpus = allowed_cpus();
     for shard in shards(host).take(host.cpus()) {
-        slot.word(shard, CAP).store(u64::MAX >> 1, Order::Full);
+        slot.word(shard, CAP)
+            .store(u64::MAX >> 1, MemoryOrder::Full);
     }
     let mut supply = BYTES;
     let stop = AtomicBool::new(false);
@@ -209,7 +212,8 @@ fn freezing_under_fire_conserves() {
                 }
             }
             for shard in shards(host).take(host.cpus()) {
-                slot.word(shard, STATE).fetch_or(State::FROZEN, Order::Full);
+                slot.word(shard, STATE)
+                    .fetch_or(State::FROZEN, MemoryOrder::Full);
             }
             host.fence();
             for shard in shards(host).take(host.cpus()) {
@@ -221,7 +225,7 @@ fn freezing_under_fire_conserves() {
             assert_eq!(charged + supply, BYTES, "while all is frozen");
             for shard in shards(host).take(host.cpus()) {
                 slot.word(shard, STATE)
-                    .fetch_and(!State::FROZEN, Order::Full);
+                    .fetch_and(!State::FROZEN, MemoryOrder::Full);
             }
         }
         stop.store(true, Ordering::Relaxed);
@@ -231,7 +235,7 @@ fn freezing_under_fire_conserves() {
             .sum();
         assert_eq!(sum(host, &slot, CHARGED), held);
     });
-    assert!(slot.word(Shard(0), CEILING).load_signed(Order::Full) >= 0);
+    assert!(slot.word(Shard(0), CEILING).load_signed(MemoryOrder::Full) >= 0);
 }
 
 #[test]
@@ -242,14 +246,15 @@ fn slots_do_not_overlap() {
     for (index, slot) in slots.iter().enumerate() {
         for shard in shards(host) {
             slot.word(shard, FIRST_STATISTIC + 4)
-                .store(index as u64 + 1, Order::Full);
+                .store(index as u64 + 1, MemoryOrder::Full);
         }
     }
     for (index, slot) in slots.iter().enumerate() {
         for shard in shards(host) {
-            assert_eq!(slot.word(shard, STATE).load(Order::Full), 0);
+            assert_eq!(slot.word(shard, STATE).load(MemoryOrder::Full), 0);
             assert_eq!(
-                slot.word(shard, FIRST_STATISTIC + 4).load(Order::Full),
+                slot.word(shard, FIRST_STATISTIC + 4)
+                    .load(MemoryOrder::Full),
                 index as u64 + 1
             );
         }

@@ -25,16 +25,16 @@ use crate::word::SimWord;
 /// Simulated machine that is running: one on each thread of the host at a time.
 ///
 /// ```
-/// use bursar_machine::{AtomicWord, Machine, Order};
+/// use bursar_machine::{AtomicWord, Machine, MemoryOrder};
 /// use bursar_rig::Tasks;
 /// use bursar_sim::{Settings, Simulator, Topology};
 ///
 /// let simulator = Simulator::new(Settings::new(Topology::new(384, 2, 1000), 1));
 /// let machine = simulator.machine();
 /// let word = <bursar_sim::Sim as Machine>::Word::new(0);
-/// let add = || { word.fetch_add(1, Order::Full); };
+/// let add = || { word.fetch_add(1, MemoryOrder::Full); };
 /// machine.run((0..384).map(|_| Box::new(add) as Box<dyn FnOnce() + Send>).collect());
-/// assert_eq!(word.load(Order::Relaxed), 384);
+/// assert_eq!(word.load(MemoryOrder::Relaxed), 384);
 /// // They all came at once, so the last waited for 383 others.
 /// assert!(machine.now_ns() > 384 * 10);
 /// ```

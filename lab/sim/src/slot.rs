@@ -5,8 +5,8 @@
 use std::sync::{Arc, OnceLock};
 
 use bursar_machine::{
-    AtomicShard, AtomicWord, CAP, CEILING, CHARGED, Order, Outcome, STATE, Shard, Slot, State,
-    WORDS_MAX, busy_wait,
+    AtomicShard, AtomicWord, CAP, CEILING, CHARGED, MemoryOrder, Outcome, STATE, Shard, Slot,
+    State, WORDS_MAX, busy_wait,
 };
 
 use crate::engine::with_engine;
@@ -226,7 +226,8 @@ impl Slot for SimSlot {
             return self.atomic(shard).room();
         }
         let words = self.shard(shard);
-        words[CEILING].load_signed(Order::Acquire) - words[CHARGED].load_signed(Order::Acquire)
+        words[CEILING].load_signed(MemoryOrder::Acquire)
+            - words[CHARGED].load_signed(MemoryOrder::Acquire)
     }
 
     fn settle(&self, shard: Shard) {
@@ -241,9 +242,9 @@ impl Slot for SimSlot {
             return self.atomic(shard).take_room();
         }
         let words = self.shard(shard);
-        let charged = words[CHARGED].load_signed(Order::Acquire);
-        let room = words[CEILING].load_signed(Order::Acquire) - charged;
-        words[CEILING].store(charged as u64, Order::Release);
+        let charged = words[CHARGED].load_signed(MemoryOrder::Acquire);
+        let room = words[CEILING].load_signed(MemoryOrder::Acquire) - charged;
+        words[CEILING].store(charged as u64, MemoryOrder::Release);
         u64::try_from(room).expect("sections never let the room become negative")
     }
 }

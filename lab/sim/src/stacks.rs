@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use bursar_machine::pages::{
     Block, BlockStacks, Bounds, LIST_BLOCKS_MAX, LISTS_MAX, StackWord, depth,
 };
-use bursar_machine::{AtomicWord, Order, Shard, busy_wait};
+use bursar_machine::{AtomicWord, MemoryOrder, Shard, busy_wait};
 
 use crate::engine::{Engine, Step, with_engine};
 use crate::lines::{Access, LineId};
@@ -208,25 +208,25 @@ impl List {
         let _operation = operation();
         let lock = &self.lock;
         // Full: pairs with the freezer's `Full` store of the bounds, as on the host.
-        if lock.compare_exchange(0, 1, Order::Full).is_err() {
+        if lock.compare_exchange(0, 1, MemoryOrder::Full).is_err() {
             return 0;
         }
         // Full: as above. The bounds first: a task that read the depth first might read it frozen, and the bounds
         // thawed.
-        let bounds = Bounds::of(self.bounds.load(Order::Full));
+        let bounds = Bounds::of(self.bounds.load(MemoryOrder::Full));
         let head = &self.head;
         // Acquire: pairs with the Release below, of the lock's previous holder.
-        let before = head.load(Order::Acquire);
+        let before = head.load(MemoryOrder::Acquire);
         let count = (wanted.count)(depth(before), bounds);
         if count > 0 {
             let change = (wanted.change)(count as u64);
             self.step_on(lowest(before, change), count);
             (wanted.move_blocks)(&mut self.entries().blocks, count);
             // Release: a task that sees the depth sees the blocks.
-            head.store(before.wrapping_add(change), Order::Release);
+            head.store(before.wrapping_add(change), MemoryOrder::Release);
         }
         // Full: pairs with `freeze`.
-        lock.store(0, Order::Full);
+        lock.store(0, MemoryOrder::Full);
         count
     }
 
@@ -304,12 +304,12 @@ impl BlockStacks for SimStacks {
 
     fn head(&self, shard: Shard, list: usize) -> u64 {
         // Acquire: for a caller that takes blocks out the fence is what counts; others only look.
-        self.list(shard, list).head.load(Order::Acquire)
+        self.list(shard, list).head.load(MemoryOrder::Acquire)
     }
 
     fn bounds(&self, shard: Shard, list: usize) -> Bounds {
         // Relaxed: a look.
-        Bounds::of(self.list(shard, list).bounds.load(Order::Relaxed))
+        Bounds::of(self.list(shard, list).bounds.load(MemoryOrder::Relaxed))
     }
 
     fn set_bounds(&self, shard: Shard, list: usize, bounds: Bounds) -> bool {
@@ -323,7 +323,7 @@ impl BlockStacks for SimStacks {
         for &(shard, list) in lists {
             let bounds = &self.list(shard, list).bounds;
             // Full: pairs with the lock of lists without sections; for lists with sections the fence does it.
-            let before = bounds.swap(Bounds::FROZEN.bits(), Order::Full);
+            let before = bounds.swap(Bounds::FROZEN.bits(), MemoryOrder::Full);
             assert!(!Bounds::of(before).is_frozen(), "one freezes at a time");
         }
         if self.0.sections == SectionKind::Restartable {
@@ -333,7 +333,7 @@ impl BlockStacks for SimStacks {
             if !self.has_sections(shard) {
                 let lock = &self.list(shard, list).lock;
                 // Full: pairs with `List::perform_locked`.
-                busy_wait(|| lock.load(Order::Full) == 0, relax);
+                busy_wait(|| lock.load(MemoryOrder::Full) == 0, relax);
             }
         }
     }
@@ -355,13 +355,13 @@ impl BlockStacks for SimStacks {
         assert!(is_frozen, "only from a frozen list");
         let head = &list.head;
         // Acquire: pairs with the Release of the push of these blocks; a freezer of sections has passed a fence.
-        let before = head.load(Order::Acquire);
+        let before = head.load(MemoryOrder::Acquire);
         let count = count.min(depth(before));
         // The remaining blocks move down.
         list.step_on(0, depth(before));
         blocks.extend(list.entries().blocks.drain(..count));
         // Release: pairs with the bounds that thaw the list.
-        head.store(before - count as u64, Order::Release);
+        head.store(before - count as u64, MemoryOrder::Release);
         count
     }
 }

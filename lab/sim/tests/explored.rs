@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::sync::Mutex;
 
-use bursar_machine::{AtomicWord, Lock, Machine, Order, Outcome, Shard, Slot};
+use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder, Outcome, Shard, Slot};
 use bursar_rig::timer::{BoundTask, Timer, TimerKind, Timers, WorkQueue};
 use bursar_rig::{Tasks, Watched};
 use bursar_sim::{
@@ -36,12 +36,12 @@ fn a_panic_that_has_to_wait_on_its_way_is_the_failure() {
         machine.run(vec![
             Box::new(|| {
                 let _last = Last(&lock);
-                assert_eq!(word.load(Order::Full), 0, "seen");
+                assert_eq!(word.load(MemoryOrder::Full), 0, "seen");
             }),
             Box::new(|| {
                 let _guard = lock.lock();
-                word.store(1, Order::Full);
-                word.store(0, Order::Full);
+                word.store(1, MemoryOrder::Full);
+                word.store(0, MemoryOrder::Full);
             }),
         ]);
     };
@@ -77,9 +77,9 @@ fn a_panic_that_waits_for_ever_is_the_failure_and_later_schedules_are_still_expl
     // A lost update, which only shows if tasks still take turns.
     let racy = |machine: &Sim, _| {
         let word = SimWord::new(0);
-        let add = || word.store(word.load(Order::Full) + 1, Order::Full);
+        let add = || word.store(word.load(MemoryOrder::Full) + 1, MemoryOrder::Full);
         machine.run(vec![Box::new(add), Box::new(add)]);
-        assert_eq!(word.load(Order::Relaxed), 2);
+        assert_eq!(word.load(MemoryOrder::Relaxed), 2);
     };
     assert!(explorer().explore(&racy, 0, 1_000, |_| ()).found.is_some());
 }
@@ -99,7 +99,7 @@ fn bound_tasks_stay_where_they_are() {
         let (machine, word) = (&machine, &word);
         let body = move || {
             for _ in 0..500 {
-                word.fetch_add(1, Order::Full);
+                word.fetch_add(1, MemoryOrder::Full);
                 assert_eq!(machine.current_shard(), Shard(cpu));
             }
         };
@@ -117,7 +117,7 @@ fn deferred_work_is_done_in_every_schedule() {
         let done = SimWord::new(0);
         let queue = machine.work_queue();
         let work = |_: Shard, _: u64| {
-            done.fetch_add(1, Order::Full);
+            done.fetch_add(1, MemoryOrder::Full);
         };
         let mut tasks = queue.workers(&work);
         tasks.push((
@@ -132,7 +132,7 @@ fn deferred_work_is_done_in_every_schedule() {
                     deadline_ns: 10_000_000,
                 });
                 let mut round = 0;
-                while done.load(Order::Full) < 2 {
+                while done.load(MemoryOrder::Full) < 2 {
                     machine.relax(round);
                     round += 1;
                 }
@@ -140,7 +140,7 @@ fn deferred_work_is_done_in_every_schedule() {
             }),
         ));
         machine.run_bound(tasks);
-        assert_eq!(done.load(Order::Relaxed), 2);
+        assert_eq!(done.load(MemoryOrder::Relaxed), 2);
     }
 }
 
@@ -155,9 +155,9 @@ fn the_books_are_checked_after_the_last_step_and_in_virtual_time() {
         let machine = simulator.machine();
         let word = SimWord::new(0);
         let seen = RefCell::new(Vec::new());
-        let check = || seen.borrow_mut().push(word.load(Order::Relaxed));
+        let check = || seen.borrow_mut().push(word.load(MemoryOrder::Relaxed));
         let add = || {
-            word.fetch_add(1, Order::Full);
+            word.fetch_add(1, MemoryOrder::Full);
         };
         machine.run_watched(Box::new(check), vec![Box::new(add), Box::new(add)]);
         let seen = seen.into_inner();
@@ -189,7 +189,7 @@ fn goes_on_in_order(seed: u64) -> bool {
     let word = SimWord::new(0);
     let log = Mutex::new(String::new());
     let step = |letter: char| {
-        word.fetch_add(1, Order::Full);
+        word.fetch_add(1, MemoryOrder::Full);
         log.lock().unwrap().push(letter);
     };
     let two = |letters: &'static str| {
@@ -219,7 +219,7 @@ fn a_section_never_commits_from_another_cpu() {
     let slot = machine.slots(8).unwrap().remove(0);
     for cpu in 0..3 {
         slot.word(Shard(cpu), bursar_machine::STATE)
-            .store(bursar_machine::State::PUBLISHED, Order::Full);
+            .store(bursar_machine::State::PUBLISHED, MemoryOrder::Full);
     }
     let body = || {
         for _ in 0..20 {
@@ -246,7 +246,7 @@ fn words_and_locks_of_an_earlier_simulator_leave_a_later_one_alone() {
     let old = {
         let simulator = explored(Strategy::RandomWalk, 1, 1);
         let slot = simulator.machine().slots(8).unwrap();
-        slot[0].word(Shard(0), 0).store(0, Order::Full);
+        slot[0].word(Shard(0), 0).store(0, MemoryOrder::Full);
         (SimWord::new(0), SimMutex::new(0_u64), slot)
     };
     let simulator = Simulator::new(Settings::new(Topology::new(2, 1, 1000), 1));

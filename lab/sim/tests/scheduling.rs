@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bursar_machine::{AtomicWord, Event, Lock, Machine, Order, Shard};
+use bursar_machine::{AtomicWord, Event, Lock, Machine, MemoryOrder, Shard};
 use bursar_rig::Tasks;
 use bursar_rig::timer::{BoundTask, Timer, TimerKind, Timers, WorkQueue};
 use bursar_sim::{
@@ -288,7 +288,7 @@ fn everything(mut settings: Settings, run_ahead: bool) -> u64 {
                 if round % 7 == number % 7 {
                     let mut value = mutex.lock();
                     *value += 1;
-                    word.fetch_add(1, Order::Full);
+                    word.fetch_add(1, MemoryOrder::Full);
                     machine.compute(3_000);
                     if round % 2 == 0 {
                         machine.sleep_on_timer(timer(TimerKind::Exact, machine.now_ns() + 5_000));
@@ -303,7 +303,7 @@ fn everything(mut settings: Settings, run_ahead: bool) -> u64 {
                 }
                 machine.compute(40 * number as u64);
             }
-            if left.fetch_add(u64::MAX, Order::Full) == 1 {
+            if left.fetch_add(u64::MAX, MemoryOrder::Full) == 1 {
                 queue.stop();
             }
         };

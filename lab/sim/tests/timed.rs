@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bursar_machine::{AtomicWord, Event, Lock, Machine, Order};
+use bursar_machine::{AtomicWord, Event, Lock, Machine, MemoryOrder};
 use bursar_rig::Tasks;
 use bursar_sim::{
     LockKind, Settings, Sim, SimEvent, SimMutex, SimSpin, SimWord, Simulator, Topology,
@@ -30,10 +30,10 @@ fn contended_add_ns(cpus: usize) -> u64 {
     let word = SimWord::new(0);
     machine.run(repeat(cpus, |_| {
         for _ in 0..100 {
-            word.fetch_add(1, Order::Full);
+            word.fetch_add(1, MemoryOrder::Full);
         }
     }));
-    assert_eq!(word.load(Order::Relaxed), 100 * cpus as u64);
+    assert_eq!(word.load(MemoryOrder::Relaxed), 100 * cpus as u64);
     machine.now_ns() / 100
 }
 
@@ -51,7 +51,7 @@ fn words_of_their_own_cost_the_same_on_any_number_of_cpus() {
         machine.run(repeat(cpus, |_| {
             let word = SimWord::new(0);
             for _ in 0..1_000 {
-                word.fetch_add(1, Order::Full);
+                word.fetch_add(1, MemoryOrder::Full);
             }
         }));
         machine.now_ns()
@@ -72,7 +72,7 @@ fn mixture(settings: Settings) -> (u64, u64) {
     machine.run(repeat(3 * cpus, |number| {
         for round in 0..20 {
             *spin.lock() += 1;
-            word.fetch_add(1, Order::Full);
+            word.fetch_add(1, MemoryOrder::Full);
             {
                 let mut value = mutex.lock();
                 *value += 1;

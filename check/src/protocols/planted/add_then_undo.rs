@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bursar_machine::{AtomicWord, Machine, Order};
+use bursar_machine::{AtomicWord, Machine, MemoryOrder};
 use bursar_rig::Watched;
 
 use super::bug::Version;
@@ -13,15 +13,15 @@ const MAX: u64 = 10;
 
 fn try_charge<M: Machine>(usage: &M::Word, bytes: u64, version: Version) -> bool {
     if version == Version::Broken {
-        let fits = usage.fetch_add(bytes, Order::Full) + bytes <= MAX;
+        let fits = usage.fetch_add(bytes, MemoryOrder::Full) + bytes <= MAX;
         if !fits {
-            usage.fetch_sub(bytes, Order::Full);
+            usage.fetch_sub(bytes, MemoryOrder::Full);
         }
         return fits;
     }
-    let mut seen = usage.load(Order::Full);
+    let mut seen = usage.load(MemoryOrder::Full);
     while seen + bytes <= MAX {
-        match usage.compare_exchange(seen, seen + bytes, Order::Full) {
+        match usage.compare_exchange(seen, seen + bytes, MemoryOrder::Full) {
             Ok(_) => return true,
             Err(now) => seen = now,
         }
@@ -43,7 +43,7 @@ pub(super) fn scenario<M: Watched>(machine: &M, seed: u64, version: Version) {
                 is_charged,
                 "false refusal: {bytes} bytes, and {others} of {MAX} were charged"
             );
-            usage.fetch_sub(bytes, Order::Full);
+            usage.fetch_sub(bytes, MemoryOrder::Full);
             present.fetch_sub(bytes, Ordering::Relaxed);
         }
     };
@@ -54,7 +54,7 @@ pub(super) fn scenario<M: Watched>(machine: &M, seed: u64, version: Version) {
         );
     };
     let check = || {
-        let usage = usage.load(Order::Full);
+        let usage = usage.load(MemoryOrder::Full);
         assert!(usage <= MAX, "above the limit: {usage} bytes of {MAX}");
     };
     run(

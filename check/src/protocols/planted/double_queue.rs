@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bursar_machine::{AtomicWord, Machine, Order};
+use bursar_machine::{AtomicWord, Machine, MemoryOrder};
 use bursar_rig::Watched;
 
 use super::bug::Version;
@@ -28,7 +28,7 @@ impl<M: Machine> Work<M> {
     }
 
     fn shepherd(&self, version: Version) {
-        let seen = self.state.load(Order::Full);
+        let seen = self.state.load(MemoryOrder::Full);
         let may = match version {
             Version::Broken => seen != QUEUED,
             Version::Mended => seen == IDLE,
@@ -36,7 +36,7 @@ impl<M: Machine> Work<M> {
         if may
             && self
                 .state
-                .compare_exchange(seen, QUEUED, Order::Full)
+                .compare_exchange(seen, QUEUED, MemoryOrder::Full)
                 .is_ok()
         {
             self.queue();
@@ -48,8 +48,8 @@ impl<M: Machine> Work<M> {
         if self.queued.swap(0, Ordering::Relaxed) == 0 {
             return;
         }
-        self.state.store(RUNNING, Order::Full);
-        self.state.store(QUEUED, Order::Full);
+        self.state.store(RUNNING, MemoryOrder::Full);
+        self.state.store(QUEUED, MemoryOrder::Full);
         self.queue();
     }
 }

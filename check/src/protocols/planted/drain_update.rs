@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use bursar_machine::{AtomicWord, CEILING, CHARGED, Machine, Order, Shard, Slot};
+use bursar_machine::{AtomicWord, CEILING, CHARGED, Machine, MemoryOrder, Shard, Slot};
 use bursar_rig::Watched;
 
 use super::bug::Version;
@@ -13,11 +13,14 @@ use crate::random::Random;
 /// Does the same as [`Slot::take_room`], on a shard that was not frozen.
 fn take<M: Machine>(stock: &Stock<M>, shard: Shard) {
     let room = stock.slot.room(shard);
-    let charged = stock.slot.word(shard, CHARGED).load_signed(Order::Full);
+    let charged = stock
+        .slot
+        .word(shard, CHARGED)
+        .load_signed(MemoryOrder::Full);
     let ceiling = stock.slot.word(shard, CEILING);
     // Without sections, the word is the room itself.
-    let is_room = ceiling.load_signed(Order::Full) == room;
-    ceiling.store(if is_room { 0 } else { charged as u64 }, Order::Full);
+    let is_room = ceiling.load_signed(MemoryOrder::Full) == room;
+    ceiling.store(if is_room { 0 } else { charged as u64 }, MemoryOrder::Full);
     stock.taken.fetch_add(room, Ordering::Relaxed);
 }
 

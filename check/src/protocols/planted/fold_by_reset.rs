@@ -2,7 +2,7 @@
 //! the CPU, which needs no lock for its own words, adds in two steps as well. The mended folder leaves the value and
 //! records how much it has folded.
 
-use bursar_machine::{AtomicWord, Order};
+use bursar_machine::{AtomicWord, MemoryOrder};
 use bursar_rig::Watched;
 
 use super::bug::Version;
@@ -19,20 +19,25 @@ struct Counter<W> {
 impl<W: AtomicWord> Counter<W> {
     /// Called by one task only, as on one CPU.
     fn add(&self, delta: u64) {
-        let before = self.value.load(Order::Relaxed);
-        self.value.store(before + delta, Order::Relaxed);
+        let before = self.value.load(MemoryOrder::Relaxed);
+        self.value.store(before + delta, MemoryOrder::Relaxed);
     }
 
     fn fold(&self, version: Version) {
         if version == Version::Broken {
-            let difference = self.value.swap(0, Order::Full);
-            self.global.fetch_add(difference, Order::Full);
+            let difference = self.value.swap(0, MemoryOrder::Full);
+            self.global.fetch_add(difference, MemoryOrder::Full);
             return;
         }
-        let base = self.base.load(Order::Full);
-        let value = self.value.load(Order::Full);
-        if self.base.compare_exchange(base, value, Order::Full).is_ok() {
-            self.global.fetch_add(value.wrapping_sub(base), Order::Full);
+        let base = self.base.load(MemoryOrder::Full);
+        let value = self.value.load(MemoryOrder::Full);
+        if self
+            .base
+            .compare_exchange(base, value, MemoryOrder::Full)
+            .is_ok()
+        {
+            self.global
+                .fetch_add(value.wrapping_sub(base), MemoryOrder::Full);
         }
     }
 }
@@ -54,6 +59,6 @@ pub(super) fn scenario<M: Watched>(machine: &M, seed: u64, version: Version) {
         vec![Box::new(add), Box::new(fold), Box::new(fold)],
     );
     counter.fold(version);
-    let global = counter.global.load(Order::Full);
+    let global = counter.global.load(MemoryOrder::Full);
     assert_eq!(global, 3, "additions folded, and made");
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bursar_machine::{AtomicWord, Event, Lock, Machine, Order};
+use bursar_machine::{AtomicWord, Event, Lock, Machine, MemoryOrder};
 use bursar_rig::Watched;
 
 use super::bug::Version;
@@ -16,19 +16,19 @@ struct Gate<M: Machine> {
 
 impl<M: Machine> Gate<M> {
     fn open(&self) {
-        self.is_open.store(1, Order::Full);
+        self.is_open.store(1, MemoryOrder::Full);
         for sleeper in std::mem::take(&mut *self.sleepers.lock()) {
             sleeper.set();
         }
     }
 
     fn wait(&self, version: Version) {
-        if self.is_open.load(Order::Full) != 0 {
+        if self.is_open.load(MemoryOrder::Full) != 0 {
             return;
         }
         let woken = Arc::new(M::Event::new());
         self.sleepers.lock().push(woken.clone());
-        if version == Version::Mended && self.is_open.load(Order::Full) != 0 {
+        if version == Version::Mended && self.is_open.load(MemoryOrder::Full) != 0 {
             return;
         }
         woken.wait();

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bursar_machine::{AtomicWord, Lock, Machine, Order, Shard};
+use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder, Shard};
 use bursar_rig::Watched;
 
 use super::bug::Version;
@@ -29,9 +29,9 @@ impl<M: Machine> Account<M> {
 
     fn take_from_stock(&self, bytes: u64) -> bool {
         let stock = self.stock();
-        let mut seen = stock.load(Order::Full);
+        let mut seen = stock.load(MemoryOrder::Full);
         while seen >= bytes {
-            match stock.compare_exchange(seen, seen - bytes, Order::Full) {
+            match stock.compare_exchange(seen, seen - bytes, MemoryOrder::Full) {
                 Ok(_) => return true,
                 Err(now) => seen = now,
             }
@@ -46,7 +46,9 @@ impl<M: Machine> Account<M> {
         let mut reserved = self.reserved.lock();
         if *reserved + bytes > MAX && version == Version::Mended {
             let stock = self.stock.iter();
-            *reserved -= stock.map(|stock| stock.swap(0, Order::Full)).sum::<u64>();
+            *reserved -= stock
+                .map(|stock| stock.swap(0, MemoryOrder::Full))
+                .sum::<u64>();
         }
         if *reserved + bytes > MAX {
             return false;
@@ -54,13 +56,13 @@ impl<M: Machine> Account<M> {
         *reserved += bytes;
         if *reserved + BATCH <= MAX {
             *reserved += BATCH;
-            self.stock().fetch_add(BATCH, Order::Full);
+            self.stock().fetch_add(BATCH, MemoryOrder::Full);
         }
         true
     }
 
     fn uncharge(&self, bytes: u64) {
-        self.stock().fetch_add(bytes, Order::Full);
+        self.stock().fetch_add(bytes, MemoryOrder::Full);
     }
 }
 

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bursar_machine::{
-    AtomicWord, FIRST_STATISTIC, Lock, Machine, Order, Outcome, STATE, Shard, Slot, State,
+    AtomicWord, FIRST_STATISTIC, Lock, Machine, MemoryOrder, Outcome, STATE, Shard, Slot, State,
 };
 use bursar_rig::Watched;
 
@@ -158,12 +158,14 @@ impl<M: Machine> World<M> {
     }
 
     fn state(&self, shard: Shard) -> State {
-        State(self.slot.word(shard, STATE).load(Order::Full))
+        State(self.slot.word(shard, STATE).load(MemoryOrder::Full))
     }
 
     fn change(&self, shard: Shard, from: State, to: State) -> bool {
         let state = self.slot.word(shard, STATE);
-        state.compare_exchange(from.0, to.0, Order::Full).is_ok()
+        state
+            .compare_exchange(from.0, to.0, MemoryOrder::Full)
+            .is_ok()
     }
 
     fn add(&self, to_extra: bool) {
@@ -193,18 +195,18 @@ impl<M: Machine> World<M> {
                 _ => {}
             }
             let bit = 1 << shard.0;
-            let is_marked = || self.published.load(Order::Full) & bit != 0;
+            let is_marked = || self.published.load(MemoryOrder::Full) & bit != 0;
             if !(self.has(Bug::MarkTrusted) && is_marked()) {
-                self.published.fetch_or(bit, Order::Full);
-                self.dirty.store(1, Order::Full);
-                self.publications.fetch_add(1, Order::Full);
+                self.published.fetch_or(bit, MemoryOrder::Full);
+                self.dirty.store(1, MemoryOrder::Full);
+                self.publications.fetch_add(1, MemoryOrder::Full);
             }
             self.change(shard, publishing, publishing.with_tag(State::PUBLISHED));
         }
     }
 
     fn fold(&self, group: &mut Group, shard: Shard) {
-        let now = self.slot.word(shard, WORD).load(Order::Full);
+        let now = self.slot.word(shard, WORD).load(MemoryOrder::Full);
         let news = now - std::mem::replace(&mut group.seen[shard.index()], now);
         group.total += news;
         group.up += news;
@@ -218,7 +220,7 @@ impl<M: Machine> World<M> {
 
     /// Folds what is marked in the group, and returns the marked shards.
     fn fold_marked(&self, group: &mut Group) -> Vec<Shard> {
-        let marks = self.published.load(Order::Full);
+        let marks = self.published.load(MemoryOrder::Full);
         let shards = (0..group.seen.len() as u32).filter(|shard| marks >> shard & 1 != 0);
         let marked: Vec<_> = shards.map(Shard).collect();
         for &shard in &marked {
@@ -229,10 +231,10 @@ impl<M: Machine> World<M> {
 
     fn read_root(&self) {
         let known = self.known();
-        let sampled = self.publications.load(Order::Full);
+        let sampled = self.publications.load(MemoryOrder::Full);
         let is_marked = {
             let _root = self.root.lock();
-            self.dirty.load(Order::Full) != 0
+            self.dirty.load(MemoryOrder::Full) != 0
         };
         let mut left = 0;
         if is_marked {
@@ -263,27 +265,27 @@ impl<M: Machine> World<M> {
 
     fn by_roster(&self) -> Option<u64> {
         let roster = self.roster.lock().clone()?;
-        if self.publications.load(Order::Full) != roster.publications {
+        if self.publications.load(MemoryOrder::Full) != roster.publications {
             return None;
         }
-        let word = |&shard| self.slot.word(shard, WORD).load(Order::Full);
+        let word = |&shard| self.slot.word(shard, WORD).load(MemoryOrder::Full);
         let sum = roster
             .base
             .wrapping_add(roster.shards.iter().map(word).sum());
-        let is_right = || self.changes.load(Order::Full) == roster.changes;
+        let is_right = || self.changes.load(MemoryOrder::Full) == roster.changes;
         (self.has(Bug::RosterTrusted) || is_right()).then_some(sum)
     }
 
     fn make_roster(&self) -> Option<Roster> {
         let mut roster = Roster {
-            publications: self.publications.load(Order::Full),
-            changes: self.changes.load(Order::Full),
+            publications: self.publications.load(MemoryOrder::Full),
+            changes: self.changes.load(MemoryOrder::Full),
             shards: Vec::new(),
             base: 0,
         };
         let group = self.group.lock();
         roster.base = group.total;
-        let marks = self.published.load(Order::Full);
+        let marks = self.published.load(MemoryOrder::Full);
         for shard in (0..group.seen.len() as u32).filter(|shard| marks >> shard & 1 != 0) {
             let shard = Shard(shard);
             let is_published = self.state(shard).tag() == State::PUBLISHED;
@@ -303,7 +305,7 @@ impl<M: Machine> World<M> {
             true => 0,
             false => root.left,
         };
-        let slots = self.publications.load(Order::Full) - root.sampled + left;
+        let slots = self.publications.load(MemoryOrder::Full) - root.sampled + left;
         self.check("the root, cached", known, root.total, slots * BATCH);
     }
 
@@ -330,11 +332,11 @@ impl<M: Machine> World<M> {
         }
         self.machine.fence();
         if !self.has(Bug::ChangeCountedLate) {
-            self.changes.fetch_add(1, Order::Full);
+            self.changes.fetch_add(1, MemoryOrder::Full);
         }
         self.unmark_idle(&idle);
         if self.has(Bug::ChangeCountedLate) {
-            self.changes.fetch_add(1, Order::Full);
+            self.changes.fetch_add(1, MemoryOrder::Full);
         }
         self.leave_root();
     }
@@ -360,7 +362,7 @@ impl<M: Machine> World<M> {
     fn unmark(&self, idle: &[(Shard, u64)]) {
         let _group = self.group.lock();
         for (shard, _) in idle {
-            self.published.fetch_and(!(1 << shard.0), Order::Full);
+            self.published.fetch_and(!(1 << shard.0), MemoryOrder::Full);
         }
     }
 
@@ -369,12 +371,12 @@ impl<M: Machine> World<M> {
         for &(shard, epoch) in idle {
             self.fold(&mut group, shard);
             if !self.has(Bug::MarkRemovedBeforeFence) {
-                self.published.fetch_and(!(1 << shard.0), Order::Full);
+                self.published.fetch_and(!(1 << shard.0), MemoryOrder::Full);
             }
             let now = self.state(shard);
             let is_idle = now.tag() == State::CLEAN && now.epoch() == epoch;
             if !is_idle && !self.has(Bug::NoSecondLookAtSlot) {
-                self.published.fetch_or(1 << shard.0, Order::Full);
+                self.published.fetch_or(1 << shard.0, MemoryOrder::Full);
             }
         }
     }
@@ -385,13 +387,13 @@ impl<M: Machine> World<M> {
         if !self.has(Bug::NewsLeftBehind) {
             root.total += std::mem::take(&mut group.up);
         }
-        let is_marked = || self.published.load(Order::Full) != 0;
+        let is_marked = || self.published.load(MemoryOrder::Full) != 0;
         if is_marked() {
             return;
         }
-        self.dirty.store(0, Order::Full);
+        self.dirty.store(0, MemoryOrder::Full);
         if !self.has(Bug::NoSecondLookAtGroup) && is_marked() {
-            self.dirty.store(1, Order::Full);
+            self.dirty.store(1, MemoryOrder::Full);
         }
     }
 }

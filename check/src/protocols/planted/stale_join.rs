@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bursar_machine::{AtomicWord, Event, Lock, Machine, Order};
+use bursar_machine::{AtomicWord, Event, Lock, Machine, MemoryOrder};
 use bursar_rig::Watched;
 
 use super::bug::Version;
@@ -55,8 +55,12 @@ impl<M: Machine> Walker<M> {
     }
 
     fn fold(&self) {
-        let sum = self.words.iter().map(|word| word.load(Order::Full)).sum();
-        self.folded.store(sum, Order::Full);
+        let sum = self
+            .words
+            .iter()
+            .map(|word| word.load(MemoryOrder::Full))
+            .sum();
+        self.folded.store(sum, MemoryOrder::Full);
     }
 }
 
@@ -74,11 +78,11 @@ pub(super) fn scenario<M: Watched>(machine: &M, seed: u64, version: Version) {
     let (walker, added) = (&walker, &added);
     let task = move |mut random: Random| {
         for _ in 0..2 {
-            walker.words[random.below(2) as usize].fetch_add(1, Order::Full);
+            walker.words[random.below(2) as usize].fetch_add(1, MemoryOrder::Full);
             added.fetch_add(1, Ordering::Relaxed);
             let before = added.load(Ordering::Relaxed);
             walker.walk(version);
-            let read = walker.folded.load(Order::Full);
+            let read = walker.folded.load(MemoryOrder::Full);
             assert!(
                 read >= before,
                 "stale: read {read}, and {before} were there"

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bursar_machine::{AtomicWord, Lock, Machine, Order};
+use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 use bursar_rig::Watched;
 
 use super::bug::Version;
@@ -24,7 +24,7 @@ struct Watch<M: Machine> {
 
 impl<M: Machine> Watch<M> {
     fn change(&self, by: u64, version: Version) {
-        self.level.fetch_add(by, Order::Full);
+        self.level.fetch_add(by, MemoryOrder::Full);
         {
             let mut telling = self.telling.lock();
             if telling.is_telling {
@@ -35,7 +35,7 @@ impl<M: Machine> Watch<M> {
         loop {
             let level = {
                 let mut telling = self.telling.lock();
-                let level = self.level.load(Order::Full);
+                let level = self.level.load(MemoryOrder::Full);
                 if telling.told == level {
                     telling.is_telling = false;
                     return;
@@ -53,7 +53,7 @@ impl<M: Machine> Watch<M> {
 
     /// Tells a level. It takes a step, so that others come in between.
     fn call(&self, level: u64) {
-        let _ = self.level.load(Order::Full);
+        let _ = self.level.load(MemoryOrder::Full);
         // Relaxed: one thread of the host runs all tasks.
         self.heard.store(level, Ordering::Relaxed);
     }
@@ -73,6 +73,6 @@ pub(super) fn scenario<M: Watched>(machine: &M, seed: u64, version: Version) {
     let tasks = (0..3).map(|_| Box::new(change) as Box<_>).collect();
     run(machine, seed, || (), tasks);
     let heard = watched.heard.load(Ordering::Relaxed);
-    let level = watched.level.load(Order::Full);
+    let level = watched.level.load(MemoryOrder::Full);
     assert_eq!(heard, level, "the last level that was told, and the level");
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bursar_machine::{AtomicWord, Machine, Order};
+use bursar_machine::{AtomicWord, Machine, MemoryOrder};
 use bursar_rig::Watched;
 
 use super::bug::Version;
@@ -19,21 +19,21 @@ struct Way<M: Machine> {
 
 impl<M: Machine> Way<M> {
     fn add(&self, version: Version) {
-        self.value.fetch_add(1, Order::Full);
-        let is_marked = self.leaf.swap(1, Order::Full) != 0;
+        self.value.fetch_add(1, MemoryOrder::Full);
+        let is_marked = self.leaf.swap(1, MemoryOrder::Full) != 0;
         if version == Version::Broken && is_marked {
             return;
         }
-        self.root.store(1, Order::Full);
+        self.root.store(1, MemoryOrder::Full);
     }
 
     /// Takes the marks from the top down. There is one flusher.
     fn flush(&self) -> u64 {
-        if self.root.swap(0, Order::Full) != 0 && self.leaf.swap(0, Order::Full) != 0 {
-            let value = self.value.load(Order::Full);
-            self.folded.store(value, Order::Full);
+        if self.root.swap(0, MemoryOrder::Full) != 0 && self.leaf.swap(0, MemoryOrder::Full) != 0 {
+            let value = self.value.load(MemoryOrder::Full);
+            self.folded.store(value, MemoryOrder::Full);
         }
-        self.folded.load(Order::Full)
+        self.folded.load(MemoryOrder::Full)
     }
 }
 

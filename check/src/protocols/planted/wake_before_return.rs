@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use bursar_machine::{AtomicWord, Event, Lock, Machine, Order};
+use bursar_machine::{AtomicWord, Event, Lock, Machine, MemoryOrder};
 use bursar_rig::Watched;
 
 use super::bug::Version;
@@ -19,11 +19,11 @@ struct Limited<M: Machine> {
 
 impl<M: Machine> Limited<M> {
     fn try_charge(&self, bytes: u64) -> bool {
-        let seen = self.usage.load(Order::Full);
+        let seen = self.usage.load(MemoryOrder::Full);
         seen + bytes <= MAX
             && self
                 .usage
-                .compare_exchange(seen, seen + bytes, Order::Full)
+                .compare_exchange(seen, seen + bytes, MemoryOrder::Full)
                 .is_ok()
     }
 
@@ -32,11 +32,11 @@ impl<M: Machine> Limited<M> {
         let waiting = match version {
             Version::Broken => {
                 let waiting = take();
-                self.usage.fetch_sub(bytes, Order::Full);
+                self.usage.fetch_sub(bytes, MemoryOrder::Full);
                 waiting
             }
             Version::Mended => {
-                self.usage.fetch_sub(bytes, Order::Full);
+                self.usage.fetch_sub(bytes, MemoryOrder::Full);
                 take()
             }
         };

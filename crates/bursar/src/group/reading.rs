@@ -1,6 +1,6 @@
 //! Counting statistics, and reading them.
 
-use bursar_machine::{AtomicWord, Machine, Order};
+use bursar_machine::{AtomicWord, Machine, MemoryOrder};
 
 use super::Group;
 use crate::limit::Events;
@@ -120,7 +120,7 @@ impl<M: Machine> Group<M> {
             .counters
             .counter(self.index)
             .peak
-            .load(Order::Relaxed)
+            .load(MemoryOrder::Relaxed)
     }
 }
 

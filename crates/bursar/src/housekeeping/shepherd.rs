@@ -17,7 +17,7 @@
 
 use std::fmt;
 
-use bursar_machine::{AtomicWord, Machine, Order, Shard};
+use bursar_machine::{AtomicWord, Machine, MemoryOrder, Shard};
 
 use super::grid::{Grid, Place, Timetable};
 use super::state::{Call, State};
@@ -212,9 +212,9 @@ impl<M: Machine, U: Upkeep, T: Timetable> Housekeeping<M, U, T> {
     /// In a forked child, before anything else: ends the calls that were under way in other threads.
     pub(super) fn notice_fork(&self) {
         // Relaxed, here and below: a child begins with one thread.
-        let seen = self.forks.load(Order::Relaxed);
+        let seen = self.forks.load(MemoryOrder::Relaxed);
         let now = self.machine.forks();
-        if seen == now || self.forks.swap(now, Order::Relaxed) == now {
+        if seen == now || self.forks.swap(now, MemoryOrder::Relaxed) == now {
             return;
         }
         let cpus = self.cpus.iter().map(|cpu| &cpu.state);

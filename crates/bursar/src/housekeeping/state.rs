@@ -1,7 +1,7 @@
 //! State of a CPU's upkeep in one word: two bits for the state, the rest for the due time.
 
 use bursar_machine::AtomicWord;
-use bursar_machine::Order;
+use bursar_machine::MemoryOrder;
 
 /// Latest due time that fits: 146 years.
 const LATEST_NS: u64 = u64::MAX >> BITS;
@@ -48,14 +48,14 @@ impl State {
 
     pub(super) fn look(word: &impl AtomicWord) -> Self {
         // Relaxed: a caller that acts on it uses an exchange.
-        Self::of(word.load(Order::Relaxed))
+        Self::of(word.load(MemoryOrder::Relaxed))
     }
 
     /// Changes from `self` to `next`; returns `false` if another task was first.
     pub(super) fn change(self, word: &impl AtomicWord, next: Self) -> bool {
         // Full: as an acquire it pairs with the Release in `Call`'s drop. So upkeep sees the effects of the previous
         // call.
-        word.compare_exchange(self.bits(), next.bits(), Order::Full)
+        word.compare_exchange(self.bits(), next.bits(), MemoryOrder::Full)
             .is_ok()
     }
 }
@@ -81,7 +81,7 @@ impl<W: AtomicWord> Drop for Call<'_, W> {
     fn drop(&mut self) {
         // Release: pairs with `State::change`. A plain store is enough: nothing else changes the word while upkeep
         // runs.
-        self.word.store(self.after.bits(), Order::Release);
+        self.word.store(self.after.bits(), MemoryOrder::Release);
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bursar_machine::host::Ticker;
-use bursar_machine::{AtomicWord, Host, Machine, Order, Shard};
+use bursar_machine::{AtomicWord, Host, Machine, MemoryOrder, Shard};
 
 use super::grid::{Grid, Timetable};
 use super::shepherd::Housekeeping;
@@ -91,10 +91,10 @@ impl<M: Machine, U: Upkeep, T: Timetable> Upkeeper<M, U, T> {
         let is_first = cpus.start == 0;
         let now_ns = housekeeping.machine().now_ns();
         // Relaxed: the word only says when to look; other data is not read through it.
-        let due_ns = shepherd_ns.load(Order::Relaxed);
+        let due_ns = shepherd_ns.load(MemoryOrder::Relaxed);
         if due_ns <= now_ns {
             let next_ns = housekeeping.shepherd_due(now_ns);
-            let is_ours = shepherd_ns.compare_exchange(due_ns, next_ns, Order::Relaxed);
+            let is_ours = shepherd_ns.compare_exchange(due_ns, next_ns, MemoryOrder::Relaxed);
             if is_ours.is_ok() {
                 let each = cpus.clone().map(Shard);
                 each.for_each(|shard| housekeeping.look_after(shard, &mut |_, _| {}));
@@ -103,7 +103,7 @@ impl<M: Machine, U: Upkeep, T: Timetable> Upkeeper<M, U, T> {
                 }
             }
         }
-        let mut next_ns = shepherd_ns.load(Order::Relaxed);
+        let mut next_ns = shepherd_ns.load(MemoryOrder::Relaxed);
         for shard in cpus.map(Shard) {
             let due_ns = || housekeeping.due(shard);
             // CPUs that the shepherd has just found are due by now.

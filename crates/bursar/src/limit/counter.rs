@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use bursar_machine::pages::Owner;
-use bursar_machine::{AtomicWord, Lock, Machine, Order};
+use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 
 use super::events::EventCounts;
 use super::limits::{Limit, Limits};
@@ -111,21 +111,21 @@ impl<M: Machine> PageCounter<M> {
         self.may_be_victim.store(true, Ordering::Relaxed);
         #[cfg(debug_assertions)]
         self.lent.store(0, Ordering::Relaxed);
-        debug_assert_eq!(self.usage.load(Order::Full), 0);
-        debug_assert_eq!(self.claimed.load(Order::Full), 0);
+        debug_assert_eq!(self.usage.load(MemoryOrder::Full), 0);
+        debug_assert_eq!(self.claimed.load(MemoryOrder::Full), 0);
         // A drain found all stock, and is over.
-        debug_assert_eq!(self.stock_max.load(Order::Full), 0);
-        debug_assert_eq!(self.settings.draining.load(Order::Full), 0);
+        debug_assert_eq!(self.stock_max.load(MemoryOrder::Full), 0);
+        debug_assert_eq!(self.settings.draining.load(MemoryOrder::Full), 0);
         // A registration keeps the record of its group.
-        debug_assert_eq!(self.settings.waiting.load(Order::Full), 0);
-        debug_assert_eq!(self.settings.watchers.load(Order::Full), 0);
-        debug_assert_eq!(self.settings.reclaimers.load(Order::Full), 0);
-        self.settings.max.store(limits.max, Order::Full);
-        self.settings.high.store(limits.high, Order::Full);
-        self.settings.low.store(limits.low, Order::Full);
-        self.settings.min.store(limits.min, Order::Full);
+        debug_assert_eq!(self.settings.waiting.load(MemoryOrder::Full), 0);
+        debug_assert_eq!(self.settings.watchers.load(MemoryOrder::Full), 0);
+        debug_assert_eq!(self.settings.reclaimers.load(MemoryOrder::Full), 0);
+        self.settings.max.store(limits.max, MemoryOrder::Full);
+        self.settings.high.store(limits.high, MemoryOrder::Full);
+        self.settings.low.store(limits.low, MemoryOrder::Full);
+        self.settings.min.store(limits.min, MemoryOrder::Full);
         for word in [&self.peak, &self.debt_bytes] {
-            word.store(0, Order::Relaxed);
+            word.store(0, MemoryOrder::Relaxed);
         }
         self.events.clear();
     }
@@ -179,19 +179,23 @@ impl<M: Machine> PageCounter<M> {
     #[doc(alias = "page_counter_try_charge")]
     pub(crate) fn try_charge(&self, bytes: u64) -> Option<u64> {
         // Relaxed: lowering the limit closes the group, and we are counted in flight.
-        let max = self.settings.max.load(Order::Relaxed).min(USAGE_MAX);
+        let max = self.settings.max.load(MemoryOrder::Relaxed).min(USAGE_MAX);
         let fits = |claimed: u64| claimed.checked_add(bytes).is_some_and(|sum| sum <= max);
         // Relaxed: only spares others a claim that is hopeless. So at most USAGE_MAX is claimed, beside the claims under way
         // right now, which do not add up to 2^63 bytes.
-        if !fits(self.claimed.load(Order::Relaxed)) {
+        if !fits(self.claimed.load(MemoryOrder::Relaxed)) {
             return None;
         }
         // Full: all claims that fit were made in one order, and the sum of those that are not given up is within the limit.
-        if fits(self.claimed.fetch_add(bytes, Order::Full)) {
+        if fits(self.claimed.fetch_add(bytes, MemoryOrder::Full)) {
             // Below 0 for a moment, if other code returns bytes that we have reserved below.
-            return Some(self.usage.fetch_add(bytes, Order::Full).wrapping_add(bytes));
+            return Some(
+                self.usage
+                    .fetch_add(bytes, MemoryOrder::Full)
+                    .wrapping_add(bytes),
+            );
         }
-        self.claimed.fetch_sub(bytes, Order::Full);
+        self.claimed.fetch_sub(bytes, MemoryOrder::Full);
         None
     }
 
@@ -199,17 +203,17 @@ impl<M: Machine> PageCounter<M> {
     pub(super) fn note_peak(&self, usage: u64) {
         if usage <= USAGE_MAX {
             // Relaxed: a high-water mark for people.
-            self.peak.fetch_max(usage, Order::Relaxed);
+            self.peak.fetch_max(usage, MemoryOrder::Relaxed);
         }
     }
 
     /// Whether [`PageCounter::try_charge`] has a chance.
     pub(super) fn may_fit(&self, bytes: u64) -> bool {
-        match self.settings.max.load(Order::Relaxed) {
+        match self.settings.max.load(MemoryOrder::Relaxed) {
             // Spares a look at a word that all CPUs write.
             Limit::MAX => true,
             max => {
-                let claimed = self.claimed.load(Order::Relaxed);
+                let claimed = self.claimed.load(MemoryOrder::Relaxed);
                 claimed.checked_add(bytes).is_some_and(|sum| sum <= max)
             }
         }
@@ -220,20 +224,23 @@ impl<M: Machine> PageCounter<M> {
     pub(crate) fn charge(&self, bytes: u64) -> bool {
         let claimed = self
             .claimed
-            .fetch_add(bytes, Order::Full)
+            .fetch_add(bytes, MemoryOrder::Full)
             .wrapping_add(bytes);
-        let usage = self.usage.fetch_add(bytes, Order::Full).wrapping_add(bytes);
+        let usage = self
+            .usage
+            .fetch_add(bytes, MemoryOrder::Full)
+            .wrapping_add(bytes);
         self.note_peak(usage);
         // By the claims: a claim that fits, and came before us, may not have reached the usage yet.
-        claimed > self.settings.max.load(Order::Full)
+        claimed > self.settings.max.load(MemoryOrder::Full)
     }
 
     /// Returns a reservation of which a group below had as much. The usage is lowered first, so that it never exceeds the
     /// claims.
     #[doc(alias = "page_counter_uncharge")]
     pub(crate) fn uncharge(&self, bytes: u64) {
-        self.usage.fetch_sub(bytes, Order::Full);
-        self.claimed.fetch_sub(bytes, Order::Full);
+        self.usage.fetch_sub(bytes, MemoryOrder::Full);
+        self.claimed.fetch_sub(bytes, MemoryOrder::Full);
     }
 
     /// [`PageCounter::uncharge`] at the group that was charged. Returns how many bytes it had, which is less if more are
@@ -241,26 +248,26 @@ impl<M: Machine> PageCounter<M> {
     #[doc(alias = "page_counter_cancel")]
     pub(crate) fn uncharge_own(&self, bytes: u64) -> u64 {
         // Relaxed: tasks that return bytes that were charged find at least that much.
-        let mut seen = self.usage.load(Order::Relaxed);
+        let mut seen = self.usage.load(MemoryOrder::Relaxed);
         let mut returned = bytes;
         if seen >= bytes {
-            let before = self.usage.fetch_sub(bytes, Order::Full);
+            let before = self.usage.fetch_sub(bytes, MemoryOrder::Full);
             if before < bytes {
                 // Others returned too much meanwhile. The bytes that they took are given back.
-                self.usage.fetch_add(bytes - before, Order::Full);
+                self.usage.fetch_add(bytes - before, MemoryOrder::Full);
                 returned = before;
             }
         } else {
             // One step, so that no task sees a usage below 0.
             while let Err(now) =
                 self.usage
-                    .compare_exchange(seen, seen.saturating_sub(bytes), Order::Full)
+                    .compare_exchange(seen, seen.saturating_sub(bytes), MemoryOrder::Full)
             {
                 seen = now;
             }
             returned = seen.min(bytes);
         }
-        self.claimed.fetch_sub(returned, Order::Full);
+        self.claimed.fetch_sub(returned, MemoryOrder::Full);
         returned
     }
 
@@ -268,33 +275,33 @@ impl<M: Machine> PageCounter<M> {
     /// stock is being taken back.
     pub(crate) fn head_room(&self) -> u64 {
         // Relaxed: a drain looks again when all operations that may have missed it have left.
-        if self.settings.draining.load(Order::Relaxed) != 0 {
+        if self.settings.draining.load(MemoryOrder::Relaxed) != 0 {
             return 0;
         }
         match self.stock_limit() {
             // Spares a look at a word that all CPUs write.
             Limit::MAX => USAGE_MAX,
             // Relaxed: we are in flight, and a task that comes to wait closes the group before it sleeps.
-            _ if self.settings.waiting.load(Order::Relaxed) != 0 => 0,
-            limit => limit.saturating_sub(self.usage.load(Order::Relaxed)),
+            _ if self.settings.waiting.load(MemoryOrder::Relaxed) != 0 => 0,
+            limit => limit.saturating_sub(self.usage.load(MemoryOrder::Relaxed)),
         }
     }
 
     /// The limit above which stock must not bring the usage: stock must cause neither a refusal nor a debt.
     fn stock_limit(&self) -> Limit {
         // Relaxed: a hint, like the usage that it is compared with.
-        let max = self.settings.max.load(Order::Relaxed);
-        max.min(self.settings.high.load(Order::Relaxed))
+        let max = self.settings.max.load(MemoryOrder::Relaxed);
+        max.min(self.settings.high.load(MemoryOrder::Relaxed))
     }
 
     /// Whether the stock below may be more than a quarter of the bytes that would be left without it. Each CPU takes its share
     /// of the bytes left when it first needs stock, so many groups on many CPUs may take nearly all in the end.
     pub(crate) fn has_much_stock(&self) -> bool {
-        let stock = self.stock_max.load(Order::Relaxed);
+        let stock = self.stock_max.load(MemoryOrder::Relaxed);
         match self.stock_limit() {
             Limit::MAX => false,
             limit => {
-                let left = limit.saturating_sub(self.usage.load(Order::Relaxed));
+                let left = limit.saturating_sub(self.usage.load(MemoryOrder::Relaxed));
                 stock > left.saturating_add(stock) / 4
             }
         }
@@ -309,8 +316,8 @@ impl<M: Machine> PageCounter<M> {
         for _ in 0..TRIES {
             let (is_quiet, look) = self.operations.look();
             // In this order: a drain returns stock before it lowers the bound on it.
-            let stock = self.stock_max.load(Order::Full);
-            usage = self.usage.load(Order::Full);
+            let stock = self.stock_max.load(MemoryOrder::Full);
+            usage = self.usage.load(MemoryOrder::Full);
             if is_quiet && self.operations.is_quiet_since(look) {
                 return (usage.saturating_sub(stock), usage);
             }
@@ -322,9 +329,9 @@ impl<M: Machine> PageCounter<M> {
     pub(crate) fn put_right(&self, usage: u64) {
         self.operations.forget_tasks();
         self.drains.forget_tasks();
-        self.stock_max.store(0, Order::Full);
-        self.claimed.store(usage, Order::Full);
-        self.usage.store(usage, Order::Full);
-        self.peak.fetch_max(usage, Order::Relaxed);
+        self.stock_max.store(0, MemoryOrder::Full);
+        self.claimed.store(usage, MemoryOrder::Full);
+        self.usage.store(usage, MemoryOrder::Full);
+        self.peak.fetch_max(usage, MemoryOrder::Relaxed);
     }
 }

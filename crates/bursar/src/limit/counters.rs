@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use bursar_machine::pages::Owner;
-use bursar_machine::{AtomicWord, Machine, Order};
+use bursar_machine::{AtomicWord, Machine, MemoryOrder};
 
 use super::counter::{PageCounter, USAGE_MAX};
 use super::events::Event;
@@ -269,21 +269,21 @@ impl<M: Machine> Counters<M> {
     /// Bytes reserved for a group and all below it, as a hint to choose by.
     pub(crate) fn usage(&self, index: u32) -> u64 {
         // Relaxed: see above.
-        self.counter(index).usage.load(Order::Relaxed)
+        self.counter(index).usage.load(MemoryOrder::Relaxed)
     }
 
     /// Bytes reserved for a group and all below it, after all that the caller knows to have been returned.
     pub(crate) fn usage_now(&self, index: u32) -> u64 {
-        self.counter(index).usage.load(Order::Full)
+        self.counter(index).usage.load(MemoryOrder::Full)
     }
 
     pub(crate) fn limits(&self, index: u32) -> Limits {
         let settings = &self.counter(index).settings;
         Limits {
-            min: settings.min.load(Order::Full),
-            low: settings.low.load(Order::Full),
-            high: settings.high.load(Order::Full),
-            max: settings.max.load(Order::Full),
+            min: settings.min.load(MemoryOrder::Full),
+            low: settings.low.load(MemoryOrder::Full),
+            high: settings.high.load(MemoryOrder::Full),
+            max: settings.max.load(MemoryOrder::Full),
         }
     }
 
@@ -309,17 +309,19 @@ impl<M: Machine> Counters<M> {
             let settings = &self.counter(at).settings;
             // Full: after the change.
             let listening = [&settings.waiting, &settings.watchers];
-            listening.iter().any(|word| word.load(Order::Full) != 0)
+            listening
+                .iter()
+                .any(|word| word.load(MemoryOrder::Full) != 0)
         };
-        if self.listeners.load(Order::Full) != 0 && self.way(index, end).any(is_listened_to) {
+        if self.listeners.load(MemoryOrder::Full) != 0 && self.way(index, end).any(is_listened_to) {
             self.mark_all_untold();
         }
     }
 
     /// [`Counters::mark_untold`] for any group. Async-signal-safe.
     pub(crate) fn mark_all_untold(&self) {
-        if self.listeners.load(Order::Full) != 0 {
-            self.untold.store(1, Order::Full);
+        if self.listeners.load(MemoryOrder::Full) != 0 {
+            self.untold.store(1, MemoryOrder::Full);
         }
     }
 
@@ -373,21 +375,26 @@ impl<M: Machine> Counters<M> {
         }
         self.charge_extra(index, bytes as i64);
         // Full, both: the group is stored after its reference is taken, and the task that takes it out drops the reference.
-        let first = self.over_returned.compare_exchange(0, TOLD, Order::Full);
+        let first = self
+            .over_returned
+            .compare_exchange(0, TOLD, MemoryOrder::Full);
         if first.is_ok() {
             self.refer(index);
-            self.over_returned.store(u64::from(index) + 1, Order::Full);
+            self.over_returned
+                .store(u64::from(index) + 1, MemoryOrder::Full);
         }
     }
 
     /// The group that was noted and that nobody was told of yet, once for each memory. The caller drops the reference to it.
     pub(crate) fn take_over_returned(&self) -> Option<u32> {
         // Relaxed: a later call sees it.
-        let seen = self.over_returned.load(Order::Relaxed);
+        let seen = self.over_returned.load(MemoryOrder::Relaxed);
         if seen == 0 || seen == TOLD {
             return None;
         }
-        let taken = self.over_returned.compare_exchange(seen, TOLD, Order::Full);
+        let taken = self
+            .over_returned
+            .compare_exchange(seen, TOLD, MemoryOrder::Full);
         taken.ok().map(|_| (seen - 1) as u32)
     }
 

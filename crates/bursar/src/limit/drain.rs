@@ -9,7 +9,7 @@
 //! The cost is a constant time for each shard that holds stock. A charge that fits waits for the last step only. A charge that
 //! needs the drained stock takes slices itself. The end of a group below waits for a slice, as a drain of a part does.
 
-use bursar_machine::{AtomicWord, CAP, Lock, Machine, Order, STATE, Shard, Slot, State};
+use bursar_machine::{AtomicWord, CAP, Lock, Machine, MemoryOrder, STATE, Shard, Slot, State};
 
 use super::counter::PageCounter;
 use super::counters::{Counters, Gates, InFlight};
@@ -58,14 +58,14 @@ struct Draining<'a, M: Machine>(&'a PageCounter<M>);
 impl<'a, M: Machine> Draining<'a, M> {
     fn of(counter: &'a PageCounter<M>) -> Self {
         // Full: slow operations that begin from now on see it. For the others the group is closed in the end.
-        counter.settings.draining.fetch_add(1, Order::Full);
+        counter.settings.draining.fetch_add(1, MemoryOrder::Full);
         Self(counter)
     }
 }
 
 impl<M: Machine> Drop for Draining<'_, M> {
     fn drop(&mut self) {
-        self.0.settings.draining.fetch_sub(1, Order::Full);
+        self.0.settings.draining.fetch_sub(1, MemoryOrder::Full);
     }
 }
 
@@ -181,7 +181,7 @@ impl<M: Machine> Counters<M> {
         for &(index, shard) in &holders {
             let state = self.tree.node(index).slot.word(shard, STATE);
             // Full: before the fence. No section that missed it commits after the fence.
-            let before = State(state.fetch_or(State::FROZEN, Order::Full));
+            let before = State(state.fetch_or(State::FROZEN, MemoryOrder::Full));
             debug_assert!(!before.is_frozen(), "drains of one shard take turns");
         }
         if !holders.is_empty() {
@@ -191,11 +191,11 @@ impl<M: Machine> Counters<M> {
         for &(index, shard) in &holders {
             let slot = &self.tree.node(index).slot;
             slot.settle(shard);
-            let cap = slot.word(shard, CAP).swap(0, Order::Full);
+            let cap = slot.word(shard, CAP).swap(0, MemoryOrder::Full);
             let stock = slot.take_room(shard);
             // Full: pairs with the look at the state that begins each operation; the cap is gone before it.
             slot.word(shard, STATE)
-                .fetch_and(!State::FROZEN, Order::Full);
+                .fetch_and(!State::FROZEN, MemoryOrder::Full);
             self.release(index, None, stock);
             drained += stock;
             if stock > 0 {
@@ -204,7 +204,7 @@ impl<M: Machine> Counters<M> {
             }
             // After the stock is returned: a reader's range contains both.
             self.tree.chain(index).for_each(|at| {
-                self.counter(at).stock_max.fetch_sub(cap, Order::Full);
+                self.counter(at).stock_max.fetch_sub(cap, MemoryOrder::Full);
             });
         }
         if drained > 0 {
@@ -245,6 +245,6 @@ impl<M: Machine> Counters<M> {
     /// limit is left.
     pub(crate) fn lower_max(&self, index: u32, max: Limit) {
         let max_word = &self.counter(index).settings.max;
-        self.drain_closed(index, || max_word.store(max, Order::Full));
+        self.drain_closed(index, || max_word.store(max, MemoryOrder::Full));
     }
 }

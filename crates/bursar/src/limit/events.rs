@@ -5,7 +5,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use bursar_machine::{AtomicWord, Machine, Order};
+use bursar_machine::{AtomicWord, Machine, MemoryOrder};
 
 use crate::bytes::Bytes;
 
@@ -146,11 +146,11 @@ impl<M: Machine> EventCounts<M> {
     pub(crate) fn clear(&self) {
         // Relaxed, here and below: statistics.
         let words = self.own.iter().chain(&*self.total);
-        words.for_each(|word| word.store(0, Order::Relaxed));
+        words.for_each(|word| word.store(0, MemoryOrder::Relaxed));
     }
 
     fn read(words: &[M::Word]) -> Events {
-        let count = |event: Event| words[event as usize].load(Order::Relaxed);
+        let count = |event: Event| words[event as usize].load(MemoryOrder::Relaxed);
         Events {
             low: count(Event::Low),
             high: count(Event::High),
@@ -168,12 +168,12 @@ impl<M: Machine> EventCounts<M> {
 
     /// Counts at the group itself.
     pub(super) fn count_own(&self, event: Event, amount: u64) {
-        self.own[event as usize].fetch_add(amount, Order::Relaxed);
+        self.own[event as usize].fetch_add(amount, MemoryOrder::Relaxed);
     }
 
     /// Counts in the sum of the group and all that is below it.
     pub(super) fn count_total(&self, event: Event, amount: u64) {
-        self.total[event as usize].fetch_add(amount, Order::Relaxed);
+        self.total[event as usize].fetch_add(amount, MemoryOrder::Relaxed);
     }
 
     pub(crate) fn own(&self) -> Events {

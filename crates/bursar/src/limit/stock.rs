@@ -7,7 +7,7 @@
 //! holds stock only while it is *armed*: marked as a holder, with a cap above zero. Drains disarm. Every operation that adds to
 //! a shard's stock compares with the cap in the same step, so a shard never holds more than its cap.
 
-use bursar_machine::{AtomicWord, CAP, CHARGED, Machine, Order, Outcome, Shard, Slot};
+use bursar_machine::{AtomicWord, CAP, CHARGED, Machine, MemoryOrder, Outcome, Shard, Slot};
 
 use super::counters::{Counters, Gates};
 use super::events::Event;
@@ -64,23 +64,27 @@ impl<M: Machine> Counters<M> {
     /// Lets `shard` hold `cap` bytes of stock, unless it may hold as much already. Slow operations only.
     fn arm(&self, index: u32, shard: Shard, cap: u64) {
         let word = self.tree.node(index).slot.word(shard, CAP);
-        let seen = word.load(Order::Relaxed);
+        let seen = word.load(MemoryOrder::Relaxed);
         if seen >= cap {
             return;
         }
         let more = cap - seen;
         // Counted before there is any stock, so that a reader's range contains it.
         self.tree.chain(index).for_each(|at| {
-            self.counter(at).stock_max.fetch_add(more, Order::Full);
+            self.counter(at)
+                .stock_max
+                .fetch_add(more, MemoryOrder::Full);
             if self.counter(at).has_much_stock() {
                 // Relaxed: upkeep looks for itself.
-                self.much_stock.store(1, Order::Relaxed);
+                self.much_stock.store(1, MemoryOrder::Relaxed);
             }
         });
-        if word.compare_exchange(seen, cap, Order::Full).is_err() {
+        if word.compare_exchange(seen, cap, MemoryOrder::Full).is_err() {
             // Another thread on this CPU armed the shard with its own cap, or a drain disarmed it.
             self.tree.chain(index).for_each(|at| {
-                self.counter(at).stock_max.fetch_sub(more, Order::Full);
+                self.counter(at)
+                    .stock_max
+                    .fetch_sub(more, MemoryOrder::Full);
             });
         }
         // Marked last: a slice of a drain may run beside us, and if it took an older mark it does not come back. A drain ends
@@ -99,7 +103,7 @@ impl<M: Machine> Counters<M> {
             }
             self.arm(index, shard, 2 * ahead);
             // Charges that the room does not cover leave the room as it is, so topping up must look at it.
-            let cap = slot.word(shard, CAP).load(Order::Relaxed);
+            let cap = slot.word(shard, CAP).load(MemoryOrder::Relaxed);
             let room = u64::try_from(slot.room(shard)).unwrap_or(0);
             let surplus = ahead.saturating_sub(cap.saturating_sub(room));
             self.release(index, None, surplus);
@@ -167,7 +171,7 @@ impl<M: Machine> Counters<M> {
                 return None;
             }
             self.arm(index, shard, batch);
-            let cap = slot.word(shard, CAP).load(Order::Relaxed);
+            let cap = slot.word(shard, CAP).load(MemoryOrder::Relaxed);
             let room = u64::try_from(slot.room(shard)).unwrap_or(0) + bytes;
             let surplus = if room > cap { room - cap / 2 } else { 0 };
             // The counters get the surplus last, unlike in `uncharge_directly`: we are in flight, so the record stays.

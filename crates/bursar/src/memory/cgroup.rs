@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use crate::limit::Limit;
 use bursar_machine::host::{CgroupError, CgroupMemory, HostWord};
-use bursar_machine::{AtomicWord, Host, Machine, Order};
+use bursar_machine::{AtomicWord, Host, Machine, MemoryOrder};
 
 use super::{Builder, Memory};
 
@@ -57,11 +57,11 @@ impl Follow {
     pub(super) fn root_max(&self) -> Limit {
         // Full, both: pair with the stores in `set_max` and `reread_cgroup`. Either we see the store, or the task that
         // stored sees our value and sets it again.
-        let left = match self.cgroup_max.load(Order::Full) {
+        let left = match self.cgroup_max.load(MemoryOrder::Full) {
             Limit::MAX => Limit::MAX,
             max => max.saturating_sub(self.from.keep_free),
         };
-        left.min(self.own_max.load(Order::Full))
+        left.min(self.own_max.load(MemoryOrder::Full))
     }
 }
 
@@ -124,7 +124,7 @@ impl Memory<Host> {
             // Full: pairs with `root_max`.
             follow
                 .cgroup_max
-                .store(max.unwrap_or(Limit::MAX), Order::Full);
+                .store(max.unwrap_or(Limit::MAX), MemoryOrder::Full);
             self.apply(|| follow.root_max());
             // Another who read it earlier may have stored it later, and we may be that one.
             let now = read()?;
@@ -142,7 +142,7 @@ impl Memory<Host> {
             return self.root().set_max(bytes);
         };
         // Full: pairs with `root_max`.
-        follow.own_max.store(bytes, Order::Full);
+        follow.own_max.store(bytes, MemoryOrder::Full);
         self.apply(|| follow.root_max());
     }
 

@@ -1,6 +1,6 @@
 //! Tests of what returning too much does in builds without debug assertions: the public call would panic in this one.
 
-use bursar_machine::{AtomicWord, Order, Outcome, Slot};
+use bursar_machine::{AtomicWord, MemoryOrder, Outcome, Slot};
 
 use super::Memory;
 use crate::group::Group;
@@ -113,7 +113,7 @@ fn a_usage_stops_at_zero() {
     assert_eq!(counter.uncharge_own(5), 0);
     assert_eq!(counter.try_charge(100), Some(100));
     assert_eq!(counter.uncharge_own(250), 100);
-    assert_eq!(counter.usage.load(Order::Full), 0);
+    assert_eq!(counter.usage.load(MemoryOrder::Full), 0);
     assert_eq!(counter.try_charge(MIB), Some(MIB), "nothing stays claimed");
     assert_eq!(counter.uncharge_own(MIB), MIB);
 }

@@ -3,7 +3,7 @@
 
 use std::task::{Poll, Waker};
 
-use bursar_machine::{AtomicWord, Machine, Order, Outcome};
+use bursar_machine::{AtomicWord, Machine, MemoryOrder, Outcome};
 
 use super::core::Core;
 use super::error::{ChargeError, NowaitError};
@@ -136,7 +136,13 @@ fn turn<M: Machine>(core: &Core<M>, ticket: &Ticket) -> Next {
     if core.tree().node(ticket.index).is_removed() {
         return Next::Refuse(Refused::Removed);
     }
-    let max = |at: u32| core.counters.counter(at).settings.max.load(Order::Full);
+    let max = |at: u32| {
+        core.counters
+            .counter(at)
+            .settings
+            .max
+            .load(MemoryOrder::Full)
+    };
     let mut way = core.tree().chain(ticket.index);
     if let Some(at) = way.find(|&at| max(at) < ticket.bytes) {
         return Next::Refuse(Refused::By(at));
@@ -245,8 +251,8 @@ fn charge_nowait<M: Machine>(core: &Core<M>, index: u32, bytes: u64) -> Result<(
     let ahead = counters.reserve_ahead(index, None, bytes);
     let ahead = ahead.map_err(|_| NowaitError::LimitReached)?;
     // A limit may be near, and a thread that only allocates never drains. Relaxed, both: upkeep looks for itself.
-    if ahead == 0 && counters.much_stock.load(Order::Relaxed) == 0 {
-        counters.much_stock.store(1, Order::Relaxed);
+    if ahead == 0 && counters.much_stock.load(MemoryOrder::Relaxed) == 0 {
+        counters.much_stock.store(1, MemoryOrder::Relaxed);
     }
     counters.commit_charge(index, bytes, ahead);
     high::owe_if_above(core, index, bytes + ahead);
@@ -296,7 +302,7 @@ fn overshoot_nowait<M: Machine>(core: &Core<M>, index: u32, bytes: u64) {
     let flight = counters.enter(Gates::Operations, Some(index));
     if counters.overshoot(index, bytes).is_some() {
         // Relaxed: upkeep looks for itself, and takes the stock back if no drain did before.
-        counters.much_stock.store(1, Order::Relaxed);
+        counters.much_stock.store(1, MemoryOrder::Relaxed);
     }
     // Counted in first: either a removal waits for us, or we see it.
     counters.commit_anyway(index, bytes, flight.is_ok());

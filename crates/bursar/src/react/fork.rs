@@ -20,7 +20,9 @@
 
 use std::sync::atomic::Ordering;
 
-use bursar_machine::{AtomicWord, CAP, CHARGED, Lock, Machine, Order, STATE, Shard, Slot, State};
+use bursar_machine::{
+    AtomicWord, CAP, CHARGED, Lock, Machine, MemoryOrder, STATE, Shard, Slot, State,
+};
 
 use super::core::Core;
 
@@ -106,7 +108,7 @@ fn recount<M: Machine>(core: &Core<M>, scratch: &mut Scratch) {
         core.counters.counter(index).put_right(0);
         for shard in touched_shards(core, index) {
             let state = core.tree().node(index).slot.word(shard, STATE);
-            state.fetch_and(!State::BUSY, Order::Full);
+            state.fetch_and(!State::BUSY, MemoryOrder::Full);
         }
     }
     let Scratch {
@@ -117,7 +119,7 @@ fn recount<M: Machine>(core: &Core<M>, scratch: &mut Scratch) {
     let extra = core.tree().extra();
     for &(position, shard) in touched.iter().filter(|(_, shard)| *shard != extra) {
         let state = core.tree().node(groups[position].0).slot.word(shard, STATE);
-        let before = State(state.fetch_or(State::FROZEN, Order::Full));
+        let before = State(state.fetch_or(State::FROZEN, MemoryOrder::Full));
         debug_assert!(!before.is_frozen(), "a drain is an operation");
     }
     core.tree().machine.fence();
@@ -126,14 +128,14 @@ fn recount<M: Machine>(core: &Core<M>, scratch: &mut Scratch) {
         let slot = &core.tree().node(index).slot;
         if shard != extra {
             slot.settle(shard);
-            slot.word(shard, CAP).store(0, Order::Full);
+            slot.word(shard, CAP).store(0, MemoryOrder::Full);
             // Given up with the counter that it was reserved in.
             slot.take_room(shard);
         }
-        usage[position] += slot.word(shard, CHARGED).load_signed(Order::Full);
+        usage[position] += slot.word(shard, CHARGED).load_signed(MemoryOrder::Full);
         // Full: pairs with the look at the state that begins each operation, as after a drain.
         slot.word(shard, STATE)
-            .fetch_and(!State::FROZEN, Order::Full);
+            .fetch_and(!State::FROZEN, MemoryOrder::Full);
         core.tree().publish_anew(index, shard);
     }
     for (position, &(index, parent)) in groups.iter().enumerate().rev() {
@@ -163,7 +165,7 @@ fn forget_tasks<M: Machine>(core: &Core<M>) {
         if let Some(registered) = core.registered(index) {
             registered.forget_tasks(core.tree().machine.now_ns());
             let settings = &core.counters.counter(index).settings;
-            settings.waiting.store(0, Order::Full);
+            settings.waiting.store(0, MemoryOrder::Full);
         }
     }
 }
@@ -188,6 +190,7 @@ fn touched_shards<M: Machine>(core: &Core<M>, index: u32) -> impl Iterator<Item 
     (0..=core.tree().extra().0)
         .map(Shard)
         .filter(move |&shard| {
-            (0..core.tree().layout.words).any(|word| slot.word(shard, word).load(Order::Full) != 0)
+            (0..core.tree().layout.words)
+                .any(|word| slot.word(shard, word).load(MemoryOrder::Full) != 0)
         })
 }

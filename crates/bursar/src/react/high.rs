@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use bursar_machine::{AtomicWord, Machine, Order};
+use bursar_machine::{AtomicWord, Machine, MemoryOrder};
 
 use super::core::Core;
 use super::policies::HighPolicy;
@@ -40,9 +40,9 @@ fn highs<M: Machine>(core: &Core<M>, index: u32) -> impl Iterator<Item = (u32, u
     core.tree().chain(index).filter_map(|at| {
         let counter = core.counters.counter(at);
         // Relaxed: throttling is a matter of degree.
-        let high = counter.settings.high.load(Order::Relaxed);
+        let high = counter.settings.high.load(MemoryOrder::Relaxed);
         // Spares a look at a word that all CPUs write.
-        (high != Limit::MAX).then(|| (at, counter.usage.load(Order::Relaxed), high))
+        (high != Limit::MAX).then(|| (at, counter.usage.load(MemoryOrder::Relaxed), high))
     })
 }
 
@@ -72,7 +72,7 @@ fn count_high<M: Machine>(core: &Core<M>, index: u32) -> bool {
 fn owe<M: Machine>(core: &Core<M>, index: u32, bytes: u64) {
     // Relaxed: a number that is read later.
     let debt = &core.counters.counter(index).debt_bytes;
-    debt.fetch_add(bytes, Order::Relaxed);
+    debt.fetch_add(bytes, MemoryOrder::Relaxed);
 }
 
 /// Asks reclaimers for the bytes above a `high`, and pays for those that stay. Call after a charge that reserved `bytes`.
@@ -149,7 +149,7 @@ pub(crate) fn take_debt<M: Machine>(core: &Core<M>, index: u32) -> Debt {
         .counters
         .counter(index)
         .debt_bytes
-        .swap(0, Order::Relaxed);
+        .swap(0, MemoryOrder::Relaxed);
     Debt {
         bytes,
         delay: penalty(core, index, bytes),

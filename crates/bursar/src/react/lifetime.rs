@@ -7,7 +7,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use bursar_machine::{AtomicWord, CHARGED, Lock, Machine, Order, Shard, Slot};
+use bursar_machine::{AtomicWord, CHARGED, Lock, Machine, MemoryOrder, Shard, Slot};
 
 use super::core::Core;
 use super::fork;
@@ -183,13 +183,17 @@ fn is_uncharged<M: Machine>(core: &Core<M>, index: u32) -> bool {
     let node = core.tree().node(index);
     let touched = core.tree().touched(index);
     debug_assert_eq!(touched.last(), Some(&core.tree().extra()), "the highest");
-    let charged = |shard: Shard| node.slot.word(shard, CHARGED).load_signed(Order::Full);
+    let charged = |shard: Shard| {
+        node.slot
+            .word(shard, CHARGED)
+            .load_signed(MemoryOrder::Full)
+    };
     touched.into_iter().map(charged).sum::<i64>() == 0
 }
 
 /// Ends the protection of a removed group.
 fn unprotect<M: Machine>(core: &Core<M>, index: u32) {
     let settings = &core.counters.counter(index).settings;
-    settings.min.store(0, Order::Full);
-    settings.low.store(0, Order::Full);
+    settings.min.store(0, MemoryOrder::Full);
+    settings.low.store(0, MemoryOrder::Full);
 }

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use bursar_machine::{AtomicWord, Lock, Machine, Order};
+use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 
 use super::core::Core;
 use super::fork;
@@ -40,11 +40,11 @@ pub(super) fn call_user<M: Machine>(core: &Core<M>, index: u32, call: impl FnOnc
 pub(super) fn listen<M: Machine>(core: &Core<M>, index: u32) {
     *core.listening.lock().entry(index).or_insert(0) += 1;
     // Full: pairs with `listening_at`.
-    core.counters.listeners.fetch_add(1, Order::Full);
+    core.counters.listeners.fetch_add(1, MemoryOrder::Full);
 }
 
 pub(super) fn unlisten<M: Machine>(core: &Core<M>, index: u32) {
-    core.counters.listeners.fetch_sub(1, Order::Full);
+    core.counters.listeners.fetch_sub(1, MemoryOrder::Full);
     let mut listening = core.listening.lock();
     if let Some(count) = listening.get_mut(&index) {
         *count -= 1;
@@ -58,5 +58,5 @@ pub(super) fn unlisten<M: Machine>(core: &Core<M>, index: u32) {
 /// that kept the group's record may be gone. Call while the record exists.
 pub(super) fn listening_at<M: Machine>(core: &Core<M>, index: u32) -> Option<Referred<'_, M>> {
     // Full: after the change. Either we see the listener, or it sees the change.
-    (core.counters.listeners.load(Order::Full) != 0).then(|| lifetime::referred(core, index))
+    (core.counters.listeners.load(MemoryOrder::Full) != 0).then(|| lifetime::referred(core, index))
 }

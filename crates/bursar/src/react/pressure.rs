@@ -12,7 +12,7 @@
 use std::sync::Arc;
 use std::task::Waker;
 
-use bursar_machine::{AtomicWord, Lock, Machine, Order};
+use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 
 use super::core::Core;
 use super::level::{Level, Pressure};
@@ -78,12 +78,12 @@ fn watcher_comes<M: Machine>(core: &Core<M>, index: u32) {
     listen::listen(core, index);
     // Full, here and below: pairs with the look in `notice`.
     let watchers = &core.counters.counter(index).settings.watchers;
-    watchers.fetch_add(1, Order::Full);
+    watchers.fetch_add(1, MemoryOrder::Full);
 }
 
 fn watcher_goes<M: Machine>(core: &Core<M>, index: u32) {
     let watchers = &core.counters.counter(index).settings.watchers;
-    watchers.fetch_sub(1, Order::Full);
+    watchers.fetch_sub(1, MemoryOrder::Full);
     listen::unlisten(core, index);
 }
 

@@ -15,7 +15,7 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use bursar_machine::{AtomicWord, Lock, Machine, Order};
+use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 
 use super::core::Core;
 use super::lifetime::{self, Referred};
@@ -78,7 +78,7 @@ pub(crate) fn add<M: Machine>(core: &Core<M>, index: u32, order: i32, call: Arc<
     let chain = core.tree().chain(index);
     chain.for_each(|at| {
         let count = &core.counters.counter(at).settings.reclaimers;
-        count.fetch_add(1, Order::Relaxed);
+        count.fetch_add(1, MemoryOrder::Relaxed);
     });
     number
 }
@@ -92,7 +92,7 @@ pub(crate) fn remove<M: Machine>(core: &Core<M>, index: u32, number: u64) {
     let chain = core.tree().chain(index);
     chain.for_each(|at| {
         let count = &core.counters.counter(at).settings.reclaimers;
-        count.fetch_sub(1, Order::Relaxed);
+        count.fetch_sub(1, MemoryOrder::Relaxed);
     });
     // Its drop runs the user's code.
     drop(removed);
@@ -118,7 +118,7 @@ pub(super) fn reclaim<M: Machine>(
             .counter(at)
             .settings
             .reclaimers
-            .load(Order::Relaxed)
+            .load(MemoryOrder::Relaxed)
             != 0
     };
     if target == 0 || !has_any(scope) || is_reclaiming(core) {
@@ -206,7 +206,7 @@ fn candidates<M: Machine>(core: &Core<M>, scope: u32) -> Vec<Candidate<'_, M>> {
             .counter(at)
             .settings
             .reclaimers
-            .load(Order::Relaxed)
+            .load(MemoryOrder::Relaxed)
             != 0
     };
     protection::walk(core, scope, has_any, |index, usage, protected| {
@@ -270,7 +270,7 @@ pub(super) fn stalled<M: Machine>(
         .counter(scope)
         .settings
         .reclaimers
-        .load(Order::Relaxed)
+        .load(MemoryOrder::Relaxed)
         == 0
     {
         return Round::default();
@@ -289,7 +289,7 @@ pub(super) fn for_charge<M: Machine>(
     let counter = core.counters.counter(limiting);
     // Relaxed: only how much to ask for. Whether the charge fits is tried.
     let usage = core.counters.usage(limiting);
-    let max = counter.settings.max.load(Order::Relaxed);
+    let max = counter.settings.max.load(MemoryOrder::Relaxed);
     let over = usage.saturating_add(bytes).saturating_sub(max).max(1);
     stalled(core, index, limiting, over, Reason::Max)
 }

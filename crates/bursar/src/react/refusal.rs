@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use bursar_machine::{AtomicWord, Lock, Machine, Order};
+use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 
 use super::core::Core;
 use super::error::{ChargeError, LimitReached};
@@ -56,8 +56,8 @@ pub(super) fn refuse<M: Machine>(
         charged: core.tree().path(index),
         limited: core.tree().path(limited),
         requested: bytes,
-        usage: counter.usage.load(Order::Relaxed),
-        max: counter.settings.max.load(Order::Relaxed),
+        usage: counter.usage.load(MemoryOrder::Relaxed),
+        max: counter.settings.max.load(MemoryOrder::Relaxed),
         largest,
         largest_age,
     }))

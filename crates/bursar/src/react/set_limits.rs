@@ -1,6 +1,6 @@
 //! Changing limits while everything runs.
 
-use bursar_machine::{AtomicWord, Machine, Order};
+use bursar_machine::{AtomicWord, Machine, MemoryOrder};
 
 use super::core::Core;
 use super::reclaimers::Reason;
@@ -18,16 +18,20 @@ pub(crate) fn set_max<M: Machine>(core: &Core<M>, index: u32, max: Limit) {
     drop(operation);
     tell::changed(core, index);
     reclaim::down_to(core, index, Reason::Max, || {
-        core.counters.counter(index).settings.max.load(Order::Full)
+        core.counters
+            .counter(index)
+            .settings
+            .max
+            .load(MemoryOrder::Full)
     });
 }
 
 /// Raises `max`, which needs no drain. `false` if the new limit is lower.
 fn raise_max<M: Machine>(core: &Core<M>, index: u32, max: Limit) -> bool {
     let max_word = &core.counters.counter(index).settings.max;
-    let mut seen = max_word.load(Order::Full);
+    let mut seen = max_word.load(MemoryOrder::Full);
     while max >= seen {
-        match max_word.compare_exchange(seen, max, Order::Full) {
+        match max_word.compare_exchange(seen, max, MemoryOrder::Full) {
             Ok(_) => return true,
             Err(now) => seen = now,
         }
@@ -39,13 +43,15 @@ fn raise_max<M: Machine>(core: &Core<M>, index: u32, max: Limit) -> bool {
 pub(crate) fn set_high<M: Machine>(core: &Core<M>, index: u32, high: Limit) {
     let high_word = &core.counters.counter(index).settings.high;
     // Full, here and below: a task that learns that a limit was set finds it set.
-    high_word.store(high, Order::Full);
+    high_word.store(high, MemoryOrder::Full);
     if core.counters.usage_now(index) > high {
         // Stock is in no use, so reclaimers are not asked for it.
         fork::drain(core, index);
     }
     tell::changed(core, index);
-    reclaim::down_to(core, index, Reason::High, || high_word.load(Order::Full));
+    reclaim::down_to(core, index, Reason::High, || {
+        high_word.load(MemoryOrder::Full)
+    });
 }
 
 pub(crate) fn set_low<M: Machine>(core: &Core<M>, index: u32, low: Limit) {
@@ -53,7 +59,7 @@ pub(crate) fn set_low<M: Machine>(core: &Core<M>, index: u32, low: Limit) {
         .counter(index)
         .settings
         .low
-        .store(low, Order::Full);
+        .store(low, MemoryOrder::Full);
 }
 
 pub(crate) fn set_min<M: Machine>(core: &Core<M>, index: u32, min: Limit) {
@@ -61,5 +67,5 @@ pub(crate) fn set_min<M: Machine>(core: &Core<M>, index: u32, min: Limit) {
         .counter(index)
         .settings
         .min
-        .store(min, Order::Full);
+        .store(min, MemoryOrder::Full);
 }

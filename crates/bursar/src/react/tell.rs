@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use bursar_machine::{AtomicWord, Lock, Machine, Order};
+use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 
 use super::core::Core;
 use super::lifetime::{self, Referred};
@@ -15,10 +15,10 @@ const GROUPS_PER_HOLD: usize = 64;
 /// Tells listeners at a group and above it that its usage or limits have changed.
 pub(crate) fn changed<M: Machine>(core: &Core<M>, index: u32) {
     print_over_return(core);
-    if core.counters.listeners.load(Order::Full) == 0 {
+    if core.counters.listeners.load(MemoryOrder::Full) == 0 {
         return;
     }
-    if core.counters.untold.load(Order::Relaxed) != 0 {
+    if core.counters.untold.load(MemoryOrder::Relaxed) != 0 {
         return all(core);
     }
     core.tree().chain(index).for_each(|at| tell_at(core, at));
@@ -26,10 +26,10 @@ pub(crate) fn changed<M: Machine>(core: &Core<M>, index: u32) {
 
 /// [`changed`] without waiting charges, unless an operation left telling them to the next.
 pub(super) fn watchers<M: Machine>(core: &Core<M>, index: u32) {
-    if core.counters.listeners.load(Order::Full) == 0 {
+    if core.counters.listeners.load(MemoryOrder::Full) == 0 {
         return;
     }
-    if core.counters.untold.load(Order::Relaxed) != 0 {
+    if core.counters.untold.load(MemoryOrder::Relaxed) != 0 {
         return all(core);
     }
     for at in core.tree().chain(index) {
@@ -38,7 +38,7 @@ pub(super) fn watchers<M: Machine>(core: &Core<M>, index: u32) {
             .counter(at)
             .settings
             .watchers
-            .load(Order::Full)
+            .load(MemoryOrder::Full)
             != 0
         {
             pressure::tell(core, at);
@@ -48,10 +48,10 @@ pub(super) fn watchers<M: Machine>(core: &Core<M>, index: u32) {
 
 fn tell_at<M: Machine>(core: &Core<M>, at: u32) {
     let settings = &core.counters.counter(at).settings;
-    if settings.waiting.load(Order::Full) != 0 {
+    if settings.waiting.load(MemoryOrder::Full) != 0 {
         wait::wake_first(core, at);
     }
-    if settings.watchers.load(Order::Full) != 0 {
+    if settings.watchers.load(MemoryOrder::Full) != 0 {
         pressure::tell(core, at);
     }
 }
@@ -60,7 +60,7 @@ fn tell_at<M: Machine>(core: &Core<M>, at: u32) {
 pub(crate) fn all<M: Machine>(core: &Core<M>) {
     print_over_return(core);
     // Full: a later change is noticed later.
-    core.counters.untold.swap(0, Order::Full);
+    core.counters.untold.swap(0, MemoryOrder::Full);
     let mut next = 0;
     loop {
         // Referred to under the lock: a listener keeps the group, but may stop when it is told.

@@ -1,6 +1,6 @@
 //! Periodic upkeep of records, stock and listeners.
 
-use bursar_machine::{AtomicWord, Machine, Order};
+use bursar_machine::{AtomicWord, Machine, MemoryOrder};
 
 use super::core::Core;
 use super::lifetime::{self, Referred};
@@ -22,19 +22,19 @@ pub(crate) fn tick<M: Machine>(core: &Core<M>) {
 fn trim<M: Machine>(core: &Core<M>) {
     let now_ns = core.tree().machine.now_ns();
     // Relaxed, both: hints. Another task that trims at the same time does it once more.
-    if now_ns < core.trim_due_ns.load(Order::Relaxed)
-        || core.counters.much_stock.swap(0, Order::Relaxed) == 0
+    if now_ns < core.trim_due_ns.load(MemoryOrder::Relaxed)
+        || core.counters.much_stock.swap(0, MemoryOrder::Relaxed) == 0
     {
         return;
     }
     let due_ns = now_ns.saturating_add(core.tree().flush_period_ns);
-    core.trim_due_ns.store(due_ns, Order::Relaxed);
+    core.trim_due_ns.store(due_ns, MemoryOrder::Relaxed);
     trim_below(core, ROOT);
 }
 
 fn trim_below<M: Machine>(core: &Core<M>, index: u32) {
     let counter = core.counters.counter(index);
-    if counter.stock_max.load(Order::Relaxed) == 0 {
+    if counter.stock_max.load(MemoryOrder::Relaxed) == 0 {
         return;
     }
     if counter.has_much_stock() {
@@ -43,7 +43,13 @@ fn trim_below<M: Machine>(core: &Core<M>, index: u32) {
     }
     let mut below: Vec<Referred<'_, M>> = Vec::new();
     core.tree().for_each_child(index, |_, child| {
-        if core.counters.counter(child).stock_max.load(Order::Relaxed) != 0 {
+        if core
+            .counters
+            .counter(child)
+            .stock_max
+            .load(MemoryOrder::Relaxed)
+            != 0
+        {
             below.push(lifetime::referred(core, child));
         }
     });

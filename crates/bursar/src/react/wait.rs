@@ -13,7 +13,7 @@
 use std::sync::Arc;
 use std::task::Waker;
 
-use bursar_machine::{AtomicWord, Lock, Machine, Order};
+use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 
 use super::core::Core;
 use super::listen;
@@ -50,7 +50,7 @@ fn queue_of<M: Machine>(core: &Core<M>, index: u32) -> &M::Mutex<Queue> {
 pub(super) fn renew<M: Machine>(core: &Core<M>, ticket: &mut Ticket, waker: &Waker) {
     if ticket.number.is_none() {
         // Relaxed: each number is given once.
-        ticket.number = Some(core.tickets.fetch_add(1, Order::Relaxed));
+        ticket.number = Some(core.tickets.fetch_add(1, MemoryOrder::Relaxed));
     } else if let Some(at) = ticket.queued_at {
         enqueue(core, ticket, at, waker);
     }
@@ -61,17 +61,23 @@ pub(super) fn first_ahead<M: Machine>(core: &Core<M>, ticket: &Ticket) -> Option
     let number = ticket.number.expect("taken first");
     let is_ahead = |&at: &u32| {
         // Full: a queue that another task has entered is seen.
-        core.counters.counter(at).settings.waiting.load(Order::Full) != 0 && {
-            let queue = queue_of(core, at).lock();
-            queue.0.keys().next().is_some_and(|&first| first < number)
-        }
+        core.counters
+            .counter(at)
+            .settings
+            .waiting
+            .load(MemoryOrder::Full)
+            != 0
+            && {
+                let queue = queue_of(core, at).lock();
+                queue.0.keys().next().is_some_and(|&first| first < number)
+            }
     };
     loop {
         // Full: a charge that moves is in two queues when it counts. If that was before this look, it is in the new one. If
         // it is after the last look, it was in the old one. In between, we look again.
-        let moves = core.moves.load(Order::Full);
+        let moves = core.moves.load(MemoryOrder::Full);
         let ahead = core.tree().chain(ticket.index).find(is_ahead);
-        if ahead.is_some() || core.moves.load(Order::Full) == moves {
+        if ahead.is_some() || core.moves.load(MemoryOrder::Full) == moves {
             return ahead;
         }
     }
@@ -96,7 +102,7 @@ pub(super) fn enqueue<M: Machine>(core: &Core<M>, ticket: &mut Ticket, at: u32, 
         if replaced.is_none() {
             // Full: pairs with `listening_at`. Either a return sees us, or we see what it returned.
             let waiting = &core.counters.counter(at).settings.waiting;
-            waiting.fetch_add(1, Order::Full);
+            waiting.fetch_add(1, MemoryOrder::Full);
         }
         replaced
     };
@@ -105,7 +111,7 @@ pub(super) fn enqueue<M: Machine>(core: &Core<M>, ticket: &mut Ticket, at: u32, 
     let before = ticket.queued_at.replace(at);
     if let Some(before) = before.filter(|&before| before != at) {
         // In both until now, so that no task that looks for those ahead misses us: see `first_ahead`.
-        core.moves.fetch_add(1, Order::Full);
+        core.moves.fetch_add(1, MemoryOrder::Full);
         leave_queue(core, before, number);
     }
 }
@@ -124,7 +130,7 @@ fn leave_queue<M: Machine>(core: &Core<M>, at: u32, number: u64) {
         // Or a forked child has forgotten it.
         if removed.is_some() {
             let waiting = &core.counters.counter(at).settings.waiting;
-            waiting.fetch_sub(1, Order::Full);
+            waiting.fetch_sub(1, MemoryOrder::Full);
         }
         let first = queue.0.first_key_value();
         // If it was the first, there is another first now.
@@ -155,8 +161,8 @@ pub(super) fn wake_first<M: Machine>(core: &Core<M>, at: u32) {
 fn may_fit<M: Machine>(core: &Core<M>, at: u32, bytes: u64) -> bool {
     let counter = core.counters.counter(at);
     // Full: after the return. By the usage: no later look follows a claim that is given up again.
-    let usage = counter.usage.load(Order::Full);
-    let max: Limit = counter.settings.max.load(Order::Full);
+    let usage = counter.usage.load(MemoryOrder::Full);
+    let max: Limit = counter.settings.max.load(MemoryOrder::Full);
     bytes > max || usage.saturating_add(bytes) <= max
 }
 

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use bursar_machine::{AtomicWord, Machine, Order, Shard, Slot};
+use bursar_machine::{AtomicWord, Machine, MemoryOrder, Shard, Slot};
 
 use super::roster::Roster;
 use super::{Layout, Node};
@@ -36,11 +36,11 @@ impl Sample {
     pub(crate) fn of<M: Machine>(node: &Node<M>) -> Self {
         // Full: pairs with `mark_to_root` and `report`. Both count only after the mark or the addition that they count.
         Self {
-            publications: node.publications.load(Order::Full),
+            publications: node.publications.load(MemoryOrder::Full),
             reports: node
                 .reported
                 .iter()
-                .map(|word| word.load(Order::Full))
+                .map(|word| word.load(MemoryOrder::Full))
                 .collect(),
         }
     }
@@ -165,7 +165,7 @@ impl<M: Machine> Fold<M> {
         let mut any = false;
         for (column, word) in layout.words_of_columns() {
             // Full: on machines without sections, pairs with the addition that precedes the look at the mark.
-            let now = slot.word(shard, word).load_signed(Order::Full);
+            let now = slot.word(shard, word).load_signed(MemoryOrder::Full);
             let difference = now.wrapping_sub(seen.words[column]);
             if difference == 0 {
                 continue;

@@ -10,7 +10,7 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use bursar_machine::{AtomicWord, Lock, Machine, Order};
+use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 
 use super::fold::{Fold, SHARDS_PER_HOLD};
 use super::name::{NAME_MAX, check_name, printable};
@@ -221,20 +221,20 @@ impl<M: Machine> Node<M> {
 
     pub(crate) fn is_removed(&self) -> bool {
         // Full: pairs with the store in `Tree::detach_if`.
-        self.life.load(Order::Full) != Life::Living as u64
+        self.life.load(MemoryOrder::Full) != Life::Living as u64
     }
 
     /// Marks the group as ended. From now on its record may be listed.
     pub(crate) fn end(&self) {
         // Full: pairs with the drop of the last reference. Either that drop finds the group ended, or we find the
         // reference gone.
-        self.life.store(Life::Ended as u64, Order::Full);
+        self.life.store(Life::Ended as u64, MemoryOrder::Full);
     }
 
     /// Returns whether the group has ended: it was removed, and operations that began before are over.
     pub(crate) fn has_ended(&self) -> bool {
         // Full: as in `is_removed`.
-        self.life.load(Order::Full) >= Life::Ended as u64
+        self.life.load(MemoryOrder::Full) >= Life::Ended as u64
     }
 
     /// Claims the listing of the record. Returns `true` to one caller, if the group has ended and nothing refers to it.
@@ -243,36 +243,36 @@ impl<M: Machine> Node<M> {
         self.references().is_empty()
             && self
                 .life
-                .compare_exchange(ended, listed, Order::Full)
+                .compare_exchange(ended, listed, MemoryOrder::Full)
                 .is_ok()
     }
 
     pub(crate) fn references(&self) -> References {
-        References(self.references.load(Order::Full))
+        References(self.references.load(MemoryOrder::Full))
     }
 
     /// Adds a reference.
     pub(crate) fn refer(&self) {
         // Full: a new reference is made from an old one, which stays until this returns.
-        let before = References(self.references.fetch_add(1, Order::Full));
+        let before = References(self.references.fetch_add(1, MemoryOrder::Full));
         assert!(before.count() < References::MAX, "too many handles");
     }
 
     /// Drops a reference; returns those that are left.
     pub(crate) fn forget(&self) -> References {
-        References(self.references.fetch_sub(1, Order::Full) - 1)
+        References(self.references.fetch_sub(1, MemoryOrder::Full) - 1)
     }
 
     /// Notes that a child was removed; returns the references that are left.
     pub(crate) fn child_removed(&self) -> References {
         let one = References::REMOVED_CHILD;
-        References(self.references.fetch_add(one, Order::Full) + one)
+        References(self.references.fetch_add(one, MemoryOrder::Full) + one)
     }
 
     /// Notes that the record of a removed child has ended.
     pub(crate) fn forget_child(&self) {
         let one = References::REMOVED_CHILD + 1;
-        self.references.fetch_sub(one, Order::Full);
+        self.references.fetch_sub(one, MemoryOrder::Full);
     }
 }
 
@@ -436,7 +436,7 @@ impl<M: Machine> Tree<M> {
         self.begin_life(index, parent, ordinal, depth, name);
         prepare(index, ordinal);
         // Relaxed: changed under the parent's lock. A task that knows the child has synchronised with its creation.
-        above.child_count.fetch_add(1, Order::Relaxed);
+        above.child_count.fetch_add(1, MemoryOrder::Relaxed);
         if parent != ROOT {
             above.refer();
         }
@@ -454,9 +454,10 @@ impl<M: Machine> Tree<M> {
             fold.begin_life();
         }
         node.depth.store(depth, Ordering::Relaxed);
-        node.references.store(1, Order::Full);
-        node.life.store(Life::Living as u64, Order::Full);
-        node.as_of_ns.store(self.machine.now_ns(), Order::Full);
+        node.references.store(1, MemoryOrder::Full);
+        node.life.store(Life::Living as u64, MemoryOrder::Full);
+        node.as_of_ns
+            .store(self.machine.now_ns(), MemoryOrder::Full);
         // The record's last group may have left shards published on another way to the root. The new epoch makes a
         // straggler that still publishes for it start again, and find the new way.
         for shard in self.touched(index) {
@@ -580,7 +581,7 @@ impl<M: Machine> Tree<M> {
         children.removed = true;
         siblings.by_name.remove(&children.name);
         // Full: pairs with the load in `is_removed`.
-        node.life.store(Life::Ending as u64, Order::Full);
+        node.life.store(Life::Ending as u64, MemoryOrder::Full);
         Ok(true)
     }
 
@@ -604,12 +605,15 @@ impl<M: Machine> Tree<M> {
         siblings.ordinals[ordinal as usize] = None;
         siblings.free_ordinals.push(ordinal);
         for (word, own) in above.eager[self.layout.eager..].iter().enumerate() {
-            own.fetch_add_signed(node.eager[word].load_signed(Order::Full), Order::Full);
+            own.fetch_add_signed(
+                node.eager[word].load_signed(MemoryOrder::Full),
+                MemoryOrder::Full,
+            );
         }
         node.eager
             .iter()
-            .for_each(|word| word.store(0, Order::Full));
-        above.child_count.fetch_sub(1, Order::Relaxed);
+            .for_each(|word| word.store(0, MemoryOrder::Full));
+        above.child_count.fetch_sub(1, MemoryOrder::Relaxed);
         self.free.lock().records.push(index);
     }
 }

@@ -14,7 +14,7 @@
 use std::array;
 use std::sync::OnceLock;
 
-use bursar_machine::{AtomicWord, Machine, Order};
+use bursar_machine::{AtomicWord, Machine, MemoryOrder};
 
 const BITS: u32 = 64;
 const DEPTH: usize = 4;
@@ -115,8 +115,8 @@ impl<M: Machine> MarkSet<M> {
             let bit = 1 << (rest >> (6 * level) & 63);
             // Full, both: pair with the swaps in `take`. If our bit comes before the taker's swap of this word, the
             // taker finds it. If the swap comes first, we see the words above it cleared as well, and set them again.
-            if branch.word.load(Order::Full) & bit == 0 {
-                branch.word.fetch_or(bit, Order::Full);
+            if branch.word.load(MemoryOrder::Full) & bit == 0 {
+                branch.word.fetch_or(bit, MemoryOrder::Full);
             }
         }
     }
@@ -152,9 +152,9 @@ impl<M: Machine> MarkSet<M> {
         take: &mut impl FnMut(u32) -> bool,
     ) -> bool {
         // Full, all three: pair with `mark`. Words are cleared from the top down.
-        let mut bits = match branch.word.load(Order::Full) {
+        let mut bits = match branch.word.load(MemoryOrder::Full) {
             0 => 0,
-            _ => branch.word.swap(0, Order::Full),
+            _ => branch.word.swap(0, MemoryOrder::Full),
         };
         while bits != 0 {
             let digit = bits.trailing_zeros();
@@ -167,7 +167,7 @@ impl<M: Machine> MarkSet<M> {
             };
             if !goes_on {
                 // Set again from the bottom up, as marking does. The bits below this digit are set again already.
-                branch.word.fetch_or(bits, Order::Full);
+                branch.word.fetch_or(bits, MemoryOrder::Full);
                 return false;
             }
             bits &= bits - 1;
@@ -210,7 +210,7 @@ impl<M: Machine> MarkSet<M> {
             return true;
         }
         // Full: pairs with `mark`. Bits below `from` are not looked at.
-        let mut bits = branch.word.load(Order::Full) & (u64::MAX << skipped);
+        let mut bits = branch.word.load(MemoryOrder::Full) & (u64::MAX << skipped);
         while bits != 0 {
             let digit = bits.trailing_zeros();
             bits &= bits - 1;
@@ -239,9 +239,9 @@ impl<M: Machine> MarkSet<M> {
             let bit = 1 << (rest >> (6 * level) & 63);
             // Full, all: pair with `mark`. A marker of another member below sets its bit first and looks at this word last. So
             // either the second look finds its bit, or it finds ours cleared.
-            let left = branch.word.fetch_and(!bit, Order::Full) & !bit;
-            if level > 0 && way[level - 1].word.load(Order::Full) != 0 {
-                branch.word.fetch_or(bit, Order::Full);
+            let left = branch.word.fetch_and(!bit, MemoryOrder::Full) & !bit;
+            if level > 0 && way[level - 1].word.load(MemoryOrder::Full) != 0 {
+                branch.word.fetch_or(bit, MemoryOrder::Full);
                 return;
             }
             if left != 0 {
@@ -259,7 +259,7 @@ impl<M: Machine> MarkSet<M> {
     pub(crate) fn is_empty(&self) -> bool {
         self.roots
             .iter()
-            .all(|root| root.word.load(Order::Full) == 0)
+            .all(|root| root.word.load(MemoryOrder::Full) == 0)
     }
 }
 

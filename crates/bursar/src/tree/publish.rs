@@ -1,6 +1,6 @@
 //! Adding to statistics, and marking the way to the root at the first update of a clean slot.
 
-use bursar_machine::{AtomicWord, Lock, Machine, Order, Outcome, STATE, Shard, Slot, State};
+use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder, Outcome, STATE, Shard, Slot, State};
 
 use super::{Place, Tree};
 
@@ -54,10 +54,10 @@ impl<M: Machine> Tree<M> {
     fn add_eager(&self, index: u32, place: Place, delta: i64) {
         let own = self.layout.eager + usize::from(place.word);
         // The own part comes first, because a forked child sums the other parts from it. Full: as below.
-        self.node(index).eager[own].fetch_add_signed(delta, Order::Full);
+        self.node(index).eager[own].fetch_add_signed(delta, MemoryOrder::Full);
         for at in self.chain(index) {
             // Full: an eager read that follows must see the addition.
-            self.node(at).eager[usize::from(place.word)].fetch_add_signed(delta, Order::Full);
+            self.node(at).eager[usize::from(place.word)].fetch_add_signed(delta, MemoryOrder::Full);
         }
     }
 
@@ -86,9 +86,9 @@ impl<M: Machine> Tree<M> {
             }
         };
         let base = slot.word(shard, word + 1);
-        let seen = base.load_signed(Order::Acquire);
+        let seen = base.load_signed(MemoryOrder::Acquire);
         // Read after the base: with an older sum, the base could move backwards.
-        let sum = slot.word(shard, word).load_signed(Order::Full);
+        let sum = slot.word(shard, word).load_signed(MemoryOrder::Full);
         let unreported = sum.wrapping_sub(seen).unsigned_abs();
         if unreported >= place.batch {
             // The sum may include what another thread has added and not published yet. A walk that sees the report
@@ -97,14 +97,14 @@ impl<M: Machine> Tree<M> {
             self.report(index, usize::from(place.index) + 1, unreported);
             // Full: the report is made before the base moves. If another thread moved the base, both threads reported,
             // which only widens the error bar.
-            let _ = base.compare_exchange(seen as u64, sum as u64, Order::Full);
+            let _ = base.compare_exchange(seen as u64, sum as u64, MemoryOrder::Full);
         }
     }
 
     fn report(&self, index: u32, column: usize, magnitude: u64) {
         for at in self.chain(index) {
             // Full: pairs with the sample that a walk takes before it reads the words.
-            self.node(at).reported[column].fetch_add(magnitude, Order::Full);
+            self.node(at).reported[column].fetch_add(magnitude, MemoryOrder::Full);
         }
     }
 
@@ -118,7 +118,7 @@ impl<M: Machine> Tree<M> {
         let children = node.children.lock();
         let children = || children.ordinals.iter().flatten();
         for (word, total) in totals.iter().enumerate() {
-            let read = |word: &M::Word| word.load(Order::Full);
+            let read = |word: &M::Word| word.load(MemoryOrder::Full);
             let sum = || {
                 let parts = children().map(|&child| read(&self.node(child).eager[word]));
                 parts.fold(read(&own[word]), u64::wrapping_add)
@@ -126,7 +126,11 @@ impl<M: Machine> Tree<M> {
             // A signal handler may add to any of these in between.
             loop {
                 let (before, now) = (sum(), read(total));
-                if sum() == before && total.compare_exchange(now, before, Order::Full).is_ok() {
+                if sum() == before
+                    && total
+                        .compare_exchange(now, before, MemoryOrder::Full)
+                        .is_ok()
+                {
                     break;
                 }
             }
@@ -141,7 +145,7 @@ impl<M: Machine> Tree<M> {
         self.publish(index, shard);
         for (column, declared) in self.layout.columns.iter().enumerate() {
             if let (Some(word), 1..) = (declared.word, declared.batch) {
-                let read = |word| slot.word(shard, word).load_signed(Order::Full);
+                let read = |word| slot.word(shard, word).load_signed(MemoryOrder::Full);
                 let unreported = read(word).wrapping_sub(read(word + 1)).unsigned_abs();
                 // The base stays, because reporting twice only widens the error bar.
                 if unreported >= declared.batch {
@@ -162,14 +166,14 @@ impl<M: Machine> Tree<M> {
         loop {
             // Full: pairs with the clean in `retire.rs`, and with the look there after the mark is removed. If this load comes after
             // the clean, either that look finds our publication, or the marks below are set after it.
-            let seen = State(state.load(Order::Full));
+            let seen = State(state.load(MemoryOrder::Full));
             if seen.tag() == State::PUBLISHED {
                 return !seen.is_frozen();
             }
             let publishing = seen.with_tag(State::PUBLISHING);
             if seen.tag() == State::CLEAN
                 && state
-                    .compare_exchange(seen.0, publishing.0, Order::Full)
+                    .compare_exchange(seen.0, publishing.0, MemoryOrder::Full)
                     .is_err()
             {
                 continue;
@@ -181,9 +185,10 @@ impl<M: Machine> Tree<M> {
 
     /// Turns `PUBLISHING` into `PUBLISHED`, unless the slot was cleaned since: our marks may be gone.
     fn finish_publishing(&self, state: &M::Word, publishing: State) {
-        let mut now = State(state.load(Order::Full));
+        let mut now = State(state.load(MemoryOrder::Full));
         while now.tag() == State::PUBLISHING && now.epoch() == publishing.epoch() {
-            match state.compare_exchange(now.0, now.with_tag(State::PUBLISHED).0, Order::Full) {
+            match state.compare_exchange(now.0, now.with_tag(State::PUBLISHED).0, MemoryOrder::Full)
+            {
                 Ok(_) => return,
                 Err(other) => now = State(other),
             }
@@ -201,7 +206,7 @@ impl<M: Machine> Tree<M> {
         }
         // After the marks: a walk that samples this publication before it looks at the marks also finds ours.
         for at in self.chain(index) {
-            self.node(at).publications.fetch_add(1, Order::Full);
+            self.node(at).publications.fetch_add(1, MemoryOrder::Full);
         }
     }
 }

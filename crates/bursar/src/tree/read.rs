@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bursar_machine::{AtomicWord, Lock, Machine, Order};
+use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 
 use super::fold::Sample;
 use super::roster::Roster;
@@ -256,7 +256,7 @@ impl<M: Machine> Tree<M> {
     /// Whether a group's own words hold all its updates.
     fn is_childless(&self, index: u32) -> bool {
         // Acquire: a child that had an update before this read was counted before that update.
-        self.node(index).child_count.load(Order::Acquire) == 0
+        self.node(index).child_count.load(MemoryOrder::Acquire) == 0
     }
 
     /// Reads a group as fresh as is wanted. `None` if the policy forbids the walk that this needs. The usage range is asked for
@@ -306,7 +306,7 @@ impl<M: Machine> Tree<M> {
         let mut many_slots = false;
         if found.is_some() {
             // Relaxed: a count.
-            turns.rosters.fetch_add(1, Order::Relaxed);
+            turns.rosters.fetch_add(1, MemoryOrder::Relaxed);
         } else if self.is_childless(index) {
             // It is over so soon that sharing it would cost more.
             slots += self.walk(index).slots;
@@ -345,7 +345,7 @@ impl<M: Machine> Tree<M> {
     /// Age of the folded numbers, ns.
     pub(crate) fn age_ns(&self, index: u32) -> u64 {
         // Acquire: pairs with the Release at the end of a flush.
-        let began = |at| self.node(at).as_of_ns.load(Order::Acquire);
+        let began = |at| self.node(at).as_of_ns.load(MemoryOrder::Acquire);
         let newest = self
             .chain(index)
             .map(began)
@@ -406,7 +406,7 @@ impl<M: Machine> Tree<M> {
         // Full: an update's publication is counted before the update returns.
         let publications = node
             .publications
-            .load(Order::Full)
+            .load(MemoryOrder::Full)
             .wrapping_sub(fold.sampled_publications);
         // A slot that the last walk left marked takes updates without another publication.
         let slots = publications.saturating_add(fold.left);
@@ -418,7 +418,7 @@ impl<M: Machine> Tree<M> {
             (_, batch) => {
                 let sampled = fold.sampled_reports.get(column).copied().unwrap_or(0);
                 let reported = node.reported[column]
-                    .load(Order::Full)
+                    .load(MemoryOrder::Full)
                     .wrapping_sub(sampled);
                 // Each of these slots holds back less than a batch on either side of its folded value.
                 let held_back = slots.saturating_mul(batch.saturating_mul(2));
@@ -483,7 +483,7 @@ impl<M: Machine> Tree<M> {
         let eager = (1..values.len()).filter(|&column| self.layout.columns[column].word.is_none());
         for (word, column) in eager.enumerate() {
             // Full: pairs with `add_eager`.
-            let read = |at: u32| self.node(at).eager[word].load_signed(Order::Full);
+            let read = |at: u32| self.node(at).eager[word].load_signed(MemoryOrder::Full);
             values[column] = Value::within(read(index), Some(0));
             own[column] = children
                 .iter()

@@ -16,7 +16,7 @@
 //! A pass goes over the whole tree in steps of bounded size; [`crate::Memory::tick`] does one, and so does a reader now and then,
 //! after it has its answer.
 
-use bursar_machine::{AtomicWord, Lock, Machine, Order, STATE, Shard, Slot, State};
+use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder, STATE, Shard, Slot, State};
 
 use super::fold::{Fold, Sample};
 use super::walk::Walked;
@@ -78,8 +78,8 @@ impl<M: Machine> Retirer<M> {
     pub(super) fn counts(&self) -> (u64, u64) {
         // Relaxed: these counts only inform.
         (
-            self.fences.load(Order::Relaxed),
-            self.retired.load(Order::Relaxed),
+            self.fences.load(MemoryOrder::Relaxed),
+            self.retired.load(MemoryOrder::Relaxed),
         )
     }
 }
@@ -93,7 +93,7 @@ impl<M: Machine> Tree<M> {
         }
         let retirer = &self.retirer;
         // Relaxed: a time, and nothing else is read by it.
-        let is_due = || now_ns >= retirer.due_ns.load(Order::Relaxed);
+        let is_due = || now_ns >= retirer.due_ns.load(MemoryOrder::Relaxed);
         if is_due()
             && let Some(mut way) = retirer.way.try_lock()
             && is_due()
@@ -127,7 +127,7 @@ impl<M: Machine> Tree<M> {
         // Relaxed: as in `retire_if_due`.
         retirer
             .due_ns
-            .store(now_ns.saturating_add(pause_ns), Order::Relaxed);
+            .store(now_ns.saturating_add(pause_ns), MemoryOrder::Relaxed);
     }
 
     /// Brings the totals of `scope` up to date and retires all slots below it that are in no update's hands.
@@ -176,7 +176,7 @@ impl<M: Machine> Tree<M> {
             }
         }
         if !idle.is_empty() {
-            self.retirer.fences.fetch_add(1, Order::Relaxed);
+            self.retirer.fences.fetch_add(1, MemoryOrder::Relaxed);
             self.machine.fence();
         }
         for idle in idle.chunk_by(|one, other| one.index == other.index) {
@@ -250,9 +250,9 @@ impl<M: Machine> Tree<M> {
             self.fold_shard(&mut fold, index, shard);
             node.published.unmark(shard.0);
             // Full: pairs with the begin of a publication. Either we see it, or its marks come after ours is removed.
-            let state = State(node.slot.word(shard, STATE).load(Order::Full));
+            let state = State(node.slot.word(shard, STATE).load(MemoryOrder::Full));
             if state.tag() == State::CLEAN && state.epoch() == epoch {
-                self.retirer.retired.fetch_add(1, Order::Relaxed);
+                self.retirer.retired.fetch_add(1, MemoryOrder::Relaxed);
             } else {
                 node.published.mark(shard.0);
             }
@@ -297,7 +297,7 @@ impl<M: Machine> Tree<M> {
 /// Sets a published shard back to clean in a new epoch. Returns the epoch in which it is clean; `None` if a task publishes it.
 fn clean_published<M: Machine>(slot: &M::Slot, shard: Shard) -> Option<u64> {
     let state = slot.word(shard, STATE);
-    let mut seen = State(state.load(Order::Full));
+    let mut seen = State(state.load(MemoryOrder::Full));
     loop {
         let clean = match seen.tag() {
             State::PUBLISHED => seen.cleaned(),
@@ -305,7 +305,7 @@ fn clean_published<M: Machine>(slot: &M::Slot, shard: Shard) -> Option<u64> {
             _ => return None,
         };
         // Full: pairs with `publish` and, on machines without sections, with the adder that looks at the state last.
-        match state.compare_exchange(seen.0, clean.0, Order::Full) {
+        match state.compare_exchange(seen.0, clean.0, MemoryOrder::Full) {
             Ok(_) => return Some(clean.epoch()),
             Err(now) => seen = State(now),
         }
@@ -315,9 +315,9 @@ fn clean_published<M: Machine>(slot: &M::Slot, shard: Shard) -> Option<u64> {
 /// Sets a shard back to clean in a new epoch, so that publications under way start again.
 pub(super) fn clean<M: Machine>(slot: &M::Slot, shard: Shard) {
     let state = slot.word(shard, STATE);
-    let mut seen = State(state.load(Order::Relaxed));
+    let mut seen = State(state.load(MemoryOrder::Relaxed));
     // Full: pairs with `publish`.
-    while let Err(now) = state.compare_exchange(seen.0, seen.cleaned().0, Order::Full) {
+    while let Err(now) = state.compare_exchange(seen.0, seen.cleaned().0, MemoryOrder::Full) {
         seen = State(now);
     }
 }

@@ -24,7 +24,7 @@
 
 use std::sync::Arc;
 
-use bursar_machine::{AtomicWord, Lock, Machine, Order, STATE, Shard, Slot, State};
+use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder, STATE, Shard, Slot, State};
 
 use super::fold::add;
 use super::read::Folded;
@@ -69,8 +69,8 @@ impl<M: Machine> Roster<M> {
     /// Whether it is not right any more, and will not be again.
     pub(super) fn is_old(&self, node: &Node<M>) -> bool {
         // Full: as in `Tree::by_roster`.
-        node.publications.load(Order::Full) != self.publications
-            || node.changes.load(Order::Full) != self.changes
+        node.publications.load(MemoryOrder::Full) != self.publications
+            || node.changes.load(MemoryOrder::Full) != self.changes
     }
 
     /// The numbers now.
@@ -86,7 +86,10 @@ impl<M: Machine> Roster<M> {
             }
             for (column, word) in layout.words_of_columns() {
                 // Full: comes before the look at `changes`.
-                let value = entry.slot.word(entry.shard, word).load_signed(Order::Full);
+                let value = entry
+                    .slot
+                    .word(entry.shard, word)
+                    .load_signed(MemoryOrder::Full);
                 for column in layout.numbers(column, usize::from(entry.home)) {
                     add(&mut totals[column], value);
                     if entry.is_own {
@@ -146,13 +149,13 @@ impl<M: Machine> Tree<M> {
     ) -> Option<Folded> {
         let node = self.node(index);
         // Full: an update's publication is counted before the update returns.
-        if node.publications.load(Order::Full) != roster.publications {
+        if node.publications.load(MemoryOrder::Full) != roster.publications {
             return None;
         }
         let folded = roster.sum(&self.layout);
         *looked_at += roster.entries.len() as u64;
         // Full: comes after the words. See the module.
-        (node.changes.load(Order::Full) == roster.changes).then_some(folded)
+        (node.changes.load(MemoryOrder::Full) == roster.changes).then_some(folded)
     }
 
     /// Makes a roster, unless numbers move meanwhile from one group to another, or a slot is marked and not published.
@@ -161,8 +164,8 @@ impl<M: Machine> Tree<M> {
         let zeroes = vec![0; self.layout.width];
         let mut roster = Roster {
             // Full: loaded before we look at any mark.
-            publications: node.publications.load(Order::Full),
-            changes: node.changes.load(Order::Full),
+            publications: node.publications.load(MemoryOrder::Full),
+            changes: node.changes.load(MemoryOrder::Full),
             entries: Vec::new(),
             totals: zeroes.clone(),
             own: zeroes,
@@ -188,7 +191,7 @@ impl<M: Machine> Tree<M> {
         }
         for at in self.chain(index) {
             // Full: pairs with `by_roster`.
-            self.node(at).changes.fetch_add(1, Order::Full);
+            self.node(at).changes.fetch_add(1, MemoryOrder::Full);
         }
     }
 
@@ -229,7 +232,7 @@ impl<M: Machine> Tree<M> {
             let mut is_in_use = true;
             from = self.some_marked(node, at, |shard| {
                 // Full: if it is published, all its marks are set, and it is counted.
-                let state = State(node.slot.word(shard, STATE).load(Order::Full));
+                let state = State(node.slot.word(shard, STATE).load(MemoryOrder::Full));
                 is_in_use &= state.tag() == State::PUBLISHED;
                 let entry = Entry {
                     slot: node.slot.clone(),

@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use bursar_machine::{AtomicWord, Event, Lock, Machine, Order};
+use bursar_machine::{AtomicWord, Event, Lock, Machine, MemoryOrder};
 
 use super::{FlushPolicy, Keep, ROOT, Tree};
 
@@ -74,7 +74,7 @@ impl<M: Machine> Turns<M> {
     /// [`Turns::finish`].
     fn wait(&self, machine: &M) -> bool {
         // Full, here and below: a reader that sees a walk done sees its numbers, and one that begins a walk comes after the last.
-        let mut seen = self.word.load(Order::Full);
+        let mut seen = self.word.load(MemoryOrder::Full);
         let needs = seen / DONE_ONE + 1 + (seen & RUNS);
         let mut round = 0;
         loop {
@@ -82,7 +82,10 @@ impl<M: Machine> Turns<M> {
                 return true;
             }
             if seen & RUNS == 0 {
-                match self.word.compare_exchange(seen, seen | RUNS, Order::Full) {
+                match self
+                    .word
+                    .compare_exchange(seen, seen | RUNS, MemoryOrder::Full)
+                {
                     Ok(_) => return false,
                     Err(now) => seen = now,
                 }
@@ -95,7 +98,7 @@ impl<M: Machine> Turns<M> {
             } else {
                 self.sleep(needs);
             }
-            seen = self.word.load(Order::Full);
+            seen = self.word.load(MemoryOrder::Full);
         }
     }
 
@@ -104,7 +107,7 @@ impl<M: Machine> Turns<M> {
         let sleeper = {
             let mut sleepers = self.sleepers.lock();
             // Full: pairs with `finish`. Either the end of the walk sees this and waits for our lock, or we see the end.
-            let seen = self.word.fetch_or(SLEEPERS, Order::Full);
+            let seen = self.word.fetch_or(SLEEPERS, MemoryOrder::Full);
             if seen & RUNS == 0 || seen / DONE_ONE >= needs {
                 return;
             }
@@ -123,7 +126,7 @@ impl<M: Machine> Turns<M> {
 
     /// Ends a walk.
     fn finish(&self) {
-        let before = self.word.fetch_add(DONE_ONE - RUNS, Order::Full);
+        let before = self.word.fetch_add(DONE_ONE - RUNS, MemoryOrder::Full);
         if before & SLEEPERS == 0 {
             return;
         }
@@ -136,7 +139,7 @@ impl<M: Machine> Turns<M> {
             let count = sleepers.len().min(served + 1);
             let woken: Vec<_> = sleepers.drain(..count).collect();
             if sleepers.is_empty() {
-                self.word.fetch_and(!SLEEPERS, Order::Full);
+                self.word.fetch_and(!SLEEPERS, MemoryOrder::Full);
             }
             woken
         };
@@ -161,7 +164,7 @@ impl<M: Machine> Tree<M> {
         let turns = &self.node(scope).turns;
         if turns.wait(&self.machine) {
             // Relaxed, here and below: these counts only inform.
-            turns.joined.fetch_add(1, Order::Relaxed);
+            turns.joined.fetch_add(1, MemoryOrder::Relaxed);
             return false;
         }
         let walked = match self.policy {
@@ -182,7 +185,7 @@ impl<M: Machine> Tree<M> {
             .node(scope)
             .turns
             .slots
-            .fetch_add(slots, Order::Relaxed);
+            .fetch_add(slots, MemoryOrder::Relaxed);
         before / MANY_SLOTS != before.wrapping_add(slots) / MANY_SLOTS
     }
 
@@ -195,14 +198,14 @@ impl<M: Machine> Tree<M> {
         };
         for index in 0..self.records() {
             let turns = &self.node(index).turns;
-            let walks = turns.word.load(Order::Relaxed) / DONE_ONE;
+            let walks = turns.word.load(MemoryOrder::Relaxed) / DONE_ONE;
             match index {
                 ROOT => counts.root = walks,
                 _ => counts.subtree += walks,
             }
-            counts.joined += turns.joined.load(Order::Relaxed);
-            counts.rosters += turns.rosters.load(Order::Relaxed);
-            counts.slots += turns.slots.load(Order::Relaxed);
+            counts.joined += turns.joined.load(MemoryOrder::Relaxed);
+            counts.rosters += turns.rosters.load(MemoryOrder::Relaxed);
+            counts.slots += turns.slots.load(MemoryOrder::Relaxed);
         }
         counts
     }

@@ -8,7 +8,7 @@
 //! Snapshots of one memory walk one after the other, and let tasks that wait for the gate go first. So the end of a group waits for
 //! one walk at most, however many tasks take snapshots.
 
-use bursar_machine::{AtomicWord, Lock, Machine, Order};
+use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 
 use super::Tree;
 use super::read::{Folded, Reading};
@@ -145,7 +145,7 @@ impl<M: Machine> Tree<M> {
         let eager = columns.filter(|(_, column)| column.word.is_none());
         for ((column, _), word) in eager.zip(own) {
             // Full: pairs with `add_eager`.
-            totals[column] = totals[column].wrapping_add(word.load_signed(Order::Full));
+            totals[column] = totals[column].wrapping_add(word.load_signed(MemoryOrder::Full));
         }
     }
 

@@ -12,7 +12,7 @@
 //! | a group's fold | twice `shards_per_hold` shards and [`CHILDREN_PER_HOLD`] marks, or one addition of all columns |
 //! | a group's children | [`CHILDREN_PER_HOLD`] look-ups |
 
-use bursar_machine::{AtomicWord, Lock, Machine, Order, STATE, Shard, Slot, State};
+use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder, STATE, Shard, Slot, State};
 
 use super::fold::{Fold, Sample};
 use super::{LEVELS, Node, Tree};
@@ -55,7 +55,7 @@ impl<M: Machine> Tree<M> {
     pub(super) fn end_walk(&self, scope: u32, began_ns: u64) {
         let node = self.node(scope);
         // Release: pairs with the Acquire in `age_ns`; the totals are written before they are called fresh.
-        node.as_of_ns.fetch_max(began_ns, Order::Release);
+        node.as_of_ns.fetch_max(began_ns, MemoryOrder::Release);
     }
 
     /// Folds a group and all below that is marked. `way` is room for the ids of children, and is left as it was.
@@ -231,7 +231,7 @@ impl<M: Machine> Tree<M> {
         let home = self.home(shard);
         let is_published = || {
             // Full: comes after the words. If it says so, all marks were set when we read what was added before.
-            State(slot.word(shard, STATE).load(Order::Full)).tag() == State::PUBLISHED
+            State(slot.word(shard, STATE).load(MemoryOrder::Full)).tag() == State::PUBLISHED
         };
         if fold.fold(&self.layout, slot, shard, home) && !is_published() {
             self.publish(index, shard);
@@ -291,7 +291,7 @@ impl<M: Machine> Tree<M> {
         self.end_beside_walks(|| {
             self.hand_over(index, |parent, above, fold| {
                 // Full: pairs with `by_roster`. Before the own part changes: rosters hold what it was.
-                self.node(parent).changes.fetch_add(1, Order::Full);
+                self.node(parent).changes.fetch_add(1, MemoryOrder::Full);
                 above.absorb(fold);
             });
         });

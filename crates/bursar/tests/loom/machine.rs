@@ -3,7 +3,7 @@
 //! The model covers the memory model of C++ as far as loom knows it (with loads that return old values), and blocking.
 //! It covers every interleaving of atomic accesses and lock operations up to a bound on preemptions.
 //!
-//! * [`Order::Full`] is a sequentially consistent fence *before* each access, because loom takes sequentially
+//! * [`MemoryOrder::Full`] is a sequentially consistent fence *before* each access, because loom takes sequentially
 //!   consistent accesses for acquire-release ones. So there is a fence between two `Full` accesses of a thread. There
 //!   is none after the last. So weaker accesses that follow are not ordered, which is no more than Rust promises on the
 //!   host.
@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex as PlainMutex, OnceLock};
 
 use bursar_machine::pages::{ReserveError, ReserveOptions, Span};
 use bursar_machine::{
-    AtomicShard, AtomicWord, CAP, CEILING, CHARGED, Event, Lock, Machine, Order, OutOfMemory,
+    AtomicShard, AtomicWord, CAP, CEILING, CHARGED, Event, Lock, Machine, MemoryOrder, OutOfMemory,
     Outcome, STATE, Shard, Slot, State, busy_wait,
 };
 use loom::sync::atomic::{AtomicU64, Ordering, fence};
@@ -276,7 +276,7 @@ impl LoomSlot {
     fn section(&self, cpu: Shard, section: impl FnOnce(&[LoomWord]) -> Outcome) -> Outcome {
         let _alone = self.cpus.sections[self.cpus.place(cpu)].lock().unwrap();
         let words = self.copy(cpu);
-        if words[STATE].load(Order::Acquire) & 0xff != State::PUBLISHED {
+        if words[STATE].load(MemoryOrder::Acquire) & 0xff != State::PUBLISHED {
             return Outcome::Unpublished {
                 shard: cpu,
                 committed: false,
@@ -292,13 +292,14 @@ fn current() -> Shard {
 
 /// `word += delta` inside a section.
 fn commit(word: &LoomWord, delta: i64) -> i64 {
-    let now = word.load_signed(Order::Relaxed) + delta;
-    word.store(now as u64, Order::Relaxed);
+    let now = word.load_signed(MemoryOrder::Relaxed) + delta;
+    word.store(now as u64, MemoryOrder::Relaxed);
     now
 }
 
 fn room_in_section(words: &[LoomWord]) -> i64 {
-    words[CEILING].load_signed(Order::Relaxed) - words[CHARGED].load_signed(Order::Relaxed)
+    words[CEILING].load_signed(MemoryOrder::Relaxed)
+        - words[CHARGED].load_signed(MemoryOrder::Relaxed)
 }
 
 // The sections do what `crates/machine/src/host/rseq.rs` does, the rest what `slots.rs` beside it does.
@@ -343,7 +344,7 @@ impl Slot for LoomSlot {
             return self.atomic(shard).uncharge(bytes);
         }
         self.section(shard, |words| {
-            let cap = words[CAP].load_signed(Order::Relaxed);
+            let cap = words[CAP].load_signed(MemoryOrder::Relaxed);
             if bytes > (cap - room_in_section(words)) as u64 {
                 return Outcome::Short;
             }
@@ -361,7 +362,7 @@ impl Slot for LoomSlot {
         }
         self.section(shard, |words| {
             let room = room_in_section(words) + ceiling - charged;
-            if room < 0 || room > words[CAP].load_signed(Order::Relaxed) {
+            if room < 0 || room > words[CAP].load_signed(MemoryOrder::Relaxed) {
                 return Outcome::Short;
             }
             commit(&words[CHARGED], charged);
@@ -383,7 +384,8 @@ impl Slot for LoomSlot {
             return self.atomic(shard).room();
         }
         let words = self.copy(shard);
-        words[CEILING].load_signed(Order::Acquire) - words[CHARGED].load_signed(Order::Acquire)
+        words[CEILING].load_signed(MemoryOrder::Acquire)
+            - words[CHARGED].load_signed(MemoryOrder::Acquire)
     }
 
     fn settle(&self, shard: Shard) {
@@ -398,9 +400,9 @@ impl Slot for LoomSlot {
             return self.atomic(shard).take_room();
         }
         let words = self.copy(shard);
-        let charged = words[CHARGED].load_signed(Order::Acquire);
-        let room = words[CEILING].load_signed(Order::Acquire) - charged;
-        words[CEILING].store(charged as u64, Order::Release);
+        let charged = words[CHARGED].load_signed(MemoryOrder::Acquire);
+        let room = words[CEILING].load_signed(MemoryOrder::Acquire) - charged;
+        words[CEILING].store(charged as u64, MemoryOrder::Release);
         u64::try_from(room).expect("sections never let the room become negative")
     }
 }
@@ -436,12 +438,12 @@ impl LoomWord {
 }
 
 /// The fence of a `Full` access, and what remains of its ordering.
-fn ordering(order: Order, full: Ordering) -> Ordering {
+fn ordering(order: MemoryOrder, full: Ordering) -> Ordering {
     match order {
-        Order::Relaxed => Ordering::Relaxed,
-        Order::Acquire => Ordering::Acquire,
-        Order::Release => Ordering::Release,
-        Order::Full => {
+        MemoryOrder::Relaxed => Ordering::Relaxed,
+        MemoryOrder::Acquire => Ordering::Acquire,
+        MemoryOrder::Release => Ordering::Release,
+        MemoryOrder::Full => {
             fence(Ordering::SeqCst);
             full
         }
@@ -455,30 +457,30 @@ impl AtomicWord for LoomWord {
             loaded: array::from_fn(|_| OnceLock::new()),
         }
     }
-    fn load(&self, order: Order) -> u64 {
+    fn load(&self, order: MemoryOrder) -> u64 {
         self.reading().load(ordering(order, Ordering::Acquire))
     }
-    fn store(&self, value: u64, order: Order) {
+    fn store(&self, value: u64, order: MemoryOrder) {
         self.writing()
             .store(value, ordering(order, Ordering::Release));
     }
-    fn swap(&self, value: u64, order: Order) -> u64 {
+    fn swap(&self, value: u64, order: MemoryOrder) -> u64 {
         self.writing()
             .swap(value, ordering(order, Ordering::AcqRel))
     }
-    fn fetch_add(&self, value: u64, order: Order) -> u64 {
+    fn fetch_add(&self, value: u64, order: MemoryOrder) -> u64 {
         self.writing()
             .fetch_add(value, ordering(order, Ordering::AcqRel))
     }
-    fn fetch_or(&self, bits: u64, order: Order) -> u64 {
+    fn fetch_or(&self, bits: u64, order: MemoryOrder) -> u64 {
         self.writing()
             .fetch_or(bits, ordering(order, Ordering::AcqRel))
     }
-    fn fetch_and(&self, bits: u64, order: Order) -> u64 {
+    fn fetch_and(&self, bits: u64, order: MemoryOrder) -> u64 {
         self.writing()
             .fetch_and(bits, ordering(order, Ordering::AcqRel))
     }
-    fn compare_exchange(&self, current: u64, new: u64, order: Order) -> Result<u64, u64> {
+    fn compare_exchange(&self, current: u64, new: u64, order: MemoryOrder) -> Result<u64, u64> {
         let word = self.writing();
         let success = ordering(order, Ordering::AcqRel);
         word.compare_exchange(current, new, success, Ordering::Acquire)

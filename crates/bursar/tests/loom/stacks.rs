@@ -11,7 +11,7 @@ use bursar_machine::pages::{
     Block, BlockStacks, Bounds, Content, Frames, Pfn, ReserveError, ReserveOptions, SPAN_PAGES,
     Span, StackWord, depth, simulated,
 };
-use bursar_machine::{AtomicWord, Order, Shard, busy_wait};
+use bursar_machine::{AtomicWord, MemoryOrder, Shard, busy_wait};
 
 use super::{Cpus, LoomWord, current};
 
@@ -115,7 +115,7 @@ impl List {
     /// that adds to the head.
     fn perform(
         &self,
-        order: Order,
+        order: MemoryOrder,
         count: impl FnOnce(usize, Bounds) -> usize,
         change: fn(u64) -> u64,
         act: impl FnOnce(&mut Vec<Block>, usize),
@@ -123,13 +123,13 @@ impl List {
         // At least an acquire: pairs with the store that thaws the list; who sees that must see what the freezer left.
         let bounds = Bounds::of(self.bounds.load(order));
         let head = &self.head;
-        let before = head.load(Order::Relaxed);
+        let before = head.load(MemoryOrder::Relaxed);
         let count = count(depth(before), bounds);
         if count > 0 {
             act(&mut self.blocks.lock().unwrap(), count);
             let after = before.wrapping_add(change(count as u64));
             // Release: pairs with the freezer's look at the depth. Only who is alone here writes.
-            head.store(after, Order::Release);
+            head.store(after, MemoryOrder::Release);
         }
         count
     }
@@ -175,17 +175,17 @@ impl LoomStacks {
         let list = self.list(shard, list);
         if self.cpus.has_sections(shard) {
             let _alone = self.cpus.sections[self.cpus.place(shard)].lock().unwrap();
-            return list.perform(Order::Acquire, count, change, act);
+            return list.perform(MemoryOrder::Acquire, count, change, act);
         }
         let lock = &list.lock;
         // Full, and the look at the bounds: pairs with the freezer's `Full` store of these and its look at the lock, as on
         // the host.
-        if lock.compare_exchange(0, 1, Order::Full).is_err() {
+        if lock.compare_exchange(0, 1, MemoryOrder::Full).is_err() {
             return 0;
         }
-        let moved = list.perform(Order::Full, count, change, act);
+        let moved = list.perform(MemoryOrder::Full, count, change, act);
         // Full: pairs with `freeze`.
-        lock.store(0, Order::Full);
+        lock.store(0, MemoryOrder::Full);
         moved
     }
 }
@@ -239,12 +239,12 @@ impl BlockStacks for LoomStacks {
     }
 
     fn head(&self, shard: Shard, list: usize) -> u64 {
-        self.list(shard, list).head.load(Order::Acquire)
+        self.list(shard, list).head.load(MemoryOrder::Acquire)
     }
 
     fn bounds(&self, shard: Shard, list: usize) -> Bounds {
         // Relaxed: a look.
-        Bounds::of(self.list(shard, list).bounds.load(Order::Relaxed))
+        Bounds::of(self.list(shard, list).bounds.load(MemoryOrder::Relaxed))
     }
 
     /// A model has lists with room for all its blocks.
@@ -256,7 +256,7 @@ impl BlockStacks for LoomStacks {
         for &(shard, list) in lists {
             let bounds = &self.list(shard, list).bounds;
             // Full: pairs with the lock of lists without sections.
-            let before = bounds.swap(Bounds::FROZEN.bits(), Order::Full);
+            let before = bounds.swap(Bounds::FROZEN.bits(), MemoryOrder::Full);
             assert!(!Bounds::of(before).is_frozen(), "one freezes at a time");
         }
         self.cpus.fence();
@@ -265,7 +265,7 @@ impl BlockStacks for LoomStacks {
                 let lock = &self.list(shard, list).lock;
                 // Full: pairs with `perform`.
                 busy_wait(
-                    || lock.load(Order::Full) == 0,
+                    || lock.load(MemoryOrder::Full) == 0,
                     |_| loom::thread::yield_now(),
                 );
             }
@@ -286,11 +286,11 @@ impl BlockStacks for LoomStacks {
         let list = self.list(shard, list);
         let head = &list.head;
         // Acquire: pairs with the release of whoever pushed what is there.
-        let before = head.load(Order::Acquire);
+        let before = head.load(MemoryOrder::Acquire);
         let count = count.min(depth(before));
         blocks.extend(list.blocks.lock().unwrap().drain(..count));
         // Release: pairs with the bounds that thaw the list.
-        head.store(before - count as u64, Order::Release);
+        head.store(before - count as u64, MemoryOrder::Release);
         count
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{slots, topology};
 use crate::slot::{FIRST_STATISTIC, STATE};
-use crate::{AtomicWord, Order, OutOfMemory, Outcome, Shard, Slot, State};
+use crate::{AtomicWord, MemoryOrder, OutOfMemory, Outcome, Shard, Slot, State};
 
 const THREADS: usize = 3;
 const MOVES: usize = 24;
@@ -39,7 +39,8 @@ pub(super) fn count_across_cpus() -> Result<String, Failure> {
         .expect("a chunk has slots");
     let shards = (0..=slots::shards_max().0).map(Shard);
     for shard in shards.clone() {
-        slot.word(shard, STATE).store(State::PUBLISHED, Order::Full);
+        slot.word(shard, STATE)
+            .store(State::PUBLISHED, MemoryOrder::Full);
     }
     let cpus = topology::allowed_cpus();
     let moved = AtomicBool::new(cpus.len() > 1);
@@ -68,7 +69,7 @@ pub(super) fn count_across_cpus() -> Result<String, Failure> {
     let sum = |word| -> i64 {
         shards
             .clone()
-            .map(|shard| slot.word(shard, word).load_signed(Order::Full))
+            .map(|shard| slot.word(shard, word).load_signed(MemoryOrder::Full))
             .sum()
     };
     for counted in [sum(FIRST_STATISTIC), -sum(FIRST_STATISTIC + 1)] {

@@ -233,9 +233,10 @@ impl Slot for HostSlot {
         if shard == extra() || !backend::has_sections() {
             return self.atomic(shard).room();
         }
-        use crate::{AtomicWord, CEILING, CHARGED, Order};
+        use crate::{AtomicWord, CEILING, CHARGED, MemoryOrder};
         let copy = self.copy(shard);
-        copy[CEILING].load_signed(Order::Acquire) - copy[CHARGED].load_signed(Order::Acquire)
+        copy[CEILING].load_signed(MemoryOrder::Acquire)
+            - copy[CHARGED].load_signed(MemoryOrder::Acquire)
     }
 
     fn settle(&self, shard: Shard) {
@@ -249,13 +250,13 @@ impl Slot for HostSlot {
         if shard == extra() || !backend::has_sections() {
             return self.atomic(shard).take_room();
         }
-        use crate::{AtomicWord, CEILING, CHARGED, Order, State};
+        use crate::{AtomicWord, CEILING, CHARGED, MemoryOrder, State};
         let copy = self.copy(shard);
-        debug_assert!(State(copy[STATE].load(Order::Relaxed)).is_frozen());
-        let charged = copy[CHARGED].load_signed(Order::Acquire);
-        let room = copy[CEILING].load_signed(Order::Acquire) - charged;
+        debug_assert!(State(copy[STATE].load(MemoryOrder::Relaxed)).is_frozen());
+        let charged = copy[CHARGED].load_signed(MemoryOrder::Acquire);
+        let room = copy[CEILING].load_signed(MemoryOrder::Acquire) - charged;
         // Release: pairs with the clearing of FROZEN, which sections see before they look at the ceiling again.
-        copy[CEILING].store(charged as u64, Order::Release);
+        copy[CEILING].store(charged as u64, MemoryOrder::Release);
         u64::try_from(room).expect("sections never let the room become negative")
     }
 }

@@ -11,7 +11,7 @@ use super::sync::HostWord;
 use super::{backend, chunk, fence, fork, rseq, sync};
 use crate::pages::{Block, BlockStacks, Bounds, LIST_BLOCKS_MAX, LISTS_MAX, StackWord, depth};
 use crate::shard::busy_wait;
-use crate::{AtomicWord, Order, OutOfMemory, Shard};
+use crate::{AtomicWord, MemoryOrder, OutOfMemory, Shard};
 
 /// Number of bytes of a list's header.
 pub(super) const LIST_HEADER: usize = 64;
@@ -99,16 +99,16 @@ impl List<'_> {
     fn depth(&self) -> usize {
         // Acquire: where this list has no sections, pairs with the Release of the push of these blocks. A freezer of
         // sections has passed a fence.
-        depth(self.head().load(Order::Acquire))
+        depth(self.head().load(MemoryOrder::Acquire))
     }
 
     fn bounds(&self) -> Bounds {
-        Bounds::of(self.bounds_word().load(Order::Full))
+        Bounds::of(self.bounds_word().load(MemoryOrder::Full))
     }
 
     fn entry(&self, at: usize) -> Block {
         // Relaxed: the entry is older than the depth that includes it.
-        let bits = self.entries[at].load(Order::Relaxed);
+        let bits = self.entries[at].load(MemoryOrder::Relaxed);
         Block::from_bits(NonZeroU64::new(bits).expect("entries below the depth hold blocks"))
     }
 
@@ -119,7 +119,7 @@ impl List<'_> {
         if depth >= limit {
             return Err(block);
         }
-        self.entries[depth].store(block.into_bits().get(), Order::Relaxed);
+        self.entries[depth].store(block.into_bits().get(), MemoryOrder::Relaxed);
         self.change_depth(1);
         Ok(())
     }
@@ -137,9 +137,9 @@ impl List<'_> {
 
     fn change_depth(&self, by: u64) {
         let head = self.head();
-        let now = head.load(Order::Relaxed).wrapping_add(by);
+        let now = head.load(MemoryOrder::Relaxed).wrapping_add(by);
         // Release: a reader of the depth sees the stored entries. Only the lock's holder writes.
-        head.store(now, Order::Release);
+        head.store(now, MemoryOrder::Release);
     }
 
     /// The list, if its lock is free now.
@@ -147,7 +147,7 @@ impl List<'_> {
         let operation = fork::operation();
         // Full: pairs with the freezer's `Full` store of the bounds. If our lock comes first, the freezer waits for us.
         // If its bounds come first, we see them.
-        let taken = self.lock().compare_exchange(0, 1, Order::Full);
+        let taken = self.lock().compare_exchange(0, 1, MemoryOrder::Full);
         taken.ok().map(|_| Locked {
             list: *self,
             _operation: operation,
@@ -164,7 +164,7 @@ struct Locked<'a> {
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
         // Full: pairs with `freeze`.
-        self.list.lock().store(0, Order::Full);
+        self.list.lock().store(0, MemoryOrder::Full);
     }
 }
 
@@ -270,7 +270,7 @@ impl BlockStacks for HostStacks {
             let pushed = blocks.drain(blocks.len() - count..);
             for (entry, block) in list.entries[depth..].iter().zip(pushed) {
                 // Relaxed: no reader looks above the depth.
-                entry.store(block.into_bits().get(), Order::Relaxed);
+                entry.store(block.into_bits().get(), MemoryOrder::Relaxed);
             }
             list.change_depth(count as u64);
             return count;
@@ -343,12 +343,16 @@ impl BlockStacks for HostStacks {
 
     fn head(&self, shard: Shard, list: usize) -> u64 {
         // Acquire: for a caller that takes blocks out the fence is what counts; others only look.
-        self.list(shard, list).head().load(Order::Acquire)
+        self.list(shard, list).head().load(MemoryOrder::Acquire)
     }
 
     fn bounds(&self, shard: Shard, list: usize) -> Bounds {
         // Relaxed: a look.
-        Bounds::of(self.list(shard, list).bounds_word().load(Order::Relaxed))
+        Bounds::of(
+            self.list(shard, list)
+                .bounds_word()
+                .load(MemoryOrder::Relaxed),
+        )
     }
 
     fn set_bounds(&self, shard: Shard, list: usize, bounds: Bounds) -> bool {
@@ -363,10 +367,10 @@ impl BlockStacks for HostStacks {
             let bounds = list.bounds_word();
             // Full: pairs with `List::try_lock`; for lists with sections the fence does it. Only a list that is not
             // frozen changes, because another freezer may be taking blocks there.
-            let mut seen = bounds.load(Order::Relaxed);
+            let mut seen = bounds.load(MemoryOrder::Relaxed);
             loop {
                 assert!(!Bounds::of(seen).is_frozen(), "one freezes at a time");
-                match bounds.compare_exchange(seen, freezing, Order::Full) {
+                match bounds.compare_exchange(seen, freezing, MemoryOrder::Full) {
                     Ok(_) => break,
                     Err(now) => seen = now,
                 }
@@ -379,12 +383,12 @@ impl BlockStacks for HostStacks {
             let list = self.list(shard, list);
             if Self::has_locks(shard) {
                 // Full: pairs with `List::try_lock`.
-                busy_wait(|| list.lock().load(Order::Full) == 0, sync::relax);
+                busy_wait(|| list.lock().load(MemoryOrder::Full) == 0, sync::relax);
             }
             // Full: pairs with the exchange in `take_oldest`, which thereby knows that no operation is under way. No
             // other code changes bounds that are freezing.
             let frozen = Bounds::FROZEN.bits();
-            list.bounds_word().store(frozen, Order::Full);
+            list.bounds_word().store(frozen, MemoryOrder::Full);
         }
     }
 
@@ -405,18 +409,18 @@ impl BlockStacks for HostStacks {
         // Full, and the store below: of two takers, one sees the other; and the taker sees what `freeze` saw.
         let alone = list
             .bounds_word()
-            .compare_exchange(frozen, taking, Order::Full);
+            .compare_exchange(frozen, taking, MemoryOrder::Full);
         assert!(alone.is_ok(), "only from a frozen list, one at a time");
         let depth = list.depth();
         let count = count.min(depth);
         blocks.extend((0..count).map(|at| list.entry(at)));
         for at in count..depth {
-            let bits = list.entries[at].load(Order::Relaxed);
-            list.entries[at - count].store(bits, Order::Relaxed);
+            let bits = list.entries[at].load(MemoryOrder::Relaxed);
+            list.entries[at - count].store(bits, MemoryOrder::Relaxed);
         }
         // Its Release pairs with the bounds that thaw the list.
         list.change_depth((count as u64).wrapping_neg());
-        list.bounds_word().store(frozen, Order::Full);
+        list.bounds_word().store(frozen, MemoryOrder::Full);
         count
     }
 }

@@ -11,7 +11,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use super::fork::{self, HostOperation};
 use super::now_ns;
-use crate::{AtomicWord, Event, Lock, LockWaits, Order};
+use crate::{AtomicWord, Event, Lock, LockWaits, MemoryOrder};
 
 /// Atomic word of the host.
 #[derive(Debug)]
@@ -19,30 +19,30 @@ use crate::{AtomicWord, Event, Lock, LockWaits, Order};
 pub struct HostWord(AtomicU64);
 
 #[inline]
-fn loads(order: Order) -> Ordering {
+fn loads(order: MemoryOrder) -> Ordering {
     match order {
-        Order::Relaxed => Ordering::Relaxed,
-        Order::Acquire => Ordering::Acquire,
-        Order::Release | Order::Full => Ordering::SeqCst,
+        MemoryOrder::Relaxed => Ordering::Relaxed,
+        MemoryOrder::Acquire => Ordering::Acquire,
+        MemoryOrder::Release | MemoryOrder::Full => Ordering::SeqCst,
     }
 }
 
 #[inline]
-fn stores(order: Order) -> Ordering {
+fn stores(order: MemoryOrder) -> Ordering {
     match order {
-        Order::Relaxed => Ordering::Relaxed,
-        Order::Release => Ordering::Release,
-        Order::Acquire | Order::Full => Ordering::SeqCst,
+        MemoryOrder::Relaxed => Ordering::Relaxed,
+        MemoryOrder::Release => Ordering::Release,
+        MemoryOrder::Acquire | MemoryOrder::Full => Ordering::SeqCst,
     }
 }
 
 #[inline]
-fn updates(order: Order) -> Ordering {
+fn updates(order: MemoryOrder) -> Ordering {
     match order {
-        Order::Relaxed => Ordering::Relaxed,
-        Order::Acquire => Ordering::Acquire,
-        Order::Release => Ordering::Release,
-        Order::Full => Ordering::SeqCst,
+        MemoryOrder::Relaxed => Ordering::Relaxed,
+        MemoryOrder::Acquire => Ordering::Acquire,
+        MemoryOrder::Release => Ordering::Release,
+        MemoryOrder::Full => Ordering::SeqCst,
     }
 }
 
@@ -52,11 +52,11 @@ impl AtomicWord for HostWord {
         Self(AtomicU64::new(value))
     }
     #[inline]
-    fn load(&self, order: Order) -> u64 {
+    fn load(&self, order: MemoryOrder) -> u64 {
         self.0.load(loads(order))
     }
     #[inline]
-    fn store(&self, value: u64, order: Order) {
+    fn store(&self, value: u64, order: MemoryOrder) {
         self.0.store(value, stores(order));
     }
     #[inline]
@@ -64,25 +64,25 @@ impl AtomicWord for HostWord {
         prefetch(ptr::from_ref(self).cast(), Intent::Load);
     }
     #[inline]
-    fn swap(&self, value: u64, order: Order) -> u64 {
+    fn swap(&self, value: u64, order: MemoryOrder) -> u64 {
         self.0.swap(value, updates(order))
     }
     #[inline]
-    fn fetch_add(&self, value: u64, order: Order) -> u64 {
+    fn fetch_add(&self, value: u64, order: MemoryOrder) -> u64 {
         self.0.fetch_add(value, updates(order))
     }
     #[inline]
-    fn fetch_or(&self, bits: u64, order: Order) -> u64 {
+    fn fetch_or(&self, bits: u64, order: MemoryOrder) -> u64 {
         self.0.fetch_or(bits, updates(order))
     }
     #[inline]
-    fn fetch_and(&self, bits: u64, order: Order) -> u64 {
+    fn fetch_and(&self, bits: u64, order: MemoryOrder) -> u64 {
         self.0.fetch_and(bits, updates(order))
     }
     #[inline]
-    fn compare_exchange(&self, current: u64, new: u64, order: Order) -> Result<u64, u64> {
+    fn compare_exchange(&self, current: u64, new: u64, order: MemoryOrder) -> Result<u64, u64> {
         let failure = match order {
-            Order::Full => Ordering::SeqCst,
+            MemoryOrder::Full => Ordering::SeqCst,
             _ => Ordering::Acquire,
         };
         self.0

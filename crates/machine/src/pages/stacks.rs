@@ -22,7 +22,7 @@
 //! taken is full to a push and empty to a pop.
 
 use super::block::Block;
-use crate::{AtomicWord, Order, Shard};
+use crate::{AtomicWord, MemoryOrder, Shard};
 
 /// Maximum number of lists of a shard: one for each order.
 pub const LISTS_MAX: usize = 11;
@@ -75,7 +75,7 @@ impl Bounds {
     pub fn set<W: AtomicWord>(self, word: &W, capacity: usize) -> bool {
         self.check(capacity);
         // Relaxed: the exchange looks again.
-        let mut seen = word.load(Order::Relaxed);
+        let mut seen = word.load(MemoryOrder::Relaxed);
         loop {
             if Self::of(seen).is_frozen() {
                 return false;
@@ -84,7 +84,7 @@ impl Bounds {
                 return true;
             }
             // Full: a freezer may come in between. Its bounds stay.
-            match word.compare_exchange(seen, self.bits(), Order::Full) {
+            match word.compare_exchange(seen, self.bits(), MemoryOrder::Full) {
                 Ok(_) => return true,
                 Err(now) => seen = now,
             }
@@ -98,7 +98,7 @@ impl Bounds {
     pub fn thaw<W: AtomicWord>(self, word: &W, capacity: usize) {
         self.check(capacity);
         // Full: an operation that sees these bounds sees the list as the freezer left it.
-        let frozen = word.compare_exchange(Self::FROZEN.bits(), self.bits(), Order::Full);
+        let frozen = word.compare_exchange(Self::FROZEN.bits(), self.bits(), MemoryOrder::Full);
         assert!(frozen.is_ok(), "a list that is thawed is frozen");
     }
 

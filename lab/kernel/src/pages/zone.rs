@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bursar::pages::parts::{Buddy, Shortage};
-use bursar_machine::pages::{Block, Order as BlockOrder, Pfn, Span};
-use bursar_machine::{AtomicWord, Lock, Order};
+use bursar_machine::pages::{Block, Order, Pfn, Span};
+use bursar_machine::{AtomicWord, Lock, MemoryOrder};
 use bursar_rig::Tasks;
 
 use super::holds::{Cause, Held, Holds};
@@ -86,7 +86,7 @@ impl<M: Tasks> Zone<M> {
 
     /// Takes one block.
     #[doc(alias = "rmqueue_buddy")]
-    pub(super) fn alloc(&self, order: BlockOrder) -> Option<Block> {
+    pub(super) fn alloc(&self, order: Order) -> Option<Block> {
         let mut hold = self.lock(Cause::Traffic);
         let block = hold.alloc(order);
         hold.end();
@@ -95,7 +95,7 @@ impl<M: Tasks> Zone<M> {
 
     /// Takes up to `blocks` under one hold.
     #[doc(alias = "rmqueue_bulk")]
-    pub(super) fn alloc_many(&self, order: BlockOrder, blocks: u32, mut got: impl FnMut(Block)) {
+    pub(super) fn alloc_many(&self, order: Order, blocks: u32, mut got: impl FnMut(Block)) {
         let mut hold = self.lock(Cause::Traffic);
         for _ in 0..blocks {
             let Some(block) = hold.alloc(order) else {
@@ -149,9 +149,9 @@ impl<M: Tasks> Zone<M> {
     /// Returns the shortage of the zone.
     pub(super) fn shortage(&self) -> Shortage {
         // Relaxed, both: advice on how much to keep, which may be a little old.
-        if self.reclaim.0.load(Order::Relaxed) == Reclaim::Active as u64 {
+        if self.reclaim.0.load(MemoryOrder::Relaxed) == Reclaim::Active as u64 {
             Shortage::Reclaim
-        } else if self.mark.0.load(Order::Relaxed) == BELOW_HIGH {
+        } else if self.mark.0.load(MemoryOrder::Relaxed) == BELOW_HIGH {
             Shortage::BelowHigh
         } else {
             Shortage::None
@@ -160,7 +160,7 @@ impl<M: Tasks> Zone<M> {
 
     pub(super) fn set_reclaim(&self, reclaim: Reclaim) {
         // Relaxed: see `shortage`.
-        self.reclaim.0.store(reclaim as u64, Order::Relaxed);
+        self.reclaim.0.store(reclaim as u64, MemoryOrder::Relaxed);
     }
 
     /// Looks at the free blocks, under the lock.
@@ -187,7 +187,7 @@ impl<M: Tasks> Zone<M> {
     #[doc(alias = "spin_is_contended")]
     fn is_wanted(&self) -> bool {
         // Relaxed: only a hint that releasing the lock would help a waiter.
-        self.waiting.0.load(Order::Relaxed) > 0
+        self.waiting.0.load(MemoryOrder::Relaxed) > 0
     }
 
     fn lock(&self, cause: Cause) -> Hold<'_, M> {
@@ -195,9 +195,9 @@ impl<M: Tasks> Zone<M> {
         let buddy = self.buddy.0.try_lock().unwrap_or_else(|| {
             waited_since_ns = Some(self.clock());
             // Relaxed: see `is_wanted`.
-            self.waiting.0.fetch_add(1, Order::Relaxed);
+            self.waiting.0.fetch_add(1, MemoryOrder::Relaxed);
             let buddy = self.buddy.0.lock();
-            self.waiting.0.fetch_sub(1, Order::Relaxed);
+            self.waiting.0.fetch_sub(1, MemoryOrder::Relaxed);
             buddy
         });
         let began_ns = self.clock();
@@ -227,14 +227,14 @@ impl<M: Tasks> Zone<M> {
             false => ABOVE_HIGH,
         };
         // Relaxed, both: written under the lock; the look spares the line to its readers.
-        if self.mark.0.load(Order::Relaxed) != mark {
-            self.mark.0.store(mark, Order::Relaxed);
+        if self.mark.0.load(MemoryOrder::Relaxed) != mark {
+            self.mark.0.store(mark, MemoryOrder::Relaxed);
         }
     }
 }
 
 impl<M: Tasks> Hold<'_, M> {
-    fn alloc(&mut self, order: BlockOrder) -> Option<Block> {
+    fn alloc(&mut self, order: Order) -> Option<Block> {
         let block = self.buddy.alloc(order)?;
         self.did(&block);
         Some(block)

@@ -9,7 +9,7 @@
 //! A cost is the time for which a flush had the lock. Averages are exponential with a weight of 1/8, as that of round-trip
 //! times in RFC 6298; one average serves subtrees of all sizes.
 
-use bursar_machine::{AtomicWord, Machine, Order};
+use bursar_machine::{AtomicWord, Machine, MemoryOrder};
 
 use super::{Padded, Scope};
 
@@ -38,14 +38,14 @@ impl<M: Machine> Costs<M> {
     /// Runs `flush` on the chosen scope; meanwhile the caller counts as one that wants a flush.
     pub(super) fn choose(&self, flush: impl FnOnce(Scope)) {
         // Relaxed throughout this file: a choice that is made on old numbers costs time and nothing else.
-        let wanting = self.wanting.0.fetch_add(1, Order::Relaxed) + 1;
-        let subtree_ns = self.subtree_ns.0.load(Order::Relaxed);
+        let wanting = self.wanting.0.fetch_add(1, MemoryOrder::Relaxed) + 1;
+        let subtree_ns = self.subtree_ns.0.load(MemoryOrder::Relaxed);
         flush(cheaper(
             wanting,
             subtree_ns,
-            self.root_ns.0.load(Order::Relaxed),
+            self.root_ns.0.load(MemoryOrder::Relaxed),
         ));
-        self.wanting.0.fetch_sub(1, Order::Relaxed);
+        self.wanting.0.fetch_sub(1, MemoryOrder::Relaxed);
     }
 
     /// Records that a flush had the lock for so long.
@@ -55,8 +55,8 @@ impl<M: Machine> Costs<M> {
             Scope::Subtree => &self.subtree_ns.0,
         };
         // Two at once: one of them is forgotten.
-        let before_ns = average_ns.load(Order::Relaxed);
-        average_ns.store(averaged(before_ns, cost_ns), Order::Relaxed);
+        let before_ns = average_ns.load(MemoryOrder::Relaxed);
+        average_ns.store(averaged(before_ns, cost_ns), MemoryOrder::Relaxed);
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use bursar_machine::{AtomicWord, Event, Lock, Machine, Order};
+use bursar_machine::{AtomicWord, Event, Lock, Machine, MemoryOrder};
 
 use super::Padded;
 
@@ -51,28 +51,28 @@ impl<M: Machine> SharedFlush<M> {
         let ended = Arc::new(M::Event::new());
         *running = Some(ended.clone());
         // Relaxed, here and below: a hint to later readers; a reader that joins takes the lock.
-        self.is_running.0.store(1, Order::Relaxed);
+        self.is_running.0.store(1, MemoryOrder::Relaxed);
         drop(running);
         count(Shared::Ran);
         run();
-        self.is_running.0.store(0, Order::Relaxed);
+        self.is_running.0.store(0, MemoryOrder::Relaxed);
         *self.running.lock() = None;
         ended.set();
     }
 
     /// Returns whether a flush runs that could be joined.
     pub(super) fn is_running(&self) -> bool {
-        self.is_running.0.load(Order::Relaxed) == 1
+        self.is_running.0.load(MemoryOrder::Relaxed) == 1
     }
 
     fn join(&self, ended: &M::Event, max_waiters: u64, count: impl FnOnce(Shared)) {
         // Relaxed: a bound on the number of waiters, and nothing that they read.
-        if self.waiting.0.fetch_add(1, Order::Relaxed) >= max_waiters {
+        if self.waiting.0.fetch_add(1, MemoryOrder::Relaxed) >= max_waiters {
             count(Shared::Skipped);
         } else {
             count(Shared::Joined);
             ended.wait();
         }
-        self.waiting.0.fetch_sub(1, Order::Relaxed);
+        self.waiting.0.fetch_sub(1, MemoryOrder::Relaxed);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Updates of the same tree write the same lines, at least the root's. That is their cost.
 
-use bursar_machine::{AtomicWord, Machine, Order};
+use bursar_machine::{AtomicWord, Machine, MemoryOrder};
 
 use super::GroupIndex;
 
@@ -27,7 +27,7 @@ impl<M: Machine> Eager<M> {
         let mut next = Some(group);
         while let Some(group) = next {
             // Relaxed: a total is one word, and says nothing about other words.
-            self.totals[group][statistic].fetch_add_signed(delta, Order::Relaxed);
+            self.totals[group][statistic].fetch_add_signed(delta, MemoryOrder::Relaxed);
             next = self.parents[group];
         }
     }
@@ -35,6 +35,6 @@ impl<M: Machine> Eager<M> {
     #[inline]
     pub(super) fn total(&self, group: GroupIndex, statistic: usize) -> i64 {
         // Relaxed: as above.
-        self.totals[group][statistic].load_signed(Order::Relaxed)
+        self.totals[group][statistic].load_signed(MemoryOrder::Relaxed)
     }
 }

@@ -1,6 +1,6 @@
 //! The call sites: they flush, wait or skip.
 
-use bursar_machine::{AtomicWord, Lock, Machine, Order, OutOfMemory};
+use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder, OutOfMemory};
 
 use super::adaptive::Costs;
 use super::coalesced::{Shared, SharedFlush};
@@ -96,7 +96,7 @@ impl<M: Machine> Flushed<M> {
     /// See [`super::Published::flush_ratelimited`].
     pub(super) fn flush_ratelimited(&self, group: GroupIndex) {
         // Relaxed: a moment, and nothing that was done at it.
-        let began_ns = self.root_began_ns.0.load(Order::Relaxed);
+        let began_ns = self.root_began_ns.0.load(MemoryOrder::Relaxed);
         if self.machine.now_ns().saturating_sub(began_ns) > self.late_ns {
             self.flush(match self.rule {
                 Rule::Coalesce { .. } => ROOT,
@@ -136,13 +136,15 @@ impl<M: Machine> Flushed<M> {
     fn flush_or_skip(&self) {
         // Relaxed: the look spares the line to readers that skip. Full: as the kernel's exchange; one of the readers
         // that come at once finds 0. Pairs with the store below.
-        if self.ongoing.0.load(Order::Relaxed) == 1 || self.ongoing.0.swap(1, Order::Full) == 1 {
+        if self.ongoing.0.load(MemoryOrder::Relaxed) == 1
+            || self.ongoing.0.swap(1, MemoryOrder::Full) == 1
+        {
             count(&self.tally.skips);
             return;
         }
         self.run(ROOT);
         // Release: pairs with the swap above; the next flusher sees the totals of this one.
-        self.ongoing.0.store(0, Order::Release);
+        self.ongoing.0.store(0, MemoryOrder::Release);
     }
 
     /// Flushes the group under the mutex, unless too many wait for it, or an earlier holder has made the flush
@@ -173,7 +175,7 @@ impl<M: Machine> Flushed<M> {
         let scope = if group == ROOT {
             // Relaxed: see `flush_ratelimited`.
             let now_ns = self.machine.now_ns();
-            self.root_began_ns.0.store(now_ns, Order::Relaxed);
+            self.root_began_ns.0.store(now_ns, MemoryOrder::Relaxed);
             count(&self.tally.root);
             Scope::Root
         } else {

@@ -4,7 +4,7 @@
 //! that it saw, and folds the difference into the group's total and into the sum pending for the parent. Parents follow
 //! their children within the same CPU's turn. So after a flush of a subtree nothing is pending below its top.
 
-use bursar_machine::{AtomicWord, Lock, Machine, Order, OutOfMemory, Shard};
+use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder, OutOfMemory, Shard};
 
 use super::states::States;
 use super::substrate::Substrate;
@@ -89,7 +89,7 @@ impl<M: Machine> Rstat<M> {
             "statistic {statistic} was not declared"
         );
         // Relaxed: a total is one word, and says nothing about other words.
-        self.totals[group * statistics + statistic].load_signed(Order::Relaxed)
+        self.totals[group * statistics + statistic].load_signed(MemoryOrder::Relaxed)
     }
 
     /// Folds the updates in `target` and below it, on all possible CPUs.
@@ -108,7 +108,7 @@ impl<M: Machine> Rstat<M> {
                 held += clock().saturating_sub(since);
                 drop(books);
                 // Relaxed: a tally orders nothing.
-                self.drops.fetch_add(1, Order::Relaxed);
+                self.drops.fetch_add(1, MemoryOrder::Relaxed);
                 books = self.lock();
                 since = clock();
             }
@@ -124,7 +124,7 @@ impl<M: Machine> Rstat<M> {
 
     /// Returns how often the global lock was dropped in the middle of a flush.
     pub(super) fn lock_drops(&self) -> u64 {
-        self.drops.load(Order::Relaxed)
+        self.drops.load(MemoryOrder::Relaxed)
     }
 
     /// Returns how often a flush found the global lock taken.
@@ -134,14 +134,14 @@ impl<M: Machine> Rstat<M> {
 
     fn lock(&self) -> <M::Spin<Books> as Lock<Books>>::Guard<'_> {
         // Relaxed: only a hint to the holder that dropping the lock would help a waiter.
-        self.wanted.0.fetch_add(1, Order::Relaxed);
+        self.wanted.0.fetch_add(1, MemoryOrder::Relaxed);
         let books = self.books.0.lock();
-        self.wanted.0.fetch_sub(1, Order::Relaxed);
+        self.wanted.0.fetch_sub(1, MemoryOrder::Relaxed);
         books
     }
 
     fn is_wanted(&self) -> bool {
-        self.wanted.0.load(Order::Relaxed) > 0
+        self.wanted.0.load(MemoryOrder::Relaxed) > 0
     }
 
     fn flush_cpu(&self, books: &mut Books, shard: Shard, target: GroupIndex) {
@@ -169,8 +169,8 @@ impl<M: Machine> Rstat<M> {
                 continue;
             }
             // Relaxed: written only under `books`.
-            let total = self.totals[here].load_signed(Order::Relaxed);
-            self.totals[here].store(total.wrapping_add(change) as u64, Order::Relaxed);
+            let total = self.totals[here].load_signed(MemoryOrder::Relaxed);
+            self.totals[here].store(total.wrapping_add(change) as u64, MemoryOrder::Relaxed);
             if let Some(parent) = self.parents[group] {
                 let there = parent * statistics + statistic;
                 books.pending[there] = books.pending[there].wrapping_add(change);
@@ -189,7 +189,7 @@ impl<M: Machine> Rstat<M> {
 
     /// Records that one more task wants the global lock from now on.
     pub(super) fn want(&self) {
-        self.wanted.0.fetch_add(1, Order::Relaxed);
+        self.wanted.0.fetch_add(1, MemoryOrder::Relaxed);
     }
 
     /// Lists every group on every CPU.

@@ -1,7 +1,7 @@
 //! Per-CPU states: updates add to them, and they are never reset.
 
 use bursar_machine::{
-    AtomicWord, FIRST_STATISTIC, Machine, Order, OutOfMemory, STATE, Shard, Slot, State,
+    AtomicWord, FIRST_STATISTIC, Machine, MemoryOrder, OutOfMemory, STATE, Shard, Slot, State,
 };
 
 use super::GroupIndex;
@@ -24,7 +24,7 @@ impl<M: Machine> States<M> {
                 // Bursar's own mark is not used here: set once, an addition is one section and nothing more, which is
                 // what the kernel's per-CPU addition was. Relaxed: no task has the slot yet.
                 slot.word(Shard(shard as u32), STATE)
-                    .store(State::PUBLISHED, Order::Relaxed);
+                    .store(State::PUBLISHED, MemoryOrder::Relaxed);
             }
         }
         Ok(Self { slots, statistics })
@@ -52,6 +52,6 @@ impl<M: Machine> States<M> {
         // Relaxed: a later value is as good.
         self.slots[group]
             .word(shard, FIRST_STATISTIC + statistic)
-            .load_signed(Order::Relaxed)
+            .load_signed(MemoryOrder::Relaxed)
     }
 }

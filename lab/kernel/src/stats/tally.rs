@@ -1,6 +1,6 @@
 //! Counts of events at the call sites.
 
-use bursar_machine::{AtomicWord, Machine, Order};
+use bursar_machine::{AtomicWord, Machine, MemoryOrder};
 
 /// Numbers of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub(super) struct Tally<M: Machine> {
 
 /// Adds one. Relaxed: a tally orders nothing.
 pub(super) fn count<W: AtomicWord>(word: &W) {
-    word.fetch_add(1, Order::Relaxed);
+    word.fetch_add(1, MemoryOrder::Relaxed);
 }
 
 impl<M: Machine> Tally<M> {
@@ -49,7 +49,7 @@ impl<M: Machine> Tally<M> {
 
     /// Returns the counts so far.
     pub(super) fn counts(&self) -> Counts {
-        let read = |word: &M::Word| word.load(Order::Relaxed);
+        let read = |word: &M::Word| word.load(MemoryOrder::Relaxed);
         Counts {
             root: read(&self.root),
             subtree: read(&self.subtree),

@@ -8,7 +8,7 @@
 //! An update that stops on the way up because a group is due relies on another update that may still be below the
 //! group's ancestors.
 
-use bursar_machine::{AtomicWord, Machine, Order, Shard};
+use bursar_machine::{AtomicWord, Machine, MemoryOrder, Shard};
 
 use super::substrate::Gate;
 use super::{GroupIndex, Padded};
@@ -146,12 +146,12 @@ impl<M: Machine> UpdateCounts<M> {
     fn count_one(&self, shard: Shard, count: usize, amount: i64) {
         let own = self.own(shard, count);
         // Relaxed throughout this file: counts that only decide when to flush.
-        let counted = own.load_signed(Order::Relaxed).wrapping_add(amount);
+        let counted = own.load_signed(MemoryOrder::Relaxed).wrapping_add(amount);
         if counted.unsigned_abs() < BATCH {
-            own.store(counted as u64, Order::Relaxed);
+            own.store(counted as u64, MemoryOrder::Relaxed);
             return;
         }
-        own.store(0, Order::Relaxed);
+        own.store(0, MemoryOrder::Relaxed);
         // Beyond the threshold another addition changes nothing, and would take a line that all CPUs read. Of net change it
         // does: what comes later may cancel it.
         if self.stops_when_due && self.is_above(count) {
@@ -160,7 +160,7 @@ impl<M: Machine> UpdateCounts<M> {
         let counter = shard.index() % self.counters;
         self.pending(count)[counter]
             .0
-            .fetch_add_signed(counted, Order::Relaxed);
+            .fetch_add_signed(counted, MemoryOrder::Relaxed);
     }
 
     #[inline]
@@ -190,7 +190,7 @@ impl<M: Machine> UpdateCounts<M> {
     fn is_above(&self, count: usize) -> bool {
         let pending = self.pending(count).iter();
         let sum = pending.fold(0_i64, |sum, counter| {
-            sum.wrapping_add(counter.0.load_signed(Order::Relaxed))
+            sum.wrapping_add(counter.0.load_signed(MemoryOrder::Relaxed))
         });
         sum.unsigned_abs() > self.limit
     }
@@ -198,7 +198,7 @@ impl<M: Machine> UpdateCounts<M> {
     /// Records that a flush folded `group` on `shard`.
     pub(super) fn folded(&self, shard: Shard, group: GroupIndex) {
         if let Threshold::PerGroup(_) = self.kind {
-            self.own(shard, group).store(0, Order::Relaxed);
+            self.own(shard, group).store(0, MemoryOrder::Relaxed);
             self.reset(group);
         }
     }
@@ -213,8 +213,8 @@ impl<M: Machine> UpdateCounts<M> {
     fn reset(&self, count: usize) {
         for Padded(pending) in self.pending(count) {
             // The look before the store spares a line that updaters read.
-            if pending.load(Order::Relaxed) != 0 {
-                pending.store(0, Order::Relaxed);
+            if pending.load(MemoryOrder::Relaxed) != 0 {
+                pending.store(0, MemoryOrder::Relaxed);
             }
         }
     }

@@ -27,7 +27,7 @@ fn per_group(change: impl FnOnce(&mut GroupThreshold)) -> (UpdateCounts<Host>, i
 fn pending(counts: &UpdateCounts<Host>, count: usize) -> Vec<i64> {
     let counters = counts.pending(count).iter();
     counters
-        .map(|counter| counter.0.load_signed(Order::Relaxed))
+        .map(|counter| counter.0.load_signed(MemoryOrder::Relaxed))
         .collect()
 }
 

@@ -1,6 +1,6 @@
 //! Bounded waits for a mutex: by the number of waiters, or by time.
 
-use bursar_machine::{AtomicWord, Lock, Machine, Order};
+use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 
 use super::Padded;
 use super::policy::UNBOUNDED;
@@ -28,7 +28,7 @@ impl<M: Machine> Turn<M> {
     /// Returns how many acquisitions found it taken and waited.
     pub(super) fn waits(&self) -> u64 {
         // Relaxed: a tally orders nothing.
-        self.mutex.waits() + self.polled.load(Order::Relaxed)
+        self.mutex.waits() + self.polled.load(MemoryOrder::Relaxed)
     }
 
     /// Waits for the mutex, unless `max_waiters` do already.
@@ -40,9 +40,9 @@ impl<M: Machine> Turn<M> {
             return Some(free);
         }
         // Relaxed: a bound on the number of waiters, and nothing that they read.
-        let before = self.waiting.0.fetch_add(1, Order::Relaxed);
+        let before = self.waiting.0.fetch_add(1, MemoryOrder::Relaxed);
         let turn = (before < max_waiters).then(|| self.mutex.lock());
-        self.waiting.0.fetch_sub(1, Order::Relaxed);
+        self.waiting.0.fetch_sub(1, MemoryOrder::Relaxed);
         turn
     }
 
@@ -53,7 +53,7 @@ impl<M: Machine> Turn<M> {
             return Some(free);
         }
         // Relaxed: a tally orders nothing.
-        self.polled.fetch_add(1, Order::Relaxed);
+        self.polled.fetch_add(1, MemoryOrder::Relaxed);
         let began_ns = machine.now_ns();
         for round in 0.. {
             if is_over(began_ns, machine.now_ns(), timeout_ns) {

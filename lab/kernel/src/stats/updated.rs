@@ -4,7 +4,7 @@
 //! group's ancestors are listed. Groups are added bottom-up until one is listed already, and taken off with everything
 //! below them.
 
-use bursar_machine::{AtomicWord, Lock, Machine, Order, Shard};
+use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder, Shard};
 
 use super::{GroupIndex, Padded};
 
@@ -64,7 +64,7 @@ impl<M: Machine> Updated<M> {
     #[inline]
     pub(super) fn mark(&self, shard: Shard, group: GroupIndex) {
         // Relaxed, and no barrier against the update before: the race that the kernel accepts, see the module above.
-        if self.cpus[shard.index()].0.listed[group].load(Order::Relaxed) == UNLISTED {
+        if self.cpus[shard.index()].0.listed[group].load(MemoryOrder::Relaxed) == UNLISTED {
             self.link(shard, group);
         }
     }
@@ -76,10 +76,10 @@ impl<M: Machine> Updated<M> {
         let mut next = Some(group);
         while let Some(group) = next {
             // Relaxed, here and below: written only under the lock that is held.
-            if listed[group].load(Order::Relaxed) == LISTED {
+            if listed[group].load(MemoryOrder::Relaxed) == LISTED {
                 return;
             }
-            listed[group].store(LISTED, Order::Relaxed);
+            listed[group].store(LISTED, MemoryOrder::Relaxed);
             next = self.parents[group];
             if let Some(parent) = next {
                 links.next[group] = links.first_child[parent];
@@ -96,7 +96,7 @@ impl<M: Machine> Updated<M> {
         taken.clear();
         let CpuLists { listed, links } = &self.cpus[shard.index()].0;
         let mut links = links.lock();
-        if listed[target].load(Order::Relaxed) == UNLISTED {
+        if listed[target].load(MemoryOrder::Relaxed) == UNLISTED {
             return;
         }
         if let Some(parent) = self.parents[target] {
@@ -110,7 +110,7 @@ impl<M: Machine> Updated<M> {
                 taken.push(child as GroupIndex);
                 child = std::mem::replace(&mut links.next[child as usize], END);
             }
-            listed[parent].store(UNLISTED, Order::Relaxed);
+            listed[parent].store(UNLISTED, MemoryOrder::Relaxed);
             parent_at += 1;
         }
         taken.reverse();
@@ -118,7 +118,7 @@ impl<M: Machine> Updated<M> {
 
     #[cfg(test)]
     pub(super) fn is_listed(&self, shard: Shard, group: GroupIndex) -> bool {
-        self.cpus[shard.index()].0.listed[group].load(Order::Relaxed) == LISTED
+        self.cpus[shard.index()].0.listed[group].load(MemoryOrder::Relaxed) == LISTED
     }
 }
 

@@ -23,8 +23,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use bursar_machine::{
-    AtomicWord, FIRST_STATISTIC, Machine, Order, OutOfMemory, Outcome, STATE, Shard, Slot, State,
-    WORDS_MAX,
+    AtomicWord, FIRST_STATISTIC, Machine, MemoryOrder, OutOfMemory, Outcome, STATE, Shard, Slot,
+    State, WORDS_MAX,
 };
 
 use crate::Padded;
@@ -142,7 +142,7 @@ impl<M: Machine> SmallCounters<M> {
     #[doc(alias = "zone_page_state")]
     pub fn read(&self, counter: usize) -> i64 {
         // Relaxed: a single number; other data is not read through it.
-        self.global[counter].0.load_signed(Order::Relaxed)
+        self.global[counter].0.load_signed(MemoryOrder::Relaxed)
     }
 
     /// Sum with the amount that CPUs hold back. Includes all additions that had returned; those that run meanwhile may
@@ -181,7 +181,7 @@ impl<M: Machine> SmallCounters<M> {
         for (counter, global) in self.global.iter().enumerate() {
             let bases = self.shards().map(|shard| self.base(shard, counter));
             let sum = bases.fold(0, i64::wrapping_add);
-            global.0.store(sum as u64, Order::Relaxed);
+            global.0.store(sum as u64, MemoryOrder::Relaxed);
         }
     }
 
@@ -198,14 +198,14 @@ impl<M: Machine> SmallCounters<M> {
     fn value(&self, shard: Shard, counter: usize) -> i64 {
         let word = self.slot.word(shard, self.word(counter));
         // Relaxed: as in `read`.
-        word.load_signed(Order::Relaxed)
+        word.load_signed(MemoryOrder::Relaxed)
     }
 
     fn base(&self, shard: Shard, counter: usize) -> i64 {
         let word = self.slot.word(shard, self.word(counter) + 1);
         // Acquire: pairs with `exchange`, whose task read the value before. The value that we read after this is at
         // least as new, so bases never go back to older ones.
-        word.load_signed(Order::Acquire)
+        word.load_signed(MemoryOrder::Acquire)
     }
 
     #[inline]
@@ -229,7 +229,7 @@ impl<M: Machine> SmallCounters<M> {
     fn publish(&self, shard: Shard) {
         // Relaxed: sections look at this word for itself.
         let state = self.slot.word(shard, STATE);
-        state.fetch_or(State::PUBLISHED, Order::Relaxed);
+        state.fetch_or(State::PUBLISHED, MemoryOrder::Relaxed);
     }
 
     /// Amount that a CPU holds back if its value is `value`.
@@ -269,11 +269,11 @@ impl<M: Machine> SmallCounters<M> {
     fn exchange(&self, shard: Shard, counter: usize, base: i64, moved: i64) -> bool {
         let word = self.slot.word(shard, self.word(counter) + 1);
         // Full: as a release it pairs with the Acquire in `base`.
-        let exchanged = word.compare_exchange(base as u64, moved as u64, Order::Full);
+        let exchanged = word.compare_exchange(base as u64, moved as u64, MemoryOrder::Full);
         if exchanged.is_ok() {
             let global = &self.global[counter].0;
             // Relaxed: as in `read`.
-            global.fetch_add_signed(moved.wrapping_sub(base), Order::Relaxed);
+            global.fetch_add_signed(moved.wrapping_sub(base), MemoryOrder::Relaxed);
         }
         exchanged.is_ok()
     }
