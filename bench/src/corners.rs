@@ -6,7 +6,7 @@
 //! * *Birth and end*: `child` and the drop of its handle, beside removed groups that are still referred to by handles, or that
 //!   have bytes charged and no handle.
 //! * *Refuse*: charges that a group's limit refuses, by the number of its children that use memory.
-//! * *Remove*: `Engine::remove` of a leaf beside threads that read the root `Exact`, each after it has counted in a leaf of its own.
+//! * *Remove*: `Group::remove` of a leaf beside threads that read the root `Exact`, each after it has counted in a leaf of its own.
 //!
 //! With two CPUs or fewer, the longest times include those in which a thread waited for a CPU.
 

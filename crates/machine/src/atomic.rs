@@ -8,7 +8,7 @@ use core::fmt::Debug;
 /// with each thread's program order, also across different words. Each machine spells it in its own way: sequentially
 /// consistent accesses on the host, explicit fences around the access where a checker needs them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum MemoryOrder {
     /// Atomicity only.
     Relaxed,
     /// Later accesses stay behind this load.
@@ -26,22 +26,22 @@ pub trait AtomicWord: Debug + Send + Sync + Sized + 'static {
     /// Makes a word that holds `value`.
     fn new(value: u64) -> Self;
     /// Reads the word (`Relaxed`, `Acquire` or `Full`; `Release` reads as `Full`).
-    fn load(&self, order: Order) -> u64;
+    fn load(&self, order: MemoryOrder) -> u64;
     /// Writes the word (`Relaxed`, `Release` or `Full`; `Acquire` writes as `Full`).
-    fn store(&self, value: u64, order: Order);
+    fn store(&self, value: u64, order: MemoryOrder);
     /// Writes the word and returns the value before.
-    fn swap(&self, value: u64, order: Order) -> u64;
+    fn swap(&self, value: u64, order: MemoryOrder) -> u64;
     /// Adds and returns the value before.
-    fn fetch_add(&self, value: u64, order: Order) -> u64;
+    fn fetch_add(&self, value: u64, order: MemoryOrder) -> u64;
     /// Sets bits and returns the value before.
-    fn fetch_or(&self, bits: u64, order: Order) -> u64;
+    fn fetch_or(&self, bits: u64, order: MemoryOrder) -> u64;
     /// Keeps only `bits` and returns the value before.
-    fn fetch_and(&self, bits: u64, order: Order) -> u64;
+    fn fetch_and(&self, bits: u64, order: MemoryOrder) -> u64;
     /// Replaces `current` by `new`; on failure returns the value found.
     ///
     /// # Errors
     /// The value found, if it was not `current`. A failure orders as an `Acquire` load at least.
-    fn compare_exchange(&self, current: u64, new: u64, order: Order) -> Result<u64, u64>;
+    fn compare_exchange(&self, current: u64, new: u64, order: MemoryOrder) -> Result<u64, u64>;
 
     /// Begins to bring the word's line here for a load that follows, and does not wait for it. Changes nothing but time.
     #[inline]
@@ -49,24 +49,24 @@ pub trait AtomicWord: Debug + Send + Sync + Sized + 'static {
 
     /// Subtracts and returns the value before.
     #[inline]
-    fn fetch_sub(&self, value: u64, order: Order) -> u64 {
+    fn fetch_sub(&self, value: u64, order: MemoryOrder) -> u64 {
         self.fetch_add(value.wrapping_neg(), order)
     }
 
     /// Reads the word as a signed number.
     #[inline]
-    fn load_signed(&self, order: Order) -> i64 {
+    fn load_signed(&self, order: MemoryOrder) -> i64 {
         self.load(order) as i64
     }
 
     /// Adds a signed number and returns the signed value before.
     #[inline]
-    fn fetch_add_signed(&self, value: i64, order: Order) -> i64 {
+    fn fetch_add_signed(&self, value: i64, order: MemoryOrder) -> i64 {
         self.fetch_add(value as u64, order) as i64
     }
 
     /// Raises the word to `value` if it holds less.
-    fn fetch_max(&self, value: u64, order: Order) -> u64 {
+    fn fetch_max(&self, value: u64, order: MemoryOrder) -> u64 {
         let mut seen = self.load(MemoryOrder::Relaxed);
         while seen < value {
             match self.compare_exchange(seen, value, order) {

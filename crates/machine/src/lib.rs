@@ -5,7 +5,7 @@
 //! side. With `bursar-alloc` it is the only part of the library with `unsafe` code. The crate `bursar-rig` adds the parts
 //! that only experiments and tests need: starting tasks, timers, random numbers.
 //!
-//! * [`AtomicWord`], [`Order`]: shared words, with a `Full` ordering where a full barrier is meant.
+//! * [`AtomicWord`], [`MemoryOrder`]: shared words, with a `Full` ordering where a full barrier is meant.
 //! * [`Lock`], [`Event`]: locks that count their waits; completions.
 //! * [`Slot`], [`Shard`], [`State`]: per-CPU words and the sections that change them.
 //! * [`pages`]: page memory, as blocks with one owner each, and per-CPU stacks of them.
@@ -25,7 +25,7 @@ mod slot;
 use core::fmt;
 use core::ops::Deref;
 
-pub use atomic::{AtomicWord, Order};
+pub use atomic::{AtomicWord, MemoryOrder};
 pub use fnv::Fnv1a64;
 pub use host::Host;
 pub use lock::{Event, Lock, LockWaits};

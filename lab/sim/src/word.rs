@@ -73,7 +73,7 @@ impl SimWord {
     }
 
     #[inline]
-    fn step(&self, step: Step, order: Order) {
+    fn step(&self, step: Step, order: MemoryOrder) {
         if self.line == NO_LINE {
             return;
         }
@@ -95,7 +95,7 @@ impl SimWord {
     }
 
     #[inline]
-    fn update(&self, order: Order, change: impl FnOnce(u64) -> u64) -> u64 {
+    fn update(&self, order: MemoryOrder, change: impl FnOnce(u64) -> u64) -> u64 {
         self.step(Step::Update, order);
         let before = self.peek();
         self.poke(change(before));
@@ -113,7 +113,7 @@ impl AtomicWord for SimWord {
             engine,
         }
     }
-    fn load(&self, order: Order) -> u64 {
+    fn load(&self, order: MemoryOrder) -> u64 {
         self.step(Step::Load, order);
         self.peek()
     }
@@ -122,23 +122,23 @@ impl AtomicWord for SimWord {
             with_engine(|engine| engine.prefetch(self.line(), Access::Read));
         }
     }
-    fn store(&self, value: u64, order: Order) {
+    fn store(&self, value: u64, order: MemoryOrder) {
         self.step(Step::Store, order);
         self.poke(value);
     }
-    fn swap(&self, value: u64, order: Order) -> u64 {
+    fn swap(&self, value: u64, order: MemoryOrder) -> u64 {
         self.update(order, |_| value)
     }
-    fn fetch_add(&self, value: u64, order: Order) -> u64 {
+    fn fetch_add(&self, value: u64, order: MemoryOrder) -> u64 {
         self.update(order, |before| before.wrapping_add(value))
     }
-    fn fetch_or(&self, bits: u64, order: Order) -> u64 {
+    fn fetch_or(&self, bits: u64, order: MemoryOrder) -> u64 {
         self.update(order, |before| before | bits)
     }
-    fn fetch_and(&self, bits: u64, order: Order) -> u64 {
+    fn fetch_and(&self, bits: u64, order: MemoryOrder) -> u64 {
         self.update(order, |before| before & bits)
     }
-    fn compare_exchange(&self, current: u64, new: u64, order: Order) -> Result<u64, u64> {
+    fn compare_exchange(&self, current: u64, new: u64, order: MemoryOrder) -> Result<u64, u64> {
         self.step(Step::Update, order);
         let found = self.peek();
         if found != current {

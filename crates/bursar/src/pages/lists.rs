@@ -11,7 +11,7 @@
 //! `high`, which is only a heuristic. Blocks go to the list of the CPU that the task is then on, which is just as good.
 
 use bursar_machine::pages::{Block, BlockStacks, Bounds, LISTS_MAX, Order, StackWord, depth, pops};
-use bursar_machine::{AtomicWord, Machine, Order as Ordering, OutOfMemory, Shard};
+use bursar_machine::{AtomicWord, Machine, MemoryOrder, OutOfMemory, Shard};
 
 use super::options::ListOptions;
 use super::tuned::{CAPACITY_MAX, Tuned};
@@ -96,7 +96,7 @@ impl<M: Machine> Lists<M> {
                 let (shard, number) = (Shard(shard), list.order.index());
                 stacks.set_bounds(shard, number, Bounds::up_to(list.high_min));
                 let word = stacks.word(shard, number, StackWord::First);
-                word.store(Tuned::new(list.high_min).bits(), Ordering::Relaxed);
+                word.store(Tuned::new(list.high_min).bits(), MemoryOrder::Relaxed);
             }
         }
         Ok(Self { stacks, lists })
@@ -123,13 +123,13 @@ impl<M: Machine> Lists<M> {
     pub(super) fn tuned(&self, shard: Shard, list: usize) -> Tuned {
         // Relaxed, here and below: a heuristic, see the module.
         let word = self.stacks.word(shard, list, StackWord::First);
-        Tuned::of(word.load(Ordering::Relaxed))
+        Tuned::of(word.load(MemoryOrder::Relaxed))
     }
 
     /// Changes `high` on a CPU. If its list is frozen, the new bounds may take effect only after a later change.
     pub(super) fn set_tuned(&self, shard: Shard, list: usize, tuned: Tuned) {
         let word = self.stacks.word(shard, list, StackWord::First);
-        word.store(tuned.bits(), Ordering::Relaxed);
+        word.store(tuned.bits(), MemoryOrder::Relaxed);
         // If the list is frozen, its thaw sets the bounds from our `high` or from the one before, which is just as
         // good.
         self.stacks

@@ -9,7 +9,7 @@
 use std::sync::OnceLock;
 
 use bursar_machine::pages::{Order, Pfn, SPAN_PAGES};
-use bursar_machine::{AtomicWord, Machine, Order as Ordering};
+use bursar_machine::{AtomicWord, Machine, MemoryOrder};
 
 /// Number of pieces of the table, enough for all page numbers. Each piece covers the pages of one block of the largest
 /// order.
@@ -85,7 +85,7 @@ impl<M: Machine> Table<M> {
             self.make(pfn)
         });
         // Full: pairs with the claim, by the task that was given the address.
-        let before = word.swap(entry, Ordering::Full);
+        let before = word.swap(entry, MemoryOrder::Full);
         debug_assert_ne!(before & STATE, RAW, "its token was there to be given up");
     }
 
@@ -94,7 +94,7 @@ impl<M: Machine> Table<M> {
         (0..=Order::MAX.get()).map(Order::new).find_map(|least| {
             let first = Pfn(pfn.0 & !(least.pages() - 1));
             // Relaxed: the answer may be out of date at once.
-            let entry = self.look(first)?.load(Ordering::Relaxed);
+            let entry = self.look(first)?.load(MemoryOrder::Relaxed);
             let order = Order::new((entry >> ORDER_SHIFT & 0xf) as u8);
             (entry & STATE == RAW && order >= least).then_some((first, order))
         })
@@ -103,7 +103,7 @@ impl<M: Machine> Table<M> {
     /// Takes the raw block at a page, once.
     pub(crate) fn claim(&self, pfn: Pfn) -> Result<Claimed, NotRaw> {
         let entry = self.look(pfn).ok_or(NotRaw::Never)?;
-        let mut seen = entry.load(Ordering::Acquire);
+        let mut seen = entry.load(MemoryOrder::Acquire);
         loop {
             match seen & STATE {
                 RAW => {}
@@ -111,7 +111,7 @@ impl<M: Machine> Table<M> {
                 _ => return Err(NotRaw::Never),
             }
             // Full: of two claims, one finds the page raw.
-            match entry.compare_exchange(seen, seen & !STATE | FREED, Ordering::Full) {
+            match entry.compare_exchange(seen, seen & !STATE | FREED, MemoryOrder::Full) {
                 Ok(_) => {
                     let order = Order::new((seen >> ORDER_SHIFT & 0xf) as u8);
                     let index = (seen >> GROUP_SHIFT) as u32;

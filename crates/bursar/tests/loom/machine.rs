@@ -437,7 +437,7 @@ impl LoomWord {
 }
 
 /// The fence of a `Full` access, and what remains of its ordering.
-fn ordering(order: Order, full: Ordering) -> Ordering {
+fn ordering(order: MemoryOrder, full: Ordering) -> Ordering {
     match order {
         MemoryOrder::Relaxed => Ordering::Relaxed,
         MemoryOrder::Acquire => Ordering::Acquire,
@@ -456,30 +456,30 @@ impl AtomicWord for LoomWord {
             loaded: array::from_fn(|_| OnceLock::new()),
         }
     }
-    fn load(&self, order: Order) -> u64 {
+    fn load(&self, order: MemoryOrder) -> u64 {
         self.reading().load(ordering(order, Ordering::Acquire))
     }
-    fn store(&self, value: u64, order: Order) {
+    fn store(&self, value: u64, order: MemoryOrder) {
         self.writing()
             .store(value, ordering(order, Ordering::Release));
     }
-    fn swap(&self, value: u64, order: Order) -> u64 {
+    fn swap(&self, value: u64, order: MemoryOrder) -> u64 {
         self.writing()
             .swap(value, ordering(order, Ordering::AcqRel))
     }
-    fn fetch_add(&self, value: u64, order: Order) -> u64 {
+    fn fetch_add(&self, value: u64, order: MemoryOrder) -> u64 {
         self.writing()
             .fetch_add(value, ordering(order, Ordering::AcqRel))
     }
-    fn fetch_or(&self, bits: u64, order: Order) -> u64 {
+    fn fetch_or(&self, bits: u64, order: MemoryOrder) -> u64 {
         self.writing()
             .fetch_or(bits, ordering(order, Ordering::AcqRel))
     }
-    fn fetch_and(&self, bits: u64, order: Order) -> u64 {
+    fn fetch_and(&self, bits: u64, order: MemoryOrder) -> u64 {
         self.writing()
             .fetch_and(bits, ordering(order, Ordering::AcqRel))
     }
-    fn compare_exchange(&self, current: u64, new: u64, order: Order) -> Result<u64, u64> {
+    fn compare_exchange(&self, current: u64, new: u64, order: MemoryOrder) -> Result<u64, u64> {
         let word = self.writing();
         let success = ordering(order, Ordering::AcqRel);
         word.compare_exchange(current, new, success, Ordering::Acquire)

@@ -2,14 +2,14 @@
 
 use crate::machine::{Kind, LoomMachine, explore, spawn_on};
 use bursar_machine::Machine;
-use bursar_machine::pages::{Block, Order as BlockOrder};
+use bursar_machine::pages::{Block, Order};
 
 /// Two pages.
 fn two_pages(machine: &LoomMachine) -> Vec<Block> {
     use bursar_machine::pages::ReserveOptions;
     let (_, mut span) = machine.reserve(&ReserveOptions::pages(1)).unwrap();
     let mut block = span.take().unwrap();
-    while block.order() > BlockOrder::new(1) {
+    while block.order() > Order::new(1) {
         block = block.split().0;
     }
     let (low, high) = block.split();

@@ -439,7 +439,7 @@ mod tests {
         assert_eq!(frames.page_at(NonNull::from(&mut 0_u8)), None);
     }
 
-    /// The limit here is invented: `pages_bad_input.rs` among the tests of `bursar` has a real one, where the machine allows it.
+    /// The limit here is invented: `tests/pages_bad_input.rs` has a real one, where the machine allows it.
     #[test]
     fn what_a_cgroup_would_not_give_is_not_reserved() {
         let limit = |max| Some((max, PathBuf::from("/sys/fs/cgroup/a")));

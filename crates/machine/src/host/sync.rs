@@ -19,7 +19,7 @@ use crate::{AtomicWord, Event, Lock, LockWaits, MemoryOrder};
 pub struct HostWord(AtomicU64);
 
 #[inline]
-fn loads(order: Order) -> Ordering {
+fn loads(order: MemoryOrder) -> Ordering {
     match order {
         MemoryOrder::Relaxed => Ordering::Relaxed,
         MemoryOrder::Acquire => Ordering::Acquire,
@@ -28,7 +28,7 @@ fn loads(order: Order) -> Ordering {
 }
 
 #[inline]
-fn stores(order: Order) -> Ordering {
+fn stores(order: MemoryOrder) -> Ordering {
     match order {
         MemoryOrder::Relaxed => Ordering::Relaxed,
         MemoryOrder::Release => Ordering::Release,
@@ -37,7 +37,7 @@ fn stores(order: Order) -> Ordering {
 }
 
 #[inline]
-fn updates(order: Order) -> Ordering {
+fn updates(order: MemoryOrder) -> Ordering {
     match order {
         MemoryOrder::Relaxed => Ordering::Relaxed,
         MemoryOrder::Acquire => Ordering::Acquire,
@@ -52,11 +52,11 @@ impl AtomicWord for HostWord {
         Self(AtomicU64::new(value))
     }
     #[inline]
-    fn load(&self, order: Order) -> u64 {
+    fn load(&self, order: MemoryOrder) -> u64 {
         self.0.load(loads(order))
     }
     #[inline]
-    fn store(&self, value: u64, order: Order) {
+    fn store(&self, value: u64, order: MemoryOrder) {
         self.0.store(value, stores(order));
     }
     #[inline]
@@ -64,23 +64,23 @@ impl AtomicWord for HostWord {
         prefetch(ptr::from_ref(self).cast(), Intent::Load);
     }
     #[inline]
-    fn swap(&self, value: u64, order: Order) -> u64 {
+    fn swap(&self, value: u64, order: MemoryOrder) -> u64 {
         self.0.swap(value, updates(order))
     }
     #[inline]
-    fn fetch_add(&self, value: u64, order: Order) -> u64 {
+    fn fetch_add(&self, value: u64, order: MemoryOrder) -> u64 {
         self.0.fetch_add(value, updates(order))
     }
     #[inline]
-    fn fetch_or(&self, bits: u64, order: Order) -> u64 {
+    fn fetch_or(&self, bits: u64, order: MemoryOrder) -> u64 {
         self.0.fetch_or(bits, updates(order))
     }
     #[inline]
-    fn fetch_and(&self, bits: u64, order: Order) -> u64 {
+    fn fetch_and(&self, bits: u64, order: MemoryOrder) -> u64 {
         self.0.fetch_and(bits, updates(order))
     }
     #[inline]
-    fn compare_exchange(&self, current: u64, new: u64, order: Order) -> Result<u64, u64> {
+    fn compare_exchange(&self, current: u64, new: u64, order: MemoryOrder) -> Result<u64, u64> {
         let failure = match order {
             MemoryOrder::Full => Ordering::SeqCst,
             _ => Ordering::Acquire,

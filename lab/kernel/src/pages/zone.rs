@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bursar::pages::parts::{Buddy, Shortage};
-use bursar_machine::pages::{Block, Order as BlockOrder, Pfn, Span};
+use bursar_machine::pages::{Block, Order, Pfn, Span};
 use bursar_machine::{AtomicWord, Lock, MemoryOrder};
 use bursar_rig::Tasks;
 
@@ -86,7 +86,7 @@ impl<M: Tasks> Zone<M> {
 
     /// Takes one block.
     #[doc(alias = "rmqueue_buddy")]
-    pub(super) fn alloc(&self, order: BlockOrder) -> Option<Block> {
+    pub(super) fn alloc(&self, order: Order) -> Option<Block> {
         let mut hold = self.lock(Cause::Traffic);
         let block = hold.alloc(order);
         hold.end();
@@ -95,7 +95,7 @@ impl<M: Tasks> Zone<M> {
 
     /// Takes up to `blocks` under one hold.
     #[doc(alias = "rmqueue_bulk")]
-    pub(super) fn alloc_many(&self, order: BlockOrder, blocks: u32, mut got: impl FnMut(Block)) {
+    pub(super) fn alloc_many(&self, order: Order, blocks: u32, mut got: impl FnMut(Block)) {
         let mut hold = self.lock(Cause::Traffic);
         for _ in 0..blocks {
             let Some(block) = hold.alloc(order) else {
@@ -234,7 +234,7 @@ impl<M: Tasks> Zone<M> {
 }
 
 impl<M: Tasks> Hold<'_, M> {
-    fn alloc(&mut self, order: BlockOrder) -> Option<Block> {
+    fn alloc(&mut self, order: Order) -> Option<Block> {
         let block = self.buddy.alloc(order)?;
         self.did(&block);
         Some(block)

@@ -115,7 +115,7 @@ impl List {
     /// that adds to the head.
     fn perform(
         &self,
-        order: Order,
+        order: MemoryOrder,
         count: impl FnOnce(usize, Bounds) -> usize,
         change: fn(u64) -> u64,
         act: impl FnOnce(&mut Vec<Block>, usize),
