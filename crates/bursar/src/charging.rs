@@ -1,6 +1,6 @@
 //! Charging to a group, and its limits.
 
-use bursar_machine::pages::Order as PageOrder;
+use bursar_machine::pages::Order;
 use bursar_machine::{AtomicWord, Machine, MemoryOrder, Outcome, Slot};
 
 use crate::charge::{Charge, charge_slowly};
@@ -135,11 +135,7 @@ impl<M: Machine> Group<M> {
     /// [`AllocPagesError`]. Nothing is charged then.
     #[doc(alias = "__alloc_pages")]
     #[inline(always)]
-    pub fn alloc_pages(
-        &self,
-        order: PageOrder,
-        zeroed: Zeroed,
-    ) -> Result<Page<M>, AllocPagesError> {
+    pub fn alloc_pages(&self, order: Order, zeroed: Zeroed) -> Result<Page<M>, AllocPagesError> {
         Page::alloc(self, order, zeroed)
     }
 

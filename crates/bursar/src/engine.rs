@@ -1,6 +1,6 @@
 //! Calls of a group that programs seldom need: for builders of engines, pools and allocators.
 
-use bursar_machine::pages::Order as PageOrder;
+use bursar_machine::pages::Order;
 use bursar_machine::{AtomicWord, Host, Machine, MemoryOrder, Outcome, Slot};
 
 pub use crate::account::Account;
@@ -302,7 +302,7 @@ impl<M: Machine> Engine<'_, M> {
     #[doc(alias = "alloc_pages_bulk")]
     pub fn alloc_many(
         self,
-        order: PageOrder,
+        order: Order,
         count: usize,
         zeroed: Zeroed,
     ) -> Result<Vec<Page<M>>, AllocPagesError> {

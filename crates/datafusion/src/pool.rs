@@ -143,7 +143,7 @@ impl GroupPool {
         QueryReport {
             path: self.group.path(),
             reserved,
-            peak: self.group.peak(),
+            peak: self.group.engine().peak(),
             refused: everybody().map(|operator| operator.refused()).sum(),
             // Relaxed: a statistic.
             overshot: self.overshot.load(Ordering::Relaxed),
@@ -172,9 +172,9 @@ impl GroupPool {
     pub fn remove(&self) -> std::result::Result<(), RemoveError> {
         let operators = self.registry.close();
         for operator in operators.iter().filter(|operator| operator.is_made_here()) {
-            operator.group().remove()?;
+            operator.group().engine().remove()?;
         }
-        self.group.remove()?;
+        self.group.engine().remove()?;
         self.note_end();
         Ok(())
     }
@@ -320,7 +320,8 @@ impl GroupPool {
     /// Returns whether requests of a consumer always succeed, as long as its group exists.
     fn is_never_refused(&self, reservation: &MemoryReservation) -> bool {
         let entry = self.table.find(reservation.consumer().id());
-        entry.is_some_and(Entry::is_never_refused) && !self.group_of(reservation).is_removed()
+        entry.is_some_and(Entry::is_never_refused)
+            && !self.group_of(reservation).engine().is_removed()
     }
 
     #[cold]
@@ -356,7 +357,7 @@ impl GroupPool {
         } else {
             bytes
         };
-        self.group_of(reservation).uncharge(charged);
+        self.group_of(reservation).engine().uncharge(charged);
         if let Some((share, held)) = self.shared(reservation) {
             share.shrunk(held, bytes);
         }
@@ -479,7 +480,8 @@ impl MemoryPool for GroupPool {
         match self.group_at_once(reservation) {
             // Bytes from stock overstep nothing.
             Some(group)
-                if !self.concerns_share(reservation) && group.charge_from_stock(additional) => {}
+                if !self.concerns_share(reservation)
+                    && group.engine().charge_from_stock(additional) => {}
             _ => self.grow_slowly(reservation, additional),
         }
     }
@@ -492,7 +494,7 @@ impl MemoryPool for GroupPool {
                 if !self.concerns_share(reservation)
                     && self.watched.load(Ordering::Relaxed) == 0 =>
             {
-                group.uncharge(shrink);
+                group.engine().uncharge(shrink);
             }
             _ => self.shrink_slowly(reservation, shrink),
         }
@@ -502,7 +504,8 @@ impl MemoryPool for GroupPool {
         let additional = additional as u64;
         match self.group_at_once(reservation) {
             Some(group)
-                if !self.is_asked_first(reservation) && group.charge_from_stock(additional) =>
+                if !self.is_asked_first(reservation)
+                    && group.engine().charge_from_stock(additional) =>
             {
                 Ok(())
             }

@@ -77,14 +77,14 @@ impl Watch {
     fn picture(&self) -> Result<String, Stopped> {
         let root = self.engine.root();
         // One flush for all; what follows reads what it folded.
-        root.flush()?;
+        root.engine().flush()?;
         let mut text = String::new();
         line(&mut text, 1, "all tenants", &root)?;
         for tenant in self.engine.tenants() {
             line(&mut text, 2, &tenant.name(), tenant)?;
             for query in tenant.children() {
                 line(&mut text, 3, &query.name(), &query)?;
-                for (name, _) in query.largest_children(OPERATORS) {
+                for (name, _) in query.engine().largest_children(OPERATORS) {
                     // It may have ended meanwhile.
                     if let Some(operator) = query.find(&name) {
                         line(&mut text, 4, &name, &operator)?;
@@ -101,7 +101,7 @@ fn line(text: &mut String, depth: usize, name: &str, group: &Group) -> Result<()
     const WIDTH: usize = 34;
     let indent = depth * 2;
     let used = u64::try_from(group.read(Freshness::Cached)?.usage().value).unwrap_or(0);
-    let limit = match group.max() {
+    let limit = match group.limits().max {
         u64::MAX => String::new(),
         max => format!("of {:>8}  {}", Bytes(max).to_string(), gauge(used, max)),
     };
@@ -110,7 +110,7 @@ fn line(text: &mut String, depth: usize, name: &str, group: &Group) -> Result<()
         "{:indent$}{name:<width$} {:>9} {limit:<34} peak {:>9}",
         "",
         Bytes(used).to_string(),
-        Bytes(group.peak()).to_string(),
+        Bytes(group.engine().peak()).to_string(),
         width = WIDTH - indent,
     )?;
     Ok(())

@@ -115,7 +115,7 @@ fn a_pool_outlives_its_group() {
         sorter.try_grow(MIB).unwrap();
         pool.remove().unwrap();
         pool.remove().unwrap();
-        assert!(query.is_removed() && tenant.find("query").is_none());
+        assert!(query.engine().is_removed() && tenant.find("query").is_none());
         exhausted(sorter.try_grow(1));
         sorter.try_grow(0).unwrap();
         sorter.grow(KIB);
@@ -151,11 +151,11 @@ fn others_groups_are_left() {
     // This one has made that of "a".
     let refused = pools[0].remove();
     assert_eq!(refused, Err(RemoveError::HasChildren { children: 1 }));
-    assert!(!limited.is_removed());
+    assert!(!limited.engine().is_removed());
     exhausted(both[1].try_grow(1));
-    limited.remove().unwrap();
+    limited.engine().remove().unwrap();
     pools[0].remove().unwrap();
-    assert!(query.is_removed());
+    assert!(query.engine().is_removed());
 }
 
 #[test]
@@ -165,12 +165,12 @@ fn a_group_removed_by_its_handle() {
     let sorter = spiller(&pool, "ExternalSorter[0]");
     // With operators below it, only the pool can.
     assert_eq!(
-        query.remove(),
+        query.engine().remove(),
         Err(RemoveError::HasChildren { children: 1 })
     );
     sorter.try_grow(1).unwrap();
     drop((sorter, pool));
-    query.remove().unwrap();
+    query.engine().remove().unwrap();
     let pool = query.pool();
     let sorter = spiller(&pool, "ExternalSorter[0]");
     let text = exhausted(sorter.try_grow(1));
