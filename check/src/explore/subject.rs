@@ -2,7 +2,7 @@
 
 use crate::protocols::published::Case;
 use crate::protocols::{self, Protocol};
-use bursar_experiments::names::list;
+use bursar_experiments::name_list::list;
 use bursar_experiments::settings::nearest;
 use bursar_sim::{Explorer, SectionKind, Sim, Topology};
 

@@ -22,7 +22,7 @@ pub mod measure;
 pub mod memcg_flush;
 mod merge;
 pub mod metrics;
-pub mod names;
+pub mod name_list;
 mod one_line;
 pub mod page_allocators;
 pub mod pcp_batch_free;

@@ -10,7 +10,7 @@ use crate::document::{Document, ExpectationResult, Metrics, SCHEMA, VariantResul
 use crate::experiment::{Draw, Values};
 use crate::experiment::{Experiment, SEEDS_BESIDE};
 use crate::machine_info::{MachineInfo, MachineKind};
-use crate::names::list;
+use crate::name_list::list;
 use crate::settings::{DrawsKind, LOAD, ParameterError, Point, SEED, Settings, nearest};
 use crate::verdict::{Basis, Verdict};
 use crate::workload::RunError;

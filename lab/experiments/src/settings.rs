@@ -6,7 +6,7 @@ use toml::{Table, Value};
 
 use crate::experiment::{Experiment, Load};
 use crate::machine_info::MachineKind;
-use crate::names::list;
+use crate::name_list::list;
 
 /// Error for a parameter that is out of its range, or does not fit others.
 pub(crate) fn range_error(key: &str, problem: String) -> ParameterError {
