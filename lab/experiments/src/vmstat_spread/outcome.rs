@@ -58,6 +58,9 @@ pub(super) struct Outcome {
     zone_lock_wait: Distribution,
 }
 
+/// A time of a call, ns.
+type TimeOf = fn(&Call) -> u64;
+
 impl Outcome {
     pub(super) fn new(
         frame: Frame,
@@ -130,7 +133,7 @@ impl Outcome {
         let summary = refresh.summary();
         let cpu_seconds = self.frame.cpus as f64 * self.seconds();
         metrics.distribution(REFRESH, refresh);
-        let parts: [(MetricInfo, fn(&Call) -> u64); 5] = [
+        let parts: [(MetricInfo, TimeOf); 5] = [
             (REFRESH_PERIODIC, Call::all_ns),
             (REFRESH_FOLD, |call| call.fold_ns),
             (REFRESH_PAGES, |call| call.pages_ns),
