@@ -266,7 +266,8 @@ impl Births {
         let mut charges = Vec::new();
         match kept {
             Kept::Handle => {
-                let removed = |handle: &Group| handle.engine().remove().expect("it has no children");
+                let removed =
+                    |handle: &Group| handle.engine().remove().expect("it has no children");
                 handles.iter().for_each(removed);
             }
             Kept::Charge => {

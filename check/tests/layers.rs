@@ -84,25 +84,24 @@ const MODULES: &[&str] = &[
     "pages",
     "housekeeping",
     "react",
-    "held",
     "group",
     "account",
+    "charge",
+    "futures",
     "registration",
     "reserve",
+    "snapshot",
     "survey",
-    "waiting",
     "memory",
     "page",
-    "snapshot",
+    "engine",
+    "charging",
+    "reading",
     "serial",
 ];
 
 /// Modules of `bursar` that use a later one.
-const UPWARD: &[(&str, &str, &str)] = &[(
-    "held",
-    "group",
-    "a charge that moves to a group, and a group that makes charges, are one layer in two files",
-)];
+const UPWARD: &[(&str, &str, &str)] = &[];
 
 /// Files and directories with `unsafe`.
 const UNSAFE: &[(&str, &str)] = &[

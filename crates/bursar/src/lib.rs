@@ -125,9 +125,9 @@ pub mod housekeeping;
 
 mod react;
 
-mod account;
 mod group;
 
+mod account;
 mod charge;
 mod futures;
 mod registration;
@@ -138,10 +138,11 @@ mod survey;
 mod memory;
 mod page;
 
+pub mod engine;
+
+// The calls of a group, on top of all that they return.
 mod charging;
 mod reading;
-
-pub mod engine;
 
 /// Pages given up for an address, and claimed back by it. For allocators.
 #[doc(hidden)]
