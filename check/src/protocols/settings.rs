@@ -1,6 +1,6 @@
 //! Tasks that charge in all ways, under five settings.
 //!
-//! | setting | what it does | what holds |
+//! | setting | tasks | checked |
 //! |---|---|---|
 //! | `charge-refuse` | charges near limits at two levels, returns, drains | nothing above a limit; nothing refused while memory is free |
 //! | `set-limit` | limits that change while others charge | a lowered limit from the return of its call on, also against stock |

@@ -30,7 +30,7 @@ enum Next {
     Refuse(Refused),
 }
 
-/// What a charge does where a limit stays in the way.
+/// Conduct of a charge where a limit stays in the way.
 enum Otherwise<'a> {
     /// Asks reclaimers, as long as that helps and at most so many times more. Then it is refused.
     Refuse { tries: u32 },

@@ -1,5 +1,5 @@
-//! What follows from the answers of [`crate::limit`]: one loop turns them into drains, reclaim, queues and refusals. All calls of
-//! users' code, all waiting, and all errors are here.
+//! Reactions to the answers of [`crate::limit`]: one loop turns them into drains, reclaim, queues and refusals. All calls of users'
+//! code, all waiting, and all errors are here.
 //!
 //! Files in the order of the layers; each uses only those before it.
 //!
@@ -8,12 +8,12 @@
 //! | `error.rs` | errors of charging |
 //! | `stall.rs`, `level.rs`, `throttle.rs` | pure functions: stall time (the kernel's PSI), levels of pressure, the time to sleep above `high` |
 //! | `policies.rs` | policies of a memory about limits |
-//! | `reclaimers.rs`, `watch.rs`, `queue.rs`, `registered.rs` | what users register with a group: plain data |
+//! | `reclaimers.rs`, `watch.rs`, `queue.rs`, `registered.rs` | registrations of users with a group: plain data |
 //! | `core.rs` | the state of one memory |
 //! | `fork.rs` | operations that a fork waits for; the state in a forked child |
 //! | `read.rs` | reading a group |
 //! | `lifetime.rs` | birth, references and end of groups |
-//! | `listen.rs` | who listens, and calling one listener |
+//! | `listen.rs` | the listeners of a group, and calling one of them |
 //! | `wait.rs` | queues of charges that wait for a limit, in turn |
 //! | `pressure.rs` | levels of pressure now, and telling watchers of them |
 //! | `tell.rs` | telling all listeners of a change |
