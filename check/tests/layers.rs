@@ -94,6 +94,7 @@ const MODULES: &[&str] = &[
     "survey",
     "memory",
     "page",
+    "raw",
     "engine",
     "charging",
     "reading",

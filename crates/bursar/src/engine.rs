@@ -21,13 +21,13 @@ use crate::tree::{NotFresh, Reading, printable};
 /// Less common calls of a [`Group`]; see [`Group::engine`].
 ///
 /// ```
-/// use bursar::{Limits, Memory};
+/// use bursar::{Freshness, Limits, Memory};
 ///
 /// let memory = Memory::host()?;
 /// let pool = memory.root().child("pool", Limits::max(64 << 20))?;
 /// let bytes = pool.try_charge(4096)?.forget();
 /// pool.engine().uncharge(bytes);
-/// assert_eq!(pool.reserved(), 0);
+/// assert_eq!(pool.read(Freshness::Exact)?.usage_bytes(), 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]

@@ -15,6 +15,18 @@ struct Kept<M: Machine> {
     left: M::Word,
 }
 
+/// A reserve of any machine.
+trait PutBack: Send + Sync {
+    fn put_back(&self, bytes: u64);
+}
+
+impl<M: Machine> PutBack for Kept<M> {
+    fn put_back(&self, bytes: u64) {
+        // Relaxed, here and below: the number stands for itself.
+        self.left.fetch_add(bytes, MemoryOrder::Relaxed);
+    }
+}
+
 /// Bytes charged to a group ahead of need, for work that must finish when no memory is left, such as spilling.
 ///
 /// Taking bytes never waits, asks no reclaimer and exceeds no limit, because the bytes are charged already. They come back when
@@ -59,29 +71,27 @@ impl<M: Machine> fmt::Debug for EmergencyReserve<M> {
 
 /// Bytes taken from an [`EmergencyReserve`]. Dropping it puts them back.
 #[must_use = "dropping it puts the bytes back"]
-pub struct Taken<M: Machine = Host> {
-    kept: Arc<Kept<M>>,
+pub struct Taken {
+    kept: Arc<dyn PutBack>,
     bytes: u64,
 }
 
-impl<M: Machine> fmt::Debug for Taken<M> {
+impl fmt::Debug for Taken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Taken").field("bytes", &self.bytes).finish()
     }
 }
 
-impl<M: Machine> Taken<M> {
+impl Taken {
     /// The number of bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 }
 
-impl<M: Machine> Drop for Taken<M> {
+impl Drop for Taken {
     fn drop(&mut self) {
-        // Relaxed, here and below: the number stands for itself.
-        let left = &self.kept.left;
-        left.fetch_add(self.bytes, MemoryOrder::Relaxed);
+        self.kept.put_back(self.bytes);
     }
 }
 
@@ -118,7 +128,7 @@ impl<M: Machine> EmergencyReserve<M> {
     ///
     /// # Errors
     /// [`Exhausted`] if fewer are left. Nothing is taken then.
-    pub fn take(&self, bytes: u64) -> Result<Taken<M>, Exhausted> {
+    pub fn take(&self, bytes: u64) -> Result<Taken, Exhausted> {
         let left = &self.kept.left;
         let mut seen = left.load(MemoryOrder::Relaxed);
         loop {
