@@ -10,6 +10,8 @@ use super::{PageOptions, Zone, Zones};
 use crate::tree::{ROOT, Tree};
 
 /// Zones, and the settings of pages.
+// The zones first: see `Core`.
+#[repr(C)]
 pub(crate) struct Pool<M: Machine> {
     zones: OnceLock<Zones<M>>,
     /// The root's slot, for pages that no group pays for.

@@ -14,10 +14,12 @@ use crate::pages::{PageOptions, Pool};
 use crate::tree::{ROOT, Tree};
 
 /// State of one memory.
+// In this order: a page's fast path calls functions of the zones, which are first in the pool. An offset of 0 takes no
+// instruction.
+#[repr(C)]
 pub(crate) struct Core<M: Machine> {
-    // First, so that the data of the fast paths has the same offsets as without the rest.
-    pub(crate) counters: Counters<M>,
     pub(crate) pages: Pool<M>,
+    pub(crate) counters: Counters<M>,
     pub(crate) policies: Policies,
     /// State that users registered with a group, by record.
     registered: Arena<OnceLock<Box<Registered<M>>>>,
