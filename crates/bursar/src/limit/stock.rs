@@ -22,20 +22,6 @@ pub(crate) enum Short {
 }
 
 impl<M: Machine> Counters<M> {
-    /// Whether an operation took effect though it was not [`Outcome::Done`]. Publishes it then.
-    #[cold]
-    pub(crate) fn is_committed(&self, index: u32, outcome: Outcome) -> bool {
-        let Outcome::Unpublished {
-            shard,
-            committed: true,
-        } = outcome
-        else {
-            return false;
-        };
-        self.tree.publish(index, shard);
-        true
-    }
-
     /// Reserves `bytes` and, if that fits too, half a batch ahead. Returns the bytes ahead.
     pub(crate) fn reserve_ahead(
         &self,
@@ -191,19 +177,23 @@ impl<M: Machine> Counters<M> {
         }
     }
 
-    /// Tries the fast path again, and publishes the shard if that was all that was missing.
-    pub(crate) fn charge_from_stock(&self, index: u32, bytes: u64) -> bool {
-        self.again(index, || self.tree.node(index).slot.charge(bytes))
+    /// Completes a charge on the fast path that had this outcome: publishes the shard, and tries again if that was all that was
+    /// missing. Returns whether the bytes are charged.
+    pub(crate) fn charge_published(&self, index: u32, bytes: u64, outcome: Outcome) -> bool {
+        let slot = &self.tree.node(index).slot;
+        self.published(index, outcome, || slot.charge(bytes))
     }
 
     /// The same for a return.
-    pub(crate) fn uncharge_from_stock(&self, index: u32, bytes: u64) -> bool {
-        self.again(index, || self.tree.node(index).slot.uncharge(bytes))
+    pub(crate) fn uncharge_published(&self, index: u32, bytes: u64, outcome: Outcome) -> bool {
+        let slot = &self.tree.node(index).slot;
+        self.published(index, outcome, || slot.uncharge(bytes))
     }
 
-    fn again(&self, index: u32, attempt: impl Fn() -> Outcome) -> bool {
+    fn published(&self, index: u32, first: Outcome, again: impl Fn() -> Outcome) -> bool {
+        let mut outcome = first;
         loop {
-            match attempt() {
+            match outcome {
                 Outcome::Done => return true,
                 // The usual reason.
                 Outcome::Unpublished { shard, committed } => {
@@ -217,6 +207,7 @@ impl<M: Machine> Counters<M> {
                 }
                 Outcome::Short | Outcome::Moved => return false,
             }
+            outcome = again();
         }
     }
 

@@ -206,13 +206,10 @@ pub(crate) fn try_charge<M: Machine>(
     bytes: u64,
     outcome: Outcome,
 ) -> Result<(), ChargeError> {
-    if core.counters.is_committed(index, outcome) {
+    if core.counters.charge_published(index, bytes, outcome) {
         return Ok(());
     }
     refusal::check_size(bytes)?;
-    if core.counters.charge_from_stock(index, bytes) {
-        return Ok(());
-    }
     let charged = charge_and_settle(core, index, bytes);
     charged.map_err(|refused| refusal::refuse(core, index, refused, bytes))
 }
@@ -225,7 +222,7 @@ pub(crate) fn try_charge_nowait<M: Machine>(
     bytes: u64,
     outcome: Outcome,
 ) -> Result<(), NowaitError> {
-    match core.counters.is_committed(index, outcome) {
+    match core.counters.charge_published(index, bytes, outcome) {
         true => Ok(()),
         false => charge_nowait(core, index, bytes),
     }
@@ -238,9 +235,6 @@ fn charge_nowait<M: Machine>(core: &Core<M>, index: u32, bytes: u64) -> Result<(
     }
     if fork::is_forked(core) {
         return Err(NowaitError::Busy);
-    }
-    if counters.charge_from_stock(index, bytes) {
-        return Ok(());
     }
     let flight = counters.enter(Gates::Operations, Some(index));
     let _flight = flight.map_err(|Closed(_)| NowaitError::Busy)?;
@@ -269,7 +263,7 @@ pub(crate) fn charge_anyway_nowait<M: Machine>(
     bytes: u64,
     outcome: Outcome,
 ) -> u64 {
-    if core.counters.is_committed(index, outcome) {
+    if core.counters.charge_published(index, bytes, outcome) {
         return bytes;
     }
     let bytes = core.counters.chargeable(bytes);
@@ -282,7 +276,7 @@ pub(crate) fn charge_anyway_nowait<M: Machine>(
 /// Does the same for bytes that are in use, which no number is too large for.
 #[cold]
 pub(crate) fn count_nowait<M: Machine>(core: &Core<M>, index: u32, bytes: u64, outcome: Outcome) {
-    if !core.counters.is_committed(index, outcome) {
+    if !core.counters.charge_published(index, bytes, outcome) {
         overshoot_nowait(core, index, bytes);
     }
 }
@@ -320,15 +314,12 @@ pub(crate) fn charge_anyway<M: Machine>(
     outcome: Outcome,
 ) -> u64 {
     let counters = &core.counters;
-    if counters.is_committed(index, outcome) {
+    if counters.charge_published(index, bytes, outcome) {
         return bytes;
     }
     let bytes = counters.chargeable(bytes);
     // Fallibly first: a limit that only stock of other CPUs, or memory that can be reclaimed, keeps us from is not overshot.
-    if bytes == 0
-        || counters.charge_from_stock(index, bytes)
-        || charge_and_settle(core, index, bytes).is_ok()
-    {
+    if bytes == 0 || charge_and_settle(core, index, bytes).is_ok() {
         return bytes;
     }
     let operation = fork::operation(core);

@@ -8,10 +8,8 @@ use super::{fork, listen, tell};
 /// Returns `bytes` of a charge. Call after the fast path gave `outcome`. Never waits, never fails. Calls wakers and callbacks.
 #[cold]
 pub(crate) fn uncharge<M: Machine>(core: &Core<M>, index: u32, bytes: u64, outcome: Outcome) {
-    if core.counters.is_committed(index, outcome) {
-        return;
-    }
-    let told = uncharge_telling(core, index, bytes, || listen::listening_at(core, index));
+    let told = || listen::listening_at(core, index);
+    let told = uncharge_telling(core, index, bytes, outcome, told);
     if let Some(Some(told)) = told {
         tell::changed(core, told.index);
     }
@@ -25,10 +23,7 @@ pub(crate) fn uncharge_nowait<M: Machine>(
     bytes: u64,
     outcome: Outcome,
 ) {
-    if core.counters.is_committed(index, outcome) {
-        return;
-    }
-    uncharge_telling(core, index, bytes, || {
+    uncharge_telling(core, index, bytes, outcome, || {
         core.counters.mark_untold(index, None);
     });
 }
@@ -38,10 +33,11 @@ fn uncharge_telling<M: Machine, R>(
     core: &Core<M>,
     index: u32,
     bytes: u64,
+    outcome: Outcome,
     tell: impl Fn() -> R,
 ) -> Option<R> {
     let counters = &core.counters;
-    if counters.uncharge_from_stock(index, bytes) {
+    if counters.uncharge_published(index, bytes, outcome) {
         return None;
     }
     if fork::is_forked(core) {
