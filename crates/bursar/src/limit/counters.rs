@@ -12,6 +12,7 @@ use bursar_machine::{AtomicWord, Machine, MemoryOrder};
 use super::counter::{PageCounter, USAGE_MAX};
 use super::events::Event;
 use super::limits::Limits;
+use super::operations::Operations;
 use crate::arena::Arena;
 use crate::gate::Gate;
 use crate::tree::{LEVELS, ROOT, Tree};
@@ -40,6 +41,7 @@ pub(crate) struct Counters<M: Machine> {
     pub(crate) listeners: M::Word,
     /// Not 0: something changed, and listeners were not told yet.
     pub(crate) untold: M::Word,
+    operations: Operations<M>,
     /// Not 0: some limit may have much stock below.
     pub(crate) much_stock: M::Word,
     /// 0, a group whose bug is not printed yet, or the mark that it was: see [`Counters::note_over_return`].
@@ -66,25 +68,22 @@ impl Default for StockSettings {
     }
 }
 
-/// One of the two gates of each group; see `gate.rs`.
-#[derive(Clone, Copy)]
-pub(crate) enum Gates {
-    Operations,
-    Drains,
+/// A slow operation under way, until dropped. No group on its way to the root is closed meanwhile.
+pub(crate) enum UnderWay<'a, M: Machine> {
+    /// Counted in at a word of its CPU.
+    Here(&'a M::Word),
+    /// Counted in at the gates from this group up.
+    Way(&'a Counters<M>, u32),
 }
 
-/// Inside the gates of a group and of all above it, until dropped.
-pub(crate) struct InFlight<'a, M: Machine> {
-    counters: &'a Counters<M>,
-    gates: Gates,
-    lowest: Option<u32>,
-}
-
-impl<M: Machine> Drop for InFlight<'_, M> {
+impl<M: Machine> Drop for UnderWay<'_, M> {
     fn drop(&mut self) {
-        if let Some(lowest) = self.lowest {
-            let chain = self.counters.tree.chain(lowest);
-            chain.for_each(|at| self.counters.gate(at, self.gates).exit());
+        match self {
+            Self::Here(word) => Operations::<M>::give_back(word),
+            Self::Way(counters, lowest) => {
+                let chain = counters.tree.chain(*lowest);
+                chain.for_each(|at| counters.counter(at).operations.exit());
+            }
         }
     }
 }
@@ -105,6 +104,7 @@ impl<M: Machine> Counters<M> {
             stock,
             listeners: M::Word::new(0),
             untold: M::Word::new(0),
+            operations: Operations::new(&tree.machine),
             much_stock: M::Word::new(0),
             over_returned: M::Word::new(0),
             // The root is one.
@@ -145,52 +145,56 @@ impl<M: Machine> Counters<M> {
         self.counter(index).begin_life(limits, self.next_owner());
     }
 
-    fn gate(&self, index: u32, gates: Gates) -> &Gate<M> {
-        let counter = self.counter(index);
-        match gates {
-            Gates::Operations => &counter.operations,
-            Gates::Drains => &counter.drains,
+    /// Begins a slow operation at a group, unless the group or one above it is closed. Async-signal-safe.
+    pub(crate) fn begin(&self, index: u32) -> Result<UnderWay<'_, M>, Closed> {
+        let shard = self.tree.machine.current_shard();
+        let chain = || self.tree.chain(index).map(|at| (at, self.counter(at)));
+        let operation = match self.operations.take(shard, index) {
+            Some(word) => {
+                chain().for_each(|(_, counter)| counter.begun.mark(shard));
+                UnderWay::Here(word)
+            }
+            None => {
+                chain().for_each(|(_, counter)| counter.operations.enter());
+                UnderWay::Way(self, index)
+            }
+        };
+        match chain().find(|(_, counter)| counter.operations.is_closed()) {
+            // Dropping `operation` counts it out again.
+            Some((closed, _)) => Err(Closed(closed)),
+            None => Ok(operation),
         }
     }
 
-    /// Enters the gates of `lowest` and of all above it, unless one of them is closed.
-    pub(crate) fn enter(
-        &self,
-        gates: Gates,
-        lowest: Option<u32>,
-    ) -> Result<InFlight<'_, M>, Closed> {
-        let flight = InFlight {
-            counters: self,
-            gates,
-            lowest,
-        };
-        let Some(lowest) = lowest else {
-            return Ok(flight);
-        };
-        let chain = || self.tree.chain(lowest);
-        chain().for_each(|at| self.gate(at, gates).enter());
-        match chain().find(|&at| self.gate(at, gates).is_closed()) {
-            // Dropping `flight` leaves them again.
-            Some(closed) => Err(Closed(closed)),
-            None => Ok(flight),
-        }
-    }
-
-    /// [`Counters::enter`] that waits for closed gates to open. Do not call it inside of these gates, nor after closing one of
-    /// them.
-    pub(crate) fn enter_patiently(&self, gates: Gates, lowest: Option<u32>) -> InFlight<'_, M> {
-        let mut _arriving = None;
+    /// [`Counters::begin`] that waits for closed groups to open. Do not call it inside of an operation, nor after closing a group.
+    pub(super) fn begin_patiently(&self, index: u32) -> UnderWay<'_, M> {
         loop {
-            match self.enter(gates, lowest) {
-                Ok(flight) => return flight,
-                Err(Closed(at)) => {
-                    let gate = self.gate(at, gates);
-                    // Drains give way to tasks that wait.
-                    _arriving = matches!(gates, Gates::Drains).then(|| gate.arrive());
-                    gate.wait_until_open();
-                }
+            match self.begin(index) {
+                Ok(operation) => return operation,
+                Err(Closed(at)) => self.counter(at).operations.wait_until_open(),
             }
         }
+    }
+
+    /// Closes a group to operations at and below it, and waits for those under way there. The caller opens the gate.
+    pub(super) fn close(&self, index: u32) -> &Gate<M> {
+        let gate = &self.counter(index).operations;
+        gate.close(&self.tree.machine);
+        // While an operation is under way, no record above its group is used again. Once it is over either answer will do, and
+        // the look must end.
+        let is_below = |at: u32| {
+            let mut chain = self.tree.chain(at).take(LEVELS);
+            chain.any(|above| above == index)
+        };
+        let begun = &self.counter(index).begun;
+        self.operations
+            .wait_for(&self.tree.machine, begun, is_below);
+        gate
+    }
+
+    /// Forgets operations of tasks that a forked child does not have.
+    pub(crate) fn forget_operations(&self) {
+        self.operations.forget_tasks();
     }
 
     /// The groups from `index` up to, and without, `end` (all if that is `None`).
@@ -200,44 +204,81 @@ impl<M: Machine> Counters<M> {
             .take_while(move |&at| Some(at) != end)
     }
 
-    /// Reserves `bytes` on the way from `index` up to `end`, everywhere or nowhere.
+    /// Bytes that may be held as stock beside a charge of `bytes` on the way from `index` up to `end`.
+    ///
+    /// # Errors
+    /// The first group where the charge has no chance. So a charge that is refused higher up usually shows nowhere below.
+    pub(super) fn room(&self, index: u32, end: Option<u32>, bytes: u64) -> Result<u64, u32> {
+        let mut least = USAGE_MAX;
+        for at in self.way(index, end) {
+            least = least.min(self.counter(at).room(bytes).ok_or(at)?);
+        }
+        Ok(least)
+    }
+
+    /// Claims `bytes` on the way from `index` up to `end`, everywhere or nowhere.
     ///
     /// # Errors
     /// The first group where it does not fit.
-    pub(super) fn reserve(&self, index: u32, end: Option<u32>, bytes: u64) -> Result<(), u32> {
-        // Looks first, so that a charge that is refused higher up usually shows nowhere below.
-        let refuses = |&at: &u32| !self.counter(at).may_fit(bytes);
-        if let Some(at) = self.way(index, end).find(refuses) {
-            return Err(at);
-        }
-        let mut usage = [0; LEVELS];
-        for (at, usage) in self.way(index, end).zip(&mut usage) {
-            let Some(now) = self.counter(at).try_charge(bytes) else {
-                self.release(index, Some(at), bytes);
-                // Our reservation may have hidden bytes that others returned meanwhile.
+    pub(super) fn claim(&self, index: u32, end: Option<u32>, bytes: u64) -> Result<(), u32> {
+        for at in self.way(index, end) {
+            if !self.counter(at).claim(bytes) {
+                self.unclaim(index, self.tree.node(at).parent(), bytes);
+                // Our claim may have hidden bytes that others returned meanwhile.
                 self.mark_untold(index, Some(at));
                 return Err(at);
-            };
-            *usage = now;
-        }
-        for (at, usage) in self.way(index, end).zip(usage) {
-            self.counter(at).note_peak(usage);
+            }
         }
         Ok(())
     }
 
-    /// Returns the bytes reserved on the way from `index` up to `end`. If the group had fewer, only these are returned there
-    /// and above, so that no other group loses bytes by it; see `over_return.rs`.
+    /// Gives a claim on the way from `index` up to `end` up, which is in no usage. If less is claimed at the group, only this is
+    /// given up there and above, so that no other group loses bytes by it; see `over_return.rs`.
+    pub(super) fn unclaim(&self, index: u32, end: Option<u32>, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        let had = self.counter(index).unclaim_own(bytes);
+        for at in self.way(index, end).skip(1) {
+            self.counter(at).unclaim(had);
+        }
+        if had < bytes {
+            // The task that took them lowered the usages, too.
+            self.raise(index, end, bytes - had);
+            self.note_over_return(index, bytes - had, end);
+        }
+    }
+
+    /// Raises the usage on the way by bytes that are claimed, and charged or held as stock.
+    pub(super) fn raise(&self, index: u32, end: Option<u32>, bytes: u64) {
+        for at in self.way(index, end) {
+            self.counter(at).raise(bytes);
+        }
+    }
+
+    /// Lowers the usage on the way by bytes that are about to be given up.
+    pub(super) fn lower(&self, index: u32, end: Option<u32>, bytes: u64) {
+        for at in self.way(index, end) {
+            self.counter(at).lower(bytes);
+        }
+    }
+
+    /// Returns bytes on the way from `index` up to `end`: lowers the usage, and gives up the claim. If the group had fewer, only
+    /// these are returned above, as in [`Counters::unclaim`].
     pub(super) fn release(&self, index: u32, end: Option<u32>, bytes: u64) {
         if bytes == 0 || end == Some(index) {
             return;
         }
-        let returned = self.counter(index).uncharge_own(bytes);
+        let own = self.counter(index);
+        own.lower(bytes);
+        let had = own.unclaim_own(bytes);
         for at in self.way(index, end).skip(1) {
-            self.counter(at).uncharge(returned);
+            self.counter(at).lower(had);
+            self.counter(at).unclaim(had);
         }
-        if returned < bytes {
-            self.note_over_return(index, bytes - returned, end);
+        if had < bytes {
+            own.raise(bytes - had);
+            self.note_over_return(index, bytes - had, end);
         }
     }
 
@@ -249,15 +290,6 @@ impl<M: Machine> Counters<M> {
         }
     }
 
-    /// Bytes that fit at `index` and everywhere above.
-    pub(super) fn head_room(&self, index: u32) -> u64 {
-        let rooms = self
-            .tree
-            .chain(index)
-            .map(|at| self.counter(at).head_room());
-        rooms.min().expect("a chain has a group")
-    }
-
     /// The nearest group that is above or equal to both.
     pub(crate) fn common_ancestor(&self, one: u32, other: u32) -> u32 {
         self.tree
@@ -266,15 +298,15 @@ impl<M: Machine> Counters<M> {
             .expect("the root is above all")
     }
 
-    /// Bytes reserved for a group and all below it, as a hint to choose by.
+    /// The usage of a group and all below it, as a hint to choose by.
     pub(crate) fn usage(&self, index: u32) -> u64 {
         // Relaxed: see above.
-        self.counter(index).usage.load(MemoryOrder::Relaxed)
+        self.counter(index).usage(MemoryOrder::Relaxed)
     }
 
-    /// Bytes reserved for a group and all below it, after all that the caller knows to have been returned.
+    /// The usage of a group and all below it, after all calls that the caller knows to be over.
     pub(crate) fn usage_now(&self, index: u32) -> u64 {
-        self.counter(index).usage.load(MemoryOrder::Full)
+        self.counter(index).usage(MemoryOrder::Full)
     }
 
     pub(crate) fn limits(&self, index: u32) -> Limits {
@@ -358,7 +390,7 @@ impl<M: Machine> Counters<M> {
     /// builds with debug assertions the group counts them, and the call at fault panics before it changes anything.
     ///
     /// In other builds the fast path counts nothing, so the bug shows only when the group's usage would fall below 0. The usage
-    /// stops at 0, and the groups above are lowered by no more than that ([`PageCounter::uncharge_own`]). The slot gets back the
+    /// stops at 0, and the groups above are lowered by no more than that ([`PageCounter::unclaim_own`]). The slot gets back the
     /// bytes that the usage did not lose, so usage stays the sum of charged bytes and stock.
     ///
     /// The bug does not show while as many other bytes of the group are charged. The bytes are missing from its usage, and from
@@ -367,13 +399,14 @@ impl<M: Machine> Counters<M> {
     #[cold]
     pub(crate) fn note_over_return(&self, index: u32, bytes: u64, end: Option<u32>) {
         self.count(index, Event::OverReturned, bytes);
+        self.charge_extra(index, bytes as i64);
         // All counters above were lowered when the group lost the bytes. From `end` on they still stand for bytes elsewhere.
         if let Some(end) = end {
             self.tree.chain(end).for_each(|at| {
-                self.counter(at).charge(bytes);
+                self.counter(at).claim_anyway(bytes);
             });
+            self.raise(end, None, bytes);
         }
-        self.charge_extra(index, bytes as i64);
         // Full, both: the group is stored after its reference is taken, and the task that takes it out drops the reference.
         let first = self
             .over_returned

@@ -42,7 +42,7 @@ fn highs<M: Machine>(core: &Core<M>, index: u32) -> impl Iterator<Item = (u32, u
         // Relaxed: throttling is a matter of degree.
         let high = counter.settings.high.load(MemoryOrder::Relaxed);
         // Spares a look at a word that all CPUs write.
-        (high != Limit::MAX).then(|| (at, counter.usage.load(MemoryOrder::Relaxed), high))
+        (high != Limit::MAX).then(|| (at, counter.usage(MemoryOrder::Relaxed), high))
     })
 }
 
