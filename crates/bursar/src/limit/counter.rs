@@ -10,6 +10,7 @@ use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 use super::events::EventCounts;
 use super::limits::{Limit, Limits};
 use super::operations::Begun;
+use crate::apart::Apart;
 use crate::gate::Gate;
 use crate::tree::MarkSet;
 
@@ -33,8 +34,8 @@ pub(crate) struct Settings<M: Machine> {
     pub(crate) reclaimers: M::Word,
 }
 
-/// Usage and limits of one group (the kernel's `page_counter`, in bytes), and the state that exact refusals need.
-pub(crate) struct PageCounter<M: Machine> {
+/// The words that slow operations of all CPUs write.
+struct Bytes<M: Machine> {
     /// Bytes that are charged or held as stock, for the group and all below it. Raised after they are, and lowered before they
     /// are given up: so never more than they are. Below 0 for a moment, if others return bytes that are not in it yet.
     usage: M::Word,
@@ -45,6 +46,11 @@ pub(crate) struct PageCounter<M: Machine> {
     /// fails whenever another charge comes in between: at 384 CPUs each charge took hundreds of turns.) Only claims that fit
     /// raise the usage, so it never shows a claim that is given up again.
     claimed: M::Word,
+}
+
+/// Usage and limits of one group (the kernel's `page_counter`, in bytes), and the state that exact refusals need.
+pub(crate) struct PageCounter<M: Machine> {
+    bytes: Apart<Bytes<M>>,
     pub(crate) settings: Settings<M>,
     /// The highest usage so far.
     pub(crate) peak: M::Word,
@@ -82,8 +88,10 @@ pub(crate) struct PageCounter<M: Machine> {
 impl<M: Machine> PageCounter<M> {
     pub(crate) fn new(shards: u32) -> Self {
         Self {
-            usage: M::Word::new(0),
-            claimed: M::Word::new(0),
+            bytes: Apart(Bytes {
+                usage: M::Word::new(0),
+                claimed: M::Word::new(0),
+            }),
             settings: Settings {
                 max: M::Word::new(Limit::MAX),
                 high: M::Word::new(Limit::MAX),
@@ -120,8 +128,8 @@ impl<M: Machine> PageCounter<M> {
         self.may_be_victim.store(true, Ordering::Relaxed);
         #[cfg(debug_assertions)]
         self.lent.store(0, Ordering::Relaxed);
-        debug_assert_eq!(self.usage.load(MemoryOrder::Full), 0);
-        debug_assert_eq!(self.claimed.load(MemoryOrder::Full), 0);
+        debug_assert_eq!(self.bytes.usage.load(MemoryOrder::Full), 0);
+        debug_assert_eq!(self.bytes.claimed.load(MemoryOrder::Full), 0);
         // A drain found all stock, and is over.
         debug_assert_eq!(self.stock_max(), 0);
         debug_assert_eq!(self.settings.draining.load(MemoryOrder::Full), 0);
@@ -191,13 +199,13 @@ impl<M: Machine> PageCounter<M> {
         let max = self.settings.max.load(MemoryOrder::Relaxed).min(USAGE_MAX);
         // Full: all claims that fit were made in one order, and the sum of those that are not given up is within the limit.
         // Claims under way do not add up to 2^63 bytes.
-        let before = self.claimed.fetch_add(bytes, MemoryOrder::Full);
+        let before = self.bytes.claimed.fetch_add(bytes, MemoryOrder::Full);
         before.checked_add(bytes).is_some_and(|sum| sum <= max)
     }
 
     /// Raises the usage by bytes that are claimed, and charged or held as stock.
     pub(super) fn raise(&self, bytes: u64) {
-        let before = self.usage.fetch_add(bytes, MemoryOrder::Full);
+        let before = self.bytes.usage.fetch_add(bytes, MemoryOrder::Full);
         let usage = before.wrapping_add(bytes);
         if usage <= USAGE_MAX {
             // Relaxed: a high-water mark for people.
@@ -207,12 +215,12 @@ impl<M: Machine> PageCounter<M> {
 
     /// Lowers the usage by bytes that are about to be given up.
     pub(super) fn lower(&self, bytes: u64) {
-        self.usage.fetch_sub(bytes, MemoryOrder::Full);
+        self.bytes.usage.fetch_sub(bytes, MemoryOrder::Full);
     }
 
     /// Bytes that are charged or held as stock, by operations that are over.
     pub(crate) fn usage(&self, order: MemoryOrder) -> u64 {
-        self.usage.load_signed(order).max(0) as u64
+        self.bytes.usage.load_signed(order).max(0) as u64
     }
 
     /// Bytes that are charged or held as stock, and those of operations under way that fit.
@@ -221,7 +229,7 @@ impl<M: Machine> PageCounter<M> {
         // In this order, and Full: claims that do not fit lie above the limit, and bytes above it were charged whatever it says.
         // So the usage is no less, if no limit changes meanwhile; a limit that rises counts.
         let max_before = max();
-        let claimed = self.claimed.load(MemoryOrder::Full);
+        let claimed = self.bytes.claimed.load(MemoryOrder::Full);
         let usage = self.usage(MemoryOrder::Full);
         claimed.min(usage.max(max_before).max(max()))
     }
@@ -229,14 +237,14 @@ impl<M: Machine> PageCounter<M> {
     /// Claims `bytes` whatever the limit says. Returns whether that is above the limit.
     #[doc(alias = "page_counter_charge")]
     pub(super) fn claim_anyway(&self, bytes: u64) -> bool {
-        let before = self.claimed.fetch_add(bytes, MemoryOrder::Full);
+        let before = self.bytes.claimed.fetch_add(bytes, MemoryOrder::Full);
         before.wrapping_add(bytes) > self.settings.max.load(MemoryOrder::Full)
     }
 
     /// Gives up a claim of which a group below had as much.
     #[doc(alias = "page_counter_uncharge")]
     pub(super) fn unclaim(&self, bytes: u64) {
-        self.claimed.fetch_sub(bytes, MemoryOrder::Full);
+        self.bytes.claimed.fetch_sub(bytes, MemoryOrder::Full);
     }
 
     /// [`PageCounter::unclaim`] at the group that was charged. Returns how many bytes were claimed, which is less if more are
@@ -244,18 +252,21 @@ impl<M: Machine> PageCounter<M> {
     #[doc(alias = "page_counter_cancel")]
     pub(crate) fn unclaim_own(&self, bytes: u64) -> u64 {
         // Relaxed: tasks that return bytes that were charged find at least that much.
-        let mut seen = self.claimed.load(MemoryOrder::Relaxed);
+        let mut seen = self.bytes.claimed.load(MemoryOrder::Relaxed);
         if seen >= bytes {
-            let before = self.claimed.fetch_sub(bytes, MemoryOrder::Full);
+            let before = self.bytes.claimed.fetch_sub(bytes, MemoryOrder::Full);
             if before < bytes {
                 // Others returned too much meanwhile. The bytes that they took are given back.
-                self.claimed.fetch_add(bytes - before, MemoryOrder::Full);
+                self.bytes
+                    .claimed
+                    .fetch_add(bytes - before, MemoryOrder::Full);
             }
             return before.min(bytes);
         }
         // One step, so that no task sees a claim below 0.
         while let Err(now) =
-            self.claimed
+            self.bytes
+                .claimed
                 .compare_exchange(seen, seen.saturating_sub(bytes), MemoryOrder::Full)
         {
             seen = now;
@@ -271,7 +282,11 @@ impl<M: Machine> PageCounter<M> {
             // Spares a look at a word that all CPUs write.
             USAGE_MAX
         } else {
-            let claimed = self.claimed.load(MemoryOrder::Relaxed).checked_add(bytes)?;
+            let claimed = self
+                .bytes
+                .claimed
+                .load(MemoryOrder::Relaxed)
+                .checked_add(bytes)?;
             if claimed > self.settings.max.load(MemoryOrder::Relaxed) {
                 return None;
             }
@@ -307,7 +322,7 @@ impl<M: Machine> PageCounter<M> {
             Limit::MAX => false,
             limit => {
                 let stock = self.stock_max();
-                let left = limit.saturating_sub(self.claimed.load(MemoryOrder::Relaxed));
+                let left = limit.saturating_sub(self.bytes.claimed.load(MemoryOrder::Relaxed));
                 stock > left.saturating_add(stock) / 4
             }
         }
@@ -331,8 +346,8 @@ impl<M: Machine> PageCounter<M> {
         self.drains.forget_tasks();
         self.armed.store(0, MemoryOrder::Full);
         self.disarmed.store(0, MemoryOrder::Full);
-        self.claimed.store(usage, MemoryOrder::Full);
-        self.usage.store(usage, MemoryOrder::Full);
+        self.bytes.claimed.store(usage, MemoryOrder::Full);
+        self.bytes.usage.store(usage, MemoryOrder::Full);
         self.peak.fetch_max(usage, MemoryOrder::Relaxed);
     }
 }

@@ -3,16 +3,17 @@
 //! Nothing here calls a listener. A change that listeners have not been told of leaves a mark ([`Counters::mark_untold`]), which
 //! `react` looks at. A signal handler and a drop that unwinds must leave it at that, too.
 
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use bursar_machine::pages::Owner;
 use bursar_machine::{AtomicWord, Machine, MemoryOrder};
 
 use super::counter::{PageCounter, USAGE_MAX};
 use super::events::Event;
-use super::limits::Limits;
+use super::limits::{Limit, Limits};
 use super::operations::Operations;
+use super::way::Way;
 use crate::arena::Arena;
 use crate::gate::Gate;
 use crate::tree::{LEVELS, ROOT, Tree};
@@ -46,6 +47,8 @@ pub(crate) struct Counters<M: Machine> {
     pub(crate) much_stock: M::Word,
     /// 0, a group whose bug is not printed yet, or the mark that it was: see [`Counters::note_over_return`].
     over_returned: M::Word,
+    /// Whether any group ever had a `high`.
+    some_high: AtomicBool,
     /// Groups made so far.
     lives: AtomicU64,
 }
@@ -107,6 +110,7 @@ impl<M: Machine> Counters<M> {
             operations: Operations::new(&tree.machine),
             much_stock: M::Word::new(0),
             over_returned: M::Word::new(0),
+            some_high: AtomicBool::new(limits.high != Limit::MAX),
             // The root is one.
             lives: AtomicU64::new(1),
             tree,
@@ -143,33 +147,58 @@ impl<M: Machine> Counters<M> {
     pub(crate) fn begin_life(&self, parent: u32, ordinal: u32, index: u32, limits: Limits) {
         self.counter(parent).holding_children.ensure(ordinal);
         self.counter(index).begin_life(limits, self.next_owner());
+        self.note_high(limits.high);
     }
 
-    /// Begins a slow operation at a group, unless the group or one above it is closed. Async-signal-safe.
-    pub(crate) fn begin(&self, index: u32) -> Result<UnderWay<'_, M>, Closed> {
+    /// Notes that a group has this `high`.
+    fn note_high(&self, high: Limit) {
+        if high != Limit::MAX {
+            // Relaxed: as `high` itself, which is a matter of degree.
+            self.some_high.store(true, Relaxed);
+        }
+    }
+
+    /// Changes a group's `high`.
+    pub(crate) fn set_high(&self, index: u32, high: Limit) {
+        self.note_high(high);
+        // Full: a task that learns that a limit was set finds it set.
+        let word = &self.counter(index).settings.high;
+        word.store(high, MemoryOrder::Full);
+    }
+
+    /// Whether any group ever had a `high`.
+    pub(crate) fn has_high(&self) -> bool {
+        self.some_high.load(Relaxed)
+    }
+
+    /// Begins a slow operation, unless a group on its way to the root is closed. Async-signal-safe.
+    pub(crate) fn begin(&self, way: &Way<'_, M>) -> Result<UnderWay<'_, M>, Closed> {
+        debug_assert!(way.end.is_none());
         let shard = self.tree.machine.current_shard();
-        let chain = || self.tree.chain(index).map(|at| (at, self.counter(at)));
-        let operation = match self.operations.take(shard, index) {
+        let operation = match self.operations.take(shard, way.index) {
             Some(word) => {
-                chain().for_each(|(_, counter)| counter.begun.mark(shard));
+                let begun = |counter: &&PageCounter<M>| counter.begun.mark(shard);
+                way.counters().iter().for_each(begun);
                 UnderWay::Here(word)
             }
             None => {
-                chain().for_each(|(_, counter)| counter.operations.enter());
-                UnderWay::Way(self, index)
+                let enter = |counter: &&PageCounter<M>| counter.operations.enter();
+                way.counters().iter().for_each(enter);
+                UnderWay::Way(self, way.index)
             }
         };
-        match chain().find(|(_, counter)| counter.operations.is_closed()) {
+        let is_closed = |counter: &&PageCounter<M>| counter.operations.is_closed();
+        match way.counters().iter().position(is_closed) {
             // Dropping `operation` counts it out again.
-            Some((closed, _)) => Err(Closed(closed)),
+            Some(at) => Err(Closed(self.at(way, at))),
             None => Ok(operation),
         }
     }
 
     /// [`Counters::begin`] that waits for closed groups to open. Do not call it inside of an operation, nor after closing a group.
-    pub(super) fn begin_patiently(&self, index: u32) -> UnderWay<'_, M> {
+    pub(super) fn begin_patiently(&self, way: &Way<'_, M>) -> UnderWay<'_, M> {
         loop {
-            match self.begin(index) {
+            match self.begin(way) {
                 Ok(operation) => return operation,
                 Err(Closed(at)) => self.counter(at).operations.wait_until_open(),
             }
@@ -198,87 +227,67 @@ impl<M: Machine> Counters<M> {
     }
 
     /// The groups from `index` up to, and without, `end` (all if that is `None`).
-    pub(super) fn way(&self, index: u32, end: Option<u32>) -> impl Iterator<Item = u32> + '_ {
+    fn groups(&self, index: u32, end: Option<u32>) -> impl Iterator<Item = u32> + '_ {
         self.tree
             .chain(index)
             .take_while(move |&at| Some(at) != end)
     }
 
-    /// Bytes that may be held as stock beside a charge of `bytes` on the way from `index` up to `end`.
-    ///
-    /// # Errors
-    /// The first group where the charge has no chance. So a charge that is refused higher up usually shows nowhere below.
-    pub(super) fn room(&self, index: u32, end: Option<u32>, bytes: u64) -> Result<u64, u32> {
-        let mut least = USAGE_MAX;
-        for at in self.way(index, end) {
-            least = least.min(self.counter(at).room(bytes).ok_or(at)?);
-        }
-        Ok(least)
+    /// Their counters.
+    pub(crate) fn way(&self, index: u32, end: Option<u32>) -> Way<'_, M> {
+        let counters = self.groups(index, end).map(|at| self.counter(at));
+        Way::new(index, end, counters, self.counter(ROOT))
     }
 
-    /// Claims `bytes` on the way from `index` up to `end`, everywhere or nowhere.
+    /// The group at a position of a way.
+    fn at(&self, way: &Way<'_, M>, position: usize) -> u32 {
+        let mut groups = self.groups(way.index, way.end);
+        groups.nth(position).expect("a position of the way")
+    }
+
+    /// Bytes that may be held as stock beside a charge of `bytes`.
+    ///
+    /// # Errors
+    /// The first group where the charge has no chance.
+    pub(super) fn room(&self, way: &Way<'_, M>, bytes: u64) -> Result<u64, u32> {
+        way.room(bytes).map_err(|at| self.at(way, at))
+    }
+
+    /// Claims `bytes` on a way, everywhere or nowhere.
     ///
     /// # Errors
     /// The first group where it does not fit.
-    pub(super) fn claim(&self, index: u32, end: Option<u32>, bytes: u64) -> Result<(), u32> {
-        for at in self.way(index, end) {
-            if !self.counter(at).claim(bytes) {
-                self.unclaim(index, self.tree.node(at).parent(), bytes);
-                // Our claim may have hidden bytes that others returned meanwhile.
-                self.mark_untold(index, Some(at));
-                return Err(at);
-            }
-        }
-        Ok(())
+    pub(super) fn claim(&self, way: &Way<'_, M>, bytes: u64) -> Result<(), u32> {
+        way.claim(bytes).map_err(|position| {
+            let at = self.at(way, position);
+            self.unclaim(&self.way(way.index, self.tree.node(at).parent()), bytes);
+            // Our claim may have hidden bytes that others returned meanwhile.
+            self.mark_untold(way.index, Some(at));
+            at
+        })
     }
 
-    /// Gives a claim on the way from `index` up to `end` up, which is in no usage. If less is claimed at the group, only this is
-    /// given up there and above, so that no other group loses bytes by it; see `over_return.rs`.
-    pub(super) fn unclaim(&self, index: u32, end: Option<u32>, bytes: u64) {
-        if bytes == 0 {
-            return;
-        }
-        let had = self.counter(index).unclaim_own(bytes);
-        for at in self.way(index, end).skip(1) {
-            self.counter(at).unclaim(had);
-        }
-        if had < bytes {
+    /// Gives a claim up, which is in no usage.
+    pub(super) fn unclaim(&self, way: &Way<'_, M>, bytes: u64) {
+        let short = match bytes {
+            0 => 0,
+            _ => bytes - way.unclaim(bytes),
+        };
+        if short > 0 {
             // The task that took them lowered the usages, too.
-            self.raise(index, end, bytes - had);
-            self.note_over_return(index, bytes - had, end);
+            way.raise(short);
+            self.note_over_return(way.index, short, way.end);
         }
     }
 
-    /// Raises the usage on the way by bytes that are claimed, and charged or held as stock.
-    pub(super) fn raise(&self, index: u32, end: Option<u32>, bytes: u64) {
-        for at in self.way(index, end) {
-            self.counter(at).raise(bytes);
-        }
-    }
-
-    /// Lowers the usage on the way by bytes that are about to be given up.
-    pub(super) fn lower(&self, index: u32, end: Option<u32>, bytes: u64) {
-        for at in self.way(index, end) {
-            self.counter(at).lower(bytes);
-        }
-    }
-
-    /// Returns bytes on the way from `index` up to `end`: lowers the usage, and gives up the claim. If the group had fewer, only
-    /// these are returned above, as in [`Counters::unclaim`].
-    pub(super) fn release(&self, index: u32, end: Option<u32>, bytes: u64) {
-        if bytes == 0 || end == Some(index) {
-            return;
-        }
-        let own = self.counter(index);
-        own.lower(bytes);
-        let had = own.unclaim_own(bytes);
-        for at in self.way(index, end).skip(1) {
-            self.counter(at).lower(had);
-            self.counter(at).unclaim(had);
-        }
-        if had < bytes {
-            own.raise(bytes - had);
-            self.note_over_return(index, bytes - had, end);
+    /// Returns bytes: lowers the usage, and gives up the claim.
+    pub(super) fn release(&self, way: &Way<'_, M>, bytes: u64) {
+        let short = match bytes {
+            0 => 0,
+            _ => bytes - way.release(bytes),
+        };
+        if short > 0 {
+            self.note_over_return(way.index, short, way.end);
         }
     }
 
@@ -345,7 +354,9 @@ impl<M: Machine> Counters<M> {
                 .iter()
                 .any(|word| word.load(MemoryOrder::Full) != 0)
         };
-        if self.listeners.load(MemoryOrder::Full) != 0 && self.way(index, end).any(is_listened_to) {
+        if self.listeners.load(MemoryOrder::Full) != 0
+            && self.groups(index, end).any(is_listened_to)
+        {
             self.mark_all_untold();
         }
     }
@@ -405,7 +416,7 @@ impl<M: Machine> Counters<M> {
             self.tree.chain(end).for_each(|at| {
                 self.counter(at).claim_anyway(bytes);
             });
-            self.raise(end, None, bytes);
+            self.way(end, None).raise(bytes);
         }
         // Full, both: the group is stored after its reference is taken, and the task that takes it out drops the reference.
         let first = self

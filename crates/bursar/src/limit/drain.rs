@@ -110,10 +110,11 @@ impl<M: Machine> Counters<M> {
             if self.tree.node(index).is_removed() {
                 return Err(Refusal::Removed);
             }
-            let room = self.room(index, end, bytes);
-            match room.and_then(|_| self.claim(index, end, bytes)) {
+            let way = self.way(index, end);
+            let room = self.room(&way, bytes);
+            match room.and_then(|_| self.claim(&way, bytes)) {
                 Ok(()) => {
-                    self.commit_charge(index, end, bytes, 0);
+                    self.commit_charge(&way, bytes, 0);
                     Ok(())
                 }
                 Err(at) if at == limiting => {
@@ -227,7 +228,7 @@ impl<M: Machine> Counters<M> {
             // Full: pairs with the look at the state that begins each operation; the cap is gone before it.
             slot.word(shard, STATE)
                 .fetch_and(!State::FROZEN, MemoryOrder::Full);
-            self.release(index, None, stock);
+            self.release(&self.way(index, None), stock);
             drained += stock;
             if stock > 0 {
                 // The task that asked for the drain tells listeners at and above `scope`, and may tell of no other groups.

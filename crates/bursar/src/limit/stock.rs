@@ -11,6 +11,7 @@ use bursar_machine::{AtomicWord, CAP, CHARGED, Machine, MemoryOrder, Outcome, Sh
 
 use super::counters::Counters;
 use super::events::Event;
+use super::way::Way;
 
 /// Reason why a charge does not fit at first sight.
 #[derive(Debug)]
@@ -23,18 +24,18 @@ pub(crate) enum Short {
 
 impl<M: Machine> Counters<M> {
     /// Claims `bytes` and, if that fits too, half a batch ahead. Returns the bytes ahead.
-    pub(crate) fn claim_ahead(&self, index: u32, end: Option<u32>, bytes: u64) -> Result<u64, u32> {
-        let room = self.room(index, end, bytes)?;
+    pub(crate) fn claim_ahead(&self, way: &Way<'_, M>, bytes: u64) -> Result<u64, u32> {
+        let room = self.room(way, bytes)?;
         let ahead = self.batch(room) / 2;
-        if end.is_none()
+        if way.end.is_none()
             && ahead > 0
             && bytes < self.stock.stock_max
             && self.tree.machine.current_shard() != self.tree.extra()
-            && self.claim(index, end, bytes + ahead).is_ok()
+            && self.claim(way, bytes + ahead).is_ok()
         {
             return Ok(ahead);
         }
-        self.claim(index, end, bytes).map(|()| 0)
+        self.claim(way, bytes).map(|()| 0)
     }
 
     /// The stock that a CPU may hold where there is this room, bytes.
@@ -70,22 +71,17 @@ impl<M: Machine> Counters<M> {
         self.mark_holder(index, shard.0);
     }
 
-    /// Records a charge that is claimed up to `end`, with `ahead` more bytes for the stock, or with fewer if they do not fit
-    /// there. Returns the bytes recorded. Slow operations only, if `ahead` > 0.
-    pub(crate) fn commit_charge(
-        &self,
-        index: u32,
-        end: Option<u32>,
-        bytes: u64,
-        ahead: u64,
-    ) -> u64 {
-        let reserved = bytes + self.record(index, bytes, ahead);
-        self.raise(index, end, reserved);
+    /// Records a charge that is claimed, with `ahead` more bytes for the stock, or with fewer if they do not fit there. Returns the
+    /// bytes recorded. Slow operations only, if `ahead` > 0.
+    pub(crate) fn commit_charge(&self, way: &Way<'_, M>, bytes: u64, ahead: u64) -> u64 {
+        let reserved = bytes + self.record(way, bytes, ahead);
+        way.raise(reserved);
         reserved
     }
 
     /// Charges `bytes` on this CPU. Returns the bytes ahead that became stock, and gives up the claim to the others.
-    fn record(&self, index: u32, bytes: u64, mut ahead: u64) -> u64 {
+    fn record(&self, way: &Way<'_, M>, bytes: u64, mut ahead: u64) -> u64 {
+        let index = way.index;
         let slot = &self.tree.node(index).slot;
         while ahead > 0 {
             let shard = self.tree.machine.current_shard();
@@ -97,7 +93,7 @@ impl<M: Machine> Counters<M> {
             let cap = slot.word(shard, CAP).load(MemoryOrder::Relaxed);
             let room = u64::try_from(slot.room(shard)).unwrap_or(0);
             let surplus = ahead.saturating_sub(cap.saturating_sub(room));
-            self.unclaim(index, None, surplus);
+            self.unclaim(way, surplus);
             ahead -= surplus;
             match slot.adjust(shard, bytes as i64, (bytes + ahead) as i64) {
                 Outcome::Done => return ahead,
@@ -112,7 +108,7 @@ impl<M: Machine> Counters<M> {
                 Outcome::Short => break,
             }
         }
-        self.unclaim(index, None, ahead);
+        self.unclaim(way, ahead);
         self.adjust_anywhere(index, bytes as i64, bytes as i64);
         0
     }
@@ -148,7 +144,8 @@ impl<M: Machine> Counters<M> {
 
     /// Uncharges on this CPU, and returns to the counters the bytes that would exceed half the cap. Returns their number, or
     /// `None` if this CPU cannot hold stock now.
-    pub(crate) fn uncharge_into_stock(&self, index: u32, bytes: u64) -> Option<u64> {
+    fn uncharge_into_stock(&self, way: &Way<'_, M>, bytes: u64) -> Option<u64> {
+        let index = way.index;
         let slot = &self.tree.node(index).slot;
         loop {
             let shard = self.tree.machine.current_shard();
@@ -158,7 +155,7 @@ impl<M: Machine> Counters<M> {
             {
                 return None;
             }
-            let batch = self.batch(self.room(index, None, 0).unwrap_or(0));
+            let batch = self.batch(way.room(0).unwrap_or(0));
             if batch < bytes {
                 return None;
             }
@@ -168,7 +165,7 @@ impl<M: Machine> Counters<M> {
             let surplus = if room > cap { room - cap / 2 } else { 0 };
             // We are counted in, so the record stays until the claim is given up.
             if surplus > 0 {
-                self.lower(index, None, surplus);
+                way.lower(surplus);
             }
             let committed = match slot.adjust(shard, -(bytes as i64), -(surplus as i64)) {
                 Outcome::Done => true,
@@ -180,11 +177,11 @@ impl<M: Machine> Counters<M> {
                 Outcome::Moved | Outcome::Short => false,
             };
             if committed {
-                self.unclaim(index, None, surplus);
+                self.unclaim(way, surplus);
                 return Some(surplus);
             }
             if surplus > 0 {
-                self.raise(index, None, surplus);
+                way.raise(surplus);
             }
         }
     }
@@ -235,8 +232,9 @@ impl<M: Machine> Counters<M> {
             return None;
         }
         // Counted in: the record stays.
-        let _operation = self.begin(index).ok()?;
-        let surplus = self.uncharge_into_stock(index, bytes)?;
+        let way = self.way(index, None);
+        let _operation = self.begin(&way).ok()?;
+        let surplus = self.uncharge_into_stock(&way, bytes)?;
         Some((surplus > 0).then(then))
     }
 
@@ -249,7 +247,7 @@ impl<M: Machine> Counters<M> {
         bytes: u64,
         then: impl FnOnce() -> R,
     ) -> R {
-        self.release(index, end, bytes);
+        self.release(&self.way(index, end), bytes);
         let then = then();
         let bytes = bytes as i64;
         self.adjust_anywhere(index, -bytes, -bytes);
@@ -273,11 +271,11 @@ impl<M: Machine> Counters<M> {
     /// meanwhile (`is_kept` says that it is kept from that): see `react/lifetime.rs`.
     pub(crate) fn commit_anyway(&self, index: u32, bytes: u64, is_kept: bool) {
         if is_kept && !self.tree.node(index).is_removed() {
-            self.record(index, bytes, 0);
+            self.adjust_anywhere(index, bytes as i64, bytes as i64);
         } else {
             self.charge_extra(index, bytes as i64);
         }
-        self.raise(index, None, bytes);
+        self.way(index, None).raise(bytes);
     }
 
     /// Reserves along the way up to `end`, charges, and keeps the rest as stock. Waits for gates to open. Returns the bytes
@@ -288,11 +286,14 @@ impl<M: Machine> Counters<M> {
         end: Option<u32>,
         bytes: u64,
     ) -> Result<u64, Short> {
-        let _operation = self.begin_patiently(index);
+        let whole = self.way(index, None);
+        let _operation = self.begin_patiently(&whole);
         if self.tree.node(index).is_removed() {
             return Err(Short::Removed);
         }
-        let ahead = self.claim_ahead(index, end, bytes).map_err(Short::At)?;
-        Ok(self.commit_charge(index, end, bytes, ahead))
+        let part = end.map(|_| self.way(index, end));
+        let way = part.as_ref().unwrap_or(&whole);
+        let ahead = self.claim_ahead(way, bytes).map_err(Short::At)?;
+        Ok(self.commit_charge(way, bytes, ahead))
     }
 }

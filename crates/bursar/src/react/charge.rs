@@ -236,19 +236,20 @@ fn charge_nowait<M: Machine>(core: &Core<M>, index: u32, bytes: u64) -> Result<(
     if fork::is_forked(core) {
         return Err(NowaitError::Busy);
     }
-    let operation = counters.begin(index);
+    let way = counters.way(index, None);
+    let operation = counters.begin(&way);
     let _operation = operation.map_err(|Closed(_)| NowaitError::Busy)?;
     // Counted in first: either a removal waits for us, or we see it.
     if core.tree().node(index).is_removed() {
         return Err(NowaitError::Removed);
     }
-    let ahead = counters.claim_ahead(index, None, bytes);
+    let ahead = counters.claim_ahead(&way, bytes);
     let ahead = ahead.map_err(|_| NowaitError::LimitReached)?;
     // A limit may be near, and a thread that only allocates never drains. Relaxed, both: upkeep looks for itself.
     if ahead == 0 && counters.much_stock.load(MemoryOrder::Relaxed) == 0 {
         counters.much_stock.store(1, MemoryOrder::Relaxed);
     }
-    let reserved = counters.commit_charge(index, None, bytes, ahead);
+    let reserved = counters.commit_charge(&way, bytes, ahead);
     high::owe_if_above(core, index, reserved);
     counters.mark_untold(index, None);
     Ok(())
@@ -293,7 +294,7 @@ fn overshoot_nowait<M: Machine>(core: &Core<M>, index: u32, bytes: u64) {
     }
     // Counted in if the way is open. If it is closed, a task drains. It may be this very thread, below a signal handler, so do
     // not wait.
-    let operation = counters.begin(index);
+    let operation = counters.begin(&counters.way(index, None));
     if counters.claim_anyway(index, bytes).is_some() {
         // Relaxed: upkeep looks for itself, and takes the stock back if no drain did before.
         counters.much_stock.store(1, MemoryOrder::Relaxed);
