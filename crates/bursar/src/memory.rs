@@ -2,7 +2,6 @@
 
 mod cgroup;
 mod drift;
-mod page_upkeep;
 #[cfg(test)]
 mod tests;
 
@@ -16,13 +15,13 @@ use bursar_machine::{Host, Machine};
 use crate::bytes::Bytes;
 use crate::group::Group;
 use crate::limit::{Counters, Limits, STOCK_MAX_MAX, StockSettings};
-use crate::pages::PageOptions;
 use crate::react::{Core, HighPolicy, Policies, PressurePolicy, Recursive, fork, lifetime, upkeep};
 use crate::snapshot::Snapshot;
 use crate::tree::{
     self, BadSchema, CreateError, FlushCounts, FlushPolicy, Freshness, Keep, Layout, NotFresh,
     ROOT, Statistic, Tree,
 };
+use crate::zones::PageOptions;
 use cgroup::{Follow, FromCgroup};
 pub use drift::Drift;
 
