@@ -19,14 +19,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
 
-use bursar::{Freshness, Host, Machine};
+use bursar::{Host, Machine};
 use bursar_check::model::Before;
 use bursar_machine::host::allowed_cpus;
 use common::child::live_in_child;
 use common::fork::in_child;
 use common::site::{DEPARTMENT_MAX, Held, Site, TENANT_MAX};
 use common::world::{Stop, World};
-use common::{Random, cpus, seed};
+use common::{Random, Short, cpus, seed};
 
 /// Seconds for the whole file unless `BURSAR_STRESS_SECONDS` is set.
 const SECONDS: u64 = 16;
@@ -278,7 +278,7 @@ fn forks_beside_threads_that_allocate() {
                 world.memory.tick();
                 world.check();
                 for group in &world.groups {
-                    let usage = group.read(Freshness::Exact).unwrap().usage().value;
+                    let usage = group.used();
                     let reserved = group.reserved() as i64;
                     check!(
                         seed,
@@ -294,7 +294,7 @@ fn forks_beside_threads_that_allocate() {
             .for_each(|(at, charge)| world.notes[at].uncharge(charge));
     });
     world.check();
-    let usage = world.memory.root().read(Freshness::Exact).unwrap().usage();
+    let usage = world.memory.exact().usage();
     check!(
         seed,
         usage.value == 0,

@@ -4,14 +4,14 @@ use bursar::engine::NowaitError;
 use bursar::{Charge, ChargeError, Freshness, Group};
 
 use super::world::{TENANT_MAX, World};
-use super::{ROWS, Random};
+use super::{ROWS, Random, Short};
 
 /// Charges a group all that fits, and no byte more.
 pub fn fill(world: &World, at: usize) {
     let group = &world.groups[at];
     let room = |at: usize| {
         let above = &world.groups[at];
-        let used = above.read(Freshness::Exact).unwrap().usage().value as u64;
+        let used = above.used() as u64;
         above.limits().max.saturating_sub(used)
     };
     let fits = world.shape.chain(at).map(room).min().unwrap();
@@ -41,7 +41,7 @@ pub fn live_in_child(world: &World, mut held: Vec<(usize, Charge)>, random: &mut
     world.memory.tick();
     // From the root down: a look at a group without children would show those above what they miss.
     for group in &world.groups {
-        let usage = group.read(Freshness::Exact).unwrap().usage().value;
+        let usage = group.used();
         assert_eq!(group.reserved() as i64, usage, "no stock is left");
     }
     world.check();
@@ -49,10 +49,10 @@ pub fn live_in_child(world: &World, mut held: Vec<(usize, Charge)>, random: &mut
         // It becomes stock, of which the range above must know.
         let charge = group.try_charge(3_000);
         let above = &world.groups[world.shape.chain(at).nth(1).unwrap_or(at)];
-        above.read(Freshness::Exact).unwrap();
+        above.exact();
         drop(charge);
         let cached = above.read(Freshness::Cached).unwrap().usage();
-        let usage = above.read(Freshness::Exact).unwrap().usage().value;
+        let usage = above.used();
         assert!((cached.lo..=cached.hi).contains(&usage), "{cached:?}");
     }
     world.memory.root().set_max(0);
@@ -72,7 +72,7 @@ pub fn live_in_child(world: &World, mut held: Vec<(usize, Charge)>, random: &mut
             (copy.limits().max, copy.reserved()),
             (group.limits().max, 0)
         );
-        assert_eq!(copy.read(Freshness::Exact).unwrap().get(ROWS).value, 0);
+        assert_eq!(copy.rows(), 0);
     }
     for (at, charge) in held.drain(..) {
         world.notes[at].uncharge(charge);
@@ -81,7 +81,7 @@ pub fn live_in_child(world: &World, mut held: Vec<(usize, Charge)>, random: &mut
     world.groups[1].set_max(TENANT_MAX);
     world.groups[2].set_max(TENANT_MAX);
     world.check();
-    let left = world.memory.root().read(Freshness::Exact).unwrap().usage();
+    let left = world.memory.exact().usage();
     assert_eq!(left.value as u64, before - bytes);
 
     for at in 1..world.groups.len() {
@@ -106,10 +106,7 @@ pub fn live_in_child(world: &World, mut held: Vec<(usize, Charge)>, random: &mut
     let charge = tenant.try_charge(tenant.limits().max).unwrap();
     assert!(tenant.try_charge(1).is_err());
     fresh.find("0/0").unwrap().add(ROWS, 3);
-    assert_eq!(
-        fresh.root().read(Freshness::Exact).unwrap().get(ROWS).value,
-        3
-    );
+    assert_eq!(fresh.rows(), 3);
     drop((charge, groups));
     world.check();
 }

@@ -23,7 +23,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 
 use bursar::{
-    Charge, ChargeError, Counter, Gauge, Group, LimitReached, Memory, Registration, Statistic,
+    Charge, ChargeError, Counter, Freshness, Gauge, Group, LimitReached, Limits, Memory, Reading,
+    Registration, Statistic,
 };
 
 pub const STATISTICS: &[Statistic] = &[
@@ -42,6 +43,50 @@ pub fn memory() -> Memory {
         .statistics(STATISTICS)
         .build()
         .expect("the host starts")
+}
+
+/// Short forms of the most frequent steps of tests.
+pub trait Short {
+    fn handle(&self) -> Group;
+
+    /// A child with these limits.
+    fn make_with(&self, name: impl AsRef<str>, limits: Limits) -> Group {
+        self.handle().child(name, limits).unwrap()
+    }
+
+    /// A child without limits.
+    fn make(&self, name: impl AsRef<str>) -> Group {
+        self.make_with(name, Limits::none())
+    }
+
+    fn make_max(&self, name: impl AsRef<str>, max: u64) -> Group {
+        self.make_with(name, Limits::max(max))
+    }
+
+    fn exact(&self) -> Reading {
+        self.handle().read(Freshness::Exact).unwrap()
+    }
+
+    /// Exact usage.
+    fn used(&self) -> i64 {
+        self.exact().usage().value
+    }
+
+    fn rows(&self) -> i64 {
+        self.exact().get(ROWS).value
+    }
+}
+
+impl Short for Group {
+    fn handle(&self) -> Group {
+        self.clone()
+    }
+}
+
+impl Short for Memory {
+    fn handle(&self) -> Group {
+        self.root()
+    }
 }
 
 /// SplitMix64 (Steele, Lea, Flood 2014): enough for choosing operations.

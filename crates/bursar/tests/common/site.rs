@@ -8,7 +8,7 @@ use bursar_check::model::{Before, Flow};
 use bursar_machine::host::{allowed_cpus, pin_to};
 
 use super::world::check_conservation;
-use super::{ROWS, Random, memory};
+use super::{ROWS, Random, Short, memory};
 
 pub const TENANT_MAX: u64 = 4 << 20;
 pub const DEPARTMENT_MAX: u64 = 3 << 20;
@@ -49,11 +49,11 @@ impl Site {
         let mut queries = Vec::new();
         for department in 0..DEPARTMENTS {
             let name = format!("d{department}");
-            let department = tenant.child(&name, Limits::max(DEPARTMENT_MAX)).unwrap();
+            let department = tenant.make_max(&name, DEPARTMENT_MAX);
             for query in 0..QUERIES {
                 let name = format!("q{query}");
                 queries.push(Query {
-                    group: department.child(&name, Limits::none()).unwrap(),
+                    group: department.make(&name),
                     truth: Flow::default(),
                 });
             }
@@ -257,7 +257,7 @@ impl Site {
         let seed = self.seed;
         self.clear();
         self.check();
-        let usage = self.tenant.read(Freshness::Exact).unwrap().usage().value;
+        let usage = self.tenant.used();
         assert_eq!(usage, 0, "BURSAR_SEED={seed}");
         for at in 0..1 + DEPARTMENTS + self.queries.len() {
             self.part(at).0.set_max(0);

@@ -4,8 +4,8 @@
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::common::{Random, cpus, memory, seed};
-use bursar::{Charge, Freshness, Limits};
+use crate::common::{Random, Short, cpus, memory, seed};
+use bursar::Charge;
 use bursar_machine::host::{allowed_cpus, pin_to};
 
 /// The stock of a CPU that the only thread has left is found from another, and returns there are not lost.
@@ -15,8 +15,8 @@ fn a_cpu_that_is_left_gives_its_stock() {
     const MAX: u64 = 8 << 20;
     let cpus = allowed_cpus();
     let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::max(MAX)).unwrap();
-    let [one, two] = ["one", "two"].map(|name| tenant.child(name, Limits::none()).unwrap());
+    let tenant = memory.make_max("tenant", MAX);
+    let [one, two] = ["one", "two"].map(|name| tenant.make(name));
     for round in 0..20 {
         pin_to(cpus[round % cpus.len()]).unwrap();
         let kept = one.try_charge(100).unwrap();
@@ -31,7 +31,7 @@ fn a_cpu_that_is_left_gives_its_stock() {
         drop(kept);
         drop(two.try_charge(100).unwrap());
         drop(rest);
-        assert_eq!(tenant.read(Freshness::Exact).unwrap().usage().value, 0);
+        assert_eq!(tenant.used(), 0);
         tenant.set_max(0);
         assert_eq!(tenant.reserved(), 0);
         tenant.set_max(MAX);
@@ -48,8 +48,8 @@ fn threads_that_are_moved_near_a_limit() {
     let cpus = allowed_cpus();
     let memory = memory();
     let max = THREADS as u64 * SHARE;
-    let tenant = memory.root().child("tenant", Limits::max(max)).unwrap();
-    let groups = ["a", "b"].map(|name| tenant.child(name, Limits::none()).unwrap());
+    let tenant = memory.make_max("tenant", max);
+    let groups = ["a", "b"].map(|name| tenant.make(name));
     let running = AtomicUsize::new(THREADS);
     let moves = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -88,7 +88,7 @@ fn threads_that_are_moved_near_a_limit() {
             assert!(tenant.reserved() <= max);
         }
     });
-    assert_eq!(tenant.read(Freshness::Exact).unwrap().usage().value, 0);
+    assert_eq!(tenant.used(), 0);
     tenant.set_max(0);
     assert_eq!(tenant.reserved(), 0);
 }
@@ -122,8 +122,8 @@ fn a_cpu_that_goes_offline_gives_its_stock() {
         .spawn();
     let back = BackOnline(restores.expect("there is a shell"));
     let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::max(MAX)).unwrap();
-    let [one, two] = ["one", "two"].map(|name| tenant.child(name, Limits::none()).unwrap());
+    let tenant = memory.make_max("tenant", MAX);
+    let [one, two] = ["one", "two"].map(|name| tenant.make(name));
     let kept = std::thread::scope(|scope| {
         let there = scope.spawn(|| {
             pin_to(1).unwrap();
@@ -148,7 +148,7 @@ fn a_cpu_that_goes_offline_gives_its_stock() {
     drop(kept);
     drop(two.try_charge(100).unwrap());
     drop(rest);
-    assert_eq!(tenant.read(Freshness::Exact).unwrap().usage().value, 0);
+    assert_eq!(tenant.used(), 0);
     drop(back);
     let online = std::fs::read_to_string(ONLINE).unwrap();
     assert_eq!(online.trim(), "1");

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::common::child::live_in_child;
 use crate::common::fork::in_child;
 use crate::common::world::{FORKS, Stop, THREADS, World};
-use crate::common::{Random, seed};
-use bursar::{Charge, Freshness};
+use crate::common::{Random, Short, seed};
+use bursar::Charge;
 
 #[test]
 fn books_are_whole_in_the_child_and_untouched_in_the_parent() {
@@ -42,7 +42,7 @@ fn books_are_whole_in_the_child_and_untouched_in_the_parent() {
         }
     });
     world.check();
-    let root = world.memory.root().read(Freshness::Exact).unwrap();
+    let root = world.memory.exact();
     assert_eq!(root.usage().value, 0);
     for at in 1..3 {
         world.groups[at].set_max(0);

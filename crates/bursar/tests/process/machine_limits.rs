@@ -1,8 +1,9 @@
 //! The machine's limits: more CPUs than at the start, no memory for more groups, a backend that does not exist. Each
 //! test is a process of its own, because a process sets its machine up once.
 
+use crate::common::Short;
 use crate::common::inner::{assert_passed, in_another_process, is_inner};
-use bursar::{Counter, CreateError, Freshness, Limits, Memory, Statistic};
+use bursar::{Counter, CreateError, Limits, Memory, Statistic};
 
 const STATISTICS: &[Statistic] = &[Statistic::counter("rows")];
 const ROWS: Counter = Counter::of(STATISTICS, "rows");
@@ -15,8 +16,8 @@ fn inner_work_on_all_cpus() {
     }
     use bursar_machine::host::{allowed_cpus, pin_to};
     let memory = Memory::builder().statistics(STATISTICS).build().unwrap();
-    let tenant = memory.root().child("tenant", Limits::max(1 << 20)).unwrap();
-    let query = tenant.child("query", Limits::none()).unwrap();
+    let tenant = memory.make_max("tenant", 1 << 20);
+    let query = tenant.make("query");
     let mut held = Vec::new();
     for cpu in allowed_cpus() {
         pin_to(cpu).unwrap();
@@ -24,7 +25,7 @@ fn inner_work_on_all_cpus() {
         held.push(query.try_charge(1000).unwrap());
     }
     let cpus = held.len() as i64;
-    let reading = tenant.read(Freshness::Exact).unwrap();
+    let reading = tenant.exact();
     assert_eq!(
         (reading.get(ROWS).value, reading.usage().value),
         (cpus, 1000 * cpus)
@@ -35,7 +36,7 @@ fn inner_work_on_all_cpus() {
             .try_charge(1 << 20)
             .expect("whatever CPU it was returned on"),
     );
-    assert_eq!(tenant.read(Freshness::Exact).unwrap().usage().value, 0);
+    assert_eq!(tenant.used(), 0);
 }
 
 #[test]
@@ -119,10 +120,7 @@ fn inner_many_groups() {
         .iter()
         .map(|group| group.try_charge(10).unwrap())
         .collect();
-    assert_eq!(
-        root.read(Freshness::Exact).unwrap().usage().value,
-        10 * held.len() as i64
-    );
+    assert_eq!(root.used(), 10 * held.len() as i64);
     drop((held, groups));
     let again = root.child("again", Limits::none());
     assert!(again.is_ok(), "records are used again");

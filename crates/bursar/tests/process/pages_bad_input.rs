@@ -2,11 +2,12 @@
 //!
 //! The kernel's limits are set in processes of their own.
 
+use crate::common::Short;
 use crate::common::inner::{assert_passed, in_another_process, is_inner};
 use bursar::pages::{
     ListOptions, NodeBinding, Order, PageOptions, Placement, ReserveError, Watermarks, Zeroed,
 };
-use bursar::{AllocPagesError, Freshness, Limits, Memory, MemoryError, Page, PageRequest};
+use bursar::{AllocPagesError, Memory, MemoryError, Page, PageRequest};
 
 const ZERO: Order = Order::ZERO;
 
@@ -23,9 +24,9 @@ fn memory(options: PageOptions) -> Memory {
 
 /// Asks for the first page, charged to a group, and gets none; nothing is charged then.
 fn refused(memory: &Memory) -> ReserveError {
-    let group = memory.root().child("asks", Limits::none()).unwrap();
+    let group = memory.make("asks");
     let error = group.alloc_pages(ZERO, Zeroed::No).unwrap_err();
-    assert_eq!(group.read(Freshness::Exact).unwrap().usage().value, 0);
+    assert_eq!(group.used(), 0);
     assert!(memory.zone_info().is_none());
     match error {
         AllocPagesError::NoZones(error) => error,
@@ -166,7 +167,7 @@ fn a_node_that_does_not_exist() {
     let _alone = crate::common::fork::alone();
     let memory = memory(options(16 << 20));
     let nodes = memory.machine().report().nodes;
-    let group = memory.root().child("a", Limits::none()).unwrap();
+    let group = memory.make("a");
     for placement in [
         Placement::Only(nodes),
         Placement::Prefer(nodes),
@@ -178,7 +179,7 @@ fn a_node_that_does_not_exist() {
         let text = error.to_string();
         assert!(text.contains(&format!("0 to {}", nodes - 1)), "{text}");
     }
-    assert_eq!(group.read(Freshness::Exact).unwrap().usage().value, 0);
+    assert_eq!(group.used(), 0);
     let last = PageRequest::new(ZERO).on(Placement::Only(nodes - 1));
     assert_eq!(last.alloc(&group).unwrap().node(), nodes - 1);
 }
@@ -254,8 +255,8 @@ fn options_that_make_no_sense() {
 fn what_is_exhausted_recovers() {
     let _alone = crate::common::fork::alone();
     let memory = memory(options(16 << 20));
-    let greedy = memory.root().child("greedy", Limits::none()).unwrap();
-    let other = memory.root().child("other", Limits::none()).unwrap();
+    let greedy = memory.make("greedy");
+    let other = memory.make("other");
     for _ in 0..3 {
         let mut held = Vec::new();
         let error = loop {
@@ -288,7 +289,7 @@ fn what_is_exhausted_recovers() {
         let largest = other.alloc_pages(Order::MAX, Zeroed::No);
         assert!(largest.is_ok(), "pieces have become one again: {largest:?}");
     }
-    let root = memory.root().read(Freshness::Exact).unwrap();
+    let root = memory.exact();
     assert_eq!(root.usage().value, 0);
 }
 
@@ -330,7 +331,7 @@ fn inner_nothing_is_reserved() {
     }
     let start = mapped_bytes();
     let memory = memory(PageOptions::default());
-    let group = memory.root().child("charges", Limits::none()).unwrap();
+    let group = memory.make("charges");
     drop(group.try_charge(1 << 20).unwrap());
     memory.tick();
     assert!(memory.zone_info().is_none() && memory.frames().next().is_none());

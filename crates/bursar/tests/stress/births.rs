@@ -3,9 +3,9 @@
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use bursar::{Charge, ChargeError, CreateError, Freshness, Group, Limits};
+use bursar::{Charge, ChargeError, CreateError, Group, Limits};
 
-use crate::common::{ROWS, Random, memory};
+use crate::common::{ROWS, Random, Short, memory};
 use crate::{Leaves, Stage, check, fault};
 
 /// The number of a group's record, which is the last that its hash takes in.
@@ -71,7 +71,7 @@ impl Births<'_> {
 
     pub fn step(&mut self) {
         let query = self.query();
-        let operator = query.child("scan", Limits::max(1 << 20)).unwrap();
+        let operator = query.make_max("scan", 1 << 20);
         let record = record(&query).max(record(&operator));
         self.record.fetch_max(record.into(), Ordering::SeqCst);
         self.add(&query);
@@ -129,7 +129,7 @@ fn groups_that_come_and_go() {
     let stage = Stage::begin();
     let seed = stage.seed;
     let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
+    let tenant = memory.make("tenant");
     let [rows, stuck_names, record] = [const { AtomicU64::new(0) }; 3];
     let mut most_removed = 0;
     let mut epochs = 0;
@@ -156,7 +156,7 @@ fn groups_that_come_and_go() {
             }
             while running.load(Ordering::SeqCst) > 0 {
                 let done = rows.load(Ordering::SeqCst) as i64;
-                let read = tenant.read(Freshness::Exact).unwrap().get(ROWS).value;
+                let read = tenant.rows();
                 check!(seed, read >= done, "{done} rows were counted, {read} read");
                 memory.tick();
                 most_removed = most_removed.max(memory.removed_groups());
@@ -167,7 +167,7 @@ fn groups_that_come_and_go() {
         let left = memory.removed_groups();
         check!(seed, left == 0, "{left} records wait for nothing");
         check!(seed, tenant.children().is_empty(), "a group has no handle");
-        let reading = tenant.read(Freshness::Exact).unwrap();
+        let reading = tenant.exact();
         let done = rows.load(Ordering::SeqCst) as i64;
         check!(
             seed,

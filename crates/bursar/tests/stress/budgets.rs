@@ -2,11 +2,11 @@
 
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
-use bursar::{Charge, ChargeError, Freshness, Group, Limits};
+use bursar::{Charge, ChargeError, Group, Limits};
 use bursar_machine::host::{allowed_cpus, pin_to};
 
 use crate::common::site::Held;
-use crate::common::{Random, memory};
+use crate::common::{Random, Short, memory};
 use crate::{Leaves, Stage, check, fault};
 
 /// Bytes that may be charged to a group: a token is taken before each charge, and returned after each return.
@@ -161,7 +161,7 @@ fn budgets_that_fit_limits_exactly() {
         (group.unwrap(), Budget::new(Budgets::QUERY))
     };
     // Reserves more than the tenant has, and gives it up.
-    let greedy = tenant.child("greedy", Limits::none()).unwrap();
+    let greedy = tenant.make("greedy");
     let budgets = Budgets {
         queries: (0..3).map(query).collect(),
         tenant: (tenant, Budget::new(Budgets::TENANT)),
@@ -206,7 +206,7 @@ fn budgets_that_fit_limits_exactly() {
                 std::thread::yield_now();
             }
         });
-        let usage = memory.root().read(Freshness::Exact).unwrap().usage().value;
+        let usage = memory.used();
         check!(
             seed,
             usage == 0,

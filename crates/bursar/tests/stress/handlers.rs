@@ -4,12 +4,11 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use bursar::engine::NowaitError;
-use bursar::{Freshness, Limits};
 
 use crate::births::Births;
 use crate::common::site::{DEPARTMENT_MAX, Held, Site, TENANT_MAX};
 use crate::common::world::Stop;
-use crate::common::{BATCHED, signals};
+use crate::common::{BATCHED, Short, signals};
 use crate::{Leaves, Stage, check, fault};
 
 /// What signal handlers work with.
@@ -60,7 +59,7 @@ fn signals_beside_all_of_it() {
     let site = INTERRUPTED.get_or_init(|| Site::new(seed));
     signals::on(libc::SIGUSR2, charge_in_handler);
     let [stuck_names, record] = [const { AtomicU64::new(0) }; 2];
-    let births = site.memory.root().child("births", Limits::none()).unwrap();
+    let births = site.memory.make("births");
     let mut epochs = 0;
     while epochs < 2 || !stage.is_over() {
         let working = AtomicUsize::new(WORKERS as usize);
@@ -127,7 +126,7 @@ fn signals_beside_all_of_it() {
             }
         });
         settle_owed(site);
-        let tenant = site.tenant.read(Freshness::Exact).unwrap();
+        let tenant = site.tenant.exact();
         let batched = tenant.get(BATCHED).value;
         let handled = HANDLED.load(Ordering::SeqCst) as i64;
         check!(

@@ -2,19 +2,19 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use bursar::{ChargeError, Freshness, Group, Limits};
+use bursar::{ChargeError, Freshness, Group};
 use bursar_machine::Machine;
 use bursar_machine::host::{allowed_cpus, pin_to};
 
-use crate::common::{Random, memory, seed};
+use crate::common::{Random, Short, memory, seed};
 
 #[test]
 fn stock_on_another_cpu_is_found() {
     const MAX: u64 = 8 << 20;
     let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::max(MAX)).unwrap();
-    let one = tenant.child("one", Limits::none()).unwrap();
-    let two = tenant.child("two", Limits::none()).unwrap();
+    let tenant = memory.make_max("tenant", MAX);
+    let one = tenant.make("one");
+    let two = tenant.make("two");
     let cpus = allowed_cpus();
     for round in 0..20 {
         pin_to(cpus[round % cpus.len()]).unwrap();
@@ -36,11 +36,8 @@ fn stock_on_another_cpu_is_found() {
 #[test]
 fn stock_adapts_to_the_head_room() {
     let memory = memory();
-    let wide = memory.root().child("wide", Limits::none()).unwrap();
-    let narrow = memory
-        .root()
-        .child("narrow", Limits::max(64 << 10))
-        .unwrap();
+    let wide = memory.make("wide");
+    let narrow = memory.make_max("narrow", 64 << 10);
     drop(wide.try_charge(100).unwrap());
     drop(narrow.try_charge(100).unwrap());
     let quarter = (64 << 10) / 4 / memory.machine().cpus() as u64;
@@ -59,16 +56,11 @@ fn nobody_within_the_limit_is_refused() {
     const SHARE: u64 = 256 << 10;
     let seed = seed();
     let memory = memory();
-    let company = memory
-        .root()
-        .child("company", Limits::max(THREADS * SHARE + 5000))
-        .unwrap();
+    let company = memory.make_max("company", THREADS * SHARE + 5000);
     // More than the shares, so that what the greedy ask for fits here and is refused above.
-    let tenant = company
-        .child("tenant", Limits::max(THREADS * SHARE + 90_000))
-        .unwrap();
+    let tenant = company.make_max("tenant", THREADS * SHARE + 90_000);
     let queries: Vec<Group> = (0..3)
-        .map(|index| tenant.child(format!("q{index}"), Limits::none()).unwrap())
+        .map(|index| tenant.make(format!("q{index}")))
         .collect();
     let stop = AtomicBool::new(false);
     let (queries, tenant, stop) = (&queries, &tenant, &stop);
@@ -115,7 +107,7 @@ fn nobody_within_the_limit_is_refused() {
             .into_iter()
             .for_each(|result| result.expect("a worker found fault"));
     });
-    assert_eq!(tenant.read(Freshness::Exact).unwrap().usage().value, 0);
+    assert_eq!(tenant.used(), 0);
 }
 
 /// Greedy threads against a limit that moves: what they hold is never more than the limit that was in force.
@@ -123,13 +115,9 @@ fn nobody_within_the_limit_is_refused() {
 fn fallible_charges_never_exceed_the_limit() {
     let seed = seed();
     let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::max(1 << 20)).unwrap();
+    let tenant = memory.make_max("tenant", 1 << 20);
     let queries: Vec<Group> = (0..4)
-        .map(|index| {
-            tenant
-                .child(format!("q{index}"), Limits::max(700 << 10))
-                .unwrap()
-        })
+        .map(|index| tenant.make_max(format!("q{index}"), 700 << 10))
         .collect();
     let held_bytes = AtomicU64::new(0);
     let highest_max = AtomicU64::new(1 << 20);
@@ -193,15 +181,15 @@ fn fallible_charges_never_exceed_the_limit() {
             .into_iter()
             .for_each(|worker| worker.join().expect("a worker found fault"));
     });
-    assert_eq!(tenant.read(Freshness::Exact).unwrap().usage().value, 0);
+    assert_eq!(tenant.used(), 0);
 }
 
 /// After a limit was lowered below the usage, no charge succeeds until enough was returned, whatever stock there was.
 #[test]
 fn a_lowered_limit_holds_at_once() {
     let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::max(1 << 20)).unwrap();
-    let query = tenant.child("query", Limits::none()).unwrap();
+    let tenant = memory.make_max("tenant", 1 << 20);
+    let query = tenant.make("query");
     let stop = AtomicBool::new(false);
     let keep = query.try_charge(300 << 10).unwrap();
     std::thread::scope(|scope| {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::common::{Random, Task, UNIT, panics, seed, units};
-use bursar::{Charge, Freshness, HighPolicy, Limits, Memory};
+use crate::common::{Random, Short, Task, UNIT, panics, seed, units};
+use bursar::{Charge, HighPolicy, Limits, Memory};
 
 fn owing() -> Memory {
     let builder = Memory::builder().high_policy(HighPolicy::Owe);
@@ -18,7 +18,7 @@ const ANY: [u64; 6] = [0, 1, 5 << 20, 6 << 20, 7 << 20, u64::MAX];
 #[test]
 fn any_combination() {
     let memory = owing();
-    let group = memory.root().child("group", Limits::none()).unwrap();
+    let group = memory.make("group");
     let _held = group.try_charge(5 * UNIT).unwrap();
     for at in 0..ANY.len().pow(4) {
         let pick = |place: u32| ANY[at / ANY.len().pow(place) % ANY.len()];
@@ -43,7 +43,7 @@ fn any_combination() {
         );
         drop(charged);
         // The same from the start.
-        let born = group.child("born", limits).unwrap();
+        let born = group.make_with("born", limits);
         assert_eq!(born.limits(), limits);
         assert_eq!(
             born.try_charge(1).is_ok(),
@@ -57,7 +57,7 @@ fn any_combination() {
 #[test]
 fn the_same_again() {
     let memory = owing();
-    let group = memory.root().child("group", Limits::max(units(4))).unwrap();
+    let group = memory.make_max("group", units(4));
     let calls = Arc::new(AtomicU64::new(0));
     let counted = calls.clone();
     let _kept = group.add_reclaimer(0, move |_| {
@@ -100,8 +100,8 @@ impl Drop for Stops<'_> {
 fn limits_change_while_threads_charge() {
     let seed = seed();
     let memory = owing();
-    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
-    let groups = ["a", "b"].map(|name| tenant.child(name, Limits::none()).unwrap());
+    let tenant = memory.make("tenant");
+    let groups = ["a", "b"].map(|name| tenant.make(name));
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..3)
@@ -149,7 +149,7 @@ fn limits_change_while_threads_charge() {
             .into_iter()
             .for_each(|worker| worker.join().unwrap());
     });
-    assert_eq!(tenant.read(Freshness::Exact).unwrap().usage().value, 0);
+    assert_eq!(tenant.used(), 0);
     for group in [&groups[0], &groups[1], &tenant] {
         group.set_max(u64::MAX);
         group.set_max(0);
@@ -160,11 +160,8 @@ fn limits_change_while_threads_charge() {
 #[test]
 fn debts_instead_of_sleep() {
     let memory = owing();
-    let tenant = memory
-        .root()
-        .child("tenant", Limits::none().high(units(4)))
-        .unwrap();
-    let query = tenant.child("query", Limits::none()).unwrap();
+    let tenant = memory.make_with("tenant", Limits::none().high(units(4)));
+    let query = tenant.make("query");
     let within = query.try_charge(4 * UNIT).unwrap();
     assert_eq!(query.take_debt(), bursar::Debt::default());
     let over = query.try_charge(4 * UNIT).unwrap();
@@ -196,7 +193,7 @@ fn debts_instead_of_sleep() {
 fn by_default_no_charge_sleeps() {
     let memory = Memory::host().unwrap();
     let limits = Limits::none().high(units(1));
-    let tenant = memory.root().child("tenant", limits).unwrap();
+    let tenant = memory.make_with("tenant", limits);
     let mut held = tenant.try_charge(4 * UNIT).unwrap();
     assert_eq!(tenant.events().throttled, Duration::ZERO);
     assert_eq!(tenant.take_debt().delay, Duration::from_secs(2));
@@ -212,11 +209,8 @@ fn throttled_by_how_far_above() {
     const HIGH: u64 = 20 << 20;
     let throttling = Memory::builder().high_policy(HighPolicy::Throttle);
     let memory = throttling.build().unwrap();
-    let tenant = memory
-        .root()
-        .child("tenant", Limits::none().high(HIGH))
-        .unwrap();
-    let query = tenant.child("query", Limits::none()).unwrap();
+    let tenant = memory.make_with("tenant", Limits::none().high(HIGH));
+    let query = tenant.make("query");
     let _high = query.try_charge(HIGH).unwrap();
     // At most 192 KiB with stock, 0.94 %: 4.2 ms, which is not worth a sleep.
     let small = query.try_charge(64 << 10).unwrap();

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::common::{Random, Task, UNIT, block_on, seed, units};
+use crate::common::{Random, Short, Task, UNIT, block_on, seed, units};
 use bursar::{
-    Charge, Freshness, Group, HighPolicy, Level, Limits, Memory, MemoryError, Pressure,
-    PressurePolicy, Reason, Registration,
+    Charge, Group, HighPolicy, Level, Limits, Memory, MemoryError, Pressure, PressurePolicy,
+    Reason, Registration,
 };
 
 /// A memory in which nobody sleeps.
@@ -28,10 +28,7 @@ fn watched(group: &Group, seen: &Arc<Mutex<Vec<Level>>>) -> Registration {
 #[test]
 fn levels_follow_usage_and_callbacks_follow_levels() {
     let memory = memory();
-    let group = memory
-        .root()
-        .child("group", Limits::max(units(100)))
-        .unwrap();
+    let group = memory.make_max("group", units(100));
     let seen = Arc::default();
     let registration = watched(&group, &seen);
     let mut held = group.try_charge(0).unwrap();
@@ -90,10 +87,7 @@ fn levels_follow_the_policy() {
     // Any share of stall, none included, is high; critical is all of it.
     policy.stall_ratio = [0.0, 0.0, 1.0];
     let memory = Memory::builder().pressure_policy(policy).build().unwrap();
-    let group = memory
-        .root()
-        .child("group", Limits::max(units(10)))
-        .unwrap();
+    let group = memory.make_max("group", units(10));
     let mut held = group.try_charge(UNIT).unwrap();
     for (usage, expected) in [
         (1, Level::Low),
@@ -159,10 +153,7 @@ fn policies_that_make_no_sense() {
 #[test]
 fn callbacks_may_change_the_level() {
     let memory = memory();
-    let group = memory
-        .root()
-        .child("group", Limits::max(units(10)))
-        .unwrap();
+    let group = memory.make_max("group", units(10));
     let (seen, depth) = (Arc::new(Mutex::new(Vec::new())), AtomicUsize::new(0));
     let cache: Arc<Mutex<Vec<Charge>>> = Arc::default();
     let itself: Arc<Mutex<Option<Registration>>> = Arc::default();
@@ -187,7 +178,7 @@ fn callbacks_may_change_the_level() {
             }
             _ => {}
         }
-        handle.read(Freshness::Exact).unwrap();
+        handle.exact();
         depth.fetch_sub(1, Ordering::Relaxed);
     });
     cache
@@ -215,9 +206,9 @@ fn callbacks_may_change_the_level() {
 #[test]
 fn a_callback_that_panics() {
     let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
-    let group = tenant.child("group", Limits::max(units(10))).unwrap();
-    let other = tenant.child("other", Limits::none()).unwrap();
+    let tenant = memory.make("tenant");
+    let group = tenant.make_max("group", units(10));
+    let other = tenant.make("other");
     let (fails, seen) = (Arc::new(AtomicBool::new(false)), Arc::default());
     let failing = fails.clone();
     let _bad = group.on_pressure(move |_| {
@@ -225,7 +216,7 @@ fn a_callback_that_panics() {
     });
     let _good = watched(&group, &seen);
     let check = |expected: u64, level: Level| {
-        let usage = group.read(Freshness::Exact).unwrap().usage().value;
+        let usage = group.used();
         assert_eq!(
             (usage as u64, group.reserved()),
             (units(expected), units(expected))
@@ -283,10 +274,7 @@ fn a_callback_that_panics() {
 #[test]
 fn futures_wait_for_another_level() {
     let memory = memory();
-    let group = memory
-        .root()
-        .child("group", Limits::max(units(10)))
-        .unwrap();
+    let group = memory.make_max("group", units(10));
     let mut now = Task::new(group.pressure_changed(Level::High));
     assert!(now.poll().is_ready());
     let mut change = Task::new(group.pressure_changed(Level::None));
@@ -317,10 +305,7 @@ fn futures_wait_for_another_level() {
 fn the_last_change_is_told() {
     let seed = seed();
     let memory = memory();
-    let group = memory
-        .root()
-        .child("group", Limits::max(units(10)))
-        .unwrap();
+    let group = memory.make_max("group", units(10));
     let last = Arc::new(Mutex::new((Level::None, false)));
     let told = last.clone();
     let _kept = group.on_pressure(move |pressure| {
@@ -371,8 +356,8 @@ fn the_last_change_is_told() {
 #[test]
 fn stalls_of_all_and_of_some() {
     let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
-    let group = tenant.child("group", Limits::max(units(1))).unwrap();
+    let tenant = memory.make("tenant");
+    let group = tenant.make_max("group", units(1));
     let _held = group.try_charge(UNIT).unwrap();
     let [handle, above] = [&group, &tenant].map(Clone::clone);
     let _kept = group.add_reclaimer(0, move |request| {
@@ -412,11 +397,8 @@ fn stalls_of_all_and_of_some() {
 #[test]
 fn stock_taken_back_for_a_limit_is_told() {
     let memory = memory();
-    let tenant = memory
-        .root()
-        .child("tenant", Limits::none().high(units(1)))
-        .unwrap();
-    let [one, other] = ["one", "other"].map(|name| tenant.child(name, Limits::none()).unwrap());
+    let tenant = memory.make_with("tenant", Limits::none().high(units(1)));
+    let [one, other] = ["one", "other"].map(|name| tenant.make(name));
     let seen = Arc::default();
     let _watches = watched(&tenant, &seen);
     let _small = one.try_charge(1).unwrap();

@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::common::{Pages, UNIT, memory, refused, units};
+use crate::common::{Pages, Short, UNIT, memory, refused, units};
 use bursar::engine::Protection;
 use bursar::{Charge, Group, Limits, Memory, Reason, Registration};
 
@@ -37,10 +37,7 @@ impl Log {
 #[test]
 fn own_reclaimers_in_their_order() {
     let memory = memory();
-    let group = memory
-        .root()
-        .child("group", Limits::max(units(10)))
-        .unwrap();
+    let group = memory.make_max("group", units(10));
     let (log, pages) = (Log::default(), [(); 4].map(|()| Pages::default()));
     let kept: Vec<_> = [(5, "5a"), (-1, "-1"), (5, "5b"), (0, "0")]
         .iter()
@@ -69,7 +66,7 @@ struct Family {
 }
 
 fn family(memory: &Memory, rows: &[(&str, &str, u64, Limits)], can_free: bool) -> Family {
-    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
+    let tenant = memory.make("tenant");
     let log = Log::default();
     let none = Pages::default();
     let mut kept = vec![log.reclaimer(&tenant, 0, "tenant", &none)];
@@ -79,7 +76,7 @@ fn family(memory: &Memory, rows: &[(&str, &str, u64, Limits)], can_free: bool) -
             "" => tenant.clone(),
             other => tenant.find(other).expect("made before"),
         };
-        let group = parent.child(name, *limits).unwrap();
+        let group = parent.make_with(name, *limits);
         let pages = Pages::default();
         pages.fill(&group, *usage as usize);
         if *usage > 0 {
@@ -183,8 +180,8 @@ fn protection_is_shared_down_the_tree() {
 #[test]
 fn too_much_is_fine_and_requests_say_why() {
     let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
-    let cache = tenant.child("cache", Limits::none()).unwrap();
+    let tenant = memory.make("tenant");
+    let cache = tenant.make("cache");
     let (pages, seen) = (Pages::default(), Arc::new(Mutex::new(Vec::new())));
     let (evicted, noted) = (pages.clone(), seen.clone());
     let _kept = cache.add_reclaimer(0, move |request| {
@@ -226,7 +223,7 @@ fn a_lowered_limit_asks_again_while_it_helps() {
     let high = |group: &Group, bytes| group.engine().set_high(bytes);
     for limit in [Group::set_max, high] {
         let memory = memory();
-        let group = memory.root().child("group", Limits::none()).unwrap();
+        let group = memory.make("group");
         let (pages, log) = (Pages::default(), Arc::new(Mutex::new(Vec::new())));
         pages.fill(&group, 25);
         let (evicted, noted) = (pages.clone(), log.clone());
@@ -246,7 +243,7 @@ fn a_lowered_limit_asks_again_while_it_helps() {
 #[test]
 fn infallible_charges_reclaim_before_they_overshoot() {
     let memory = memory();
-    let group = memory.root().child("group", Limits::max(units(4))).unwrap();
+    let group = memory.make_max("group", units(4));
     let pages = Pages::default();
     pages.fill(&group, 4);
     let _kept = pages.evict_for(&group);
@@ -264,8 +261,8 @@ fn infallible_charges_reclaim_before_they_overshoot() {
 fn reclaimers_that_free_nothing_are_counted() {
     let memory = memory();
     let root = memory.root();
-    let tenant = root.child("tenant", Limits::max(units(4))).unwrap();
-    let cache = tenant.child("cache", Limits::none()).unwrap();
+    let tenant = root.make_max("tenant", units(4));
+    let cache = tenant.make("cache");
     let pages = Arc::new(Mutex::new(Vec::<Charge>::new()));
     let evicted = pages.clone();
     let _reclaimer = cache.add_reclaimer(0, move |request| {
@@ -299,7 +296,7 @@ fn reclaimers_that_free_nothing_are_counted() {
 #[test]
 fn nobody_is_asked_for_stock() {
     let memory = memory();
-    let group = memory.root().child("group", Limits::none()).unwrap();
+    let group = memory.make("group");
     let _reclaimer = group.add_reclaimer(0, |request| panic!("{request:?}"));
     let held = group.try_charge(100).unwrap();
     assert!(

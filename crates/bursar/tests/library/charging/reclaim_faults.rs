@@ -5,13 +5,13 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use crate::common::{Pages, Random, Task, UNIT, memory, panics, refused, seed, units};
-use bursar::{ChargeError, Freshness, HighPolicy, Limits, Memory, Reason, Registration};
+use crate::common::{Pages, Random, Short, Task, UNIT, memory, panics, refused, seed, units};
+use bursar::{ChargeError, HighPolicy, Limits, Memory, Reason, Registration};
 
 #[test]
 fn rounds_are_bounded() {
     let memory = memory();
-    let group = memory.root().child("group", Limits::max(units(4))).unwrap();
+    let group = memory.make_max("group", units(4));
     let _held = group.try_charge(4 * UNIT).unwrap();
     for (said, calls_expected) in [(0, 1), (1, 16), (units(1), 16), (u64::MAX, 16)] {
         let calls = Arc::new(AtomicU64::new(0));
@@ -35,9 +35,9 @@ fn rounds_are_bounded() {
 #[test]
 fn a_panic_leaves_no_trace() {
     let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
-    let group = tenant.child("group", Limits::max(units(4))).unwrap();
-    let other = tenant.child("other", Limits::none()).unwrap();
+    let tenant = memory.make("tenant");
+    let group = tenant.make_max("group", units(4));
+    let other = tenant.make("other");
     let (pages, fails) = (Pages::default(), Arc::new(AtomicBool::new(true)));
     let (evicted, failing) = (pages.clone(), fails.clone());
     let _kept = group.add_reclaimer(0, move |request| {
@@ -49,7 +49,7 @@ fn a_panic_leaves_no_trace() {
     let mut small = group.try_charge(0).unwrap();
     let check = || {
         assert_eq!((group.reserved(), tenant.reserved()), (units(4), units(5)));
-        let usage = tenant.read(Freshness::Exact).unwrap().usage().value;
+        let usage = tenant.used();
         assert_eq!(usage as u64, units(5));
         let stall = || group.pressure().stall.some.total;
         assert_eq!(stall(), stall(), "nobody stalls any more");
@@ -97,8 +97,8 @@ fn a_panic_leaves_no_trace() {
 #[test]
 fn reclaimers_may_call_back() {
     let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
-    let group = tenant.child("group", Limits::max(units(4))).unwrap();
+    let tenant = memory.make("tenant");
+    let group = tenant.make_max("group", units(4));
     let pages = Pages::default();
     pages.fill(&group, 4);
     let itself: Arc<Mutex<Option<Registration>>> = Arc::default();
@@ -110,9 +110,9 @@ fn reclaimers_may_call_back() {
         counted.fetch_add(1, Ordering::Relaxed);
         refused(handle.try_charge(5 * UNIT));
         assert_eq!(handle.engine().reclaim(1), 0, "not from within");
-        let usage = handle.read(Freshness::Exact).unwrap().usage();
+        let usage = handle.exact().usage();
         assert_eq!(usage.value as u64, units(4));
-        let child = handle.child("child", Limits::max(1)).unwrap();
+        let child = handle.make_max("child", 1);
         child.set_max(UNIT);
         child.engine().remove().unwrap();
         let freed = evicted.evict(request.target);
@@ -144,8 +144,8 @@ fn threads_with_one_cache() {
     const MAX: u64 = 4 << 20;
     let seed = seed();
     let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::max(MAX)).unwrap();
-    let groups = ["a", "b"].map(|name| tenant.child(name, Limits::none()).unwrap());
+    let tenant = memory.make_max("tenant", MAX);
+    let groups = ["a", "b"].map(|name| tenant.make(name));
     groups[0].engine().set_min(1 << 20);
     let caches = [(); 2].map(|()| Pages::default());
     let _kept: Vec<_> = std::iter::zip(&groups, &caches)
@@ -182,7 +182,7 @@ fn threads_with_one_cache() {
     });
     assert!(succeeded.into_inner() > 4000, "eviction makes room");
     for (group, pages) in std::iter::zip(&groups, &caches) {
-        let usage = group.read(Freshness::Exact).unwrap().usage().value;
+        let usage = group.used();
         assert_eq!(usage as u64, pages.bytes());
         pages.evict(u64::MAX);
     }
@@ -195,10 +195,7 @@ fn threads_with_one_cache() {
 fn a_liar_does_not_lift_the_throttle() {
     let throttling = Memory::builder().high_policy(HighPolicy::Throttle);
     let memory = throttling.build().unwrap();
-    let group = memory
-        .root()
-        .child("group", Limits::none().high(units(50)))
-        .unwrap();
+    let group = memory.make_with("group", Limits::none().high(units(50)));
     let _held = group.try_charge(50 * UNIT).unwrap();
     let calls = Arc::new(AtomicU64::new(0));
     let counted = calls.clone();

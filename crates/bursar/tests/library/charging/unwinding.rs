@@ -8,14 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 
-use crate::common::{Task, block_on, memory};
-use bursar::{Charge, Freshness, Group, Level, Limits, Registration};
+use crate::common::{Short, Task, block_on, memory};
+use bursar::{Charge, Group, Level, Limits, Registration};
 
 const MIB: u64 = 1 << 20;
-
-fn usage(group: &Group) -> i64 {
-    group.read(Freshness::Exact).unwrap().usage().value
-}
 
 fn unwinds(work: impl FnOnce()) {
     assert!(catch_unwind(AssertUnwindSafe(work)).is_err(), "it panics");
@@ -61,7 +57,7 @@ fn a_reclaimer_that_panics_above_high_charges_nothing() {
     unwinds(|| drop(group.try_charge(2 * MIB)));
     unwinds(|| drop(group.charge(2 * MIB)));
     drop(reclaimer);
-    assert_eq!(usage(&group), 0);
+    assert_eq!(group.used(), 0);
     group.set_max(0);
     assert_eq!(group.reserved(), 0);
 }
@@ -79,11 +75,11 @@ fn a_listener_that_panics_stops_no_charge() {
         let charge = charge(&group);
         assert!(!armed.load(Ordering::Relaxed), "it was called");
         assert_eq!(group.events().panicked_callbacks, 2 * told + 1);
-        assert_eq!(usage(&group), 8 << 20);
+        assert_eq!(group.used(), 8 << 20);
         armed.store(true, Ordering::Relaxed);
         drop(charge);
         assert_eq!(group.events().panicked_callbacks, 2 * told + 2);
-        assert_eq!(usage(&group), 0);
+        assert_eq!(group.used(), 0);
     }
     let root = group.parent().unwrap();
     assert_eq!(root.events().panicked_callbacks, 6);
@@ -98,7 +94,7 @@ fn a_listener_that_panics_stops_no_shrinking_and_no_move() {
     let mut held = group.try_charge(8 * MIB).unwrap();
     armed.store(true, Ordering::Relaxed);
     held.resize(MIB).unwrap();
-    assert_eq!((held.bytes(), usage(&group)), (MIB, MIB as i64));
+    assert_eq!((held.bytes(), group.used()), (MIB, MIB as i64));
     drop(held);
 
     let mut held = group.try_charge(8 * MIB).unwrap();
@@ -107,9 +103,9 @@ fn a_listener_that_panics_stops_no_shrinking_and_no_move() {
     armed.store(true, Ordering::Relaxed);
     held.move_to(&other).unwrap();
     assert_eq!(held.group_path(), "/other");
-    assert_eq!([usage(&group), usage(&other)], [0, 8 << 20]);
+    assert_eq!([group.used(), other.used()], [0, 8 << 20]);
     drop(held);
-    assert_eq!([usage(&group), usage(&other)], [0, 0]);
+    assert_eq!([group.used(), other.used()], [0, 0]);
     assert_eq!(group.events().panicked_callbacks, 2);
 }
 
@@ -176,5 +172,5 @@ fn a_listener_that_panics_ends_no_process_that_unwinds() {
         armed.store(true, Ordering::Relaxed);
         panic!("on purpose, with a charge held");
     });
-    assert_eq!((usage(&group), group.events().panicked_callbacks), (0, 1));
+    assert_eq!((group.used(), group.events().panicked_callbacks), (0, 1));
 }

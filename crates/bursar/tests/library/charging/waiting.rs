@@ -6,10 +6,10 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Poll;
 
-use bursar::{Charge, ChargeAsync, ChargeError, Freshness, Group, Limits};
+use bursar::{Charge, ChargeAsync, ChargeError, Group};
 use bursar_machine::host::{allowed_cpus, pin_to};
 
-use crate::common::{Random, Task, UNIT, block_on, memory, seed, units};
+use crate::common::{Random, Short, Task, UNIT, block_on, memory, seed, units};
 
 fn wait(group: &Group, units: u64) -> Task<ChargeAsync> {
     Task::new(group.charge_async(units * UNIT))
@@ -34,7 +34,7 @@ fn assert_refused(task: &mut Task<ChargeAsync>, limited: &str) {
 #[test]
 fn served_in_turn() {
     let memory = memory();
-    let group = memory.root().child("group", Limits::max(units(8))).unwrap();
+    let group = memory.make_max("group", units(8));
     let mut held = group.try_charge(8 * UNIT).unwrap();
     let mut tasks = [wait(&group, 4), wait(&group, 1), wait(&group, 3)];
     assert!(tasks.iter_mut().all(|task| task.poll().is_pending()));
@@ -65,7 +65,7 @@ fn served_in_turn() {
 #[test]
 fn giving_up_passes_the_turn_on() {
     let memory = memory();
-    let group = memory.root().child("group", Limits::max(units(4))).unwrap();
+    let group = memory.make_max("group", units(4));
     let mut held = group.try_charge(4 * UNIT).unwrap();
     drop(wait(&group, 1));
     let [mut first, mut behind, mut last] = [wait(&group, 4), wait(&group, 3), wait(&group, 1)];
@@ -95,11 +95,8 @@ fn giving_up_passes_the_turn_on() {
 #[test]
 fn waiting_in_vain_is_an_error() {
     let memory = memory();
-    let tenant = memory
-        .root()
-        .child("tenant", Limits::max(units(4)))
-        .unwrap();
-    let group = tenant.child("group", Limits::none()).unwrap();
+    let tenant = memory.make_max("tenant", units(4));
+    let group = tenant.make("group");
     assert_refused(&mut wait(&group, 5), "/tenant");
     let mut task = Task::new(group.charge_async(u64::MAX));
     let too_large = |polled| matches!(polled, Poll::Ready(Err(ChargeError::TooLarge { .. })));
@@ -124,7 +121,7 @@ fn waiting_in_vain_is_an_error() {
     assert!(tasks[1].wakes() >= 1);
     drop((served(&mut tasks[1]), charge));
     // Of a group that is removed all give up, and others have their turn.
-    let other = tenant.child("other", Limits::none()).unwrap();
+    let other = tenant.make("other");
     let mut tasks = [wait(&group, 7), wait(&group, 7), wait(&other, 3)];
     assert!(tasks.iter_mut().all(|task| task.poll().is_pending()));
     group.engine().remove().unwrap();
@@ -144,12 +141,9 @@ fn waiting_in_vain_is_an_error() {
 #[test]
 fn two_levels() {
     let memory = memory();
-    let tenant = memory
-        .root()
-        .child("tenant", Limits::max(units(8)))
-        .unwrap();
-    let one = tenant.child("one", Limits::max(units(4))).unwrap();
-    let two = tenant.child("two", Limits::none()).unwrap();
+    let tenant = memory.make_max("tenant", units(8));
+    let one = tenant.make_max("one", units(4));
+    let two = tenant.make("two");
     let (in_one, in_two) = (
         one.try_charge(4 * UNIT).unwrap(),
         two.try_charge(4 * UNIT).unwrap(),
@@ -178,8 +172,8 @@ fn two_levels() {
 #[test]
 fn a_silent_return_is_noticed_later() {
     let memory = memory();
-    let group = memory.root().child("group", Limits::max(units(4))).unwrap();
-    let other = memory.root().child("other", Limits::none()).unwrap();
+    let group = memory.make_max("group", units(4));
+    let other = memory.make("other");
     for by_tick in [true, false] {
         let held = group.try_charge(4 * UNIT).unwrap();
         let mut task = wait(&group, 1);
@@ -202,9 +196,8 @@ fn threads_all_get_their_turn() {
     const MAX: u64 = 1 << 20;
     let seed = seed();
     let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::max(MAX)).unwrap();
-    let groups = [u64::MAX, MAX / 2, MAX / 3]
-        .map(|max| tenant.child(format!("to{max}"), Limits::max(max)).unwrap());
+    let tenant = memory.make_max("tenant", MAX);
+    let groups = [u64::MAX, MAX / 2, MAX / 3].map(|max| tenant.make_max(format!("to{max}"), max));
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -246,7 +239,7 @@ fn threads_all_get_their_turn() {
         stop.store(true, Ordering::Relaxed);
         ended.into_iter().for_each(|end| end.unwrap());
     });
-    assert_eq!(tenant.read(Freshness::Exact).unwrap().usage().value, 0);
+    assert_eq!(tenant.used(), 0);
     tenant.set_max(0);
     assert_eq!(tenant.reserved(), 0);
 }
@@ -257,7 +250,7 @@ fn threads_all_get_their_turn() {
 fn a_large_charge_is_not_passed_for_ever() {
     const SMALL: usize = 4;
     let memory = memory();
-    let group = memory.root().child("group", Limits::max(units(4))).unwrap();
+    let group = memory.make_max("group", units(4));
     let (done, rounds) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         for _ in 0..SMALL {
@@ -296,11 +289,8 @@ fn a_large_charge_is_not_passed_for_ever() {
 #[test]
 fn too_large_is_refused_at_once() {
     let memory = memory();
-    let tenant = memory
-        .root()
-        .child("tenant", Limits::max(units(6)))
-        .unwrap();
-    let query = tenant.child("query", Limits::max(units(8))).unwrap();
+    let tenant = memory.make_max("tenant", units(6));
+    let query = tenant.make_max("query", units(8));
     let _held = query.try_charge(5 * UNIT).unwrap();
     let mut first = wait(&query, 3);
     assert!(first.poll().is_pending());

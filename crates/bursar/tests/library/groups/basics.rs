@@ -1,5 +1,6 @@
 //! Promises of the facade, one promise a test, single-threaded.
 
+use crate::common::Short;
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -29,18 +30,18 @@ fn memory() -> Memory {
 #[test]
 fn a_charge_is_seen_up_to_the_root_and_returned_on_drop() {
     let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::max(1 << 30)).unwrap();
-    let query = tenant.child("query", Limits::none()).unwrap();
+    let tenant = memory.make_max("tenant", 1 << 30);
+    let query = tenant.make("query");
     let charge = query.try_charge(5000).unwrap();
     for group in [&query, &tenant, &memory.root()] {
-        let reading = group.read(Freshness::Exact).unwrap();
+        let reading = group.exact();
         assert_eq!(reading.usage().value, 5000, "{group:?}");
         assert_eq!((reading.usage().lo, reading.usage().hi), (5000, 5000));
         assert!(group.reserved() >= 5000);
     }
     drop(charge);
     for group in [&query, &tenant, &memory.root()] {
-        assert_eq!(group.read(Freshness::Exact).unwrap().usage().value, 0);
+        assert_eq!(group.used(), 0);
     }
     assert!(query.engine().peak() >= 5000);
 }
@@ -48,9 +49,9 @@ fn a_charge_is_seen_up_to_the_root_and_returned_on_drop() {
 #[test]
 fn statistics_add_up() {
     let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
-    let one = tenant.child("one", Limits::none()).unwrap();
-    let two = tenant.child("two", Limits::none()).unwrap();
+    let tenant = memory.make("tenant");
+    let one = tenant.make("one");
+    let two = tenant.make("two");
     one.add(ROWS, 3);
     two.add(ROWS, 4);
     tenant.add(ROWS, 5);
@@ -68,24 +69,16 @@ fn statistics_add_up() {
         1,
         "eager"
     );
-    let reading = tenant.read(Freshness::Exact).unwrap();
+    let reading = tenant.exact();
     assert_eq!(reading.get(ROWS).value, 12);
     assert_eq!(reading.own(ROWS), 5);
     assert_eq!((reading.get(OPEN).value, reading.own(OPEN)), (1, -1));
     assert_eq!(reading.get(SPILLED).value, -250);
     assert_eq!(reading.per_node(FAULTS).unwrap().iter().sum::<i64>(), 9);
     assert_eq!(reading.per_node(ROWS), None);
-    assert_eq!(two.read(Freshness::Exact).unwrap().get(ROWS).value, 4);
-    assert_eq!(
-        memory
-            .root()
-            .read(Freshness::Exact)
-            .unwrap()
-            .get(ROWS)
-            .value,
-        12
-    );
-    assert_eq!(memory.root().read(Freshness::Exact).unwrap().own(ROWS), 0);
+    assert_eq!(two.rows(), 4);
+    assert_eq!(memory.rows(), 12);
+    assert_eq!(memory.exact().own(ROWS), 0);
     let names: Vec<_> = reading
         .iter()
         .map(|(name, value)| (name, value.value))
@@ -99,8 +92,8 @@ fn statistics_add_up() {
 #[test]
 fn cached_numbers_are_old_and_say_so() {
     let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
-    let query = tenant.child("query", Limits::none()).unwrap();
+    let tenant = memory.make("tenant");
+    let query = tenant.make("query");
     query.add(SPILLED, 30);
     query.add(ROWS, 1);
     let charge = query.try_charge(1000).unwrap();
@@ -138,8 +131,8 @@ fn cached_numbers_are_old_and_say_so() {
 #[test]
 fn batched_reports_bound_the_error() {
     let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
-    let query = tenant.child("query", Limits::none()).unwrap();
+    let tenant = memory.make("tenant");
+    let query = tenant.make("query");
     let mut truth = 0;
     for step in 1..2000_i64 {
         let delta = if step % 7 == 0 { -step } else { step % 90 };
@@ -151,10 +144,7 @@ fn batched_reports_bound_the_error() {
             "{truth} is not in {value:?}"
         );
         if step % 50 == 0 {
-            assert_eq!(
-                tenant.read(Freshness::Exact).unwrap().get(SPILLED).value,
-                truth
-            );
+            assert_eq!(tenant.exact().get(SPILLED).value, truth);
         }
     }
 }
@@ -167,7 +157,7 @@ fn periodic_only_never_flushes_for_a_reader() {
         .flush_period(Duration::ZERO)
         .build()
         .unwrap();
-    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
+    let tenant = memory.make("tenant");
     tenant.add(ROWS, 7);
     let refused = tenant.read(Freshness::Exact).unwrap_err();
     assert_eq!(refused.cached.get(ROWS).value, 0);
@@ -231,21 +221,13 @@ fn groups_nest_to_a_stated_depth() {
     assert_eq!(groups.len(), 65);
     let deepest = groups.last().unwrap();
     deepest.add(ROWS, 1);
-    assert_eq!(
-        memory
-            .root()
-            .read(Freshness::Exact)
-            .unwrap()
-            .get(ROWS)
-            .value,
-        1
-    );
+    assert_eq!(memory.rows(), 1);
 }
 
 #[test]
 fn odd_sizes_are_refused_and_nothing_is_lost() {
     let memory = memory();
-    let group = memory.root().child("group", Limits::max(1 << 20)).unwrap();
+    let group = memory.make_max("group", 1 << 20);
     let zero = group.try_charge(0).unwrap();
     assert_eq!(zero.bytes(), 0);
     assert_eq!(
@@ -268,10 +250,7 @@ fn odd_sizes_are_refused_and_nothing_is_lost() {
     );
     let huge: Vec<_> = (0..100).map(|_| group.charge(u64::MAX)).collect();
     let held: u64 = huge.iter().map(bursar::Charge::bytes).sum();
-    assert_eq!(
-        group.read(Freshness::Exact).unwrap().usage().value,
-        held as i64
-    );
+    assert_eq!(group.used(), held as i64);
     assert!(held <= 1 << 62);
     drop(huge);
     let mut none = group.charge(0);
@@ -280,15 +259,15 @@ fn odd_sizes_are_refused_and_nothing_is_lost() {
     assert!(none.resize(u64::MAX).is_err());
     assert_eq!(none.bytes(), 100);
     drop((zero, none));
-    assert_eq!(group.read(Freshness::Exact).unwrap().usage().value, 0);
+    assert_eq!(group.used(), 0);
 }
 
 #[test]
 fn a_refusal_names_the_ancestor_and_its_biggest_children() {
     let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::max(1 << 20)).unwrap();
-    let small = tenant.child("small", Limits::none()).unwrap();
-    let big = tenant.child("big", Limits::none()).unwrap();
+    let tenant = memory.make_max("tenant", 1 << 20);
+    let small = tenant.make("small");
+    let big = tenant.make("big");
     let held = (
         small.try_charge(100 << 10).unwrap(),
         big.try_charge(800 << 10).unwrap(),
@@ -317,8 +296,8 @@ fn a_refusal_names_the_ancestor_and_its_biggest_children() {
 #[test]
 fn an_infallible_charge_latches() {
     let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::max(1 << 20)).unwrap();
-    let query = tenant.child("query", Limits::none()).unwrap();
+    let tenant = memory.make_max("tenant", 1 << 20);
+    let query = tenant.make("query");
     let warm = query.try_charge(100).unwrap();
     let over = query.charge(2 << 20);
     assert!(tenant.engine().is_over_max());
@@ -337,8 +316,8 @@ fn an_infallible_charge_latches() {
 #[test]
 fn limits_change_while_in_use() {
     let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::max(1 << 20)).unwrap();
-    let query = tenant.child("query", Limits::none()).unwrap();
+    let tenant = memory.make_max("tenant", 1 << 20);
+    let query = tenant.make("query");
     let held = query.try_charge(500 << 10).unwrap();
     tenant.set_max(100 << 10);
     assert_eq!(tenant.limits().max, 100 << 10);
@@ -357,10 +336,10 @@ fn limits_change_while_in_use() {
 #[test]
 fn charges_resize_split_merge_and_move() {
     let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::max(1000)).unwrap();
-    let one = tenant.child("one", Limits::none()).unwrap();
-    let two = tenant.child("two", Limits::max(500)).unwrap();
-    let usage = |group: &bursar::Group| group.read(Freshness::Exact).unwrap().usage().value;
+    let tenant = memory.make_max("tenant", 1000);
+    let one = tenant.make("one");
+    let two = tenant.make_max("two", 500);
+    let usage = |group: &bursar::Group| group.used();
     let mut charge = one.try_charge(900).unwrap();
     let part = charge.split(400).unwrap();
     assert_eq!((charge.bytes(), part.bytes(), usage(&one)), (500, 400, 900));
@@ -390,7 +369,7 @@ fn charges_resize_split_merge_and_move() {
     charge.move_to(&one).unwrap();
     charge.move_to(&tenant).unwrap();
     assert_eq!((usage(&one), usage(&tenant)), (550, 1000));
-    let other = memory.root().child("other", Limits::none()).unwrap();
+    let other = memory.make("other");
     charge.move_to(&other).unwrap();
     assert_eq!(
         (usage(&tenant), usage(&other), usage(&memory.root())),
@@ -419,8 +398,8 @@ fn charges_resize_split_merge_and_move() {
 #[test]
 fn removal_folds_into_the_parent() {
     let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
-    let query = tenant.child("query", Limits::none()).unwrap();
+    let tenant = memory.make("tenant");
+    let query = tenant.make("query");
     assert_eq!(
         tenant.engine().remove().unwrap_err(),
         RemoveError::HasChildren { children: 1 }
@@ -450,45 +429,45 @@ fn removal_folds_into_the_parent() {
         query.child("x", Limits::none()),
         Err(CreateError::ParentRemoved { .. })
     ));
-    let reading = tenant.read(Freshness::Exact).unwrap();
+    let reading = tenant.exact();
     assert_eq!((reading.get(ROWS).value, reading.own(ROWS)), (5, 5));
     assert_eq!((reading.usage().value, reading.own_usage()), (1000, 1000));
     // The name is free, the old group is readable, and its late updates count as the parent's own.
-    let again = tenant.child("query", Limits::none()).unwrap();
+    let again = tenant.make("query");
     query.add(ROWS, 1);
     again.add(ROWS, 10);
-    let reading = tenant.read(Freshness::Exact).unwrap();
+    let reading = tenant.exact();
     assert_eq!((reading.get(ROWS).value, reading.own(ROWS)), (16, 6));
-    assert_eq!(query.read(Freshness::Exact).unwrap().get(ROWS).value, 6);
+    assert_eq!(query.rows(), 6);
     assert!(query.engine().peak() >= 1000);
     let forced = query.charge(50);
-    assert_eq!(tenant.read(Freshness::Exact).unwrap().usage().value, 1050);
+    assert_eq!(tenant.used(), 1050);
     drop((query, forced));
     assert_eq!(memory.removed_groups(), 1, "its charge keeps the record");
     drop(charge);
     memory.tick();
     assert_eq!(memory.removed_groups(), 0);
-    let reading = tenant.read(Freshness::Exact).unwrap();
+    let reading = tenant.exact();
     assert_eq!((reading.usage().value, reading.own(ROWS)), (0, 6));
 }
 
 #[test]
 fn records_are_used_again_and_start_at_zero() {
     let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
+    let tenant = memory.make("tenant");
     for round in 1..2000_u64 {
-        let query = tenant.child("query", Limits::max(round)).unwrap();
-        assert_eq!(query.read(Freshness::Exact).unwrap().get(ROWS).value, 0);
+        let query = tenant.make_max("query", round);
+        assert_eq!(query.rows(), 0);
         assert_eq!((query.engine().peak(), query.limits().max), (0, round));
         query.add(ROWS, 1);
         query.add(OPEN, 1);
         let charge = query.try_charge(1).unwrap();
-        assert_eq!(query.read(Freshness::Exact).unwrap().usage().value, 1);
+        assert_eq!(query.used(), 1);
         drop((query, charge));
         memory.tick();
     }
     assert_eq!(memory.removed_groups(), 0);
-    let reading = tenant.read(Freshness::Exact).unwrap();
+    let reading = tenant.exact();
     assert_eq!((reading.get(ROWS).value, reading.own(ROWS)), (1999, 1999));
     assert_eq!(reading.get(OPEN).value, 1999);
 }
@@ -515,7 +494,7 @@ fn declarations_are_checked() {
 #[test]
 fn foreign_handles_are_named() {
     let memory = Memory::host().unwrap();
-    let group = memory.root().child("tenant\n", Limits::none()).unwrap();
+    let group = memory.make("tenant\n");
     let told = |foreign: &dyn Fn()| {
         let thrown = std::panic::catch_unwind(std::panic::AssertUnwindSafe(foreign)).unwrap_err();
         thrown.downcast_ref::<String>().unwrap().clone()
@@ -524,7 +503,7 @@ fn foreign_handles_are_named() {
         told(&|| group.add(ROWS, 1)),
         "cannot add statistic \"rows\" to /tenant\\n: its handle belongs to another declaration of statistics than the memory's"
     );
-    let reading = group.read(Freshness::Exact).unwrap();
+    let reading = group.exact();
     let reads: [&dyn Fn(); 3] = [
         &|| _ = reading.get(ROWS),
         &|| _ = reading.own(ROWS),
@@ -541,7 +520,7 @@ fn foreign_handles_are_named() {
 fn nothing_can_be_charged() {
     let memory = memory();
     let root = memory.root();
-    let child = || root.child(String::from("group"), Limits::max(0)).unwrap();
+    let child = || root.make_max(String::from("group"), 0);
     let ways: [fn(&Group) -> Option<Charge>; 5] = [
         |group| group.try_charge(0).ok(),
         |group| group.engine().try_charge_nowait(0).ok(),
@@ -578,10 +557,10 @@ fn nothing_can_be_charged() {
 #[test]
 fn a_cached_read_after_an_exact_one_does_not_claim_to_be_exact() {
     let memory = memory();
-    let leaf = memory.root().child("leaf", Limits::none()).unwrap();
+    let leaf = memory.make("leaf");
     leaf.add(ROWS, 1);
     leaf.add(SPILLED, 1);
-    assert_eq!(leaf.read(Freshness::Exact).unwrap().get(ROWS).value, 1);
+    assert_eq!(leaf.rows(), 1);
     leaf.add(ROWS, 5);
     leaf.add(SPILLED, 1000);
     let held = leaf.try_charge(1 << 30).unwrap();
@@ -598,22 +577,22 @@ fn a_cached_read_after_an_exact_one_does_not_claim_to_be_exact() {
 #[test]
 fn a_removed_parent_of_late_updates_does_not_claim_to_be_fresh() {
     let memory = memory();
-    let query = memory.root().child("query", Limits::none()).unwrap();
-    let scan = query.child("scan", Limits::none()).unwrap();
+    let query = memory.make("query");
+    let scan = query.make("scan");
     let held = scan.try_charge(1 << 20).unwrap();
-    assert_eq!(query.read(Freshness::Exact).unwrap().usage().value, 1 << 20);
+    assert_eq!(query.used(), 1 << 20);
     scan.engine().remove().unwrap();
     drop(held);
     query.engine().remove().unwrap();
     let reading = query.read(Freshness::Cached).unwrap();
     assert!(reading.usage().lo <= 0, "{:?}", reading.usage());
-    assert_eq!(query.read(Freshness::Exact).unwrap().usage().value, 0);
+    assert_eq!(query.used(), 0);
 }
 
 #[test]
 fn sums_of_huge_charges_do_not_wrap() {
     let memory = memory();
-    let group = memory.root().child("group", Limits::none()).unwrap();
+    let group = memory.make("group");
     let mut held = Vec::new();
     let refusal = loop {
         match group.try_charge(1 << 56) {
@@ -635,7 +614,7 @@ fn sums_of_huge_charges_do_not_wrap() {
 #[test]
 fn the_range_of_usage_holds_after_a_limit_was_raised() {
     let memory = memory();
-    let group = memory.root().child("group", Limits::max(20_000)).unwrap();
+    let group = memory.make_max("group", 20_000);
     let first = group.try_charge(10_000).unwrap();
     group.set_max(1 << 30);
     let mut held = vec![first];
@@ -657,7 +636,7 @@ fn the_range_of_usage_holds_after_a_limit_was_raised() {
 #[test]
 fn a_group_looked_up_while_its_last_handle_goes_is_usable_or_gone() {
     let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
+    let tenant = memory.make("tenant");
     std::thread::scope(|scope| {
         let finder = scope.spawn(|| {
             for _ in 0..3000 {
@@ -679,7 +658,7 @@ fn a_group_looked_up_while_its_last_handle_goes_is_usable_or_gone() {
 fn units_of_any_size_are_fine() {
     const HUGE: &[Statistic] = &[Statistic::gauge("huge").batch(1 << 63)];
     let memory = Memory::builder().statistics(HUGE).build().unwrap();
-    let group = memory.root().child("group", Limits::none()).unwrap();
+    let group = memory.make("group");
     group.add(Gauge::of(HUGE, "huge"), 1000);
     let value = memory
         .root()
@@ -694,9 +673,9 @@ fn units_of_any_size_are_fine() {
 fn a_name_is_free_while_a_removed_child_holds_a_charge() {
     let memory = memory();
     let root = memory.root();
-    let tenant = root.child("tenant", Limits::none()).unwrap();
-    let query = tenant.child("query", Limits::none()).unwrap();
-    let scan = query.child("scan", Limits::none()).unwrap();
+    let tenant = root.make("tenant");
+    let query = tenant.make("query");
+    let scan = query.make("scan");
     let charge = scan.try_charge(1000).unwrap();
     scan.add(ROWS, 3);
     drop((query, tenant));
@@ -705,9 +684,9 @@ fn a_name_is_free_while_a_removed_child_holds_a_charge() {
     assert!(memory.find("/tenant").is_none());
     assert_eq!(memory.removed_groups(), 3);
     // A tenant of the same name, and the old one's charge goes on counting above.
-    let again = root.child("tenant", Limits::max(5000)).unwrap();
-    assert_eq!(again.read(Freshness::Exact).unwrap().usage().value, 0);
-    let reading = root.read(Freshness::Exact).unwrap();
+    let again = root.make_max("tenant", 5000);
+    assert_eq!(again.used(), 0);
+    let reading = root.exact();
     assert_eq!((reading.usage().value, reading.own_usage()), (1000, 1000));
     assert_eq!((reading.get(ROWS).value, reading.own(ROWS)), (3, 3));
     // By way of the charge a handle comes back, and goes.
@@ -720,7 +699,7 @@ fn a_name_is_free_while_a_removed_child_holds_a_charge() {
     drop(charge);
     memory.tick();
     assert_eq!(memory.removed_groups(), 0);
-    assert_eq!(root.read(Freshness::Exact).unwrap().usage().value, 0);
+    assert_eq!(root.used(), 0);
     drop(again);
     assert!(memory.find("/tenant").is_none());
 }
@@ -728,9 +707,9 @@ fn a_name_is_free_while_a_removed_child_holds_a_charge() {
 #[test]
 fn a_parent_stays_while_a_handle_or_a_living_child_refers_to_it() {
     let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
-    let kept = tenant.child("kept", Limits::none()).unwrap();
-    let query = tenant.child("query", Limits::none()).unwrap();
+    let tenant = memory.make("tenant");
+    let kept = tenant.make("kept");
+    let query = tenant.make("query");
     let charge = query.try_charge(1000).unwrap();
     drop(query);
     drop(tenant);

@@ -1,6 +1,6 @@
 //! Names that tenants choose: no message forges a log line or controls a terminal.
 
-use crate::common::inner;
+use crate::common::{Short, inner};
 use bursar::{CreateError, Limits, Memory};
 
 const EVIL: &str = "evil\n2026-01-01 ERROR root logged in\u{1b}[2J\u{202e}\u{85}";
@@ -17,7 +17,7 @@ fn assert_shown(message: &impl ToString) {
 fn messages_escape_names_and_fields_do_not() {
     let memory = Memory::builder().max(1 << 20).build().unwrap();
     let root = memory.root();
-    let evil = root.child(EVIL, Limits::max(1 << 19)).unwrap();
+    let evil = root.make_max(EVIL, 1 << 19);
     assert_eq!(
         (evil.name(), evil.path()),
         (EVIL.into(), format!("/{EVIL}"))
@@ -55,7 +55,7 @@ fn other_letters_stay() {
 fn what_is_told_on_stderr_is_escaped() {
     if inner::is_inner() {
         let memory = Memory::host().unwrap();
-        let group = memory.root().child(EVIL, Limits::none()).unwrap();
+        let group = memory.make(EVIL);
         group.engine().account().uncharge_nowait(1 << 20);
         drop(group.try_charge(1 << 20).unwrap());
         memory.tick();
@@ -78,6 +78,6 @@ fn dots_are_no_names() {
         assert!(error.to_string().contains(&format!("{name:?}")), "{error}");
     }
     for name in ["...", ".hidden", " "] {
-        assert_eq!(root.child(name, Limits::none()).unwrap().name(), name);
+        assert_eq!(root.make(name).name(), name);
     }
 }

@@ -1,12 +1,13 @@
 //! Promises of pages to their users, on the host.
 
+use crate::common::Short;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bursar::pages::{
     ListOptions, Order, PageOptions, Pfn, Placement, Watermarks, Zeroed, ZoneReport,
 };
-use bursar::{AllocPagesError, ChargeError, Freshness, Group, Limits, Memory, Page, PageRequest};
+use bursar::{AllocPagesError, ChargeError, Group, Memory, Page, PageRequest};
 use bursar_machine::host::resident;
 
 const ZERO: Order = Order::ZERO;
@@ -28,11 +29,7 @@ fn memory(options: PageOptions) -> Memory {
 }
 
 fn group(memory: &Memory, name: &str) -> Group {
-    memory.root().child(name, Limits::none()).unwrap()
-}
-
-fn usage(group: &Group) -> i64 {
-    group.read(Freshness::Exact).unwrap().usage().value
+    memory.make(name)
 }
 
 /// Empties all lists, so that the buddy has everything that nobody holds.
@@ -67,10 +64,10 @@ fn pages_are_charged_written_and_returned() {
     assert_eq!(page.bytes().as_ptr().align_offset(16 << 10), 0);
     page.bytes_mut()[5] = 7;
     assert_eq!(page.bytes()[5], 7);
-    assert_eq!(usage(&group), 16 << 10);
+    assert_eq!(group.used(), 16 << 10);
     assert_eq!(page.group().unwrap(), group);
     std::thread::spawn(move || drop(page)).join().unwrap();
-    assert_eq!(usage(&group), 0);
+    assert_eq!(group.used(), 0);
 }
 
 #[test]
@@ -136,12 +133,12 @@ fn all_pages_are_distinct_and_all_come_back() {
     assert_eq!(held.len(), (64 << 20) / 4096, "to the last page");
     let distinct: BTreeSet<Pfn> = held.iter().map(Page::pfn).collect();
     assert_eq!(distinct.len(), held.len());
-    assert_eq!(usage(&group), 64 << 20);
+    assert_eq!(group.used(), 64 << 20);
     // One comes back, and can be had again.
     drop(held.pop());
     held.push(group.alloc_pages(ZERO, Zeroed::No).unwrap());
     Page::free_many(held);
-    assert_eq!(usage(&group), 0);
+    assert_eq!(group.used(), 0);
     assert_eq!(free_pages(&memory), (64 << 20) / 4096);
     let largest = group
         .engine()
@@ -153,7 +150,7 @@ fn all_pages_are_distinct_and_all_come_back() {
 #[test]
 fn a_limit_refuses_and_nothing_is_lost() {
     let memory = memory(options(64 << 20));
-    let group = memory.root().child("small", Limits::max(1 << 20)).unwrap();
+    let group = memory.make_max("small", 1 << 20);
     let pages = group.engine().alloc_many(ZERO, 256, Zeroed::No).unwrap();
     let error = group.alloc_pages(ZERO, Zeroed::No).unwrap_err();
     let AllocPagesError::Refused(ChargeError::LimitReached(reached)) = &error else {
@@ -162,7 +159,7 @@ fn a_limit_refuses_and_nothing_is_lost() {
     assert_eq!(reached.limited, "/small");
     assert!(group.engine().alloc_many(ZERO, 300, Zeroed::No).is_err());
     drop(pages);
-    assert_eq!(usage(&group), 0);
+    assert_eq!(group.used(), 0);
     assert_eq!(free_pages(&memory), (64 << 20) / 4096);
 }
 
@@ -187,7 +184,7 @@ fn bad_requests_are_refused() {
             .unwrap()
             .is_empty()
     );
-    assert_eq!(usage(&group), 0);
+    assert_eq!(group.used(), 0);
     for (bad, word) in [
         (
             PageOptions {
@@ -270,7 +267,7 @@ fn a_reserve_is_left_for_emergencies() {
     let urgent: Vec<Page> = std::iter::from_fn(|| request.urgent().alloc(&group).ok()).collect();
     assert_eq!(urgent.len(), 64);
     drop(held);
-    assert_eq!(usage(&group), 64 << 12);
+    assert_eq!(group.used(), 64 << 12);
 }
 
 #[test]
@@ -307,16 +304,11 @@ fn reports_add_up() {
 #[test]
 fn a_refused_allocation_of_many_keeps_no_group() {
     let memory = memory(options(4 << 20));
-    let group = memory.root().child("x", Limits::none()).unwrap();
+    let group = memory.make("x");
     let all = memory.alloc_pages(Order::MAX, Zeroed::No).unwrap();
     assert!(group.engine().alloc_many(ZERO, 1, Zeroed::No).is_err());
     drop((group, all));
-    drop(
-        memory
-            .root()
-            .child("x", Limits::none())
-            .expect("the first is gone"),
-    );
+    drop(memory.make("x"));
 }
 
 #[test]
@@ -332,7 +324,7 @@ fn what_was_taken_from_whoever_panics_is_freed() {
         }));
     }));
     assert!(freed.is_err());
-    assert_eq!(usage(&group), 0);
+    assert_eq!(group.used(), 0);
     assert_eq!(memory.zone_info().unwrap().zones[0].in_use(), 0);
 }
 

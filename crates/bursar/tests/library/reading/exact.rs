@@ -4,10 +4,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bursar::{FlushPolicy, Freshness, Group, Limits, Memory, NotFresh};
+use bursar::{FlushPolicy, Freshness, Group, Memory, NotFresh};
 use bursar_machine::host::{allowed_cpus, pin_to};
 
-use crate::common::{ROWS, Random, STATISTICS, memory, seed};
+use crate::common::{ROWS, Random, STATISTICS, Short, memory, seed};
 
 #[derive(Default)]
 struct Updates {
@@ -26,21 +26,13 @@ fn exact_reads_miss_nothing_that_returned() {
         .retire_period(Duration::ZERO);
     let memory = builder.build().unwrap();
     let tenants: Vec<Group> = (0..2)
-        .map(|index| {
-            memory
-                .root()
-                .child(format!("t{index}"), Limits::none())
-                .unwrap()
-        })
+        .map(|index| memory.make(format!("t{index}")))
         .collect();
     let queries: Vec<(usize, Group)> = (0..8)
         .map(|index| {
             let tenant = index % 2;
             let name = format!("q{index}");
-            (
-                tenant,
-                tenants[tenant].child(&name, Limits::none()).unwrap(),
-            )
+            (tenant, tenants[tenant].make(&name))
         })
         .collect();
     // By tenant, then by query, then all.
@@ -86,7 +78,7 @@ fn exact_reads_miss_nothing_that_returned() {
                         _ => &queries[at - 2].1,
                     };
                     let returned = truth[at].returned.load(Ordering::SeqCst);
-                    let value = group.read(Freshness::Exact).unwrap().get(ROWS).value as u64;
+                    let value = group.rows() as u64;
                     let begun = truth[at].begun.load(Ordering::SeqCst);
                     assert!(value >= returned, "{group:?} misses {}", returned - value);
                     assert!(value <= begun, "{group:?} invents {}", value - begun);
@@ -111,8 +103,8 @@ fn periodic_only_is_stale_and_says_so() {
         .policy(FlushPolicy::PeriodicOnly)
         .build()
         .unwrap();
-    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
-    let query = tenant.child("query", Limits::none()).unwrap();
+    let tenant = memory.make("tenant");
+    let query = tenant.make("query");
     query.add(ROWS, 1);
     let NotFresh { cached } = tenant.read(Freshness::Exact).unwrap_err();
     assert_eq!(cached.get(ROWS).value, 0, "the update is missing");
@@ -125,15 +117,15 @@ fn overlapping_readers_share_flushes() {
     const READERS: u64 = 32;
     const READS: u64 = 20;
     let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
-    let query = tenant.child("query", Limits::none()).unwrap();
+    let tenant = memory.make("tenant");
+    let query = tenant.make("query");
     let (tenant, query) = (&tenant, &query);
     std::thread::scope(|scope| {
         for _ in 0..READERS {
             scope.spawn(move || {
                 for _ in 0..READS {
                     query.add(ROWS, 1);
-                    tenant.read(Freshness::Exact).unwrap();
+                    tenant.exact();
                 }
             });
         }
@@ -145,7 +137,7 @@ fn overlapping_readers_share_flushes() {
         READERS * READS,
         "each read had exactly one"
     );
-    let total = tenant.read(Freshness::Exact).unwrap().get(ROWS).value;
+    let total = tenant.rows();
     assert_eq!(total as u64, READERS * READS);
 }
 
@@ -153,11 +145,11 @@ fn overlapping_readers_share_flushes() {
 #[test]
 fn ticks_retire_idle_slots() {
     let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
+    let tenant = memory.make("tenant");
     let queries: Vec<Group> = (0..500)
-        .map(|index| tenant.child(format!("q{index}"), Limits::none()).unwrap())
+        .map(|index| tenant.make(format!("q{index}")))
         .collect();
-    let read = || tenant.read(Freshness::Exact).unwrap().get(ROWS).value;
+    let read = || tenant.rows();
     queries.iter().for_each(|query| query.add(ROWS, 1));
     assert_eq!(read(), 500);
     let counts = memory.flush_counts();
@@ -193,9 +185,9 @@ fn ticks_retire_idle_slots() {
 #[test]
 fn a_second_read_of_the_same_slots_needs_no_walk() {
     let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
-    let query = tenant.child("query", Limits::none()).unwrap();
-    let read = || tenant.read(Freshness::Exact).unwrap();
+    let tenant = memory.make("tenant");
+    let query = tenant.make("query");
+    let read = || tenant.exact();
     let mut before = memory.flush_counts();
     for added in 1..200 {
         query.add(ROWS, 1);
@@ -218,15 +210,15 @@ fn a_second_read_of_the_same_slots_needs_no_walk() {
 #[test]
 fn a_roster_does_not_follow_a_record_to_its_next_group() {
     let memory = memory();
-    let parent = |name| memory.root().child(name, Limits::none()).unwrap();
+    let parent = |name| memory.make(name);
     let (old, new) = (parent("old"), parent("new"));
-    let guest = old.child("guest", Limits::none()).unwrap();
-    let beside = old.child("beside", Limits::none()).unwrap();
+    let guest = old.make("guest");
+    let beside = old.make("beside");
     guest.add(ROWS, 1);
     // It keeps the record. So the group is still there, and on the roster, when it has lost its name.
     let kept = guest.try_charge(1).unwrap();
     let rows = || {
-        let reading = old.read(Freshness::Exact).unwrap();
+        let reading = old.exact();
         (reading.get(ROWS).value, reading.own(ROWS))
     };
     let add_and_read = |added: i64, own: i64| {
@@ -240,7 +232,7 @@ fn a_roster_does_not_follow_a_record_to_its_next_group() {
     while memory.removed_groups() > 0 {
         memory.tick();
     }
-    let again = new.child("again", Limits::none()).unwrap();
+    let again = new.make("again");
     again.add(ROWS, 100);
     assert_eq!(rows(), (20, 1), "the next group of the record is elsewhere");
 }
