@@ -15,18 +15,16 @@ mod handlers;
 #[path = "stress/returns.rs"]
 mod returns;
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
 
 use bursar::{Host, Machine};
 use bursar_check::model::Before;
 use bursar_machine::host::allowed_cpus;
-use common::child::live_in_child;
-use common::fork::in_child;
+use common::child::fork_beside_threads;
 use common::site::{DEPARTMENT_MAX, Held, Site, TENANT_MAX};
-use common::world::{Stop, World};
-use common::{Random, Short, cpus, seed};
+use common::{Random, cpus, seed};
 
 /// Seconds for the whole file unless `BURSAR_STRESS_SECONDS` is set.
 const SECONDS: u64 = 16;
@@ -238,71 +236,6 @@ fn limits_that_change() {
 /// parent's.
 #[test]
 fn forks_beside_threads_that_allocate() {
-    const THREADS: u64 = 4;
     let stage = Stage::begin();
-    let seed = stage.seed;
-    let world = World::new();
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        for thread in 0..THREADS {
-            let (world, stop) = (&world, &stop);
-            let mut random = stage.random(thread);
-            scope.spawn(move || {
-                let mut held: Held = Vec::new();
-                let mut blocks: Vec<Vec<u8>> = Vec::new();
-                while !stop.load(Ordering::SeqCst) {
-                    world.step(&mut random, &mut held);
-                    blocks.push(vec![1; 1 + random.below(8_000)]);
-                    if blocks.len() > 50 {
-                        blocks.swap_remove(random.below(50));
-                    }
-                }
-                held.into_iter()
-                    .for_each(|(at, charge)| world.notes[at].uncharge(charge));
-            });
-        }
-        let _stop = Stop(&stop);
-        let mut random = stage.random(100);
-        let mut held: Held = Vec::new();
-        let mut forks = 0;
-        while forks < 20 || !stage.is_over() {
-            forks += 1;
-            (0..random.below(60)).for_each(|_| world.step(&mut random, &mut held));
-            let mut child = Random(random.next());
-            if random.below(8) == 0 {
-                let held = &mut held;
-                in_child(|| live_in_child(&world, std::mem::take(held), &mut child));
-                continue;
-            }
-            in_child(|| {
-                world.memory.tick();
-                world.check();
-                for group in &world.groups {
-                    let usage = group.used();
-                    let reserved = group.reserved() as i64;
-                    check!(
-                        seed,
-                        reserved == usage,
-                        "{group:?}: {reserved} reserved, {usage} charged in the child"
-                    );
-                }
-                (0..child.below(100)).for_each(|_| world.step(&mut child, &mut held));
-                world.check();
-            });
-        }
-        held.into_iter()
-            .for_each(|(at, charge)| world.notes[at].uncharge(charge));
-    });
-    world.check();
-    let usage = world.memory.exact().usage();
-    check!(
-        seed,
-        usage.value == 0,
-        "{usage:?} is charged after all returns"
-    );
-    for group in &world.groups {
-        group.set_max(0);
-    }
-    let reserved = world.memory.reserved();
-    check!(seed, reserved == 0, "{reserved} bytes of lost stock");
+    fork_beside_threads(stage.seed, 8, |forks| forks < 20 || !stage.is_over());
 }

@@ -123,6 +123,13 @@ impl World {
         }
     }
 
+    /// Returns charges, each with the position of its group.
+    pub fn uncharge(&self, held: Vec<(usize, Charge)>) {
+        for (at, charge) in held {
+            self.notes[at].uncharge(charge);
+        }
+    }
+
     /// A child of a group comes and goes; what happens to it is noted at the group.
     pub fn live_and_die(&self, at: usize, random: &mut Random) {
         let (group, note) = (&self.groups[at], &self.notes[at]);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::machine::{Kind, LoomMachine, explore, run_on, spawn_on};
 use bursar::engine::RemoveError;
-use bursar::{ChargeError, Counter, FlushPolicy, Freshness, Limits, Memory, Statistic};
+use bursar::{ChargeError, Counter, FlushPolicy, Freshness, Limits, Memory, Reading, Statistic};
 use loom::sync::atomic::{AtomicBool, Ordering};
 
 const STATISTICS: &[Statistic] = &[Statistic::counter("rows")];
@@ -47,18 +47,32 @@ impl Books {
         })
     }
 
+    /// The same with two CPUs.
+    fn of_two(kind: Kind, statistics: &'static [Statistic], limits: &[Limits]) -> Arc<Self> {
+        Self::new(LoomMachine::new(kind, 2, &[0, 1]), statistics, limits)
+    }
+
     /// Two CPUs and groups that count rows.
     fn of_rows(kind: Kind, groups: usize) -> Arc<Self> {
-        let machine = LoomMachine::new(kind, 2, &[0, 1]);
-        Self::new(machine, STATISTICS, &vec![Limits::none(); groups])
+        Self::of_two(kind, STATISTICS, &vec![Limits::none(); groups])
     }
 
     /// Two CPUs and one group with a limit, whose CPU 0 holds stock.
     fn of_bytes(kind: Kind, max: u64) -> Arc<Self> {
-        let books = Self::new(LoomMachine::new(kind, 2, &[0, 1]), &[], &[Limits::max(max)]);
+        let books = Self::of_two(kind, &[], &[Limits::max(max)]);
         drop(books.groups[0].try_charge(16).unwrap());
         assert!(books.memory.machine().stock(1) > 0);
         books
+    }
+
+    /// Starts a thread on a CPU that works with this.
+    fn on<T: 'static>(
+        self: &Arc<Self>,
+        cpu: u32,
+        work: impl FnOnce(&Arc<Self>) -> T + 'static,
+    ) -> loom::thread::JoinHandle<T> {
+        let books = self.clone();
+        spawn_on(cpu, move || work(&books))
     }
 
     /// That all that is reserved for the first group is `held` or stock, and no stock is out of reach.
@@ -67,7 +81,6 @@ impl Books {
         let stock = self.memory.machine().stock(1);
         assert_eq!(group.reserved(), held + stock, "bytes were lost or made");
         assert_eq!(self.root.reserved(), group.reserved());
-        let usage = |group: &Group| group.read(Freshness::Exact).unwrap().usage().value;
         assert_eq!(
             (usage(group), usage(&self.root)),
             (held as i64, held as i64)
@@ -78,8 +91,22 @@ impl Books {
     }
 }
 
+fn exact(group: &Group) -> Reading {
+    group.read(Freshness::Exact).unwrap()
+}
+
+fn usage(group: &Group) -> i64 {
+    exact(group).usage().value
+}
+
 fn rows(group: &Group) -> i64 {
-    group.read(Freshness::Exact).unwrap().get(ROWS).value
+    exact(group).get(ROWS).value
+}
+
+/// The own part and the whole of the rows.
+fn own_rows(group: &Group) -> (i64, i64) {
+    let reading = exact(group);
+    (reading.get(ROWS).value, reading.own(ROWS))
 }
 
 on_both_kinds![
@@ -136,10 +163,7 @@ mod models {
     pub fn a_first_update_against_a_walk(kind: Kind) {
         explore(3, move || {
             let books = Books::of_rows(kind, 1);
-            let adder = spawn_on(0, {
-                let books = books.clone();
-                move || books.groups[0].add(ROWS, 1)
-            });
+            let adder = books.on(0, move |books| books.groups[0].add(ROWS, 1));
             run_on(1);
             assert!((0..=1).contains(&rows(&books.root)));
             adder.join().unwrap();
@@ -152,10 +176,7 @@ mod models {
         explore(4, move || {
             let books = Books::of_rows(kind, 1);
             books.groups[0].add(ROWS, 1);
-            let adder = spawn_on(0, {
-                let books = books.clone();
-                move || books.groups[0].add(ROWS, 1)
-            });
+            let adder = books.on(0, move |books| books.groups[0].add(ROWS, 1));
             run_on(1);
             assert!((1..=2).contains(&rows(&books.root)));
             adder.join().unwrap();
@@ -167,12 +188,9 @@ mod models {
     pub fn an_update_without_a_cpu_against_a_walk(kind: Kind) {
         explore(3, move || {
             let books = Books::of_rows(kind, 1);
-            let adder = spawn_on(2, {
-                let books = books.clone();
-                move || {
-                    books.groups[0].add(ROWS, 1);
-                    assert_eq!(rows(&books.root), 1);
-                }
+            let adder = books.on(2, move |books| {
+                books.groups[0].add(ROWS, 1);
+                assert_eq!(rows(&books.root), 1);
             });
             assert!((0..=1).contains(&rows(&books.root)));
             adder.join().unwrap();
@@ -194,10 +212,7 @@ mod models {
     }
 
     fn publish_twice(books: &Arc<Books>, cpu: u32) {
-        let adder = spawn_on(cpu, {
-            let books = books.clone();
-            move || books.groups[0].add(ROWS, 1)
-        });
+        let adder = books.on(cpu, move |books| books.groups[0].add(ROWS, 1));
         run_on(cpu);
         books.groups[0].add(ROWS, 1);
         assert!((1..=2).contains(&rows(&books.root)));
@@ -211,14 +226,11 @@ mod models {
             let machine = LoomMachine::new(kind, 2, &[0, 1]);
             let builder = Memory::builder().policy(FlushPolicy::CombiningFence);
             let books = Books::build(builder, machine, STATISTICS, &[Limits::none()]);
-            let retirer = spawn_on(0, {
-                let books = books.clone();
-                move || {
-                    books.groups[0].add(ROWS, 10);
-                    // Retires.
-                    assert_eq!(rows(&books.root) / 10, 1);
-                    books.groups[0].add(ROWS, 10);
-                }
+            let retirer = books.on(0, move |books| {
+                books.groups[0].add(ROWS, 10);
+                // Retires.
+                assert_eq!(rows(&books.root) / 10, 1);
+                books.groups[0].add(ROWS, 10);
             });
             books.groups[0].add(ROWS, 1);
             books.groups[0].add(ROWS, 1);
@@ -232,10 +244,8 @@ mod models {
     pub fn siblings_against_a_walk(kind: Kind) {
         explore(2, move || {
             let books = Books::of_rows(kind, 2);
-            let adders = [0, 1].map(|cpu| {
-                let books = books.clone();
-                spawn_on(cpu, move || books.groups[cpu as usize].add(ROWS, 1))
-            });
+            let adders = [0, 1]
+                .map(|cpu| books.on(cpu, move |books| books.groups[cpu as usize].add(ROWS, 1)));
             assert!((0..=2).contains(&rows(&books.root)));
             for adder in adders {
                 adder.join().unwrap();
@@ -248,12 +258,9 @@ mod models {
     pub fn a_leaf_is_read_while_the_root_is_walked(kind: Kind) {
         explore(3, move || {
             let books = Books::of_rows(kind, 1);
-            let reader = spawn_on(0, {
-                let books = books.clone();
-                move || {
-                    books.groups[0].add(ROWS, 1);
-                    assert_eq!(rows(&books.groups[0]), 1);
-                }
+            let reader = books.on(0, move |books| {
+                books.groups[0].add(ROWS, 1);
+                assert_eq!(rows(&books.groups[0]), 1);
             });
             run_on(1);
             assert!((0..=1).contains(&rows(&books.root)));
@@ -266,15 +273,11 @@ mod models {
     /// An update that meets a frozen shard.
     pub fn an_update_against_a_drain(kind: Kind) {
         explore(3, move || {
-            let machine = LoomMachine::new(kind, 2, &[0, 1]);
-            let books = Books::new(machine, STATISTICS, &[Limits::max(1000)]);
+            let books = Books::of_two(kind, STATISTICS, &[Limits::max(1000)]);
             drop(books.groups[0].try_charge(16).unwrap());
-            let adder = spawn_on(0, {
-                let books = books.clone();
-                move || {
-                    books.groups[0].add(ROWS, 1);
-                    assert_eq!(rows(&books.root), 1);
-                }
+            let adder = books.on(0, move |books| {
+                books.groups[0].add(ROWS, 1);
+                assert_eq!(rows(&books.root), 1);
             });
             run_on(1);
             books.groups[0].set_max(10);
@@ -287,17 +290,13 @@ mod models {
     /// A cached number with its range, while a walk runs: the truth lies in it.
     pub fn a_range_holds_the_truth(kind: Kind) {
         explore(2, move || {
-            let machine = LoomMachine::new(kind, 2, &[0, 1]);
-            let books = Books::new(machine, BATCHED, &[Limits::none()]);
-            let adder = spawn_on(0, {
-                let books = books.clone();
-                move || {
-                    books.groups[0].add(BYTES, 3);
-                    check_range(&books, 3);
-                }
+            let books = Books::of_two(kind, BATCHED, &[Limits::none()]);
+            let adder = books.on(0, move |books| {
+                books.groups[0].add(BYTES, 3);
+                check_range(&books, 3);
             });
             run_on(1);
-            books.root.read(Freshness::Exact).unwrap();
+            exact(&books.root);
             adder.join().unwrap();
         });
     }
@@ -305,21 +304,17 @@ mod models {
     /// The same for the usage, which is bounded by what is reserved.
     pub fn a_range_of_bytes_holds_the_truth(kind: Kind) {
         explore(2, move || {
-            let machine = LoomMachine::new(kind, 2, &[0, 1]);
-            let books = Books::new(machine, &[], &[Limits::max(1000)]);
-            let charger = spawn_on(0, {
-                let books = books.clone();
-                move || {
-                    let charge = books.groups[0].try_charge(16).unwrap();
-                    for group in [&books.groups[0], &books.root] {
-                        let usage = group.read(Freshness::Cached).unwrap().usage();
-                        assert!(usage.lo <= 16 && 16 <= usage.hi, "{usage:?} of {group:?}");
-                    }
-                    charge
+            let books = Books::of_two(kind, &[], &[Limits::max(1000)]);
+            let charger = books.on(0, move |books| {
+                let charge = books.groups[0].try_charge(16).unwrap();
+                for group in [&books.groups[0], &books.root] {
+                    let usage = group.read(Freshness::Cached).unwrap().usage();
+                    assert!(usage.lo <= 16 && 16 <= usage.hi, "{usage:?} of {group:?}");
                 }
+                charge
             });
             run_on(1);
-            books.root.read(Freshness::Exact).unwrap();
+            exact(&books.root);
             drop(charger.join().unwrap());
             books.check_bytes(0);
         });
@@ -369,10 +364,9 @@ mod models {
         W: FnOnce() -> Option<bursar::Charge<LoomMachine>> + 'static,
     {
         explore(2, move || {
-            let machine = LoomMachine::new(kind, 2, &[0, 1]);
-            let books = Books::new(machine, &[], &[Limits::max(1000)]);
+            let books = Books::of_two(kind, &[], &[Limits::max(1000)]);
             let charge = books.groups[0].try_charge(100).unwrap();
-            books.root.read(Freshness::Exact).unwrap();
+            exact(&books.root);
             drop(charge);
             let worker = spawn_on(0, prepare(&books));
             run_on(1);
@@ -443,13 +437,10 @@ mod models {
     fn charge_all(kind: Kind, cpu: u32) {
         explore(3, move || {
             let books = Books::of_bytes(kind, 1000);
-            let charger = spawn_on(0, {
-                let books = books.clone();
-                move || {
-                    books.groups[0]
-                        .try_charge(40)
-                        .expect("there were 1000 - 960")
-                }
+            let charger = books.on(0, move |books| {
+                books.groups[0]
+                    .try_charge(40)
+                    .expect("there were 1000 - 960")
             });
             run_on(cpu);
             let large = books.groups[0]
@@ -478,18 +469,14 @@ mod models {
     /// Bytes that move are counted once when they have moved, and before that by what of the two groups a walk saw.
     pub fn a_move_against_a_walk(kind: Kind) {
         explore(2, move || {
-            let machine = LoomMachine::new(kind, 2, &[0, 1]);
-            let books = Books::new(machine, &[], &[Limits::max(1000); 2]);
+            let books = Books::of_two(kind, &[], &[Limits::max(1000); 2]);
             let mut charge = books.groups[1].try_charge(16).unwrap();
-            let mover = spawn_on(0, {
-                let books = books.clone();
-                move || {
-                    charge.move_to(&books.groups[0]).unwrap();
-                    charge
-                }
+            let mover = books.on(0, move |books| {
+                charge.move_to(&books.groups[0]).unwrap();
+                charge
             });
             run_on(1);
-            let usage = books.root.read(Freshness::Exact).unwrap().usage();
+            let usage = exact(&books.root).usage();
             assert!([0, 16, 32].contains(&usage.value), "{usage:?}");
             let charge = mover.join().unwrap();
             books.groups[1].set_max(0);
@@ -501,11 +488,9 @@ mod models {
     /// Two that reserve at once up to the last byte: neither's batch refuses the other.
     pub fn two_refills_at_the_limit(kind: Kind) {
         explore(2, move || {
-            let machine = LoomMachine::new(kind, 2, &[0, 1]);
-            let books = Books::new(machine, &[], &[Limits::max(1000)]);
-            let charger = spawn_on(0, {
-                let books = books.clone();
-                move || books.groups[0].try_charge(500).expect("there were 500")
+            let books = Books::of_two(kind, &[], &[Limits::max(1000)]);
+            let charger = books.on(0, move |books| {
+                books.groups[0].try_charge(500).expect("there were 500")
             });
             run_on(1);
             let one = books.groups[0].try_charge(500).expect("there were 500");
@@ -517,12 +502,10 @@ mod models {
     /// A reservation that the root is about to refuse is not in the way of one that fits everywhere.
     pub fn a_refusal_higher_up_refuses_nobody_else(kind: Kind) {
         explore(2, move || {
-            let machine = LoomMachine::new(kind, 2, &[0, 1]);
-            let books = Books::new(machine, &[], &[Limits::max(1000)]);
+            let books = Books::of_two(kind, &[], &[Limits::max(1000)]);
             books.root.set_max(900);
-            let refused = spawn_on(0, {
-                let books = books.clone();
-                move || assert!(books.groups[0].try_charge(950).is_err())
+            let refused = books.on(0, move |books| {
+                assert!(books.groups[0].try_charge(950).is_err())
             });
             run_on(1);
             let charge = books.groups[0]
@@ -570,10 +553,7 @@ mod models {
             let books = Books::of_rows(kind, 1);
             let leaf = books.groups[0].child("leaf", Limits::none()).unwrap();
             leaf.add(ROWS, 1);
-            let reader = spawn_on(0, {
-                let books = books.clone();
-                move || assert_eq!(rows(&books.groups[0]), 1)
-            });
+            let reader = books.on(0, move |books| assert_eq!(rows(&books.groups[0]), 1));
             assert_eq!(rows(&books.root), 1);
             reader.join().unwrap();
             assert_eq!(rows(&books.root), 1);
@@ -589,8 +569,7 @@ mod models {
                 books.groups[0].add(ROWS, 1);
             }
             let readers = [0, 1].map(|cpu| {
-                let books = books.clone();
-                spawn_on(cpu, move || {
+                books.on(cpu, move |books| {
                     books.groups[0].add(ROWS, 1);
                     assert!((3..=4).contains(&rows(&books.root)));
                 })
@@ -607,13 +586,10 @@ mod models {
         explore(2, move || {
             let books = Books::of_rows(kind, 1);
             make_idle(&books, ROWS, 0);
-            let adder = spawn_on(0, {
-                let books = books.clone();
-                move || {
-                    books.groups[0].add(ROWS, 1);
-                    assert_eq!(rows(&books.groups[0]), 2);
-                    assert_eq!(rows(&books.root), 2);
-                }
+            let adder = books.on(0, move |books| {
+                books.groups[0].add(ROWS, 1);
+                assert_eq!(rows(&books.groups[0]), 2);
+                assert_eq!(rows(&books.root), 2);
             });
             run_on(1);
             books.memory.tick();
@@ -648,10 +624,7 @@ mod models {
     /// Retires the slot that the first group has on CPU `idle`, while a group is updated on a CPU.
     fn retire_beside_update(books: &Arc<Books>, idle: u32, (group, cpu): (usize, u32)) {
         make_idle(books, ROWS, idle);
-        let adder = spawn_on(cpu, {
-            let books = books.clone();
-            move || books.groups[group].add(ROWS, 1)
-        });
+        let adder = books.on(cpu, move |books| books.groups[group].add(ROWS, 1));
         run_on(idle);
         books.memory.tick();
         adder.join().unwrap();
@@ -669,10 +642,7 @@ mod models {
     pub fn an_update_found_below_is_found_above(kind: Kind) {
         explore(3, move || {
             let books = Books::of_rows(kind, 1);
-            let adder = spawn_on(2, {
-                let books = books.clone();
-                move || books.groups[0].add(ROWS, 1)
-            });
+            let adder = books.on(2, move |books| books.groups[0].add(ROWS, 1));
             check_above(&books);
             adder.join().unwrap();
             assert_eq!(rows(&books.root), 1);
@@ -684,14 +654,8 @@ mod models {
         explore(2, move || {
             let books = Books::of_rows(kind, 1);
             make_idle(&books, ROWS, 0);
-            let adder = spawn_on(0, {
-                let books = books.clone();
-                move || books.groups[0].add(ROWS, 1)
-            });
-            let retirer = spawn_on(1, {
-                let books = books.clone();
-                move || books.memory.tick()
-            });
+            let adder = books.on(0, move |books| books.groups[0].add(ROWS, 1));
+            let retirer = books.on(1, move |books| books.memory.tick());
             check_above(&books);
             adder.join().unwrap();
             retirer.join().unwrap();
@@ -778,8 +742,7 @@ mod models {
             let again = listed.books.root.child("again", Limits::none()).unwrap();
             again.add(ROWS, 1);
             reader.join().unwrap();
-            let reading = listed.middle.read(Freshness::Exact).unwrap();
-            assert_eq!((reading.get(ROWS).value, reading.own(ROWS)), (1, 1));
+            assert_eq!(own_rows(&listed.middle), (1, 1));
             assert_eq!((rows(&again), rows(&listed.books.root)), (1, 2));
         });
     }
@@ -811,16 +774,12 @@ mod models {
     /// A range includes updates of a slot that the last walk left marked, also while this slot is retired.
     pub fn a_range_beside_retirement_holds_the_truth(kind: Kind) {
         explore(2, move || {
-            let machine = LoomMachine::new(kind, 2, &[0, 1]);
-            let books = Books::new(machine, BATCHED, &[Limits::none()]);
+            let books = Books::of_two(kind, BATCHED, &[Limits::none()]);
             make_idle(&books, BYTES, 0);
-            books.root.read(Freshness::Exact).unwrap();
-            let adder = spawn_on(0, {
-                let books = books.clone();
-                move || {
-                    books.groups[0].add(BYTES, 1);
-                    check_range(&books, 2);
-                }
+            exact(&books.root);
+            let adder = books.on(0, move |books| {
+                books.groups[0].add(BYTES, 1);
+                check_range(&books, 2);
             });
             run_on(1);
             books.memory.tick();
@@ -844,15 +803,11 @@ mod models {
     pub fn an_update_against_removal(kind: Kind) {
         explore(4, move || {
             let books = Books::of_rows(kind, 1);
-            let adder = spawn_on(0, {
-                let books = books.clone();
-                move || books.groups[0].add(ROWS, 1)
-            });
+            let adder = books.on(0, move |books| books.groups[0].add(ROWS, 1));
             run_on(1);
             books.groups[0].engine().remove().unwrap();
             adder.join().unwrap();
-            let reading = books.root.read(Freshness::Exact).unwrap();
-            assert_eq!((reading.get(ROWS).value, reading.own(ROWS)), (1, 1));
+            assert_eq!(own_rows(&books.root), (1, 1));
         });
     }
 
@@ -869,8 +824,7 @@ mod models {
                 .groups
                 .clear();
             reader.join().unwrap();
-            let reading = books.root.read(Freshness::Exact).unwrap();
-            assert_eq!((reading.get(ROWS).value, reading.own(ROWS)), (1, 1));
+            assert_eq!(own_rows(&books.root), (1, 1));
             assert_eq!(books.memory.removed_groups(), 0);
         });
     }
@@ -879,18 +833,14 @@ mod models {
     pub fn a_read_of_a_leaf_against_removal(kind: Kind) {
         explore(3, move || {
             let books = Books::of_rows(kind, 1);
-            let reader = spawn_on(0, {
-                let books = books.clone();
-                move || {
-                    books.groups[0].add(ROWS, 1);
-                    assert_eq!(rows(&books.groups[0]), 1);
-                }
+            let reader = books.on(0, move |books| {
+                books.groups[0].add(ROWS, 1);
+                assert_eq!(rows(&books.groups[0]), 1);
             });
             run_on(1);
             books.groups[0].engine().remove().unwrap();
             reader.join().unwrap();
-            let reading = books.root.read(Freshness::Exact).unwrap();
-            assert_eq!((reading.get(ROWS).value, reading.own(ROWS)), (1, 1));
+            assert_eq!(own_rows(&books.root), (1, 1));
         });
     }
 
@@ -938,13 +888,10 @@ mod models {
     fn charge_and_remove(kind: Kind, bytes: u64) {
         explore(2, move || {
             let books = Books::of_bytes(kind, 1000);
-            let charger = spawn_on(0, {
-                let books = books.clone();
-                move || match books.groups[0].try_charge(bytes) {
-                    Ok(charge) => Some(charge),
-                    Err(ChargeError::Removed { .. }) => None,
-                    Err(error) => panic!("{error}"),
-                }
+            let charger = books.on(0, move |books| match books.groups[0].try_charge(bytes) {
+                Ok(charge) => Some(charge),
+                Err(ChargeError::Removed { .. }) => None,
+                Err(error) => panic!("{error}"),
             });
             run_on(1);
             books.groups[0].engine().remove().unwrap();
@@ -959,7 +906,7 @@ mod models {
 
     /// That nothing is left of the first group, which was removed, at the root.
     fn check_removed(books: &Books) {
-        let reading = books.root.read(Freshness::Exact).unwrap();
+        let reading = exact(&books.root);
         assert_eq!((reading.usage().value, reading.own_usage()), (0, 0));
         assert_eq!(books.root.reserved(), 0);
         assert_eq!(books.root.engine().remove(), Err(RemoveError::Root));
@@ -983,7 +930,6 @@ mod models {
             assert_eq!(books.memory.removed_groups(), 0);
             assert_eq!(books.root.reserved(), 0);
             let charge = reborn.try_charge(100).expect("the whole limit is there");
-            let usage = |group: &Group| group.read(Freshness::Exact).unwrap().usage().value;
             assert_eq!((usage(&reborn), usage(&books.root)), (100, 100));
             drop(charge);
         });

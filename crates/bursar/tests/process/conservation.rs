@@ -101,61 +101,6 @@ fn threads_that_move_and_end_lose_nothing() {
     assert_eq!(tenant.reserved(), 0);
 }
 
-#[test]
-fn groups_that_come_and_go_lose_nothing() {
-    let _alone = crate::common::fork::alone();
-    let seed = seed();
-    let memory = memory();
-    let tenant = memory.make("tenant");
-    let rows = AtomicU64::new(0);
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !stop.load(Ordering::Relaxed) {
-                tenant.exact();
-                memory.tick();
-            }
-        });
-        std::thread::scope(|scope| {
-            for thread in 0..4_u64 {
-                let (tenant, rows) = (&tenant, &rows);
-                scope.spawn(move || {
-                    let mut random = Random(seed ^ thread);
-                    let mut late = Vec::new();
-                    for step in 0..600 {
-                        let name = format!("t{thread}-{step}");
-                        let query = tenant.make(&name);
-                        let operator = query.make("scan");
-                        for group in [&query, &operator] {
-                            group.add(ROWS, 1);
-                            rows.fetch_add(1, Ordering::Relaxed);
-                        }
-                        late.push(operator.try_charge(random.below(10_000) as u64).unwrap());
-                        if random.below(2) == 0 {
-                            operator.engine().remove().unwrap();
-                            operator.add(ROWS, 1);
-                            rows.fetch_add(1, Ordering::Relaxed);
-                        }
-                        // Charges outlive the handles of their groups.
-                        if late.len() > 20 {
-                            drop(late.swap_remove(random.below(20)));
-                        }
-                    }
-                });
-            }
-        });
-        stop.store(true, Ordering::Relaxed);
-    });
-    memory.tick();
-    memory.tick();
-    assert_eq!(memory.removed_groups(), 0);
-    assert!(tenant.children().is_empty());
-    let reading = tenant.exact();
-    let rows = rows.into_inner() as i64;
-    assert_eq!((reading.get(ROWS).value, reading.own(ROWS)), (rows, rows));
-    assert_eq!((reading.usage().value, reading.own_usage()), (0, 0));
-}
-
 /// What the signal handler works with.
 static INTERRUPTED: OnceLock<Group> = OnceLock::new();
 static HANDLED: AtomicU64 = AtomicU64::new(0);

@@ -66,9 +66,7 @@ fn threads_that_are_gone_may_have_been_anywhere_but_in_an_operation() {
                 while !stop.load(Ordering::Relaxed) {
                     step_nowait(world, &mut random, &mut held);
                 }
-                for (at, charge) in held {
-                    world.notes[at].uncharge(charge);
-                }
+                world.uncharge(held);
             });
         }
         let targets: Vec<_> = targets.iter().take(THREADS).collect();

@@ -3,7 +3,7 @@
 //! The kernel's limits are set in processes of their own.
 
 use crate::common::Short;
-use crate::common::inner::{assert_passed, in_another_process, is_inner};
+use crate::common::inner::in_own_process;
 use bursar::pages::{
     ListOptions, NodeBinding, Order, PageOptions, Placement, ReserveError, Watermarks, Zeroed,
 };
@@ -46,18 +46,7 @@ fn mapped_bytes() -> u64 {
 #[test]
 fn a_limit_on_address_space_is_named() {
     let _alone = crate::common::fork::alone();
-    assert_passed(&in_another_process(
-        module_path!(),
-        "inner_limit_on_address_space",
-        &[],
-    ));
-}
-
-#[cfg(target_os = "linux")]
-#[test]
-fn inner_limit_on_address_space() {
-    let _alone = crate::common::fork::alone();
-    if !is_inner() {
+    if !in_own_process(module_path!(), "a_limit_on_address_space_is_named", &[]) {
         return;
     }
     let set_limit = |bytes| {
@@ -96,23 +85,11 @@ fn inner_limit_on_address_space() {
 #[test]
 fn a_limit_of_the_cgroup_is_named() {
     let _alone = crate::common::fork::alone();
-    if let Some(directory) = std::env::var_os("BURSAR_TEST_CGROUP") {
-        let variables = [("BURSAR_TEST_CGROUP_INNER", directory.to_str().unwrap())];
-        assert_passed(&in_another_process(
-            module_path!(),
-            "inner_limit_of_the_cgroup",
-            &variables,
-        ));
-    } else {
+    let Some(directory) = std::env::var_os("BURSAR_TEST_CGROUP") else {
         ask_for_more_than_the_cgroup_gives();
-    }
-}
-
-#[cfg(target_os = "linux")]
-#[test]
-fn inner_limit_of_the_cgroup() {
-    let _alone = crate::common::fork::alone();
-    if let Some(directory) = std::env::var_os("BURSAR_TEST_CGROUP_INNER") {
+        return;
+    };
+    if in_own_process(module_path!(), "a_limit_of_the_cgroup_is_named", &[]) {
         let file = std::path::Path::new(&directory).join("cgroup.procs");
         std::fs::write(file, std::process::id().to_string()).unwrap();
         assert!(ask_for_more_than_the_cgroup_gives(), "it has a limit");
@@ -186,7 +163,6 @@ fn a_node_that_does_not_exist() {
 
 #[test]
 fn an_order_above_the_largest() {
-    let _alone = crate::common::fork::alone();
     for order in [11, 12, 63, u8::MAX] {
         let error = Order::try_new(order).unwrap_err();
         assert_eq!(
@@ -202,22 +178,11 @@ fn an_order_above_the_largest() {
 
 #[test]
 fn options_that_make_no_sense() {
-    let _alone = crate::common::fork::alone();
-    let with = |change: fn(&mut PageOptions)| {
-        let mut options = PageOptions::default();
-        change(&mut options);
-        let error = Memory::builder().pages(options).build().unwrap_err();
-        let is_options = matches!(error, MemoryError::BadPageOptions { .. });
-        assert!(is_options, "{error}");
-        error.to_string()
-    };
-    for (change, part) in [
+    type Change = fn(&mut PageOptions);
+    let changes: [(Change, &str); 9] = [
+        (|options| options.bytes_per_node = Some(0), "no bytes"),
         (
-            (|options| options.bytes_per_node = Some(0)) as fn(&mut PageOptions),
-            "no bytes",
-        ),
-        (
-            |options| options.lists = vec![ListOptions::new(0, 8), ListOptions::new(0, 9)],
+            |options| options.lists = [8, 9].map(|high| ListOptions::new(0, high)).into(),
             "same order",
         ),
         (|options| options.lists.clear(), "lists"),
@@ -230,7 +195,7 @@ fn options_that_make_no_sense() {
             "1 to 4,095",
         ),
         (
-            |options| options.lists = (0..3).map(|order| ListOptions::new(order, 4_000)).collect(),
+            |options| options.lists = [0, 1, 2].map(|order| ListOptions::new(order, 4_000)).into(),
             "8,000",
         ),
         (|options| options.batch = Some(0), "batch"),
@@ -241,13 +206,17 @@ fn options_that_make_no_sense() {
                     min: 3,
                     low: 2,
                     high: 1,
-                });
+                })
             },
             "rise",
         ),
-    ] {
-        let error = with(change);
-        assert!(error.contains(part), "{error}");
+    ];
+    for (change, part) in changes {
+        let mut options = PageOptions::default();
+        change(&mut options);
+        let error = Memory::builder().pages(options).build().unwrap_err();
+        let is_options = matches!(error, MemoryError::BadPageOptions { .. });
+        assert!(is_options && error.to_string().contains(part), "{error}");
     }
 }
 
@@ -315,18 +284,11 @@ fn a_strict_binding() {
 #[test]
 fn nothing_is_reserved_before_the_first_page() {
     let _alone = crate::common::fork::alone();
-    assert_passed(&in_another_process(
+    if !in_own_process(
         module_path!(),
-        "inner_nothing_is_reserved",
+        "nothing_is_reserved_before_the_first_page",
         &[],
-    ));
-}
-
-#[cfg(target_os = "linux")]
-#[test]
-fn inner_nothing_is_reserved() {
-    let _alone = crate::common::fork::alone();
-    if !is_inner() {
+    ) {
         return;
     }
     let start = mapped_bytes();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::common::{Random, Short, Task, UNIT, panics, seed, units};
+use crate::common::{Random, Short, UNIT, panics, seed, units};
 use bursar::{Charge, HighPolicy, Limits, Memory};
 
 fn owing() -> Memory {
@@ -155,37 +155,6 @@ fn limits_change_while_threads_charge() {
         group.set_max(0);
         assert_eq!(group.reserved(), 0);
     }
-}
-
-#[test]
-fn debts_instead_of_sleep() {
-    let memory = owing();
-    let tenant = memory.make_with("tenant", Limits::none().high(units(4)));
-    let query = tenant.make("query");
-    let within = query.try_charge(4 * UNIT).unwrap();
-    assert_eq!(query.take_debt(), bursar::Debt::default());
-    let over = query.try_charge(4 * UNIT).unwrap();
-    // Where it was charged, not where `high` was exceeded; and what is fallible or not, waits or not, is the same.
-    assert_eq!(tenant.take_debt().bytes, 0);
-    let more = query.charge(UNIT);
-    let nowait = query.engine().try_charge_nowait(UNIT).unwrap();
-    assert!(Task::new(query.charge_async(UNIT)).poll().is_ready());
-    let debt = query.take_debt();
-    assert_eq!((debt.bytes, debt.delay), (units(7), Duration::from_secs(2)));
-    assert_eq!(query.take_debt().bytes, 0);
-    assert_eq!(
-        (
-            tenant.engine().own_events().high,
-            query.engine().own_events().high
-        ),
-        (4, 0)
-    );
-    assert_eq!(tenant.events().throttled, Duration::ZERO);
-    let small = query.try_charge(UNIT).unwrap();
-    drop((more, nowait, over, small));
-    assert_eq!(query.take_debt().bytes, units(1), "as charged");
-    drop(within);
-    assert_eq!(query.take_debt(), bursar::Debt::default());
 }
 
 /// A default that sleeps would stop an async runtime's thread for 2 s a call.

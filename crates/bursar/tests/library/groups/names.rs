@@ -70,14 +70,33 @@ fn what_is_told_on_stderr_is_escaped() {
 }
 
 #[test]
-fn dots_are_no_names() {
-    let root = Memory::host().unwrap().root();
-    for name in [".", ".."] {
-        let error = root.child(name, Limits::none()).unwrap_err();
-        assert_eq!(error, CreateError::BadName { name: name.into() });
-        assert!(error.to_string().contains(&format!("{name:?}")), "{error}");
+fn names_are_checked() {
+    let memory = Memory::host().unwrap();
+    let root = memory.root();
+    let bad = |name: &str| CreateError::BadName { name: name.into() };
+    for (name, error) in [
+        (String::new(), CreateError::EmptyName),
+        ("x".repeat(256), CreateError::LongName { bytes: 256 }),
+        (".".into(), bad(".")),
+        ("..".into(), bad("..")),
+        ("a/b".into(), bad("a/b")),
+        ("a\0b".into(), bad("a\0b")),
+    ] {
+        let refused = root.child(&name, Limits::none()).unwrap_err();
+        assert_eq!(refused, error, "{name:?}");
     }
-    for name in ["...", ".hidden", " "] {
-        assert_eq!(root.make(name).name(), name);
-    }
+    assert!(bad("..").to_string().contains("\"..\""));
+    let good = ["...", ".hidden", " ", &"x".repeat(255)].map(|name| root.make(name));
+    let group = root.make("a");
+    let again = root.child("a", Limits::none()).unwrap_err();
+    assert_eq!(again, CreateError::Exists { path: "/a".into() });
+    assert!(again.to_string().contains("/a"));
+    assert_eq!(root.children().len(), 5);
+    assert_eq!(memory.find("/a").unwrap().path(), "/a");
+    assert!(memory.find("a/none").is_none());
+    drop((good, group));
+    assert!(
+        root.children().is_empty(),
+        "a group ends with its last handle"
+    );
 }

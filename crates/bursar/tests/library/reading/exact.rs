@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bursar::{FlushPolicy, Freshness, Group, Memory, NotFresh};
+use bursar::{Freshness, Group, Memory};
 use bursar_machine::host::{allowed_cpus, pin_to};
 
 use crate::common::{ROWS, Random, STATISTICS, Short, memory, seed};
@@ -93,22 +93,6 @@ fn exact_reads_miss_nothing_that_returned() {
         counts.retired > 10,
         "slots were retired beside updates: {counts:?}, {reads:?} reads"
     );
-}
-
-/// The contract of the other policy: it does not flush for a reader, and what it has is stale, as `Exact` never is.
-#[test]
-fn periodic_only_is_stale_and_says_so() {
-    let memory = Memory::builder()
-        .statistics(STATISTICS)
-        .policy(FlushPolicy::PeriodicOnly)
-        .build()
-        .unwrap();
-    let tenant = memory.make("tenant");
-    let query = tenant.make("query");
-    query.add(ROWS, 1);
-    let NotFresh { cached } = tenant.read(Freshness::Exact).unwrap_err();
-    assert_eq!(cached.get(ROWS).value, 0, "the update is missing");
-    assert!(cached.age() > std::time::Duration::ZERO);
 }
 
 /// Readers of one scope at once need no more flushes than a few: those who come during one share the next.

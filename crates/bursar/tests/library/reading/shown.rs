@@ -46,28 +46,6 @@ fn limits_say_what_is_set() {
 }
 
 #[test]
-fn limits_are_one_expression() {
-    let gib = 1 << 30;
-    let whole = Limits {
-        max: 4 * gib,
-        high: 3 * gib,
-        low: gib,
-        min: gib / 2,
-    };
-    let some = Limits {
-        high: 3 * gib,
-        ..Limits::none()
-    };
-    const FIXED: Limits = Limits::none().high(3 << 30);
-    assert_eq!(
-        whole,
-        Limits::max(4 * gib).high(3 * gib).low(gib).min(gib / 2)
-    );
-    assert_eq!((some, some.max), (FIXED, u64::MAX));
-    assert_eq!(Limits { max: 0, ..some }, Limits::max(0).high(3 * gib));
-}
-
-#[test]
 fn values_show_their_range() {
     const STATISTICS: &[Statistic] = &[
         Statistic::counter("batched").batch(64),
