@@ -39,17 +39,6 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
             books.memory.tick();
         }
     };
-    run(
-        machine,
-        seed,
-        || (),
-        vec![
-            Box::new(read),
-            Box::new(read),
-            Box::new(read),
-            Box::new(read),
-            Box::new(update),
-        ],
-    );
+    run(machine, seed, || (), tasks![read, read, read, read, update]);
     books.check_rows();
 }

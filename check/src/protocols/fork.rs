@@ -122,7 +122,7 @@ impl<M: Forks> World<M> {
         child.engine().remove().expect("it has no children");
         all.books.add_to(&child, at);
         drop(child);
-        charge.into_iter().for_each(|one| all.uncharge(one));
+        all.uncharge_all(charge);
     }
 
     fn work(&self, mut random: Random, patience: Patience) {
@@ -130,7 +130,7 @@ impl<M: Forks> World<M> {
         for _ in 0..4 {
             self.step(&mut random, &mut held, patience);
         }
-        held.into_iter().for_each(|one| self.charging.uncharge(one));
+        self.charging.uncharge_all(held);
     }
 
     fn fork(&self, mut random: Random) {
@@ -286,7 +286,7 @@ impl<M: Forks> World<M> {
             &self.machine,
             seed + 1,
             || all.check_all_held(),
-            vec![Box::new(work), Box::new(work)],
+            tasks![work, work],
         );
     }
 }
@@ -334,17 +334,7 @@ fn scenario<M: Forks>(machine: &M, seed: u64) {
     // For ever, perhaps: the fork ends it.
     let work = |random| world.work(random, Patience::Endless);
     let fork = |random| world.fork(random);
-    run(
-        machine,
-        seed,
-        &mut check,
-        vec![
-            Box::new(fork),
-            Box::new(work),
-            Box::new(work),
-            Box::new(work),
-        ],
-    );
+    run(machine, seed, &mut check, tasks![fork, work, work, work]);
     world.run_again(&mut random, seed);
     world.check_told();
     drop(registrations);

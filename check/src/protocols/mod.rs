@@ -26,6 +26,13 @@
 //! holds the flush policies of the kernel thread, of which only some keep a promise to their readers, and
 //! [`published_pages`] those of page lists.
 
+/// Tasks of one scenario.
+macro_rules! tasks {
+    ($($task:expr),+ $(,)?) => {
+        vec![$(Box::new($task)),+]
+    };
+}
+
 mod books;
 mod charging;
 mod combining;

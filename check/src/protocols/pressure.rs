@@ -158,13 +158,7 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
         machine,
         seed,
         || all.check_all_held(),
-        vec![
-            Box::new(charge),
-            Box::new(charge),
-            Box::new(charge),
-            Box::new(change),
-            Box::new(wait),
-        ],
+        tasks![charge, charge, charge, change, wait],
     );
     if nowait == Nowait::BeforeTick {
         all.books.memory.tick();
@@ -172,7 +166,7 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
     check(&watchers);
     drop(watchers);
     let kept = std::mem::take(&mut *kept.lock().unwrap_or_else(PoisonError::into_inner));
-    kept.into_iter().for_each(|one| all.uncharge(one));
+    all.uncharge_all(kept);
     finish(all, &all.books.memory);
 }
 

@@ -52,17 +52,7 @@ fn wide<M: Watched>(machine: &M, seed: u64) {
             }
         }
     };
-    run(
-        machine,
-        seed,
-        || (),
-        vec![
-            Box::new(update),
-            Box::new(update),
-            Box::new(read),
-            Box::new(read),
-        ],
-    );
+    run(machine, seed, || (), tasks![update, update, read, read]);
     books.check_rows();
 }
 
@@ -90,17 +80,7 @@ fn same_shard<M: Watched>(machine: &M, seed: u64) {
         books.add(1);
     };
     // The first and the third begin on the same CPU, and so do the others.
-    run(
-        machine,
-        seed,
-        || (),
-        vec![
-            Box::new(update),
-            Box::new(update),
-            Box::new(read),
-            Box::new(read),
-        ],
-    );
+    run(machine, seed, || (), tasks![update, update, read, read]);
     books.check_rows();
 }
 
@@ -116,13 +96,13 @@ fn seen_below<M: Watched>(machine: &M, seed: u64) {
         machine,
         seed,
         || (),
-        vec![
-            Box::new(move |_| books.add(LEAF)),
-            Box::new(move |_| drop(books.read(MIDDLE))),
-            Box::new(move |_| {
+        tasks![
+            move |_| books.add(LEAF),
+            move |_| drop(books.read(MIDDLE)),
+            move |_| {
                 books.read(LEAF);
                 books.read(0);
-            }),
+            }
         ],
     );
     books.check_rows();

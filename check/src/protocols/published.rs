@@ -140,14 +140,7 @@ impl Case {
             machine,
             variety,
             || (),
-            vec![
-                Box::new(update),
-                Box::new(read),
-                Box::new(read),
-                Box::new(read),
-                Box::new(read),
-                Box::new(flush),
-            ],
+            tasks![update, read, read, read, read, flush],
         );
         scene.check();
         *scene.stale.lock().unwrap_or_else(PoisonError::into_inner)

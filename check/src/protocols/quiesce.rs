@@ -135,13 +135,7 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
         machine,
         seed,
         || (),
-        vec![
-            Box::new(charge),
-            Box::new(charge),
-            Box::new(charge),
-            Box::new(freeze),
-            Box::new(freeze),
-        ],
+        tasks![charge, charge, charge, freeze, freeze],
     );
     stock.check();
 }

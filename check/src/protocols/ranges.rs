@@ -128,12 +128,7 @@ fn batched<M: Watched>(machine: &M, seed: u64) {
         }
     };
     // Two of them begin on the same CPU.
-    run(
-        machine,
-        seed,
-        || (),
-        vec![Box::new(work), Box::new(work), Box::new(work)],
-    );
+    run(machine, seed, || (), tasks![work, work, work]);
 }
 
 /// Lets three or four tasks return their bytes at once, all on one CPU. Then no byte is charged, and all reserved bytes
@@ -236,13 +231,7 @@ fn everything<M: Watched>(machine: &M, seed: u64) {
                 "{held} bytes held, {reserved} reserved"
             );
         },
-        vec![
-            Box::new(work),
-            Box::new(add),
-            Box::new(read),
-            Box::new(add),
-            Box::new(work),
-        ],
+        tasks![work, add, read, add, work],
     );
     for group in [root, leaf] {
         rows.begin();

@@ -72,11 +72,7 @@ fn drained<M: Watched>(machine: &M, seed: u64) {
             let (held, reserved) = (held.load(Ordering::Relaxed), new.reserved());
             assert!(held <= reserved, "{held} bytes held, {reserved} reserved");
         },
-        vec![
-            Box::new(drain),
-            Box::new(live_again),
-            Box::new(want_nearly_all),
-        ],
+        tasks![drain, live_again, want_nearly_all],
     );
     for group in [old, new] {
         group.set_max(0);
@@ -120,12 +116,7 @@ fn walked<M: Watched>(machine: &M, seed: u64) {
         // No step of the machine while a lock of the host is held.
         *born.lock().expect("nobody panics here") = Some((at, again, other));
     };
-    run(
-        machine,
-        seed,
-        || (),
-        vec![Box::new(look), Box::new(live_again)],
-    );
+    run(machine, seed, || (), tasks![look, live_again]);
     let (at, _again, _other) = born.lock().expect("as above").take().expect("it was born");
     let rows = |group: &bursar::Group<M>| {
         let reading = group.read(Freshness::Exact).expect("readers may flush");

@@ -127,9 +127,7 @@ impl<M: Machine> Caches<M> {
             Manner::Refuses => return 0,
             Manner::Charges => {
                 let charged = self.charging.charge(cache.group, MAX / 3);
-                charged
-                    .into_iter()
-                    .for_each(|one| self.charging.uncharge(one));
+                self.charging.uncharge_all(charged);
             }
             Manner::Spills => {
                 let reserve = locked(&self.reserve).clone();
@@ -303,7 +301,7 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
             _ => (),
         };
     };
-    let mut tasks: Vec<Box<dyn FnOnce(Random) + Send>> = vec![Box::new(charge), Box::new(change)];
+    let mut tasks: Vec<Box<dyn FnOnce(Random) + Send>> = tasks![charge, change];
     if !is_alone {
         tasks.push(Box::new(charge));
         tasks.push(Box::new(charge));

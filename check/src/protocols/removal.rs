@@ -158,7 +158,7 @@ fn nothing<M: Watched>(machine: &M, seed: u64) {
         );
         drop(born.try_charge(8).expect("there is room"));
     };
-    run(machine, seed, || (), vec![Box::new(resize), Box::new(end)]);
+    run(machine, seed, || (), tasks![resize, end]);
     drop(empty.lock().expect("nobody panics here").take());
     memory.tick();
     assert_eq!(memory.removed_groups(), 0, "a record that nothing ends");
@@ -274,12 +274,7 @@ fn closing<M: Watched>(machine: &M, seed: u64) {
             let (held, reserved) = (sums.held.load(Ordering::Relaxed), root.reserved());
             assert!(held <= reserved, "{held} bytes held, {reserved} reserved");
         },
-        vec![
-            Box::new(work),
-            Box::new(wait),
-            Box::new(first_closer),
-            Box::new(second_closer),
-        ],
+        tasks![work, wait, first_closer, second_closer],
     );
     made.lock().expect("no panic").clear();
     sums.read(root);
@@ -401,12 +396,7 @@ fn everything<M: Watched>(machine: &M, seed: u64) {
             let (held, reserved) = (sums.held.load(Ordering::Relaxed), root.reserved());
             assert!(held <= reserved, "{held} bytes held, {reserved} reserved");
         },
-        vec![
-            Box::new(first),
-            Box::new(second),
-            Box::new(end),
-            Box::new(read),
-        ],
+        tasks![first, second, end, read],
     );
 
     // All handles but the root's are gone, and all bytes.

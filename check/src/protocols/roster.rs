@@ -42,14 +42,14 @@ fn narrow<M: Watched>(machine: &M, seed: u64) {
         machine,
         seed,
         || (),
-        vec![
-            Box::new(|_| books.add(LEAF)),
-            Box::new(|_| {
+        tasks![
+            |_| books.add(LEAF),
+            |_| {
                 books.read(MIDDLE);
                 books.read(MIDDLE);
                 books.read(0);
-            }),
-            Box::new(|_| books.memory.tick()),
+            },
+            |_| books.memory.tick()
         ],
     );
     books.check_rows();
@@ -118,17 +118,7 @@ fn wide<M: Watched>(machine: &M, seed: u64) {
         }
         _ => live_again(books, guest, random),
     };
-    run(
-        machine,
-        seed,
-        || (),
-        vec![
-            Box::new(update),
-            Box::new(read),
-            Box::new(read),
-            Box::new(change),
-        ],
-    );
+    run(machine, seed, || (), tasks![update, read, read, change]);
     books.check_rows();
 }
 

@@ -184,14 +184,14 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
         machine,
         seed,
         || (),
-        vec![
-            Box::new(shepherd),
-            Box::new(shepherd),
-            Box::new(serve),
-            Box::new(serve),
-            Box::new(|random| all.add(random)),
-            Box::new(|random| all.add(random)),
-            Box::new(|random| all.be_awake(random)),
+        tasks![
+            shepherd,
+            shepherd,
+            serve,
+            serve,
+            |random| all.add(random),
+            |random| all.add(random),
+            |random| all.be_awake(random)
         ],
     );
     world.finish(random);

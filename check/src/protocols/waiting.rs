@@ -144,16 +144,11 @@ fn duel<M: Watched>(machine: &M, seed: u64, all: &Charging<M>, turns: &Turns) {
     let wait = move |mut random: Random| {
         let wanted = (1 + random.below(3) as usize, BYTES_MAX);
         let charged = Wanted::new(all, turns, wanted).charge(Patience::Endless);
-        charged.into_iter().for_each(|one| all.uncharge(one));
+        all.uncharge_all(charged);
     };
-    let give_back = move |_: Random| held.into_iter().for_each(|one| all.uncharge(one));
-    run(
-        machine,
-        seed,
-        all.check(),
-        vec![Box::new(wait), Box::new(give_back)],
-    );
-    kept.into_iter().for_each(|one| all.uncharge(one));
+    let give_back = move |_: Random| all.uncharge_all(held);
+    run(machine, seed, all.check(), tasks![wait, give_back]);
+    all.uncharge_all(kept);
 }
 
 /// Runs a charge that must not wait. The upper limit refuses it, and it hides for a moment that memory came back below
@@ -185,7 +180,7 @@ fn undone<M: Watched>(machine: &M, seed: u64) {
     let wait = move |_: Random| {
         bed.wait();
         let charged = waiting.charge(Patience::Endless);
-        charged.into_iter().for_each(|one| all.uncharge(one));
+        all.uncharge_all(charged);
     };
     let give_up = move |_: Random| match all.charge_nowait(LOWER, 450) {
         Some(holding) => all.uncharge(holding),
@@ -198,15 +193,10 @@ fn undone<M: Watched>(machine: &M, seed: u64) {
     let give_back = move |_: Random| {
         // Leaves no room for the one that may not wait, whatever is returned below.
         let room = all.charge(BESIDE, 700);
-        held.into_iter().for_each(|one| all.uncharge(one));
-        room.into_iter().for_each(|one| all.uncharge(one));
+        all.uncharge_all(held);
+        all.uncharge_all(room);
     };
-    run(
-        machine,
-        seed,
-        all.check(),
-        vec![Box::new(wait), Box::new(give_up), Box::new(give_back)],
-    );
+    run(machine, seed, all.check(), tasks![wait, give_up, give_back]);
     charging.finish();
 }
 
@@ -225,7 +215,7 @@ fn passing<M: Watched>(machine: &M, seed: u64) {
     let has_come = &M::Event::new();
     let wait = move |_: Random| {
         let charged = first.charge(Patience::Endless);
-        charged.into_iter().for_each(|one| all.uncharge(one));
+        all.uncharge_all(charged);
     };
     let come = move |_: Random| {
         let mut second = Wanted::new(all, turns, (2, 50));
@@ -234,22 +224,14 @@ fn passing<M: Watched>(machine: &M, seed: u64) {
             has_come.set();
             polled
         });
-        charged
-            .flatten()
-            .into_iter()
-            .for_each(|one| all.uncharge(one));
+        all.uncharge_all(charged.flatten());
     };
     let give_back = move |_: Random| {
-        above.into_iter().for_each(|one| all.uncharge(one));
+        all.uncharge_all(above);
         has_come.wait();
-        below.into_iter().for_each(|one| all.uncharge(one));
+        all.uncharge_all(below);
     };
-    run(
-        machine,
-        seed,
-        all.check(),
-        vec![Box::new(wait), Box::new(come), Box::new(give_back)],
-    );
+    run(machine, seed, all.check(), tasks![wait, come, give_back]);
     turns.check();
     charging.finish();
 }
@@ -341,14 +323,7 @@ fn crowd<M: Watched>(machine: &M, seed: u64, mut random: Random) {
         machine,
         seed,
         all.check(),
-        vec![
-            Box::new(wait),
-            Box::new(wait),
-            Box::new(wait),
-            Box::new(hold),
-            Box::new(hold),
-            Box::new(change),
-        ],
+        tasks![wait, wait, wait, hold, hold, change],
     );
     turns.check();
     charging.finish();

@@ -77,12 +77,7 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
             }
         }
     };
-    run(
-        machine,
-        seed,
-        || all.check_held(),
-        vec![Box::new(work), Box::new(work), Box::new(tend)],
-    );
+    run(machine, seed, || all.check_held(), tasks![work, work, tend]);
     world.finish();
 }
 
@@ -135,7 +130,7 @@ fn tuning_scenario<M: Watched>(machine: &M, seed: u64) {
         machine,
         seed,
         || all.check_held(),
-        vec![Box::new(work), Box::new(work), Box::new(drain)],
+        tasks![work, work, drain],
     );
     world.finish();
 }

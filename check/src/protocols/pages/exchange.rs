@@ -58,12 +58,7 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
         machine,
         seed,
         || all.check_held(),
-        vec![
-            Box::new(produce),
-            Box::new(consume),
-            Box::new(consume),
-            Box::new(tend),
-        ],
+        tasks![produce, consume, consume, tend],
     );
     world.check();
     for page in std::mem::take(&mut *locked(basket)) {

@@ -52,12 +52,7 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
         }
         held.into_iter().for_each(|page| all.free(page));
     };
-    run(
-        machine,
-        seed,
-        || all.check_held(),
-        vec![Box::new(work), Box::new(want), Box::new(want)],
-    );
+    run(machine, seed, || all.check_held(), tasks![work, want, want]);
     // And when all are gone: whatever is free is had.
     want(random);
     world.finish();
@@ -98,11 +93,6 @@ fn last_page_scenario<M: Watched>(machine: &M, seed: u64) {
             }
         }
     };
-    run(
-        machine,
-        seed,
-        || all.check_held(),
-        vec![Box::new(want), Box::new(want), Box::new(want)],
-    );
+    run(machine, seed, || all.check_held(), tasks![want, want, want]);
     world.finish();
 }

@@ -94,17 +94,7 @@ fn scenario<M: Forks>(machine: &M, seed: u64) {
     };
     let forks = move |random| fork(machine, all, born, random);
     let works = move |random| work(all, random);
-    run(
-        machine,
-        seed,
-        check,
-        vec![
-            Box::new(forks),
-            Box::new(works),
-            Box::new(works),
-            Box::new(works),
-        ],
-    );
+    run(machine, seed, check, tasks![forks, works, works, works]);
     // Tasks that come after.
     let again = move |random| churn(all, random, 3);
     let tend = move |mut random: Random| all.tend(&mut random);
@@ -112,7 +102,7 @@ fn scenario<M: Forks>(machine: &M, seed: u64) {
         machine,
         seed + 1,
         || all.check_held(),
-        vec![Box::new(again), Box::new(again), Box::new(tend)],
+        tasks![again, again, tend],
     );
     let lost = child.lost.load(Ordering::Relaxed);
     let free = world.truth().free() - lost;

@@ -82,11 +82,6 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
         free_many(all, held);
     };
     let tend = move |mut random: Random| all.tend(&mut random);
-    run(
-        machine,
-        seed,
-        || all.check_held(),
-        vec![Box::new(work), Box::new(work), Box::new(tend)],
-    );
+    run(machine, seed, || all.check_held(), tasks![work, work, tend]);
     world.finish();
 }

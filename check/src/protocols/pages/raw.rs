@@ -108,7 +108,7 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
         machine,
         seed,
         || all.check_held(),
-        vec![Box::new(first), Box::new(second), Box::new(first)],
+        tasks![first, second, first],
     );
     world.check();
     for pfn in std::mem::take(&mut *locked(&raw.known)) {
