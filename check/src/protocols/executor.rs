@@ -1,8 +1,9 @@
 //! Polling futures in the tasks of a machine: a task that finds one pending sleeps until it is woken.
 
+use crate::protocols::locked;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Wake, Waker};
 
 use bursar_machine::{Event, Machine};
@@ -26,7 +27,7 @@ impl<M: Machine> Bed<M> {
 
     // Not the machine's lock: nothing of the machine happens while it is held.
     fn sleep(&self) -> MutexGuard<'_, Sleep<M>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0)
     }
 
     /// Sleeps until another task has woken it since the last time.

@@ -1,8 +1,9 @@
 //! A fork at any moment, and the life of the child: its books are right after its first operation, and tasks that are
 //! gone hinder no other.
 
+use crate::protocols::locked;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::Context;
 
 use bursar::{ChargeAsync, Freshness, Group, Level, Limits, Registration};
@@ -12,18 +13,8 @@ use bursar_rig::Forks;
 use super::books::{Books, NO_LIMIT, run};
 use super::charging::{Charging, Holding, some_bytes};
 use super::executor::{self, Patience};
-use super::protocol::Protocol;
 use crate::model::{GroupIndex, judge};
 use crate::random::Random;
-
-pub(super) fn protocol<M: Forks>() -> Protocol<M> {
-    Protocol {
-        name: "fork",
-        summary: "a task forks while others do anything: the child's books are right, and tasks that are gone hinder no other",
-        cpus: 2,
-        scenario,
-    }
-}
 
 const MAX: u64 = 1000;
 /// Group whose limit changes, and that has a reclaimer.
@@ -31,10 +22,6 @@ const LIMITED: GroupIndex = 1;
 const WATCHED: [GroupIndex; 2] = [LIMITED, 3];
 /// Number of tasks: the one that forks, and others.
 const TASKS: u64 = 4;
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// A waiting charge, its bytes and its group.
 type Wait<M> = (ChargeAsync<M>, GroupIndex, u64);
@@ -307,7 +294,7 @@ fn register<M: Forks>(world: &Arc<World<M>>) -> Vec<Registration> {
     vec![watch(0), watch(1), reclaimer]
 }
 
-fn scenario<M: Forks>(machine: &M, seed: u64) {
+pub(super) fn scenario<M: Forks>(machine: &M, seed: u64) {
     let mut random = Random::fork(seed, 0);
     let below = [(0, MAX), (1, MAX * 3 / 4), (2, NO_LIMIT), (1, MAX / 2)];
     let books = Books::new(machine, NO_LIMIT, &below);

@@ -3,8 +3,9 @@
 //! Then the steps of other tasks cannot matter. If all others stopped forever, at any place and holding anything, this
 //! task could still take each of its steps.
 
+use crate::protocols::locked;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use bursar_rig::Watched;
 
@@ -28,9 +29,7 @@ impl<M: Watched> OwnSteps<M> {
     }
 
     fn under_way(&self) -> MutexGuard<'_, BTreeMap<u64, (&'static str, u32)>> {
-        self.under_way
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        locked(&self.under_way)
     }
 
     /// Runs an operation that must not need others.

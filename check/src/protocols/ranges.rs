@@ -8,17 +8,7 @@ use bursar::{Counter, Freshness, Group, Limits, Memory, Statistic, Value};
 use bursar_rig::Watched;
 
 use super::books::run;
-use super::protocol::Protocol;
 use crate::random::Random;
-
-pub(super) fn protocol<M: Watched>() -> Protocol<M> {
-    Protocol {
-        name: "ranges",
-        summary: "cached reads while others update, charge, flush and end groups: the truth lies in the range",
-        cpus: 2,
-        scenario,
-    }
-}
 
 const STATISTICS: &[Statistic] = &[Statistic::counter("bytes").batch(3)];
 const BYTES: Counter = Counter::of(STATISTICS, "bytes");
@@ -97,7 +87,7 @@ fn two_groups<M: Watched>(machine: &M) -> (Memory<M>, [Group<M>; 2]) {
     (memory, [root, leaf])
 }
 
-fn scenario<M: Watched>(machine: &M, seed: u64) {
+pub(super) fn scenario<M: Watched>(machine: &M, seed: u64) {
     let mut random = Random::fork(seed, 0);
     match random.below(4) {
         0 => batched(machine, seed),

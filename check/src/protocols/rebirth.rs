@@ -1,6 +1,7 @@
 //! A record ends, and is born again, while other tasks are on their way to it: a drain of the group above the old one, a walk, or a
 //! pass over idle slots.
 
+use crate::protocols::locked;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,24 +9,14 @@ use bursar::{Counter, Freshness, Limits, Memory, Statistic};
 use bursar_rig::Watched;
 
 use super::books::run;
-use super::protocol::Protocol;
 use crate::random::Random;
-
-pub(super) fn protocol<M: Watched>() -> Protocol<M> {
-    Protocol {
-        name: "rebirth",
-        summary: "a record is born again while the old parent is drained, read and retired: no false refusal, nothing lost",
-        cpus: 2,
-        scenario,
-    }
-}
 
 const STATISTICS: &[Statistic] = &[Statistic::counter("rows")];
 const ROWS: Counter = Counter::of(STATISTICS, "rows");
 const MAX: u64 = 1000;
 const SMALL: u64 = 50;
 
-fn scenario<M: Watched>(machine: &M, seed: u64) {
+pub(super) fn scenario<M: Watched>(machine: &M, seed: u64) {
     match Random::fork(seed, 0).below(3) {
         0 => walked(machine, seed),
         _ => drained(machine, seed),
@@ -114,10 +105,10 @@ fn walked<M: Watched>(machine: &M, seed: u64) {
             .expect("a name of its own");
         again.add(ROWS, 1);
         // No step of the machine while a lock of the host is held.
-        *born.lock().expect("nobody panics here") = Some((at, again, other));
+        *locked(&born) = Some((at, again, other));
     };
     run(machine, seed, || (), tasks![look, live_again]);
-    let (at, _again, _other) = born.lock().expect("as above").take().expect("it was born");
+    let (at, _again, _other) = locked(&born).take().expect("it was born");
     let rows = |group: &bursar::Group<M>| {
         let reading = group.read(Freshness::Exact).expect("readers may flush");
         (reading.get(ROWS).value, reading.own(ROWS))

@@ -5,8 +5,9 @@
 //! free, or after the greatest number of rounds. With one task that charges, and caches that give all they have, it
 //! must not be refused at all.
 
+use crate::protocols::locked;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bursar::{ReclaimRequest, Registration};
 use bursar_machine::Machine;
@@ -14,18 +15,8 @@ use bursar_rig::Watched;
 
 use super::books::{Books, NO_LIMIT, run};
 use super::charging::{Charging, Holding};
-use super::protocol::Protocol;
 use crate::model::GroupIndex;
 use crate::random::Random;
-
-pub(super) fn protocol<M: Watched>() -> Protocol<M> {
-    Protocol {
-        name: "reclaim",
-        summary: "charges beyond a limit while reclaimers hold memory: asked in turn, within bounds, not refused too early",
-        cpus: 2,
-        scenario,
-    }
-}
 
 const MAX: u64 = 1000;
 /// The same as in the library.
@@ -88,10 +79,6 @@ struct Caches<M: Machine> {
     min: u64,
     reserve: Mutex<Option<bursar::EmergencyReserve<M>>>,
     notes: Mutex<Notes>,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<M: Machine> Caches<M> {
@@ -233,7 +220,7 @@ impl<M: Machine> Cache<M> {
     }
 }
 
-fn scenario<M: Watched>(machine: &M, seed: u64) {
+pub(super) fn scenario<M: Watched>(machine: &M, seed: u64) {
     let mut random = Random::fork(seed, 0);
     let below = [(0, MAX), (LIMITED, NO_LIMIT), (LIMITED, NO_LIMIT)];
     let books = Books::new(machine, NO_LIMIT, &below);

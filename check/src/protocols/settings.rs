@@ -10,7 +10,8 @@
 //!
 //! Operations that must not wait finish without the help of others, in few steps (`own_steps.rs`).
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use crate::protocols::locked;
+use std::sync::{Mutex, MutexGuard};
 
 use bursar_machine::Machine;
 use bursar_rig::Watched;
@@ -314,7 +315,7 @@ impl<'a, M: Machine> Latch<'a, M> {
     }
 
     fn noted(&self) -> MutexGuard<'_, Noted> {
-        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.noted)
     }
 
     /// Checks the latches, after each step.

@@ -2,6 +2,7 @@
 //!
 //! All memory comes back in the end, and all waiting charges fit then: a charge that never ends was not woken.
 
+use crate::protocols::locked;
 use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
 
@@ -12,18 +13,8 @@ use bursar_rig::Watched;
 use super::books::{Books, NO_LIMIT, run};
 use super::charging::{Charging, Holding, some_bytes};
 use super::executor::{self, Bed, Patience};
-use super::protocol::Protocol;
 use crate::model::GroupIndex;
 use crate::random::Random;
-
-pub(super) fn protocol<M: Watched>() -> Protocol<M> {
-    Protocol {
-        name: "waiting",
-        summary: "charges wait for limits while memory returns, limits change and groups end: in turn, and every waiter is woken",
-        cpus: 2,
-        scenario,
-    }
-}
 
 const MAX: u64 = 1000;
 /// Greatest size that fits everywhere, alone.
@@ -46,7 +37,7 @@ struct Turns(Mutex<(usize, Vec<Wait>)>);
 
 impl Turns {
     fn note<R>(&self, note: impl FnOnce(usize, &mut Vec<Wait>) -> R) -> R {
-        let mut turns = self.0.lock().expect("nobody panics while noting");
+        let mut turns = locked(&self.0);
         turns.0 += 1;
         let (now, waits) = &mut *turns;
         note(*now, waits)
@@ -236,7 +227,7 @@ fn passing<M: Watched>(machine: &M, seed: u64) {
     charging.finish();
 }
 
-fn scenario<M: Watched>(machine: &M, seed: u64) {
+pub(super) fn scenario<M: Watched>(machine: &M, seed: u64) {
     let mut random = Random::fork(seed, 0);
     match random.below(6) {
         0 => undone(machine, seed),

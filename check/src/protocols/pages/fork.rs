@@ -10,17 +10,7 @@ use super::super::books::run;
 use super::churn::churn;
 use super::many::{alloc_many, free_many};
 use super::world::{Held, PAGES, Request, World, some_options};
-use crate::protocols::protocol::Protocol;
 use crate::random::Random;
-
-pub(super) fn protocol<M: Forks>() -> Protocol<M> {
-    Protocol {
-        name: "pages-fork",
-        summary: "a task forks while others allocate, free and drain: only what they held is lost to the child",
-        cpus: 2,
-        scenario,
-    }
-}
 
 struct Child {
     /// Whether its first operation is done.
@@ -78,7 +68,7 @@ fn fork<M: Forks>(machine: &M, world: &World<M>, child: &Child, mut random: Rand
     churn(world, random, 4);
 }
 
-fn scenario<M: Forks>(machine: &M, seed: u64) {
+pub(super) fn scenario<M: Forks>(machine: &M, seed: u64) {
     let mut random = Random::fork(seed, 0);
     let options = some_options(&mut random);
     let world = World::new(machine, options, 10, &[Limits::none(), Limits::none()]);

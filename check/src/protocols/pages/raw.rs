@@ -1,9 +1,10 @@
 //! Pages as raw memory: the first task that claims one has it, and no other.
 
+use crate::protocols::locked;
 use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bursar::Limits;
 use bursar::pages::Pfn;
@@ -15,17 +16,7 @@ use bursar_rig::Watched;
 use super::super::books::run;
 use super::world::{Held, Request, World, some_options};
 use crate::model::pages::{At, Who, Work};
-use crate::protocols::protocol::Protocol;
 use crate::random::Random;
-
-pub(super) fn protocol<M: Watched>() -> Protocol<M> {
-    Protocol {
-        name: "pages-raw",
-        summary: "pages given out as raw memory and claimed by several at once: one has it back",
-        cpus: 2,
-        scenario,
-    }
-}
 
 /// Pages that are given out.
 struct Raw {
@@ -35,10 +26,6 @@ struct Raw {
     known: Mutex<Vec<Pfn>>,
     given: AtomicU64,
     claimed: AtomicU64,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Raw {
@@ -89,7 +76,7 @@ fn work<M: Watched>(world: &World<M>, raw: &Raw, mut random: Random, who: Who) {
     }
 }
 
-fn scenario<M: Watched>(machine: &M, seed: u64) {
+pub(super) fn scenario<M: Watched>(machine: &M, seed: u64) {
     let mut random = Random::fork(seed, 0);
     let options = some_options(&mut random);
     let world = World::new(machine, options, 3, &[Limits::none(), Limits::none()]);

@@ -1,9 +1,10 @@
 //! A zone of which a few pages are left, groups that want them, and the work of tasks there.
 
+use crate::protocols::locked;
 use std::collections::BTreeSet;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use bursar::housekeeping::{Options, Upkeep, Upkeeper};
@@ -38,10 +39,6 @@ pub(super) struct World<M: Machine> {
     ballast: Mutex<Vec<Held<M>>>,
     /// Number of holders so far.
     holders: AtomicUsize,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns small lists, and every kind of shelf, hold and tuning.
