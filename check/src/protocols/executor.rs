@@ -1,6 +1,5 @@
 //! Polling futures in the tasks of a machine: a task that finds one pending sleeps until it is woken.
 
-use crate::protocols::locked;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -8,6 +7,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use bursar_machine::{Event, Machine};
 
+use super::locked::locked;
 /// Place where one task sleeps.
 pub(super) struct Bed<M: Machine>(Mutex<Sleep<M>>);
 

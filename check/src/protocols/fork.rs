@@ -1,7 +1,6 @@
 //! A fork at any moment, and the life of the child: its books are right after its first operation, and tasks that are
 //! gone hinder no other.
 
-use crate::protocols::locked;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Context;
@@ -13,6 +12,7 @@ use bursar_rig::Forks;
 use super::books::{Books, NO_LIMIT, run};
 use super::charging::{Charging, Holding, some_bytes};
 use super::executor::{self, Patience};
+use super::locked::locked;
 use crate::model::{GroupIndex, judge};
 use crate::random::Random;
 

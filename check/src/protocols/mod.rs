@@ -20,6 +20,7 @@ mod charging;
 mod combining;
 mod executor;
 mod fork;
+mod locked;
 mod own_steps;
 mod pages;
 pub mod planted;
@@ -38,8 +39,6 @@ mod settings;
 mod small_counters;
 mod upkeep;
 mod waiting;
-
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bursar_rig::Forks;
 
@@ -87,9 +86,4 @@ pub fn all<M: Forks>() -> Vec<Protocol<M>> {
             "shepherds queue upkeep, which comes by timers or early: no work is forgotten, and never two at once"),
     ]);
     all
-}
-
-/// Locks what is not the machine's: it costs no step.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

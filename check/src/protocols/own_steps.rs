@@ -3,12 +3,12 @@
 //! Then the steps of other tasks cannot matter. If all others stopped forever, at any place and holding anything, this
 //! task could still take each of its steps.
 
-use crate::protocols::locked;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
 use bursar_rig::Watched;
 
+use super::locked::locked;
 /// More steps than any such operation takes, however often sections begin anew and claims are checked again. (The
 /// longest is a charge that neither waits nor fails above two limits: it claims twice at each group on the way before
 /// it oversteps, and counts that at each group above.)

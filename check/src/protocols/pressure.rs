@@ -1,6 +1,5 @@
 //! Subscribers of pressure: at the end each was told the current level, one call at a time; futures wake.
 
-use crate::protocols::locked;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -11,6 +10,7 @@ use bursar_rig::Watched;
 use super::books::{Books, run};
 use super::charging::{Charging, some_bytes};
 use super::executor::block_on;
+use super::locked::locked;
 use crate::random::Random;
 
 const MAX: u64 = 1000;

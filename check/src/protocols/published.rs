@@ -7,7 +7,6 @@
 //!
 //! Whatever its policy, a tree must neither lose an update nor invent one. That is checked as well, and is a failure.
 
-use crate::protocols::locked;
 use std::fmt;
 use std::sync::Mutex;
 
@@ -15,6 +14,7 @@ use bursar_kernel::stats::{Gate, GroupIndex, Policy, Published, Substrate, Tunab
 use bursar_rig::Watched;
 
 use super::books::run;
+use super::locked::locked;
 use crate::model::Flow;
 use crate::random::Random;
 

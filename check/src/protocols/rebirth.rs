@@ -1,7 +1,6 @@
 //! A record ends, and is born again, while other tasks are on their way to it: a drain of the group above the old one, a walk, or a
 //! pass over idle slots.
 
-use crate::protocols::locked;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,6 +8,7 @@ use bursar::{Counter, Freshness, Limits, Memory, Statistic};
 use bursar_rig::Watched;
 
 use super::books::run;
+use super::locked::locked;
 use crate::random::Random;
 
 const STATISTICS: &[Statistic] = &[Statistic::counter("rows")];

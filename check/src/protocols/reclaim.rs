@@ -5,7 +5,6 @@
 //! free, or after the greatest number of rounds. With one task that charges, and caches that give all they have, it
 //! must not be refused at all.
 
-use crate::protocols::locked;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
@@ -15,6 +14,7 @@ use bursar_rig::Watched;
 
 use super::books::{Books, NO_LIMIT, run};
 use super::charging::{Charging, Holding};
+use super::locked::locked;
 use crate::model::GroupIndex;
 use crate::random::Random;
 

@@ -1,6 +1,5 @@
 //! The end of groups, while others update, charge and read them, and new ones are born in their records.
 
-use crate::protocols::locked;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,6 +11,7 @@ use bursar_rig::Watched;
 
 use super::books::run;
 use super::executor::block_on;
+use super::locked::locked;
 use crate::random::Random;
 
 const STATISTICS: &[Statistic] = &[

@@ -10,7 +10,6 @@
 //!
 //! Operations that must not wait finish without the help of others, in few steps (`own_steps.rs`).
 
-use crate::protocols::locked;
 use std::sync::{Mutex, MutexGuard};
 
 use bursar_machine::Machine;
@@ -18,6 +17,7 @@ use bursar_rig::Watched;
 
 use super::books::{Books, NO_LIMIT, run};
 use super::charging::{Charging, some_bytes};
+use super::locked::locked;
 use super::own_steps::OwnSteps;
 use super::protocol::Protocol;
 use crate::model::GroupIndex;

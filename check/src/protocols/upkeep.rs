@@ -1,7 +1,6 @@
 //! Upkeep under shepherds, timers, CPUs that are awake anyway, and CPUs that become idle. No CPU has two timers or two
 //! calls at once, and no CPU that has work is forgotten.
 
-use crate::protocols::locked;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -13,6 +12,7 @@ use bursar_rig::Watched;
 use bursar_rig::timer::Timer;
 
 use super::books::run;
+use super::locked::locked;
 use crate::random::Random;
 
 const FIRINGS: [Firing; 4] = [

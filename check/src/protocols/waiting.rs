@@ -2,7 +2,6 @@
 //!
 //! All memory comes back in the end, and all waiting charges fit then: a charge that never ends was not woken.
 
-use crate::protocols::locked;
 use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
 
@@ -13,6 +12,7 @@ use bursar_rig::Watched;
 use super::books::{Books, NO_LIMIT, run};
 use super::charging::{Charging, Holding, some_bytes};
 use super::executor::{self, Bed, Patience};
+use super::locked::locked;
 use crate::model::GroupIndex;
 use crate::random::Random;
 

@@ -1,6 +1,5 @@
 //! Pages allocated by some tasks and freed by others: batches change hands through the depot, whose shelves are small.
 
-use crate::protocols::locked;
 use std::sync::Mutex;
 
 use bursar::Limits;
@@ -8,6 +7,7 @@ use bursar_rig::Watched;
 
 use super::super::books::run;
 use super::world::{Held, Request, World, tiny_options};
+use crate::protocols::locked::locked;
 use crate::random::Random;
 
 pub(super) fn scenario<M: Watched>(machine: &M, seed: u64) {

@@ -1,6 +1,5 @@
 //! Pages as raw memory: the first task that claims one has it, and no other.
 
-use crate::protocols::locked;
 use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;
 use std::sync::Mutex;
@@ -16,6 +15,7 @@ use bursar_rig::Watched;
 use super::super::books::run;
 use super::world::{Held, Request, World, some_options};
 use crate::model::pages::{At, Who, Work};
+use crate::protocols::locked::locked;
 use crate::random::Random;
 
 /// Pages that are given out.

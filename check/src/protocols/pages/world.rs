@@ -1,6 +1,5 @@
 //! A zone of which a few pages are left, groups that want them, and the work of tasks there.
 
-use crate::protocols::locked;
 use std::collections::BTreeSet;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,6 +13,7 @@ use bursar_kernel::upkeep::{Clocked, Firing, KERNEL_SKEW, Period};
 use bursar_machine::Machine;
 
 use crate::model::pages::{At, Truth, Who, Work};
+use crate::protocols::locked::locked;
 use crate::random::Random;
 
 /// Pages of the zone: one block of the largest order, so that at the end all are one again.

@@ -14,8 +14,7 @@ fn a_cpu_that_is_left_gives_its_stock() {
     let _alone = crate::common::fork::alone();
     const MAX: u64 = 8 << 20;
     let cpus = allowed_cpus();
-    let memory = memory();
-    let tenant = memory.make_max("tenant", MAX);
+    let tenant = memory().make_max("tenant", MAX);
     let [one, two] = ["one", "two"].map(|name| tenant.make(name));
     for round in 0..20 {
         pin_to(cpus[round % cpus.len()]).unwrap();
@@ -121,8 +120,7 @@ fn a_cpu_that_goes_offline_gives_its_stock() {
         .stdin(Stdio::piped())
         .spawn();
     let back = BackOnline(restores.expect("there is a shell"));
-    let memory = memory();
-    let tenant = memory.make_max("tenant", MAX);
+    let tenant = memory().make_max("tenant", MAX);
     let [one, two] = ["one", "two"].map(|name| tenant.make(name));
     let kept = std::thread::scope(|scope| {
         let there = scope.spawn(|| {

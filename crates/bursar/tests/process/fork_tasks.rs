@@ -103,8 +103,7 @@ fn nobody_waits_for_threads_that_are_gone() {
 #[test]
 fn a_child_that_waits_first() {
     let _alone = crate::common::fork::alone();
-    let memory = memory();
-    let group = memory.make_max("g", MAX);
+    let group = memory().make_max("g", MAX);
     let mut all = Some(group.try_charge(MAX).unwrap());
     let (waits, leave) = (Barrier::new(2), Barrier::new(2));
     std::thread::scope(|scope| {

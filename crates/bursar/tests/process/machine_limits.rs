@@ -16,8 +16,7 @@ fn cpus_that_come_later_share_the_extra_shard() {
         return;
     }
     use bursar_machine::host::{allowed_cpus, pin_to};
-    let memory = memory();
-    let tenant = memory.make_max("tenant", 1 << 20);
+    let tenant = memory().make_max("tenant", 1 << 20);
     let query = tenant.make("query");
     let mut held = Vec::new();
     for cpu in allowed_cpus() {

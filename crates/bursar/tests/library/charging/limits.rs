@@ -26,8 +26,7 @@ fn stock_adapts_to_the_head_room() {
 #[test]
 fn fallible_charges_never_exceed_the_limit() {
     let seed = seed();
-    let memory = memory();
-    let tenant = memory.make_max("tenant", 1 << 20);
+    let tenant = memory().make_max("tenant", 1 << 20);
     let queries: Vec<Group> = (0..4)
         .map(|index| tenant.make_max(format!("q{index}"), 700 << 10))
         .collect();

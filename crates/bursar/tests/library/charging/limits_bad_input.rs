@@ -17,8 +17,7 @@ const ANY: [u64; 6] = [0, 1, 5 << 20, 6 << 20, 7 << 20, u64::MAX];
 /// Each combination by itself: the strictest of them decides, and none can be set that is not in force.
 #[test]
 fn any_combination() {
-    let memory = owing();
-    let group = memory.make("group");
+    let group = owing().make("group");
     let _held = group.try_charge(5 * UNIT).unwrap();
     for at in 0..ANY.len().pow(4) {
         let pick = |place: u32| ANY[at / ANY.len().pow(place) % ANY.len()];
@@ -56,8 +55,7 @@ fn any_combination() {
 /// A limit that is set to what it is asks nobody, unless it is exceeded.
 #[test]
 fn the_same_again() {
-    let memory = owing();
-    let group = memory.make_max("group", units(4));
+    let group = owing().make_max("group", units(4));
     let calls = Arc::new(AtomicU64::new(0));
     let counted = calls.clone();
     let _kept = group.add_reclaimer(0, move |_| {
@@ -99,8 +97,7 @@ impl Drop for Stops<'_> {
 #[test]
 fn limits_change_while_threads_charge() {
     let seed = seed();
-    let memory = owing();
-    let tenant = memory.make("tenant");
+    let tenant = owing().make("tenant");
     let groups = ["a", "b"].map(|name| tenant.make(name));
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -177,8 +174,10 @@ fn by_default_no_charge_sleeps() {
 fn throttled_by_how_far_above() {
     const HIGH: u64 = 20 << 20;
     let throttling = Memory::builder().high_policy(HighPolicy::Throttle);
-    let memory = throttling.build().unwrap();
-    let tenant = memory.make_with("tenant", Limits::none().high(HIGH));
+    let tenant = throttling
+        .build()
+        .unwrap()
+        .make_with("tenant", Limits::none().high(HIGH));
     let query = tenant.make("query");
     let _high = query.try_charge(HIGH).unwrap();
     // At most 192 KiB with stock, 0.94 %: 4.2 ms, which is not worth a sleep.

@@ -27,8 +27,7 @@ fn watched(group: &Group, seen: &Arc<Mutex<Vec<Level>>>) -> Registration {
 
 #[test]
 fn levels_follow_usage_and_callbacks_follow_levels() {
-    let memory = memory();
-    let group = memory.make_max("group", units(100));
+    let group = memory().make_max("group", units(100));
     let seen = Arc::default();
     let registration = watched(&group, &seen);
     let mut held = group.try_charge(0).unwrap();
@@ -86,8 +85,11 @@ fn levels_follow_the_policy() {
     policy.release_percent = 0;
     // Any share of stall, none included, is high; critical is all of it.
     policy.stall_ratio = [0.0, 0.0, 1.0];
-    let memory = Memory::builder().pressure_policy(policy).build().unwrap();
-    let group = memory.make_max("group", units(10));
+    let group = Memory::builder()
+        .pressure_policy(policy)
+        .build()
+        .unwrap()
+        .make_max("group", units(10));
     let mut held = group.try_charge(UNIT).unwrap();
     for (usage, expected) in [
         (1, Level::Low),
@@ -205,8 +207,7 @@ fn callbacks_may_change_the_level() {
 /// Whatever found the change goes on with the books right, and all others are told.
 #[test]
 fn a_callback_that_panics() {
-    let memory = memory();
-    let tenant = memory.make("tenant");
+    let tenant = memory().make("tenant");
     let group = tenant.make_max("group", units(10));
     let other = tenant.make("other");
     let (fails, seen) = (Arc::new(AtomicBool::new(false)), Arc::default());
@@ -304,8 +305,7 @@ fn futures_wait_for_another_level() {
 #[test]
 fn the_last_change_is_told() {
     let seed = seed();
-    let memory = memory();
-    let group = memory.make_max("group", units(10));
+    let group = memory().make_max("group", units(10));
     let last = Arc::new(Mutex::new((Level::None, false)));
     let told = last.clone();
     let _kept = group.on_pressure(move |pressure| {
@@ -355,8 +355,7 @@ fn the_last_change_is_told() {
 /// Time passes for `some` while a reclaimer runs; for `full` too, unless somebody else works.
 #[test]
 fn stalls_of_all_and_of_some() {
-    let memory = memory();
-    let tenant = memory.make("tenant");
+    let tenant = memory().make("tenant");
     let group = tenant.make_max("group", units(1));
     let _held = group.try_charge(UNIT).unwrap();
     let [handle, above] = [&group, &tenant].map(Clone::clone);
@@ -396,8 +395,7 @@ fn stalls_of_all_and_of_some() {
 /// Stock that is taken back so that nobody sleeps for it lowers the level, and that is told.
 #[test]
 fn stock_taken_back_for_a_limit_is_told() {
-    let memory = memory();
-    let tenant = memory.make_with("tenant", Limits::none().high(units(1)));
+    let tenant = memory().make_with("tenant", Limits::none().high(units(1)));
     let [one, other] = ["one", "other"].map(|name| tenant.make(name));
     let seen = Arc::default();
     let _watches = watched(&tenant, &seen);

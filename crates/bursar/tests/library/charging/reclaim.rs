@@ -36,8 +36,7 @@ impl Log {
 
 #[test]
 fn own_reclaimers_in_their_order() {
-    let memory = memory();
-    let group = memory.make_max("group", units(10));
+    let group = memory().make_max("group", units(10));
     let (log, pages) = (Log::default(), [(); 4].map(|()| Pages::default()));
     let kept: Vec<_> = [(5, "5a"), (-1, "-1"), (5, "5b"), (0, "0")]
         .iter()
@@ -222,8 +221,7 @@ fn too_much_is_fine_and_requests_say_why() {
 fn a_lowered_limit_asks_again_while_it_helps() {
     let high = |group: &Group, bytes| group.engine().set_high(bytes);
     for limit in [Group::set_max, high] {
-        let memory = memory();
-        let group = memory.make("group");
+        let group = memory().make("group");
         let (pages, log) = (Pages::default(), Arc::new(Mutex::new(Vec::new())));
         pages.fill(&group, 25);
         let (evicted, noted) = (pages.clone(), log.clone());
@@ -242,8 +240,7 @@ fn a_lowered_limit_asks_again_while_it_helps() {
 
 #[test]
 fn infallible_charges_reclaim_before_they_overshoot() {
-    let memory = memory();
-    let group = memory.make_max("group", units(4));
+    let group = memory().make_max("group", units(4));
     let pages = Pages::default();
     pages.fill(&group, 4);
     let _kept = pages.evict_for(&group);
@@ -259,8 +256,7 @@ fn infallible_charges_reclaim_before_they_overshoot() {
 /// A cache that charges under the lock that its reclaimer tries frees nothing, and the events show it.
 #[test]
 fn reclaimers_that_free_nothing_are_counted() {
-    let memory = memory();
-    let root = memory.root();
+    let root = memory().root();
     let tenant = root.make_max("tenant", units(4));
     let cache = tenant.make("cache");
     let pages = Arc::new(Mutex::new(Vec::<Charge>::new()));
@@ -295,8 +291,7 @@ fn reclaimers_that_free_nothing_are_counted() {
 /// Stock is taken back first: nobody is asked to free what nobody uses.
 #[test]
 fn nobody_is_asked_for_stock() {
-    let memory = memory();
-    let group = memory.make("group");
+    let group = memory().make("group");
     let _reclaimer = group.add_reclaimer(0, |request| panic!("{request:?}"));
     let held = group.try_charge(100).unwrap();
     assert!(

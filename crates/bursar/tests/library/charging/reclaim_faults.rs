@@ -10,8 +10,7 @@ use bursar::{ChargeError, HighPolicy, Limits, Memory, Reason, Registration};
 
 #[test]
 fn rounds_are_bounded() {
-    let memory = memory();
-    let group = memory.make_max("group", units(4));
+    let group = memory().make_max("group", units(4));
     let _held = group.try_charge(4 * UNIT).unwrap();
     for (said, calls_expected) in [(0, 1), (1, 16), (units(1), 16), (u64::MAX, 16)] {
         let calls = Arc::new(AtomicU64::new(0));
@@ -34,8 +33,7 @@ fn rounds_are_bounded() {
 /// Whatever asks: nothing is charged, and later calls ask again, so that no trace of the interrupted one is left.
 #[test]
 fn a_panic_leaves_no_trace() {
-    let memory = memory();
-    let tenant = memory.make("tenant");
+    let tenant = memory().make("tenant");
     let group = tenant.make_max("group", units(4));
     let other = tenant.make("other");
     let (pages, fails) = (Pages::default(), Arc::new(AtomicBool::new(true)));
@@ -96,8 +94,7 @@ fn a_panic_leaves_no_trace() {
 
 #[test]
 fn reclaimers_may_call_back() {
-    let memory = memory();
-    let tenant = memory.make("tenant");
+    let tenant = memory().make("tenant");
     let group = tenant.make_max("group", units(4));
     let pages = Pages::default();
     pages.fill(&group, 4);
@@ -143,8 +140,7 @@ fn reclaimers_may_call_back() {
 fn threads_with_one_cache() {
     const MAX: u64 = 4 << 20;
     let seed = seed();
-    let memory = memory();
-    let tenant = memory.make_max("tenant", MAX);
+    let tenant = memory().make_max("tenant", MAX);
     let groups = ["a", "b"].map(|name| tenant.make(name));
     groups[0].engine().set_min(1 << 20);
     let caches = [(); 2].map(|()| Pages::default());
@@ -194,8 +190,10 @@ fn threads_with_one_cache() {
 #[test]
 fn a_liar_does_not_lift_the_throttle() {
     let throttling = Memory::builder().high_policy(HighPolicy::Throttle);
-    let memory = throttling.build().unwrap();
-    let group = memory.make_with("group", Limits::none().high(units(50)));
+    let group = throttling
+        .build()
+        .unwrap()
+        .make_with("group", Limits::none().high(units(50)));
     let _held = group.try_charge(50 * UNIT).unwrap();
     let calls = Arc::new(AtomicU64::new(0));
     let counted = calls.clone();

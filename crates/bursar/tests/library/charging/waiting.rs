@@ -33,8 +33,7 @@ fn assert_refused(task: &mut Task<ChargeAsync>, limited: &str) {
 
 #[test]
 fn served_in_turn() {
-    let memory = memory();
-    let group = memory.make_max("group", units(8));
+    let group = memory().make_max("group", units(8));
     let mut held = group.try_charge(8 * UNIT).unwrap();
     let mut tasks = [wait(&group, 4), wait(&group, 1), wait(&group, 3)];
     assert!(tasks.iter_mut().all(|task| task.poll().is_pending()));
@@ -64,8 +63,7 @@ fn served_in_turn() {
 
 #[test]
 fn giving_up_passes_the_turn_on() {
-    let memory = memory();
-    let group = memory.make_max("group", units(4));
+    let group = memory().make_max("group", units(4));
     let mut held = group.try_charge(4 * UNIT).unwrap();
     drop(wait(&group, 1));
     let [mut first, mut behind, mut last] = [wait(&group, 4), wait(&group, 3), wait(&group, 1)];
@@ -94,8 +92,7 @@ fn giving_up_passes_the_turn_on() {
 
 #[test]
 fn waiting_in_vain_is_an_error() {
-    let memory = memory();
-    let tenant = memory.make_max("tenant", units(4));
+    let tenant = memory().make_max("tenant", units(4));
     let group = tenant.make("group");
     assert_refused(&mut wait(&group, 5), "/tenant");
     let mut task = Task::new(group.charge_async(u64::MAX));
@@ -140,8 +137,7 @@ fn waiting_in_vain_is_an_error() {
 
 #[test]
 fn two_levels() {
-    let memory = memory();
-    let tenant = memory.make_max("tenant", units(8));
+    let tenant = memory().make_max("tenant", units(8));
     let one = tenant.make_max("one", units(4));
     let two = tenant.make("two");
     let (in_one, in_two) = (
@@ -249,8 +245,7 @@ fn threads_all_get_their_turn() {
 #[test]
 fn a_large_charge_is_not_passed_for_ever() {
     const SMALL: usize = 4;
-    let memory = memory();
-    let group = memory.make_max("group", units(4));
+    let group = memory().make_max("group", units(4));
     let (done, rounds) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         for _ in 0..SMALL {
@@ -288,8 +283,7 @@ fn a_large_charge_is_not_passed_for_ever() {
 /// However long others wait, and wherever the limit is that it exceeds.
 #[test]
 fn too_large_is_refused_at_once() {
-    let memory = memory();
-    let tenant = memory.make_max("tenant", units(6));
+    let tenant = memory().make_max("tenant", units(6));
     let query = tenant.make_max("query", units(8));
     let _held = query.try_charge(5 * UNIT).unwrap();
     let mut first = wait(&query, 3);

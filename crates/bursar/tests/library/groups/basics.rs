@@ -12,8 +12,7 @@ use bursar::{
 
 #[test]
 fn cached_numbers_are_old_and_say_so() {
-    let memory = memory();
-    let tenant = memory.make("tenant");
+    let tenant = memory().make("tenant");
     let query = tenant.make("query");
     query.add(BATCHED, 30);
     query.add(ROWS, 1);
@@ -69,8 +68,7 @@ fn groups_nest_to_a_stated_depth() {
 
 #[test]
 fn odd_sizes_are_refused_and_nothing_is_lost() {
-    let memory = memory();
-    let group = memory.make_max("group", 1 << 20);
+    let group = memory().make_max("group", 1 << 20);
     let engine = group.engine();
     let requested = u64::MAX;
     let too_large = group.try_charge(requested).unwrap_err();
@@ -92,8 +90,7 @@ fn odd_sizes_are_refused_and_nothing_is_lost() {
 
 #[test]
 fn a_refusal_names_the_ancestor_and_its_biggest_children() {
-    let memory = memory();
-    let tenant = memory.make_max("tenant", 1 << 20);
+    let tenant = memory().make_max("tenant", 1 << 20);
     let [small, big] = ["small", "big"].map(|name| tenant.make(name));
     let _held = [small.charge(100 << 10), big.charge(800 << 10)];
     let reached = refused(small.try_charge(200 << 10));
@@ -299,8 +296,7 @@ fn nothing_can_be_charged() {
 
 #[test]
 fn a_cached_read_after_an_exact_one_does_not_claim_to_be_exact() {
-    let memory = memory();
-    let leaf = memory.make("leaf");
+    let leaf = memory().make("leaf");
     leaf.add(ROWS, 1);
     leaf.add(BATCHED, 1);
     assert_eq!(leaf.rows(), 1);
@@ -319,8 +315,7 @@ fn a_cached_read_after_an_exact_one_does_not_claim_to_be_exact() {
 
 #[test]
 fn a_removed_parent_of_late_updates_does_not_claim_to_be_fresh() {
-    let memory = memory();
-    let query = memory.make("query");
+    let query = memory().make("query");
     let scan = query.make("scan");
     let held = scan.try_charge(1 << 20).unwrap();
     assert_eq!(query.used(), 1 << 20);
@@ -334,8 +329,7 @@ fn a_removed_parent_of_late_updates_does_not_claim_to_be_fresh() {
 
 #[test]
 fn sums_of_huge_charges_do_not_wrap() {
-    let memory = memory();
-    let group = memory.make("group");
+    let group = memory().make("group");
     let mut held = Vec::new();
     let refusal = loop {
         match group.try_charge(1 << 56) {
@@ -356,8 +350,7 @@ fn sums_of_huge_charges_do_not_wrap() {
 
 #[test]
 fn the_range_of_usage_holds_after_a_limit_was_raised() {
-    let memory = memory();
-    let group = memory.make_max("group", 20_000);
+    let group = memory().make_max("group", 20_000);
     let first = group.try_charge(10_000).unwrap();
     group.set_max(1 << 30);
     let mut held = vec![first];

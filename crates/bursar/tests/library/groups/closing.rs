@@ -119,8 +119,7 @@ fn charges_that_wait_are_refused() {
 
 #[test]
 fn the_last_byte_ends_the_wait() {
-    let memory = memory();
-    let tenant = memory.make("tenant");
+    let tenant = memory().make("tenant");
     let query = tenant.make("query");
     let mut charge = query.try_charge(3 * UNIT).unwrap();
     let small = tenant.try_charge(1).unwrap();

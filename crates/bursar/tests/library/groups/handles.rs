@@ -62,8 +62,7 @@ fn the_group_of_a_charge() {
 /// throttles is not. A reclaimer looks on from within the change.
 #[test]
 fn limits_change_in_order() {
-    let memory = memory();
-    let group = memory.make("group");
+    let group = memory().make("group");
     let _held = group.try_charge(30 * UNIT).unwrap();
     let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let (noted, watched) = (seen.clone(), group.clone());
@@ -87,8 +86,7 @@ fn limits_change_in_order() {
 
 #[test]
 fn some_charges_never_fit() {
-    let memory = memory();
-    let group = memory.make_max("group", units(10));
+    let group = memory().make_max("group", units(10));
     let _held = group.try_charge(UNIT).unwrap();
     for (count, never) in [(10, false), (11, true)] {
         let Err(ChargeError::LimitReached(reached)) = group.try_charge(count * UNIT) else {

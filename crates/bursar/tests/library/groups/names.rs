@@ -15,8 +15,7 @@ fn assert_shown(message: &impl ToString) {
 
 #[test]
 fn messages_escape_names_and_fields_do_not() {
-    let memory = Memory::builder().max(1 << 20).build().unwrap();
-    let root = memory.root();
+    let root = Memory::builder().max(1 << 20).build().unwrap().root();
     let evil = root.make_max(EVIL, 1 << 19);
     assert_eq!(
         (evil.name(), evil.path()),
@@ -46,8 +45,10 @@ fn messages_escape_names_and_fields_do_not() {
 
 #[test]
 fn other_letters_stay() {
-    let memory = Memory::host().unwrap();
-    let group = memory.root().child(r"Zürich\n 東京", Limits::none());
+    let group = Memory::host()
+        .unwrap()
+        .root()
+        .child(r"Zürich\n 東京", Limits::none());
     assert_eq!(group.unwrap().to_string(), r"/Zürich\n 東京");
 }
 

@@ -40,8 +40,7 @@ fn free_pages(memory: &Memory) -> u64 {
 
 #[test]
 fn pages_are_charged_written_and_returned() {
-    let memory = memory(options(64 << 20));
-    let group = memory.make("a");
+    let group = memory(options(64 << 20)).make("a");
     let mut page = group.alloc_pages(Order::new(2), Zeroed::Yes).unwrap();
     assert_eq!((page.len(), page.order().get()), (16 << 10, 2));
     assert!(page.bytes().iter().all(|&byte| byte == 0));
@@ -56,8 +55,9 @@ fn pages_are_charged_written_and_returned() {
 
 #[test]
 fn what_is_not_written_is_not_read() {
-    let memory = memory(options(16 << 20));
-    let mut page = memory.alloc_pages(ZERO, Zeroed::No).unwrap();
+    let mut page = memory(options(16 << 20))
+        .alloc_pages(ZERO, Zeroed::No)
+        .unwrap();
     let read = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| page.bytes().len()));
     assert!(read.is_err());
     page.copy_from(b"abc");
@@ -84,8 +84,7 @@ fn another_group_never_sees_them() {
 
 #[test]
 fn a_group_that_wants_it_leaves_nothing_behind() {
-    let memory = memory(options(16 << 20));
-    let group = memory.make("secret");
+    let group = memory(options(16 << 20)).make("secret");
     group.engine().set_zero_on_free(Zeroed::Yes);
     let mut page = group.alloc_pages(ZERO, Zeroed::Yes).unwrap();
     page.bytes_mut().fill(0xaa);
@@ -117,8 +116,7 @@ fn a_limit_refuses_and_nothing_is_lost() {
 
 #[test]
 fn many_pages_are_counted_in_advance() {
-    let memory = memory(options(16 << 20));
-    let group = memory.make("a");
+    let group = memory(options(16 << 20)).make("a");
     let many = |order, count| group.engine().alloc_many(order, count, Zeroed::No);
     let error = many(Order::MAX, usize::MAX).unwrap_err();
     assert!(matches!(error, AllocPagesError::TooMany { .. }), "{error}");
@@ -160,15 +158,15 @@ fn what_nobody_uses_goes_back_to_the_system() {
 
 #[test]
 fn a_reserve_is_left_for_emergencies() {
-    let memory = memory(PageOptions {
+    let group = memory(PageOptions {
         watermarks: Some(Watermarks {
             min: 64,
             low: 96,
             high: 128,
         }),
         ..options(4 << 20)
-    });
-    let group = memory.make("a");
+    })
+    .make("a");
     let held: Vec<Page> = std::iter::from_fn(|| group.alloc_pages(ZERO, Zeroed::No).ok()).collect();
     assert_eq!(held.len(), 1024 - 64);
     let request = PageRequest::new(ZERO);

@@ -45,8 +45,7 @@ fn the_last_one_returns_and_uncharges_the_page() {
 
 #[test]
 fn what_is_not_written_is_not_shared() {
-    let memory = memory();
-    let page = memory.alloc_pages(Order::ZERO, Zeroed::No).unwrap();
+    let page = memory().alloc_pages(Order::ZERO, Zeroed::No).unwrap();
     let frozen = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| page.freeze().len()));
     assert!(frozen.is_err());
 }

@@ -5,8 +5,7 @@ use bursar::{Charge, Counter, Gauge, Group, Memory, Statistic};
 
 #[test]
 fn what_is_forgotten_stays_charged_until_it_is_returned() {
-    let memory = Memory::host().unwrap();
-    let tenant = memory.make_max("tenant", 1 << 20);
+    let tenant = Memory::host().unwrap().make_max("tenant", 1 << 20);
     let query = tenant.make("query");
     let bytes = query.try_charge(1 << 19).unwrap().forget();
     assert_eq!(
@@ -40,8 +39,7 @@ fn forgetting_nothing_keeps_nothing() {
 
 #[test]
 fn what_may_not_wait_oversteps_and_the_next_that_may_refuses() {
-    let memory = Memory::host().unwrap();
-    let tenant = memory.make_max("tenant", 8 << 20);
+    let tenant = Memory::host().unwrap().make_max("tenant", 8 << 20);
     let groups: Vec<Group> = (0..4).map(|k| tenant.make(k.to_string())).collect();
     // Stock below, on whatever CPUs there are.
     std::thread::scope(|scope| {
@@ -119,8 +117,7 @@ fn has_sections() -> bool {
 
 #[test]
 fn stock_alone_pays_or_nobody() {
-    let memory = Memory::host().unwrap();
-    let group = memory.make("group");
+    let group = Memory::host().unwrap().make("group");
     assert!(
         !group.engine().charge_from_stock(1),
         "there was never any stock"
@@ -173,8 +170,7 @@ fn stock_is_as_large_as_it_is_set() {
 
 #[test]
 fn requests_beyond_all_numbers_are_cut() {
-    let memory = Memory::host().unwrap();
-    let group = memory.make("group");
+    let group = Memory::host().unwrap().make("group");
     let held: Vec<Charge> = (0..70)
         .map(|_| group.engine().charge_nowait(u64::MAX))
         .collect();
@@ -251,8 +247,7 @@ fn a_group_knows_its_memory() {
 #[test]
 #[cfg(debug_assertions)]
 fn returning_too_much_panics_at_the_call_at_fault_and_changes_nothing() {
-    let memory = Memory::host().unwrap();
-    let group = memory.make("tenant");
+    let group = Memory::host().unwrap().make("tenant");
     let held = group.try_charge(10_000).unwrap();
     let bytes = group.try_charge(1000).unwrap().forget();
     let panic = std::panic::catch_unwind(|| group.engine().uncharge(bytes + 1)).unwrap_err();

@@ -91,8 +91,11 @@ fn values_show_their_range() {
 #[test]
 fn readings_and_snapshots_fit_a_line_of_a_log() {
     const STATISTICS: &[Statistic] = &[Statistic::counter("rows")];
-    let memory = Memory::builder().statistics(STATISTICS).build().unwrap();
-    let group = memory.make("group");
+    let group = Memory::builder()
+        .statistics(STATISTICS)
+        .build()
+        .unwrap()
+        .make("group");
     group.add(Counter::of(STATISTICS, "rows"), 7);
     let _charge = group.try_charge(48 << 20).unwrap();
     let snapshot = group.snapshot(Freshness::Exact).unwrap();

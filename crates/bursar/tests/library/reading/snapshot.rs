@@ -172,8 +172,7 @@ fn freshness_is_that_of_every_group() {
 /// More children than are looked up at once, some of which are removed.
 #[test]
 fn a_group_may_have_many_children() {
-    let memory = memory();
-    let group = memory.make("group");
+    let group = memory().make("group");
     let children: Vec<Group> = (0..300).map(|at| group.make(format!("{at:03}"))).collect();
     for child in &children {
         child.add(ROWS, 1);
