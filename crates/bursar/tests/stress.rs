@@ -24,7 +24,7 @@ use bursar_check::model::Before;
 use bursar_machine::host::allowed_cpus;
 use common::child::fork_beside_threads;
 use common::site::{DEPARTMENT_MAX, Held, Site, TENANT_MAX};
-use common::{Random, cpus, seed};
+use common::{Leaves, Random, cpus, crew, seed};
 
 /// Seconds for the whole file unless `BURSAR_STRESS_SECONDS` is set.
 const SECONDS: u64 = 16;
@@ -75,20 +75,6 @@ impl Stage {
     }
 }
 
-fn fault(seed: u64, what: std::fmt::Arguments) -> ! {
-    panic!("{what}; BURSAR_SEED={seed}")
-}
-
-/// An assertion that names the seed.
-macro_rules! check {
-    ($seed:expr, $holds:expr, $($what:tt)+) => {
-        if !$holds {
-            fault($seed, format_args!($($what)+));
-        }
-    };
-}
-use check;
-
 /// One seat of a thread that ends and is replaced by another.
 struct Seat<'a> {
     site: &'a Site,
@@ -117,21 +103,13 @@ impl<'a> Seat<'a> {
     }
 }
 
-struct Leaves<'a>(&'a AtomicUsize);
-
-impl Drop for Leaves<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
 /// Threads hop between CPUs, are moved by others, end, and leave their charges for other threads to return.
 #[test]
 fn threads_that_hop_and_end() {
     const SEATS: usize = 4;
     const HEIRS: usize = 12;
     let stage = Stage::begin();
-    let site = Site::new(stage.seed);
+    let site = Site::new();
     let cpus = allowed_cpus();
     let mut epochs = 0;
     while epochs < 2 || !stage.is_over() {
@@ -171,7 +149,7 @@ fn threads_that_hop_and_end() {
 }
 
 /// A limit that was set holds: what is reserved falls until it is within the limit, and stays there.
-fn change_limit(stage: &Stage, site: &Site, at: usize, most: u64, random: &mut Random) {
+fn change_limit(site: &Site, at: usize, most: u64, random: &mut Random) {
     let (group, truths) = site.part(at);
     let max = random.below(most as usize) as u64;
     group.set_max(max);
@@ -181,8 +159,7 @@ fn change_limit(stage: &Stage, site: &Site, at: usize, most: u64, random: &mut R
         let reserved = group.reserved();
         let (charged, _) = before.bounds(truths.clone());
         let bound = highest.max(max);
-        check!(
-            stage.seed,
+        assert!(
             reserved <= bound && charged <= bound as i64,
             "{group:?}: {reserved} reserved, {charged} charged, limit {max}, {highest} before"
         );
@@ -197,35 +174,30 @@ fn change_limit(stage: &Stage, site: &Site, at: usize, most: u64, random: &mut R
 /// Limits of two levels change while threads charge.
 #[test]
 fn limits_that_change() {
+    const WORKERS: u64 = 4;
     let stage = Stage::begin();
-    let site = Site::new(stage.seed);
+    let site = Site::new();
+    let limits = 1 + site.departments.len() as u64;
     let mut epochs = 0;
     while epochs < 2 || !stage.is_over() {
-        let running = AtomicUsize::new(4);
-        std::thread::scope(|scope| {
-            for thread in 0..4 {
-                let mut random = stage.random(epochs << 8 | thread);
-                let (site, running) = (&site, &running);
-                scope.spawn(move || {
-                    let _leaves = Leaves(running);
-                    let mut held = Held::new();
-                    (0..12_000).for_each(|_| site.step(&mut random, &mut held));
-                    site.leave(held);
-                });
+        let charging = AtomicUsize::new(WORKERS as usize);
+        let work = |thread: u64| {
+            let mut random = stage.random(epochs << 8 | thread);
+            if thread < WORKERS {
+                let _leaves = Leaves(&charging);
+                let mut held = Held::new();
+                (0..12_000).for_each(|_| site.step(&mut random, &mut held));
+                return site.leave(held);
             }
             // One task for each limit: what one has set, no other changes.
-            for at in 0..1 + site.departments.len() {
-                let most = [TENANT_MAX, DEPARTMENT_MAX][at.min(1)];
-                let mut random = stage.random(epochs << 8 | 100 | at as u64);
-                let (stage, site, running) = (&stage, &site, &running);
-                scope.spawn(move || {
-                    while running.load(Ordering::SeqCst) > 0 {
-                        change_limit(stage, site, at, most, &mut random);
-                    }
-                    site.part(at).0.set_max(most);
-                });
+            let at = (thread - WORKERS) as usize;
+            let most = [TENANT_MAX, DEPARTMENT_MAX][at.min(1)];
+            while charging.load(Ordering::SeqCst) > 0 {
+                change_limit(&site, at, most, &mut random);
             }
-        });
+            site.part(at).0.set_max(most);
+        };
+        crew(WORKERS + limits, work, std::thread::yield_now);
         site.check();
         epochs += 1;
     }

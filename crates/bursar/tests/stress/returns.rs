@@ -6,8 +6,8 @@ use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use bursar::{Charge, Freshness, Group, Machine};
 use bursar_machine::host::{Backend, allowed_cpus, pin_to, report};
 
+use crate::Stage;
 use crate::common::{Random, Short, memory, signals};
-use crate::{Stage, check, fault};
 
 /// The stated bound on the stock of one group on one CPU (`Builder::stock_max`), bytes.
 const STOCK_MAX: u64 = 256 << 10;
@@ -159,7 +159,6 @@ impl Returns {
 fn tasks_that_return_at_once() {
     const TASKS: usize = 8;
     let stage = Stage::begin();
-    let seed = stage.seed;
     let memory = memory();
     let tenant = memory.make("tenant");
     let is_sharded = report().backend == Backend::Sharded;
@@ -206,7 +205,7 @@ fn tasks_that_return_at_once() {
                 // No stock is left from the round before.
                 tenant.set_max(0);
                 tenant.set_max(u64::MAX);
-                check!(seed, memory.reserved() == 0, "a drain leaves stock");
+                assert!(memory.reserved() == 0, "a drain leaves stock");
                 let cpu = cpus[random.below(cpus.len())];
                 let is_pinned = random.below(4) > 0 && can_pin(cpu);
                 let cpu = if is_pinned { cpu } else { usize::MAX };
@@ -300,9 +299,8 @@ fn tasks_that_return_at_once() {
         });
     }
     tenant.set_max(0);
-    check!(seed, memory.reserved() == 0, "lost stock");
-    check!(
-        seed,
+    assert!(memory.reserved() == 0, "lost stock");
+    assert!(
         faults.is_empty(),
         "in {rounds} rounds {beyond} times too much stock, {excluded} times a wrong range; among them: {:#?}",
         &faults[..faults.len().min(5)]

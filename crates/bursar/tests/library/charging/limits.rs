@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use bursar::{ChargeError, Group};
+use bursar::ChargeError;
 use bursar_machine::Machine;
 
-use crate::common::{Random, Short, memory, seed};
+use crate::common::{Random, Short, crew, memory, owing, seed};
 
 #[test]
 fn stock_adapts_to_the_head_room() {
@@ -22,75 +22,74 @@ fn stock_adapts_to_the_head_room() {
     );
 }
 
-/// Greedy threads against a limit that moves: what they hold is never more than the limit that was in force.
+/// Greedy threads against limits that change: what they hold is never more than the `max` that was in force.
 #[test]
 fn fallible_charges_never_exceed_the_limit() {
+    const MOST: u64 = 700 << 10;
     let seed = seed();
-    let tenant = memory().make_max("tenant", 1 << 20);
-    let queries: Vec<Group> = (0..4)
-        .map(|index| tenant.make_max(format!("q{index}"), 700 << 10))
-        .collect();
-    let held_bytes = AtomicU64::new(0);
-    let highest_max = AtomicU64::new(1 << 20);
-    let refused = AtomicU64::new(0);
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..4)
-            .map(|thread| {
-                let (queries, held_bytes, highest_max) = (&queries, &held_bytes, &highest_max);
-                let (stop, refused) = (&stop, &refused);
-                scope.spawn(move || {
-                    let mut random = Random(seed ^ thread);
-                    let mut held: Vec<bursar::Charge> = Vec::new();
-                    while !stop.load(Ordering::Relaxed) {
-                        match queries[random.below(4)].try_charge(1 + random.below(60_000) as u64) {
-                            Ok(charge) => {
-                                let bytes = charge.bytes();
-                                let now = held_bytes.fetch_add(bytes, Ordering::SeqCst) + bytes;
-                                let max = highest_max.load(Ordering::SeqCst);
-                                assert!(now <= max, "{now} of {max}");
-                                held.push(charge);
-                            }
-                            Err(ChargeError::LimitReached(_)) => {
-                                refused.fetch_add(1, Ordering::Relaxed);
-                                for _ in 0..held.len().min(1 + random.below(8)) {
-                                    let charge = held.swap_remove(random.below(held.len()));
-                                    held_bytes.fetch_sub(charge.bytes(), Ordering::SeqCst);
-                                }
-                            }
-                            Err(other) => panic!("{other}"),
-                        }
-                    }
-                    for charge in held {
+    let tenant = owing().make_max("tenant", 1 << 20);
+    let queries = [0, 1, 2, 3].map(|index| tenant.make_max(format!("q{index}"), MOST));
+    let [held_bytes, highest_max, refused] = [0, 1 << 20, 0].map(AtomicU64::new);
+    let is_over = AtomicBool::new(false);
+    let work = |thread| {
+        let mut random = Random(seed ^ thread);
+        let mut held: Vec<bursar::Charge> = Vec::new();
+        while !is_over.load(Ordering::Relaxed) {
+            let query = &queries[random.below(4)];
+            match query.try_charge(1 + random.below(60_000) as u64) {
+                Ok(charge) => {
+                    let bytes = charge.bytes();
+                    let now = held_bytes.fetch_add(bytes, Ordering::SeqCst) + bytes;
+                    let max = highest_max.load(Ordering::SeqCst);
+                    assert!(now <= max, "{now} of {max}");
+                    held.push(charge);
+                }
+                Err(ChargeError::LimitReached(_)) => {
+                    refused.fetch_add(1, Ordering::Relaxed);
+                    for _ in 0..held.len().min(1 + random.below(8)) {
+                        let charge = held.swap_remove(random.below(held.len()));
                         held_bytes.fetch_sub(charge.bytes(), Ordering::SeqCst);
                     }
-                })
-            })
-            .collect();
-        let mut random = Random(seed);
-        let mut rounds = 0;
-        // Until the limit was felt often, on a machine of any speed; a worker that found fault ends it.
-        while (rounds < 300 || refused.load(Ordering::Relaxed) < 100)
-            && !workers.iter().any(|worker| worker.is_finished())
-        {
-            rounds += 1;
-            // Raised before, lowered after: what a thread may compare with is never below what is in force.
-            let max = (200 + random.below(1000) as u64) << 10;
-            highest_max.fetch_max(max, Ordering::SeqCst);
-            tenant.set_max(max);
-            // The counter, not the statistics: a sum over CPUs that change is the sum of no moment.
-            if tenant.reserved() <= max {
-                highest_max.store(max.max(held_bytes.load(Ordering::SeqCst)), Ordering::SeqCst);
+                }
+                Err(other) => panic!("{other}"),
             }
-            for query in &queries {
-                assert!(query.reserved() <= 700 << 10);
-            }
-            std::thread::yield_now();
+            let _ = query.take_debt();
         }
-        stop.store(true, Ordering::Relaxed);
-        workers
-            .into_iter()
-            .for_each(|worker| worker.join().expect("a worker found fault"));
+        let left: u64 = held.iter().map(bursar::Charge::bytes).sum();
+        held_bytes.fetch_sub(left, Ordering::SeqCst);
+    };
+    let mut random = Random(!seed);
+    let mut rounds = 0;
+    crew(4, work, || {
+        rounds += 1;
+        // Until the limit was felt often, on a machine of any speed.
+        if rounds > 600 && refused.load(Ordering::Relaxed) >= 100 {
+            return is_over.store(true, Ordering::Relaxed);
+        }
+        // Raised before, lowered after: what a thread may compare with is never below what is in force.
+        let max = (200 + random.below(1000) as u64) << 10;
+        highest_max.fetch_max(max, Ordering::SeqCst);
+        tenant.set_max(max);
+        // The counter, not the statistics: a sum over CPUs that change is the sum of no moment.
+        let reserved = tenant.reserved();
+        if reserved <= max {
+            highest_max.store(max.max(held_bytes.load(Ordering::SeqCst)), Ordering::SeqCst);
+        }
+        // Fallible charges only, so the usage falls from here on until it is within the limit.
+        assert!(tenant.reserved() <= reserved.max(max), "{max}");
+        let engine = queries[random.below(4)].engine();
+        let any = random.below(400_000) as u64;
+        match random.below(4) {
+            0 => engine.set_min(any),
+            1 => engine.set_low(any),
+            2 => engine.set_high(any),
+            // Of numbers that change meanwhile: it only must not fail.
+            _ => drop(engine.protection()),
+        }
+        assert!(queries.iter().all(|query| query.reserved() <= MOST));
+        std::thread::yield_now();
     });
     assert_eq!(tenant.used(), 0);
+    tenant.set_max(0);
+    assert_eq!(tenant.reserved(), 0);
 }

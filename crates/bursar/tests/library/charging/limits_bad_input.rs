@@ -1,16 +1,11 @@
-//! Invalid limits, one by one and together, while threads charge; debts and sleeps above `high`.
+//! Invalid limits, one by one and together; debts and sleeps above `high`.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::common::{Random, Short, UNIT, panics, seed, units};
-use bursar::{Charge, HighPolicy, Limits, Memory};
-
-fn owing() -> Memory {
-    let builder = Memory::builder().high_policy(HighPolicy::Owe);
-    builder.build().expect("the host starts")
-}
+use crate::common::{Short, UNIT, owing, panics, units};
+use bursar::{HighPolicy, Limits, Memory};
 
 const ANY: [u64; 6] = [0, 1, 5 << 20, 6 << 20, 7 << 20, u64::MAX];
 
@@ -82,76 +77,6 @@ fn the_same_again() {
     assert!(group.reserved() > 0);
     group.set_max(0);
     assert!(group.try_charge(1).is_err() && group.reserved() == 0);
-}
-
-/// Ends the workers, also when this thread finds fault: the scope waits for them.
-struct Stops<'a>(&'a AtomicBool);
-
-impl Drop for Stops<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// All of it at once, at two levels: nothing is lost, and a `max` that was set is in force when that returns.
-#[test]
-fn limits_change_while_threads_charge() {
-    let seed = seed();
-    let tenant = owing().make("tenant");
-    let groups = ["a", "b"].map(|name| tenant.make(name));
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..3)
-            .map(|thread| {
-                let (groups, stop) = (&groups, &stop);
-                scope.spawn(move || {
-                    let mut random = Random(seed ^ thread);
-                    let mut held: Vec<Charge> = Vec::new();
-                    while !stop.load(Ordering::Relaxed) {
-                        let group = &groups[random.below(2)];
-                        held.extend(group.try_charge(random.below(40_000) as u64).ok());
-                        if held.len() > random.below(20) {
-                            drop(held.swap_remove(random.below(held.len())));
-                        }
-                        let _ = group.take_debt();
-                    }
-                })
-            })
-            .collect();
-        let stops = Stops(&stop);
-        let mut random = Random(!seed);
-        for _ in 0..600 {
-            let any = |random: &mut Random| match random.below(3) {
-                0 => ANY[random.below(ANY.len())],
-                _ => random.below(400_000) as u64,
-            };
-            let group = [&tenant, &groups[0], &groups[1]][random.below(3)];
-            match random.below(4) {
-                0 => group.engine().set_min(any(&mut random)),
-                1 => group.engine().set_low(any(&mut random)),
-                2 => group.engine().set_high(any(&mut random)),
-                _ => {
-                    let max = any(&mut random);
-                    group.set_max(max);
-                    // Fallible charges only, so the usage falls from here on until it is within the limit.
-                    let before = group.reserved();
-                    assert!(group.reserved() <= before.max(max), "{max}");
-                }
-            }
-            // Of numbers that change meanwhile: it only must not fail.
-            groups[0].engine().protection();
-        }
-        drop(stops);
-        workers
-            .into_iter()
-            .for_each(|worker| worker.join().unwrap());
-    });
-    assert_eq!(tenant.used(), 0);
-    for group in [&groups[0], &groups[1], &tenant] {
-        group.set_max(u64::MAX);
-        group.set_max(0);
-        assert_eq!(group.reserved(), 0);
-    }
 }
 
 /// A default that sleeps would stop an async runtime's thread for 2 s a call.

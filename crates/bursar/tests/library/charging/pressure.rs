@@ -8,17 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::common::{Random, Short, Task, UNIT, block_on, seed, units};
+use crate::common::{Random, Short, Task, UNIT, block_on, owing, seed, units};
 use bursar::{
     Charge, Group, HighPolicy, Level, Limits, Memory, MemoryError, Pressure, PressurePolicy,
     Reason, Registration,
 };
-
-/// A memory in which nobody sleeps.
-fn memory() -> Memory {
-    let builder = Memory::builder().high_policy(HighPolicy::Owe);
-    builder.build().expect("the host starts")
-}
 
 fn watched(group: &Group, seen: &Arc<Mutex<Vec<Level>>>) -> Registration {
     let seen = seen.clone();
@@ -27,7 +21,7 @@ fn watched(group: &Group, seen: &Arc<Mutex<Vec<Level>>>) -> Registration {
 
 #[test]
 fn levels_follow_usage_and_callbacks_follow_levels() {
-    let group = memory().make_max("group", units(100));
+    let group = owing().make_max("group", units(100));
     let seen = Arc::default();
     let registration = watched(&group, &seen);
     let mut held = group.try_charge(0).unwrap();
@@ -154,7 +148,7 @@ fn policies_that_make_no_sense() {
 
 #[test]
 fn callbacks_may_change_the_level() {
-    let memory = memory();
+    let memory = owing();
     let group = memory.make_max("group", units(10));
     let (seen, depth) = (Arc::new(Mutex::new(Vec::new())), AtomicUsize::new(0));
     let cache: Arc<Mutex<Vec<Charge>>> = Arc::default();
@@ -207,7 +201,7 @@ fn callbacks_may_change_the_level() {
 /// Whatever found the change goes on with the books right, and all others are told.
 #[test]
 fn a_callback_that_panics() {
-    let tenant = memory().make("tenant");
+    let tenant = owing().make("tenant");
     let group = tenant.make_max("group", units(10));
     let other = tenant.make("other");
     let (fails, seen) = (Arc::new(AtomicBool::new(false)), Arc::default());
@@ -274,7 +268,7 @@ fn a_callback_that_panics() {
 
 #[test]
 fn futures_wait_for_another_level() {
-    let memory = memory();
+    let memory = owing();
     let group = memory.make_max("group", units(10));
     let mut now = Task::new(group.pressure_changed(Level::High));
     assert!(now.poll().is_ready());
@@ -305,7 +299,7 @@ fn futures_wait_for_another_level() {
 #[test]
 fn the_last_change_is_told() {
     let seed = seed();
-    let group = memory().make_max("group", units(10));
+    let group = owing().make_max("group", units(10));
     let last = Arc::new(Mutex::new((Level::None, false)));
     let told = last.clone();
     let _kept = group.on_pressure(move |pressure| {
@@ -355,7 +349,7 @@ fn the_last_change_is_told() {
 /// Time passes for `some` while a reclaimer runs; for `full` too, unless somebody else works.
 #[test]
 fn stalls_of_all_and_of_some() {
-    let tenant = memory().make("tenant");
+    let tenant = owing().make("tenant");
     let group = tenant.make_max("group", units(1));
     let _held = group.try_charge(UNIT).unwrap();
     let [handle, above] = [&group, &tenant].map(Clone::clone);
@@ -395,7 +389,7 @@ fn stalls_of_all_and_of_some() {
 /// Stock that is taken back so that nobody sleeps for it lowers the level, and that is told.
 #[test]
 fn stock_taken_back_for_a_limit_is_told() {
-    let tenant = memory().make_with("tenant", Limits::none().high(units(1)));
+    let tenant = owing().make_with("tenant", Limits::none().high(units(1)));
     let [one, other] = ["one", "other"].map(|name| tenant.make(name));
     let seen = Arc::default();
     let _watches = watched(&tenant, &seen);

@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use crate::common::{Pages, Random, Short, Task, UNIT, memory, panics, refused, seed, units};
+use crate::common::{Pages, Random, Short, Task, UNIT, crew, memory, panics, refused, seed, units};
 use bursar::{ChargeError, HighPolicy, Limits, Memory, Reason, Registration};
 
 #[test]
@@ -144,42 +144,26 @@ fn threads_with_one_cache() {
     let groups = ["a", "b"].map(|name| tenant.make(name));
     groups[0].engine().set_min(1 << 20);
     let caches = [(); 2].map(|()| Pages::default());
-    let _kept: Vec<_> = std::iter::zip(&groups, &caches)
-        .map(|(group, pages)| pages.evict_for(group))
-        .collect();
-    let stop = AtomicBool::new(false);
+    let _kept = [0, 1].map(|at| caches[at].evict_for(&groups[at]));
     let succeeded = AtomicU64::new(0);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !stop.load(Ordering::Relaxed) {
-                let reserved = tenant.reserved();
-                assert!(reserved <= MAX, "{reserved}");
+    let work = |thread| {
+        let mut random = Random(seed ^ thread);
+        for _ in 0..2000 {
+            let at = random.below(2);
+            // Others may take what was freed for us.
+            if let Ok(page) = groups[at].try_charge(1 + random.below(60_000) as u64) {
+                succeeded.fetch_add(1, Ordering::Relaxed);
+                caches[at].push(page);
             }
-        });
-        let workers: Vec<_> = (0..4)
-            .map(|thread| {
-                let (groups, caches, succeeded) = (&groups, &caches, &succeeded);
-                scope.spawn(move || {
-                    let mut random = Random(seed ^ thread);
-                    for _ in 0..2000 {
-                        let at = random.below(2);
-                        // Others may take what was freed for us.
-                        if let Ok(page) = groups[at].try_charge(1 + random.below(60_000) as u64) {
-                            succeeded.fetch_add(1, Ordering::Relaxed);
-                            caches[at].push(page);
-                        }
-                    }
-                })
-            })
-            .collect();
-        let ended: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
-        stop.store(true, Ordering::Relaxed);
-        ended.into_iter().for_each(|end| end.unwrap());
+        }
+    };
+    crew(4, work, || {
+        let reserved = tenant.reserved();
+        assert!(reserved <= MAX, "{reserved}");
     });
     assert!(succeeded.into_inner() > 4000, "eviction makes room");
     for (group, pages) in std::iter::zip(&groups, &caches) {
-        let usage = group.used();
-        assert_eq!(usage as u64, pages.bytes());
+        assert_eq!(group.used() as u64, pages.bytes());
         pages.evict(u64::MAX);
     }
     tenant.set_max(0);

@@ -7,9 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Poll;
 
 use bursar::{Charge, ChargeAsync, ChargeError, Group};
-use bursar_machine::host::{allowed_cpus, pin_to};
 
-use crate::common::{Random, Short, Task, UNIT, block_on, memory, seed, units};
+use crate::common::{Random, Short, Task, UNIT, block_on, crew, hop, memory, seed, units};
 
 fn wait(group: &Group, units: u64) -> Task<ChargeAsync> {
     Task::new(group.charge_async(units * UNIT))
@@ -194,46 +193,32 @@ fn threads_all_get_their_turn() {
     let memory = memory();
     let tenant = memory.make_max("tenant", MAX);
     let groups = [u64::MAX, MAX / 2, MAX / 3].map(|max| tenant.make_max(format!("to{max}"), max));
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !stop.load(Ordering::Relaxed) {
-                let reserved = tenant.reserved();
-                assert!(reserved <= MAX, "{reserved}");
-                memory.tick();
+    let work = |thread| {
+        let mut random = Random(seed ^ thread);
+        for step in 0..500 {
+            if step % 16 == 0 {
+                hop(&mut random);
             }
-        });
-        let workers: Vec<_> = (0..6)
-            .map(|thread| {
-                let groups = &groups;
-                scope.spawn(move || {
-                    let cpus = allowed_cpus();
-                    let mut random = Random(seed ^ thread);
-                    for step in 0..500 {
-                        if step % 16 == 0 {
-                            let _ = pin_to(cpus[random.below(cpus.len())]);
-                        }
-                        let group = &groups[random.below(3)];
-                        let wanted = 1 + random.below(MAX as usize / 3) as u64;
-                        let mut given_up = Task::new(group.charge_async(wanted));
-                        if random.below(4) == 0 && given_up.poll().is_pending() {
-                            std::thread::yield_now();
-                        }
-                        drop(given_up);
-                        let charge = block_on(group.charge_async(wanted)).unwrap();
-                        assert_eq!(charge.bytes(), wanted);
-                        std::thread::yield_now();
-                        if random.below(4) == 0 {
-                            // The watcher's tick wakes those who wait for it.
-                            charge.release_nowait();
-                        }
-                    }
-                })
-            })
-            .collect();
-        let ended: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
-        stop.store(true, Ordering::Relaxed);
-        ended.into_iter().for_each(|end| end.unwrap());
+            let group = &groups[random.below(3)];
+            let wanted = 1 + random.below(MAX as usize / 3) as u64;
+            let mut given_up = Task::new(group.charge_async(wanted));
+            if random.below(4) == 0 && given_up.poll().is_pending() {
+                std::thread::yield_now();
+            }
+            drop(given_up);
+            let charge = block_on(group.charge_async(wanted)).unwrap();
+            assert_eq!(charge.bytes(), wanted);
+            std::thread::yield_now();
+            if random.below(4) == 0 {
+                // The watcher's tick wakes those who wait for it.
+                charge.release_nowait();
+            }
+        }
+    };
+    crew(6, work, || {
+        let reserved = tenant.reserved();
+        assert!(reserved <= MAX, "{reserved}");
+        memory.tick();
     });
     assert_eq!(tenant.used(), 0);
     tenant.set_max(0);

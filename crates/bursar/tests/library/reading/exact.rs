@@ -5,93 +5,63 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bursar::{Freshness, Group, Memory};
-use bursar_machine::host::{allowed_cpus, pin_to};
+use bursar_check::model::Flow;
 
-use crate::common::{ROWS, Random, STATISTICS, Short, memory, seed};
-
-#[derive(Default)]
-struct Updates {
-    begun: AtomicU64,
-    returned: AtomicU64,
-}
+use crate::common::{ROWS, Random, STATISTICS, Short, crew, hop, memory, seed};
 
 /// Four writers and six readers over a tree of three levels; every read is checked.
 #[test]
 fn exact_reads_miss_nothing_that_returned() {
     const ROUNDS: usize = 400;
+    const WRITERS: u64 = 4;
     let seed = seed();
     // Each read retires what the pass before found idle.
     let builder = Memory::builder()
         .statistics(STATISTICS)
         .retire_period(Duration::ZERO);
     let memory = builder.build().unwrap();
-    let tenants: Vec<Group> = (0..2)
-        .map(|index| memory.make(format!("t{index}")))
-        .collect();
-    let queries: Vec<(usize, Group)> = (0..8)
-        .map(|index| {
-            let tenant = index % 2;
-            let name = format!("q{index}");
-            (tenant, tenants[tenant].make(&name))
-        })
-        .collect();
-    // By tenant, then by query, then all.
-    let truth: Vec<Updates> = (0..11).map(|_| Updates::default()).collect();
-    let writing = AtomicU64::new(4);
-    let reads = AtomicU64::new(0);
-    std::thread::scope(|scope| {
-        for writer in 0..4 {
-            let (queries, truth, writing) = (&queries, &truth, &writing);
-            scope.spawn(move || {
-                let cpus = allowed_cpus();
-                let mut random = Random(seed ^ writer);
-                for _ in 0..ROUNDS {
-                    // Moving gives way to a reader, so that updates and reads interleave on a machine of any size.
-                    let _ = pin_to(cpus[random.below(cpus.len())]);
-                    std::thread::yield_now();
-                    for _ in 0..random.below(50) {
-                        let at = random.below(queries.len());
-                        let touched = [queries[at].0, 2 + at, 10];
-                        touched.iter().for_each(|&at| {
-                            truth[at].begun.fetch_add(1, Ordering::SeqCst);
-                        });
-                        queries[at].1.add(ROWS, 1);
-                        touched.iter().for_each(|&at| {
-                            truth[at].returned.fetch_add(1, Ordering::SeqCst);
-                        });
-                    }
-                }
-                writing.fetch_sub(1, Ordering::SeqCst);
-            });
+    // Two tenants, the queries of both in turn, and the root; with the updates of each.
+    let mut groups: Vec<Group> = (0..2).map(|at| memory.make(format!("t{at}"))).collect();
+    for at in 0..8 {
+        groups.push(groups[at % 2].make(format!("q{at}")));
+    }
+    groups.push(memory.root());
+    let truth: Vec<Flow> = groups.iter().map(|_| Flow::default()).collect();
+    let writing = AtomicU64::new(WRITERS);
+    let write = |random: &mut Random| {
+        for _ in 0..ROUNDS {
+            // Moving gives way to a reader, so that updates and reads interleave on a machine of any size.
+            hop(random);
+            std::thread::yield_now();
+            for _ in 0..random.below(50) {
+                let at = 2 + random.below(8);
+                truth[at % 2].change(1, || {
+                    truth[at].change(1, || truth[10].change(1, || groups[at].add(ROWS, 1)));
+                });
+            }
         }
-        for reader in 0..6 {
-            let (memory, tenants, queries, truth) = (&memory, &tenants, &queries, &truth);
-            let (writing, reads) = (&writing, &reads);
-            scope.spawn(move || {
-                let mut random = Random(seed ^ 100 ^ reader);
-                let root = memory.root();
-                while writing.load(Ordering::SeqCst) > 0 {
-                    let at = random.below(11);
-                    let group = match at {
-                        0 | 1 => &tenants[at],
-                        10 => &root,
-                        _ => &queries[at - 2].1,
-                    };
-                    let returned = truth[at].returned.load(Ordering::SeqCst);
-                    let value = group.rows() as u64;
-                    let begun = truth[at].begun.load(Ordering::SeqCst);
-                    assert!(value >= returned, "{group:?} misses {}", returned - value);
-                    assert!(value <= begun, "{group:?} invents {}", value - begun);
-                    reads.fetch_add(1, Ordering::Relaxed);
-                    std::thread::yield_now();
-                }
-            });
+        writing.fetch_sub(1, Ordering::SeqCst);
+    };
+    let read = |random: &mut Random| {
+        while writing.load(Ordering::SeqCst) > 0 {
+            let at = random.below(11);
+            let (returned, _) = truth[at].added();
+            let value = groups[at].rows();
+            let (_, begun) = truth[at].added();
+            let seen = || format!("{:?}: {returned} <= {value} <= {begun}", groups[at]);
+            assert!(returned <= value && value <= begun, "{}", seen());
+            std::thread::yield_now();
         }
-    });
+    };
+    let work = |thread| match (thread < WRITERS, &mut Random(seed ^ thread)) {
+        (true, random) => write(random),
+        (false, random) => read(random),
+    };
+    crew(10, work, std::thread::yield_now);
     let counts = memory.flush_counts();
     assert!(
         counts.retired > 10,
-        "slots were retired beside updates: {counts:?}, {reads:?} reads"
+        "slots were retired beside updates: {counts:?}"
     );
 }
 
@@ -103,17 +73,13 @@ fn overlapping_readers_share_flushes() {
     let memory = memory();
     let tenant = memory.make("tenant");
     let query = tenant.make("query");
-    let (tenant, query) = (&tenant, &query);
-    std::thread::scope(|scope| {
-        for _ in 0..READERS {
-            scope.spawn(move || {
-                for _ in 0..READS {
-                    query.add(ROWS, 1);
-                    tenant.exact();
-                }
-            });
+    let work = |_| {
+        for _ in 0..READS {
+            query.add(ROWS, 1);
+            tenant.exact();
         }
-    });
+    };
+    crew(READERS, work, std::thread::yield_now);
     let counts = memory.flush_counts();
     assert_eq!(counts.root, 0);
     assert_eq!(
