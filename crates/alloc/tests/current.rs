@@ -51,16 +51,6 @@ fn the_innermost_counts() {
 }
 
 #[test]
-fn a_panic_leaves_the_group() {
-    let (_memory, one, _) = groups();
-    let caught = std::panic::catch_unwind(|| {
-        one.scope(|| with_current(|_| panic!("as planned")));
-    });
-    assert!(caught.is_err());
-    assert_eq!(asked(), None);
-}
-
-#[test]
 fn futures_are_in_their_group() {
     let (_memory, one, other) = groups();
     let mut waits = pin!(

@@ -3,10 +3,11 @@
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
 use bursar::{Charge, ChargeError, Group, Limits};
+use bursar_machine::host::allowed_cpus;
 
 use crate::Stage;
 use crate::common::site::Held;
-use crate::common::{Leaves, Random, Short, crew, hop, memory};
+use crate::common::{Leaves, Random, Short, cpus, crew, hop, memory};
 
 /// Bytes that may be charged to a group: a token is taken before each charge, and returned after each return.
 struct Budget(AtomicI64);
@@ -155,9 +156,11 @@ fn budgets_that_fit_limits_exactly() {
     let mut epochs = 0;
     while epochs < 2 || !stage.is_over() {
         let charging = AtomicUsize::new(4);
-        let work = |thread| {
+        let threads: [AtomicUsize; 4] = Default::default();
+        let work = |thread: u64| {
             let mut random = stage.random(epochs << 8 | thread);
-            if thread < 4 {
+            if let Some(number) = threads.get(thread as usize) {
+                number.store(cpus::this_thread() as usize, Ordering::SeqCst);
                 let _leaves = Leaves(&charging);
                 let mut held = Held::new();
                 (0..6_000).for_each(|_| budgets.step(&mut random, &mut held));
@@ -170,8 +173,14 @@ fn budgets_that_fit_limits_exactly() {
             }
         };
         let mut random = stage.random(epochs << 8 | 101);
+        let cpus = allowed_cpus();
         crew(5, work, || {
             budgets.change(&mut random);
+            let thread = threads[random.below(4)].load(Ordering::SeqCst);
+            if thread != 0 {
+                // In the middle of whatever it does. It may have ended meanwhile.
+                cpus::move_to(thread as i32, cpus[random.below(cpus.len())]);
+            }
             let queries = budgets.queries.iter().map(|query| (query, Budgets::QUERY));
             for ((group, _), max) in queries.chain([(&budgets.tenant, Budgets::TENANT)]) {
                 let reserved = group.reserved();

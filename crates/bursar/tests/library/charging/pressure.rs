@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::common::{Random, Short, Task, UNIT, block_on, owing, seed, units};
+use crate::common::{Short, Task, UNIT, owing, units};
 use bursar::{
-    Charge, Group, HighPolicy, Level, Limits, Memory, MemoryError, Pressure, PressurePolicy,
-    Reason, Registration,
+    Charge, Group, Level, Limits, Memory, MemoryError, Pressure, PressurePolicy, Reason,
+    Registration,
 };
 
 fn watched(group: &Group, seen: &Arc<Mutex<Vec<Level>>>) -> Registration {
@@ -293,57 +293,6 @@ fn futures_wait_for_another_level() {
     memory.tick();
     assert!(change.wakes() >= 1 && change.poll().is_ready());
     drop(small);
-}
-
-/// The last level is always told, whoever changes it while others tell.
-#[test]
-fn the_last_change_is_told() {
-    let seed = seed();
-    let group = owing().make_max("group", units(10));
-    let last = Arc::new(Mutex::new((Level::None, false)));
-    let told = last.clone();
-    let _kept = group.on_pressure(move |pressure| {
-        {
-            let mut last = told.lock().unwrap();
-            assert!(!std::mem::replace(&mut last.1, true), "one at a time");
-            last.0 = pressure.level;
-        }
-        std::thread::yield_now();
-        told.lock().unwrap().1 = false;
-    });
-    for round in 0..400 {
-        let kept: Vec<Option<Charge>> = std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| block_on(group.pressure_changed(Level::None)));
-            let workers: Vec<_> = (0..3)
-                .map(|thread| {
-                    let group = &group;
-                    let mut random = Random(seed ^ round << 4 ^ thread);
-                    scope.spawn(move || {
-                        let mut held = None;
-                        for _ in 0..random.below(6) {
-                            held = group.try_charge((1 + random.below(4) as u64) * UNIT).ok();
-                        }
-                        held
-                    })
-                })
-                .collect();
-            let kept = workers.into_iter().map(|worker| worker.join().unwrap());
-            let kept = kept.collect();
-            // For the one that waits, if it has to.
-            drop(group.charge(10 * UNIT));
-            let all = group.charge(10 * UNIT);
-            assert!(waiter.join().unwrap() > Level::None);
-            drop(all);
-            kept
-        });
-        assert_eq!(
-            *last.lock().unwrap(),
-            (group.pressure().level, false),
-            "{round}"
-        );
-        drop(kept);
-        assert_eq!(last.lock().unwrap().0, Level::None);
-    }
 }
 
 /// Time passes for `some` while a reclaimer runs; for `full` too, unless somebody else works.

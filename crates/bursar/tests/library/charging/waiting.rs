@@ -3,7 +3,6 @@
 //!
 //! First by hand, with whole units (so that there is no stock), then with an executor that parks its thread.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Poll;
 
 use bursar::{Charge, ChargeAsync, ChargeError, Group};
@@ -223,46 +222,6 @@ fn threads_all_get_their_turn() {
     assert_eq!(tenant.used(), 0);
     tenant.set_max(0);
     assert_eq!(tenant.reserved(), 0);
-}
-
-/// A charge of all there is, against small ones that keep coming: each of those that came before it is served once more
-/// at most.
-#[test]
-fn a_large_charge_is_not_passed_for_ever() {
-    const SMALL: usize = 4;
-    let group = memory().make_max("group", units(4));
-    let (done, rounds) = (AtomicBool::new(false), AtomicUsize::new(0));
-    std::thread::scope(|scope| {
-        for _ in 0..SMALL {
-            scope.spawn(|| {
-                while !done.load(Ordering::Relaxed) {
-                    let charge = block_on(group.charge_async(2 * UNIT)).unwrap();
-                    rounds.fetch_add(1, Ordering::Relaxed);
-                    std::thread::yield_now();
-                    drop(charge);
-                }
-            });
-        }
-        let mut passed = 0;
-        while passed < 50 {
-            let mut large = Task::new(group.charge_async(4 * UNIT));
-            let mut polled = large.poll();
-            let before = rounds.load(Ordering::Relaxed);
-            passed += usize::from(polled.is_pending());
-            while polled.is_pending() {
-                std::thread::yield_now();
-                // Those that were served, but not counted, before the first poll are no more than there are threads.
-                let since = rounds.load(Ordering::Relaxed) - before;
-                if since > 2 * SMALL {
-                    done.store(true, Ordering::Relaxed);
-                    panic!("passed {since} times");
-                }
-                polled = large.poll();
-            }
-        }
-        done.store(true, Ordering::Relaxed);
-    });
-    assert_eq!(group.reserved(), 0);
 }
 
 /// However long others wait, and wherever the limit is that it exceeds.

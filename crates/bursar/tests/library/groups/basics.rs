@@ -1,6 +1,6 @@
 //! Promises of the facade, one promise a test, single-threaded.
 
-use crate::common::{BATCHED, EAGER, ROWS, STATISTICS, Short, Task, memory, refused};
+use crate::common::{BATCHED, ROWS, STATISTICS, Short, Task, memory, refused};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -198,27 +198,6 @@ fn removal_folds_into_the_parent() {
 }
 
 #[test]
-fn records_are_used_again_and_start_at_zero() {
-    let memory = memory();
-    let tenant = memory.make("tenant");
-    for round in 1..2000_u64 {
-        let query = tenant.make_max("query", round);
-        assert_eq!(query.rows(), 0);
-        assert_eq!((query.engine().peak(), query.limits().max), (0, round));
-        query.add(ROWS, 1);
-        query.add(EAGER, 1);
-        let charge = query.try_charge(1).unwrap();
-        assert_eq!(query.used(), 1);
-        drop((query, charge));
-        memory.tick();
-    }
-    assert_eq!(memory.removed_groups(), 0);
-    let reading = tenant.exact();
-    assert_eq!((reading.get(ROWS).value, reading.own(ROWS)), (1999, 1999));
-    assert_eq!(reading.get(EAGER).value, 1999);
-}
-
-#[test]
 fn declarations_are_checked() {
     const TWICE: &[Statistic] = &[Statistic::counter("a"), Statistic::gauge("a")];
     const UNNAMED: &[Statistic] = &[Statistic::counter("")];
@@ -346,27 +325,6 @@ fn sums_of_huge_charges_do_not_wrap() {
     group.set_max(1000);
     assert_eq!(group.reserved(), 0);
     assert!(group.try_charge(1001).is_err());
-}
-
-#[test]
-fn the_range_of_usage_holds_after_a_limit_was_raised() {
-    let group = memory().make_max("group", 20_000);
-    let first = group.try_charge(10_000).unwrap();
-    group.set_max(1 << 30);
-    let mut held = vec![first];
-    for _ in 0..50 {
-        held.push(group.try_charge(200_000).unwrap());
-        let usage = group.read(Freshness::Cached).unwrap().usage();
-        let truth: i64 = held.iter().map(|charge| charge.bytes() as i64).sum();
-        assert!(
-            usage.lo <= truth && truth <= usage.hi,
-            "{truth} is not in {usage:?}"
-        );
-    }
-    assert!(
-        group.reserved() <= 10_000 + 50 * 200_000 + (512 << 10),
-        "stock does not pile up"
-    );
 }
 
 #[test]

@@ -34,30 +34,6 @@ fn the_same_group_of_the_same_memory() {
     assert_eq!(all.len(), 2);
 }
 
-/// Bytes keep the record of a group whose handles are gone, so it can be had from them; so does a charge of nothing.
-#[test]
-fn the_group_of_a_charge() {
-    let memory = memory();
-    let tenant = memory.make("tenant");
-    let (some, none) = (
-        tenant.try_charge(UNIT).unwrap(),
-        tenant.try_charge(0).unwrap(),
-    );
-    assert_eq!(
-        (some.group(), none.group()),
-        (tenant.clone(), tenant.clone())
-    );
-    drop((none, tenant));
-    let gone = some.group();
-    assert!(gone.engine().is_removed() && gone == some.group());
-    assert_eq!((gone.reserved(), memory.removed_groups()), (units(1), 1));
-    drop(some);
-    assert_eq!(gone.reserved(), 0);
-    drop(gone);
-    memory.tick();
-    assert_eq!(memory.removed_groups(), 0);
-}
-
 /// While all limits change, a charge that neither the old nor the new ones let in is refused, and one that neither
 /// throttles is not. A reclaimer looks on from within the change.
 #[test]

@@ -3,7 +3,7 @@
 use crate::common::Short;
 use std::time::Duration;
 
-use bursar::housekeeping::{HousekeepingError, Options};
+use bursar::housekeeping::Options;
 use bursar::pages::{Order, PageOptions, Zeroed, ZoneReport};
 use bursar::{Host, Machine, Memory, Page};
 use bursar_machine::host::{allowed_cpus, pin_to};
@@ -57,19 +57,6 @@ fn threads_of_ours_give_memory_back_without_any_tick() {
         std::thread::yield_now();
     }
     drop(threads);
-}
-
-#[test]
-fn so_do_ticks_of_a_thread_of_the_users() {
-    let memory = memory();
-    let upkeeper = memory.housekeeping(options()).expect("sense");
-    use_pages(&memory);
-    let machine = memory.machine();
-    let keeps = (machine.cpus() as u64) << 20;
-    while retained(&memory) > keeps {
-        let next_ns = upkeeper.tick();
-        machine.sleep_until(next_ns);
-    }
 }
 
 #[test]
@@ -130,19 +117,4 @@ fn without_isolation_the_same_lists_are_emptied() {
     while listed() > 0 {
         machine.sleep_until(upkeeper.tick());
     }
-}
-
-#[test]
-fn settings_are_checked() {
-    let memory = memory();
-    let cpus = memory.machine().cpus();
-    let cpu = cpus as u32;
-    let options = Options {
-        isolated: vec![cpu],
-        ..options()
-    };
-    let error = memory.housekeeping(options).expect_err("no such CPU");
-    assert_eq!(error, HousekeepingError::NoSuchCpu { cpu, cpus });
-    let text = format!("CPU {cpu} cannot be isolated: there are {cpus} CPUs");
-    assert_eq!(error.to_string(), text);
 }

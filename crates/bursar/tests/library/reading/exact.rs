@@ -155,34 +155,3 @@ fn a_second_read_of_the_same_slots_needs_no_walk() {
     );
     assert!(rosters > walks, "{before:?}, {after:?}");
 }
-
-/// The slots of a group that has ended belong to the group that its record has next.
-#[test]
-fn a_roster_does_not_follow_a_record_to_its_next_group() {
-    let memory = memory();
-    let parent = |name| memory.make(name);
-    let (old, new) = (parent("old"), parent("new"));
-    let guest = old.make("guest");
-    let beside = old.make("beside");
-    guest.add(ROWS, 1);
-    // It keeps the record. So the group is still there, and on the roster, when it has lost its name.
-    let kept = guest.try_charge(1).unwrap();
-    let rows = || {
-        let reading = old.exact();
-        (reading.get(ROWS).value, reading.own(ROWS))
-    };
-    let add_and_read = |added: i64, own: i64| {
-        beside.add(ROWS, 1);
-        assert_eq!(rows(), (1 + added, own));
-    };
-    (1..10).for_each(|added| add_and_read(added, 0));
-    drop(guest);
-    (10..20).for_each(|added| add_and_read(added, 1));
-    drop(kept);
-    while memory.removed_groups() > 0 {
-        memory.tick();
-    }
-    let again = new.make("again");
-    again.add(ROWS, 100);
-    assert_eq!(rows(), (20, 1), "the next group of the record is elsewhere");
-}
