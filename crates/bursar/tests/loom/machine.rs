@@ -31,10 +31,11 @@ use bursar_machine::{
     AtomicShard, AtomicWord, CAP, CEILING, CHARGED, Event, Lock, Machine, MemoryOrder, OutOfMemory,
     Outcome, STATE, Shard, Slot, State, busy_wait,
 };
+use bursar_rig::frames::Unbacked;
 use loom::sync::atomic::{AtomicU64, Ordering, fence};
 use loom::sync::{Condvar, Mutex, MutexGuard};
 
-pub use stacks::{LoomFrames, LoomStacks};
+pub use stacks::LoomStacks;
 
 /// A test of each model for each kind of shard.
 macro_rules! on_both_kinds {
@@ -175,7 +176,7 @@ impl Machine for LoomMachine {
     type Slot = LoomSlot;
     type Shared<T: Send + Sync + 'static> = Arc<T>;
     type Operation = ();
-    type Frames = LoomFrames;
+    type Frames = Unbacked<()>;
     type Stacks = LoomStacks;
 
     fn share<T: Send + Sync + 'static>(value: T) -> Arc<T> {
@@ -209,8 +210,8 @@ impl Machine for LoomMachine {
         }])
     }
 
-    fn reserve(&self, options: &ReserveOptions) -> Result<(LoomFrames, Span), ReserveError> {
-        stacks::reserve(&self.cpus.spans, options)
+    fn reserve(&self, options: &ReserveOptions) -> Result<(Unbacked<()>, Span), ReserveError> {
+        Unbacked::reserve(&mut self.cpus.spans.lock().unwrap(), options.pages)
     }
 
     fn memory_bytes(&self) -> u64 {
