@@ -37,26 +37,31 @@ use loom::sync::{Condvar, Mutex, MutexGuard};
 
 pub use stacks::LoomStacks;
 
-/// A test of each model for each kind of shard.
-macro_rules! on_both_kinds {
-    ($($model:ident),+ $(,)?) => {
-        mod sections {
-            use super::{Kind, models};
-            $(#[test] fn $model() { models::$model(Kind::Sections); })+
-        }
-        mod atomics {
-            use super::{Kind, models};
-            $(#[test] fn $model() { models::$model(Kind::Atomics); })+
+/// A model, explored up to a number of preemptions: a test for each kind of shard.
+macro_rules! model {
+    ($name:ident, $preemptions:expr, $model:expr $(,)?) => {
+        mod $name {
+            use super::*;
+
+            #[test]
+            fn sections() {
+                crate::machine::explore($preemptions, Kind::Sections, $model);
+            }
+
+            #[test]
+            fn atomics() {
+                crate::machine::explore($preemptions, Kind::Atomics, $model);
+            }
         }
     };
 }
 
 /// Explores a model up to a bound on preemptions; `LOOM_MAX_PREEMPTIONS` overrides it.
-pub fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
+pub fn explore(preemptions: usize, kind: Kind, model: impl Fn(Kind) + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound.get_or_insert(preemptions);
     builder.max_branches = builder.max_branches.max(20_000);
-    builder.check(model);
+    builder.check(move || model(kind));
 }
 
 loom::thread_local! {
