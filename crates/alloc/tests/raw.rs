@@ -1,12 +1,15 @@
 //! Pages as raw memory: nothing is lost, and what must not be freed is not.
 
+mod common;
+
 use std::num::NonZero;
 use std::ptr::NonNull;
 use std::sync::Barrier;
 
 use bursar::pages::{Order, PageOptions, Zeroed};
-use bursar::{AllocPagesError, Freshness, Group, Limits, Memory, Page};
+use bursar::{AllocPagesError, Group, Limits, Memory, Page};
 use bursar_alloc::{FromRawError, from_raw, into_raw};
+use common::{Short, usage};
 
 const BYTES: u64 = 16 << 20;
 
@@ -19,11 +22,7 @@ fn memory() -> Memory {
 }
 
 fn group(memory: &Memory) -> Group {
-    memory.root().child("raw", Limits::none()).unwrap()
-}
-
-fn usage(group: &Group) -> i64 {
-    group.read(Freshness::Exact).unwrap().usage().value
+    memory.make("raw")
 }
 
 /// Frees an address that must not be freed.

@@ -5,9 +5,9 @@ use std::sync::mpsc::channel;
 use std::task::Poll;
 
 use crate::common::world::Stop;
-use crate::common::{ROWS, Random, Task, UNIT, memory, seed, units};
+use crate::common::{ROWS, Random, Short, Task, UNIT, memory, seed, units};
 use bursar::engine::{NowaitError, RemoveError};
-use bursar::{ChargeError, CreateError, Emptied, Freshness, Group, Limits, Memory};
+use bursar::{ChargeError, CreateError, Emptied, Group, Limits, Memory};
 
 fn emptied(group: &Group) -> Task<Emptied> {
     Task::new(group.emptied())
@@ -45,10 +45,10 @@ fn a_whole_subtree_is_closed_in_one_call() {
     let memory = memory();
     let root = memory.root();
     assert_eq!(root.close(), Err(RemoveError::Root));
-    let tenant = root.child("tenant", Limits::max(units(8))).unwrap();
-    let queries = ["a", "b"].map(|name| tenant.child(name, Limits::none()).unwrap());
-    let scan = queries[0].child("scan", Limits::none()).unwrap();
-    let other = root.child("other", Limits::none()).unwrap();
+    let tenant = root.make_max("tenant", units(8));
+    let queries = ["a", "b"].map(|name| tenant.make(name));
+    let scan = queries[0].make("scan");
+    let other = root.make("other");
     // Leaves stock.
     drop(scan.try_charge(100).unwrap());
     scan.add(ROWS, 3);
@@ -58,11 +58,11 @@ fn a_whole_subtree_is_closed_in_one_call() {
         assert_closed(group);
     }
     assert_eq!(memory.reserved(), units(1), "stock is left");
-    let reading = root.read(Freshness::Exact).unwrap();
+    let reading = root.exact();
     assert_eq!((reading.own(ROWS), reading.own_usage()), (3, UNIT as i64));
     assert!(other.try_charge(1).is_ok());
     // The names are free, and closing again does nothing.
-    let again = root.child("tenant", Limits::none()).unwrap();
+    let again = root.make("tenant");
     tenant.close().unwrap();
     scan.close().unwrap();
     assert!(!again.engine().is_removed());
@@ -83,9 +83,9 @@ fn charges_that_wait_are_refused() {
     for at in ["query", "tenant", "root"] {
         let memory = memory();
         let root = memory.root();
-        let tenant = root.child("tenant", Limits::none()).unwrap();
-        let query = tenant.child("query", Limits::none()).unwrap();
-        let other = root.child("other", Limits::none()).unwrap();
+        let tenant = root.make("tenant");
+        let query = tenant.make("query");
+        let other = root.make("other");
         let held = query.try_charge(2 * UNIT).unwrap();
         match at {
             "query" => query.set_max(units(2)),
@@ -119,9 +119,8 @@ fn charges_that_wait_are_refused() {
 
 #[test]
 fn the_last_byte_ends_the_wait() {
-    let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
-    let query = tenant.child("query", Limits::none()).unwrap();
+    let tenant = memory().make("tenant");
+    let query = tenant.make("query");
     let mut charge = query.try_charge(3 * UNIT).unwrap();
     let small = tenant.try_charge(1).unwrap();
     let empty = tenant.try_charge(0).unwrap();
@@ -130,7 +129,7 @@ fn the_last_byte_ends_the_wait() {
         assert!(task.poll().is_pending());
     }
     // A group in which nothing is charged ends with its closing.
-    let idle = tenant.child("idle", Limits::none()).unwrap();
+    let idle = tenant.make("idle");
     let mut at_once = emptied(&idle);
     assert!(at_once.poll().is_pending());
     tenant.close().unwrap();
@@ -157,7 +156,7 @@ fn the_last_byte_ends_the_wait() {
 fn a_group_that_lives_is_not_at_its_end() {
     let memory = memory();
     assert!(emptied(&memory.root()).poll().is_pending());
-    let group = memory.root().child("group", Limits::none()).unwrap();
+    let group = memory.make("group");
     let mut task = emptied(&group);
     assert!(task.poll().is_pending(), "nothing is charged, but it lives");
     drop(group.try_charge(UNIT).unwrap());
@@ -166,7 +165,7 @@ fn a_group_that_lives_is_not_at_its_end() {
     group.engine().remove().unwrap();
     assert!(task.wakes() > 0 && task.poll().is_ready());
     // Not the last handle: the future has one.
-    let group = memory.root().child("group", Limits::none()).unwrap();
+    let group = memory.make("group");
     let mut task = emptied(&group);
     drop(group);
     assert!(task.poll().is_pending());
@@ -179,7 +178,7 @@ fn a_group_that_lives_is_not_at_its_end() {
 #[test]
 fn a_tick_tells_of_returns_that_tell_nobody() {
     let memory = memory();
-    let group = memory.root().child("group", Limits::none()).unwrap();
+    let group = memory.make("group");
     let charges = [
         group.try_charge(100).unwrap(),
         group.engine().charge_nowait(UNIT),
@@ -196,7 +195,7 @@ fn a_tick_tells_of_returns_that_tell_nobody() {
 #[test]
 fn moving_the_last_bytes_away_ends_the_wait() {
     let memory = memory();
-    let [from, to] = ["from", "to"].map(|name| memory.root().child(name, Limits::none()).unwrap());
+    let [from, to] = ["from", "to"].map(|name| memory.make(name));
     let mut charge = from.try_charge(UNIT).unwrap();
     let mut task = emptied(&from);
     from.close().unwrap();
@@ -218,10 +217,7 @@ fn nothing_gets_in_while_threads_close() {
     let memory = memory();
     let mut rows = 0;
     for round in 0..ROUNDS {
-        let tenant = memory
-            .root()
-            .child("tenant", Limits::max(units(4)))
-            .unwrap();
+        let tenant = memory.make_max("tenant", units(4));
         let (working, is_closed) = (AtomicUsize::new(0), AtomicBool::new(false));
         let (say, made) = channel::<Group>();
         std::thread::scope(|scope| {
@@ -298,7 +294,7 @@ fn nothing_gets_in_while_threads_close() {
             groups += 1;
         }
         assert!(groups > 0 || round > 0, "no group was made");
-        let reading = memory.root().read(Freshness::Exact).unwrap();
+        let reading = memory.exact();
         assert_eq!((reading.get(ROWS).value, reading.own(ROWS)), (rows, rows));
         assert_eq!(reading.usage().value, 0);
     }
@@ -311,7 +307,7 @@ fn nothing_gets_in_while_threads_close() {
 fn a_memory_may_own_its_ticker() {
     let quick = || Memory::builder().flush_period(std::time::Duration::from_millis(4));
     let memory = quick().ticker(true).build().unwrap();
-    let group = memory.root().child("group", Limits::none()).unwrap();
+    let group = memory.make("group");
     let charge = group.engine().charge_nowait(UNIT);
     group.close().unwrap();
     let clone = memory.clone();

@@ -1,19 +1,15 @@
 //! Returns of bytes by number, charges that neither wait nor fail, and statistics at the ends of their range.
 
-use bursar::{Charge, Counter, Freshness, Gauge, Group, Limits, Memory, Statistic};
-
-fn usage(group: &Group) -> i64 {
-    group.read(Freshness::Exact).unwrap().usage().value
-}
+use crate::common::Short;
+use bursar::{Charge, Counter, Gauge, Group, Memory, Statistic};
 
 #[test]
 fn what_is_forgotten_stays_charged_until_it_is_returned() {
-    let memory = Memory::host().unwrap();
-    let tenant = memory.root().child("tenant", Limits::max(1 << 20)).unwrap();
-    let query = tenant.child("query", Limits::none()).unwrap();
+    let tenant = Memory::host().unwrap().make_max("tenant", 1 << 20);
+    let query = tenant.make("query");
     let bytes = query.try_charge(1 << 19).unwrap().forget();
     assert_eq!(
-        (bytes, usage(&query), usage(&tenant)),
+        (bytes, query.used(), tenant.used()),
         (1 << 19, 1 << 19, 1 << 19)
     );
     assert!(tenant.try_charge((1 << 19) + 1).is_err());
@@ -23,17 +19,17 @@ fn what_is_forgotten_stays_charged_until_it_is_returned() {
         scope.spawn(|| other.engine().uncharge(bytes / 4));
         scope.spawn(|| query.engine().uncharge(bytes / 4));
     });
-    assert_eq!(usage(&tenant), 1 << 18);
+    assert_eq!(tenant.used(), 1 << 18);
     query.engine().uncharge(0);
     query.engine().uncharge(bytes / 2);
-    assert_eq!(usage(&query), 0);
+    assert_eq!(query.used(), 0);
     drop(tenant.try_charge(1 << 20).unwrap());
 }
 
 #[test]
 fn forgetting_nothing_keeps_nothing() {
     let memory = Memory::host().unwrap();
-    let group = memory.root().child("group", Limits::none()).unwrap();
+    let group = memory.make("group");
     assert_eq!(group.try_charge(0).unwrap().forget(), 0);
     drop(group);
     memory.tick();
@@ -43,11 +39,8 @@ fn forgetting_nothing_keeps_nothing() {
 
 #[test]
 fn what_may_not_wait_oversteps_and_the_next_that_may_refuses() {
-    let memory = Memory::host().unwrap();
-    let tenant = memory.root().child("tenant", Limits::max(8 << 20)).unwrap();
-    let groups: Vec<Group> = (0..4)
-        .map(|k| tenant.child(k.to_string(), Limits::none()).unwrap())
-        .collect();
+    let tenant = Memory::host().unwrap().make_max("tenant", 8 << 20);
+    let groups: Vec<Group> = (0..4).map(|k| tenant.make(k.to_string())).collect();
     // Stock below, on whatever CPUs there are.
     std::thread::scope(|scope| {
         for group in &groups {
@@ -66,7 +59,7 @@ fn what_may_not_wait_oversteps_and_the_next_that_may_refuses() {
     assert_eq!(tenant.reserved(), 9 << 20);
     drop(over);
     drop(groups[2].try_charge(1 << 20).unwrap());
-    assert_eq!(usage(&tenant), 0);
+    assert_eq!(tenant.used(), 0);
 }
 
 /// A tenant of at most 8 MiB and a group below it that holds stock, where each tick is due.
@@ -75,8 +68,8 @@ fn with_stock() -> (Memory, Group, Group) {
         .flush_period(std::time::Duration::ZERO)
         .build()
         .unwrap();
-    let tenant = memory.root().child("tenant", Limits::max(8 << 20)).unwrap();
-    let group = tenant.child("group", Limits::none()).unwrap();
+    let tenant = memory.make_max("tenant", 8 << 20);
+    let group = tenant.make("group");
     drop(group.try_charge(5000).unwrap());
     (memory, tenant, group)
 }
@@ -124,34 +117,33 @@ fn has_sections() -> bool {
 
 #[test]
 fn stock_alone_pays_or_nobody() {
-    let memory = Memory::host().unwrap();
-    let group = memory.root().child("group", Limits::none()).unwrap();
+    let group = Memory::host().unwrap().make("group");
     assert!(
         !group.engine().charge_from_stock(1),
         "there was never any stock"
     );
     let paid = pays_from_stock(&group, 3000);
     assert_eq!(paid, has_sections());
-    assert_eq!(usage(&group), if paid { 3000 } else { 0 });
-    let usage_before = usage(&group);
+    assert_eq!(group.used(), if paid { 3000 } else { 0 });
+    let usage_before = group.used();
     assert!(!group.engine().charge_from_stock(0));
     assert!(
         !group.engine().charge_from_stock(1 << 40),
         "more than any stock"
     );
     assert!(!group.engine().charge_from_stock(u64::MAX));
-    assert_eq!(usage(&group), usage_before);
+    assert_eq!(group.used(), usage_before);
     if paid {
         group.engine().uncharge(3000);
     }
-    assert_eq!(usage(&group), 0);
+    assert_eq!(group.used(), 0);
 }
 
 #[test]
 fn stock_is_as_large_as_it_is_set() {
     let group_of = |stock_max: u64| {
         let memory = Memory::builder().stock_max(stock_max).build().unwrap();
-        memory.root().child("group", Limits::none()).unwrap()
+        memory.make("group")
     };
     let large = group_of(8 << 20);
     assert_eq!(pays_from_stock(&large, 1 << 20), has_sections());
@@ -178,8 +170,7 @@ fn stock_is_as_large_as_it_is_set() {
 
 #[test]
 fn requests_beyond_all_numbers_are_cut() {
-    let memory = Memory::host().unwrap();
-    let group = memory.root().child("group", Limits::none()).unwrap();
+    let group = Memory::host().unwrap().make("group");
     let held: Vec<Charge> = (0..70)
         .map(|_| group.engine().charge_nowait(u64::MAX))
         .collect();
@@ -187,19 +178,19 @@ fn requests_beyond_all_numbers_are_cut() {
     assert!(held[69].bytes() < 1 << 56);
     let sum: u64 = held.iter().map(|charge| charge.bytes()).sum();
     assert!(sum <= 1 << 62);
-    assert_eq!(usage(&group), sum as i64);
+    assert_eq!(group.used(), sum as i64);
     drop(held);
-    assert_eq!(usage(&group), 0);
+    assert_eq!(group.used(), 0);
 }
 
 #[test]
 fn a_removed_group_is_charged_by_those_who_may_not_fail() {
     let memory = Memory::host().unwrap();
-    let group = memory.root().child("group", Limits::none()).unwrap();
+    let group = memory.make("group");
     let mut first = group.engine().charge_nowait(1000);
     group.engine().remove().unwrap();
     let second = group.engine().charge_nowait(2000);
-    assert_eq!(usage(&group), 3000);
+    assert_eq!(group.used(), 3000);
     // Bytes alone keep the record, and may grow.
     drop(group);
     first.grow_nowait(500);
@@ -215,7 +206,7 @@ fn a_removed_group_is_charged_by_those_who_may_not_fail() {
 #[test]
 fn an_empty_charge_grows() {
     let memory = Memory::host().unwrap();
-    let group = memory.root().child("group", Limits::none()).unwrap();
+    let group = memory.make("group");
     let mut charge = group.try_charge(0).unwrap();
     charge.grow_nowait(0);
     drop(group);
@@ -229,26 +220,26 @@ fn an_empty_charge_grows() {
 #[test]
 fn accounts_charge_their_group() {
     let memory = Memory::host().unwrap();
-    let group = memory.root().child("group", Limits::none()).unwrap();
-    let other = memory.root().child("other", Limits::none()).unwrap();
+    let group = memory.make("group");
+    let other = memory.make("other");
     let account = group.engine().account();
     assert!(account == group.clone().engine().account() && account != other.engine().account());
     assert_ne!(account.key(), other.engine().account().key());
     account.charge_nowait(5000);
     account.charge_nowait(5 << 20);
-    assert_eq!((usage(&group), usage(&other)), (5000 + (5 << 20), 0));
+    assert_eq!((group.used(), other.used()), (5000 + (5 << 20), 0));
     // Any thread's: it is two words and a number.
     std::thread::spawn(move || account.uncharge_nowait(5 << 20))
         .join()
         .unwrap();
     account.uncharge_nowait(5000);
-    assert_eq!(usage(&group), 0);
+    assert_eq!(group.used(), 0);
 }
 
 #[test]
 fn a_group_knows_its_memory() {
     let memory = Memory::host().unwrap();
-    let group = memory.root().child("group", Limits::none()).unwrap();
+    let group = memory.make("group");
     assert!(group.engine().memory().root() == memory.root());
     assert!(group.engine().memory().root() != Memory::host().unwrap().root());
 }
@@ -256,8 +247,7 @@ fn a_group_knows_its_memory() {
 #[test]
 #[cfg(debug_assertions)]
 fn returning_too_much_panics_at_the_call_at_fault_and_changes_nothing() {
-    let memory = Memory::host().unwrap();
-    let group = memory.root().child("tenant", Limits::none()).unwrap();
+    let group = Memory::host().unwrap().make("tenant");
     let held = group.try_charge(10_000).unwrap();
     let bytes = group.try_charge(1000).unwrap().forget();
     let panic = std::panic::catch_unwind(|| group.engine().uncharge(bytes + 1)).unwrap_err();
@@ -265,7 +255,7 @@ fn returning_too_much_panics_at_the_call_at_fault_and_changes_nothing() {
         panic.downcast_ref::<String>().unwrap(),
         "1001 bytes returned to /tenant, where 1000 are charged and forgotten"
     );
-    let used = || group.read(Freshness::Exact).unwrap().usage().value;
+    let used = || group.used();
     assert_eq!(used(), 11_000);
     group.engine().uncharge(bytes);
     assert!(
@@ -291,7 +281,7 @@ fn statistics_wrap() {
     const BATCHED: Counter = Counter::of(STATISTICS, "batched");
     const GAUGE: Gauge = Gauge::of(STATISTICS, "gauge");
     let memory = Memory::builder().statistics(STATISTICS).build().unwrap();
-    let group = memory.root().child("group", Limits::none()).unwrap();
+    let group = memory.make("group");
     for counter in [LAZY, EAGER, BATCHED] {
         group.add(counter, i64::MAX as u64);
         group.add(counter, 5);
@@ -299,7 +289,7 @@ fn statistics_wrap() {
     group.add(GAUGE, i64::MIN);
     group.add(GAUGE, -1);
     for read in [&group, &memory.root()] {
-        let reading = read.read(Freshness::Exact).unwrap();
+        let reading = read.exact();
         for counter in [LAZY, EAGER, BATCHED] {
             assert_eq!(reading.get(counter).value, i64::MIN + 4);
         }
@@ -309,7 +299,7 @@ fn statistics_wrap() {
     for counter in [LAZY, EAGER, BATCHED] {
         let added = std::panic::catch_unwind(|| group.add(counter, 0_u64.wrapping_sub(1)));
         assert_eq!(added.is_err(), cfg!(debug_assertions));
-        let reading = group.read(Freshness::Exact).unwrap();
+        let reading = group.exact();
         let lost = i64::from(!cfg!(debug_assertions));
         assert_eq!(reading.get(counter).value, i64::MIN + 4 - lost);
     }
