@@ -9,9 +9,8 @@ use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 
 use super::events::EventCounts;
 use super::limits::{Limit, Limits};
-use super::operations::Begun;
 use crate::apart::Apart;
-use crate::gate::Gate;
+use crate::gate::{Begun, Gate};
 use crate::tree::MarkSet;
 
 /// No usage is higher, so that sums are good as signed numbers.
