@@ -1,8 +1,10 @@
 //! A gate: lets operations in, or one task that closes it.
 //!
-//! Each group has two for its charges. *Operations* that change counters enter the gates of their group and of all groups above. A task that is
-//! about to refuse a charge closes the gate of the limit in its way. *Drains* enter the gates above their scope and close the
-//! gate of the scope. So drains of overlapping subtrees take turns, and drains of disjoint ones do not meet.
+//! Each group has two for its charges. *Operations* that change counters pass the gates of their group and of all groups above. A
+//! task that is about to refuse a charge closes the gate of the limit in its way. *Drains* enter the gates above their scope and
+//! close the gate of the scope. So drains of overlapping subtrees take turns, and drains of disjoint ones do not meet.
+//!
+//! A drain counts itself in at each gate. An operation usually has one word of its CPU instead (`limit/operations.rs`).
 //!
 //! The tree has one for the ends of groups, which a snapshot closes while it walks.
 //!
@@ -12,15 +14,13 @@ use std::sync::Arc;
 
 use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 
-const UNDER_WAY: u64 = 0xffff_ffff;
-const BEGUN: u64 = 1 << 32;
 /// Turns that [`Gate::give_way`] looks before it goes on, so that a task that gets no CPU holds up no other. Chosen, not
 /// measured: 64 short pauses, and some thousand turns given to other tasks. A task that was woken needs a few.
 const PATIENCE: u32 = 4096;
 
 /// One gate of one group.
 pub(crate) struct Gate<M: Machine> {
-    /// Entries under way at or below the group (low half), and entries and closings that ever began (high half).
+    /// Entries under way at or below the group.
     in_flight: M::Word,
     /// Tasks that have closed the gate.
     closed: M::Word,
@@ -29,10 +29,6 @@ pub(crate) struct Gate<M: Machine> {
     /// Made by the first task that waits. Happens when the gate opens.
     opened: M::Mutex<Option<Arc<M::Event>>>,
 }
-
-/// State that [`Gate::is_quiet_since`] compares with.
-#[derive(Clone, Copy)]
-pub(crate) struct Look(u64);
 
 impl<M: Machine> Gate<M> {
     pub(crate) fn new() -> Self {
@@ -47,7 +43,7 @@ impl<M: Machine> Gate<M> {
     /// Counts an entry. The caller looks at [`Gate::is_closed`] next, and leaves if it is.
     pub(crate) fn enter(&self) {
         // Full: pairs with `close`. If our count comes first, the closer waits for us. If the closing comes first, we see it.
-        self.in_flight.fetch_add(BEGUN | 1, MemoryOrder::Full);
+        self.in_flight.fetch_add(1, MemoryOrder::Full);
     }
 
     pub(crate) fn exit(&self) {
@@ -62,11 +58,10 @@ impl<M: Machine> Gate<M> {
 
     /// Lets no entry in from now on, and waits for those inside to leave. Other tasks may have closed it, too.
     pub(crate) fn close(&self, machine: &M) {
-        // Full: pairs with `enter`. A closing counts as begun, so that `is_quiet_since` sees one that came and went.
+        // Full: pairs with `enter`.
         self.closed.fetch_add(1, MemoryOrder::Full);
-        self.in_flight.fetch_add(BEGUN, MemoryOrder::Full);
         bursar_machine::busy_wait(
-            || self.in_flight.load(MemoryOrder::Full) & UNDER_WAY == 0,
+            || self.in_flight.load(MemoryOrder::Full) == 0,
             |round| machine.relax(round),
         );
     }
@@ -111,27 +106,14 @@ impl<M: Machine> Gate<M> {
         }
     }
 
-    /// Whether the gate is open and empty, and a state to compare with later.
-    pub(crate) fn look(&self) -> (bool, Look) {
-        let seen = self.in_flight.load(MemoryOrder::Full);
-        (seen & UNDER_WAY == 0 && !self.is_closed(), Look(seen))
-    }
-
-    /// Whether no entry and no closing began since.
-    pub(crate) fn is_quiet_since(&self, look: Look) -> bool {
-        self.in_flight.load(MemoryOrder::Full) == look.0
-    }
-
-    /// Puts the gate right in a forked child: it is empty. A look from before must not be believed.
+    /// Puts the gate right in a forked child: it is empty.
     pub(crate) fn forget_tasks(&self) {
         debug_assert_eq!(
             self.closed.load(MemoryOrder::Full),
             0,
             "a drain is an operation"
         );
-        let begun = self.in_flight.load(MemoryOrder::Full) & !UNDER_WAY;
-        self.in_flight
-            .store(begun.wrapping_add(BEGUN), MemoryOrder::Full);
+        self.in_flight.store(0, MemoryOrder::Full);
         self.arriving.store(0, MemoryOrder::Full);
     }
 }

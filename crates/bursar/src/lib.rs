@@ -111,6 +111,7 @@ mod guides {
 }
 
 // The layers, each using only those before it; the layer test of `bursar-check` checks that.
+mod apart;
 mod arena;
 mod gate;
 mod tree;

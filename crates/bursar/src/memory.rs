@@ -517,7 +517,7 @@ impl<M: Machine> Memory<M> {
 
     /// Bytes that are reserved in the whole tree now, stock included.
     pub fn reserved(&self) -> u64 {
-        self.core.counters.usage_now(ROOT)
+        self.core.counters.counter(ROOT).reserved()
     }
 }
 

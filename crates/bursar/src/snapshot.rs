@@ -242,7 +242,7 @@ fn walk<M: Machine>(group: &Group<M>, is_exact: bool) -> Snapshot {
     let note = |index: u32| {
         let counter = core.counters.counter(index);
         // Full, and relaxed: as in `Group::reserved` and `Engine::peak`.
-        let reserved = core.counters.usage_now(index);
+        let reserved = core.counters.counter(index).reserved();
         let peak = counter.peak.load(MemoryOrder::Relaxed);
         let events = (counter.events.total(), counter.events.own());
         let pressure = pressure::now(core, index);

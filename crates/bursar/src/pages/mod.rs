@@ -51,7 +51,7 @@ pub use sizes::Watermarks;
 pub use statistics::{ListReport, PageSet, ZoneCounts, ZoneInfo, ZoneReport};
 pub use stuck::{Place, Stuck};
 pub(crate) use table::NotRaw;
-pub(crate) use zone::{Apart, Zone};
+pub(crate) use zone::Zone;
 pub(crate) use zones::{NoBlock, Zones};
 pub use zones::{Placement, Urgency};
 

@@ -6,11 +6,12 @@
 //! | depot | a short lock for a batch | `depot.rs` |
 //! | buddy | the zone lock, in slices of [`HoldBounds`] | here |
 
-use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bursar_machine::pages::{Block, Frames, Order, Pfn, ReserveError, ReserveOptions};
 use bursar_machine::{Machine, OutOfMemory, Shard};
+
+use crate::apart::Apart;
 
 use super::buddy::{Buddy, SpareTable};
 use super::depot::Depot;
@@ -52,20 +53,6 @@ pub(crate) struct Zone<M: Machine> {
 
 /// Length of a pause in which other threads can run.
 const GIVE_WAY: u32 = 1 << 10;
-
-/// Value on cache lines of its own. Otherwise writes to it would slow down reads of its neighbours, such as the heads
-/// of the lists. Two lines, because processors fetch them in pairs.
-#[derive(Debug)]
-#[repr(align(128))]
-pub(crate) struct Apart<T>(pub(crate) T);
-
-impl<T> Deref for Apart<T> {
-    type Target = T;
-    #[inline(always)]
-    fn deref(&self) -> &T {
-        &self.0
-    }
-}
 
 /// Facts about the buddy that are written under its lock and read without it.
 struct Hints {
