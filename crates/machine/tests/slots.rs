@@ -242,23 +242,19 @@ fn freezing_under_fire_conserves() {
 
 #[test]
 fn slots_do_not_overlap() {
+    const LAST: usize = FIRST_STATISTIC + 4;
     let host = host();
-    let slots = host.slots(FIRST_STATISTIC + 5).unwrap();
+    let slots = host.slots(LAST + 1).unwrap();
     assert!(slots.len() > 1);
-    for (index, slot) in slots.iter().enumerate() {
+    for (number, slot) in (1..).zip(&slots) {
         for shard in shards(host) {
-            slot.word(shard, FIRST_STATISTIC + 4)
-                .store(index as u64 + 1, MemoryOrder::Full);
+            slot.word(shard, LAST).store(number, MemoryOrder::Full);
         }
     }
-    for (index, slot) in slots.iter().enumerate() {
+    for (number, slot) in (1..).zip(&slots) {
         for shard in shards(host) {
-            assert_eq!(slot.word(shard, STATE).load(MemoryOrder::Full), 0);
-            assert_eq!(
-                slot.word(shard, FIRST_STATISTIC + 4)
-                    .load(MemoryOrder::Full),
-                index as u64 + 1
-            );
+            let words = [STATE, LAST].map(|word| slot.word(shard, word).load(MemoryOrder::Full));
+            assert_eq!(words, [0, number]);
         }
     }
 }

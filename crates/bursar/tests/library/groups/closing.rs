@@ -174,24 +174,6 @@ fn a_group_that_lives_is_not_at_its_end() {
     assert!(memory.find("group").is_none());
 }
 
-/// Returns that may wake nobody leave it to the next that may.
-#[test]
-fn a_tick_tells_of_returns_that_tell_nobody() {
-    let memory = memory();
-    let group = memory.make("group");
-    let charges = [
-        group.try_charge(100).unwrap(),
-        group.engine().charge_nowait(UNIT),
-    ];
-    let mut task = emptied(&group);
-    assert!(task.poll().is_pending());
-    group.close().unwrap();
-    task.wakes();
-    charges.into_iter().for_each(bursar::Charge::release_nowait);
-    memory.tick();
-    assert!(task.wakes() > 0 && task.poll().is_ready());
-}
-
 #[test]
 fn moving_the_last_bytes_away_ends_the_wait() {
     let memory = memory();
