@@ -501,28 +501,6 @@ unsafe impl Allocator for Moody {
         // SAFETY: the caller's contract.
         unsafe { System.deallocate(block, layout) };
     }
-
-    unsafe fn grow(
-        &self,
-        block: NonNull<u8>,
-        old: Layout,
-        new: Layout,
-    ) -> Result<NonNull<[u8]>, AllocError> {
-        self.check()?;
-        // SAFETY: the caller's contract.
-        unsafe { System.grow(block, old, new) }
-    }
-
-    unsafe fn shrink(
-        &self,
-        block: NonNull<u8>,
-        old: Layout,
-        new: Layout,
-    ) -> Result<NonNull<[u8]>, AllocError> {
-        self.check()?;
-        // SAFETY: the caller's contract.
-        unsafe { System.shrink(block, old, new) }
-    }
 }
 
 #[test]

@@ -33,7 +33,7 @@ fn usage(group: &Group) -> usize {
     usize::try_from(value).unwrap()
 }
 
-/// What the documentation says of a block of so many bytes.
+/// Bytes charged for a block of so many bytes, by the documentation.
 fn charged(bytes: usize) -> usize {
     match bytes {
         0 => 0,

@@ -2,7 +2,6 @@
 
 mod common;
 
-use std::num::NonZero;
 use std::ptr::NonNull;
 use std::sync::Barrier;
 
@@ -220,29 +219,5 @@ fn what_is_held_by_its_token() {
     );
     page.bytes_mut()[0] = 1;
     drop(page);
-    assert_whole(&memory);
-}
-
-#[test]
-fn by_another_thread() {
-    let memory = memory();
-    let group = group(&memory);
-    let addresses: Vec<NonZero<usize>> = (0..1_000)
-        .map(|_| into_raw(group.alloc_pages(Order::ZERO, Zeroed::No).unwrap()))
-        .map(|address| address.expose_provenance())
-        .collect();
-    assert_eq!(usage(&group), 1_000 * 4096);
-    std::thread::scope(|scope| {
-        for some in addresses.chunks(250) {
-            let memory = &memory;
-            scope.spawn(move || {
-                for &address in some {
-                    let address = NonNull::with_exposed_provenance(address);
-                    drop(had_back(memory, address));
-                }
-            });
-        }
-    });
-    assert_eq!(usage(&group), 0);
     assert_whole(&memory);
 }

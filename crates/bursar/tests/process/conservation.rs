@@ -6,9 +6,8 @@
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::common::{BALANCE, BATCHED, EAGER, ROWS, Random, Short, memory, seed};
+use crate::common::{BALANCE, BATCHED, EAGER, ROWS, Random, Short, hop, memory, seed};
 use bursar::{Freshness, Group, Level};
-use bursar_machine::host::{allowed_cpus, pin_to};
 
 /// Where threads note what they did, to compare with.
 #[derive(Default)]
@@ -18,13 +17,11 @@ struct Truth {
 }
 
 fn work(groups: &[Group], truth: &Truth, seed: u64, steps: usize) {
-    let cpus = allowed_cpus();
     let mut random = Random(seed);
     let mut held = Vec::new();
     for step in 0..steps {
         if step % 64 == 0 {
-            // Best effort: a machine may forbid it, and the test is about what happens if it works.
-            let _ = pin_to(cpus[random.below(cpus.len())]);
+            hop(&mut random);
         }
         let group = &groups[random.below(groups.len())];
         match random.below(8) {

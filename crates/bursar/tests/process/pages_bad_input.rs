@@ -179,37 +179,17 @@ fn an_order_above_the_largest() {
 #[test]
 fn options_that_make_no_sense() {
     type Change = fn(&mut PageOptions);
+    #[rustfmt::skip]
     let changes: [(Change, &str); 9] = [
         (|options| options.bytes_per_node = Some(0), "no bytes"),
-        (
-            |options| options.lists = [8, 9].map(|high| ListOptions::new(0, high)).into(),
-            "same order",
-        ),
+        (|options| options.lists = [8, 9].map(|high| ListOptions::new(0, high)).into(), "same order"),
         (|options| options.lists.clear(), "lists"),
-        (
-            |options| options.lists = vec![ListOptions::new(0, 0)],
-            "1 to 4,095",
-        ),
-        (
-            |options| options.lists = vec![ListOptions::new(0, 4_096)],
-            "1 to 4,095",
-        ),
-        (
-            |options| options.lists = [0, 1, 2].map(|order| ListOptions::new(order, 4_000)).into(),
-            "8,000",
-        ),
+        (|options| options.lists = vec![ListOptions::new(0, 0)], "1 to 4,095"),
+        (|options| options.lists = vec![ListOptions::new(0, 4_096)], "1 to 4,095"),
+        (|options| options.lists = [0, 1, 2].map(|order| ListOptions::new(order, 4_000)).into(), "8,000"),
         (|options| options.batch = Some(0), "batch"),
         (|options| options.hold.blocks = 0, "hold"),
-        (
-            |options| {
-                options.watermarks = Some(Watermarks {
-                    min: 3,
-                    low: 2,
-                    high: 1,
-                })
-            },
-            "rise",
-        ),
+        (|options| { options.watermarks = Some(Watermarks { min: 3, low: 2, high: 1, }) }, "rise"),
     ];
     for (change, part) in changes {
         let mut options = PageOptions::default();

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use bursar::ChargeError;
 use bursar_machine::Machine;
 
+use crate::common::world::Stop;
 use crate::common::{Random, Short, crew, memory, owing, seed};
 
 #[test]
@@ -61,10 +62,12 @@ fn fallible_charges_never_exceed_the_limit() {
     let mut random = Random(!seed);
     let mut rounds = 0;
     crew(4, work, || {
+        // Ends the threads unless it is forgotten: also if this one finds fault.
+        let stop = Stop(&is_over);
         rounds += 1;
         // Until the limit was felt often, on a machine of any speed.
         if rounds > 600 && refused.load(Ordering::Relaxed) >= 100 {
-            return is_over.store(true, Ordering::Relaxed);
+            return;
         }
         // Raised before, lowered after: what a thread may compare with is never below what is in force.
         let max = (200 + random.below(1000) as u64) << 10;
@@ -87,6 +90,7 @@ fn fallible_charges_never_exceed_the_limit() {
             _ => drop(engine.protection()),
         }
         assert!(queries.iter().all(|query| query.reserved() <= MOST));
+        std::mem::forget(stop);
         std::thread::yield_now();
     });
     assert_eq!(tenant.used(), 0);

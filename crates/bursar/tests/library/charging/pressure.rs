@@ -113,33 +113,20 @@ fn policies_that_make_no_sense() {
     ] {
         assert_eq!(build(policy), Ok(()), "{policy:?}");
     }
+    let above = "release_percent is not below the first usage_percent";
+    let no_ratio = "stall_ratio is not from 0 to 1";
     for (policy, reason) in [
         (good.usage_percent([70, 69, 95]), "usage_percent descends"),
         (
             good.usage_percent([70, 85, 101]),
             "usage_percent is above 100",
         ),
-        (
-            good.release_percent(70),
-            "release_percent is not below the first usage_percent",
-        ),
-        (
-            good.usage_percent([0, 1, 2]).release_percent(0),
-            "release_percent is not below the first usage_percent",
-        ),
+        (good.release_percent(70), above),
+        (good.usage_percent([0, 1, 2]).release_percent(0), above),
         (good.stall_ratio([0.2, 0.1, 0.6]), "stall_ratio descends"),
-        (
-            good.stall_ratio([0.1, 0.2, 1.1]),
-            "stall_ratio is not from 0 to 1",
-        ),
-        (
-            good.stall_ratio([-0.1, 0.2, 0.3]),
-            "stall_ratio is not from 0 to 1",
-        ),
-        (
-            good.stall_ratio([0.1, f64::NAN, 0.3]),
-            "stall_ratio is not from 0 to 1",
-        ),
+        (good.stall_ratio([0.1, 0.2, 1.1]), no_ratio),
+        (good.stall_ratio([-0.1, 0.2, 0.3]), no_ratio),
+        (good.stall_ratio([0.1, f64::NAN, 0.3]), no_ratio),
     ] {
         let error = MemoryError::BadPressurePolicy { reason };
         assert_eq!(build(policy), Err(error), "{policy:?}");
@@ -153,12 +140,8 @@ fn callbacks_may_change_the_level() {
     let (seen, depth) = (Arc::new(Mutex::new(Vec::new())), AtomicUsize::new(0));
     let cache: Arc<Mutex<Vec<Charge>>> = Arc::default();
     let itself: Arc<Mutex<Option<Registration>>> = Arc::default();
-    let (noted, cached, own, handle) = (
-        seen.clone(),
-        cache.clone(),
-        Arc::downgrade(&itself),
-        group.clone(),
-    );
+    let (noted, cached) = (seen.clone(), cache.clone());
+    let (own, handle) = (Arc::downgrade(&itself), group.clone());
     let registration = group.on_pressure(move |pressure: Pressure| {
         assert_eq!(depth.fetch_add(1, Ordering::Relaxed), 0, "one at a time");
         noted.lock().unwrap().push(pressure.level);
@@ -168,19 +151,15 @@ fn callbacks_may_change_the_level() {
                 let more = handle.try_charge(3 * UNIT).unwrap();
                 cached.lock().unwrap().push(more);
                 // The end of it, from within.
-                if let Some(own) = own.upgrade() {
-                    drop(own.lock().unwrap().take());
-                }
+                drop(own.upgrade().and_then(|own| own.lock().unwrap().take()));
             }
             _ => {}
         }
         handle.exact();
         depth.fetch_sub(1, Ordering::Relaxed);
     });
-    cache
-        .lock()
-        .unwrap()
-        .push(group.try_charge(3 * UNIT).unwrap());
+    let page = group.try_charge(3 * UNIT).unwrap();
+    cache.lock().unwrap().push(page);
     let rest = group.try_charge(7 * UNIT).unwrap();
     // At 10 all of the cache goes; at 7 it grows again; and so on, until this thread leaves it to others.
     let first = [Level::Critical, Level::Low, Level::Critical, Level::Low];
