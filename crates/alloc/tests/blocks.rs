@@ -1,6 +1,8 @@
 //! The allocator of collections, block by block: a model says what each operation charges, how long what it returns is, and what
 //! is in it.
 
+mod common;
+
 use std::alloc::System;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::ptr::NonNull;
@@ -12,6 +14,7 @@ use bursar::pages::{Order, PageOptions, Zeroed};
 use bursar::{Freshness, Group, Limits, Memory};
 use bursar_alloc::GroupAlloc;
 use bursar_rig::random::Random;
+use common::Short;
 
 const PAGES_FROM: usize = 32 << 10;
 const PAGES_TO: usize = 4 << 20;
@@ -408,7 +411,7 @@ fn a_removed_group_refuses_and_frees() {
     }
     assert_eq!(usage(&memory.root()), 0);
     // Another has its name, and pays for none of this.
-    let other = memory.root().child("blocks", Limits::none()).unwrap();
+    let other = memory.make("blocks");
     assert_eq!(
         (alloc.allocate(layout(1, 1)), usage(&other)),
         (Err(AllocError), 0)
@@ -497,28 +500,6 @@ unsafe impl Allocator for Moody {
     unsafe fn deallocate(&self, block: NonNull<u8>, layout: Layout) {
         // SAFETY: the caller's contract.
         unsafe { System.deallocate(block, layout) };
-    }
-
-    unsafe fn grow(
-        &self,
-        block: NonNull<u8>,
-        old: Layout,
-        new: Layout,
-    ) -> Result<NonNull<[u8]>, AllocError> {
-        self.check()?;
-        // SAFETY: the caller's contract.
-        unsafe { System.grow(block, old, new) }
-    }
-
-    unsafe fn shrink(
-        &self,
-        block: NonNull<u8>,
-        old: Layout,
-        new: Layout,
-    ) -> Result<NonNull<[u8]>, AllocError> {
-        self.check()?;
-        // SAFETY: the caller's contract.
-        unsafe { System.shrink(block, old, new) }
     }
 }
 

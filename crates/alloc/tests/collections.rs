@@ -1,18 +1,20 @@
-//! Collections on a group behave as the standard ones, and the group is charged with exactly what they hold.
+//! Collections on a group: the group is charged with exactly what they hold. `blocks.rs` has the blocks that they are made of.
+
+mod common;
 
 use std::alloc::System;
-use std::collections::BTreeMap;
-use std::ptr::NonNull;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
-use allocator_api2::alloc::{AllocError, Allocator, Layout};
 use allocator_api2::boxed::Box as GroupBox;
 use allocator_api2::vec::Vec as GroupVec;
 use bursar::pages::PageOptions;
 use bursar::{Freshness, Group, Limits, Memory};
 use bursar_alloc::GroupAlloc;
 use bursar_rig::random::Random;
+use common::Short;
 use hashbrown::{DefaultHashBuilder, HashMap};
+
+const PAGES_FROM: usize = 32 << 10;
 
 fn memory() -> Memory {
     let options = PageOptions {
@@ -31,187 +33,13 @@ fn usage(group: &Group) -> usize {
     usize::try_from(value).unwrap()
 }
 
-/// An allocator that keeps its own books of what is out: the model.
-#[derive(Clone)]
-struct Observed {
-    alloc: GroupAlloc,
-    /// Bytes that should be charged, by address.
-    out: Arc<Mutex<BTreeMap<usize, usize>>>,
-}
-
-impl Observed {
-    fn new(group: &Group) -> Self {
-        Self {
-            alloc: GroupAlloc::new(group),
-            out: Arc::default(),
-        }
+/// Bytes charged for a block of so many bytes, by the documentation.
+fn charged(bytes: usize) -> usize {
+    match bytes {
+        0 => 0,
+        PAGES_FROM.. => bytes.next_power_of_two(),
+        _ => (bytes + 8).div_ceil(16).max(2) * 16,
     }
-
-    fn expected(&self) -> usize {
-        self.out.lock().unwrap().values().sum()
-    }
-
-    fn note(&self, block: NonNull<[u8]>, layout: Layout) -> NonNull<[u8]> {
-        if layout.size() > 0 {
-            let is_of_pages = block.len() > layout.size() || is_power_of_pages(block.len());
-            let bytes = if is_of_pages {
-                block.len()
-            } else {
-                (layout.size() + 8).div_ceil(16).max(2) * 16
-            };
-            let before = self.out.lock().unwrap().insert(address(block), bytes);
-            assert_eq!(before, None, "given out twice");
-        }
-        block
-    }
-
-    fn forget(&self, block: NonNull<u8>, layout: Layout) {
-        if layout.size() > 0 {
-            let had = self.out.lock().unwrap().remove(&block.addr().get());
-            assert!(had.is_some(), "freed twice");
-        }
-    }
-}
-
-fn address(block: NonNull<[u8]>) -> usize {
-    block.cast::<u8>().addr().get()
-}
-
-fn is_power_of_pages(bytes: usize) -> bool {
-    bytes.is_power_of_two() && (32 << 10..=4 << 20).contains(&bytes)
-}
-
-// SAFETY: what it forwards to is one.
-unsafe impl Allocator for Observed {
-    fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
-        Ok(self.note(self.alloc.allocate(layout)?, layout))
-    }
-
-    unsafe fn deallocate(&self, block: NonNull<u8>, layout: Layout) {
-        // First: another thread may be given the same address.
-        self.forget(block, layout);
-        // SAFETY: the caller's contract.
-        unsafe { self.alloc.deallocate(block, layout) };
-    }
-
-    unsafe fn grow(
-        &self,
-        block: NonNull<u8>,
-        old: Layout,
-        new: Layout,
-    ) -> Result<NonNull<[u8]>, AllocError> {
-        // SAFETY: the caller's contract.
-        let grown = unsafe { self.alloc.grow(block, old, new) }?;
-        self.forget(block, old);
-        Ok(self.note(grown, new))
-    }
-
-    unsafe fn shrink(
-        &self,
-        block: NonNull<u8>,
-        old: Layout,
-        new: Layout,
-    ) -> Result<NonNull<[u8]>, AllocError> {
-        // SAFETY: the caller's contract.
-        let shrunk = unsafe { self.alloc.shrink(block, old, new) }?;
-        self.forget(block, old);
-        Ok(self.note(shrunk, new))
-    }
-}
-
-type Map = HashMap<u32, u64, DefaultHashBuilder, Observed>;
-
-/// A vector, a map and boxes on a group, and the same beside them.
-struct Pair {
-    vec: GroupVec<u64, Observed>,
-    vec_std: Vec<u64>,
-    map: Map,
-    map_std: BTreeMap<u32, u64>,
-    boxes: Vec<GroupBox<[u8; 40], Observed>>,
-}
-
-impl Pair {
-    fn new(alloc: &Observed) -> Self {
-        Self {
-            vec: GroupVec::new_in(alloc.clone()),
-            vec_std: Vec::new(),
-            map: Map::with_hasher_in(DefaultHashBuilder::default(), alloc.clone()),
-            map_std: BTreeMap::new(),
-            boxes: Vec::new(),
-        }
-    }
-
-    fn step(&mut self, random: &mut Random, alloc: &Observed) {
-        let number = random.number();
-        let many = 1 << random.below(12);
-        match random.below(11) {
-            0 | 1 => {
-                self.vec.extend((0..many).map(|index| number ^ index));
-                self.vec_std.extend((0..many).map(|index| number ^ index));
-            }
-            2 => {
-                let len = random.below(self.vec.len() as u64 + 1) as usize;
-                self.vec.truncate(len);
-                self.vec_std.truncate(len);
-            }
-            3 => self.vec.shrink_to_fit(),
-            4 => self.vec.reserve(many as usize),
-            5 | 6 => {
-                for index in 0..many {
-                    let key = (number ^ index) as u32 % 20_000;
-                    let before = self.map.insert(key, index);
-                    assert_eq!(before, self.map_std.insert(key, index));
-                }
-            }
-            7 => {
-                let bit = 1 << random.below(14);
-                self.map.retain(|key, _| key & bit == 0);
-                self.map_std.retain(|key, _| key & bit == 0);
-            }
-            8 => self.map.shrink_to_fit(),
-            9 => {
-                let bytes = [number as u8; 40];
-                self.boxes.push(GroupBox::new_in(bytes, alloc.clone()));
-            }
-            _ => {
-                drop(self.boxes.pop());
-                self.map.reserve(many as usize);
-            }
-        }
-    }
-
-    fn check(&self) {
-        assert_eq!(self.vec[..], self.vec_std[..]);
-        assert_eq!(self.map.len(), self.map_std.len());
-        for (key, value) in &self.map_std {
-            assert_eq!(self.map.get(key), Some(value));
-        }
-        for bytes in &self.boxes {
-            assert!(bytes.iter().all(|&byte| byte == bytes[0]));
-        }
-    }
-}
-
-#[test]
-fn collections_are_as_the_standard_ones_and_charged_exactly() {
-    let seed = std::env::var("BURSAR_SEED").map_or(20_261_122, |seed| seed.parse().unwrap());
-    println!("replay with BURSAR_SEED={seed}");
-    let mut random = Random::new(seed);
-    let memory = memory();
-    let group = group(&memory, Limits::none());
-    let alloc = Observed::new(&group);
-    let mut pairs = [(); 4].map(|()| Pair::new(&alloc));
-    for step in 0..3000 {
-        let pair = &mut pairs[random.below(4) as usize];
-        pair.step(&mut random, &alloc);
-        assert_eq!(usage(&group), alloc.expected());
-        if step % 20 == 0 {
-            pair.check();
-        }
-    }
-    assert!(usage(&group) > 100_000, "it is about something");
-    drop(pairs);
-    assert_eq!((usage(&group), alloc.expected()), (0, 0));
 }
 
 /// What one thread allocates, others free, and it comes back to the group that was charged.
@@ -221,10 +49,10 @@ fn blocks_are_freed_on_other_threads() {
     let memory = memory();
     let groups = [0, 1].map(|number| {
         let name = format!("tenant-{number}");
-        memory.root().child(&name, Limits::none()).unwrap()
+        memory.make(&name)
     });
-    let allocs = [0, 1].map(|number| Observed::new(&groups[number]));
-    let shelf: Mutex<Vec<GroupVec<u8, Observed>>> = Mutex::default();
+    let allocs = [0, 1].map(|number| GroupAlloc::new(&groups[number]));
+    let shelf: Mutex<Vec<GroupVec<u8, GroupAlloc>>> = Mutex::default();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let (allocs, shelf) = (&allocs, &shelf);
@@ -252,10 +80,10 @@ fn blocks_are_freed_on_other_threads() {
     });
     let shelf = shelf.into_inner().unwrap();
     assert!(!shelf.is_empty());
-    for (group, alloc) in groups.iter().zip(&allocs) {
-        assert_eq!(usage(group), alloc.expected());
-    }
+    let expected: usize = shelf.iter().map(|bytes| charged(bytes.capacity())).sum();
+    assert_eq!(usage(&memory.root()), expected);
     drop(shelf);
+    assert_eq!(groups.each_ref().map(usage), [0; 2]);
     assert_eq!(usage(&memory.root()), 0);
 }
 

@@ -2,21 +2,20 @@
 //! child of a fork, and where the one below fails.
 #![cfg(target_os = "linux")]
 
+mod common;
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::{Cell, RefCell};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::thread::{self, ThreadId};
 
-use bursar::{Freshness, Group, Limits, Memory};
+use bursar::{Freshness, Group, Memory};
 use bursar_alloc::{ByLayout, Charged, GroupExt, InGroupExt, RealSize, outside};
+use common::{Short, group, usage};
 
 #[global_allocator]
 static HEAP: Charged<System> = Charged::new(System);
-
-fn usage(group: &Group) -> i64 {
-    outside(|| group.read(Freshness::Exact).unwrap().usage().value)
-}
 
 static BEFORE_MAIN: AtomicPtr<Vec<u64>> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -34,8 +33,7 @@ static INIT: extern "C" fn() = before_main;
 fn what_was_allocated_before_main_is_nobodys() {
     let early = BEFORE_MAIN.swap(std::ptr::null_mut(), Ordering::SeqCst);
     assert!(!early.is_null());
-    let memory = Memory::host().unwrap();
-    let group = memory.root().child("group", Limits::none()).unwrap();
+    let group = group();
     // SAFETY: from the box that was leaked, and taken out once.
     let mut early = unsafe { Box::from_raw(early) };
     group.scope(|| {
@@ -97,7 +95,7 @@ extern "C" fn on_signal(_: libc::c_int) {
 #[test]
 fn signal_handlers_allocate() {
     let memory = Memory::host().unwrap();
-    let group = INTERRUPTED.get_or_init(|| memory.root().child("group", Limits::none()).unwrap());
+    let group = INTERRUPTED.get_or_init(|| memory.make("group"));
     // SAFETY: a handler that does what handlers may do.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
@@ -160,8 +158,7 @@ thread_local! {
 
 #[test]
 fn destructors_of_thread_locals_allocate() {
-    let memory = Memory::host().unwrap();
-    let group = memory.root().child("group", Limits::none()).unwrap();
+    let group = group();
     for _ in 0..20 {
         let group = group.clone();
         let thread = thread::spawn(move || {
@@ -200,8 +197,7 @@ unsafe impl GlobalAlloc for Failing {
 #[test]
 fn what_the_allocator_below_refuses_is_not_charged() {
     let failing: Charged<Failing, ByLayout> = Charged::over(Failing);
-    let memory = Memory::host().unwrap();
-    let group = memory.root().child("group", Limits::none()).unwrap();
+    let group = group();
     let layout = |bytes| Layout::from_size_align(bytes, 32).unwrap();
     group.scope(|| {
         // SAFETY: layouts that are not empty; each block is freed once, as what it is by then.
@@ -238,8 +234,7 @@ unsafe impl RealSize<System> for Roomy {
 #[test]
 fn an_excess_beyond_the_label_is_asked_for_again() {
     let roomy: Charged<System, Roomy> = Charged::over(System);
-    let memory = Memory::host().unwrap();
-    let group = memory.root().child("group", Limits::none()).unwrap();
+    let group = group();
     let layout = Layout::from_size_align(1000, 8).unwrap();
     // SAFETY: a layout that is not empty; the block is freed once, as what it is by then.
     unsafe {
@@ -258,13 +253,13 @@ fn a_guard_that_is_never_dropped_keeps_its_group() {
     let thread = std::thread::spawn({
         let memory = memory.clone();
         move || {
-            let group = memory.root().child("group", Limits::none()).unwrap();
+            let group = memory.make("group");
             std::mem::forget(group.enter());
             drop(group);
             memory.tick();
             // Still in it, though nobody has a handle that could be found but by its name.
             let kept = vec![1_u8; 5000];
-            let others = outside(|| memory.root().child("other", Limits::none()).unwrap());
+            let others = outside(|| memory.make("other"));
             assert_eq!(usage(&others), 0);
             let group = outside(|| memory.root().find("group")).expect("the guard keeps it");
             assert!(usage(&group) >= 5000);
@@ -277,8 +272,7 @@ fn a_guard_that_is_never_dropped_keeps_its_group() {
 
 #[test]
 fn alignments_are_kept() {
-    let memory = Memory::host().unwrap();
-    let group = memory.root().child("group", Limits::none()).unwrap();
+    let group = group();
     group.scope(|| {
         for shift in 0..22 {
             for bytes in [1, 24, 4096, 70_000] {
@@ -303,7 +297,7 @@ fn alignments_are_kept() {
 #[test]
 fn a_forked_child_allocates_and_frees() {
     let memory = Memory::host().unwrap();
-    let group = memory.root().child("group", Limits::none()).unwrap();
+    let group = memory.make("group");
     let inherited = group.scope(|| vec![1_u8; 1 << 20]);
     // SAFETY: the child does what the memory allows, and ends without returning.
     let child = unsafe { libc::fork() };
@@ -352,9 +346,7 @@ const ATTEMPTS: usize = 1000;
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn futures_carry_their_group_between_threads() {
     let memory = Memory::host().unwrap();
-    let groups: Vec<Group> = (0..8)
-        .map(|k| memory.root().child(k.to_string(), Limits::none()).unwrap())
-        .collect();
+    let groups: Vec<Group> = (0..8).map(|k| memory.make(k.to_string())).collect();
     for _ in 0..ATTEMPTS {
         let tasks: Vec<_> = groups
             .iter()
@@ -384,8 +376,7 @@ async fn futures_carry_their_group_between_threads() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn futures_dropped_half_way_leave_nothing() {
-    let memory = Memory::host().unwrap();
-    let group = memory.root().child("group", Limits::none()).unwrap();
+    let group = group();
     for polls in 0..20 {
         let mut future = Box::pin(wander(100).in_group(&group));
         for _ in 0..polls {

@@ -2,6 +2,8 @@
 //! process has one panic hook, and keeps the debug information that its first backtrace parsed.
 #![cfg(target_os = "linux")]
 
+mod common;
+
 use std::alloc::System;
 use std::fs::File;
 use std::panic::{self, AssertUnwindSafe, catch_unwind};
@@ -10,8 +12,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Barrier, Mutex};
 use std::thread;
 
-use bursar::{Freshness, Group, Limits, Memory};
-use bursar_alloc::{Charged, GroupExt, InGroupExt, outside, panics_charge_nobody};
+use bursar::Group;
+use bursar_alloc::{Charged, GroupExt, InGroupExt, panics_charge_nobody};
+use common::{group, usage};
 
 #[global_allocator]
 static HEAP: Charged<System> = Charged::new(System);
@@ -46,15 +49,6 @@ fn is_child_with(test: &str, stderr: Stdio) -> bool {
         String::from_utf8_lossy(&output.stderr)
     );
     false
-}
-
-fn group() -> Group {
-    let memory = Memory::host().unwrap();
-    memory.root().child("group", Limits::none()).unwrap()
-}
-
-fn usage(group: &Group) -> i64 {
-    outside(|| group.read(Freshness::Exact).unwrap().usage().value)
 }
 
 /// Panics with a message that needs memory, and catches it.

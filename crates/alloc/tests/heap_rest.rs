@@ -1,23 +1,22 @@
 //! All that is allocated in no group charged to one: by all threads, and in a forked child.
 #![cfg(target_os = "linux")]
 
+mod common;
+
 use std::alloc::System;
 
-use bursar::{Freshness, Group, Limits, Memory};
+use bursar::Memory;
 use bursar_alloc::{Charged, GroupExt, current};
+use common::{Short, usage};
 
 #[global_allocator]
 static HEAP: Charged<System> = Charged::new(System);
 
-fn usage(group: &Group) -> i64 {
-    group.read(Freshness::Exact).unwrap().usage().value
-}
-
 #[test]
 fn what_is_in_no_group_is_the_rest() {
     let memory = Memory::host().unwrap();
-    let rest = memory.root().child("rest", Limits::none()).unwrap();
-    let query = memory.root().child("query", Limits::none()).unwrap();
+    let rest = memory.make("rest");
+    let query = memory.make("query");
     let before = vec![1_u8; 1 << 20];
     HEAP.charge_rest_to(&rest);
     // It pays; nobody is in it.

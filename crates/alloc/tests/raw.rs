@@ -1,12 +1,14 @@
 //! Pages as raw memory: nothing is lost, and what must not be freed is not.
 
-use std::num::NonZero;
+mod common;
+
 use std::ptr::NonNull;
 use std::sync::Barrier;
 
 use bursar::pages::{Order, PageOptions, Zeroed};
-use bursar::{AllocPagesError, Freshness, Group, Limits, Memory, Page};
+use bursar::{AllocPagesError, Group, Limits, Memory, Page};
 use bursar_alloc::{FromRawError, from_raw, into_raw};
+use common::{Short, usage};
 
 const BYTES: u64 = 16 << 20;
 
@@ -19,11 +21,7 @@ fn memory() -> Memory {
 }
 
 fn group(memory: &Memory) -> Group {
-    memory.root().child("raw", Limits::none()).unwrap()
-}
-
-fn usage(group: &Group) -> i64 {
-    group.read(Freshness::Exact).unwrap().usage().value
+    memory.make("raw")
 }
 
 /// Frees an address that must not be freed.
@@ -221,29 +219,5 @@ fn what_is_held_by_its_token() {
     );
     page.bytes_mut()[0] = 1;
     drop(page);
-    assert_whole(&memory);
-}
-
-#[test]
-fn by_another_thread() {
-    let memory = memory();
-    let group = group(&memory);
-    let addresses: Vec<NonZero<usize>> = (0..1_000)
-        .map(|_| into_raw(group.alloc_pages(Order::ZERO, Zeroed::No).unwrap()))
-        .map(|address| address.expose_provenance())
-        .collect();
-    assert_eq!(usage(&group), 1_000 * 4096);
-    std::thread::scope(|scope| {
-        for some in addresses.chunks(250) {
-            let memory = &memory;
-            scope.spawn(move || {
-                for &address in some {
-                    let address = NonNull::with_exposed_provenance(address);
-                    drop(had_back(memory, address));
-                }
-            });
-        }
-    });
-    assert_eq!(usage(&group), 0);
     assert_whole(&memory);
 }
