@@ -51,7 +51,7 @@ const MODULES: &[&str] = &[
     "registration",
     "reserve",
     "snapshot",
-    "survey",
+    "consumers",
     "memory",
     "pages",
     "raw",

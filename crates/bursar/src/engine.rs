@@ -5,6 +5,8 @@ use bursar_machine::{AtomicWord, Host, Machine, MemoryOrder, Outcome, Slot};
 
 pub use crate::account::Account;
 use crate::charge::Charge;
+pub use crate::consumers::Protection;
+use crate::consumers::{self, Victim};
 use crate::group::Group;
 use crate::limit::{Events, USAGE_MAX};
 use crate::memory::Memory;
@@ -15,8 +17,6 @@ use crate::react::charge as charging;
 pub use crate::react::{NowaitError, RemoveError};
 use crate::react::{close, read, reclaim, refusal, set_limits, stalling, uncharge};
 use crate::registration::Registration;
-pub use crate::survey::Protection;
-use crate::survey::{self, Victim};
 use crate::tree::{NotFresh, Reading, printable};
 use crate::zones::Zeroed;
 
@@ -276,7 +276,7 @@ impl<M: Machine> Engine<'_, M> {
     /// ancestors' protection by the kernel's formula, and at most its usage.
     #[doc(alias = "page_counter_calculate_protection")]
     pub fn protection(self) -> Protection {
-        survey::protection(self.group)
+        consumers::protection(self.group)
     }
 }
 
@@ -291,7 +291,7 @@ impl<M: Machine> Engine<'_, M> {
         self,
         may_end: impl Fn(&Group<M>) -> bool,
     ) -> Result<Option<(Group<M>, Victim)>, NotFresh> {
-        survey::choose_victim(self.group, may_end)
+        consumers::choose_victim(self.group, may_end)
     }
 }
 

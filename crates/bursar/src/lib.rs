@@ -130,11 +130,11 @@ mod group;
 
 mod account;
 mod charge;
+mod consumers;
 mod futures;
 mod registration;
 mod reserve;
 mod snapshot;
-mod survey;
 
 mod memory;
 
@@ -160,6 +160,7 @@ pub use bursar_machine::host::{CgroupError, ResidentError, StartError, Ticker};
 pub use bursar_machine::{Host, Machine};
 pub use bytes::Bytes;
 pub use charge::{Charge, MoveError, SplitError};
+pub use consumers::{By, Consumer, Victim};
 pub use futures::{ChargeAsync, Emptied};
 pub use group::Group;
 pub use limit::{Events, Limits};
@@ -174,7 +175,6 @@ pub use react::{
 pub use registration::Registration;
 pub use reserve::{EmergencyReserve, Exhausted, Taken};
 pub use snapshot::{GroupSnapshot, Snapshot};
-pub use survey::{By, Consumer, Victim};
 pub use tree::{
     Counter, CreateError, FlushCounts, FlushPolicy, Freshness, Gauge, Handle, NAME_MAX, NotFresh,
     Reading, Statistic, Value, printable,

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use bursar_machine::Machine;
 
+use crate::consumers::{self, By, Consumer, Victim};
 use crate::futures::{Emptied, PressureChanged};
 use crate::group::Group;
 use crate::limit::Events;
 use crate::react::{Level, Pressure, ReclaimRequest, pressure, read, reclaim};
 use crate::registration::Registration;
 use crate::snapshot::{self, Snapshot};
-use crate::survey::{self, By, Consumer, Victim};
 use crate::tree::{Freshness, Handle, NotFresh, Reading, sealed};
 
 /// # Statistics and readings
@@ -265,7 +265,7 @@ impl<M: Machine> Group<M> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn top(&self, count: usize, by: By) -> Vec<Consumer> {
-        survey::top(self, count, by)
+        consumers::top(self, count, by)
     }
 
     /// Chooses the group to end when nothing else frees memory. Candidates are the groups below this one that have no children. The
@@ -283,6 +283,6 @@ impl<M: Machine> Group<M> {
     /// [`NotFresh`] if the memory's policy forbids readers to flush.
     #[doc(alias = "oom_badness")]
     pub fn choose_victim(&self) -> Result<Option<(Self, Victim)>, NotFresh> {
-        survey::choose_victim(self, |_| true)
+        consumers::choose_victim(self, |_| true)
     }
 }

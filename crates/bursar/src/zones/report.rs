@@ -114,30 +114,37 @@ impl ZoneInfo {
     pub fn counts(&self) -> ZoneCounts {
         let mut all = ZoneCounts::default();
         for zone in &self.zones {
-            let ZoneCounts {
-                pgalloc,
-                pgfree,
-                pcp_refill,
-                pcp_spill,
-                pcp_drain,
-                allocstall,
-                pgzero,
-                pgreturn,
-            } = zone.counts;
-            all.pgalloc += pgalloc;
-            all.pgfree += pgfree;
-            all.pcp_refill += pcp_refill;
-            all.pcp_spill += pcp_spill;
-            all.pcp_drain += pcp_drain;
-            all.allocstall += allocstall;
-            all.pgzero += pgzero;
-            all.pgreturn += pgreturn;
+            let mut counts = zone.counts;
+            for ((_, sum), (_, count)) in all.rows().into_iter().zip(counts.rows()) {
+                *sum += *count;
+            }
         }
         all
     }
 }
 
+impl ZoneCounts {
+    /// All counts, with their names in `/proc/vmstat`.
+    fn rows(&mut self) -> [(&'static str, &mut u64); 8] {
+        [
+            ("pgalloc_normal", &mut self.pgalloc),
+            ("pgfree", &mut self.pgfree),
+            ("pcp_refill", &mut self.pcp_refill),
+            ("pcp_spill", &mut self.pcp_spill),
+            ("pcp_drain", &mut self.pcp_drain),
+            ("allocstall_normal", &mut self.allocstall),
+            ("pgzero", &mut self.pgzero),
+            ("pgreturn", &mut self.pgreturn),
+        ]
+    }
+}
+
 impl ZoneReport {
+    /// Bytes of memory behind pages that are not in use.
+    pub fn retained_bytes(&self) -> u64 {
+        (self.free_backed + self.depot + self.listed) * PAGE_BYTES as u64
+    }
+
     /// Number of pages held by callers.
     pub fn in_use(&self) -> u64 {
         // The numbers are not of one moment.
@@ -314,21 +321,9 @@ impl fmt::Display for ZoneReport {
 
 impl fmt::Display for ZoneCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "pgalloc_normal {}", self.pgalloc)?;
-        writeln!(f, "pgfree {}", self.pgfree)?;
-        writeln!(f, "pcp_refill {}", self.pcp_refill)?;
-        writeln!(f, "pcp_spill {}", self.pcp_spill)?;
-        writeln!(f, "pcp_drain {}", self.pcp_drain)?;
-        writeln!(f, "allocstall_normal {}", self.allocstall)?;
-        writeln!(f, "pgzero {}", self.pgzero)?;
-        writeln!(f, "pgreturn {}", self.pgreturn)
-    }
-}
-
-impl ZoneReport {
-    /// Bytes of memory behind pages that are not in use.
-    pub fn retained_bytes(&self) -> u64 {
-        (self.free_backed + self.depot + self.listed) * PAGE_BYTES as u64
+        let mut counts = *self;
+        let mut rows = counts.rows().into_iter();
+        rows.try_for_each(|(name, count)| writeln!(f, "{name} {count}"))
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! | tier | cost of a move | file |
 //! |---|---|---|
-//! | per-CPU list | one section, no lock | `lists.rs` |
+//! | per-CPU list | one section, no lock | `lists.rs`, `refill.rs` |
 //! | depot | a short lock for a batch | `depot.rs` |
 //! | buddy | the zone lock, in slices of [`HoldBounds`] | here |
 

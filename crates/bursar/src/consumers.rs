@@ -1,4 +1,4 @@
-//! The biggest consumers of a subtree, and the group to end when nothing else frees memory.
+//! The biggest consumers of a subtree, their protection, and the group to end when nothing else frees memory.
 
 use bursar_machine::{AtomicWord, Machine, MemoryOrder};
 
