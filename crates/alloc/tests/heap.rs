@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::task::{Context, Waker};
 
 use bursar::{By, Freshness, Group, Limits, Memory};
-use bursar_alloc::{Charged, GroupExt, Twin, Usable, heap_drift, outside};
+use bursar_alloc::{Charged, GroupExt, Twin, Usable, current, heap_drift, outside, with_current};
 use bursar_rig::random::Random;
 
 /// Asks about each block, so that sums can be compared to the byte.
@@ -221,10 +221,11 @@ fn a_panic_leaves_the_group() {
             let _entered = group.enter();
             let _held = vec![1_u8; 100_000];
             // Not `panic!`: what the hook reads to print a backtrace stays cached, and would be the group's.
-            std::panic::resume_unwind(Box::new("while charged"));
+            with_current(|_| std::panic::resume_unwind(Box::new("while charged")))
         })
     }));
     drop(caught.unwrap_err());
+    assert_eq!(current(), None);
     assert_eq!(usage(&group), 0);
     let outside = vec![1_u8; 10_000];
     assert_eq!(usage(&group), 0);

@@ -14,6 +14,11 @@ use bursar_alloc::{ByLayout, Charged, GroupExt, InGroupExt, RealSize, outside};
 #[global_allocator]
 static HEAP: Charged<System> = Charged::new(System);
 
+fn group() -> Group {
+    let memory = Memory::host().unwrap();
+    memory.root().child("group", Limits::none()).unwrap()
+}
+
 fn usage(group: &Group) -> i64 {
     outside(|| group.read(Freshness::Exact).unwrap().usage().value)
 }
@@ -160,8 +165,7 @@ thread_local! {
 
 #[test]
 fn destructors_of_thread_locals_allocate() {
-    let memory = Memory::host().unwrap();
-    let group = memory.root().child("group", Limits::none()).unwrap();
+    let group = group();
     for _ in 0..20 {
         let group = group.clone();
         let thread = thread::spawn(move || {
@@ -200,8 +204,7 @@ unsafe impl GlobalAlloc for Failing {
 #[test]
 fn what_the_allocator_below_refuses_is_not_charged() {
     let failing: Charged<Failing, ByLayout> = Charged::over(Failing);
-    let memory = Memory::host().unwrap();
-    let group = memory.root().child("group", Limits::none()).unwrap();
+    let group = group();
     let layout = |bytes| Layout::from_size_align(bytes, 32).unwrap();
     group.scope(|| {
         // SAFETY: layouts that are not empty; each block is freed once, as what it is by then.
@@ -238,8 +241,7 @@ unsafe impl RealSize<System> for Roomy {
 #[test]
 fn an_excess_beyond_the_label_is_asked_for_again() {
     let roomy: Charged<System, Roomy> = Charged::over(System);
-    let memory = Memory::host().unwrap();
-    let group = memory.root().child("group", Limits::none()).unwrap();
+    let group = group();
     let layout = Layout::from_size_align(1000, 8).unwrap();
     // SAFETY: a layout that is not empty; the block is freed once, as what it is by then.
     unsafe {
@@ -277,8 +279,7 @@ fn a_guard_that_is_never_dropped_keeps_its_group() {
 
 #[test]
 fn alignments_are_kept() {
-    let memory = Memory::host().unwrap();
-    let group = memory.root().child("group", Limits::none()).unwrap();
+    let group = group();
     group.scope(|| {
         for shift in 0..22 {
             for bytes in [1, 24, 4096, 70_000] {
@@ -384,8 +385,7 @@ async fn futures_carry_their_group_between_threads() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn futures_dropped_half_way_leave_nothing() {
-    let memory = Memory::host().unwrap();
-    let group = memory.root().child("group", Limits::none()).unwrap();
+    let group = group();
     for polls in 0..20 {
         let mut future = Box::pin(wander(100).in_group(&group));
         for _ in 0..polls {

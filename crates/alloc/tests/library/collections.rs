@@ -2,136 +2,40 @@
 
 use std::alloc::System;
 use std::collections::BTreeMap;
-use std::ptr::NonNull;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
-use allocator_api2::alloc::{AllocError, Allocator, Layout};
+use allocator_api2::alloc::Layout;
 use allocator_api2::boxed::Box as GroupBox;
 use allocator_api2::vec::Vec as GroupVec;
-use bursar::pages::PageOptions;
-use bursar::{Freshness, Group, Limits, Memory};
+use bursar::Limits;
 use bursar_alloc::GroupAlloc;
 use bursar_rig::random::Random;
 use hashbrown::{DefaultHashBuilder, HashMap};
 
-fn memory() -> Memory {
-    let options = PageOptions {
-        bytes_per_node: Some(256 << 20),
-        ..PageOptions::default()
-    };
-    Memory::builder().pages(options).build().unwrap()
-}
+use crate::{group, memory_of, page_bytes, random, small_bytes, usage};
 
-fn group(memory: &Memory, limits: Limits) -> Group {
-    memory.root().child("collections", limits).unwrap()
-}
-
-fn usage(group: &Group) -> usize {
-    let value = group.read(Freshness::Exact).unwrap().usage().value;
-    usize::try_from(value).unwrap()
-}
-
-/// An allocator that keeps its own books of what is out: the model.
-#[derive(Clone)]
-struct Observed {
-    alloc: GroupAlloc,
-    /// Bytes that should be charged, by address.
-    out: Arc<Mutex<BTreeMap<usize, usize>>>,
-}
-
-impl Observed {
-    fn new(group: &Group) -> Self {
-        Self {
-            alloc: GroupAlloc::new(group),
-            out: Arc::default(),
-        }
-    }
-
-    fn expected(&self) -> usize {
-        self.out.lock().unwrap().values().sum()
-    }
-
-    fn note(&self, block: NonNull<[u8]>, layout: Layout) -> NonNull<[u8]> {
-        if layout.size() > 0 {
-            let is_of_pages = block.len() > layout.size() || is_power_of_pages(block.len());
-            let bytes = if is_of_pages {
-                block.len()
-            } else {
-                (layout.size() + 8).div_ceil(16).max(2) * 16
-            };
-            let before = self.out.lock().unwrap().insert(address(block), bytes);
-            assert_eq!(before, None, "given out twice");
-        }
-        block
-    }
-
-    fn forget(&self, block: NonNull<u8>, layout: Layout) {
-        if layout.size() > 0 {
-            let had = self.out.lock().unwrap().remove(&block.addr().get());
-            assert!(had.is_some(), "freed twice");
-        }
+/// The documented charge of an array.
+fn charged<T>(capacity: usize) -> usize {
+    let layout = Layout::array::<T>(capacity).unwrap();
+    match layout.size() {
+        0 => 0,
+        size => page_bytes(layout).unwrap_or_else(|| small_bytes(size)),
     }
 }
 
-fn address(block: NonNull<[u8]>) -> usize {
-    block.cast::<u8>().addr().get()
-}
-
-fn is_power_of_pages(bytes: usize) -> bool {
-    bytes.is_power_of_two() && (32 << 10..=4 << 20).contains(&bytes)
-}
-
-// SAFETY: what it forwards to is one.
-unsafe impl Allocator for Observed {
-    fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
-        Ok(self.note(self.alloc.allocate(layout)?, layout))
-    }
-
-    unsafe fn deallocate(&self, block: NonNull<u8>, layout: Layout) {
-        // First: another thread may be given the same address.
-        self.forget(block, layout);
-        // SAFETY: the caller's contract.
-        unsafe { self.alloc.deallocate(block, layout) };
-    }
-
-    unsafe fn grow(
-        &self,
-        block: NonNull<u8>,
-        old: Layout,
-        new: Layout,
-    ) -> Result<NonNull<[u8]>, AllocError> {
-        // SAFETY: the caller's contract.
-        let grown = unsafe { self.alloc.grow(block, old, new) }?;
-        self.forget(block, old);
-        Ok(self.note(grown, new))
-    }
-
-    unsafe fn shrink(
-        &self,
-        block: NonNull<u8>,
-        old: Layout,
-        new: Layout,
-    ) -> Result<NonNull<[u8]>, AllocError> {
-        // SAFETY: the caller's contract.
-        let shrunk = unsafe { self.alloc.shrink(block, old, new) }?;
-        self.forget(block, old);
-        Ok(self.note(shrunk, new))
-    }
-}
-
-type Map = HashMap<u32, u64, DefaultHashBuilder, Observed>;
+type Map = HashMap<u32, u64, DefaultHashBuilder, GroupAlloc>;
 
 /// A vector, a map and boxes on a group, and the same beside them.
 struct Pair {
-    vec: GroupVec<u64, Observed>,
+    vec: GroupVec<u64, GroupAlloc>,
     vec_std: Vec<u64>,
     map: Map,
     map_std: BTreeMap<u32, u64>,
-    boxes: Vec<GroupBox<[u8; 40], Observed>>,
+    boxes: Vec<GroupBox<[u8; 40], GroupAlloc>>,
 }
 
 impl Pair {
-    fn new(alloc: &Observed) -> Self {
+    fn new(alloc: &GroupAlloc) -> Self {
         Self {
             vec: GroupVec::new_in(alloc.clone()),
             vec_std: Vec::new(),
@@ -141,7 +45,13 @@ impl Pair {
         }
     }
 
-    fn step(&mut self, random: &mut Random, alloc: &Observed) {
+    fn charged(&self) -> usize {
+        charged::<u64>(self.vec.capacity())
+            + charged::<u8>(self.map.allocation_size())
+            + self.boxes.len() * charged::<[u8; 40]>(1)
+    }
+
+    fn step(&mut self, random: &mut Random, alloc: &GroupAlloc) {
         let number = random.number();
         let many = 1 << random.below(12);
         match random.below(11) {
@@ -194,37 +104,38 @@ impl Pair {
 
 #[test]
 fn collections_are_as_the_standard_ones_and_charged_exactly() {
-    let seed = std::env::var("BURSAR_SEED").map_or(20_261_122, |seed| seed.parse().unwrap());
-    println!("replay with BURSAR_SEED={seed}");
-    let mut random = Random::new(seed);
-    let memory = memory();
+    let mut random = random();
+    let memory = memory_of(256 << 20);
     let group = group(&memory, Limits::none());
-    let alloc = Observed::new(&group);
+    let alloc = GroupAlloc::new(&group);
     let mut pairs = [(); 4].map(|()| Pair::new(&alloc));
     for step in 0..3000 {
-        let pair = &mut pairs[random.below(4) as usize];
-        pair.step(&mut random, &alloc);
-        assert_eq!(usage(&group), alloc.expected());
+        let at = random.below(4) as usize;
+        pairs[at].step(&mut random, &alloc);
+        assert_eq!(
+            usage(&group),
+            pairs.iter().map(Pair::charged).sum::<usize>()
+        );
         if step % 20 == 0 {
-            pair.check();
+            pairs[at].check();
         }
     }
     assert!(usage(&group) > 100_000, "it is about something");
     drop(pairs);
-    assert_eq!((usage(&group), alloc.expected()), (0, 0));
+    assert_eq!(usage(&group), 0);
 }
 
 /// What one thread allocates, others free, and it comes back to the group that was charged.
 #[test]
 fn blocks_are_freed_on_other_threads() {
     const THREADS: u64 = 3;
-    let memory = memory();
+    let memory = memory_of(256 << 20);
     let groups = [0, 1].map(|number| {
         let name = format!("tenant-{number}");
         memory.root().child(&name, Limits::none()).unwrap()
     });
-    let allocs = [0, 1].map(|number| Observed::new(&groups[number]));
-    let shelf: Mutex<Vec<GroupVec<u8, Observed>>> = Mutex::default();
+    let allocs = [0, 1].map(|number| GroupAlloc::new(&groups[number]));
+    let shelf: Mutex<Vec<GroupVec<u8, GroupAlloc>>> = Mutex::default();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let (allocs, shelf) = (&allocs, &shelf);
@@ -252,8 +163,12 @@ fn blocks_are_freed_on_other_threads() {
     });
     let shelf = shelf.into_inner().unwrap();
     assert!(!shelf.is_empty());
-    for (group, alloc) in groups.iter().zip(&allocs) {
-        assert_eq!(usage(group), alloc.expected());
+    for group in &groups {
+        let own = shelf
+            .iter()
+            .filter(|bytes| bytes.allocator().group() == group);
+        let expected: usize = own.map(|bytes| charged::<u8>(bytes.capacity())).sum();
+        assert_eq!(usage(group), expected);
     }
     drop(shelf);
     assert_eq!(usage(&memory.root()), 0);
@@ -261,7 +176,7 @@ fn blocks_are_freed_on_other_threads() {
 
 #[test]
 fn a_limit_makes_try_reserve_fail() {
-    let memory = memory();
+    let memory = memory_of(256 << 20);
     let group = group(&memory, Limits::max(1 << 20));
     let mut rows = GroupVec::new_in(GroupAlloc::new(&group));
     rows.extend_from_slice(&[7_u32; 1000]);
@@ -283,7 +198,7 @@ fn a_limit_makes_try_reserve_fail() {
 
 #[test]
 fn another_inner_allocator() {
-    let memory = memory();
+    let memory = memory_of(256 << 20);
     let group = group(&memory, Limits::none());
     // SAFETY: the global allocator of this test is the system's.
     let alloc = unsafe { GroupAlloc::new_in(&group, allocator_api2::alloc::Global) };

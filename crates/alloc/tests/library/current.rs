@@ -1,4 +1,4 @@
-//! The group that the calling thread is in, as a program asks for it. Without `Charged`: any allocator will do.
+//! The group that the calling thread is in, as a program asks for it.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -44,16 +44,6 @@ fn the_innermost_counts() {
     drop(first);
     assert_eq!(asked().as_ref(), Some(&other));
     drop(second);
-    assert_eq!(asked(), None);
-}
-
-#[test]
-fn a_panic_leaves_the_group() {
-    let (_memory, one, _) = groups();
-    let caught = std::panic::catch_unwind(|| {
-        one.scope(|| with_current(|_| panic!("as planned")));
-    });
-    assert!(caught.is_err());
     assert_eq!(asked(), None);
 }
 

@@ -4,26 +4,18 @@ use std::num::NonZero;
 use std::ptr::NonNull;
 use std::sync::Barrier;
 
-use bursar::pages::{Order, PageOptions, Zeroed};
-use bursar::{AllocPagesError, Freshness, Group, Limits, Memory, Page};
+use bursar::pages::{Order, Zeroed};
+use bursar::{AllocPagesError, Group, Limits, Memory, Page};
 use bursar_alloc::{FromRawError, from_raw, into_raw};
 
-const BYTES: u64 = 16 << 20;
+use crate::{memory_of, usage};
 
 fn memory() -> Memory {
-    let options = PageOptions {
-        bytes_per_node: Some(BYTES),
-        ..PageOptions::default()
-    };
-    Memory::builder().pages(options).build().unwrap()
+    memory_of(16 << 20)
 }
 
 fn group(memory: &Memory) -> Group {
-    memory.root().child("raw", Limits::none()).unwrap()
-}
-
-fn usage(group: &Group) -> i64 {
-    group.read(Freshness::Exact).unwrap().usage().value
+    crate::group(memory, Limits::none())
 }
 
 /// Frees an address that must not be freed.
@@ -94,7 +86,7 @@ fn it_stays_charged_and_its_group_stays() {
     assert_eq!(usage(&group), 64 << 10);
     drop(group);
     // Its record is that of nobody else, for the bytes keep it.
-    let other = memory.root().child("raw", Limits::none());
+    let other = memory.root().child("group", Limits::none());
     let page = had_back(&memory, address);
     let paid_by = page.group().unwrap();
     assert!(other.is_err() || other.unwrap() != paid_by);
