@@ -12,8 +12,8 @@ use datafusion::execution::context::SessionContext;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use futures::{StreamExt, TryStreamExt};
 
+use super::list::Tenant;
 use crate::output::Stopped;
-use crate::tenants::Tenant;
 
 /// DataFusion, and the books of all that its queries use.
 pub struct Engine {

@@ -1,4 +1,4 @@
-//! The group that the calling thread is in, as a program asks for it. Without `Charged`: any allocator will do.
+//! The group that the calling thread is in, as a program asks for it.
 
 mod common;
 

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use bursar::{Bytes, Freshness, Group};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::output::{Output, Stopped};
-use crate::queries::Engine;
+use super::queries::Engine;
+use crate::output::{self, Stopped};
 
 /// Between two pictures on a terminal.
 const REDRAW: Duration = Duration::from_millis(200);
@@ -45,9 +45,8 @@ impl Watch {
 
     /// Draws until `work` is done.
     pub async fn until<T>(
-        &mut self,
+        &self,
         work: impl Future<Output = Result<T, Stopped>>,
-        output: &mut Output,
     ) -> Result<T, Stopped> {
         tokio::pin!(work);
         let mut ticks = tokio::time::interval(REDRAW);
@@ -63,11 +62,11 @@ impl Watch {
                     if !self.bar.is_hidden() {
                         self.bar.set_message(self.picture()?);
                     }
-                    if output.takes_pictures() && elapsed >= next {
+                    if output::takes_pictures() && elapsed >= next {
                         next = elapsed * 2;
                         let seconds = elapsed.as_secs_f64();
                         let picture = self.picture()?;
-                        output.write(&format!("after {seconds:.1} s:\n{picture}\n"))?;
+                        output::write(&format!("after {seconds:.1} s:\n{picture}\n"))?;
                     }
                 }
             }
