@@ -16,10 +16,11 @@ use crate::apart::Apart;
 use super::buddy::{Buddy, SpareTable};
 use super::depot::Depot;
 use super::hold::{Hold, KnownLock, Timed, Work};
-use super::lists::{List, Lists};
+use super::last_upkeep::LastUpkeep;
+use super::lists::Lists;
 use super::options::{HoldBounds, PageOptions};
 use super::sizes::{self, Watermarks};
-use super::upkeep::Upkeep;
+use super::tuned::List;
 
 /// Mark down to which an allocation may use free pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +48,7 @@ pub(crate) struct Zone<M: Machine> {
     pub(super) cpus: usize,
     pub(super) marks: Watermarks,
     pub(super) hold: HoldBounds,
-    pub(super) upkeep: Apart<KnownLock<M::Mutex<Timed<Upkeep>>>>,
+    pub(super) upkeep: Apart<KnownLock<M::Mutex<Timed<LastUpkeep>>>>,
     pub(super) counts: Apart<Counts>,
 }
 
@@ -143,7 +144,7 @@ impl<M: Machine> Zone<M> {
             cpus,
             marks,
             hold: options.hold,
-            upkeep: Apart(KnownLock::new(Upkeep::new(machine.cpus() + 1))),
+            upkeep: Apart(KnownLock::new(LastUpkeep::new(machine.cpus() + 1))),
             counts: Apart(Counts::default()),
         })
     }
