@@ -9,6 +9,7 @@ use bursar_check::source::{Bounds, House, Package, numbers, workspace};
 use proc_macro2::{TokenStream, TokenTree};
 
 /// All packages, each with those on which it may depend outside of tests: all of them stand before it.
+#[rustfmt::skip]
 const CRATES: &[(&str, &[&str])] = &[
     ("bursar-machine", &[]),
     ("bursar", &["bursar-machine"]),
@@ -24,53 +25,12 @@ const CRATES: &[(&str, &[&str])] = &[
     ("bursar-rig", &["bursar-machine"]),
     ("bursar-sim", &["bursar-machine", "bursar-rig"]),
     ("bursar-kernel", &["bursar", "bursar-machine", "bursar-rig"]),
-    (
-        "bursar-experiments",
-        &[
-            "bursar",
-            "bursar-kernel",
-            "bursar-machine",
-            "bursar-recording",
-            "bursar-rig",
-        ],
-    ),
-    (
-        "bursar-check",
-        &[
-            "bursar",
-            "bursar-experiments",
-            "bursar-kernel",
-            "bursar-machine",
-            "bursar-rig",
-            "bursar-sim",
-        ],
-    ),
-    (
-        "bursar-cli",
-        &[
-            "bursar",
-            "bursar-check",
-            "bursar-conditions",
-            "bursar-experiments",
-            "bursar-machine",
-            "bursar-observe",
-            "bursar-recording",
-            "bursar-sim",
-        ],
-    ),
-    (
-        "bursar-bench",
-        &[
-            "bursar",
-            "bursar-alloc",
-            "bursar-bench-peers",
-            "bursar-conditions",
-            "bursar-datafusion",
-            "bursar-machine",
-            "bursar-rig",
-            "bursar-sim",
-        ],
-    ),
+    ("bursar-experiments", &["bursar", "bursar-kernel", "bursar-machine", "bursar-recording", "bursar-rig"]),
+    ("bursar-check", &["bursar", "bursar-experiments", "bursar-kernel", "bursar-machine", "bursar-rig", "bursar-sim"]),
+    ("bursar-cli", &["bursar", "bursar-check", "bursar-conditions", "bursar-experiments", "bursar-machine", "bursar-observe",
+        "bursar-recording", "bursar-sim"]),
+    ("bursar-bench", &["bursar", "bursar-alloc", "bursar-bench-peers", "bursar-conditions", "bursar-datafusion",
+        "bursar-machine", "bursar-rig", "bursar-sim"]),
     ("bursar-example-server", &["bursar", "bursar-conditions"]),
 ];
 
@@ -81,7 +41,7 @@ const MODULES: &[&str] = &[
     "tree",
     "bytes",
     "limit",
-    "pages",
+    "zones",
     "housekeeping",
     "react",
     "group",
@@ -93,7 +53,7 @@ const MODULES: &[&str] = &[
     "snapshot",
     "survey",
     "memory",
-    "page",
+    "pages",
     "raw",
     "engine",
     "charging",
@@ -105,82 +65,39 @@ const MODULES: &[&str] = &[
 const UPWARD: &[(&str, &str, &str)] = &[];
 
 /// Files and directories with `unsafe`.
+#[rustfmt::skip]
 const UNSAFE: &[(&str, &str)] = &[
     ("crates/machine/src/host/", "the host's side of the seam"),
     ("crates/machine/tests/fork.rs", "forks"),
-    (
-        "crates/machine/tests/stacks/unregistered.rs",
-        "leaves a thread without sections",
-    ),
+    ("crates/machine/tests/stacks/unregistered.rs", "leaves a thread without sections"),
     ("crates/alloc/src/", "pages as memory, and the allocator"),
     ("crates/alloc/tests/", "calls of an allocator"),
-    (
-        "crates/bursar/tests/common/cpus.rs",
-        "binds a thread to a CPU",
-    ),
+    ("crates/bursar/tests/common/cpus.rs", "binds a thread to a CPU"),
     ("crates/bursar/tests/common/fork.rs", "forks"),
-    (
-        "crates/bursar/tests/common/model_pages.rs",
-        "reads a page's words while others may",
-    ),
-    (
-        "crates/bursar/tests/common/signals.rs",
-        "sends signals and handles them",
-    ),
-    (
-        "crates/bursar/tests/process/machine_limits.rs",
-        "limits the process's memory",
-    ),
-    (
-        "crates/bursar/tests/process/pages_bad_input.rs",
-        "limits the process's memory",
-    ),
+    ("crates/bursar/tests/common/model_pages.rs", "reads a page's words while others may"),
+    ("crates/bursar/tests/common/signals.rs", "sends signals and handles them"),
+    ("crates/bursar/tests/process/machine_limits.rs", "limits the process's memory"),
+    ("crates/bursar/tests/process/pages_bad_input.rs", "limits the process's memory"),
     ("lab/sim/src/coroutine.rs", "stacks of tasks"),
-    (
-        "lab/sim/src/engine.rs",
-        "keeps a scenario's check for the time of its run",
-    ),
-    (
-        "lab/sim/src/machine.rs",
-        "makes coroutines of bodies that borrow",
-    ),
+    ("lab/sim/src/engine.rs", "keeps a scenario's check for the time of its run"),
+    ("lab/sim/src/machine.rs", "makes coroutines of bodies that borrow"),
     ("bench/peers/src/", "calls of other allocators"),
 ];
 
 /// Files and directories that see addresses.
+#[rustfmt::skip]
 const ADDRESSES: &[(&str, &str)] = &[
     ("crates/machine/src/host/", "memory of the host"),
-    (
-        "crates/machine/tests/stacks/unregistered.rs",
-        "looks up a symbol",
-    ),
+    ("crates/machine/tests/stacks/unregistered.rs", "looks up a symbol"),
     ("crates/alloc/", "pages as memory"),
-    (
-        "crates/bursar/src/account.rs",
-        "an address as the identity of a memory; nothing is read through it",
-    ),
-    (
-        "crates/bursar/src/arena.rs",
-        "a test that entries stay where they are",
-    ),
-    (
-        "crates/bursar/tests/common/model_pages.rs",
-        "reads a page's words while others may",
-    ),
-    (
-        "crates/bursar/tests/library/pages/allocation.rs",
-        "pages are aligned",
-    ),
-    (
-        "crates/bursar/tests/library/pages/bytes.rs",
-        "bytes stay where the page was",
-    ),
+    ("crates/bursar/src/account.rs", "an address as the identity of a memory; nothing is read through it"),
+    ("crates/bursar/src/arena.rs", "a test that entries stay where they are"),
+    ("crates/bursar/tests/common/model_pages.rs", "reads a page's words while others may"),
+    ("crates/bursar/tests/library/pages/allocation.rs", "pages are aligned"),
+    ("crates/bursar/tests/library/pages/bytes.rs", "bytes stay where the page was"),
     ("lab/sim/src/coroutine.rs", "stacks of tasks"),
     ("lab/sim/src/engine.rs", "the simulator of a thread"),
-    (
-        "lab/sim/src/operation.rs",
-        "a type that stays on its thread",
-    ),
+    ("lab/sim/src/operation.rs", "a type that stays on its thread"),
     ("bench/peers/src/", "calls of other allocators"),
 ];
 

@@ -85,6 +85,18 @@ pub(super) struct Log {
 }
 
 impl Log {
+    /// Records the next state of a charge. Returns when the one before began, and the bytes.
+    fn enter(&mut self, charge: ChargeId, state: State) -> (u64, i64) {
+        let charged = &mut self.charges[charge];
+        let began = charged.states.last().map_or(self.now, |(from, _)| *from);
+        charged.states.push((self.now, state));
+        (began, charged.bytes as i64)
+    }
+
+    fn answer(&mut self, began: u64, answer: Answer) {
+        self.answers.push((began, self.now, answer));
+    }
+
     /// Returns a group's limit at a moment.
     pub(super) fn limit(&self, group: GroupIndex, time: u64) -> Limit {
         let passed = self.limits[group]
@@ -191,24 +203,18 @@ impl Truth {
     /// Records that it was granted.
     pub fn charged(&self, charge: ChargeId, group: GroupIndex) {
         let mut log = self.log();
-        let now = log.now;
-        let charged = &mut log.charges[charge];
-        let began = charged.states[0].0;
-        charged.states.push((now, State::Held(group)));
-        let (bytes, kind) = (charged.bytes, charged.kind);
-        if kind == Kind::Fallible {
+        let (began, bytes) = log.enter(charge, State::Held(group));
+        if log.charges[charge].kind == Kind::Fallible {
             let groups = self.shape.chain(group).collect();
-            log.answers
-                .push((began, now, Answer::Granted { charge, groups }));
+            log.answer(began, Answer::Granted { charge, groups });
         }
-        self.change_held(group, None, bytes as i64);
+        self.change_held(group, None, bytes);
         self.under_way[group].fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Records that it was refused, and `by` which group, if the refusal must be right.
     pub fn refused(&self, charge: ChargeId, by: Option<GroupIndex>) {
         let mut log = self.log();
-        let now = log.now;
         let charged = &mut log.charges[charge];
         let (began, state) = charged.states[0];
         let bytes = charged.bytes;
@@ -218,19 +224,13 @@ impl Truth {
             self.change_present(group, None, -(bytes as i64));
         }
         if let Some(by) = by {
-            log.answers
-                .push((began, now, Answer::Refused { bytes, by }));
+            log.answer(began, Answer::Refused { bytes, by });
         }
     }
 
     /// Records that a charge is about to move.
     pub fn moving(&self, charge: ChargeId, from: GroupIndex, to: GroupIndex) {
-        let mut log = self.log();
-        let now = log.now;
-        log.charges[charge]
-            .states
-            .push((now, State::Moving(from, to)));
-        let bytes = log.charges[charge].bytes as i64;
+        let bytes = self.log().enter(charge, State::Moving(from, to)).1;
         let common = self.common(from, to);
         self.change_held(from, common, -bytes);
         self.change_present(to, common, bytes);
@@ -239,16 +239,11 @@ impl Truth {
     /// Records that it has moved.
     pub fn moved(&self, charge: ChargeId, from: GroupIndex, to: GroupIndex) {
         let mut log = self.log();
-        let now = log.now;
-        let states = &mut log.charges[charge].states;
-        let began = states.last().expect("it was moving").0;
-        states.push((now, State::Held(to)));
+        let (began, bytes) = log.enter(charge, State::Held(to));
         let common = self.common(from, to);
         let way = self.shape.chain(to).take_while(|&at| Some(at) != common);
         let groups = way.collect();
-        log.answers
-            .push((began, now, Answer::Granted { charge, groups }));
-        let bytes = log.charges[charge].bytes as i64;
+        log.answer(began, Answer::Granted { charge, groups });
         self.change_held(to, common, bytes);
         self.change_present(from, common, -bytes);
     }
@@ -262,14 +257,12 @@ impl Truth {
         by: Option<GroupIndex>,
     ) {
         let mut log = self.log();
-        let now = log.now;
         let charged = &mut log.charges[charge];
         let bytes = charged.bytes;
         // It was where it was all the time.
         let began = charged.states.pop().expect("it was moving").0;
         if let Some(by) = by {
-            log.answers
-                .push((began, now, Answer::Refused { bytes, by }));
+            log.answer(began, Answer::Refused { bytes, by });
         }
         let common = self.common(from, to);
         self.change_held(from, common, bytes as i64);
@@ -278,14 +271,9 @@ impl Truth {
 
     /// Records that a charge is about to be returned.
     pub fn returning(&self, charge: ChargeId, group: GroupIndex) {
-        let mut log = self.log();
-        let now = log.now;
-        log.charges[charge]
-            .states
-            .push((now, State::Returning(group)));
+        let bytes = self.log().enter(charge, State::Returning(group)).1;
         self.under_way[group].fetch_add(1, Ordering::Relaxed);
-        let bytes = log.charges[charge].bytes;
-        self.change_held(group, None, -(bytes as i64));
+        self.change_held(group, None, -bytes);
     }
 
     /// Records that it is gone.
@@ -351,8 +339,6 @@ impl Truth {
     /// Records that it has ended.
     pub fn read(&self, began: u64, group: GroupIndex, usage: i64) {
         let mut log = self.log();
-        let now = log.now;
-        log.answers
-            .push((began, now, Answer::Read { group, usage }));
+        log.answer(began, Answer::Read { group, usage });
     }
 }

@@ -235,6 +235,10 @@ impl<M: Machine> Charging<M> {
         self.truth.returned(holding.id);
     }
 
+    pub(super) fn uncharge_all(&self, holdings: impl IntoIterator<Item = Holding<M>>) {
+        holdings.into_iter().for_each(|one| self.uncharge(one));
+    }
+
     /// Returns bytes, and notifies no task.
     pub(super) fn uncharge_nowait(&self, holding: Holding<M>) {
         self.truth.returning(holding.id, holding.group);
@@ -294,7 +298,7 @@ impl<M: Machine> Charging<M> {
         some_charge: impl FnMut(&mut Random, &mut Vec<Holding<M>>),
     ) {
         let held = self.churn_keeping(random, operations, some_charge);
-        held.into_iter().for_each(|holding| self.uncharge(holding));
+        self.uncharge_all(held);
     }
 
     /// Does the same as [`Charging::churn`], and keeps what it holds in the end.

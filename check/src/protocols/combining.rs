@@ -6,19 +6,9 @@
 use bursar_rig::Watched;
 
 use super::books::{Books, run};
-use super::protocol::Protocol;
 use crate::random::Random;
 
-pub(super) fn protocol<M: Watched>() -> Protocol<M> {
-    Protocol {
-        name: "combining",
-        summary: "readers of one scope share walks, beside readers of other scopes: fresh, and all are woken",
-        cpus: 3,
-        scenario,
-    }
-}
-
-fn scenario<M: Watched>(machine: &M, seed: u64) {
+pub(super) fn scenario<M: Watched>(machine: &M, seed: u64) {
     // The root over two groups with a child each: 0 > {1 > 3, 2 > 4}. Walks of scopes with children are shared.
     let books = Books::read_with_some_policy(machine, seed, &[0, 0, 1, 2]);
     let books = &books;
@@ -39,17 +29,6 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
             books.memory.tick();
         }
     };
-    run(
-        machine,
-        seed,
-        || (),
-        vec![
-            Box::new(read),
-            Box::new(read),
-            Box::new(read),
-            Box::new(read),
-            Box::new(update),
-        ],
-    );
+    run(machine, seed, || (), tasks![read, read, read, read, update]);
     books.check_rows();
 }

@@ -2,11 +2,12 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Wake, Waker};
 
 use bursar_machine::{Event, Machine};
 
+use super::locked::locked;
 /// Place where one task sleeps.
 pub(super) struct Bed<M: Machine>(Mutex<Sleep<M>>);
 
@@ -26,7 +27,7 @@ impl<M: Machine> Bed<M> {
 
     // Not the machine's lock: nothing of the machine happens while it is held.
     fn sleep(&self) -> MutexGuard<'_, Sleep<M>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0)
     }
 
     /// Sleeps until another task has woken it since the last time.

@@ -2,7 +2,7 @@
 //! gone hinder no other.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::Context;
 
 use bursar::{ChargeAsync, Freshness, Group, Level, Limits, Registration};
@@ -12,18 +12,9 @@ use bursar_rig::Forks;
 use super::books::{Books, NO_LIMIT, run};
 use super::charging::{Charging, Holding, some_bytes};
 use super::executor::{self, Patience};
-use super::protocol::Protocol;
+use super::locked::locked;
 use crate::model::{GroupIndex, judge};
 use crate::random::Random;
-
-pub(super) fn protocol<M: Forks>() -> Protocol<M> {
-    Protocol {
-        name: "fork",
-        summary: "a task forks while others do anything: the child's books are right, and tasks that are gone hinder no other",
-        cpus: 2,
-        scenario,
-    }
-}
 
 const MAX: u64 = 1000;
 /// Group whose limit changes, and that has a reclaimer.
@@ -31,10 +22,6 @@ const LIMITED: GroupIndex = 1;
 const WATCHED: [GroupIndex; 2] = [LIMITED, 3];
 /// Number of tasks: the one that forks, and others.
 const TASKS: u64 = 4;
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// A waiting charge, its bytes and its group.
 type Wait<M> = (ChargeAsync<M>, GroupIndex, u64);
@@ -122,7 +109,7 @@ impl<M: Forks> World<M> {
         child.engine().remove().expect("it has no children");
         all.books.add_to(&child, at);
         drop(child);
-        charge.into_iter().for_each(|one| all.uncharge(one));
+        all.uncharge_all(charge);
     }
 
     fn work(&self, mut random: Random, patience: Patience) {
@@ -130,7 +117,7 @@ impl<M: Forks> World<M> {
         for _ in 0..4 {
             self.step(&mut random, &mut held, patience);
         }
-        held.into_iter().for_each(|one| self.charging.uncharge(one));
+        self.charging.uncharge_all(held);
     }
 
     fn fork(&self, mut random: Random) {
@@ -286,7 +273,7 @@ impl<M: Forks> World<M> {
             &self.machine,
             seed + 1,
             || all.check_all_held(),
-            vec![Box::new(work), Box::new(work)],
+            tasks![work, work],
         );
     }
 }
@@ -307,7 +294,7 @@ fn register<M: Forks>(world: &Arc<World<M>>) -> Vec<Registration> {
     vec![watch(0), watch(1), reclaimer]
 }
 
-fn scenario<M: Forks>(machine: &M, seed: u64) {
+pub(super) fn scenario<M: Forks>(machine: &M, seed: u64) {
     let mut random = Random::fork(seed, 0);
     let below = [(0, MAX), (1, MAX * 3 / 4), (2, NO_LIMIT), (1, MAX / 2)];
     let books = Books::new(machine, NO_LIMIT, &below);
@@ -334,17 +321,7 @@ fn scenario<M: Forks>(machine: &M, seed: u64) {
     // For ever, perhaps: the fork ends it.
     let work = |random| world.work(random, Patience::Endless);
     let fork = |random| world.fork(random);
-    run(
-        machine,
-        seed,
-        &mut check,
-        vec![
-            Box::new(fork),
-            Box::new(work),
-            Box::new(work),
-            Box::new(work),
-        ],
-    );
+    run(machine, seed, &mut check, tasks![fork, work, work, work]);
     world.run_again(&mut random, seed);
     world.check_told();
     drop(registrations);

@@ -1,24 +1,6 @@
 //! Bursar's protocols as small scenarios, for many schedules on a machine that can be watched.
 //!
-//! | file | concurrent operations | checks |
-//! |---|---|---|
-//! | `publish_flush.rs` | updates with exact reads of any scope and retiring; the same of one shard | freshness, conservation |
-//! | `roster.rs` | reads by roster with updates, retiring, and the end and birth of groups | freshness, conservation |
-//! | `combining.rs` | many exact readers of one scope and of overlapping ones | freshness; every waiter is woken |
-//! | `quiesce.rs` | freeze, fence, settle, take, thaw with charges on the CPU's words | nothing commits while frozen |
-//! | `settings.rs` | charges of all kinds with returns, drains, limits that change, moves: five protocols | limits; no false refusal; usage; few steps |
-//! | `removal.rs` | the end of groups with updates, charges, reads and rebirths | conservation; clean records |
-//! | `rebirth.rs` | a record's end and next life elsewhere with drains of both parents | no false refusal |
-//! | `waiting.rs` | charges that wait, are dropped half-way; returns, limits, the end of groups | in turn; every waiter is woken |
-//! | `reclaim.rs` | charges beyond limits, and reclaimers of all kinds | refusals, protection, no recursion |
-//! | `pressure.rs` | subscribers of levels, with charges and limits that change | the last level is told; one call at a time |
-//! | `ranges.rs` | cached reads with updates, walks, retiring and the end of groups | the truth lies in the range |
-//! | `fork.rs` | a fork with charges, returns, reads, limits and the end of groups | the child's books; no task waits for one that is gone |
-//! | `pages/` | pages: allocations, frees, drains, upkeep, raw memory, forks | each page is in one place; no task sees what others wrote |
-//! | `small_counters.rs` | additions, and folds of any CPU by anyone | conservation; the error is bounded |
-//! | `upkeep.rs` | shepherds, upkeep by timers and ahead of them, additions | no work is forgotten; never two at once |
-//!
-//! A scenario draws its variety (tasks, operations, sizes) from a number that belongs to the schedule. After each step
+//! [`all`] lists them. A scenario draws its variety (tasks, operations, sizes) from a number that belongs to the schedule. After each step
 //! it checks all that can be read without a lock. At the end it checks everything against the log (`model/charges.rs`,
 //! `model/judge.rs`). It panics at an error.
 //!
@@ -26,11 +8,19 @@
 //! holds the flush policies of the kernel thread, of which only some keep a promise to their readers, and
 //! [`published_pages`] those of page lists.
 
+/// Tasks of one scenario.
+macro_rules! tasks {
+    ($($task:expr),+ $(,)?) => {
+        vec![$(Box::new($task)),+]
+    };
+}
+
 mod books;
 mod charging;
 mod combining;
 mod executor;
 mod fork;
+mod locked;
 mod own_steps;
 mod pages;
 pub mod planted;
@@ -55,27 +45,45 @@ use bursar_rig::Forks;
 pub use protocol::Protocol;
 
 /// Returns all protocols.
+#[rustfmt::skip]
 pub fn all<M: Forks>() -> Vec<Protocol<M>> {
     let mut all = vec![
-        publish_flush::protocol(),
-        publish_flush::one_shard(),
-        roster::protocol(),
-        combining::protocol(),
-        quiesce::protocol(),
+        Protocol::of(2, "publish-flush", publish_flush::wide,
+            "updates of a tree while exact reads walk over it and idle slots are retired: none is missed, none counted twice"),
+        Protocol::of(2, "one-shard", publish_flush::narrow,
+            "tasks publish the same shard while others fold and retire it, again and again"),
+        Protocol::of(2, "roster", roster::scenario,
+            "reads that add up the slots in use, while others publish, retire, remove and bear: none is missed, none counted twice"),
+        Protocol::of(3, "combining", combining::scenario,
+            "readers of one scope share walks, beside readers of other scopes: fresh, and all are woken"),
+        Protocol::of(2, "quiesce", quiesce::scenario,
+            "shards are frozen and emptied while their CPUs charge: nothing commits while frozen"),
         settings::protocol::<M, 0>(),
         settings::protocol::<M, 1>(),
-        removal::protocol(),
-        rebirth::protocol(),
+        Protocol::of(2, "removal", removal::scenario,
+            "groups end while others update, charge and read them, and are born again in the same records"),
+        Protocol::of(2, "rebirth", rebirth::scenario,
+            "a record is born again while the old parent is drained, read and retired: no false refusal, nothing lost"),
         settings::protocol::<M, 3>(),
         settings::protocol::<M, 4>(),
         settings::protocol::<M, 2>(),
-        ranges::protocol(),
-        waiting::protocol(),
-        reclaim::protocol(),
-        pressure::protocol(),
-        fork::protocol(),
+        Protocol::of(2, "ranges", ranges::scenario,
+            "cached reads while others update, charge, flush and end groups: the truth lies in the range"),
+        Protocol::of(2, "waiting", waiting::scenario,
+            "charges wait for limits while memory returns, limits change and groups end: in turn, and every waiter is woken"),
+        Protocol::of(2, "reclaim", reclaim::scenario,
+            "charges beyond a limit while reclaimers hold memory: asked in turn, within bounds, not refused too early"),
+        Protocol::of(2, "pressure", pressure::scenario,
+            "levels of pressure change while others watch: each is told of the last one, one call at a time"),
+        Protocol::of(2, "fork", fork::scenario,
+            "a task forks while others do anything: the child's books are right, and tasks that are gone hinder no other"),
     ];
     all.extend(pages::protocols());
-    all.extend([small_counters::protocol(), upkeep::protocol()]);
+    all.extend([
+        Protocol::of(2, "small-counters", small_counters::scenario,
+            "CPUs add to counters of their own, and anyone folds them: no addition is lost or counted twice"),
+        Protocol::of(2, "upkeep", upkeep::scenario,
+            "shepherds queue upkeep, which comes by timers or early: no work is forgotten, and never two at once"),
+    ]);
     all
 }

@@ -4,10 +4,11 @@
 //! task could still take each of its steps.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use bursar_rig::Watched;
 
+use super::locked::locked;
 /// More steps than any such operation takes, however often sections begin anew and claims are checked again. (The
 /// longest is a charge that neither waits nor fails above two limits: it claims twice at each group on the way before
 /// it oversteps, and counts that at each group above.)
@@ -28,9 +29,7 @@ impl<M: Watched> OwnSteps<M> {
     }
 
     fn under_way(&self) -> MutexGuard<'_, BTreeMap<u64, (&'static str, u32)>> {
-        self.under_way
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        locked(&self.under_way)
     }
 
     /// Runs an operation that must not need others.

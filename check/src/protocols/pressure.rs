@@ -1,7 +1,7 @@
 //! Subscribers of pressure: at the end each was told the current level, one call at a time; futures wake.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bursar::{Group, Level, Memory, Registration};
 use bursar_machine::Machine;
@@ -10,17 +10,8 @@ use bursar_rig::Watched;
 use super::books::{Books, run};
 use super::charging::{Charging, some_bytes};
 use super::executor::block_on;
-use super::protocol::Protocol;
+use super::locked::locked;
 use crate::random::Random;
-
-pub(super) fn protocol<M: Watched>() -> Protocol<M> {
-    Protocol {
-        name: "pressure",
-        summary: "levels of pressure change while others watch: each is told of the last one, one call at a time",
-        cpus: 2,
-        scenario,
-    }
-}
 
 const MAX: u64 = 1000;
 /// Changes that one subscriber makes itself when it is called.
@@ -59,7 +50,7 @@ impl<M: Machine> Watcher<M> {
         let _told = Told(&self.is_told);
         // Takes a step, so that others come in between.
         let _ = self.group.reserved();
-        *self.told.lock().unwrap_or_else(PoisonError::into_inner) = level;
+        *locked(&self.told) = level;
         if self.nests && self.changes.fetch_add(1, Ordering::Relaxed) < NESTED_MAX {
             drop(self.group.try_charge(MAX / 3));
             self.group.set_max(self.group.limits().max + 1);
@@ -67,7 +58,7 @@ impl<M: Machine> Watcher<M> {
     }
 
     fn told(&self) -> Level {
-        *self.told.lock().unwrap_or_else(PoisonError::into_inner)
+        *locked(&self.told)
     }
 }
 
@@ -95,7 +86,7 @@ enum Nowait {
     BeforeTick,
 }
 
-fn scenario<M: Watched>(machine: &M, seed: u64) {
+pub(super) fn scenario<M: Watched>(machine: &M, seed: u64) {
     let mut random = Random::fork(seed, 0);
     let books = Books::new(machine, 2 * MAX, &[(0, MAX), (1, MAX / 2), (1, 2 * MAX)]);
     let charging = Charging::new(books);
@@ -126,9 +117,7 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
                 _ => held.extend(all.charge(group, bytes)),
             }
         });
-        kept.lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .extend(held);
+        locked(&kept).extend(held);
     };
     let change = move |mut random: Random| {
         let groups = &all.books.groups;
@@ -158,21 +147,15 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
         machine,
         seed,
         || all.check_all_held(),
-        vec![
-            Box::new(charge),
-            Box::new(charge),
-            Box::new(charge),
-            Box::new(change),
-            Box::new(wait),
-        ],
+        tasks![charge, charge, charge, change, wait],
     );
     if nowait == Nowait::BeforeTick {
         all.books.memory.tick();
     }
     check(&watchers);
     drop(watchers);
-    let kept = std::mem::take(&mut *kept.lock().unwrap_or_else(PoisonError::into_inner));
-    kept.into_iter().for_each(|one| all.uncharge(one));
+    let kept = std::mem::take(&mut *locked(&kept));
+    all.uncharge_all(kept);
     finish(all, &all.books.memory);
 }
 

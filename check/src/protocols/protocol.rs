@@ -12,3 +12,19 @@ pub struct Protocol<M> {
     /// Runs it once, with variety from a number. Panics at an error.
     pub scenario: fn(&M, u64),
 }
+
+impl<M> Protocol<M> {
+    pub(super) fn of(
+        cpus: usize,
+        name: &'static str,
+        scenario: fn(&M, u64),
+        summary: &'static str,
+    ) -> Self {
+        Self {
+            name,
+            summary,
+            cpus,
+            scenario,
+        }
+    }
+}

@@ -4,31 +4,12 @@
 use bursar_rig::Watched;
 
 use super::books::{Books, run};
-use super::protocol::Protocol;
 use crate::model::GroupIndex;
 use crate::random::Random;
 
-pub(super) fn protocol<M: Watched>() -> Protocol<M> {
-    Protocol {
-        name: "publish-flush",
-        summary: "updates of a tree while exact reads walk over it and idle slots are retired: none is missed, none counted twice",
-        cpus: 2,
-        scenario: wide,
-    }
-}
-
 /// Returns the same protocol in few steps, for errors that need many events in one order.
-pub(super) fn one_shard<M: Watched>() -> Protocol<M> {
-    Protocol {
-        name: "one-shard",
-        summary: "tasks publish the same shard while others fold and retire it, again and again",
-        cpus: 2,
-        scenario: narrow,
-    }
-}
-
 /// Runs many ways up: two groups below one, beside a third, of depth 3 with the root.
-fn wide<M: Watched>(machine: &M, seed: u64) {
+pub(super) fn wide<M: Watched>(machine: &M, seed: u64) {
     let books = Books::read_with_some_policy(machine, seed, &[0, 1, 1]);
     let groups = books.shape.len() as u64;
     let books = &books;
@@ -52,22 +33,12 @@ fn wide<M: Watched>(machine: &M, seed: u64) {
             }
         }
     };
-    run(
-        machine,
-        seed,
-        || (),
-        vec![
-            Box::new(update),
-            Box::new(update),
-            Box::new(read),
-            Box::new(read),
-        ],
-    );
+    run(machine, seed, || (), tasks![update, update, read, read]);
     books.check_rows();
 }
 
 /// Runs one way up, with few steps.
-fn narrow<M: Watched>(machine: &M, seed: u64) {
+pub(super) fn narrow<M: Watched>(machine: &M, seed: u64) {
     match Random::fork(seed, 0).below(2) {
         0 => seen_below(machine, seed),
         _ => same_shard(machine, seed),
@@ -90,17 +61,7 @@ fn same_shard<M: Watched>(machine: &M, seed: u64) {
         books.add(1);
     };
     // The first and the third begin on the same CPU, and so do the others.
-    run(
-        machine,
-        seed,
-        || (),
-        vec![
-            Box::new(update),
-            Box::new(update),
-            Box::new(read),
-            Box::new(read),
-        ],
-    );
+    run(machine, seed, || (), tasks![update, update, read, read]);
     books.check_rows();
 }
 
@@ -116,13 +77,13 @@ fn seen_below<M: Watched>(machine: &M, seed: u64) {
         machine,
         seed,
         || (),
-        vec![
-            Box::new(move |_| books.add(LEAF)),
-            Box::new(move |_| drop(books.read(MIDDLE))),
-            Box::new(move |_| {
+        tasks![
+            move |_| books.add(LEAF),
+            move |_| drop(books.read(MIDDLE)),
+            move |_| {
                 books.read(LEAF);
                 books.read(0);
-            }),
+            }
         ],
     );
     books.check_rows();

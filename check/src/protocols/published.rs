@@ -8,12 +8,13 @@
 //! Whatever its policy, a tree must neither lose an update nor invent one. That is checked as well, and is a failure.
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use bursar_kernel::stats::{Gate, GroupIndex, Policy, Published, Substrate, Tunables};
 use bursar_rig::Watched;
 
 use super::books::run;
+use super::locked::locked;
 use crate::model::Flow;
 use crate::random::Random;
 
@@ -140,17 +141,10 @@ impl Case {
             machine,
             variety,
             || (),
-            vec![
-                Box::new(update),
-                Box::new(read),
-                Box::new(read),
-                Box::new(read),
-                Box::new(read),
-                Box::new(flush),
-            ],
+            tasks![update, read, read, read, read, flush],
         );
         scene.check();
-        *scene.stale.lock().unwrap_or_else(PoisonError::into_inner)
+        *locked(&scene.stale)
     }
 }
 
@@ -219,7 +213,7 @@ impl<M: Watched> Scene<M> {
             "made up: group {group} reads {read}, and only {begun} were ever added"
         );
         if read < known {
-            let mut first = self.stale.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut first = locked(&self.stale);
             first.get_or_insert(Stale { group, read, known });
         }
     }

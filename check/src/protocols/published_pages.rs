@@ -64,13 +64,7 @@ pub fn run_once<M: Watched>(machine: &M, release: Release, variety: u64) -> Coun
         machine,
         variety,
         || (),
-        vec![
-            Box::new(work),
-            Box::new(work),
-            Box::new(work),
-            Box::new(drain),
-            Box::new(decay),
-        ],
+        tasks![work, work, work, drain, decay],
     );
     scene.check();
     scene.lists.counts()

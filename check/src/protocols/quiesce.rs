@@ -10,17 +10,7 @@ use bursar_machine::{
 use bursar_rig::Watched;
 
 use super::books::run;
-use super::protocol::Protocol;
 use crate::random::Random;
-
-pub(super) fn protocol<M: Watched>() -> Protocol<M> {
-    Protocol {
-        name: "quiesce",
-        summary: "shards are frozen and emptied while their CPUs charge: nothing commits while frozen",
-        cpus: 2,
-        scenario,
-    }
-}
 
 /// Room of each shard at the start.
 const ROOM: u64 = 100;
@@ -118,7 +108,7 @@ impl<M: Machine> Stock<M> {
     }
 }
 
-fn scenario<M: Watched>(machine: &M, seed: u64) {
+pub(super) fn scenario<M: Watched>(machine: &M, seed: u64) {
     let stock = Stock::new(machine);
     let cpus = machine.cpus() as u64;
     // Each shard has one freezer at a time.
@@ -135,13 +125,7 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
         machine,
         seed,
         || (),
-        vec![
-            Box::new(charge),
-            Box::new(charge),
-            Box::new(charge),
-            Box::new(freeze),
-            Box::new(freeze),
-        ],
+        tasks![charge, charge, charge, freeze, freeze],
     );
     stock.check();
 }

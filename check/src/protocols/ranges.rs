@@ -8,17 +8,7 @@ use bursar::{Counter, Freshness, Group, Limits, Memory, Statistic, Value};
 use bursar_rig::Watched;
 
 use super::books::run;
-use super::protocol::Protocol;
 use crate::random::Random;
-
-pub(super) fn protocol<M: Watched>() -> Protocol<M> {
-    Protocol {
-        name: "ranges",
-        summary: "cached reads while others update, charge, flush and end groups: the truth lies in the range",
-        cpus: 2,
-        scenario,
-    }
-}
 
 const STATISTICS: &[Statistic] = &[Statistic::counter("bytes").batch(3)];
 const BYTES: Counter = Counter::of(STATISTICS, "bytes");
@@ -97,7 +87,7 @@ fn two_groups<M: Watched>(machine: &M) -> (Memory<M>, [Group<M>; 2]) {
     (memory, [root, leaf])
 }
 
-fn scenario<M: Watched>(machine: &M, seed: u64) {
+pub(super) fn scenario<M: Watched>(machine: &M, seed: u64) {
     let mut random = Random::fork(seed, 0);
     match random.below(4) {
         0 => batched(machine, seed),
@@ -128,12 +118,7 @@ fn batched<M: Watched>(machine: &M, seed: u64) {
         }
     };
     // Two of them begin on the same CPU.
-    run(
-        machine,
-        seed,
-        || (),
-        vec![Box::new(work), Box::new(work), Box::new(work)],
-    );
+    run(machine, seed, || (), tasks![work, work, work]);
 }
 
 /// Lets three or four tasks return their bytes at once, all on one CPU. Then no byte is charged, and all reserved bytes
@@ -236,13 +221,7 @@ fn everything<M: Watched>(machine: &M, seed: u64) {
                 "{held} bytes held, {reserved} reserved"
             );
         },
-        vec![
-            Box::new(work),
-            Box::new(add),
-            Box::new(read),
-            Box::new(add),
-            Box::new(work),
-        ],
+        tasks![work, add, read, add, work],
     );
     for group in [root, leaf] {
         rows.begin();

@@ -8,24 +8,15 @@ use bursar::{Counter, Freshness, Limits, Memory, Statistic};
 use bursar_rig::Watched;
 
 use super::books::run;
-use super::protocol::Protocol;
+use super::locked::locked;
 use crate::random::Random;
-
-pub(super) fn protocol<M: Watched>() -> Protocol<M> {
-    Protocol {
-        name: "rebirth",
-        summary: "a record is born again while the old parent is drained, read and retired: no false refusal, nothing lost",
-        cpus: 2,
-        scenario,
-    }
-}
 
 const STATISTICS: &[Statistic] = &[Statistic::counter("rows")];
 const ROWS: Counter = Counter::of(STATISTICS, "rows");
 const MAX: u64 = 1000;
 const SMALL: u64 = 50;
 
-fn scenario<M: Watched>(machine: &M, seed: u64) {
+pub(super) fn scenario<M: Watched>(machine: &M, seed: u64) {
     match Random::fork(seed, 0).below(3) {
         0 => walked(machine, seed),
         _ => drained(machine, seed),
@@ -72,11 +63,7 @@ fn drained<M: Watched>(machine: &M, seed: u64) {
             let (held, reserved) = (held.load(Ordering::Relaxed), new.reserved());
             assert!(held <= reserved, "{held} bytes held, {reserved} reserved");
         },
-        vec![
-            Box::new(drain),
-            Box::new(live_again),
-            Box::new(want_nearly_all),
-        ],
+        tasks![drain, live_again, want_nearly_all],
     );
     for group in [old, new] {
         group.set_max(0);
@@ -118,15 +105,10 @@ fn walked<M: Watched>(machine: &M, seed: u64) {
             .expect("a name of its own");
         again.add(ROWS, 1);
         // No step of the machine while a lock of the host is held.
-        *born.lock().expect("nobody panics here") = Some((at, again, other));
+        *locked(&born) = Some((at, again, other));
     };
-    run(
-        machine,
-        seed,
-        || (),
-        vec![Box::new(look), Box::new(live_again)],
-    );
-    let (at, _again, _other) = born.lock().expect("as above").take().expect("it was born");
+    run(machine, seed, || (), tasks![look, live_again]);
+    let (at, _again, _other) = locked(&born).take().expect("it was born");
     let rows = |group: &bursar::Group<M>| {
         let reading = group.read(Freshness::Exact).expect("readers may flush");
         (reading.get(ROWS).value, reading.own(ROWS))

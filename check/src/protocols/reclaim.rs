@@ -6,7 +6,7 @@
 //! must not be refused at all.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bursar::{ReclaimRequest, Registration};
 use bursar_machine::Machine;
@@ -14,18 +14,9 @@ use bursar_rig::Watched;
 
 use super::books::{Books, NO_LIMIT, run};
 use super::charging::{Charging, Holding};
-use super::protocol::Protocol;
+use super::locked::locked;
 use crate::model::GroupIndex;
 use crate::random::Random;
-
-pub(super) fn protocol<M: Watched>() -> Protocol<M> {
-    Protocol {
-        name: "reclaim",
-        summary: "charges beyond a limit while reclaimers hold memory: asked in turn, within bounds, not refused too early",
-        cpus: 2,
-        scenario,
-    }
-}
 
 const MAX: u64 = 1000;
 /// The same as in the library.
@@ -90,10 +81,6 @@ struct Caches<M: Machine> {
     notes: Mutex<Notes>,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl<M: Machine> Caches<M> {
     fn asked(&self, cache: &Cache<M>, request: &ReclaimRequest) -> u64 {
         let task = self.machine.task();
@@ -127,9 +114,7 @@ impl<M: Machine> Caches<M> {
             Manner::Refuses => return 0,
             Manner::Charges => {
                 let charged = self.charging.charge(cache.group, MAX / 3);
-                charged
-                    .into_iter()
-                    .for_each(|one| self.charging.uncharge(one));
+                self.charging.uncharge_all(charged);
             }
             Manner::Spills => {
                 let reserve = locked(&self.reserve).clone();
@@ -235,7 +220,7 @@ impl<M: Machine> Cache<M> {
     }
 }
 
-fn scenario<M: Watched>(machine: &M, seed: u64) {
+pub(super) fn scenario<M: Watched>(machine: &M, seed: u64) {
     let mut random = Random::fork(seed, 0);
     let below = [(0, MAX), (LIMITED, NO_LIMIT), (LIMITED, NO_LIMIT)];
     let books = Books::new(machine, NO_LIMIT, &below);
@@ -303,7 +288,7 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
             _ => (),
         };
     };
-    let mut tasks: Vec<Box<dyn FnOnce(Random) + Send>> = vec![Box::new(charge), Box::new(change)];
+    let mut tasks: Vec<Box<dyn FnOnce(Random) + Send>> = tasks![charge, change];
     if !is_alone {
         tasks.push(Box::new(charge));
         tasks.push(Box::new(charge));

@@ -11,17 +11,8 @@ use bursar_rig::Watched;
 
 use super::books::run;
 use super::executor::block_on;
-use super::protocol::Protocol;
+use super::locked::locked;
 use crate::random::Random;
-
-pub(super) fn protocol<M: Watched>() -> Protocol<M> {
-    Protocol {
-        name: "removal",
-        summary: "groups end while others update, charge and read them, and are born again in the same records",
-        cpus: 2,
-        scenario,
-    }
-}
 
 const STATISTICS: &[Statistic] = &[
     Statistic::counter("rows").batch(2),
@@ -138,7 +129,7 @@ fn nothing<M: Watched>(machine: &M, seed: u64) {
     let empty = &Mutex::new(None);
     let resize = move |_: Random| {
         charge.resize(0).expect("less always fits");
-        *empty.lock().expect("nobody panics here") = Some(charge);
+        *locked(&empty) = Some(charge);
     };
     let end = move |mut random: Random| {
         if random.below(2) == 0 {
@@ -150,7 +141,7 @@ fn nothing<M: Watched>(machine: &M, seed: u64) {
         }
         let born = root.child("born", Limits::none()).expect("a name");
         // The charge of nothing goes: it must not refer to the newborn's record.
-        let charge = empty.lock().expect("nobody panics here").take();
+        let charge = locked(&empty).take();
         drop(charge);
         assert!(
             !born.engine().is_removed(),
@@ -158,14 +149,14 @@ fn nothing<M: Watched>(machine: &M, seed: u64) {
         );
         drop(born.try_charge(8).expect("there is room"));
     };
-    run(machine, seed, || (), vec![Box::new(resize), Box::new(end)]);
-    drop(empty.lock().expect("nobody panics here").take());
+    run(machine, seed, || (), tasks![resize, end]);
+    drop(locked(&empty).take());
     memory.tick();
     assert_eq!(memory.removed_groups(), 0, "a record that nothing ends");
     assert_eq!(memory.reserved(), 0, "bytes that nobody holds");
 }
 
-fn scenario<M: Watched>(machine: &M, seed: u64) {
+pub(super) fn scenario<M: Watched>(machine: &M, seed: u64) {
     match Random::fork(seed, 0).below(8) {
         0 => nothing(machine, seed),
         1..3 => closing(machine, seed),
@@ -201,7 +192,7 @@ fn closing<M: Watched>(machine: &M, seed: u64) {
                         assert!(!was_closed, "a group below one that is closed");
                         // No step of the machine while a lock of the host is held.
                         let kept = group.clone();
-                        made.lock().expect("no panic").push(kept);
+                        locked(&made).push(kept);
                         group
                     }
                     Err(CreateError::Exists { .. } | CreateError::ParentRemoved { .. }) => continue,
@@ -237,7 +228,7 @@ fn closing<M: Watched>(machine: &M, seed: u64) {
         }
         tenant.close().expect("not the root");
         is_closed.store(true, Ordering::Relaxed);
-        let made = std::mem::take(&mut *made.lock().expect("no panic"));
+        let made = std::mem::take(&mut *locked(&made));
         for group in made.iter().chain([tenant, query]) {
             assert!(
                 group.engine().is_removed(),
@@ -274,14 +265,9 @@ fn closing<M: Watched>(machine: &M, seed: u64) {
             let (held, reserved) = (sums.held.load(Ordering::Relaxed), root.reserved());
             assert!(held <= reserved, "{held} bytes held, {reserved} reserved");
         },
-        vec![
-            Box::new(work),
-            Box::new(wait),
-            Box::new(first_closer),
-            Box::new(second_closer),
-        ],
+        tasks![work, wait, first_closer, second_closer],
     );
-    made.lock().expect("no panic").clear();
+    locked(&made).clear();
     sums.read(root);
     assert_eq!(memory.reserved(), 0, "bytes that nobody holds");
 }
@@ -401,12 +387,7 @@ fn everything<M: Watched>(machine: &M, seed: u64) {
             let (held, reserved) = (sums.held.load(Ordering::Relaxed), root.reserved());
             assert!(held <= reserved, "{held} bytes held, {reserved} reserved");
         },
-        vec![
-            Box::new(first),
-            Box::new(second),
-            Box::new(end),
-            Box::new(read),
-        ],
+        tasks![first, second, end, read],
     );
 
     // All handles but the root's are gone, and all bytes.

@@ -5,24 +5,14 @@ use bursar::{Group, Limits};
 use bursar_rig::Watched;
 
 use super::books::{Books, run};
-use super::protocol::Protocol;
 use crate::random::Random;
-
-pub(super) fn protocol<M: Watched>() -> Protocol<M> {
-    Protocol {
-        name: "roster",
-        summary: "reads that add up the slots in use, while others publish, retire, remove and bear: none is missed, none counted twice",
-        cpus: 2,
-        scenario,
-    }
-}
 
 /// The root, a group in the middle, two below it, and one beside it.
 const SHAPE: &[usize] = &[0, 1, 1, 0];
 const MIDDLE: usize = 1;
 const LEAF: usize = 2;
 
-fn scenario<M: Watched>(machine: &M, seed: u64) {
+pub(super) fn scenario<M: Watched>(machine: &M, seed: u64) {
     match Random::fork(seed, u64::MAX - 1).below(3) {
         0 => narrow(machine, seed),
         1 => split(machine, seed),
@@ -42,14 +32,14 @@ fn narrow<M: Watched>(machine: &M, seed: u64) {
         machine,
         seed,
         || (),
-        vec![
-            Box::new(|_| books.add(LEAF)),
-            Box::new(|_| {
+        tasks![
+            |_| books.add(LEAF),
+            |_| {
                 books.read(MIDDLE);
                 books.read(MIDDLE);
                 books.read(0);
-            }),
-            Box::new(|_| books.memory.tick()),
+            },
+            |_| books.memory.tick()
         ],
     );
     books.check_rows();
@@ -118,17 +108,7 @@ fn wide<M: Watched>(machine: &M, seed: u64) {
         }
         _ => live_again(books, guest, random),
     };
-    run(
-        machine,
-        seed,
-        || (),
-        vec![
-            Box::new(update),
-            Box::new(read),
-            Box::new(read),
-            Box::new(change),
-        ],
-    );
+    run(machine, seed, || (), tasks![update, read, read, change]);
     books.check_rows();
 }
 

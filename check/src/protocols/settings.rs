@@ -10,13 +10,14 @@
 //!
 //! Operations that must not wait finish without the help of others, in few steps (`own_steps.rs`).
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use bursar_machine::Machine;
 use bursar_rig::Watched;
 
 use super::books::{Books, NO_LIMIT, run};
 use super::charging::{Charging, some_bytes};
+use super::locked::locked;
 use super::own_steps::OwnSteps;
 use super::protocol::Protocol;
 use crate::model::GroupIndex;
@@ -314,7 +315,7 @@ impl<'a, M: Machine> Latch<'a, M> {
     }
 
     fn noted(&self) -> MutexGuard<'_, Noted> {
-        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.noted)
     }
 
     /// Checks the latches, after each step.

@@ -8,17 +8,7 @@ use bursar_machine::{Machine, Shard};
 use bursar_rig::Watched;
 
 use super::books::run;
-use super::protocol::Protocol;
 use crate::random::Random;
-
-pub(super) fn protocol<M: Watched>() -> Protocol<M> {
-    Protocol {
-        name: "small-counters",
-        summary: "CPUs add to counters of their own, and anyone folds them: no addition is lost or counted twice",
-        cpus: 2,
-        scenario,
-    }
-}
 
 const COUNTERS: usize = 2;
 const ADDERS: i64 = 3;
@@ -134,7 +124,7 @@ impl<M: Machine> World<M> {
     }
 }
 
-fn scenario<M: Watched>(machine: &M, seed: u64) {
+pub(super) fn scenario<M: Watched>(machine: &M, seed: u64) {
     let threshold = Random::new(seed).below(5) as i64;
     let world = World {
         counters: SmallCounters::new(machine, COUNTERS, threshold).expect("a few words"),

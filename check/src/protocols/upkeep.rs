@@ -1,8 +1,8 @@
 //! Upkeep under shepherds, timers, CPUs that are awake anyway, and CPUs that become idle. No CPU has two timers or two
 //! calls at once, and no CPU that has work is forgotten.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use bursar_kernel::upkeep::{
     Clocked, Firing, Housekeeping, Options, Period, SmallCounters, Upkeep,
@@ -12,17 +12,8 @@ use bursar_rig::Watched;
 use bursar_rig::timer::Timer;
 
 use super::books::run;
-use super::protocol::Protocol;
+use super::locked::locked;
 use crate::random::Random;
-
-pub(super) fn protocol<M: Watched>() -> Protocol<M> {
-    Protocol {
-        name: "upkeep",
-        summary: "shepherds queue upkeep, which comes by timers or early: no work is forgotten, and never two at once",
-        cpus: 2,
-        scenario,
-    }
-}
 
 const FIRINGS: [Firing; 4] = [
     Firing::RoundJiffies { skew: 3 },
@@ -75,12 +66,12 @@ struct World<M: Machine> {
 
 impl<M: Machine> World<M> {
     fn queue(&self, shard: Shard, timer: Timer) {
-        let timers = || self.timers.lock().unwrap_or_else(PoisonError::into_inner);
+        let timers = || locked(&self.timers);
         timers().push((shard, timer));
     }
 
     fn expired(&self, random: &mut Random) -> Option<(Shard, Timer)> {
-        let mut timers = self.timers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut timers = locked(&self.timers);
         let count = timers.len() as u64;
         (count > 0).then(|| timers.swap_remove(random.below(count) as usize))
     }
@@ -152,7 +143,7 @@ impl<M: Machine> World<M> {
     }
 }
 
-fn scenario<M: Watched>(machine: &M, seed: u64) {
+pub(super) fn scenario<M: Watched>(machine: &M, seed: u64) {
     let mut random = Random::new(seed);
     let firing = FIRINGS[random.below(4) as usize];
     let period = Period::new(INTERVAL_NS, 10_000).expect("a tick");
@@ -184,14 +175,14 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
         machine,
         seed,
         || (),
-        vec![
-            Box::new(shepherd),
-            Box::new(shepherd),
-            Box::new(serve),
-            Box::new(serve),
-            Box::new(|random| all.add(random)),
-            Box::new(|random| all.add(random)),
-            Box::new(|random| all.be_awake(random)),
+        tasks![
+            shepherd,
+            shepherd,
+            serve,
+            serve,
+            |random| all.add(random),
+            |random| all.add(random),
+            |random| all.be_awake(random)
         ],
     );
     world.finish(random);

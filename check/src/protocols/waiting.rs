@@ -12,18 +12,9 @@ use bursar_rig::Watched;
 use super::books::{Books, NO_LIMIT, run};
 use super::charging::{Charging, Holding, some_bytes};
 use super::executor::{self, Bed, Patience};
-use super::protocol::Protocol;
+use super::locked::locked;
 use crate::model::GroupIndex;
 use crate::random::Random;
-
-pub(super) fn protocol<M: Watched>() -> Protocol<M> {
-    Protocol {
-        name: "waiting",
-        summary: "charges wait for limits while memory returns, limits change and groups end: in turn, and every waiter is woken",
-        cpus: 2,
-        scenario,
-    }
-}
 
 const MAX: u64 = 1000;
 /// Greatest size that fits everywhere, alone.
@@ -46,7 +37,7 @@ struct Turns(Mutex<(usize, Vec<Wait>)>);
 
 impl Turns {
     fn note<R>(&self, note: impl FnOnce(usize, &mut Vec<Wait>) -> R) -> R {
-        let mut turns = self.0.lock().expect("nobody panics while noting");
+        let mut turns = locked(&self.0);
         turns.0 += 1;
         let (now, waits) = &mut *turns;
         note(*now, waits)
@@ -144,16 +135,11 @@ fn duel<M: Watched>(machine: &M, seed: u64, all: &Charging<M>, turns: &Turns) {
     let wait = move |mut random: Random| {
         let wanted = (1 + random.below(3) as usize, BYTES_MAX);
         let charged = Wanted::new(all, turns, wanted).charge(Patience::Endless);
-        charged.into_iter().for_each(|one| all.uncharge(one));
+        all.uncharge_all(charged);
     };
-    let give_back = move |_: Random| held.into_iter().for_each(|one| all.uncharge(one));
-    run(
-        machine,
-        seed,
-        all.check(),
-        vec![Box::new(wait), Box::new(give_back)],
-    );
-    kept.into_iter().for_each(|one| all.uncharge(one));
+    let give_back = move |_: Random| all.uncharge_all(held);
+    run(machine, seed, all.check(), tasks![wait, give_back]);
+    all.uncharge_all(kept);
 }
 
 /// Runs a charge that must not wait. The upper limit refuses it, and it hides for a moment that memory came back below
@@ -185,7 +171,7 @@ fn undone<M: Watched>(machine: &M, seed: u64) {
     let wait = move |_: Random| {
         bed.wait();
         let charged = waiting.charge(Patience::Endless);
-        charged.into_iter().for_each(|one| all.uncharge(one));
+        all.uncharge_all(charged);
     };
     let give_up = move |_: Random| match all.charge_nowait(LOWER, 450) {
         Some(holding) => all.uncharge(holding),
@@ -198,15 +184,10 @@ fn undone<M: Watched>(machine: &M, seed: u64) {
     let give_back = move |_: Random| {
         // Leaves no room for the one that may not wait, whatever is returned below.
         let room = all.charge(BESIDE, 700);
-        held.into_iter().for_each(|one| all.uncharge(one));
-        room.into_iter().for_each(|one| all.uncharge(one));
+        all.uncharge_all(held);
+        all.uncharge_all(room);
     };
-    run(
-        machine,
-        seed,
-        all.check(),
-        vec![Box::new(wait), Box::new(give_up), Box::new(give_back)],
-    );
+    run(machine, seed, all.check(), tasks![wait, give_up, give_back]);
     charging.finish();
 }
 
@@ -225,7 +206,7 @@ fn passing<M: Watched>(machine: &M, seed: u64) {
     let has_come = &M::Event::new();
     let wait = move |_: Random| {
         let charged = first.charge(Patience::Endless);
-        charged.into_iter().for_each(|one| all.uncharge(one));
+        all.uncharge_all(charged);
     };
     let come = move |_: Random| {
         let mut second = Wanted::new(all, turns, (2, 50));
@@ -234,27 +215,19 @@ fn passing<M: Watched>(machine: &M, seed: u64) {
             has_come.set();
             polled
         });
-        charged
-            .flatten()
-            .into_iter()
-            .for_each(|one| all.uncharge(one));
+        all.uncharge_all(charged.flatten());
     };
     let give_back = move |_: Random| {
-        above.into_iter().for_each(|one| all.uncharge(one));
+        all.uncharge_all(above);
         has_come.wait();
-        below.into_iter().for_each(|one| all.uncharge(one));
+        all.uncharge_all(below);
     };
-    run(
-        machine,
-        seed,
-        all.check(),
-        vec![Box::new(wait), Box::new(come), Box::new(give_back)],
-    );
+    run(machine, seed, all.check(), tasks![wait, come, give_back]);
     turns.check();
     charging.finish();
 }
 
-fn scenario<M: Watched>(machine: &M, seed: u64) {
+pub(super) fn scenario<M: Watched>(machine: &M, seed: u64) {
     let mut random = Random::fork(seed, 0);
     match random.below(6) {
         0 => undone(machine, seed),
@@ -341,14 +314,7 @@ fn crowd<M: Watched>(machine: &M, seed: u64, mut random: Random) {
         machine,
         seed,
         all.check(),
-        vec![
-            Box::new(wait),
-            Box::new(wait),
-            Box::new(wait),
-            Box::new(hold),
-            Box::new(hold),
-            Box::new(change),
-        ],
+        tasks![wait, wait, wait, hold, hold, change],
     );
     turns.check();
     charging.finish();

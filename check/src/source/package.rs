@@ -22,42 +22,14 @@ pub enum House {
 }
 
 /// The house of each package. A package that is missing here belongs to none, which is an error.
+#[rustfmt::skip]
 const HOUSES: [(House, &[&str]); 4] = [
-    (
-        House::Product,
-        &[
-            "bursar-machine",
-            "bursar",
-            "bursar-alloc",
-            "bursar-tower",
-            "bursar-datafusion",
-        ],
-    ),
-    (
-        House::Lab,
-        &[
-            "bursar-recording",
-            "bursar-rig",
-            "bursar-sim",
-            "bursar-kernel",
-            // The name that `bursar-experiments` had.
-            "bursar-lab",
-            "bursar-experiments",
-            "bursar-observe",
-            "bursar-cli",
-        ],
-    ),
+    (House::Product, &["bursar-machine", "bursar", "bursar-alloc", "bursar-tower", "bursar-datafusion"]),
+    // `bursar-lab` is the name that `bursar-experiments` had.
+    (House::Lab, &["bursar-recording", "bursar-rig", "bursar-sim", "bursar-kernel", "bursar-lab", "bursar-experiments",
+        "bursar-observe", "bursar-cli"]),
     (House::Check, &["bursar-check"]),
-    (
-        House::Bench,
-        &[
-            "bursar-bench",
-            "bursar-bench-peers",
-            "bursar-conditions",
-            "bursar-tpch",
-            "bursar-example-server",
-        ],
-    ),
+    (House::Bench, &["bursar-bench", "bursar-bench-peers", "bursar-conditions", "bursar-tpch", "bursar-example-server"]),
 ];
 
 /// A package of the workspace.

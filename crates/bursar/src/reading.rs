@@ -108,7 +108,7 @@ impl<M: Machine> Group<M> {
     /// charge that an ancestor refuses may count here for a moment, but never above the limit.
     #[doc(alias = "memory.current")]
     pub fn reserved(&self) -> u64 {
-        self.core().counters.usage_now(self.index())
+        self.core().counters.counter(self.index()).reserved()
     }
 
     /// Counts of events at the limits of this group and of all groups that are or were below it. [`Events`] says at which group

@@ -15,18 +15,16 @@ mod handlers;
 #[path = "stress/returns.rs"]
 mod returns;
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
 
-use bursar::{Freshness, Host, Machine};
+use bursar::{Host, Machine};
 use bursar_check::model::Before;
 use bursar_machine::host::allowed_cpus;
-use common::child::live_in_child;
-use common::fork::in_child;
+use common::child::fork_beside_threads;
 use common::site::{DEPARTMENT_MAX, Held, Site, TENANT_MAX};
-use common::world::{Stop, World};
-use common::{Random, cpus, seed};
+use common::{Leaves, Random, cpus, crew, seed};
 
 /// Seconds for the whole file unless `BURSAR_STRESS_SECONDS` is set.
 const SECONDS: u64 = 16;
@@ -77,20 +75,6 @@ impl Stage {
     }
 }
 
-fn fault(seed: u64, what: std::fmt::Arguments) -> ! {
-    panic!("{what}; BURSAR_SEED={seed}")
-}
-
-/// An assertion that names the seed.
-macro_rules! check {
-    ($seed:expr, $holds:expr, $($what:tt)+) => {
-        if !$holds {
-            fault($seed, format_args!($($what)+));
-        }
-    };
-}
-use check;
-
 /// One seat of a thread that ends and is replaced by another.
 struct Seat<'a> {
     site: &'a Site,
@@ -119,21 +103,13 @@ impl<'a> Seat<'a> {
     }
 }
 
-struct Leaves<'a>(&'a AtomicUsize);
-
-impl Drop for Leaves<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
 /// Threads hop between CPUs, are moved by others, end, and leave their charges for other threads to return.
 #[test]
 fn threads_that_hop_and_end() {
     const SEATS: usize = 4;
     const HEIRS: usize = 12;
     let stage = Stage::begin();
-    let site = Site::new(stage.seed);
+    let site = Site::new();
     let cpus = allowed_cpus();
     let mut epochs = 0;
     while epochs < 2 || !stage.is_over() {
@@ -173,7 +149,7 @@ fn threads_that_hop_and_end() {
 }
 
 /// A limit that was set holds: what is reserved falls until it is within the limit, and stays there.
-fn change_limit(stage: &Stage, site: &Site, at: usize, most: u64, random: &mut Random) {
+fn change_limit(site: &Site, at: usize, most: u64, random: &mut Random) {
     let (group, truths) = site.part(at);
     let max = random.below(most as usize) as u64;
     group.set_max(max);
@@ -183,8 +159,7 @@ fn change_limit(stage: &Stage, site: &Site, at: usize, most: u64, random: &mut R
         let reserved = group.reserved();
         let (charged, _) = before.bounds(truths.clone());
         let bound = highest.max(max);
-        check!(
-            stage.seed,
+        assert!(
             reserved <= bound && charged <= bound as i64,
             "{group:?}: {reserved} reserved, {charged} charged, limit {max}, {highest} before"
         );
@@ -199,35 +174,30 @@ fn change_limit(stage: &Stage, site: &Site, at: usize, most: u64, random: &mut R
 /// Limits of two levels change while threads charge.
 #[test]
 fn limits_that_change() {
+    const WORKERS: u64 = 4;
     let stage = Stage::begin();
-    let site = Site::new(stage.seed);
+    let site = Site::new();
+    let limits = 1 + site.departments.len() as u64;
     let mut epochs = 0;
     while epochs < 2 || !stage.is_over() {
-        let running = AtomicUsize::new(4);
-        std::thread::scope(|scope| {
-            for thread in 0..4 {
-                let mut random = stage.random(epochs << 8 | thread);
-                let (site, running) = (&site, &running);
-                scope.spawn(move || {
-                    let _leaves = Leaves(running);
-                    let mut held = Held::new();
-                    (0..12_000).for_each(|_| site.step(&mut random, &mut held));
-                    site.leave(held);
-                });
+        let charging = AtomicUsize::new(WORKERS as usize);
+        let work = |thread: u64| {
+            let mut random = stage.random(epochs << 8 | thread);
+            if thread < WORKERS {
+                let _leaves = Leaves(&charging);
+                let mut held = Held::new();
+                (0..12_000).for_each(|_| site.step(&mut random, &mut held));
+                return site.leave(held);
             }
             // One task for each limit: what one has set, no other changes.
-            for at in 0..1 + site.departments.len() {
-                let most = [TENANT_MAX, DEPARTMENT_MAX][at.min(1)];
-                let mut random = stage.random(epochs << 8 | 100 | at as u64);
-                let (stage, site, running) = (&stage, &site, &running);
-                scope.spawn(move || {
-                    while running.load(Ordering::SeqCst) > 0 {
-                        change_limit(stage, site, at, most, &mut random);
-                    }
-                    site.part(at).0.set_max(most);
-                });
+            let at = (thread - WORKERS) as usize;
+            let most = [TENANT_MAX, DEPARTMENT_MAX][at.min(1)];
+            while charging.load(Ordering::SeqCst) > 0 {
+                change_limit(&site, at, most, &mut random);
             }
-        });
+            site.part(at).0.set_max(most);
+        };
+        crew(WORKERS + limits, work, std::thread::yield_now);
         site.check();
         epochs += 1;
     }
@@ -238,71 +208,6 @@ fn limits_that_change() {
 /// parent's.
 #[test]
 fn forks_beside_threads_that_allocate() {
-    const THREADS: u64 = 4;
     let stage = Stage::begin();
-    let seed = stage.seed;
-    let world = World::new();
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        for thread in 0..THREADS {
-            let (world, stop) = (&world, &stop);
-            let mut random = stage.random(thread);
-            scope.spawn(move || {
-                let mut held: Held = Vec::new();
-                let mut blocks: Vec<Vec<u8>> = Vec::new();
-                while !stop.load(Ordering::SeqCst) {
-                    world.step(&mut random, &mut held);
-                    blocks.push(vec![1; 1 + random.below(8_000)]);
-                    if blocks.len() > 50 {
-                        blocks.swap_remove(random.below(50));
-                    }
-                }
-                held.into_iter()
-                    .for_each(|(at, charge)| world.notes[at].uncharge(charge));
-            });
-        }
-        let _stop = Stop(&stop);
-        let mut random = stage.random(100);
-        let mut held: Held = Vec::new();
-        let mut forks = 0;
-        while forks < 20 || !stage.is_over() {
-            forks += 1;
-            (0..random.below(60)).for_each(|_| world.step(&mut random, &mut held));
-            let mut child = Random(random.next());
-            if random.below(8) == 0 {
-                let held = &mut held;
-                in_child(|| live_in_child(&world, std::mem::take(held), &mut child));
-                continue;
-            }
-            in_child(|| {
-                world.memory.tick();
-                world.check();
-                for group in &world.groups {
-                    let usage = group.read(Freshness::Exact).unwrap().usage().value;
-                    let reserved = group.reserved() as i64;
-                    check!(
-                        seed,
-                        reserved == usage,
-                        "{group:?}: {reserved} reserved, {usage} charged in the child"
-                    );
-                }
-                (0..child.below(100)).for_each(|_| world.step(&mut child, &mut held));
-                world.check();
-            });
-        }
-        held.into_iter()
-            .for_each(|(at, charge)| world.notes[at].uncharge(charge));
-    });
-    world.check();
-    let usage = world.memory.root().read(Freshness::Exact).unwrap().usage();
-    check!(
-        seed,
-        usage.value == 0,
-        "{usage:?} is charged after all returns"
-    );
-    for group in &world.groups {
-        group.set_max(0);
-    }
-    let reserved = world.memory.reserved();
-    check!(seed, reserved == 0, "{reserved} bytes of lost stock");
+    fork_beside_threads(stage.seed, 8, |forks| forks < 20 || !stage.is_over());
 }

@@ -31,6 +31,32 @@ fn sum(host: Host, slot: &<Host as Machine>::Slot, word: usize) -> i64 {
         .sum()
 }
 
+fn freeze(host: Host, slot: &<Host as Machine>::Slot, shards: &[Shard]) {
+    for &shard in shards {
+        slot.word(shard, STATE)
+            .fetch_or(State::FROZEN, MemoryOrder::Full);
+    }
+    host.fence();
+    shards.iter().for_each(|&shard| slot.settle(shard));
+}
+
+fn thaw(slot: &<Host as Machine>::Slot, shards: &[Shard]) {
+    for &shard in shards {
+        slot.word(shard, STATE)
+            .fetch_and(!State::FROZEN, MemoryOrder::Full);
+    }
+}
+
+/// A slot whose shard of this CPU has bounds, and the shard.
+fn bounded_slot(host: Host, charged: i64, cap: u64) -> (<Host as Machine>::Slot, Shard) {
+    pin_to(allowed_cpus()[0]).unwrap();
+    let (slot, shard) = (published_slot(host), host.current_shard());
+    slot.word(shard, CAP).store(cap, MemoryOrder::Full);
+    let adjusted = on_this_shard(host, |shard| slot.adjust(shard, charged, cap as i64));
+    assert_eq!(adjusted, Outcome::Done);
+    (slot, shard)
+}
+
 /// Retries `operation` while it says that the caller moved.
 fn on_this_shard(host: Host, mut operation: impl FnMut(Shard) -> Outcome) -> Outcome {
     loop {
@@ -58,44 +84,42 @@ fn an_unpublished_shard_says_so() {
 
 #[test]
 fn the_room_bounds_charges_and_the_cap_bounds_uncharges() {
+    use Outcome::{Done, Short};
     let host = host();
-    pin_to(allowed_cpus()[0]).unwrap();
-    let slot = published_slot(host);
-    assert_eq!(slot.charge(1), Outcome::Short, "nothing is there yet");
-    let shard = host.current_shard();
-    slot.word(shard, CAP).store(100, MemoryOrder::Full);
     assert_eq!(
-        on_this_shard(host, |shard| slot.adjust(shard, 0, 100)),
-        Outcome::Done
+        published_slot(host).charge(1),
+        Short,
+        "nothing is there yet"
     );
-    assert_eq!(slot.charge(0), Outcome::Short);
-    assert_eq!(slot.charge(u64::MAX), Outcome::Short);
-    assert_eq!(slot.charge(1 << 63), Outcome::Short);
-    assert_eq!(slot.charge(101), Outcome::Short);
-    assert_eq!(slot.charge(60), Outcome::Done);
-    assert_eq!(slot.charge(40), Outcome::Done);
-    assert_eq!(slot.charge(1), Outcome::Short);
+    let (slot, shard) = bounded_slot(host, 0, 100);
+    for (bytes, outcome) in [
+        (0, Short),
+        (u64::MAX, Short),
+        (1 << 63, Short),
+        (101, Short),
+    ] {
+        assert_eq!(slot.charge(bytes), outcome, "{bytes}");
+    }
+    assert_eq!(
+        [60, 40, 1].map(|bytes| slot.charge(bytes)),
+        [Done, Done, Short]
+    );
     assert_eq!(slot.room(shard), 0);
-    assert_eq!(slot.uncharge(100), Outcome::Done);
-    assert_eq!(slot.uncharge(1), Outcome::Short, "beyond the cap");
-    assert_eq!(slot.charge(30), Outcome::Done);
+    assert_eq!([100, 1].map(|bytes| slot.uncharge(bytes)), [Done, Short]);
+    assert_eq!(slot.charge(30), Done);
     for beyond in [31, 1 << 63, i64::MAX as u64, u64::MAX - 20, u64::MAX] {
-        assert_eq!(slot.uncharge(beyond), Outcome::Short, "{beyond}");
+        assert_eq!(slot.uncharge(beyond), Short, "{beyond}");
     }
-    assert_eq!(slot.uncharge(30), Outcome::Done);
+    assert_eq!(slot.uncharge(30), Done);
     assert_eq!(slot.room(shard), 100);
-    assert_eq!(
-        slot.adjust(shard, 1, -100),
-        Outcome::Short,
-        "the room would be negative"
-    );
-    let beyond = [(0, 1), (-1, 0), (-50, -40)];
-    for (charged, ceiling) in beyond {
+    // The room would be negative, or exceed the cap.
+    for (charged, ceiling) in [(1, -100), (0, 1), (-1, 0), (-50, -40)] {
         let adjusted = slot.adjust(shard, charged, ceiling);
-        assert_eq!(adjusted, Outcome::Short, "the room would exceed the cap");
+        assert_eq!(adjusted, Short, "{charged} {ceiling}");
     }
-    assert_eq!(slot.adjust(shard, -50, -50), Outcome::Done);
-    assert_eq!(slot.adjust(shard, 50, 50), Outcome::Done);
+    for by in [-50, 50] {
+        assert_eq!(slot.adjust(shard, by, by), Done);
+    }
     assert_eq!(sum(host, &slot, CHARGED), 0);
 }
 
@@ -135,29 +159,14 @@ fn returns_at_once_do_not_exceed_the_cap() {
 #[test]
 fn a_frozen_shard_is_the_freezers_alone() {
     let host = host();
-    pin_to(allowed_cpus()[0]).unwrap();
-    let slot = published_slot(host);
-    let shard = host.current_shard();
-    slot.word(shard, CAP).store(1000, MemoryOrder::Full);
-    assert_eq!(
-        on_this_shard(host, |shard| slot.adjust(shard, 300, 1000)),
-        Outcome::Done
-    );
-    slot.word(shard, STATE)
-        .fetch_or(State::FROZEN, MemoryOrder::Full);
-    host.fence();
-    slot.settle(shard);
-    let refused = Outcome::Unpublished {
-        shard,
-        committed: false,
-    };
-    assert_eq!(slot.charge(1), refused);
-    assert_eq!(slot.uncharge(1), refused);
-    assert_eq!(slot.adjust(shard, 1, 1), refused);
-    assert_eq!(slot.take_room(shard), 700);
-    assert_eq!(slot.take_room(shard), 0);
-    slot.word(shard, STATE)
-        .fetch_and(!State::FROZEN, MemoryOrder::Full);
+    let (slot, shard) = bounded_slot(host, 300, 1000);
+    freeze(host, &slot, &[shard]);
+    let committed = false;
+    let refused = Outcome::Unpublished { shard, committed };
+    let outcomes = [slot.charge(1), slot.uncharge(1), slot.adjust(shard, 1, 1)];
+    assert_eq!(outcomes, [refused; 3]);
+    assert_eq!([(); 2].map(|()| slot.take_room(shard)), [700, 0]);
+    thaw(&slot, &[shard]);
     assert_eq!(slot.charge(1), Outcome::Short);
     assert_eq!(sum(host, &slot, CHARGED), 300);
 }
@@ -170,7 +179,8 @@ fn freezing_under_fire_conserves() {
     let host = host();
     let slot = published_slot(host);
     let cpus = allowed_cpus();
-    for shard in shards(host).take(host.cpus()) {
+    let of_cpus: Vec<Shard> = shards(host).take(host.cpus()).collect();
+    for &shard in &of_cpus {
         slot.word(shard, CAP)
             .store(u64::MAX >> 1, MemoryOrder::Full);
     }
@@ -211,22 +221,14 @@ fn freezing_under_fire_conserves() {
                     supply -= given;
                 }
             }
-            for shard in shards(host).take(host.cpus()) {
-                slot.word(shard, STATE)
-                    .fetch_or(State::FROZEN, MemoryOrder::Full);
-            }
-            host.fence();
-            for shard in shards(host).take(host.cpus()) {
-                slot.settle(shard);
+            freeze(host, &slot, &of_cpus);
+            for &shard in &of_cpus {
                 assert!(slot.room(shard) >= 0);
                 supply += slot.take_room(shard) as i64;
             }
             let charged = sum(host, &slot, CHARGED);
             assert_eq!(charged + supply, BYTES, "while all is frozen");
-            for shard in shards(host).take(host.cpus()) {
-                slot.word(shard, STATE)
-                    .fetch_and(!State::FROZEN, MemoryOrder::Full);
-            }
+            thaw(&slot, &of_cpus);
         }
         stop.store(true, Ordering::Relaxed);
         let held: i64 = workers
@@ -240,23 +242,19 @@ fn freezing_under_fire_conserves() {
 
 #[test]
 fn slots_do_not_overlap() {
+    const LAST: usize = FIRST_STATISTIC + 4;
     let host = host();
-    let slots = host.slots(FIRST_STATISTIC + 5).unwrap();
+    let slots = host.slots(LAST + 1).unwrap();
     assert!(slots.len() > 1);
-    for (index, slot) in slots.iter().enumerate() {
+    for (number, slot) in (1..).zip(&slots) {
         for shard in shards(host) {
-            slot.word(shard, FIRST_STATISTIC + 4)
-                .store(index as u64 + 1, MemoryOrder::Full);
+            slot.word(shard, LAST).store(number, MemoryOrder::Full);
         }
     }
-    for (index, slot) in slots.iter().enumerate() {
+    for (number, slot) in (1..).zip(&slots) {
         for shard in shards(host) {
-            assert_eq!(slot.word(shard, STATE).load(MemoryOrder::Full), 0);
-            assert_eq!(
-                slot.word(shard, FIRST_STATISTIC + 4)
-                    .load(MemoryOrder::Full),
-                index as u64 + 1
-            );
+            let words = [STATE, LAST].map(|word| slot.word(shard, word).load(MemoryOrder::Full));
+            assert_eq!(words, [0, number]);
         }
     }
 }

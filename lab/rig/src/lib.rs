@@ -8,12 +8,14 @@
 //! |---|---|
 //! | tasks, and checks between their steps | [`Tasks`], [`Watched`], [`Forks`]; on the host `tasks.rs` |
 //! | ticks, timers, work that is bound to a CPU | [`timer`]; on the host `timers.rs` |
+//! | page memory without bytes | [`frames`] |
 //! | numbers from a seed | [`random`] |
 //!
 //! [`Host`]: bursar_machine::Host
 
 #![forbid(unsafe_code)]
 
+pub mod frames;
 pub mod random;
 mod tasks;
 pub mod timer;

@@ -7,17 +7,7 @@ use bursar_rig::Watched;
 use super::super::books::run;
 use super::world::{Held, Request, World, some_options};
 use crate::model::pages::Work;
-use crate::protocols::protocol::Protocol;
 use crate::random::Random;
-
-pub(super) fn protocol<M: Watched>() -> Protocol<M> {
-    Protocol {
-        name: "pages",
-        summary: "pages of two groups, with upkeep: none has two holders, none is lost, no group sees what another wrote",
-        cpus: 2,
-        scenario,
-    }
-}
 
 /// A group that sometimes zeroes the pages that it frees.
 const SECRET: usize = 1;
@@ -57,7 +47,7 @@ fn live_and_die<M: Watched>(world: &World<M>, random: &mut Random) {
     }
 }
 
-fn scenario<M: Watched>(machine: &M, seed: u64) {
+pub(super) fn scenario<M: Watched>(machine: &M, seed: u64) {
     let mut random = Random::fork(seed, 0);
     let options = some_options(&mut random);
     let limits = [Limits::none(), Limits::none()];
@@ -77,26 +67,12 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
             }
         }
     };
-    run(
-        machine,
-        seed,
-        || all.check_held(),
-        vec![Box::new(work), Box::new(work), Box::new(tend)],
-    );
+    run(machine, seed, || all.check_held(), tasks![work, work, tend]);
     world.finish();
 }
 
-pub(super) fn tuning<M: Watched>() -> Protocol<M> {
-    Protocol {
-        name: "pages-tuning",
-        summary: "lists grow and shrink while they are frozen and drained: no task thaws a list that another has frozen",
-        cpus: 2,
-        scenario: tuning_scenario,
-    }
-}
-
 /// Runs lists whose bounds change with each refill and overflow, as long as there is room for more.
-fn tuning_scenario<M: Watched>(machine: &M, seed: u64) {
+pub(super) fn tuning_scenario<M: Watched>(machine: &M, seed: u64) {
     let mut random = Random::fork(seed, 0);
     let mut options = some_options(&mut random);
     options.lists = vec![ListOptions::new(0, 8)];
@@ -135,7 +111,7 @@ fn tuning_scenario<M: Watched>(machine: &M, seed: u64) {
         machine,
         seed,
         || all.check_held(),
-        vec![Box::new(work), Box::new(work), Box::new(drain)],
+        tasks![work, work, drain],
     );
     world.finish();
 }

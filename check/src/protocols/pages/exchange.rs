@@ -1,29 +1,16 @@
 //! Pages allocated by some tasks and freed by others: batches change hands through the depot, whose shelves are small.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use bursar::Limits;
 use bursar_rig::Watched;
 
 use super::super::books::run;
 use super::world::{Held, Request, World, tiny_options};
-use crate::protocols::protocol::Protocol;
+use crate::protocols::locked::locked;
 use crate::random::Random;
 
-pub(super) fn protocol<M: Watched>() -> Protocol<M> {
-    Protocol {
-        name: "pages-exchange",
-        summary: "pages allocated here and freed there, through small lists and full shelves",
-        cpus: 2,
-        scenario,
-    }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn scenario<M: Watched>(machine: &M, seed: u64) {
+pub(super) fn scenario<M: Watched>(machine: &M, seed: u64) {
     let mut random = Random::fork(seed, 0);
     let options = tiny_options(&mut random);
     let world = World::new(machine, options, 12, &[Limits::none(), Limits::none()]);
@@ -58,12 +45,7 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
         machine,
         seed,
         || all.check_held(),
-        vec![
-            Box::new(produce),
-            Box::new(consume),
-            Box::new(consume),
-            Box::new(tend),
-        ],
+        tasks![produce, consume, consume, tend],
     );
     world.check();
     for page in std::mem::take(&mut *locked(basket)) {

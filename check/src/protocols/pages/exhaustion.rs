@@ -14,19 +14,9 @@ use super::super::books::run;
 use super::churn::churn;
 use super::world::{Request, World, some_options, tiny_options};
 use crate::model::pages::Work;
-use crate::protocols::protocol::Protocol;
 use crate::random::Random;
 
-pub(super) fn protocol<M: Watched>() -> Protocol<M> {
-    Protocol {
-        name: "pages-exhaustion",
-        summary: "more pages are wanted than there are: drains by several at once, no refusal while pages are at rest",
-        cpus: 2,
-        scenario,
-    }
-}
-
-fn scenario<M: Watched>(machine: &M, seed: u64) {
+pub(super) fn scenario<M: Watched>(machine: &M, seed: u64) {
     let mut random = Random::fork(seed, 0);
     let mut options = some_options(&mut random);
     let min = random.below(2);
@@ -52,29 +42,15 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
         }
         held.into_iter().for_each(|page| all.free(page));
     };
-    run(
-        machine,
-        seed,
-        || all.check_held(),
-        vec![Box::new(work), Box::new(want), Box::new(want)],
-    );
+    run(machine, seed, || all.check_held(), tasks![work, want, want]);
     // And when all are gone: whatever is free is had.
     want(random);
     world.finish();
 }
 
-pub(super) fn last_page<M: Watched>() -> Protocol<M> {
-    Protocol {
-        name: "pages-last",
-        summary: "one page, and a limit of one page: a task within the limit gets it",
-        cpus: 2,
-        scenario: last_page_scenario,
-    }
-}
-
 /// Runs a race for the last page. A page is uncharged after it was put back, so a task that may be charged finds the
 /// page.
-fn last_page_scenario<M: Watched>(machine: &M, seed: u64) {
+pub(super) fn last_page_scenario<M: Watched>(machine: &M, seed: u64) {
     let mut random = Random::fork(seed, 0);
     let options = tiny_options(&mut random);
     let limit = Limits::max(Order::ZERO.bytes() as u64);
@@ -98,11 +74,6 @@ fn last_page_scenario<M: Watched>(machine: &M, seed: u64) {
             }
         }
     };
-    run(
-        machine,
-        seed,
-        || all.check_held(),
-        vec![Box::new(want), Box::new(want), Box::new(want)],
-    );
+    run(machine, seed, || all.check_held(), tasks![want, want, want]);
     world.finish();
 }

@@ -10,17 +10,7 @@ use super::super::books::run;
 use super::churn::churn;
 use super::many::{alloc_many, free_many};
 use super::world::{Held, PAGES, Request, World, some_options};
-use crate::protocols::protocol::Protocol;
 use crate::random::Random;
-
-pub(super) fn protocol<M: Forks>() -> Protocol<M> {
-    Protocol {
-        name: "pages-fork",
-        summary: "a task forks while others allocate, free and drain: only what they held is lost to the child",
-        cpus: 2,
-        scenario,
-    }
-}
 
 struct Child {
     /// Whether its first operation is done.
@@ -78,7 +68,7 @@ fn fork<M: Forks>(machine: &M, world: &World<M>, child: &Child, mut random: Rand
     churn(world, random, 4);
 }
 
-fn scenario<M: Forks>(machine: &M, seed: u64) {
+pub(super) fn scenario<M: Forks>(machine: &M, seed: u64) {
     let mut random = Random::fork(seed, 0);
     let options = some_options(&mut random);
     let world = World::new(machine, options, 10, &[Limits::none(), Limits::none()]);
@@ -94,17 +84,7 @@ fn scenario<M: Forks>(machine: &M, seed: u64) {
     };
     let forks = move |random| fork(machine, all, born, random);
     let works = move |random| work(all, random);
-    run(
-        machine,
-        seed,
-        check,
-        vec![
-            Box::new(forks),
-            Box::new(works),
-            Box::new(works),
-            Box::new(works),
-        ],
-    );
+    run(machine, seed, check, tasks![forks, works, works, works]);
     // Tasks that come after.
     let again = move |random| churn(all, random, 3);
     let tend = move |mut random: Random| all.tend(&mut random);
@@ -112,7 +92,7 @@ fn scenario<M: Forks>(machine: &M, seed: u64) {
         machine,
         seed + 1,
         || all.check_held(),
-        vec![Box::new(again), Box::new(again), Box::new(tend)],
+        tasks![again, again, tend],
     );
     let lost = child.lost.load(Ordering::Relaxed);
     let free = world.truth().free() - lost;

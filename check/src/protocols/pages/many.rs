@@ -8,17 +8,7 @@ use bursar_rig::Watched;
 use super::super::books::run;
 use super::world::{Held, Request, World, some_options};
 use crate::model::pages::Work;
-use crate::protocols::protocol::Protocol;
 use crate::random::Random;
-
-pub(super) fn protocol<M: Watched>() -> Protocol<M> {
-    Protocol {
-        name: "pages-many",
-        summary: "many pages at a time, and freed with those of others: all or none, and charged as they are held",
-        cpus: 2,
-        scenario,
-    }
-}
 
 pub(super) fn alloc_many<M: Watched>(
     world: &World<M>,
@@ -59,7 +49,7 @@ pub(super) fn free_many<M: Watched>(world: &World<M>, held: Vec<Held<M>>) {
     });
 }
 
-fn scenario<M: Watched>(machine: &M, seed: u64) {
+pub(super) fn scenario<M: Watched>(machine: &M, seed: u64) {
     let mut random = Random::fork(seed, 0);
     let options = some_options(&mut random);
     let limits = [Limits::none(), Limits::max(6 * 4096)];
@@ -82,11 +72,6 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
         free_many(all, held);
     };
     let tend = move |mut random: Random| all.tend(&mut random);
-    run(
-        machine,
-        seed,
-        || all.check_held(),
-        vec![Box::new(work), Box::new(work), Box::new(tend)],
-    );
+    run(machine, seed, || all.check_held(), tasks![work, work, tend]);
     world.finish();
 }

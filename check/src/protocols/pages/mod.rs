@@ -1,16 +1,5 @@
 //! Pages: allocated and freed by tasks of several groups, in a zone of which only a few pages are left.
 //!
-//! | file | concurrent operations | checks |
-//! |---|---|---|
-//! | `churn.rs` | allocations and frees of two groups, and a task that ticks | see below |
-//! | `exhaustion.rs` | more pages are wanted than there are; one page, and a limit of one page | no task is refused while pages are at rest |
-//! | `exchange.rs` | pages allocated here and freed there, shelves that are full | see below |
-//! | `many.rs` | many pages at a time | all or none |
-//! | `raw.rs` | pages given out as raw memory, and claimed by several at once | one has it back |
-//! | `fork.rs` | a fork with all of these | the child has all pages but those of tasks that are gone |
-//! | `world.rs` | the common part: a small zone, and the tasks' work with it | |
-//! | `truth.rs` | the holder and the last writer of each page | |
-//!
 //! Common checks: no page has two holders; no task sees what another group wrote; a group's usage covers the pages that
 //! it holds; a refused task met another that was moving pages; at the end each page is where it should be, and buddies
 //! have merged.
@@ -30,15 +19,24 @@ use bursar_rig::Forks;
 
 use crate::protocols::protocol::Protocol;
 
+#[rustfmt::skip]
 pub(super) fn protocols<M: Forks>() -> Vec<Protocol<M>> {
     vec![
-        churn::protocol(),
-        churn::tuning(),
-        exhaustion::protocol(),
-        exhaustion::last_page(),
-        exchange::protocol(),
-        many::protocol(),
-        raw::protocol(),
-        fork::protocol(),
+        Protocol::of(2, "pages", churn::scenario,
+            "pages of two groups, with upkeep: none has two holders, none is lost, no group sees what another wrote"),
+        Protocol::of(2, "pages-tuning", churn::tuning_scenario,
+            "lists grow and shrink while they are frozen and drained: no task thaws a list that another has frozen"),
+        Protocol::of(2, "pages-exhaustion", exhaustion::scenario,
+            "more pages are wanted than there are: drains by several at once, no refusal while pages are at rest"),
+        Protocol::of(2, "pages-last", exhaustion::last_page_scenario,
+            "one page, and a limit of one page: a task within the limit gets it"),
+        Protocol::of(2, "pages-exchange", exchange::scenario,
+            "pages allocated here and freed there, through small lists and full shelves"),
+        Protocol::of(2, "pages-many", many::scenario,
+            "many pages at a time, and freed with those of others: all or none, and charged as they are held"),
+        Protocol::of(2, "pages-raw", raw::scenario,
+            "pages given out as raw memory and claimed by several at once: one has it back"),
+        Protocol::of(2, "pages-fork", fork::scenario,
+            "a task forks while others allocate, free and drain: only what they held is lost to the child"),
     ]
 }

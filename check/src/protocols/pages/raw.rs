@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bursar::Limits;
 use bursar::pages::Pfn;
@@ -15,17 +15,8 @@ use bursar_rig::Watched;
 use super::super::books::run;
 use super::world::{Held, Request, World, some_options};
 use crate::model::pages::{At, Who, Work};
-use crate::protocols::protocol::Protocol;
+use crate::protocols::locked::locked;
 use crate::random::Random;
-
-pub(super) fn protocol<M: Watched>() -> Protocol<M> {
-    Protocol {
-        name: "pages-raw",
-        summary: "pages given out as raw memory and claimed by several at once: one has it back",
-        cpus: 2,
-        scenario,
-    }
-}
 
 /// Pages that are given out.
 struct Raw {
@@ -35,10 +26,6 @@ struct Raw {
     known: Mutex<Vec<Pfn>>,
     given: AtomicU64,
     claimed: AtomicU64,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Raw {
@@ -89,7 +76,7 @@ fn work<M: Watched>(world: &World<M>, raw: &Raw, mut random: Random, who: Who) {
     }
 }
 
-fn scenario<M: Watched>(machine: &M, seed: u64) {
+pub(super) fn scenario<M: Watched>(machine: &M, seed: u64) {
     let mut random = Random::fork(seed, 0);
     let options = some_options(&mut random);
     let world = World::new(machine, options, 3, &[Limits::none(), Limits::none()]);
@@ -108,7 +95,7 @@ fn scenario<M: Watched>(machine: &M, seed: u64) {
         machine,
         seed,
         || all.check_held(),
-        vec![Box::new(first), Box::new(second), Box::new(first)],
+        tasks![first, second, first],
     );
     world.check();
     for pfn in std::mem::take(&mut *locked(&raw.known)) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use bursar::housekeeping::{Options, Upkeep, Upkeeper};
@@ -13,6 +13,7 @@ use bursar_kernel::upkeep::{Clocked, Firing, KERNEL_SKEW, Period};
 use bursar_machine::Machine;
 
 use crate::model::pages::{At, Truth, Who, Work};
+use crate::protocols::locked::locked;
 use crate::random::Random;
 
 /// Pages of the zone: one block of the largest order, so that at the end all are one again.
@@ -38,10 +39,6 @@ pub(super) struct World<M: Machine> {
     ballast: Mutex<Vec<Held<M>>>,
     /// Number of holders so far.
     holders: AtomicUsize,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns small lists, and every kind of shelf, hold and tuning.

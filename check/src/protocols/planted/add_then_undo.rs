@@ -57,10 +57,5 @@ pub(super) fn scenario<M: Watched>(machine: &M, seed: u64, version: Version) {
         let usage = usage.load(MemoryOrder::Full);
         assert!(usage <= MAX, "above the limit: {usage} bytes of {MAX}");
     };
-    run(
-        machine,
-        seed,
-        check,
-        vec![Box::new(small), Box::new(small), Box::new(large)],
-    );
+    run(machine, seed, check, tasks![small, small, large]);
 }

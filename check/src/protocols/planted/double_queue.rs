@@ -62,10 +62,5 @@ pub(super) fn scenario<M: Watched>(machine: &M, seed: u64, version: Version) {
     let all = &work;
     let shepherd = |_: Random| (0..3).for_each(|_| all.shepherd(version));
     let fire = |_: Random| (0..3).for_each(|_| all.fire());
-    run(
-        machine,
-        seed,
-        || (),
-        vec![Box::new(shepherd), Box::new(fire)],
-    );
+    run(machine, seed, || (), tasks![shepherd, fire]);
 }

@@ -36,11 +36,6 @@ pub(super) fn scenario<M: Watched>(machine: &M, seed: u64, version: Version) {
             }
         }
     };
-    run(
-        machine,
-        seed,
-        || (),
-        vec![Box::new(charge), Box::new(charge), Box::new(drain)],
-    );
+    run(machine, seed, || (), tasks![charge, charge, drain]);
     stock.check();
 }

@@ -52,12 +52,7 @@ pub(super) fn scenario<M: Watched>(machine: &M, seed: u64, version: Version) {
     let all = &counter;
     let add = |_: Random| (0..3).for_each(|_| all.add(1));
     let fold = |_: Random| (0..2).for_each(|_| all.fold(version));
-    run(
-        machine,
-        seed,
-        || (),
-        vec![Box::new(add), Box::new(fold), Box::new(fold)],
-    );
+    run(machine, seed, || (), tasks![add, fold, fold]);
     counter.fold(version);
     let global = counter.global.load(MemoryOrder::Full);
     assert_eq!(global, 3, "additions folded, and made");

@@ -24,10 +24,5 @@ pub(super) fn scenario<M: Watched>(machine: &M, seed: u64, version: Version) {
         Version::Broken => 1,
         Version::Mended => 0,
     };
-    run(
-        machine,
-        seed,
-        || (),
-        vec![Box::new(take(0)), Box::new(take(second)), Box::new(take(0))],
-    );
+    run(machine, seed, || (), tasks![take(0), take(second), take(0)]);
 }

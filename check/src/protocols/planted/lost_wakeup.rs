@@ -43,10 +43,5 @@ pub(super) fn scenario<M: Watched>(machine: &M, seed: u64, version: Version) {
     let gate = &gate;
     let wait = move |_: Random| gate.wait(version);
     let open = move |_: Random| gate.open();
-    run(
-        machine,
-        seed,
-        || (),
-        vec![Box::new(wait), Box::new(wait), Box::new(open)],
-    );
+    run(machine, seed, || (), tasks![wait, wait, open]);
 }

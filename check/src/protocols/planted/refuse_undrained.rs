@@ -91,5 +91,5 @@ pub(super) fn scenario<M: Watched>(machine: &M, seed: u64, version: Version) {
             account.uncharge(MAX);
         }
     };
-    run(machine, seed, || (), vec![Box::new(small), Box::new(large)]);
+    run(machine, seed, || (), tasks![small, large]);
 }

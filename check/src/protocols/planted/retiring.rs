@@ -29,74 +29,29 @@ enum Bug {
     ChangeCountedLate,
 }
 
+#[rustfmt::skip]
 pub(super) fn all<M: Watched>() -> Vec<Planted<M>> {
-    fn planted<M: Watched>(
-        name: &'static str,
-        summary: &'static str,
-        broken: fn(&M, u64),
-    ) -> Planted<M> {
-        Planted {
-            name,
-            summary,
-            cpus: 2,
-            broken,
-            mended: |machine, seed| {
-                scenario(machine, seed, None);
-                by_roster(machine, seed, None);
-            },
-        }
-    }
-    vec![
-        planted(
-            "early-unmark",
-            "an idle slot's mark is removed before the fence, and a walk misses what is committed until then",
-            |machine, seed| scenario(machine, seed, Some(Bug::MarkRemovedBeforeFence)),
-        ),
-        planted(
-            "blind-unmark",
-            "an idle slot's mark is removed, and an update has published the slot and found the mark still set",
-            |machine, seed| scenario(machine, seed, Some(Bug::NoSecondLookAtSlot)),
-        ),
-        planted(
-            "blind-leave",
-            "a group leaves its parent's marks, and an update has marked a slot and found the group still marked",
-            |machine, seed| scenario(machine, seed, Some(Bug::NoSecondLookAtGroup)),
-        ),
-        planted(
-            "trusted-mark",
-            "an update publishes a clean slot without marking it, because the mark is still set",
-            |machine, seed| scenario(machine, seed, Some(Bug::MarkTrusted)),
-        ),
-        planted(
-            "left-forgotten",
-            "an error bar counts publications since the last walk, and not the slots that the walk left published",
-            |machine, seed| scenario(machine, seed, Some(Bug::LeftForgotten)),
-        ),
-        planted(
-            "news-left-behind",
-            "a group leaves its parent's marks with numbers that the parent has not received",
-            |machine, seed| scenario(machine, seed, Some(Bug::NewsLeftBehind)),
-        ),
-        planted(
-            "folded-unpublished",
-            "a reader folds an addition that is not published yet, and a later read of the parent misses it",
-            |machine, seed| scenario(machine, seed, Some(Bug::FoldedUnpublished)),
-        ),
-        planted(
-            "roster-trusted",
-            "a read by roster does not look whether a slot was retired, finds an addition there, and a later read of the parent misses it",
-            |machine, seed| by_roster(machine, seed, Some(Bug::RosterTrusted)),
-        ),
-        planted(
-            "roster-of-idle",
-            "a roster has a slot that is clean and about to leave the marks",
-            |machine, seed| by_roster(machine, seed, Some(Bug::RosterOfIdle)),
-        ),
-        planted(
-            "change-counted-late",
-            "a slot's mark is removed before rosters are told that it is retired",
-            |machine, seed| by_roster(machine, seed, Some(Bug::ChangeCountedLate)),
-        ),
+    planted![
+        "early-unmark": "an idle slot's mark is removed before the fence, and a walk misses what is committed until then",
+            scenario, Some(Bug::MarkRemovedBeforeFence), None;
+        "blind-unmark": "an idle slot's mark is removed, and an update has published the slot and found the mark still set",
+            scenario, Some(Bug::NoSecondLookAtSlot), None;
+        "blind-leave": "a group leaves its parent's marks, and an update has marked a slot and found the group still marked",
+            scenario, Some(Bug::NoSecondLookAtGroup), None;
+        "trusted-mark": "an update publishes a clean slot without marking it, because the mark is still set",
+            scenario, Some(Bug::MarkTrusted), None;
+        "left-forgotten": "an error bar counts publications since the last walk, and not the slots that the walk left published",
+            scenario, Some(Bug::LeftForgotten), None;
+        "news-left-behind": "a group leaves its parent's marks with numbers that the parent has not received",
+            scenario, Some(Bug::NewsLeftBehind), None;
+        "folded-unpublished": "a reader folds an addition that is not published yet, and a later read of the parent misses it",
+            scenario, Some(Bug::FoldedUnpublished), None;
+        "roster-trusted": "a read by roster does not look whether a slot was retired, finds an addition there, and a later read of the parent misses it",
+            by_roster, Some(Bug::RosterTrusted), None;
+        "roster-of-idle": "a roster has a slot that is clean and about to leave the marks",
+            by_roster, Some(Bug::RosterOfIdle), None;
+        "change-counted-late": "a slot's mark is removed before rosters are told that it is retired",
+            by_roster, Some(Bug::ChangeCountedLate), None;
     ]
 }
 
@@ -434,17 +389,7 @@ fn scenario<M: Watched>(machine: &M, seed: u64, bug: Option<Bug>) {
         }
     };
     let retire = |_: Random| (0..2).for_each(|_| world.retire());
-    run(
-        machine,
-        seed,
-        || (),
-        vec![
-            Box::new(add),
-            Box::new(read),
-            Box::new(add),
-            Box::new(retire),
-        ],
-    );
+    run(machine, seed, || (), tasks![add, read, add, retire]);
     world.read_root();
 }
 
@@ -471,11 +416,7 @@ fn by_roster<M: Watched>(machine: &M, seed: u64, bug: Option<Bug>) {
         machine,
         seed,
         || (),
-        vec![
-            Box::new(|_| world.add(true)),
-            Box::new(read),
-            Box::new(|_| world.retire()),
-        ],
+        tasks![|_| world.add(true), read, |_| world.retire()],
     );
     world.read_root();
 }

@@ -57,10 +57,5 @@ pub(super) fn scenario<M: Watched>(machine: &M, seed: u64, version: Version) {
             assert!(read >= before, "lost: read {read}, and {before} were there");
         }
     };
-    run(
-        machine,
-        seed,
-        || (),
-        vec![Box::new(add), Box::new(add), Box::new(read)],
-    );
+    run(machine, seed, || (), tasks![add, add, read]);
 }

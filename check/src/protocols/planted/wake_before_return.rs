@@ -66,10 +66,5 @@ pub(super) fn scenario<M: Watched>(machine: &M, seed: u64, version: Version) {
     let limited = &limited;
     let charge = move |_: Random| limited.charge(MAX);
     let uncharge = move |_: Random| limited.uncharge(MAX / 2, version);
-    run(
-        machine,
-        seed,
-        || (),
-        vec![Box::new(charge), Box::new(uncharge), Box::new(uncharge)],
-    );
+    run(machine, seed, || (), tasks![charge, uncharge, uncharge]);
 }

@@ -22,7 +22,7 @@ use bursar_machine::{AtomicWord, Machine, MemoryOrder, Shard};
 use super::grid::{Grid, Place, Timetable};
 use super::state::{Call, State};
 use super::upkeep::{HousekeepingError, Options, Upkeep};
-use crate::pages::Apart;
+use crate::apart::Apart;
 
 /// Upkeep of all CPUs of a machine. Nothing here runs by itself; see the module.
 pub struct Housekeeping<M: Machine, U: Upkeep, T: Timetable = Grid> {

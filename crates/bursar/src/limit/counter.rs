@@ -9,7 +9,8 @@ use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 
 use super::events::EventCounts;
 use super::limits::{Limit, Limits};
-use crate::gate::Gate;
+use crate::apart::Apart;
+use crate::gate::{Begun, Gate};
 use crate::tree::MarkSet;
 
 /// No usage is higher, so that sums are good as signed numbers.
@@ -32,21 +33,30 @@ pub(crate) struct Settings<M: Machine> {
     pub(crate) reclaimers: M::Word,
 }
 
+/// The words that slow operations of all CPUs write.
+struct Bytes<M: Machine> {
+    /// Bytes that are charged or held as stock, for the group and all below it. Raised after they are, and lowered before they
+    /// are given up: so never more than they are. Below 0 for a moment, if others return bytes that are not in it yet.
+    usage: M::Word,
+    /// At least the usage: it is raised before the bytes are charged, and lowered last. Also the bytes claimed by charges that
+    /// do not know yet whether they fit.
+    ///
+    /// A claim is one addition, so of many concurrent charges each waits for the line once. (A loop of compare-and-exchange
+    /// fails whenever another charge comes in between: at 384 CPUs each charge took hundreds of turns.) Only claims that fit
+    /// raise the usage, so it never shows a claim that is given up again.
+    claimed: M::Word,
+}
+
 /// Usage and limits of one group (the kernel's `page_counter`, in bytes), and the state that exact refusals need.
 pub(crate) struct PageCounter<M: Machine> {
-    /// Bytes reserved for the group and all below it, stock included.
-    pub(crate) usage: M::Word,
-    /// The same, and the bytes claimed by charges that do not know yet whether they fit.
-    ///
-    /// A claim is one addition, so of many concurrent charges each waits for the line once. (A loop of compare-and-exchange on
-    /// the usage fails whenever another charge comes in between: at 384 CPUs each charge took hundreds of turns.) Only claims
-    /// that fit raise the usage, so it never shows a claim that is given up again.
-    pub(super) claimed: M::Word,
+    bytes: Apart<Bytes<M>>,
     pub(crate) settings: Settings<M>,
     /// The highest usage so far.
     pub(crate) peak: M::Word,
-    /// Slow operations at or below this group are inside; a refusal closes it for its last try.
+    /// Closed by a refusal for its last try. Slow operations at or below this group are inside, if their CPU's word was taken.
     pub(super) operations: Gate<M>,
+    /// The shards of the others.
+    pub(super) begun: Begun<M>,
     /// Drains below this group are inside; a drain of this group closes it for one slice, or for its last step.
     pub(super) drains: Gate<M>,
     /// One slice of a drain, or the last try of a refusal, at a time.
@@ -55,8 +65,10 @@ pub(crate) struct PageCounter<M: Machine> {
     pub(crate) holders: MarkSet<M>,
     /// Children with holders at or below them, by ordinal.
     pub(crate) holding_children: MarkSet<M>,
-    /// The sum of all holders' caps at or below this group. The stock is never more.
-    pub(crate) stock_max: M::Word,
+    /// The sum of the caps that holders at or below this group ever got. Less [`PageCounter::disarmed`], it bounds the stock.
+    pub(super) armed: M::Word,
+    /// The sum of the caps that drains took from them. Two words that only rise, so that a reader between them errs to one side.
+    pub(super) disarmed: M::Word,
     /// Bytes charged while a `high` was exceeded, for which no task has waited.
     pub(crate) debt_bytes: M::Word,
     pub(crate) events: EventCounts<M>,
@@ -75,8 +87,10 @@ pub(crate) struct PageCounter<M: Machine> {
 impl<M: Machine> PageCounter<M> {
     pub(crate) fn new(shards: u32) -> Self {
         Self {
-            usage: M::Word::new(0),
-            claimed: M::Word::new(0),
+            bytes: Apart(Bytes {
+                usage: M::Word::new(0),
+                claimed: M::Word::new(0),
+            }),
             settings: Settings {
                 max: M::Word::new(Limit::MAX),
                 high: M::Word::new(Limit::MAX),
@@ -89,11 +103,13 @@ impl<M: Machine> PageCounter<M> {
             },
             peak: M::Word::new(0),
             operations: Gate::new(),
+            begun: Begun::new(shards),
             drains: Gate::new(),
             slow: M::Mutex::new(()),
             holders: MarkSet::new(shards),
             holding_children: MarkSet::new(0),
-            stock_max: M::Word::new(0),
+            armed: M::Word::new(0),
+            disarmed: M::Word::new(0),
             debt_bytes: M::Word::new(0),
             events: EventCounts::new(),
             owner: AtomicU32::new(Owner::NOBODY.get()),
@@ -111,10 +127,10 @@ impl<M: Machine> PageCounter<M> {
         self.may_be_victim.store(true, Ordering::Relaxed);
         #[cfg(debug_assertions)]
         self.lent.store(0, Ordering::Relaxed);
-        debug_assert_eq!(self.usage.load(MemoryOrder::Full), 0);
-        debug_assert_eq!(self.claimed.load(MemoryOrder::Full), 0);
+        debug_assert_eq!(self.bytes.usage.load(MemoryOrder::Full), 0);
+        debug_assert_eq!(self.bytes.claimed.load(MemoryOrder::Full), 0);
         // A drain found all stock, and is over.
-        debug_assert_eq!(self.stock_max.load(MemoryOrder::Full), 0);
+        debug_assert_eq!(self.stock_max(), 0);
         debug_assert_eq!(self.settings.draining.load(MemoryOrder::Full), 0);
         // A registration keeps the record of its group.
         debug_assert_eq!(self.settings.waiting.load(MemoryOrder::Full), 0);
@@ -172,119 +188,115 @@ impl<M: Machine> PageCounter<M> {
         taken.map(|_| ())
     }
 
-    /// Reserves `bytes` if the usage then stays within the limit. Returns the usage then.
+    /// Claims `bytes`. Returns whether they fit within the limit; if they do not, the caller gives the claim up again.
     ///
-    /// It may also fail because of bytes that others claim and are about to give up, or are returning. A task that must know
+    /// They may also not fit because of bytes that others claim and are about to give up, or are returning. A task that must know
     /// for sure asks again when no slow operation is under way below (`charge_drained`).
     #[doc(alias = "page_counter_try_charge")]
-    pub(crate) fn try_charge(&self, bytes: u64) -> Option<u64> {
-        // Relaxed: lowering the limit closes the group, and we are counted in flight.
+    pub(crate) fn claim(&self, bytes: u64) -> bool {
+        // Relaxed: lowering the limit closes the group, and we are counted in.
         let max = self.settings.max.load(MemoryOrder::Relaxed).min(USAGE_MAX);
-        let fits = |claimed: u64| claimed.checked_add(bytes).is_some_and(|sum| sum <= max);
-        // Relaxed: only spares others a claim that is hopeless. So at most USAGE_MAX is claimed, beside the claims under way
-        // right now, which do not add up to 2^63 bytes.
-        if !fits(self.claimed.load(MemoryOrder::Relaxed)) {
-            return None;
-        }
         // Full: all claims that fit were made in one order, and the sum of those that are not given up is within the limit.
-        if fits(self.claimed.fetch_add(bytes, MemoryOrder::Full)) {
-            // Below 0 for a moment, if other code returns bytes that we have reserved below.
-            return Some(
-                self.usage
-                    .fetch_add(bytes, MemoryOrder::Full)
-                    .wrapping_add(bytes),
-            );
-        }
-        self.claimed.fetch_sub(bytes, MemoryOrder::Full);
-        None
+        // Claims under way do not add up to 2^63 bytes.
+        let before = self.bytes.claimed.fetch_add(bytes, MemoryOrder::Full);
+        before.checked_add(bytes).is_some_and(|sum| sum <= max)
     }
 
-    /// Notes a usage for the peak.
-    pub(super) fn note_peak(&self, usage: u64) {
+    /// Raises the usage by bytes that are claimed, and charged or held as stock.
+    pub(super) fn raise(&self, bytes: u64) {
+        let before = self.bytes.usage.fetch_add(bytes, MemoryOrder::Full);
+        let usage = before.wrapping_add(bytes);
         if usage <= USAGE_MAX {
             // Relaxed: a high-water mark for people.
             self.peak.fetch_max(usage, MemoryOrder::Relaxed);
         }
     }
 
-    /// Whether [`PageCounter::try_charge`] has a chance.
-    pub(super) fn may_fit(&self, bytes: u64) -> bool {
-        match self.settings.max.load(MemoryOrder::Relaxed) {
-            // Spares a look at a word that all CPUs write.
-            Limit::MAX => true,
-            max => {
-                let claimed = self.claimed.load(MemoryOrder::Relaxed);
-                claimed.checked_add(bytes).is_some_and(|sum| sum <= max)
-            }
-        }
+    /// Lowers the usage by bytes that are about to be given up.
+    pub(super) fn lower(&self, bytes: u64) {
+        self.bytes.usage.fetch_sub(bytes, MemoryOrder::Full);
     }
 
-    /// Reserves `bytes` whatever the limit says. Returns whether that is above the limit.
+    /// Bytes that are charged or held as stock, by operations that are over.
+    pub(crate) fn usage(&self, order: MemoryOrder) -> u64 {
+        self.bytes.usage.load_signed(order).max(0) as u64
+    }
+
+    /// Bytes that are charged or held as stock, and those of operations under way that fit.
+    pub(crate) fn reserved(&self) -> u64 {
+        let max = || self.settings.max.load(MemoryOrder::Full);
+        // Claims that do not fit lie above the limit, and bytes above it that do count were charged whatever it says, so they are
+        // in the usage. A limit that changes meanwhile counts as the higher one. Full, all: the claims are looked at last.
+        let max_before = max();
+        let usage = self.usage(MemoryOrder::Full);
+        let bound = usage.max(max_before).max(max());
+        self.bytes.claimed.load(MemoryOrder::Full).min(bound)
+    }
+
+    /// Claims `bytes` whatever the limit says. Returns whether that is above the limit.
     #[doc(alias = "page_counter_charge")]
-    pub(crate) fn charge(&self, bytes: u64) -> bool {
-        let claimed = self
-            .claimed
-            .fetch_add(bytes, MemoryOrder::Full)
-            .wrapping_add(bytes);
-        let usage = self
-            .usage
-            .fetch_add(bytes, MemoryOrder::Full)
-            .wrapping_add(bytes);
-        self.note_peak(usage);
-        // By the claims: a claim that fits, and came before us, may not have reached the usage yet.
-        claimed > self.settings.max.load(MemoryOrder::Full)
+    pub(super) fn claim_anyway(&self, bytes: u64) -> bool {
+        let before = self.bytes.claimed.fetch_add(bytes, MemoryOrder::Full);
+        before.wrapping_add(bytes) > self.settings.max.load(MemoryOrder::Full)
     }
 
-    /// Returns a reservation of which a group below had as much. The usage is lowered first, so that it never exceeds the
-    /// claims.
+    /// Gives up a claim of which a group below had as much.
     #[doc(alias = "page_counter_uncharge")]
-    pub(crate) fn uncharge(&self, bytes: u64) {
-        self.usage.fetch_sub(bytes, MemoryOrder::Full);
-        self.claimed.fetch_sub(bytes, MemoryOrder::Full);
+    pub(super) fn unclaim(&self, bytes: u64) {
+        self.bytes.claimed.fetch_sub(bytes, MemoryOrder::Full);
     }
 
-    /// [`PageCounter::uncharge`] at the group that was charged. Returns how many bytes it had, which is less if more are
-    /// returned than were charged. Then the usage is 0.
+    /// [`PageCounter::unclaim`] at the group that was charged. Returns how many bytes were claimed, which is less if more are
+    /// returned than were charged. Then none are left.
     #[doc(alias = "page_counter_cancel")]
-    pub(crate) fn uncharge_own(&self, bytes: u64) -> u64 {
+    pub(crate) fn unclaim_own(&self, bytes: u64) -> u64 {
         // Relaxed: tasks that return bytes that were charged find at least that much.
-        let mut seen = self.usage.load(MemoryOrder::Relaxed);
-        let mut returned = bytes;
+        let mut seen = self.bytes.claimed.load(MemoryOrder::Relaxed);
         if seen >= bytes {
-            let before = self.usage.fetch_sub(bytes, MemoryOrder::Full);
+            let before = self.bytes.claimed.fetch_sub(bytes, MemoryOrder::Full);
             if before < bytes {
                 // Others returned too much meanwhile. The bytes that they took are given back.
-                self.usage.fetch_add(bytes - before, MemoryOrder::Full);
-                returned = before;
+                self.bytes
+                    .claimed
+                    .fetch_add(bytes - before, MemoryOrder::Full);
             }
-        } else {
-            // One step, so that no task sees a usage below 0.
-            while let Err(now) =
-                self.usage
-                    .compare_exchange(seen, seen.saturating_sub(bytes), MemoryOrder::Full)
-            {
-                seen = now;
-            }
-            returned = seen.min(bytes);
+            return before.min(bytes);
         }
-        self.claimed.fetch_sub(returned, MemoryOrder::Full);
-        returned
+        // One step, so that no task sees a claim below 0.
+        while let Err(now) =
+            self.bytes
+                .claimed
+                .compare_exchange(seen, seen.saturating_sub(bytes), MemoryOrder::Full)
+        {
+            seen = now;
+        }
+        seen.min(bytes)
     }
 
-    /// Bytes that may be held as stock: the bytes left below `max` and `high`. 0 if the usage is above them, a task waits, or
-    /// stock is being taken back.
-    pub(crate) fn head_room(&self) -> u64 {
-        // Relaxed: a drain looks again when all operations that may have missed it have left.
-        if self.settings.draining.load(MemoryOrder::Relaxed) != 0 {
-            return 0;
-        }
-        match self.stock_limit() {
+    /// Bytes that may be held as stock beside a charge of `bytes`: those left below `max` and `high`. 0 if the usage is above
+    /// them, a task waits, or stock is being taken back. `None` if [`PageCounter::claim`] has no chance.
+    pub(crate) fn room(&self, bytes: u64) -> Option<u64> {
+        let limit = self.stock_limit();
+        let left = if limit == Limit::MAX {
             // Spares a look at a word that all CPUs write.
-            Limit::MAX => USAGE_MAX,
-            // Relaxed: we are in flight, and a task that comes to wait closes the group before it sleeps.
-            _ if self.settings.waiting.load(MemoryOrder::Relaxed) != 0 => 0,
-            limit => limit.saturating_sub(self.usage.load(MemoryOrder::Relaxed)),
-        }
+            USAGE_MAX
+        } else {
+            let claimed = self
+                .bytes
+                .claimed
+                .load(MemoryOrder::Relaxed)
+                .checked_add(bytes)?;
+            if claimed > self.settings.max.load(MemoryOrder::Relaxed) {
+                return None;
+            }
+            limit.saturating_sub(claimed)
+        };
+        // Relaxed, both: a drain looks again when all operations that may have missed it have left, and a task that comes to
+        // wait closes the group before it sleeps.
+        let settings = &self.settings;
+        let is_free = settings.draining.load(MemoryOrder::Relaxed) == 0
+            && settings.waiting.load(MemoryOrder::Relaxed) == 0;
+        Some(if is_free { left } else { 0 })
     }
 
     /// The limit above which stock must not bring the usage: stock must cause neither a refusal nor a debt.
@@ -294,44 +306,47 @@ impl<M: Machine> PageCounter<M> {
         max.min(self.settings.high.load(MemoryOrder::Relaxed))
     }
 
+    /// An upper bound on the stock at and below this group.
+    pub(crate) fn stock_max(&self) -> u64 {
+        // In this order, and Full: a cap counts before there is stock, and until the stock is returned.
+        let disarmed = self.disarmed.load(MemoryOrder::Full);
+        let armed = self.armed.load(MemoryOrder::Full);
+        armed.wrapping_sub(disarmed)
+    }
+
     /// Whether the stock below may be more than a quarter of the bytes that would be left without it. Each CPU takes its share
     /// of the bytes left when it first needs stock, so many groups on many CPUs may take nearly all in the end.
     pub(crate) fn has_much_stock(&self) -> bool {
-        let stock = self.stock_max.load(MemoryOrder::Relaxed);
         match self.stock_limit() {
             Limit::MAX => false,
             limit => {
-                let left = limit.saturating_sub(self.usage.load(MemoryOrder::Relaxed));
+                let stock = self.stock_max();
+                let left = limit.saturating_sub(self.bytes.claimed.load(MemoryOrder::Relaxed));
                 stock > left.saturating_add(stock) / 4
             }
         }
     }
 
-    /// Bounds on the bytes charged at and below this group. All reserved bytes are charged or stock, and the stock is at most
-    /// the sum of all holders' caps. A reservation that is under way is neither yet. So if there is one now, or was one
-    /// meanwhile, the lower bound is 0.
+    /// Bounds on the bytes charged at and below this group, each at some moment of this call. The usage is charged or stock, and
+    /// the stock is at most the sum of all holders' caps.
     pub(crate) fn usage_range(&self) -> (u64, u64) {
-        const TRIES: usize = 4;
-        let mut usage = 0;
-        for _ in 0..TRIES {
-            let (is_quiet, look) = self.operations.look();
-            // In this order: a drain returns stock before it lowers the bound on it.
-            let stock = self.stock_max.load(MemoryOrder::Full);
-            usage = self.usage.load(MemoryOrder::Full);
-            if is_quiet && self.operations.is_quiet_since(look) {
-                return (usage.saturating_sub(stock), usage);
-            }
-        }
-        (0, usage)
+        let reserved = self.reserved();
+        // The usage between the two: so the bound is one on the stock of that moment.
+        let disarmed = self.disarmed.load(MemoryOrder::Full);
+        let usage = self.usage(MemoryOrder::Full);
+        let stock_max = self.armed.load(MemoryOrder::Full).wrapping_sub(disarmed);
+        let lo = usage.saturating_sub(stock_max);
+        (lo, reserved.max(lo))
     }
 
     /// Puts the counter right in a forked child: the usage is this, without stock, and no operation is under way.
     pub(crate) fn put_right(&self, usage: u64) {
         self.operations.forget_tasks();
         self.drains.forget_tasks();
-        self.stock_max.store(0, MemoryOrder::Full);
-        self.claimed.store(usage, MemoryOrder::Full);
-        self.usage.store(usage, MemoryOrder::Full);
+        self.armed.store(0, MemoryOrder::Full);
+        self.disarmed.store(0, MemoryOrder::Full);
+        self.bytes.claimed.store(usage, MemoryOrder::Full);
+        self.bytes.usage.store(usage, MemoryOrder::Full);
         self.peak.fetch_max(usage, MemoryOrder::Relaxed);
     }
 }

@@ -3,17 +3,18 @@
 //! Nothing here calls a listener. A change that listeners have not been told of leaves a mark ([`Counters::mark_untold`]), which
 //! `react` looks at. A signal handler and a drop that unwinds must leave it at that, too.
 
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use bursar_machine::pages::Owner;
 use bursar_machine::{AtomicWord, Machine, MemoryOrder};
 
 use super::counter::{PageCounter, USAGE_MAX};
 use super::events::Event;
-use super::limits::Limits;
+use super::limits::{Limit, Limits};
+use super::way::Way;
 use crate::arena::Arena;
-use crate::gate::Gate;
+use crate::gate::{Gate, Operations};
 use crate::tree::{LEVELS, ROOT, Tree};
 
 /// The owner of pages that no group pays for.
@@ -40,10 +41,13 @@ pub(crate) struct Counters<M: Machine> {
     pub(crate) listeners: M::Word,
     /// Not 0: something changed, and listeners were not told yet.
     pub(crate) untold: M::Word,
+    operations: Operations<M>,
     /// Not 0: some limit may have much stock below.
     pub(crate) much_stock: M::Word,
     /// 0, a group whose bug is not printed yet, or the mark that it was: see [`Counters::note_over_return`].
     over_returned: M::Word,
+    /// Whether any group ever had a `high`.
+    some_high: AtomicBool,
     /// Groups made so far.
     lives: AtomicU64,
 }
@@ -66,25 +70,22 @@ impl Default for StockSettings {
     }
 }
 
-/// One of the two gates of each group; see `gate.rs`.
-#[derive(Clone, Copy)]
-pub(crate) enum Gates {
-    Operations,
-    Drains,
+/// A slow operation under way, until dropped. No group on its way to the root is closed meanwhile.
+pub(crate) enum UnderWay<'a, M: Machine> {
+    /// Counted in at a word of its CPU.
+    Here(&'a M::Word),
+    /// Counted in at the gates from this group up.
+    Way(&'a Counters<M>, u32),
 }
 
-/// Inside the gates of a group and of all above it, until dropped.
-pub(crate) struct InFlight<'a, M: Machine> {
-    counters: &'a Counters<M>,
-    gates: Gates,
-    lowest: Option<u32>,
-}
-
-impl<M: Machine> Drop for InFlight<'_, M> {
+impl<M: Machine> Drop for UnderWay<'_, M> {
     fn drop(&mut self) {
-        if let Some(lowest) = self.lowest {
-            let chain = self.counters.tree.chain(lowest);
-            chain.for_each(|at| self.counters.gate(at, self.gates).exit());
+        match self {
+            Self::Here(word) => Operations::<M>::give_back(word),
+            Self::Way(counters, lowest) => {
+                let chain = counters.tree.chain(*lowest);
+                chain.for_each(|at| counters.counter(at).operations.exit());
+            }
         }
     }
 }
@@ -105,8 +106,10 @@ impl<M: Machine> Counters<M> {
             stock,
             listeners: M::Word::new(0),
             untold: M::Word::new(0),
+            operations: Operations::new(&tree.machine),
             much_stock: M::Word::new(0),
             over_returned: M::Word::new(0),
+            some_high: AtomicBool::new(limits.high != Limit::MAX),
             // The root is one.
             lives: AtomicU64::new(1),
             tree,
@@ -143,101 +146,154 @@ impl<M: Machine> Counters<M> {
     pub(crate) fn begin_life(&self, parent: u32, ordinal: u32, index: u32, limits: Limits) {
         self.counter(parent).holding_children.ensure(ordinal);
         self.counter(index).begin_life(limits, self.next_owner());
+        self.note_high(limits.high);
     }
 
-    fn gate(&self, index: u32, gates: Gates) -> &Gate<M> {
-        let counter = self.counter(index);
-        match gates {
-            Gates::Operations => &counter.operations,
-            Gates::Drains => &counter.drains,
+    /// Notes that a group has this `high`.
+    fn note_high(&self, high: Limit) {
+        if high != Limit::MAX {
+            // Relaxed: as `high` itself, which is a matter of degree.
+            self.some_high.store(true, Relaxed);
         }
     }
 
-    /// Enters the gates of `lowest` and of all above it, unless one of them is closed.
-    pub(crate) fn enter(
-        &self,
-        gates: Gates,
-        lowest: Option<u32>,
-    ) -> Result<InFlight<'_, M>, Closed> {
-        let flight = InFlight {
-            counters: self,
-            gates,
-            lowest,
+    /// Changes a group's `high`.
+    pub(crate) fn set_high(&self, index: u32, high: Limit) {
+        self.note_high(high);
+        // Full: a task that learns that a limit was set finds it set.
+        let word = &self.counter(index).settings.high;
+        word.store(high, MemoryOrder::Full);
+    }
+
+    /// Whether any group ever had a `high`.
+    pub(crate) fn has_high(&self) -> bool {
+        self.some_high.load(Relaxed)
+    }
+
+    /// Whether a change of usage is nobody's business: no listener, no `high`, no bug to print.
+    pub(crate) fn is_unobserved(&self) -> bool {
+        self.listeners.load(MemoryOrder::Full) == 0
+            && !self.has_high()
+            && matches!(self.over_returned.load(MemoryOrder::Relaxed), 0 | TOLD)
+    }
+
+    /// Begins a slow operation, unless a group on its way to the root is closed. Async-signal-safe.
+    pub(crate) fn begin(&self, way: &Way<'_, M>) -> Result<UnderWay<'_, M>, Closed> {
+        debug_assert!(way.end.is_none());
+        let shard = self.tree.machine.current_shard();
+        let operation = match self.operations.take(shard, way.index) {
+            Some(word) => {
+                let begun = |counter: &&PageCounter<M>| counter.begun.mark(shard);
+                way.counters().iter().for_each(begun);
+                UnderWay::Here(word)
+            }
+            None => {
+                let enter = |counter: &&PageCounter<M>| counter.operations.enter();
+                way.counters().iter().for_each(enter);
+                UnderWay::Way(self, way.index)
+            }
         };
-        let Some(lowest) = lowest else {
-            return Ok(flight);
-        };
-        let chain = || self.tree.chain(lowest);
-        chain().for_each(|at| self.gate(at, gates).enter());
-        match chain().find(|&at| self.gate(at, gates).is_closed()) {
-            // Dropping `flight` leaves them again.
-            Some(closed) => Err(Closed(closed)),
-            None => Ok(flight),
+        let is_closed = |counter: &&PageCounter<M>| counter.operations.is_closed();
+        match way.counters().iter().position(is_closed) {
+            // Dropping `operation` counts it out again.
+            Some(at) => Err(Closed(self.at(way, at))),
+            None => Ok(operation),
         }
     }
 
-    /// [`Counters::enter`] that waits for closed gates to open. Do not call it inside of these gates, nor after closing one of
-    /// them.
-    pub(crate) fn enter_patiently(&self, gates: Gates, lowest: Option<u32>) -> InFlight<'_, M> {
-        let mut _arriving = None;
+    /// [`Counters::begin`] that waits for closed groups to open. Do not call it inside of an operation, nor after closing a group.
+    pub(super) fn begin_patiently(&self, way: &Way<'_, M>) -> UnderWay<'_, M> {
         loop {
-            match self.enter(gates, lowest) {
-                Ok(flight) => return flight,
-                Err(Closed(at)) => {
-                    let gate = self.gate(at, gates);
-                    // Drains give way to tasks that wait.
-                    _arriving = matches!(gates, Gates::Drains).then(|| gate.arrive());
-                    gate.wait_until_open();
-                }
+            match self.begin(way) {
+                Ok(operation) => return operation,
+                Err(Closed(at)) => self.counter(at).operations.wait_until_open(),
             }
         }
     }
 
+    /// Closes a group to operations at and below it, and waits for those under way there. The caller opens the gate.
+    pub(super) fn close(&self, index: u32) -> &Gate<M> {
+        let gate = &self.counter(index).operations;
+        gate.close(&self.tree.machine);
+        // While an operation is under way, no record above its group is used again. Once it is over either answer will do, and
+        // the look must end.
+        let is_below = |at: u32| {
+            let mut chain = self.tree.chain(at).take(LEVELS);
+            chain.any(|above| above == index)
+        };
+        let begun = &self.counter(index).begun;
+        self.operations
+            .wait_for(&self.tree.machine, begun, is_below);
+        gate
+    }
+
+    /// Forgets operations of tasks that a forked child does not have.
+    pub(crate) fn forget_operations(&self) {
+        self.operations.forget_tasks();
+    }
+
     /// The groups from `index` up to, and without, `end` (all if that is `None`).
-    pub(super) fn way(&self, index: u32, end: Option<u32>) -> impl Iterator<Item = u32> + '_ {
+    fn groups(&self, index: u32, end: Option<u32>) -> impl Iterator<Item = u32> + '_ {
         self.tree
             .chain(index)
             .take_while(move |&at| Some(at) != end)
     }
 
-    /// Reserves `bytes` on the way from `index` up to `end`, everywhere or nowhere.
+    /// Their counters.
+    pub(crate) fn way(&self, index: u32, end: Option<u32>) -> Way<'_, M> {
+        let counters = self.groups(index, end).map(|at| self.counter(at));
+        Way::new(index, end, counters, self.counter(ROOT))
+    }
+
+    /// The group at a position of a way.
+    fn at(&self, way: &Way<'_, M>, position: usize) -> u32 {
+        let mut groups = self.groups(way.index, way.end);
+        groups.nth(position).expect("a position of the way")
+    }
+
+    /// Bytes that may be held as stock beside a charge of `bytes`.
+    ///
+    /// # Errors
+    /// The first group where the charge has no chance.
+    pub(super) fn room(&self, way: &Way<'_, M>, bytes: u64) -> Result<u64, u32> {
+        way.room(bytes).map_err(|at| self.at(way, at))
+    }
+
+    /// Claims `bytes` on a way, everywhere or nowhere.
     ///
     /// # Errors
     /// The first group where it does not fit.
-    pub(super) fn reserve(&self, index: u32, end: Option<u32>, bytes: u64) -> Result<(), u32> {
-        // Looks first, so that a charge that is refused higher up usually shows nowhere below.
-        let refuses = |&at: &u32| !self.counter(at).may_fit(bytes);
-        if let Some(at) = self.way(index, end).find(refuses) {
-            return Err(at);
-        }
-        let mut usage = [0; LEVELS];
-        for (at, usage) in self.way(index, end).zip(&mut usage) {
-            let Some(now) = self.counter(at).try_charge(bytes) else {
-                self.release(index, Some(at), bytes);
-                // Our reservation may have hidden bytes that others returned meanwhile.
-                self.mark_untold(index, Some(at));
-                return Err(at);
-            };
-            *usage = now;
-        }
-        for (at, usage) in self.way(index, end).zip(usage) {
-            self.counter(at).note_peak(usage);
-        }
-        Ok(())
+    pub(super) fn claim(&self, way: &Way<'_, M>, bytes: u64) -> Result<(), u32> {
+        way.claim(bytes).map_err(|position| {
+            let at = self.at(way, position);
+            self.unclaim(&self.way(way.index, self.tree.node(at).parent()), bytes);
+            // Our claim may have hidden bytes that others returned meanwhile.
+            self.mark_untold(way.index, Some(at));
+            at
+        })
     }
 
-    /// Returns the bytes reserved on the way from `index` up to `end`. If the group had fewer, only these are returned there
-    /// and above, so that no other group loses bytes by it; see `over_return.rs`.
-    pub(super) fn release(&self, index: u32, end: Option<u32>, bytes: u64) {
-        if bytes == 0 || end == Some(index) {
-            return;
+    /// Gives a claim up, which is in no usage.
+    pub(super) fn unclaim(&self, way: &Way<'_, M>, bytes: u64) {
+        let short = match bytes {
+            0 => 0,
+            _ => bytes - way.unclaim(bytes),
+        };
+        if short > 0 {
+            // The task that took them lowered the usages, too.
+            way.raise(short);
+            self.note_over_return(way.index, short, way.end);
         }
-        let returned = self.counter(index).uncharge_own(bytes);
-        for at in self.way(index, end).skip(1) {
-            self.counter(at).uncharge(returned);
-        }
-        if returned < bytes {
-            self.note_over_return(index, bytes - returned, end);
+    }
+
+    /// Returns bytes: lowers the usage, and gives up the claim.
+    pub(super) fn release(&self, way: &Way<'_, M>, bytes: u64) {
+        let short = match bytes {
+            0 => 0,
+            _ => bytes - way.release(bytes),
+        };
+        if short > 0 {
+            self.note_over_return(way.index, short, way.end);
         }
     }
 
@@ -249,15 +305,6 @@ impl<M: Machine> Counters<M> {
         }
     }
 
-    /// Bytes that fit at `index` and everywhere above.
-    pub(super) fn head_room(&self, index: u32) -> u64 {
-        let rooms = self
-            .tree
-            .chain(index)
-            .map(|at| self.counter(at).head_room());
-        rooms.min().expect("a chain has a group")
-    }
-
     /// The nearest group that is above or equal to both.
     pub(crate) fn common_ancestor(&self, one: u32, other: u32) -> u32 {
         self.tree
@@ -266,15 +313,15 @@ impl<M: Machine> Counters<M> {
             .expect("the root is above all")
     }
 
-    /// Bytes reserved for a group and all below it, as a hint to choose by.
+    /// The usage of a group and all below it, as a hint to choose by.
     pub(crate) fn usage(&self, index: u32) -> u64 {
         // Relaxed: see above.
-        self.counter(index).usage.load(MemoryOrder::Relaxed)
+        self.counter(index).usage(MemoryOrder::Relaxed)
     }
 
-    /// Bytes reserved for a group and all below it, after all that the caller knows to have been returned.
+    /// The usage of a group and all below it, after all calls that the caller knows to be over.
     pub(crate) fn usage_now(&self, index: u32) -> u64 {
-        self.counter(index).usage.load(MemoryOrder::Full)
+        self.counter(index).usage(MemoryOrder::Full)
     }
 
     pub(crate) fn limits(&self, index: u32) -> Limits {
@@ -313,7 +360,9 @@ impl<M: Machine> Counters<M> {
                 .iter()
                 .any(|word| word.load(MemoryOrder::Full) != 0)
         };
-        if self.listeners.load(MemoryOrder::Full) != 0 && self.way(index, end).any(is_listened_to) {
+        if self.listeners.load(MemoryOrder::Full) != 0
+            && self.groups(index, end).any(is_listened_to)
+        {
             self.mark_all_untold();
         }
     }
@@ -358,7 +407,7 @@ impl<M: Machine> Counters<M> {
     /// builds with debug assertions the group counts them, and the call at fault panics before it changes anything.
     ///
     /// In other builds the fast path counts nothing, so the bug shows only when the group's usage would fall below 0. The usage
-    /// stops at 0, and the groups above are lowered by no more than that ([`PageCounter::uncharge_own`]). The slot gets back the
+    /// stops at 0, and the groups above are lowered by no more than that ([`PageCounter::unclaim_own`]). The slot gets back the
     /// bytes that the usage did not lose, so usage stays the sum of charged bytes and stock.
     ///
     /// The bug does not show while as many other bytes of the group are charged. The bytes are missing from its usage, and from
@@ -367,13 +416,14 @@ impl<M: Machine> Counters<M> {
     #[cold]
     pub(crate) fn note_over_return(&self, index: u32, bytes: u64, end: Option<u32>) {
         self.count(index, Event::OverReturned, bytes);
+        self.charge_extra(index, bytes as i64);
         // All counters above were lowered when the group lost the bytes. From `end` on they still stand for bytes elsewhere.
         if let Some(end) = end {
             self.tree.chain(end).for_each(|at| {
-                self.counter(at).charge(bytes);
+                self.counter(at).claim_anyway(bytes);
             });
+            self.way(end, None).raise(bytes);
         }
-        self.charge_extra(index, bytes as i64);
         // Full, both: the group is stored after its reference is taken, and the task that takes it out drops the reference.
         let first = self
             .over_returned

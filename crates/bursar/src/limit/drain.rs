@@ -1,7 +1,7 @@
 //! Taking a subtree's stock back: before a refusal, when a limit is lowered, after an overshoot.
 //!
 //! A drain goes in two steps. First it takes the stock in *slices* of a bounded number of shards. Each slice is a turn among
-//! the drains of overlapping subtrees ([`Gates::Drains`]). Charges and returns below go on meanwhile, past the stock: while the
+//! the drains of overlapping subtrees. Charges and returns below go on meanwhile, past the stock: while the
 //! group is `draining`, the batch below it is 0, so stock does not grow back. When no holder is left, the drain closes the
 //! group to slow operations. It takes the stock that earlier operations have armed meanwhile. Then it does its last step: it
 //! tries once more, or changes the limit.
@@ -12,15 +12,30 @@
 use bursar_machine::{AtomicWord, CAP, Lock, Machine, MemoryOrder, STATE, Shard, Slot, State};
 
 use super::counter::PageCounter;
-use super::counters::{Counters, Gates, InFlight};
+use super::counters::{Closed, Counters};
 use super::events::Event;
 use super::limits::Limit;
 use crate::gate::Gate;
 
+/// Inside the gates of drains of a group and of all above it, until dropped.
+pub(crate) struct DrainsAbove<'a, M: Machine> {
+    counters: &'a Counters<M>,
+    lowest: Option<u32>,
+}
+
+impl<M: Machine> Drop for DrainsAbove<'_, M> {
+    fn drop(&mut self) {
+        let chain = self.lowest.map(|lowest| self.counters.tree.chain(lowest));
+        for at in chain.into_iter().flatten() {
+            self.counters.counter(at).drains.exit();
+        }
+    }
+}
+
 /// A turn among the drains of overlapping subtrees, until dropped.
 struct DrainTurn<'a, M: Machine> {
     counter: &'a PageCounter<M>,
-    _above: InFlight<'a, M>,
+    _above: DrainsAbove<'a, M>,
 }
 
 impl<M: Machine> Drop for DrainTurn<'_, M> {
@@ -91,25 +106,17 @@ impl<M: Machine> Counters<M> {
         end: Option<u32>,
         bytes: u64,
     ) -> Result<(), Refusal> {
-        // Below the closed group we are not counted yet, and our reservation there may be undone.
-        let below = || {
-            self.tree
-                .chain(index)
-                .take_while(|&at| at != limiting)
-                .map(|at| &self.counter(at).operations)
-        };
         self.drain_closed(limiting, || {
-            below().for_each(Gate::enter);
-            let reserved = match self.tree.node(index).is_removed() {
-                true => None,
-                false => Some(self.reserve(index, end, bytes)),
-            };
-            if let Some(Ok(())) = reserved {
-                self.commit_charge(index, bytes, 0);
+            if self.tree.node(index).is_removed() {
+                return Err(Refusal::Removed);
             }
-            below().for_each(Gate::exit);
-            match reserved.ok_or(Refusal::Removed)? {
-                Ok(()) => Ok(()),
+            let way = self.way(index, end);
+            let room = self.room(&way, bytes);
+            match room.and_then(|_| self.claim(&way, bytes)) {
+                Ok(()) => {
+                    self.commit_charge(&way, bytes, 0);
+                    Ok(())
+                }
                 Err(at) if at == limiting => {
                     self.count(at, Event::Max, 1);
                     Err(Refusal::By(at))
@@ -139,7 +146,7 @@ impl<M: Machine> Counters<M> {
 
     /// Enters the turns of drains above, and closes that of `index`.
     fn drain_turn(&self, index: u32) -> DrainTurn<'_, M> {
-        let above = self.enter_patiently(Gates::Drains, self.tree.node(index).parent());
+        let above = self.enter_drains_patiently(self.tree.node(index).parent());
         let counter = self.counter(index);
         // Waits for turns below. These wait for nothing that we hold.
         counter.drains.close(&self.tree.machine);
@@ -149,23 +156,48 @@ impl<M: Machine> Counters<M> {
         }
     }
 
-    /// The second step of a drain. The caller has the turn.
+    /// Enters the gates of drains of `lowest` and of all above it, unless one of them is closed.
+    pub(crate) fn enter_drains(&self, lowest: Option<u32>) -> Result<DrainsAbove<'_, M>, Closed> {
+        let chain = || {
+            lowest
+                .into_iter()
+                .flat_map(|lowest| self.tree.chain(lowest))
+        };
+        chain().for_each(|at| self.counter(at).drains.enter());
+        let entered = DrainsAbove {
+            counters: self,
+            lowest,
+        };
+        match chain().find(|&at| self.counter(at).drains.is_closed()) {
+            // Dropping `entered` leaves them again.
+            Some(closed) => Err(Closed(closed)),
+            None => Ok(entered),
+        }
+    }
+
+    /// The same, after closed gates have opened. Do not call it inside of these gates, nor after closing one of them.
+    fn enter_drains_patiently(&self, lowest: Option<u32>) -> DrainsAbove<'_, M> {
+        let mut _arriving = None;
+        loop {
+            match self.enter_drains(lowest) {
+                Ok(entered) => return entered,
+                Err(Closed(at)) => {
+                    let gate = &self.counter(at).drains;
+                    // Drains give way to tasks that wait.
+                    _arriving = Some(gate.arrive());
+                    gate.wait_until_open();
+                }
+            }
+        }
+    }
+
+    /// The second step of a drain. The caller has the turn, so no task closes a group above or below meanwhile.
     fn close_drained<R>(&self, index: u32, last: impl FnOnce() -> R) -> R {
-        let counter = self.counter(index);
-        counter.operations.close(&self.tree.machine);
-        let _closing = Closing(&counter.operations);
+        let _closing = Closing(self.close(index));
         // Stock that was armed by operations that did not see us drain. They are gone, so no more comes.
         while self.has_holders(index) {
             self.drain_slice(index);
         }
-        let above = self.tree.node(index).parent();
-        // Our reservation higher up may be undone, so tasks that close groups there must know of us. None of these is closed: a
-        // task that closes one has the turn there, and we are inside.
-        let _flight = self.enter(Gates::Operations, above);
-        debug_assert!(
-            _flight.is_ok(),
-            "a group above is closed by a drain without a turn"
-        );
         last()
     }
 
@@ -196,7 +228,7 @@ impl<M: Machine> Counters<M> {
             // Full: pairs with the look at the state that begins each operation; the cap is gone before it.
             slot.word(shard, STATE)
                 .fetch_and(!State::FROZEN, MemoryOrder::Full);
-            self.release(index, None, stock);
+            self.release(&self.way(index, None), stock);
             drained += stock;
             if stock > 0 {
                 // The task that asked for the drain tells listeners at and above `scope`, and may tell of no other groups.
@@ -204,7 +236,7 @@ impl<M: Machine> Counters<M> {
             }
             // After the stock is returned: a reader's range contains both.
             self.tree.chain(index).for_each(|at| {
-                self.counter(at).stock_max.fetch_sub(cap, MemoryOrder::Full);
+                self.counter(at).disarmed.fetch_add(cap, MemoryOrder::Full);
             });
         }
         if drained > 0 {

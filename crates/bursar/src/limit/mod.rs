@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `counter.rs` | one group's counter: usage, limits, the stock below it |
 //! | `counters.rs` | the counters of all groups; reserving along the way to the root |
+//! | `way.rs` | the counters from a group up to the root |
 //! | `stock.rs` | the bytes that CPUs hold ahead: batch, refill, return |
 //! | `drain.rs` | taking the stock of a subtree back; the last try before a refusal |
 //! | `limits.rs` | the limits of a group, as values |
@@ -30,11 +31,10 @@ mod drain;
 mod events;
 mod limits;
 mod stock;
+mod way;
 
 pub(crate) use counter::USAGE_MAX;
-pub(crate) use counters::{
-    CHARGE_MAX, Closed, Counters, Gates, PROCESS, STOCK_MAX_MAX, StockSettings,
-};
+pub(crate) use counters::{CHARGE_MAX, Closed, Counters, PROCESS, STOCK_MAX_MAX, StockSettings};
 pub(crate) use drain::Refusal;
 pub(crate) use events::Event;
 pub use events::Events;

@@ -9,8 +9,9 @@
 
 use bursar_machine::{AtomicWord, CAP, CHARGED, Machine, MemoryOrder, Outcome, Shard, Slot};
 
-use super::counters::{Counters, Gates};
+use super::counters::Counters;
 use super::events::Event;
+use super::way::Way;
 
 /// Reason why a charge does not fit at first sight.
 #[derive(Debug)]
@@ -22,28 +23,24 @@ pub(crate) enum Short {
 }
 
 impl<M: Machine> Counters<M> {
-    /// Reserves `bytes` and, if that fits too, half a batch ahead. Returns the bytes ahead.
-    pub(crate) fn reserve_ahead(
-        &self,
-        index: u32,
-        end: Option<u32>,
-        bytes: u64,
-    ) -> Result<u64, u32> {
-        let ahead = self.batch(index) / 2;
-        if end.is_none() && ahead > 0 && bytes < self.stock.stock_max {
-            let extra = self.tree.extra();
-            if self.tree.machine.current_shard() != extra
-                && self.reserve(index, end, bytes + ahead).is_ok()
-            {
-                return Ok(ahead);
-            }
+    /// Claims `bytes` and, if that fits too, half a batch ahead. Returns the bytes ahead.
+    pub(crate) fn claim_ahead(&self, way: &Way<'_, M>, bytes: u64) -> Result<u64, u32> {
+        let room = self.room(way, bytes)?;
+        let ahead = self.batch(room) / 2;
+        if way.end.is_none()
+            && ahead > 0
+            && bytes < self.stock.stock_max
+            && self.tree.machine.current_shard() != self.tree.extra()
+            && self.claim(way, bytes + ahead).is_ok()
+        {
+            return Ok(ahead);
         }
-        self.reserve(index, end, bytes).map(|()| 0)
+        self.claim(way, bytes).map(|()| 0)
     }
 
-    /// The stock that a CPU may hold, bytes.
-    fn batch(&self, index: u32) -> u64 {
-        let share = self.head_room(index) / (4 * self.tree.machine.cpus() as u64);
+    /// The stock that a CPU may hold where there is this room, bytes.
+    fn batch(&self, room: u64) -> u64 {
+        let share = room / (4 * self.tree.machine.cpus() as u64);
         share.min(self.stock.stock_max)
     }
 
@@ -57,9 +54,7 @@ impl<M: Machine> Counters<M> {
         let more = cap - seen;
         // Counted before there is any stock, so that a reader's range contains it.
         self.tree.chain(index).for_each(|at| {
-            self.counter(at)
-                .stock_max
-                .fetch_add(more, MemoryOrder::Full);
+            self.counter(at).armed.fetch_add(more, MemoryOrder::Full);
             if self.counter(at).has_much_stock() {
                 // Relaxed: upkeep looks for itself.
                 self.much_stock.store(1, MemoryOrder::Relaxed);
@@ -68,9 +63,7 @@ impl<M: Machine> Counters<M> {
         if word.compare_exchange(seen, cap, MemoryOrder::Full).is_err() {
             // Another thread on this CPU armed the shard with its own cap, or a drain disarmed it.
             self.tree.chain(index).for_each(|at| {
-                self.counter(at)
-                    .stock_max
-                    .fetch_sub(more, MemoryOrder::Full);
+                self.counter(at).disarmed.fetch_add(more, MemoryOrder::Full);
             });
         }
         // Marked last: a slice of a drain may run beside us, and if it took an older mark it does not come back. A drain ends
@@ -78,9 +71,17 @@ impl<M: Machine> Counters<M> {
         self.mark_holder(index, shard.0);
     }
 
-    /// Records a charge that is reserved, with `ahead` more bytes for the stock, or with fewer if they do not fit there. Slow
-    /// operations only, if `ahead` > 0.
-    pub(crate) fn commit_charge(&self, index: u32, bytes: u64, mut ahead: u64) {
+    /// Records a charge that is claimed, with `ahead` more bytes for the stock, or with fewer if they do not fit there. Returns the
+    /// bytes recorded. Slow operations only, if `ahead` > 0.
+    pub(crate) fn commit_charge(&self, way: &Way<'_, M>, bytes: u64, ahead: u64) -> u64 {
+        let reserved = bytes + self.record(way, bytes, ahead);
+        way.raise(reserved);
+        reserved
+    }
+
+    /// Charges `bytes` on this CPU. Returns the bytes ahead that became stock, and gives up the claim to the others.
+    fn record(&self, way: &Way<'_, M>, bytes: u64, mut ahead: u64) -> u64 {
+        let index = way.index;
         let slot = &self.tree.node(index).slot;
         while ahead > 0 {
             let shard = self.tree.machine.current_shard();
@@ -92,14 +93,14 @@ impl<M: Machine> Counters<M> {
             let cap = slot.word(shard, CAP).load(MemoryOrder::Relaxed);
             let room = u64::try_from(slot.room(shard)).unwrap_or(0);
             let surplus = ahead.saturating_sub(cap.saturating_sub(room));
-            self.release(index, None, surplus);
+            self.unclaim(way, surplus);
             ahead -= surplus;
             match slot.adjust(shard, bytes as i64, (bytes + ahead) as i64) {
-                Outcome::Done => return,
+                Outcome::Done => return ahead,
                 Outcome::Unpublished { shard, committed } => {
                     self.tree.publish(index, shard);
                     if committed {
-                        return;
+                        return ahead;
                     }
                 }
                 Outcome::Moved => {}
@@ -107,8 +108,9 @@ impl<M: Machine> Counters<M> {
                 Outcome::Short => break,
             }
         }
-        self.release(index, None, ahead);
+        self.unclaim(way, ahead);
         self.adjust_anywhere(index, bytes as i64, bytes as i64);
+        0
     }
 
     /// Adds to the account of the extra shard, which is never frozen.
@@ -142,7 +144,8 @@ impl<M: Machine> Counters<M> {
 
     /// Uncharges on this CPU, and returns to the counters the bytes that would exceed half the cap. Returns their number, or
     /// `None` if this CPU cannot hold stock now.
-    pub(crate) fn uncharge_into_stock(&self, index: u32, bytes: u64) -> Option<u64> {
+    fn uncharge_into_stock(&self, way: &Way<'_, M>, bytes: u64) -> Option<u64> {
+        let index = way.index;
         let slot = &self.tree.node(index).slot;
         loop {
             let shard = self.tree.machine.current_shard();
@@ -152,7 +155,7 @@ impl<M: Machine> Counters<M> {
             {
                 return None;
             }
-            let batch = self.batch(index);
+            let batch = self.batch(way.room(0).unwrap_or(0));
             if batch < bytes {
                 return None;
             }
@@ -160,20 +163,26 @@ impl<M: Machine> Counters<M> {
             let cap = slot.word(shard, CAP).load(MemoryOrder::Relaxed);
             let room = u64::try_from(slot.room(shard)).unwrap_or(0) + bytes;
             let surplus = if room > cap { room - cap / 2 } else { 0 };
-            // The counters get the surplus last, unlike in `uncharge_directly`: we are in flight, so the record stays.
-            match slot.adjust(shard, -(bytes as i64), -(surplus as i64)) {
-                Outcome::Done => {}
+            // We are counted in, so the record stays until the claim is given up.
+            if surplus > 0 {
+                way.lower(surplus);
+            }
+            let committed = match slot.adjust(shard, -(bytes as i64), -(surplus as i64)) {
+                Outcome::Done => true,
                 Outcome::Unpublished { shard, committed } => {
                     self.tree.publish(index, shard);
-                    if !committed {
-                        continue;
-                    }
+                    committed
                 }
                 // Another thread on this CPU used the room meanwhile, or filled it, or a drain disarmed the shard.
-                Outcome::Moved | Outcome::Short => continue,
+                Outcome::Moved | Outcome::Short => false,
+            };
+            if committed {
+                self.unclaim(way, surplus);
+                return Some(surplus);
             }
-            self.release(index, None, surplus);
-            return Some(surplus);
+            if surplus > 0 {
+                way.raise(surplus);
+            }
         }
     }
 
@@ -222,9 +231,10 @@ impl<M: Machine> Counters<M> {
         if bytes >= self.stock.stock_max {
             return None;
         }
-        // In flight: the record stays.
-        let _flight = self.enter(Gates::Operations, Some(index)).ok()?;
-        let surplus = self.uncharge_into_stock(index, bytes)?;
+        // Counted in: the record stays.
+        let way = self.way(index, None);
+        let _operation = self.begin(&way).ok()?;
+        let surplus = self.uncharge_into_stock(&way, bytes)?;
         Some((surplus > 0).then(then))
     }
 
@@ -237,19 +247,19 @@ impl<M: Machine> Counters<M> {
         bytes: u64,
         then: impl FnOnce() -> R,
     ) -> R {
-        self.release(index, end, bytes);
+        self.release(&self.way(index, end), bytes);
         let then = then();
         let bytes = bytes as i64;
         self.adjust_anywhere(index, -bytes, -bytes);
         then
     }
 
-    /// Charges `bytes` at all groups from `index` up, whatever the limits say. Returns the highest group whose `max` is now
+    /// Claims `bytes` at all groups from `index` up, whatever the limits say. Returns the highest group whose `max` is now
     /// exceeded.
-    pub(crate) fn overshoot(&self, index: u32, bytes: u64) -> Option<u32> {
+    pub(crate) fn claim_anyway(&self, index: u32, bytes: u64) -> Option<u32> {
         let mut over = None;
         for at in self.tree.chain(index) {
-            if self.counter(at).charge(bytes) {
+            if self.counter(at).claim_anyway(bytes) {
                 self.count(at, Event::Overshot, 1);
                 over = Some(at);
             }
@@ -257,14 +267,15 @@ impl<M: Machine> Counters<M> {
         over
     }
 
-    /// Records a charge that is in the counters. A removed group is charged on the extra shard only, and so is one that may be
-    /// removed meanwhile (`is_kept` says that it is kept from that): see `react/lifetime.rs`.
+    /// Records a charge that is claimed. A removed group is charged on the extra shard only, and so is one that may be removed
+    /// meanwhile (`is_kept` says that it is kept from that): see `react/lifetime.rs`.
     pub(crate) fn commit_anyway(&self, index: u32, bytes: u64, is_kept: bool) {
         if is_kept && !self.tree.node(index).is_removed() {
-            self.commit_charge(index, bytes, 0);
+            self.adjust_anywhere(index, bytes as i64, bytes as i64);
         } else {
             self.charge_extra(index, bytes as i64);
         }
+        self.way(index, None).raise(bytes);
     }
 
     /// Reserves along the way up to `end`, charges, and keeps the rest as stock. Waits for gates to open. Returns the bytes
@@ -275,12 +286,14 @@ impl<M: Machine> Counters<M> {
         end: Option<u32>,
         bytes: u64,
     ) -> Result<u64, Short> {
-        let _flight = self.enter_patiently(Gates::Operations, Some(index));
+        let whole = self.way(index, None);
+        let _operation = self.begin_patiently(&whole);
         if self.tree.node(index).is_removed() {
             return Err(Short::Removed);
         }
-        let ahead = self.reserve_ahead(index, end, bytes).map_err(Short::At)?;
-        self.commit_charge(index, bytes, ahead);
-        Ok(bytes + ahead)
+        let part = end.map(|_| self.way(index, end));
+        let way = part.as_ref().unwrap_or(&whole);
+        let ahead = self.claim_ahead(way, bytes).map_err(Short::At)?;
+        Ok(self.commit_charge(way, bytes, ahead))
     }
 }

@@ -1,6 +1,6 @@
 //! Tests of what returning too much does in builds without debug assertions: the public call would panic in this one.
 
-use bursar_machine::{AtomicWord, MemoryOrder, Outcome, Slot};
+use bursar_machine::{Outcome, Slot};
 
 use super::Memory;
 use crate::group::Group;
@@ -110,12 +110,12 @@ fn others_keep_what_is_theirs_whatever_one_returns() {
 fn a_usage_stops_at_zero() {
     let (_memory, a, _b) = tenants();
     let counter = a.core().counters.counter(a.index());
-    assert_eq!(counter.uncharge_own(5), 0);
-    assert_eq!(counter.try_charge(100), Some(100));
-    assert_eq!(counter.uncharge_own(250), 100);
-    assert_eq!(counter.usage.load(MemoryOrder::Full), 0);
-    assert_eq!(counter.try_charge(MIB), Some(MIB), "nothing stays claimed");
-    assert_eq!(counter.uncharge_own(MIB), MIB);
+    assert_eq!(counter.unclaim_own(5), 0);
+    assert!(counter.claim(100));
+    assert_eq!(counter.unclaim_own(250), 100);
+    assert!(counter.claim(MIB), "nothing stays claimed");
+    assert_eq!(counter.unclaim_own(MIB), MIB);
+    assert_eq!(counter.reserved(), 0);
 }
 
 /// A wrapped difference of two numbers.

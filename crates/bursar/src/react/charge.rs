@@ -13,7 +13,7 @@ use super::reclaim::RECLAIM_TRIES;
 use super::refusal::{self, Refused};
 use super::wait::{self, Ticket};
 use super::{fork, high, listen, reclaim, tell};
-use crate::limit::{CHARGE_MAX, Closed, Gates, Refusal, Short};
+use crate::limit::{CHARGE_MAX, Closed, Refusal, Short};
 
 /// Next step of a charge that is neither made nor refused yet.
 enum Next {
@@ -185,6 +185,9 @@ impl<M: Machine> Drop for Unheld<'_, M> {
 /// Tells listeners of a charge that reserved `reserved`, and pays for a `high`. Returns the `bytes` charged if a callback
 /// unwinds.
 fn settle<M: Machine>(core: &Core<M>, index: u32, bytes: u64, reserved: u64, policy: HighPolicy) {
+    if core.counters.is_unobserved() {
+        return;
+    }
     let unheld = Unheld { core, index, bytes };
     tell::changed(core, index);
     high::pay(core, index, reserved, policy);
@@ -236,20 +239,21 @@ fn charge_nowait<M: Machine>(core: &Core<M>, index: u32, bytes: u64) -> Result<(
     if fork::is_forked(core) {
         return Err(NowaitError::Busy);
     }
-    let flight = counters.enter(Gates::Operations, Some(index));
-    let _flight = flight.map_err(|Closed(_)| NowaitError::Busy)?;
+    let way = counters.way(index, None);
+    let operation = counters.begin(&way);
+    let _operation = operation.map_err(|Closed(_)| NowaitError::Busy)?;
     // Counted in first: either a removal waits for us, or we see it.
     if core.tree().node(index).is_removed() {
         return Err(NowaitError::Removed);
     }
-    let ahead = counters.reserve_ahead(index, None, bytes);
+    let ahead = counters.claim_ahead(&way, bytes);
     let ahead = ahead.map_err(|_| NowaitError::LimitReached)?;
     // A limit may be near, and a thread that only allocates never drains. Relaxed, both: upkeep looks for itself.
     if ahead == 0 && counters.much_stock.load(MemoryOrder::Relaxed) == 0 {
         counters.much_stock.store(1, MemoryOrder::Relaxed);
     }
-    counters.commit_charge(index, bytes, ahead);
-    high::owe_if_above(core, index, bytes + ahead);
+    let reserved = counters.commit_charge(&way, bytes, ahead);
+    high::owe_if_above(core, index, reserved);
     counters.mark_untold(index, None);
     Ok(())
 }
@@ -291,15 +295,15 @@ fn overshoot_nowait<M: Machine>(core: &Core<M>, index: u32, bytes: u64) {
         fork::defer(core, index, bytes as i64);
         return counters.mark_untold(index, None);
     }
-    // In flight if the way is open. If it is closed, a task drains. It may be this very thread, below a signal handler, so do not
-    // wait.
-    let flight = counters.enter(Gates::Operations, Some(index));
-    if counters.overshoot(index, bytes).is_some() {
+    // Counted in if the way is open. If it is closed, a task drains. It may be this very thread, below a signal handler, so do
+    // not wait.
+    let operation = counters.begin(&counters.way(index, None));
+    if counters.claim_anyway(index, bytes).is_some() {
         // Relaxed: upkeep looks for itself, and takes the stock back if no drain did before.
         counters.much_stock.store(1, MemoryOrder::Relaxed);
     }
     // Counted in first: either a removal waits for us, or we see it.
-    counters.commit_anyway(index, bytes, flight.is_ok());
+    counters.commit_anyway(index, bytes, operation.is_ok());
     high::owe_if_above(core, index, bytes);
     counters.mark_untold(index, None);
 }
@@ -323,7 +327,7 @@ pub(crate) fn charge_anyway<M: Machine>(
         return bytes;
     }
     let operation = fork::operation(core);
-    let over = counters.overshoot(index, bytes);
+    let over = counters.claim_anyway(index, bytes);
     // The caller's handle keeps the record: only without handles is a record examined for its bytes.
     counters.commit_anyway(index, bytes, true);
     // The latch: while the usage is above the limit nothing refills. The stock that existed is gone before we return, so the next

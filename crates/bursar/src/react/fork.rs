@@ -104,6 +104,7 @@ fn repair<M: Machine>(core: &Core<M>) {
 
 /// Takes all stock back, and sets the counters to the bytes charged.
 fn recount<M: Machine>(core: &Core<M>, scratch: &mut Scratch) {
+    core.counters.forget_operations();
     for index in 0..core.tree().records() {
         core.counters.counter(index).put_right(0);
         for shard in touched_shards(core, index) {

@@ -42,12 +42,12 @@ fn highs<M: Machine>(core: &Core<M>, index: u32) -> impl Iterator<Item = (u32, u
         // Relaxed: throttling is a matter of degree.
         let high = counter.settings.high.load(MemoryOrder::Relaxed);
         // Spares a look at a word that all CPUs write.
-        (high != Limit::MAX).then(|| (at, counter.usage.load(MemoryOrder::Relaxed), high))
+        (high != Limit::MAX).then(|| (at, counter.usage(MemoryOrder::Relaxed), high))
     })
 }
 
 fn is_over_high<M: Machine>(core: &Core<M>, index: u32) -> bool {
-    highs(core, index).any(|(_, usage, high)| usage > high)
+    core.counters.has_high() && highs(core, index).any(|(_, usage, high)| usage > high)
 }
 
 /// Notes a debt if a `high` is exceeded. Async-signal-safe.
@@ -60,6 +60,9 @@ pub(crate) fn owe_if_above<M: Machine>(core: &Core<M>, index: u32, bytes: u64) {
 /// Counts the event at each group whose `high` is exceeded. Returns whether there is one.
 fn count_high<M: Machine>(core: &Core<M>, index: u32) -> bool {
     let mut is_over = false;
+    if !core.counters.has_high() {
+        return false;
+    }
     for (at, usage, high) in highs(core, index) {
         if usage > high {
             core.counters.count(at, Event::High, 1);

@@ -11,7 +11,7 @@ use bursar_machine::{AtomicWord, CHARGED, Lock, Machine, MemoryOrder, Shard, Slo
 
 use super::core::Core;
 use super::fork;
-use crate::limit::{Gates, Limits};
+use crate::limit::Limits;
 use crate::tree::{CreateError, ROOT, References};
 
 /// Listed records that the last reference of a group looks at. More than one, so that the list gets shorter.
@@ -159,8 +159,8 @@ fn reap_one<M: Machine>(core: &Core<M>, index: u32) -> bool {
     }
     let parent = core.tree().bury(index, |end| {
         // Not while a drain higher up may be about to look at this record.
-        let flight = core.counters.enter(Gates::Drains, node.parent());
-        flight.is_ok().then(end).is_some()
+        let entered = core.counters.enter_drains(node.parent());
+        entered.is_ok().then(end).is_some()
     });
     let Some(parent) = parent else {
         return false;

@@ -152,7 +152,7 @@ pub(crate) fn poll_emptied<M: Machine>(
 /// began before.
 fn is_emptied<M: Machine>(core: &Core<M>, index: u32) -> bool {
     // Full: after what was returned.
-    core.tree().node(index).has_ended() && core.counters.usage_now(index) == 0
+    core.tree().node(index).has_ended() && core.counters.counter(index).reserved() == 0
 }
 
 fn wait_for<M: Machine>(

@@ -56,7 +56,7 @@ pub(super) fn refuse<M: Machine>(
         charged: core.tree().path(index),
         limited: core.tree().path(limited),
         requested: bytes,
-        usage: counter.usage.load(MemoryOrder::Relaxed),
+        usage: counter.usage(MemoryOrder::Relaxed),
         max: counter.settings.max.load(MemoryOrder::Relaxed),
         largest,
         largest_age,

@@ -41,16 +41,14 @@ fn raise_max<M: Machine>(core: &Core<M>, index: u32, max: Limit) -> bool {
 
 /// Changes `high`, and asks reclaimers for the excess.
 pub(crate) fn set_high<M: Machine>(core: &Core<M>, index: u32, high: Limit) {
-    let high_word = &core.counters.counter(index).settings.high;
-    // Full, here and below: a task that learns that a limit was set finds it set.
-    high_word.store(high, MemoryOrder::Full);
+    core.counters.set_high(index, high);
     if core.counters.usage_now(index) > high {
         // Stock is in no use, so reclaimers are not asked for it.
         fork::drain(core, index);
     }
     tell::changed(core, index);
     reclaim::down_to(core, index, Reason::High, || {
-        high_word.load(MemoryOrder::Full)
+        core.counters.limits(index).high
     });
 }
 

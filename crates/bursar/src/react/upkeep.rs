@@ -34,7 +34,7 @@ fn trim<M: Machine>(core: &Core<M>) {
 
 fn trim_below<M: Machine>(core: &Core<M>, index: u32) {
     let counter = core.counters.counter(index);
-    if counter.stock_max.load(MemoryOrder::Relaxed) == 0 {
+    if counter.stock_max() == 0 {
         return;
     }
     if counter.has_much_stock() {
@@ -43,13 +43,7 @@ fn trim_below<M: Machine>(core: &Core<M>, index: u32) {
     }
     let mut below: Vec<Referred<'_, M>> = Vec::new();
     core.tree().for_each_child(index, |_, child| {
-        if core
-            .counters
-            .counter(child)
-            .stock_max
-            .load(MemoryOrder::Relaxed)
-            != 0
-        {
+        if core.counters.counter(child).stock_max() != 0 {
             below.push(lifetime::referred(core, child));
         }
     });

@@ -161,7 +161,7 @@ pub(super) fn wake_first<M: Machine>(core: &Core<M>, at: u32) {
 fn may_fit<M: Machine>(core: &Core<M>, at: u32, bytes: u64) -> bool {
     let counter = core.counters.counter(at);
     // Full: after the return. By the usage: no later look follows a claim that is given up again.
-    let usage = counter.usage.load(MemoryOrder::Full);
+    let usage = counter.usage(MemoryOrder::Full);
     let max: Limit = counter.settings.max.load(MemoryOrder::Full);
     bytes > max || usage.saturating_add(bytes) <= max
 }

@@ -1,17 +1,20 @@
 //! Checks of a forked child on a memory that it inherited.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use bursar::engine::NowaitError;
 use bursar::{Charge, ChargeError, Freshness, Group};
 
-use super::world::{TENANT_MAX, World};
-use super::{ROWS, Random};
+use super::fork::in_child;
+use super::world::{Stop, TENANT_MAX, THREADS, World};
+use super::{ROWS, Random, Short};
 
 /// Charges a group all that fits, and no byte more.
 pub fn fill(world: &World, at: usize) {
     let group = &world.groups[at];
     let room = |at: usize| {
         let above = &world.groups[at];
-        let used = above.read(Freshness::Exact).unwrap().usage().value as u64;
+        let used = above.used() as u64;
         above.limits().max.saturating_sub(used)
     };
     let fits = world.shape.chain(at).map(room).min().unwrap();
@@ -41,7 +44,7 @@ pub fn live_in_child(world: &World, mut held: Vec<(usize, Charge)>, random: &mut
     world.memory.tick();
     // From the root down: a look at a group without children would show those above what they miss.
     for group in &world.groups {
-        let usage = group.read(Freshness::Exact).unwrap().usage().value;
+        let usage = group.used();
         assert_eq!(group.reserved() as i64, usage, "no stock is left");
     }
     world.check();
@@ -49,10 +52,10 @@ pub fn live_in_child(world: &World, mut held: Vec<(usize, Charge)>, random: &mut
         // It becomes stock, of which the range above must know.
         let charge = group.try_charge(3_000);
         let above = &world.groups[world.shape.chain(at).nth(1).unwrap_or(at)];
-        above.read(Freshness::Exact).unwrap();
+        above.exact();
         drop(charge);
         let cached = above.read(Freshness::Cached).unwrap().usage();
-        let usage = above.read(Freshness::Exact).unwrap().usage().value;
+        let usage = above.used();
         assert!((cached.lo..=cached.hi).contains(&usage), "{cached:?}");
     }
     world.memory.root().set_max(0);
@@ -72,16 +75,14 @@ pub fn live_in_child(world: &World, mut held: Vec<(usize, Charge)>, random: &mut
             (copy.limits().max, copy.reserved()),
             (group.limits().max, 0)
         );
-        assert_eq!(copy.read(Freshness::Exact).unwrap().get(ROWS).value, 0);
+        assert_eq!(copy.rows(), 0);
     }
-    for (at, charge) in held.drain(..) {
-        world.notes[at].uncharge(charge);
-    }
+    world.uncharge(held);
     assert_eq!(fresh.reserved(), 0);
     world.groups[1].set_max(TENANT_MAX);
     world.groups[2].set_max(TENANT_MAX);
     world.check();
-    let left = world.memory.root().read(Freshness::Exact).unwrap().usage();
+    let left = world.memory.exact().usage();
     assert_eq!(left.value as u64, before - bytes);
 
     for at in 1..world.groups.len() {
@@ -94,9 +95,7 @@ pub fn live_in_child(world: &World, mut held: Vec<(usize, Charge)>, random: &mut
             scope.spawn(move || {
                 let mut held = Vec::new();
                 (0..200).for_each(|_| world.step(&mut random, &mut held));
-                for (at, charge) in held {
-                    world.notes[at].uncharge(charge);
-                }
+                world.uncharge(held);
             });
         }
     });
@@ -106,10 +105,7 @@ pub fn live_in_child(world: &World, mut held: Vec<(usize, Charge)>, random: &mut
     let charge = tenant.try_charge(tenant.limits().max).unwrap();
     assert!(tenant.try_charge(1).is_err());
     fresh.find("0/0").unwrap().add(ROWS, 3);
-    assert_eq!(
-        fresh.root().read(Freshness::Exact).unwrap().get(ROWS).value,
-        3
-    );
+    assert_eq!(fresh.rows(), 3);
     drop((charge, groups));
     world.check();
 }
@@ -121,4 +117,59 @@ pub fn fresh_paths(group: &Group) -> Vec<(String, u64)> {
         paths.extend(fresh_paths(&child));
     }
     paths
+}
+
+/// Forks beside threads that charge and allocate, as long as `goes_on` says so of the number of forks. The child finds its
+/// books whole, and nothing happens to the parent's. One child of `of` does all that there is to do.
+pub fn fork_beside_threads(seed: u64, of: usize, goes_on: impl Fn(usize) -> bool) {
+    let world = World::new();
+    let stop = AtomicBool::new(false);
+    let random = |stream: u64| Random(Random(seed ^ stream << 32).next());
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS as u64 {
+            let (world, stop, mut random) = (&world, &stop, random(thread));
+            scope.spawn(move || {
+                let mut held = Vec::new();
+                let mut blocks: Vec<Vec<u8>> = Vec::new();
+                while !stop.load(Ordering::SeqCst) {
+                    world.step(&mut random, &mut held);
+                    blocks.push(vec![1; 1 + random.below(8_000)]);
+                    if blocks.len() > 50 {
+                        blocks.swap_remove(random.below(50));
+                    }
+                }
+                world.uncharge(held);
+            });
+        }
+        let _stop = Stop(&stop);
+        let mut random = random(100);
+        let mut held = Vec::new();
+        for forks in 0.. {
+            if !goes_on(forks) {
+                break;
+            }
+            (0..random.below(60)).for_each(|_| world.step(&mut random, &mut held));
+            let mut child = Random(random.next());
+            if random.below(of) == 0 {
+                // The child has the charges that we have; each drops its own.
+                let held = &mut held;
+                in_child(|| live_in_child(&world, std::mem::take(held), &mut child));
+                continue;
+            }
+            in_child(|| {
+                world.memory.tick();
+                world.check();
+                for group in &world.groups {
+                    assert_eq!(group.reserved() as i64, group.used(), "{group:?}");
+                }
+                (0..child.below(100)).for_each(|_| world.step(&mut child, &mut held));
+                world.check();
+            });
+        }
+        world.uncharge(held);
+    });
+    world.check();
+    assert_eq!(world.memory.used(), 0);
+    world.groups.iter().for_each(|group| group.set_max(0));
+    assert_eq!(world.memory.reserved(), 0, "lost stock");
 }

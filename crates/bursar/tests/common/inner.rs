@@ -14,6 +14,14 @@ pub fn in_another_process(module: &str, test: &str, variables: &[(&str, &str)]) 
         .unwrap()
 }
 
+/// Whether this is the process that a test has for itself. In any other process, runs the test in such a one.
+pub fn in_own_process(module: &str, test: &str, variables: &[(&str, &str)]) -> bool {
+    if !is_inner() {
+        assert_passed(&in_another_process(module, test, variables));
+    }
+    is_inner()
+}
+
 pub fn is_inner() -> bool {
     std::env::var_os("BURSAR_TEST_INNER").is_some()
 }

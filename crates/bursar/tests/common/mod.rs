@@ -22,8 +22,11 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 
+use bursar_machine::host::{allowed_cpus, pin_to};
+
 use bursar::{
-    Charge, ChargeError, Counter, Gauge, Group, LimitReached, Memory, Registration, Statistic,
+    Charge, ChargeError, Counter, Freshness, Gauge, Group, HighPolicy, LimitReached, Limits,
+    Memory, Reading, Registration, Statistic,
 };
 
 pub const STATISTICS: &[Statistic] = &[
@@ -42,6 +45,56 @@ pub fn memory() -> Memory {
         .statistics(STATISTICS)
         .build()
         .expect("the host starts")
+}
+
+/// A memory in which no charge sleeps, and each owes for `high`.
+pub fn owing() -> Memory {
+    let builder = Memory::builder().high_policy(HighPolicy::Owe);
+    builder.build().expect("the host starts")
+}
+
+/// Short forms of the most frequent steps of tests.
+pub trait Short {
+    fn handle(&self) -> Group;
+
+    /// A child with these limits.
+    fn make_with(&self, name: impl AsRef<str>, limits: Limits) -> Group {
+        self.handle().child(name, limits).unwrap()
+    }
+
+    /// A child without limits.
+    fn make(&self, name: impl AsRef<str>) -> Group {
+        self.make_with(name, Limits::none())
+    }
+
+    fn make_max(&self, name: impl AsRef<str>, max: u64) -> Group {
+        self.make_with(name, Limits::max(max))
+    }
+
+    fn exact(&self) -> Reading {
+        self.handle().read(Freshness::Exact).unwrap()
+    }
+
+    /// Exact usage.
+    fn used(&self) -> i64 {
+        self.exact().usage().value
+    }
+
+    fn rows(&self) -> i64 {
+        self.exact().get(ROWS).value
+    }
+}
+
+impl Short for Group {
+    fn handle(&self) -> Group {
+        self.clone()
+    }
+}
+
+impl Short for Memory {
+    fn handle(&self) -> Group {
+        self.root()
+    }
 }
 
 /// SplitMix64 (Steele, Lea, Flood 2014): enough for choosing operations.
@@ -183,4 +236,36 @@ impl Pages {
         let pages = self.clone();
         group.add_reclaimer(0, move |request| pages.evict(request.target))
     }
+}
+
+/// One less is at work when this is dropped, also after a panic.
+pub struct Leaves<'a>(pub &'a AtomicUsize);
+
+impl Drop for Leaves<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Runs `work` in so many threads, each with its number, and `watch` here until all have ended.
+pub fn crew(threads: u64, work: impl Fn(u64) + Sync, mut watch: impl FnMut()) {
+    let working = AtomicUsize::new(threads as usize);
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let (work, working) = (&work, &working);
+            scope.spawn(move || {
+                let _leaves = Leaves(working);
+                work(thread);
+            });
+        }
+        while working.load(Ordering::SeqCst) > 0 {
+            watch();
+        }
+    });
+}
+
+/// Puts the calling thread on any CPU, where the machine lets it.
+pub fn hop(random: &mut Random) {
+    let cpus = allowed_cpus();
+    let _ = pin_to(cpus[random.below(cpus.len())]);
 }

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use bursar::pages::{Order, PAGE_BYTES, PageOptions, Pfn, Watermarks, Zeroed};
-use bursar::{AllocPagesError, Freshness, Group, Limits, Memory, Page, PageRequest};
+use bursar::{AllocPagesError, Group, Limits, Memory, Page, PageRequest};
 use bursar_check::model::pages::Holders;
 
-use super::Random;
+use super::{Random, Short};
 
 /// Pages of a block of the largest order, which is a piece of the reference.
 const PIECE: u32 = Order::MAX.pages();
@@ -54,7 +54,7 @@ impl World {
         let groups = [Limits::none(), Limits::none(), half]
             .into_iter()
             .zip(["a", "b", "small"])
-            .map(|(limits, name)| root.child(name, limits).unwrap())
+            .map(|(limits, name)| root.make_with(name, limits))
             .collect();
         let mut all = Vec::new();
         while let Ok(page) = memory.alloc_pages(Order::MAX, Zeroed::No) {
@@ -226,7 +226,7 @@ impl World {
         assert_eq!(self.held(), 0);
         assert_eq!(self.at_rest(), self.managed, "pages at rest");
         for group in &self.groups {
-            let usage = group.read(Freshness::Exact).unwrap().usage();
+            let usage = group.exact().usage();
             assert_eq!(usage.value, 0, "{group:?}");
         }
         let mut all = Vec::new();

@@ -3,10 +3,10 @@
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bursar::{Charge, Freshness, Group, Limits, Memory, Reading};
+use bursar::{Charge, Group, Limits, Memory, Reading};
 use bursar_check::model::{Flow, Shape};
 
-use super::{BALANCE, BATCHED, EAGER, ROWS, Random, memory};
+use super::{BALANCE, BATCHED, EAGER, ROWS, Random, Short, memory};
 
 pub const THREADS: usize = 5;
 pub const FORKS: usize = 300;
@@ -64,7 +64,7 @@ impl World {
             for parent in level.clone() {
                 for child in 0..width {
                     let name = child.to_string();
-                    groups.push(groups[parent].child(name, Limits::max(max)).unwrap());
+                    groups.push(groups[parent].make_max(name, max));
                     parents.push(Some(parent));
                 }
             }
@@ -108,7 +108,7 @@ impl World {
                 })
                 .map(|charge| (at, charge)),
             ),
-            11 if random.below(4) == 0 => drop(group.read(Freshness::Exact).unwrap()),
+            11 if random.below(4) == 0 => drop(group.exact()),
             12 if random.below(4) == 0 => self.live_and_die(at, random),
             13 if random.below(8) == 0 && at < 7 => {
                 let max = if at < 3 { TENANT_MAX } else { QUERY_MAX };
@@ -119,6 +119,13 @@ impl World {
         }
         while held.len() > 12 || !held.is_empty() && random.below(3) == 0 {
             let (at, charge) = held.swap_remove(random.below(held.len()));
+            self.notes[at].uncharge(charge);
+        }
+    }
+
+    /// Returns charges, each with the position of its group.
+    pub fn uncharge(&self, held: Vec<(usize, Charge)>) {
+        for (at, charge) in held {
             self.notes[at].uncharge(charge);
         }
     }
@@ -148,7 +155,7 @@ impl World {
             let mut fleeting = [0; 3];
             for child in group.children() {
                 if child.name().starts_with('t') {
-                    let part = child.read(Freshness::Exact).unwrap();
+                    let part = child.exact();
                     let values = [part.usage(), part.get(ROWS), part.get(EAGER)];
                     fleeting = std::array::from_fn(|kind| fleeting[kind] + values[kind].value);
                 }
@@ -180,12 +187,9 @@ impl World {
 
 /// Children and own make the parent, and stock is all that is reserved beside.
 pub fn check_conservation(group: &Group) -> Reading {
-    let whole = group.read(Freshness::Exact).unwrap();
+    let whole = group.exact();
     let children = group.children();
-    let parts: Vec<_> = children
-        .iter()
-        .map(|child| child.read(Freshness::Exact).unwrap())
-        .collect();
+    let parts: Vec<_> = children.iter().map(|child| child.exact()).collect();
     let usage: i64 = parts.iter().map(|part| part.usage().value).sum();
     assert_eq!(usage + whole.own_usage(), whole.usage().value, "{group:?}");
     let rows: i64 = parts.iter().map(|part| part.get(ROWS).value).sum();

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
-use crate::machine::{Kind, LoomMachine, explore, run_on, spawn_on};
+use crate::machine::{Kind, LoomMachine, run_on, spawn_on};
 use bursar::{ChargeAsync, ChargeError, Level, Limits, Memory};
 
 type Group = bursar::Group<LoomMachine>;
@@ -80,128 +80,103 @@ impl Waiting {
     }
 }
 
-on_both_kinds![
-    a_waiter_against_a_return,
-    a_waiter_against_a_return_into_stock,
-    a_waiter_against_a_raised_limit,
-    a_waiter_against_one_who_gives_up,
-    a_waiter_against_removal,
-    a_watcher_against_a_charge,
-];
+// Whether the return comes before or after the waiter has queued, it gets the memory.
+model!(a_waiter_against_a_return, 2, |kind| {
+    let (_memory, group) = limited(kind);
+    let all = group.try_charge(MAX).unwrap();
+    let returner = spawn_on(0, move || drop(all));
+    run_on(1);
+    let mut waiting = Waiting::new(&group, 600);
+    let charge = waiting.poll();
+    returner.join().unwrap();
+    let charge = charge.unwrap_or_else(|| waiting.finish());
+    assert!(group.reserved() >= charge.bytes());
+});
 
-mod models {
-    use super::*;
+// The same with a return that would fit the CPU's stock.
+model!(a_waiter_against_a_return_into_stock, 2, |kind| {
+    let (_memory, group) = limited(kind);
+    let most = group.try_charge(900).unwrap();
+    run_on(0);
+    let small = group.try_charge(10).unwrap();
+    let returner = spawn_on(0, move || drop(small));
+    run_on(1);
+    let mut waiting = Waiting::new(&group, 100);
+    let charge = waiting.poll();
+    returner.join().unwrap();
+    let charge = charge.unwrap_or_else(|| waiting.finish());
+    assert_eq!(group.reserved(), 1000);
+    drop((charge, most));
+});
 
-    /// Whether the return comes before or after the waiter has queued, it gets the memory.
-    pub fn a_waiter_against_a_return(kind: Kind) {
-        explore(2, move || {
-            let (_memory, group) = limited(kind);
-            let all = group.try_charge(MAX).unwrap();
-            let returner = spawn_on(0, move || drop(all));
-            run_on(1);
-            let mut waiting = Waiting::new(&group, 600);
-            let charge = waiting.poll();
-            returner.join().unwrap();
-            let charge = charge.unwrap_or_else(|| waiting.finish());
-            assert!(group.reserved() >= charge.bytes());
-        });
+model!(a_waiter_against_a_raised_limit, 2, |kind| {
+    let (_memory, group) = limited(kind);
+    let all = group.try_charge(MAX).unwrap();
+    let raiser = spawn_on(0, {
+        let group = group.clone();
+        move || group.set_max(2 * MAX)
+    });
+    run_on(1);
+    let mut waiting = Waiting::new(&group, 600);
+    let charge = waiting.poll();
+    raiser.join().unwrap();
+    drop((charge.unwrap_or_else(|| waiting.finish()), all));
+});
+
+// The first in the queue goes away while memory comes back: the second gets its turn.
+model!(a_waiter_against_one_who_gives_up, 2, |kind| {
+    let (_memory, group) = limited(kind);
+    let most = group.try_charge(700).unwrap();
+    let rest = group.try_charge(300).unwrap();
+    // Not enough for the first even when the rest is back.
+    let mut first = Waiting::new(&group, 800);
+    assert!(first.poll().is_none());
+    let mut second = Waiting::new(&group, 300);
+    assert!(second.poll().is_none());
+    let leaver = spawn_on(0, move || drop(first));
+    run_on(1);
+    drop(rest);
+    leaver.join().unwrap();
+    drop((second.finish(), most));
+});
+
+// Who waits to charge a group that is removed learns it.
+model!(a_waiter_against_removal, 2, |kind| {
+    let (_memory, group) = limited(kind);
+    let all = group.try_charge(MAX).unwrap();
+    let remover = spawn_on(0, {
+        let group = group.clone();
+        move || group.engine().remove().unwrap()
+    });
+    run_on(1);
+    let mut waiting = Waiting::new(&group, 600);
+    let refused = waiting.poll_refused();
+    remover.join().unwrap();
+    if !refused {
+        assert!(waiting.woken.0.load(Ordering::SeqCst), "a lost wake-up");
+        assert!(waiting.poll_refused());
     }
+    drop(all);
+});
 
-    /// The same with a return that would fit the CPU's stock.
-    pub fn a_waiter_against_a_return_into_stock(kind: Kind) {
-        explore(2, move || {
-            let (_memory, group) = limited(kind);
-            let most = group.try_charge(900).unwrap();
-            run_on(0);
-            let small = group.try_charge(10).unwrap();
-            let returner = spawn_on(0, move || drop(small));
-            run_on(1);
-            let mut waiting = Waiting::new(&group, 100);
-            let charge = waiting.poll();
-            returner.join().unwrap();
-            let charge = charge.unwrap_or_else(|| waiting.finish());
-            assert_eq!(group.reserved(), 1000);
-            drop((charge, most));
-        });
-    }
-
-    pub fn a_waiter_against_a_raised_limit(kind: Kind) {
-        explore(2, move || {
-            let (_memory, group) = limited(kind);
-            let all = group.try_charge(MAX).unwrap();
-            let raiser = spawn_on(0, {
-                let group = group.clone();
-                move || group.set_max(2 * MAX)
-            });
-            run_on(1);
-            let mut waiting = Waiting::new(&group, 600);
-            let charge = waiting.poll();
-            raiser.join().unwrap();
-            drop((charge.unwrap_or_else(|| waiting.finish()), all));
-        });
-    }
-
-    /// The first in the queue goes away while memory comes back: the second gets its turn.
-    pub fn a_waiter_against_one_who_gives_up(kind: Kind) {
-        explore(2, move || {
-            let (_memory, group) = limited(kind);
-            let most = group.try_charge(700).unwrap();
-            let rest = group.try_charge(300).unwrap();
-            // Not enough for the first even when the rest is back.
-            let mut first = Waiting::new(&group, 800);
-            assert!(first.poll().is_none());
-            let mut second = Waiting::new(&group, 300);
-            assert!(second.poll().is_none());
-            let leaver = spawn_on(0, move || drop(first));
-            run_on(1);
-            drop(rest);
-            leaver.join().unwrap();
-            drop((second.finish(), most));
-        });
-    }
-
-    /// Who waits to charge a group that is removed learns it.
-    pub fn a_waiter_against_removal(kind: Kind) {
-        explore(2, move || {
-            let (_memory, group) = limited(kind);
-            let all = group.try_charge(MAX).unwrap();
-            let remover = spawn_on(0, {
-                let group = group.clone();
-                move || group.engine().remove().unwrap()
-            });
-            run_on(1);
-            let mut waiting = Waiting::new(&group, 600);
-            let refused = waiting.poll_refused();
-            remover.join().unwrap();
-            if !refused {
-                assert!(waiting.woken.0.load(Ordering::SeqCst), "a lost wake-up");
-                assert!(waiting.poll_refused());
-            }
-            drop(all);
-        });
-    }
-
-    /// What a watcher was last told is how it is.
-    pub fn a_watcher_against_a_charge(kind: Kind) {
-        explore(2, move || {
-            let (_memory, group) = limited(kind);
-            let told = Arc::new(Mutex::new(Level::None));
-            let watching = group.on_pressure({
-                let told = told.clone();
-                move |pressure| *told.lock().unwrap() = pressure.level
-            });
-            let most = group.try_charge(960).unwrap();
-            assert_eq!(*told.lock().unwrap(), Level::Critical);
-            let charger = spawn_on(0, {
-                let group = group.clone();
-                move || group.try_charge(20).ok()
-            });
-            run_on(1);
-            drop(most);
-            let charge = charger.join().unwrap();
-            assert_eq!(*told.lock().unwrap(), group.pressure().level);
-            assert_eq!(group.pressure().level, Level::None);
-            drop((charge, watching));
-        });
-    }
-}
+// What a watcher was last told is how it is.
+model!(a_watcher_against_a_charge, 2, |kind| {
+    let (_memory, group) = limited(kind);
+    let told = Arc::new(Mutex::new(Level::None));
+    let watching = group.on_pressure({
+        let told = told.clone();
+        move |pressure| *told.lock().unwrap() = pressure.level
+    });
+    let most = group.try_charge(960).unwrap();
+    assert_eq!(*told.lock().unwrap(), Level::Critical);
+    let charger = spawn_on(0, {
+        let group = group.clone();
+        move || group.try_charge(20).ok()
+    });
+    run_on(1);
+    drop(most);
+    let charge = charger.join().unwrap();
+    assert_eq!(*told.lock().unwrap(), group.pressure().level);
+    assert_eq!(group.pressure().level, Level::None);
+    drop((charge, watching));
+});

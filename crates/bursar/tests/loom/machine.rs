@@ -31,31 +31,37 @@ use bursar_machine::{
     AtomicShard, AtomicWord, CAP, CEILING, CHARGED, Event, Lock, Machine, MemoryOrder, OutOfMemory,
     Outcome, STATE, Shard, Slot, State, busy_wait,
 };
+use bursar_rig::frames::Unbacked;
 use loom::sync::atomic::{AtomicU64, Ordering, fence};
 use loom::sync::{Condvar, Mutex, MutexGuard};
 
-pub use stacks::{LoomFrames, LoomStacks};
+pub use stacks::LoomStacks;
 
-/// A test of each model for each kind of shard.
-macro_rules! on_both_kinds {
-    ($($model:ident),+ $(,)?) => {
-        mod sections {
-            use super::{Kind, models};
-            $(#[test] fn $model() { models::$model(Kind::Sections); })+
-        }
-        mod atomics {
-            use super::{Kind, models};
-            $(#[test] fn $model() { models::$model(Kind::Atomics); })+
+/// A model, explored up to a number of preemptions: a test for each kind of shard.
+macro_rules! model {
+    ($name:ident, $preemptions:expr, $model:expr $(,)?) => {
+        mod $name {
+            use super::*;
+
+            #[test]
+            fn sections() {
+                crate::machine::explore($preemptions, Kind::Sections, $model);
+            }
+
+            #[test]
+            fn atomics() {
+                crate::machine::explore($preemptions, Kind::Atomics, $model);
+            }
         }
     };
 }
 
 /// Explores a model up to a bound on preemptions; `LOOM_MAX_PREEMPTIONS` overrides it.
-pub fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
+pub fn explore(preemptions: usize, kind: Kind, model: impl Fn(Kind) + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound.get_or_insert(preemptions);
     builder.max_branches = builder.max_branches.max(20_000);
-    builder.check(model);
+    builder.check(move || model(kind));
 }
 
 loom::thread_local! {
@@ -175,7 +181,7 @@ impl Machine for LoomMachine {
     type Slot = LoomSlot;
     type Shared<T: Send + Sync + 'static> = Arc<T>;
     type Operation = ();
-    type Frames = LoomFrames;
+    type Frames = Unbacked<()>;
     type Stacks = LoomStacks;
 
     fn share<T: Send + Sync + 'static>(value: T) -> Arc<T> {
@@ -209,8 +215,8 @@ impl Machine for LoomMachine {
         }])
     }
 
-    fn reserve(&self, options: &ReserveOptions) -> Result<(LoomFrames, Span), ReserveError> {
-        stacks::reserve(&self.cpus.spans, options)
+    fn reserve(&self, options: &ReserveOptions) -> Result<(Unbacked<()>, Span), ReserveError> {
+        Unbacked::reserve(&mut self.cpus.spans.lock().unwrap(), options.pages)
     }
 
     fn memory_bytes(&self) -> u64 {

@@ -1,12 +1,11 @@
 //! Stacks of blocks under loom: freezing and thawing while a thread pushes and pops.
 
-use crate::machine::{Kind, LoomMachine, explore, spawn_on};
-use bursar_machine::Machine;
-use bursar_machine::pages::{Block, Order};
+use crate::machine::{Kind, LoomMachine, spawn_on};
+use bursar_machine::pages::{Block, BlockStacks, Bounds, Order, ReserveOptions, depth, pops};
+use bursar_machine::{Machine, Shard};
 
 /// Two pages.
 fn two_pages(machine: &LoomMachine) -> Vec<Block> {
-    use bursar_machine::pages::ReserveOptions;
     let (_, mut span) = machine.reserve(&ReserveOptions::pages(1)).unwrap();
     let mut block = span.take().unwrap();
     while block.order() > Order::new(1) {
@@ -16,46 +15,36 @@ fn two_pages(machine: &LoomMachine) -> Vec<Block> {
     vec![low, high]
 }
 
-mod models {
-    use super::*;
-    use bursar_machine::Shard;
-    use bursar_machine::pages::{BlockStacks, Bounds, depth, pops};
-
-    /// A freezer takes and thaws while the list's own CPU pops and pushes: everything is there once, and pops are counted.
-    pub fn a_freezer_takes_and_thaws(kind: Kind) {
-        explore(2, move || {
-            let machine = LoomMachine::new(kind, 1, &[0]);
-            let stacks = machine.stacks(&[2]).unwrap();
-            stacks.set_bounds(Shard(0), 0, Bounds::up_to(2));
-            let mut blocks = two_pages(&machine);
-            stacks.push(0, blocks.pop().unwrap()).unwrap();
-            let worker = {
-                let (stacks, mut own) = (stacks.clone(), blocks);
-                spawn_on(0, move || {
-                    let popped = stacks.pop(0);
-                    let pops = u64::from(popped.is_some());
-                    own.extend(popped);
-                    stacks.push_many(0, &mut own);
-                    (own, pops)
-                })
-            };
-            let mut taken = Vec::new();
-            stacks.freeze(&[(Shard(0), 0)]);
-            let before = stacks.head(Shard(0), 0);
-            let count = stacks.take_oldest(Shard(0), 0, 1, &mut taken);
-            assert_eq!(count, depth(before).min(1));
-            stacks.thaw(Shard(0), 0, Bounds::up_to(2));
-            let (own, popped) = worker.join().unwrap();
-            taken.extend(own);
-            stacks.freeze(&[(Shard(0), 0)]);
-            stacks.take_oldest(Shard(0), 0, 2, &mut taken);
-            assert_eq!(pops(stacks.head(Shard(0), 0)), popped);
-            let mut pfns: Vec<_> = taken.iter().map(Block::pfn).collect();
-            pfns.sort_unstable();
-            pfns.dedup();
-            assert_eq!(pfns.len(), 2);
-        });
-    }
-}
-
-on_both_kinds!(a_freezer_takes_and_thaws);
+// A freezer takes and thaws while the list's own CPU pops and pushes: everything is there once, and pops are counted.
+model!(a_freezer_takes_and_thaws, 2, |kind| {
+    let machine = LoomMachine::new(kind, 1, &[0]);
+    let stacks = machine.stacks(&[2]).unwrap();
+    stacks.set_bounds(Shard(0), 0, Bounds::up_to(2));
+    let mut blocks = two_pages(&machine);
+    stacks.push(0, blocks.pop().unwrap()).unwrap();
+    let worker = {
+        let (stacks, mut own) = (stacks.clone(), blocks);
+        spawn_on(0, move || {
+            let popped = stacks.pop(0);
+            let pops = u64::from(popped.is_some());
+            own.extend(popped);
+            stacks.push_many(0, &mut own);
+            (own, pops)
+        })
+    };
+    let mut taken = Vec::new();
+    stacks.freeze(&[(Shard(0), 0)]);
+    let before = stacks.head(Shard(0), 0);
+    let count = stacks.take_oldest(Shard(0), 0, 1, &mut taken);
+    assert_eq!(count, depth(before).min(1));
+    stacks.thaw(Shard(0), 0, Bounds::up_to(2));
+    let (own, popped) = worker.join().unwrap();
+    taken.extend(own);
+    stacks.freeze(&[(Shard(0), 0)]);
+    stacks.take_oldest(Shard(0), 0, 2, &mut taken);
+    assert_eq!(pops(stacks.head(Shard(0), 0)), popped);
+    let mut pfns: Vec<_> = taken.iter().map(Block::pfn).collect();
+    pfns.sort_unstable();
+    pfns.dedup();
+    assert_eq!(pfns.len(), 2);
+});

@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
-use crate::machine::{Kind, LoomMachine, explore, run_on, spawn_on};
+use crate::machine::{Kind, LoomMachine, run_on, spawn_on};
 use bursar::engine::RemoveError;
-use bursar::{ChargeError, Counter, FlushPolicy, Freshness, Limits, Memory, Statistic};
+use bursar::{ChargeError, Counter, FlushPolicy, Freshness, Limits, Memory, Reading, Statistic};
 use loom::sync::atomic::{AtomicBool, Ordering};
 
 const STATISTICS: &[Statistic] = &[Statistic::counter("rows")];
@@ -47,18 +47,38 @@ impl Books {
         })
     }
 
+    /// The same with two CPUs.
+    fn of_two(kind: Kind, statistics: &'static [Statistic], limits: &[Limits]) -> Arc<Self> {
+        Self::new(LoomMachine::new(kind, 2, &[0, 1]), statistics, limits)
+    }
+
     /// Two CPUs and groups that count rows.
     fn of_rows(kind: Kind, groups: usize) -> Arc<Self> {
-        let machine = LoomMachine::new(kind, 2, &[0, 1]);
-        Self::new(machine, STATISTICS, &vec![Limits::none(); groups])
+        Self::of_two(kind, STATISTICS, &vec![Limits::none(); groups])
     }
 
     /// Two CPUs and one group with a limit, whose CPU 0 holds stock.
     fn of_bytes(kind: Kind, max: u64) -> Arc<Self> {
-        let books = Self::new(LoomMachine::new(kind, 2, &[0, 1]), &[], &[Limits::max(max)]);
+        let books = Self::of_two(kind, &[], &[Limits::max(max)]);
         drop(books.groups[0].try_charge(16).unwrap());
         assert!(books.memory.machine().stock(1) > 0);
         books
+    }
+
+    /// Starts a thread on a CPU that works with this.
+    fn on<T: 'static>(
+        self: &Arc<Self>,
+        cpu: u32,
+        work: impl FnOnce(&Arc<Self>) -> T + 'static,
+    ) -> loom::thread::JoinHandle<T> {
+        let books = self.clone();
+        spawn_on(cpu, move || work(&books))
+    }
+
+    /// Takes the stock of the first group back.
+    fn drain(&self) {
+        self.groups[0].set_max(0);
+        self.groups[0].set_max(1000);
     }
 
     /// That all that is reserved for the first group is `held` or stock, and no stock is out of reach.
@@ -67,7 +87,6 @@ impl Books {
         let stock = self.memory.machine().stock(1);
         assert_eq!(group.reserved(), held + stock, "bytes were lost or made");
         assert_eq!(self.root.reserved(), group.reserved());
-        let usage = |group: &Group| group.read(Freshness::Exact).unwrap().usage().value;
         assert_eq!(
             (usage(group), usage(&self.root)),
             (held as i64, held as i64)
@@ -78,914 +97,718 @@ impl Books {
     }
 }
 
-fn rows(group: &Group) -> i64 {
-    group.read(Freshness::Exact).unwrap().get(ROWS).value
+fn exact(group: &Group) -> Reading {
+    group.read(Freshness::Exact).unwrap()
 }
 
-on_both_kinds![
-    a_first_update_against_a_walk,
-    an_update_against_a_walk,
-    an_update_without_a_cpu_against_a_walk,
-    two_publish_one_shard,
-    two_publish_one_of_many_shards,
-    publish_retire_publish,
-    siblings_against_a_walk,
-    a_leaf_is_read_while_the_root_is_walked,
-    an_update_against_a_drain,
-    a_range_holds_the_truth,
-    a_range_of_bytes_holds_the_truth,
-    a_range_of_bytes_while_a_cpu_refills,
-    a_range_of_bytes_while_stock_is_taken_back,
-    a_range_of_bytes_while_a_charge_is_refused,
-    stock_against_a_lowered_limit,
-    a_refill_against_a_lowered_limit,
-    stock_of_another_cpu_is_found,
-    stock_is_found_without_a_cpu,
-    returned_bytes_are_found,
-    a_move_against_a_walk,
-    two_refills_at_the_limit,
-    a_refusal_higher_up_refuses_nobody_else,
-    stock_against_an_overshoot,
-    readers_of_overlapping_scopes,
-    readers_of_one_scope,
-    an_update_against_retirement,
-    a_first_update_while_its_group_leaves_the_marks,
-    a_first_update_of_a_sibling_while_a_group_leaves_the_marks,
-    a_first_update_while_a_summary_is_removed,
-    an_update_found_below_is_found_above,
-    an_update_found_below_is_found_above_beside_retirement,
-    updates_against_a_read_by_roster,
-    an_update_found_by_roster_is_found_above_beside_retirement,
-    removal_against_a_read_by_roster,
-    a_roster_is_made_while_numbers_move_up,
-    a_range_beside_retirement_holds_the_truth,
-    an_update_against_removal,
-    a_read_against_removal,
-    a_read_of_a_leaf_against_removal,
-    retirement_against_removal,
-    an_uncharge_against_removal,
-    a_charge_against_removal,
-    a_refill_against_removal,
-    the_last_charge_against_the_last_handle,
-];
+fn usage(group: &Group) -> i64 {
+    exact(group).usage().value
+}
 
-mod models {
-    use super::*;
+fn rows(group: &Group) -> i64 {
+    exact(group).get(ROWS).value
+}
 
-    /// Publication against walk: the update is in the read that runs at the same time, or in the next.
-    pub fn a_first_update_against_a_walk(kind: Kind) {
-        explore(3, move || {
-            let books = Books::of_rows(kind, 1);
-            let adder = spawn_on(0, {
-                let books = books.clone();
-                move || books.groups[0].add(ROWS, 1)
-            });
-            run_on(1);
-            assert!((0..=1).contains(&rows(&books.root)));
-            adder.join().unwrap();
-            assert_eq!(rows(&books.root), 1);
-        });
+/// The own part and the whole of the rows.
+fn own_rows(group: &Group) -> (i64, i64) {
+    let reading = exact(group);
+    (reading.get(ROWS).value, reading.own(ROWS))
+}
+
+// Publication against walk: the update is in the read that runs at the same time, or in the next.
+model!(a_first_update_against_a_walk, 3, |kind| {
+    let books = Books::of_rows(kind, 1);
+    let adder = books.on(0, move |books| books.groups[0].add(ROWS, 1));
+    run_on(1);
+    assert!((0..=1).contains(&rows(&books.root)));
+    adder.join().unwrap();
+    assert_eq!(rows(&books.root), 1);
+});
+
+// The same in a slot that is published, which the walk leaves so.
+model!(an_update_against_a_walk, 4, |kind| {
+    let books = Books::of_rows(kind, 1);
+    books.groups[0].add(ROWS, 1);
+    let adder = books.on(0, move |books| books.groups[0].add(ROWS, 1));
+    run_on(1);
+    assert!((1..=2).contains(&rows(&books.root)));
+    adder.join().unwrap();
+    assert_eq!(rows(&books.root), 2);
+});
+
+// The same by a thread that has no CPU's shard, which adds to the extra one.
+model!(an_update_without_a_cpu_against_a_walk, 3, |kind| {
+    let books = Books::of_rows(kind, 1);
+    let adder = books.on(2, move |books| {
+        books.groups[0].add(ROWS, 1);
+        assert_eq!(rows(&books.root), 1);
+    });
+    assert!((0..=1).contains(&rows(&books.root)));
+    adder.join().unwrap();
+    assert_eq!(rows(&books.root), 1);
+});
+
+// Two threads of one CPU publish its shard, and each finds the other half-way. The update of the first to return is read.
+model!(two_publish_one_shard, 2, |kind| publish_twice(
+    &Books::of_rows(kind, 1),
+    0
+));
+
+// The same with more shards than one word has bits, so that marks have a summary.
+model!(two_publish_one_of_many_shards, 2, |kind| {
+    let machine = LoomMachine::new(kind, 65, &[64]);
+    publish_twice(&Books::new(machine, STATISTICS, &[Limits::none()]), 64);
+});
+
+fn publish_twice(books: &Arc<Books>, cpu: u32) {
+    let adder = books.on(cpu, move |books| books.groups[0].add(ROWS, 1));
+    run_on(cpu);
+    books.groups[0].add(ROWS, 1);
+    assert!((1..=2).contains(&rows(&books.root)));
+    adder.join().unwrap();
+    assert_eq!(rows(&books.root), 2);
+}
+
+// A publication that a retirement passed and another began anew must not be ended by the first.
+model!(publish_retire_publish, 2, |kind| {
+    let machine = LoomMachine::new(kind, 2, &[0, 1]);
+    let builder = Memory::builder().policy(FlushPolicy::CombiningFence);
+    let books = Books::build(builder, machine, STATISTICS, &[Limits::none()]);
+    let retirer = books.on(0, move |books| {
+        books.groups[0].add(ROWS, 10);
+        // Retires.
+        assert_eq!(rows(&books.root) / 10, 1);
+        books.groups[0].add(ROWS, 10);
+    });
+    books.groups[0].add(ROWS, 1);
+    books.groups[0].add(ROWS, 1);
+    assert_eq!(rows(&books.root) % 10, 2);
+    retirer.join().unwrap();
+    assert_eq!(rows(&books.root), 22);
+});
+
+// Two adders on different CPUs in different groups, and a walk over both.
+model!(siblings_against_a_walk, 2, |kind| {
+    let books = Books::of_rows(kind, 2);
+    let adders =
+        [0, 1].map(|cpu| books.on(cpu, move |books| books.groups[cpu as usize].add(ROWS, 1)));
+    assert!((0..=2).contains(&rows(&books.root)));
+    for adder in adders {
+        adder.join().unwrap();
     }
+    assert_eq!(rows(&books.root), 2);
+});
 
-    /// The same in a slot that is published, which the walk leaves so.
-    pub fn an_update_against_a_walk(kind: Kind) {
-        explore(4, move || {
-            let books = Books::of_rows(kind, 1);
-            books.groups[0].add(ROWS, 1);
-            let adder = spawn_on(0, {
-                let books = books.clone();
-                move || books.groups[0].add(ROWS, 1)
-            });
-            run_on(1);
-            assert!((1..=2).contains(&rows(&books.root)));
-            adder.join().unwrap();
-            assert_eq!(rows(&books.root), 2);
-        });
+// A group without children is read while a walk from the root comes by.
+model!(a_leaf_is_read_while_the_root_is_walked, 3, |kind| {
+    let books = Books::of_rows(kind, 1);
+    let reader = books.on(0, move |books| {
+        books.groups[0].add(ROWS, 1);
+        assert_eq!(rows(&books.groups[0]), 1);
+    });
+    run_on(1);
+    assert!((0..=1).contains(&rows(&books.root)));
+    reader.join().unwrap();
+    assert_eq!(rows(&books.root), 1);
+    assert_eq!(rows(&books.groups[0]), 1);
+});
+
+// An update that meets a frozen shard.
+model!(an_update_against_a_drain, 3, |kind| {
+    let books = Books::of_two(kind, STATISTICS, &[Limits::max(1000)]);
+    drop(books.groups[0].try_charge(16).unwrap());
+    let adder = books.on(0, move |books| {
+        books.groups[0].add(ROWS, 1);
+        assert_eq!(rows(&books.root), 1);
+    });
+    run_on(1);
+    books.groups[0].set_max(10);
+    adder.join().unwrap();
+    assert_eq!(rows(&books.root), 1);
+    books.check_bytes(0);
+});
+
+// A cached number with its range, while a walk runs: the truth lies in it.
+model!(a_range_holds_the_truth, 2, |kind| {
+    let books = Books::of_two(kind, BATCHED, &[Limits::none()]);
+    let adder = books.on(0, move |books| {
+        books.groups[0].add(BYTES, 3);
+        check_range(&books, 3);
+    });
+    run_on(1);
+    exact(&books.root);
+    adder.join().unwrap();
+});
+
+// The same for the usage, which is bounded by what is reserved.
+model!(a_range_of_bytes_holds_the_truth, 2, |kind| {
+    let books = Books::of_two(kind, &[], &[Limits::max(1000)]);
+    let charger = books.on(0, move |books| {
+        let charge = books.groups[0].try_charge(16).unwrap();
+        for group in [&books.groups[0], &books.root] {
+            let usage = group.read(Freshness::Cached).unwrap().usage();
+            assert!(usage.lo <= 16 && 16 <= usage.hi, "{usage:?} of {group:?}");
+        }
+        charge
+    });
+    run_on(1);
+    exact(&books.root);
+    drop(charger.join().unwrap());
+    books.check_bytes(0);
+});
+
+// Bytes reserved ahead are no usage, also while they are on their way into the stock.
+model!(a_range_of_bytes_while_a_cpu_refills, 2, |kind| {
+    let charge = |books: &Arc<Books>| books.groups[0].try_charge(16).ok();
+    range_of_no_bytes(kind, 16, Books::drain, charge);
+});
+
+// The same while a drain takes them out of it.
+model!(a_range_of_bytes_while_stock_is_taken_back, 2, |kind| {
+    let drain = |books: &Arc<Books>| {
+        books.groups[0].set_max(0);
+        None
+    };
+    range_of_no_bytes(kind, 0, |_| (), drain);
+});
+
+// Nor are bytes reserved for a charge that a group higher up refuses.
+model!(a_range_of_bytes_while_a_charge_is_refused, 2, |kind| {
+    let prepare = |books: &Books| {
+        books.drain();
+        books.root.set_max(100);
+    };
+    let charge = |books: &Arc<Books>| {
+        assert!(books.groups[0].try_charge(200).is_err());
+        None
+    };
+    range_of_no_bytes(kind, 0, prepare, charge);
+});
+
+/// A cached usage of 100 bytes, all of them returned since, and its range while `work` charges at most `charged`.
+fn range_of_no_bytes(
+    kind: Kind,
+    charged: i64,
+    prepare: fn(&Books),
+    work: fn(&Arc<Books>) -> Option<bursar::Charge<LoomMachine>>,
+) {
+    let books = Books::of_two(kind, &[], &[Limits::max(1000)]);
+    let charge = books.groups[0].try_charge(100).unwrap();
+    exact(&books.root);
+    drop(charge);
+    prepare(&books);
+    let worker = books.on(0, work);
+    run_on(1);
+    for group in [&books.groups[0], &books.root] {
+        let usage = group.read(Freshness::Cached).unwrap().usage();
+        assert!(
+            usage.lo <= charged && 0 <= usage.hi,
+            "{usage:?} of {group:?}"
+        );
     }
+    let charge = worker.join().unwrap();
+    books.check_bytes(charge.as_ref().map_or(0, bursar::Charge::bytes));
+}
 
-    /// The same by a thread that has no CPU's shard, which adds to the extra one.
-    pub fn an_update_without_a_cpu_against_a_walk(kind: Kind) {
-        explore(3, move || {
-            let books = Books::of_rows(kind, 1);
-            let adder = spawn_on(2, {
-                let books = books.clone();
-                move || {
-                    books.groups[0].add(ROWS, 1);
-                    assert_eq!(rows(&books.root), 1);
-                }
-            });
-            assert!((0..=1).contains(&rows(&books.root)));
-            adder.join().unwrap();
-            assert_eq!(rows(&books.root), 1);
-        });
-    }
+// When a limit was lowered, not even stock charges above it.
+model!(stock_against_a_lowered_limit, 2, |kind| lower_the_limit(
+    kind, 32
+));
 
-    /// Two threads of one CPU publish its shard, and each finds the other half-way. The update of the first to return is read.
-    pub fn two_publish_one_shard(kind: Kind) {
-        explore(2, move || publish_twice(&Books::of_rows(kind, 1), 0));
-    }
+// The same with a charge that reserves.
+model!(a_refill_against_a_lowered_limit, 2, |kind| lower_the_limit(
+    kind, 500
+));
 
-    /// The same with more shards than one word has bits, so that marks have a summary.
-    pub fn two_publish_one_of_many_shards(kind: Kind) {
-        explore(2, move || {
-            let machine = LoomMachine::new(kind, 65, &[64]);
-            publish_twice(&Books::new(machine, STATISTICS, &[Limits::none()]), 64);
-        });
-    }
+fn lower_the_limit(kind: Kind, bytes: u64) {
+    const LOWERED: u64 = 10;
+    let books = Books::of_bytes(kind, 1000);
+    let is_lowered = Arc::new(AtomicBool::new(false));
+    let charger = spawn_on(0, {
+        let (books, is_lowered) = (books.clone(), is_lowered.clone());
+        move || {
+            let is_lowered = is_lowered.load(Ordering::Acquire);
+            let charge = books.groups[0].try_charge(bytes);
+            assert!(
+                charge.is_err() || !is_lowered,
+                "a charge above a limit in force"
+            );
+            charge.ok()
+        }
+    });
+    run_on(1);
+    let group = &books.groups[0];
+    group.set_max(LOWERED);
+    is_lowered.store(true, Ordering::Release);
+    assert!(group.try_charge(bytes).is_err());
+    let charge = charger.join().unwrap();
+    let held = charge.as_ref().map_or(0, bursar::Charge::bytes);
+    assert!(
+        group.reserved() <= LOWERED.max(held),
+        "stock above the limit"
+    );
+    books.check_bytes(held);
+}
 
-    fn publish_twice(books: &Arc<Books>, cpu: u32) {
-        let adder = spawn_on(cpu, {
-            let books = books.clone();
-            move || books.groups[0].add(ROWS, 1)
-        });
+// A charge that fits only with another CPU's stock is not refused, and that CPU's fast path loses nothing.
+model!(stock_of_another_cpu_is_found, 3, |kind| charge_all(kind, 1));
+
+// The same for a thread that has no CPU's shard.
+model!(stock_is_found_without_a_cpu, 3, |kind| charge_all(kind, 2));
+
+fn charge_all(kind: Kind, cpu: u32) {
+    let books = Books::of_bytes(kind, 1000);
+    let charger = books.on(0, move |books| {
+        books.groups[0]
+            .try_charge(40)
+            .expect("there were 1000 - 960")
+    });
+    run_on(cpu);
+    let large = books.groups[0]
+        .try_charge(960)
+        .expect("there were 1000 - 40");
+    let small = charger.join().unwrap();
+    books.check_bytes(large.bytes() + small.bytes());
+}
+
+// The same while the other CPU takes bytes back into its stock.
+model!(returned_bytes_are_found, 2, |kind| {
+    let books = Books::of_bytes(kind, 1000);
+    let small = books.groups[0].try_charge(40).unwrap();
+    let returner = spawn_on(0, move || drop(small));
+    run_on(1);
+    let large = books.groups[0]
+        .try_charge(960)
+        .expect("there were 1000 - 40");
+    returner.join().unwrap();
+    books.check_bytes(large.bytes());
+});
+
+// Bytes that move are counted once when they have moved, and before that by what of the two groups a walk saw.
+model!(a_move_against_a_walk, 2, |kind| {
+    let books = Books::of_two(kind, &[], &[Limits::max(1000); 2]);
+    let mut charge = books.groups[1].try_charge(16).unwrap();
+    let mover = books.on(0, move |books| {
+        charge.move_to(&books.groups[0]).unwrap();
+        charge
+    });
+    run_on(1);
+    let usage = exact(&books.root).usage();
+    assert!([0, 16, 32].contains(&usage.value), "{usage:?}");
+    let charge = mover.join().unwrap();
+    books.groups[1].set_max(0);
+    assert_eq!(books.groups[1].reserved(), 0);
+    books.check_bytes(charge.bytes());
+});
+
+// Two that reserve at once up to the last byte: neither's batch refuses the other.
+model!(two_refills_at_the_limit, 2, |kind| {
+    let books = Books::of_two(kind, &[], &[Limits::max(1000)]);
+    let charger = books.on(0, move |books| {
+        books.groups[0].try_charge(500).expect("there were 500")
+    });
+    run_on(1);
+    let one = books.groups[0].try_charge(500).expect("there were 500");
+    let other = charger.join().unwrap();
+    books.check_bytes(one.bytes() + other.bytes());
+});
+
+// A reservation that the root is about to refuse is not in the way of one that fits everywhere.
+model!(a_refusal_higher_up_refuses_nobody_else, 2, |kind| {
+    let books = Books::of_two(kind, &[], &[Limits::max(1000)]);
+    books.root.set_max(900);
+    let refused = books.on(0, move |books| {
+        assert!(books.groups[0].try_charge(950).is_err())
+    });
+    run_on(1);
+    let charge = books.groups[0]
+        .try_charge(100)
+        .expect("nobody holds a byte");
+    refused.join().unwrap();
+    books.check_bytes(charge.bytes());
+});
+
+// When a charge overstepped a limit, not even stock charges until the usage is back within it.
+model!(stock_against_an_overshoot, 2, |kind| {
+    let books = Books::of_bytes(kind, 1000);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let charger = spawn_on(0, {
+        let (books, is_over) = (books.clone(), is_over.clone());
+        move || {
+            // This may leave new stock, which is not to be charged from when the limit is over.
+            let first = books.groups[0].try_charge(16);
+            let is_over = is_over.load(Ordering::Acquire);
+            let second = books.groups[0].try_charge(16);
+            assert!(
+                second.is_err() || !is_over,
+                "a charge while the limit is over"
+            );
+            [first, second].map(Result::ok)
+        }
+    });
+    run_on(1);
+    let large = books.groups[0].charge(2000);
+    is_over.store(true, Ordering::Release);
+    let small = charger.join().unwrap();
+    assert!(books.groups[0].engine().is_over_max() && books.groups[0].events().overshot == 1);
+    let held: u64 = small.iter().flatten().map(bursar::Charge::bytes).sum();
+    books.check_bytes(large.bytes() + held);
+});
+
+// Readers of the root and of a group below it walk over the same groups: neither misses an update, nor counts it twice.
+model!(readers_of_overlapping_scopes, 3, |kind| {
+    let books = Books::of_rows(kind, 1);
+    let leaf = books.groups[0].child("leaf", Limits::none()).unwrap();
+    leaf.add(ROWS, 1);
+    let reader = books.on(0, move |books| assert_eq!(rows(&books.groups[0]), 1));
+    assert_eq!(rows(&books.root), 1);
+    reader.join().unwrap();
+    assert_eq!(rows(&books.root), 1);
+});
+
+// Readers that come during another's walk sleep, and one of them walks for the others. Each finds its own update.
+model!(readers_of_one_scope, 2, |kind| {
+    let books = Books::of_rows(kind, 1);
+    for cpu in [0, 1] {
         run_on(cpu);
         books.groups[0].add(ROWS, 1);
-        assert!((1..=2).contains(&rows(&books.root)));
+    }
+    let readers = [0, 1].map(|cpu| {
+        books.on(cpu, move |books| {
+            books.groups[0].add(ROWS, 1);
+            assert!((3..=4).contains(&rows(&books.root)));
+        })
+    });
+    assert!((2..=4).contains(&rows(&books.root)));
+    for reader in readers {
+        reader.join().unwrap();
+    }
+});
+
+// An idle slot is retired and its group leaves the root's marks, while it is updated and read in the group and at the root.
+model!(an_update_against_retirement, 2, |kind| {
+    let books = Books::of_rows(kind, 1);
+    make_idle(&books, ROWS, 0);
+    let adder = books.on(0, move |books| {
+        books.groups[0].add(ROWS, 1);
+        assert_eq!(rows(&books.groups[0]), 2);
+        assert_eq!(rows(&books.root), 2);
+    });
+    run_on(1);
+    books.memory.tick();
+    adder.join().unwrap();
+    assert_eq!(rows(&books.root), 2);
+});
+
+// A group leaves the root's marks while its first update comes on another CPU.
+model!(a_first_update_while_its_group_leaves_the_marks, 2, |kind| {
+    retire_beside_update(&Books::of_rows(kind, 1), 0, (0, 1))
+});
+
+// The same while the first update comes in a sibling.
+model!(
+    a_first_update_of_a_sibling_while_a_group_leaves_the_marks,
+    2,
+    |kind| { retire_beside_update(&Books::of_rows(kind, 2), 0, (1, 0)) }
+);
+
+// The last mark below a summary is removed while another is set there.
+model!(a_first_update_while_a_summary_is_removed, 2, |kind| {
+    let machine = LoomMachine::new(kind, 66, &[64, 65]);
+    let books = Books::new(machine, STATISTICS, &[Limits::none()]);
+    retire_beside_update(&books, 64, (0, 65));
+});
+
+/// Retires the slot that the first group has on CPU `idle`, while a group is updated on a CPU.
+fn retire_beside_update(books: &Arc<Books>, idle: u32, (group, cpu): (usize, u32)) {
+    make_idle(books, ROWS, idle);
+    let adder = books.on(cpu, move |books| books.groups[group].add(ROWS, 1));
+    run_on(idle);
+    books.memory.tick();
+    adder.join().unwrap();
+    assert_eq!(rows(&books.root), 2);
+}
+
+/// Adds 1 to a statistic of the first group on a CPU. The next pass retires its slot.
+fn make_idle(books: &Books, statistic: Counter, cpu: u32) {
+    run_on(cpu);
+    books.groups[0].add(statistic, 1);
+    books.memory.tick();
+}
+
+// Without sections, an update is in its word before its marks are set. A reader that has found it there finds it above.
+model!(an_update_found_below_is_found_above, 3, |kind| {
+    let books = Books::of_rows(kind, 1);
+    let adder = books.on(2, move |books| books.groups[0].add(ROWS, 1));
+    check_above(&books);
+    adder.join().unwrap();
+    assert_eq!(rows(&books.root), 1);
+});
+
+// The same while the slot is retired and the group leaves the root's marks.
+model!(
+    an_update_found_below_is_found_above_beside_retirement,
+    2,
+    |kind| {
+        let books = Books::of_rows(kind, 1);
+        make_idle(&books, ROWS, 0);
+        let adder = books.on(0, move |books| books.groups[0].add(ROWS, 1));
+        let retirer = books.on(1, move |books| books.memory.tick());
+        check_above(&books);
         adder.join().unwrap();
+        retirer.join().unwrap();
         assert_eq!(rows(&books.root), 2);
     }
+);
 
-    /// A publication that a retirement passed and another began anew must not be ended by the first.
-    pub fn publish_retire_publish(kind: Kind) {
-        explore(2, move || {
-            let machine = LoomMachine::new(kind, 2, &[0, 1]);
-            let builder = Memory::builder().policy(FlushPolicy::CombiningFence);
-            let books = Books::build(builder, machine, STATISTICS, &[Limits::none()]);
-            let retirer = spawn_on(0, {
-                let books = books.clone();
-                move || {
-                    books.groups[0].add(ROWS, 10);
-                    // Retires.
-                    assert_eq!(rows(&books.root) / 10, 1);
-                    books.groups[0].add(ROWS, 10);
-                }
-            });
-            books.groups[0].add(ROWS, 1);
-            books.groups[0].add(ROWS, 1);
-            assert_eq!(rows(&books.root) % 10, 2);
-            retirer.join().unwrap();
-            assert_eq!(rows(&books.root), 22);
-        });
-    }
+/// A group in the middle with one group below, whose slot of CPU 0 is in use and on the middle's roster.
+struct Listed {
+    leaf: Option<Group>,
+    middle: Group,
+    books: Arc<Books>,
+}
 
-    /// Two adders on different CPUs in different groups, and a walk over both.
-    pub fn siblings_against_a_walk(kind: Kind) {
-        explore(2, move || {
-            let books = Books::of_rows(kind, 2);
-            let adders = [0, 1].map(|cpu| {
-                let books = books.clone();
-                spawn_on(cpu, move || books.groups[cpu as usize].add(ROWS, 1))
-            });
-            assert!((0..=2).contains(&rows(&books.root)));
-            for adder in adders {
-                adder.join().unwrap();
-            }
-            assert_eq!(rows(&books.root), 2);
-        });
-    }
-
-    /// A group without children is read while a walk from the root comes by.
-    pub fn a_leaf_is_read_while_the_root_is_walked(kind: Kind) {
-        explore(3, move || {
-            let books = Books::of_rows(kind, 1);
-            let reader = spawn_on(0, {
-                let books = books.clone();
-                move || {
-                    books.groups[0].add(ROWS, 1);
-                    assert_eq!(rows(&books.groups[0]), 1);
-                }
-            });
-            run_on(1);
-            assert!((0..=1).contains(&rows(&books.root)));
-            reader.join().unwrap();
-            assert_eq!(rows(&books.root), 1);
-            assert_eq!(rows(&books.groups[0]), 1);
-        });
-    }
-
-    /// An update that meets a frozen shard.
-    pub fn an_update_against_a_drain(kind: Kind) {
-        explore(3, move || {
-            let machine = LoomMachine::new(kind, 2, &[0, 1]);
-            let books = Books::new(machine, STATISTICS, &[Limits::max(1000)]);
-            drop(books.groups[0].try_charge(16).unwrap());
-            let adder = spawn_on(0, {
-                let books = books.clone();
-                move || {
-                    books.groups[0].add(ROWS, 1);
-                    assert_eq!(rows(&books.root), 1);
-                }
-            });
-            run_on(1);
-            books.groups[0].set_max(10);
-            adder.join().unwrap();
-            assert_eq!(rows(&books.root), 1);
-            books.check_bytes(0);
-        });
-    }
-
-    /// A cached number with its range, while a walk runs: the truth lies in it.
-    pub fn a_range_holds_the_truth(kind: Kind) {
-        explore(2, move || {
-            let machine = LoomMachine::new(kind, 2, &[0, 1]);
-            let books = Books::new(machine, BATCHED, &[Limits::none()]);
-            let adder = spawn_on(0, {
-                let books = books.clone();
-                move || {
-                    books.groups[0].add(BYTES, 3);
-                    check_range(&books, 3);
-                }
-            });
-            run_on(1);
-            books.root.read(Freshness::Exact).unwrap();
-            adder.join().unwrap();
-        });
-    }
-
-    /// The same for the usage, which is bounded by what is reserved.
-    pub fn a_range_of_bytes_holds_the_truth(kind: Kind) {
-        explore(2, move || {
-            let machine = LoomMachine::new(kind, 2, &[0, 1]);
-            let books = Books::new(machine, &[], &[Limits::max(1000)]);
-            let charger = spawn_on(0, {
-                let books = books.clone();
-                move || {
-                    let charge = books.groups[0].try_charge(16).unwrap();
-                    for group in [&books.groups[0], &books.root] {
-                        let usage = group.read(Freshness::Cached).unwrap().usage();
-                        assert!(usage.lo <= 16 && 16 <= usage.hi, "{usage:?} of {group:?}");
-                    }
-                    charge
-                }
-            });
-            run_on(1);
-            books.root.read(Freshness::Exact).unwrap();
-            drop(charger.join().unwrap());
-            books.check_bytes(0);
-        });
-    }
-
-    /// Bytes reserved ahead are no usage, also while they are on their way into the stock.
-    pub fn a_range_of_bytes_while_a_cpu_refills(kind: Kind) {
-        range_of_no_bytes(kind, 16, |books| {
-            books.groups[0].set_max(0);
-            books.groups[0].set_max(1000);
-            let books = books.clone();
-            move || Some(books.groups[0].try_charge(16).unwrap())
-        });
-    }
-
-    /// The same while a drain takes them out of it.
-    pub fn a_range_of_bytes_while_stock_is_taken_back(kind: Kind) {
-        range_of_no_bytes(kind, 0, |books| {
-            let books = books.clone();
-            move || {
-                books.groups[0].set_max(0);
-                None
-            }
-        });
-    }
-
-    /// Nor are bytes reserved for a charge that a group higher up refuses.
-    pub fn a_range_of_bytes_while_a_charge_is_refused(kind: Kind) {
-        range_of_no_bytes(kind, 0, |books| {
-            books.groups[0].set_max(0);
-            books.groups[0].set_max(1000);
-            books.root.set_max(100);
-            let books = books.clone();
-            move || {
-                assert!(books.groups[0].try_charge(200).is_err());
-                None
-            }
-        });
-    }
-
-    /// A cached usage of 100 bytes, all of them returned since, and its range while `work` charges at most `charged`.
-    fn range_of_no_bytes<W>(
-        kind: Kind,
-        charged: i64,
-        prepare: impl Fn(&Arc<Books>) -> W + Send + Sync + 'static,
-    ) where
-        W: FnOnce() -> Option<bursar::Charge<LoomMachine>> + 'static,
-    {
-        explore(2, move || {
-            let machine = LoomMachine::new(kind, 2, &[0, 1]);
-            let books = Books::new(machine, &[], &[Limits::max(1000)]);
-            let charge = books.groups[0].try_charge(100).unwrap();
-            books.root.read(Freshness::Exact).unwrap();
-            drop(charge);
-            let worker = spawn_on(0, prepare(&books));
-            run_on(1);
-            for group in [&books.groups[0], &books.root] {
-                let usage = group.read(Freshness::Cached).unwrap().usage();
-                assert!(
-                    usage.lo <= charged && 0 <= usage.hi,
-                    "{usage:?} of {group:?}"
-                );
-            }
-            let charge = worker.join().unwrap();
-            books.check_bytes(charge.as_ref().map_or(0, bursar::Charge::bytes));
-        });
-    }
-
-    /// When a limit was lowered, not even stock charges above it.
-    pub fn stock_against_a_lowered_limit(kind: Kind) {
-        lower_the_limit(kind, 2, 1000, 32);
-    }
-
-    /// The same with a charge that reserves.
-    pub fn a_refill_against_a_lowered_limit(kind: Kind) {
-        lower_the_limit(kind, 2, 1000, 500);
-    }
-
-    fn lower_the_limit(kind: Kind, preemptions: usize, max: u64, bytes: u64) {
-        const LOWERED: u64 = 10;
-        explore(preemptions, move || {
-            let books = Books::of_bytes(kind, max);
-            let is_lowered = Arc::new(AtomicBool::new(false));
-            let charger = spawn_on(0, {
-                let (books, is_lowered) = (books.clone(), is_lowered.clone());
-                move || {
-                    let is_lowered = is_lowered.load(Ordering::Acquire);
-                    let charge = books.groups[0].try_charge(bytes);
-                    assert!(
-                        charge.is_err() || !is_lowered,
-                        "a charge above a limit in force"
-                    );
-                    charge.ok()
-                }
-            });
-            run_on(1);
-            let group = &books.groups[0];
-            group.set_max(LOWERED);
-            is_lowered.store(true, Ordering::Release);
-            assert!(group.try_charge(bytes).is_err());
-            let charge = charger.join().unwrap();
-            let held = charge.as_ref().map_or(0, bursar::Charge::bytes);
-            assert!(
-                group.reserved() <= LOWERED.max(held),
-                "stock above the limit"
-            );
-            books.check_bytes(held);
-        });
-    }
-
-    /// A charge that fits only with another CPU's stock is not refused, and that CPU's fast path loses nothing.
-    pub fn stock_of_another_cpu_is_found(kind: Kind) {
-        charge_all(kind, 1);
-    }
-
-    /// The same for a thread that has no CPU's shard.
-    pub fn stock_is_found_without_a_cpu(kind: Kind) {
-        charge_all(kind, 2);
-    }
-
-    fn charge_all(kind: Kind, cpu: u32) {
-        explore(3, move || {
-            let books = Books::of_bytes(kind, 1000);
-            let charger = spawn_on(0, {
-                let books = books.clone();
-                move || {
-                    books.groups[0]
-                        .try_charge(40)
-                        .expect("there were 1000 - 960")
-                }
-            });
-            run_on(cpu);
-            let large = books.groups[0]
-                .try_charge(960)
-                .expect("there were 1000 - 40");
-            let small = charger.join().unwrap();
-            books.check_bytes(large.bytes() + small.bytes());
-        });
-    }
-
-    /// The same while the other CPU takes bytes back into its stock.
-    pub fn returned_bytes_are_found(kind: Kind) {
-        explore(2, move || {
-            let books = Books::of_bytes(kind, 1000);
-            let small = books.groups[0].try_charge(40).unwrap();
-            let returner = spawn_on(0, move || drop(small));
-            run_on(1);
-            let large = books.groups[0]
-                .try_charge(960)
-                .expect("there were 1000 - 40");
-            returner.join().unwrap();
-            books.check_bytes(large.bytes());
-        });
-    }
-
-    /// Bytes that move are counted once when they have moved, and before that by what of the two groups a walk saw.
-    pub fn a_move_against_a_walk(kind: Kind) {
-        explore(2, move || {
-            let machine = LoomMachine::new(kind, 2, &[0, 1]);
-            let books = Books::new(machine, &[], &[Limits::max(1000); 2]);
-            let mut charge = books.groups[1].try_charge(16).unwrap();
-            let mover = spawn_on(0, {
-                let books = books.clone();
-                move || {
-                    charge.move_to(&books.groups[0]).unwrap();
-                    charge
-                }
-            });
-            run_on(1);
-            let usage = books.root.read(Freshness::Exact).unwrap().usage();
-            assert!([0, 16, 32].contains(&usage.value), "{usage:?}");
-            let charge = mover.join().unwrap();
-            books.groups[1].set_max(0);
-            assert_eq!(books.groups[1].reserved(), 0);
-            books.check_bytes(charge.bytes());
-        });
-    }
-
-    /// Two that reserve at once up to the last byte: neither's batch refuses the other.
-    pub fn two_refills_at_the_limit(kind: Kind) {
-        explore(2, move || {
-            let machine = LoomMachine::new(kind, 2, &[0, 1]);
-            let books = Books::new(machine, &[], &[Limits::max(1000)]);
-            let charger = spawn_on(0, {
-                let books = books.clone();
-                move || books.groups[0].try_charge(500).expect("there were 500")
-            });
-            run_on(1);
-            let one = books.groups[0].try_charge(500).expect("there were 500");
-            let other = charger.join().unwrap();
-            books.check_bytes(one.bytes() + other.bytes());
-        });
-    }
-
-    /// A reservation that the root is about to refuse is not in the way of one that fits everywhere.
-    pub fn a_refusal_higher_up_refuses_nobody_else(kind: Kind) {
-        explore(2, move || {
-            let machine = LoomMachine::new(kind, 2, &[0, 1]);
-            let books = Books::new(machine, &[], &[Limits::max(1000)]);
-            books.root.set_max(900);
-            let refused = spawn_on(0, {
-                let books = books.clone();
-                move || assert!(books.groups[0].try_charge(950).is_err())
-            });
-            run_on(1);
-            let charge = books.groups[0]
-                .try_charge(100)
-                .expect("nobody holds a byte");
-            refused.join().unwrap();
-            books.check_bytes(charge.bytes());
-        });
-    }
-
-    /// When a charge overstepped a limit, not even stock charges until the usage is back within it.
-    pub fn stock_against_an_overshoot(kind: Kind) {
-        explore(2, move || {
-            let books = Books::of_bytes(kind, 1000);
-            let is_over = Arc::new(AtomicBool::new(false));
-            let charger = spawn_on(0, {
-                let (books, is_over) = (books.clone(), is_over.clone());
-                move || {
-                    // This may leave new stock, which is not to be charged from when the limit is over.
-                    let first = books.groups[0].try_charge(16);
-                    let is_over = is_over.load(Ordering::Acquire);
-                    let second = books.groups[0].try_charge(16);
-                    assert!(
-                        second.is_err() || !is_over,
-                        "a charge while the limit is over"
-                    );
-                    [first, second].map(Result::ok)
-                }
-            });
-            run_on(1);
-            let large = books.groups[0].charge(2000);
-            is_over.store(true, Ordering::Release);
-            let small = charger.join().unwrap();
-            assert!(
-                books.groups[0].engine().is_over_max() && books.groups[0].events().overshot == 1
-            );
-            let held: u64 = small.iter().flatten().map(bursar::Charge::bytes).sum();
-            books.check_bytes(large.bytes() + held);
-        });
-    }
-
-    /// Readers of the root and of a group below it walk over the same groups: neither misses an update, nor counts it twice.
-    pub fn readers_of_overlapping_scopes(kind: Kind) {
-        explore(3, move || {
-            let books = Books::of_rows(kind, 1);
-            let leaf = books.groups[0].child("leaf", Limits::none()).unwrap();
-            leaf.add(ROWS, 1);
-            let reader = spawn_on(0, {
-                let books = books.clone();
-                move || assert_eq!(rows(&books.groups[0]), 1)
-            });
-            assert_eq!(rows(&books.root), 1);
-            reader.join().unwrap();
-            assert_eq!(rows(&books.root), 1);
-        });
-    }
-
-    /// Readers that come during another's walk sleep, and one of them walks for the others. Each finds its own update.
-    pub fn readers_of_one_scope(kind: Kind) {
-        explore(2, move || {
-            let books = Books::of_rows(kind, 1);
-            for cpu in [0, 1] {
-                run_on(cpu);
-                books.groups[0].add(ROWS, 1);
-            }
-            let readers = [0, 1].map(|cpu| {
-                let books = books.clone();
-                spawn_on(cpu, move || {
-                    books.groups[0].add(ROWS, 1);
-                    assert!((3..=4).contains(&rows(&books.root)));
-                })
-            });
-            assert!((2..=4).contains(&rows(&books.root)));
-            for reader in readers {
-                reader.join().unwrap();
-            }
-        });
-    }
-
-    /// An idle slot is retired and its group leaves the root's marks, while it is updated and read in the group and at the root.
-    pub fn an_update_against_retirement(kind: Kind) {
-        explore(2, move || {
-            let books = Books::of_rows(kind, 1);
-            make_idle(&books, ROWS, 0);
-            let adder = spawn_on(0, {
-                let books = books.clone();
-                move || {
-                    books.groups[0].add(ROWS, 1);
-                    assert_eq!(rows(&books.groups[0]), 2);
-                    assert_eq!(rows(&books.root), 2);
-                }
-            });
-            run_on(1);
-            books.memory.tick();
-            adder.join().unwrap();
-            assert_eq!(rows(&books.root), 2);
-        });
-    }
-
-    /// A group leaves the root's marks while its first update comes on another CPU.
-    pub fn a_first_update_while_its_group_leaves_the_marks(kind: Kind) {
-        explore(2, move || {
-            retire_beside_update(&Books::of_rows(kind, 1), 0, (0, 1))
-        });
-    }
-
-    /// The same while the first update comes in a sibling.
-    pub fn a_first_update_of_a_sibling_while_a_group_leaves_the_marks(kind: Kind) {
-        explore(2, move || {
-            retire_beside_update(&Books::of_rows(kind, 2), 0, (1, 0))
-        });
-    }
-
-    /// The last mark below a summary is removed while another is set there.
-    pub fn a_first_update_while_a_summary_is_removed(kind: Kind) {
-        explore(2, move || {
-            let machine = LoomMachine::new(kind, 66, &[64, 65]);
-            let books = Books::new(machine, STATISTICS, &[Limits::none()]);
-            retire_beside_update(&books, 64, (0, 65));
-        });
-    }
-
-    /// Retires the slot that the first group has on CPU `idle`, while a group is updated on a CPU.
-    fn retire_beside_update(books: &Arc<Books>, idle: u32, (group, cpu): (usize, u32)) {
-        make_idle(books, ROWS, idle);
-        let adder = spawn_on(cpu, {
-            let books = books.clone();
-            move || books.groups[group].add(ROWS, 1)
-        });
-        run_on(idle);
-        books.memory.tick();
-        adder.join().unwrap();
-        assert_eq!(rows(&books.root), 2);
-    }
-
-    /// Adds 1 to a statistic of the first group on a CPU. The next pass retires its slot.
-    fn make_idle(books: &Books, statistic: Counter, cpu: u32) {
-        run_on(cpu);
-        books.groups[0].add(statistic, 1);
-        books.memory.tick();
-    }
-
-    /// Without sections, an update is in its word before its marks are set. A reader that has found it there finds it above.
-    pub fn an_update_found_below_is_found_above(kind: Kind) {
-        explore(3, move || {
-            let books = Books::of_rows(kind, 1);
-            let adder = spawn_on(2, {
-                let books = books.clone();
-                move || books.groups[0].add(ROWS, 1)
-            });
-            check_above(&books);
-            adder.join().unwrap();
-            assert_eq!(rows(&books.root), 1);
-        });
-    }
-
-    /// The same while the slot is retired and the group leaves the root's marks.
-    pub fn an_update_found_below_is_found_above_beside_retirement(kind: Kind) {
-        explore(2, move || {
-            let books = Books::of_rows(kind, 1);
-            make_idle(&books, ROWS, 0);
-            let adder = spawn_on(0, {
-                let books = books.clone();
-                move || books.groups[0].add(ROWS, 1)
-            });
-            let retirer = spawn_on(1, {
-                let books = books.clone();
-                move || books.memory.tick()
-            });
-            check_above(&books);
-            adder.join().unwrap();
-            retirer.join().unwrap();
-            assert_eq!(rows(&books.root), 2);
-        });
-    }
-
-    /// A group in the middle with one group below, whose slot of CPU 0 is in use and on the middle's roster.
-    struct Listed {
-        leaf: Option<Group>,
-        middle: Group,
-        books: Arc<Books>,
-    }
-
-    impl Listed {
-        fn new(kind: Kind) -> Self {
-            let books = Books::of_rows(kind, 1);
-            let middle = books.groups[0].clone();
-            let leaf = middle.child("leaf", Limits::none()).unwrap();
-            run_on(0);
-            leaf.add(ROWS, 1);
-            assert_eq!((rows(&middle), rows(&middle)), (1, 1));
-            Self {
-                leaf: Some(leaf),
-                middle,
-                books,
-            }
-        }
-
-        fn leaf(&self) -> Group {
-            self.leaf.clone().unwrap()
+impl Listed {
+    fn new(kind: Kind) -> Self {
+        let books = Books::of_rows(kind, 1);
+        let middle = books.groups[0].clone();
+        let leaf = middle.child("leaf", Limits::none()).unwrap();
+        run_on(0);
+        leaf.add(ROWS, 1);
+        assert_eq!((rows(&middle), rows(&middle)), (1, 1));
+        Self {
+            leaf: Some(leaf),
+            middle,
+            books,
         }
     }
 
-    /// One update of a slot on the roster, and one of another.
-    pub fn updates_against_a_read_by_roster(kind: Kind) {
-        explore(3, move || {
-            let listed = Listed::new(kind);
-            let add = |cpu| {
-                let leaf = listed.leaf();
-                spawn_on(cpu, move || leaf.add(ROWS, 1))
-            };
-            let (same, other) = (add(0), add(1));
-            run_on(1);
-            assert!((1..=3).contains(&rows(&listed.middle)));
-            same.join().unwrap();
-            assert!((2..=3).contains(&rows(&listed.middle)));
-            other.join().unwrap();
-            assert_eq!(rows(&listed.middle), 3);
-        });
-    }
-
-    /// A reader by roster has found an update in a slot that is retired. It finds it above too.
-    pub fn an_update_found_by_roster_is_found_above_beside_retirement(kind: Kind) {
-        explore(2, move || {
-            let listed = Listed::new(kind);
-            // The next pass finds the slot idle.
-            listed.books.memory.tick();
-            let adder = spawn_on(0, {
-                let leaf = listed.leaf();
-                move || leaf.add(ROWS, 1)
-            });
-            let retirer = spawn_on(1, {
-                let books = listed.books.clone();
-                move || books.memory.tick()
-            });
-            let below = rows(&listed.middle);
-            let above = rows(&listed.books.root);
-            assert!(above >= below, "{below} below, and {above} above");
-            adder.join().unwrap();
-            retirer.join().unwrap();
-            assert_eq!((rows(&listed.middle), rows(&listed.books.root)), (2, 2));
-        });
-    }
-
-    /// The group below ends, and its record is used again elsewhere.
-    pub fn removal_against_a_read_by_roster(kind: Kind) {
-        explore(3, move || {
-            let mut listed = Listed::new(kind);
-            let middle = listed.middle.clone();
-            let reader = spawn_on(1, move || assert_eq!(rows(&middle), 1));
-            run_on(0);
-            listed.leaf = None;
-            let again = listed.books.root.child("again", Limits::none()).unwrap();
-            again.add(ROWS, 1);
-            reader.join().unwrap();
-            let reading = listed.middle.read(Freshness::Exact).unwrap();
-            assert_eq!((reading.get(ROWS).value, reading.own(ROWS)), (1, 1));
-            assert_eq!((rows(&again), rows(&listed.books.root)), (1, 2));
-        });
-    }
-
-    /// A reader of the group in the middle hands up what it finds, while a reader of the root makes a roster.
-    pub fn a_roster_is_made_while_numbers_move_up(kind: Kind) {
-        explore(2, move || {
-            let listed = Listed::new(kind);
-            assert_eq!(rows(&listed.books.root), 1);
-            listed.leaf().add(ROWS, 1);
-            let walker = spawn_on(1, {
-                let middle = listed.middle.clone();
-                move || assert_eq!(middle.engine().flush().unwrap().get(ROWS).value, 2)
-            });
-            run_on(0);
-            assert_eq!((rows(&listed.books.root), rows(&listed.books.root)), (2, 2));
-            walker.join().unwrap();
-            assert_eq!(rows(&listed.books.root), 2);
-        });
-    }
-
-    /// That the root has what its only group has.
-    fn check_above(books: &Books) {
-        let below = rows(&books.groups[0]);
-        let above = rows(&books.root);
-        assert!(below <= above, "{below} rows were found, and {above} above");
-    }
-
-    /// A range includes updates of a slot that the last walk left marked, also while this slot is retired.
-    pub fn a_range_beside_retirement_holds_the_truth(kind: Kind) {
-        explore(2, move || {
-            let machine = LoomMachine::new(kind, 2, &[0, 1]);
-            let books = Books::new(machine, BATCHED, &[Limits::none()]);
-            make_idle(&books, BYTES, 0);
-            books.root.read(Freshness::Exact).unwrap();
-            let adder = spawn_on(0, {
-                let books = books.clone();
-                move || {
-                    books.groups[0].add(BYTES, 1);
-                    check_range(&books, 2);
-                }
-            });
-            run_on(1);
-            books.memory.tick();
-            adder.join().unwrap();
-            check_range(&books, 2);
-        });
-    }
-
-    /// That the ranges of the first group and of the root hold the true number of bytes.
-    fn check_range(books: &Books, bytes: i64) {
-        for group in [&books.groups[0], &books.root] {
-            let value = group.read(Freshness::Cached).unwrap().get(BYTES);
-            assert!(
-                value.lo <= bytes && bytes <= value.hi,
-                "{value:?} of {group:?}"
-            );
-        }
-    }
-
-    /// An update of a group that is removed counts as its parent's own.
-    pub fn an_update_against_removal(kind: Kind) {
-        explore(4, move || {
-            let books = Books::of_rows(kind, 1);
-            let adder = spawn_on(0, {
-                let books = books.clone();
-                move || books.groups[0].add(ROWS, 1)
-            });
-            run_on(1);
-            books.groups[0].engine().remove().unwrap();
-            adder.join().unwrap();
-            let reading = books.root.read(Freshness::Exact).unwrap();
-            assert_eq!((reading.get(ROWS).value, reading.own(ROWS)), (1, 1));
-        });
-    }
-
-    /// A removed group's numbers move to its parent in one step: a read finds them once, whenever it comes.
-    pub fn a_read_against_removal(kind: Kind) {
-        explore(3, move || {
-            let mut books = Books::of_rows(kind, 1);
-            books.groups[0].add(ROWS, 1);
-            let root = books.root.clone();
-            let reader = spawn_on(0, move || assert_eq!(rows(&root), 1));
-            run_on(1);
-            Arc::get_mut(&mut books)
-                .expect("nobody else has them")
-                .groups
-                .clear();
-            reader.join().unwrap();
-            let reading = books.root.read(Freshness::Exact).unwrap();
-            assert_eq!((reading.get(ROWS).value, reading.own(ROWS)), (1, 1));
-            assert_eq!(books.memory.removed_groups(), 0);
-        });
-    }
-
-    /// The same for a reader of the group itself.
-    pub fn a_read_of_a_leaf_against_removal(kind: Kind) {
-        explore(3, move || {
-            let books = Books::of_rows(kind, 1);
-            let reader = spawn_on(0, {
-                let books = books.clone();
-                move || {
-                    books.groups[0].add(ROWS, 1);
-                    assert_eq!(rows(&books.groups[0]), 1);
-                }
-            });
-            run_on(1);
-            books.groups[0].engine().remove().unwrap();
-            reader.join().unwrap();
-            let reading = books.root.read(Freshness::Exact).unwrap();
-            assert_eq!((reading.get(ROWS).value, reading.own(ROWS)), (1, 1));
-        });
-    }
-
-    /// An idle slot is retired while its group ends, and its record may get a new life below a sibling.
-    pub fn retirement_against_removal(kind: Kind) {
-        explore(2, move || {
-            let mut books = Books::of_rows(kind, 2);
-            make_idle(&books, ROWS, 0);
-            let memory = books.memory.clone();
-            let retirer = spawn_on(1, move || memory.tick());
-            let groups = &mut Arc::get_mut(&mut books).expect("not shared").groups;
-            drop(groups.remove(0));
-            let sibling = &books.groups[0];
-            let reborn = sibling.child("reborn", Limits::none()).unwrap();
-            reborn.add(ROWS, 1);
-            assert_eq!(rows(&reborn), 1);
-            retirer.join().unwrap();
-            assert_eq!([sibling, &books.root].map(rows), [1, 2]);
-        });
-    }
-
-    /// Bytes returned to a group that is removed are gone from its ancestors.
-    pub fn an_uncharge_against_removal(kind: Kind) {
-        explore(3, move || {
-            let books = Books::of_bytes(kind, 1000);
-            let charge = books.groups[0].try_charge(16).unwrap();
-            let returner = spawn_on(0, move || drop(charge));
-            run_on(1);
-            books.groups[0].engine().remove().unwrap();
-            returner.join().unwrap();
-            check_removed(&books);
-        });
-    }
-
-    /// A charge that comes when its group is removed is refused or held, and in the latter case returned by its drop.
-    pub fn a_charge_against_removal(kind: Kind) {
-        charge_and_remove(kind, 16);
-    }
-
-    /// The same with a charge that reserves.
-    pub fn a_refill_against_removal(kind: Kind) {
-        charge_and_remove(kind, 500);
-    }
-
-    fn charge_and_remove(kind: Kind, bytes: u64) {
-        explore(2, move || {
-            let books = Books::of_bytes(kind, 1000);
-            let charger = spawn_on(0, {
-                let books = books.clone();
-                move || match books.groups[0].try_charge(bytes) {
-                    Ok(charge) => Some(charge),
-                    Err(ChargeError::Removed { .. }) => None,
-                    Err(error) => panic!("{error}"),
-                }
-            });
-            run_on(1);
-            books.groups[0].engine().remove().unwrap();
-            assert!(books.groups[0].try_charge(bytes).is_err());
-            let charge = charger.join().unwrap();
-            let held = charge.as_ref().map_or(0, bursar::Charge::bytes);
-            assert_eq!(books.root.reserved(), held);
-            drop(charge);
-            check_removed(&books);
-        });
-    }
-
-    /// That nothing is left of the first group, which was removed, at the root.
-    fn check_removed(books: &Books) {
-        let reading = books.root.read(Freshness::Exact).unwrap();
-        assert_eq!((reading.usage().value, reading.own_usage()), (0, 0));
-        assert_eq!(books.root.reserved(), 0);
-        assert_eq!(books.root.engine().remove(), Err(RemoveError::Root));
-    }
-
-    /// The last handle removes the group while its last bytes are returned; the record ends, once, and starts at zero.
-    pub fn the_last_charge_against_the_last_handle(kind: Kind) {
-        explore(2, move || {
-            let mut books = Books::of_bytes(kind, 1000);
-            let charge = books.groups[0].try_charge(16).unwrap();
-            let returner = spawn_on(0, move || drop(charge));
-            run_on(1);
-            Arc::get_mut(&mut books)
-                .expect("nobody else has them")
-                .groups
-                .clear();
-            // In the same record, if that has ended.
-            let reborn = books.root.child("reborn", Limits::max(100)).unwrap();
-            returner.join().unwrap();
-            books.memory.tick();
-            assert_eq!(books.memory.removed_groups(), 0);
-            assert_eq!(books.root.reserved(), 0);
-            let charge = reborn.try_charge(100).expect("the whole limit is there");
-            let usage = |group: &Group| group.read(Freshness::Exact).unwrap().usage().value;
-            assert_eq!((usage(&reborn), usage(&books.root)), (100, 100));
-            drop(charge);
-        });
+    fn leaf(&self) -> Group {
+        self.leaf.clone().unwrap()
     }
 }
+
+// One update of a slot on the roster, and one of another.
+model!(updates_against_a_read_by_roster, 3, |kind| {
+    let listed = Listed::new(kind);
+    let add = |cpu| {
+        let leaf = listed.leaf();
+        spawn_on(cpu, move || leaf.add(ROWS, 1))
+    };
+    let (same, other) = (add(0), add(1));
+    run_on(1);
+    assert!((1..=3).contains(&rows(&listed.middle)));
+    same.join().unwrap();
+    assert!((2..=3).contains(&rows(&listed.middle)));
+    other.join().unwrap();
+    assert_eq!(rows(&listed.middle), 3);
+});
+
+// A reader by roster has found an update in a slot that is retired. It finds it above too.
+model!(
+    an_update_found_by_roster_is_found_above_beside_retirement,
+    2,
+    |kind| {
+        let listed = Listed::new(kind);
+        // The next pass finds the slot idle.
+        listed.books.memory.tick();
+        let adder = spawn_on(0, {
+            let leaf = listed.leaf();
+            move || leaf.add(ROWS, 1)
+        });
+        let retirer = spawn_on(1, {
+            let books = listed.books.clone();
+            move || books.memory.tick()
+        });
+        let below = rows(&listed.middle);
+        let above = rows(&listed.books.root);
+        assert!(above >= below, "{below} below, and {above} above");
+        adder.join().unwrap();
+        retirer.join().unwrap();
+        assert_eq!((rows(&listed.middle), rows(&listed.books.root)), (2, 2));
+    }
+);
+
+// The group below ends, and its record is used again elsewhere.
+model!(removal_against_a_read_by_roster, 3, |kind| {
+    let mut listed = Listed::new(kind);
+    let middle = listed.middle.clone();
+    let reader = spawn_on(1, move || assert_eq!(rows(&middle), 1));
+    run_on(0);
+    listed.leaf = None;
+    let again = listed.books.root.child("again", Limits::none()).unwrap();
+    again.add(ROWS, 1);
+    reader.join().unwrap();
+    assert_eq!(own_rows(&listed.middle), (1, 1));
+    assert_eq!((rows(&again), rows(&listed.books.root)), (1, 2));
+});
+
+// A reader of the group in the middle hands up what it finds, while a reader of the root makes a roster.
+model!(a_roster_is_made_while_numbers_move_up, 2, |kind| {
+    let listed = Listed::new(kind);
+    assert_eq!(rows(&listed.books.root), 1);
+    listed.leaf().add(ROWS, 1);
+    let walker = spawn_on(1, {
+        let middle = listed.middle.clone();
+        move || assert_eq!(middle.engine().flush().unwrap().get(ROWS).value, 2)
+    });
+    run_on(0);
+    assert_eq!((rows(&listed.books.root), rows(&listed.books.root)), (2, 2));
+    walker.join().unwrap();
+    assert_eq!(rows(&listed.books.root), 2);
+});
+
+/// That the root has what its only group has.
+fn check_above(books: &Books) {
+    let below = rows(&books.groups[0]);
+    let above = rows(&books.root);
+    assert!(below <= above, "{below} rows were found, and {above} above");
+}
+
+// A range includes updates of a slot that the last walk left marked, also while this slot is retired.
+model!(a_range_beside_retirement_holds_the_truth, 2, |kind| {
+    let books = Books::of_two(kind, BATCHED, &[Limits::none()]);
+    make_idle(&books, BYTES, 0);
+    exact(&books.root);
+    let adder = books.on(0, move |books| {
+        books.groups[0].add(BYTES, 1);
+        check_range(&books, 2);
+    });
+    run_on(1);
+    books.memory.tick();
+    adder.join().unwrap();
+    check_range(&books, 2);
+});
+
+/// That the ranges of the first group and of the root hold the true number of bytes.
+fn check_range(books: &Books, bytes: i64) {
+    for group in [&books.groups[0], &books.root] {
+        let value = group.read(Freshness::Cached).unwrap().get(BYTES);
+        assert!(
+            value.lo <= bytes && bytes <= value.hi,
+            "{value:?} of {group:?}"
+        );
+    }
+}
+
+// An update of a group that is removed counts as its parent's own.
+model!(an_update_against_removal, 4, |kind| {
+    let books = Books::of_rows(kind, 1);
+    let adder = books.on(0, move |books| books.groups[0].add(ROWS, 1));
+    run_on(1);
+    books.groups[0].engine().remove().unwrap();
+    adder.join().unwrap();
+    assert_eq!(own_rows(&books.root), (1, 1));
+});
+
+// A removed group's numbers move to its parent in one step: a read finds them once, whenever it comes.
+model!(a_read_against_removal, 3, |kind| {
+    let mut books = Books::of_rows(kind, 1);
+    books.groups[0].add(ROWS, 1);
+    let root = books.root.clone();
+    let reader = spawn_on(0, move || assert_eq!(rows(&root), 1));
+    run_on(1);
+    Arc::get_mut(&mut books)
+        .expect("nobody else has them")
+        .groups
+        .clear();
+    reader.join().unwrap();
+    assert_eq!(own_rows(&books.root), (1, 1));
+    assert_eq!(books.memory.removed_groups(), 0);
+});
+
+// The same for a reader of the group itself.
+model!(a_read_of_a_leaf_against_removal, 3, |kind| {
+    let books = Books::of_rows(kind, 1);
+    let reader = books.on(0, move |books| {
+        books.groups[0].add(ROWS, 1);
+        assert_eq!(rows(&books.groups[0]), 1);
+    });
+    run_on(1);
+    books.groups[0].engine().remove().unwrap();
+    reader.join().unwrap();
+    assert_eq!(own_rows(&books.root), (1, 1));
+});
+
+// An idle slot is retired while its group ends, and its record may get a new life below a sibling.
+model!(retirement_against_removal, 2, |kind| {
+    let mut books = Books::of_rows(kind, 2);
+    make_idle(&books, ROWS, 0);
+    let memory = books.memory.clone();
+    let retirer = spawn_on(1, move || memory.tick());
+    let groups = &mut Arc::get_mut(&mut books).expect("not shared").groups;
+    drop(groups.remove(0));
+    let sibling = &books.groups[0];
+    let reborn = sibling.child("reborn", Limits::none()).unwrap();
+    reborn.add(ROWS, 1);
+    assert_eq!(rows(&reborn), 1);
+    retirer.join().unwrap();
+    assert_eq!([sibling, &books.root].map(rows), [1, 2]);
+});
+
+// Bytes returned to a group that is removed are gone from its ancestors.
+model!(an_uncharge_against_removal, 3, |kind| {
+    let books = Books::of_bytes(kind, 1000);
+    let charge = books.groups[0].try_charge(16).unwrap();
+    let returner = spawn_on(0, move || drop(charge));
+    run_on(1);
+    books.groups[0].engine().remove().unwrap();
+    returner.join().unwrap();
+    check_removed(&books);
+});
+
+// A charge that comes when its group is removed is refused or held, and in the latter case returned by its drop.
+model!(a_charge_against_removal, 2, |kind| charge_and_remove(
+    kind, 16
+));
+
+// The same with a charge that reserves.
+model!(a_refill_against_removal, 2, |kind| charge_and_remove(
+    kind, 500
+));
+
+fn charge_and_remove(kind: Kind, bytes: u64) {
+    let books = Books::of_bytes(kind, 1000);
+    let charger = books.on(0, move |books| match books.groups[0].try_charge(bytes) {
+        Ok(charge) => Some(charge),
+        Err(ChargeError::Removed { .. }) => None,
+        Err(error) => panic!("{error}"),
+    });
+    run_on(1);
+    books.groups[0].engine().remove().unwrap();
+    assert!(books.groups[0].try_charge(bytes).is_err());
+    let charge = charger.join().unwrap();
+    let held = charge.as_ref().map_or(0, bursar::Charge::bytes);
+    assert_eq!(books.root.reserved(), held);
+    drop(charge);
+    check_removed(&books);
+}
+
+/// That nothing is left of the first group, which was removed, at the root.
+fn check_removed(books: &Books) {
+    let reading = exact(&books.root);
+    assert_eq!((reading.usage().value, reading.own_usage()), (0, 0));
+    assert_eq!(books.root.reserved(), 0);
+    assert_eq!(books.root.engine().remove(), Err(RemoveError::Root));
+}
+
+// The last handle removes the group while its last bytes are returned; the record ends, once, and starts at zero.
+model!(the_last_charge_against_the_last_handle, 2, |kind| {
+    let mut books = Books::of_bytes(kind, 1000);
+    let charge = books.groups[0].try_charge(16).unwrap();
+    let returner = spawn_on(0, move || drop(charge));
+    run_on(1);
+    Arc::get_mut(&mut books)
+        .expect("nobody else has them")
+        .groups
+        .clear();
+    // In the same record, if that has ended.
+    let reborn = books.root.child("reborn", Limits::max(100)).unwrap();
+    returner.join().unwrap();
+    books.memory.tick();
+    assert_eq!(books.memory.removed_groups(), 0);
+    assert_eq!(books.root.reserved(), 0);
+    let charge = reborn.try_charge(100).expect("the whole limit is there");
+    assert_eq!((usage(&reborn), usage(&books.root)), (100, 100));
+    drop(charge);
+});

@@ -2,10 +2,8 @@
 #![cfg(target_os = "linux")]
 
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::common::{Random, cpus, memory, seed};
-use bursar::{Charge, Freshness, Limits};
+use crate::common::{Short, memory};
 use bursar_machine::host::{allowed_cpus, pin_to};
 
 /// The stock of a CPU that the only thread has left is found from another, and returns there are not lost.
@@ -14,9 +12,8 @@ fn a_cpu_that_is_left_gives_its_stock() {
     let _alone = crate::common::fork::alone();
     const MAX: u64 = 8 << 20;
     let cpus = allowed_cpus();
-    let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::max(MAX)).unwrap();
-    let [one, two] = ["one", "two"].map(|name| tenant.child(name, Limits::none()).unwrap());
+    let tenant = memory().make_max("tenant", MAX);
+    let [one, two] = ["one", "two"].map(|name| tenant.make(name));
     for round in 0..20 {
         pin_to(cpus[round % cpus.len()]).unwrap();
         let kept = one.try_charge(100).unwrap();
@@ -31,66 +28,11 @@ fn a_cpu_that_is_left_gives_its_stock() {
         drop(kept);
         drop(two.try_charge(100).unwrap());
         drop(rest);
-        assert_eq!(tenant.read(Freshness::Exact).unwrap().usage().value, 0);
+        assert_eq!(tenant.used(), 0);
         tenant.set_max(0);
         assert_eq!(tenant.reserved(), 0);
         tenant.set_max(MAX);
     }
-}
-
-/// Threads that others move all the time, each within its share of the limit: nobody is refused.
-#[test]
-fn threads_that_are_moved_near_a_limit() {
-    let _alone = crate::common::fork::alone();
-    const THREADS: usize = 3;
-    const SHARE: u64 = 128 << 10;
-    let seed = seed();
-    let cpus = allowed_cpus();
-    let memory = memory();
-    let max = THREADS as u64 * SHARE;
-    let tenant = memory.root().child("tenant", Limits::max(max)).unwrap();
-    let groups = ["a", "b"].map(|name| tenant.child(name, Limits::none()).unwrap());
-    let running = AtomicUsize::new(THREADS);
-    let moves = AtomicUsize::new(0);
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS as u64)
-            .map(|thread| {
-                let (send, receive) = std::sync::mpsc::channel();
-                let (groups, running, moves) = (&groups, &running, &moves);
-                scope.spawn(move || {
-                    send.send(cpus::this_thread()).unwrap();
-                    let mut random = Random(seed ^ thread);
-                    let mut held: Vec<Charge> = Vec::new();
-                    let mut steps = 0;
-                    let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                        while steps < 4000 || moves.load(Ordering::Relaxed) < 2000 {
-                            steps += 1;
-                            let bytes = 1 + random.below(SHARE as usize / 3) as u64;
-                            let sum = |held: &[Charge]| held.iter().map(Charge::bytes).sum::<u64>();
-                            while sum(&held) + bytes > SHARE {
-                                drop(held.swap_remove(random.below(held.len())));
-                            }
-                            held.push(groups[random.below(2)].try_charge(bytes).expect("fits"));
-                        }
-                    }));
-                    running.fetch_sub(1, Ordering::Relaxed);
-                    ended.unwrap_or_else(|fault| std::panic::resume_unwind(fault));
-                });
-                receive.recv().unwrap()
-            })
-            .collect();
-        let mut random = Random(!seed);
-        while running.load(Ordering::Relaxed) > 0 {
-            let thread = threads[random.below(THREADS)];
-            if cpus::move_to(thread, cpus[random.below(cpus.len())]) {
-                moves.fetch_add(1, Ordering::Relaxed);
-            }
-            assert!(tenant.reserved() <= max);
-        }
-    });
-    assert_eq!(tenant.read(Freshness::Exact).unwrap().usage().value, 0);
-    tenant.set_max(0);
-    assert_eq!(tenant.reserved(), 0);
 }
 
 const ONLINE: &str = "/sys/devices/system/cpu/cpu1/online";
@@ -121,9 +63,8 @@ fn a_cpu_that_goes_offline_gives_its_stock() {
         .stdin(Stdio::piped())
         .spawn();
     let back = BackOnline(restores.expect("there is a shell"));
-    let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::max(MAX)).unwrap();
-    let [one, two] = ["one", "two"].map(|name| tenant.child(name, Limits::none()).unwrap());
+    let tenant = memory().make_max("tenant", MAX);
+    let [one, two] = ["one", "two"].map(|name| tenant.make(name));
     let kept = std::thread::scope(|scope| {
         let there = scope.spawn(|| {
             pin_to(1).unwrap();
@@ -148,7 +89,7 @@ fn a_cpu_that_goes_offline_gives_its_stock() {
     drop(kept);
     drop(two.try_charge(100).unwrap());
     drop(rest);
-    assert_eq!(tenant.read(Freshness::Exact).unwrap().usage().value, 0);
+    assert_eq!(tenant.used(), 0);
     drop(back);
     let online = std::fs::read_to_string(ONLINE).unwrap();
     assert_eq!(online.trim(), "1");

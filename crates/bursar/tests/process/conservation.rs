@@ -6,9 +6,8 @@
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::common::{BALANCE, BATCHED, EAGER, ROWS, Random, memory, seed};
-use bursar::{Freshness, Group, Level, Limits};
-use bursar_machine::host::{allowed_cpus, pin_to};
+use crate::common::{BALANCE, BATCHED, EAGER, ROWS, Random, Short, hop, memory, seed};
+use bursar::{Freshness, Group, Level};
 
 /// Where threads note what they did, to compare with.
 #[derive(Default)]
@@ -18,13 +17,11 @@ struct Truth {
 }
 
 fn work(groups: &[Group], truth: &Truth, seed: u64, steps: usize) {
-    let cpus = allowed_cpus();
     let mut random = Random(seed);
     let mut held = Vec::new();
     for step in 0..steps {
         if step % 64 == 0 {
-            // Best effort: a machine may forbid it, and the test is about what happens if it works.
-            let _ = pin_to(cpus[random.below(cpus.len())]);
+            hop(&mut random);
         }
         let group = &groups[random.below(groups.len())];
         match random.below(8) {
@@ -55,9 +52,9 @@ fn threads_that_move_and_end_lose_nothing() {
     let _alone = crate::common::fork::alone();
     let seed = seed();
     let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::max(4 << 20)).unwrap();
+    let tenant = memory.make_max("tenant", 4 << 20);
     let groups: Vec<Group> = (0..6)
-        .map(|index| tenant.child(format!("q{index}"), Limits::none()).unwrap())
+        .map(|index| tenant.make(format!("q{index}")))
         .collect();
     let truth = Truth::default();
     let stop = AtomicBool::new(false);
@@ -66,10 +63,10 @@ fn threads_that_move_and_end_lose_nothing() {
         scope.spawn(|| {
             let mut random = Random(seed);
             while !stop.load(Ordering::Relaxed) {
-                let reading = tenant.read(Freshness::Exact).unwrap();
+                let reading = tenant.exact();
                 assert!(reading.usage().value <= 4 << 20);
                 tenant.set_max((1 + random.below(4) as u64) << 20);
-                groups[random.below(6)].read(Freshness::Exact).unwrap();
+                groups[random.below(6)].exact();
             }
         });
         for generation in 0..20 {
@@ -82,7 +79,7 @@ fn threads_that_move_and_end_lose_nothing() {
         }
         stop.store(true, Ordering::Relaxed);
     });
-    let reading = memory.root().read(Freshness::Exact).unwrap();
+    let reading = memory.exact();
     let balance = truth.balance.into_inner();
     assert_eq!(reading.get(ROWS).value as u64, truth.rows.into_inner());
     assert_eq!(reading.get(BALANCE).value, balance);
@@ -90,7 +87,7 @@ fn threads_that_move_and_end_lose_nothing() {
     assert_eq!(reading.get(EAGER).value, balance);
     assert_eq!(reading.usage().value, 0);
     // Children and own make the parent, exactly.
-    let tenant_rows = tenant.read(Freshness::Exact).unwrap();
+    let tenant_rows = tenant.exact();
     let parts: i64 = groups
         .iter()
         .map(|group| group.read(Freshness::Cached).unwrap().get(ROWS).value)
@@ -99,61 +96,6 @@ fn threads_that_move_and_end_lose_nothing() {
     // All that is still reserved is stock, and it can be had.
     tenant.set_max(0);
     assert_eq!(tenant.reserved(), 0);
-}
-
-#[test]
-fn groups_that_come_and_go_lose_nothing() {
-    let _alone = crate::common::fork::alone();
-    let seed = seed();
-    let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
-    let rows = AtomicU64::new(0);
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !stop.load(Ordering::Relaxed) {
-                tenant.read(Freshness::Exact).unwrap();
-                memory.tick();
-            }
-        });
-        std::thread::scope(|scope| {
-            for thread in 0..4_u64 {
-                let (tenant, rows) = (&tenant, &rows);
-                scope.spawn(move || {
-                    let mut random = Random(seed ^ thread);
-                    let mut late = Vec::new();
-                    for step in 0..600 {
-                        let name = format!("t{thread}-{step}");
-                        let query = tenant.child(&name, Limits::none()).unwrap();
-                        let operator = query.child("scan", Limits::none()).unwrap();
-                        for group in [&query, &operator] {
-                            group.add(ROWS, 1);
-                            rows.fetch_add(1, Ordering::Relaxed);
-                        }
-                        late.push(operator.try_charge(random.below(10_000) as u64).unwrap());
-                        if random.below(2) == 0 {
-                            operator.engine().remove().unwrap();
-                            operator.add(ROWS, 1);
-                            rows.fetch_add(1, Ordering::Relaxed);
-                        }
-                        // Charges outlive the handles of their groups.
-                        if late.len() > 20 {
-                            drop(late.swap_remove(random.below(20)));
-                        }
-                    }
-                });
-            }
-        });
-        stop.store(true, Ordering::Relaxed);
-    });
-    memory.tick();
-    memory.tick();
-    assert_eq!(memory.removed_groups(), 0);
-    assert!(tenant.children().is_empty());
-    let reading = tenant.read(Freshness::Exact).unwrap();
-    let rows = rows.into_inner() as i64;
-    assert_eq!((reading.get(ROWS).value, reading.own(ROWS)), (rows, rows));
-    assert_eq!((reading.usage().value, reading.own_usage()), (0, 0));
 }
 
 /// What the signal handler works with.
@@ -181,8 +123,8 @@ fn signal_handlers_may_add_and_charge() {
     let _alone = crate::common::fork::alone();
     const STEPS: u64 = 60_000;
     let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::max(1 << 20)).unwrap();
-    let query = tenant.child("query", Limits::none()).unwrap();
+    let tenant = memory.make_max("tenant", 1 << 20);
+    let query = tenant.make("query");
     INTERRUPTED.set(query.clone()).unwrap();
     crate::common::signals::on(libc::SIGURG, on_signal);
     let done = AtomicBool::new(false);
@@ -225,9 +167,7 @@ fn signal_handlers_may_add_and_charge() {
             })
             .collect();
         let mut sent = 0;
-        while HANDLED.load(Ordering::Relaxed) < 2000
-            || query.read(Freshness::Exact).unwrap().get(ROWS).value < 2 * STEPS as i64
-        {
+        while HANDLED.load(Ordering::Relaxed) < 2000 || query.rows() < 2 * STEPS as i64 {
             for worker in &workers {
                 crate::common::signals::send(worker, libc::SIGURG);
                 sent += 1;
@@ -247,7 +187,7 @@ fn signal_handlers_may_add_and_charge() {
     assert_eq!(level.load(Ordering::Relaxed), now as u64);
     assert!(CHARGED.load(Ordering::Relaxed) > 0);
     let handled = HANDLED.load(Ordering::Relaxed) as i64;
-    let reading = tenant.read(Freshness::Exact).unwrap();
+    let reading = tenant.exact();
     assert_eq!(reading.get(ROWS).value, 2 * STEPS as i64 + handled);
     assert_eq!(reading.get(BATCHED).value, 3 * handled - 2 * STEPS as i64);
     assert_eq!(reading.usage().value, 0);

@@ -1,7 +1,8 @@
 //! Charged bytes beside the memory that this process has in use.
 #![cfg(target_os = "linux")]
 
-use bursar::{Drift, FlushPolicy, Freshness, Limits, Memory};
+use crate::common::Short;
+use bursar::{Drift, FlushPolicy, Freshness, Memory};
 
 fn drift(memory: &Memory) -> Drift {
     let drift = memory.drift().unwrap();
@@ -15,7 +16,7 @@ fn drift_tells_the_untouched_from_the_uncharged() {
     let _alone = crate::common::fork::alone();
     const BYTES: u64 = 128 << 20;
     let memory = Memory::host().unwrap();
-    let group = memory.root().child("g", Limits::none()).unwrap();
+    let group = memory.make("g");
     let charge = group.try_charge(BYTES).unwrap();
     let untouched = drift(&memory);
     assert_eq!(untouched.charged, BYTES);

@@ -8,8 +8,8 @@ use std::sync::{Mutex, OnceLock};
 use crate::common::child::live_in_child;
 use crate::common::fork::in_child;
 use crate::common::world::{FORKS, Stop, THREADS, World};
-use crate::common::{BATCHED, Random, seed, signals};
-use bursar::{Charge, Freshness};
+use crate::common::{BATCHED, Random, Short, seed, signals};
+use bursar::Charge;
 
 /// Where threads stand still, at whatever instruction the signal met them; it is of no operation.
 static ROUND: AtomicUsize = AtomicUsize::new(0);
@@ -66,9 +66,7 @@ fn threads_that_are_gone_may_have_been_anywhere_but_in_an_operation() {
                 while !stop.load(Ordering::Relaxed) {
                     step_nowait(world, &mut random, &mut held);
                 }
-                for (at, charge) in held {
-                    world.notes[at].uncharge(charge);
-                }
+                world.uncharge(held);
             });
         }
         let targets: Vec<_> = targets.iter().take(THREADS).collect();
@@ -77,7 +75,7 @@ fn threads_that_are_gone_may_have_been_anywhere_but_in_an_operation() {
         for _ in 0..FORKS {
             STANDING.store(0, Ordering::SeqCst);
             // From here on they publish anew.
-            world.memory.root().read(Freshness::Exact).unwrap();
+            world.memory.exact();
             for target in &targets {
                 let most = 1 << random.below(14);
                 let steps = random.below(most);
@@ -95,16 +93,7 @@ fn threads_that_are_gone_may_have_been_anywhere_but_in_an_operation() {
         }
     });
     world.check();
-    assert_eq!(
-        world
-            .memory
-            .root()
-            .read(Freshness::Exact)
-            .unwrap()
-            .usage()
-            .value,
-        0
-    );
+    assert_eq!(world.memory.used(), 0);
 }
 
 /// Lets those go on that stand still, also after a panic.

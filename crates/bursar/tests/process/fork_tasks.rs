@@ -8,8 +8,8 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use crate::common::fork::in_child;
-use crate::common::memory;
-use bursar::{ChargeAsync, Level, Limits};
+use crate::common::{Short, memory};
+use bursar::{ChargeAsync, Level};
 
 const MAX: u64 = 1 << 20;
 
@@ -25,7 +25,7 @@ fn poll(future: ChargeAsync) -> Poll<bool> {
 fn nobody_waits_for_threads_that_are_gone() {
     let _alone = crate::common::fork::alone();
     let memory = memory();
-    let group = memory.root().child("g", Limits::max(MAX)).unwrap();
+    let group = memory.make_max("g", MAX);
     let parent = std::process::id();
     // Met when a thread is inside its callback, and again when it may leave.
     let (inside, leave) = (Arc::new(Barrier::new(3)), Arc::new(Barrier::new(3)));
@@ -49,7 +49,7 @@ fn nobody_waits_for_threads_that_are_gone() {
     });
     let told = Arc::new(Mutex::new(Level::None));
     let is_blocking = Arc::new(AtomicBool::new(true));
-    let watched = memory.root().child("w", Limits::max(MAX)).unwrap();
+    let watched = memory.make_max("w", MAX);
     let watches = watched.on_pressure({
         let (told, is_blocking) = (told.clone(), is_blocking.clone());
         move |pressure| {
@@ -103,8 +103,7 @@ fn nobody_waits_for_threads_that_are_gone() {
 #[test]
 fn a_child_that_waits_first() {
     let _alone = crate::common::fork::alone();
-    let memory = memory();
-    let group = memory.root().child("g", Limits::max(MAX)).unwrap();
+    let group = memory().make_max("g", MAX);
     let mut all = Some(group.try_charge(MAX).unwrap());
     let (waits, leave) = (Barrier::new(2), Barrier::new(2));
     std::thread::scope(|scope| {

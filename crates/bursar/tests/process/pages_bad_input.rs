@@ -2,11 +2,12 @@
 //!
 //! The kernel's limits are set in processes of their own.
 
-use crate::common::inner::{assert_passed, in_another_process, is_inner};
+use crate::common::Short;
+use crate::common::inner::in_own_process;
 use bursar::pages::{
     ListOptions, NodeBinding, Order, PageOptions, Placement, ReserveError, Watermarks, Zeroed,
 };
-use bursar::{AllocPagesError, Freshness, Limits, Memory, MemoryError, Page, PageRequest};
+use bursar::{AllocPagesError, Memory, MemoryError, Page, PageRequest};
 
 const ZERO: Order = Order::ZERO;
 
@@ -23,9 +24,9 @@ fn memory(options: PageOptions) -> Memory {
 
 /// Asks for the first page, charged to a group, and gets none; nothing is charged then.
 fn refused(memory: &Memory) -> ReserveError {
-    let group = memory.root().child("asks", Limits::none()).unwrap();
+    let group = memory.make("asks");
     let error = group.alloc_pages(ZERO, Zeroed::No).unwrap_err();
-    assert_eq!(group.read(Freshness::Exact).unwrap().usage().value, 0);
+    assert_eq!(group.used(), 0);
     assert!(memory.zone_info().is_none());
     match error {
         AllocPagesError::NoZones(error) => error,
@@ -45,18 +46,7 @@ fn mapped_bytes() -> u64 {
 #[test]
 fn a_limit_on_address_space_is_named() {
     let _alone = crate::common::fork::alone();
-    assert_passed(&in_another_process(
-        module_path!(),
-        "inner_limit_on_address_space",
-        &[],
-    ));
-}
-
-#[cfg(target_os = "linux")]
-#[test]
-fn inner_limit_on_address_space() {
-    let _alone = crate::common::fork::alone();
-    if !is_inner() {
+    if !in_own_process(module_path!(), "a_limit_on_address_space_is_named", &[]) {
         return;
     }
     let set_limit = |bytes| {
@@ -95,23 +85,11 @@ fn inner_limit_on_address_space() {
 #[test]
 fn a_limit_of_the_cgroup_is_named() {
     let _alone = crate::common::fork::alone();
-    if let Some(directory) = std::env::var_os("BURSAR_TEST_CGROUP") {
-        let variables = [("BURSAR_TEST_CGROUP_INNER", directory.to_str().unwrap())];
-        assert_passed(&in_another_process(
-            module_path!(),
-            "inner_limit_of_the_cgroup",
-            &variables,
-        ));
-    } else {
+    let Some(directory) = std::env::var_os("BURSAR_TEST_CGROUP") else {
         ask_for_more_than_the_cgroup_gives();
-    }
-}
-
-#[cfg(target_os = "linux")]
-#[test]
-fn inner_limit_of_the_cgroup() {
-    let _alone = crate::common::fork::alone();
-    if let Some(directory) = std::env::var_os("BURSAR_TEST_CGROUP_INNER") {
+        return;
+    };
+    if in_own_process(module_path!(), "a_limit_of_the_cgroup_is_named", &[]) {
         let file = std::path::Path::new(&directory).join("cgroup.procs");
         std::fs::write(file, std::process::id().to_string()).unwrap();
         assert!(ask_for_more_than_the_cgroup_gives(), "it has a limit");
@@ -166,7 +144,7 @@ fn a_node_that_does_not_exist() {
     let _alone = crate::common::fork::alone();
     let memory = memory(options(16 << 20));
     let nodes = memory.machine().report().nodes;
-    let group = memory.root().child("a", Limits::none()).unwrap();
+    let group = memory.make("a");
     for placement in [
         Placement::Only(nodes),
         Placement::Prefer(nodes),
@@ -178,14 +156,13 @@ fn a_node_that_does_not_exist() {
         let text = error.to_string();
         assert!(text.contains(&format!("0 to {}", nodes - 1)), "{text}");
     }
-    assert_eq!(group.read(Freshness::Exact).unwrap().usage().value, 0);
+    assert_eq!(group.used(), 0);
     let last = PageRequest::new(ZERO).on(Placement::Only(nodes - 1));
     assert_eq!(last.alloc(&group).unwrap().node(), nodes - 1);
 }
 
 #[test]
 fn an_order_above_the_largest() {
-    let _alone = crate::common::fork::alone();
     for order in [11, 12, 63, u8::MAX] {
         let error = Order::try_new(order).unwrap_err();
         assert_eq!(
@@ -201,52 +178,25 @@ fn an_order_above_the_largest() {
 
 #[test]
 fn options_that_make_no_sense() {
-    let _alone = crate::common::fork::alone();
-    let with = |change: fn(&mut PageOptions)| {
+    type Change = fn(&mut PageOptions);
+    #[rustfmt::skip]
+    let changes: [(Change, &str); 9] = [
+        (|options| options.bytes_per_node = Some(0), "no bytes"),
+        (|options| options.lists = [8, 9].map(|high| ListOptions::new(0, high)).into(), "same order"),
+        (|options| options.lists.clear(), "lists"),
+        (|options| options.lists = vec![ListOptions::new(0, 0)], "1 to 4,095"),
+        (|options| options.lists = vec![ListOptions::new(0, 4_096)], "1 to 4,095"),
+        (|options| options.lists = [0, 1, 2].map(|order| ListOptions::new(order, 4_000)).into(), "8,000"),
+        (|options| options.batch = Some(0), "batch"),
+        (|options| options.hold.blocks = 0, "hold"),
+        (|options| { options.watermarks = Some(Watermarks { min: 3, low: 2, high: 1, }) }, "rise"),
+    ];
+    for (change, part) in changes {
         let mut options = PageOptions::default();
         change(&mut options);
         let error = Memory::builder().pages(options).build().unwrap_err();
         let is_options = matches!(error, MemoryError::BadPageOptions { .. });
-        assert!(is_options, "{error}");
-        error.to_string()
-    };
-    for (change, part) in [
-        (
-            (|options| options.bytes_per_node = Some(0)) as fn(&mut PageOptions),
-            "no bytes",
-        ),
-        (
-            |options| options.lists = vec![ListOptions::new(0, 8), ListOptions::new(0, 9)],
-            "same order",
-        ),
-        (|options| options.lists.clear(), "lists"),
-        (
-            |options| options.lists = vec![ListOptions::new(0, 0)],
-            "1 to 4,095",
-        ),
-        (
-            |options| options.lists = vec![ListOptions::new(0, 4_096)],
-            "1 to 4,095",
-        ),
-        (
-            |options| options.lists = (0..3).map(|order| ListOptions::new(order, 4_000)).collect(),
-            "8,000",
-        ),
-        (|options| options.batch = Some(0), "batch"),
-        (|options| options.hold.blocks = 0, "hold"),
-        (
-            |options| {
-                options.watermarks = Some(Watermarks {
-                    min: 3,
-                    low: 2,
-                    high: 1,
-                });
-            },
-            "rise",
-        ),
-    ] {
-        let error = with(change);
-        assert!(error.contains(part), "{error}");
+        assert!(is_options && error.to_string().contains(part), "{error}");
     }
 }
 
@@ -254,8 +204,8 @@ fn options_that_make_no_sense() {
 fn what_is_exhausted_recovers() {
     let _alone = crate::common::fork::alone();
     let memory = memory(options(16 << 20));
-    let greedy = memory.root().child("greedy", Limits::none()).unwrap();
-    let other = memory.root().child("other", Limits::none()).unwrap();
+    let greedy = memory.make("greedy");
+    let other = memory.make("other");
     for _ in 0..3 {
         let mut held = Vec::new();
         let error = loop {
@@ -288,7 +238,7 @@ fn what_is_exhausted_recovers() {
         let largest = other.alloc_pages(Order::MAX, Zeroed::No);
         assert!(largest.is_ok(), "pieces have become one again: {largest:?}");
     }
-    let root = memory.root().read(Freshness::Exact).unwrap();
+    let root = memory.exact();
     assert_eq!(root.usage().value, 0);
 }
 
@@ -314,23 +264,16 @@ fn a_strict_binding() {
 #[test]
 fn nothing_is_reserved_before_the_first_page() {
     let _alone = crate::common::fork::alone();
-    assert_passed(&in_another_process(
+    if !in_own_process(
         module_path!(),
-        "inner_nothing_is_reserved",
+        "nothing_is_reserved_before_the_first_page",
         &[],
-    ));
-}
-
-#[cfg(target_os = "linux")]
-#[test]
-fn inner_nothing_is_reserved() {
-    let _alone = crate::common::fork::alone();
-    if !is_inner() {
+    ) {
         return;
     }
     let start = mapped_bytes();
     let memory = memory(PageOptions::default());
-    let group = memory.root().child("charges", Limits::none()).unwrap();
+    let group = memory.make("charges");
     drop(group.try_charge(1 << 20).unwrap());
     memory.tick();
     assert!(memory.zone_info().is_none() && memory.frames().next().is_none());

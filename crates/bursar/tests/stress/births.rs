@@ -1,12 +1,12 @@
 //! Groups that come and go.
 
 use std::hash::{Hash, Hasher};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use bursar::{Charge, ChargeError, CreateError, Freshness, Group, Limits};
+use bursar::{Charge, ChargeError, CreateError, Group, Limits};
 
-use crate::common::{ROWS, Random, memory};
-use crate::{Leaves, Stage, check, fault};
+use crate::Stage;
+use crate::common::{ROWS, Random, Short, crew, memory};
 
 /// The number of a group's record, which is the last that its hash takes in.
 fn record(group: &Group) -> u32 {
@@ -35,7 +35,6 @@ pub struct Births<'a> {
     pub stuck_names: &'a AtomicU64,
     /// The highest number of a record.
     pub record: &'a AtomicU64,
-    pub seed: u64,
     pub random: Random,
     /// Charges of groups that are gone.
     pub late: Vec<Charge>,
@@ -63,15 +62,15 @@ impl Births<'_> {
                 Err(CreateError::Exists { .. }) => {
                     self.stuck_names.fetch_add(1, Ordering::SeqCst);
                 }
-                Err(error) => fault(self.seed, format_args!("{error}")),
+                Err(error) => panic!("{error}"),
             }
         }
-        fault(self.seed, format_args!("all names stay taken"))
+        panic!("all names stay taken")
     }
 
     pub fn step(&mut self) {
         let query = self.query();
-        let operator = query.child("scan", Limits::max(1 << 20)).unwrap();
+        let operator = query.make_max("scan", 1 << 20);
         let record = record(&query).max(record(&operator));
         self.record.fetch_max(record.into(), Ordering::SeqCst);
         self.add(&query);
@@ -94,7 +93,7 @@ impl Births<'_> {
                 self.add(&operator);
                 match operator.try_charge(1) {
                     Err(ChargeError::Removed { .. }) => {}
-                    other => fault(self.seed, format_args!("charged when removed: {other:?}")),
+                    other => panic!("charged when removed: {other:?}"),
                 }
                 // This charges a removed group as well.
                 self.late.push(operator.engine().charge_nowait(100));
@@ -127,71 +126,58 @@ fn groups_that_come_and_go() {
     // Each charge or handle keeps a query's record and its operator's. As many records again may wait to be looked at.
     const RECORDS: u64 = 4 * THREADS * (Births::LATE_MAX + Births::REMOVED_MAX) as u64;
     let stage = Stage::begin();
-    let seed = stage.seed;
     let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
+    let tenant = memory.make("tenant");
     let [rows, stuck_names, record] = [const { AtomicU64::new(0) }; 3];
     let mut most_removed = 0;
     let mut epochs = 0;
     while epochs < 2 || !stage.is_over() {
-        let running = AtomicUsize::new(THREADS as usize);
-        std::thread::scope(|scope| {
-            for thread in 0..THREADS {
-                let mut births = Births {
-                    parent: &tenant,
-                    thread,
-                    rows: &rows,
-                    stuck_names: &stuck_names,
-                    record: &record,
-                    seed,
-                    random: stage.random(epochs << 8 | thread),
-                    late: Vec::new(),
-                    removed: Vec::new(),
-                };
-                let running = &running;
-                scope.spawn(move || {
-                    let _leaves = Leaves(running);
-                    (0..STEPS).for_each(|_| births.step());
-                });
-            }
-            while running.load(Ordering::SeqCst) > 0 {
-                let done = rows.load(Ordering::SeqCst) as i64;
-                let read = tenant.read(Freshness::Exact).unwrap().get(ROWS).value;
-                check!(seed, read >= done, "{done} rows were counted, {read} read");
-                memory.tick();
-                most_removed = most_removed.max(memory.removed_groups());
-            }
+        let work = |thread| {
+            let mut births = Births {
+                parent: &tenant,
+                thread,
+                rows: &rows,
+                stuck_names: &stuck_names,
+                record: &record,
+                random: stage.random(epochs << 8 | thread),
+                late: Vec::new(),
+                removed: Vec::new(),
+            };
+            (0..STEPS).for_each(|_| births.step());
+        };
+        crew(THREADS, work, || {
+            let done = rows.load(Ordering::SeqCst) as i64;
+            let read = tenant.rows();
+            assert!(read >= done, "{done} rows were counted, {read} read");
+            memory.tick();
+            most_removed = most_removed.max(memory.removed_groups());
         });
         // A record needs one tick for its own end, and one more for its parent's.
         (0..4).for_each(|_| memory.tick());
         let left = memory.removed_groups();
-        check!(seed, left == 0, "{left} records wait for nothing");
-        check!(seed, tenant.children().is_empty(), "a group has no handle");
-        let reading = tenant.read(Freshness::Exact).unwrap();
+        assert!(left == 0, "{left} records wait for nothing");
+        assert!(tenant.children().is_empty(), "a group has no handle");
+        let reading = tenant.exact();
         let done = rows.load(Ordering::SeqCst) as i64;
-        check!(
-            seed,
+        assert!(
             (reading.get(ROWS).value, reading.own(ROWS)) == (done, done),
             "{done} rows were counted, {:?} read",
             reading.get(ROWS)
         );
-        check!(
-            seed,
+        assert!(
             reading.usage().value == 0,
             "{:?} is charged",
             reading.usage()
         );
         epochs += 1;
     }
-    check!(
-        seed,
+    assert!(
         most_removed as u64 <= RECORDS && record.load(Ordering::SeqCst) <= RECORDS,
         "more than {RECORDS} records: {record:?} were in use, {most_removed} of removed groups"
     );
     tenant.set_max(0);
-    check!(seed, memory.reserved() == 0, "lost stock");
-    check!(
-        seed,
+    assert!(memory.reserved() == 0, "lost stock");
+    assert!(
         stuck_names.load(Ordering::SeqCst) == 0,
         "{stuck_names:?} times a name was taken though the last handle was gone"
     );

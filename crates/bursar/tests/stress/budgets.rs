@@ -2,12 +2,12 @@
 
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
-use bursar::{Charge, ChargeError, Freshness, Group, Limits};
-use bursar_machine::host::{allowed_cpus, pin_to};
+use bursar::{Charge, ChargeError, Group, Limits};
+use bursar_machine::host::allowed_cpus;
 
+use crate::Stage;
 use crate::common::site::Held;
-use crate::common::{Random, memory};
-use crate::{Leaves, Stage, check, fault};
+use crate::common::{Leaves, Random, Short, cpus, crew, hop, memory};
 
 /// Bytes that may be charged to a group: a token is taken before each charge, and returned after each return.
 struct Budget(AtomicI64);
@@ -36,7 +36,6 @@ struct Budgets {
     tenant: (Group, Budget),
     queries: Vec<(Group, Budget)>,
     refused: AtomicU64,
-    seed: u64,
 }
 
 impl Budgets {
@@ -54,12 +53,7 @@ impl Budgets {
             return None;
         }
         let charged = group.try_charge(bytes);
-        Some(charged.unwrap_or_else(|error| {
-            fault(
-                self.seed,
-                format_args!("refused within the budget: {error}"),
-            )
-        }))
+        Some(charged.unwrap_or_else(|error| panic!("refused within the budget: {error}")))
     }
 
     fn give_back(&self, query: usize, charge: Charge) {
@@ -80,19 +74,13 @@ impl Budgets {
                 let (target, budget) = &self.queries[query];
                 if *from != query && budget.take(charge.bytes()) {
                     if let Err(error) = charge.move_to(target) {
-                        fault(
-                            self.seed,
-                            format_args!("not moved within the budget: {error}"),
-                        );
+                        panic!("not moved within the budget: {error}");
                     }
                     self.queries[*from].1.put(charge.bytes());
                     *from = query;
                 }
             }
-            1 => {
-                let cpus = allowed_cpus();
-                let _ = pin_to(cpus[random.below(cpus.len())]);
-            }
+            1 => hop(random),
             _ => match self.charge(query, bytes) {
                 Some(charge) => held.push((query, charge)),
                 None if held.is_empty() => std::thread::yield_now(),
@@ -117,7 +105,7 @@ impl Budgets {
         };
         match refused {
             Err(ChargeError::LimitReached(_)) => self.refused.fetch_add(1, Ordering::SeqCst),
-            other => fault(self.seed, format_args!("above the limit: {other:?}")),
+            other => panic!("above the limit: {other:?}"),
         };
     }
 
@@ -136,8 +124,7 @@ impl Budgets {
         group.set_max(lowered);
         for _ in 0..random.below(50) {
             let reserved = group.reserved();
-            check!(
-                self.seed,
+            assert!(
                 reserved <= lowered,
                 "{group:?}: {reserved} reserved, limit {lowered}"
             );
@@ -152,7 +139,6 @@ impl Budgets {
 #[test]
 fn budgets_that_fit_limits_exactly() {
     let stage = Stage::begin();
-    let seed = stage.seed;
     let memory = memory();
     let tenant = memory.root().child("tenant", Limits::max(Budgets::TENANT));
     let tenant = tenant.unwrap();
@@ -161,66 +147,57 @@ fn budgets_that_fit_limits_exactly() {
         (group.unwrap(), Budget::new(Budgets::QUERY))
     };
     // Reserves more than the tenant has, and gives it up.
-    let greedy = tenant.child("greedy", Limits::none()).unwrap();
+    let greedy = tenant.make("greedy");
     let budgets = Budgets {
         queries: (0..3).map(query).collect(),
         tenant: (tenant, Budget::new(Budgets::TENANT)),
         refused: AtomicU64::new(0),
-        seed,
     };
     let mut epochs = 0;
     while epochs < 2 || !stage.is_over() {
-        let running = AtomicUsize::new(4);
-        let is_running = || running.load(Ordering::SeqCst) > 0;
-        std::thread::scope(|scope| {
-            for thread in 0..4 {
-                let mut random = stage.random(epochs << 8 | thread);
-                let (budgets, running) = (&budgets, &running);
-                scope.spawn(move || {
-                    let _leaves = Leaves(running);
-                    let mut held = Held::new();
-                    (0..6_000).for_each(|_| budgets.step(&mut random, &mut held));
-                    held.into_iter()
-                        .for_each(|(query, charge)| budgets.give_back(query, charge));
-                });
+        let charging = AtomicUsize::new(4);
+        let threads: [AtomicUsize; 4] = Default::default();
+        let work = |thread: u64| {
+            let mut random = stage.random(epochs << 8 | thread);
+            if let Some(number) = threads.get(thread as usize) {
+                number.store(cpus::this_thread() as usize, Ordering::SeqCst);
+                let _leaves = Leaves(&charging);
+                let mut held = Held::new();
+                (0..6_000).for_each(|_| budgets.step(&mut random, &mut held));
+                let left = held.into_iter();
+                return left.for_each(|(query, charge)| budgets.give_back(query, charge));
             }
-            scope.spawn(|| {
-                let mut random = stage.random(epochs << 8 | 100);
-                while is_running() {
-                    budgets.ask_too_much(&greedy, &mut random);
-                    (0..random.below(8)).for_each(|_| std::thread::yield_now());
-                }
-            });
-            let mut random = stage.random(epochs << 8 | 101);
-            while is_running() {
-                budgets.change(&mut random);
-                for ((group, _), max) in budgets
-                    .queries
-                    .iter()
-                    .map(|query| (query, Budgets::QUERY))
-                    .chain([(&budgets.tenant, Budgets::TENANT)])
-                {
-                    let reserved = group.reserved();
-                    check!(seed, reserved <= max, "{group:?}: {reserved} of {max}");
-                }
-                std::thread::yield_now();
+            while charging.load(Ordering::SeqCst) > 0 {
+                budgets.ask_too_much(&greedy, &mut random);
+                (0..random.below(8)).for_each(|_| std::thread::yield_now());
             }
+        };
+        let mut random = stage.random(epochs << 8 | 101);
+        let cpus = allowed_cpus();
+        crew(5, work, || {
+            budgets.change(&mut random);
+            let thread = threads[random.below(4)].load(Ordering::SeqCst);
+            if thread != 0 {
+                // In the middle of whatever it does. It may have ended meanwhile.
+                cpus::move_to(thread as i32, cpus[random.below(cpus.len())]);
+            }
+            let queries = budgets.queries.iter().map(|query| (query, Budgets::QUERY));
+            for ((group, _), max) in queries.chain([(&budgets.tenant, Budgets::TENANT)]) {
+                let reserved = group.reserved();
+                assert!(reserved <= max, "{group:?}: {reserved} of {max}");
+            }
+            std::thread::yield_now();
         });
-        let usage = memory.root().read(Freshness::Exact).unwrap().usage().value;
-        check!(
-            seed,
-            usage == 0,
-            "{usage} bytes are charged after all returns"
-        );
+        let usage = memory.used();
+        assert!(usage == 0, "{usage} bytes are charged after all returns");
         epochs += 1;
     }
     let refused = budgets.tenant.0.events().refused;
-    check!(
-        seed,
+    assert!(
         refused == budgets.refused.load(Ordering::SeqCst),
         "{refused} refusals were counted, {:?} were seen",
         budgets.refused
     );
     budgets.tenant.0.set_max(0);
-    check!(seed, memory.reserved() == 0, "lost stock");
+    assert!(memory.reserved() == 0, "lost stock");
 }

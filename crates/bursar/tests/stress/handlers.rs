@@ -4,13 +4,12 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use bursar::engine::NowaitError;
-use bursar::{Freshness, Limits};
 
+use crate::Stage;
 use crate::births::Births;
 use crate::common::site::{DEPARTMENT_MAX, Held, Site, TENANT_MAX};
 use crate::common::world::Stop;
-use crate::common::{BATCHED, signals};
-use crate::{Leaves, Stage, check, fault};
+use crate::common::{BATCHED, Leaves, Short, signals};
 
 /// What signal handlers work with.
 static INTERRUPTED: OnceLock<Site> = OnceLock::new();
@@ -56,11 +55,10 @@ fn signals_beside_all_of_it() {
     const WORKERS: u64 = 3;
     const STEPS: usize = 8_000;
     let stage = Stage::begin();
-    let seed = stage.seed;
-    let site = INTERRUPTED.get_or_init(|| Site::new(seed));
+    let site = INTERRUPTED.get_or_init(Site::new);
     signals::on(libc::SIGUSR2, charge_in_handler);
     let [stuck_names, record] = [const { AtomicU64::new(0) }; 2];
-    let births = site.memory.root().child("births", Limits::none()).unwrap();
+    let births = site.memory.make("births");
     let mut epochs = 0;
     while epochs < 2 || !stage.is_over() {
         let working = AtomicUsize::new(WORKERS as usize);
@@ -77,7 +75,6 @@ fn signals_beside_all_of_it() {
                     rows: &site.rows_elsewhere,
                     stuck_names: &stuck_names,
                     record: &record,
-                    seed,
                     random: stage.random(epochs << 8 | 50 | thread),
                     late: Vec::new(),
                     removed: Vec::new(),
@@ -127,11 +124,10 @@ fn signals_beside_all_of_it() {
             }
         });
         settle_owed(site);
-        let tenant = site.tenant.read(Freshness::Exact).unwrap();
+        let tenant = site.tenant.exact();
         let batched = tenant.get(BATCHED).value;
         let handled = HANDLED.load(Ordering::SeqCst) as i64;
-        check!(
-            seed,
+        assert!(
             batched == 3 * handled,
             "{handled} signals, {batched} counted"
         );

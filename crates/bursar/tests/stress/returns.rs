@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 
-use bursar::{Charge, Freshness, Group, Limits, Machine};
+use bursar::{Charge, Freshness, Group, Machine};
 use bursar_machine::host::{Backend, allowed_cpus, pin_to, report};
 
-use crate::common::{Random, memory, signals};
-use crate::{Stage, check, fault};
+use crate::Stage;
+use crate::common::{Random, Short, memory, signals};
 
 /// The stated bound on the stock of one group on one CPU (`Builder::stock_max`), bytes.
 const STOCK_MAX: u64 = 256 << 10;
@@ -159,9 +159,8 @@ impl Returns {
 fn tasks_that_return_at_once() {
     const TASKS: usize = 8;
     let stage = Stage::begin();
-    let seed = stage.seed;
     let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
+    let tenant = memory.make("tenant");
     let is_sharded = report().backend == Backend::Sharded;
     signals::on(libc::SIGUSR1, stand_in_return);
     let cpus = allowed_cpus();
@@ -173,13 +172,9 @@ fn tasks_that_return_at_once() {
         let name = |index| format!("q{groups}-{index}");
         // Deep down the way up is long, and so is the time in which another task may change what was read.
         let depth = if groups == 1 { 24 } else { 0 };
-        let parent = (0..depth).fold(tenant.clone(), |parent, _| {
-            parent.child("d", Limits::none()).unwrap()
-        });
+        let parent = (0..depth).fold(tenant.clone(), |parent, _| parent.make("d"));
         let returns = Returns {
-            groups: (0..groups)
-                .map(|index| parent.child(name(index), Limits::none()).unwrap())
-                .collect(),
+            groups: (0..groups).map(|index| parent.make(name(index))).collect(),
             cpu: AtomicUsize::new(usize::MAX),
             is_over: AtomicBool::new(false),
             meeting: Meeting::of(TASKS + 1),
@@ -210,7 +205,7 @@ fn tasks_that_return_at_once() {
                 // No stock is left from the round before.
                 tenant.set_max(0);
                 tenant.set_max(u64::MAX);
-                check!(seed, memory.reserved() == 0, "a drain leaves stock");
+                assert!(memory.reserved() == 0, "a drain leaves stock");
                 let cpu = cpus[random.below(cpus.len())];
                 let is_pinned = random.below(4) > 0 && can_pin(cpu);
                 let cpu = if is_pinned { cpu } else { usize::MAX };
@@ -223,7 +218,7 @@ fn tasks_that_return_at_once() {
                     // Takes the stock that came with the charges, so that each task finds room for its own.
                     tenant.set_max(u64::MAX - 1);
                 }
-                let exact = memory.root().read(Freshness::Exact).unwrap().usage();
+                let exact = memory.exact().usage();
                 let reserved = memory.reserved();
                 returns.returned.store(0, Ordering::SeqCst);
                 returns.latest.store(usize::MAX, Ordering::SeqCst);
@@ -294,7 +289,7 @@ fn tasks_that_return_at_once() {
                         faults.insert(0, format!("{group:?}: within {error} of 0 is {value}"));
                     }
                 }
-                let exact = memory.root().read(Freshness::Exact).unwrap().usage().value;
+                let exact = memory.used();
                 if exact != 0 {
                     faults.push(format!("{exact} bytes charged by nobody"));
                 }
@@ -304,9 +299,8 @@ fn tasks_that_return_at_once() {
         });
     }
     tenant.set_max(0);
-    check!(seed, memory.reserved() == 0, "lost stock");
-    check!(
-        seed,
+    assert!(memory.reserved() == 0, "lost stock");
+    assert!(
         faults.is_empty(),
         "in {rounds} rounds {beyond} times too much stock, {excluded} times a wrong range; among them: {:#?}",
         &faults[..faults.len().min(5)]

@@ -220,6 +220,8 @@ fn settings_that_make_no_sense_are_refused() {
     isolated.isolated = vec![cpu];
     let error = housekeeping(isolated).expect_err("no such CPU");
     assert_eq!(error, HousekeepingError::NoSuchCpu { cpu, cpus });
+    let text = format!("CPU {cpu} cannot be isolated: there are {cpus} CPUs");
+    assert_eq!(error.to_string(), text);
     let mut slack = hour();
     slack.slack_ns = HOUR_NS;
     assert!(matches!(

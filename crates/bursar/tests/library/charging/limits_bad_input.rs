@@ -1,24 +1,18 @@
-//! Invalid limits, one by one and together, while threads charge; debts and sleeps above `high`.
+//! Invalid limits, one by one and together; debts and sleeps above `high`.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::common::{Random, Task, UNIT, panics, seed, units};
-use bursar::{Charge, Freshness, HighPolicy, Limits, Memory};
-
-fn owing() -> Memory {
-    let builder = Memory::builder().high_policy(HighPolicy::Owe);
-    builder.build().expect("the host starts")
-}
+use crate::common::{Short, UNIT, owing, panics, units};
+use bursar::{HighPolicy, Limits, Memory};
 
 const ANY: [u64; 6] = [0, 1, 5 << 20, 6 << 20, 7 << 20, u64::MAX];
 
 /// Each combination by itself: the strictest of them decides, and none can be set that is not in force.
 #[test]
 fn any_combination() {
-    let memory = owing();
-    let group = memory.root().child("group", Limits::none()).unwrap();
+    let group = owing().make("group");
     let _held = group.try_charge(5 * UNIT).unwrap();
     for at in 0..ANY.len().pow(4) {
         let pick = |place: u32| ANY[at / ANY.len().pow(place) % ANY.len()];
@@ -43,7 +37,7 @@ fn any_combination() {
         );
         drop(charged);
         // The same from the start.
-        let born = group.child("born", limits).unwrap();
+        let born = group.make_with("born", limits);
         assert_eq!(born.limits(), limits);
         assert_eq!(
             born.try_charge(1).is_ok(),
@@ -56,8 +50,7 @@ fn any_combination() {
 /// A limit that is set to what it is asks nobody, unless it is exceeded.
 #[test]
 fn the_same_again() {
-    let memory = owing();
-    let group = memory.root().child("group", Limits::max(units(4))).unwrap();
+    let group = owing().make_max("group", units(4));
     let calls = Arc::new(AtomicU64::new(0));
     let counted = calls.clone();
     let _kept = group.add_reclaimer(0, move |_| {
@@ -86,117 +79,12 @@ fn the_same_again() {
     assert!(group.try_charge(1).is_err() && group.reserved() == 0);
 }
 
-/// Ends the workers, also when this thread finds fault: the scope waits for them.
-struct Stops<'a>(&'a AtomicBool);
-
-impl Drop for Stops<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// All of it at once, at two levels: nothing is lost, and a `max` that was set is in force when that returns.
-#[test]
-fn limits_change_while_threads_charge() {
-    let seed = seed();
-    let memory = owing();
-    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
-    let groups = ["a", "b"].map(|name| tenant.child(name, Limits::none()).unwrap());
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..3)
-            .map(|thread| {
-                let (groups, stop) = (&groups, &stop);
-                scope.spawn(move || {
-                    let mut random = Random(seed ^ thread);
-                    let mut held: Vec<Charge> = Vec::new();
-                    while !stop.load(Ordering::Relaxed) {
-                        let group = &groups[random.below(2)];
-                        held.extend(group.try_charge(random.below(40_000) as u64).ok());
-                        if held.len() > random.below(20) {
-                            drop(held.swap_remove(random.below(held.len())));
-                        }
-                        let _ = group.take_debt();
-                    }
-                })
-            })
-            .collect();
-        let stops = Stops(&stop);
-        let mut random = Random(!seed);
-        for _ in 0..600 {
-            let any = |random: &mut Random| match random.below(3) {
-                0 => ANY[random.below(ANY.len())],
-                _ => random.below(400_000) as u64,
-            };
-            let group = [&tenant, &groups[0], &groups[1]][random.below(3)];
-            match random.below(4) {
-                0 => group.engine().set_min(any(&mut random)),
-                1 => group.engine().set_low(any(&mut random)),
-                2 => group.engine().set_high(any(&mut random)),
-                _ => {
-                    let max = any(&mut random);
-                    group.set_max(max);
-                    // Fallible charges only, so the usage falls from here on until it is within the limit.
-                    let before = group.reserved();
-                    assert!(group.reserved() <= before.max(max), "{max}");
-                }
-            }
-            // Of numbers that change meanwhile: it only must not fail.
-            groups[0].engine().protection();
-        }
-        drop(stops);
-        workers
-            .into_iter()
-            .for_each(|worker| worker.join().unwrap());
-    });
-    assert_eq!(tenant.read(Freshness::Exact).unwrap().usage().value, 0);
-    for group in [&groups[0], &groups[1], &tenant] {
-        group.set_max(u64::MAX);
-        group.set_max(0);
-        assert_eq!(group.reserved(), 0);
-    }
-}
-
-#[test]
-fn debts_instead_of_sleep() {
-    let memory = owing();
-    let tenant = memory
-        .root()
-        .child("tenant", Limits::none().high(units(4)))
-        .unwrap();
-    let query = tenant.child("query", Limits::none()).unwrap();
-    let within = query.try_charge(4 * UNIT).unwrap();
-    assert_eq!(query.take_debt(), bursar::Debt::default());
-    let over = query.try_charge(4 * UNIT).unwrap();
-    // Where it was charged, not where `high` was exceeded; and what is fallible or not, waits or not, is the same.
-    assert_eq!(tenant.take_debt().bytes, 0);
-    let more = query.charge(UNIT);
-    let nowait = query.engine().try_charge_nowait(UNIT).unwrap();
-    assert!(Task::new(query.charge_async(UNIT)).poll().is_ready());
-    let debt = query.take_debt();
-    assert_eq!((debt.bytes, debt.delay), (units(7), Duration::from_secs(2)));
-    assert_eq!(query.take_debt().bytes, 0);
-    assert_eq!(
-        (
-            tenant.engine().own_events().high,
-            query.engine().own_events().high
-        ),
-        (4, 0)
-    );
-    assert_eq!(tenant.events().throttled, Duration::ZERO);
-    let small = query.try_charge(UNIT).unwrap();
-    drop((more, nowait, over, small));
-    assert_eq!(query.take_debt().bytes, units(1), "as charged");
-    drop(within);
-    assert_eq!(query.take_debt(), bursar::Debt::default());
-}
-
 /// A default that sleeps would stop an async runtime's thread for 2 s a call.
 #[test]
 fn by_default_no_charge_sleeps() {
     let memory = Memory::host().unwrap();
     let limits = Limits::none().high(units(1));
-    let tenant = memory.root().child("tenant", limits).unwrap();
+    let tenant = memory.make_with("tenant", limits);
     let mut held = tenant.try_charge(4 * UNIT).unwrap();
     assert_eq!(tenant.events().throttled, Duration::ZERO);
     assert_eq!(tenant.take_debt().delay, Duration::from_secs(2));
@@ -211,12 +99,11 @@ fn by_default_no_charge_sleeps() {
 fn throttled_by_how_far_above() {
     const HIGH: u64 = 20 << 20;
     let throttling = Memory::builder().high_policy(HighPolicy::Throttle);
-    let memory = throttling.build().unwrap();
-    let tenant = memory
-        .root()
-        .child("tenant", Limits::none().high(HIGH))
-        .unwrap();
-    let query = tenant.child("query", Limits::none()).unwrap();
+    let tenant = throttling
+        .build()
+        .unwrap()
+        .make_with("tenant", Limits::none().high(HIGH));
+    let query = tenant.make("query");
     let _high = query.try_charge(HIGH).unwrap();
     // At most 192 KiB with stock, 0.94 %: 4.2 ms, which is not worth a sleep.
     let small = query.try_charge(64 << 10).unwrap();

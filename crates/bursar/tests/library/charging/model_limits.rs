@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use crate::common::{Pages, Random, seed};
+use crate::common::{Pages, Random, Short, seed};
 use bursar::{
     By, Charge, ChargeError, EmergencyReserve, Events, Group, HighPolicy, Limits, Memory, Reason,
     Registration, Taken,
@@ -102,7 +102,7 @@ impl Model {
         }
         // Not in the order of their numbers.
         let name = format!("{}-{}", self.random.below(10), self.next);
-        let group = self.groups[&parent].child(&name, limits).unwrap();
+        let group = self.groups[&parent].make_with(&name, limits);
         self.tree.add(self.next, Some(parent), &name, limits);
         self.groups.insert(self.next, group);
         self.next += 1;

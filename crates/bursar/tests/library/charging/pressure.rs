@@ -8,17 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::common::{Random, Task, UNIT, block_on, seed, units};
+use crate::common::{Short, Task, UNIT, owing, units};
 use bursar::{
-    Charge, Freshness, Group, HighPolicy, Level, Limits, Memory, MemoryError, Pressure,
-    PressurePolicy, Reason, Registration,
+    Charge, Group, Level, Limits, Memory, MemoryError, Pressure, PressurePolicy, Reason,
+    Registration,
 };
-
-/// A memory in which nobody sleeps.
-fn memory() -> Memory {
-    let builder = Memory::builder().high_policy(HighPolicy::Owe);
-    builder.build().expect("the host starts")
-}
 
 fn watched(group: &Group, seen: &Arc<Mutex<Vec<Level>>>) -> Registration {
     let seen = seen.clone();
@@ -27,11 +21,7 @@ fn watched(group: &Group, seen: &Arc<Mutex<Vec<Level>>>) -> Registration {
 
 #[test]
 fn levels_follow_usage_and_callbacks_follow_levels() {
-    let memory = memory();
-    let group = memory
-        .root()
-        .child("group", Limits::max(units(100)))
-        .unwrap();
+    let group = owing().make_max("group", units(100));
     let seen = Arc::default();
     let registration = watched(&group, &seen);
     let mut held = group.try_charge(0).unwrap();
@@ -89,11 +79,11 @@ fn levels_follow_the_policy() {
     policy.release_percent = 0;
     // Any share of stall, none included, is high; critical is all of it.
     policy.stall_ratio = [0.0, 0.0, 1.0];
-    let memory = Memory::builder().pressure_policy(policy).build().unwrap();
-    let group = memory
-        .root()
-        .child("group", Limits::max(units(10)))
-        .unwrap();
+    let group = Memory::builder()
+        .pressure_policy(policy)
+        .build()
+        .unwrap()
+        .make_max("group", units(10));
     let mut held = group.try_charge(UNIT).unwrap();
     for (usage, expected) in [
         (1, Level::Low),
@@ -123,33 +113,20 @@ fn policies_that_make_no_sense() {
     ] {
         assert_eq!(build(policy), Ok(()), "{policy:?}");
     }
+    let above = "release_percent is not below the first usage_percent";
+    let no_ratio = "stall_ratio is not from 0 to 1";
     for (policy, reason) in [
         (good.usage_percent([70, 69, 95]), "usage_percent descends"),
         (
             good.usage_percent([70, 85, 101]),
             "usage_percent is above 100",
         ),
-        (
-            good.release_percent(70),
-            "release_percent is not below the first usage_percent",
-        ),
-        (
-            good.usage_percent([0, 1, 2]).release_percent(0),
-            "release_percent is not below the first usage_percent",
-        ),
+        (good.release_percent(70), above),
+        (good.usage_percent([0, 1, 2]).release_percent(0), above),
         (good.stall_ratio([0.2, 0.1, 0.6]), "stall_ratio descends"),
-        (
-            good.stall_ratio([0.1, 0.2, 1.1]),
-            "stall_ratio is not from 0 to 1",
-        ),
-        (
-            good.stall_ratio([-0.1, 0.2, 0.3]),
-            "stall_ratio is not from 0 to 1",
-        ),
-        (
-            good.stall_ratio([0.1, f64::NAN, 0.3]),
-            "stall_ratio is not from 0 to 1",
-        ),
+        (good.stall_ratio([0.1, 0.2, 1.1]), no_ratio),
+        (good.stall_ratio([-0.1, 0.2, 0.3]), no_ratio),
+        (good.stall_ratio([0.1, f64::NAN, 0.3]), no_ratio),
     ] {
         let error = MemoryError::BadPressurePolicy { reason };
         assert_eq!(build(policy), Err(error), "{policy:?}");
@@ -158,20 +135,13 @@ fn policies_that_make_no_sense() {
 
 #[test]
 fn callbacks_may_change_the_level() {
-    let memory = memory();
-    let group = memory
-        .root()
-        .child("group", Limits::max(units(10)))
-        .unwrap();
+    let memory = owing();
+    let group = memory.make_max("group", units(10));
     let (seen, depth) = (Arc::new(Mutex::new(Vec::new())), AtomicUsize::new(0));
     let cache: Arc<Mutex<Vec<Charge>>> = Arc::default();
     let itself: Arc<Mutex<Option<Registration>>> = Arc::default();
-    let (noted, cached, own, handle) = (
-        seen.clone(),
-        cache.clone(),
-        Arc::downgrade(&itself),
-        group.clone(),
-    );
+    let (noted, cached) = (seen.clone(), cache.clone());
+    let (own, handle) = (Arc::downgrade(&itself), group.clone());
     let registration = group.on_pressure(move |pressure: Pressure| {
         assert_eq!(depth.fetch_add(1, Ordering::Relaxed), 0, "one at a time");
         noted.lock().unwrap().push(pressure.level);
@@ -181,19 +151,15 @@ fn callbacks_may_change_the_level() {
                 let more = handle.try_charge(3 * UNIT).unwrap();
                 cached.lock().unwrap().push(more);
                 // The end of it, from within.
-                if let Some(own) = own.upgrade() {
-                    drop(own.lock().unwrap().take());
-                }
+                drop(own.upgrade().and_then(|own| own.lock().unwrap().take()));
             }
             _ => {}
         }
-        handle.read(Freshness::Exact).unwrap();
+        handle.exact();
         depth.fetch_sub(1, Ordering::Relaxed);
     });
-    cache
-        .lock()
-        .unwrap()
-        .push(group.try_charge(3 * UNIT).unwrap());
+    let page = group.try_charge(3 * UNIT).unwrap();
+    cache.lock().unwrap().push(page);
     let rest = group.try_charge(7 * UNIT).unwrap();
     // At 10 all of the cache goes; at 7 it grows again; and so on, until this thread leaves it to others.
     let first = [Level::Critical, Level::Low, Level::Critical, Level::Low];
@@ -214,10 +180,9 @@ fn callbacks_may_change_the_level() {
 /// Whatever found the change goes on with the books right, and all others are told.
 #[test]
 fn a_callback_that_panics() {
-    let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
-    let group = tenant.child("group", Limits::max(units(10))).unwrap();
-    let other = tenant.child("other", Limits::none()).unwrap();
+    let tenant = owing().make("tenant");
+    let group = tenant.make_max("group", units(10));
+    let other = tenant.make("other");
     let (fails, seen) = (Arc::new(AtomicBool::new(false)), Arc::default());
     let failing = fails.clone();
     let _bad = group.on_pressure(move |_| {
@@ -225,7 +190,7 @@ fn a_callback_that_panics() {
     });
     let _good = watched(&group, &seen);
     let check = |expected: u64, level: Level| {
-        let usage = group.read(Freshness::Exact).unwrap().usage().value;
+        let usage = group.used();
         assert_eq!(
             (usage as u64, group.reserved()),
             (units(expected), units(expected))
@@ -282,11 +247,8 @@ fn a_callback_that_panics() {
 
 #[test]
 fn futures_wait_for_another_level() {
-    let memory = memory();
-    let group = memory
-        .root()
-        .child("group", Limits::max(units(10)))
-        .unwrap();
+    let memory = owing();
+    let group = memory.make_max("group", units(10));
     let mut now = Task::new(group.pressure_changed(Level::High));
     assert!(now.poll().is_ready());
     let mut change = Task::new(group.pressure_changed(Level::None));
@@ -312,67 +274,11 @@ fn futures_wait_for_another_level() {
     drop(small);
 }
 
-/// The last level is always told, whoever changes it while others tell.
-#[test]
-fn the_last_change_is_told() {
-    let seed = seed();
-    let memory = memory();
-    let group = memory
-        .root()
-        .child("group", Limits::max(units(10)))
-        .unwrap();
-    let last = Arc::new(Mutex::new((Level::None, false)));
-    let told = last.clone();
-    let _kept = group.on_pressure(move |pressure| {
-        {
-            let mut last = told.lock().unwrap();
-            assert!(!std::mem::replace(&mut last.1, true), "one at a time");
-            last.0 = pressure.level;
-        }
-        std::thread::yield_now();
-        told.lock().unwrap().1 = false;
-    });
-    for round in 0..400 {
-        let kept: Vec<Option<Charge>> = std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| block_on(group.pressure_changed(Level::None)));
-            let workers: Vec<_> = (0..3)
-                .map(|thread| {
-                    let group = &group;
-                    let mut random = Random(seed ^ round << 4 ^ thread);
-                    scope.spawn(move || {
-                        let mut held = None;
-                        for _ in 0..random.below(6) {
-                            held = group.try_charge((1 + random.below(4) as u64) * UNIT).ok();
-                        }
-                        held
-                    })
-                })
-                .collect();
-            let kept = workers.into_iter().map(|worker| worker.join().unwrap());
-            let kept = kept.collect();
-            // For the one that waits, if it has to.
-            drop(group.charge(10 * UNIT));
-            let all = group.charge(10 * UNIT);
-            assert!(waiter.join().unwrap() > Level::None);
-            drop(all);
-            kept
-        });
-        assert_eq!(
-            *last.lock().unwrap(),
-            (group.pressure().level, false),
-            "{round}"
-        );
-        drop(kept);
-        assert_eq!(last.lock().unwrap().0, Level::None);
-    }
-}
-
 /// Time passes for `some` while a reclaimer runs; for `full` too, unless somebody else works.
 #[test]
 fn stalls_of_all_and_of_some() {
-    let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
-    let group = tenant.child("group", Limits::max(units(1))).unwrap();
+    let tenant = owing().make("tenant");
+    let group = tenant.make_max("group", units(1));
     let _held = group.try_charge(UNIT).unwrap();
     let [handle, above] = [&group, &tenant].map(Clone::clone);
     let _kept = group.add_reclaimer(0, move |request| {
@@ -411,12 +317,8 @@ fn stalls_of_all_and_of_some() {
 /// Stock that is taken back so that nobody sleeps for it lowers the level, and that is told.
 #[test]
 fn stock_taken_back_for_a_limit_is_told() {
-    let memory = memory();
-    let tenant = memory
-        .root()
-        .child("tenant", Limits::none().high(units(1)))
-        .unwrap();
-    let [one, other] = ["one", "other"].map(|name| tenant.child(name, Limits::none()).unwrap());
+    let tenant = owing().make_with("tenant", Limits::none().high(units(1)));
+    let [one, other] = ["one", "other"].map(|name| tenant.make(name));
     let seen = Arc::default();
     let _watches = watched(&tenant, &seen);
     let _small = one.try_charge(1).unwrap();

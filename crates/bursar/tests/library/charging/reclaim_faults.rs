@@ -5,13 +5,12 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use crate::common::{Pages, Random, Task, UNIT, memory, panics, refused, seed, units};
-use bursar::{ChargeError, Freshness, HighPolicy, Limits, Memory, Reason, Registration};
+use crate::common::{Pages, Random, Short, Task, UNIT, crew, memory, panics, refused, seed, units};
+use bursar::{ChargeError, HighPolicy, Limits, Memory, Reason, Registration};
 
 #[test]
 fn rounds_are_bounded() {
-    let memory = memory();
-    let group = memory.root().child("group", Limits::max(units(4))).unwrap();
+    let group = memory().make_max("group", units(4));
     let _held = group.try_charge(4 * UNIT).unwrap();
     for (said, calls_expected) in [(0, 1), (1, 16), (units(1), 16), (u64::MAX, 16)] {
         let calls = Arc::new(AtomicU64::new(0));
@@ -34,10 +33,9 @@ fn rounds_are_bounded() {
 /// Whatever asks: nothing is charged, and later calls ask again, so that no trace of the interrupted one is left.
 #[test]
 fn a_panic_leaves_no_trace() {
-    let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
-    let group = tenant.child("group", Limits::max(units(4))).unwrap();
-    let other = tenant.child("other", Limits::none()).unwrap();
+    let tenant = memory().make("tenant");
+    let group = tenant.make_max("group", units(4));
+    let other = tenant.make("other");
     let (pages, fails) = (Pages::default(), Arc::new(AtomicBool::new(true)));
     let (evicted, failing) = (pages.clone(), fails.clone());
     let _kept = group.add_reclaimer(0, move |request| {
@@ -49,7 +47,7 @@ fn a_panic_leaves_no_trace() {
     let mut small = group.try_charge(0).unwrap();
     let check = || {
         assert_eq!((group.reserved(), tenant.reserved()), (units(4), units(5)));
-        let usage = tenant.read(Freshness::Exact).unwrap().usage().value;
+        let usage = tenant.used();
         assert_eq!(usage as u64, units(5));
         let stall = || group.pressure().stall.some.total;
         assert_eq!(stall(), stall(), "nobody stalls any more");
@@ -96,9 +94,8 @@ fn a_panic_leaves_no_trace() {
 
 #[test]
 fn reclaimers_may_call_back() {
-    let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
-    let group = tenant.child("group", Limits::max(units(4))).unwrap();
+    let tenant = memory().make("tenant");
+    let group = tenant.make_max("group", units(4));
     let pages = Pages::default();
     pages.fill(&group, 4);
     let itself: Arc<Mutex<Option<Registration>>> = Arc::default();
@@ -110,9 +107,9 @@ fn reclaimers_may_call_back() {
         counted.fetch_add(1, Ordering::Relaxed);
         refused(handle.try_charge(5 * UNIT));
         assert_eq!(handle.engine().reclaim(1), 0, "not from within");
-        let usage = handle.read(Freshness::Exact).unwrap().usage();
+        let usage = handle.exact().usage();
         assert_eq!(usage.value as u64, units(4));
-        let child = handle.child("child", Limits::max(1)).unwrap();
+        let child = handle.make_max("child", 1);
         child.set_max(UNIT);
         child.engine().remove().unwrap();
         let freed = evicted.evict(request.target);
@@ -143,47 +140,30 @@ fn reclaimers_may_call_back() {
 fn threads_with_one_cache() {
     const MAX: u64 = 4 << 20;
     let seed = seed();
-    let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::max(MAX)).unwrap();
-    let groups = ["a", "b"].map(|name| tenant.child(name, Limits::none()).unwrap());
+    let tenant = memory().make_max("tenant", MAX);
+    let groups = ["a", "b"].map(|name| tenant.make(name));
     groups[0].engine().set_min(1 << 20);
     let caches = [(); 2].map(|()| Pages::default());
-    let _kept: Vec<_> = std::iter::zip(&groups, &caches)
-        .map(|(group, pages)| pages.evict_for(group))
-        .collect();
-    let stop = AtomicBool::new(false);
+    let _kept = [0, 1].map(|at| caches[at].evict_for(&groups[at]));
     let succeeded = AtomicU64::new(0);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !stop.load(Ordering::Relaxed) {
-                let reserved = tenant.reserved();
-                assert!(reserved <= MAX, "{reserved}");
+    let work = |thread| {
+        let mut random = Random(seed ^ thread);
+        for _ in 0..2000 {
+            let at = random.below(2);
+            // Others may take what was freed for us.
+            if let Ok(page) = groups[at].try_charge(1 + random.below(60_000) as u64) {
+                succeeded.fetch_add(1, Ordering::Relaxed);
+                caches[at].push(page);
             }
-        });
-        let workers: Vec<_> = (0..4)
-            .map(|thread| {
-                let (groups, caches, succeeded) = (&groups, &caches, &succeeded);
-                scope.spawn(move || {
-                    let mut random = Random(seed ^ thread);
-                    for _ in 0..2000 {
-                        let at = random.below(2);
-                        // Others may take what was freed for us.
-                        if let Ok(page) = groups[at].try_charge(1 + random.below(60_000) as u64) {
-                            succeeded.fetch_add(1, Ordering::Relaxed);
-                            caches[at].push(page);
-                        }
-                    }
-                })
-            })
-            .collect();
-        let ended: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
-        stop.store(true, Ordering::Relaxed);
-        ended.into_iter().for_each(|end| end.unwrap());
+        }
+    };
+    crew(4, work, || {
+        let reserved = tenant.reserved();
+        assert!(reserved <= MAX, "{reserved}");
     });
     assert!(succeeded.into_inner() > 4000, "eviction makes room");
     for (group, pages) in std::iter::zip(&groups, &caches) {
-        let usage = group.read(Freshness::Exact).unwrap().usage().value;
-        assert_eq!(usage as u64, pages.bytes());
+        assert_eq!(group.used() as u64, pages.bytes());
         pages.evict(u64::MAX);
     }
     tenant.set_max(0);
@@ -194,11 +174,10 @@ fn threads_with_one_cache() {
 #[test]
 fn a_liar_does_not_lift_the_throttle() {
     let throttling = Memory::builder().high_policy(HighPolicy::Throttle);
-    let memory = throttling.build().unwrap();
-    let group = memory
-        .root()
-        .child("group", Limits::none().high(units(50)))
-        .unwrap();
+    let group = throttling
+        .build()
+        .unwrap()
+        .make_with("group", Limits::none().high(units(50)));
     let _held = group.try_charge(50 * UNIT).unwrap();
     let calls = Arc::new(AtomicU64::new(0));
     let counted = calls.clone();

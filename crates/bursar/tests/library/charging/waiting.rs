@@ -3,13 +3,11 @@
 //!
 //! First by hand, with whole units (so that there is no stock), then with an executor that parks its thread.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Poll;
 
-use bursar::{Charge, ChargeAsync, ChargeError, Freshness, Group, Limits};
-use bursar_machine::host::{allowed_cpus, pin_to};
+use bursar::{Charge, ChargeAsync, ChargeError, Group};
 
-use crate::common::{Random, Task, UNIT, block_on, memory, seed, units};
+use crate::common::{Random, Short, Task, UNIT, block_on, crew, hop, memory, seed, units};
 
 fn wait(group: &Group, units: u64) -> Task<ChargeAsync> {
     Task::new(group.charge_async(units * UNIT))
@@ -33,8 +31,7 @@ fn assert_refused(task: &mut Task<ChargeAsync>, limited: &str) {
 
 #[test]
 fn served_in_turn() {
-    let memory = memory();
-    let group = memory.root().child("group", Limits::max(units(8))).unwrap();
+    let group = memory().make_max("group", units(8));
     let mut held = group.try_charge(8 * UNIT).unwrap();
     let mut tasks = [wait(&group, 4), wait(&group, 1), wait(&group, 3)];
     assert!(tasks.iter_mut().all(|task| task.poll().is_pending()));
@@ -64,8 +61,7 @@ fn served_in_turn() {
 
 #[test]
 fn giving_up_passes_the_turn_on() {
-    let memory = memory();
-    let group = memory.root().child("group", Limits::max(units(4))).unwrap();
+    let group = memory().make_max("group", units(4));
     let mut held = group.try_charge(4 * UNIT).unwrap();
     drop(wait(&group, 1));
     let [mut first, mut behind, mut last] = [wait(&group, 4), wait(&group, 3), wait(&group, 1)];
@@ -94,12 +90,8 @@ fn giving_up_passes_the_turn_on() {
 
 #[test]
 fn waiting_in_vain_is_an_error() {
-    let memory = memory();
-    let tenant = memory
-        .root()
-        .child("tenant", Limits::max(units(4)))
-        .unwrap();
-    let group = tenant.child("group", Limits::none()).unwrap();
+    let tenant = memory().make_max("tenant", units(4));
+    let group = tenant.make("group");
     assert_refused(&mut wait(&group, 5), "/tenant");
     let mut task = Task::new(group.charge_async(u64::MAX));
     let too_large = |polled| matches!(polled, Poll::Ready(Err(ChargeError::TooLarge { .. })));
@@ -124,7 +116,7 @@ fn waiting_in_vain_is_an_error() {
     assert!(tasks[1].wakes() >= 1);
     drop((served(&mut tasks[1]), charge));
     // Of a group that is removed all give up, and others have their turn.
-    let other = tenant.child("other", Limits::none()).unwrap();
+    let other = tenant.make("other");
     let mut tasks = [wait(&group, 7), wait(&group, 7), wait(&other, 3)];
     assert!(tasks.iter_mut().all(|task| task.poll().is_pending()));
     group.engine().remove().unwrap();
@@ -143,13 +135,9 @@ fn waiting_in_vain_is_an_error() {
 
 #[test]
 fn two_levels() {
-    let memory = memory();
-    let tenant = memory
-        .root()
-        .child("tenant", Limits::max(units(8)))
-        .unwrap();
-    let one = tenant.child("one", Limits::max(units(4))).unwrap();
-    let two = tenant.child("two", Limits::none()).unwrap();
+    let tenant = memory().make_max("tenant", units(8));
+    let one = tenant.make_max("one", units(4));
+    let two = tenant.make("two");
     let (in_one, in_two) = (
         one.try_charge(4 * UNIT).unwrap(),
         two.try_charge(4 * UNIT).unwrap(),
@@ -178,8 +166,8 @@ fn two_levels() {
 #[test]
 fn a_silent_return_is_noticed_later() {
     let memory = memory();
-    let group = memory.root().child("group", Limits::max(units(4))).unwrap();
-    let other = memory.root().child("other", Limits::none()).unwrap();
+    let group = memory.make_max("group", units(4));
+    let other = memory.make("other");
     for by_tick in [true, false] {
         let held = group.try_charge(4 * UNIT).unwrap();
         let mut task = wait(&group, 1);
@@ -202,105 +190,45 @@ fn threads_all_get_their_turn() {
     const MAX: u64 = 1 << 20;
     let seed = seed();
     let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::max(MAX)).unwrap();
-    let groups = [u64::MAX, MAX / 2, MAX / 3]
-        .map(|max| tenant.child(format!("to{max}"), Limits::max(max)).unwrap());
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !stop.load(Ordering::Relaxed) {
-                let reserved = tenant.reserved();
-                assert!(reserved <= MAX, "{reserved}");
-                memory.tick();
+    let tenant = memory.make_max("tenant", MAX);
+    let groups = [u64::MAX, MAX / 2, MAX / 3].map(|max| tenant.make_max(format!("to{max}"), max));
+    let work = |thread| {
+        let mut random = Random(seed ^ thread);
+        for step in 0..500 {
+            if step % 16 == 0 {
+                hop(&mut random);
             }
-        });
-        let workers: Vec<_> = (0..6)
-            .map(|thread| {
-                let groups = &groups;
-                scope.spawn(move || {
-                    let cpus = allowed_cpus();
-                    let mut random = Random(seed ^ thread);
-                    for step in 0..500 {
-                        if step % 16 == 0 {
-                            let _ = pin_to(cpus[random.below(cpus.len())]);
-                        }
-                        let group = &groups[random.below(3)];
-                        let wanted = 1 + random.below(MAX as usize / 3) as u64;
-                        let mut given_up = Task::new(group.charge_async(wanted));
-                        if random.below(4) == 0 && given_up.poll().is_pending() {
-                            std::thread::yield_now();
-                        }
-                        drop(given_up);
-                        let charge = block_on(group.charge_async(wanted)).unwrap();
-                        assert_eq!(charge.bytes(), wanted);
-                        std::thread::yield_now();
-                        if random.below(4) == 0 {
-                            // The watcher's tick wakes those who wait for it.
-                            charge.release_nowait();
-                        }
-                    }
-                })
-            })
-            .collect();
-        let ended: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
-        stop.store(true, Ordering::Relaxed);
-        ended.into_iter().for_each(|end| end.unwrap());
+            let group = &groups[random.below(3)];
+            let wanted = 1 + random.below(MAX as usize / 3) as u64;
+            let mut given_up = Task::new(group.charge_async(wanted));
+            if random.below(4) == 0 && given_up.poll().is_pending() {
+                std::thread::yield_now();
+            }
+            drop(given_up);
+            let charge = block_on(group.charge_async(wanted)).unwrap();
+            assert_eq!(charge.bytes(), wanted);
+            std::thread::yield_now();
+            if random.below(4) == 0 {
+                // The watcher's tick wakes those who wait for it.
+                charge.release_nowait();
+            }
+        }
+    };
+    crew(6, work, || {
+        let reserved = tenant.reserved();
+        assert!(reserved <= MAX, "{reserved}");
+        memory.tick();
     });
-    assert_eq!(tenant.read(Freshness::Exact).unwrap().usage().value, 0);
+    assert_eq!(tenant.used(), 0);
     tenant.set_max(0);
     assert_eq!(tenant.reserved(), 0);
-}
-
-/// A charge of all there is, against small ones that keep coming: each of those that came before it is served once more
-/// at most.
-#[test]
-fn a_large_charge_is_not_passed_for_ever() {
-    const SMALL: usize = 4;
-    let memory = memory();
-    let group = memory.root().child("group", Limits::max(units(4))).unwrap();
-    let (done, rounds) = (AtomicBool::new(false), AtomicUsize::new(0));
-    std::thread::scope(|scope| {
-        for _ in 0..SMALL {
-            scope.spawn(|| {
-                while !done.load(Ordering::Relaxed) {
-                    let charge = block_on(group.charge_async(2 * UNIT)).unwrap();
-                    rounds.fetch_add(1, Ordering::Relaxed);
-                    std::thread::yield_now();
-                    drop(charge);
-                }
-            });
-        }
-        let mut passed = 0;
-        while passed < 50 {
-            let mut large = Task::new(group.charge_async(4 * UNIT));
-            let mut polled = large.poll();
-            let before = rounds.load(Ordering::Relaxed);
-            passed += usize::from(polled.is_pending());
-            while polled.is_pending() {
-                std::thread::yield_now();
-                // Those that were served, but not counted, before the first poll are no more than there are threads.
-                let since = rounds.load(Ordering::Relaxed) - before;
-                if since > 2 * SMALL {
-                    done.store(true, Ordering::Relaxed);
-                    panic!("passed {since} times");
-                }
-                polled = large.poll();
-            }
-        }
-        done.store(true, Ordering::Relaxed);
-    });
-    assert_eq!(group.reserved(), 0);
 }
 
 /// However long others wait, and wherever the limit is that it exceeds.
 #[test]
 fn too_large_is_refused_at_once() {
-    let memory = memory();
-    let tenant = memory
-        .root()
-        .child("tenant", Limits::max(units(6)))
-        .unwrap();
-    let query = tenant.child("query", Limits::max(units(8))).unwrap();
+    let tenant = memory().make_max("tenant", units(6));
+    let query = tenant.make_max("query", units(8));
     let _held = query.try_charge(5 * UNIT).unwrap();
     let mut first = wait(&query, 3);
     assert!(first.poll().is_pending());

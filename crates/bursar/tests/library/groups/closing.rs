@@ -1,13 +1,13 @@
 //! Closing a subtree: what it refuses and wakes, and waiting for the last byte.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::channel;
 use std::task::Poll;
 
 use crate::common::world::Stop;
-use crate::common::{ROWS, Random, Task, UNIT, memory, seed, units};
+use crate::common::{ROWS, Random, Short, Task, UNIT, crew, memory, seed, units};
 use bursar::engine::{NowaitError, RemoveError};
-use bursar::{ChargeError, CreateError, Emptied, Freshness, Group, Limits, Memory};
+use bursar::{ChargeError, CreateError, Emptied, Group, Limits, Memory};
 
 fn emptied(group: &Group) -> Task<Emptied> {
     Task::new(group.emptied())
@@ -45,10 +45,10 @@ fn a_whole_subtree_is_closed_in_one_call() {
     let memory = memory();
     let root = memory.root();
     assert_eq!(root.close(), Err(RemoveError::Root));
-    let tenant = root.child("tenant", Limits::max(units(8))).unwrap();
-    let queries = ["a", "b"].map(|name| tenant.child(name, Limits::none()).unwrap());
-    let scan = queries[0].child("scan", Limits::none()).unwrap();
-    let other = root.child("other", Limits::none()).unwrap();
+    let tenant = root.make_max("tenant", units(8));
+    let queries = ["a", "b"].map(|name| tenant.make(name));
+    let scan = queries[0].make("scan");
+    let other = root.make("other");
     // Leaves stock.
     drop(scan.try_charge(100).unwrap());
     scan.add(ROWS, 3);
@@ -58,11 +58,11 @@ fn a_whole_subtree_is_closed_in_one_call() {
         assert_closed(group);
     }
     assert_eq!(memory.reserved(), units(1), "stock is left");
-    let reading = root.read(Freshness::Exact).unwrap();
+    let reading = root.exact();
     assert_eq!((reading.own(ROWS), reading.own_usage()), (3, UNIT as i64));
     assert!(other.try_charge(1).is_ok());
     // The names are free, and closing again does nothing.
-    let again = root.child("tenant", Limits::none()).unwrap();
+    let again = root.make("tenant");
     tenant.close().unwrap();
     scan.close().unwrap();
     assert!(!again.engine().is_removed());
@@ -83,9 +83,9 @@ fn charges_that_wait_are_refused() {
     for at in ["query", "tenant", "root"] {
         let memory = memory();
         let root = memory.root();
-        let tenant = root.child("tenant", Limits::none()).unwrap();
-        let query = tenant.child("query", Limits::none()).unwrap();
-        let other = root.child("other", Limits::none()).unwrap();
+        let tenant = root.make("tenant");
+        let query = tenant.make("query");
+        let other = root.make("other");
         let held = query.try_charge(2 * UNIT).unwrap();
         match at {
             "query" => query.set_max(units(2)),
@@ -119,9 +119,8 @@ fn charges_that_wait_are_refused() {
 
 #[test]
 fn the_last_byte_ends_the_wait() {
-    let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
-    let query = tenant.child("query", Limits::none()).unwrap();
+    let tenant = memory().make("tenant");
+    let query = tenant.make("query");
     let mut charge = query.try_charge(3 * UNIT).unwrap();
     let small = tenant.try_charge(1).unwrap();
     let empty = tenant.try_charge(0).unwrap();
@@ -130,7 +129,7 @@ fn the_last_byte_ends_the_wait() {
         assert!(task.poll().is_pending());
     }
     // A group in which nothing is charged ends with its closing.
-    let idle = tenant.child("idle", Limits::none()).unwrap();
+    let idle = tenant.make("idle");
     let mut at_once = emptied(&idle);
     assert!(at_once.poll().is_pending());
     tenant.close().unwrap();
@@ -157,7 +156,7 @@ fn the_last_byte_ends_the_wait() {
 fn a_group_that_lives_is_not_at_its_end() {
     let memory = memory();
     assert!(emptied(&memory.root()).poll().is_pending());
-    let group = memory.root().child("group", Limits::none()).unwrap();
+    let group = memory.make("group");
     let mut task = emptied(&group);
     assert!(task.poll().is_pending(), "nothing is charged, but it lives");
     drop(group.try_charge(UNIT).unwrap());
@@ -166,7 +165,7 @@ fn a_group_that_lives_is_not_at_its_end() {
     group.engine().remove().unwrap();
     assert!(task.wakes() > 0 && task.poll().is_ready());
     // Not the last handle: the future has one.
-    let group = memory.root().child("group", Limits::none()).unwrap();
+    let group = memory.make("group");
     let mut task = emptied(&group);
     drop(group);
     assert!(task.poll().is_pending());
@@ -175,28 +174,10 @@ fn a_group_that_lives_is_not_at_its_end() {
     assert!(memory.find("group").is_none());
 }
 
-/// Returns that may wake nobody leave it to the next that may.
-#[test]
-fn a_tick_tells_of_returns_that_tell_nobody() {
-    let memory = memory();
-    let group = memory.root().child("group", Limits::none()).unwrap();
-    let charges = [
-        group.try_charge(100).unwrap(),
-        group.engine().charge_nowait(UNIT),
-    ];
-    let mut task = emptied(&group);
-    assert!(task.poll().is_pending());
-    group.close().unwrap();
-    task.wakes();
-    charges.into_iter().for_each(bursar::Charge::release_nowait);
-    memory.tick();
-    assert!(task.wakes() > 0 && task.poll().is_ready());
-}
-
 #[test]
 fn moving_the_last_bytes_away_ends_the_wait() {
     let memory = memory();
-    let [from, to] = ["from", "to"].map(|name| memory.root().child(name, Limits::none()).unwrap());
+    let [from, to] = ["from", "to"].map(|name| memory.make(name));
     let mut charge = from.try_charge(UNIT).unwrap();
     let mut task = emptied(&from);
     from.close().unwrap();
@@ -210,95 +191,72 @@ fn moving_the_last_bytes_away_ends_the_wait() {
 /// Threads make groups at all depths and charge there, while two others close all of it, and one waits for the end.
 #[test]
 fn nothing_gets_in_while_threads_close() {
-    const WORKERS: usize = 3;
-    const ROUNDS: usize = 30;
+    const WORKERS: u64 = 3;
     /// Beyond these, names repeat, so that the tree stays small.
     const NAMES: usize = 100;
     let seed = seed();
     let memory = memory();
-    let mut rows = 0;
-    for round in 0..ROUNDS {
-        let tenant = memory
-            .root()
-            .child("tenant", Limits::max(units(4)))
-            .unwrap();
+    let rows = AtomicUsize::new(0);
+    for round in 0..30 {
+        let tenant = memory.make_max("tenant", units(4));
         let (working, is_closed) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let (say, made) = channel::<Group>();
-        std::thread::scope(|scope| {
-            let (tenant, working, is_closed) = (&tenant, &working, &is_closed);
-            let workers: Vec<_> = (0..WORKERS)
-                .map(|worker| {
-                    let mut random = Random(seed ^ (round * WORKERS + worker) as u64);
-                    let say = say.clone();
-                    scope.spawn(move || {
-                        let mut groups = vec![tenant.clone()];
-                        let mut held = Vec::new();
-                        let mut rows = 0;
-                        working.fetch_add(1, Ordering::Relaxed);
-                        loop {
-                            let was_closed = is_closed.load(Ordering::SeqCst);
-                            let group = &groups[random.below(groups.len())];
-                            let name = format!("{worker}-{}", groups.len().min(NAMES));
-                            let made = group.child(&name, Limits::none());
-                            let bytes = 1 + random.below(UNIT as usize / 64) as u64;
-                            let charged = match random.below(4) {
-                                0 => group.engine().try_charge_nowait(bytes).ok(),
-                                _ => group.try_charge(bytes).ok(),
-                            };
-                            group.add(ROWS, 1);
-                            rows += 1;
-                            if was_closed {
-                                assert!(charged.is_none(), "a charge to {group}");
-                                assert!(made.is_err(), "a child of {group}");
-                                break;
-                            }
-                            held.extend(charged);
-                            held.truncate(100);
-                            match made {
-                                Ok(made) => {
-                                    say.send(made.clone()).unwrap();
-                                    groups.push(made);
-                                }
-                                Err(CreateError::OutOfMemory) => panic!("no memory for a group"),
-                                // Or the parent was removed.
-                                Err(_) => {}
-                            }
-                        }
-                        rows
-                    })
-                })
-                .collect();
-            drop(say);
-            // Ends the workers if anything here fails.
-            let stop = Stop(is_closed);
-            while working.load(Ordering::Relaxed) < WORKERS {
+        let all = Mutex::new(Vec::new());
+        let charge = |worker| {
+            let mut random = Random(seed ^ (round * WORKERS + worker));
+            let (mut groups, mut held) = (vec![tenant.clone()], Vec::new());
+            working.fetch_add(1, Ordering::SeqCst);
+            loop {
+                let was_closed = is_closed.load(Ordering::SeqCst);
+                let group = &groups[random.below(groups.len())];
+                let name = format!("{worker}-{}", groups.len().min(NAMES));
+                let made = group.child(&name, Limits::none());
+                let bytes = 1 + random.below(UNIT as usize / 64) as u64;
+                let charged = match random.below(4) {
+                    0 => group.engine().try_charge_nowait(bytes).ok(),
+                    _ => group.try_charge(bytes).ok(),
+                };
+                group.add(ROWS, 1);
+                rows.fetch_add(1, Ordering::SeqCst);
+                if was_closed {
+                    assert!(charged.is_none(), "a charge to {group}");
+                    assert!(made.is_err(), "a child of {group}");
+                    return all.lock().unwrap().extend(groups);
+                }
+                held.extend(charged);
+                held.truncate(100);
+                assert_ne!(made, Err(CreateError::OutOfMemory));
+                groups.extend(made);
+            }
+        };
+        let close = || {
+            // Ends the workers also if anything here fails.
+            let _stop = Stop(&is_closed);
+            while working.load(Ordering::SeqCst) < WORKERS as usize {
                 std::thread::yield_now();
             }
-            let closers = [(); 2].map(|()| {
-                scope.spawn(|| {
-                    tenant.close().unwrap();
-                    assert!(tenant.children().is_empty());
-                    assert!(tenant.try_charge(1).is_err());
-                })
-            });
-            closers
-                .into_iter()
-                .for_each(|closer| closer.join().unwrap());
-            drop(stop);
-            assert!(ends(emptied(tenant)), "the last byte woke nobody");
-            assert_eq!(tenant.reserved(), 0);
-            rows += workers
-                .into_iter()
-                .map(|worker| worker.join().unwrap())
-                .sum::<i64>();
-        });
-        let mut groups = 0;
-        for group in made {
-            assert_closed(&group);
-            groups += 1;
-        }
-        assert!(groups > 0 || round > 0, "no group was made");
-        let reading = memory.root().read(Freshness::Exact).unwrap();
+            tenant.close().unwrap();
+            assert!(tenant.children().is_empty() && tenant.try_charge(1).is_err());
+        };
+        let work = |thread| match thread {
+            0..WORKERS => charge(thread),
+            WORKERS => {
+                while !is_closed.load(Ordering::SeqCst) {
+                    std::thread::yield_now();
+                }
+                assert!(ends(emptied(&tenant)), "the last byte woke nobody");
+            }
+            _ => close(),
+        };
+        crew(WORKERS + 3, work, std::thread::yield_now);
+        assert_eq!(tenant.reserved(), 0);
+        let groups = all.into_inner().unwrap();
+        groups.iter().for_each(assert_closed);
+        assert!(
+            groups.len() > WORKERS as usize || round > 0,
+            "no group was made"
+        );
+        let reading = memory.exact();
+        let rows = rows.load(Ordering::SeqCst) as i64;
         assert_eq!((reading.get(ROWS).value, reading.own(ROWS)), (rows, rows));
         assert_eq!(reading.usage().value, 0);
     }
@@ -311,7 +269,7 @@ fn nothing_gets_in_while_threads_close() {
 fn a_memory_may_own_its_ticker() {
     let quick = || Memory::builder().flush_period(std::time::Duration::from_millis(4));
     let memory = quick().ticker(true).build().unwrap();
-    let group = memory.root().child("group", Limits::none()).unwrap();
+    let group = memory.make("group");
     let charge = group.engine().charge_nowait(UNIT);
     group.close().unwrap();
     let clone = memory.clone();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::time::Duration;
 
-use crate::common::{UNIT, memory, units};
+use crate::common::{Short, UNIT, memory, units};
 use bursar::{By, ChargeError, Debt, Group, Level, Limits, Memory};
 
 fn hash(group: &Group) -> u64 {
@@ -14,7 +14,7 @@ fn hash(group: &Group) -> u64 {
 #[test]
 fn the_same_group_of_the_same_memory() {
     let (memory, other) = (memory(), Memory::host().unwrap());
-    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
+    let tenant = memory.make("tenant");
     let found = memory.find("tenant").unwrap();
     assert_eq!((&found, hash(&found)), (&tenant, hash(&tenant)));
     assert_eq!(tenant.parent(), Some(memory.root()));
@@ -28,42 +28,17 @@ fn the_same_group_of_the_same_memory() {
     );
     // Another of the same name, while a handle keeps the first.
     tenant.engine().remove().unwrap();
-    let again = memory.root().child("tenant", Limits::none()).unwrap();
+    let again = memory.make("tenant");
     assert_ne!(again, tenant);
     let all: BTreeSet<u64> = [&tenant, &again, &found].map(hash).into();
     assert_eq!(all.len(), 2);
-}
-
-/// Bytes keep the record of a group whose handles are gone, so it can be had from them; so does a charge of nothing.
-#[test]
-fn the_group_of_a_charge() {
-    let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
-    let (some, none) = (
-        tenant.try_charge(UNIT).unwrap(),
-        tenant.try_charge(0).unwrap(),
-    );
-    assert_eq!(
-        (some.group(), none.group()),
-        (tenant.clone(), tenant.clone())
-    );
-    drop((none, tenant));
-    let gone = some.group();
-    assert!(gone.engine().is_removed() && gone == some.group());
-    assert_eq!((gone.reserved(), memory.removed_groups()), (units(1), 1));
-    drop(some);
-    assert_eq!(gone.reserved(), 0);
-    drop(gone);
-    memory.tick();
-    assert_eq!(memory.removed_groups(), 0);
 }
 
 /// While all limits change, a charge that neither the old nor the new ones let in is refused, and one that neither
 /// throttles is not. A reclaimer looks on from within the change.
 #[test]
 fn limits_change_in_order() {
-    let memory = memory();
-    let group = memory.root().child("group", Limits::none()).unwrap();
+    let group = memory().make("group");
     let _held = group.try_charge(30 * UNIT).unwrap();
     let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let (noted, watched) = (seen.clone(), group.clone());
@@ -87,11 +62,7 @@ fn limits_change_in_order() {
 
 #[test]
 fn some_charges_never_fit() {
-    let memory = memory();
-    let group = memory
-        .root()
-        .child("group", Limits::max(units(10)))
-        .unwrap();
+    let group = memory().make_max("group", units(10));
     let _held = group.try_charge(UNIT).unwrap();
     for (count, never) in [(10, false), (11, true)] {
         let Err(ChargeError::LimitReached(reached)) = group.try_charge(count * UNIT) else {
@@ -104,7 +75,7 @@ fn some_charges_never_fit() {
 #[test]
 fn victims_that_may_be_ended() {
     let memory = memory();
-    let child = |name| memory.root().child(name, Limits::none()).unwrap();
+    let child = |name| memory.make(name);
     let (big, small) = (child("big"), child("small"));
     let _held = (big.try_charge(2 * UNIT), small.try_charge(UNIT));
     let chosen = |may_end: &dyn Fn(&Group) -> bool| {
@@ -119,7 +90,7 @@ fn victims_that_may_be_ended() {
 #[test]
 fn groups_that_cannot_be_ended_are_no_victims() {
     let memory = memory();
-    let child = |name| memory.root().child(name, Limits::none()).unwrap();
+    let child = |name| memory.make(name);
     let (rest, tenant) = (child("rest"), child("tenant"));
     let _held = (rest.try_charge(9 * UNIT), tenant.try_charge(UNIT));
     let chosen = || memory.root().choose_victim().unwrap().unwrap().0;
@@ -127,7 +98,7 @@ fn groups_that_cannot_be_ended_are_no_victims() {
     rest.engine().exclude_from_victims();
     assert_eq!(chosen(), tenant);
     // Those below it can be.
-    let cache = rest.child("cache", Limits::none()).unwrap();
+    let cache = rest.make("cache");
     let _more = cache.try_charge(2 * UNIT).unwrap();
     assert_eq!(chosen(), cache);
     // A later group in the same record is another group.
@@ -145,8 +116,8 @@ fn groups_that_cannot_be_ended_are_no_victims() {
 fn consumers_show_their_limits() {
     let memory = memory();
     let limits = Limits::max(8 << 20).high(6 << 20);
-    let tenant = memory.root().child("tenant", limits).unwrap();
-    let query = tenant.child("query", Limits::none()).unwrap();
+    let tenant = memory.make_with("tenant", limits);
+    let query = tenant.make("query");
     let _held = query.try_charge(2 * UNIT).unwrap();
     let top = memory.root().top(2, By::Reserved);
     assert_eq!([top[0].limits, top[1].limits], [limits, Limits::none()]);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::common::{BALANCE, BATCHED, EAGER, ROWS, Random, Task, memory, seed};
+use crate::common::{BALANCE, BATCHED, EAGER, ROWS, Random, Short, Task, memory, seed};
 use bursar::{Charge, ChargeError, Freshness, Group, Limits, Memory};
 use bursar_check::model::Tree;
 
@@ -272,12 +272,23 @@ impl Model {
     }
 
     fn check(&mut self) {
+        for id in self.tree.living() {
+            let total = self.tree.total(id);
+            let cached = self.handles[&id].read(Freshness::Cached).unwrap();
+            for (value, truth) in [(cached.usage(), total[0]), (cached.get(BATCHED), total[4])] {
+                assert!(
+                    value.lo <= truth && truth <= value.hi,
+                    "{value:?} excludes {truth} of group {id}"
+                );
+            }
+        }
         let snapshot = self.memory.snapshot(Freshness::Exact).unwrap();
         assert_eq!(snapshot.groups().len(), self.tree.living().count());
         for id in self.tree.living() {
             let (node, handle) = (&self.tree.nodes[&id], &self.handles[&id]);
             let part = snapshot.get(&handle.path()).unwrap();
-            let alone = handle.read(Freshness::Exact).unwrap();
+            let total = self.tree.total(id);
+            let alone = handle.exact();
             for reading in [&alone, &part.reading] {
                 let seen = [
                     reading.usage().value,
@@ -286,7 +297,7 @@ impl Model {
                     reading.get(EAGER).value,
                     reading.get(BATCHED).value,
                 ];
-                assert_eq!(seen, self.tree.total(id), "group {id}");
+                assert_eq!(seen, total, "group {id}");
                 let own = [
                     reading.own_usage(),
                     reading.own(ROWS),
@@ -315,13 +326,6 @@ fn random_operations_agree_with_the_model() {
             model.drop_charge();
         }
         model.check();
-        assert_eq!(
-            model.handles[&0]
-                .read(Freshness::Exact)
-                .unwrap()
-                .usage()
-                .value,
-            0
-        );
+        assert_eq!(model.handles[&0].used(), 0);
     }
 }

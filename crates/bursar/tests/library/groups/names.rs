@@ -1,6 +1,6 @@
 //! Names that tenants choose: no message forges a log line or controls a terminal.
 
-use crate::common::inner;
+use crate::common::{Short, inner};
 use bursar::{CreateError, Limits, Memory};
 
 const EVIL: &str = "evil\n2026-01-01 ERROR root logged in\u{1b}[2J\u{202e}\u{85}";
@@ -15,9 +15,8 @@ fn assert_shown(message: &impl ToString) {
 
 #[test]
 fn messages_escape_names_and_fields_do_not() {
-    let memory = Memory::builder().max(1 << 20).build().unwrap();
-    let root = memory.root();
-    let evil = root.child(EVIL, Limits::max(1 << 19)).unwrap();
+    let root = Memory::builder().max(1 << 20).build().unwrap().root();
+    let evil = root.make_max(EVIL, 1 << 19);
     assert_eq!(
         (evil.name(), evil.path()),
         (EVIL.into(), format!("/{EVIL}"))
@@ -46,8 +45,10 @@ fn messages_escape_names_and_fields_do_not() {
 
 #[test]
 fn other_letters_stay() {
-    let memory = Memory::host().unwrap();
-    let group = memory.root().child(r"Zürich\n 東京", Limits::none());
+    let group = Memory::host()
+        .unwrap()
+        .root()
+        .child(r"Zürich\n 東京", Limits::none());
     assert_eq!(group.unwrap().to_string(), r"/Zürich\n 東京");
 }
 
@@ -55,7 +56,7 @@ fn other_letters_stay() {
 fn what_is_told_on_stderr_is_escaped() {
     if inner::is_inner() {
         let memory = Memory::host().unwrap();
-        let group = memory.root().child(EVIL, Limits::none()).unwrap();
+        let group = memory.make(EVIL);
         group.engine().account().uncharge_nowait(1 << 20);
         drop(group.try_charge(1 << 20).unwrap());
         memory.tick();
@@ -70,14 +71,33 @@ fn what_is_told_on_stderr_is_escaped() {
 }
 
 #[test]
-fn dots_are_no_names() {
-    let root = Memory::host().unwrap().root();
-    for name in [".", ".."] {
-        let error = root.child(name, Limits::none()).unwrap_err();
-        assert_eq!(error, CreateError::BadName { name: name.into() });
-        assert!(error.to_string().contains(&format!("{name:?}")), "{error}");
+fn names_are_checked() {
+    let memory = Memory::host().unwrap();
+    let root = memory.root();
+    let bad = |name: &str| CreateError::BadName { name: name.into() };
+    for (name, error) in [
+        (String::new(), CreateError::EmptyName),
+        ("x".repeat(256), CreateError::LongName { bytes: 256 }),
+        (".".into(), bad(".")),
+        ("..".into(), bad("..")),
+        ("a/b".into(), bad("a/b")),
+        ("a\0b".into(), bad("a\0b")),
+    ] {
+        let refused = root.child(&name, Limits::none()).unwrap_err();
+        assert_eq!(refused, error, "{name:?}");
     }
-    for name in ["...", ".hidden", " "] {
-        assert_eq!(root.child(name, Limits::none()).unwrap().name(), name);
-    }
+    assert!(bad("..").to_string().contains("\"..\""));
+    let good = ["...", ".hidden", " ", &"x".repeat(255)].map(|name| root.make(name));
+    let group = root.make("a");
+    let again = root.child("a", Limits::none()).unwrap_err();
+    assert_eq!(again, CreateError::Exists { path: "/a".into() });
+    assert!(again.to_string().contains("/a"));
+    assert_eq!(root.children().len(), 5);
+    assert_eq!(memory.find("/a").unwrap().path(), "/a");
+    assert!(memory.find("a/none").is_none());
+    drop((good, group));
+    assert!(
+        root.children().is_empty(),
+        "a group ends with its last handle"
+    );
 }

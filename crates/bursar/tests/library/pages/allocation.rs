@@ -1,12 +1,10 @@
 //! Promises of pages to their users, on the host.
 
-use std::collections::BTreeSet;
+use crate::common::Short;
 use std::time::Duration;
 
-use bursar::pages::{
-    ListOptions, Order, PageOptions, Pfn, Placement, Watermarks, Zeroed, ZoneReport,
-};
-use bursar::{AllocPagesError, ChargeError, Freshness, Group, Limits, Memory, Page, PageRequest};
+use bursar::pages::{Order, PageOptions, Watermarks, Zeroed, ZoneReport};
+use bursar::{AllocPagesError, ChargeError, Memory, Page, PageRequest};
 use bursar_machine::host::resident;
 
 const ZERO: Order = Order::ZERO;
@@ -27,56 +25,39 @@ fn memory(options: PageOptions) -> Memory {
     Memory::builder().pages(options).build().unwrap()
 }
 
-fn group(memory: &Memory, name: &str) -> Group {
-    memory.root().child(name, Limits::none()).unwrap()
-}
-
-fn usage(group: &Group) -> i64 {
-    group.read(Freshness::Exact).unwrap().usage().value
-}
-
 /// Empties all lists, so that the buddy has everything that nobody holds.
 fn free_pages(memory: &Memory) -> u64 {
-    let too_much = memory
-        .root()
-        .engine()
-        .alloc_many(Order::MAX, 1 << 20, Zeroed::No);
-    assert!(
-        matches!(too_much, Err(AllocPagesError::Exhausted { .. })),
-        "{too_much:?}"
-    );
-    drop(too_much);
-    let _ = memory
-        .root()
-        .engine()
-        .alloc_many(Order::MAX, 1 << 20, Zeroed::No);
+    let too_much = || {
+        let root = memory.root();
+        root.engine().alloc_many(Order::MAX, 1 << 20, Zeroed::No)
+    };
+    assert!(matches!(too_much(), Err(AllocPagesError::Exhausted { .. })));
+    let _ = too_much();
     let info = memory.zone_info().unwrap();
-    info.zones
-        .iter()
-        .map(|zone| zone.free + zone.listed + zone.depot)
-        .sum()
+    let zones = info.zones.iter();
+    zones.map(|zone| zone.free + zone.listed + zone.depot).sum()
 }
 
 #[test]
 fn pages_are_charged_written_and_returned() {
-    let memory = memory(options(64 << 20));
-    let group = group(&memory, "a");
+    let group = memory(options(64 << 20)).make("a");
     let mut page = group.alloc_pages(Order::new(2), Zeroed::Yes).unwrap();
     assert_eq!((page.len(), page.order().get()), (16 << 10, 2));
     assert!(page.bytes().iter().all(|&byte| byte == 0));
     assert_eq!(page.bytes().as_ptr().align_offset(16 << 10), 0);
     page.bytes_mut()[5] = 7;
     assert_eq!(page.bytes()[5], 7);
-    assert_eq!(usage(&group), 16 << 10);
+    assert_eq!(group.used(), 16 << 10);
     assert_eq!(page.group().unwrap(), group);
     std::thread::spawn(move || drop(page)).join().unwrap();
-    assert_eq!(usage(&group), 0);
+    assert_eq!(group.used(), 0);
 }
 
 #[test]
 fn what_is_not_written_is_not_read() {
-    let memory = memory(options(16 << 20));
-    let mut page = memory.alloc_pages(ZERO, Zeroed::No).unwrap();
+    let mut page = memory(options(16 << 20))
+        .alloc_pages(ZERO, Zeroed::No)
+        .unwrap();
     let read = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| page.bytes().len()));
     assert!(read.is_err());
     page.copy_from(b"abc");
@@ -89,7 +70,7 @@ fn what_is_not_written_is_not_read() {
 #[test]
 fn another_group_never_sees_them() {
     let memory = memory(options(16 << 20));
-    let (one, other) = (group(&memory, "one"), group(&memory, "other"));
+    let (one, other) = (memory.make("one"), memory.make("other"));
     let mut page = one.alloc_pages(ZERO, Zeroed::Yes).unwrap();
     page.bytes_mut().fill(0xaa);
     let pfn = page.pfn();
@@ -103,8 +84,7 @@ fn another_group_never_sees_them() {
 
 #[test]
 fn a_group_that_wants_it_leaves_nothing_behind() {
-    let memory = memory(options(16 << 20));
-    let group = group(&memory, "secret");
+    let group = memory(options(16 << 20)).make("secret");
     group.engine().set_zero_on_free(Zeroed::Yes);
     let mut page = group.alloc_pages(ZERO, Zeroed::Yes).unwrap();
     page.bytes_mut().fill(0xaa);
@@ -119,41 +99,9 @@ fn a_group_that_wants_it_leaves_nothing_behind() {
 }
 
 #[test]
-fn all_pages_are_distinct_and_all_come_back() {
-    let memory = memory(options(64 << 20));
-    let group = group(&memory, "a");
-    let mut held = Vec::new();
-    let error = loop {
-        match group.alloc_pages(ZERO, Zeroed::No) {
-            Ok(page) => held.push(page),
-            Err(error) => break error,
-        }
-    };
-    assert!(
-        matches!(error, AllocPagesError::Exhausted { .. }),
-        "{error}"
-    );
-    assert_eq!(held.len(), (64 << 20) / 4096, "to the last page");
-    let distinct: BTreeSet<Pfn> = held.iter().map(Page::pfn).collect();
-    assert_eq!(distinct.len(), held.len());
-    assert_eq!(usage(&group), 64 << 20);
-    // One comes back, and can be had again.
-    drop(held.pop());
-    held.push(group.alloc_pages(ZERO, Zeroed::No).unwrap());
-    Page::free_many(held);
-    assert_eq!(usage(&group), 0);
-    assert_eq!(free_pages(&memory), (64 << 20) / 4096);
-    let largest = group
-        .engine()
-        .alloc_many(Order::MAX, 16, Zeroed::No)
-        .unwrap();
-    assert_eq!(largest.len(), 16, "buddies have merged");
-}
-
-#[test]
 fn a_limit_refuses_and_nothing_is_lost() {
     let memory = memory(options(64 << 20));
-    let group = memory.root().child("small", Limits::max(1 << 20)).unwrap();
+    let group = memory.make_max("small", 1 << 20);
     let pages = group.engine().alloc_many(ZERO, 256, Zeroed::No).unwrap();
     let error = group.alloc_pages(ZERO, Zeroed::No).unwrap_err();
     let AllocPagesError::Refused(ChargeError::LimitReached(reached)) = &error else {
@@ -162,58 +110,18 @@ fn a_limit_refuses_and_nothing_is_lost() {
     assert_eq!(reached.limited, "/small");
     assert!(group.engine().alloc_many(ZERO, 300, Zeroed::No).is_err());
     drop(pages);
-    assert_eq!(usage(&group), 0);
+    assert_eq!(group.used(), 0);
     assert_eq!(free_pages(&memory), (64 << 20) / 4096);
 }
 
 #[test]
-fn bad_requests_are_refused() {
-    assert!(Order::try_new(11).is_err());
-    let memory = memory(options(16 << 20));
-    let group = group(&memory, "a");
-    let nowhere = PageRequest::new(ZERO).on(Placement::Only(77));
-    let nodes = memory.machine().report().nodes;
-    let error = nowhere.alloc(&group).unwrap_err();
-    assert_eq!(error, AllocPagesError::NoSuchNode { nodes });
-    let error = group
-        .engine()
-        .alloc_many(Order::MAX, usize::MAX, Zeroed::No)
-        .unwrap_err();
+fn many_pages_are_counted_in_advance() {
+    let group = memory(options(16 << 20)).make("a");
+    let many = |order, count| group.engine().alloc_many(order, count, Zeroed::No);
+    let error = many(Order::MAX, usize::MAX).unwrap_err();
     assert!(matches!(error, AllocPagesError::TooMany { .. }), "{error}");
-    assert!(
-        group
-            .engine()
-            .alloc_many(ZERO, 0, Zeroed::No)
-            .unwrap()
-            .is_empty()
-    );
-    assert_eq!(usage(&group), 0);
-    for (bad, word) in [
-        (
-            PageOptions {
-                bytes_per_node: Some(0),
-                ..PageOptions::default()
-            },
-            "bytes",
-        ),
-        (
-            PageOptions {
-                lists: vec![],
-                ..PageOptions::default()
-            },
-            "lists",
-        ),
-        (
-            PageOptions {
-                lists: vec![ListOptions::new(0, 8); 2],
-                ..PageOptions::default()
-            },
-            "order",
-        ),
-    ] {
-        let error = Memory::builder().pages(bad).build().unwrap_err();
-        assert!(error.to_string().contains(word), "{error}");
-    }
+    assert!(many(ZERO, 0).unwrap().is_empty());
+    assert_eq!(group.used(), 0);
 }
 
 fn retained(memory: &Memory) -> u64 {
@@ -227,7 +135,7 @@ fn what_nobody_uses_goes_back_to_the_system() {
         decay_period: Duration::ZERO,
         ..options(256 << 20)
     });
-    let group = group(&memory, "a");
+    let group = memory.make("a");
     let mut pages = group.engine().alloc_many(ZERO, 20_000, Zeroed::No).unwrap();
     pages.iter_mut().for_each(|page| page.copy_from(&[1; 4096]));
     let before = resident().unwrap().anonymous_bytes;
@@ -250,15 +158,15 @@ fn what_nobody_uses_goes_back_to_the_system() {
 
 #[test]
 fn a_reserve_is_left_for_emergencies() {
-    let memory = memory(PageOptions {
+    let group = memory(PageOptions {
         watermarks: Some(Watermarks {
             min: 64,
             low: 96,
             high: 128,
         }),
         ..options(4 << 20)
-    });
-    let group = group(&memory, "a");
+    })
+    .make("a");
     let held: Vec<Page> = std::iter::from_fn(|| group.alloc_pages(ZERO, Zeroed::No).ok()).collect();
     assert_eq!(held.len(), 1024 - 64);
     let request = PageRequest::new(ZERO);
@@ -267,10 +175,16 @@ fn a_reserve_is_left_for_emergencies() {
         error.to_string().contains("64 pages free, 64 of them kept"),
         "{error}"
     );
+    let first = request.urgent().alloc(&group).unwrap();
+    assert!(
+        request.alloc(&group).is_err(),
+        "the reserve is not put on lists"
+    );
     let urgent: Vec<Page> = std::iter::from_fn(|| request.urgent().alloc(&group).ok()).collect();
-    assert_eq!(urgent.len(), 64);
+    assert_eq!(urgent.len(), 63);
+    drop(first);
     drop(held);
-    assert_eq!(usage(&group), 64 << 12);
+    assert_eq!(group.used(), 63 << 12);
 }
 
 #[test]
@@ -280,7 +194,7 @@ fn reports_add_up() {
         memory.zone_info().is_none(),
         "nothing is reserved before it is wanted"
     );
-    let group = group(&memory, "a");
+    let group = memory.make("a");
     let held = group
         .engine()
         .alloc_many(Order::new(1), 100, Zeroed::No)
@@ -307,22 +221,17 @@ fn reports_add_up() {
 #[test]
 fn a_refused_allocation_of_many_keeps_no_group() {
     let memory = memory(options(4 << 20));
-    let group = memory.root().child("x", Limits::none()).unwrap();
+    let group = memory.make("x");
     let all = memory.alloc_pages(Order::MAX, Zeroed::No).unwrap();
     assert!(group.engine().alloc_many(ZERO, 1, Zeroed::No).is_err());
     drop((group, all));
-    drop(
-        memory
-            .root()
-            .child("x", Limits::none())
-            .expect("the first is gone"),
-    );
+    drop(memory.make("x"));
 }
 
 #[test]
 fn what_was_taken_from_whoever_panics_is_freed() {
     let memory = memory(options(16 << 20));
-    let group = group(&memory, "a");
+    let group = memory.make("a");
     let pages = group.engine().alloc_many(ZERO, 1_000, Zeroed::No).unwrap();
     let mut left = 900;
     let freed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -332,23 +241,6 @@ fn what_was_taken_from_whoever_panics_is_freed() {
         }));
     }));
     assert!(freed.is_err());
-    assert_eq!(usage(&group), 0);
+    assert_eq!(group.used(), 0);
     assert_eq!(memory.zone_info().unwrap().zones[0].in_use(), 0);
-}
-
-#[test]
-fn the_reserve_is_not_put_on_lists() {
-    let memory = memory(PageOptions {
-        watermarks: Some(Watermarks {
-            min: 64,
-            low: 96,
-            high: 128,
-        }),
-        ..options(4 << 20)
-    });
-    let group = group(&memory, "a");
-    let held: Vec<Page> = std::iter::from_fn(|| group.alloc_pages(ZERO, Zeroed::No).ok()).collect();
-    let urgent = PageRequest::new(ZERO).urgent().alloc(&group).unwrap();
-    assert!(group.alloc_pages(ZERO, Zeroed::No).is_err());
-    drop((held, urgent));
 }

@@ -1,8 +1,9 @@
 //! Pages as shared bytes: `Page::freeze`.
 #![cfg(feature = "bytes")]
 
+use crate::common::Short;
+use bursar::Memory;
 use bursar::pages::{Order, PageOptions, Zeroed};
-use bursar::{Freshness, Group, Limits, Memory};
 
 fn memory() -> Memory {
     let options = PageOptions {
@@ -12,14 +13,10 @@ fn memory() -> Memory {
     Memory::builder().pages(options).build().unwrap()
 }
 
-fn usage(group: &Group) -> i64 {
-    group.read(Freshness::Exact).unwrap().usage().value
-}
-
 #[test]
 fn the_last_one_returns_and_uncharges_the_page() {
     let memory = memory();
-    let group = memory.root().child("blocks", Limits::none()).unwrap();
+    let group = memory.make("blocks");
     let in_use = || -> u64 {
         let info = memory.zone_info().unwrap();
         info.zones.iter().map(|zone| zone.in_use()).sum()
@@ -41,15 +38,14 @@ fn the_last_one_returns_and_uncharges_the_page() {
         (&slice[..], slice.as_ptr()),
         (&b"cd"[..], start.wrapping_add(2))
     );
-    assert_eq!((usage(&group), in_use()), (16 << 10, 4));
+    assert_eq!((group.used(), in_use()), (16 << 10, 4));
     std::thread::spawn(move || drop(slice)).join().unwrap();
-    assert_eq!((usage(&group), in_use()), (0, 0));
+    assert_eq!((group.used(), in_use()), (0, 0));
 }
 
 #[test]
 fn what_is_not_written_is_not_shared() {
-    let memory = memory();
-    let page = memory.alloc_pages(Order::ZERO, Zeroed::No).unwrap();
+    let page = memory().alloc_pages(Order::ZERO, Zeroed::No).unwrap();
     let frozen = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| page.freeze().len()));
     assert!(frozen.is_err());
 }

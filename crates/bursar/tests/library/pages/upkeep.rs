@@ -1,10 +1,11 @@
 //! Upkeep of page lists, CPU by CPU, on real threads.
 
+use crate::common::Short;
 use std::time::Duration;
 
-use bursar::housekeeping::{HousekeepingError, Options};
+use bursar::housekeeping::Options;
 use bursar::pages::{Order, PageOptions, Zeroed, ZoneReport};
-use bursar::{Host, Limits, Machine, Memory, Page};
+use bursar::{Host, Machine, Memory, Page};
 use bursar_machine::host::{allowed_cpus, pin_to};
 
 fn memory() -> Memory {
@@ -23,7 +24,7 @@ fn options() -> Options {
 
 /// Leaves pages on lists, some of them on this CPU's.
 fn use_pages(memory: &Memory) {
-    let group = memory.root().child("a", Limits::none()).expect("room");
+    let group = memory.make("a");
     let pages = group.engine().alloc_many(Order::ZERO, 2_000, Zeroed::No);
     let mut pages = pages.expect("there are pages");
     pages.iter_mut().for_each(|page| page.copy_from(&[1; 4096]));
@@ -59,19 +60,6 @@ fn threads_of_ours_give_memory_back_without_any_tick() {
 }
 
 #[test]
-fn so_do_ticks_of_a_thread_of_the_users() {
-    let memory = memory();
-    let upkeeper = memory.housekeeping(options()).expect("sense");
-    use_pages(&memory);
-    let machine = memory.machine();
-    let keeps = (machine.cpus() as u64) << 20;
-    while retained(&memory) > keeps {
-        let next_ns = upkeeper.tick();
-        machine.sleep_until(next_ns);
-    }
-}
-
-#[test]
 fn lists_of_isolated_cpus_are_left_alone_until_no_page_is_left() {
     let Some(cpu) = allowed_cpus()
         .into_iter()
@@ -104,7 +92,7 @@ fn lists_of_isolated_cpus_are_left_alone_until_no_page_is_left() {
     let (taken, listed) = std::thread::scope(|scope| {
         let take = || {
             let _ = allowed_cpus().into_iter().next_back().map(pin_to);
-            let group = memory.root().child("b", Limits::none()).expect("room");
+            let group = memory.make("b");
             let pages = std::iter::from_fn(|| group.alloc_pages(Order::ZERO, Zeroed::No).ok());
             let pages: Vec<Page> = pages.collect();
             (pages.len(), listed_on(&memory, shard.0))
@@ -129,19 +117,4 @@ fn without_isolation_the_same_lists_are_emptied() {
     while listed() > 0 {
         machine.sleep_until(upkeeper.tick());
     }
-}
-
-#[test]
-fn settings_are_checked() {
-    let memory = memory();
-    let cpus = memory.machine().cpus();
-    let cpu = cpus as u32;
-    let options = Options {
-        isolated: vec![cpu],
-        ..options()
-    };
-    let error = memory.housekeeping(options).expect_err("no such CPU");
-    assert_eq!(error, HousekeepingError::NoSuchCpu { cpu, cpus });
-    let text = format!("CPU {cpu} cannot be isolated: there are {cpus} CPUs");
-    assert_eq!(error.to_string(), text);
 }

@@ -4,119 +4,65 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bursar::{FlushPolicy, Freshness, Group, Limits, Memory, NotFresh};
-use bursar_machine::host::{allowed_cpus, pin_to};
+use bursar::{Freshness, Group, Memory};
+use bursar_check::model::Flow;
 
-use crate::common::{ROWS, Random, STATISTICS, memory, seed};
-
-#[derive(Default)]
-struct Updates {
-    begun: AtomicU64,
-    returned: AtomicU64,
-}
+use crate::common::{ROWS, Random, STATISTICS, Short, crew, hop, memory, seed};
 
 /// Four writers and six readers over a tree of three levels; every read is checked.
 #[test]
 fn exact_reads_miss_nothing_that_returned() {
     const ROUNDS: usize = 400;
+    const WRITERS: u64 = 4;
     let seed = seed();
     // Each read retires what the pass before found idle.
     let builder = Memory::builder()
         .statistics(STATISTICS)
         .retire_period(Duration::ZERO);
     let memory = builder.build().unwrap();
-    let tenants: Vec<Group> = (0..2)
-        .map(|index| {
-            memory
-                .root()
-                .child(format!("t{index}"), Limits::none())
-                .unwrap()
-        })
-        .collect();
-    let queries: Vec<(usize, Group)> = (0..8)
-        .map(|index| {
-            let tenant = index % 2;
-            let name = format!("q{index}");
-            (
-                tenant,
-                tenants[tenant].child(&name, Limits::none()).unwrap(),
-            )
-        })
-        .collect();
-    // By tenant, then by query, then all.
-    let truth: Vec<Updates> = (0..11).map(|_| Updates::default()).collect();
-    let writing = AtomicU64::new(4);
-    let reads = AtomicU64::new(0);
-    std::thread::scope(|scope| {
-        for writer in 0..4 {
-            let (queries, truth, writing) = (&queries, &truth, &writing);
-            scope.spawn(move || {
-                let cpus = allowed_cpus();
-                let mut random = Random(seed ^ writer);
-                for _ in 0..ROUNDS {
-                    // Moving gives way to a reader, so that updates and reads interleave on a machine of any size.
-                    let _ = pin_to(cpus[random.below(cpus.len())]);
-                    std::thread::yield_now();
-                    for _ in 0..random.below(50) {
-                        let at = random.below(queries.len());
-                        let touched = [queries[at].0, 2 + at, 10];
-                        touched.iter().for_each(|&at| {
-                            truth[at].begun.fetch_add(1, Ordering::SeqCst);
-                        });
-                        queries[at].1.add(ROWS, 1);
-                        touched.iter().for_each(|&at| {
-                            truth[at].returned.fetch_add(1, Ordering::SeqCst);
-                        });
-                    }
-                }
-                writing.fetch_sub(1, Ordering::SeqCst);
-            });
+    // Two tenants, the queries of both in turn, and the root; with the updates of each.
+    let mut groups: Vec<Group> = (0..2).map(|at| memory.make(format!("t{at}"))).collect();
+    for at in 0..8 {
+        groups.push(groups[at % 2].make(format!("q{at}")));
+    }
+    groups.push(memory.root());
+    let truth: Vec<Flow> = groups.iter().map(|_| Flow::default()).collect();
+    let writing = AtomicU64::new(WRITERS);
+    let write = |random: &mut Random| {
+        for _ in 0..ROUNDS {
+            // Moving gives way to a reader, so that updates and reads interleave on a machine of any size.
+            hop(random);
+            std::thread::yield_now();
+            for _ in 0..random.below(50) {
+                let at = 2 + random.below(8);
+                truth[at % 2].change(1, || {
+                    truth[at].change(1, || truth[10].change(1, || groups[at].add(ROWS, 1)));
+                });
+            }
         }
-        for reader in 0..6 {
-            let (memory, tenants, queries, truth) = (&memory, &tenants, &queries, &truth);
-            let (writing, reads) = (&writing, &reads);
-            scope.spawn(move || {
-                let mut random = Random(seed ^ 100 ^ reader);
-                let root = memory.root();
-                while writing.load(Ordering::SeqCst) > 0 {
-                    let at = random.below(11);
-                    let group = match at {
-                        0 | 1 => &tenants[at],
-                        10 => &root,
-                        _ => &queries[at - 2].1,
-                    };
-                    let returned = truth[at].returned.load(Ordering::SeqCst);
-                    let value = group.read(Freshness::Exact).unwrap().get(ROWS).value as u64;
-                    let begun = truth[at].begun.load(Ordering::SeqCst);
-                    assert!(value >= returned, "{group:?} misses {}", returned - value);
-                    assert!(value <= begun, "{group:?} invents {}", value - begun);
-                    reads.fetch_add(1, Ordering::Relaxed);
-                    std::thread::yield_now();
-                }
-            });
+        writing.fetch_sub(1, Ordering::SeqCst);
+    };
+    let read = |random: &mut Random| {
+        while writing.load(Ordering::SeqCst) > 0 {
+            let at = random.below(11);
+            let (returned, _) = truth[at].added();
+            let value = groups[at].rows();
+            let (_, begun) = truth[at].added();
+            let seen = || format!("{:?}: {returned} <= {value} <= {begun}", groups[at]);
+            assert!(returned <= value && value <= begun, "{}", seen());
+            std::thread::yield_now();
         }
-    });
+    };
+    let work = |thread| match (thread < WRITERS, &mut Random(seed ^ thread)) {
+        (true, random) => write(random),
+        (false, random) => read(random),
+    };
+    crew(10, work, std::thread::yield_now);
     let counts = memory.flush_counts();
     assert!(
         counts.retired > 10,
-        "slots were retired beside updates: {counts:?}, {reads:?} reads"
+        "slots were retired beside updates: {counts:?}"
     );
-}
-
-/// The contract of the other policy: it does not flush for a reader, and what it has is stale, as `Exact` never is.
-#[test]
-fn periodic_only_is_stale_and_says_so() {
-    let memory = Memory::builder()
-        .statistics(STATISTICS)
-        .policy(FlushPolicy::PeriodicOnly)
-        .build()
-        .unwrap();
-    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
-    let query = tenant.child("query", Limits::none()).unwrap();
-    query.add(ROWS, 1);
-    let NotFresh { cached } = tenant.read(Freshness::Exact).unwrap_err();
-    assert_eq!(cached.get(ROWS).value, 0, "the update is missing");
-    assert!(cached.age() > std::time::Duration::ZERO);
 }
 
 /// Readers of one scope at once need no more flushes than a few: those who come during one share the next.
@@ -125,19 +71,15 @@ fn overlapping_readers_share_flushes() {
     const READERS: u64 = 32;
     const READS: u64 = 20;
     let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
-    let query = tenant.child("query", Limits::none()).unwrap();
-    let (tenant, query) = (&tenant, &query);
-    std::thread::scope(|scope| {
-        for _ in 0..READERS {
-            scope.spawn(move || {
-                for _ in 0..READS {
-                    query.add(ROWS, 1);
-                    tenant.read(Freshness::Exact).unwrap();
-                }
-            });
+    let tenant = memory.make("tenant");
+    let query = tenant.make("query");
+    let work = |_| {
+        for _ in 0..READS {
+            query.add(ROWS, 1);
+            tenant.exact();
         }
-    });
+    };
+    crew(READERS, work, std::thread::yield_now);
     let counts = memory.flush_counts();
     assert_eq!(counts.root, 0);
     assert_eq!(
@@ -145,7 +87,7 @@ fn overlapping_readers_share_flushes() {
         READERS * READS,
         "each read had exactly one"
     );
-    let total = tenant.read(Freshness::Exact).unwrap().get(ROWS).value;
+    let total = tenant.rows();
     assert_eq!(total as u64, READERS * READS);
 }
 
@@ -153,11 +95,11 @@ fn overlapping_readers_share_flushes() {
 #[test]
 fn ticks_retire_idle_slots() {
     let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
+    let tenant = memory.make("tenant");
     let queries: Vec<Group> = (0..500)
-        .map(|index| tenant.child(format!("q{index}"), Limits::none()).unwrap())
+        .map(|index| tenant.make(format!("q{index}")))
         .collect();
-    let read = || tenant.read(Freshness::Exact).unwrap().get(ROWS).value;
+    let read = || tenant.rows();
     queries.iter().for_each(|query| query.add(ROWS, 1));
     assert_eq!(read(), 500);
     let counts = memory.flush_counts();
@@ -193,9 +135,9 @@ fn ticks_retire_idle_slots() {
 #[test]
 fn a_second_read_of_the_same_slots_needs_no_walk() {
     let memory = memory();
-    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
-    let query = tenant.child("query", Limits::none()).unwrap();
-    let read = || tenant.read(Freshness::Exact).unwrap();
+    let tenant = memory.make("tenant");
+    let query = tenant.make("query");
+    let read = || tenant.exact();
     let mut before = memory.flush_counts();
     for added in 1..200 {
         query.add(ROWS, 1);
@@ -212,35 +154,4 @@ fn a_second_read_of_the_same_slots_needs_no_walk() {
         after.rosters - before.rosters,
     );
     assert!(rosters > walks, "{before:?}, {after:?}");
-}
-
-/// The slots of a group that has ended belong to the group that its record has next.
-#[test]
-fn a_roster_does_not_follow_a_record_to_its_next_group() {
-    let memory = memory();
-    let parent = |name| memory.root().child(name, Limits::none()).unwrap();
-    let (old, new) = (parent("old"), parent("new"));
-    let guest = old.child("guest", Limits::none()).unwrap();
-    let beside = old.child("beside", Limits::none()).unwrap();
-    guest.add(ROWS, 1);
-    // It keeps the record. So the group is still there, and on the roster, when it has lost its name.
-    let kept = guest.try_charge(1).unwrap();
-    let rows = || {
-        let reading = old.read(Freshness::Exact).unwrap();
-        (reading.get(ROWS).value, reading.own(ROWS))
-    };
-    let add_and_read = |added: i64, own: i64| {
-        beside.add(ROWS, 1);
-        assert_eq!(rows(), (1 + added, own));
-    };
-    (1..10).for_each(|added| add_and_read(added, 0));
-    drop(guest);
-    (10..20).for_each(|added| add_and_read(added, 1));
-    drop(kept);
-    while memory.removed_groups() > 0 {
-        memory.tick();
-    }
-    let again = new.child("again", Limits::none()).unwrap();
-    again.add(ROWS, 100);
-    assert_eq!(rows(), (20, 1), "the next group of the record is elsewhere");
 }

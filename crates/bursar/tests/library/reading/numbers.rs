@@ -1,19 +1,17 @@
 //! Returns of bytes by number, charges that neither wait nor fail, and statistics at the ends of their range.
 
-use bursar::{Charge, Counter, Freshness, Gauge, Group, Limits, Memory, Statistic};
+use std::time::Duration;
 
-fn usage(group: &Group) -> i64 {
-    group.read(Freshness::Exact).unwrap().usage().value
-}
+use crate::common::Short;
+use bursar::{Charge, Counter, Gauge, Group, Memory, Statistic};
 
 #[test]
 fn what_is_forgotten_stays_charged_until_it_is_returned() {
-    let memory = Memory::host().unwrap();
-    let tenant = memory.root().child("tenant", Limits::max(1 << 20)).unwrap();
-    let query = tenant.child("query", Limits::none()).unwrap();
+    let tenant = Memory::host().unwrap().make_max("tenant", 1 << 20);
+    let query = tenant.make("query");
     let bytes = query.try_charge(1 << 19).unwrap().forget();
     assert_eq!(
-        (bytes, usage(&query), usage(&tenant)),
+        (bytes, query.used(), tenant.used()),
         (1 << 19, 1 << 19, 1 << 19)
     );
     assert!(tenant.try_charge((1 << 19) + 1).is_err());
@@ -23,17 +21,17 @@ fn what_is_forgotten_stays_charged_until_it_is_returned() {
         scope.spawn(|| other.engine().uncharge(bytes / 4));
         scope.spawn(|| query.engine().uncharge(bytes / 4));
     });
-    assert_eq!(usage(&tenant), 1 << 18);
+    assert_eq!(tenant.used(), 1 << 18);
     query.engine().uncharge(0);
     query.engine().uncharge(bytes / 2);
-    assert_eq!(usage(&query), 0);
+    assert_eq!(query.used(), 0);
     drop(tenant.try_charge(1 << 20).unwrap());
 }
 
 #[test]
 fn forgetting_nothing_keeps_nothing() {
     let memory = Memory::host().unwrap();
-    let group = memory.root().child("group", Limits::none()).unwrap();
+    let group = memory.make("group");
     assert_eq!(group.try_charge(0).unwrap().forget(), 0);
     drop(group);
     memory.tick();
@@ -43,11 +41,8 @@ fn forgetting_nothing_keeps_nothing() {
 
 #[test]
 fn what_may_not_wait_oversteps_and_the_next_that_may_refuses() {
-    let memory = Memory::host().unwrap();
-    let tenant = memory.root().child("tenant", Limits::max(8 << 20)).unwrap();
-    let groups: Vec<Group> = (0..4)
-        .map(|k| tenant.child(k.to_string(), Limits::none()).unwrap())
-        .collect();
+    let tenant = Memory::host().unwrap().make_max("tenant", 8 << 20);
+    let groups: Vec<Group> = (0..4).map(|k| tenant.make(k.to_string())).collect();
     // Stock below, on whatever CPUs there are.
     std::thread::scope(|scope| {
         for group in &groups {
@@ -66,47 +61,29 @@ fn what_may_not_wait_oversteps_and_the_next_that_may_refuses() {
     assert_eq!(tenant.reserved(), 9 << 20);
     drop(over);
     drop(groups[2].try_charge(1 << 20).unwrap());
-    assert_eq!(usage(&tenant), 0);
-}
-
-/// A tenant of at most 8 MiB and a group below it that holds stock, where each tick is due.
-fn with_stock() -> (Memory, Group, Group) {
-    let memory = Memory::builder()
-        .flush_period(std::time::Duration::ZERO)
-        .build()
-        .unwrap();
-    let tenant = memory.root().child("tenant", Limits::max(8 << 20)).unwrap();
-    let group = tenant.child("group", Limits::none()).unwrap();
-    drop(group.try_charge(5000).unwrap());
-    (memory, tenant, group)
+    assert_eq!(tenant.used(), 0);
 }
 
 #[test]
-fn a_tick_takes_back_what_an_overshoot_left() {
-    let (memory, tenant, group) = with_stock();
-    let over = group.engine().charge_nowait(9 << 20);
-    memory.tick();
-    memory.tick();
-    assert_eq!(tenant.reserved(), 9 << 20, "stock is left");
-    drop(over);
-}
-
-#[test]
-fn a_tick_takes_back_what_a_full_group_left() {
-    let (memory, tenant, group) = with_stock();
-    let stock = tenant.reserved();
-    assert!(stock > 0);
-    memory.tick();
-    assert_eq!(tenant.reserved(), stock, "there is room enough");
-    // Just what there is room for beside the stock.
-    let full = group.engine().charge_nowait((8 << 20) - stock);
-    assert_eq!(
-        (tenant.reserved(), tenant.engine().own_events().overshot),
-        (8 << 20, 0)
-    );
-    memory.tick();
-    memory.tick();
-    assert_eq!(tenant.reserved(), full.bytes(), "stock is left");
+fn ticks_take_back_what_a_full_group_or_an_overshoot_left() {
+    for overshot in [0, 1] {
+        // Each tick is due.
+        let memory = Memory::builder().flush_period(Duration::ZERO).build();
+        let memory = memory.unwrap();
+        let tenant = memory.make_max("tenant", 8 << 20);
+        let group = tenant.make("group");
+        drop(group.try_charge(5000).unwrap());
+        let stock = tenant.reserved();
+        assert!(stock > 0);
+        memory.tick();
+        assert_eq!(tenant.reserved(), stock, "there is room enough");
+        // Just what there is room for beside the stock, or more.
+        let full = group.engine().charge_nowait((8 << 20) - stock + overshot);
+        assert_eq!(tenant.engine().own_events().overshot, overshot);
+        memory.tick();
+        memory.tick();
+        assert_eq!(tenant.reserved(), full.bytes(), "stock is left");
+    }
 }
 
 /// Whether stock that a return has just left pays for a charge of the same size.
@@ -124,34 +101,33 @@ fn has_sections() -> bool {
 
 #[test]
 fn stock_alone_pays_or_nobody() {
-    let memory = Memory::host().unwrap();
-    let group = memory.root().child("group", Limits::none()).unwrap();
+    let group = Memory::host().unwrap().make("group");
     assert!(
         !group.engine().charge_from_stock(1),
         "there was never any stock"
     );
     let paid = pays_from_stock(&group, 3000);
     assert_eq!(paid, has_sections());
-    assert_eq!(usage(&group), if paid { 3000 } else { 0 });
-    let usage_before = usage(&group);
+    assert_eq!(group.used(), if paid { 3000 } else { 0 });
+    let usage_before = group.used();
     assert!(!group.engine().charge_from_stock(0));
     assert!(
         !group.engine().charge_from_stock(1 << 40),
         "more than any stock"
     );
     assert!(!group.engine().charge_from_stock(u64::MAX));
-    assert_eq!(usage(&group), usage_before);
+    assert_eq!(group.used(), usage_before);
     if paid {
         group.engine().uncharge(3000);
     }
-    assert_eq!(usage(&group), 0);
+    assert_eq!(group.used(), 0);
 }
 
 #[test]
 fn stock_is_as_large_as_it_is_set() {
     let group_of = |stock_max: u64| {
         let memory = Memory::builder().stock_max(stock_max).build().unwrap();
-        memory.root().child("group", Limits::none()).unwrap()
+        memory.make("group")
     };
     let large = group_of(8 << 20);
     assert_eq!(pays_from_stock(&large, 1 << 20), has_sections());
@@ -178,8 +154,7 @@ fn stock_is_as_large_as_it_is_set() {
 
 #[test]
 fn requests_beyond_all_numbers_are_cut() {
-    let memory = Memory::host().unwrap();
-    let group = memory.root().child("group", Limits::none()).unwrap();
+    let group = Memory::host().unwrap().make("group");
     let held: Vec<Charge> = (0..70)
         .map(|_| group.engine().charge_nowait(u64::MAX))
         .collect();
@@ -187,68 +162,34 @@ fn requests_beyond_all_numbers_are_cut() {
     assert!(held[69].bytes() < 1 << 56);
     let sum: u64 = held.iter().map(|charge| charge.bytes()).sum();
     assert!(sum <= 1 << 62);
-    assert_eq!(usage(&group), sum as i64);
+    assert_eq!(group.used(), sum as i64);
     drop(held);
-    assert_eq!(usage(&group), 0);
-}
-
-#[test]
-fn a_removed_group_is_charged_by_those_who_may_not_fail() {
-    let memory = Memory::host().unwrap();
-    let group = memory.root().child("group", Limits::none()).unwrap();
-    let mut first = group.engine().charge_nowait(1000);
-    group.engine().remove().unwrap();
-    let second = group.engine().charge_nowait(2000);
-    assert_eq!(usage(&group), 3000);
-    // Bytes alone keep the record, and may grow.
-    drop(group);
-    first.grow_nowait(500);
-    drop(second);
-    memory.tick();
-    assert_eq!(memory.removed_groups(), 1);
-    assert_eq!((first.bytes(), memory.root().reserved()), (1500, 1500));
-    drop(first);
-    memory.tick();
-    assert_eq!((memory.removed_groups(), memory.root().reserved()), (0, 0));
-}
-
-#[test]
-fn an_empty_charge_grows() {
-    let memory = Memory::host().unwrap();
-    let group = memory.root().child("group", Limits::none()).unwrap();
-    let mut charge = group.try_charge(0).unwrap();
-    charge.grow_nowait(0);
-    drop(group);
-    charge.grow_nowait(4096);
-    assert_eq!(memory.root().reserved() >= 4096, charge.bytes() == 4096);
-    drop(charge);
-    memory.tick();
-    assert_eq!(memory.removed_groups(), 0);
+    assert_eq!(group.used(), 0);
 }
 
 #[test]
 fn accounts_charge_their_group() {
     let memory = Memory::host().unwrap();
-    let group = memory.root().child("group", Limits::none()).unwrap();
-    let other = memory.root().child("other", Limits::none()).unwrap();
+    let group = memory.make("group");
+    let other = memory.make("other");
     let account = group.engine().account();
     assert!(account == group.clone().engine().account() && account != other.engine().account());
     assert_ne!(account.key(), other.engine().account().key());
     account.charge_nowait(5000);
     account.charge_nowait(5 << 20);
-    assert_eq!((usage(&group), usage(&other)), (5000 + (5 << 20), 0));
+    assert_eq!((group.used(), other.used()), (5000 + (5 << 20), 0));
     // Any thread's: it is two words and a number.
     std::thread::spawn(move || account.uncharge_nowait(5 << 20))
         .join()
         .unwrap();
     account.uncharge_nowait(5000);
-    assert_eq!(usage(&group), 0);
+    assert_eq!(group.used(), 0);
 }
 
 #[test]
 fn a_group_knows_its_memory() {
     let memory = Memory::host().unwrap();
-    let group = memory.root().child("group", Limits::none()).unwrap();
+    let group = memory.make("group");
     assert!(group.engine().memory().root() == memory.root());
     assert!(group.engine().memory().root() != Memory::host().unwrap().root());
 }
@@ -256,8 +197,7 @@ fn a_group_knows_its_memory() {
 #[test]
 #[cfg(debug_assertions)]
 fn returning_too_much_panics_at_the_call_at_fault_and_changes_nothing() {
-    let memory = Memory::host().unwrap();
-    let group = memory.root().child("tenant", Limits::none()).unwrap();
+    let group = Memory::host().unwrap().make("tenant");
     let held = group.try_charge(10_000).unwrap();
     let bytes = group.try_charge(1000).unwrap().forget();
     let panic = std::panic::catch_unwind(|| group.engine().uncharge(bytes + 1)).unwrap_err();
@@ -265,7 +205,7 @@ fn returning_too_much_panics_at_the_call_at_fault_and_changes_nothing() {
         panic.downcast_ref::<String>().unwrap(),
         "1001 bytes returned to /tenant, where 1000 are charged and forgotten"
     );
-    let used = || group.read(Freshness::Exact).unwrap().usage().value;
+    let used = || group.used();
     assert_eq!(used(), 11_000);
     group.engine().uncharge(bytes);
     assert!(
@@ -291,7 +231,7 @@ fn statistics_wrap() {
     const BATCHED: Counter = Counter::of(STATISTICS, "batched");
     const GAUGE: Gauge = Gauge::of(STATISTICS, "gauge");
     let memory = Memory::builder().statistics(STATISTICS).build().unwrap();
-    let group = memory.root().child("group", Limits::none()).unwrap();
+    let group = memory.make("group");
     for counter in [LAZY, EAGER, BATCHED] {
         group.add(counter, i64::MAX as u64);
         group.add(counter, 5);
@@ -299,7 +239,7 @@ fn statistics_wrap() {
     group.add(GAUGE, i64::MIN);
     group.add(GAUGE, -1);
     for read in [&group, &memory.root()] {
-        let reading = read.read(Freshness::Exact).unwrap();
+        let reading = read.exact();
         for counter in [LAZY, EAGER, BATCHED] {
             assert_eq!(reading.get(counter).value, i64::MIN + 4);
         }
@@ -309,7 +249,7 @@ fn statistics_wrap() {
     for counter in [LAZY, EAGER, BATCHED] {
         let added = std::panic::catch_unwind(|| group.add(counter, 0_u64.wrapping_sub(1)));
         assert_eq!(added.is_err(), cfg!(debug_assertions));
-        let reading = group.read(Freshness::Exact).unwrap();
+        let reading = group.exact();
         let lost = i64::from(!cfg!(debug_assertions));
         assert_eq!(reading.get(counter).value, i64::MIN + 4 - lost);
     }

@@ -1,7 +1,7 @@
 //! The feature `serde`: what is written, and which limits are read.
 #![cfg(feature = "serde")]
 
-use crate::common::{ROWS, UNIT, memory, units};
+use crate::common::{ROWS, Short, UNIT, memory, units};
 use std::time::Duration;
 
 use bursar::{Events, Freshness, Level, Limits, Memory, Value};
@@ -109,9 +109,9 @@ fn no_two_numbers_change_places() {
 #[test]
 fn a_snapshot_is_a_list_of_groups() {
     let memory = memory();
-    let group = memory.root().child("group", Limits::max(units(4))).unwrap();
+    let group = memory.make_max("group", units(4));
     let _charge = group.try_charge(UNIT).unwrap();
-    let child = group.child("child", Limits::none()).unwrap();
+    let child = group.make("child");
     drop(child.try_charge(3 * UNIT).unwrap());
     assert!(child.try_charge(8 * UNIT).is_err());
     child.set_max(0);
@@ -169,7 +169,7 @@ fn shares_of_nodes_are_written() {
     const PER_NODE: &[bursar::Statistic] = &[bursar::Statistic::counter("pages").per_node()];
     let memory = Memory::builder().statistics(PER_NODE).build().unwrap();
     memory.root().add(bursar::Counter::of(PER_NODE, "pages"), 3);
-    let reading = memory.root().read(Freshness::Exact).unwrap();
+    let reading = memory.exact();
     let written = to_value(&reading).unwrap();
     let shares = written["statistics"]["pages"]["per_node"]
         .as_array()

@@ -1,5 +1,6 @@
 //! Text that is printed for people.
 
+use crate::common::Short;
 use std::time::Duration;
 
 use bursar::{Bytes, Counter, Freshness, Limits, Memory, Statistic};
@@ -8,8 +9,8 @@ use bursar::{Bytes, Counter, Freshness, Limits, Memory, Statistic};
 #[test]
 fn a_memory_fits_a_line_of_a_log() {
     let memory = Memory::builder().max(1 << 30).build().unwrap();
-    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
-    let query = tenant.child("query", Limits::none()).unwrap();
+    let tenant = memory.make("tenant");
+    let query = tenant.make("query");
     let charge = query.try_charge(48 << 20).unwrap();
     let backend = memory.machine().report().backend;
     let cpus = memory.machine().report().cpus;
@@ -45,28 +46,6 @@ fn limits_say_what_is_set() {
 }
 
 #[test]
-fn limits_are_one_expression() {
-    let gib = 1 << 30;
-    let whole = Limits {
-        max: 4 * gib,
-        high: 3 * gib,
-        low: gib,
-        min: gib / 2,
-    };
-    let some = Limits {
-        high: 3 * gib,
-        ..Limits::none()
-    };
-    const FIXED: Limits = Limits::none().high(3 << 30);
-    assert_eq!(
-        whole,
-        Limits::max(4 * gib).high(3 * gib).low(gib).min(gib / 2)
-    );
-    assert_eq!((some, some.max), (FIXED, u64::MAX));
-    assert_eq!(Limits { max: 0, ..some }, Limits::max(0).high(3 * gib));
-}
-
-#[test]
 fn values_show_their_range() {
     const STATISTICS: &[Statistic] = &[
         Statistic::counter("batched").batch(64),
@@ -78,11 +57,11 @@ fn values_show_their_range() {
     let memory = Memory::builder().statistics(STATISTICS);
     let memory = memory.flush_period(Duration::from_secs(3600)).build();
     let memory = memory.unwrap();
-    let group = memory.root().child("group", Limits::none()).unwrap();
+    let group = memory.make("group");
     let _charge = group.try_charge(5 << 20).unwrap();
     group.add(BATCHED, 123);
     group.add(ROWS, 7);
-    let exact = group.read(Freshness::Exact).unwrap();
+    let exact = group.exact();
     assert_eq!(exact.get(BATCHED).to_string(), "123");
     assert_eq!(format!("[{:>5}]", exact.get(ROWS)), "[    7]");
     assert_eq!(exact.usage().to_string(), (5 << 20).to_string());
@@ -112,8 +91,11 @@ fn values_show_their_range() {
 #[test]
 fn readings_and_snapshots_fit_a_line_of_a_log() {
     const STATISTICS: &[Statistic] = &[Statistic::counter("rows")];
-    let memory = Memory::builder().statistics(STATISTICS).build().unwrap();
-    let group = memory.root().child("group", Limits::none()).unwrap();
+    let group = Memory::builder()
+        .statistics(STATISTICS)
+        .build()
+        .unwrap()
+        .make("group");
     group.add(Counter::of(STATISTICS, "rows"), 7);
     let _charge = group.try_charge(48 << 20).unwrap();
     let snapshot = group.snapshot(Freshness::Exact).unwrap();

@@ -8,7 +8,9 @@ use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use crate::common::world::Stop;
-use crate::common::{BALANCE, BATCHED, EAGER, ROWS, Random, STATISTICS, UNIT, memory, seed, units};
+use crate::common::{
+    BALANCE, BATCHED, EAGER, ROWS, Random, STATISTICS, Short, UNIT, memory, seed, units,
+};
 use bursar::{
     Bytes, FlushPolicy, Freshness, Group, GroupSnapshot, Level, Limits, Memory, Snapshot, Statistic,
 };
@@ -61,9 +63,9 @@ fn check_sums(snapshot: &Snapshot) {
 fn groups_come_depth_first_with_all_their_numbers() {
     let memory = memory();
     let root = memory.root();
-    let b = root.child("b", Limits::max(8 << 20).low(1 << 20)).unwrap();
-    let a = root.child("a", Limits::none()).unwrap();
-    let scan = a.child("scan", Limits::none()).unwrap();
+    let b = root.make_with("b", Limits::max(8 << 20).low(1 << 20));
+    let a = root.make("a");
+    let scan = a.make("scan");
     let charge = scan.try_charge(3 << 20).unwrap();
     drop(a.try_charge(2 << 20).unwrap());
     let nearly_all = b.try_charge(8 << 20).unwrap();
@@ -79,7 +81,7 @@ fn groups_come_depth_first_with_all_their_numbers() {
         let handle = memory.find(&group.path).unwrap();
         assert_eq!(group.name(), handle.name());
         assert_eq!(group.limits, handle.limits());
-        assert_eq!(group.reading, handle.read(Freshness::Exact).unwrap());
+        assert_eq!(group.reading, handle.exact());
         assert_eq!(
             (group.reserved, group.peak),
             (handle.reserved(), handle.engine().peak())
@@ -116,7 +118,7 @@ fn freshness_is_that_of_every_group() {
     let builder = Memory::builder().statistics(STATISTICS);
     let memory = builder.flush_period(Duration::from_secs(3600)).build();
     let memory = memory.unwrap();
-    let group = memory.root().child("group", Limits::none()).unwrap();
+    let group = memory.make("group");
     let mut charge = group.try_charge(5 << 20).unwrap();
     group.add(BATCHED, 10);
     let flushes = || memory.flush_counts().root;
@@ -142,7 +144,7 @@ fn freshness_is_that_of_every_group() {
     assert_eq!((usage(&exact).value, flushes()), (5 << 20, 3));
 
     // A charge has moved: the root's usage is known, and not where the bytes are.
-    let to = memory.root().child("to", Limits::none()).unwrap();
+    let to = memory.make("to");
     charge.move_to(&to).unwrap();
     assert_eq!(
         memory
@@ -156,12 +158,12 @@ fn freshness_is_that_of_every_group() {
     let within = memory.snapshot(Freshness::Within(1 << 10)).unwrap();
     assert_eq!((usage(&within).value, flushes()), (0, 4));
     charge.move_to(&group).unwrap();
-    memory.root().read(Freshness::Exact).unwrap();
+    memory.exact();
 
     // A group that was flushed by itself is newer than the one above, and they still add up.
-    let inner = group.child("inner", Limits::none()).unwrap();
+    let inner = group.make("inner");
     let _more = inner.try_charge(1 << 20).unwrap();
-    group.read(Freshness::Exact).unwrap();
+    group.exact();
     let cached = memory.snapshot(Freshness::Cached).unwrap();
     check_sums(&cached);
     assert_eq!(cached.get("/").unwrap().reading.usage().value, 6 << 20);
@@ -170,11 +172,8 @@ fn freshness_is_that_of_every_group() {
 /// More children than are looked up at once, some of which are removed.
 #[test]
 fn a_group_may_have_many_children() {
-    let memory = memory();
-    let group = memory.root().child("group", Limits::none()).unwrap();
-    let children: Vec<Group> = (0..300)
-        .map(|at| group.child(format!("{at:03}"), Limits::none()).unwrap())
-        .collect();
+    let group = memory().make("group");
+    let children: Vec<Group> = (0..300).map(|at| group.make(format!("{at:03}"))).collect();
     for child in &children {
         child.add(ROWS, 1);
     }
@@ -194,7 +193,7 @@ fn a_group_may_have_many_children() {
 fn a_policy_that_forbids_the_flush_is_told() {
     let builder = Memory::builder().statistics(STATISTICS);
     let memory = builder.policy(FlushPolicy::PeriodicOnly).build().unwrap();
-    let group = memory.root().child("group", Limits::none()).unwrap();
+    let group = memory.make("group");
     let _charge = group.try_charge(5 << 20).unwrap();
     assert!(memory.snapshot(Freshness::Exact).is_err());
     let cached = memory.snapshot(Freshness::Cached).unwrap();
@@ -208,9 +207,9 @@ fn a_policy_that_forbids_the_flush_is_told() {
 #[test]
 fn a_tree_is_drawn_in_80_columns() {
     let memory = Memory::builder().max(96 << 20).build().unwrap();
-    let acme = memory.root().child("acme", Limits::max(64 << 20)).unwrap();
+    let acme = memory.make_max("acme", 64 << 20);
     let evil = "evil\n2026-01-01 ERROR root logged in\x1b[2J";
-    let evil = acme.child(evil, Limits::none()).unwrap();
+    let evil = acme.make(evil);
     let _charge = evil.try_charge(1536 << 10).unwrap();
     assert_eq!(
         memory.to_string(),
@@ -232,7 +231,7 @@ fn a_tree_is_drawn_in_80_columns() {
     let mut deep = Vec::new();
     for level in 0..62 {
         let name = format!("{level}-{}", "ü".repeat(100));
-        at = at.child(&name, Limits::max(u64::MAX / 2)).unwrap();
+        at = at.make_max(&name, u64::MAX / 2);
         deep.push(at.clone());
     }
     for shown in [
@@ -314,7 +313,7 @@ fn children_and_own_part_add_up_while_everything_runs() {
     check_sums(&snapshot);
     for group in &snapshot {
         let alone = memory.find(&group.path).unwrap();
-        assert_eq!(group.reading, alone.read(Freshness::Exact).unwrap());
+        assert_eq!(group.reading, alone.exact());
     }
 }
 
@@ -348,7 +347,7 @@ impl Wake for Observer {
 #[test]
 fn callbacks_take_snapshots() {
     let memory = memory();
-    let group = memory.root().child("group", Limits::max(units(4))).unwrap();
+    let group = memory.make_max("group", units(4));
     let observer = Arc::new(Observer {
         memory: memory.clone(),
         calls: AtomicUsize::new(0),
@@ -388,8 +387,8 @@ fn shares_of_nodes_add_up() {
     const PER_NODE: &[Statistic] = &[Statistic::counter("pages").per_node()];
     let pages = bursar::Counter::of(PER_NODE, "pages");
     let memory = Memory::builder().statistics(PER_NODE).build().unwrap();
-    let group = memory.root().child("group", Limits::none()).unwrap();
-    let child = group.child("child", Limits::none()).unwrap();
+    let group = memory.make("group");
+    let child = group.make("child");
     group.add(pages, 3);
     child.add(pages, 4);
     let snapshot = memory.snapshot(Freshness::Exact).unwrap();

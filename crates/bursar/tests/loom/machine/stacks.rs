@@ -4,102 +4,12 @@
 //! The entries are not words of loom's, because a block cannot be made from bits; the depth that includes an entry is
 //! one.
 
-use std::mem::MaybeUninit;
 use std::sync::{Arc, Mutex as PlainMutex};
 
-use bursar_machine::pages::{
-    Block, BlockStacks, Bounds, Content, Frames, Pfn, ReserveError, ReserveOptions, SPAN_PAGES,
-    Span, StackWord, depth, simulated,
-};
+use bursar_machine::pages::{Block, BlockStacks, Bounds, StackWord, depth};
 use bursar_machine::{AtomicWord, MemoryOrder, Shard, busy_wait};
 
 use super::{Cpus, LoomWord, current};
-
-/// A reservation without memory.
-#[derive(Clone, Debug)]
-pub struct LoomFrames {
-    first: Pfn,
-    pages: u32,
-}
-
-/// Numbers pages; `before` blocks of the largest order were numbered before.
-pub(super) fn reserve(
-    before: &PlainMutex<u32>,
-    options: &ReserveOptions,
-) -> Result<(LoomFrames, Span), ReserveError> {
-    if options.pages == 0 {
-        return Err(ReserveError::NoPages);
-    }
-    let mut before = before.lock().unwrap();
-    let spans = options.pages.div_ceil(u64::from(SPAN_PAGES)) as u32;
-    let frames = LoomFrames {
-        first: Pfn(simulated::FIRST.0 + *before * SPAN_PAGES),
-        pages: spans * SPAN_PAGES,
-    };
-    let span = simulated::span(*before, spans);
-    *before += spans;
-    Ok((frames, span))
-}
-
-impl LoomFrames {
-    fn check(&self, block: &Block) {
-        let at = block.pfn().0.wrapping_sub(self.first.0);
-        assert!(at < self.pages, "the block is of another reservation");
-    }
-}
-
-impl Frames for LoomFrames {
-    fn first(&self) -> Pfn {
-        self.first
-    }
-
-    fn pages(&self) -> u64 {
-        u64::from(self.pages)
-    }
-
-    fn uninit<'a>(&self, block: &'a mut Block) -> &'a mut [MaybeUninit<u8>] {
-        self.check(block);
-        simulated::set_content(block, Content::Unknown);
-        &mut []
-    }
-
-    fn bytes<'a>(&self, block: &'a Block) -> Option<&'a [u8]> {
-        self.check(block);
-        (block.content() != Content::Unknown).then_some(&[])
-    }
-
-    fn bytes_mut<'a>(&self, block: &'a mut Block) -> Option<&'a mut [u8]> {
-        self.check(block);
-        if block.content() == Content::Unknown {
-            return None;
-        }
-        simulated::set_content(block, Content::Initialized);
-        Some(&mut [])
-    }
-
-    fn init(
-        &self,
-        block: &mut Block,
-        write: impl for<'a> FnOnce(&'a mut [MaybeUninit<u8>]) -> &'a mut [u8],
-    ) -> bool {
-        let is_all = write(self.uninit(block)).is_empty();
-        simulated::set_content(block, Content::Initialized);
-        is_all
-    }
-
-    fn zero(&self, block: &mut Block) {
-        self.check(block);
-        if !block.content().is_zero() {
-            simulated::set_content(block, Content::Zero);
-        }
-    }
-
-    fn discard(&self, block: &mut Block) -> bool {
-        self.check(block);
-        simulated::set_content(block, Content::Unbacked);
-        true
-    }
-}
 
 struct List {
     head: LoomWord,

@@ -6,19 +6,21 @@
 //! | depot | a short lock for a batch | `depot.rs` |
 //! | buddy | the zone lock, in slices of [`HoldBounds`] | here |
 
-use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bursar_machine::pages::{Block, Frames, Order, Pfn, ReserveError, ReserveOptions};
 use bursar_machine::{Machine, OutOfMemory, Shard};
 
+use crate::apart::Apart;
+
 use super::buddy::{Buddy, SpareTable};
 use super::depot::Depot;
 use super::hold::{Hold, KnownLock, Timed, Work};
-use super::lists::{List, Lists};
+use super::last_upkeep::LastUpkeep;
+use super::lists::Lists;
 use super::options::{HoldBounds, PageOptions};
 use super::sizes::{self, Watermarks};
-use super::upkeep::Upkeep;
+use super::tuned::List;
 
 /// Mark down to which an allocation may use free pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,26 +48,12 @@ pub(crate) struct Zone<M: Machine> {
     pub(super) cpus: usize,
     pub(super) marks: Watermarks,
     pub(super) hold: HoldBounds,
-    pub(super) upkeep: Apart<KnownLock<M::Mutex<Timed<Upkeep>>>>,
+    pub(super) upkeep: Apart<KnownLock<M::Mutex<Timed<LastUpkeep>>>>,
     pub(super) counts: Apart<Counts>,
 }
 
 /// Length of a pause in which other threads can run.
 const GIVE_WAY: u32 = 1 << 10;
-
-/// Value on cache lines of its own. Otherwise writes to it would slow down reads of its neighbours, such as the heads
-/// of the lists. Two lines, because processors fetch them in pairs.
-#[derive(Debug)]
-#[repr(align(128))]
-pub(crate) struct Apart<T>(pub(crate) T);
-
-impl<T> Deref for Apart<T> {
-    type Target = T;
-    #[inline(always)]
-    fn deref(&self) -> &T {
-        &self.0
-    }
-}
 
 /// Facts about the buddy that are written under its lock and read without it.
 struct Hints {
@@ -156,7 +144,7 @@ impl<M: Machine> Zone<M> {
             cpus,
             marks,
             hold: options.hold,
-            upkeep: Apart(KnownLock::new(Upkeep::new(machine.cpus() + 1))),
+            upkeep: Apart(KnownLock::new(LastUpkeep::new(machine.cpus() + 1))),
             counts: Apart(Counts::default()),
         })
     }

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use bursar_machine::Machine;
 use bursar_machine::pages::Frames;
 
-use super::Page;
+use super::page::Page;
 
 impl<M: Machine> Page<M> {
     /// The bytes, for writing. They may hold data that the group wrote earlier, never another group's.

@@ -5,7 +5,6 @@ use std::time::Duration;
 use bursar_machine::pages::{HugePages, LISTS_MAX, NodeBinding, Order};
 
 use super::sizes::Watermarks;
-use super::tuned::CAPACITY_MAX;
 
 /// Default orders with per-CPU lists, and the number of blocks of each list: 8 MiB in blocks of 4 KiB to 64 KiB.
 ///
@@ -18,6 +17,9 @@ const LISTS: [ListOptions; 5] = [
     ListOptions::new(3, 256),
     ListOptions::new(4, 128),
 ];
+
+/// Maximum number of blocks in a list, given by its bits in a word (`tuned.rs`): 2^12 - 1.
+pub(super) const CAPACITY_MAX: u16 = (1 << 12) - 1;
 
 /// A per-CPU list of blocks of one order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use bursar_machine::{Machine, Shard};
 
 use super::histogram::Histogram;
 use super::hold::{Hold, Holder, KnownLock, Timed, Work};
-use super::zone::Apart;
+use crate::apart::Apart;
 
 /// Blocks of one order that move together.
 pub(super) type Batch = Vec<Block>;

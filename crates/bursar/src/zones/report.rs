@@ -7,13 +7,13 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bursar_machine::Machine;
-use bursar_machine::pages::{MAX_ORDER, Order, PAGE_BYTES, depth, pops};
+use bursar_machine::pages::{BlockStacks, MAX_ORDER, Order, PAGE_BYTES, depth, pops};
 
+use super::alloc::Zones;
 use super::histogram::Histogram;
-use super::hold::Work;
+use super::hold::{Holder, Work};
 use super::sizes::Watermarks;
 use super::zone::Zone;
-use super::zones::Zones;
 
 /// Contents of a memory's zones, and counts of their events. Its text is like `/proc/zoneinfo`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -150,87 +150,91 @@ impl<M: Machine> Zones<M> {
     /// Makes a report. Call in an operation.
     pub(crate) fn info(&self) -> ZoneInfo {
         ZoneInfo {
-            zones: self.iter().map(Zone::report).collect(),
+            zones: self.iter().map(report).collect(),
         }
+    }
+
+    /// Resources that have been held for at least `threshold_ns`. Takes no lock.
+    pub(crate) fn stuck(&self, threshold_ns: u64) -> Vec<Stuck> {
+        let each = self.iter();
+        each.flat_map(|zone| stuck_in(zone, threshold_ns)).collect()
     }
 }
 
-impl<M: Machine> Zone<M> {
-    fn report(&self) -> ZoneReport {
-        let mut listed = 0;
-        let mut popped = 0;
-        let mut pagesets = Vec::new();
-        for shard in self.shards() {
-            let lists = self.lists.existing().map(|(order, list)| {
-                let head = self.lists.head(shard, order);
-                let pages = u64::from(list.order.pages());
-                let count = depth(head) as u64;
-                listed += count * pages;
-                popped += pops(head) * pages;
-                let report = ListReport {
-                    order: list.order,
-                    count,
-                    high: self.lists.tuned(shard, order).high,
-                    batch: list.batch,
-                    high_min: list.high_min,
-                    high_max: list.high_max,
-                };
-                (head != 0, report)
+fn report<M: Machine>(zone: &Zone<M>) -> ZoneReport {
+    let mut listed = 0;
+    let mut popped = 0;
+    let mut pagesets = Vec::new();
+    for shard in zone.shards() {
+        let lists = zone.lists.existing().map(|(order, list)| {
+            let head = zone.lists.head(shard, order);
+            let pages = u64::from(list.order.pages());
+            let count = depth(head) as u64;
+            listed += count * pages;
+            popped += pops(head) * pages;
+            let report = ListReport {
+                order: list.order,
+                count,
+                high: zone.lists.tuned(shard, order).high,
+                batch: list.batch,
+                high_min: list.high_min,
+                high_max: list.high_max,
+            };
+            (head != 0, report)
+        });
+        let (used, lists): (Vec<bool>, Vec<ListReport>) = lists.unzip();
+        if used.contains(&true) {
+            pagesets.push(PageSet {
+                cpu: shard.0,
+                lists,
             });
-            let (used, lists): (Vec<bool>, Vec<ListReport>) = lists.unzip();
-            if used.contains(&true) {
-                pagesets.push(PageSet {
-                    cpu: shard.0,
-                    lists,
-                });
-            }
         }
-        let depot = self
-            .lists
-            .existing()
-            .map(|(order, list)| self.depot.blocks(order) * u64::from(list.order.pages()))
-            .sum();
-        let buddy = self.buddy(Work::Report);
-        let (zone_holds, zone_waits) = buddy.times();
-        let (zone_holds, zone_waits) = (zone_holds.clone(), zone_waits.clone());
-        let zone_given = buddy.given().clone();
-        let free = buddy.free_pages();
-        let free_backed = buddy.backed_pages();
-        let free_blocks = std::array::from_fn(|order| buddy.free_blocks(Order::new(order as u8)));
-        drop(buddy);
-        let (depot_holds, depot_waits) = self.depot.times(&self.machine);
-        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let counts = &self.counts;
-        let mut report = ZoneReport {
-            node: self.node,
-            managed: self.managed,
-            free,
-            free_backed,
-            free_blocks,
-            depot,
-            listed,
-            watermarks: self.marks,
-            pagesets,
-            counts: ZoneCounts {
-                pgalloc: popped + read(&counts.slow_allocs),
-                pgfree: 0,
-                pcp_refill: read(&counts.refills),
-                pcp_spill: read(&counts.spills),
-                pcp_drain: read(&counts.drained),
-                allocstall: read(&counts.stalls),
-                pgzero: read(&counts.zeroed),
-                pgreturn: read(&counts.returned),
-            },
-            zone_holds,
-            zone_waits,
-            zone_given,
-            depot_holds,
-            depot_waits,
-        };
-        // Allocated pages that are no longer in use were freed.
-        report.counts.pgfree = report.counts.pgalloc.saturating_sub(report.in_use());
-        report
     }
+    let depot = zone
+        .lists
+        .existing()
+        .map(|(order, list)| zone.depot.blocks(order) * u64::from(list.order.pages()))
+        .sum();
+    let buddy = zone.buddy(Work::Report);
+    let (zone_holds, zone_waits) = buddy.times();
+    let (zone_holds, zone_waits) = (zone_holds.clone(), zone_waits.clone());
+    let zone_given = buddy.given().clone();
+    let free = buddy.free_pages();
+    let free_backed = buddy.backed_pages();
+    let free_blocks = std::array::from_fn(|order| buddy.free_blocks(Order::new(order as u8)));
+    drop(buddy);
+    let (depot_holds, depot_waits) = zone.depot.times(&zone.machine);
+    let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+    let counts = &zone.counts;
+    let mut report = ZoneReport {
+        node: zone.node,
+        managed: zone.managed,
+        free,
+        free_backed,
+        free_blocks,
+        depot,
+        listed,
+        watermarks: zone.marks,
+        pagesets,
+        counts: ZoneCounts {
+            pgalloc: popped + read(&counts.slow_allocs),
+            pgfree: 0,
+            pcp_refill: read(&counts.refills),
+            pcp_spill: read(&counts.spills),
+            pcp_drain: read(&counts.drained),
+            allocstall: read(&counts.stalls),
+            pgzero: read(&counts.zeroed),
+            pgreturn: read(&counts.returned),
+        },
+        zone_holds,
+        zone_waits,
+        zone_given,
+        depot_holds,
+        depot_waits,
+    };
+    // Allocated pages that are no longer in use were freed.
+    report.counts.pgfree = report.counts.pgalloc.saturating_sub(report.in_use());
+    report
 }
 
 impl fmt::Display for ZoneInfo {
@@ -325,5 +329,135 @@ impl ZoneReport {
     /// Bytes of memory behind pages that are not in use.
     pub fn retained_bytes(&self) -> u64 {
         (self.free_backed + self.depot + self.listed) * PAGE_BYTES as u64
+    }
+}
+
+/// A lock or other resource that is held for too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stuck {
+    /// The resource.
+    pub place: Place,
+    /// Node of the zone.
+    pub node: usize,
+    /// Its holder, and the holder's work.
+    pub holder: Holder,
+    /// Duration of the hold, nanoseconds.
+    pub held_ns: u64,
+    /// Number of waiters.
+    pub waiting: u64,
+    /// Number of lists that are frozen meanwhile. Their CPUs go to the depot for each page.
+    pub frozen_lists: usize,
+}
+
+/// Resource that can be held too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Place {
+    /// The zone lock.
+    Zone,
+    /// A shelf of the depot.
+    Shelf(usize),
+    /// Upkeep; one task at a time decays and drains.
+    Upkeep,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Zone => f.write_str("zone lock"),
+            Self::Shelf(shelf) => write!(f, "lock of depot shelf {shelf}"),
+            Self::Upkeep => f.write_str("upkeep"),
+        }
+    }
+}
+
+/// Shows a line like the kernel's `BUG: soft lockup`.
+impl fmt::Display for Stuck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "stuck: {} of node {} held for {:.3} s by task {:#x}, which took it on CPU {} for {}; {} waiting, {} lists frozen",
+            self.place,
+            self.node,
+            self.held_ns as f64 / 1e9,
+            self.holder.task,
+            self.holder.cpu,
+            self.holder.work.name(),
+            self.waiting,
+            self.frozen_lists,
+        )
+    }
+}
+
+fn stuck_in<M: Machine>(zone: &Zone<M>, threshold_ns: u64) -> Vec<Stuck> {
+    let now_ns = zone.machine.now_ns();
+    let buddy = zone.buddy_lock().holder();
+    let upkeep = zone.upkeep.holder();
+    let shelves = zone.depot.holders();
+    let held = buddy.map(|(holder, waiting)| (Place::Zone, holder, waiting));
+    let held = held
+        .into_iter()
+        .chain(upkeep.map(|(holder, waiting)| (Place::Upkeep, holder, waiting)))
+        .chain(shelves.map(|(shelf, holder, waiting)| (Place::Shelf(shelf), holder, waiting)));
+    let stuck = |(place, holder, waiting): (Place, Holder, u64)| {
+        let held_ns = now_ns.saturating_sub(holder.since_ns);
+        (held_ns >= threshold_ns).then(|| Stuck {
+            place,
+            node: zone.node,
+            holder,
+            held_ns,
+            waiting,
+            frozen_lists: frozen_lists(zone),
+        })
+    };
+    held.filter_map(stuck).collect()
+}
+
+fn frozen_lists<M: Machine>(zone: &Zone<M>) -> usize {
+    let stacks = &zone.lists.stacks;
+    let is_frozen = |&(shard, list): &(_, usize)| stacks.bounds(shard, list).is_frozen();
+    let lists = || zone.lists.existing().map(|(list, _)| list);
+    let all = zone
+        .shards()
+        .flat_map(|shard| lists().map(move |list| (shard, list)));
+    all.filter(is_frozen).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use bursar_machine::Host;
+
+    use super::super::PageOptions;
+    use super::*;
+
+    fn zones() -> Zones<Host> {
+        let options = PageOptions {
+            bytes_per_node: Some(4 << 20),
+            ..PageOptions::default()
+        };
+        Zones::new(&Host::start().unwrap(), options).unwrap()
+    }
+
+    #[test]
+    fn whoever_holds_a_lock_is_named() {
+        let zones = zones();
+        assert_eq!(zones.stuck(0), []);
+        let zone = zones.zone(0);
+        let held = zone.buddy(Work::Drain);
+        let found = zones.stuck(0);
+        let [stuck] = found[..] else {
+            panic!("{found:?}");
+        };
+        assert_eq!((stuck.place, stuck.holder.work), (Place::Zone, Work::Drain));
+        assert_eq!(stuck.holder.task, zone.machine.task());
+        let text = stuck.to_string();
+        assert!(
+            text.starts_with("stuck: zone lock of node 0 held for"),
+            "{text}"
+        );
+        assert_eq!(zones.stuck(u64::MAX), [], "not for that long");
+        drop(held);
+        assert_eq!(zones.stuck(0), []);
     }
 }

@@ -8,6 +8,7 @@ use bursar_machine::{Machine, Shard};
 use super::hold::Work;
 use super::options::{PageOptions, Zeroed};
 use super::table::Table;
+use super::upkeep;
 use super::zone::{Counts, Mark, Zone, ZoneError};
 
 /// Zones by node.
@@ -263,43 +264,33 @@ impl<M: Machine> Zones<M> {
     /// Does the periodic upkeep of all zones, except for the lists of CPUs that are `left_alone`. Call in an operation.
     pub(crate) fn tick(&self, left_alone: &dyn Fn(Shard) -> bool) {
         self.iter()
-            .for_each(|zone| zone.tick(&self.options, left_alone));
+            .for_each(|zone| upkeep::tick(zone, &self.options, left_alone));
     }
 
     /// Does the periodic upkeep of one CPU's lists; returns whether there will be work the next time. Call in an
     /// operation.
     pub(crate) fn tick_cpu(&self, shard: Shard) -> bool {
-        let each = self.iter().map(|zone| zone.tick_cpu(shard, &self.options));
+        let each = self
+            .iter()
+            .map(|zone| upkeep::tick_cpu(zone, shard, &self.options));
         // Each zone does its upkeep, whatever the first one returns.
         each.fold(false, |left, more| left | more)
     }
 
     /// Does the periodic upkeep that is not about a CPU's lists. Call in an operation.
     pub(crate) fn tick_rest(&self) {
-        self.iter().for_each(|zone| zone.tick_rest(&self.options));
+        self.iter()
+            .for_each(|zone| upkeep::tick_rest(zone, &self.options));
     }
 
     /// Returns whether there is anything for [`Zones::tick_cpu`] to do. Changes nothing.
     pub(crate) fn has_work(&self, shard: Shard) -> bool {
-        self.iter().any(|zone| zone.has_work(shard))
+        self.iter().any(|zone| upkeep::has_work(zone, shard))
     }
 
     /// Returns the zone that a page belongs to.
     pub(crate) fn zone_of(&self, pfn: Pfn) -> Option<u16> {
         let zone = self.iter().position(|zone| zone.contains(pfn))?;
         Some(zone as u16)
-    }
-}
-
-impl<M: Machine> Zone<M> {
-    fn take_one(&self, order: Order, mark: Mark) -> Option<Block> {
-        if self.lists.lists[order.index()].exists() {
-            return self.refill(order.index(), mark);
-        }
-        let mut blocks = Vec::with_capacity(1);
-        self.take(order, 1, mark, &mut blocks);
-        let block = blocks.pop()?;
-        Counts::add(&self.counts.slow_allocs, u64::from(order.pages()));
-        Some(block)
     }
 }

@@ -5,11 +5,13 @@ use std::mem;
 use bursar_machine::pages::{Block, Order};
 use bursar_machine::{Machine, Outcome, Slot};
 
-use super::{AllocPagesError, Page, Tag, UNCHARGED, get_block_slowly, request, scrub};
+use super::error::AllocPagesError;
+use super::page::{Page, Tag, UNCHARGED, scrub, uncharge};
+use super::request::{get_block_slowly, request};
 use crate::charge::{Charge, charge_slowly};
 use crate::group::Group;
-use crate::pages::Zeroed;
 use crate::react::{Core, fork};
+use crate::zones::Zeroed;
 
 /// Allocates `count` blocks with one charge.
 pub(crate) fn alloc_many<M: Machine>(
@@ -134,7 +136,7 @@ impl<M: Machine> Drop for Run<M> {
             zones.free_many(self.tag.zone(), self.order, blocks);
         }
         if self.tag.index() != UNCHARGED {
-            super::uncharge(&*self.core, self.slot.clone(), self.tag.index(), bytes);
+            uncharge(&*self.core, self.slot.clone(), self.tag.index(), bytes);
         }
     }
 }

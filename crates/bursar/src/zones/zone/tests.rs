@@ -1,6 +1,6 @@
 use bursar_machine::Host;
 
-use super::super::{HoldBounds, PageOptions, Watermarks, Zones};
+use super::super::{HoldBounds, PageOptions, Watermarks, Zones, upkeep};
 use super::*;
 
 fn zones(hold: HoldBounds) -> Zones<Host> {
@@ -95,18 +95,21 @@ fn lists_are_looked_after_once_a_period_whoever_comes() {
     let most = raise(zone);
     let high = |shard| zone.lists.tuned(Shard(shard), 0).high;
     let extra = zone.machine.cpus() as u32;
-    assert!(zone.tick_cpu(Shard(0), &options), "it will decay further");
+    assert!(
+        upkeep::tick_cpu(zone, Shard(0), &options),
+        "it will decay further"
+    );
     let once = high(0);
     assert!(once < most && high(extra) == most, "{once} {most}");
-    assert!(zone.tick_cpu(Shard(0), &options));
+    assert!(upkeep::tick_cpu(zone, Shard(0), &options));
     assert_eq!(high(0), once, "not twice");
-    zone.tick(&options, &|_| false);
+    upkeep::tick(zone, &options, &|_| false);
     assert_eq!(
         (high(0), high(extra)),
         (once, once),
         "only those that were not"
     );
-    zone.tick_cpu(Shard(extra), &options);
+    upkeep::tick_cpu(zone, Shard(extra), &options);
     assert_eq!(high(extra), once);
 }
 
@@ -119,7 +122,7 @@ fn cpus_that_are_left_alone_keep_what_they_have() {
         ..zones.options.clone()
     };
     let most = raise(zone);
-    (0..100).for_each(|_| zone.tick(&options, &|shard| shard == Shard(0)));
+    (0..100).for_each(|_| upkeep::tick(zone, &options, &|shard| shard == Shard(0)));
     let high = |shard| zone.lists.tuned(Shard(shard), 0).high;
     let least = zone.lists.lists[0].high_min;
     assert_eq!((high(0), high(zone.machine.cpus() as u32)), (most, least));
@@ -133,9 +136,9 @@ fn a_cpu_whose_lists_are_as_small_as_they_become_has_no_work() {
         decay_period: std::time::Duration::ZERO,
         ..zones.options.clone()
     };
-    assert!(!zone.has_work(Shard(0)) && !zone.tick_cpu(Shard(0), &options));
+    assert!(!upkeep::has_work(zone, Shard(0)) && !upkeep::tick_cpu(zone, Shard(0), &options));
     raise(zone);
-    let rounds = (0..1_000).take_while(|_| zone.tick_cpu(Shard(0), &options));
+    let rounds = (0..1_000).take_while(|_| upkeep::tick_cpu(zone, Shard(0), &options));
     assert!((5..100).contains(&rounds.count()));
-    assert!(!zone.has_work(Shard(0)));
+    assert!(!upkeep::has_work(zone, Shard(0)));
 }

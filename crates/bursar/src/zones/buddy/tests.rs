@@ -36,18 +36,6 @@ fn touched<R>(buddy: &mut Buddy, operation: impl FnOnce(&mut Buddy) -> R) -> (R,
 }
 
 #[test]
-fn a_cut_block_leaves_one_of_each_order_and_becomes_whole_again() {
-    let (frames, mut buddy) = zone(2);
-    let page = buddy.alloc(ZERO).unwrap();
-    assert_eq!(page.pfn(), frames.first());
-    assert_eq!(free_blocks(&buddy), [1; 11]);
-    assert_eq!(buddy.free_pages(), 2_047);
-    buddy.free(page);
-    assert_eq!(buddy.free_blocks(Order::MAX), 2);
-    assert_eq!(buddy.free_pages(), buddy.managed_pages());
-}
-
-#[test]
 fn the_smallest_block_that_suffices_is_cut() {
     let (_, mut buddy) = zone(2);
     let page = buddy.alloc(ZERO).unwrap();

@@ -1,4 +1,6 @@
-//! Walks that readers of one scope share.
+//! Turns of readers: which of them does the next walk for all, and which the next step of retiring (`retire.rs`).
+//!
+//! Readers of one scope share walks.
 //!
 //! One walk of a scope runs at a time. A reader that comes while one runs cannot use it, because it may have passed the reader's
 //! groups already. It waits for the next, which one of those that wait does for all. So a reader waits for two walks at most.
@@ -11,15 +13,9 @@ use std::sync::Arc;
 
 use bursar_machine::{AtomicWord, Event, Lock, Machine, MemoryOrder};
 
-use super::{FlushPolicy, Keep, ROOT, Tree};
-
 const RUNS: u64 = 1;
 const SLEEPERS: u64 = 2;
-const DONE_ONE: u64 = 4;
-/// Slots that reads of a scope look at for each step of retiring that they do: several times the cost of the step, fence included, so
-/// that readers spend a small part of their time on it. Judgement.
-const MANY_SLOTS: u64 = 8192;
-
+pub(super) const DONE_ONE: u64 = 4;
 /// Counts of walks since the memory was made. A read of a group without children is no walk here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -51,12 +47,12 @@ struct Sleeper<M: Machine> {
 
 /// Turns of the walks of one scope.
 pub(crate) struct Turns<M: Machine> {
-    word: M::Word,
+    pub(super) word: M::Word,
     sleepers: M::Mutex<Vec<Arc<Sleeper<M>>>>,
     /// Reads that waited for another's walk, reads by roster, and slots that reads looked at, also of former lives of the record.
-    joined: M::Word,
+    pub(super) joined: M::Word,
     pub(super) rosters: M::Word,
-    slots: M::Word,
+    pub(super) slots: M::Word,
 }
 
 impl<M: Machine> Turns<M> {
@@ -72,7 +68,7 @@ impl<M: Machine> Turns<M> {
 
     /// Returns `true` when a walk has ended that began after this call, or `false` when the caller must do it, and call
     /// [`Turns::finish`].
-    fn wait(&self, machine: &M) -> bool {
+    pub(super) fn wait(&self, machine: &M) -> bool {
         // Full, here and below: a reader that sees a walk done sees its numbers, and one that begins a walk comes after the last.
         let mut seen = self.word.load(MemoryOrder::Full);
         let needs = seen / DONE_ONE + 1 + (seen & RUNS);
@@ -125,7 +121,7 @@ impl<M: Machine> Turns<M> {
     }
 
     /// Ends a walk.
-    fn finish(&self) {
+    pub(super) fn finish(&self) {
         let before = self.word.fetch_add(DONE_ONE - RUNS, MemoryOrder::Full);
         if before & SLEEPERS == 0 {
             return;
@@ -155,58 +151,42 @@ fn wake_as_tree<M: Machine>(mut sleepers: Vec<Arc<Sleeper<M>>>) {
     }
 }
 
-impl<M: Machine> Tree<M> {
-    /// Brings the totals of `scope` up to date: they include each update that returned before this call.
-    ///
-    /// Returns whether walks of this scope have looked at many slots since a reader was last told so.
-    #[doc(alias = "css_rstat_flush")]
-    pub(crate) fn flush(&self, scope: u32, keep: Keep) -> bool {
-        let turns = &self.node(scope).turns;
-        if turns.wait(&self.machine) {
-            // Relaxed, here and below: these counts only inform.
-            turns.joined.fetch_add(1, MemoryOrder::Relaxed);
-            return false;
+/// Pass over the marks of the tree.
+pub(crate) struct Retirer<M: Machine> {
+    /// The way to the place where the next step goes on; empty between passes.
+    pub(super) way: M::Mutex<Vec<Stop>>,
+    /// Time at which a reader does the next step, ns.
+    pub(super) due_ns: M::Word,
+    /// Least time between the passes that readers do, ns.
+    pub(crate) period_ns: u64,
+    pub(super) fences: M::Word,
+    pub(super) retired: M::Word,
+}
+
+/// A group on the way of a pass.
+pub(super) struct Stop {
+    pub(super) index: u32,
+    /// Ordinal of the next child to look at; `None` before the group's own slots.
+    pub(super) next: Option<u32>,
+}
+
+impl<M: Machine> Retirer<M> {
+    pub(super) fn new(period_ns: u64, now_ns: u64) -> Self {
+        Self {
+            way: M::Mutex::new(Vec::new()),
+            due_ns: M::Word::new(now_ns.saturating_add(period_ns)),
+            period_ns,
+            fences: M::Word::new(0),
+            retired: M::Word::new(0),
         }
-        let walked = match self.policy {
-            FlushPolicy::CombiningFence => self.walk_and_retire_all(scope),
-            FlushPolicy::Combining | FlushPolicy::PeriodicOnly => self.walk(scope),
-        };
-        turns.finish();
-        if walked.is_calm && keep == Keep::Roster {
-            self.make_roster(scope);
-        }
-        self.count_slots(scope, walked.slots)
     }
 
-    /// Counts slots that a read of `scope` looked at. Returns what [`Tree::flush`] returns.
-    pub(super) fn count_slots(&self, scope: u32, slots: u64) -> bool {
-        // Relaxed: a count.
-        let before = self
-            .node(scope)
-            .turns
-            .slots
-            .fetch_add(slots, MemoryOrder::Relaxed);
-        before / MANY_SLOTS != before.wrapping_add(slots) / MANY_SLOTS
-    }
-
-    pub(crate) fn flush_counts(&self) -> FlushCounts {
-        let (fences, retired) = self.retirer.counts();
-        let mut counts = FlushCounts {
-            fences,
-            retired,
-            ..FlushCounts::default()
-        };
-        for index in 0..self.records() {
-            let turns = &self.node(index).turns;
-            let walks = turns.word.load(MemoryOrder::Relaxed) / DONE_ONE;
-            match index {
-                ROOT => counts.root = walks,
-                _ => counts.subtree += walks,
-            }
-            counts.joined += turns.joined.load(MemoryOrder::Relaxed);
-            counts.rosters += turns.rosters.load(MemoryOrder::Relaxed);
-            counts.slots += turns.slots.load(MemoryOrder::Relaxed);
-        }
-        counts
+    /// Fences passed, and slots retired.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        // Relaxed: these counts only inform.
+        (
+            self.fences.load(MemoryOrder::Relaxed),
+            self.retired.load(MemoryOrder::Relaxed),
+        )
     }
 }

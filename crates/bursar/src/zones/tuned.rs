@@ -1,4 +1,4 @@
-//! State of a list's tuning in one word, brought up to date when the list runs empty or over.
+//! Sizes of a list, and the state of its tuning in one word, brought up to date when the list runs empty or over.
 //!
 //! The kernel counts each operation; here the stack counts pops only. Frees are derived from pops and the depth, and a
 //! mixture of both is taken as all pops first. So `free_count` after a mixture may be higher than the kernel's, by less
@@ -9,9 +9,74 @@
 //! row do not all go back at once (`free_high`), and there is no reclaim. Both serve policies that only the kernel's
 //! lists have.
 
-use super::lists::List;
-use super::tuning::{Limits, Shortage, Tuning};
 use bursar_machine::pages::Order;
+
+use super::options::{CAPACITY_MAX, ListOptions};
+use super::tuning::{Limits, Shortage, Tuning};
+
+/// Minimum number of blocks of several pages that move at a time.
+const BATCH_MIN: u32 = 16;
+
+/// Sizes of the list of one order on each CPU, in blocks. All are 0 if blocks of this order are not kept on lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct List {
+    pub(super) order: Order,
+    /// Number of blocks that move at a time.
+    pub(super) batch: u32,
+    /// `high` of an idle list.
+    pub(super) high_min: u32,
+    /// Upper bound of `high`.
+    pub(super) high_max: u32,
+    pub(super) capacity: u16,
+}
+
+impl List {
+    pub(super) fn absent(order: Order) -> Self {
+        Self {
+            order,
+            batch: 0,
+            high_min: 0,
+            high_max: 0,
+            capacity: 0,
+        }
+    }
+
+    /// Returns whether blocks of this order are kept on lists.
+    pub(super) fn exists(&self) -> bool {
+        self.capacity > 0
+    }
+
+    /// Sizes in blocks, from the zone's sizes in pages.
+    pub(super) fn new(options: ListOptions, batch: u32, high_min: u32, high_max: u32) -> Self {
+        let order = options.order.get();
+        // The kernel moves as few as two blocks of several pages, because each page takes time under its lock. Here
+        // each block does, and blocks that move through the depot do not even take that.
+        let batch = if order == 0 {
+            batch
+        } else {
+            (batch >> order).max(BATCH_MIN.min(batch))
+        };
+        let capacity = u32::from(options.capacity.clamp(1, CAPACITY_MAX));
+        let batch = batch.clamp(1, capacity);
+        let blocks = |pages: u32| pages >> order;
+        let high_max = blocks(high_max).clamp(batch, capacity);
+        Self {
+            order: options.order,
+            batch,
+            high_min: blocks(high_min).clamp(batch, high_max),
+            high_max,
+            capacity: capacity as u16,
+        }
+    }
+
+    fn limits(&self) -> Limits {
+        Limits {
+            batch: self.batch,
+            high_min: self.high_min,
+            high_max: self.high_max,
+        }
+    }
+}
 
 /// Tuning of a list, and its stack's counts at that time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,17 +89,6 @@ pub(super) struct Tuned {
     depth: u32,
     /// Pops so far, modulo 2^16.
     pops: u16,
-}
-
-/// Maximum number of blocks in a list, given by the bits in the word: 2^12 - 1.
-pub(super) const CAPACITY_MAX: u16 = (1 << 12) - 1;
-
-fn limits(list: &List) -> Limits {
-    Limits {
-        batch: list.batch,
-        high_min: list.high_min,
-        high_max: list.high_max,
-    }
 }
 
 impl Tuned {
@@ -68,14 +122,14 @@ impl Tuned {
 
     /// The kernel's state brought up to date since the last event, and the number of frees since then.
     fn tuning(self, list: &List, pops: u64, depth: u32) -> (Tuning, u32) {
-        let mut tuning = Tuning::new(&limits(list));
+        let mut tuning = Tuning::new(&list.limits());
         let popped = (pops as u16).wrapping_sub(self.pops);
         tuning.high = self.high;
         tuning.alloc_factor = self.alloc_factor;
         tuning.free_count = self.free_count.checked_shr(u32::from(popped)).unwrap_or(0);
         let frees = (depth + u32::from(popped)).saturating_sub(self.depth);
         tuning.alloc_factor = tuning.alloc_factor.checked_shr(frees).unwrap_or(0);
-        tuning.free_count = (tuning.free_count + frees).min(limits(list).scaled_batch_max());
+        tuning.free_count = (tuning.free_count + frees).min(list.limits().scaled_batch_max());
         (tuning, frees)
     }
 
@@ -99,7 +153,7 @@ impl Tuned {
     ) -> (Self, u32) {
         let (mut tuning, _) = self.tuning(list, pops, depth);
         tuning.allocated();
-        let blocks = tuning.nr_alloc(&limits(list), Order::ZERO, depth, shortage);
+        let blocks = tuning.nr_alloc(&list.limits(), Order::ZERO, depth, shortage);
         // The depth after the fetch, because fetched blocks are not frees.
         let depth = depth.saturating_add(blocks);
         (Self::after(tuning, list, pops, depth), blocks)
@@ -114,7 +168,7 @@ impl Tuned {
         shortage: Shortage,
     ) -> (Self, u32) {
         let (mut tuning, _) = self.tuning(list, pops, depth);
-        let limits = limits(list);
+        let limits = list.limits();
         let high = tuning.nr_high(&limits, depth + 1, shortage);
         let blocks = tuning.nr_free(&limits, high);
         // At least the blocks beyond `high`, which may have been lowered meanwhile.
@@ -126,9 +180,9 @@ impl Tuned {
 
     /// State after a period.
     pub(super) fn decay(self, list: &List, depth: u32) -> Self {
-        let mut tuning = Tuning::new(&limits(list));
+        let mut tuning = Tuning::new(&list.limits());
         tuning.high = self.high;
-        let _ = tuning.decay(&limits(list), depth);
+        let _ = tuning.decay(&list.limits(), depth);
         Self {
             high: tuning.high,
             ..self
@@ -138,7 +192,6 @@ impl Tuned {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ListOptions;
     use super::*;
 
     fn list() -> List {
