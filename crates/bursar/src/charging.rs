@@ -8,11 +8,13 @@ use crate::engine::Engine;
 use crate::futures::ChargeAsync;
 use crate::group::Group;
 use crate::limit::Limits;
-use crate::page::{AllocPagesError, Page};
-use crate::pages::Zeroed;
+use crate::pages::error::AllocPagesError;
+use crate::pages::page::Page;
+use crate::pages::request;
 use crate::react::charge as charging;
 use crate::react::{ChargeError, Debt, high, set_limits};
 use crate::reserve::EmergencyReserve;
+use crate::zones::Zeroed;
 
 /// # Charging
 impl<M: Machine> Group<M> {
@@ -136,7 +138,7 @@ impl<M: Machine> Group<M> {
     #[doc(alias = "__alloc_pages")]
     #[inline(always)]
     pub fn alloc_pages(&self, order: Order, zeroed: Zeroed) -> Result<Page<M>, AllocPagesError> {
-        Page::alloc(self, order, zeroed)
+        request::alloc(self, order, zeroed)
     }
 
     /// Less common calls, for builders of engines, pools and allocators.

@@ -8,8 +8,9 @@ use crate::charge::Charge;
 use crate::group::Group;
 use crate::limit::{Events, USAGE_MAX};
 use crate::memory::Memory;
-use crate::page::{self, AllocPagesError, Page};
-use crate::pages::Zeroed;
+use crate::pages::error::AllocPagesError;
+use crate::pages::many::alloc_many;
+use crate::pages::page::Page;
 use crate::react::charge as charging;
 pub use crate::react::{NowaitError, RemoveError};
 use crate::react::{close, read, reclaim, refusal, set_limits, stalling, uncharge};
@@ -17,6 +18,7 @@ use crate::registration::Registration;
 pub use crate::survey::Protection;
 use crate::survey::{self, Victim};
 use crate::tree::{NotFresh, Reading, printable};
+use crate::zones::Zeroed;
 
 /// Less common calls of a [`Group`]; see [`Group::engine`].
 ///
@@ -306,7 +308,7 @@ impl<M: Machine> Engine<'_, M> {
         count: usize,
         zeroed: Zeroed,
     ) -> Result<Vec<Page<M>>, AllocPagesError> {
-        page::alloc_many(self.group, order, count, zeroed)
+        alloc_many(self.group, order, count, zeroed)
     }
 }
 

@@ -120,7 +120,7 @@ mod bytes;
 
 mod limit;
 
-pub mod pages;
+mod zones;
 
 pub mod housekeeping;
 
@@ -137,7 +137,8 @@ mod snapshot;
 mod survey;
 
 mod memory;
-mod page;
+
+pub mod pages;
 
 pub mod engine;
 
@@ -148,7 +149,8 @@ mod reading;
 /// Pages given up for an address, and claimed back by it. For allocators.
 #[doc(hidden)]
 pub mod raw {
-    pub use crate::page::{Claim, ClaimError};
+    pub use crate::pages::error::ClaimError;
+    pub use crate::pages::raw::Claim;
 }
 
 #[cfg(feature = "serde")]
@@ -162,7 +164,9 @@ pub use futures::{ChargeAsync, Emptied};
 pub use group::Group;
 pub use limit::{Events, Limits};
 pub use memory::{Builder, Drift, Memory, MemoryError};
-pub use page::{AllocPagesError, Page, PageRequest};
+pub use pages::error::AllocPagesError;
+pub use pages::page::Page;
+pub use pages::request::PageRequest;
 pub use react::{
     ChargeError, Debt, HighPolicy, Level, LimitReached, Pressure, PressurePolicy, Reason,
     ReclaimRequest, Recursive, Stall, StallShare,

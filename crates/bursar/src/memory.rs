@@ -2,7 +2,6 @@
 
 mod cgroup;
 mod drift;
-mod page_upkeep;
 #[cfg(test)]
 mod tests;
 
@@ -16,13 +15,13 @@ use bursar_machine::{Host, Machine};
 use crate::bytes::Bytes;
 use crate::group::Group;
 use crate::limit::{Counters, Limits, STOCK_MAX_MAX, StockSettings};
-use crate::pages::PageOptions;
 use crate::react::{Core, HighPolicy, Policies, PressurePolicy, Recursive, fork, lifetime, upkeep};
 use crate::snapshot::Snapshot;
 use crate::tree::{
-    BadSchema, CreateError, FlushCounts, FlushPolicy, Freshness, Keep, Layout, NotFresh, ROOT,
-    Statistic, Tree,
+    self, BadSchema, CreateError, FlushCounts, FlushPolicy, Freshness, Keep, Layout, NotFresh,
+    ROOT, Statistic, Tree,
 };
+use crate::zones::PageOptions;
 use cgroup::{Follow, FromCgroup};
 pub use drift::Drift;
 
@@ -423,13 +422,13 @@ impl<M: Machine> Memory<M> {
         {
             let _operation = fork::operation(&self.core);
             let tree = &self.core.tree();
-            let is_due = tree.age_ns(ROOT) >= tree.flush_period_ns;
+            let is_due = tree::age_ns(tree, ROOT) >= tree.flush_period_ns;
             if is_due {
-                tree.flush(ROOT, Keep::Folded);
+                tree::flush(tree, ROOT, Keep::Folded);
             }
             // A pass folds what it finds, and between flushes such a memory's numbers stay as they are.
             if is_due || tree.policy != FlushPolicy::PeriodicOnly {
-                tree.retire();
+                tree::retire(tree);
             }
             if let Some(zones) = self.core.pages.zones() {
                 zones.tick(&|shard| self.core.pages.is_left_alone(shard));
@@ -480,7 +479,7 @@ impl<M: Machine> Memory<M> {
 
     /// Counts of flushes so far.
     pub fn flush_counts(&self) -> FlushCounts {
-        self.core.tree().flush_counts()
+        tree::flush_counts(self.core.tree())
     }
 
     /// Statistics that groups keep.

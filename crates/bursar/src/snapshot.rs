@@ -11,7 +11,7 @@ use crate::bytes::Bytes;
 use crate::group::Group;
 use crate::limit::{Events, Limits};
 use crate::react::{Pressure, fork, pressure, read};
-use crate::tree::{Freshness, NotFresh, ROOT, Reading, printable};
+use crate::tree::{self, Freshness, NotFresh, ROOT, Reading, printable};
 
 /// Characters of a line of text.
 const COLUMNS: usize = 80;
@@ -221,7 +221,7 @@ pub(crate) fn snapshot<M: Machine>(
     if let Freshness::Within(error) = freshness {
         let snapshot = walk(group, false);
         let tree = &group.core().tree();
-        let is_within = |group: &GroupSnapshot| tree.is_within(&group.reading, error);
+        let is_within = |group: &GroupSnapshot| tree::is_within(tree, &group.reading, error);
         if snapshot.iter().all(is_within) {
             return Ok(snapshot);
         }
@@ -255,9 +255,7 @@ fn walk<M: Machine>(group: &Group<M>, is_exact: bool) -> Snapshot {
         )
     };
     let usage_range = |index: u32| core.counters.usage_range(index);
-    let parts = core
-        .tree()
-        .snapshot(group.index(), is_exact, usage_range, note);
+    let parts = tree::snapshot(core.tree(), group.index(), is_exact, usage_range, note);
     let groups = parts.into_iter().map(|part| {
         let (limits, reserved, peak, (events, own_events), pressure) = part.noted;
         let path = format!("{top}{}", part.path);

@@ -9,9 +9,8 @@ use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 
 use super::events::EventCounts;
 use super::limits::{Limit, Limits};
-use super::operations::Begun;
 use crate::apart::Apart;
-use crate::gate::Gate;
+use crate::gate::{Begun, Gate};
 use crate::tree::MarkSet;
 
 /// No usage is higher, so that sums are good as signed numbers.
@@ -226,12 +225,12 @@ impl<M: Machine> PageCounter<M> {
     /// Bytes that are charged or held as stock, and those of operations under way that fit.
     pub(crate) fn reserved(&self) -> u64 {
         let max = || self.settings.max.load(MemoryOrder::Full);
-        // In this order, and Full: claims that do not fit lie above the limit, and bytes above it were charged whatever it says.
-        // So the usage is no less, if no limit changes meanwhile; a limit that rises counts.
+        // Claims that do not fit lie above the limit, and bytes above it that do count were charged whatever it says, so they are
+        // in the usage. A limit that changes meanwhile counts as the higher one. Full, all: the claims are looked at last.
         let max_before = max();
-        let claimed = self.bytes.claimed.load(MemoryOrder::Full);
         let usage = self.usage(MemoryOrder::Full);
-        claimed.min(usage.max(max_before).max(max()))
+        let bound = usage.max(max_before).max(max());
+        self.bytes.claimed.load(MemoryOrder::Full).min(bound)
     }
 
     /// Claims `bytes` whatever the limit says. Returns whether that is above the limit.

@@ -12,10 +12,9 @@ use bursar_machine::{AtomicWord, Machine, MemoryOrder};
 use super::counter::{PageCounter, USAGE_MAX};
 use super::events::Event;
 use super::limits::{Limit, Limits};
-use super::operations::Operations;
 use super::way::Way;
 use crate::arena::Arena;
-use crate::gate::Gate;
+use crate::gate::{Gate, Operations};
 use crate::tree::{LEVELS, ROOT, Tree};
 
 /// The owner of pages that no group pays for.
@@ -169,6 +168,13 @@ impl<M: Machine> Counters<M> {
     /// Whether any group ever had a `high`.
     pub(crate) fn has_high(&self) -> bool {
         self.some_high.load(Relaxed)
+    }
+
+    /// Whether a change of usage is nobody's business: no listener, no `high`, no bug to print.
+    pub(crate) fn is_unobserved(&self) -> bool {
+        self.listeners.load(MemoryOrder::Full) == 0
+            && !self.has_high()
+            && matches!(self.over_returned.load(MemoryOrder::Relaxed), 0 | TOLD)
     }
 
     /// Begins a slow operation, unless a group on its way to the root is closed. Async-signal-safe.

@@ -5,7 +5,6 @@
 //! |---|---|
 //! | `counter.rs` | one group's counter: usage, limits, the stock below it |
 //! | `counters.rs` | the counters of all groups; reserving along the way to the root |
-//! | `operations.rs` | slow operations under way, by CPU |
 //! | `way.rs` | the counters from a group up to the root |
 //! | `stock.rs` | the bytes that CPUs hold ahead: batch, refill, return |
 //! | `drain.rs` | taking the stock of a subtree back; the last try before a refusal |
@@ -31,7 +30,6 @@ mod counters;
 mod drain;
 mod events;
 mod limits;
-mod operations;
 mod stock;
 mod way;
 

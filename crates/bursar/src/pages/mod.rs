@@ -1,64 +1,26 @@
-//! Page memory: zones of pages, from the buddy through a depot of batches to per-CPU lists.
+//! Pages of real memory, charged to groups: options, requests, reports.
 //!
-//! | file | subject |
-//! |---|---|
-//! | `zones.rs` | choice of the zone for an allocation, and the steps when it is empty |
-//! | `zone.rs` | the pages of one node: tiers, watermarks, the zone lock |
-//! | `lists.rs`, `tuned.rs`, `tuning.rs` | per-CPU lists, and how many pages they may hold |
-//! | `depot.rs` | batches between the lists and the buddy |
-//! | `buddy.rs` | free blocks by order |
-//! | `quiesce.rs` | taking blocks off other CPUs' lists |
-//! | `upkeep.rs` | periodic work |
-//! | `table.rs` | pages that are held as raw memory |
-//! | `hold.rs`, `histogram.rs` | holders of locks, and times of holds and waits |
-//! | `statistics.rs`, `stuck.rs` | reports |
-//! | `sizes.rs`, `options.rs` | sizes that follow from a zone's, and those that are set |
-//!
-//! Nothing here knows of groups except the number that tells one owner's bytes from another's.
-//!
-//! # Rules
-//! * A block is in one place: a list, a batch, the buddy, or a caller's hands. Its token is moved, never copied.
-//! * No lock is held while memory is zeroed or given back to the system, and none for more than [`HoldBounds`].
-//! * A caller that finds a list frozen, or a shelf's lock taken, goes on to the next tier; no caller waits for a drain.
-//! * A free never fails, and waits for nothing but short locks.
+//! [`Group::alloc_pages`](crate::Group::alloc_pages) and [`Memory::alloc_pages`](crate::Memory::alloc_pages) return a
+//! [`Page`](crate::Page). Pages come from a zone for each NUMA node. [`PageOptions`] sets the sizes of zones and of per-CPU lists.
+//! [`Memory::zone_info`](crate::Memory::zone_info) reports what they hold, and [`Memory::stuck`](crate::Memory::stuck) reports
+//! locks that are held for too long. No lock is held for more than [`HoldBounds`] while its holder runs.
 
-mod buddy;
-mod depot;
-mod histogram;
-mod hold;
-mod lists;
-mod options;
-mod pool;
-mod quiesce;
-mod sizes;
-mod statistics;
-mod stuck;
-mod table;
-mod tuned;
-mod tuning;
-mod upkeep;
-mod zone;
-mod zones;
+mod bytes;
+pub(crate) mod error;
+pub(crate) mod many;
+mod memory;
+pub(crate) mod page;
+pub(crate) mod raw;
+pub(crate) mod request;
 
 pub use bursar_machine::pages::{
     HugePages, NodeBinding, Order, OrderError, PAGE_BYTES, Pfn, ReserveError,
 };
-pub use histogram::Histogram;
-pub use hold::{Holder, Work};
-pub use options::{HoldBounds, ListOptions, PageOptions, Zeroed};
-pub(crate) use pool::Pool;
-pub use sizes::Watermarks;
-pub use statistics::{ListReport, PageSet, ZoneCounts, ZoneInfo, ZoneReport};
-pub use stuck::{Place, Stuck};
-pub(crate) use table::NotRaw;
-pub(crate) use zone::Zone;
-pub(crate) use zones::{NoBlock, Zones};
-pub use zones::{Placement, Urgency};
 
-/// Parts of zones and lists, for page allocators that are compared with this one. Not for programs.
+pub use crate::zones::{
+    Histogram, HoldBounds, Holder, ListOptions, ListReport, PageOptions, PageSet, Place, Placement,
+    Stuck, Urgency, Watermarks, Work, Zeroed, ZoneCounts, ZoneInfo, ZoneReport,
+};
+
 #[doc(hidden)]
-pub mod parts {
-    pub use super::buddy::{Buddy, SpareTable};
-    pub use super::sizes::{batch, high_max, high_min};
-    pub use super::tuning::{Limits, Shortage, Tuning};
-}
+pub use crate::zones::parts;

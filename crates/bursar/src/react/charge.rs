@@ -185,6 +185,9 @@ impl<M: Machine> Drop for Unheld<'_, M> {
 /// Tells listeners of a charge that reserved `reserved`, and pays for a `high`. Returns the `bytes` charged if a callback
 /// unwinds.
 fn settle<M: Machine>(core: &Core<M>, index: u32, bytes: u64, reserved: u64, policy: HighPolicy) {
+    if core.counters.is_unobserved() {
+        return;
+    }
     let unheld = Unheld { core, index, bytes };
     tell::changed(core, index);
     high::pay(core, index, reserved, policy);

@@ -10,8 +10,8 @@ use super::policies::Policies;
 use super::registered::Registered;
 use crate::arena::Arena;
 use crate::limit::Counters;
-use crate::pages::{PageOptions, Pool};
 use crate::tree::{ROOT, Tree};
+use crate::zones::{PageOptions, Pool};
 
 /// State of one memory.
 // In this order: a page's fast path calls functions of the zones, which are first in the pool. An offset of 0 takes no

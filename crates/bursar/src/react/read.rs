@@ -4,7 +4,7 @@ use bursar_machine::Machine;
 
 use super::core::Core;
 use super::fork;
-use crate::tree::{Freshness, Keep, NotFresh, Reading};
+use crate::tree::{self, Freshness, Keep, NotFresh, Reading};
 
 /// Reads a group as fresh as is wanted.
 pub(crate) fn read<M: Machine>(
@@ -14,13 +14,17 @@ pub(crate) fn read<M: Machine>(
 ) -> Result<Reading, NotFresh> {
     let _operation = fork::operation(core);
     let usage_range = || core.counters.usage_range(index);
-    finish(core, index, core.tree().read(index, freshness, usage_range))
+    finish(
+        core,
+        index,
+        tree::read(core.tree(), index, freshness, usage_range),
+    )
 }
 
 /// Brings a group and all below it up to date, and reads it.
 pub(crate) fn flush<M: Machine>(core: &Core<M>, index: u32) -> Result<Reading, NotFresh> {
     let _operation = fork::operation(core);
-    finish(core, index, core.tree().exact(index, Keep::Folded))
+    finish(core, index, tree::exact(core.tree(), index, Keep::Folded))
 }
 
 /// Adds bytes that were returned too often to a reading; without one, to the error.
@@ -34,7 +38,7 @@ fn finish<M: Machine>(
     reading.map(finished).ok_or_else(|| {
         let range = core.counters.usage_range(index);
         NotFresh {
-            cached: finished(core.tree().cached(index, range)),
+            cached: finished(tree::cached(core.tree(), index, range)),
         }
     })
 }

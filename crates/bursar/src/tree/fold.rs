@@ -10,8 +10,9 @@ use std::sync::Arc;
 
 use bursar_machine::{AtomicWord, Machine, MemoryOrder, Shard, Slot};
 
+use super::Layout;
+use super::reading::add;
 use super::roster::Roster;
-use super::{Layout, Node};
 
 /// Shards looked at under one hold of a fold's lock, at most.
 pub(crate) const SHARDS_PER_HOLD: usize = 64;
@@ -28,22 +29,8 @@ struct Seen {
 /// Counts of publications and reports that a walk samples before it looks at the marks and reads the words.
 #[derive(Debug)]
 pub(crate) struct Sample {
-    publications: u64,
-    reports: Vec<u64>,
-}
-
-impl Sample {
-    pub(crate) fn of<M: Machine>(node: &Node<M>) -> Self {
-        // Full: pairs with `mark_to_root` and `report`. Both count only after the mark or the addition that they count.
-        Self {
-            publications: node.publications.load(MemoryOrder::Full),
-            reports: node
-                .reported
-                .iter()
-                .map(|word| word.load(MemoryOrder::Full))
-                .collect(),
-        }
-    }
+    pub(super) publications: u64,
+    pub(super) reports: Vec<u64>,
 }
 
 /// Folded numbers of one group; see the module.
@@ -212,8 +199,4 @@ impl<M: Machine> Fold<M> {
         }
         child.is_absorbed = true;
     }
-}
-
-pub(super) fn add(sum: &mut i64, value: i64) {
-    *sum = sum.wrapping_add(value);
 }

@@ -4,8 +4,6 @@
 //! handle, no child, no charged byte (the layer above ensures the last). A removed group leaves its parent's names at
 //! once. It stays in its parent's marks, so that late updates still find their way.
 
-use std::collections::BTreeMap;
-use std::fmt;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -13,22 +11,19 @@ use std::time::Duration;
 use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 
 use super::fold::{Fold, SHARDS_PER_HOLD};
-use super::name::{NAME_MAX, check_name, printable};
-use super::retire::Retirer;
-use super::share::Turns;
+use super::name::{CreateError, DEPTH_MAX, check_name};
+use super::node::{Children, Life, NO_PARENT, Node};
+use super::turns::{Retirer, Turns};
 use super::{Layout, MarkSet};
 use crate::arena::Arena;
 use crate::gate::Gate;
 
-/// Deepest level below the root: enough for any nesting of tenants and operators, and the bound of every walk.
-const DEPTH_MAX: u32 = 64;
 /// Number of groups on the way from the deepest level to the root.
 pub(crate) const LEVELS: usize = DEPTH_MAX as usize + 1;
 /// Number of children visited under one hold of a group's lock.
 const NAMES_PER_HOLD: usize = 64;
 /// The root's id.
 pub(crate) const ROOT: u32 = 0;
-const NO_PARENT: u32 = u32::MAX;
 /// Maximum number of groups of one memory; keeps ids below `NO_PARENT`.
 const GROUPS_MAX: u32 = 1 << 26;
 
@@ -46,234 +41,6 @@ pub enum FlushPolicy {
     CombiningFence,
     /// Only [`crate::Memory::tick`] flushes. A read that needs fresher numbers fails with [`crate::NotFresh`].
     PeriodicOnly,
-}
-
-/// Reason why a group could not be created.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum CreateError {
-    /// The name is empty.
-    EmptyName,
-    /// The name is longer than [`NAME_MAX`] bytes.
-    LongName {
-        /// Its length, bytes.
-        bytes: usize,
-    },
-    /// The name is `.` or `..`, or contains a slash, which separates names in paths, or a NUL. The kernel refuses these too.
-    BadName {
-        /// The name.
-        name: String,
-    },
-    /// The parent has a child of that name.
-    Exists {
-        /// The existing group's path.
-        path: String,
-    },
-    /// The parent was removed, or is being closed.
-    ParentRemoved {
-        /// The parent's path before its removal.
-        path: String,
-    },
-    /// The group would be more than 64 levels below the root.
-    TooDeep,
-    /// No memory is left for another group.
-    OutOfMemory,
-}
-
-impl fmt::Display for CreateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::EmptyName => f.write_str("a group needs a name"),
-            Self::LongName { bytes } => {
-                write!(
-                    f,
-                    "a group's name has at most {NAME_MAX} bytes, this one {bytes}"
-                )
-            }
-            Self::BadName { name } => {
-                write!(
-                    f,
-                    "a group's name is not '.' or '..' and contains no '/' and no NUL: {name:?}"
-                )
-            }
-            Self::Exists { path } => {
-                write!(f, "there is a group {} already", printable(path))
-            }
-            Self::ParentRemoved { path } => write!(f, "{} was removed", printable(path)),
-            Self::TooDeep => write!(f, "groups nest at most {DEPTH_MAX} levels deep"),
-            Self::OutOfMemory => f.write_str("no memory for another group"),
-        }
-    }
-}
-
-impl std::error::Error for CreateError {}
-
-/// Children of a group by ordinal (number among their siblings) and by name.
-#[derive(Debug, Default)]
-pub(crate) struct Children {
-    /// Living children.
-    pub(crate) by_name: BTreeMap<Box<str>, u32>,
-    /// Children by ordinal, including removed ones that late updates may come from.
-    pub(crate) ordinals: Vec<Option<u32>>,
-    free_ordinals: Vec<u32>,
-    /// Set before the group is removed: it gets no more children.
-    is_closed: bool,
-    /// Set when the group was removed.
-    removed: bool,
-    name: Box<str>,
-}
-
-/// References to a group, in one word. The low 38 bits count handles, pins and children. The high 26 bits count those
-/// of the children that were removed and whose records have not ended; there are at most 2^26 groups.
-///
-/// All references keep the record. Handles, pins and living children also keep the name.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct References(u64);
-
-impl References {
-    const REMOVED_CHILD: u64 = 1 << 38;
-    /// Far below what fits. A program that leaks more handles than this is stopped, as [`std::sync::Arc`] stops it.
-    const MAX: u64 = Self::REMOVED_CHILD / 2;
-
-    fn count(self) -> u64 {
-        self.0 % Self::REMOVED_CHILD
-    }
-
-    /// Returns whether nothing keeps the record except charged bytes.
-    pub(crate) fn is_empty(self) -> bool {
-        self.count() == 0
-    }
-
-    /// Returns whether nothing keeps the name.
-    pub(crate) fn only_removed_children(self) -> bool {
-        self.count() == self.0 / Self::REMOVED_CHILD
-    }
-}
-
-/// Stage of a group's life.
-enum Life {
-    Living,
-    /// The group has lost its name. The groups above have not been told yet.
-    Ending,
-    /// The group has ended. References to its record may remain.
-    Ended,
-    /// The group has ended. Its record is listed, or a task that reaps has it.
-    Listed,
-}
-
-/// Record of one group.
-pub(crate) struct Node<M: Machine> {
-    pub(crate) slot: M::Slot,
-    pub(crate) published: MarkSet<M>,
-    pub(crate) dirty: MarkSet<M>,
-    pub(crate) fold: M::Spin<Fold<M>>,
-    pub(super) turns: Turns<M>,
-    pub(crate) children: M::Mutex<Children>,
-    /// The subtree's value of each eager statistic, then the group's own part of each, which includes children that
-    /// ended.
-    pub(crate) eager: Box<[M::Word]>,
-    /// Sum of the magnitudes that batched statistics reported, by column.
-    pub(crate) reported: Box<[M::Word]>,
-    /// Number of publications of slots of the subtree.
-    pub(crate) publications: M::Word,
-    /// Number of changes below that make a roster wrong, other than publications.
-    pub(super) changes: M::Word,
-    /// Start of the last walk of exactly this scope, ns.
-    pub(crate) as_of_ns: M::Word,
-    /// Number of children, including removed ones.
-    pub(crate) child_count: M::Word,
-    /// [`References`].
-    references: M::Word,
-    /// [`Life`].
-    life: M::Word,
-    // Written before the record's id is given out, and read by tasks that were given the id, so `Relaxed` is enough.
-    parent: AtomicU32,
-    ordinal: AtomicU32,
-    depth: AtomicU32,
-}
-
-impl<M: Machine> Node<M> {
-    /// The parent's id; `None` for the root.
-    #[inline]
-    pub(crate) fn parent(&self) -> Option<u32> {
-        match self.parent.load(Ordering::Relaxed) {
-            NO_PARENT => None,
-            parent => Some(parent),
-        }
-    }
-
-    pub(crate) fn ordinal(&self) -> u32 {
-        self.ordinal.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn depth(&self) -> u32 {
-        self.depth.load(Ordering::Relaxed)
-    }
-
-    /// Whether nothing is marked in the group and below. The caller holds the fold's lock, so nobody removes a mark.
-    pub(super) fn is_unmarked(&self) -> bool {
-        self.published.is_empty() && self.dirty.is_empty()
-    }
-
-    pub(crate) fn name(&self) -> String {
-        self.children.lock().name.to_string()
-    }
-
-    pub(crate) fn is_removed(&self) -> bool {
-        // Full: pairs with the store in `Tree::detach_if`.
-        self.life.load(MemoryOrder::Full) != Life::Living as u64
-    }
-
-    /// Marks the group as ended. From now on its record may be listed.
-    pub(crate) fn end(&self) {
-        // Full: pairs with the drop of the last reference. Either that drop finds the group ended, or we find the
-        // reference gone.
-        self.life.store(Life::Ended as u64, MemoryOrder::Full);
-    }
-
-    /// Returns whether the group has ended: it was removed, and operations that began before are over.
-    pub(crate) fn has_ended(&self) -> bool {
-        // Full: as in `is_removed`.
-        self.life.load(MemoryOrder::Full) >= Life::Ended as u64
-    }
-
-    /// Claims the listing of the record. Returns `true` to one caller, if the group has ended and nothing refers to it.
-    pub(crate) fn take_listing(&self) -> bool {
-        let (ended, listed) = (Life::Ended as u64, Life::Listed as u64);
-        self.references().is_empty()
-            && self
-                .life
-                .compare_exchange(ended, listed, MemoryOrder::Full)
-                .is_ok()
-    }
-
-    pub(crate) fn references(&self) -> References {
-        References(self.references.load(MemoryOrder::Full))
-    }
-
-    /// Adds a reference.
-    pub(crate) fn refer(&self) {
-        // Full: a new reference is made from an old one, which stays until this returns.
-        let before = References(self.references.fetch_add(1, MemoryOrder::Full));
-        assert!(before.count() < References::MAX, "too many handles");
-    }
-
-    /// Drops a reference; returns those that are left.
-    pub(crate) fn forget(&self) -> References {
-        References(self.references.fetch_sub(1, MemoryOrder::Full) - 1)
-    }
-
-    /// Notes that a child was removed; returns the references that are left.
-    pub(crate) fn child_removed(&self) -> References {
-        let one = References::REMOVED_CHILD;
-        References(self.references.fetch_add(one, MemoryOrder::Full) + one)
-    }
-
-    /// Notes that the record of a removed child has ended.
-    pub(crate) fn forget_child(&self) {
-        let one = References::REMOVED_CHILD + 1;
-        self.references.fetch_sub(one, MemoryOrder::Full);
-    }
 }
 
 struct Free<M: Machine> {
@@ -461,7 +228,7 @@ impl<M: Machine> Tree<M> {
         // The record's last group may have left shards published on another way to the root. The new epoch makes a
         // straggler that still publishes for it start again, and find the new way.
         for shard in self.touched(index) {
-            super::retire::clean::<M>(&node.slot, shard);
+            node.clean(shard);
         }
         *node.children.lock() = Children {
             name: name.into(),
@@ -615,5 +382,17 @@ impl<M: Machine> Tree<M> {
             .for_each(|word| word.store(0, MemoryOrder::Full));
         above.child_count.fetch_sub(1, MemoryOrder::Relaxed);
         self.free.lock().records.push(index);
+    }
+
+    /// Counts a change in the group and above: rosters of before are not right any more.
+    pub(super) fn count_change(&self, index: u32) {
+        if self.policy != FlushPolicy::Combining {
+            // No rosters.
+            return;
+        }
+        for at in self.chain(index) {
+            // Full: pairs with `by_roster`.
+            self.node(at).changes.fetch_add(1, MemoryOrder::Full);
+        }
     }
 }

@@ -5,14 +5,15 @@
 //! | `schema.rs` | declared statistics and their handles |
 //! | `marks.rs` | sets that are marked and taken without locks |
 //! | `name.rs` | names of groups: which are allowed, and how they are shown |
-//! | `groups.rs` | groups: birth, removal, rebirth |
+//! | `node.rs` | the record of one group |
+//! | `groups.rs` | the tree: birth of groups, removal, rebirth |
 //! | `publish.rs` | adding, and marking the way to the root |
 //! | `fold.rs` | folded numbers of one group |
 //! | `walk.rs` | bringing a subtree up to date |
-//! | `share.rs` | readers of one scope share walks |
+//! | `turns.rs` | readers of one scope share walks |
 //! | `retire.rs` | idle slots leave the marks |
-//! | `roster.rs` | reading without a walk: the slots in use, and the sum of all else |
-//! | `read.rs` | freshness |
+//! | `roster.rs`, `enlist.rs` | reading without a walk: the slots in use, and the sum of all else |
+//! | `reading.rs`, `read.rs` | freshness, and reads |
 //! | `snapshot.rs` | the numbers of a whole subtree |
 //!
 //! # The protocol
@@ -28,25 +29,32 @@
 //! state afterwards. Either way: **an update that has returned is in a marked slot, or in one that was folded before its mark was
 //! removed**. A task that removes a mark holds the lock under which walks look at it.
 
+mod enlist;
 mod fold;
 mod groups;
 mod marks;
 mod name;
+mod node;
 mod publish;
 mod read;
+mod reading;
 mod retire;
 mod roster;
 mod schema;
-mod share;
 mod snapshot;
+mod turns;
 mod walk;
 
-pub use groups::{CreateError, FlushPolicy};
-pub(crate) use groups::{LEVELS, Node, ROOT, References, Tree};
+pub use groups::FlushPolicy;
+pub(crate) use groups::{LEVELS, ROOT, Tree};
 pub(crate) use marks::MarkSet;
-pub use name::{NAME_MAX, printable};
-pub(crate) use read::Keep;
-pub use read::{Freshness, NotFresh, Reading, Value};
+pub use name::{CreateError, NAME_MAX, printable};
+pub(crate) use node::References;
+pub(crate) use read::{age_ns, cached, exact, flush, flush_counts, is_within, read};
+pub(crate) use reading::Keep;
+pub use reading::{Freshness, NotFresh, Reading, Value};
+pub(crate) use retire::retire;
 pub(crate) use schema::{BadSchema, Layout, Place, sealed};
 pub use schema::{Counter, Gauge, Handle, Statistic};
-pub use share::FlushCounts;
+pub(crate) use snapshot::snapshot;
+pub use turns::FlushCounts;

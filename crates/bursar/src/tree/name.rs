@@ -1,11 +1,72 @@
-//! Names of groups: rules for them, and escaping of paths that are shown to people.
+//! Names of groups: rules for them, errors, and escaping of paths that are shown to people.
 
 use std::borrow::Cow;
-
-use super::CreateError;
+use std::fmt;
 
 /// Maximum length of a group's name, bytes.
 pub const NAME_MAX: usize = 255;
+/// Deepest level below the root: enough for any nesting of tenants and operators, and the bound of every walk.
+pub(super) const DEPTH_MAX: u32 = 64;
+
+/// Reason why a group could not be created.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CreateError {
+    /// The name is empty.
+    EmptyName,
+    /// The name is longer than [`NAME_MAX`] bytes.
+    LongName {
+        /// Its length, bytes.
+        bytes: usize,
+    },
+    /// The name is `.` or `..`, or contains a slash, which separates names in paths, or a NUL. The kernel refuses these too.
+    BadName {
+        /// The name.
+        name: String,
+    },
+    /// The parent has a child of that name.
+    Exists {
+        /// The existing group's path.
+        path: String,
+    },
+    /// The parent was removed, or is being closed.
+    ParentRemoved {
+        /// The parent's path before its removal.
+        path: String,
+    },
+    /// The group would be more than 64 levels below the root.
+    TooDeep,
+    /// No memory is left for another group.
+    OutOfMemory,
+}
+
+impl fmt::Display for CreateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::EmptyName => f.write_str("a group needs a name"),
+            Self::LongName { bytes } => {
+                write!(
+                    f,
+                    "a group's name has at most {NAME_MAX} bytes, this one {bytes}"
+                )
+            }
+            Self::BadName { name } => {
+                write!(
+                    f,
+                    "a group's name is not '.' or '..' and contains no '/' and no NUL: {name:?}"
+                )
+            }
+            Self::Exists { path } => {
+                write!(f, "there is a group {} already", printable(path))
+            }
+            Self::ParentRemoved { path } => write!(f, "{} was removed", printable(path)),
+            Self::TooDeep => write!(f, "groups nest at most {DEPTH_MAX} levels deep"),
+            Self::OutOfMemory => f.write_str("no memory for another group"),
+        }
+    }
+}
+
+impl std::error::Error for CreateError {}
 
 /// Checks the name of a new group.
 ///

@@ -141,7 +141,7 @@ impl<M: Machine> Tree<M> {
     /// thread that was about to do so is gone.
     pub(crate) fn publish_anew(&self, index: u32, shard: Shard) {
         let slot = &self.node(index).slot;
-        super::retire::clean::<M>(slot, shard);
+        self.node(index).clean(shard);
         self.publish(index, shard);
         for (column, declared) in self.layout.columns.iter().enumerate() {
             if let (Some(word), 1..) = (declared.word, declared.batch) {

@@ -15,7 +15,8 @@
 use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder, STATE, Shard, Slot, State};
 
 use super::fold::{Fold, Sample};
-use super::{LEVELS, Node, Tree};
+use super::node::Node;
+use super::{LEVELS, Tree};
 
 /// Children looked up under one hold of a lock.
 pub(super) const CHILDREN_PER_HOLD: usize = 64;
@@ -61,7 +62,7 @@ impl<M: Machine> Tree<M> {
     /// Folds a group and all below that is marked. `way` is room for the ids of children, and is left as it was.
     fn visit(&self, index: u32, way: &mut Vec<u32>, level: usize) -> Looked {
         let node = self.node(index);
-        let sample = Sample::of(node);
+        let sample = node.sample();
         let first = way.len();
         let mut left = 0;
         let mut next = self.fold_marked(index, &mut left, way);
@@ -118,7 +119,7 @@ impl<M: Machine> Tree<M> {
         if node.parent() != Some(parent) {
             return Some(0);
         }
-        let sample = Sample::of(node);
+        let sample = node.sample();
         if !node.dirty.is_empty() {
             return None;
         }

@@ -1,0 +1,160 @@
+//! Queries on pools of their own, on a runtime that all share.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bursar::{Freshness, Group, HighPolicy, Limits, Memory};
+use bursar_datafusion::{FairShare, GroupPool, History, QueryReport};
+use bursar_tpch::{Query, Spilled, Tables, run};
+use datafusion::error::DataFusionError;
+use datafusion::execution::config::SessionConfig;
+use datafusion::execution::context::SessionContext;
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use futures::{StreamExt, TryStreamExt};
+
+use super::list::Tenant;
+use crate::output::Stopped;
+
+/// DataFusion, and the books of all that its queries use.
+pub struct Engine {
+    memory: Memory,
+    tenants: Vec<(Group, FairShare)>,
+    /// One disk manager, one cache, one registry of object stores for everybody.
+    runtime: Arc<RuntimeEnv>,
+    tables: Tables,
+    partitions: usize,
+}
+
+/// A query that has ended.
+pub struct Finished {
+    /// Number of its tenant.
+    pub tenant: usize,
+    /// Its name in the tree.
+    pub name: String,
+    /// Its group, removed by now. As long as there is a handle it can be asked.
+    pub group: Group,
+    /// From its text to its last row.
+    pub elapsed: Duration,
+    /// Rows of its answer, as far as they came.
+    pub rows: usize,
+    /// What its plan spilled, or why it failed.
+    pub outcome: Result<Spilled, DataFusionError>,
+    /// What its pool saw until it ended.
+    pub report: QueryReport,
+}
+
+impl Engine {
+    /// An engine with a group for each tenant, below a root that has room for all of them.
+    pub fn new(tables: Tables, tenants: &[Tenant], partitions: usize) -> Result<Self, Stopped> {
+        let memory = Memory::builder()
+            .max(tenants.iter().map(|tenant| tenant.limit).sum())
+            // Nobody blocks a thread of an asynchronous runtime.
+            .high_policy(HighPolicy::Owe)
+            .build()?;
+        let root = memory.root();
+        let tenants = tenants
+            .iter()
+            .map(|tenant| {
+                let group = root.child(&tenant.name, Limits::max(tenant.limit))?;
+                let share = FairShare::of(&group);
+                Ok((group, share))
+            })
+            .collect::<Result<_, Stopped>>()?;
+        Ok(Self {
+            memory,
+            tenants,
+            runtime: RuntimeEnvBuilder::new().build_arc()?,
+            tables,
+            partitions,
+        })
+    }
+
+    /// Runs the queries of one tenant, some at a time.
+    pub async fn run(
+        engine: Arc<Self>,
+        tenant: usize,
+        queries: Vec<(String, Query)>,
+        at_once: usize,
+    ) -> Result<Vec<Finished>, Stopped> {
+        futures::stream::iter(queries)
+            .map(|(name, query)| {
+                let engine = engine.clone();
+                let query = tokio::spawn(async move { engine.query(tenant, name, query).await });
+                async move { query.await? }
+            })
+            .buffer_unordered(at_once)
+            .try_collect()
+            .await
+    }
+
+    /// Runs a query in a group of its own.
+    #[expect(clippy::disallowed_methods, reason = "a time to be shown")]
+    async fn query(&self, tenant: usize, name: String, query: Query) -> Result<Finished, Stopped> {
+        let (tenant_group, share) = &self.tenants[tenant];
+        let group = tenant_group.child(&name, Limits::none())?;
+        let history = History::new(1);
+        let pool = GroupPool::builder(group.clone())
+            .share(share)
+            // DataFusion 55.2 may wait for ever otherwise.
+            .never_refuse(["RepartitionExec"])
+            .history(&history)
+            .build();
+        let runtime = RuntimeEnvBuilder::from_runtime_env(&self.runtime)
+            .with_memory_pool(pool.clone())
+            .build_arc()?;
+        let session = SessionContext::new_with_config_rt(self.config(), runtime);
+        self.tables.register(&session)?;
+
+        let start = Instant::now();
+        let mut rows = 0;
+        let sql = query.sql(self.tables.scale());
+        let outcome = run(&session, &sql, |batch| rows += batch.num_rows()).await;
+        let elapsed = start.elapsed();
+        drop(session);
+        // Tasks of a query that failed end soon after it. When they have returned all, and not before, there is room for a byte.
+        group.set_max(1);
+        drop(group.charge_async(1).await?);
+        // The name is free from here on; what was counted stays readable.
+        pool.remove()?;
+        let report = history.finished().pop();
+        Ok(Finished {
+            tenant,
+            name,
+            group,
+            elapsed,
+            rows,
+            outcome,
+            report: report.ok_or("a query without a report")?,
+        })
+    }
+
+    fn config(&self) -> SessionConfig {
+        SessionConfig::new()
+            .with_target_partitions(self.partitions)
+            // What a sort keeps for merging what it spilled. The default of 10 MiB for each partition is meant for more memory.
+            .with_sort_spill_reservation_bytes(4 << 20)
+    }
+
+    /// The root of all groups.
+    pub fn root(&self) -> Group {
+        self.memory.root()
+    }
+
+    /// The tenants' groups.
+    pub fn tenants(&self) -> impl Iterator<Item = &Group> {
+        self.tenants.iter().map(|(group, _)| group)
+    }
+
+    /// Whether everything that was charged to anybody is back.
+    pub fn check(&self, queries: &[Finished]) -> Result<(), Stopped> {
+        let root = self.root();
+        let groups = queries.iter().map(|query| &query.group);
+        for group in groups.chain(self.tenants()).chain([&root]) {
+            let usage = group.read(Freshness::Exact)?.usage().value;
+            if usage != 0 {
+                return Err(format!("{usage} bytes are still charged to {group}").into());
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,142 @@
+//! Allocation and return of many pages, with one charge, one section and one lock for many.
+
+use std::mem;
+
+use bursar_machine::pages::{Block, Order};
+use bursar_machine::{Machine, Outcome, Slot};
+
+use super::error::AllocPagesError;
+use super::page::{Page, Tag, UNCHARGED, scrub, uncharge};
+use super::request::{get_block_slowly, request};
+use crate::charge::{Charge, charge_slowly};
+use crate::group::Group;
+use crate::react::{Core, fork};
+use crate::zones::Zeroed;
+
+/// Allocates `count` blocks with one charge.
+pub(crate) fn alloc_many<M: Machine>(
+    group: &Group<M>,
+    order: Order,
+    count: usize,
+    zeroed: Zeroed,
+) -> Result<Vec<Page<M>>, AllocPagesError> {
+    let request = request(order, zeroed);
+    let too_many = || AllocPagesError::TooMany { order, count };
+    let bytes = order.bytes().checked_mul(count).ok_or_else(too_many)? as u64;
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    let mut charge = {
+        let outcome = group.slot().charge(bytes);
+        if outcome != Outcome::Done {
+            charge_slowly(group, bytes, outcome)?;
+        }
+        Charge::of(group, bytes)
+    };
+    let mut pages = Vec::new();
+    pages.try_reserve_exact(count).map_err(|_| too_many())?;
+    let core = group.core();
+    let mut blocks = Vec::new();
+    while pages.len() < count {
+        if let Some(zones) = core.pages.zones() {
+            let zone = zones.local();
+            zones.pop_many(zone, order, count - pages.len(), &mut blocks);
+            for block in blocks.drain(..).rev() {
+                let block = zones.prepare(zone, block, group.owner(), zeroed);
+                pages.push(Page::new(group, zone, order, block, zeroed));
+            }
+            if pages.len() == count {
+                break;
+            }
+        }
+        // This call also fills the list.
+        let (zone, block) = match get_block_slowly(core, request, group.owner()) {
+            Ok(found) => found,
+            Err(error) if pages.is_empty() => return Err(*error),
+            Err(error) => {
+                // The bytes that the pages will return are part of the charge.
+                let held = (pages.len() * order.bytes()) as u64;
+                let rest = charge.split(bytes - held).expect("not more than all");
+                charge.forget_bytes();
+                drop((pages, rest));
+                return Err(*error);
+            }
+        };
+        pages.push(Page::new(group, zone, order, block, zeroed));
+    }
+    // The pages return the bytes from now on.
+    charge.forget_bytes();
+    Ok(pages)
+}
+
+impl<M: Machine> Page<M> {
+    /// Frees pages of any groups in fewer steps than one drop for each.
+    #[doc(alias = "free_unref_folios")]
+    pub fn free_many(pages: impl IntoIterator<Item = Self>) {
+        let mut run: Option<Run<M>> = None;
+        for mut page in pages {
+            let order = page.order();
+            if let Some(run) = &mut run
+                && run.fits(&page, order)
+            {
+                run.blocks.extend(page.block.take());
+                continue;
+            }
+            let mut next = Run::new(&page, order);
+            next.blocks.extend(page.block.take());
+            drop(run.replace(next));
+        }
+    }
+}
+
+/// Maximum number of blocks that return together. Tasks that wait for memory are told after each run of them.
+const TOGETHER: usize = 512;
+
+/// Pages of one group, zone and order that return together when this value is dropped.
+struct Run<M: Machine> {
+    core: M::Shared<Core<M>>,
+    slot: M::Slot,
+    tag: Tag,
+    order: Order,
+    blocks: Vec<Block>,
+}
+
+impl<M: Machine> Run<M> {
+    fn new(page: &Page<M>, order: Order) -> Self {
+        Self {
+            core: page.core.clone(),
+            slot: page.slot.clone(),
+            tag: page.tag,
+            order,
+            blocks: Vec::new(),
+        }
+    }
+
+    fn fits(&self, page: &Page<M>, order: Order) -> bool {
+        let same_memory = std::ptr::eq::<Core<M>>(&*self.core, &*page.core);
+        let of = |tag: Tag| (tag.index(), tag.zone());
+        let is_same = of(self.tag) == of(page.tag);
+        let has_room = self.blocks.len() < TOGETHER;
+        has_room && same_memory && is_same && self.order == order
+    }
+}
+
+impl<M: Machine> Drop for Run<M> {
+    fn drop(&mut self) {
+        let mut blocks = mem::take(&mut self.blocks);
+        let bytes = (blocks.len() * self.order.bytes()) as u64;
+        let zones = self.core.pages.zones().expect("pages come from zones");
+        if self.core.pages.scrubs() {
+            for block in &mut blocks {
+                scrub(&*self.core, self.tag, block);
+            }
+        }
+        {
+            let _operation = fork::operation(&self.core);
+            zones.free_many(self.tag.zone(), self.order, blocks);
+        }
+        if self.tag.index() != UNCHARGED {
+            uncharge(&*self.core, self.slot.clone(), self.tag.index(), bytes);
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Record of one group: its slot, marks, folded numbers, children, references and stage of life.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder, STATE, Shard, Slot, State};
+
+use super::MarkSet;
+use super::fold::{Fold, Sample};
+use super::roster::Roster;
+use super::turns::Turns;
+
+/// Parent of the root.
+pub(super) const NO_PARENT: u32 = u32::MAX;
+/// Children of a group by ordinal (number among their siblings) and by name.
+#[derive(Debug, Default)]
+pub(crate) struct Children {
+    /// Living children.
+    pub(crate) by_name: BTreeMap<Box<str>, u32>,
+    /// Children by ordinal, including removed ones that late updates may come from.
+    pub(crate) ordinals: Vec<Option<u32>>,
+    pub(super) free_ordinals: Vec<u32>,
+    /// Set before the group is removed: it gets no more children.
+    pub(super) is_closed: bool,
+    /// Set when the group was removed.
+    pub(super) removed: bool,
+    pub(super) name: Box<str>,
+}
+
+/// References to a group, in one word. The low 38 bits count handles, pins and children. The high 26 bits count those
+/// of the children that were removed and whose records have not ended; there are at most 2^26 groups.
+///
+/// All references keep the record. Handles, pins and living children also keep the name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct References(u64);
+
+impl References {
+    const REMOVED_CHILD: u64 = 1 << 38;
+    /// Far below what fits. A program that leaks more handles than this is stopped, as [`std::sync::Arc`] stops it.
+    const MAX: u64 = Self::REMOVED_CHILD / 2;
+
+    fn count(self) -> u64 {
+        self.0 % Self::REMOVED_CHILD
+    }
+
+    /// Returns whether nothing keeps the record except charged bytes.
+    pub(crate) fn is_empty(self) -> bool {
+        self.count() == 0
+    }
+
+    /// Returns whether nothing keeps the name.
+    pub(crate) fn only_removed_children(self) -> bool {
+        self.count() == self.0 / Self::REMOVED_CHILD
+    }
+}
+
+/// Stage of a group's life.
+pub(super) enum Life {
+    Living,
+    /// The group has lost its name. The groups above have not been told yet.
+    Ending,
+    /// The group has ended. References to its record may remain.
+    Ended,
+    /// The group has ended. Its record is listed, or a task that reaps has it.
+    Listed,
+}
+
+/// Record of one group.
+pub(crate) struct Node<M: Machine> {
+    pub(crate) slot: M::Slot,
+    pub(crate) published: MarkSet<M>,
+    pub(crate) dirty: MarkSet<M>,
+    pub(crate) fold: M::Spin<Fold<M>>,
+    pub(super) turns: Turns<M>,
+    pub(crate) children: M::Mutex<Children>,
+    /// The subtree's value of each eager statistic, then the group's own part of each, which includes children that
+    /// ended.
+    pub(crate) eager: Box<[M::Word]>,
+    /// Sum of the magnitudes that batched statistics reported, by column.
+    pub(crate) reported: Box<[M::Word]>,
+    /// Number of publications of slots of the subtree.
+    pub(crate) publications: M::Word,
+    /// Number of changes below that make a roster wrong, other than publications.
+    pub(super) changes: M::Word,
+    /// Start of the last walk of exactly this scope, ns.
+    pub(crate) as_of_ns: M::Word,
+    /// Number of children, including removed ones.
+    pub(crate) child_count: M::Word,
+    /// [`References`].
+    pub(super) references: M::Word,
+    /// [`Life`].
+    pub(super) life: M::Word,
+    // Written before the record's id is given out, and read by tasks that were given the id, so `Relaxed` is enough.
+    pub(super) parent: AtomicU32,
+    pub(super) ordinal: AtomicU32,
+    pub(super) depth: AtomicU32,
+}
+
+impl<M: Machine> Node<M> {
+    /// The parent's id; `None` for the root.
+    #[inline]
+    pub(crate) fn parent(&self) -> Option<u32> {
+        match self.parent.load(Ordering::Relaxed) {
+            NO_PARENT => None,
+            parent => Some(parent),
+        }
+    }
+
+    pub(crate) fn ordinal(&self) -> u32 {
+        self.ordinal.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn depth(&self) -> u32 {
+        self.depth.load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing is marked in the group and below. The caller holds the fold's lock, so nobody removes a mark.
+    pub(super) fn is_unmarked(&self) -> bool {
+        self.published.is_empty() && self.dirty.is_empty()
+    }
+
+    pub(crate) fn name(&self) -> String {
+        self.children.lock().name.to_string()
+    }
+
+    pub(crate) fn is_removed(&self) -> bool {
+        // Full: pairs with the store in `Tree::detach_if`.
+        self.life.load(MemoryOrder::Full) != Life::Living as u64
+    }
+
+    /// Marks the group as ended. From now on its record may be listed.
+    pub(crate) fn end(&self) {
+        // Full: pairs with the drop of the last reference. Either that drop finds the group ended, or we find the
+        // reference gone.
+        self.life.store(Life::Ended as u64, MemoryOrder::Full);
+    }
+
+    /// Returns whether the group has ended: it was removed, and operations that began before are over.
+    pub(crate) fn has_ended(&self) -> bool {
+        // Full: as in `is_removed`.
+        self.life.load(MemoryOrder::Full) >= Life::Ended as u64
+    }
+
+    /// Claims the listing of the record. Returns `true` to one caller, if the group has ended and nothing refers to it.
+    pub(crate) fn take_listing(&self) -> bool {
+        let (ended, listed) = (Life::Ended as u64, Life::Listed as u64);
+        self.references().is_empty()
+            && self
+                .life
+                .compare_exchange(ended, listed, MemoryOrder::Full)
+                .is_ok()
+    }
+
+    pub(crate) fn references(&self) -> References {
+        References(self.references.load(MemoryOrder::Full))
+    }
+
+    /// Adds a reference.
+    pub(crate) fn refer(&self) {
+        // Full: a new reference is made from an old one, which stays until this returns.
+        let before = References(self.references.fetch_add(1, MemoryOrder::Full));
+        assert!(before.count() < References::MAX, "too many handles");
+    }
+
+    /// Drops a reference; returns those that are left.
+    pub(crate) fn forget(&self) -> References {
+        References(self.references.fetch_sub(1, MemoryOrder::Full) - 1)
+    }
+
+    /// Notes that a child was removed; returns the references that are left.
+    pub(crate) fn child_removed(&self) -> References {
+        let one = References::REMOVED_CHILD;
+        References(self.references.fetch_add(one, MemoryOrder::Full) + one)
+    }
+
+    /// Notes that the record of a removed child has ended.
+    pub(crate) fn forget_child(&self) {
+        let one = References::REMOVED_CHILD + 1;
+        self.references.fetch_sub(one, MemoryOrder::Full);
+    }
+
+    /// Sets a published shard back to clean in a new epoch. Returns the epoch in which it is clean; `None` if a task publishes it.
+    pub(super) fn clean_published(&self, shard: Shard) -> Option<u64> {
+        let state = self.slot.word(shard, STATE);
+        let mut seen = State(state.load(MemoryOrder::Full));
+        loop {
+            let clean = match seen.tag() {
+                State::PUBLISHED => seen.cleaned(),
+                State::CLEAN => return Some(seen.epoch()),
+                _ => return None,
+            };
+            // Full: pairs with `publish` and, on machines without sections, with the adder that looks at the state last.
+            match state.compare_exchange(seen.0, clean.0, MemoryOrder::Full) {
+                Ok(_) => return Some(clean.epoch()),
+                Err(now) => seen = State(now),
+            }
+        }
+    }
+
+    /// Sets a shard back to clean in a new epoch, so that publications under way start again.
+    pub(super) fn clean(&self, shard: Shard) {
+        let state = self.slot.word(shard, STATE);
+        let mut seen = State(state.load(MemoryOrder::Relaxed));
+        // Full: pairs with `publish`.
+        while let Err(now) = state.compare_exchange(seen.0, seen.cleaned().0, MemoryOrder::Full) {
+            seen = State(now);
+        }
+    }
+
+    /// Samples the group's counts, before a walk looks at its marks.
+    pub(super) fn sample(&self) -> Sample {
+        // Full: pairs with `mark_to_root` and `report`. Both count only after the mark or the addition that they count.
+        Sample {
+            publications: self.publications.load(MemoryOrder::Full),
+            reports: self
+                .reported
+                .iter()
+                .map(|word| word.load(MemoryOrder::Full))
+                .collect(),
+        }
+    }
+
+    /// Whether a roster of the group is not right any more, and will not be again.
+    pub(super) fn has_outgrown(&self, roster: &Roster<M>) -> bool {
+        // Full: as in `read::by_roster`.
+        self.publications.load(MemoryOrder::Full) != roster.publications
+            || self.changes.load(MemoryOrder::Full) != roster.changes
+    }
+}

@@ -1,0 +1,192 @@
+//! Turns of readers: which of them does the next walk for all, and which the next step of retiring (`retire.rs`).
+//!
+//! Readers of one scope share walks.
+//!
+//! One walk of a scope runs at a time. A reader that comes while one runs cannot use it, because it may have passed the reader's
+//! groups already. It waits for the next, which one of those that wait does for all. So a reader waits for two walks at most.
+//! Readers of other scopes are not in its way.
+//!
+//! All of this is one word a group: the number of walks done, whether one runs, and whether readers sleep. Readers spin for a
+//! moment, because a walk takes microseconds. Then they sleep, and wake one another as a tree.
+
+use std::sync::Arc;
+
+use bursar_machine::{AtomicWord, Event, Lock, Machine, MemoryOrder};
+
+const RUNS: u64 = 1;
+const SLEEPERS: u64 = 2;
+pub(super) const DONE_ONE: u64 = 4;
+/// Counts of walks since the memory was made. A read of a group without children is no walk here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FlushCounts {
+    /// Walks over the whole tree.
+    pub root: u64,
+    /// Walks over a subtree of more than one group.
+    pub subtree: u64,
+    /// Reads that used a walk of another read.
+    pub joined: u64,
+    /// Reads without a walk: nothing new was in use, so they added up the slots that were in use before.
+    pub rosters: u64,
+    /// Slots that reads looked at, on which their cost depends.
+    pub slots: u64,
+    /// Fences passed. No read waits for one, unless the policy is [`crate::FlushPolicy::CombiningFence`].
+    pub fences: u64,
+    /// Idle slots that left the marks.
+    pub retired: u64,
+}
+
+/// A reader that sleeps.
+struct Sleeper<M: Machine> {
+    /// Number of the walk that it waits for.
+    needs: u64,
+    woken: M::Event,
+    /// Those that it wakes.
+    wakes: M::Mutex<Vec<Arc<Self>>>,
+}
+
+/// Turns of the walks of one scope.
+pub(crate) struct Turns<M: Machine> {
+    pub(super) word: M::Word,
+    sleepers: M::Mutex<Vec<Arc<Sleeper<M>>>>,
+    /// Reads that waited for another's walk, reads by roster, and slots that reads looked at, also of former lives of the record.
+    pub(super) joined: M::Word,
+    pub(super) rosters: M::Word,
+    pub(super) slots: M::Word,
+}
+
+impl<M: Machine> Turns<M> {
+    pub(super) fn new() -> Self {
+        Self {
+            word: M::Word::new(0),
+            sleepers: M::Mutex::new(Vec::new()),
+            joined: M::Word::new(0),
+            rosters: M::Word::new(0),
+            slots: M::Word::new(0),
+        }
+    }
+
+    /// Returns `true` when a walk has ended that began after this call, or `false` when the caller must do it, and call
+    /// [`Turns::finish`].
+    pub(super) fn wait(&self, machine: &M) -> bool {
+        // Full, here and below: a reader that sees a walk done sees its numbers, and one that begins a walk comes after the last.
+        let mut seen = self.word.load(MemoryOrder::Full);
+        let needs = seen / DONE_ONE + 1 + (seen & RUNS);
+        let mut round = 0;
+        loop {
+            if seen / DONE_ONE >= needs {
+                return true;
+            }
+            if seen & RUNS == 0 {
+                match self
+                    .word
+                    .compare_exchange(seen, seen | RUNS, MemoryOrder::Full)
+                {
+                    Ok(_) => return false,
+                    Err(now) => seen = now,
+                }
+                continue;
+            }
+            if round < machine.spins() {
+                // Always as in the first round: this reader keeps its CPU for so short a time.
+                machine.relax(0);
+                round += 1;
+            } else {
+                self.sleep(needs);
+            }
+            seen = self.word.load(MemoryOrder::Full);
+        }
+    }
+
+    /// Sleeps until a walk ends, unless none runs.
+    fn sleep(&self, needs: u64) {
+        let sleeper = {
+            let mut sleepers = self.sleepers.lock();
+            // Full: pairs with `finish`. Either the end of the walk sees this and waits for our lock, or we see the end.
+            let seen = self.word.fetch_or(SLEEPERS, MemoryOrder::Full);
+            if seen & RUNS == 0 || seen / DONE_ONE >= needs {
+                return;
+            }
+            let sleeper = Arc::new(Sleeper {
+                needs,
+                woken: M::Event::new(),
+                wakes: M::Mutex::new(Vec::new()),
+            });
+            sleepers.push(sleeper.clone());
+            sleeper
+        };
+        sleeper.woken.wait();
+        let wakes = std::mem::take(&mut *sleeper.wakes.lock());
+        wake_as_tree(wakes);
+    }
+
+    /// Ends a walk.
+    pub(super) fn finish(&self) {
+        let before = self.word.fetch_add(DONE_ONE - RUNS, MemoryOrder::Full);
+        if before & SLEEPERS == 0 {
+            return;
+        }
+        let done = before / DONE_ONE + 1;
+        let woken = {
+            let mut sleepers = self.sleepers.lock();
+            // Those that this walk serves, and one that does the next for the others.
+            sleepers.sort_by_key(|sleeper| sleeper.needs > done);
+            let served = sleepers.partition_point(|sleeper| sleeper.needs <= done);
+            let count = sleepers.len().min(served + 1);
+            let woken: Vec<_> = sleepers.drain(..count).collect();
+            if sleepers.is_empty() {
+                self.word.fetch_and(!SLEEPERS, MemoryOrder::Full);
+            }
+            woken
+        };
+        wake_as_tree(woken);
+    }
+}
+
+/// Wakes some, and lets them wake the others. The last of the list is the first to be woken.
+fn wake_as_tree<M: Machine>(mut sleepers: Vec<Arc<Sleeper<M>>>) {
+    while let Some(sleeper) = sleepers.pop() {
+        *sleeper.wakes.lock() = sleepers.split_off(sleepers.len() / 2);
+        sleeper.woken.set();
+    }
+}
+
+/// Pass over the marks of the tree.
+pub(crate) struct Retirer<M: Machine> {
+    /// The way to the place where the next step goes on; empty between passes.
+    pub(super) way: M::Mutex<Vec<Stop>>,
+    /// Time at which a reader does the next step, ns.
+    pub(super) due_ns: M::Word,
+    /// Least time between the passes that readers do, ns.
+    pub(crate) period_ns: u64,
+    pub(super) fences: M::Word,
+    pub(super) retired: M::Word,
+}
+
+/// A group on the way of a pass.
+pub(super) struct Stop {
+    pub(super) index: u32,
+    /// Ordinal of the next child to look at; `None` before the group's own slots.
+    pub(super) next: Option<u32>,
+}
+
+impl<M: Machine> Retirer<M> {
+    pub(super) fn new(period_ns: u64, now_ns: u64) -> Self {
+        Self {
+            way: M::Mutex::new(Vec::new()),
+            due_ns: M::Word::new(now_ns.saturating_add(period_ns)),
+            period_ns,
+            fences: M::Word::new(0),
+            retired: M::Word::new(0),
+        }
+    }
+
+    /// Fences passed, and slots retired.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        // Relaxed: these counts only inform.
+        (
+            self.fences.load(MemoryOrder::Relaxed),
+            self.retired.load(MemoryOrder::Relaxed),
+        )
+    }
+}
