@@ -68,6 +68,12 @@ impl Sums {
         self.check(group, read);
     }
 
+    /// Checks after each step that held bytes are reserved.
+    fn check_held<M: Watched>(&self, root: &Group<M>) {
+        let (held, reserved) = (self.held.load(Ordering::Relaxed), root.reserved());
+        assert!(held <= reserved, "{held} bytes held, {reserved} reserved");
+    }
+
     fn check<M: Watched>(&self, group: &Group<M>, read: impl FnOnce() -> Reading) {
         let returned = self.returned.load(Ordering::Relaxed) as i64;
         let reading = read();
@@ -80,6 +86,13 @@ impl Sums {
             );
         }
     }
+}
+
+fn memory<M: Watched>(machine: &M) -> Memory<M> {
+    let builder = Memory::builder().statistics(STATISTICS).shards_per_slice(1);
+    // Each read does a step of a pass over idle slots.
+    let builder = builder.retire_period(Duration::ZERO);
+    builder.build_on(machine.clone()).expect("a small memory")
 }
 
 /// Checks that the part that no living child accounts for is never more than the whole.
@@ -166,13 +179,7 @@ pub(super) fn scenario<M: Watched>(machine: &M, seed: u64) {
 
 /// A subtree is closed while tasks charge there, wait for its limit, and make groups in it; others wait until it is empty.
 fn closing<M: Watched>(machine: &M, seed: u64) {
-    let memory = &Memory::builder()
-        .statistics(STATISTICS)
-        .shards_per_slice(1)
-        // Each read does a step of a pass over idle slots.
-        .retire_period(Duration::ZERO)
-        .build_on(machine.clone())
-        .expect("a small memory");
+    let memory = &memory(machine);
     let root = &memory.root();
     let tenant = &root.child("tenant", Limits::max(MAX)).expect("a name");
     let query = &tenant.child("query", Limits::none()).expect("a name");
@@ -261,10 +268,7 @@ fn closing<M: Watched>(machine: &M, seed: u64) {
     run(
         machine,
         seed,
-        || {
-            let (held, reserved) = (sums.held.load(Ordering::Relaxed), root.reserved());
-            assert!(held <= reserved, "{held} bytes held, {reserved} reserved");
-        },
+        || sums.check_held(root),
         tasks![work, wait, first_closer, second_closer],
     );
     locked(&made).clear();
@@ -273,13 +277,7 @@ fn closing<M: Watched>(machine: &M, seed: u64) {
 }
 
 fn everything<M: Watched>(machine: &M, seed: u64) {
-    let memory = &Memory::builder()
-        .statistics(STATISTICS)
-        .shards_per_slice(1)
-        // Each read does a step of a pass over idle slots.
-        .retire_period(Duration::ZERO)
-        .build_on(machine.clone())
-        .expect("a small memory");
+    let memory = &memory(machine);
     let root = &memory.root();
     let parent = root.child("parent", Limits::none()).expect("a name");
     let group = parent.child("group", Limits::max(MAX)).expect("a name");
@@ -383,10 +381,7 @@ fn everything<M: Watched>(machine: &M, seed: u64) {
     run(
         machine,
         seed,
-        || {
-            let (held, reserved) = (sums.held.load(Ordering::Relaxed), root.reserved());
-            assert!(held <= reserved, "{held} bytes held, {reserved} reserved");
-        },
+        || sums.check_held(root),
         tasks![first, second, end, read],
     );
 

@@ -132,13 +132,14 @@ pub(super) fn scenario<M: Watched>(machine: &M, seed: u64) {
         shards: machine.cpus() as u64 + 1,
     };
     let all = &world;
-    let mut tasks: Vec<Box<dyn FnOnce(Random) + Send + '_>> = Vec::new();
-    for _ in 0..ADDERS {
-        tasks.push(Box::new(|random| all.add(random)));
-    }
-    tasks.push(Box::new(|random| all.fold(random)));
-    tasks.push(Box::new(|random| all.fold(random)));
-    tasks.push(Box::new(|random| all.read(random)));
-    run(machine, seed, || all.check(), tasks);
+    let add = |random| all.add(random);
+    let fold = |random| all.fold(random);
+    let read = |random| all.read(random);
+    run(
+        machine,
+        seed,
+        || all.check(),
+        tasks![add, add, add, fold, fold, read],
+    );
     world.finish();
 }

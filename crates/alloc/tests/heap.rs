@@ -1,20 +1,22 @@
 //! The program's allocator, charged to groups: conservation, whoever frees what where.
 
-mod common;
-
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::BTreeMap;
 use std::sync::mpsc;
 use std::task::{Context, Waker};
 
-use bursar::{By, Freshness, Group, Memory};
-use bursar_alloc::{Charged, GroupExt, Twin, Usable, heap_drift};
+use bursar::{By, Freshness, Group, Limits, Memory};
+use bursar_alloc::{Charged, GroupExt, Twin, Usable, current, heap_drift, outside, with_current};
 use bursar_rig::random::Random;
-use common::{Short, group, usage};
 
 /// Asks about each block, so that sums can be compared to the byte.
 #[global_allocator]
 static HEAP: Charged<System, Usable> = Charged::over(System);
+
+fn usage(group: &Group) -> i64 {
+    // A reading is made of allocations itself.
+    outside(|| group.read(Freshness::Exact).unwrap().usage().value)
+}
 
 /// What a block of the test really takes, its label included.
 #[cfg(target_os = "linux")]
@@ -27,8 +29,11 @@ fn real(block: &[u8]) -> i64 {
 #[cfg(target_os = "linux")]
 #[test]
 fn each_block_is_its_groups_until_it_is_freed() {
-    let tenant = Memory::host().unwrap().make("tenant");
-    let groups: Vec<Group> = (0..3).map(|k| tenant.make(k.to_string())).collect();
+    let memory = Memory::host().unwrap();
+    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
+    let groups: Vec<Group> = (0..3)
+        .map(|k| tenant.child(k.to_string(), Limits::none()).unwrap())
+        .collect();
     let mut random = Random::new(0x5eed);
     let mut below = |bound: usize| random.below(bound as u64) as usize;
     // The model: blocks with their group. It lives in no group.
@@ -91,7 +96,8 @@ fn each_block_is_its_groups_until_it_is_freed() {
 #[test]
 fn by_class_a_small_block_is_at_most_16_bytes_off() {
     let by_class: Charged<System> = Charged::new(System);
-    let group = group();
+    let memory = Memory::host().unwrap();
+    let group = memory.root().child("group", Limits::none()).unwrap();
     let mut random = Random::new(0xc1a55);
     let mut below = |bound: usize| random.below(bound as u64) as usize;
     let mut blocks: Vec<(*mut u8, Layout)> = Vec::with_capacity(1000);
@@ -133,13 +139,15 @@ fn by_class_a_small_block_is_at_most_16_bytes_off() {
 fn blocks_are_freed_on_other_threads_and_after_their_group() {
     let memory = Memory::host().unwrap();
     let (sender, receiver) = mpsc::sync_channel::<Vec<Box<[u64; 32]>>>(16);
-    let tenant = memory.make("tenant");
+    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
     std::thread::scope(|scope| {
         for k in 0..3 {
             let (tenant, sender) = (&tenant, sender.clone());
             scope.spawn(move || {
                 for round in 0..200 {
-                    let query = tenant.make(format!("{k}-{round}"));
+                    let query = tenant
+                        .child(format!("{k}-{round}"), Limits::none())
+                        .unwrap();
                     let blocks = query.scope(|| (0..50).map(|n| Box::new([n; 32])).collect());
                     assert!(usage(&query) >= 50 * 256);
                     // The group goes before its blocks.
@@ -167,7 +175,8 @@ fn blocks_are_freed_on_other_threads_and_after_their_group() {
 #[test]
 fn guards_may_be_nested_and_crossed() {
     let memory = Memory::host().unwrap();
-    let [one, two, three] = ["one", "two", "three"].map(|name| memory.make(name));
+    let [one, two, three] =
+        ["one", "two", "three"].map(|name| memory.root().child(name, Limits::none()).unwrap());
     let mut kept = Vec::with_capacity(16);
     let mut spent = [0_i64; 3];
     let mut allocate_in = |expected: Option<usize>| {
@@ -205,16 +214,18 @@ fn guards_may_be_nested_and_crossed() {
 
 #[test]
 fn a_panic_leaves_the_group() {
-    let group = group();
+    let memory = Memory::host().unwrap();
+    let group = memory.root().child("group", Limits::none()).unwrap();
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         group.scope(|| {
             let _entered = group.enter();
             let _held = vec![1_u8; 100_000];
             // Not `panic!`: what the hook reads to print a backtrace stays cached, and would be the group's.
-            std::panic::resume_unwind(Box::new("while charged"));
+            with_current(|_| std::panic::resume_unwind(Box::new("while charged")))
         })
     }));
     drop(caught.unwrap_err());
+    assert_eq!(current(), None);
     assert_eq!(usage(&group), 0);
     let outside = vec![1_u8; 10_000];
     assert_eq!(usage(&group), 0);
@@ -223,7 +234,8 @@ fn a_panic_leaves_the_group() {
 
 #[test]
 fn a_limit_is_overstepped_and_seen() {
-    let tenant = Memory::host().unwrap().make_max("tenant", 1 << 20);
+    let memory = Memory::host().unwrap();
+    let tenant = memory.root().child("tenant", Limits::max(1 << 20)).unwrap();
     let fits = tenant.scope(|| vec![0_u8; 1 << 19]);
     assert!(!tenant.engine().is_over_max());
     let large = tenant.scope(|| vec![0_u8; 1 << 20]);
@@ -239,8 +251,12 @@ fn a_limit_is_overstepped_and_seen() {
 
 #[test]
 fn real_bytes_beside_reservations() {
-    let tenant = Memory::host().unwrap().make_max("tenant", 64 << 20);
-    let query = tenant.make("query");
+    let memory = Memory::host().unwrap();
+    let tenant = memory
+        .root()
+        .child("tenant", Limits::max(64 << 20))
+        .unwrap();
+    let query = tenant.child("query", Limits::none()).unwrap();
     let twin = Twin::new().unwrap();
     let real = twin.of(&query).unwrap();
     assert_eq!(real.path(), query.path());
@@ -263,13 +279,17 @@ fn real_bytes_beside_reservations() {
 #[test]
 fn bursars_own_records_are_nobodys() {
     let memory = Memory::host().unwrap();
-    let tenant = memory.make_max("tenant", 4 << 20);
+    let tenant = memory.root().child("tenant", Limits::max(4 << 20)).unwrap();
     tenant.scope(|| {
         // More than the books have room for at first, so that each table has to grow.
         let children: Vec<Group> = (0..300)
-            .map(|k| tenant.make_max(format!("child {k}"), 1 << 20))
+            .map(|k| {
+                tenant
+                    .child(format!("child {k}"), Limits::max(1 << 20))
+                    .unwrap()
+            })
             .collect();
-        let nested = children[0].make("nested");
+        let nested = children[0].child("nested", Limits::none()).unwrap();
         nested.engine().protection();
         for child in &children {
             drop(child.try_charge(100).unwrap());

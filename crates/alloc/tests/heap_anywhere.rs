@@ -2,20 +2,26 @@
 //! child of a fork, and where the one below fails.
 #![cfg(target_os = "linux")]
 
-mod common;
-
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::{Cell, RefCell};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::thread::{self, ThreadId};
 
-use bursar::{Freshness, Group, Memory};
+use bursar::{Freshness, Group, Limits, Memory};
 use bursar_alloc::{ByLayout, Charged, GroupExt, InGroupExt, RealSize, outside};
-use common::{Short, group, usage};
 
 #[global_allocator]
 static HEAP: Charged<System> = Charged::new(System);
+
+fn group() -> Group {
+    let memory = Memory::host().unwrap();
+    memory.root().child("group", Limits::none()).unwrap()
+}
+
+fn usage(group: &Group) -> i64 {
+    outside(|| group.read(Freshness::Exact).unwrap().usage().value)
+}
 
 static BEFORE_MAIN: AtomicPtr<Vec<u64>> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -33,7 +39,8 @@ static INIT: extern "C" fn() = before_main;
 fn what_was_allocated_before_main_is_nobodys() {
     let early = BEFORE_MAIN.swap(std::ptr::null_mut(), Ordering::SeqCst);
     assert!(!early.is_null());
-    let group = group();
+    let memory = Memory::host().unwrap();
+    let group = memory.root().child("group", Limits::none()).unwrap();
     // SAFETY: from the box that was leaked, and taken out once.
     let mut early = unsafe { Box::from_raw(early) };
     group.scope(|| {
@@ -95,7 +102,7 @@ extern "C" fn on_signal(_: libc::c_int) {
 #[test]
 fn signal_handlers_allocate() {
     let memory = Memory::host().unwrap();
-    let group = INTERRUPTED.get_or_init(|| memory.make("group"));
+    let group = INTERRUPTED.get_or_init(|| memory.root().child("group", Limits::none()).unwrap());
     // SAFETY: a handler that does what handlers may do.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
@@ -253,13 +260,13 @@ fn a_guard_that_is_never_dropped_keeps_its_group() {
     let thread = std::thread::spawn({
         let memory = memory.clone();
         move || {
-            let group = memory.make("group");
+            let group = memory.root().child("group", Limits::none()).unwrap();
             std::mem::forget(group.enter());
             drop(group);
             memory.tick();
             // Still in it, though nobody has a handle that could be found but by its name.
             let kept = vec![1_u8; 5000];
-            let others = outside(|| memory.make("other"));
+            let others = outside(|| memory.root().child("other", Limits::none()).unwrap());
             assert_eq!(usage(&others), 0);
             let group = outside(|| memory.root().find("group")).expect("the guard keeps it");
             assert!(usage(&group) >= 5000);
@@ -297,7 +304,7 @@ fn alignments_are_kept() {
 #[test]
 fn a_forked_child_allocates_and_frees() {
     let memory = Memory::host().unwrap();
-    let group = memory.make("group");
+    let group = memory.root().child("group", Limits::none()).unwrap();
     let inherited = group.scope(|| vec![1_u8; 1 << 20]);
     // SAFETY: the child does what the memory allows, and ends without returning.
     let child = unsafe { libc::fork() };
@@ -346,7 +353,9 @@ const ATTEMPTS: usize = 1000;
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn futures_carry_their_group_between_threads() {
     let memory = Memory::host().unwrap();
-    let groups: Vec<Group> = (0..8).map(|k| memory.make(k.to_string())).collect();
+    let groups: Vec<Group> = (0..8)
+        .map(|k| memory.root().child(k.to_string(), Limits::none()).unwrap())
+        .collect();
     for _ in 0..ATTEMPTS {
         let tasks: Vec<_> = groups
             .iter()

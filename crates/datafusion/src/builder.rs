@@ -6,61 +6,50 @@ use bursar::{Group, Level};
 
 use crate::history::History;
 use crate::names;
-use crate::pool::GroupPool;
+use crate::operators::Operators;
+use crate::pool::{GroupPool, Settings};
 use crate::share::FairShare;
-
-/// Groups below a query's own.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Operators {
-    /// No groups: all consumers are charged to the query's group, and reports have no operators.
-    Together,
-    /// One group for each operator, by the consumers' names without the partition in brackets. The partitions of an
-    /// operator share a group, and so do operators of one name.
-    #[default]
-    ByName,
-    /// One group for each consumer, with its name and number, such as `ExternalSorter[3]#1207`. Groups and entries stay
-    /// until the pool ends, so this is for pools of one query.
-    Each,
-}
 
 /// Settings of a [`GroupPool`]; see [`GroupPool::builder`].
 #[derive(Debug)]
 #[must_use = "a builder makes nothing until it builds"]
-pub struct PoolBuilder {
-    pub(crate) group: Group,
-    pub(crate) operators: Operators,
-    pub(crate) share: Option<FairShare>,
-    pub(crate) spill_from: Level,
-    pub(crate) never_refused: Vec<String>,
-    pub(crate) history: Option<History>,
-}
+pub struct PoolBuilder(Settings);
 
-impl PoolBuilder {
-    pub(crate) fn new(group: Group) -> Self {
-        Self {
+impl GroupPool {
+    /// Makes the pool for a group, with a group for each operator below it.
+    pub fn new(group: Group) -> Arc<Self> {
+        Self::builder(group).build()
+    }
+
+    /// Returns the settings of a pool for a group.
+    pub fn builder(group: Group) -> PoolBuilder {
+        PoolBuilder(Settings {
             group,
             operators: Operators::default(),
             share: None,
             spill_from: Level::None,
             never_refused: Vec::new(),
             history: None,
-        }
+        })
     }
+}
 
+impl PoolBuilder {
     /// Sets the groups below the query's; [`Operators::ByName`] unless set. An operator whose group cannot be created
     /// is charged to the query's own.
     ///
     /// An existing child with an operator's name becomes that operator's group. So an operator can have a limit of its
     /// own: create its group before the query starts, and keep the handle.
-    pub fn operators(self, operators: Operators) -> Self {
-        Self { operators, ..self }
+    pub fn operators(mut self, operators: Operators) -> Self {
+        self.0.operators = operators;
+        self
     }
 
     /// Sets the share that this pool's spillers take part in; none unless set. The pool's group must be the share's or
     /// below it, because the spillers' bytes count as part of that group's usage.
-    pub fn share(self, share: &FairShare) -> Self {
-        let share = Some(share.clone());
-        Self { share, ..self }
+    pub fn share(mut self, share: &FairShare) -> Self {
+        self.0.share = Some(share.clone());
+        self
     }
 
     /// Asks consumers that can spill to do so from this level of pressure on, before a limit is reached. The default,
@@ -88,11 +77,9 @@ impl PoolBuilder {
     /// let pool = GroupPool::builder(query).spill_from(Level::High).build();
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn spill_from(self, level: Level) -> Self {
-        Self {
-            spill_from: level,
-            ..self
-        }
+    pub fn spill_from(mut self, level: Level) -> Self {
+        self.0.spill_from = level;
+        self
     }
 
     /// Names operators whose requests always succeed while the query's group exists; none unless set. Their names are
@@ -105,27 +92,16 @@ impl PoolBuilder {
     /// above the limit. In DataFusion 55.2 that is `RepartitionExec`. If it is refused while two of its inputs write to
     /// disk, its query may never end, under any pool
     /// ([apache/datafusion#24883](https://github.com/apache/datafusion/issues/24883)).
-    ///
-    /// ```
-    /// # let tenant = bursar::Memory::host()?.root();
-    /// # let query = tenant.child("query", bursar::Limits::none())?;
-    /// let pool = bursar_datafusion::GroupPool::builder(query).never_refuse(["RepartitionExec"]).build();
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn never_refuse<N: Into<String>>(self, operators: impl IntoIterator<Item = N>) -> Self {
-        Self {
-            never_refused: operators
-                .into_iter()
-                .map(|name| names::of_operator(&name.into()))
-                .collect(),
-            ..self
-        }
+    pub fn never_refuse<N: Into<String>>(mut self, operators: impl IntoIterator<Item = N>) -> Self {
+        let names = operators.into_iter();
+        self.0.never_refused = names.map(|name| names::of_operator(&name.into())).collect();
+        self
     }
 
     /// Sets the history that the pool's report goes to when the pool ends; none unless set.
-    pub fn history(self, history: &History) -> Self {
-        let history = Some(history.clone());
-        Self { history, ..self }
+    pub fn history(mut self, history: &History) -> Self {
+        self.0.history = Some(history.clone());
+        self
     }
 
     /// Makes the pool, and starts the query's time.
@@ -133,6 +109,6 @@ impl PoolBuilder {
     /// # Panics
     /// If the group is neither that of the share ([`PoolBuilder::share`]) nor below it.
     pub fn build(self) -> Arc<GroupPool> {
-        GroupPool::build(self)
+        GroupPool::build(self.0)
     }
 }

@@ -74,7 +74,6 @@ mod arrow;
 mod builder;
 mod chain;
 mod history;
-mod live;
 mod names;
 mod operators;
 mod pool;
@@ -88,8 +87,9 @@ use std::sync::Arc;
 
 use bursar::Group;
 
-pub use builder::{Operators, PoolBuilder};
+pub use builder::PoolBuilder;
 pub use history::History;
+pub use operators::Operators;
 pub use pool::GroupPool;
 pub use report::{OperatorReport, QueryReport};
 pub use share::FairShare;

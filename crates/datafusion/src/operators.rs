@@ -1,19 +1,30 @@
 //! The operators of a query: the group that each is charged to, and the figures that are kept after its end.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bursar::{CreateError, Group, Limits};
+use bursar::{Bytes, CreateError, Group, Limits};
 
-use crate::builder::Operators;
 use crate::chain;
-use crate::live::Live;
 use crate::names;
 use crate::report::OperatorReport;
+
+/// Groups below a query's own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Operators {
+    /// No groups: all consumers are charged to the query's group, and reports have no operators.
+    Together,
+    /// One group for each operator, by the consumers' names without the partition in brackets. The partitions of an
+    /// operator share a group, and so do operators of one name.
+    #[default]
+    ByName,
+    /// One group for each consumer, with its name and number, such as `ExternalSorter[3]#1207`. Groups and entries stay
+    /// until the pool ends, so this is for pools of one query.
+    Each,
+}
 
 /// One operator of a query, with all its partitions; or the query itself, for consumers without an operator's group.
 #[derive(Debug)]
@@ -111,6 +122,50 @@ impl Operator {
             peak: self.group.engine().peak(),
             refused: self.refused(),
             spills: self.spills(),
+        }
+    }
+}
+
+/// A consumer between its registration and its end, as refusals name it.
+#[derive(Clone, Debug)]
+pub(crate) struct Live {
+    pub(crate) id: usize,
+    pub(crate) name: Arc<str>,
+    pub(crate) can_spill: bool,
+    pub(crate) operator: Arc<Operator>,
+    /// Bytes held, if known: of the consumer that asks, and of those that take part in a share. Counting the others'
+    /// bytes would slow down each request.
+    pub(crate) held: Option<u64>,
+}
+
+impl Live {
+    /// Returns whether it belongs to an operator.
+    pub(crate) fn is_of(&self, operator: &OperatorReport) -> bool {
+        *self.operator.name() == *operator.name
+    }
+
+    /// Returns whether the operator's line already says all that is known of this consumer, if it is the only one.
+    pub(crate) fn is_called(&self, operator: &OperatorReport) -> bool {
+        *self.name == *operator.name || self.label() == operator.name
+    }
+
+    /// Orders consumers by size, the biggest known first, then by age, the oldest first.
+    pub(crate) fn order(&self) -> (Reverse<Option<u64>>, usize) {
+        (Reverse(self.held), self.id)
+    }
+
+    fn label(&self) -> String {
+        format!("{}#{}", self.name, self.id)
+    }
+}
+
+/// Shows the name, the number and, if known, the bytes held.
+impl fmt::Display for Live {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.label())?;
+        match self.held {
+            Some(held) => write!(f, " {}", Bytes(held)),
+            None => Ok(()),
         }
     }
 }

@@ -6,18 +6,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bursar::engine::RemoveError;
-use bursar::{Bytes, Group, Host, Machine};
+use bursar::{Bytes, Group, Host, Level, Machine};
 use datafusion_common::Result;
 use datafusion_execution::memory_pool::{
     MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation,
 };
 
-use crate::builder::{Operators, PoolBuilder};
 use crate::chain::{self, Chain};
 use crate::history::History;
-use crate::live::Live;
 use crate::names;
-use crate::operators::{Operator, Registry};
+use crate::operators::{Live, Operator, Operators, Registry};
 use crate::refusal::Refusal;
 use crate::report::QueryReport;
 use crate::share::{FairShare, Held};
@@ -28,8 +26,8 @@ use crate::table::{Entry, Table};
 ///
 /// * `try_grow` charges the operator's group, and with it the query's and the tenant's. It fails, with
 ///   `ResourcesExhausted`, if a limit on the way or the pool's [`FairShare`] does not allow it, if the consumer is
-///   asked to spill early ([`PoolBuilder::spill_from`]), or if the group was removed. Operators of
-///   [`PoolBuilder::never_refuse`] are not refused.
+///   asked to spill early ([`crate::PoolBuilder::spill_from`]), or if the group was removed. Operators of
+///   [`crate::PoolBuilder::never_refuse`] are not refused.
 /// * `grow` always charges. If it exceeds a limit, no `try_grow` below that limit succeeds until the usage is back
 ///   within.
 /// * Limits may change at any time ([`Group::set_max`]).
@@ -84,40 +82,41 @@ pub struct GroupPool {
     begun_ns: u64,
 }
 
+/// Settings of a pool: see [`crate::PoolBuilder`].
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) group: Group,
+    pub(crate) operators: Operators,
+    pub(crate) share: Option<FairShare>,
+    pub(crate) spill_from: Level,
+    pub(crate) never_refused: Vec<String>,
+    pub(crate) history: Option<History>,
+}
+
 impl GroupPool {
-    /// Makes the pool for a group, with a group for each operator below it.
-    pub fn new(group: Group) -> Arc<Self> {
-        Self::builder(group).build()
-    }
-
-    /// Returns the settings of a pool for a group.
-    pub fn builder(group: Group) -> PoolBuilder {
-        PoolBuilder::new(group)
-    }
-
-    pub(crate) fn build(builder: PoolBuilder) -> Arc<Self> {
-        let group = builder.group;
+    pub(crate) fn build(settings: Settings) -> Arc<Self> {
+        let group = settings.group;
         let chain = Chain::of(&group);
-        if let Some(share) = &builder.share {
+        if let Some(share) = &settings.share {
             assert!(
                 chain.groups().contains(share.group()),
                 "a pool of {group} cannot take part in the share of {}, as it is not below it",
                 share.group()
             );
         }
-        let watermark = Watermark::new(&chain, builder.spill_from);
+        let watermark = Watermark::new(&chain, settings.spill_from);
         // It has started before: there is a group.
         let clock = Host::start().ok();
         Arc::new(Self {
-            has_operators: builder.operators != Operators::Together,
+            has_operators: settings.operators != Operators::Together,
             watched: AtomicUsize::new(0),
             table: Table::new(),
-            registry: Registry::new(builder.operators, group.clone()),
+            registry: Registry::new(settings.operators, group.clone()),
             chain,
-            share: builder.share,
+            share: settings.share,
             watermark,
-            never_refused: builder.never_refused,
-            history: builder.history,
+            never_refused: settings.never_refused,
+            history: settings.history,
             has_ended: AtomicBool::new(false),
             spillers: AtomicU64::new(0),
             overshot: AtomicU64::new(0),
@@ -159,7 +158,7 @@ impl GroupPool {
     ///
     /// This does not cancel a query: its operators see a limit without room. Operators that cannot spill fail. A sort
     /// or an aggregation fails after it has spilled all it holds. A repartition that is refused writes each batch to
-    /// disk and goes on, or in DataFusion 55.2 never ends ([`PoolBuilder::never_refuse`], which has no effect after the
+    /// disk and goes on, or in DataFusion 55.2 never ends ([`crate::PoolBuilder::never_refuse`], which has no effect after the
     /// removal). Drop the query's streams to end the query.
     ///
     /// Call this after the streams are dropped: DataFusion 55.2 may keep the runtime, and so the pool, of a sort whose
@@ -190,7 +189,7 @@ impl GroupPool {
     }
 
     /// Returns the consumers that are registered now, with the bytes that they hold if these are known.
-    pub(crate) fn live(&self, asking: &MemoryReservation) -> Vec<Live> {
+    fn live(&self, asking: &MemoryReservation) -> Vec<Live> {
         let registering = self.registry.lock();
         let with_held = |consumer: &Live| {
             // Of an entry that no spiller has now, it would be another's.
@@ -381,7 +380,7 @@ impl GroupPool {
         {
             self.watched.fetch_add(1, Ordering::Relaxed);
         }
-        refusal.into_error(self, reservation, bytes)
+        refusal.into_error(self.report(), self.live(reservation), reservation, bytes)
     }
 
     /// Clears the mark of a consumer that was asked to spill; returns whether it was set.

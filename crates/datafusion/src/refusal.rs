@@ -8,9 +8,8 @@ use bursar::{Bytes, ChargeError, Level, printable};
 use datafusion_common::DataFusionError;
 use datafusion_execution::memory_pool::MemoryReservation;
 
-use crate::live::{self, Live};
-use crate::pool::GroupPool;
-use crate::report::OperatorReport;
+use crate::operators::Live;
+use crate::report::{OperatorReport, QueryReport};
 use crate::share::Standing;
 
 /// Operators that are named, and consumers named of each.
@@ -27,26 +26,27 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    /// Makes the error, with all that is known of the users of the memory.
+    /// Makes the error, with all that is known of the users of the memory: the query's report, and its consumers.
     #[cold]
     pub(crate) fn into_error(
         self,
-        pool: &GroupPool,
+        report: QueryReport,
+        consumers: Vec<Live>,
         reservation: &MemoryReservation,
         requested: u64,
     ) -> DataFusionError {
         let held = reservation.size() as u64;
-        let query = pool.group().path();
+        let query = &report.path;
         let mut text = format!(
             "cannot reserve {} more for {}, which has {}, in {}: ",
             Bytes(requested),
             reservation.consumer().name(),
             Bytes(held),
-            printable(&query),
+            printable(query),
         );
         // Writing to a string does not fail, here and below.
         let _ = match &self {
-            Self::Charge(error) => write_charge_error(&mut text, error, &query),
+            Self::Charge(error) => write_charge_error(&mut text, error, query),
             Self::Share { group, standing } => write_share(&mut text, group, standing, held),
             Self::Pressure { group, level } => write!(
                 text,
@@ -54,7 +54,7 @@ impl Refusal {
                 printable(group)
             ),
         };
-        let _ = write_top(&mut text, pool, reservation, &query);
+        let _ = write_top(&mut text, report, consumers);
         if let Some(max) = self.never_fits(held, requested) {
             let _ = write!(
                 text,
@@ -126,24 +126,17 @@ fn write_share(text: &mut String, group: &str, standing: &Standing, held: u64) -
     Ok(())
 }
 
-fn write_top(
-    text: &mut String,
-    pool: &GroupPool,
-    asking: &MemoryReservation,
-    query: &str,
-) -> std::fmt::Result {
-    let report = pool.report();
+fn write_top(text: &mut String, report: QueryReport, mut consumers: Vec<Live>) -> std::fmt::Result {
     write!(
         text,
         "\n{} uses {}, peak {}",
-        printable(query),
+        printable(&report.path),
         Bytes(report.reserved),
         Bytes(report.peak)
     )?;
     let mut operators = report.operators;
     operators.sort_by_key(|operator| std::cmp::Reverse((operator.reserved, operator.peak)));
-    let mut consumers = pool.live(asking);
-    live::sort(&mut consumers);
+    consumers.sort_by_key(Live::order);
     let is_own = |one: &&Live| one.operator.name().is_empty();
     if operators.is_empty() && !consumers.iter().any(|one| is_own(&one)) {
         return Ok(());

@@ -3,7 +3,9 @@
 use std::alloc::System;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
@@ -162,6 +164,13 @@ fn layered(
     layer.layer(Allocating(asked.clone()))
 }
 
+fn granting(
+    group: &Group,
+) -> TenantLayer<impl Fn(&Request<()>) -> Admission<Frames> + Clone + use<>> {
+    let group = group.clone();
+    TenantLayer::new(move |_: &Request<()>| Admission::Granted(group.clone()))
+}
+
 fn request(path: &str) -> Request<()> {
     Request::get(path).body(()).unwrap()
 }
@@ -239,11 +248,7 @@ fn destructors_are_the_tenants() {
             }))
         }
     });
-    let picked = group.clone();
-    let layer = TenantLayer::new(move |_: &Request<()>| -> Admission<Frames> {
-        Admission::Granted(picked.clone())
-    });
-    let mut service = layer.layer(service);
+    let mut service = granting(&group).layer(service);
     let mut future = pin!(service.call(request("/")));
     let Poll::Ready(Ok(response)) = poll(future.as_mut()) else {
         panic!("it is done");
@@ -400,4 +405,45 @@ fn a_group_made_for_one_request() {
         drop(frame);
     }
     assert_eq!(usage(&tenant), 0);
+}
+
+/// Panics when it is called, or when its future is polled.
+fn panicking(
+    request: &Request<()>,
+) -> impl Future<Output = Result<Response<Frames>, Infallible>> + use<> {
+    let number = std::hint::black_box(7);
+    assert!(request.uri() != "/call", "a bug in handler {number}");
+    async move { panic!("a bug in future {number}") }
+}
+
+/// In a process of its own, whose panics print backtraces.
+#[test]
+fn a_handler_that_panics_leaves_nothing_with_its_tenant() {
+    const CHILD: &str = "BURSAR_TEST_CHILD";
+    if std::env::var_os(CHILD).is_none() {
+        let name = "a_handler_that_panics_leaves_nothing_with_its_tenant";
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture", "--test-threads=1"])
+            .envs([(CHILD, "1"), ("RUST_BACKTRACE", "1")])
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        let error = String::from_utf8_lossy(&output.stderr);
+        let has_passed = output.status.success() && text.contains("1 passed");
+        return assert!(has_passed, "{text}{error}");
+    }
+    let memory = memory();
+    let tenant = tenant(&memory, "tenant");
+    let panics = tower::service_fn(|request: Request<()>| panicking(&request));
+    let mut service = granting(&tenant).layer(panics);
+    for path in ["/call", "/poll"] {
+        for _ in 0..100 {
+            let caught = catch_unwind(AssertUnwindSafe(|| {
+                assert!(poll(pin!(service.call(request(path)))).is_ready());
+            }));
+            assert!(caught.is_err());
+            drop(caught);
+            assert_eq!(usage(&tenant), 0, "{path}");
+        }
+    }
 }

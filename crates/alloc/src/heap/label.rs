@@ -8,15 +8,13 @@
 use std::alloc::Layout;
 use std::ptr;
 
-use super::record::Record;
+use super::record::{ADDRESS_BITS, Record};
 
 /// Bytes of a label.
 pub(super) const BYTES: usize = size_of::<u64>();
 
 /// Bits for the excess.
-const EXCESS_BITS: u32 = 16;
-/// Bits for the address of a record; `Record::of` makes none at a higher one.
-pub(super) const ADDRESS_BITS: u32 = u64::BITS - EXCESS_BITS;
+const EXCESS_BITS: u32 = u64::BITS - ADDRESS_BITS;
 /// Marks an excess that the label cannot hold; the allocator is asked again.
 const EXCESS_UNKNOWN: u64 = (1 << EXCESS_BITS) - 1;
 

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use bursar::Group;
 use bursar::engine::Account;
 
-use super::label;
+/// Bits of a record's address, so that a label has room for the address and 16 bits more.
+pub(super) const ADDRESS_BITS: u32 = 48;
 
 /// An account that its address names.
 #[derive(Debug)]
@@ -69,7 +70,7 @@ impl Record {
         }));
         let address = ptr::from_mut(new).addr() as u64;
         assert!(
-            address >> label::ADDRESS_BITS == 0,
+            address >> ADDRESS_BITS == 0,
             "{address:#x} is a higher address than a label has room for"
         );
         loop {

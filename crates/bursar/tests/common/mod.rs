@@ -97,6 +97,14 @@ impl Short for Memory {
     }
 }
 
+/// Usage and statistics of a group: values, and own parts.
+pub fn numbers(reading: &Reading) -> [(i64, i64); 5] {
+    let gauges = [BALANCE, EAGER, BATCHED].map(|of| (reading.get(of).value, reading.own(of)));
+    let usage = (reading.usage().value, reading.own_usage());
+    let rows = (reading.get(ROWS).value, reading.own(ROWS));
+    [usage, rows, gauges[0], gauges[1], gauges[2]]
+}
+
 /// SplitMix64 (Steele, Lea, Flood 2014): enough for choosing operations.
 pub struct Random(pub u64);
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bursar::{Charge, Group, Limits, Memory, Reading};
 use bursar_check::model::{Flow, Shape};
 
-use super::{BALANCE, BATCHED, EAGER, ROWS, Random, Short, memory};
+use super::{BALANCE, BATCHED, EAGER, ROWS, Random, Short, memory, numbers};
 
 pub const THREADS: usize = 5;
 pub const FORKS: usize = 300;
@@ -188,24 +188,22 @@ impl World {
 /// Children and own make the parent, and stock is all that is reserved beside.
 pub fn check_conservation(group: &Group) -> Reading {
     let whole = group.exact();
-    let children = group.children();
-    let parts: Vec<_> = children.iter().map(|child| child.exact()).collect();
-    let usage: i64 = parts.iter().map(|part| part.usage().value).sum();
-    assert_eq!(usage + whole.own_usage(), whole.usage().value, "{group:?}");
-    let rows: i64 = parts.iter().map(|part| part.get(ROWS).value).sum();
-    assert_eq!(rows + whole.own(ROWS), whole.get(ROWS).value, "{group:?}");
-    for gauge in [BALANCE, BATCHED, EAGER] {
-        let sum: i64 = parts.iter().map(|part| part.get(gauge).value).sum();
-        assert_eq!(sum + whole.own(gauge), whole.get(gauge).value, "{group:?}");
+    let mut sums = numbers(&whole).map(|(_, own)| own);
+    for child in group.children() {
+        let parts = numbers(&child.exact()).into_iter();
+        sums.iter_mut()
+            .zip(parts)
+            .for_each(|(sum, (part, _))| *sum += part);
     }
+    assert_eq!(sums, numbers(&whole).map(|(value, _)| value), "{group:?}");
+    let (reserved, used) = (group.reserved() as i64, whole.usage().value);
     assert!(
-        group.reserved() as i64 >= whole.usage().value,
-        "{group:?}: {} reserved, {} used",
-        group.reserved(),
-        whole.usage().value
+        reserved >= used,
+        "{group:?}: {reserved} reserved, {used} used"
     );
     whole
 }
+
 /// Ends the threads, also if this one panics.
 pub struct Stop<'a>(pub &'a AtomicBool);
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bursar::{Freshness, Group, Limits, Memory};
-use bursar_datafusion::GroupPool;
+use bursar_datafusion::{FairShare, GroupPool};
 use datafusion_common::DataFusionError;
 use datafusion_execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 
@@ -22,6 +22,12 @@ pub fn tenant(max: usize) -> Group {
 /// A group without a limit of its own.
 pub fn child(parent: &Group, name: &str) -> Group {
     parent.child(name, Limits::none()).unwrap()
+}
+
+/// The pool of a query that takes part in a share of its tenant.
+pub fn sharing(tenant: &Group) -> Arc<GroupPool> {
+    let builder = GroupPool::builder(child(tenant, "query"));
+    builder.share(&FairShare::of(tenant)).build()
 }
 
 /// A consumer that cannot spill.

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use bursar::{Group, Limits};
 use bursar_datafusion::{GroupPool, Operators, PoolExt};
-use datafusion_execution::memory_pool::{MemoryConsumer, MemoryPool};
+use datafusion_common::Result;
+use datafusion_execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 
 use crate::common::{KIB, MIB, child, exhausted, fixed, shared, spiller, tenant, usage};
 
@@ -128,25 +129,13 @@ impl MemoryPool for Forgetful {
     fn name(&self) -> &str {
         "forgetful"
     }
-    fn grow(
-        &self,
-        reservation: &datafusion_execution::memory_pool::MemoryReservation,
-        bytes: usize,
-    ) {
+    fn grow(&self, reservation: &MemoryReservation, bytes: usize) {
         self.0.grow(reservation, bytes);
     }
-    fn shrink(
-        &self,
-        reservation: &datafusion_execution::memory_pool::MemoryReservation,
-        bytes: usize,
-    ) {
+    fn shrink(&self, reservation: &MemoryReservation, bytes: usize) {
         self.0.shrink(reservation, bytes);
     }
-    fn try_grow(
-        &self,
-        reservation: &datafusion_execution::memory_pool::MemoryReservation,
-        bytes: usize,
-    ) -> datafusion_common::Result<()> {
+    fn try_grow(&self, reservation: &MemoryReservation, bytes: usize) -> Result<()> {
         self.0.try_grow(reservation, bytes)
     }
     fn reserved(&self) -> usize {

@@ -1,9 +1,9 @@
 //! What refused requests say.
 
-use bursar::{Level, Limits};
+use bursar::Limits;
 use bursar_datafusion::{FairShare, GroupPool, Operators, PoolExt};
 
-use crate::common::{MIB, child, exhausted, fixed, spiller, tenant};
+use crate::common::{MIB, child, exhausted, fixed, sharing, spiller, tenant};
 
 /// Without the peaks, which include stock, and so depend on the number of CPUs; and without consumers' numbers, which depend on
 /// the tests that ran before.
@@ -119,9 +119,7 @@ fn consumers_are_named_without_operators() {
 #[test]
 fn partitions_are_named_by_what_they_hold() {
     let tenant = tenant(90 * MIB);
-    let share = FairShare::of(&tenant);
-    let builder = GroupPool::builder(child(&tenant, "query"));
-    let pool = builder.share(&share).build();
+    let pool = sharing(&tenant);
     let sorters: Vec<_> = (0..7)
         .map(|partition| spiller(&pool, &format!("ExternalSorter[{partition}]")))
         .collect();
@@ -150,10 +148,7 @@ fn each_consumer_is_named_once() {
 #[test]
 fn a_share_refuses_with_what_it_is() {
     let tenant = tenant(90 * MIB);
-    let share = FairShare::of(&tenant);
-    let pool = GroupPool::builder(child(&tenant, "query"))
-        .share(&share)
-        .build();
+    let pool = sharing(&tenant);
     let sorters =
         [0, 1, 2].map(|partition| spiller(&pool, &format!("ExternalSorter[{partition}]")));
     fixed(&pool, "HashJoinInput").try_grow(MIB).unwrap();
@@ -168,29 +163,4 @@ fn a_share_refuses_with_what_it_is() {
         text.contains("does not fit while the limit is 90.0 MiB"),
         "{text}"
     );
-}
-
-#[test]
-fn an_early_spill_says_so() {
-    let tenant = tenant(100 * MIB);
-    let pool = GroupPool::builder(child(&tenant, "query"))
-        .spill_from(Level::High)
-        .build();
-    let sorter = spiller(&pool, "ExternalSorter[0]");
-    sorter.try_grow(90 * MIB).unwrap();
-    let text = exhausted(sorter.try_grow(MIB));
-    assert!(
-        text.contains("/tenant is under high pressure, so this consumer is asked to spill"),
-        "{text}"
-    );
-}
-
-#[test]
-fn a_removed_group_is_named() {
-    let query = child(&tenant(100 * MIB), "query");
-    let pool = query.pool();
-    let sorter = spiller(&pool, "ExternalSorter[0]");
-    pool.remove().unwrap();
-    let text = exhausted(sorter.try_grow(1));
-    assert!(text.contains("was removed"), "{text}");
 }

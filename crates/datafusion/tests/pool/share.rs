@@ -1,11 +1,9 @@
 //! Shares: among one query's spillers and among several queries'.
 
-use std::sync::Arc;
-
 use bursar_datafusion::{FairShare, GroupPool, Operators};
 use datafusion_execution::memory_pool::MemoryReservation;
 
-use crate::common::{MIB, child, exhausted, fixed, spiller, tenant};
+use crate::common::{MIB, child, exhausted, fixed, sharing, spiller, tenant};
 
 /// Grows to what it may have, at most, in steps of a MiB.
 fn fill(reservation: &MemoryReservation) -> usize {
@@ -56,10 +54,7 @@ fn a_share_is_for_pools_below_it() {
 #[test]
 fn a_newcomer_finds_room() {
     let tenant = tenant(120 * MIB);
-    let share = FairShare::of(&tenant);
-    let pool = GroupPool::builder(child(&tenant, "query"))
-        .share(&share)
-        .build();
+    let pool = sharing(&tenant);
     let sorters: Vec<_> = (0..10).map(|_| spiller(&pool, "ExternalSorter")).collect();
     for (before, sorter) in sorters.iter().enumerate() {
         // What FairSpillPool would give it.
@@ -74,10 +69,7 @@ fn a_newcomer_finds_room() {
 #[test]
 fn what_cannot_be_spilled_is_not_shared() {
     let tenant = tenant(100 * MIB);
-    let share = FairShare::of(&tenant);
-    let pool = GroupPool::builder(child(&tenant, "query"))
-        .share(&share)
-        .build();
+    let pool = sharing(&tenant);
     let (sorter, _idle) = (
         spiller(&pool, "ExternalSorter"),
         spiller(&pool, "ExternalSorter"),
@@ -97,10 +89,7 @@ fn what_cannot_be_spilled_is_not_shared() {
 #[test]
 fn the_limit_is_the_one_of_now() {
     let tenant = tenant(100 * MIB);
-    let share = FairShare::of(&tenant);
-    let pool = GroupPool::builder(child(&tenant, "query"))
-        .share(&share)
-        .build();
+    let pool = sharing(&tenant);
     let (sorter, _idle) = (spiller(&pool, "a"), spiller(&pool, "b"));
     assert_eq!(fill(&sorter), 50);
     tenant.set_max(200 << 20);
@@ -112,35 +101,4 @@ fn the_limit_is_the_one_of_now() {
     tenant.parent().unwrap().set_max(u64::MAX);
     tenant.set_max(u64::MAX);
     sorter.try_grow(1000 * MIB).unwrap();
-}
-
-#[test]
-fn counts_end_where_they_began() {
-    let tenant = tenant(64 * MIB);
-    let share = FairShare::of(&tenant);
-    let pool = GroupPool::builder(child(&tenant, "query"))
-        .share(&share)
-        .build();
-    let reservations: Vec<_> = (0..4)
-        .map(|_| Arc::new(spiller(&pool, "RepartitionExec")))
-        .collect();
-    // Each by two threads at once, through zero again and again.
-    std::thread::scope(|scope| {
-        for thread in 0..8_usize {
-            let reservation = Arc::clone(&reservations[thread / 2]);
-            scope.spawn(move || {
-                for step in 0..5_000 {
-                    let bytes = 1 + (step * 37 + thread * 11) % 200_000;
-                    reservation.grow(bytes);
-                    reservation.shrink(bytes);
-                }
-            });
-        }
-    });
-    // All four idle: half of it, to the byte, and a grain that was lost or counted twice would show.
-    assert_eq!(fill(&reservations[0]), 32);
-    reservations[0].free();
-    for reservation in &reservations {
-        reservation.try_grow(16 * MIB).unwrap();
-    }
 }

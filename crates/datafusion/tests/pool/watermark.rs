@@ -60,7 +60,9 @@ fn pressure_of_others_asks_too() {
     let sorter = spiller(&pool, "ExternalSorter");
     sorter.try_grow(30 * MIB).unwrap();
     let other = child(&tenant, "other").try_charge(55 << 20).unwrap();
-    exhausted(sorter.try_grow(MIB));
+    let text = exhausted(sorter.try_grow(MIB));
+    let said = "/tenant is under high pressure, so this consumer is asked to spill";
+    assert!(text.contains(said), "{text}");
     drop(other);
     // It would be asked again now.
     sorter.shrink(1);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::common::{BALANCE, BATCHED, EAGER, ROWS, Random, Short, Task, memory, seed};
+use crate::common::{BALANCE, BATCHED, EAGER, ROWS, Random, Short, Task, memory, numbers, seed};
 use bursar::{Charge, ChargeError, Freshness, Group, Limits, Memory};
 use bursar_check::model::Tree;
 
@@ -290,22 +290,9 @@ impl Model {
             let total = self.tree.total(id);
             let alone = handle.exact();
             for reading in [&alone, &part.reading] {
-                let seen = [
-                    reading.usage().value,
-                    reading.get(ROWS).value,
-                    reading.get(BALANCE).value,
-                    reading.get(EAGER).value,
-                    reading.get(BATCHED).value,
-                ];
-                assert_eq!(seen, total, "group {id}");
-                let own = [
-                    reading.own_usage(),
-                    reading.own(ROWS),
-                    reading.own(BALANCE),
-                    reading.own(EAGER),
-                    reading.own(BATCHED),
-                ];
-                assert_eq!(own, node.own, "own part of group {id}");
+                let found = numbers(reading);
+                assert_eq!(found.map(|(value, _)| value), total, "group {id}");
+                assert_eq!(found.map(|(_, own)| own), node.own, "own part of {id}");
             }
             assert!(handle.reserved() >= alone.usage().value as u64);
             assert_eq!(part.limits.max, node.limits.max);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::common::world::Stop;
 use crate::common::{
-    BALANCE, BATCHED, EAGER, ROWS, Random, STATISTICS, Short, UNIT, memory, seed, units,
+    BALANCE, BATCHED, EAGER, ROWS, Random, STATISTICS, Short, UNIT, memory, numbers, seed, units,
 };
 use bursar::{
     Bytes, FlushPolicy, Freshness, Group, GroupSnapshot, Level, Limits, Memory, Snapshot, Statistic,
@@ -17,18 +17,6 @@ use bursar::{
 
 fn paths(snapshot: &Snapshot) -> Vec<&str> {
     snapshot.iter().map(|group| &*group.path).collect()
-}
-
-/// Usage and statistics: values, and own parts.
-fn numbers(group: &GroupSnapshot) -> [(i64, i64); 5] {
-    let reading = &group.reading;
-    [
-        (reading.usage().value, reading.own_usage()),
-        (reading.get(ROWS).value, reading.own(ROWS)),
-        (reading.get(BALANCE).value, reading.own(BALANCE)),
-        (reading.get(EAGER).value, reading.own(EAGER)),
-        (reading.get(BATCHED).value, reading.own(BATCHED)),
-    ]
 }
 
 /// Children and own part make each group; paths and depths are those of a tree.
@@ -43,16 +31,16 @@ fn check_sums(snapshot: &Snapshot) {
             .collect();
         let names: Vec<_> = children.iter().map(|child| child.name()).collect();
         assert!(names.is_sorted_by(|one, other| one < other), "{names:?}");
-        let mut sums = numbers(group).map(|(_, own)| own);
+        let mut sums = numbers(&group.reading).map(|(_, own)| own);
         for child in children {
             let parent = child.path.rsplit_once('/').unwrap().0;
             assert_eq!(parent, group.path.trim_end_matches('/'));
-            let parts = numbers(child).map(|(value, _)| value);
+            let parts = numbers(&child.reading).map(|(value, _)| value);
             sums.iter_mut()
                 .zip(parts)
                 .for_each(|(sum, part)| *sum += part);
         }
-        let whole = numbers(group).map(|(value, _)| value);
+        let whole = numbers(&group.reading).map(|(value, _)| value);
         assert_eq!(sums, whole, "own part and children of {}", group.path);
         let usage = group.reading.usage();
         assert!(0 <= usage.lo && usage.lo <= usage.value && usage.value <= usage.hi);

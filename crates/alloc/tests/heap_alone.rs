@@ -1,8 +1,6 @@
-//! Panics in groups: the group does not pay for what the panic hook allocates. Each test runs in a process of its own, because a
-//! process has one panic hook, and keeps the debug information that its first backtrace parsed.
+//! Tests that change their process, each in one of its own. Panics: the group does not pay for what the panic hook allocates. A
+//! process has one hook, and keeps the debug information that its first backtrace parsed. Then one group that pays for all the rest.
 #![cfg(target_os = "linux")]
-
-mod common;
 
 use std::alloc::System;
 use std::fs::File;
@@ -12,9 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Barrier, Mutex};
 use std::thread;
 
-use bursar::Group;
-use bursar_alloc::{Charged, GroupExt, InGroupExt, panics_charge_nobody};
-use common::{group, usage};
+use bursar::{Freshness, Group, Limits, Memory};
+use bursar_alloc::{Charged, GroupExt, InGroupExt, current, outside, panics_charge_nobody};
 
 #[global_allocator]
 static HEAP: Charged<System> = Charged::new(System);
@@ -49,6 +46,15 @@ fn is_child_with(test: &str, stderr: Stdio) -> bool {
         String::from_utf8_lossy(&output.stderr)
     );
     false
+}
+
+fn group() -> Group {
+    let memory = Memory::host().unwrap();
+    memory.root().child("group", Limits::none()).unwrap()
+}
+
+fn usage(group: &Group) -> i64 {
+    outside(|| group.read(Freshness::Exact).unwrap().usage().value)
 }
 
 /// Panics with a message that needs memory, and catches it.
@@ -370,4 +376,52 @@ fn a_hook_that_calls_while_another_thread_sets_it() {
             assert!(panics_charge_nobody());
         });
     }
+}
+
+/// All threads, and a forked child.
+#[test]
+fn what_is_in_no_group_is_the_rest() {
+    if !is_child("what_is_in_no_group_is_the_rest") {
+        return;
+    }
+    let memory = Memory::host().unwrap();
+    let rest = memory.root().child("rest", Limits::none()).unwrap();
+    let query = memory.root().child("query", Limits::none()).unwrap();
+    let before = vec![1_u8; 1 << 20];
+    HEAP.charge_rest_to(&rest);
+    // It pays; nobody is in it.
+    assert_eq!(current(), None);
+    drop(before);
+    let kept = std::thread::spawn(|| vec![1_u8; 1 << 20]).join().unwrap();
+    assert!(usage(&rest) >= 1 << 20);
+    let (others, rests) = (usage(&query), usage(&rest));
+    let own = query.scope(|| vec![1_u8; 1 << 20]);
+    // Nobody can end the process to have its memory back.
+    let victim = memory.root().choose_victim().unwrap();
+    assert_eq!(victim.map(|(group, _)| group), Some(query.clone()));
+    assert!(usage(&query) >= others + (1 << 20) && usage(&rest) < rests + (1 << 20));
+    // SAFETY: the child does what the memory allows, and ends without returning.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if child == 0 {
+        // Whatever the first operation allocates is charged to the books that it puts right.
+        let more = vec![1_u8; 1 << 20];
+        let with = usage(&rest);
+        drop(kept);
+        drop(own);
+        let (without, queries) = (usage(&rest), usage(&query));
+        let right = with >= 2 << 20 && without >= 1 << 20 && without < with && queries == 0;
+        drop(more);
+        // SAFETY: ends the process at once.
+        unsafe { libc::_exit(if right { 0 } else { 1 }) };
+    }
+    let mut status = 0;
+    // SAFETY: our child, and a place for its status.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0, "the child's books are not right");
+    // The group stays, though nobody has a handle any more.
+    drop(rest);
+    assert!(usage(&memory.find("rest").unwrap()) >= 1 << 20);
+    drop((kept, own));
+    assert_eq!(usage(&query), 0);
 }

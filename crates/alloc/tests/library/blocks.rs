@@ -1,8 +1,6 @@
 //! The allocator of collections, block by block: a model says what each operation charges, how long what it returns is, and what
 //! is in it.
 
-mod common;
-
 use std::alloc::System;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::ptr::NonNull;
@@ -10,47 +8,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use allocator_api2::alloc::{AllocError, Allocator, Layout};
-use bursar::pages::{Order, PageOptions, Zeroed};
-use bursar::{Freshness, Group, Limits, Memory};
+use bursar::Limits;
+use bursar::pages::{Order, Zeroed};
 use bursar_alloc::GroupAlloc;
 use bursar_rig::random::Random;
-use common::Short;
 
-const PAGES_FROM: usize = 32 << 10;
-const PAGES_TO: usize = 4 << 20;
-
-fn memory_of(bytes: u64) -> Memory {
-    let options = PageOptions {
-        bytes_per_node: Some(bytes),
-        ..PageOptions::default()
-    };
-    Memory::builder().pages(options).build().unwrap()
-}
-
-fn group(memory: &Memory, limits: Limits) -> Group {
-    memory.root().child("blocks", limits).unwrap()
-}
-
-fn usage(group: &Group) -> usize {
-    let value = group.read(Freshness::Exact).unwrap().usage().value;
-    usize::try_from(value).unwrap()
-}
+use crate::{PAGES, group, memory_of, page_bytes, random, small_bytes, usage};
 
 fn layout(size: usize, align: usize) -> Layout {
     Layout::from_size_align(size, align).unwrap()
-}
-
-/// What the documentation says of blocks of the inner allocator.
-fn small_bytes(size: usize) -> usize {
-    (size + 8).div_ceil(16).max(2) * 16
-}
-
-/// The pages of a block, if it is one for pages.
-fn page_bytes(layout: Layout) -> Option<usize> {
-    let bytes = layout.size().max(layout.align());
-    (PAGES_FROM..=PAGES_TO)
-        .contains(&bytes)
-        .then(|| bytes.next_power_of_two())
 }
 
 /// A block, as the model has it.
@@ -183,7 +149,7 @@ fn grow(alloc: &GroupAlloc, random: &mut Random, block: &mut Block) {
         }
     };
     let returned = returned.unwrap();
-    let is_small = old.size().max(old.align()) < PAGES_FROM;
+    let is_small = old.size().max(old.align()) < *PAGES.start();
     block.pages = match (block.pages, page_bytes(new)) {
         (Some(bytes), Some(wanted)) => Some(bytes.max(wanted)),
         (Some(_), None) => None,
@@ -224,9 +190,7 @@ fn free(alloc: &GroupAlloc, random: &mut Random, block: Block) {
 
 #[test]
 fn random_blocks_are_charged_as_documented() {
-    let seed = std::env::var("BURSAR_SEED").map_or(20_261_122, |seed| seed.parse().unwrap());
-    println!("replay with BURSAR_SEED={seed}");
-    let mut random = Random::new(seed);
+    let mut random = random();
     let memory = memory_of(1 << 30);
     let group = group(&memory, Limits::none());
     let alloc = GroupAlloc::new(&group);
@@ -411,7 +375,7 @@ fn a_removed_group_refuses_and_frees() {
     }
     assert_eq!(usage(&memory.root()), 0);
     // Another has its name, and pays for none of this.
-    let other = memory.make("blocks");
+    let other = memory.root().child("group", Limits::none()).unwrap();
     assert_eq!(
         (alloc.allocate(layout(1, 1)), usage(&other)),
         (Err(AllocError), 0)
@@ -500,6 +464,28 @@ unsafe impl Allocator for Moody {
     unsafe fn deallocate(&self, block: NonNull<u8>, layout: Layout) {
         // SAFETY: the caller's contract.
         unsafe { System.deallocate(block, layout) };
+    }
+
+    unsafe fn grow(
+        &self,
+        block: NonNull<u8>,
+        old: Layout,
+        new: Layout,
+    ) -> Result<NonNull<[u8]>, AllocError> {
+        self.check()?;
+        // SAFETY: the caller's contract.
+        unsafe { System.grow(block, old, new) }
+    }
+
+    unsafe fn shrink(
+        &self,
+        block: NonNull<u8>,
+        old: Layout,
+        new: Layout,
+    ) -> Result<NonNull<[u8]>, AllocError> {
+        self.check()?;
+        // SAFETY: the caller's contract.
+        unsafe { System.shrink(block, old, new) }
     }
 }
 

@@ -14,8 +14,8 @@ use datafusion::execution::memory_pool::{
 };
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 
-use crate::Failure;
-use crate::options::Memory;
+use super::options::Memory;
+use crate::output::Failure;
 
 /// What takes longer does not end: far more than any of these queries takes.
 const PATIENCE: Duration = Duration::from_secs(300);

@@ -1,27 +1,21 @@
 //! Pages as raw memory: nothing is lost, and what must not be freed is not.
 
-mod common;
-
+use std::num::NonZero;
 use std::ptr::NonNull;
 use std::sync::Barrier;
 
-use bursar::pages::{Order, PageOptions, Zeroed};
+use bursar::pages::{Order, Zeroed};
 use bursar::{AllocPagesError, Group, Limits, Memory, Page};
 use bursar_alloc::{FromRawError, from_raw, into_raw};
-use common::{Short, usage};
 
-const BYTES: u64 = 16 << 20;
+use crate::{memory_of, usage};
 
 fn memory() -> Memory {
-    let options = PageOptions {
-        bytes_per_node: Some(BYTES),
-        ..PageOptions::default()
-    };
-    Memory::builder().pages(options).build().unwrap()
+    memory_of(16 << 20)
 }
 
 fn group(memory: &Memory) -> Group {
-    memory.make("raw")
+    crate::group(memory, Limits::none())
 }
 
 /// Frees an address that must not be freed.
@@ -92,7 +86,7 @@ fn it_stays_charged_and_its_group_stays() {
     assert_eq!(usage(&group), 64 << 10);
     drop(group);
     // Its record is that of nobody else, for the bytes keep it.
-    let other = memory.root().child("raw", Limits::none());
+    let other = memory.root().child("group", Limits::none());
     let page = had_back(&memory, address);
     let paid_by = page.group().unwrap();
     assert!(other.is_err() || other.unwrap() != paid_by);
@@ -219,5 +213,29 @@ fn what_is_held_by_its_token() {
     );
     page.bytes_mut()[0] = 1;
     drop(page);
+    assert_whole(&memory);
+}
+
+#[test]
+fn by_another_thread() {
+    let memory = memory();
+    let group = group(&memory);
+    let addresses: Vec<NonZero<usize>> = (0..1_000)
+        .map(|_| into_raw(group.alloc_pages(Order::ZERO, Zeroed::No).unwrap()))
+        .map(|address| address.expose_provenance())
+        .collect();
+    assert_eq!(usage(&group), 1_000 * 4096);
+    std::thread::scope(|scope| {
+        for some in addresses.chunks(250) {
+            let memory = &memory;
+            scope.spawn(move || {
+                for &address in some {
+                    let address = NonNull::with_exposed_provenance(address);
+                    drop(had_back(memory, address));
+                }
+            });
+        }
+    });
+    assert_eq!(usage(&group), 0);
     assert_whole(&memory);
 }

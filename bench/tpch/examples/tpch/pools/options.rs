@@ -5,22 +5,23 @@ use std::str::FromStr;
 
 use bursar::Bytes;
 use bursar_tpch::{QUERIES, Query, named};
-use clap::{Parser, ValueEnum};
+use clap::{Args, ValueEnum};
 
-use crate::contender::Pool;
+use super::contender::Pool;
+use crate::Partitions;
 
 const EXAMPLES: &str = "\
 Examples:
-  tpch_pools                                     22 queries at scale 1, ten pairs, no limit and 2 GiB
-  tpch_pools --scale 0.05 --pairs 3              a quick look
-  tpch_pools --pools ours,greedy,fair,tracked    beside more pools
-  tpch_pools --pools sharing,fair --memory 512MiB --queries lines_by_price,lines_per_order
-  tpch_pools --memory 512MiB --queries q1,q18 -f json > pairs.json";
+  tpch pools                                     22 queries at scale 1, ten pairs, no limit and 2 GiB
+  tpch pools --scale 0.05 --pairs 3              a quick look
+  tpch pools --pools ours,greedy,fair,tracked    beside more pools
+  tpch pools --pools sharing,fair --memory 512MiB --queries lines_by_price,lines_per_order
+  tpch pools --memory 512MiB --queries q1,q18 -f json > pairs.json";
 
 /// Runs TPC-H's queries on a Bursar group as the memory pool and on DataFusion's own pools, by turns, and says how the times
 /// compare.
-#[derive(Debug, Parser)]
-#[command(name = "tpch_pools", after_help = EXAMPLES)]
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Options {
     /// Scale of the tables; 1 is about six million order lines, and about 2.5 GiB of memory
     #[arg(long, default_value_t = 1.0)]
@@ -37,9 +38,8 @@ pub struct Options {
     /// Queries; all 22 if none are named
     #[arg(long, value_delimiter = ',')]
     queries: Vec<String>,
-    /// Partitions of tables and plans, and threads; as many as CPUs if not given
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    partitions: Option<u16>,
+    #[command(flatten)]
+    pub partitions: Partitions,
     /// Seed of the order of turns and of the intervals
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -74,12 +74,6 @@ impl Options {
                 })
             })
             .collect()
-    }
-
-    /// Partitions of tables and plans.
-    pub fn partitions(&self) -> usize {
-        let cpus = || std::thread::available_parallelism().map_or(1, usize::from);
-        self.partitions.map_or_else(cpus, usize::from)
     }
 }
 

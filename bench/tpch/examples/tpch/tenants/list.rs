@@ -2,7 +2,7 @@
 
 use bursar_tpch::{QUERIES, Query, named};
 
-use crate::options::Options;
+use super::options::Options;
 
 /// A tenant: a limit, and queries that it wants to run.
 pub struct Tenant {

@@ -1,6 +1,4 @@
-//! The group that the calling thread is in, as a program asks for it. Without `Charged`: any allocator will do.
-
-mod common;
+//! The group that the calling thread is in, as a program asks for it.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -9,7 +7,6 @@ use std::task::{Context, Waker};
 
 use bursar::{Counter, Freshness, Group, Limits, Memory, Statistic};
 use bursar_alloc::{Entered, GroupExt, InGroupExt, current, outside, with_current};
-use common::Short;
 
 const STATISTICS: &[Statistic] = &[Statistic::counter("rows")];
 const ROWS: Counter = Counter::of(STATISTICS, "rows");
@@ -133,7 +130,7 @@ fn a_guard_may_be_dropped_inside() {
         assert_eq!(asked(), None);
         // Still ours, and nobody else's.
         assert_eq!(memory.find("one").as_ref(), Some(group));
-        let third = memory.make("third");
+        let third = memory.root().child("third", Limits::none()).unwrap();
         assert_ne!(group, &third);
         group.add(ROWS, 1);
         assert_eq!(third.read(Freshness::Exact).unwrap().get(ROWS).value, 0);

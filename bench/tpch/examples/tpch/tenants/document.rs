@@ -6,12 +6,12 @@ use std::time::Duration;
 use bursar::{Bytes, Group};
 use bursar_datafusion::OperatorReport;
 use bursar_tpch::Tables;
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::Table;
 
-use crate::options::Options;
-use crate::output::Indented;
-use crate::queries::{Engine, Finished};
-use crate::tenants::Tenant;
+use super::list::Tenant;
+use super::options::Options;
+use super::queries::{Engine, Finished};
+use crate::output::table;
 
 /// Operators shown: the largest of all queries.
 const OPERATORS: usize = 8;
@@ -23,7 +23,7 @@ pub fn introduction(tables: &Tables, tenants: &[Tenant], options: &Options) -> S
         options.scale,
         tables.rows(),
         Bytes(tables.bytes() as u64),
-        options.partitions(),
+        options.partitions.count(),
     );
     let mut table = table(
         ["tenant", "limit", "queries", "at once", "its limit is"],
@@ -200,24 +200,13 @@ impl fmt::Display for Document<'_> {
         for query in &self.queries {
             if let Err(error) = &query.outcome {
                 let tenant = &self.tenants[query.tenant].name;
-                writeln!(
-                    f,
-                    "{tenant}/{} failed:\n{}",
-                    query.name,
-                    Indented(&error.to_string())
-                )?;
+                writeln!(f, "{tenant}/{} failed:", query.name)?;
+                for line in error.to_string().lines() {
+                    writeln!(f, "    {line}")?;
+                }
+                writeln!(f)?;
             }
         }
         Ok(())
     }
-}
-
-/// A table without lines. The columns of numbers are to the right.
-fn table<const COLUMNS: usize>(header: [&str; COLUMNS], numbers: std::ops::Range<usize>) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(header);
-    for column in &mut table.column_iter_mut().collect::<Vec<_>>()[numbers] {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
 }

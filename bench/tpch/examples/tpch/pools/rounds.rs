@@ -6,11 +6,12 @@
 use bursar_rig::random::Random;
 use bursar_tpch::{Query, Spilled, Tables};
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
 use tokio::runtime::Runtime;
 
-use crate::Failure;
-use crate::contender::Contender;
-use crate::options::{Memory, Options};
+use super::contender::Contender;
+use super::options::{Memory, Options};
+use crate::output::Failure;
 
 /// What all pools took under one limit.
 pub struct Run {
@@ -18,7 +19,7 @@ pub struct Run {
     pub pools: Vec<&'static str>,
     /// The queries that all pools ran.
     pub queries: Vec<QueryTimes>,
-    /// The queries that some pool could not run, by whom and why. They count nowhere.
+    /// Queries that some pool could not run. They count nowhere.
     pub failed: Vec<Failed>,
 }
 
@@ -32,6 +33,7 @@ pub struct QueryTimes {
 }
 
 /// A query that did not run.
+#[derive(Serialize)]
 pub struct Failed {
     pub query: &'static str,
     pub pool: &'static str,
@@ -46,7 +48,7 @@ pub fn run(
     memory: Memory,
     options: &Options,
 ) -> Result<Run, Failure> {
-    let partitions = options.partitions();
+    let partitions = options.partitions.count();
     let contenders: Vec<Contender> = options
         .pools
         .iter()
@@ -144,7 +146,7 @@ fn shuffled(count: usize, random: &mut Random) -> Vec<usize> {
 
 /// A bar on standard error, if that is a terminal.
 pub fn bar(what: &str, steps: usize) -> ProgressBar {
-    // Drawn rarely: whoever draws takes time from those who are measured.
+    // Drawn rarely: drawing takes time from the queries that are measured.
     let bar = ProgressBar::with_draw_target(
         Some(steps as u64),
         indicatif::ProgressDrawTarget::stderr_with_hz(2),

@@ -5,12 +5,12 @@ use std::fmt;
 use bursar::Bytes;
 use bursar_conditions::{Conditions, median};
 use bursar_tpch::Tables;
-use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
-use crate::interval::Ratio;
-use crate::options::Options;
-use crate::rounds::Run;
+use super::interval::Ratio;
+use super::options::Options;
+use super::rounds::{Failed, Run};
+use crate::output::table;
 
 /// The result of all runs. Serialises to the document's JSON.
 #[derive(Serialize)]
@@ -39,7 +39,7 @@ struct Limited {
     pools: Vec<PoolTotals>,
     rivals: Vec<Rival>,
     queries: Vec<QueryMedians>,
-    failed: Vec<FailedQuery>,
+    failed: Vec<Failed>,
 }
 
 #[derive(Serialize)]
@@ -67,13 +67,6 @@ struct QueryMedians {
     median_seconds: Vec<f64>,
     /// The most that a round spilled, by pool.
     spilled_bytes: Vec<usize>,
-}
-
-#[derive(Serialize)]
-struct FailedQuery {
-    query: &'static str,
-    pool: &'static str,
-    error: String,
 }
 
 impl Document {
@@ -143,15 +136,7 @@ fn limited(run: Run, seed: u64) -> Limited {
                 spilled_bytes: query.spilled.iter().map(|spilled| spilled.bytes).collect(),
             })
             .collect(),
-        failed: run
-            .failed
-            .into_iter()
-            .map(|failed| FailedQuery {
-                query: failed.query,
-                pool: failed.pool,
-                error: failed.error,
-            })
-            .collect(),
+        failed: run.failed,
     }
 }
 
@@ -173,7 +158,7 @@ impl fmt::Display for Document {
                 run.fmt_queries(f)?;
             }
             for failed in &run.failed {
-                let FailedQuery { query, pool, error } = failed;
+                let Failed { query, pool, error } = failed;
                 let first = error.lines().next().unwrap_or_default();
                 writeln!(f, "left out: {query}, which failed on {pool}: {first}")?;
             }
@@ -192,14 +177,9 @@ impl fmt::Display for Document {
 impl Limited {
     fn fmt_pools(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let first = self.pools[0].pool;
-        let mut table = table([
-            "pool",
-            "seconds",
-            &format!("{first} / pool"),
-            "95 %",
-            "spilled",
-            "queries",
-        ]);
+        let ratio = format!("{first} / pool");
+        let header = ["pool", "seconds", &ratio, "95 %", "spilled", "queries"];
+        let mut table = table(header, 1..6);
         for (index, pool) in self.pools.iter().enumerate() {
             let ratio = index
                 .checked_sub(1)
@@ -222,7 +202,8 @@ impl Limited {
         for pool in &self.pools {
             header.extend([pool.pool.to_owned(), "spilled".to_owned()]);
         }
-        let mut table = table(header);
+        let numbers = 1..header.len();
+        let mut table = table(header, numbers);
         for query in &self.queries {
             let mut row = vec![query.query.to_owned()];
             for (seconds, spilled) in query.median_seconds.iter().zip(&query.spilled_bytes) {
@@ -233,20 +214,4 @@ impl Limited {
         }
         writeln!(f, "{}", table.trim_fmt())
     }
-}
-
-/// A table without lines, its first column to the left and all others to the right.
-fn table<T: ToString>(header: impl IntoIterator<Item = T>) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header(
-        header
-            .into_iter()
-            .map(|title| title.to_string())
-            .collect::<Vec<_>>(),
-    );
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
 }

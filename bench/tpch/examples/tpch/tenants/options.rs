@@ -1,18 +1,20 @@
 //! The command line.
 
-use clap::Parser;
+use clap::Args;
+
+use crate::Partitions;
 
 const EXAMPLES: &str = "\
 Examples:
-  tpch_tenants                       three tenants at scale 0.5
-  tpch_tenants --scale 1 --tenants 5 more data, and two more tenants like the first
-  tpch_tenants --rounds 3 > run.txt  a longer run, with pictures of the tree in the file
-  tpch_tenants 2> /dev/null | less   the same on the screen";
+  tpch tenants                       three tenants at scale 0.5
+  tpch tenants --scale 1 --tenants 5 more data, and two more tenants like the first
+  tpch tenants --rounds 3 > run.txt  a longer run, with pictures of the tree in the file
+  tpch tenants 2> /dev/null | less   the same on the screen";
 
 /// Runs TPC-H's queries for several tenants on one DataFusion at the same time. Each tenant is a group with a limit, each query
 /// a group below it and a memory pool. Shows the tree of groups while they run, and then what each of them used.
-#[derive(Debug, Parser)]
-#[command(name = "tpch_tenants", after_help = EXAMPLES)]
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Options {
     /// Scale of the tables; 1 is about six million order lines, and about 2.5 GiB of memory
     #[arg(long, default_value_t = 0.5, value_parser = scale)]
@@ -23,17 +25,8 @@ pub struct Options {
     /// How often each tenant runs its queries
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub rounds: u16,
-    /// Partitions of tables and plans, and threads; as many as CPUs if not given
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    partitions: Option<u16>,
-}
-
-impl Options {
-    /// Partitions of tables and plans.
-    pub fn partitions(&self) -> usize {
-        let cpus = || std::thread::available_parallelism().map_or(1, usize::from);
-        self.partitions.map_or_else(cpus, usize::from)
-    }
+    #[command(flatten)]
+    pub partitions: Partitions,
 }
 
 /// A scale at which the limits of the tenants mean what is said of them.

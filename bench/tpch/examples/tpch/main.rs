@@ -1,0 +1,66 @@
+//! TPC-H's queries with groups as DataFusion's memory pools: beside DataFusion's own pools, and for several tenants at once.
+//!
+//! `cargo run --release -p bursar-tpch --example tpch -- --help`
+//!
+//! | file | content |
+//! |---|---|
+//! | `pools/` | a comparison of pools, in pairs of runs |
+//! | `tenants/` | tenants with limits that share one DataFusion; `queries.rs` has the lines that an engine needs |
+//! | `output.rs` | standard output, whose reader may go away, and tables |
+
+mod output;
+mod pools;
+mod tenants;
+
+use std::process::ExitCode;
+
+use clap::{Args, Parser};
+
+use output::Stopped;
+
+/// Runs TPC-H's queries on memory pools that are groups
+#[derive(Parser)]
+#[command(name = "tpch")]
+enum Cli {
+    Pools(pools::Options),
+    Tenants(tenants::Options),
+}
+
+/// How parallel a query is.
+#[derive(Debug, Args)]
+struct Partitions {
+    /// Partitions of tables and plans, and threads; as many as CPUs if not given
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    partitions: Option<u16>,
+}
+
+impl Partitions {
+    fn count(&self) -> usize {
+        let cpus = || std::thread::available_parallelism().map_or(1, usize::from);
+        self.partitions.map_or_else(cpus, usize::from)
+    }
+
+    /// A runtime with as many threads as partitions, so that both say how parallel a query is.
+    fn runtime(&self) -> std::io::Result<tokio::runtime::Runtime> {
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(self.count())
+            .enable_time()
+            .build()
+    }
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse() {
+        Cli::Pools(options) => pools::compare(&options),
+        Cli::Tenants(options) => tenants::show(&options),
+    };
+    match done {
+        // A reader that went away (`| head`) has what it wanted.
+        Ok(()) | Err(Stopped::NoReader) => ExitCode::SUCCESS,
+        Err(Stopped::Interrupted) => ExitCode::from(130),
+        Err(Stopped::Failed(failure)) => {
+            eprintln!("error: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Standard output, whose reader may go away, and tables.
+
+use std::io::{self, IsTerminal, Write};
+use std::ops::Range;
+
+use comfy_table::{CellAlignment, Table, presets};
+
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Why a run ended early.
+#[derive(Debug)]
+pub enum Stopped {
+    /// Standard output has no reader any more.
+    NoReader,
+    /// A signal asked for the end.
+    Interrupted,
+    /// An error.
+    Failed(Failure),
+}
+
+impl<E: Into<Failure>> From<E> for Stopped {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// Writes a part of the document.
+pub fn write(text: &str) -> Result<(), Stopped> {
+    let mut stdout = io::stdout().lock();
+    let written = stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush());
+    written.map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => Stopped::NoReader,
+        _ => Stopped::Failed(error.into()),
+    })
+}
+
+/// Whether pictures of the tree belong to the document: not if they are seen on the terminal that the document goes to.
+pub fn takes_pictures() -> bool {
+    !(io::stdout().is_terminal() && io::stderr().is_terminal())
+}
+
+/// A table without lines. The columns of numbers are to the right.
+pub fn table<T: Into<String>>(header: impl IntoIterator<Item = T>, numbers: Range<usize>) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_header(header.into_iter().map(Into::into).collect::<Vec<String>>());
+    for column in table
+        .column_iter_mut()
+        .skip(numbers.start)
+        .take(numbers.len())
+    {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
