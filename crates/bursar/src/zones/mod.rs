@@ -9,7 +9,7 @@
 //! | `depot.rs` | batches between the lists and the buddy |
 //! | `buddy.rs` | free blocks by order |
 //! | `quiesce.rs` | taking blocks off other CPUs' lists |
-//! | `upkeep.rs`, `last_upkeep.rs` | periodic work, and what it found the last time |
+//! | `upkeep.rs`, `last_upkeep.rs` | periodic work, and its state from one time to the next |
 //! | `table.rs` | pages that are held as raw memory |
 //! | `hold.rs`, `histogram.rs` | holders of locks, and times of holds and waits |
 //! | `report.rs` | reports, and locks held for too long |
