@@ -7,6 +7,7 @@ use bursar_machine::pages::{
 };
 
 use crate::engine::{Engine, with_engine};
+use crate::fence;
 
 /// Reservation of page memory on a simulated machine.
 #[derive(Clone, Copy, Debug)]
@@ -27,32 +28,31 @@ pub(crate) fn reserve(
     if node >= nodes {
         return Err(ReserveError::NoSuchNode { node, nodes });
     }
-    with_engine(|engine| engine.reserve(pages)).expect("a machine runs while its simulator does")
+    with_engine(|engine| reserve_spans(engine, pages))
+        .expect("a machine runs while its simulator does")
 }
 
-impl Engine {
-    fn reserve(&self, pages: u64) -> Result<(SimFrames, Span), ReserveError> {
-        let before = self.reserved_spans.get();
-        let left = simulated::SPANS_MAX - before;
-        let spans = pages.div_ceil(u64::from(SPAN_PAGES));
-        let Some(spans) = u32::try_from(spans).ok().filter(|&spans| spans <= left) else {
-            let available = u64::from(left) * u64::from(SPAN_PAGES);
-            return Err(ReserveError::TooLarge { pages, available });
-        };
-        self.reserved_spans.set(before + spans);
-        let frames = SimFrames {
-            first: Pfn(simulated::FIRST.0 + before * SPAN_PAGES),
-            pages: spans * SPAN_PAGES,
-        };
-        Ok((frames, simulated::span(before, spans)))
-    }
+fn reserve_spans(engine: &Engine, pages: u64) -> Result<(SimFrames, Span), ReserveError> {
+    let before = engine.reserved_spans.get();
+    let left = simulated::SPANS_MAX - before;
+    let spans = pages.div_ceil(u64::from(SPAN_PAGES));
+    let Some(spans) = u32::try_from(spans).ok().filter(|&spans| spans <= left) else {
+        let available = u64::from(left) * u64::from(SPAN_PAGES);
+        return Err(ReserveError::TooLarge { pages, available });
+    };
+    engine.reserved_spans.set(before + spans);
+    let frames = SimFrames {
+        first: Pfn(simulated::FIRST.0 + before * SPAN_PAGES),
+        pages: spans * SPAN_PAGES,
+    };
+    Ok((frames, simulated::span(before, spans)))
+}
 
-    /// Spends time in a step whose inside no other task sees.
-    fn spend_at_once(&self, duration_ns: u64) {
-        self.spend(duration_ns);
-        if self.explored.is_none() {
-            self.sync();
-        }
+/// Spends time in a step whose inside no other task sees.
+fn spend_at_once(engine: &Engine, duration_ns: u64) {
+    engine.spend(duration_ns);
+    if engine.explored.is_none() {
+        engine.sync();
     }
 }
 
@@ -110,7 +110,7 @@ impl Frames for SimFrames {
         }
         with_engine(|engine| {
             let page_ns = engine.settings.costs.page_zero_ns;
-            engine.spend_at_once(u64::from(block.order().pages()) * page_ns);
+            spend_at_once(engine, u64::from(block.order().pages()) * page_ns);
         });
         simulated::set_content(block, Content::Zero);
     }
@@ -123,9 +123,9 @@ impl Frames for SimFrames {
             // Without memory there is no translation either.
             if block.content() != Content::Unbacked {
                 engine.spend(u64::from(block.order().pages()) * costs.page_free_ns);
-                engine.shoot_down();
+                fence::shoot_down(engine);
             }
-            engine.spend_at_once(0);
+            spend_at_once(engine, 0);
         });
         simulated::set_content(block, Content::Unbacked);
         true
