@@ -9,6 +9,7 @@
 //! there is none are direct calls stepped into.
 
 use std::collections::BTreeMap;
+use std::fmt::Write;
 
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Formatter, Instruction, IntelFormatter, Mnemonic, OpKind,
@@ -239,4 +240,19 @@ pub fn text(instruction: &Instruction) -> String {
 /// The name of an instruction, without operands.
 pub fn mnemonic(instruction: &Instruction) -> String {
     format!("{:?}", instruction.mnemonic()).to_lowercase()
+}
+
+/// What remains of two lists without their common beginning and end.
+pub fn difference(text: &mut String, before: &[String], after: &[String]) {
+    let pairs = || before.iter().zip(after);
+    let head = pairs().take_while(|(one, other)| one == other).count();
+    let shorter = before.len().min(after.len()) - head;
+    let backwards = before.iter().rev().zip(after.iter().rev()).take(shorter);
+    let tail = backwards.take_while(|(one, other)| one == other).count();
+    for removed in &before[head..before.len() - tail] {
+        let _ = writeln!(text, "  -{removed}");
+    }
+    for added in &after[head..after.len() - tail] {
+        let _ = writeln!(text, "  +{added}");
+    }
 }

@@ -156,24 +156,9 @@ fn compare(golden: &[Entry], now: &[Entry]) -> (String, bool) {
         }
         same = false;
         let _ = writeln!(text, "{}: {is}, golden file: {was}", entry.name);
-        difference(&mut text, before, &entry.mnemonics);
+        code::difference(&mut text, before, &entry.mnemonics);
     }
     (text, same)
-}
-
-/// What remains of two lists without their common beginning and end.
-pub fn difference(text: &mut String, before: &[String], after: &[String]) {
-    let pairs = || before.iter().zip(after);
-    let head = pairs().take_while(|(one, other)| one == other).count();
-    let shorter = before.len().min(after.len()) - head;
-    let backwards = before.iter().rev().zip(after.iter().rev()).take(shorter);
-    let tail = backwards.take_while(|(one, other)| one == other).count();
-    for removed in &before[head..before.len() - tail] {
-        let _ = writeln!(text, "  -{removed}");
-    }
-    for added in &after[head..after.len() - tail] {
-        let _ = writeln!(text, "  +{added}");
-    }
 }
 
 #[cfg(test)]

@@ -148,14 +148,14 @@ struct Golden {
 fn main() -> ExitCode {
     let outcome = match Cli::parse().benchmark {
         Benchmark::Golden(options) => run_golden(&options),
-        Benchmark::Charge(options) => run("charge", &options, &[charge]),
+        Benchmark::Charge(options) => run("charge", &options, &[measure_charge]),
         #[cfg(feature = "datafusion")]
-        Benchmark::Reservation(options) => run("reservation", &options, &[reservation]),
-        Benchmark::Stat(options) => run("stat", &options, &[stat]),
-        Benchmark::Flush(options) => run("flush", &options, &[flush]),
-        Benchmark::Read(options) => run("read", &options, &[read]),
+        Benchmark::Reservation(options) => run("reservation", &options, &[measure_reservation]),
+        Benchmark::Stat(options) => run("stat", &options, &[measure_stat]),
+        Benchmark::Flush(options) => run("flush", &options, &[measure_flush]),
+        Benchmark::Read(options) => run("read", &options, &[measure_read]),
         Benchmark::Pages(options) => run_pages(&options),
-        Benchmark::Heap(options) => run("heap", &options, &[heap]),
+        Benchmark::Heap(options) => run("heap", &options, &[measure_heap]),
         Benchmark::Sim(options) => run_sim(options),
         Benchmark::Corners(corners) => {
             let measure: Measure = if corners.large {
@@ -169,15 +169,15 @@ fn main() -> ExitCode {
             "all",
             &options,
             &[
-                charge,
+                measure_charge,
                 #[cfg(feature = "datafusion")]
-                reservation,
-                stat,
-                flush,
-                read,
-                pages,
-                heap,
-                sim,
+                measure_reservation,
+                measure_stat,
+                measure_flush,
+                measure_read,
+                measure_pages,
+                measure_heap,
+                measure_sim,
             ],
         ),
     };
@@ -204,7 +204,7 @@ fn run_golden(options: &Golden) -> Result<ExitCode, String> {
 
 fn run_pages(options: &Pages) -> Result<ExitCode, String> {
     let Some(row) = &options.row else {
-        return run("pages", &options.options, &[pages]);
+        return run("pages", &options.options, &[measure_pages]);
     };
     // The other threads would wait for ever for one that panicked.
     std::panic::set_hook(Box::new(|panic| {
@@ -218,7 +218,7 @@ fn run_pages(options: &Pages) -> Result<ExitCode, String> {
 
 fn run_sim(options: Sim) -> Result<ExitCode, String> {
     let Some(row) = options.row else {
-        return run("sim", &options.options, &[sim]);
+        return run("sim", &options.options, &[measure_sim]);
     };
     let job = sim_run::Job {
         row,
@@ -252,12 +252,12 @@ fn run(kind: &str, options: &Options, parts: &[Measure]) -> Result<ExitCode, Str
     Ok(ExitCode::SUCCESS)
 }
 
-fn charge(options: &Options) -> Result<Part, String> {
+fn measure_charge(options: &Options) -> Result<Part, String> {
     race("charge", BARE, charge::heats(), targets::of_charge, options)
 }
 
 #[cfg(feature = "datafusion")]
-fn reservation(options: &Options) -> Result<Part, String> {
+fn measure_reservation(options: &Options) -> Result<Part, String> {
     race(
         "reservation",
         reservation::FLOOR,
@@ -267,11 +267,11 @@ fn reservation(options: &Options) -> Result<Part, String> {
     )
 }
 
-fn stat(options: &Options) -> Result<Part, String> {
+fn measure_stat(options: &Options) -> Result<Part, String> {
     race("stat", BARE, stat::heats(), targets::of_stat, options)
 }
 
-fn flush(options: &Options) -> Result<Part, String> {
+fn measure_flush(options: &Options) -> Result<Part, String> {
     let yardstick = flush::yardstick();
     race(
         "flush",
@@ -282,7 +282,7 @@ fn flush(options: &Options) -> Result<Part, String> {
     )
 }
 
-fn heap(options: &Options) -> Result<Part, String> {
+fn measure_heap(options: &Options) -> Result<Part, String> {
     race("heap", heap::SYSTEM, heap::heats(), heap::targets, options)
 }
 
@@ -303,14 +303,14 @@ fn race(
     Ok((run, table, verdicts))
 }
 
-fn read(options: &Options) -> Result<Part, String> {
+fn measure_read(options: &Options) -> Result<Part, String> {
     let entries = read_run::run(effort(options))?;
     let run = of("read", "", options, read_run::series(&entries));
     let table = read_run::table(&entries).to_string();
     Ok((run, table, targets::of_read(&entries)))
 }
 
-fn pages(options: &Options) -> Result<Part, String> {
+fn measure_pages(options: &Options) -> Result<Part, String> {
     let (cpus, rounds) = (host::allowed_cpus().len(), options.rounds as usize);
     let rounds = rounds.min(pages::ROUNDS_MAX);
     let pages::Results { series, absent } =
@@ -322,14 +322,14 @@ fn pages(options: &Options) -> Result<Part, String> {
 }
 
 fn usual_corners(options: &Options) -> Result<Part, String> {
-    corners(options, corners::Sizes::full(false))
+    measure_corners(options, corners::Sizes::full(false))
 }
 
 fn all_corners(options: &Options) -> Result<Part, String> {
-    corners(options, corners::Sizes::full(true))
+    measure_corners(options, corners::Sizes::full(true))
 }
 
-fn corners(options: &Options, sizes: corners::Sizes) -> Result<Part, String> {
+fn measure_corners(options: &Options, sizes: corners::Sizes) -> Result<Part, String> {
     let sizes = if options.quick {
         corners::Sizes::quick()
     } else {
@@ -342,7 +342,7 @@ fn corners(options: &Options, sizes: corners::Sizes) -> Result<Part, String> {
     Ok((run, table, Vec::new()))
 }
 
-fn sim(options: &Options) -> Result<Part, String> {
+fn measure_sim(options: &Options) -> Result<Part, String> {
     let rounds = sim_run::rounds(options.rounds as usize);
     let entries = sim_run::run(rounds, options.quick, options.filter.as_deref())?;
     let mut run = of("sim", "", options, sim_run::series(&entries));

@@ -14,7 +14,6 @@ use iced_x86::{Instruction, OpKind, Register};
 
 use crate::code::{self, Code};
 use crate::fast_path::{fast_path_charge, fast_path_stat_add, fast_path_uncharge};
-use crate::golden;
 use crate::hand_written::{Held, Record};
 
 /// A function on the library's side of the seam, and by hand.
@@ -172,7 +171,7 @@ fn verdict(seam: &str, through: &[String], hand: &str, by_hand: &[String]) -> (S
     }
     let (more, fewer) = (through.len(), by_hand.len());
     let mut text = format!("{seam}: {more}, NOT the same as {hand}: {fewer}\n");
-    golden::difference(&mut text, by_hand, through);
+    code::difference(&mut text, by_hand, through);
     (text, false)
 }
 

@@ -4,7 +4,7 @@ use bursar_bench_peers as peers;
 use bursar_bench_peers::{Absent, Pages};
 
 use crate::pages::ours;
-use crate::pages::row::Scenario;
+use crate::pages::scenario::{Job, SMALL_BYTES, Scenario};
 
 /// The peer whose latencies the targets name.
 pub const MIMALLOC: &str = "mimalloc";
@@ -32,18 +32,10 @@ pub fn names(scenario: Scenario) -> impl Iterator<Item = &'static str> {
     ours.chain(peers.into_iter().flatten()).chain(clock)
 }
 
-/// Something to do with an allocator, whichever it is.
-pub trait Job {
-    /// What comes of it.
-    type Output;
-    /// Does it.
-    fn run<P: Pages>(self, pages: &P) -> Self::Output;
-}
-
 /// Slots of *churn* for each thread: 128 MiB of small blocks, 256 MiB of large ones; half of them hold a block.
 pub const fn slots(bytes: usize) -> usize {
     match bytes {
-        crate::pages::row::SMALL_BYTES => 1 << 15,
+        SMALL_BYTES => 1 << 15,
         _ => 1 << 12,
     }
 }

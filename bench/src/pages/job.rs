@@ -8,9 +8,10 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::pages::contenders::{self, CLOCK};
-use crate::pages::row::{LARGE_BYTES, Row, SMALL_BYTES, Scenario, Size};
+use crate::pages::row::{Row, Size};
+use crate::pages::scenario::{LARGE_BYTES, SMALL_BYTES, Scenario};
 use crate::pages::worst::Longest;
-use crate::pages::{churn, hold, retained, speed, touched, worst};
+use crate::pages::{churn, hold, retained, scenario, speed, touched, worst};
 use crate::timing::{Effort, Slice};
 
 /// What such a process says.
@@ -110,7 +111,7 @@ impl Turn {
     }
 }
 
-impl contenders::Job for Turn {
+impl scenario::Job for Turn {
     type Output = Result<Vec<Figure>, String>;
 
     fn run<P: Pages>(self, pages: &P) -> Self::Output {

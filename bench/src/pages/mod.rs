@@ -22,6 +22,7 @@ mod resident;
 mod retained;
 mod row;
 mod run;
+mod scenario;
 mod speed;
 mod table;
 mod targets;

@@ -7,8 +7,7 @@ use bursar::pages::{Order, PageOptions, Zeroed};
 use bursar::{AllocPagesError, Group, Limits, Memory, Page};
 use bursar_bench_peers::{Absent, BareStack, FRAME_BYTES, Pages};
 
-use crate::pages::contenders::Job;
-use crate::pages::row::Scenario;
+use crate::pages::scenario::{Job, Scenario};
 
 /// The yardstick: a push and a pop of a per-CPU stack by restartable sequences, and nothing else.
 pub const BARE_STACK: &str = "bare rseq push+pop";

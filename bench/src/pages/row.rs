@@ -4,19 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::pages::contenders;
-
-/// What is done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scenario {
-    Pair,
-    Deep,
-    Remote,
-    Churn,
-    Worst,
-    Touched,
-    Retained,
-    Hold,
-}
+use crate::pages::scenario::{LARGE_BYTES, SMALL_BYTES, Scenario};
 
 const SCENARIOS: [(Scenario, &str, &[usize]); 8] = [
     (Scenario::Pair, "pair", &[1, 2]),
@@ -48,11 +36,6 @@ pub enum Size {
     Small,
     Large,
 }
-
-/// Bytes of the smaller blocks.
-pub const SMALL_BYTES: usize = 4 << 10;
-/// Bytes of the larger blocks.
-pub const LARGE_BYTES: usize = 64 << 10;
 
 impl Size {
     /// Both.

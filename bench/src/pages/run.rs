@@ -3,7 +3,8 @@
 use std::process::{Child, Command, Stdio};
 
 use crate::pages::job::{Figure, Report};
-use crate::pages::row::{self, Row, Scenario};
+use crate::pages::row::{self, Row};
+use crate::pages::scenario::Scenario;
 use crate::rounds;
 use crate::series::Series;
 

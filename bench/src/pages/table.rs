@@ -2,7 +2,8 @@
 
 use comfy_table::{Table, presets};
 
-use crate::pages::row::{Row, Scenario, Size};
+use crate::pages::row::{Row, Size};
+use crate::pages::scenario::Scenario;
 use crate::series::{Run, Series, Summary};
 use crate::table::with_range;
 

@@ -4,7 +4,8 @@
 use crate::pages::contenders::MIMALLOC;
 use crate::pages::hold;
 use crate::pages::ours::{BARE_STACK, BURSAR, BURSAR_CHARGED};
-use crate::pages::row::{Row, Scenario, Size};
+use crate::pages::row::{Row, Size};
+use crate::pages::scenario::Scenario;
 use crate::series::{Run, Series, Summary};
 use crate::targets::{Verdict, Wanted};
 

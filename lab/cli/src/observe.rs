@@ -2,6 +2,8 @@
 
 mod command;
 mod document;
+mod options;
+mod people;
 mod read;
 mod record;
 mod replay;
@@ -19,18 +21,16 @@ use bursar_observe::probe::{Probe, Probed};
 use bursar_observe::session::{self, Mode, Session};
 use bursar_observe::system::now_ns;
 use bursar_observe::tracefs::{self, Janitor, Tracefs, Unavailable};
-use clap::{ArgGroup, Args as ClapArgs};
-use serde::Serialize;
 
 use crate::failure::{Failure, INTERRUPTED};
 use crate::interruption;
-use crate::markup::Markup;
-use crate::options::{Format, TextFormat};
-use crate::options::{Global, whole};
+use crate::options::Global;
 use crate::output::Output;
-use crate::{format, html};
-use command::Running;
+use command::{End, Message, Running};
 use document::Document;
+pub use options::Observe;
+use people::write;
+use text::PEOPLE;
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -61,64 +61,6 @@ Exit codes:
 const SECONDS: u64 = 10;
 /// Time between two reads of a probe.
 const PROBE_PAUSE: Duration = Duration::from_millis(100);
-
-#[derive(Debug, ClapArgs)]
-#[command(group = ArgGroup::new("redactable").args(["record", "read"]).multiple(true))]
-pub struct Observe {
-    /// Trace upkeep and flushes only, which costs next to nothing. The default
-    #[arg(long, conflicts_with = "deep")]
-    light: bool,
-    /// Also trace each page under a zone lock, and waits for spin locks. Slows page frees while it runs
-    #[arg(long)]
-    deep: bool,
-    /// Observe for N seconds at most [default: until COMMAND ends, or 10]
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole(1..=86_400))]
-    seconds: Option<u64>,
-    /// Also read memory.stat of this cgroup ten times a second, for latency and staleness
-    #[arg(long, value_name = "DIRECTORY")]
-    probe_stat: Option<PathBuf>,
-    /// Also write a recording, for --replay
-    #[arg(long, value_name = "FILE")]
-    record: Option<PathBuf>,
-    /// Leave names of processes and cgroups out of the recording, and with --read out of the document
-    #[arg(long, requires = "redactable")]
-    redact: bool,
-    /// Print the document of a file: trace.dat of trace-cmd, perf.data, or a recording. Needs no root
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["light", "deep", "seconds", "probe_stat", "replay", "machine", "command"])]
-    read: Option<PathBuf>,
-    /// Addresses of functions, for a file of --read that has none: a copy of /proc/kallsyms of the same boot
-    #[arg(long, value_name = "FILE", requires = "read")]
-    kallsyms: Option<PathBuf>,
-    /// Replay a recording on a simulated machine, under its own policies and others. Needs no root
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["light", "deep", "seconds", "probe_stat", "record", "command"])]
-    replay: Option<PathBuf>,
-    /// Simulated machine for the other policies: `sim:KEY=VALUE,...` [default: the recorded one]
-    #[arg(short, long, value_name = "MACHINE", requires = "replay")]
-    machine: Option<String>,
-    /// Command to run meanwhile
-    #[arg(last = true, value_name = "COMMAND")]
-    command: Vec<OsString>,
-    /// Wait for the end of standard input, then remove this instance. For the tool itself
-    #[arg(long, hide = true, value_name = "INSTANCE")]
-    tidy: Option<PathBuf>,
-    /// File system to unmount then
-    #[arg(long, hide = true, requires = "tidy", value_name = "DIRECTORY")]
-    tidy_mount: Option<PathBuf>,
-}
-
-/// Reasons to look at something before the next poll.
-enum Message {
-    Interrupted,
-    /// The command ended, with this status.
-    Ended(io::Result<std::process::ExitStatus>),
-}
-
-/// The end of the run.
-enum End {
-    Time,
-    Interrupted,
-    Command(io::Result<std::process::ExitStatus>),
-}
 
 pub fn observe(observe: &Observe, global: &Global) -> Result<ExitCode, Failure> {
     if let Some(instance) = &observe.tidy {
@@ -178,38 +120,6 @@ pub fn observe(observe: &Observe, global: &Global) -> Result<ExitCode, Failure> 
         true => ExitCode::from(INTERRUPTED),
         false => ExitCode::SUCCESS,
     })
-}
-
-/// A document as text for people, as lines of numbers, and the title of its page.
-struct People<D> {
-    title: &'static str,
-    text: fn(&D, Markup) -> String,
-    csv: fn(&D) -> String,
-}
-
-const PEOPLE: People<Document> = People {
-    title: "The kernel, observed",
-    text: text::text,
-    csv: text::csv,
-};
-
-/// Writes a document in the form that was asked for.
-fn write<D: Serialize>(
-    document: &D,
-    people: People<D>,
-    format: Format,
-    output: Output,
-) -> Result<(), Failure> {
-    let text = |form| (people.text)(document, form);
-    let text = match format {
-        Format::Text(TextFormat::Table) => text(output.terminal()),
-        Format::Text(TextFormat::Markdown) => text(Markup::Markdown),
-        Format::Text(TextFormat::Json) => format::json(document)?,
-        Format::Text(TextFormat::Ndjson) => format::json_line(document)?,
-        Format::Text(TextFormat::Csv) => (people.csv)(document),
-        Format::Html | Format::Svg => html::of_text(people.title, &text(Markup::Html))?,
-    };
-    output.write(&text)
 }
 
 fn open_probe(directory: &Path) -> Result<Probe, Failure> {

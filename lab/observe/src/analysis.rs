@@ -3,6 +3,7 @@
 mod bursts;
 mod flushes;
 mod hz;
+mod list;
 mod refresh;
 mod upkeep;
 mod waits;
@@ -16,9 +17,6 @@ use hz::Slope;
 use refresh::Refreshes;
 use upkeep::Upkeeps;
 use waits::Waits;
-
-/// Bound of each list of results, so that memory does not grow with the length of a run. Of 56 bytes each.
-const ITEMS: usize = 2_000_000;
 
 /// State of the analysis.
 #[derive(Debug)]
@@ -99,13 +97,4 @@ impl Analysis {
         seen.release = release;
         seen.flushes = flushes;
     }
-}
-
-/// Adds an item to a list with a bound. Returns whether there was room.
-fn add<T>(list: &mut Vec<T>, item: T) -> bool {
-    let has_room = list.len() < ITEMS;
-    if has_room {
-        list.push(item);
-    }
-    has_room
 }

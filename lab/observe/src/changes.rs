@@ -4,8 +4,19 @@
 
 use serde::Serialize;
 
-use crate::diagnosis::{Problem, releases_each_batch};
 use crate::seen::{Flush, Seen};
+
+/// One of the three problems.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Problem {
+    /// All CPUs do their upkeep in the same instant.
+    UpkeepHerd,
+    /// CPUs wait for a zone's lock while another one frees or takes many pages.
+    ZoneLock,
+    /// Readers of memory statistics wait for each other.
+    MemcgFlush,
+}
 
 /// A change of the kernel, and whether the observed kernel has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -97,7 +108,7 @@ fn spread_upkeep(seen: &Seen) -> Change {
 }
 
 fn release_each_batch(seen: &Seen) -> Change {
-    let behaves = releases_each_batch(seen).map(|releases| {
+    let behaves = seen.releases_each_batch().map(|releases| {
         let evidence = match releases {
             true => "the lock is given up within bursts that are larger than a batch",
             false => "CPUs waited through whole bursts that are larger than a batch",

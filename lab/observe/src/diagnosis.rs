@@ -2,9 +2,10 @@
 
 use serde::Serialize;
 
+pub use crate::changes::Problem;
 use crate::changes::{Change, changes};
 use crate::figures::Figures;
-use crate::seen::{BurstKind, Hold, LockKind, Seen};
+use crate::seen::{BurstKind, LockKind, Seen};
 
 /// A problem, and whether this machine has it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -19,18 +20,6 @@ pub struct Verdict {
     pub advice: String,
     /// Changes of the kernel that address the problem.
     pub changes: Vec<Change>,
-}
-
-/// One of the three problems.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Problem {
-    /// All CPUs do their upkeep in the same instant.
-    UpkeepHerd,
-    /// CPUs wait for a zone's lock while another one frees or takes many pages.
-    ZoneLock,
-    /// Readers of memory statistics wait for each other.
-    MemcgFlush,
 }
 
 /// Whether a problem is there.
@@ -57,8 +46,6 @@ const WAIT_NS: u64 = 100_000;
 const WAIT_SHARE: f64 = 0.001;
 /// Flush waits that hurt a reader: this long at the 99th percentile.
 const FLUSH_WAIT_NS: u64 = 1_000_000;
-/// The lock is released where the gap is so many times that elsewhere.
-const RELEASE_GAP: u64 = 2;
 
 /// Verdicts on the three problems.
 pub fn diagnose(seen: &Seen, figures: &Figures) -> [Verdict; 3] {
@@ -165,41 +152,6 @@ fn upkeep_herd(seen: &Seen, figures: &Figures) -> Verdict {
     say(Answer::Present, why, advice)
 }
 
-/// Whether the kernel gives up the zone lock within bursts that are larger than a batch, by its behaviour.
-///
-/// A gap at each batch says that it does. Its absence says nothing: a lock that nobody waits for is released and taken again
-/// within the time of an event.
-pub fn releases_each_batch(seen: &Seen) -> Option<bool> {
-    let batch = seen
-        .machine
-        .zones
-        .iter()
-        .map(|zone| zone.pcp_batch)
-        .max()
-        .unwrap_or(0);
-    let large = seen
-        .bursts
-        .iter()
-        .filter(|burst| burst.pages > u64::from(batch));
-    let [mut whole, mut cut] = [0, 0];
-    for burst in large {
-        match burst.hold {
-            Hold::Traced | Hold::Proven => whole += 1,
-            Hold::Refuted => cut += 1,
-            Hold::Unknown => {}
-        }
-    }
-    let release = &seen.release;
-    let has_gaps = || {
-        let [at_batch, elsewhere] = [release.gap_at_batch_ns?, release.gap_elsewhere_ns?];
-        (release.bursts >= 10 && at_batch >= RELEASE_GAP * elsewhere.max(1)).then_some(true)
-    };
-    match (whole, cut) {
-        (0, 0) => has_gaps(),
-        (whole, cut) => Some(cut > whole),
-    }
-}
-
 fn zone_lock(seen: &Seen, figures: &Figures) -> Verdict {
     let say = |answer, why: String, advice: &str| verdict(Problem::ZoneLock, answer, why, advice);
     let cannot = |why: String, advice| say(Answer::CannotTell, why, advice);
@@ -232,7 +184,7 @@ fn zone_lock(seen: &Seen, figures: &Figures) -> Verdict {
         ),
         None => format!("The largest burst has {largest} pages. "),
     };
-    why.push_str(match releases_each_batch(seen) {
+    why.push_str(match seen.releases_each_batch() {
         Some(true) => "This kernel releases the lock within large bursts. ",
         Some(false) => "Other CPUs waited through whole bursts of more than a batch: not all paths of this kernel release the lock \
              after each batch. ",
@@ -252,7 +204,7 @@ fn zone_lock(seen: &Seen, figures: &Figures) -> Verdict {
                 zone.cpu_share * 100.0
             ));
             if zone.wait_ns.p99 >= WAIT_NS || zone.cpu_share >= WAIT_SHARE {
-                let advice = match releases_each_batch(seen) {
+                let advice = match seen.releases_each_batch() {
                     Some(true) => {
                         "The lock is released within bursts already. Free memory in smaller parts. `bursar run \
                          pcp-batch-free` compares policies."
@@ -353,6 +305,7 @@ fn memcg_flush(seen: &Seen, figures: &Figures) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::seen::Hold;
     use crate::seen::{Burst, Flush, Machine, Missing, Release, Upkeep, Wait};
 
     fn seen() -> Seen {
@@ -482,7 +435,7 @@ mod tests {
                 gap_at_batch_ns: Some(gap_at_batch_ns),
                 gap_elsewhere_ns: Some(100),
             };
-            releases_each_batch(&Seen {
+            Seen::releases_each_batch(&Seen {
                 bursts: holds.iter().map(burst).collect(),
                 release,
                 ..seen()

@@ -5,6 +5,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// The lock is released where the gap is so many times that elsewhere.
+const RELEASE_GAP: u64 = 2;
+
 /// Everything that one run observed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Seen {
@@ -295,6 +298,41 @@ pub struct Missing {
 }
 
 impl Seen {
+    /// Whether the kernel gives up the zone lock within bursts that are larger than a batch, by its behaviour.
+    ///
+    /// A gap at each batch says that it does. Its absence says nothing: a lock that nobody waits for is released and taken again
+    /// within the time of an event.
+    pub fn releases_each_batch(&self) -> Option<bool> {
+        let batch = self
+            .machine
+            .zones
+            .iter()
+            .map(|zone| zone.pcp_batch)
+            .max()
+            .unwrap_or(0);
+        let large = self
+            .bursts
+            .iter()
+            .filter(|burst| burst.pages > u64::from(batch));
+        let [mut whole, mut cut] = [0, 0];
+        for burst in large {
+            match burst.hold {
+                Hold::Traced | Hold::Proven => whole += 1,
+                Hold::Refuted => cut += 1,
+                Hold::Unknown => {}
+            }
+        }
+        let release = &self.release;
+        let has_gaps = || {
+            let [at_batch, elsewhere] = [release.gap_at_batch_ns?, release.gap_elsewhere_ns?];
+            (release.bursts >= 10 && at_batch >= RELEASE_GAP * elsewhere.max(1)).then_some(true)
+        };
+        match (whole, cut) {
+            (0, 0) => has_gaps(),
+            (whole, cut) => Some(cut > whole),
+        }
+    }
+
     /// Duration of the observation.
     pub fn duration_ns(&self) -> u64 {
         self.end_ns.saturating_sub(self.start_ns)

@@ -2,11 +2,12 @@
 
 mod instance;
 mod janitor;
+mod owner;
 pub mod probes;
+mod text;
 mod unavailable;
 
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 pub(crate) use instance::lost_events;
@@ -69,16 +70,6 @@ impl Drop for Tracefs {
             janitor::unmount(root);
         }
     }
-}
-
-/// Text of a file of tracefs. Some of these files end after the first read, so that read must be large.
-fn text(path: &Path) -> io::Result<String> {
-    let mut file = File::open(path)?;
-    let mut bytes = vec![0; 1 << 16];
-    let length = file.read(&mut bytes)?;
-    bytes.truncate(length);
-    file.read_to_end(&mut bytes)?;
-    String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
 /// Mount point of the first tracefs in a text of the form of `/proc/mounts`.

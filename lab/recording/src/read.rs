@@ -193,41 +193,47 @@ impl<R: Read> Source<R> {
     }
 }
 
-pub(crate) fn read(file: impl Read) -> Result<(Recording, Option<Damage>), ReadError> {
-    let mut source = Source {
-        file,
-        offset: 0,
-        contents: Vec::new(),
-    };
-    let header = read_header(&mut source)?;
-    let mut recording = Recording::new(header);
-    let mut names_bytes = 0;
-    loop {
-        let damage = match source.block() {
-            Ok(frame) => {
-                if frame.kind == kind::NAMES {
-                    names_bytes += source.contents.len();
-                }
-                if names_bytes > NAMES_BYTES_MAX {
-                    let kind = DamageKind::Contents("it has too many names");
-                    return Ok((recording, Some(source.damage(kind))));
-                }
-                let taken = take_block(frame, &source.contents, &mut recording);
-                match taken {
-                    Ok(()) => {
-                        source.passed(frame);
-                        continue;
-                    }
-                    Err(kind) => Some(kind),
-                }
-            }
-            Err(Stop::Io(error)) => return Err(ReadError::Io(error)),
-            Err(Stop::Ended) if recording.end.is_some() => None,
-            Err(Stop::Ended) => Some(DamageKind::CutOff),
-            Err(Stop::Damage(_)) if recording.end.is_some() => Some(DamageKind::BehindEnd),
-            Err(Stop::Damage(kind)) => Some(kind),
+impl Recording {
+    /// Reads a recording. If only its beginning can be read, returns that and what is wrong behind it.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is no recording of a known version with a whole header.
+    pub fn read(file: impl Read) -> Result<(Self, Option<Damage>), ReadError> {
+        let mut source = Source {
+            file,
+            offset: 0,
+            contents: Vec::new(),
         };
-        return Ok((recording, damage.map(|kind| source.damage(kind))));
+        let header = read_header(&mut source)?;
+        let mut recording = Recording::new(header);
+        let mut names_bytes = 0;
+        loop {
+            let damage = match source.block() {
+                Ok(frame) => {
+                    if frame.kind == kind::NAMES {
+                        names_bytes += source.contents.len();
+                    }
+                    if names_bytes > NAMES_BYTES_MAX {
+                        let kind = DamageKind::Contents("it has too many names");
+                        return Ok((recording, Some(source.damage(kind))));
+                    }
+                    let taken = take_block(frame, &source.contents, &mut recording);
+                    match taken {
+                        Ok(()) => {
+                            source.passed(frame);
+                            continue;
+                        }
+                        Err(kind) => Some(kind),
+                    }
+                }
+                Err(Stop::Io(error)) => return Err(ReadError::Io(error)),
+                Err(Stop::Ended) if recording.end.is_some() => None,
+                Err(Stop::Ended) => Some(DamageKind::CutOff),
+                Err(Stop::Damage(_)) if recording.end.is_some() => Some(DamageKind::BehindEnd),
+                Err(Stop::Damage(kind)) => Some(kind),
+            };
+            return Ok((recording, damage.map(|kind| source.damage(kind))));
+        }
     }
 }
 

@@ -1,10 +1,9 @@
 //! A whole recording in memory.
 
-use std::io::{Read, Write};
+use std::io::Write;
 
 use crate::header::Header;
 use crate::names::Names;
-use crate::read::{self, Damage, ReadError};
 use crate::record::{Burst, CpuChange, End, Flush, StatRead, Upkeep, Wait};
 use crate::write::{WriteError, Writer};
 
@@ -45,14 +44,6 @@ impl Recording {
             names: Names::default(),
             end: None,
         }
-    }
-
-    /// Reads a recording. If only its beginning can be read, returns that and what is wrong behind it.
-    ///
-    /// # Errors
-    /// The file cannot be read, or is no recording of a known version with a whole header.
-    pub fn read(file: impl Read) -> Result<(Self, Option<Damage>), ReadError> {
-        read::read(file)
     }
 
     /// Writes all of it. Its end is made from its lists, if it has none.

@@ -15,7 +15,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use bursar_machine::LockWaits;
 use bursar_rig::random::Random;
 use bursar_rig::timer::BoundTask;
 
@@ -24,18 +23,14 @@ use crate::explored::Explored;
 use crate::failure::{Failure, message_of};
 use crate::fault::{Injector, Killed};
 use crate::lines::{Access, LineId, Lines};
-use crate::locks::{LockId, LockTable};
+use crate::lock_table::LockTable;
 use crate::settings::{Mode, Settings};
+use crate::task::{NOBODY, State, Step, Task, TaskId};
 use crate::timed::{Cpu, Timer};
 use crate::tournament::{NEVER, Tournament};
 
-/// Number of a task of the current run.
-pub(crate) type TaskId = u32;
 /// Value that a panic carries.
 type Payload = Box<dyn Any + Send>;
-/// No task.
-pub(crate) const NOBODY: TaskId = u32::MAX;
-
 thread_local! {
     /// Simulator of this thread.
     pub(crate) static ENGINE: Cell<*const Engine> = const { Cell::new(ptr::null()) };
@@ -47,52 +42,6 @@ pub(crate) fn with_engine<R>(work: impl FnOnce(&Engine) -> R) -> Option<R> {
     coroutine::with_installed(&ENGINE, work)
 }
 
-/// State of a task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
-    /// On its CPU, or about to be.
-    Running,
-    /// Waiting for its CPU.
-    Queued,
-    /// On its CPU, spinning for a lock.
-    Spinning,
-    /// Waiting for its CPU, to go on spinning for a lock.
-    SpinQueued,
-    /// Waiting for a wake-up.
-    Blocked,
-    Done,
-}
-
-/// Task of a run.
-pub(crate) struct Task {
-    routine: RefCell<Option<Routine>>,
-    pub(crate) state: Cell<State>,
-    pub(crate) cpu: Cell<u32>,
-    /// Set when a lock that it spun for is its own.
-    pub(crate) is_granted: Cell<bool>,
-    pub(crate) spin_began_ns: Cell<u64>,
-    /// Time at which it stops spinning and sleeps.
-    pub(crate) spin_until_ns: Cell<u64>,
-    /// Number of spin locks held or waited for, counted where they prevent its preemption.
-    pub(crate) spins: Cell<u32>,
-    /// Number that grows whenever a section that is under way must begin anew.
-    pub(crate) breaks: Cell<u32>,
-    /// Number of times that it was blocked and woken.
-    pub(crate) sleeps: Cell<u64>,
-    /// Time since when it could run, while it is in a queue.
-    pub(crate) ready_ns: Cell<u64>,
-    /// Total time in queues.
-    pub(crate) queued_ns: Cell<u64>,
-    /// Total time of waits for locks.
-    pub(crate) lock_waits: Cell<LockWaits>,
-    /// Sleeping locks that it holds.
-    pub(crate) mutexes: RefCell<Vec<LockId>>,
-    /// Number of nested operations that it is inside of.
-    pub(crate) operations: Cell<u32>,
-    /// Whether it may only run on its CPU.
-    pub(crate) is_bound: bool,
-}
-
 /// Counts of the simulator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
@@ -102,6 +51,16 @@ pub(crate) struct Tally {
     pub(crate) wakes: u64,
     pub(crate) fences: u64,
     pub(crate) migrations: u64,
+}
+
+/// Fences of a machine: one runs, and other tasks wait for the next.
+#[derive(Debug, Default)]
+pub(crate) struct Fences {
+    pub(crate) is_running: bool,
+    /// Tasks that wait for the same next fence, which the first of them passes for all.
+    pub(crate) waiting: Vec<TaskId>,
+    /// Leader of those tasks, once its turn has come.
+    pub(crate) led_by: Option<TaskId>,
 }
 
 /// Engine of one simulator; see the module.
@@ -137,7 +96,7 @@ pub(crate) struct Engine {
     pub(crate) timer_number: Cell<u64>,
     /// Time of the last event that left its stack; no event is before it.
     pub(crate) event_ns: Cell<u64>,
-    pub(crate) fences: RefCell<crate::fence::Fences>,
+    pub(crate) fences: RefCell<Fences>,
     /// Number of blocks of the largest order that reservations have.
     pub(crate) reserved_spans: Cell<u32>,
     pub(crate) random: RefCell<Random>,
@@ -153,22 +112,6 @@ pub(crate) struct Engine {
     /// Set when the thread already unwinds, or seems to from now on, because a task was given up while it did.
     pub(crate) is_tainted: bool,
     failure: RefCell<Option<(Failure, Option<Payload>)>>,
-}
-
-/// Kind of an event, in the event hash.
-#[derive(Clone, Copy, Debug)]
-#[repr(u64)]
-pub(crate) enum Step {
-    Load = 1,
-    Store,
-    Update,
-    Section,
-    Lock,
-    Unlock,
-    Wait,
-    Set,
-    Fence,
-    Relax,
 }
 
 impl Engine {
@@ -497,11 +440,6 @@ impl Engine {
             .map(|(number, _)| number)
             .collect()
     }
-}
-
-/// Value of [`bursar_machine::Machine::task`] for a task.
-pub(crate) fn number_of(task: TaskId) -> u64 {
-    u64::from(task) + 1
 }
 
 /// Work of a task. If the task is gone before it began, nothing of the work is dropped, as for a task that is given up.

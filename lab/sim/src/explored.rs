@@ -10,9 +10,10 @@ use bursar_rig::Watch;
 use bursar_rig::random::Random;
 
 use crate::coroutine::suspend;
-use crate::engine::{Engine, NOBODY, State, TaskId, number_of};
+use crate::engine::Engine;
 use crate::failure::{Failure, take_last_panic};
 use crate::strategy::{Chooser, DECISIONS_MAX, Decision, Strategy};
+use crate::task::{NOBODY, State, TaskId, number_of};
 
 /// Maximum number of steps of a schedule; one with more has a loop that does not end.
 const STEPS_MAX: u64 = 200_000;

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
 
-use crate::engine::TaskId;
+use crate::task::TaskId;
 
 /// Reason why a run ended before its tasks did.
 #[derive(Clone, Debug, PartialEq, Eq)]

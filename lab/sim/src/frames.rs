@@ -4,6 +4,7 @@ use bursar_machine::pages::{ReserveError, ReserveOptions, Span};
 use bursar_rig::frames::{Cost, Unbacked};
 
 use crate::engine::{Engine, with_engine};
+use crate::fence;
 
 /// Reservation of page memory on a simulated machine.
 pub type SimFrames = Unbacked<Simulated>;
@@ -30,19 +31,17 @@ pub(crate) fn reserve(
     with_engine(reserve).expect("a machine runs while its simulator does")
 }
 
-impl Engine {
-    /// Spends time in a step whose inside no other task sees.
-    fn spend_at_once(&self, duration_ns: u64) {
-        self.spend(duration_ns);
-        if self.explored.is_none() {
-            self.sync();
-        }
+/// Spends time in a step whose inside no other task sees.
+fn spend_at_once(engine: &Engine, duration_ns: u64) {
+    engine.spend(duration_ns);
+    if engine.explored.is_none() {
+        engine.sync();
     }
 }
 
 impl Cost for Simulated {
     fn zero(pages: u64) {
-        with_engine(|engine| engine.spend_at_once(pages * engine.settings.costs.page_zero_ns));
+        with_engine(|engine| spend_at_once(engine, pages * engine.settings.costs.page_zero_ns));
     }
 
     fn discard(pages: u64, is_backed: bool) {
@@ -52,9 +51,9 @@ impl Cost for Simulated {
             // Without memory there is no translation either.
             if is_backed {
                 engine.spend(pages * costs.page_free_ns);
-                engine.shoot_down();
+                fence::shoot_down(engine);
             }
-            engine.spend_at_once(0);
+            spend_at_once(engine, 0);
         });
     }
 }

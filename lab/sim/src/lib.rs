@@ -6,19 +6,21 @@
 //! | part | file |
 //! |---|---|
 //! | settings of the machine | `topology.rs`, `cost.rs`, `settings.rs`, `fault.rs` |
-//! | tasks and visible operations | `engine.rs`, `coroutine.rs` |
+//! | tasks and visible operations | `task.rs`, `engine.rs`, `current.rs`, `coroutine.rs` |
 //! | virtual time: clocks, run queues | `timed.rs`, `tournament.rs` |
 //! | timers, deferred work | `work.rs` |
-//! | shared state | `lines.rs`, `word.rs`, `locks.rs`, `fence.rs` |
+//! | shared state | `lines.rs`, `word.rs`, `lock_table.rs`, `locks.rs`, `fence.rs` |
 //! | state of each CPU | `section.rs`, `slot.rs`, `stacks.rs` |
 //! | page memory | `frames.rs` |
 //! | exploration without time | `explored.rs`, `strategy.rs`, `explorer.rs` |
+//! | operations that a fork waits for | `operation.rs` |
 //! | all of it as a machine | `machine.rs` |
 //!
 //! Memory is sequentially consistent here. The library's tests check weaker orderings with loom.
 
 mod coroutine;
 mod cost;
+mod current;
 mod engine;
 mod explored;
 mod explorer;
@@ -27,6 +29,7 @@ mod fault;
 mod fence;
 mod frames;
 mod lines;
+mod lock_table;
 mod locks;
 mod machine;
 mod operation;
@@ -35,6 +38,7 @@ mod settings;
 mod slot;
 mod stacks;
 mod strategy;
+mod task;
 mod timed;
 mod topology;
 mod tournament;

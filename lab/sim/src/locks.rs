@@ -3,23 +3,20 @@
 //! A release is no event of its own. It records when the lock is free, and a task that comes later works out its own
 //! turn. Only if a task waits does anything happen, or if the order depends on the waiters (ticket and unfair locks).
 
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use bursar_machine::{Event, Lock};
 
-use crate::engine::{Engine, NOBODY, State, Step, TaskId, with_engine};
+use crate::engine::{Engine, with_engine};
 use crate::explored::Point;
-use crate::lines::{Access, LineId};
+use crate::lines::Access;
+use crate::lock_table::LockState;
 use crate::operation::{SimOperation, operation};
+use crate::task::{LockId, NOBODY, State, Step, TaskId};
 use crate::topology::{LockKind, PreemptionKind};
 use crate::tournament::NEVER;
-
-/// Number of a lock.
-pub(crate) type LockId = u32;
 
 /// Way in which a lock's waiters wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,382 +25,345 @@ enum Waiting {
     Sleep,
 }
 
-#[derive(Default)]
-struct LockState {
-    owner: Option<TaskId>,
-    owner_cpu: u32,
-    /// Time at which it was released.
-    free_ns: u64,
-    line: LineId,
-    spinners: VecDeque<TaskId>,
-    sleepers: VecDeque<TaskId>,
-    /// Set when the first sleeper was woken in vain once: it gets the lock next.
-    is_promised: bool,
+fn make_lock(engine: &Engine) -> LockId {
+    let line = engine.lines.allocate();
+    let state = LockState {
+        line,
+        ..LockState::default()
+    };
+    let mut locks = engine.locks.locks.borrow_mut();
+    if let Some(lock) = engine.locks.free.borrow_mut().pop() {
+        locks[lock as usize] = state;
+        return lock;
+    }
+    locks.push(state);
+    LockId::try_from(locks.len() - 1).expect("fewer than 2^32 locks")
 }
 
-/// Locks of a machine.
-#[derive(Default)]
-pub(crate) struct LockTable {
-    locks: RefCell<Vec<LockState>>,
-    free: RefCell<Vec<LockId>>,
-    acquisitions: Cell<u64>,
+fn drop_lock(engine: &Engine, lock: LockId) {
+    engine
+        .lines
+        .release(engine.locks.with(lock, |state| state.line));
+    engine.locks.free.borrow_mut().push(lock);
 }
 
-impl LockTable {
-    fn with<R>(&self, lock: LockId, look: impl FnOnce(&mut LockState) -> R) -> R {
-        look(&mut self.locks.borrow_mut()[lock as usize])
+/// Takes the lock for the current task; returns `true` if it had to wait.
+fn lock(engine: &Engine, lock: LockId, waiting: Waiting) -> bool {
+    if !engine.is_scheduled() {
+        let before = engine.locks.with(lock, |state| state.owner.replace(NOBODY));
+        assert!(before.is_none(), "nobody is there to give the lock back");
+        return false;
     }
-
-    pub(crate) fn acquisitions(&self) -> u64 {
-        self.acquisitions.get()
+    engine
+        .locks
+        .acquisitions
+        .set(engine.locks.acquisitions.get() + 1);
+    if waiting == Waiting::Spin && engine.explored.is_none() {
+        // Before it has the lock: a task that waits for one cannot be preempted either.
+        change_spins(engine, 1);
     }
-}
-
-impl Engine {
-    fn make_lock(&self) -> LockId {
-        let line = self.lines.allocate();
-        let state = LockState {
-            line,
-            ..LockState::default()
-        };
-        let mut locks = self.locks.locks.borrow_mut();
-        if let Some(lock) = self.locks.free.borrow_mut().pop() {
-            locks[lock as usize] = state;
-            return lock;
-        }
-        locks.push(state);
-        LockId::try_from(locks.len() - 1).expect("fewer than 2^32 locks")
-    }
-
-    fn drop_lock(&self, lock: LockId) {
-        self.lines
-            .release(self.locks.with(lock, |state| state.line));
-        self.locks.free.borrow_mut().push(lock);
-    }
-
-    /// Takes the lock for the current task; returns `true` if it had to wait.
-    fn lock(&self, lock: LockId, waiting: Waiting) -> bool {
-        if !self.is_scheduled() {
-            let before = self.locks.with(lock, |state| state.owner.replace(NOBODY));
-            assert!(before.is_none(), "nobody is there to give the lock back");
-            return false;
-        }
-        self.locks
-            .acquisitions
-            .set(self.locks.acquisitions.get() + 1);
-        if waiting == Waiting::Spin && self.explored.is_none() {
-            // Before it has the lock: a task that waits for one cannot be preempted either.
-            self.change_spins(1);
-        }
-        self.visible(Step::Lock, lock);
-        if let Some(explored) = &self.explored {
-            let mut has_waited = false;
-            while self.try_own(lock).is_none() {
-                has_waited = true;
-                let current = self.current.get();
-                self.locks
-                    .with(lock, |state| state.sleepers.push_back(current));
-                self.explored_block(explored);
-            }
-            return has_waited;
-        }
-        let began_ns = self.now_ns.get();
-        let has_waited = match waiting {
-            Waiting::Spin => self.lock_spinning(lock),
-            Waiting::Sleep => self.lock_sleeping(lock),
-        };
-        if has_waited {
-            self.note_wait(waiting, self.now_ns.get() - began_ns);
-        }
-        self.note_owned(lock, waiting);
-        has_waited
-    }
-
-    fn note_wait(&self, waiting: Waiting, waited_ns: u64) {
-        self.with_task(self.current.get(), |task| {
-            let mut waits = task.lock_waits.get();
-            match waiting {
-                Waiting::Spin => waits.spin_ns += waited_ns,
-                Waiting::Sleep => waits.sleep_ns += waited_ns,
-            }
-            task.lock_waits.set(waits);
-        });
-    }
-
-    /// Notes that the current task has got a lock.
-    fn note_owned(&self, lock: LockId, waiting: Waiting) {
-        if waiting == Waiting::Sleep {
-            let current = self.current.get();
-            self.with_task(current, |task| task.mutexes.borrow_mut().push(lock));
-        }
-        self.spend(self.settings.costs.lock_ns + self.faults.lock_stall_ns());
-    }
-
-    /// Sends the spinners of the sleeping locks that `task` holds to sleep, because `task` does not run any more.
-    pub(crate) fn stop_spinners_of(&self, task: TaskId) {
-        // Almost always none.
-        let locks = self.with_task(task, |task| task.mutexes.borrow().clone());
-        locks.into_iter().for_each(|lock| self.stop_spinners(lock));
-    }
-
-    fn stop_spinners(&self, lock: LockId) {
-        let spinners = self.locks.with(lock, |state| state.spinners.clone());
-        spinners
-            .into_iter()
-            .for_each(|task| self.stop_spinning(task));
-    }
-
-    /// Changes the number of spin locks held, which may keep the task from being preempted.
-    fn change_spins(&self, by: i32) {
-        if self.settings.topology.preemption != PreemptionKind::Kernel {
-            return;
-        }
-        self.with_task(self.current.get(), |task| {
-            task.spins.set(task.spins.get().wrapping_add_signed(by));
-        });
-        self.update_horizon();
-    }
-
-    /// Takes the lock if it is free, and spends the time until then; returns whether that was later than now.
-    fn try_own(&self, lock: LockId) -> Option<bool> {
-        let (current, cpu) = (self.current.get(), self.cpu.get());
-        let taken = self.locks.with(lock, |state| {
-            if state.owner.is_some() {
-                return None;
-            }
-            state.owner = Some(current);
-            Some((
-                state.line,
-                state.free_ns,
-                std::mem::replace(&mut state.owner_cpu, cpu),
-            ))
-        });
-        let (line, free_ns, last_cpu) = taken?;
-        if self.explored.is_some() {
-            return Some(false);
-        }
-        // The lock was taken when we came: the last owner ran ahead on the host, not in time.
-        let has_waited = self.now_ns.get() < free_ns;
-        self.access(line, Access::Write, self.settings.costs.atomic_ns);
-        if self.now_ns.get() < free_ns {
-            let way_ns = self.lines.way_ns(self.lines.distance(last_cpu, cpu));
-            self.now_ns.set(free_ns + way_ns);
-        }
-        Some(has_waited)
-    }
-
-    fn lock_spinning(&self, lock: LockId) -> bool {
-        let mut has_spun = false;
-        loop {
-            if let Some(has_waited) = self.try_own(lock) {
-                return has_spun || has_waited;
-            }
-            has_spun = true;
-            let current = self.current.get();
-            self.locks
-                .with(lock, |state| state.spinners.push_back(current));
-            let is_granted = self.spin(NEVER);
-            debug_assert!(is_granted);
-            if self.locks.with(lock, |state| state.owner) == Some(current) {
-                return true;
-            }
-        }
-    }
-
-    /// Spins while the owner runs, but only for a while, then sleeps. A sleeper that was woken in vain is served next.
-    fn lock_sleeping(&self, lock: LockId) -> bool {
-        let current = self.current.get();
-        let mut times = 0;
-        loop {
-            if let Some(has_waited) = self.try_own(lock) {
-                return has_waited || times > 0;
-            }
-            times += 1;
-            let owner = self.locks.with(lock, |state| state.owner);
-            let owner_runs = owner.is_some_and(|owner| {
-                let state = self.with_task(owner, |task| task.state.get());
-                matches!(state, State::Running | State::Spinning)
-            });
-            if owner_runs && times == 1 {
-                self.locks
-                    .with(lock, |state| state.spinners.push_back(current));
-                if self.spin(self.now_ns.get() + self.mutex_spin_ns()) {
-                    return true;
-                }
-                self.locks
-                    .with(lock, |state| state.spinners.retain(|&task| task != current));
-            }
-            self.spend(self.settings.costs.syscall_ns);
-            self.sync();
-            // The owner may have released it on our way into the kernel.
-            if self.try_own(lock).is_some() {
-                return true;
-            }
-            self.locks.with(lock, |state| {
-                if times > 2 {
-                    state.sleepers.push_front(current);
-                    state.is_promised = true;
-                } else {
-                    state.sleepers.push_back(current);
-                }
-            });
-            self.block();
-            if self.locks.with(lock, |state| state.owner) == Some(current) {
-                return true;
-            }
-            times += 1;
-        }
-    }
-
-    /// Time that a waiter spins: in a process a fixed time, in the kernel until the slice ends.
-    fn mutex_spin_ns(&self) -> u64 {
-        match self.settings.topology.preemption {
-            PreemptionKind::User => self.settings.costs.mutex_spin_ns,
-            PreemptionKind::Kernel => self.settings.costs.slice_ns,
-        }
-    }
-
-    fn try_lock(&self, lock: LockId, waiting: Waiting) -> bool {
-        if !self.is_scheduled() {
-            let mut locks = self.locks.locks.borrow_mut();
-            let is_free = locks[lock as usize].owner.is_none();
-            if is_free {
-                locks[lock as usize].owner = Some(NOBODY);
-            }
-            return is_free;
-        }
-        self.visible(Step::Lock, lock);
-        let (line, free_ns) = self.locks.with(lock, |state| (state.line, state.free_ns));
-        // A lock that is released later than now counts as taken.
-        let is_ours = (self.explored.is_some() || free_ns <= self.now_ns.get())
-            && self.try_own(lock).is_some();
-        if is_ours {
-            self.locks
-                .acquisitions
-                .set(self.locks.acquisitions.get() + 1);
-            if self.explored.is_none() {
-                if waiting == Waiting::Spin {
-                    self.change_spins(1);
-                }
-                self.note_owned(lock, waiting);
-            }
-        } else {
-            self.access(line, Access::Read, 0);
-        }
-        is_ours
-    }
-
-    fn unlock(&self, lock: LockId, waiting: Waiting) {
-        let has_waiters = self.locks.with(lock, |state| {
-            !state.spinners.is_empty() || !state.sleepers.is_empty()
-        });
-        if !self.is_scheduled() {
-            return self.locks.with(lock, |state| state.owner = None);
-        }
-        if let Some(explored) = &self.explored {
-            let waiters = self.locks.with(lock, |state| {
-                state.owner = None;
-                std::mem::take(&mut state.sleepers)
-            });
-            waiters
-                .into_iter()
-                .for_each(|task| self.explored_wake(task));
-            return self.explored_point(explored, Point::Step);
-        }
-        let kind = match waiting {
-            Waiting::Spin => self.settings.topology.lock,
-            Waiting::Sleep => LockKind::Queued,
-        };
-        if has_waiters || kind != LockKind::Queued {
-            self.visible(Step::Unlock, lock);
-            self.hand_over(lock, kind);
-        } else {
-            // No task can come in between.
-            let now_ns = self.now_ns.get();
-            self.locks.with(lock, |state| {
-                state.owner = None;
-                state.is_promised = false;
-                state.free_ns = now_ns;
-            });
-        }
-        match waiting {
-            Waiting::Spin => self.change_spins(-1),
-            Waiting::Sleep => self.with_task(self.current.get(), |task| {
-                task.mutexes.borrow_mut().retain(|&other| other != lock);
-            }),
-        }
-    }
-
-    /// Gives the lock to the next waiter, or releases it.
-    fn hand_over(&self, lock: LockId, kind: LockKind) {
-        let now_ns = self.now_ns.get();
-        let is_promised = self.locks.with(lock, |state| state.is_promised);
-        let spinner = if is_promised {
-            None
-        } else {
-            self.next_spinner(lock, kind)
-        };
-        if let Some((task, rest)) = spinner {
-            let (from, to) = (self.cpu.get(), self.with_task(task, |task| task.cpu.get()));
-            let way_ns = self.lines.way_ns(self.lines.distance(from, to));
-            let handover_ns = match kind {
-                LockKind::Queued | LockKind::Unfair => way_ns,
-                // All waiters read the line again, one after the other; the next is served half-way on average.
-                LockKind::Ticket => way_ns + rest * way_ns / 2,
-            };
-            self.locks.with(lock, |state| {
-                state.owner = (kind != LockKind::Unfair).then_some(task);
-                state.owner_cpu = to;
-                state.free_ns = now_ns;
-            });
-            return self.grant(task, now_ns + handover_ns);
-        }
-        if kind == LockKind::Unfair {
-            // The waiters are off their CPUs; the first that runs gets it.
-            let spinners = self
+    engine.visible(Step::Lock, lock);
+    if let Some(explored) = &engine.explored {
+        let mut has_waited = false;
+        while try_own(engine, lock).is_none() {
+            has_waited = true;
+            let current = engine.current.get();
+            engine
                 .locks
-                .with(lock, |state| std::mem::take(&mut state.spinners));
-            spinners
-                .into_iter()
-                .for_each(|task| self.grant(task, now_ns));
+                .with(lock, |state| state.sleepers.push_back(current));
+            engine.explored_block(explored);
         }
-        let sleeper = self.locks.with(lock, |state| state.sleepers.pop_front());
-        self.locks.with(lock, |state| {
+        return has_waited;
+    }
+    let began_ns = engine.now_ns.get();
+    let has_waited = match waiting {
+        Waiting::Spin => lock_spinning(engine, lock),
+        Waiting::Sleep => lock_sleeping(engine, lock),
+    };
+    if has_waited {
+        note_wait(engine, waiting, engine.now_ns.get() - began_ns);
+    }
+    note_owned(engine, lock, waiting);
+    has_waited
+}
+
+fn note_wait(engine: &Engine, waiting: Waiting, waited_ns: u64) {
+    engine.with_task(engine.current.get(), |task| {
+        let mut waits = task.lock_waits.get();
+        match waiting {
+            Waiting::Spin => waits.spin_ns += waited_ns,
+            Waiting::Sleep => waits.sleep_ns += waited_ns,
+        }
+        task.lock_waits.set(waits);
+    });
+}
+
+/// Notes that the current task has got a lock.
+fn note_owned(engine: &Engine, lock: LockId, waiting: Waiting) {
+    if waiting == Waiting::Sleep {
+        let current = engine.current.get();
+        engine.with_task(current, |task| task.mutexes.borrow_mut().push(lock));
+    }
+    engine.spend(engine.settings.costs.lock_ns + engine.faults.lock_stall_ns());
+}
+
+/// Changes the number of spin locks held, which may keep the task from being preempted.
+fn change_spins(engine: &Engine, by: i32) {
+    if engine.settings.topology.preemption != PreemptionKind::Kernel {
+        return;
+    }
+    engine.with_task(engine.current.get(), |task| {
+        task.spins.set(task.spins.get().wrapping_add_signed(by));
+    });
+    engine.update_horizon();
+}
+
+/// Takes the lock if it is free, and spends the time until then; returns whether that was later than now.
+fn try_own(engine: &Engine, lock: LockId) -> Option<bool> {
+    let (current, cpu) = (engine.current.get(), engine.cpu.get());
+    let taken = engine.locks.with(lock, |state| {
+        if state.owner.is_some() {
+            return None;
+        }
+        state.owner = Some(current);
+        Some((
+            state.line,
+            state.free_ns,
+            std::mem::replace(&mut state.owner_cpu, cpu),
+        ))
+    });
+    let (line, free_ns, last_cpu) = taken?;
+    if engine.explored.is_some() {
+        return Some(false);
+    }
+    // The lock was taken when we came: the last owner ran ahead on the host, not in time.
+    let has_waited = engine.now_ns.get() < free_ns;
+    engine.access(line, Access::Write, engine.settings.costs.atomic_ns);
+    if engine.now_ns.get() < free_ns {
+        let way_ns = engine.lines.way_ns(engine.lines.distance(last_cpu, cpu));
+        engine.now_ns.set(free_ns + way_ns);
+    }
+    Some(has_waited)
+}
+
+fn lock_spinning(engine: &Engine, lock: LockId) -> bool {
+    let mut has_spun = false;
+    loop {
+        if let Some(has_waited) = try_own(engine, lock) {
+            return has_spun || has_waited;
+        }
+        has_spun = true;
+        let current = engine.current.get();
+        engine
+            .locks
+            .with(lock, |state| state.spinners.push_back(current));
+        let is_granted = engine.spin(NEVER);
+        debug_assert!(is_granted);
+        if engine.locks.with(lock, |state| state.owner) == Some(current) {
+            return true;
+        }
+    }
+}
+
+/// Spins while the owner runs, but only for a while, then sleeps. A sleeper that was woken in vain is served next.
+fn lock_sleeping(engine: &Engine, lock: LockId) -> bool {
+    let current = engine.current.get();
+    let mut times = 0;
+    loop {
+        if let Some(has_waited) = try_own(engine, lock) {
+            return has_waited || times > 0;
+        }
+        times += 1;
+        let owner = engine.locks.with(lock, |state| state.owner);
+        let owner_runs = owner.is_some_and(|owner| {
+            let state = engine.with_task(owner, |task| task.state.get());
+            matches!(state, State::Running | State::Spinning)
+        });
+        if owner_runs && times == 1 {
+            engine
+                .locks
+                .with(lock, |state| state.spinners.push_back(current));
+            if engine.spin(engine.now_ns.get() + mutex_spin_ns(engine)) {
+                return true;
+            }
+            engine
+                .locks
+                .with(lock, |state| state.spinners.retain(|&task| task != current));
+        }
+        engine.spend(engine.settings.costs.syscall_ns);
+        engine.sync();
+        // The owner may have released it on our way into the kernel.
+        if try_own(engine, lock).is_some() {
+            return true;
+        }
+        engine.locks.with(lock, |state| {
+            if times > 2 {
+                state.sleepers.push_front(current);
+                state.is_promised = true;
+            } else {
+                state.sleepers.push_back(current);
+            }
+        });
+        engine.block();
+        if engine.locks.with(lock, |state| state.owner) == Some(current) {
+            return true;
+        }
+        times += 1;
+    }
+}
+
+/// Time that a waiter spins: in a process a fixed time, in the kernel until the slice ends.
+fn mutex_spin_ns(engine: &Engine) -> u64 {
+    match engine.settings.topology.preemption {
+        PreemptionKind::User => engine.settings.costs.mutex_spin_ns,
+        PreemptionKind::Kernel => engine.settings.costs.slice_ns,
+    }
+}
+
+fn try_lock(engine: &Engine, lock: LockId, waiting: Waiting) -> bool {
+    if !engine.is_scheduled() {
+        let mut locks = engine.locks.locks.borrow_mut();
+        let is_free = locks[lock as usize].owner.is_none();
+        if is_free {
+            locks[lock as usize].owner = Some(NOBODY);
+        }
+        return is_free;
+    }
+    engine.visible(Step::Lock, lock);
+    let (line, free_ns) = engine.locks.with(lock, |state| (state.line, state.free_ns));
+    // A lock that is released later than now counts as taken.
+    let is_ours = (engine.explored.is_some() || free_ns <= engine.now_ns.get())
+        && try_own(engine, lock).is_some();
+    if is_ours {
+        engine
+            .locks
+            .acquisitions
+            .set(engine.locks.acquisitions.get() + 1);
+        if engine.explored.is_none() {
+            if waiting == Waiting::Spin {
+                change_spins(engine, 1);
+            }
+            note_owned(engine, lock, waiting);
+        }
+    } else {
+        engine.access(line, Access::Read, 0);
+    }
+    is_ours
+}
+
+fn unlock(engine: &Engine, lock: LockId, waiting: Waiting) {
+    let has_waiters = engine.locks.with(lock, |state| {
+        !state.spinners.is_empty() || !state.sleepers.is_empty()
+    });
+    if !engine.is_scheduled() {
+        return engine.locks.with(lock, |state| state.owner = None);
+    }
+    if let Some(explored) = &engine.explored {
+        let waiters = engine.locks.with(lock, |state| {
+            state.owner = None;
+            std::mem::take(&mut state.sleepers)
+        });
+        waiters
+            .into_iter()
+            .for_each(|task| engine.explored_wake(task));
+        return engine.explored_point(explored, Point::Step);
+    }
+    let kind = match waiting {
+        Waiting::Spin => engine.settings.topology.lock,
+        Waiting::Sleep => LockKind::Queued,
+    };
+    if has_waiters || kind != LockKind::Queued {
+        engine.visible(Step::Unlock, lock);
+        hand_over(engine, lock, kind);
+    } else {
+        // No task can come in between.
+        let now_ns = engine.now_ns.get();
+        engine.locks.with(lock, |state| {
+            state.owner = None;
             state.is_promised = false;
             state.free_ns = now_ns;
-            state.owner = if is_promised { sleeper } else { None };
         });
-        if is_promised {
-            // The lock's next owner does not run yet.
-            self.stop_spinners(lock);
-        }
-        if let Some(task) = sleeper {
-            self.spend(self.settings.costs.syscall_ns + self.settings.costs.wake_ns);
-            self.wake(task, self.now_ns.get());
-        }
     }
+    match waiting {
+        Waiting::Spin => change_spins(engine, -1),
+        Waiting::Sleep => engine.with_task(engine.current.get(), |task| {
+            task.mutexes.borrow_mut().retain(|&other| other != lock);
+        }),
+    }
+}
 
-    /// Takes the next spinner out of the queue; returns it and the number that stay in the queue.
-    fn next_spinner(&self, lock: LockId, kind: LockKind) -> Option<(TaskId, u64)> {
-        let here = self.cpu.get();
-        self.locks.with(lock, |state| {
-            let at = if kind == LockKind::Unfair {
-                // The nearest sees the line first; among equals, the seed decides.
-                let spinners = state.spinners.iter().enumerate();
-                let spinners = spinners.filter(|(_, task)| self.is_spinning(**task));
-                let by_distance = spinners.map(|(at, &task)| {
-                    let cpu = self.with_task(task, |task| task.cpu.get());
-                    let tie = self.random.borrow_mut().number();
-                    (self.lines.distance(here, cpu), tie, at)
-                });
-                by_distance.min()?.2
-            } else {
-                0
-            };
-            let task = state.spinners.remove(at)?;
-            Some((task, state.spinners.len() as u64))
-        })
+/// Gives the lock to the next waiter, or releases it.
+fn hand_over(engine: &Engine, lock: LockId, kind: LockKind) {
+    let now_ns = engine.now_ns.get();
+    let is_promised = engine.locks.with(lock, |state| state.is_promised);
+    let spinner = if is_promised {
+        None
+    } else {
+        next_spinner(engine, lock, kind)
+    };
+    if let Some((task, rest)) = spinner {
+        let (from, to) = (
+            engine.cpu.get(),
+            engine.with_task(task, |task| task.cpu.get()),
+        );
+        let way_ns = engine.lines.way_ns(engine.lines.distance(from, to));
+        let handover_ns = match kind {
+            LockKind::Queued | LockKind::Unfair => way_ns,
+            // All waiters read the line again, one after the other; the next is served half-way on average.
+            LockKind::Ticket => way_ns + rest * way_ns / 2,
+        };
+        engine.locks.with(lock, |state| {
+            state.owner = (kind != LockKind::Unfair).then_some(task);
+            state.owner_cpu = to;
+            state.free_ns = now_ns;
+        });
+        return engine.grant(task, now_ns + handover_ns);
     }
+    if kind == LockKind::Unfair {
+        // The waiters are off their CPUs; the first that runs gets it.
+        let spinners = engine
+            .locks
+            .with(lock, |state| std::mem::take(&mut state.spinners));
+        spinners
+            .into_iter()
+            .for_each(|task| engine.grant(task, now_ns));
+    }
+    let sleeper = engine.locks.with(lock, |state| state.sleepers.pop_front());
+    engine.locks.with(lock, |state| {
+        state.is_promised = false;
+        state.free_ns = now_ns;
+        state.owner = if is_promised { sleeper } else { None };
+    });
+    if is_promised {
+        // The lock's next owner does not run yet.
+        engine.stop_spinners(lock);
+    }
+    if let Some(task) = sleeper {
+        engine.spend(engine.settings.costs.syscall_ns + engine.settings.costs.wake_ns);
+        engine.wake(task, engine.now_ns.get());
+    }
+}
+
+/// Takes the next spinner out of the queue; returns it and the number that stay in the queue.
+fn next_spinner(engine: &Engine, lock: LockId, kind: LockKind) -> Option<(TaskId, u64)> {
+    let here = engine.cpu.get();
+    engine.locks.with(lock, |state| {
+        let at = if kind == LockKind::Unfair {
+            // The nearest sees the line first; among equals, the seed decides.
+            let spinners = state.spinners.iter().enumerate();
+            let spinners = spinners.filter(|(_, task)| engine.is_spinning(**task));
+            let by_distance = spinners.map(|(at, &task)| {
+                let cpu = engine.with_task(task, |task| task.cpu.get());
+                let tie = engine.random.borrow_mut().number();
+                (engine.lines.distance(here, cpu), tie, at)
+            });
+            by_distance.min()?.2
+        } else {
+            0
+        };
+        let task = state.spinners.remove(at)?;
+        Some((task, state.spinners.len() as u64))
+    })
 }
 
 /// Common part of the two kinds of locks.
@@ -420,7 +380,7 @@ impl<T: Send> Raw<T> {
     fn new(value: T, waiting: Waiting) -> Self {
         Self {
             value: Mutex::new(value),
-            lock: with_engine(Engine::make_lock).unwrap_or(LockId::MAX),
+            lock: with_engine(make_lock).unwrap_or(LockId::MAX),
             engine: with_engine(|engine| engine.number),
             waits: AtomicU64::new(0),
             waiting,
@@ -434,7 +394,7 @@ impl<T: Send> Raw<T> {
 
     fn lock(&self) -> SimGuard<'_, T> {
         let operation = self.operation();
-        let has_waited = with_engine(|engine| engine.lock(self.lock, self.waiting));
+        let has_waited = with_engine(|engine| lock(engine, self.lock, self.waiting));
         if has_waited == Some(true) {
             self.waits.fetch_add(1, Ordering::Relaxed);
         }
@@ -444,7 +404,7 @@ impl<T: Send> Raw<T> {
     fn try_lock(&self) -> Option<SimGuard<'_, T>> {
         let operation = self.operation();
         let is_ours =
-            with_engine(|engine| engine.try_lock(self.lock, self.waiting)).unwrap_or(true);
+            with_engine(|engine| try_lock(engine, self.lock, self.waiting)).unwrap_or(true);
         is_ours.then(|| self.guard(operation))
     }
 
@@ -467,7 +427,7 @@ impl<T> Drop for Raw<T> {
     fn drop(&mut self) {
         with_engine(|engine| {
             if self.engine == Some(engine.number) {
-                engine.drop_lock(self.lock);
+                drop_lock(engine, self.lock);
             }
         });
     }
@@ -499,7 +459,7 @@ impl<T> DerefMut for SimGuard<'_, T> {
 impl<T> Drop for SimGuard<'_, T> {
     fn drop(&mut self) {
         self.value = None;
-        with_engine(|engine| engine.unlock(self.lock, self.waiting));
+        with_engine(|engine| unlock(engine, self.lock, self.waiting));
     }
 }
 

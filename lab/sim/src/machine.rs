@@ -10,16 +10,19 @@ use bursar_rig::timer::{Timer, TimerKind};
 use bursar_rig::{Forks, Tasks, Watch, Watched};
 
 use crate::coroutine::{Installed, Routine};
-use crate::engine::{ENGINE, Engine, Step, number_of, with_engine};
-use crate::explored::Point;
+use crate::current::{current_shard, relax, sleep};
+use crate::engine::{ENGINE, Engine, with_engine};
 use crate::failure::{Failure, message_of};
+use crate::fence::fence;
 use crate::frames::{SimFrames, reserve};
 use crate::locks::{SimEvent, SimMutex, SimSpin};
+use crate::operation::fork;
 use crate::operation::{SimOperation, operation};
 use crate::settings::{Mode, SectionKind, Settings};
 use crate::slot::SimSlot;
 use crate::stacks::SimStacks;
 use crate::strategy::Decision;
+use crate::task::number_of;
 use crate::word::SimWord;
 
 /// Simulated machine that is running: one on each thread of the host at a time.
@@ -189,30 +192,6 @@ struct Shape {
 #[derive(Clone, Debug)]
 pub struct Sim(Arc<Shape>);
 
-/// CPU of the current task; outside of tasks CPU 0.
-pub(crate) fn current_shard() -> Shard {
-    Shard(with_engine(|engine| engine.cpu.get()).unwrap_or(0))
-}
-
-pub(crate) fn relax(round: u32) {
-    with_engine(|engine| {
-        if !engine.is_scheduled() {
-            assert!(round < 1 << 20, "nobody is there to wait for");
-            return;
-        }
-        if let Some(explored) = &engine.explored {
-            return engine.explored_point(explored, Point::Relax);
-        }
-        engine.visible(Step::Relax, 0);
-        if round < 64 {
-            engine.spend(engine.settings.costs.relax_ns);
-        } else {
-            engine.spend(engine.settings.costs.syscall_ns);
-            engine.yield_now();
-        }
-    });
-}
-
 impl Machine for Sim {
     type Word = SimWord;
     type Mutex<T: Send + 'static> = SimMutex<T>;
@@ -267,7 +246,7 @@ impl Machine for Sim {
 
     fn fence(&self) {
         if self.0.sections == SectionKind::Restartable {
-            with_engine(Engine::fence);
+            with_engine(fence);
         }
     }
 
@@ -300,10 +279,13 @@ impl Machine for Sim {
             _ => {
                 let slack_ns = engine.settings.costs.timer_slack_ns;
                 engine.spend(engine.settings.costs.syscall_ns);
-                engine.sleep(Timer {
-                    kind: TimerKind::Exact,
-                    deadline_ns: deadline_ns.saturating_add(slack_ns),
-                });
+                sleep(
+                    engine,
+                    Timer {
+                        kind: TimerKind::Exact,
+                        deadline_ns: deadline_ns.saturating_add(slack_ns),
+                    },
+                );
             }
         });
     }
@@ -401,6 +383,6 @@ impl Forks for Sim {
     /// # Panics
     /// If the machine does not explore.
     fn fork(&self) {
-        with_engine(Engine::fork).expect("a machine runs while its simulator does");
+        with_engine(fork).expect("a machine runs while its simulator does");
     }
 }

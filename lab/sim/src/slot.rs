@@ -9,9 +9,10 @@ use bursar_machine::{
     State, WORDS_MAX, busy_wait,
 };
 
+use crate::current::{current_shard, relax};
 use crate::engine::with_engine;
 use crate::lines::Access;
-use crate::machine::{current_shard, relax};
+use crate::section;
 use crate::settings::SectionKind;
 use crate::word::SimWord;
 
@@ -90,7 +91,7 @@ impl SimSlot {
         let words = self.shard(shard);
         let state = &words[STATE];
         with_engine(|engine| {
-            let seen = engine.section(shard, state.line(), || {
+            let seen = section::section(engine, shard, state.line(), || {
                 if state.peek() & 0xff == State::PUBLISHED {
                     return look(words);
                 }

@@ -10,12 +10,14 @@ use bursar_machine::pages::{
 };
 use bursar_machine::{AtomicWord, MemoryOrder, Shard, busy_wait};
 
-use crate::engine::{Engine, Step, with_engine};
+use crate::current::{current_shard, relax};
+use crate::engine::{Engine, with_engine};
 use crate::lines::{Access, LineId};
-use crate::machine::{current_shard, relax};
 use crate::operation::operation;
 use crate::settings::SectionKind;
+use crate::task::Step;
 use crate::word::SimWord;
+use crate::{fence, section};
 
 /// Number of entries on a line.
 const LINE_ENTRIES: usize = 8;
@@ -168,10 +170,10 @@ impl List {
     /// Runs the first part of a section: finds the number of blocks to move. `None` if it was interrupted.
     fn look(&self, shard: Shard, count: impl Fn(usize, Bounds) -> usize) -> Option<usize> {
         with_engine(|engine| {
-            engine.section(shard, self.line(), || {
+            section::section(engine, shard, self.line(), || {
                 // The bounds first, as on the host, because a thaw passes no fence.
                 let bounds = Bounds::of(self.bounds.peek());
-                engine.inside_section(self.line());
+                section::inside_section(engine, self.line());
                 count(depth(self.head.peek()), bounds)
             })
         })
@@ -327,7 +329,7 @@ impl BlockStacks for SimStacks {
             assert!(!Bounds::of(before).is_frozen(), "one freezes at a time");
         }
         if self.0.sections == SectionKind::Restartable {
-            with_engine(Engine::fence);
+            with_engine(fence::fence);
         }
         for &(shard, list) in lists {
             if !self.has_sections(shard) {

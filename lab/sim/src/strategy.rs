@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bursar_rig::random::Random;
 
-use crate::engine::TaskId;
+use crate::task::TaskId;
 
 /// Strategy of an exploration.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,8 +6,9 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use crate::coroutine::suspend;
-use crate::engine::{Engine, NOBODY, State, TaskId};
+use crate::engine::Engine;
 use crate::failure::Failure;
+use crate::task::{LockId, NOBODY, State, TaskId};
 use crate::topology::PreemptionKind;
 use crate::tournament::NEVER;
 
@@ -302,6 +303,20 @@ impl Engine {
             }
         }
         self.switch_to_next(cpu);
+    }
+
+    /// Sends the spinners of the sleeping locks that `task` holds to sleep, because `task` does not run any more.
+    fn stop_spinners_of(&self, task: TaskId) {
+        // Almost always none.
+        let locks = self.with_task(task, |task| task.mutexes.borrow().clone());
+        locks.into_iter().for_each(|lock| self.stop_spinners(lock));
+    }
+
+    pub(crate) fn stop_spinners(&self, lock: LockId) {
+        let spinners = self.locks.with(lock, |state| state.spinners.clone());
+        spinners
+            .into_iter()
+            .for_each(|task| self.stop_spinning(task));
     }
 
     /// Blocks the current task until [`Engine::wake`].

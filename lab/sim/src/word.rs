@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bursar_machine::{AtomicWord, MemoryOrder};
 
-use crate::engine::{Step, with_engine};
+use crate::engine::with_engine;
 use crate::lines::{Access, LineId};
+use crate::task::Step;
 
 /// Line of a word that was built without a simulator.
 const NO_LINE: LineId = LineId::MAX;

@@ -5,59 +5,12 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bursar_machine::{LockWaits, Shard};
-use bursar_rig::timer::{BoundTask, Timer, TimerKind, Timers, WorkQueue, tick_ns, wheel_expiry};
+use bursar_rig::timer::{BoundTask, Timer, TimerKind, Timers, WorkQueue};
 
-use crate::engine::{Engine, NOBODY, State, TaskId, with_engine};
+use crate::current::{alarm, expiry_ns, sleep};
+use crate::engine::{Engine, with_engine};
 use crate::machine::Sim;
-use crate::timed::Alarm;
-
-impl Engine {
-    fn tick_ns(&self) -> u64 {
-        tick_ns(self.settings.topology.hz)
-    }
-
-    /// Expiry of a timer that is set now.
-    fn expiry_ns(&self, timer: Timer) -> u64 {
-        let Timer { kind, deadline_ns } = timer;
-        if kind == TimerKind::Exact {
-            return deadline_ns;
-        }
-        let tick_ns = self.tick_ns();
-        let now = self.now_ns.get() / tick_ns;
-        wheel_expiry(now, deadline_ns.div_ceil(tick_ns)).saturating_mul(tick_ns)
-    }
-
-    fn alarm(&self, kind: TimerKind, task: TaskId) -> Alarm {
-        let number = self.with_task(task, |task| task.sleeps.get());
-        Alarm {
-            task,
-            number,
-            is_deferrable: kind == TimerKind::Deferrable,
-        }
-    }
-
-    /// Sleeps until a timer expires, or another task wakes this one.
-    pub(crate) fn sleep(&self, timer: Timer) {
-        self.sync();
-        if timer.deadline_ns > self.now_ns.get() {
-            let expires_ns = self.expiry_ns(timer);
-            self.arm(expires_ns, self.alarm(timer.kind, self.current.get()));
-            self.block();
-        }
-        self.kill_if_due();
-    }
-
-    /// Ends the current task if its time has come, but not in a destructor, because a task dies once.
-    fn kill_if_due(&self) {
-        if !std::thread::panicking()
-            && self
-                .faults
-                .takes_life(self.current.get(), self.now_ns.get())
-        {
-            std::panic::resume_unwind(Box::new(crate::fault::Killed));
-        }
-    }
-}
+use crate::task::{NOBODY, State, TaskId};
 
 impl Timers for Sim {
     type Queue = SimQueue;
@@ -71,7 +24,7 @@ impl Timers for Sim {
             assert!(engine.is_scheduled(), "only a task can sleep");
             match &engine.explored {
                 Some(explored) => engine.explored_sleep(explored, timer.deadline_ns),
-                None => engine.sleep(timer),
+                None => sleep(engine, timer),
             }
         });
     }
@@ -203,7 +156,7 @@ impl SimQueue {
                 let timers = queue.timers();
                 queue.is_waiting = true;
                 drop(queue);
-                with_engine(|engine| engine.wait_for_any(timers));
+                with_engine(|engine| wait_for_any(engine, timers));
                 self.queue(cpu).is_waiting = false;
             }
         }
@@ -216,7 +169,7 @@ impl WorkQueue for SimQueue {
             let now_ns = engine.now_ns.get();
             let due_ns = match timer.deadline_ns <= now_ns {
                 true => timer.deadline_ns,
-                false => engine.expiry_ns(timer),
+                false => expiry_ns(engine, timer),
             };
             let mut queue = self.queue(cpu);
             queue.number += 1;
@@ -229,9 +182,9 @@ impl WorkQueue for SimQueue {
             let worker = queue.worker;
             drop(queue);
             if due_ns <= now_ns || engine.explored.is_some() {
-                engine.wake_worker(worker);
+                wake_worker(engine, worker);
             } else {
-                engine.arm(due_ns, engine.alarm(timer.kind, worker));
+                engine.arm(due_ns, alarm(engine, timer.kind, worker));
             }
         })
         .expect("a machine has a queue while its simulator runs");
@@ -244,7 +197,7 @@ impl WorkQueue for SimQueue {
             if queue.is_waiting {
                 let worker = queue.worker;
                 drop(queue);
-                with_engine(|engine| engine.wake_worker(worker));
+                with_engine(|engine| wake_worker(engine, worker));
             }
         }
     }
@@ -260,31 +213,29 @@ impl WorkQueue for SimQueue {
     }
 }
 
-impl Engine {
-    /// Wakes a worker that waits, unless its timer has woken it.
-    fn wake_worker(&self, worker: TaskId) {
-        if self.with_task(worker, |task| task.state.get() != State::Blocked) {
-            return;
-        }
-        if self.explored.is_some() {
-            return self.explored_wake(worker);
-        }
-        self.spend(self.settings.costs.wake_ns);
-        self.wake(worker, self.now_ns.get());
+/// Wakes a worker that waits, unless its timer has woken it.
+fn wake_worker(engine: &Engine, worker: TaskId) {
+    if engine.with_task(worker, |task| task.state.get() != State::Blocked) {
+        return;
     }
+    if engine.explored.is_some() {
+        return engine.explored_wake(worker);
+    }
+    engine.spend(engine.settings.costs.wake_ns);
+    engine.wake(worker, engine.now_ns.get());
+}
 
-    /// Blocks until one of some timers expires, which were rounded when they were set, or until another task wakes this
-    /// one.
-    fn wait_for_any(&self, timers: Vec<(u64, TimerKind)>) {
-        if let Some(explored) = &self.explored {
-            return match timers.first() {
-                Some((expires_ns, _)) => self.explored_sleep(explored, *expires_ns),
-                None => self.explored_block(explored),
-            };
-        }
-        for (expires_ns, kind) in timers {
-            self.arm(expires_ns, self.alarm(kind, self.current.get()));
-        }
-        self.block();
+/// Blocks until one of some timers expires, which were rounded when they were set, or until another task wakes this
+/// one.
+fn wait_for_any(engine: &Engine, timers: Vec<(u64, TimerKind)>) {
+    if let Some(explored) = &engine.explored {
+        return match timers.first() {
+            Some((expires_ns, _)) => engine.explored_sleep(explored, *expires_ns),
+            None => engine.explored_block(explored),
+        };
     }
+    for (expires_ns, kind) in timers {
+        engine.arm(expires_ns, alarm(engine, kind, engine.current.get()));
+    }
+    engine.block();
 }

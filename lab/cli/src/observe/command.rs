@@ -10,10 +10,22 @@ use std::time::Duration;
 use bursar_observe::process;
 use serde::Serialize;
 
-use super::{End, Message};
-
 /// Time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(5);
+
+/// Reasons to look at something before the next poll.
+pub enum Message {
+    Interrupted,
+    /// The command ended, with this status.
+    Ended(io::Result<ExitStatus>),
+}
+
+/// The end of the run.
+pub enum End {
+    Time,
+    Interrupted,
+    Command(io::Result<ExitStatus>),
+}
 
 /// A command that was started.
 pub struct Running {

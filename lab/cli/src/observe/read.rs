@@ -16,8 +16,11 @@ use bursar_recording::{
 };
 
 use super::document::Document;
+use super::options::Observe;
+use super::people::write;
 use super::replay::unreadable;
-use super::{Observe, PEOPLE, record, replay, write};
+use super::text::PEOPLE;
+use super::{record, replay};
 use crate::failure::Failure;
 use crate::options::Global;
 use crate::output::{Output, refuse_to_replace};

@@ -3,11 +3,13 @@
 //! | part | file |
 //! |---|---|
 //! | the file, the machines, and the runs | here |
+//! | figures of one policy | `figures.rs` |
 //! | the document, for programs | `document.rs` |
 //! | the document, for people | `text.rs` |
 //! | effects of changes of the kernel | `prediction.rs` |
 
 mod document;
+mod figures;
 mod prediction;
 mod text;
 
@@ -27,7 +29,7 @@ use bursar_recording::{ReadError, Recording};
 use bursar_sim::{CostModel, Settings, Simulator, Topology};
 
 use self::document::{Document, Runs};
-use super::{People, write};
+use super::people::{People, write};
 use crate::failure::Failure;
 use crate::options::Global;
 use crate::output::{Output, refuse_to_replace};

@@ -9,6 +9,7 @@ use bursar_observe::seen::{BurstKind, HzSource, LockKind};
 use serde::Serialize;
 
 use super::document::Document;
+use super::people::People;
 use crate::format::csv_line;
 use crate::grid::Grid;
 use crate::markup::Markup;
@@ -106,6 +107,13 @@ fn rows(document: &Document) -> Vec<Row> {
     add(FLUSH, "read of memory.stat", Unit::Ns, probe);
     rows
 }
+
+/// Forms of the document for people.
+pub const PEOPLE: People<Document> = People {
+    title: "The kernel, observed",
+    text,
+    csv,
+};
 
 pub fn text(document: &Document, form: Markup) -> String {
     let mut text = form.heading(&title(document));

@@ -10,10 +10,11 @@ use bursar_experiments::metrics::{MetricInfo, named};
 use bursar_experiments::verdict::Rule;
 
 use super::axis::{TailAxis, ValueAxis};
+use super::bars;
 use super::bars::above_zero;
 use super::cast::Part;
+use super::figure::{Drawing, Figure, of_figures};
 use super::lines::{Line, Lines, Published, Shape};
-use super::{Drawing, Figure, bars, of_figures};
 use crate::view::{self, distribution, distribution_of, one_value};
 
 /// A distribution that a document has.

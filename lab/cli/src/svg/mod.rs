@@ -3,6 +3,7 @@
 //! | part | file |
 //! |---|---|
 //! | titles and figures of a file, from top to bottom | this one |
+//! | a picture, with the texts around it | `figure.rs` |
 //! | how often something happened | `bars.rs` |
 //! | shares of a metric below a bound | `cumulative.rs` |
 //! | moments on CPUs | `timeline.rs` |
@@ -20,6 +21,7 @@ mod bars;
 mod canvas;
 mod cast;
 mod cumulative;
+mod figure;
 mod lines;
 mod panel;
 mod style;
@@ -29,85 +31,21 @@ mod timeline;
 use std::fmt::Write;
 
 use bursar_experiments::document::Document;
-use bursar_experiments::machine_info::{MachineInfo, MachineKind};
-use bursar_experiments::measure::Unit;
+use bursar_experiments::machine_info::MachineKind;
 
 pub use self::axis::time_unit;
-use self::bars::Bars;
 pub use self::canvas::legal;
 use self::canvas::{Anchor, Canvas};
 pub use self::cast::{Part, parts};
-use self::lines::Lines;
+use self::figure::Drawing;
+pub use self::figure::{Figure, origin};
 pub use self::lines::{Entry, Sign};
 use self::panel::paragraph;
-use self::style::{ALONE, EDGE, EMBEDDED, EMBEDDED_BARS, LABEL, SUBTITLE, TITLE};
+use self::style::{ALONE, EDGE, LABEL, TITLE};
 pub use self::style::{DARK, MOST_LINES};
 pub use self::sweep::{Sweep, figures as figures_of_sweep, sweeps};
-use self::timeline::Moments;
 use crate::points::points;
-use crate::view::Load;
-
-/// One picture of a document, with the texts around it.
-pub struct Figure<'a> {
-    pub title: String,
-    /// Instructions for reading it.
-    pub reading: String,
-    /// Whether it answers the experiment's question.
-    is_answer: bool,
-    drawing: Drawing<'a>,
-}
-
-enum Drawing<'a> {
-    Bars(Bars<'a>),
-    Lines(Lines<'a>),
-    Moments(Moments<'a>),
-}
-
-impl Figure<'_> {
-    /// The picture for a page that shows title, reading and legend itself.
-    pub fn embedded(&self) -> String {
-        let mut canvas = Canvas::new(match self.is_narrow() {
-            true => EMBEDDED_BARS,
-            false => EMBEDDED,
-        });
-        self.drawing.draw(&mut canvas);
-        canvas.finish(&self.title)
-    }
-
-    /// Whether it fits a telephone.
-    pub fn is_narrow(&self) -> bool {
-        matches!(self.drawing, Drawing::Bars(_))
-    }
-
-    /// The legend, which the page shows.
-    pub fn legend(&self) -> Vec<Entry> {
-        match &self.drawing {
-            Drawing::Lines(lines) => lines.legend(),
-            Drawing::Bars(_) | Drawing::Moments(_) => Vec::new(),
-        }
-    }
-
-    /// Title, reading and picture, below what is there.
-    fn draw(&self, canvas: &mut Canvas) {
-        canvas.top += 30.0;
-        let at = (canvas.sheet.margin, canvas.top);
-        canvas.text(at, Anchor::Start, SUBTITLE, &self.title);
-        canvas.top += 2.0;
-        paragraph(canvas, &self.reading);
-        canvas.top += 10.0;
-        self.drawing.draw(canvas);
-    }
-}
-
-impl Drawing<'_> {
-    fn draw(&self, canvas: &mut Canvas) {
-        match self {
-            Self::Bars(bars) => bars.draw(canvas),
-            Self::Lines(lines) => lines.draw(canvas),
-            Self::Moments(moments) => moments.draw(canvas),
-        }
-    }
-}
+use crate::view::{self, Load};
 
 /// All documents, and the sweeps over them, one below another.
 pub fn picture(documents: &[Document]) -> String {
@@ -140,11 +78,23 @@ pub const NOTHING: &str = "Nothing was measured that could be drawn.";
 /// All pictures of a document.
 pub fn figures(document: &Document) -> Vec<Figure<'_>> {
     let parts = parts(document);
-    let timeline = timeline::figure(document, &parts);
+    let timeline = timeline(document, &parts);
     let distributions = cumulative::figures(document, &parts);
     let mut figures: Vec<_> = timeline.into_iter().chain(distributions).collect();
     figures.sort_by_key(|figure| !figure.is_answer);
     figures
+}
+
+/// Moments on CPUs; `None` if the document has none.
+fn timeline<'a>(document: &'a Document, parts: &[Part<'a>]) -> Option<Figure<'a>> {
+    Some(Figure {
+        title: view::of(document).timeline?.title.to_owned(),
+        is_answer: false,
+        reading: "How to read: each point is one firing on one CPU, and time goes to the right. Points above one another fire \
+                  on the same tick: CPUs disturb each other there. Points on a slope take turns."
+            .to_owned(),
+        drawing: Drawing::Moments(timeline::moments(document, parts)?),
+    })
 }
 
 /// Label of all figures of a kind of machine.
@@ -190,34 +140,9 @@ fn headline(canvas: &mut Canvas, title: &str, kind: &str) {
     canvas.text((margin, canvas.top), Anchor::Start, LABEL, kind);
 }
 
-/// Machine, seeds and revision.
-pub fn origin(document: &Document) -> String {
-    let seeds = match document.seeds {
-        1 => format!("seed {}", document.seed),
-        seeds => format!("{seeds} seeds from {}", document.seed),
-    };
-    let model = match &document.machine {
-        MachineInfo::Host(_) => String::new(),
-        MachineInfo::Sim(sim) => format!("; cost model {}", sim.model),
-    };
-    format!(
-        "{}{model}; {seeds}; revision {}",
-        document.machine, document.revision
-    )
-}
-
 /// All parameters.
 pub fn load(document: &Document) -> String {
     Load(&document.parameters).all()
-}
-
-/// The time that figures are of, beside a quantity.
-fn of_figures(kind: MachineKind, unit: Unit) -> &'static str {
-    match (kind, unit) {
-        (MachineKind::Host, _) => "",
-        (MachineKind::Sim, Unit::Count | Unit::Ratio) => " (simulated)",
-        (MachineKind::Sim, _) => ", virtual time (simulated)",
-    }
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use bursar_experiments::metrics::{MetricInfo, Of};
 
 use super::axis::{LogAxis, Mark};
 use super::cast::{Part, of_variants};
+use super::figure::{Drawing, Figure, of_figures, origin};
 use super::lines::{Line, Lines, Shape};
-use super::{Drawing, Figure, of_figures, origin};
 use crate::points::settings;
 use crate::units::in_unit;
 use crate::view;

@@ -10,7 +10,6 @@ use super::canvas::{Anchor, Canvas, text_width};
 use super::cast::Part;
 use super::panel::{LINE, Panel, label_width};
 use super::style::{NAME, SMALL};
-use super::{Drawing, Figure};
 use crate::timeline;
 use crate::units::{nanoseconds, thousands};
 use crate::view::{self, Load, shown};
@@ -35,7 +34,7 @@ struct Row<'a> {
 }
 
 /// The timeline of a document; `None` if it has none.
-pub fn figure<'a>(document: &'a Document, parts: &[Part<'a>]) -> Option<Figure<'a>> {
+pub fn moments<'a>(document: &'a Document, parts: &[Part<'a>]) -> Option<Moments<'a>> {
     let moments = view::of(document).timeline?;
     let row = |part: &Part<'a>| {
         let beside = moments.beside.iter();
@@ -51,18 +50,11 @@ pub fn figure<'a>(document: &'a Document, parts: &[Part<'a>]) -> Option<Figure<'
     if rows.iter().all(|row| row.timeline.points().is_empty()) {
         return None;
     }
-    Some(Figure {
-        title: moments.title.to_owned(),
-        is_answer: false,
-        reading: "How to read: each point is one firing on one CPU, and time goes to the right. Points above one another fire \
-                  on the same tick: CPUs disturb each other there. Points on a slope take turns."
-            .to_owned(),
-        drawing: Drawing::Moments(Moments {
-            cpus: timeline::cpus(document, rows.iter().map(|row| row.timeline)),
-            rows,
-            span_us: (moments.span_us)(Load(&document.parameters)).max(1),
-            kind: document.machine.kind(),
-        }),
+    Some(Moments {
+        cpus: timeline::cpus(document, rows.iter().map(|row| row.timeline)),
+        rows,
+        span_us: (moments.span_us)(Load(&document.parameters)).max(1),
+        kind: document.machine.kind(),
     })
 }
 

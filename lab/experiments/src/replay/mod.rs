@@ -37,6 +37,7 @@ mod policy;
 mod run;
 mod seen;
 mod stash;
+mod what_if;
 
 #[cfg(test)]
 mod tests;
@@ -44,6 +45,7 @@ mod tests;
 pub use agreement::{Agreement, CRITERION, agreement};
 pub use load::{Load, LoadError};
 pub use measure::{Figures, MEASURES, Measure, Part};
-pub use policy::{Policies, Stock, what_ifs};
+pub use policy::{Policies, Stock};
 pub use run::run;
 pub use seen::seen;
+pub use what_if::what_ifs;

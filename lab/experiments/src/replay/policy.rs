@@ -1,17 +1,13 @@
 //! The policies of a run, and the one that the recorded kernel had.
 
 use bursar_kernel::pages::Release;
-use bursar_kernel::stats::{Policy, Tunables};
+use bursar_kernel::stats::Policy;
 use bursar_kernel::upkeep::{Firing, KERNEL_SKEW};
 use bursar_recording::{Hold, Recording};
 
-use super::load::Load;
 use super::measure::Part;
-use crate::vmstat_spread::{self, firings};
+use crate::vmstat_spread;
 use crate::workload::Workload;
-
-/// Time for which the time-bounded policy holds the zone's lock.
-const BOUND_NS: u64 = 5_000;
 
 /// The policies of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,62 +115,6 @@ fn release(recording: &Recording, version: Option<(u32, u32)>) -> (Release, &'st
 fn version(release: &str) -> Option<(u32, u32)> {
     let mut parts = release.split(|letter: char| !letter.is_ascii_digit());
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
-}
-
-/// The policies to compare with the recorded kernel's, on a machine with so many CPUs: those that concern anything in
-/// the load.
-pub fn what_ifs(load: &Load, cpus: usize) -> Vec<Policies> {
-    let stock = load.stock().policies;
-    let mut all = Vec::new();
-    for (name, firing) in firings().filter(|(_, firing)| *firing != stock.firing) {
-        all.push(Policies {
-            name,
-            firing,
-            ..stock
-        });
-    }
-    let moves_pages = load.has(Part::Pages);
-    for release in Release::ALL
-        .into_iter()
-        .filter(|_| moves_pages)
-        .filter(|it| *it != stock.release)
-    {
-        all.push(Policies {
-            name: release.name(),
-            release,
-            ..stock
-        });
-    }
-    if let Some(page_ns) = load.page_ns.filter(|_| moves_pages) {
-        all.push(Policies {
-            name: "bounded-5us",
-            release: Release::Batched,
-            piece_pages: Some((BOUND_NS / page_ns.max(1)).clamp(1, 2_016) as u32),
-            ..stock
-        });
-    }
-    if !load.has_flushes() {
-        return all;
-    }
-    let tunables = Tunables::of_cpus(cpus);
-    for flush in [
-        "unified",
-        "direct",
-        "coalesced",
-        "per-group",
-        "per-group-lockless",
-    ] {
-        let Some(flush) = Policy::named(flush, tunables).filter(|flush| *flush != stock.flush)
-        else {
-            continue;
-        };
-        all.push(Policies {
-            name: flush.name(),
-            flush,
-            ..stock
-        });
-    }
-    all
 }
 
 impl Policies {

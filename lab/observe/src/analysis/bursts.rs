@@ -213,7 +213,7 @@ impl Bursts {
                 }
             }
         }
-        if !super::add(&mut self.done, burst) {
+        if !super::list::add(&mut self.done, burst) {
             self.left_out += 1;
         }
     }

@@ -100,7 +100,7 @@ impl Flushes {
     }
 
     fn close(&mut self, open: Open) {
-        if !super::add(&mut self.done, open.flush) {
+        if !super::list::add(&mut self.done, open.flush) {
             self.left_out += 1;
         }
     }

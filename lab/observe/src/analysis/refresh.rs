@@ -39,7 +39,7 @@ impl Refreshes {
                     start_ns,
                     end_ns: event.time_ns,
                 };
-                self.left_out += u64::from(!super::add(&mut self.done, refresh));
+                self.left_out += u64::from(!super::list::add(&mut self.done, refresh));
             }
             _ => {}
         }

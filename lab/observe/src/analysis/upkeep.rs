@@ -105,7 +105,7 @@ impl Upkeeps {
                 if let Some((started, _, upkeep)) = self.running.remove(&event.cpu)
                     && started == work
                 {
-                    super::add(
+                    super::list::add(
                         &mut self.done,
                         Upkeep {
                             end_ns: event.time_ns,

@@ -84,7 +84,7 @@ impl Waits {
     }
 
     fn add(&mut self, wait: Wait) {
-        if !super::add(&mut self.done, wait) {
+        if !super::list::add(&mut self.done, wait) {
             self.left_out += 1;
         }
     }

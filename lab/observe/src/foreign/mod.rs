@@ -23,7 +23,7 @@ use std::vec;
 pub use error::ForeignError;
 use intake::{Facts, Intake};
 use perf_data::PerfData;
-use source::Source;
+use source::{Source, shown};
 use trace_dat::{Pages, TraceDat};
 
 use crate::event::Event;
@@ -43,8 +43,6 @@ pub enum Writer {
 
 /// Clocks that count nanoseconds.
 const CLOCKS: [&str; 7] = ["local", "global", "perf", "mono", "mono_raw", "boot", "tai"];
-/// Greatest length of a name that is kept.
-const NAME_LETTERS_MAX: usize = 1_024;
 
 /// Reads a file. `symbols` replace the addresses of functions that the file has.
 ///
@@ -165,10 +163,4 @@ fn machine(release: Option<&str>, cpus: u64) -> Machine {
         cpus: cpus.min(source::ITEMS_MAX) as usize,
         ..Machine::default()
     }
-}
-
-/// A text that a terminal can show.
-fn shown(text: &str) -> String {
-    let letters = text.chars().filter(|letter| !letter.is_control());
-    letters.take(NAME_LETTERS_MAX).collect()
 }

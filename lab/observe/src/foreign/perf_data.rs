@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Seek};
 
+use super::ForeignError;
 use super::intake::Intake;
-use super::source::{ITEMS_MAX, Source};
+use super::source::{ITEMS_MAX, Source, shown};
 use super::trace_dat::Texts;
-use super::{ForeignError, shown};
 use crate::event::Kind;
 use crate::merge::{self, Merge};
 use crate::seen::Losses;

@@ -4,7 +4,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-use super::janitor::{own_path, remove_stale};
+use super::janitor::remove_stale;
+use super::owner::own_path;
 use super::{Tracefs, Unavailable};
 use crate::event::Wanted;
 use crate::format::EventFormat;
@@ -53,7 +54,7 @@ impl Instance {
         let _ = instance.write("options/record-cmd", "0");
         instance.write("buffer_size_kb", &buffer_kb_per_cpu.to_string())?;
         let header = tracefs.root().join("events/header_page");
-        let text = super::text(&header).map_err(|error| Unavailable::at(&header, error))?;
+        let text = super::text::text(&header).map_err(|error| Unavailable::at(&header, error))?;
         let unknown = |error| Unavailable::File {
             path: header,
             error: io::Error::new(ErrorKind::InvalidData, format!("unknown layout: {error:?}")),
@@ -65,7 +66,7 @@ impl Instance {
 
     /// The format of an event. `None`: this kernel does not have it.
     pub fn format(&self, system: &str, name: &str) -> Option<EventFormat> {
-        let text = super::text(&self.event(system, name).join("format")).ok()?;
+        let text = super::text::text(&self.event(system, name).join("format")).ok()?;
         EventFormat::parse(&text).ok()
     }
 
@@ -129,7 +130,7 @@ impl Instance {
     pub fn lost(&self) -> Vec<(u32, u64)> {
         let lost = self.files.iter().filter_map(|(cpu, _)| {
             let stats = buffer(&self.path, *cpu).with_file_name("stats");
-            let count = lost_events(&super::text(&stats).ok()?);
+            let count = lost_events(&super::text::text(&stats).ok()?);
             (count > 0).then_some((*cpu, count))
         });
         lost.collect()

@@ -5,10 +5,12 @@
 
 use std::fs;
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
+
+use super::owner::is_gone;
 
 /// A removal is tried this often: the files of a process that was killed are closed in an order of the kernel's choice.
 const TRIES: u32 = 50;
@@ -65,40 +67,11 @@ pub(super) fn remove_stale(instances: &Path) {
     };
     for entry in entries.flatten() {
         let name = entry.file_name();
-        if name
-            .to_str()
-            .and_then(owner)
-            .is_some_and(|(pid, start)| start_time(pid) != Some(start))
-        {
+        if name.to_str().is_some_and(is_gone) {
             // An instance that another process still reads, perhaps one that only seems to have ended here, is busy.
             let _ = fs::remove_dir(entry.path());
         }
     }
-}
-
-/// Whether the owner of this group of probes has ended.
-pub(super) fn is_gone(group: &str) -> bool {
-    owner(&group.replace('_', "-")).is_some_and(|(pid, start)| start_time(pid) != Some(start))
-}
-
-/// A directory for an instance of this process.
-pub(super) fn own_path(instances: &Path) -> PathBuf {
-    let pid = std::process::id();
-    instances.join(format!("bursar-{pid}-{}", start_time(pid).unwrap_or(0)))
-}
-
-/// Process and start time in the name of an instance of ours.
-fn owner(name: &str) -> Option<(u32, u64)> {
-    let (pid, start) = name.strip_prefix("bursar-")?.split_once('-')?;
-    Some((pid.parse().ok()?, start.parse().ok()?))
-}
-
-/// Start time of a process, in ticks since the system began.
-fn start_time(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may contain anything.
-    let after_name = stat.rsplit_once(')')?.1;
-    after_name.split_whitespace().nth(19)?.parse().ok()
 }
 
 #[cfg(target_os = "linux")]

@@ -6,7 +6,8 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use super::janitor::is_gone;
+use super::owner::is_gone;
+use super::text::text;
 
 /// Probes of one function, which are removed when this is dropped. They must be disabled by then.
 #[derive(Debug)]
@@ -65,7 +66,7 @@ pub(super) fn remove_of(instance: &Path) {
 
 /// Removes probes of ours in groups for which `is_wanted` holds.
 fn remove_if(root: &Path, is_wanted: impl Fn(&str) -> bool) {
-    let text = super::text(&root.join("dynamic_events")).unwrap_or_default();
+    let text = text(&root.join("dynamic_events")).unwrap_or_default();
     for (group, name) in text.lines().filter_map(parts) {
         if group.starts_with("bursar_") && is_wanted(group) {
             // A probe that an instance of a process still has enabled is busy.

@@ -3,7 +3,7 @@
 use bursar_experiments::replay::MEASURES;
 use serde::Serialize;
 
-use super::document::{Change, OfPolicy, Spread};
+use super::figures::{Change, OfPolicy, Spread};
 use crate::html::capitalised;
 use crate::units::in_unit;
 

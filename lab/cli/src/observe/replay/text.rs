@@ -2,7 +2,8 @@
 
 use bursar_experiments::replay::{MEASURES, Part};
 
-use super::document::{Compared, Document, OfPolicy, Spread};
+use super::document::{Compared, Document};
+use super::figures::{OfPolicy, Spread};
 use crate::grid::Grid;
 use crate::markup::Markup;
 use crate::units::{counted, in_unit};

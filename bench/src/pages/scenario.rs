@@ -1,0 +1,29 @@
+//! What is measured, with which sizes, and the work of it.
+
+use bursar_bench_peers::Pages;
+
+/// What is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scenario {
+    Pair,
+    Deep,
+    Remote,
+    Churn,
+    Worst,
+    Touched,
+    Retained,
+    Hold,
+}
+
+/// Bytes of the smaller blocks.
+pub const SMALL_BYTES: usize = 4 << 10;
+/// Bytes of the larger blocks.
+pub const LARGE_BYTES: usize = 64 << 10;
+
+/// Something to do with an allocator, whichever it is.
+pub trait Job {
+    /// What comes of it.
+    type Output;
+    /// Does it.
+    fn run<P: Pages>(self, pages: &P) -> Self::Output;
+}

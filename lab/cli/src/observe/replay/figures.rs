@@ -1,0 +1,108 @@
+//! Figures of one policy in all draws, and their change from the recorded policies.
+
+use std::collections::BTreeMap;
+
+use bursar_experiments::replay::{Figures, Load, MEASURES, Measure, Part, Policies};
+use serde::Serialize;
+
+/// Figures of all draws.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Spread {
+    pub(super) lo: f64,
+    pub(super) median: f64,
+    pub(super) hi: f64,
+}
+
+/// Figures of one policy.
+#[derive(Debug, Serialize)]
+pub(super) struct OfPolicy {
+    pub(super) policy: &'static str,
+    pub(super) summary: String,
+    /// The part of the kernel that it changes; none for the recorded policies.
+    pub(super) changes: Option<&'static str>,
+    #[serde(skip)]
+    pub(super) part: Option<Part>,
+    pub(super) simulated: BTreeMap<&'static str, Change>,
+}
+
+/// A figure, and its change from the recorded policies.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Change {
+    #[serde(flatten)]
+    pub(super) figure: Spread,
+    /// Whether at least nine draws of ten change it in the same direction; absent for the recorded policies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) is_clear: Option<bool>,
+}
+
+impl Spread {
+    pub(super) fn of(mut values: Vec<f64>) -> Option<Self> {
+        values.sort_by(f64::total_cmp);
+        Some(Self {
+            lo: *values.first()?,
+            median: values[values.len() / 2],
+            hi: *values.last()?,
+        })
+    }
+}
+
+impl OfPolicy {
+    pub(super) fn new(
+        load: &Load,
+        policies: Policies,
+        figures: &[Figures],
+        of_stock: &[Figures],
+    ) -> Self {
+        let stock = load.stock().policies;
+        let part = if policies.firing != stock.firing {
+            Some(Part::Upkeep)
+        } else if policies.release != stock.release || policies.piece_pages != stock.piece_pages {
+            Some(Part::Pages)
+        } else if policies.flush != stock.flush {
+            Some(Part::Flushes)
+        } else {
+            None
+        };
+        let change = |measure: &Measure| {
+            let figure = Spread::of(values(measure.name, figures))?;
+            let pairs = figures
+                .iter()
+                .zip(of_stock)
+                .filter_map(|(one, stock)| Some(one.get(measure.name)? - stock.get(measure.name)?));
+            let is_clear = part.map(|_| is_clear(pairs));
+            Some((measure.name, Change { figure, is_clear }))
+        };
+        Self {
+            policy: policies.name,
+            summary: policies.summary(stock),
+            changes: part.map(|part| match part {
+                Part::Upkeep => "upkeep",
+                Part::Pages => "pages",
+                Part::Flushes => "flushes",
+            }),
+            part,
+            simulated: (MEASURES.iter())
+                .filter(|measure| !load.sets(measure) && !load.lacks(measure))
+                .filter_map(change)
+                .collect(),
+        }
+    }
+}
+
+pub(super) fn values(name: &str, figures: &[Figures]) -> Vec<f64> {
+    figures
+        .iter()
+        .filter_map(|figures| figures.get(name).copied())
+        .collect()
+}
+
+/// Whether at least nine of ten differences have the same sign.
+fn is_clear(differences: impl Iterator<Item = f64>) -> bool {
+    let (mut less, mut more, mut all) = (0, 0, 0);
+    for difference in differences {
+        less += usize::from(difference < 0.0);
+        more += usize::from(difference > 0.0);
+        all += 1;
+    }
+    all > 0 && less.max(more) * 10 >= all * 9
+}
