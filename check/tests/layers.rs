@@ -36,6 +36,7 @@ const CRATES: &[(&str, &[&str])] = &[
 
 /// Modules of `bursar`: each uses those before it, and itself.
 const MODULES: &[&str] = &[
+    "apart",
     "arena",
     "gate",
     "tree",

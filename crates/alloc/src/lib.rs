@@ -27,20 +27,6 @@
 //! be refused: on a [`GroupAlloc`] `try_reserve` fails, and the program goes on. They do not need [`Charged`]; beside
 //! it, their bytes are still charged once.
 //!
-//! ```
-//! use allocator_api2::vec::Vec;       // hashbrown's maps take it too
-//! use bursar::{Limits, Memory};
-//! use bursar_alloc::GroupAlloc;
-//!
-//! let memory = Memory::host()?;
-//! let query = memory.root().child("query", Limits::max(1 << 20))?;
-//! let mut rows: Vec<u64, _> = Vec::new_in(GroupAlloc::new(&query));
-//! if rows.try_reserve(1 << 20).is_err() {
-//!     println!("{} has {} of {} bytes", query.path(), query.reserved(), query.limits().max);
-//! }
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
-//!
 //! # Pages as raw memory
 //! A [`bursar::Page`] is a token, and returns itself. [`into_raw`] exchanges the token for an address, and [`from_raw`]
 //! exchanges the address for the token, once. Meanwhile the pages stay charged to their group. The [`bursar::Memory`]

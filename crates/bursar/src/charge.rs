@@ -294,16 +294,3 @@ impl<M: Machine> Charge<M> {
 fn forget<M: Machine>(core: &Core<M>, index: u32) {
     lifetime::forget(core, index);
 }
-
-/// Charges what the fast path did not. Returns no charge, so that the charge that the fast path makes stays in registers.
-#[cold]
-pub(crate) fn charge_slowly<M: Machine>(
-    group: &Group<M>,
-    bytes: u64,
-    outcome: Outcome,
-) -> Result<(), ChargeError> {
-    if bytes == 0 {
-        return group.pin();
-    }
-    charging::try_charge(group.core(), group.index(), bytes, outcome)
-}

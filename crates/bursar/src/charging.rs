@@ -3,7 +3,7 @@
 use bursar_machine::pages::Order;
 use bursar_machine::{AtomicWord, Machine, MemoryOrder, Outcome, Slot};
 
-use crate::charge::{Charge, charge_slowly};
+use crate::charge::Charge;
 use crate::engine::Engine;
 use crate::futures::ChargeAsync;
 use crate::group::Group;
@@ -57,7 +57,7 @@ impl<M: Machine> Group<M> {
     pub fn try_charge(&self, bytes: u64) -> Result<Charge<M>, ChargeError> {
         let outcome = self.slot().charge(bytes);
         if outcome != Outcome::Done {
-            charge_slowly(self, bytes, outcome)?;
+            charging::try_charge(self.core(), self.index(), bytes, outcome)?;
         }
         Ok(Charge::of(self, bytes))
     }

@@ -12,7 +12,7 @@ use crate::charge::Charge;
 use crate::group::Group;
 use crate::react::charge as charging;
 use crate::react::wait::Ticket;
-use crate::react::{ChargeError, Level, pressure, wait};
+use crate::react::{ChargeError, Level, lifetime, pressure, wait};
 
 /// A charge that waits for its turn and for memory; see [`Group::charge_async`]. Dropping it cancels the charge.
 ///
@@ -57,7 +57,7 @@ impl<M: Machine> Future for ChargeAsync<M> {
         let this = &mut *self;
         assert!(!this.is_done, "polled after it was ready");
         let charged = if this.bytes == 0 {
-            this.group.pin()
+            lifetime::pin(this.group.core(), this.group.index())
         } else {
             ready!(charging::poll_charge(
                 this.group.core(),

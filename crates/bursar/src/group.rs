@@ -7,7 +7,7 @@ use bursar_machine::pages::Owner;
 use bursar_machine::{Host, Lock, Machine};
 
 use crate::limit::Limits;
-use crate::react::{ChargeError, Core, RemoveError, close, fork, lifetime};
+use crate::react::{Core, RemoveError, close, fork, lifetime};
 use crate::tree::{CreateError, printable};
 
 /// A group of a memory: a tenant, a query, an operator.
@@ -227,17 +227,6 @@ impl<M: Machine> Group<M> {
     /// Whether the group was removed.
     pub(crate) fn is_removed(&self) -> bool {
         self.core.tree().node(self.index).is_removed()
-    }
-
-    /// Takes the reference that a charge of 0 bytes holds.
-    pub(crate) fn pin(&self) -> Result<(), ChargeError> {
-        if self.is_removed() {
-            return Err(ChargeError::Removed {
-                group: self.path().into(),
-            });
-        }
-        self.core.counters.refer(self.index);
-        Ok(())
     }
 
     #[inline(always)]

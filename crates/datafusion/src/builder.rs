@@ -92,13 +92,6 @@ impl PoolBuilder {
     /// above the limit. In DataFusion 55.2 that is `RepartitionExec`. If it is refused while two of its inputs write to
     /// disk, its query may never end, under any pool
     /// ([apache/datafusion#24883](https://github.com/apache/datafusion/issues/24883)).
-    ///
-    /// ```
-    /// # let tenant = bursar::Memory::host()?.root();
-    /// # let query = tenant.child("query", bursar::Limits::none())?;
-    /// let pool = bursar_datafusion::GroupPool::builder(query).never_refuse(["RepartitionExec"]).build();
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn never_refuse<N: Into<String>>(mut self, operators: impl IntoIterator<Item = N>) -> Self {
         let names = operators.into_iter();
         self.0.never_refused = names.map(|name| names::of_operator(&name.into())).collect();

@@ -23,30 +23,11 @@ pub struct TenantLayer<P> {
 }
 
 impl<P> TenantLayer<P> {
-    /// Makes a layer that asks `pick` for the group of each request.
+    /// Makes a layer that asks `pick` for the group of each request, as in [the crate's example](crate).
     ///
     /// Makes the panic hook of the process run outside of all groups ([`bursar_alloc::panics_charge_nobody`]). Otherwise a
     /// handler's panic under `RUST_BACKTRACE=1` charges its tenant up to tens of megabytes until the process ends. Set a hook of
     /// your own before the first layer is made: a hook that is set later runs in the group of the request that panics.
-    ///
-    /// ```
-    /// use bursar::{Limits, Memory};
-    /// use bursar_tower::{Admission, TenantLayer};
-    /// use http::{Request, Response};
-    ///
-    /// let memory = Memory::host()?;
-    /// let tenant = memory.root().child("tenant", Limits::max(64 << 20))?;
-    /// let layer = TenantLayer::new(move |_: &Request<()>| {
-    ///     if tenant.engine().is_over_max() {
-    ///         let mut busy = Response::new("try again".to_string());
-    ///         *busy.status_mut() = http::StatusCode::SERVICE_UNAVAILABLE;
-    ///         return Admission::Refused(busy);
-    ///     }
-    ///     Admission::Granted(tenant.clone())
-    /// });
-    /// # drop(layer);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn new<Q, B>(pick: P) -> Self
     where
         P: Fn(&Request<Q>) -> Admission<B>,

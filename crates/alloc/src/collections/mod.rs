@@ -46,7 +46,7 @@ use place::{Class, exactly, nothing, taken_bytes};
 /// would charge the same bytes again, to the current group.
 ///
 /// ```
-/// use allocator_api2::vec::Vec;
+/// use allocator_api2::vec::Vec;       // hashbrown's maps take it too
 /// use bursar::{Freshness, Limits, Memory};
 /// use bursar_alloc::GroupAlloc;
 ///

@@ -107,14 +107,6 @@ use super::record::Record;
 /// It allocates nothing for itself, takes no lock and calls no callback. So it may be used wherever `A` may: in
 /// destructors of thread-locals, before `main`, and in a signal handler if `A` may. If `A` fails, the allocation fails,
 /// and nothing is charged. Conservation: a free returns exactly the bytes that were charged for the block.
-///
-/// ```
-/// use std::alloc::System;
-/// use bursar_alloc::Charged;
-///
-/// #[global_allocator]
-/// static HEAP: Charged<System> = Charged::new(System);
-/// ```
 #[derive(Debug)]
 pub struct Charged<A = System, R = UsableByClass> {
     inner: A,

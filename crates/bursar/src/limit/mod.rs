@@ -14,16 +14,16 @@
 //! # Usage and stock
 //! A group's *usage*, as its limit sees it, is the bytes reserved for it and everything below. They are charged, or they are
 //! *stock*: bytes that a CPU reserved ahead for later charges. A charge that the stock covers touches the current CPU's words
-//! only. A refill reserves along the way to the root, at each group only if it fits. So no usage ever exceeds a limit, not even
-//! for a moment.
+//! only. A refill *claims* along the way to the root, at each group only if it fits, records the bytes, and then raises the usage. So
+//! no usage ever exceeds a limit, not even for a moment.
 //!
 //! # Refusing
 //! A refusal must mean that the memory was not there. Three things could hide it: stock of other CPUs; a reservation under way
 //! that a higher group is about to refuse; stock that is moved. So a charge that would be refused *drains* the group in its way
 //! first. A drain takes the stock back in slices while charges that fit go on. Then it closes the group, waits until no slow
-//! operation is inside, takes the stock that these armed, and tries once more. Slow operations enter the gates on their way
-//! before they look whether these are open. So when the group is empty, none is under way. A task waits only for a group higher
-//! up, so there is no circle.
+//! operation is inside, takes the stock that these armed, and tries once more. Slow operations count themselves in before they look
+//! whether a group on their way is closed. So when none is inside, none is under way. A task waits only for a group higher up, so
+//! there is no circle.
 
 mod counter;
 mod counters;

@@ -6,11 +6,11 @@
 
 use std::path::PathBuf;
 
-use crate::limit::Limit;
 use bursar_machine::host::{CgroupError, CgroupMemory, HostWord};
-use bursar_machine::{AtomicWord, Host, Machine, MemoryOrder};
+use bursar_machine::{AtomicWord, MemoryOrder};
 
-use super::{Builder, Memory};
+use crate::group::Group;
+use crate::limit::Limit;
 
 /// The cgroup whose limit the root follows.
 #[derive(Clone, Debug)]
@@ -21,7 +21,7 @@ pub(super) struct FromCgroup {
 }
 
 impl FromCgroup {
-    fn of_this_process(keep_free: u64) -> Self {
+    pub(super) fn of_this_process(keep_free: u64) -> Self {
         Self {
             keep_free,
             proc: PathBuf::from("/proc/self"),
@@ -29,7 +29,7 @@ impl FromCgroup {
     }
 
     /// The cgroup's limit now. Finds the cgroup each time, as the process may have been moved.
-    fn read(&self) -> Result<Option<u64>, CgroupError> {
+    pub(super) fn read(&self) -> Result<Option<u64>, CgroupError> {
         Ok(CgroupMemory::find(&self.proc)?.read()?.max)
     }
 }
@@ -37,7 +37,7 @@ impl FromCgroup {
 /// The inputs of the root's limit.
 pub(super) struct Follow {
     from: FromCgroup,
-    /// [`Builder::max`], or [`Memory::set_max`] since.
+    /// [`super::Builder::max`], or [`super::Memory::set_max`] since.
     own_max: HostWord,
     /// The cgroup's limit as last read; [`Limit::MAX`] for none.
     cgroup_max: HostWord,
@@ -55,7 +55,7 @@ impl Follow {
 
     /// The root's limit by these inputs.
     pub(super) fn root_max(&self) -> Limit {
-        // Full, both: pair with the stores in `set_max` and `reread_cgroup`. Either we see the store, or the task that
+        // Full, both: pair with the stores in `set_max` and `reread_by`. Either we see the store, or the task that
         // stored sees our value and sets it again.
         let left = match self.cgroup_max.load(MemoryOrder::Full) {
             Limit::MAX => Limit::MAX,
@@ -63,69 +63,23 @@ impl Follow {
         };
         left.min(self.own_max.load(MemoryOrder::Full))
     }
-}
 
-impl Builder {
-    /// Makes the root's limit follow the memory limit of this process's cgroup. It is the smaller of [`Builder::max`] and the
-    /// cgroup's limit less `keep_free` bytes. These are for memory that is not charged: code, stacks, the allocator's slack, page
-    /// cache, other processes of the cgroup. If the cgroup's limit is smaller, the root's limit is 0, and every charge is refused.
-    ///
-    /// The limit is the smallest of the cgroup and of those above it. If none has a limit, [`Builder::max`] holds.
-    /// [`Builder::build`] reads it, and fails if it cannot. Each [`Memory::reread_cgroup`] reads it again, and so does a
-    /// ticker ([`Builder::ticker`]) once per flush period.
-    ///
-    /// ```
-    /// use bursar::{Memory, MemoryError};
-    ///
-    /// let builder = Memory::builder().max(64 << 30);
-    /// let memory = match builder.clone().max_from_cgroup(512 << 20).build() {
-    ///     // No cgroups here: the number above must do.
-    ///     Err(MemoryError::Cgroup(error)) => {
-    ///         eprintln!("{error}");
-    ///         builder.build()?
-    ///     }
-    ///     other => other?,
-    /// };
-    /// assert!(memory.root().limits().max <= 64 << 30);
-    /// # Ok::<(), MemoryError>(())
-    /// ```
-    #[doc(alias = "memory.max")]
-    #[doc(alias = "memory.limit_in_bytes")]
-    pub fn max_from_cgroup(self, keep_free: u64) -> Self {
-        Self {
-            cgroup: Some(FromCgroup::of_this_process(keep_free)),
-            ..self
-        }
-    }
-}
-
-impl Memory<Host> {
-    /// Reads the limit of this process's cgroup again, and sets the root's limit as [`Builder::max_from_cgroup`] says. Returns the
-    /// cgroup's limit, bytes; `None` for no limit. Without [`Builder::max_from_cgroup`] it only reads.
-    ///
-    /// This overrides a limit that [`crate::Group::set_max`] set on the root. [`Memory::set_max`] sets one that stays.
-    ///
-    /// # Errors
-    /// [`CgroupError`] if the cgroup cannot be read. The last limit stays.
-    pub fn reread_cgroup(&self) -> Result<Option<u64>, CgroupError> {
-        let Some(follow) = &self.cgroup else {
-            return FromCgroup::of_this_process(0).read();
-        };
-        self.reread(follow, || follow.from.read())
+    /// Reads the cgroup's limit again, and sets the root's limit by it.
+    pub(super) fn reread(&self, root: &Group) -> Result<Option<u64>, CgroupError> {
+        self.reread_by(root, || self.from.read())
     }
 
-    fn reread(
+    fn reread_by(
         &self,
-        follow: &Follow,
+        root: &Group,
         mut read: impl FnMut() -> Result<Option<u64>, CgroupError>,
     ) -> Result<Option<u64>, CgroupError> {
         let mut max = read()?;
         loop {
             // Full: pairs with `root_max`.
-            follow
-                .cgroup_max
+            self.cgroup_max
                 .store(max.unwrap_or(Limit::MAX), MemoryOrder::Full);
-            self.apply(|| follow.root_max());
+            apply(root, || self.root_max());
             // Another who read it earlier may have stored it later, and we may be that one.
             let now = read()?;
             if now == max {
@@ -135,34 +89,21 @@ impl Memory<Host> {
         }
     }
 
-    /// Changes the limit of [`Builder::max`]. The root's limit is `bytes`, or what [`Builder::max_from_cgroup`] leaves if
-    /// that is less. Reads no files. [`crate::Group::set_max`] says what holds when this returns.
-    pub fn set_max(&self, bytes: u64) {
-        let Some(follow) = &self.cgroup else {
-            return self.root().set_max(bytes);
-        };
+    /// Changes the limit that holds beside the cgroup's, and sets the root's limit by both.
+    pub(super) fn set_max(&self, root: &Group, bytes: u64) {
         // Full: pairs with `root_max`.
-        follow.own_max.store(bytes, MemoryOrder::Full);
-        self.apply(|| follow.root_max());
+        self.own_max.store(bytes, MemoryOrder::Full);
+        apply(root, || self.root_max());
     }
+}
 
-    fn apply(&self, mut root_max: impl FnMut() -> Limit) {
-        loop {
-            let max = root_max();
-            self.root().set_max(max);
-            if root_max() == max {
-                return;
-            }
-        }
-    }
-
-    /// Rereads the cgroup if the time has come, for a ticker; `due_ns` is when that is.
-    pub(super) fn tick_cgroup(&self, due_ns: &mut u64) {
-        let now_ns = self.machine().now_ns();
-        if self.cgroup.is_some() && now_ns >= *due_ns {
-            *due_ns = now_ns.saturating_add(self.core.tree().flush_period_ns);
-            // Nothing reports an error here: the last limit stays, and `reread_cgroup` returns the error to its caller.
-            let _ = self.reread_cgroup();
+/// Sets the root's limit until it is what it should be.
+fn apply(root: &Group, mut root_max: impl FnMut() -> Limit) {
+    loop {
+        let max = root_max();
+        root.set_max(max);
+        if root_max() == max {
+            return;
         }
     }
 }
@@ -175,7 +116,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{ChargeError, MemoryError};
+    use crate::{Builder, ChargeError, Host, Memory, MemoryError};
 
     /// A fake `/proc/self` and a cgroup that can be limited.
     struct Fake(PathBuf);
@@ -208,12 +149,12 @@ mod tests {
             fs::rename(self.0.join("fs/web/new"), self.0.join("fs/web/memory.max")).unwrap();
         }
 
-        fn follow(&self, builder: Builder, keep_free: u64) -> Builder {
-            let cgroup = Some(FromCgroup {
+        fn follow(&self, mut builder: Builder, keep_free: u64) -> Builder {
+            builder.cgroup = Some(FromCgroup {
                 keep_free,
                 proc: self.0.join("proc"),
             });
-            Builder { cgroup, ..builder }
+            builder
         }
     }
 
@@ -325,7 +266,7 @@ mod tests {
         let memory = fake.follow(Memory::builder(), 0).build().unwrap();
         let follow = memory.cgroup.as_ref().unwrap();
         let mut has_changed = false;
-        let last = memory.reread(follow, || {
+        let last = follow.reread_by(&memory.root(), || {
             let read = follow.from.read();
             if !has_changed {
                 has_changed = true;
@@ -345,7 +286,7 @@ mod tests {
         let memory = fake.follow(Memory::builder(), 0).build().unwrap();
         let follow = memory.cgroup.as_ref().unwrap();
         let mut has_changed = false;
-        memory.apply(|| {
+        apply(&memory.root(), || {
             let max = follow.root_max();
             if !has_changed {
                 has_changed = true;

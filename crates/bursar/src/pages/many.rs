@@ -8,8 +8,9 @@ use bursar_machine::{Machine, Outcome, Slot};
 use super::error::AllocPagesError;
 use super::page::{Page, Tag, UNCHARGED, scrub, uncharge};
 use super::request::{get_block_slowly, request};
-use crate::charge::{Charge, charge_slowly};
+use crate::charge::Charge;
 use crate::group::Group;
+use crate::react::charge as charging;
 use crate::react::{Core, fork};
 use crate::zones::Zeroed;
 
@@ -29,7 +30,7 @@ pub(crate) fn alloc_many<M: Machine>(
     let mut charge = {
         let outcome = group.slot().charge(bytes);
         if outcome != Outcome::Done {
-            charge_slowly(group, bytes, outcome)?;
+            charging::try_charge(group.core(), group.index(), bytes, outcome)?;
         }
         Charge::of(group, bytes)
     };

@@ -22,5 +22,8 @@ pub use crate::zones::{
     Stuck, Urgency, Watermarks, Work, Zeroed, ZoneCounts, ZoneInfo, ZoneReport,
 };
 
+/// Parts of zones and lists, for page allocators that are compared with this one. Not for programs.
 #[doc(hidden)]
-pub use crate::zones::parts;
+pub mod parts {
+    pub use crate::zones::parts::*;
+}

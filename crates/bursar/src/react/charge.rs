@@ -12,7 +12,7 @@ use super::policies::HighPolicy;
 use super::reclaim::RECLAIM_TRIES;
 use super::refusal::{self, Refused};
 use super::wait::{self, Ticket};
-use super::{fork, high, listen, reclaim, tell};
+use super::{fork, high, lifetime, listen, reclaim, tell};
 use crate::limit::{CHARGE_MAX, Closed, Refusal, Short};
 
 /// Next step of a charge that is neither made nor refused yet.
@@ -89,7 +89,9 @@ fn charge<M: Machine, R>(
                 match &mut otherwise {
                     Otherwise::Refuse { tries } => {
                         // First: a reservation that was undone may have hidden memory that came back, and stock was taken back.
-                        tell::changed(core, index);
+                        if !core.counters.is_unobserved() {
+                            tell::changed(core, index);
+                        }
                         if *tries == 0 {
                             return Poll::Ready(Err(Refused::By(at)));
                         }
@@ -201,7 +203,8 @@ fn charge_and_settle<M: Machine>(core: &Core<M>, index: u32, bytes: u64) -> Resu
     Ok(())
 }
 
-/// Charges `bytes` to `index`. Call after the fast path gave `outcome`.
+/// Charges `bytes` to `index`, or takes the reference that a charge of 0 bytes holds. Call after the fast path gave `outcome`. Returns
+/// no charge, so that the charge that the fast path makes stays in registers.
 #[cold]
 pub(crate) fn try_charge<M: Machine>(
     core: &Core<M>,
@@ -209,6 +212,9 @@ pub(crate) fn try_charge<M: Machine>(
     bytes: u64,
     outcome: Outcome,
 ) -> Result<(), ChargeError> {
+    if bytes == 0 {
+        return lifetime::pin(core, index);
+    }
     if core.counters.charge_published(index, bytes, outcome) {
         return Ok(());
     }

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use bursar_machine::{AtomicWord, CHARGED, Lock, Machine, MemoryOrder, Shard, Slot};
 
 use super::core::Core;
+use super::error::ChargeError;
 use super::fork;
 use crate::limit::Limits;
 use crate::tree::{CreateError, ROOT, References};
@@ -35,6 +36,17 @@ impl<M: Machine> Drop for Referred<'_, M> {
 pub(crate) fn referred<M: Machine>(core: &Core<M>, index: u32) -> Referred<'_, M> {
     core.counters.refer(index);
     Referred { core, index }
+}
+
+/// Takes the reference that a charge of 0 bytes holds.
+pub(crate) fn pin<M: Machine>(core: &Core<M>, index: u32) -> Result<(), ChargeError> {
+    if core.tree().node(index).is_removed() {
+        return Err(ChargeError::Removed {
+            group: path(core, index).into(),
+        });
+    }
+    core.counters.refer(index);
+    Ok(())
 }
 
 /// Makes a child with limits.

@@ -1,4 +1,4 @@
-//! Values of a read: how fresh it is to be, and the numbers that it returns.
+//! Values of a read: the freshness that was asked for, and the numbers.
 
 use std::fmt;
 use std::time::Duration;

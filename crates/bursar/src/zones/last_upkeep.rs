@@ -1,4 +1,4 @@
-//! What the last upkeep of a zone found (`upkeep.rs`).
+//! Findings of the last upkeep of a zone (`upkeep.rs`).
 
 use super::lists::ORDERS;
 

@@ -53,7 +53,7 @@ pub use sizes::Watermarks;
 pub(crate) use table::NotRaw;
 pub(crate) use zone::Zone;
 
-/// Parts of zones and lists, for page allocators that are compared with this one. Not for programs.
+/// Parts that `pages::parts` shows.
 pub mod parts {
     pub use super::buddy::{Buddy, SpareTable};
     pub use super::sizes::{batch, high_max, high_min};

@@ -299,13 +299,17 @@ fn range_of_no_bytes(
     prepare(&books);
     let worker = books.on(0, work);
     run_on(1);
+    let mut lo = 0;
     for group in [&books.groups[0], &books.root] {
         let usage = group.read(Freshness::Cached).unwrap().usage();
         assert!(
             usage.lo <= charged && 0 <= usage.hi,
             "{usage:?} of {group:?}"
         );
+        lo = usage.lo;
     }
+    // Nothing is returned from here on.
+    assert!(charged == 0 || lo <= usage(&books.root), "{lo}");
     let charge = worker.join().unwrap();
     books.check_bytes(charge.as_ref().map_or(0, bursar::Charge::bytes));
 }

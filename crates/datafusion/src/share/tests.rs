@@ -2,7 +2,7 @@
 
 use bursar::{Limits, Memory};
 use bursar_rig::random::Random;
-use datafusion_execution::memory_pool::{MemoryConsumer, MemoryPool};
+use datafusion_execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 
 use super::*;
 use crate::GroupPool;
@@ -17,6 +17,16 @@ fn standing(limit: u64, others: u64, held: &[u64]) -> Standing {
         active,
         idle: held.len() as u64 - active,
     }
+}
+
+fn tenant() -> Group {
+    let memory = Memory::host().unwrap();
+    memory.root().child("tenant", Limits::max(1 << 30)).unwrap()
+}
+
+fn spiller(pool: &Arc<dyn MemoryPool>) -> MemoryReservation {
+    let consumer = MemoryConsumer::new("spiller").with_can_spill(true);
+    consumer.register(pool)
 }
 
 #[test]
@@ -111,17 +121,10 @@ fn who_comes_last_finds_an_even_share_free() {
 
 #[test]
 fn rough_numbers_are_off_by_less_than_a_grain_each() {
-    let memory = Memory::host().unwrap();
-    let tenant = memory.root().child("tenant", Limits::max(1 << 30)).unwrap();
+    let tenant = tenant();
     let share = FairShare::of(&tenant);
     let pool: Arc<dyn MemoryPool> = GroupPool::builder(tenant.clone()).share(&share).build();
-    let spillers: Vec<_> = (0..4)
-        .map(|_| {
-            MemoryConsumer::new("spiller")
-                .with_can_spill(true)
-                .register(&pool)
-        })
-        .collect();
+    let spillers = [(); 4].map(|()| spiller(&pool));
     // Each by two threads at once, through zero and over grains again and again.
     std::thread::scope(|scope| {
         for (thread, spiller) in spillers.iter().cycle().take(8).enumerate() {
@@ -156,14 +159,11 @@ fn rough_numbers_are_off_by_less_than_a_grain_each() {
 
 #[test]
 fn what_spillers_move_meanwhile_is_theirs() {
-    let memory = Memory::host().unwrap();
-    let tenant = memory.root().child("tenant", Limits::max(1 << 30)).unwrap();
+    let tenant = tenant();
     let share = FairShare::of(&tenant);
     let query = tenant.child("query", Limits::none()).unwrap();
     let pool: Arc<dyn MemoryPool> = GroupPool::builder(query).share(&share).build();
-    let spiller = MemoryConsumer::new("spiller")
-        .with_can_spill(true)
-        .register(&pool);
+    let spiller = spiller(&pool);
     spiller.grow(100);
     let standing = share.exactly_with(|| {
         spiller.grow(50);
@@ -182,8 +182,7 @@ fn what_spillers_move_meanwhile_is_theirs() {
 
 #[test]
 fn a_request_counts_while_it_is_charged_and_no_longer() {
-    let memory = Memory::host().unwrap();
-    let tenant = memory.root().child("tenant", Limits::max(1 << 30)).unwrap();
+    let tenant = tenant();
     let share = FairShare::of(&tenant);
     let query = tenant.child("query", Limits::max(1 << 20)).unwrap();
     let seen = Arc::new(Mutex::new(Vec::new()));
@@ -196,9 +195,7 @@ fn a_request_counts_while_it_is_charged_and_no_longer() {
         })
     };
     let pool: Arc<dyn MemoryPool> = GroupPool::builder(query).share(&share).build();
-    let spiller = MemoryConsumer::new("spiller")
-        .with_can_spill(true)
-        .register(&pool);
+    let spiller = spiller(&pool);
     spiller.try_grow(1000).unwrap();
     // Its share allows it, but not the limit, at which the reclaimer is called.
     assert!(spiller.try_grow(1 << 20).is_err());

@@ -1,9 +1,17 @@
-//! Memory of per-CPU words: zeroed, taken from the system at its first use, never given back.
+//! Memory of per-CPU words: zeroed, taken from the system at its first use, never given back. Its layout.
 
 use core::ptr::NonNull;
 
-use super::slots::STRIDE;
 use crate::OutOfMemory;
+
+/// Log2 of the distance between the copies of a slot or list.
+pub(super) const STRIDE_SHIFT: u32 = 16;
+/// Bytes between the copies of a slot or list.
+pub(super) const STRIDE: usize = 1 << STRIDE_SHIFT;
+/// Number of bytes of a list's header.
+pub(super) const LIST_HEADER: usize = 64;
+/// Offset of a list's limit in its header; the floor follows.
+pub(super) const LIST_LIMIT: usize = 8;
 
 /// Reserves `copies` strides of zeroed memory, one for each shard, with `padding` bytes behind the last, and returns
 /// the first.

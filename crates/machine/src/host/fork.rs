@@ -26,7 +26,7 @@ use std::io;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::{backend, rseq, sync};
+use super::{backend, rseq, time};
 use crate::busy_wait;
 
 /// Number of counters, so that threads that work at the same time seldom share one.
@@ -96,7 +96,7 @@ fn count_in() {
         // Release: as in `HostOperation::drop`, though there is nothing to see.
         count.fetch_sub(1, Ordering::Release);
         // Relaxed: the next round looks again.
-        busy_wait(|| FORKING.load(Ordering::Relaxed) == 0, sync::relax);
+        busy_wait(|| FORKING.load(Ordering::Relaxed) == 0, time::relax);
     }
 }
 
@@ -157,11 +157,11 @@ extern "C" fn prepare() {
             Ok(_) => true,
             Err(other) => other == me,
         },
-        sync::relax,
+        time::relax,
     );
     for (at, count) in COUNTS.iter().enumerate() {
         // SeqCst: pairs with `count_in`, and as an acquire with the end of an operation.
-        busy_wait(|| count.0.load(Ordering::SeqCst) == own(at), sync::relax);
+        busy_wait(|| count.0.load(Ordering::SeqCst) == own(at), time::relax);
     }
 }
 

@@ -6,7 +6,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::io;
 use std::path::PathBuf;
 
-use super::resident::{cgroup_max, page_bytes};
+use super::cgroup::cgroup_max;
+use super::resident::page_bytes;
 use crate::pages::{
     Block, Content, Frames, HugePages, NodeBinding, Order, Owner, PAGE_BYTES, Pfn, ReserveError,
     ReserveOptions, SPAN_PAGES, Span, simulated,

@@ -2,15 +2,16 @@
 //!
 //! | part | file |
 //! |---|---|
-//! | choice of the backend, and its reason | `backend.rs`, `selftest.rs` |
+//! | the backend, its choice and the reason | `backend.rs`, `start.rs`, `selftest.rs` |
 //! | restartable sequences | `rseq.rs` (x86-64 Linux), `rseq_absent.rs` (elsewhere) |
 //! | memory of per-CPU words, their operations | `chunk.rs`, `slots.rs` |
 //! | per-CPU stacks of pages, the memory of pages | `stacks.rs`, `frames.rs` |
 //! | membarrier, shared by its callers | `fence.rs` |
 //! | operations that a fork waits for | `fork.rs` |
 //! | words, locks, completions | `sync.rs` |
+//! | clock, pauses | `time.rs` |
 //! | CPUs, nodes, affinity | `topology.rs` |
-//! | the memory limit of this process's cgroup | `cgroup.rs` |
+//! | the memory that this process may use, the limit of its cgroup | `cgroup.rs` |
 //! | the resident size of this process | `resident.rs` |
 //! | a thread that ticks | `ticker.rs` |
 
@@ -30,21 +31,23 @@ mod rseq;
 mod selftest;
 mod slots;
 mod stacks;
+mod start;
 mod sync;
 mod ticker;
+mod time;
 mod topology;
 
 use std::fmt;
-use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-pub use backend::{Backend, Check, Report, StartError};
+pub use backend::Backend;
 pub use cgroup::{CgroupError, CgroupLimits, CgroupMemory, CgroupVersion};
 pub use fork::{HostOperation, is_in_operation};
 pub use frames::HostFrames;
 pub use resident::{Resident, ResidentError, resident};
 pub use slots::HostSlot;
 pub use stacks::HostStacks;
+pub use start::{Check, Report, StartError};
 pub use sync::{HostEvent, HostMutex, HostSpin, HostWord, lock_waits};
 pub use ticker::Ticker;
 pub use topology::{allowed_cpus, pin_to};
@@ -82,7 +85,7 @@ impl Host {
         })?;
         // A fork must not cut work that is done once in a process.
         let _operation = fork::operation();
-        let host = backend::start().map(|report| Self { report })?;
+        let host = start::start().map(|report| Self { report })?;
         host.now_ns();
         Ok(host)
     }
@@ -102,15 +105,6 @@ pub fn report() -> &'static Report {
         Ok(host) => host.report,
         Err(error) => panic!("{error}"),
     }
-}
-
-/// Does [`Machine::now_ns`] without a machine.
-#[allow(clippy::disallowed_methods, reason = "this is the host's clock")]
-fn now_ns() -> u64 {
-    static START: OnceLock<Instant> = OnceLock::new();
-    let start = START.get_or_init(Instant::now);
-    // 584 years of nanoseconds fit.
-    u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Machine for Host {
@@ -155,7 +149,7 @@ impl Machine for Host {
     }
 
     fn memory_bytes(&self) -> u64 {
-        resident::memory_bytes()
+        cgroup::memory_bytes()
     }
 
     fn stacks(&self, capacities: &[u16]) -> Result<HostStacks, OutOfMemory> {
@@ -169,7 +163,7 @@ impl Machine for Host {
     }
 
     fn now_ns(&self) -> u64 {
-        now_ns()
+        time::now_ns()
     }
 
     fn spins(&self) -> u32 {
@@ -178,7 +172,7 @@ impl Machine for Host {
     }
 
     fn relax(&self, round: u32) {
-        sync::relax(round);
+        time::relax(round);
     }
 
     fn sleep_until(&self, deadline_ns: u64) {

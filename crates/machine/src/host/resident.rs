@@ -102,26 +102,6 @@ fn parse(text: &str, page_bytes: u64) -> Option<Resident> {
     })
 }
 
-/// Bytes of memory that this process may use: the machine's memory, or the limit of the process's cgroup if that is
-/// less.
-pub(super) fn memory_bytes() -> u64 {
-    // SAFETY: as in `page_bytes`.
-    let pages = unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) };
-    let physical = u64::try_from(pages)
-        .unwrap_or(0)
-        .saturating_mul(page_bytes());
-    // A system that does not tell is assumed to have little.
-    let physical = physical.max(64 << 20);
-    cgroup_max().map_or(physical, |(max, _)| physical.min(max))
-}
-
-/// Memory limit of this process's cgroup, bytes, and the directory of that cgroup.
-pub(super) fn cgroup_max() -> Option<(u64, PathBuf)> {
-    let cgroup = super::CgroupMemory::of_this_process().ok()?;
-    let max = cgroup.read().ok()?.max?;
-    Some((max, cgroup.directory().to_owned()))
-}
-
 /// Number of bytes in a page of this system.
 pub(super) fn page_bytes() -> u64 {
     // SAFETY: no pointers; the call only looks up a constant.

@@ -18,8 +18,7 @@ use core::arch::asm;
 use core::num::NonZeroU64;
 use core::sync::atomic::{AtomicIsize, AtomicU32, Ordering};
 
-use super::slots::STRIDE_SHIFT;
-use super::stacks::{LIST_HEADER, LIST_LIMIT};
+use super::chunk::{LIST_HEADER, LIST_LIMIT, STRIDE_SHIFT};
 use crate::slot::{CAP, CEILING, CHARGED};
 use crate::{Shard, State};
 

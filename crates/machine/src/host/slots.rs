@@ -7,16 +7,13 @@
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use super::chunk::{self, STRIDE, STRIDE_SHIFT};
 use super::sync::HostWord;
-use super::{backend, chunk, rseq, sync};
+use super::{backend, rseq, time};
 use crate::shard::{AtomicShard, busy_wait};
 use crate::slot::{FIRST_STATISTIC, STATE, WORDS_MAX};
 use crate::{OutOfMemory, Outcome, Shard, Slot};
 
-/// Log2 of the distance between the copies of a slot.
-pub(super) const STRIDE_SHIFT: u32 = 16;
-/// Bytes between the copies of a slot.
-pub(super) const STRIDE: usize = 1 << STRIDE_SHIFT;
 /// Slots start on lines of their own, because neighbours belong to other groups.
 const LINE: usize = 64;
 
@@ -242,7 +239,7 @@ impl Slot for HostSlot {
     fn settle(&self, shard: Shard) {
         if shard == extra() || !backend::has_sections() {
             let shard = self.atomic(shard);
-            busy_wait(|| !shard.is_busy(), sync::relax);
+            busy_wait(|| !shard.is_busy(), time::relax);
         }
     }
 

@@ -6,26 +6,22 @@
 use core::num::NonZeroU64;
 use core::ptr::NonNull;
 
-use super::slots::{self, STRIDE, STRIDE_SHIFT};
+use super::chunk::{self, LIST_HEADER, LIST_LIMIT, STRIDE, STRIDE_SHIFT};
 use super::sync::HostWord;
-use super::{backend, chunk, fence, fork, rseq, sync};
+use super::{backend, fence, fork, rseq, slots, time};
 use crate::pages::{Block, BlockStacks, Bounds, LIST_BLOCKS_MAX, LISTS_MAX, StackWord, depth};
 use crate::shard::busy_wait;
 use crate::{AtomicWord, MemoryOrder, OutOfMemory, Shard};
 
-/// Number of bytes of a list's header.
-pub(super) const LIST_HEADER: usize = 64;
 /// Number of words of a list's header.
 const HEADER_WORDS: usize = LIST_HEADER / 8;
 /// Indexes of the header's words. Sections know that the head is the first.
 const HEAD: usize = 0;
-const BOUNDS: usize = 1;
+const BOUNDS: usize = LIST_LIMIT / 8;
 /// Index of the first word that is free for use.
 const FREE_WORDS: usize = 2;
 /// Index of the lock of a list without sections.
 const LOCK: usize = FREE_WORDS + StackWord::Last as usize + 1;
-/// Offset of the limit; the floor follows.
-pub(super) const LIST_LIMIT: usize = BOUNDS * 8;
 
 const _: () = assert!(LOCK < HEADER_WORDS);
 const _: () = assert!((LISTS_MAX * HEADER_WORDS + LIST_BLOCKS_MAX) * 8 <= STRIDE);
@@ -383,7 +379,7 @@ impl BlockStacks for HostStacks {
             let list = self.list(shard, list);
             if Self::has_locks(shard) {
                 // Full: pairs with `List::try_lock`.
-                busy_wait(|| list.lock().load(MemoryOrder::Full) == 0, sync::relax);
+                busy_wait(|| list.lock().load(MemoryOrder::Full) == 0, time::relax);
             }
             // Full: pairs with the exchange in `take_oldest`, which thereby knows that no operation is under way. No
             // other code changes bounds that are freezing.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use super::fork::{self, HostOperation};
-use super::now_ns;
+use super::time::{now_ns, relax};
 use crate::{AtomicWord, Event, Lock, LockWaits, MemoryOrder};
 
 /// Atomic word of the host.
@@ -113,16 +113,6 @@ fn prefetch(at: *const i8, intent: Intent) {
 #[cfg(not(target_arch = "x86_64"))]
 #[inline(always)]
 fn prefetch(_: *const i8, _: Intent) {}
-
-/// Pauses: first for the sibling hyperthread, then for other threads, because the awaited thread may have been
-/// preempted on this very CPU.
-pub(super) fn relax(round: u32) {
-    if round < 64 {
-        std::hint::spin_loop();
-    } else {
-        std::thread::yield_now();
-    }
-}
 
 thread_local! {
     /// Waits of this thread. Plain numbers: no task has to clear them, and no protocol depends on them.

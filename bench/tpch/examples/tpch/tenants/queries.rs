@@ -135,9 +135,11 @@ impl Engine {
             .with_sort_spill_reservation_bytes(4 << 20)
     }
 
-    /// The root of all groups.
-    pub fn root(&self) -> Group {
-        self.memory.root()
+    /// The tree of tenants and queries, with usage and limits; without the queries' operators, which may be many.
+    pub fn tree(&self) -> String {
+        let tree = self.memory.to_string();
+        let shown = tree.lines().filter(|line| !line.starts_with("      "));
+        shown.map(|line| format!("{line}\n")).collect()
     }
 
     /// The tenants' groups.
@@ -147,7 +149,7 @@ impl Engine {
 
     /// Whether everything that was charged to anybody is back.
     pub fn check(&self, queries: &[Finished]) -> Result<(), Stopped> {
-        let root = self.root();
+        let root = self.memory.root();
         let groups = queries.iter().map(|query| &query.group);
         for group in groups.chain(self.tenants()).chain([&root]) {
             let usage = group.read(Freshness::Exact)?.usage().value;
