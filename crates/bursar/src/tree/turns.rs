@@ -16,6 +16,7 @@ use bursar_machine::{AtomicWord, Event, Lock, Machine, MemoryOrder};
 const RUNS: u64 = 1;
 const SLEEPERS: u64 = 2;
 pub(super) const DONE_ONE: u64 = 4;
+
 /// Counts of walks since the memory was made. A read of a group without children is no walk here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
