@@ -1,7 +1,7 @@
 //! Who takes part.
 
 use bursar_bench_peers as peers;
-use bursar_bench_peers::{Absent, Pages};
+use bursar_bench_peers::Absent;
 
 use crate::pages::ours;
 use crate::pages::scenario::{Job, SMALL_BYTES, Scenario};

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::pages::contenders;
-use crate::pages::scenario::{LARGE_BYTES, SMALL_BYTES, Scenario};
+use crate::pages::scenario::Scenario;
 
 const SCENARIOS: [(Scenario, &str, &[usize]); 8] = [
     (Scenario::Pair, "pair", &[1, 2]),

@@ -95,9 +95,13 @@ pub(super) fn current_cpu() -> Option<Shard> {
 }
 
 /// Emits one rseq section. `$body` runs with `{at}` pointing to the current CPU's copy of the slot and ends with the
-/// commit. It may jump to `6f` (unpublished), `7f` (short) and `8f` (moved).
+/// commit. Where there is no section, it jumps to `$absent`. `$cpu` receives the CPU. `$exits` lie outside of the section, and
+/// go back to `5b`.
 macro_rules! section {
-    ([$($body:literal),+ $(,)?], $($operands:tt)+) => {
+    (
+        cpu $cpu:literal $($copy:literal)?, absent $absent:literal,
+        [$($body:literal),+ $(,)?], [$($exits:literal),* $(,)?], $($operands:tt)+
+    ) => {
         asm!(
             ".pushsection __rseq_cs, \"aw\"",
             ".balign 32",
@@ -107,15 +111,15 @@ macro_rules! section {
             ".popsection",
             // Without sections there is no rseq area either, and nothing of the thread's may be written.
             "test {limit:e}, {limit:e}",
-            "jz 62f",
+            concat!("jz ", $absent),
             "2:",
             "lea {at}, [rip + 3b]",
             "mov qword ptr fs:[{offset} + {rseq_cs}], {at}",
             "4:",
-            "mov {cpu:e}, dword ptr fs:[{offset} + {cpu_id}]",
-            "cmp {cpu:e}, {limit:e}",
-            "jae 62f",
-            "mov {at:e}, {cpu:e}",
+            concat!("mov ", $cpu, ", dword ptr fs:[{offset} + {cpu_id}]"),
+            concat!("cmp ", $cpu, ", {limit:e}"),
+            concat!("jae ", $absent),
+            $($copy,)?
             "shl {at}, {shift}",
             "add {at}, {base}",
             $($body,)+
@@ -124,53 +128,7 @@ macro_rules! section {
             ".byte 0x0f, 0xb9, 0x3d",
             ".long 0x53053053",
             "9: jmp 2b",
-            "6: mov {status:e}, 1",
-            "jmp 5b",
-            "7: mov {status:e}, 2",
-            "jmp 5b",
-            "8: mov {status:e}, 4",
-            "jmp 5b",
-            "62: mov {status:e}, 3",
-            "jmp 5b",
-            ".popsection",
-            offset = in(reg) SECTIONS.offset.load(Ordering::Relaxed),
-            limit = in(reg) SECTIONS.limit.load(Ordering::Relaxed),
-            rseq_cs = const RSEQ_CS,
-            cpu_id = const CPU_ID,
-            shift = const STRIDE_SHIFT,
-            $($operands)+
-        )
-    };
-}
-
-/// Emits a section without a status, for the fast paths. It jumps to `missed` wherever [`section`] would set a status;
-/// then nothing was committed. The caller runs the section with a status to learn the reason.
-macro_rules! fast_section {
-    ([$($body:literal),+ $(,)?], $($operands:tt)+) => {
-        asm!(
-            ".pushsection __rseq_cs, \"aw\"",
-            ".balign 32",
-            "3:",
-            ".long 0, 0",
-            ".quad 4f, 5f - 4f, 9f",
-            ".popsection",
-            "test {limit:e}, {limit:e}",
-            "jz {missed}",
-            "2:",
-            "lea {at}, [rip + 3b]",
-            "mov qword ptr fs:[{offset} + {rseq_cs}], {at}",
-            "4:",
-            "mov {at:e}, dword ptr fs:[{offset} + {cpu_id}]",
-            "cmp {at:e}, {limit:e}",
-            "jae {missed}",
-            "shl {at}, {shift}",
-            "add {at}, {base}",
-            $($body,)+
-            "5:",
-            ".pushsection .text.unlikely, \"ax\"",
-            ".byte 0x0f, 0xb9, 0x3d",
-            ".long 0x53053053",
-            "9: jmp 2b",
+            $($exits,)*
             ".popsection",
             offset = in(reg) SECTIONS.offset.load(Ordering::Relaxed),
             limit = in(reg) SECTIONS.limit.load(Ordering::Relaxed),
@@ -179,8 +137,41 @@ macro_rules! fast_section {
             shift = const STRIDE_SHIFT,
             at = out(reg) _,
             $($operands)+
-            missed = label { return false },
             options(nostack),
+        )
+    };
+}
+
+/// Emits a section that sets `{status}`, and receives the CPU in `{cpu}`. The body may jump to `6f` (unpublished), `7f` (short)
+/// and `8f` (moved).
+macro_rules! status_section {
+    ([$($body:literal),+ $(,)?], $($operands:tt)+) => {
+        section!(
+            cpu "{cpu:e}" "mov {at:e}, {cpu:e}", absent "62f",
+            [$($body),+],
+            [
+                "6: mov {status:e}, 1",
+                "jmp 5b",
+                "7: mov {status:e}, 2",
+                "jmp 5b",
+                "8: mov {status:e}, 4",
+                "jmp 5b",
+                "62: mov {status:e}, 3",
+                "jmp 5b",
+            ],
+            $($operands)+
+        )
+    };
+}
+
+/// Emits a section without a status, for the fast paths. It jumps to `missed` wherever [`status_section`] would set a status;
+/// then nothing was committed. The caller runs the section with a status to learn the reason.
+macro_rules! fast_section {
+    ([$($body:literal),+ $(,)?], $($operands:tt)+) => {
+        section!(
+            cpu "{at:e}", absent "{missed}", [$($body),+], [],
+            $($operands)+
+            missed = label { return false },
         )
     };
 }
@@ -188,41 +179,9 @@ macro_rules! fast_section {
 /// Emits a [`fast_section`] that yields `{entry}`, or 0 by a jump to `6f` and where there is no section.
 macro_rules! yielding_section {
     ([$($body:literal),+ $(,)?], $($operands:tt)+) => {
-        asm!(
-            ".pushsection __rseq_cs, \"aw\"",
-            ".balign 32",
-            "3:",
-            ".long 0, 0",
-            ".quad 4f, 5f - 4f, 9f",
-            ".popsection",
-            "test {limit:e}, {limit:e}",
-            "jz 6f",
-            "2:",
-            "lea {at}, [rip + 3b]",
-            "mov qword ptr fs:[{offset} + {rseq_cs}], {at}",
-            "4:",
-            "mov {at:e}, dword ptr fs:[{offset} + {cpu_id}]",
-            "cmp {at:e}, {limit:e}",
-            "jae 6f",
-            "shl {at}, {shift}",
-            "add {at}, {base}",
-            $($body,)+
-            "5:",
-            ".pushsection .text.unlikely, \"ax\"",
-            ".byte 0x0f, 0xb9, 0x3d",
-            ".long 0x53053053",
-            "9: jmp 2b",
-            "6: xor {entry:e}, {entry:e}",
-            "jmp 5b",
-            ".popsection",
-            offset = in(reg) SECTIONS.offset.load(Ordering::Relaxed),
-            limit = in(reg) SECTIONS.limit.load(Ordering::Relaxed),
-            rseq_cs = const RSEQ_CS,
-            cpu_id = const CPU_ID,
-            shift = const STRIDE_SHIFT,
-            at = out(reg) _,
+        section!(
+            cpu "{at:e}", absent "6f", [$($body),+], ["6: xor {entry:e}, {entry:e}", "jmp 5b"],
             $($operands)+
-            options(nostack),
         )
     };
 }
@@ -322,7 +281,7 @@ pub(super) unsafe fn add(base: *mut u8, byte: usize, delta: i64) -> (u64, Shard)
     let cpu: u64;
     // SAFETY: the section writes one word of the slot (the caller's contract) on the CPU that it runs on, or none.
     unsafe {
-        section!(
+        status_section!(
             [
                 "cmp byte ptr [{at}], {published}",
                 "jne 6f",
@@ -332,10 +291,8 @@ pub(super) unsafe fn add(base: *mut u8, byte: usize, delta: i64) -> (u64, Shard)
             byte = in(reg) byte,
             delta = in(reg) delta,
             published = const State::PUBLISHED,
-            at = out(reg) _,
             cpu = out(reg) cpu,
             status = inout(reg) status,
-            options(nostack),
         );
     }
     (status, Shard(cpu as u32))
@@ -353,7 +310,7 @@ pub(super) unsafe fn add_fetch(base: *mut u8, byte: usize, delta: i64) -> (u64, 
     // SAFETY: as in `add`. `{sum}` is an input that an abort must not lose. So the sum is formed in a scratch register
     // and handed over after the commit, outside the section.
     unsafe {
-        section!(
+        status_section!(
             [
                 "cmp byte ptr [{at}], {published}",
                 "jne 6f",
@@ -367,10 +324,8 @@ pub(super) unsafe fn add_fetch(base: *mut u8, byte: usize, delta: i64) -> (u64, 
             sum = in(reg) sum,
             published = const State::PUBLISHED,
             scratch = out(reg) sum,
-            at = out(reg) _,
             cpu = out(reg) cpu,
             status = inout(reg) status,
-            options(nostack),
         );
     }
     (status, Shard(cpu as u32), sum)
@@ -387,7 +342,7 @@ pub(super) unsafe fn charge(base: *mut u8, bytes: u64) -> (u64, Shard) {
     let cpu: u64;
     // SAFETY: as in `add`.
     unsafe {
-        section!(
+        status_section!(
             [
                 "cmp byte ptr [{at}], {published}",
                 "jne 6f",
@@ -404,10 +359,8 @@ pub(super) unsafe fn charge(base: *mut u8, bytes: u64) -> (u64, Shard) {
             charged = const CHARGED * 8,
             ceiling = const CEILING * 8,
             room = out(reg) _,
-            at = out(reg) _,
             cpu = out(reg) cpu,
             status = inout(reg) status,
-            options(nostack),
         );
     }
     (status, Shard(cpu as u32))
@@ -424,7 +377,7 @@ pub(super) unsafe fn uncharge(base: *mut u8, bytes: u64) -> (u64, Shard) {
     let cpu: u64;
     // SAFETY: as in `add`.
     unsafe {
-        section!(
+        status_section!(
             [
                 "cmp byte ptr [{at}], {published}",
                 "jne 6f",
@@ -442,10 +395,8 @@ pub(super) unsafe fn uncharge(base: *mut u8, bytes: u64) -> (u64, Shard) {
             charged = const CHARGED * 8,
             ceiling = const CEILING * 8,
             left = out(reg) _,
-            at = out(reg) _,
             cpu = out(reg) cpu,
             status = inout(reg) status,
-            options(nostack),
         );
     }
     (status, Shard(cpu as u32))
@@ -462,7 +413,7 @@ pub(super) unsafe fn adjust(base: *mut u8, shard: Shard, charged: i64, ceiling: 
     // SAFETY: as in `add`; the commit is one aligned 16-byte store to the two adjacent words of the account. Other CPUs
     // read each 8-byte half whole.
     unsafe {
-        section!(
+        status_section!(
             [
                 "cmp {cpu:e}, {shard:e}",
                 "jne 8f",
@@ -494,10 +445,8 @@ pub(super) unsafe fn adjust(base: *mut u8, shard: Shard, charged: i64, ceiling: 
             new_ceiling = out(reg) _,
             pair = out(xmm_reg) _,
             high = out(xmm_reg) _,
-            at = out(reg) _,
             cpu = out(reg) _,
             status = inout(reg) status,
-            options(nostack),
         );
     }
     status

@@ -78,15 +78,15 @@ pub const NOTHING: &str = "Nothing was measured that could be drawn.";
 /// All pictures of a document.
 pub fn figures(document: &Document) -> Vec<Figure<'_>> {
     let parts = parts(document);
-    let timeline = timeline(document, &parts);
+    let moments = moments(document, &parts);
     let distributions = cumulative::figures(document, &parts);
-    let mut figures: Vec<_> = timeline.into_iter().chain(distributions).collect();
+    let mut figures: Vec<_> = moments.into_iter().chain(distributions).collect();
     figures.sort_by_key(|figure| !figure.is_answer);
     figures
 }
 
 /// Moments on CPUs; `None` if the document has none.
-fn timeline<'a>(document: &'a Document, parts: &[Part<'a>]) -> Option<Figure<'a>> {
+fn moments<'a>(document: &'a Document, parts: &[Part<'a>]) -> Option<Figure<'a>> {
     Some(Figure {
         title: view::of(document).timeline?.title.to_owned(),
         is_answer: false,

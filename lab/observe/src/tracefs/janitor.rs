@@ -99,23 +99,3 @@ pub(super) fn mount(_: &Path) -> io::Result<()> {
 
 #[cfg(not(target_os = "linux"))]
 pub(super) fn unmount(_: &Path) {}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_carry_their_owner() {
-        assert_eq!(owner("bursar-12-345"), Some((12, 345)));
-        for other in ["bursar-12", "bursar-x-1", "other-12-345", "bursar-12-345-6"] {
-            assert_eq!(owner(other), None, "{other}");
-        }
-    }
-
-    #[test]
-    #[cfg(target_os = "linux")]
-    fn a_process_has_a_start_time_and_one_that_ended_has_none() {
-        assert!(start_time(std::process::id()).is_some());
-        assert_eq!(start_time(u32::MAX), None);
-    }
-}

@@ -26,7 +26,7 @@ impl Probes {
     ///
     /// `instance` is the directory of this process's instance.
     pub fn set(root: &Path, instance: &Path, function: &str) -> io::Result<Self> {
-        remove_if(root, is_gone);
+        remove_if(root, |group| is_gone(&group.replace('_', "-")));
         let group = group(instance).ok_or(io::ErrorKind::InvalidInput)?;
         let ways = [["f", "f", "%return"], ["p", "r", ""]];
         let mut set = Ok(());
@@ -145,7 +145,7 @@ mod tests {
         let file = root.join("dynamic_events");
         let other = "p:kprobes/mine f\np:bursar_4294967295_1/refresh_begin f\n";
         fs::write(&file, other).expect("the file");
-        let own = super::super::janitor::own_path(&root.join("instances"));
+        let own = super::super::owner::own_path(&root.join("instances"));
         let probes = Probes::set(&root, &own, "f").expect("probes");
         let after = fs::read_to_string(&file).expect("the file");
         assert!(after.starts_with(other), "{after}");

@@ -1,10 +1,9 @@
 //! The document of a replay, for programs. Seen figures and simulated ones are under different keys everywhere.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use bursar_experiments::replay::{
-    Agreement, CRITERION, Figures, Load, MEASURES, Measure, Part, Policies, agreement,
+    Agreement, CRITERION, Figures, Load, MEASURES, Measure, Policies, agreement,
 };
 use bursar_recording::Recording;
 use bursar_sim::{CostModel, Topology};
