@@ -61,7 +61,8 @@ impl<M: Machine> Charging<M> {
     }
 
     fn check_from(&self, mut before: Vec<u64>) -> impl FnMut() + use<'_, M> {
-        let mut highest = vec![0; self.books.groups.len()];
+        let peak = |group: &Group<M>| group.engine().peak();
+        let mut highest: Vec<u64> = self.books.groups.iter().map(peak).collect();
         move || {
             for (at, group) in self.books.groups.iter().enumerate() {
                 let (reserved, max) = (group.reserved(), group.limits().max);
@@ -74,6 +75,11 @@ impl<M: Machine> Charging<M> {
                 }
                 before[at] = reserved;
                 highest[at] = highest[at].max(max);
+                let (peak, path) = (peak(group), &self.books.shape.paths[at]);
+                assert!(
+                    peak <= highest[at],
+                    "a peak of {peak} in {path}, above all limits"
+                );
                 self.check_held(at, reserved);
             }
             for (at, &reserved) in before.iter().enumerate() {

@@ -245,7 +245,7 @@ impl<M: Machine> Engine<'_, M> {
         read::flush(self.group.core(), self.group.index())
     }
 
-    /// The highest number of bytes that were ever reserved. A charge that an ancestor refused may be included.
+    /// The highest number of bytes that were ever reserved, by charges that succeeded.
     #[doc(alias = "memory.peak")]
     pub fn peak(self) -> u64 {
         self.group
