@@ -117,7 +117,7 @@ pub(super) fn scenario<M: Watched>(machine: &M, seed: u64) {
                 _ => held.extend(all.charge(group, bytes)),
             }
         });
-        locked(&kept).extend(held);
+        locked(kept).extend(held);
     };
     let change = move |mut random: Random| {
         let groups = &all.books.groups;
@@ -154,7 +154,7 @@ pub(super) fn scenario<M: Watched>(machine: &M, seed: u64) {
     }
     check(&watchers);
     drop(watchers);
-    let kept = std::mem::take(&mut *locked(&kept));
+    let kept = std::mem::take(&mut *locked(kept));
     all.uncharge_all(kept);
     finish(all, &all.books.memory);
 }

@@ -105,10 +105,10 @@ fn walked<M: Watched>(machine: &M, seed: u64) {
             .expect("a name of its own");
         again.add(ROWS, 1);
         // No step of the machine while a lock of the host is held.
-        *locked(&born) = Some((at, again, other));
+        *locked(born) = Some((at, again, other));
     };
     run(machine, seed, || (), tasks![look, live_again]);
-    let (at, _again, _other) = locked(&born).take().expect("it was born");
+    let (at, _again, _other) = locked(born).take().expect("it was born");
     let rows = |group: &bursar::Group<M>| {
         let reading = group.read(Freshness::Exact).expect("readers may flush");
         (reading.get(ROWS).value, reading.own(ROWS))

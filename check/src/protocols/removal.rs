@@ -142,7 +142,7 @@ fn nothing<M: Watched>(machine: &M, seed: u64) {
     let empty = &Mutex::new(None);
     let resize = move |_: Random| {
         charge.resize(0).expect("less always fits");
-        *locked(&empty) = Some(charge);
+        *locked(empty) = Some(charge);
     };
     let end = move |mut random: Random| {
         if random.below(2) == 0 {
@@ -154,7 +154,7 @@ fn nothing<M: Watched>(machine: &M, seed: u64) {
         }
         let born = root.child("born", Limits::none()).expect("a name");
         // The charge of nothing goes: it must not refer to the newborn's record.
-        let charge = locked(&empty).take();
+        let charge = locked(empty).take();
         drop(charge);
         assert!(
             !born.engine().is_removed(),
@@ -163,7 +163,7 @@ fn nothing<M: Watched>(machine: &M, seed: u64) {
         drop(born.try_charge(8).expect("there is room"));
     };
     run(machine, seed, || (), tasks![resize, end]);
-    drop(locked(&empty).take());
+    drop(locked(empty).take());
     memory.tick();
     assert_eq!(memory.removed_groups(), 0, "a record that nothing ends");
     assert_eq!(memory.reserved(), 0, "bytes that nobody holds");
@@ -199,7 +199,7 @@ fn closing<M: Watched>(machine: &M, seed: u64) {
                         assert!(!was_closed, "a group below one that is closed");
                         // No step of the machine while a lock of the host is held.
                         let kept = group.clone();
-                        locked(&made).push(kept);
+                        locked(made).push(kept);
                         group
                     }
                     Err(CreateError::Exists { .. } | CreateError::ParentRemoved { .. }) => continue,
@@ -235,7 +235,7 @@ fn closing<M: Watched>(machine: &M, seed: u64) {
         }
         tenant.close().expect("not the root");
         is_closed.store(true, Ordering::Relaxed);
-        let made = std::mem::take(&mut *locked(&made));
+        let made = std::mem::take(&mut *locked(made));
         for group in made.iter().chain([tenant, query]) {
             assert!(
                 group.engine().is_removed(),
@@ -271,7 +271,7 @@ fn closing<M: Watched>(machine: &M, seed: u64) {
         || sums.check_held(root),
         tasks![work, wait, first_closer, second_closer],
     );
-    locked(&made).clear();
+    locked(made).clear();
     sums.read(root);
     assert_eq!(memory.reserved(), 0, "bytes that nobody holds");
 }

@@ -233,7 +233,7 @@ model!(a_range_holds_the_truth, 2, |kind| {
     let books = Books::of_two(kind, BATCHED, &[Limits::none()]);
     let adder = books.on(0, move |books| {
         books.groups[0].add(BYTES, 3);
-        check_range(&books, 3);
+        check_range(books, 3);
     });
     run_on(1);
     exact(&books.root);
@@ -676,7 +676,7 @@ model!(a_range_beside_retirement_holds_the_truth, 2, |kind| {
     exact(&books.root);
     let adder = books.on(0, move |books| {
         books.groups[0].add(BYTES, 1);
-        check_range(&books, 2);
+        check_range(books, 2);
     });
     run_on(1);
     books.memory.tick();
