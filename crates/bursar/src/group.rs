@@ -132,7 +132,7 @@ impl<M: Machine> Group<M> {
 
     /// Closes the group and everything below it: removes all these groups in one call, children first. When this returns, no
     /// fallible charge to any of them succeeds, not even from stock, and none of them has or gets a child. Charges that wait
-    /// ([`Group::charge_async`]) fail with [`ChargeError::Removed`]. Children that other tasks make meanwhile are closed too.
+    /// ([`Group::charge_async`]) fail with [`ChargeError::Removed`](crate::ChargeError::Removed). Children that other tasks make meanwhile are closed too.
     /// A second call changes nothing.
     ///
     /// As with [`Engine::remove`](crate::engine::Engine::remove), names are free at once, the parent takes over the statistics, and charged bytes stay charged

@@ -211,7 +211,7 @@ impl<M: Machine> Page<M> {
         &self.core.pages.zone(self.tag.zone()).frames
     }
 
-    /// Gives up the token. The pages stay allocated and charged until [`Memory::claim`] takes them back by the number
+    /// Gives up the token. The pages stay allocated and charged until [`Memory::claim`](crate::Memory::claim) takes them back by the number
     /// of their first frame. The caller turns the returned token into an address.
     pub fn into_block(mut self) -> Block {
         // The table grows under a lock.
