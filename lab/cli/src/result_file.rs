@@ -67,13 +67,17 @@ fn one_or_several<T: DeserializeOwned>(text: &[u8]) -> Result<Vec<T>, String> {
     } else {
         serde_json::from_slice(text).map(|one| vec![one])
     };
+    // A text that ends after the sign of a number is no end of input to the parser.
+    let ends_in_sign = text.ends_with(b"-") || text.ends_with(b"e") || text.ends_with(b"E");
     read.map_err(|error: serde_json::Error| match error.classify() {
-        Category::Eof => format!(
-            "is truncated: it ends in the middle, at line {}, column {}",
-            error.line(),
-            error.column()
-        ),
-        Category::Syntax => format!("is not JSON: {error}"),
+        category if category == Category::Eof || category == Category::Syntax && ends_in_sign => {
+            format!(
+                "is truncated: it ends in the middle, at line {}, column {}",
+                error.line(),
+                error.column()
+            )
+        }
+        Category::Eof | Category::Syntax => format!("is not JSON: {error}"),
         Category::Data | Category::Io => foreign(&error.to_string()),
     })
 }

@@ -65,6 +65,7 @@ fn what_is_no_result_is_refused_by_name_and_place() {
             &text[..text.len() / 2],
             "is truncated: it ends in the middle, at line",
         ),
+        ("cut in a number", "{\"schema\": -", "is truncated"),
         ("empty", "", ": is empty"),
         ("blank", " \n", ": is empty"),
         (
