@@ -2,8 +2,8 @@
 
 use std::ops::Deref;
 
-/// Value on cache lines of its own. Otherwise writes to it would slow down reads of its neighbours, such as the heads
-/// of the lists. Two lines, because processors fetch them in pairs.
+/// Value on cache lines of its own, so that writes to it do not slow down reads of its neighbours. Two lines, because processors fetch
+/// them in pairs.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Apart<T>(pub(crate) T);

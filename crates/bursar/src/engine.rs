@@ -267,7 +267,7 @@ impl<M: Machine> Engine<'_, M> {
             .own()
     }
 
-    /// The biggest children by bytes reserved, biggest first. A charge that an ancestor refuses may count for a moment.
+    /// The biggest children by bytes reserved, biggest first.
     pub fn largest_children(self, count: usize) -> Vec<(String, u64)> {
         refusal::largest_children(self.group.core(), self.group.index(), count)
     }

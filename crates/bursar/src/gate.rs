@@ -195,7 +195,8 @@ impl<M: Machine> Operations<M> {
 
     /// Gives a word back.
     pub(crate) fn give_back(word: &M::Word) {
-        // Release: pairs with the load in `wait_for`, so that a closer that sees us gone sees our writes.
+        // Release: pairs with the load in `wait_for`, and with `take` of the next operation, whose word a closer may see. A closer
+        // that sees us gone sees our writes.
         word.store(0, MemoryOrder::Release);
     }
 

@@ -35,8 +35,9 @@ pub(crate) struct Settings<M: Machine> {
 
 /// The words that slow operations of all CPUs write.
 struct Bytes<M: Machine> {
-    /// Bytes that are charged or held as stock, for the group and all below it. Raised after they are, and lowered before they
-    /// are given up: so never more than they are. Below 0 for a moment, if others return bytes that are not in it yet.
+    /// Bytes that are charged or held as stock, for the group and all below it. Raised after the bytes are recorded, and lowered
+    /// before they are given up, so it is never more than they are. It may be below 0 for a moment: others return bytes that are
+    /// not in it yet.
     usage: M::Word,
     /// At least the usage: it is raised before the bytes are charged, and lowered last. Also the bytes claimed by charges that
     /// do not know yet whether they fit.
@@ -53,9 +54,11 @@ pub(crate) struct PageCounter<M: Machine> {
     pub(crate) settings: Settings<M>,
     /// The highest usage so far.
     pub(crate) peak: M::Word,
-    /// Closed by a refusal for its last try. Slow operations at or below this group are inside, if their CPU's word was taken.
+    /// The most that was claimed when a charge overshot the limit.
+    overshot: M::Word,
+    /// Counts slow operations at or below this group that found their CPU's word taken. A refusal closes it for its last try.
     pub(super) operations: Gate<M>,
-    /// The shards of the others.
+    /// Shards whose word an operation at or below this group has taken.
     pub(super) begun: Begun<M>,
     /// Drains below this group are inside; a drain of this group closes it for one slice, or for its last step.
     pub(super) drains: Gate<M>,
@@ -79,7 +82,7 @@ pub(crate) struct PageCounter<M: Machine> {
     zeroes_on_free: AtomicBool,
     /// Whether the group may be chosen as a victim.
     may_be_victim: AtomicBool,
-    /// Bytes charged here that a number stands for; see `over_return.rs`.
+    /// Bytes charged here that a number stands for; see `Counters::note_over_return`.
     #[cfg(debug_assertions)]
     lent: AtomicU64,
 }
@@ -102,6 +105,7 @@ impl<M: Machine> PageCounter<M> {
                 reclaimers: M::Word::new(0),
             },
             peak: M::Word::new(0),
+            overshot: M::Word::new(0),
             operations: Gate::new(),
             begun: Begun::new(shards),
             drains: Gate::new(),
@@ -140,7 +144,7 @@ impl<M: Machine> PageCounter<M> {
         self.settings.high.store(limits.high, MemoryOrder::Full);
         self.settings.low.store(limits.low, MemoryOrder::Full);
         self.settings.min.store(limits.min, MemoryOrder::Full);
-        for word in [&self.peak, &self.debt_bytes] {
+        for word in [&self.peak, &self.overshot, &self.debt_bytes] {
             word.store(0, MemoryOrder::Relaxed);
         }
         self.events.clear();
@@ -225,11 +229,12 @@ impl<M: Machine> PageCounter<M> {
     /// Bytes that are charged or held as stock, and those of operations under way that fit.
     pub(crate) fn reserved(&self) -> u64 {
         let max = || self.settings.max.load(MemoryOrder::Full);
-        // Claims that do not fit lie above the limit, and bytes above it that do count were charged whatever it says, so they are
-        // in the usage. A limit that changes meanwhile counts as the higher one. Full, all: the claims are looked at last.
+        // Claims that do not fit lie above the limit. Bytes above it that do count were charged whatever it says, or it was
+        // lowered since. A limit that changes meanwhile counts as the higher one. Full, all: the claims are looked at last.
         let max_before = max();
         let usage = self.usage(MemoryOrder::Full);
-        let bound = usage.max(max_before).max(max());
+        let overshot = self.overshot.load(MemoryOrder::Full);
+        let bound = usage.max(overshot).max(max_before).max(max());
         self.bytes.claimed.load(MemoryOrder::Full).min(bound)
     }
 
@@ -237,7 +242,13 @@ impl<M: Machine> PageCounter<M> {
     #[doc(alias = "page_counter_charge")]
     pub(super) fn claim_anyway(&self, bytes: u64) -> bool {
         let before = self.bytes.claimed.fetch_add(bytes, MemoryOrder::Full);
-        before.wrapping_add(bytes) > self.settings.max.load(MemoryOrder::Full)
+        let claimed = before.wrapping_add(bytes);
+        let is_over = claimed > self.settings.max.load(MemoryOrder::Full);
+        if is_over {
+            // Full: before the bytes are recorded.
+            self.overshot.fetch_max(claimed, MemoryOrder::Full);
+        }
+        is_over
     }
 
     /// Gives up a claim of which a group below had as much.
@@ -281,12 +292,13 @@ impl<M: Machine> PageCounter<M> {
             // Spares a look at a word that all CPUs write.
             USAGE_MAX
         } else {
+            // Full, both: a task that comes to wait is seen by a return, or sees what it returned.
             let claimed = self
                 .bytes
                 .claimed
-                .load(MemoryOrder::Relaxed)
+                .load(MemoryOrder::Full)
                 .checked_add(bytes)?;
-            if claimed > self.settings.max.load(MemoryOrder::Relaxed) {
+            if claimed > self.settings.max.load(MemoryOrder::Full) {
                 return None;
             }
             limit.saturating_sub(claimed)
@@ -301,7 +313,7 @@ impl<M: Machine> PageCounter<M> {
 
     /// The limit above which stock must not bring the usage: stock must cause neither a refusal nor a debt.
     fn stock_limit(&self) -> Limit {
-        // Relaxed: a hint, like the usage that it is compared with.
+        // Relaxed: a hint, like the claims that it is compared with.
         let max = self.settings.max.load(MemoryOrder::Relaxed);
         max.min(self.settings.high.load(MemoryOrder::Relaxed))
     }

@@ -265,11 +265,11 @@ impl<M: Machine> Counters<M> {
     /// The first group where it does not fit.
     pub(super) fn claim(&self, way: &Way<'_, M>, bytes: u64) -> Result<(), u32> {
         way.claim(bytes).map_err(|position| {
-            let at = self.at(way, position);
-            self.unclaim(&self.way(way.index, self.tree.node(at).parent()), bytes);
-            // Our claim may have hidden bytes that others returned meanwhile.
-            self.mark_untold(way.index, Some(at));
-            at
+            match position {
+                0 => self.unclaim(way, bytes),
+                above => way.unclaim_from(above, bytes),
+            }
+            self.at(way, position)
         })
     }
 
@@ -280,9 +280,9 @@ impl<M: Machine> Counters<M> {
             _ => bytes - way.unclaim(bytes),
         };
         if short > 0 {
+            self.note_over_return(way.index, short, way.end);
             // The task that took them lowered the usages, too.
             way.raise(short);
-            self.note_over_return(way.index, short, way.end);
         }
     }
 
@@ -315,7 +315,7 @@ impl<M: Machine> Counters<M> {
 
     /// The usage of a group and all below it, as a hint to choose by.
     pub(crate) fn usage(&self, index: u32) -> u64 {
-        // Relaxed: see above.
+        // Relaxed: a hint.
         self.counter(index).usage(MemoryOrder::Relaxed)
     }
 
@@ -374,7 +374,7 @@ impl<M: Machine> Counters<M> {
         }
     }
 
-    /// Bounds on the usage without stock: from the bytes reserved less all possible stock, to the bytes reserved.
+    /// Bounds on the usage without stock: from the usage less all possible stock, to the bytes reserved.
     pub(crate) fn usage_range(&self, index: u32) -> (i64, i64) {
         let (lo, hi) = self.counter(index).usage_range();
         let signed = |bytes| i64::try_from(bytes).unwrap_or(i64::MAX);

@@ -4,7 +4,7 @@
 //! | file | concept |
 //! |---|---|
 //! | `counter.rs` | one group's counter: usage, limits, the stock below it |
-//! | `counters.rs` | the counters of all groups; reserving along the way to the root |
+//! | `counters.rs` | the counters of all groups; claiming along the way to the root |
 //! | `way.rs` | the counters from a group up to the root |
 //! | `stock.rs` | the bytes that CPUs hold ahead: batch, refill, return |
 //! | `drain.rs` | taking the stock of a subtree back; the last try before a refusal |
@@ -12,13 +12,13 @@
 //! | `events.rs` | counts of events at a group's limits |
 //!
 //! # Usage and stock
-//! A group's *usage*, as its limit sees it, is the bytes reserved for it and everything below. They are charged, or they are
+//! A group's *usage* is the bytes reserved for it and everything below, as its limit sees them. They are charged, or they are
 //! *stock*: bytes that a CPU reserved ahead for later charges. A charge that the stock covers touches the current CPU's words
 //! only. A refill *claims* along the way to the root, at each group only if it fits, records the bytes, and then raises the usage. So
 //! no usage ever exceeds a limit, not even for a moment.
 //!
 //! # Refusing
-//! A refusal must mean that the memory was not there. Three things could hide it: stock of other CPUs; a reservation under way
+//! A refusal must mean that the memory was not there. Three things could hide it: stock of other CPUs; a claim under way
 //! that a higher group is about to refuse; stock that is moved. So a charge that would be refused *drains* the group in its way
 //! first. A drain takes the stock back in slices while charges that fit go on. Then it closes the group, waits until no slow
 //! operation is inside, takes the stock that these armed, and tries once more. Slow operations count themselves in before they look

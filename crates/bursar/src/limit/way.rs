@@ -48,13 +48,20 @@ impl<'a, M: Machine> Way<'a, M> {
         Ok(least)
     }
 
-    /// Claims `bytes` at each counter.
+    /// Claims `bytes` at each counter, from the top down: so what is claimed at a group is claimed above, too.
     ///
     /// # Errors
-    /// The first position where they do not fit. They are claimed there and below.
+    /// The position where they do not fit. They are claimed there and above.
     pub(super) fn claim(&self, bytes: u64) -> Result<(), usize> {
         let refuses = |counter: &&PageCounter<M>| !counter.claim(bytes);
-        self.counters().iter().position(refuses).map_or(Ok(()), Err)
+        let refusing = self.counters().iter().rposition(refuses);
+        refusing.map_or(Ok(()), Err)
+    }
+
+    /// Gives up a claim that did not get below a position.
+    pub(super) fn unclaim_from(&self, position: usize, bytes: u64) {
+        let from = &self.counters()[position..];
+        from.iter().for_each(|counter| counter.unclaim(bytes));
     }
 
     /// Gives a claim up, which is in no usage. Returns the bytes that were claimed at the group: if these are fewer, only they are

@@ -88,7 +88,7 @@ fn charge<M: Machine, R>(
                 operation = None;
                 match &mut otherwise {
                     Otherwise::Refuse { tries } => {
-                        // First: a reservation that was undone may have hidden memory that came back, and stock was taken back.
+                        // First: stock was taken back.
                         if !core.counters.is_unobserved() {
                             tell::changed(core, index);
                         }
