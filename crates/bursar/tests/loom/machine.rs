@@ -56,12 +56,21 @@ macro_rules! model {
     };
 }
 
+const MODEL_STACK_WORDS: usize = 16 << 10;
+
 /// Explores a model up to a bound on preemptions; `LOOM_MAX_PREEMPTIONS` overrides it.
 pub fn explore(preemptions: usize, kind: Kind, model: impl Fn(Kind) + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound.get_or_insert(preemptions);
     builder.max_branches = builder.max_branches.max(20_000);
-    builder.check(move || model(kind));
+    let model = std::sync::Arc::new(model);
+    builder.check(move || {
+        let model = model.clone();
+        // Loom's first thread has 32 KiB of stack, too few to build a memory of its words. Its unit is a machine word.
+        let big = loom::thread::Builder::new().stack_size(MODEL_STACK_WORDS);
+        let thread = big.spawn(move || model(kind)).unwrap();
+        thread.join().unwrap();
+    });
 }
 
 loom::thread_local! {
