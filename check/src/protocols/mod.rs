@@ -21,6 +21,7 @@ mod combining;
 mod executor;
 mod fork;
 mod locked;
+mod over_return;
 mod own_steps;
 mod pages;
 pub mod planted;
@@ -67,6 +68,9 @@ pub fn all<M: Forks>() -> Vec<Protocol<M>> {
         settings::protocol::<M, 3>(),
         settings::protocol::<M, 4>(),
         settings::protocol::<M, 2>(),
+        settings::protocol::<M, 5>(),
+        Protocol::of(2, "over-return", over_return::scenario,
+            "a tenant returns more than it charged while its charges are under way: no sibling loses a byte"),
         Protocol::of(2, "ranges", ranges::scenario,
             "cached reads while others update, charge, flush and end groups: the truth lies in the range"),
         Protocol::of(2, "waiting", waiting::scenario,

@@ -1,4 +1,4 @@
-//! Tasks that charge in all ways, under five settings.
+//! Tasks that charge in all ways, under six settings.
 //!
 //! | setting | tasks | checked |
 //! |---|---|---|
@@ -6,6 +6,7 @@
 //! | `set-limit` | limits that change while others charge | a lowered limit from the return of its call on, also against stock |
 //! | `move-charge` | charges that move between groups | the target's limits; groups above both neither gain nor lose |
 //! | `nowait-and-overshoot` | charges that must not wait, and charges that must not fail | limits; no fallible charge after an overshoot until usage is within the limit |
+//! | `overshoot-and-refill` | charges that must not fail nor wait, beside refills and charges from their stock | held bytes are reserved at once |
 //! | `count-anywhere` | charges that neither wait nor fail, with drains, limits and reads | nothing lost, however often others drain |
 //!
 //! Operations that must not wait finish without the help of others, in few steps (`own_steps.rs`).
@@ -62,7 +63,7 @@ struct Setting {
     overshoots: Option<bool>,
 }
 
-const SETTINGS: [Setting; 5] = [
+const SETTINGS: [Setting; 6] = [
     Setting {
         name: "charge-refuse",
         summary: "charges near limits at two levels, returns, drains: nothing above a limit, no false refusal",
@@ -121,6 +122,16 @@ const SETTINGS: [Setting; 5] = [
             let groups = vec![(0, MAX), (1, MAX / 2), (1, NO_LIMIT)];
             let tasks = vec![Work::Count, Work::Count, Work::Drain];
             ((NO_LIMIT, groups), tasks)
+        },
+        overshoots: Some(false),
+    },
+    Setting {
+        name: "overshoot-and-refill",
+        summary: "charges above a limit that do not wait for refills under way: what is held is reserved at once",
+        draw: |_| {
+            let groups = vec![(0, MAX), (1, NO_LIMIT), (1, NO_LIMIT)];
+            let charge = Work::BelowLimits;
+            ((NO_LIMIT, groups), vec![charge, Work::Count, charge])
         },
         overshoots: Some(false),
     },

@@ -184,13 +184,18 @@ impl Bounds {
         names.filter(|name| !is_used(name)).collect()
     }
 
-    /// The file whose bounds are these numbers.
+    /// The file whose bounds are these numbers; of lines, the next hundred, so that a small change needs no new bound.
     pub fn text(numbers: &[Number]) -> String {
         let mut text = String::from(
             "# The most that each number of `cargo run -p bursar-check --bin ratchet` may be; `--write` sets them.\n",
         );
         for number in numbers {
-            let _ = writeln!(text, "{} {}", number.name, number.value);
+            let is_lines = ["lines.", "house."]
+                .iter()
+                .any(|kind| number.name.starts_with(kind));
+            let step = if is_lines { 100 } else { 1 };
+            let bound = number.value.next_multiple_of(step);
+            let _ = writeln!(text, "{} {bound}", number.name);
         }
         text
     }

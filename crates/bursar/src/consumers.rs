@@ -97,7 +97,7 @@ pub(crate) fn top<M: Machine>(group: &Group<M>, count: usize, by: By) -> Vec<Con
             Consumer {
                 path: group.path(),
                 // Relaxed: statistics, read at different moments.
-                reserved: core.counters.usage(index),
+                reserved: counter.reserved(),
                 peak: counter.peak.load(MemoryOrder::Relaxed),
                 limits: core.counters.limits(index),
                 events: counter.events.own(),
