@@ -60,6 +60,8 @@ protocols![
     nowait_and_overshoot: "nowait-and-overshoot",
     count_anywhere: "count-anywhere",
     move_charge: "move-charge",
+    overshoot_and_refill: "overshoot-and-refill",
+    over_return: "over-return",
     ranges: "ranges",
     waiting: "waiting",
     reclaim: "reclaim",

@@ -130,7 +130,7 @@ const SETTINGS: [Setting; 6] = [
         summary: "charges above a limit that do not wait for refills under way: what is held is reserved at once",
         draw: |_| {
             let groups = vec![(0, MAX), (1, NO_LIMIT), (1, NO_LIMIT)];
-            let charge = Work::BelowLimits;
+            let charge = Work::Anyway;
             ((NO_LIMIT, groups), vec![charge, Work::Count, charge])
         },
         overshoots: Some(false),

@@ -119,6 +119,9 @@ pub trait Machine: Clone + fmt::Debug + Send + Sync + 'static {
     /// or not. Each later section sees the caller's earlier writes. Concurrent callers share fences.
     fn fence(&self);
 
+    /// Tells people of a bug of the program. The host prints a line on stderr.
+    fn warn(&self, message: fmt::Arguments<'_>);
+
     /// Nanoseconds of a monotonic clock with an arbitrary start.
     fn now_ns(&self) -> u64;
 

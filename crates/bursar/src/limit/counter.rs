@@ -261,27 +261,26 @@ impl<M: Machine> PageCounter<M> {
     /// returned than were charged. Then none are left.
     #[doc(alias = "page_counter_cancel")]
     pub(crate) fn unclaim_own(&self, bytes: u64) -> u64 {
+        let claimed = &self.bytes.claimed;
+        // Claims are fewer than 2^63 bytes. More are below 0, for as long as a task below gives back what it took too much.
+        let had = |seen: u64| bytes.min((seen as i64).max(0) as u64);
         // Relaxed: tasks that return bytes that were charged find at least that much.
-        let mut seen = self.bytes.claimed.load(MemoryOrder::Relaxed);
-        if seen >= bytes {
-            let before = self.bytes.claimed.fetch_sub(bytes, MemoryOrder::Full);
-            if before < bytes {
-                // Others returned too much meanwhile. The bytes that they took are given back.
-                self.bytes
-                    .claimed
-                    .fetch_add(bytes - before, MemoryOrder::Full);
+        let mut seen = claimed.load(MemoryOrder::Relaxed);
+        if had(seen) == bytes {
+            let had = had(claimed.fetch_sub(bytes, MemoryOrder::Full));
+            if had < bytes {
+                // Others returned too much meanwhile.
+                claimed.fetch_add(bytes - had, MemoryOrder::Full);
             }
-            return before.min(bytes);
+            return had;
         }
-        // One step, so that no task sees a claim below 0.
-        while let Err(now) =
-            self.bytes
-                .claimed
-                .compare_exchange(seen, seen.saturating_sub(bytes), MemoryOrder::Full)
+        // One step, so that this task takes no claim below 0.
+        while had(seen) > 0
+            && let Err(now) = claimed.compare_exchange(seen, seen - had(seen), MemoryOrder::Full)
         {
             seen = now;
         }
-        seen.min(bytes)
+        had(seen)
     }
 
     /// Bytes that may be held as stock beside a charge of `bytes`: those left below `max` and `high`. 0 if the usage is above

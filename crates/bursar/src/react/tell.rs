@@ -1,7 +1,5 @@
 //! Telling listeners after an operation that changed usage or limits, outside of all locks.
 
-use std::io::Write;
-
 use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 
 use super::core::Core;
@@ -88,13 +86,11 @@ fn print_over_return<M: Machine>(core: &Core<M>) {
         .events
         .own()
         .over_returned_bytes;
-    // A closed stderr is no reason to fail.
-    let _ = writeln!(
-        std::io::stderr(),
-        "bursar: {} more returned than charged in {}. Its usage stops at 0. This is a bug of the code that returns bytes \
-         there; a build with debug assertions panics at that call. Events::over_returned_bytes counts on.",
+    core.tree().machine.warn(format_args!(
+        "{} more returned than charged in {}. Its usage stops at 0. This is a bug of the code that returns bytes there; a build \
+         with debug assertions panics at that call. Events::over_returned_bytes counts on.",
         Bytes(bytes),
         printable(&lifetime::path(core, index)),
-    );
+    ));
     lifetime::forget(core, index);
 }

@@ -240,6 +240,10 @@ impl Machine for LoomMachine {
         self.cpus.fence();
     }
 
+    fn warn(&self, message: std::fmt::Arguments<'_>) {
+        panic!("{message}");
+    }
+
     fn now_ns(&self) -> u64 {
         0
     }

@@ -38,6 +38,7 @@ mod time;
 mod topology;
 
 use std::fmt;
+use std::io::Write;
 use std::time::Duration;
 
 pub use backend::Backend;
@@ -160,6 +161,11 @@ impl Machine for Host {
         if self.report.backend == Backend::Rseq {
             fence::combined();
         }
+    }
+
+    fn warn(&self, message: fmt::Arguments<'_>) {
+        // A closed stderr is no reason to fail.
+        let _ = writeln!(std::io::stderr(), "bursar: {message}");
     }
 
     fn now_ns(&self) -> u64 {
