@@ -16,6 +16,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("bursar-alloc", &["bursar", "bursar-machine"]),
     ("bursar-tower", &["bursar", "bursar-alloc"]),
     ("bursar-datafusion", &["bursar"]),
+    ("bursar-prometheus", &["bursar"]),
     // These know nothing of Bursar.
     ("bursar-tpch", &[]),
     ("bursar-bench-peers", &[]),

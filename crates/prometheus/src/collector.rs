@@ -1,0 +1,83 @@
+//! The collector.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+use bursar::{Freshness, Memory};
+use prometheus_client::encoding::{DescriptorEncoder, text};
+use prometheus_client::registry::Registry;
+
+use crate::families;
+use crate::shown::choose;
+
+/// Metrics of all groups of a memory; see the [crate](crate) for their names, labels and bounds.
+#[derive(Debug)]
+pub struct Collector {
+    memory: Memory,
+    freshness: Freshness,
+    depth_max: usize,
+    groups_max: usize,
+    /// Paths of the groups that had series in the last scrape.
+    shown: Mutex<BTreeSet<String>>,
+}
+
+impl Collector {
+    /// Makes a collector of exact numbers that shows at most 1,000 groups, down to 2 levels below the root.
+    ///
+    /// It keeps a handle of the memory.
+    pub fn new(memory: &Memory) -> Self {
+        Self {
+            memory: memory.clone(),
+            freshness: Freshness::Exact,
+            depth_max: 2,
+            groups_max: 1000,
+            shown: Mutex::default(),
+        }
+    }
+
+    /// Sets the number of levels below the root that have series. 0 shows the root alone.
+    pub fn depth_max(mut self, levels: usize) -> Self {
+        self.depth_max = levels;
+        self
+    }
+
+    /// Sets the number of groups that have series of their own, at least 1.
+    pub fn groups_max(mut self, groups: usize) -> Self {
+        self.groups_max = groups.max(1);
+        self
+    }
+
+    /// Sets the freshness of the numbers; [`Freshness::Exact`] unless set. If the memory's flush policy forbids the flush that a
+    /// freshness needs, a scrape shows the cached numbers.
+    pub fn freshness(mut self, freshness: Freshness) -> Self {
+        self.freshness = freshness;
+        self
+    }
+}
+
+impl prometheus_client::collector::Collector for Collector {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let snapshot = self.memory.snapshot(self.freshness);
+        let cached = || self.memory.snapshot(Freshness::Cached);
+        let Ok(snapshot) = snapshot.or_else(|_| cached()) else {
+            // No flush is needed for cached numbers.
+            return Err(fmt::Error);
+        };
+        let mut before = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let shown = choose(&snapshot, (self.depth_max, self.groups_max), &mut before);
+        drop(before);
+        families::encode(&self.memory, &snapshot, &shown, encoder)
+    }
+}
+
+/// Writes the metrics of one collector as OpenMetrics text (`application/openmetrics-text; version=1.0.0; charset=utf-8`), for
+/// servers without a registry.
+///
+/// # Errors
+/// Those of the writer.
+pub fn openmetrics(collector: &std::sync::Arc<Collector>, to: &mut impl fmt::Write) -> fmt::Result {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(collector.clone()));
+    text::encode(to, &registry)
+}

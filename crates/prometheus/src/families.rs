@@ -1,0 +1,383 @@
+//! Families of metrics.
+
+use std::fmt;
+
+use bursar::{GroupSnapshot, Level, Memory, Snapshot, Statistic};
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeLabel, EncodeLabelSet, LabelSetEncoder, MetricEncoder, NoLabelSet,
+};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Unit;
+
+use crate::shown::{Labels, Others, Shown};
+
+/// The label `group` of the series of a group's children that have none of their own.
+const OTHER: &str = "other";
+
+/// Labels of one series.
+struct Series<'a> {
+    group: &'a str,
+    parent: &'a str,
+    more: Option<(&'static str, &'static str)>,
+}
+
+impl EncodeLabelSet for Series<'_> {
+    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> fmt::Result {
+        ("group", self.group).encode(encoder.encode_label())?;
+        ("parent", self.parent).encode(encoder.encode_label())?;
+        self.more
+            .map_or(Ok(()), |more| more.encode(encoder.encode_label()))
+    }
+}
+
+/// Number of one series.
+enum Number {
+    Gauge(i64),
+    Counter(u64),
+    Seconds(f64),
+}
+
+impl Number {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
+        match self {
+            Self::Gauge(number) => encoder.encode_gauge(number),
+            Self::Counter(count) => encoder.encode_counter::<NoLabelSet, _, f64>(count, None),
+            Self::Seconds(seconds) => encoder.encode_counter::<NoLabelSet, _, f64>(seconds, None),
+        }
+    }
+}
+
+/// A family: name, explanation, unit, type.
+struct Family(&'static str, &'static str, Option<Unit>, MetricType);
+
+const fn bytes(name: &'static str, help: &'static str) -> Family {
+    Family(name, help, Some(Unit::Bytes), MetricType::Gauge)
+}
+
+const fn gauge(name: &'static str, help: &'static str) -> Family {
+    Family(name, help, None, MetricType::Gauge)
+}
+
+const fn counter(name: &'static str, help: &'static str) -> Family {
+    Family(name, help, None, MetricType::Counter)
+}
+
+const fn counter_of(name: &'static str, unit: Unit, help: &'static str) -> Family {
+    Family(name, help, Some(unit), MetricType::Counter)
+}
+
+/// Gauges of bytes that only groups have; `None` for a limit that is not set.
+type BytesOf = fn(&GroupSnapshot) -> Option<u64>;
+
+const BYTES: [(Family, BytesOf); 5] = [
+    (
+        bytes(
+            "bursar_group_peak",
+            "The most bytes that were ever reserved",
+        ),
+        |group| Some(group.peak),
+    ),
+    (
+        bytes("bursar_group_max", "Limit above which charges are refused"),
+        |group| limit(group.limits.max),
+    ),
+    (
+        bytes(
+            "bursar_group_high",
+            "Limit above which charges are slowed down",
+        ),
+        |group| limit(group.limits.high),
+    ),
+    (
+        bytes("bursar_group_low", "Bytes that reclaim takes last"),
+        |group| protection(group.limits.low),
+    ),
+    (
+        bytes("bursar_group_min", "Bytes that reclaim never takes"),
+        |group| protection(group.limits.min),
+    ),
+];
+
+fn limit(bytes: u64) -> Option<u64> {
+    (bytes != u64::MAX).then_some(bytes)
+}
+
+fn protection(bytes: u64) -> Option<u64> {
+    (bytes != 0).then_some(bytes)
+}
+
+/// Counts of events at a group and below it.
+type CountOf = fn(&GroupSnapshot) -> u64;
+
+const EVENTS: [(Family, CountOf); 10] = [
+    (
+        counter("bursar_group_refused", "Charges that max refused"),
+        |group| group.events.refused,
+    ),
+    (
+        counter(
+            "bursar_group_overshot",
+            "Charges above max that could not be refused",
+        ),
+        |group| group.events.overshot,
+    ),
+    (
+        counter(
+            "bursar_group_above_max",
+            "Charges that at first did not fit under max",
+        ),
+        |group| group.events.max,
+    ),
+    (
+        counter(
+            "bursar_group_above_high",
+            "Charges that left the usage above high",
+        ),
+        |group| group.events.high,
+    ),
+    (
+        counter(
+            "bursar_group_below_low",
+            "Times that reclaim asked a group within its low",
+        ),
+        |group| group.events.low,
+    ),
+    (
+        counter_of(
+            "bursar_group_drained",
+            Unit::Bytes,
+            "Stock taken back from CPUs",
+        ),
+        |group| group.events.drained_bytes,
+    ),
+    (
+        counter_of(
+            "bursar_group_reclaimed",
+            Unit::Bytes,
+            "Bytes that reclaimers freed",
+        ),
+        |group| group.events.reclaimed_bytes,
+    ),
+    (
+        counter(
+            "bursar_group_reclaim_failed",
+            "Calls of reclaimers that freed nothing",
+        ),
+        |group| group.events.reclaim_failed,
+    ),
+    (
+        counter_of(
+            "bursar_group_over_returned",
+            Unit::Bytes,
+            "Bytes returned that were not charged, by a bug of the program",
+        ),
+        |group| group.events.over_returned_bytes,
+    ),
+    (
+        counter("bursar_group_panicked_callbacks", "Callbacks that panicked"),
+        |group| group.events.panicked_callbacks,
+    ),
+];
+
+/// Writes families of the groups shown.
+struct Writer<'a, 'e> {
+    shown: &'a Shown<'a>,
+    encoder: DescriptorEncoder<'e>,
+}
+
+impl Writer<'_, '_> {
+    /// Writes a family, if it has any series. `of_group` and `of_others` push the numbers, each with one more label where it has
+    /// one.
+    fn family(
+        &mut self,
+        Family(name, help, unit, kind): &Family,
+        of_group: impl Fn(&GroupSnapshot, &mut Numbers),
+        of_others: impl Fn(&Others, &mut Numbers),
+    ) -> fmt::Result {
+        let shown = self.shown;
+        let mut all: Vec<(Series<'_>, Number)> = Vec::with_capacity(shown.groups.len());
+        let mut numbers = Numbers::new();
+        for (at, (labels, of)) in shown.groups.iter().enumerate() {
+            let Labels { group, parent } = labels;
+            let mut add = |group, parent, numbers: &mut Numbers| {
+                all.extend(numbers.drain(..).map(|(more, number)| {
+                    let series = Series {
+                        group,
+                        parent,
+                        more,
+                    };
+                    (series, number)
+                }));
+            };
+            of_group(of, &mut numbers);
+            add(group.as_str(), parent.as_str(), &mut numbers);
+            if let Some(others) = shown.others.get(&at) {
+                of_others(others, &mut numbers);
+                add(OTHER, group, &mut numbers);
+            }
+        }
+        // Parsers do not expect a family without series.
+        if all.is_empty() {
+            return Ok(());
+        }
+        let mut family = self
+            .encoder
+            .encode_descriptor(name, help, unit.as_ref(), *kind)?;
+        all.iter()
+            .try_for_each(|(series, number)| number.encode(family.encode_family(series)?))
+    }
+
+    /// Writes a family that the series [`OTHER`] does not have.
+    fn groups_only(
+        &mut self,
+        family: &Family,
+        of_group: impl Fn(&GroupSnapshot, &mut Numbers),
+    ) -> fmt::Result {
+        self.family(family, of_group, |_, _| ())
+    }
+
+    /// Writes a family of the memory as a whole.
+    fn single(&mut self, Family(name, help, unit, kind): &Family, number: f64) -> fmt::Result {
+        let encoder = &mut self.encoder;
+        let mut metric = encoder.encode_descriptor(name, help, unit.as_ref(), *kind)?;
+        match kind {
+            MetricType::Counter => metric.encode_counter::<NoLabelSet, _, f64>(&number, None),
+            _ => metric.encode_gauge(&number),
+        }
+    }
+}
+
+/// Numbers of a group in one family, and the label that tells them apart.
+type Numbers = Vec<(Option<(&'static str, &'static str)>, Number)>;
+
+fn signed(count: u64) -> Number {
+    Number::Gauge(i64::try_from(count).unwrap_or(i64::MAX))
+}
+
+fn level(level: Level) -> Number {
+    Number::Gauge(match level {
+        Level::None => 0,
+        Level::Low => 1,
+        Level::High => 2,
+        Level::Critical => 3,
+    })
+}
+
+/// Writes all families.
+pub(crate) fn encode(
+    memory: &Memory,
+    snapshot: &Snapshot,
+    shown: &Shown<'_>,
+    encoder: DescriptorEncoder<'_>,
+) -> fmt::Result {
+    let to = &mut Writer { shown, encoder };
+    to.family(
+        &bytes(
+            "bursar_group_usage",
+            "Bytes charged to the group and all below it",
+        ),
+        |group, to| to.push((None, Number::Gauge(group.reading.usage().value))),
+        |others, to| to.push((None, Number::Gauge(others.usage))),
+    )?;
+    to.family(
+        &bytes(
+            "bursar_group_reserved",
+            "Usage and stock of CPUs, as limits see it",
+        ),
+        |group, to| to.push((None, signed(group.reserved))),
+        |others, to| to.push((None, signed(others.reserved))),
+    )?;
+    for (family, of_group) in &BYTES {
+        to.groups_only(family, |group, to| {
+            to.extend(of_group(group).map(|bytes| (None, signed(bytes))));
+        })?;
+    }
+    for (family, of_group) in &EVENTS {
+        to.groups_only(family, |group, to| {
+            to.push((None, Number::Counter(of_group(group))));
+        })?;
+    }
+    let throttled = "Time that charges slept above high";
+    to.groups_only(
+        &counter_of("bursar_group_throttled", Unit::Seconds, throttled),
+        |group, to| to.push((None, Number::Seconds(group.events.throttled.as_secs_f64()))),
+    )?;
+    let stalled = "Time in which some or all tasks waited for memory";
+    to.groups_only(
+        &counter_of("bursar_group_stall", Unit::Seconds, stalled),
+        |group, to| {
+            let stall = &group.pressure.stall;
+            for (kind, share) in [("some", stall.some), ("full", stall.full)] {
+                let seconds = Number::Seconds(share.total.as_secs_f64());
+                to.push((Some(("kind", kind)), seconds));
+            }
+        },
+    )?;
+    let levels = "Pressure: 0 none, 1 low, 2 high, 3 critical";
+    to.groups_only(
+        &gauge("bursar_group_pressure_level", levels),
+        |group, to| {
+            let pressure = &group.pressure;
+            let by = [
+                ("all", pressure.level),
+                ("usage", pressure.by_usage),
+                ("stall", pressure.by_stall),
+            ];
+            to.extend(by.map(|(by, of)| (Some(("by", by)), level(of))));
+        },
+    )?;
+    statistics(memory.statistics(), to)?;
+    to.family(
+        &gauge(
+            "bursar_groups_folded",
+            "Children without series of their own",
+        ),
+        |_, _| (),
+        |others, to| to.push((None, signed(others.groups))),
+    )?;
+    let age = "Age of the numbers: they miss no older update";
+    let age_seconds = Family("bursar_age", age, Some(Unit::Seconds), MetricType::Gauge);
+    to.single(&age_seconds, snapshot.age().as_secs_f64())?;
+    let removed = gauge("bursar_removed_groups", "Removed groups that hold bytes");
+    to.single(&removed, memory.removed_groups() as f64)?;
+    let counts = memory.flush_counts();
+    let walks = counter("bursar_walks", "Walks over the tree that readers made");
+    to.single(&walks, (counts.root + counts.subtree) as f64)
+}
+
+/// Writes the program's own statistics: the gauges, and then the counters.
+fn statistics(all: &'static [Statistic], to: &mut Writer<'_, '_>) -> fmt::Result {
+    let labelled = |counters: bool| {
+        let all = all.iter().enumerate();
+        let of_kind = all.filter(move |(_, one)| one.is_counter() == counters);
+        of_kind.map(|(at, one)| (at, Some(("statistic", one.name()))))
+    };
+    let values = |group: &GroupSnapshot| -> Vec<i64> {
+        group.reading.iter().map(|(_, value)| value.value).collect()
+    };
+    to.family(
+        &gauge(
+            "bursar_group_statistic",
+            "Gauges that the program keeps for each group",
+        ),
+        |group, to| {
+            let values = values(group);
+            to.extend(labelled(false).map(|(at, label)| (label, Number::Gauge(values[at]))));
+        },
+        |others, to| {
+            let sums = &others.statistics;
+            to.extend(labelled(false).map(|(at, label)| (label, Number::Gauge(sums[at]))));
+        },
+    )?;
+    to.groups_only(
+        &counter(
+            "bursar_group_statistic_count",
+            "Counters that the program keeps for each group",
+        ),
+        |group, to| {
+            let values = values(group);
+            let count = |at: usize| Number::Counter(values[at].max(0) as u64);
+            to.extend(labelled(true).map(|(at, label)| (label, count(at))));
+        },
+    )
+}
