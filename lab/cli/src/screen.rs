@@ -201,6 +201,13 @@ impl Cell {
     }
 }
 
+/// The answer to the question of a document's experiment; `None` if there is no question, or a figure is missing.
+pub fn answer(document: &Document) -> Option<String> {
+    let mut questions = QUESTIONS.iter();
+    let question = questions.find(|it| it.experiment == document.experiment)?;
+    (question.answer)(document)
+}
+
 /// The whole screen. `page` says where the pictures are.
 pub fn text(documents: &[Document], seconds: f64, page: &str, form: Markup) -> String {
     let seeds = documents.first().map_or(0, |document| document.seed);
@@ -329,7 +336,7 @@ fn reads(document: &Document) -> Option<String> {
         _ => format!("{} longer", percent(pay)),
     };
     Some(format!(
-        "With Linux 6.8, {merged} of the reads miss a completed update{age}. With Bursar {own} do{own_age}. Half of its reads \
+        "With Linux 6.8's policy ({MERGED}), {merged} of the reads miss a completed update{age}. With Bursar {own} do{own_age}. Half of its reads \
          take at most {}, not {}, and a worker's page takes {as_long}.",
         half("combining")?,
         half(MERGED)?,
@@ -366,7 +373,7 @@ fn frees(document: &Document) -> Option<String> {
         both.next().map_or(0.0, |(wait, _)| *wait)
     };
     Some(format!(
-        "With Linux 6.19, {} of {} pages wait longest: {} at p99, and {} {}. With Bursar {} wait {}, and {} {}.",
+        "With Linux 6.19's policy (batched), {} of {} pages wait longest: {} at p99, and {} {}. With Bursar {} wait {}, and {} {}.",
         long.1,
         Load(&document.parameters).number("bystander_pages"),
         nanoseconds(long.0),
