@@ -172,13 +172,13 @@ registry! {
         range_ns: Some((100_000_000, u64::MAX))
     };
     BROKEN_READS = "broken_reads", Ratio, Lower, "reads that missed an update that had completed before the read began" {
-        title: "reads that missed an update",
+        title: "wrong reads",
         columns: &[("broken reads", Value)],
         legend: "broken reads: missed an update that had completed before the read began"
     };
     READS_BEYOND_NEED = "reads_beyond_need", Ratio, Lower, "reads whose answer was older than the reader had asked for" { title: "reads older than asked for" };
     STALENESS = "staleness", Ns, Lower, "age of the oldest update that a read missed, at least; 0 if it missed none" {
-        title: "age of the oldest missed update",
+        title: "age of missed updates",
         columns: &[("staleness p99", P99)],
         legend: "staleness: age of the oldest update that a read missed, at least; 0 if it missed none",
         bars: "How old what they missed was (0 ns: nothing was missed)",

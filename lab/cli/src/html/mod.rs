@@ -337,7 +337,10 @@ fn run(document: &Document, point: &str, kind_of_page: &str, id: String) -> Run 
         settings: Vec::new(),
         interrupted: document.interrupted,
         failures: failures(document).collect(),
-        headline: screen::answer(document).unwrap_or_else(|| headline(&parts, &findings)),
+        headline: unbroken(&match screen::answer(document) {
+            Some(answer) => answer,
+            None => headline(&parts, &findings),
+        }),
         findings,
         pictures: pictures(&svg::figures(document), &id),
         variants: parts.iter().map(variant).collect(),
@@ -372,14 +375,28 @@ fn headline(parts: &[Part<'_>], findings: &[Finding]) -> String {
         let mut references = parts.iter().filter(|part| part.is_reference());
         is_few || it.name.is_empty() || references.any(|part| part.name().0 == it.name)
     };
-    let said = findings
-        .iter()
-        .filter(is_said)
-        .map(|it| match it.name.as_str() {
-            "" => format!("{}.", it.text),
-            name => format!("{}: {}.", capitalised(name), it.text),
-        });
+    let said = findings.iter().filter(is_said);
+    let said = said.map(|it| match it.name.as_str() {
+        "" => format!("{}.", capitalised(&it.text)),
+        name => format!("With {name}, {}.", it.text),
+    });
     said.collect::<Vec<_>>().join(" ")
+}
+
+/// The text with numbers on the line of their units.
+fn unbroken(text: &str) -> String {
+    const UNITS: [&str; 5] = ["%", "ns", "us", "ms", "s"];
+    let mut unbroken = String::new();
+    for word in text.split(' ') {
+        let is_unit = UNITS.contains(&word.trim_end_matches(['.', ',', ';']));
+        if is_unit && unbroken.ends_with(|it: char| it.is_ascii_digit()) {
+            unbroken.push('\u{a0}');
+        } else if !unbroken.is_empty() {
+            unbroken.push(' ');
+        }
+        unbroken.push_str(word);
+    }
+    unbroken
 }
 
 /// A sentence for each variant, and remarks on all of them.

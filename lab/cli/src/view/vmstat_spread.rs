@@ -21,7 +21,7 @@ pub const VIEW: View = View {
         title: "When each CPU's upkeep fired, in one second",
         span_us,
         beside: &[
-            column("most at once", HERD.name, Of::Max),
+            column("max at once", HERD.name, Of::Max),
             column("ticks", INSTANTS_PER_SECOND.name, Of::Value),
         ],
     }),
