@@ -495,7 +495,11 @@ mod tests {
         reads.variants = vec![reader("combining", 0, 0, 0.0), reader(MERGED, 96, 9, 0.0)];
         let said = answer(&reads).expect("an answer about reads");
         assert!(said.ends_with("not 2.00 us."), "{said}");
-        upkeep.variants[0] = variant("upstream", &[(HERD.name, many(Unit::Count, &[]))]);
+        let nothing_at_once = [
+            (HERD.name, many(Unit::Count, &[])),
+            (REFRESH.name, many(Unit::Ns, &[5])),
+        ];
+        upkeep.variants[0] = variant("upstream", &nothing_at_once);
         assert_eq!(answer(&upkeep), None);
         for waits in &mut frees.variants {
             let none = [TAKERS, FREERS].map(|name| (name, many(Unit::Ns, &[0])));

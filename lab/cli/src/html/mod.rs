@@ -431,7 +431,7 @@ fn of_sweep(sweep: &Sweep<'_>, id: String) -> SweepSection {
 fn pictures(figures: &[Figure<'_>], id: &str) -> Vec<Picture> {
     let picture = |(place, figure): (usize, &Figure<'_>)| Picture {
         id: format!("{id}-picture-{}", place + 1),
-        title: figure.title.clone(),
+        title: capitalised(&figure.title),
         reading: figure.reading.clone(),
         is_narrow: figure.is_narrow(),
         drawing: figure.embedded(),

@@ -1,6 +1,5 @@
 use bursar_experiments::measure::{Metric, Unit};
 use bursar_experiments::metrics::memcg_flush::*;
-use bursar_experiments::metrics::pcp_batch_free::*;
 use bursar_experiments::metrics::vmstat_spread::*;
 use bursar_experiments::verdict::{Rule, Verdict};
 use roxmltree::Document as Xml;
