@@ -201,6 +201,13 @@ impl Cell {
     }
 }
 
+/// The answer to the question of a document's experiment; `None` if there is no question, or a figure is missing.
+pub fn answer(document: &Document) -> Option<String> {
+    let mut questions = QUESTIONS.iter();
+    let question = questions.find(|it| it.experiment == document.experiment)?;
+    (question.answer)(document)
+}
+
 /// The whole screen. `page` says where the pictures are.
 pub fn text(documents: &[Document], seconds: f64, page: &str, form: Markup) -> String {
     let seeds = documents.first().map_or(0, |document| document.seed);
@@ -286,7 +293,8 @@ fn machine(document: &Document) -> String {
 fn more(document: &Document, variant: &VariantResult, metric: &str, base: &str) -> Option<f64> {
     let number =
         |variant: &VariantResult| variant.number(metric, Of::Value).map(|(number, _)| number);
-    Some(number(variant)? / number(of(document, base)?)? - 1.0)
+    let more = number(variant)? / number(of(document, base)?)? - 1.0;
+    more.is_finite().then_some(more)
 }
 
 /// Whether a part is 0 in tenths of a percent.
@@ -322,15 +330,15 @@ fn reads(document: &Document) -> Option<String> {
         Some(nanoseconds(ns))
     };
     let ((own, own_age), (merged, age)) = (missed("combining")?, missed(MERGED)?);
-    let pay = more(document, of(document, "combining")?, PAGE, MERGED)?;
-    let as_long = match pay {
-        _ if is_shown_as_zero(pay) => "as long".to_owned(),
-        ..0.0 => format!("{} shorter", percent(-pay)),
-        _ => format!("{} longer", percent(pay)),
+    let page = match more(document, of(document, "combining")?, PAGE, MERGED) {
+        None => String::new(),
+        Some(pay) if is_shown_as_zero(pay) => ", and a worker's page takes as long".to_owned(),
+        Some(pay @ ..0.0) => format!(", and a worker's page takes {} shorter", percent(-pay)),
+        Some(pay) => format!(", and a worker's page takes {} longer", percent(pay)),
     };
     Some(format!(
-        "With Linux 6.8, {merged} of the reads miss a completed update{age}. With Bursar {own} do{own_age}. Half of its reads \
-         take at most {}, not {}, and a worker's page takes {as_long}.",
+        "With Linux 6.8's policy ({MERGED}), {merged} of the reads miss a completed update{age}. With Bursar {own} do{own_age}. Half of its reads \
+         take at most {}, not {}{page}.",
         half("combining")?,
         half(MERGED)?,
     ))
@@ -341,7 +349,8 @@ fn upkeep(document: &Document) -> Option<String> {
         let variant = of(document, variant)?;
         let (together, _) = variant.number(HERD.name, Of::Max)?;
         let (mean, _) = variant.number(REFRESH.name, Of::Mean)?;
-        Some((together as u64, nanoseconds(mean)))
+        // None at once: nothing was seen.
+        (together > 0.0).then(|| (together as u64, nanoseconds(mean)))
     };
     let ((own, own_mean), (all, mean)) = (of("phase-exact")?, of("upstream")?);
     Some(format!(
@@ -361,12 +370,15 @@ fn frees(document: &Document) -> Option<String> {
     if long.0 < short.0 {
         std::mem::swap(&mut long, &mut short);
     }
+    if long.0 == 0.0 {
+        return None;
+    }
     let own_of = |who: &str| {
         let mut both = own.iter().filter(|(_, it)| *it == who);
         both.next().map_or(0.0, |(wait, _)| *wait)
     };
     Some(format!(
-        "With Linux 6.19, {} of {} pages wait longest: {} at p99, and {} {}. With Bursar {} wait {}, and {} {}.",
+        "With Linux 6.19's policy (batched), {} of {} pages wait longest: {} at p99, and {} {}. With Bursar {} wait {}, and {} {}.",
         long.1,
         Load(&document.parameters).number("bystander_pages"),
         nanoseconds(long.0),
@@ -387,21 +399,22 @@ mod tests {
 
     const PAGE: &str = "Pictures: there";
 
+    fn reader(name: &str, wrong: u64, stale_ns: u64, page_ns: f64) -> VariantResult {
+        variant(
+            name,
+            &[
+                (BROKEN_READS.name, Metric::Ratio(Share::of(1, wrong, 100))),
+                (READ_LATENCY.name, many(Unit::Ns, &[2_000])),
+                (STALENESS.name, many(Unit::Ns, &[stale_ns])),
+                (super::PAGE, figure(Unit::Ns, page_ns)),
+            ],
+        )
+    }
+
     fn documents() -> [Document; 3] {
-        let of = |name: &str, wrong: u64, stale_ns: u64, page_ns: f64| {
-            variant(
-                name,
-                &[
-                    (BROKEN_READS.name, Metric::Ratio(Share::of(1, wrong, 100))),
-                    (READ_LATENCY.name, many(Unit::Ns, &[2_000])),
-                    (STALENESS.name, many(Unit::Ns, &[stale_ns])),
-                    (super::PAGE, figure(Unit::Ns, page_ns)),
-                ],
-            )
-        };
         let reads = vec![
-            of("combining", 0, 0, 303.0),
-            of(MERGED, 96, 2_000_000, 300.0),
+            reader("combining", 0, 0, 303.0),
+            reader(MERGED, 96, 2_000_000, 300.0),
         ];
         let upkeep = samples::vmstat_spread(72, 18).variants.into_iter();
         let upkeep = upkeep.map(|mut it| {
@@ -447,7 +460,7 @@ mod tests {
         let text = said(&screen(&documents(), None));
         for part in [
             "SIMULATED, seed 1, 9 s",
-            "With Linux 6.8, 96.0 % of the reads miss a completed update, up to 2.00 ms old. With Bursar none do. Half of \
+            "With Linux 6.8's policy (per-group), 96.0 % of the reads miss a completed update, up to 2.00 ms old. With Bursar none do. Half of \
              its reads take at most 2.00 us, not 2.00 us, and a worker's page takes 1.00 % longer.",
             "Bursar 0 % 2.00 us 2.00 us +1.0 %",
             "Upstream, up to 18 of 72 CPUs begin on one tick",
@@ -474,6 +487,25 @@ mod tests {
         worse[0].variants[1].metrics = documents()[0].variants[0].metrics.clone();
         let text = said(&screen(&worse, None));
         assert!(text.contains("a worker's page takes as long."), "{text}");
+    }
+
+    #[test]
+    fn figures_of_nothing_are_no_answer() {
+        let [mut reads, mut upkeep, mut frees] = documents();
+        reads.variants = vec![reader("combining", 0, 0, 0.0), reader(MERGED, 96, 9, 0.0)];
+        let said = answer(&reads).expect("an answer about reads");
+        assert!(said.ends_with("not 2.00 us."), "{said}");
+        let nothing_at_once = [
+            (HERD.name, many(Unit::Count, &[])),
+            (REFRESH.name, many(Unit::Ns, &[5])),
+        ];
+        upkeep.variants[0] = variant("upstream", &nothing_at_once);
+        assert_eq!(answer(&upkeep), None);
+        for waits in &mut frees.variants {
+            let none = [TAKERS, FREERS].map(|name| (name, many(Unit::Ns, &[0])));
+            *waits = variant(&waits.name, &none);
+        }
+        assert_eq!(answer(&frees), None);
     }
 
     #[test]

@@ -172,11 +172,13 @@ registry! {
         range_ns: Some((100_000_000, u64::MAX))
     };
     BROKEN_READS = "broken_reads", Ratio, Lower, "reads that missed an update that had completed before the read began" {
+        title: "wrong reads",
         columns: &[("broken reads", Value)],
         legend: "broken reads: missed an update that had completed before the read began"
     };
-    READS_BEYOND_NEED = "reads_beyond_need", Ratio, Lower, "reads whose answer was older than the reader had asked for";
+    READS_BEYOND_NEED = "reads_beyond_need", Ratio, Lower, "reads whose answer was older than the reader had asked for" { title: "reads older than asked for" };
     STALENESS = "staleness", Ns, Lower, "age of the oldest update that a read missed, at least; 0 if it missed none" {
+        title: "age of missed updates",
         columns: &[("staleness p99", P99)],
         legend: "staleness: age of the oldest update that a read missed, at least; 0 if it missed none",
         bars: "How old what they missed was (0 ns: nothing was missed)",
@@ -188,8 +190,9 @@ registry! {
             how_much: "Age of the oldest missed update, of the reads that missed one",
         })
     };
-    MISSING_UPDATES = "missing_updates", Count, Lower, "how many updates a read missed" { repeats: true };
+    MISSING_UPDATES = "missing_updates", Count, Lower, "how many updates a read missed" { title: "missed updates of a read", repeats: true };
     WORKER_RUNTIME = "worker_runtime", Ns, Lower, "from one page of a worker to its next: charge, account, touch, free the oldest" {
+        title: "time from page to page",
         columns: &[("page p50", P50), ("page mean", Mean)],
         legend: "page: from one page that a worker faulted in to its next: compute, charge, reclaim, read, touch, account",
         bars: "How long workers took for a page",
@@ -200,15 +203,15 @@ registry! {
         legend: "flushes bring per-CPU numbers together; skips went without one that was due; waits are reads that waited for a \
                  flush of another; lock waits found the one flush lock taken (-: there is none)"
     };
-    FLUSHES_ROOT = "flushes_root", Count, Neither, "those of the whole tree" { repeats: true };
-    FLUSHES_SUBTREE = "flushes_subtree", Count, Neither, "those of a part of it" { repeats: true };
-    SKIPS = "skips", Count, Neither, "reads that went without a flush that was due" { columns: &[("skips", Value)] };
-    WAITS = "waits", Count, Neither, "reads that waited for a flush of another" { columns: &[("waits", Value)] };
-    LOCK_WAITS = "lock_waits", Count, Lower, "how often the one flush lock was taken already" { columns: &[("lock waits", Value)] };
+    FLUSHES_ROOT = "flushes_root", Count, Neither, "those of the whole tree" { title: "flushes of the whole tree", repeats: true };
+    FLUSHES_SUBTREE = "flushes_subtree", Count, Neither, "those of a part of it" { title: "flushes of a part of the tree", repeats: true };
+    SKIPS = "skips", Count, Neither, "reads that went without a flush that was due" { title: "skipped flushes", columns: &[("skips", Value)] };
+    WAITS = "waits", Count, Neither, "reads that waited for a flush of another" { title: "reads that waited", columns: &[("waits", Value)] };
+    LOCK_WAITS = "lock_waits", Count, Lower, "how often the one flush lock was taken already" { title: "waits for the flush lock", columns: &[("lock waits", Value)] };
     FENCES = "fences", Count, Lower, "fences that interrupt all CPUs of the program";
     LIMIT_REFUSALS = "limit_refusals", Count, Neither,
         "charges that met their group's limit, and made their worker free its oldest pages";
-    PAGE_NS = "page_ns", Ns, Lower, "time of a worker for one page that it accesses, in the mean";
+    PAGE_NS = "page_ns", Ns, Lower, "time of a worker for one page that it accesses, in the mean" { title: "page time" };
     PAGES_PER_SECOND = "pages_per_second", PerSecond, Higher, "pages that all workers access in a second";
     FLUSH_SITE_SHARE = "flush_site_share", Ratio, Lower, "share of the workers' time in which reclaim flushes";
     PAGE_FAULTS = "page_faults", Count, Neither, "accesses to pages that were not in memory";
@@ -216,43 +219,46 @@ registry! {
     REFAULTS = "refaults", Count, Neither, "faults on pages that reclaim had evicted";
     SWAP_OUTS = "swap_outs", Count, Neither, "pages written to the swap device";
     ZSWAP_OUTS = "zswap_outs", Count, Neither, "pages compressed into memory";
-    OOMS = "ooms", Count, Neither, "charges for which reclaim found nothing";
+    OOMS = "ooms", Count, Neither, "charges for which reclaim found nothing" { title: "charges without memory" };
     RECLAIM_ROUND = "reclaim_round", Ns, Lower, "how long a worker's round of reclaim took";
     RECLAIMER_ROUND = "reclaimer_round", Ns, Lower, "how long a reclaimer's round of reclaim took";
     WRONG_VICTIMS = "wrong_victims", Ratio, Lower, "decisions whose victim was not the largest tenant, or nearly so";
-    DECISION_LATENCY = "decision_latency", Ns, Lower, "how long the choice of a victim took";
-    VICTIM_SHORTFALL_PAGES = "victim_shortfall_pages", Count, Lower, "pages that the largest tenant had more than the victim";
-    PAIR_LATENCY = "pair_latency", Ns, Lower, "how long a read of all tenants took";
-    PAIR_ERROR_PAGES = "pair_error_pages", Count, Lower, "pages by which a tenant's usage and statistics differed";
-    OVERHEAD_ERROR_PAGES = "overhead_error_pages", Count, Lower, "pages by which the root and the sum of the tenants differed";
+    DECISION_LATENCY = "decision_latency", Ns, Lower, "how long the choice of a victim took" { title: "time to choose a victim" };
+    VICTIM_SHORTFALL_PAGES = "victim_shortfall_pages", Count, Lower, "pages that the largest tenant had more than the victim" { title: "pages short of the largest tenant" };
+    PAIR_LATENCY = "pair_latency", Ns, Lower, "how long a read of all tenants took" { title: "time to read all tenants" };
+    PAIR_ERROR_PAGES = "pair_error_pages", Count, Lower, "pages by which a tenant's usage and statistics differed" { title: "pages between usage and statistics" };
+    OVERHEAD_ERROR_PAGES = "overhead_error_pages", Count, Lower, "pages by which the root and the sum of the tenants differed" { title: "pages between root and tenants" };
     PROACTIVE_STEPS = "proactive_steps", Count, Neither, "steps of proactive reclaim";
-    STOPPED_EARLY = "stopped_early", Ratio, Lower, "loops of reclaim that old numbers stopped too early";
+    STOPPED_EARLY = "stopped_early", Ratio, Lower, "loops of reclaim that old numbers stopped too early" { title: "loops stopped too early" };
     STEPS_UNTIL_STOP = "steps_until_stop", Count, Neither, "steps of a loop of reclaim until it stopped";
-    THROUGHPUT_SERVER = "throughput_mbps_server", MbitPerSecond, Higher, "bits that receivers took in a second";
-    THROUGHPUT_CLIENT = "throughput_mbps_client", MbitPerSecond, Higher, "bits that senders sent in a second";
+    THROUGHPUT_SERVER = "throughput_mbps_server", MbitPerSecond, Higher, "bits that receivers took in a second" { title: "throughput, receivers" };
+    THROUGHPUT_CLIENT = "throughput_mbps_client", MbitPerSecond, Higher, "bits that senders sent in a second" { title: "throughput, senders" };
     CHARGE_SHARE = "charge_share", Ratio, Lower, "share of a segment's time that charging and counting take";
     DISTURBED_SEGMENTS = "disturbed_segments", Ratio, Neither, "segments that are left out of that share, because their task lost its CPU";
-    UPDATE_NS = "update_ns", Ns, Lower, "time to charge and count a segment";
-    STATISTIC_UPDATE_NS = "statistic_update_ns", Ns, Lower, "time to count a segment";
+    UPDATE_NS = "update_ns", Ns, Lower, "time to charge and count a segment" { title: "time to charge and count" };
+    STATISTIC_UPDATE_NS = "statistic_update_ns", Ns, Lower, "time to count a segment" { title: "time to count" };
 }
 "vmstat-spread" vmstat_spread {
     REFRESH = "refresh", Ns, Lower,
         "each call that folds a CPU's counters and decays its page lists: periodic and on the way into idleness" {
+        title: "upkeep call",
         columns: &[("refresh p50", P50), ("refresh p99", P99), ("refresh max", Max), ("refresh mean", Mean)],
         legend: "refresh: each call that folds a CPU's counters and decays its page lists, periodic ones and those on the way into idleness",
         bars: "How long calls took (bars grow with the logarithm of the number of calls)",
         line: Some(("How long calls of the refresh took", "share of calls")),
         sweeps: &[P99, Mean]
     };
-    REFRESH_PERIODIC = "refresh_periodic", Ns, Lower, "the periodic calls alone";
-    REFRESH_IDLE = "refresh_idle", Ns, Lower, "those on the way into idleness alone";
-    REFRESH_FOLD = "refresh_fold", Ns, Lower, "of a periodic call: folding counters";
-    REFRESH_PAGES = "refresh_pages", Ns, Lower, "of a periodic call: work on page lists";
+    REFRESH_PERIODIC = "refresh_periodic", Ns, Lower, "the periodic calls alone" { title: "periodic upkeep call" };
+    REFRESH_IDLE = "refresh_idle", Ns, Lower, "those on the way into idleness alone" { title: "upkeep call before idleness" };
+    REFRESH_FOLD = "refresh_fold", Ns, Lower, "of a periodic call: folding counters" { title: "upkeep: folding counters" };
+    REFRESH_PAGES = "refresh_pages", Ns, Lower, "of a periodic call: work on page lists" { title: "upkeep: page lists" };
     REFRESH_LOCK_WAIT = "refresh_lock_wait", Ns, Lower, "of a periodic call: waiting for zone locks" {
+        title: "upkeep: wait for zone locks",
         columns: &[("lock wait p99", P99)],
         legend: "lock wait: the part of a periodic call that waits for a zone lock; run queue: for its CPU"
     };
     REFRESH_RUN_QUEUE_WAIT = "refresh_run_queue_wait", Ns, Lower, "of a periodic call: waiting for its CPU" {
+        title: "upkeep: wait for its CPU",
         columns: &[("run queue p99", P99)]
     };
     REFRESH_MEAN = "refresh_mean", Ns, Lower, "mean of all calls" { repeats: true };
@@ -261,29 +267,33 @@ registry! {
     REFRESH_SAMPLES_PER_CPU_SECOND = "refresh_samples_per_cpu_second", PerSecond, Neither, "calls on each CPU in a second";
     START_LATENESS = "start_lateness", Ns, Lower, "from when a timer was due to when its call began";
     HERD = "herd", Count, Lower, "CPUs whose upkeep fired on one tick, as each of them sees it" {
+        title: "CPUs on one tick",
         columns: &[("herd mean", Mean), ("herd max", Max)],
         legend: "herd: CPUs whose upkeep fires on one tick, as each of them sees it; instants: ticks in a second on which any fires",
         bars: "How many CPUs' upkeep fired on one tick, as each CPU saw it",
         line: Some(("CPUs on one tick, as each CPU sees it", "share of firings"))
     };
-    HERD_MEAN = "herd_mean", Count, Lower, "the mean of them" { repeats: true };
-    HERD_MAX = "herd_max", Count, Lower, "the most of them on one tick" { repeats: true, sweeps: &[Value] };
+    HERD_MEAN = "herd_mean", Count, Lower, "the mean of them" { title: "CPUs on one tick, mean", repeats: true };
+    HERD_MAX = "herd_max", Count, Lower, "the most of them on one tick" { title: "CPUs on one tick, most", repeats: true, sweeps: &[Value] };
     INSTANTS_PER_SECOND = "instants_per_second", PerSecond, Neither, "ticks in a second on which any CPU's upkeep fired" {
+        title: "ticks with upkeep",
         columns: &[("instants", Value)]
     };
     CPUS_PER_INSTANT = "cpus_per_instant", Count, Neither,
-        "CPUs that share an instant at the least, because the interval or the timer wheel has no more instants" { repeats: true };
+        "CPUs that share an instant at the least, because the interval or the timer wheel has no more instants" { title: "CPUs per tick at the least", repeats: true };
     PERIOD = "period", Ns, Neither, "from one firing of a CPU to its next";
     DRIFT = "drift", Ns, Neither, "how much later than its interval a CPU's upkeep comes again, in the mean" {
         columns: &[("drift", Value)],
         legend: "drift: how much later than its interval a CPU's upkeep comes again, in the mean; apart: how much CPUs differ in it"
     };
-    DRIFT_APART = "drift_apart", Ns, Lower, "how much the CPUs differ in it" { columns: &[("apart", Value)] };
+    DRIFT_APART = "drift_apart", Ns, Lower, "how much the CPUs differ in it" { title: "drift between CPUs", columns: &[("apart", Value)] };
     WAKEUPS_PER_CPU_SECOND = "wakeups_per_cpu_second", PerSecond, Lower, "of a CPU, by upkeep and by other rounded timers" {
+        title: "wake-ups of a CPU",
         columns: &[("wake-ups", Value)],
         legend: "wake-ups: of a CPU in a second, by timers of upkeep and by other rounded ones; shared: firings for which one of the others had just woken their CPU"
     };
     WAKEUPS_SHARED = "wakeups_shared", Ratio, Higher, "firings of upkeep whose CPU was awake for another rounded timer anyway" {
+        title: "shared wake-ups",
         columns: &[("shared", Value)]
     };
     ZONE_LOCK_WAIT = "zone_lock_wait", Ns, Lower, "how long allocations and frees waited for a zone lock" {
@@ -295,21 +305,23 @@ registry! {
             how_much: "How long allocations and frees waited, of those that waited",
         })
     };
-    STRESS_OPS_PER_SECOND = "stress_ops_per_second", PerSecond, Higher, "passes of all tasks over their pages";
+    STRESS_OPS_PER_SECOND = "stress_ops_per_second", PerSecond, Higher, "passes of all tasks over their pages" { title: "passes of tasks" };
     PAGES_SWAPPED = "pages_swapped", Count, Neither, "pages that tasks gave up because memory was short";
     PAGES_REFUSED = "pages_refused", Count, Neither, "pages that tasks did not get";
     HERD_TIMELINE = "herd_timeline", Timeline, Neither, "moments in the last second when each CPU's upkeep fired" { repeats: true };
 }
 "pcp-batch-free" pcp_batch_free {
     PAGES_PER_HOLD = "pages_per_hold", Count, Neither, "pages that were freed under one hold of the zone's lock" {
+        title: "pages a hold",
         columns: &[("pages a hold p50", P50), ("pages p99", P99), ("pages max", Max)],
         legend: "pages a hold: freed under one hold of the zone's lock; hold: how long one lasted",
         bars: "Pages freed under one hold (bars grow with the logarithm of the number of holds)",
         line: Some(("Pages freed under one hold of the zone's lock", "share of holds"))
     };
-    HOLD = "hold", Ns, Lower, "how long such a hold lasted" { columns: &[("hold p99", P99), ("hold max", Max)], sweeps: &[Max] };
+    HOLD = "hold", Ns, Lower, "how long such a hold lasted" { title: "time of a hold", columns: &[("hold p99", P99), ("hold max", Max)], sweeps: &[Max] };
     BYSTANDER_WAIT = "bystander_wait", Ns, Lower,
         "wait for locks of a task that takes or frees a few pages, the zone's and the list's together" {
+        title: "bystanders' wait",
         columns: &[("bystander p50", P50), ("bystander p99", P99), ("bystander max", Max)],
         legend: "bystander: wait for locks of a task that takes or frees a few pages, the zone's and the list's together",
         bars: "How long bystanders waited (0 ns: not at all)",
@@ -322,23 +334,24 @@ registry! {
         }),
         sweeps: &[P99]
     };
-    BYSTANDER_ALLOC_WAIT = "bystander_alloc_wait", Ns, Lower, "the same, of bystanders that want pages";
-    BYSTANDER_FREE_WAIT = "bystander_free_wait", Ns, Lower, "the same, of bystanders that free pages";
-    BYSTANDER_ZONE_WAIT = "bystander_zone_wait", Ns, Lower, "for the zone's lock alone";
-    BYSTANDER_LIST_WAIT = "bystander_list_wait", Ns, Lower, "for the list's lock alone";
-    BYSTANDER_WAITS_SHARE = "bystander_waits_share", Ratio, Lower, "operations of bystanders that had to wait for a lock";
-    BYSTANDER_OPERATION = "bystander_operation", Ns, Lower, "how long such an operation took in all";
-    LOCK_WAIT = "lock_wait", Ns, Lower, "wait for the zone's lock of tasks that free in bulk";
-    LONGEST_FREE = "longest_free", Ns, Lower, "how long a bulk free took, from its begin to its end";
-    DECAY_CALL = "decay_call", Ns, Lower, "how long one call took that gives old pages back";
+    BYSTANDER_ALLOC_WAIT = "bystander_alloc_wait", Ns, Lower, "the same, of bystanders that want pages" { title: "wait of bystanders that take" };
+    BYSTANDER_FREE_WAIT = "bystander_free_wait", Ns, Lower, "the same, of bystanders that free pages" { title: "wait of bystanders that free" };
+    BYSTANDER_ZONE_WAIT = "bystander_zone_wait", Ns, Lower, "for the zone's lock alone" { title: "bystanders' wait for the zone's lock" };
+    BYSTANDER_LIST_WAIT = "bystander_list_wait", Ns, Lower, "for the list's lock alone" { title: "bystanders' wait for the list's lock" };
+    BYSTANDER_WAITS_SHARE = "bystander_waits_share", Ratio, Lower, "operations of bystanders that had to wait for a lock" { title: "bystanders that waited" };
+    BYSTANDER_OPERATION = "bystander_operation", Ns, Lower, "how long such an operation took in all" { title: "bystanders' operation" };
+    LOCK_WAIT = "lock_wait", Ns, Lower, "wait for the zone's lock of tasks that free in bulk" { title: "bulk frees' wait for the zone's lock" };
+    LONGEST_FREE = "longest_free", Ns, Lower, "how long a bulk free took, from its begin to its end" { title: "time of a bulk free" };
+    DECAY_CALL = "decay_call", Ns, Lower, "how long one call took that gives old pages back" { title: "time of a decay call" };
     RUN_QUEUE_WAIT = "run_queue_wait", Ns, Lower, "how long tasks waited for their CPU";
     HOLDS = "holds", Count, Neither, "holds of the zone's lock to free pages";
     HOLDS_OVER_1000 = "holds_over_1000", Count, Lower, "holds that freed more than 1,000 pages" {
+        title: "holds over 1,000 pages",
         columns: &[("holds > 1,000", Value)],
         legend: "holds > 1,000: holds that freed more than 1,000 pages; stalls: waits for the zone's lock that took too long"
     };
     LONG_HOLDS = "long_holds", Count, Neither, "the same with each seed" { repeats: true };
-    LONG_HOLD_SHARE = "long_hold_share", Ratio, Lower, "share of the holds that freed more than 1,000 pages";
+    LONG_HOLD_SHARE = "long_hold_share", Ratio, Lower, "share of the holds that freed more than 1,000 pages" { title: "share of holds over 1,000 pages" };
     STALLS = "stalls", Count, Lower, "waits for the zone's lock that took longer than `watchdog_us`" { columns: &[("stalls", Value)] };
     STALL_RATE = "stall_rate", PerSecond, Lower, "stalls in a second";
     OPERATIONS = "operations", Count, Neither, "work of all tasks: pages freed, operations of a stress test, or else operations of bystanders";

@@ -14,6 +14,7 @@ mod tables;
 use std::fmt::Write;
 
 use bursar_experiments::document::Document;
+use bursar_experiments::experiment_named;
 use bursar_experiments::machine_info::MachineKind;
 use bursar_experiments::settings::LOAD;
 use bursar_experiments::verdict::{Row as PublishedRow, Verdict};
@@ -27,6 +28,7 @@ use crate::failure::Failure;
 use crate::findings::failures;
 use crate::points::points;
 use crate::published_figures;
+use crate::screen;
 use crate::svg::{self, Entry, Figure, Part, Sign, Sweep};
 use crate::view::{self, Load};
 
@@ -48,8 +50,12 @@ struct Experiment {
     title: String,
     /// The title, or the question that the experiment answers.
     asked: String,
+    /// The experiment in a few sentences; empty if it is not known.
+    about: String,
     variants: Vec<Variant>,
     metrics: Vec<Explained>,
+    /// Machine, seeds and parameters that all runs have.
+    settings: Vec<String>,
     runs: Vec<Run>,
     sweeps: Vec<SweepSection>,
 }
@@ -77,10 +83,12 @@ struct Run {
     /// Words behind the title of the figures.
     note: &'static str,
     load: String,
-    origin: String,
-    parameters: Vec<(String, String)>,
+    /// Machine, seeds and parameters that not all runs have.
+    settings: Vec<String>,
     interrupted: bool,
     failures: Vec<String>,
+    /// The answer in plain words.
+    headline: String,
     findings: Vec<Finding>,
     pictures: Vec<Picture>,
     variants: Vec<Variant>,
@@ -96,8 +104,6 @@ struct Finding {
     name: String,
     policy: String,
     text: String,
-    /// Whether the summary repeats it.
-    is_first: bool,
 }
 
 #[derive(Serialize)]
@@ -112,8 +118,6 @@ struct Picture {
     id: String,
     title: String,
     reading: String,
-    /// Whether an earlier picture has the same reading.
-    is_explained: bool,
     is_narrow: bool,
     drawing: String,
     legend: Vec<LegendEntry>,
@@ -151,12 +155,14 @@ pub fn page(documents: &[Document]) -> Result<String, Failure> {
         [kind] => kind,
         _ => "",
     };
-    let mut experiments = experiments(documents, kind);
-    explain_once(&mut experiments);
+    let experiments = experiments(documents, kind);
     let whole = Page {
         title: match &experiments[..] {
             [only] => only.asked.clone(),
-            several => format!("{} questions on memory accounting by CPU", several.len()),
+            several => format!(
+                "{} questions about per-CPU memory accounting",
+                several.len()
+            ),
         },
         kind,
         dark: dark(),
@@ -181,24 +187,6 @@ fn rendered(
         .render_named_str(name, &source, content)
         .map(|page| svg::legal(page) + "\n")
         .map_err(|error| Failure::unavailable(format!("cannot write the page: {error:#}")))
-}
-
-/// Marks the readings that repeat an earlier one.
-fn explain_once(experiments: &mut [Experiment]) {
-    let mut known: Vec<String> = Vec::new();
-    for experiment in experiments {
-        let runs = experiment.runs.iter_mut().map(|run| &mut run.pictures);
-        let sweeps = experiment.sweeps.iter_mut();
-        for picture in runs
-            .chain(sweeps.map(|sweep| &mut sweep.pictures))
-            .flatten()
-        {
-            picture.is_explained = known.contains(&picture.reading);
-            if !picture.is_explained {
-                known.push(picture.reading.clone());
-            }
-        }
-    }
 }
 
 /// Rules that replace the colours of pictures.
@@ -227,9 +215,17 @@ fn experiments(documents: &[Document], kind_of_page: &str) -> Vec<Experiment> {
         let mine = documents.iter().zip(&points);
         let mine: Vec<_> = mine.filter(|(it, _)| it.experiment == name).collect();
         let all: Vec<&Document> = mine.iter().map(|(document, _)| *document).collect();
-        let runs = mine.iter().enumerate().map(|(place, (document, point))| {
-            let id = format!("{id}-run-{}", place + 1);
-            run(document, point, kind_of_page, id)
+        let settings: Vec<_> = all.iter().map(|document| settings(document)).collect();
+        let (common, apart) = parted(&settings);
+        let runs = mine.iter().zip(apart).enumerate();
+        let runs = runs.map(|(place, ((document, point), settings))| Run {
+            settings,
+            ..run(
+                document,
+                point,
+                kind_of_page,
+                format!("{id}-run-{}", place + 1),
+            )
         });
         let sweeps = sweeps.iter().filter(|it| it.experiment() == name);
         let sweeps = sweeps.enumerate().map(|(place, sweep)| {
@@ -243,14 +239,34 @@ fn experiments(documents: &[Document], kind_of_page: &str) -> Vec<Experiment> {
                 question => question.to_owned(),
             },
             title: capitalised(&all[0].title),
+            about: experiment_named(name).map_or_else(|_| String::new(), |it| it.about),
             variants: variants(&all),
             metrics: metrics(&all),
+            settings: common,
             runs: runs.collect(),
             sweeps: sweeps.collect(),
             id,
         }
     };
     names.into_iter().enumerate().map(experiment).collect()
+}
+
+/// Machine, seeds and parameters.
+fn settings(document: &Document) -> Vec<String> {
+    let parameters = document.parameters.iter();
+    let parameters = parameters.map(|(key, value)| format!("{key}={value}"));
+    [svg::origin(document)]
+        .into_iter()
+        .chain(parameters)
+        .collect()
+}
+
+/// Settings that all runs have, and the others of each run.
+fn parted(runs: &[Vec<String>]) -> (Vec<String>, Vec<Vec<String>>) {
+    let is_common = |setting: &String| runs.iter().all(|run| run.contains(setting));
+    let apart = |run: &Vec<String>| run.iter().filter(|it| !is_common(it)).cloned().collect();
+    let common = runs[0].iter().filter(|it| is_common(it));
+    (common.cloned().collect(), runs.iter().map(apart).collect())
 }
 
 /// The variants of all documents, once each.
@@ -301,7 +317,7 @@ fn run(document: &Document, point: &str, kind_of_page: &str, id: String) -> Run 
     let parts = svg::parts(document);
     let load = Load(&document.parameters);
     let words = (view::of(document).load)(load);
-    let parameters = document.parameters.iter();
+    let findings = findings(document, &parts);
     let published = document.verdicts.iter();
     let published = published.map(self::published);
     let kind = svg::kind(document.machine.kind());
@@ -318,13 +334,14 @@ fn run(document: &Document, point: &str, kind_of_page: &str, id: String) -> Run 
         } else {
             capitalised(&words)
         },
-        origin: svg::origin(document),
-        parameters: parameters
-            .map(|(key, value)| (key.clone(), value.to_string()))
-            .collect(),
+        settings: Vec::new(),
         interrupted: document.interrupted,
         failures: failures(document).collect(),
-        findings: findings(document, &parts),
+        headline: unbroken(&match screen::answer(document) {
+            Some(answer) => answer,
+            None => headline(&parts, &findings),
+        }),
+        findings,
         pictures: pictures(&svg::figures(document), &id),
         variants: parts.iter().map(variant).collect(),
         key: tables::key(document, &parts),
@@ -351,10 +368,40 @@ fn run_title(document: &Document, point: &str) -> String {
     }
 }
 
-/// A sentence for each variant, and remarks on all of them. Of many variants, the summary repeats Bursar's and the kernel's.
+/// The findings as one text. Of many variants, those of Bursar's and the kernel's.
+fn headline(parts: &[Part<'_>], findings: &[Finding]) -> String {
+    let is_few = parts.len() <= svg::MOST_LINES;
+    let is_said = |it: &&Finding| {
+        let mut references = parts.iter().filter(|part| part.is_reference());
+        is_few || it.name.is_empty() || references.any(|part| part.name().0 == it.name)
+    };
+    let said = findings.iter().filter(is_said);
+    let said = said.map(|it| match it.name.as_str() {
+        "" => format!("{}.", capitalised(&it.text)),
+        name => format!("With {name}, {}.", it.text),
+    });
+    said.collect::<Vec<_>>().join(" ")
+}
+
+/// The text with numbers on the line of their units.
+fn unbroken(text: &str) -> String {
+    const UNITS: [&str; 5] = ["%", "ns", "us", "ms", "s"];
+    let mut unbroken = String::new();
+    for word in text.split(' ') {
+        let is_unit = UNITS.contains(&word.trim_end_matches(['.', ',', ';']));
+        if is_unit && unbroken.ends_with(|it: char| it.is_ascii_digit()) {
+            unbroken.push('\u{a0}');
+        } else if !unbroken.is_empty() {
+            unbroken.push(' ');
+        }
+        unbroken.push_str(word);
+    }
+    unbroken
+}
+
+/// A sentence for each variant, and remarks on all of them.
 fn findings(document: &Document, parts: &[Part<'_>]) -> Vec<Finding> {
     let view = view::of(document);
-    let is_few = parts.len() <= svg::MOST_LINES;
     let of_variants = parts.iter().filter_map(|part| {
         let text = (view.finding)(document, part.result)?;
         let prefix = format!("{}: ", part.result.name);
@@ -363,14 +410,12 @@ fn findings(document: &Document, parts: &[Part<'_>]) -> Vec<Finding> {
             name: name.to_owned(),
             policy: policy.to_owned(),
             text: text.strip_prefix(&prefix).unwrap_or(&text).to_owned(),
-            is_first: is_few || part.is_reference(),
         })
     });
     let remarks = (view.remarks)(document).into_iter().map(|text| Finding {
         name: String::new(),
         policy: String::new(),
         text,
-        is_first: true,
     });
     of_variants.chain(remarks).collect()
 }
@@ -386,9 +431,8 @@ fn of_sweep(sweep: &Sweep<'_>, id: String) -> SweepSection {
 fn pictures(figures: &[Figure<'_>], id: &str) -> Vec<Picture> {
     let picture = |(place, figure): (usize, &Figure<'_>)| Picture {
         id: format!("{id}-picture-{}", place + 1),
-        title: figure.title.clone(),
+        title: capitalised(&figure.title),
         reading: figure.reading.clone(),
-        is_explained: false,
         is_narrow: figure.is_narrow(),
         drawing: figure.embedded(),
         legend: figure.legend().into_iter().map(legend_entry).collect(),

@@ -29,7 +29,6 @@ pub struct KeyTable {
 #[derive(Serialize)]
 struct Group {
     title: String,
-    metric: &'static str,
     columns: usize,
 }
 
@@ -62,7 +61,6 @@ struct Cell {
 #[derive(Serialize)]
 pub struct Spread {
     title: String,
-    metric: String,
     unit: &'static str,
     rows: Vec<Row>,
 }
@@ -71,7 +69,6 @@ pub struct Spread {
 #[derive(Serialize)]
 pub struct Single {
     title: String,
-    metric: String,
     unit: &'static str,
     cells: Vec<Cell>,
 }
@@ -107,7 +104,6 @@ pub fn key(document: &Document, parts: &[Part<'_>]) -> Option<KeyTable> {
         groups: groups
             .map(|columns| Group {
                 title: title(columns[0].metric),
-                metric: columns[0].metric,
                 columns: columns.len(),
             })
             .collect(),
@@ -144,7 +140,6 @@ pub fn spreads(document: &Document, parts: &[Part<'_>]) -> Vec<Spread> {
         }
         Spread {
             title: title(&metric),
-            metric,
             unit: scale.name,
             rows,
         }
@@ -161,7 +156,6 @@ pub fn singles(document: &Document, parts: &[Part<'_>]) -> Vec<Single> {
             title: title(&metric),
             unit: compared.scale.name,
             cells: compared.cells(),
-            metric,
         }
     };
     names(document, is_one).into_iter().map(single).collect()

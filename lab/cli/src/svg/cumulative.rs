@@ -6,7 +6,7 @@
 
 use bursar_experiments::document::Document;
 use bursar_experiments::measure::{Distribution, Unit};
-use bursar_experiments::metrics::{MetricInfo, named};
+use bursar_experiments::metrics::{Better, MetricInfo, named};
 use bursar_experiments::verdict::Rule;
 
 use super::axis::{TailAxis, ValueAxis};
@@ -70,7 +70,7 @@ fn of_subject<'a>(
         Some(Figure {
             title: event.how_often.to_owned(),
             is_answer: event.is_answer,
-            reading: "How to read: a bar across the whole width is 100 %.".to_owned(),
+            reading: "How to read: a full bar is 100 %.".to_owned(),
             drawing: Drawing::Bars(bars::bars(parts, subject.metric, event)?),
         })
     });
@@ -79,19 +79,23 @@ fn of_subject<'a>(
             .map_or(subject.title, |event| event.how_much)
             .to_owned(),
         is_answer: false,
-        reading: reading(subject.share_of),
+        reading: reading(subject),
         drawing: Drawing::Lines(lines),
     });
     how_often.into_iter().chain(how_much).collect()
 }
 
 /// Instructions for a reader who has never seen such a picture.
-fn reading(share_of: &str) -> String {
-    let things = share_of.strip_prefix("share of ").unwrap_or(share_of);
+fn reading(subject: Subject<'_>) -> String {
+    let things = subject.share_of;
+    let things = things.strip_prefix("share of ").unwrap_or(things);
+    let side = match named(subject.metric).map(|info| info.better) {
+        Some(Better::Lower) => " Further left is better.",
+        Some(Better::Higher) => " Further right is better.",
+        _ => "",
+    };
     format!(
-        "How to read: at the height 99 %, a line shows the value that 99 of 100 {things} do not exceed. Further left is less. \
-         The least tenth may stand at the left edge. Each step up leaves out ten times fewer {things}. A line ends at its largest value, \
-         1 of n {things}: with more {things} it ends higher."
+        "How to read: where a line crosses 99 %, 99 of 100 {things} are at or left of it. Its dot is the largest value.{side}"
     )
 }
 
@@ -122,7 +126,11 @@ fn lines<'a>(document: &Document, parts: &[Part<'a>], subject: Subject<'a>) -> O
     };
     let kind = document.machine.kind();
     Some(Lines {
-        across: format!("{} at most{}", subject.metric, of_figures(kind, unit)),
+        across: format!(
+            "{} at most{}",
+            view::metric_title(subject.metric),
+            of_figures(kind, unit)
+        ),
         up: subject.share_of.to_owned(),
         across_marks: across.marks(unit),
         up_marks: up.marks(),

@@ -95,6 +95,6 @@ pub(super) fn of_figures(kind: MachineKind, unit: Unit) -> &'static str {
     match (kind, unit) {
         (MachineKind::Host, _) => "",
         (MachineKind::Sim, Unit::Count | Unit::Ratio) => " (simulated)",
-        (MachineKind::Sim, _) => ", virtual time (simulated)",
+        (MachineKind::Sim, _) => " (virtual time)",
     }
 }

@@ -90,8 +90,7 @@ fn moments<'a>(document: &'a Document, parts: &[Part<'a>]) -> Option<Figure<'a>>
     Some(Figure {
         title: view::of(document).timeline?.title.to_owned(),
         is_answer: false,
-        reading: "How to read: each point is one firing on one CPU, and time goes to the right. Points above one another fire \
-                  on the same tick: CPUs disturb each other there. Points on a slope take turns."
+        reading: "How to read: each point is one CPU's upkeep. Points above one another are on the same tick and disturb each other."
             .to_owned(),
         drawing: Drawing::Moments(timeline::moments(document, parts)?),
     })

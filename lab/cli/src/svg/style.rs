@@ -41,9 +41,9 @@ pub const ALONE: Sheet = Sheet {
 };
 /// Sheet of a picture on a page, which has titles and legends of its own. Narrow, so that a telephone shows readable text.
 pub const EMBEDDED: Sheet = Sheet {
-    width: 500.0,
-    margin: 6.0,
-    plot_right: 472.0,
+    width: 400.0,
+    margin: 4.0,
+    plot_right: 374.0,
     legend_left: None,
     columns: 2,
 };

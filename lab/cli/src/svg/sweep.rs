@@ -130,16 +130,16 @@ pub fn figures<'a>(sweep: &Sweep<'a>) -> Vec<Figure<'a>> {
     let of = |info: &'static MetricInfo| info.sweeps.iter().map(|of| (&info.name, of));
     let quantities = view::of(first).metrics().iter().flat_map(of);
     let figures = quantities.filter_map(|(metric, of)| {
+        let title = view::metric_title(metric);
         let name = match of.name() {
-            "" => (*metric).to_owned(),
-            name => format!("{metric}, {name}"),
+            "" => title,
+            name => format!("{title}, {name}"),
         };
         Some(Figure {
             title: name,
             is_answer: false,
             reading: format!(
-                "How to read: each point is one run, with its {} below it. Both scales are logarithmic: the same distance is \
-                 the same factor.",
+                "How to read: each point is one run, with its {} below it. On both scales the same distance is the same factor.",
                 sweep.key
             ),
             drawing: Drawing::Lines(lines(sweep, metric, *of)?),
@@ -196,8 +196,8 @@ fn lines<'a>(sweep: &Sweep<'a>, metric: &str, of: Of) -> Option<Lines<'a>> {
         published: Vec::new(),
     };
     let up_name = match of.name() {
-        "" => metric,
-        name => name,
+        "" => view::metric_title(metric),
+        name => name.to_owned(),
     };
     Some(Lines {
         across: sweep.key.clone(),

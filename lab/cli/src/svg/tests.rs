@@ -1,6 +1,5 @@
 use bursar_experiments::measure::{Metric, Unit};
 use bursar_experiments::metrics::memcg_flush::*;
-use bursar_experiments::metrics::pcp_batch_free::*;
 use bursar_experiments::metrics::vmstat_spread::*;
 use bursar_experiments::verdict::{Rule, Verdict};
 use roxmltree::Document as Xml;
@@ -102,8 +101,8 @@ fn a_sweep_is_drawn_against_its_parameter() {
     let texts = texts(&drawn);
     for said in [
         "memcg-flush: cost against cpus",
-        "read_latency, p99",
-        "worker_runtime, mean",
+        "read latency, p99",
+        "time from page to page, mean",
         "64",
     ] {
         assert!(texts.iter().any(|text| text == said), "{said}: {texts:?}");
@@ -140,12 +139,12 @@ fn herds_have_a_panel_a_variant() {
     let all = texts(&drawn);
     for said in [
         "When each CPU's upkeep fired, in one second",
-        "herd max 18, instants 4.00/s",
-        "herd max 1, instants 72.0/s",
+        "max at once 18, ticks 4.00/s",
+        "max at once 1, ticks 72.0/s",
         "CPU 71",
         "500 ms",
         "CPUs on one tick, as each CPU sees it",
-        "herd at most (simulated)",
+        "CPUs on one tick at most (simulated)",
         "p50 18, p99 18",
     ] {
         assert!(all.iter().any(|text| text == said), "{said}: {all:?}");
@@ -183,12 +182,12 @@ fn counts_are_drawn_on_axes_of_counts() {
     let texts = texts(&drawn);
     for said in [
         "Pages freed under one hold of the zone's lock",
-        "pages_per_hold at most (simulated)",
+        "pages a hold at most (simulated)",
         "1,000",
         "p50 63, p99 2,016",
         "pcp-batch-free: cost against batch_pages",
-        "bystander_wait, p99",
-        OPS_PER_SECOND.name,
+        "bystanders' wait, p99",
+        "ops per second",
         "1,000/s to 1,000/s",
     ] {
         assert!(texts.iter().any(|text| text == said), "{said}: {texts:?}");

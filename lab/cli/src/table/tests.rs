@@ -90,12 +90,12 @@ fn herds_are_drawn_on_the_terminal() {
                  virtual time:";
     let begin = lines.iter().position(|line| line == title);
     let begin = begin.unwrap_or_else(|| panic!("{}", lines.join("\n")));
-    assert_eq!(lines[begin + 1], "  upstream: herd max 18, instants 4.00/s");
+    assert_eq!(lines[begin + 1], "  upstream: max at once 18, ticks 4.00/s");
     // The least CPUs in the last row: 0 to 11 at once at the begin, and 12 to 17 with them in the row above.
     let row = |row: usize| lines[begin + row].trim_end_matches([' ', '|']).to_owned();
     assert_eq!(row(7), "      0 |█");
     assert_eq!(row(6), format!("     12 |▄{}▄", " ".repeat(19)));
-    assert_eq!(lines[begin + 8], "  spread: herd max 1, instants 72.0/s");
+    assert_eq!(lines[begin + 8], "  spread: max at once 1, ticks 72.0/s");
     // Each of twelve by itself, one in 80 / 72 columns.
     let first = &lines[begin + 14];
     assert!(first.starts_with("      0 |▁▁▁▁▁▁▁▁▁ ▁▁▁ "), "{first}");

@@ -21,8 +21,8 @@ pub const VIEW: View = View {
         title: "When each CPU's upkeep fired, in one second",
         span_us,
         beside: &[
-            column("herd max", HERD.name, Of::Max),
-            column("instants", INSTANTS_PER_SECOND.name, Of::Value),
+            column("max at once", HERD.name, Of::Max),
+            column("ticks", INSTANTS_PER_SECOND.name, Of::Value),
         ],
     }),
     remarks,
