@@ -51,6 +51,7 @@
 //! | wait for memory on an async runtime | [`Group::charge_async`] |
 //! | hold, change, split, move, return a charge | [`Charge`] |
 //! | handle a refusal | [`ChargeError`], [`LimitReached`] |
+//! | see the tree at the moment of a refusal | `{:#}` of [`ChargeError`], [`LimitReached::report`], [`Memory::refusals`] |
 //! | change limits while it runs | [`Group::set_max`], [`Group::set_limits`] |
 //! | give memory back before a charge is refused | [`Group::add_reclaimer`] |
 //! | slow down above a `high` | [`Group::take_debt`] |
@@ -105,6 +106,8 @@ mod guides {
     mod from_atomics {}
     #[doc = include_str!("../../../docs/guides/measure.md")]
     mod measure {}
+    #[doc = include_str!("../../../docs/guides/refused.md")]
+    mod refused {}
     #[cfg(feature = "serde")]
     #[doc = include_str!("../../../docs/guides/export.md")]
     mod export {}
@@ -117,6 +120,7 @@ mod gate;
 mod tree;
 
 mod bytes;
+mod outline;
 
 mod limit;
 
@@ -138,6 +142,7 @@ mod snapshot;
 
 mod memory;
 
+pub mod diagnosis;
 pub mod pages;
 
 pub mod engine;

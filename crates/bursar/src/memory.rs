@@ -15,7 +15,7 @@ use bursar_machine::{Host, Machine};
 
 use crate::bytes::Bytes;
 use crate::group::Group;
-use crate::react::{Core, fork, lifetime, upkeep};
+use crate::react::{Core, LimitReached, fork, lifetime, refusal, upkeep};
 use crate::snapshot::Snapshot;
 use crate::tree::{self, FlushCounts, FlushPolicy, Freshness, Keep, NotFresh, ROOT, Statistic};
 pub use builder::{Builder, MemoryError};
@@ -255,6 +255,13 @@ impl<M: Machine> Memory<M> {
             cgroup: None,
             ticker: None,
         }
+    }
+
+    /// The last refusals that looked at the tree, the oldest first, each with its age: at most 16.
+    ///
+    /// The refusals of one limit share a look for 100 ms, so of these only the first is kept.
+    pub fn refusals(&self) -> Vec<(Duration, LimitReached)> {
+        refusal::kept(&self.core)
     }
 
     /// Reads the whole tree at once; see [`Group::snapshot`].

@@ -13,7 +13,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 
 use crate::limit::{Events, Limits};
-use crate::react::{Level, Pressure, Stall, StallShare};
+use crate::react::{GroupState, Level, LimitReached, Pressure, Stall, StallShare, TreeReport};
 use crate::snapshot::{GroupSnapshot, Snapshot};
 use crate::tree::{Reading, Value};
 
@@ -41,6 +41,9 @@ serialize_as! {
     Pressure => PressureForm,
     Limits => LimitsForm,
     GroupSnapshot => GroupForm<'_>,
+    GroupState => GroupStateForm<'_>,
+    TreeReport => TreeReportForm<'_>,
+    LimitReached => LimitReachedForm<'_>,
 }
 
 #[derive(serde::Serialize)]
@@ -325,6 +328,72 @@ impl<'a> From<&'a GroupSnapshot> for GroupForm<'a> {
             events: *events,
             own_events: *own_events,
             pressure: *pressure,
+        }
+    }
+}
+
+#[derive(serde::Serialize)]
+struct GroupStateForm<'a> {
+    path: &'a str,
+    limits: Limits,
+    reserved: u64,
+    stock_max: u64,
+    peak: u64,
+    refused: u64,
+    pressure: Level,
+}
+
+impl<'a> From<&'a GroupState> for GroupStateForm<'a> {
+    fn from(state: &'a GroupState) -> Self {
+        Self {
+            path: &state.path,
+            limits: state.limits,
+            reserved: state.reserved,
+            stock_max: state.stock_max,
+            peak: state.peak,
+            refused: state.refused,
+            pressure: state.pressure,
+        }
+    }
+}
+
+#[derive(serde::Serialize)]
+struct TreeReportForm<'a> {
+    way: &'a [GroupState],
+    largest: &'a [GroupState],
+}
+
+impl<'a> From<&'a TreeReport> for TreeReportForm<'a> {
+    fn from(report: &'a TreeReport) -> Self {
+        // Without `made_ns`: its clock belongs to the process.
+        Self {
+            way: &report.way,
+            largest: &report.largest,
+        }
+    }
+}
+
+#[derive(serde::Serialize)]
+struct LimitReachedForm<'a> {
+    charged: &'a str,
+    limited: &'a str,
+    requested: u64,
+    usage: u64,
+    max: u64,
+    report: &'a TreeReport,
+    report_age_ns: u64,
+}
+
+impl<'a> From<&'a LimitReached> for LimitReachedForm<'a> {
+    fn from(reached: &'a LimitReached) -> Self {
+        Self {
+            charged: &reached.charged,
+            limited: &reached.limited,
+            requested: reached.requested,
+            usage: reached.usage,
+            max: reached.max,
+            report: &reached.report,
+            report_age_ns: ns(reached.largest_age),
         }
     }
 }

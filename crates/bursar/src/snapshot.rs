@@ -10,13 +10,9 @@ use bursar_machine::{AtomicWord, Machine, MemoryOrder};
 use crate::bytes::Bytes;
 use crate::group::Group;
 use crate::limit::{Events, Limits};
+use crate::outline::{self, Row};
 use crate::react::{Pressure, fork, pressure, read};
-use crate::tree::{self, Freshness, NotFresh, ROOT, Reading, printable};
-
-/// Characters of a line of text.
-const COLUMNS: usize = 80;
-/// Characters of a name that are always shown, whatever its depth.
-const NAME_COLUMNS_MIN: usize = 16;
+use crate::tree::{self, Freshness, NotFresh, ROOT, Reading};
 
 /// A group and everything below it, read at once; see [`Group::snapshot`].
 ///
@@ -77,7 +73,7 @@ impl fmt::Debug for Snapshot {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct GroupSnapshot {
-    /// The names from the root on, each after a `/`, unescaped ([`printable`]); `/` for the root.
+    /// The names from the root on, each after a `/`, unescaped ([`crate::printable`]); `/` for the root.
     pub path: String,
     /// Number of levels below the group that was read.
     pub depth: usize,
@@ -149,36 +145,12 @@ impl IntoIterator for Snapshot {
     }
 }
 
-/// A line for each group: name, usage, limit, and the range of the usage where it is not exact. Names are shown by [`printable`],
-/// and cut where the line would be too long. No newline at the end.
+/// A line for each group: name, usage, limit, and the range of the usage where it is not exact. Names are shown by
+/// [`crate::printable`], and cut where the line would be too long. No newline at the end.
 impl fmt::Display for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let numbers: Vec<String> = self.iter().map(numbers).collect();
-        let widest = numbers.iter().map(String::len).max().unwrap_or(0);
-        let room = COLUMNS.saturating_sub(widest + 2);
-        // Deep levels have less indentation than they should, so that there is room for a name.
-        let indent_max = room.saturating_sub(NAME_COLUMNS_MIN);
-        let shown: Vec<(usize, String)> = self
-            .iter()
-            .map(|group| {
-                let indent = (group.depth * 2).min(indent_max);
-                let name = match (group.depth, group.name()) {
-                    (0, _) => printable(&group.path),
-                    (_, name) => printable(name),
-                };
-                (indent, cut(&name, room - indent))
-            })
-            .collect();
-        let widths = shown
-            .iter()
-            .map(|(indent, name)| indent + name.chars().count());
-        let width = widths.max().unwrap_or(0);
-        for (position, ((indent, name), numbers)) in shown.iter().zip(&numbers).enumerate() {
-            let lead = if position == 0 { "" } else { "\n" };
-            let width = width - indent;
-            write!(f, "{lead}{:indent$}{name:width$}  {numbers}", "")?;
-        }
-        Ok(())
+        let row = |group: &GroupSnapshot| Row::of(&group.path, group.depth, numbers(group));
+        outline::write(f, self.iter().map(row))
     }
 }
 
@@ -196,15 +168,6 @@ fn numbers(group: &GroupSnapshot) -> String {
         (lo, hi) => shown += &format!(" ({} to {})", bytes(lo), bytes(hi)),
     }
     shown
-}
-
-/// A name in at most `columns` characters, of which there are more than two.
-fn cut(name: &str, columns: usize) -> String {
-    if name.chars().count() <= columns {
-        return name.to_owned();
-    }
-    let kept = name.chars().take(columns - 2);
-    kept.chain("..".chars()).collect()
 }
 
 /// Reads a group and everything below it at once.

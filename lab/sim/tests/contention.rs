@@ -80,3 +80,47 @@ fn a_charge_at_a_contended_limit_waits_for_each_line_a_few_times_and_no_more() {
 fn a_refusal_at_a_contended_limit_looks_only_at_cpus_where_operations_began() {
     hold("a refusal", Load::Refused, 60);
 }
+
+/// Refusals at one limit share a look at the tree for 100 ms.
+#[test]
+fn a_storm_of_refusals_looks_at_the_tree_ten_times_a_second() {
+    const CPUS: usize = 16;
+    let simulator = Simulator::new(Settings::new(Topology::new(CPUS, 1, 1000), 1));
+    let machine = simulator.machine();
+    let memory = Memory::<bursar_machine::Host>::builder()
+        .build_on(machine.clone())
+        .unwrap();
+    let tenant = memory.root().child("tenant", Limits::max(4096)).unwrap();
+    let begun_ns = machine.now_ns();
+    let storm = |_| -> Box<dyn FnOnce() -> Vec<u64> + Send + '_> {
+        let (tenant, machine) = (&tenant, &machine);
+        Box::new(move || {
+            let look = |_| {
+                machine.compute(1_000_000);
+                match tenant.try_charge(8192) {
+                    Err(bursar::ChargeError::LimitReached(reached)) => reached.report.made_ns,
+                    other => panic!("not refused: {other:?}"),
+                }
+            };
+            (0..1000).map(look).collect()
+        })
+    };
+    let found = std::sync::Mutex::new(Vec::new());
+    let storm = |cpu| -> Box<dyn FnOnce() + Send + '_> {
+        let (storm, found) = (storm(cpu), &found);
+        Box::new(move || {
+            let looks = storm();
+            found.lock().unwrap().extend(looks);
+        })
+    };
+    machine.run((0..CPUS).map(storm).collect());
+    let mut looks = found.into_inner().unwrap();
+    assert_eq!(looks.len(), CPUS * 1000);
+    looks.sort_unstable();
+    looks.dedup();
+    let first_ns = looks[0];
+    // Those that come before the first look has ended each look themselves.
+    let later = looks.iter().filter(|&&at| at > first_ns + 50_000_000);
+    let tenths = (machine.now_ns() - begun_ns) / 100_000_000;
+    assert!((9..=tenths as usize).contains(&later.count()), "{looks:?}");
+}

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicU64;
 
 use bursar_machine::{Lock, Machine};
 
+use super::error::LimitReached;
 use super::policies::Policies;
 use super::registered::Registered;
 use crate::arena::Arena;
@@ -27,6 +28,8 @@ pub(crate) struct Core<M: Machine> {
     pub(super) listening: M::Mutex<BTreeMap<u32, u32>>,
     /// Tasks that run reclaimers.
     pub(super) reclaiming: M::Mutex<Vec<u64>>,
+    /// The refusals that renewed a report, the oldest first.
+    pub(super) refusals: M::Mutex<VecDeque<LimitReached>>,
     /// The next ticket of a charge that waits.
     pub(super) tickets: M::Word,
     /// Times that a waiting charge went from one queue to another.
@@ -57,6 +60,7 @@ impl<M: Machine> Core<M> {
             registered,
             listening: M::Mutex::new(BTreeMap::new()),
             reclaiming: M::Mutex::new(Vec::new()),
+            refusals: M::Mutex::new(VecDeque::new()),
             tickets: bursar_machine::AtomicWord::new(0),
             moves: bursar_machine::AtomicWord::new(0),
             trim_due_ns: bursar_machine::AtomicWord::new(0),

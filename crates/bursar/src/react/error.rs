@@ -1,8 +1,10 @@
 //! Errors of charging and of removing groups.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::tree_report::TreeReport;
 use crate::bytes::Bytes;
 use crate::tree::printable;
 
@@ -42,8 +44,10 @@ pub struct LimitReached {
     /// Biggest children of the limiting group with their usage in bytes, biggest first, at most five. The list is renewed at most
     /// every 100 ms; see `largest_age`.
     pub largest: Vec<(String, u64)>,
-    /// The age of `largest`; zero if this refusal renewed the list.
+    /// The age of `largest` and `report`; zero if this refusal renewed them.
     pub largest_age: Duration,
+    /// The tree around the limit: the way to the root, and the biggest groups below at any depth. Shown by `{:#}`.
+    pub report: Arc<TreeReport>,
 }
 
 impl LimitReached {
@@ -53,6 +57,7 @@ impl LimitReached {
     }
 }
 
+/// `{:#}` also draws the tree around the limit that refused.
 impl fmt::Display for ChargeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -85,6 +90,9 @@ impl fmt::Display for LimitReached {
                 _ => f.write_str(", ")?,
             }
             write!(f, "{} {}", printable(name), Bytes(*usage))?;
+        }
+        if f.alternate() {
+            write!(f, "\n{}", self.report)?;
         }
         Ok(())
     }

@@ -5,8 +5,9 @@
 //!
 //! | file | concept |
 //! |---|---|
-//! | `error.rs` | errors of charging |
 //! | `stall.rs`, `level.rs`, `throttle.rs` | pure functions: stall time (the kernel's PSI), levels of pressure, the time to sleep above `high` |
+//! | `tree_report.rs` | the tree around a limit, as data and as text |
+//! | `error.rs` | errors of charging |
 //! | `policies.rs` | policies of a memory about limits |
 //! | `reclaimers.rs`, `watch.rs`, `queue.rs`, `registered.rs` | registrations of users with a group: plain data |
 //! | `core.rs` | the state of one memory |
@@ -21,7 +22,7 @@
 //! | `protection.rs` | effective `min` and `low` |
 //! | `reclaim.rs` | asking users for memory |
 //! | `high.rs` | usage above `high`: reclaim, and paying |
-//! | `refusal.rs` | making the error, with the biggest children |
+//! | `report.rs`, `refusal.rs` | the tree around a limit; the error, with a report that refusals share for 100 ms |
 //! | `uncharge.rs` | returns past the fast path |
 //! | `charge.rs` | charges past the fast path: the loop |
 //! | `set_limits.rs`, `close.rs`, `upkeep.rs` | changing limits, ending groups, periodic work |
@@ -44,11 +45,13 @@ pub(crate) mod reclaim;
 mod reclaimers;
 pub(crate) mod refusal;
 mod registered;
+mod report;
 pub(crate) mod set_limits;
 mod stall;
 pub(crate) mod stalling;
 mod tell;
 mod throttle;
+mod tree_report;
 pub(crate) mod uncharge;
 pub(crate) mod upkeep;
 pub(crate) mod wait;
@@ -62,3 +65,4 @@ pub(crate) use policies::Policies;
 pub use policies::{HighPolicy, Recursive};
 pub use reclaimers::{Reason, ReclaimRequest};
 pub use stall::{Stall, StallShare};
+pub use tree_report::{GroupState, TreeReport};

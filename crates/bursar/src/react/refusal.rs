@@ -1,21 +1,25 @@
-//! The errors of charges that are refused, and the biggest children of a group that they name. Refusals may come by the hundred thousand a second.
+//! The errors of charges that are refused, and the report of the tree that goes with them. Refusals may come by the hundred thousand
+//! a second, so they share a report for 100 ms.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 
 use super::core::Core;
 use super::error::{ChargeError, LimitReached};
-use super::fork;
-use super::listen;
-use super::registered::Largest;
+use super::registered::{Largest, Lately};
+use super::report::{self, Child, LARGEST_MAX};
+use super::tree_report::TreeReport;
+use super::{fork, listen};
 use crate::limit::{CHARGE_MAX, Event};
 
 /// Number of children named in a refusal.
 const IN_REFUSALS: usize = 5;
-/// Age from which refusals look at all children again, ns.
+/// Number of refusals that a memory keeps.
+const KEPT_MAX: usize = 16;
+/// Age from which refusals look at the tree again, ns.
 const RENEW_NS: u64 = 100_000_000;
 
 /// Reason why a charge is refused.
@@ -50,9 +54,9 @@ pub(super) fn refuse<M: Machine>(
         }
     };
     core.counters.count(limited, Event::Refused, 1);
-    let (largest, largest_age) = largest_children_lately(core, limited);
+    let (largest, report, largest_age, is_new) = lately(core, limited);
     let counter = core.counters.counter(limited);
-    ChargeError::LimitReached(Box::new(LimitReached {
+    let reached = LimitReached {
         charged: core.tree().path(index),
         limited: core.tree().path(limited),
         requested: bytes,
@@ -60,55 +64,72 @@ pub(super) fn refuse<M: Machine>(
         max: counter.settings.max.load(MemoryOrder::Relaxed),
         largest,
         largest_age,
-    }))
+        report,
+    };
+    if is_new {
+        let _operation = fork::operation(core);
+        let mut kept = core.refusals.lock();
+        if kept.len() == KEPT_MAX {
+            kept.pop_front();
+        }
+        kept.push_back(reached.clone());
+    }
+    ChargeError::LimitReached(Box::new(reached))
 }
 
-/// The usage of the biggest living children. Looks at each child, a bounded number under each hold of the group's lock.
+/// The usage of the biggest living children. Looks at each child.
 pub(crate) fn largest_children<M: Machine>(core: &Core<M>, index: u32, count: usize) -> Largest {
-    let _operation = fork::operation(core);
-    // The smallest of those kept is on top. Among equals the first name is the bigger one.
-    let mut kept: BinaryHeap<Reverse<(u64, Reverse<String>)>> = BinaryHeap::new();
-    core.tree().for_each_child(index, |name, child| {
-        let usage = core.counters.usage(child);
-        let is_smaller = kept.len() >= count
-            && kept.peek().is_none_or(|Reverse((least, Reverse(last)))| {
-                (usage, Reverse(name)) <= (*least, Reverse(last.as_str()))
-            });
-        if usage == 0 || is_smaller {
-            return;
-        }
-        kept.push(Reverse((usage, Reverse(name.to_owned()))));
-        if kept.len() > count {
-            kept.pop();
-        }
-    });
-    let sorted = kept.into_sorted_vec();
-    let pairs = sorted
-        .into_iter()
-        .map(|Reverse((usage, Reverse(name)))| (name, usage));
-    pairs.collect()
+    named(&report::largest_children(core, index, count))
 }
 
-/// The biggest children at a recent moment, and the age of that list: at most 100 ms, and the time that one look at all
-/// children takes. One task at a time looks again. Only tasks that come before the first look has ended each look
-/// themselves.
-fn largest_children_lately<M: Machine>(core: &Core<M>, index: u32) -> (Largest, Duration) {
+fn named(children: &[Child]) -> Largest {
+    let named = |(usage, Reverse(name), _): &Child| (name.clone(), *usage);
+    children.iter().map(named).collect()
+}
+
+/// Marks the end of making a report, also if that unwinds.
+struct Renewal<'a, M: Machine>(&'a M::Mutex<Lately>);
+
+impl<M: Machine> Drop for Renewal<'_, M> {
+    fn drop(&mut self) {
+        self.0.lock().is_renewed = false;
+    }
+}
+
+/// The biggest children and the tree around a group at a recent moment, and the age of both: at most 100 ms, and the time that making
+/// them takes. Also whether this call made them. One task at a time makes new ones. Only tasks that come before the first are
+/// made each make their own.
+fn lately<M: Machine>(core: &Core<M>, index: u32) -> (Largest, Arc<TreeReport>, Duration, bool) {
     let now_ns = core.tree().machine.now_ns();
-    let lately = &listen::registered(core, index).largest;
+    let lately = &listen::registered(core, index).lately;
     {
         let mut lately = lately.lock();
-        if let Some(made_ns) = lately.made_ns {
-            let age_ns = now_ns.saturating_sub(made_ns);
+        if let Some((list, report)) = &lately.made {
+            let age_ns = now_ns.saturating_sub(report.made_ns);
             if age_ns < RENEW_NS || lately.is_renewed {
-                return (lately.list.clone(), Duration::from_nanos(age_ns));
+                let age = Duration::from_nanos(age_ns);
+                return (list.clone(), report.clone(), age, false);
             }
-            lately.is_renewed = true;
         }
+        lately.is_renewed = true;
     }
-    let list = largest_children(core, index, IN_REFUSALS);
-    let mut lately = lately.lock();
-    lately.list.clone_from(&list);
-    lately.made_ns = Some(now_ns);
-    lately.is_renewed = false;
-    (list, Duration::ZERO)
+    let renewal = Renewal::<M>(lately);
+    let children = report::largest_children(core, index, LARGEST_MAX);
+    let mut list = named(&children);
+    list.truncate(IN_REFUSALS);
+    let report = Arc::new(report::around(core, index, children));
+    lately.lock().made = Some((list.clone(), report.clone()));
+    drop(renewal);
+    (list, report, Duration::ZERO, true)
+}
+
+/// The refusals that were kept, the oldest first, with their ages.
+pub(crate) fn kept<M: Machine>(core: &Core<M>) -> Vec<(Duration, LimitReached)> {
+    let _operation = fork::operation(core);
+    let now_ns = core.tree().machine.now_ns();
+    let age = |kept: &LimitReached| now_ns.saturating_sub(kept.report.made_ns);
+    let kept = core.refusals.lock();
+    kept.iter()
+        .map(|refusal| (Duration::from_nanos(age(refusal)), refusal.clone()))
+        .collect()
 }

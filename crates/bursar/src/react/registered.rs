@@ -1,21 +1,24 @@
 //! State that users registered with a group: reclaimers, watchers of its pressure, and charges that wait for its limit. And the
-//! text of its refusals.
+//! report that its refusals show.
 //!
 //! Most groups have none of it, so it is made when first used. Only slow operations reach it, under short locks that are
 //! leaves. Users' callbacks are called after these are released.
+
+use std::sync::Arc;
 
 use bursar_machine::{Lock, Machine};
 
 use super::queue::Queue;
 use super::reclaimers::Reclaimers;
 use super::stall::StallClock;
+use super::tree_report::TreeReport;
 use super::watch::Watch;
 
 pub(crate) struct Registered<M: Machine> {
     pub(super) reclaimers: M::Mutex<Reclaimers>,
     pub(super) watch: M::Mutex<Watch>,
     pub(super) queue: M::Mutex<Queue>,
-    pub(super) largest: M::Mutex<Lately>,
+    pub(super) lately: M::Mutex<Lately>,
     /// Made when a task first stalls or works.
     pub(super) stall: M::Mutex<Option<StallClock>>,
 }
@@ -23,13 +26,12 @@ pub(crate) struct Registered<M: Machine> {
 /// Names and usage in bytes, biggest first.
 pub(crate) type Largest = Vec<(String, u64)>;
 
-/// The list that refusals of one group's limit show, until it is renewed.
+/// The list and the report that refusals of one group's limit show, until they are renewed.
 #[derive(Default)]
 pub(super) struct Lately {
-    pub(super) list: Largest,
-    /// When it was made; `None` if never.
-    pub(super) made_ns: Option<u64>,
-    /// Whether a task makes a new list. Others use the old one.
+    /// `None` if no refusal has made them yet.
+    pub(super) made: Option<(Largest, Arc<TreeReport>)>,
+    /// Whether a task makes new ones. Others use the old ones.
     pub(super) is_renewed: bool,
 }
 
@@ -39,7 +41,7 @@ impl<M: Machine> Registered<M> {
             reclaimers: M::Mutex::new(Reclaimers::default()),
             watch: M::Mutex::new(Watch::default()),
             queue: M::Mutex::new(Queue::default()),
-            largest: M::Mutex::new(Lately::default()),
+            lately: M::Mutex::new(Lately::default()),
             stall: M::Mutex::new(None),
         }
     }
@@ -48,8 +50,8 @@ impl<M: Machine> Registered<M> {
     pub(super) fn forget_tasks(&self, now_ns: u64) {
         self.watch.lock().forget_tasks();
         self.queue.lock().forget_tasks();
-        // No task makes a new list.
-        self.largest.lock().is_renewed = false;
+        // No task makes a new report.
+        self.lately.lock().is_renewed = false;
         if let Some(stall) = &mut *self.stall.lock() {
             stall.forget_stalls(now_ns);
         }
@@ -59,6 +61,6 @@ impl<M: Machine> Registered<M> {
     pub(super) fn clear(&self) {
         *self.watch.lock() = Watch::default();
         *self.stall.lock() = None;
-        *self.largest.lock() = Lately::default();
+        *self.lately.lock() = Lately::default();
     }
 }

@@ -11,6 +11,7 @@ mod charging {
     mod pressure;
     mod reclaim;
     mod reclaim_faults;
+    mod refusals;
     mod unwinding;
     mod waiting;
 }

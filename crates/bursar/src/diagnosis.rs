@@ -1,0 +1,6 @@
+//! Reports for people who ask why: the tree at the moment of a refusal.
+//!
+//! Each refusal has a [`TreeReport`] ([`LimitReached::report`](crate::LimitReached::report)). [`Memory::refusals`](crate::Memory::refusals) has the
+//! last ones.
+
+pub use crate::react::{GroupState, TreeReport};
