@@ -60,6 +60,7 @@
 //! | count your own things | [`Statistic`], [`Counter`], [`Gauge`], [`Group::add`] |
 //! | read usage and statistics | [`Group::read`], [`Freshness`], [`Reading`], [`Value`] |
 //! | see or export a whole subtree | [`Memory::snapshot`], [`Group::snapshot`]; `println!("{memory}")` prints the tree |
+//! | have refusals and reclaim in the log | the feature `tracing`: events with the target `bursar`, at most ten a second of a kind |
 //! | print bytes | [`Bytes`], [`Bytes::of_limit`], [`Bytes::of_value`] |
 //! | find the biggest users | [`Group::top`], [`Group::choose_victim`] |
 //! | count what happened at limits | [`Group::events`] |

@@ -21,6 +21,10 @@ use crate::tenants::Tenants;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    // Refusals and reclaim, as events of the library's feature `tracing`.
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .init();
     let memory = Memory::builder().max(96 << 20).ticker(true).build()?;
     let address = server::serve(Arc::new(Tenants::new(memory))).await?;
     let mut client = Client::connect(address).await?;

@@ -12,7 +12,7 @@ use super::policies::HighPolicy;
 use super::reclaim::RECLAIM_TRIES;
 use super::refusal::{self, Refused};
 use super::wait::{self, Ticket};
-use super::{fork, high, lifetime, listen, reclaim, tell};
+use super::{fork, high, lifetime, listen, reclaim, tell, trace};
 use crate::limit::{CHARGE_MAX, Closed, Refusal, Short};
 
 /// Next step of a charge that is neither made nor refused yet.
@@ -342,6 +342,9 @@ pub(crate) fn charge_anyway<M: Machine>(
         counters.drain_closed(highest, || ());
     }
     drop(operation);
+    if let Some(limited) = over {
+        trace::overshot(core, index, limited, bytes);
+    }
     settle(core, index, bytes, bytes, core.policies.high);
     bytes
 }

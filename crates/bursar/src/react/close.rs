@@ -9,7 +9,7 @@ use bursar_machine::Machine;
 use super::core::Core;
 use super::error::RemoveError;
 use super::lifetime::{self, Referred};
-use super::{fork, tell, wait};
+use super::{fork, tell, trace, wait};
 use crate::tree::ROOT;
 
 /// Removes a group: its name is free, it takes no charge and no child, and its numbers count as its parent's own.
@@ -29,6 +29,7 @@ pub(crate) fn remove<M: Machine>(core: &Core<M>, index: u32) -> Result<(), Remov
     }
     wait::wake_removed(core, index);
     tell::changed(core, index);
+    left(core, index);
     Ok(())
 }
 
@@ -58,7 +59,16 @@ pub(crate) fn close<M: Machine>(core: &Core<M>, index: u32) -> Result<(), Remove
     wait::wake_removed(core, parent);
     // Also tasks that wait for the end of one of these groups.
     tell::all(core);
+    left(core, index);
     Ok(())
+}
+
+/// Tells of bytes that are still charged to a group that has ended. It holds no stock.
+fn left<M: Machine>(core: &Core<M>, index: u32) {
+    let left_bytes = core.counters.usage_now(index);
+    if left_bytes > 0 {
+        trace::removed(core, index, left_bytes);
+    }
 }
 
 /// Lets no group of a subtree have more children; returns the subtree, parents before children.

@@ -9,6 +9,7 @@ use bursar_machine::{Lock, Machine};
 use super::error::LimitReached;
 use super::policies::Policies;
 use super::registered::Registered;
+use super::trace_rate::TraceRate;
 use crate::arena::Arena;
 use crate::limit::Counters;
 use crate::tree::{ROOT, Tree};
@@ -28,6 +29,7 @@ pub(crate) struct Core<M: Machine> {
     pub(super) listening: M::Mutex<BTreeMap<u32, u32>>,
     /// Tasks that run reclaimers.
     pub(super) reclaiming: M::Mutex<Vec<u64>>,
+    pub(super) trace_rate: TraceRate<M>,
     /// The refusals that renewed a report, the oldest first.
     pub(super) refusals: M::Mutex<VecDeque<LimitReached>>,
     /// The next ticket of a charge that waits.
@@ -60,6 +62,7 @@ impl<M: Machine> Core<M> {
             registered,
             listening: M::Mutex::new(BTreeMap::new()),
             reclaiming: M::Mutex::new(Vec::new()),
+            trace_rate: TraceRate::new(),
             refusals: M::Mutex::new(VecDeque::new()),
             tickets: bursar_machine::AtomicWord::new(0),
             moves: bursar_machine::AtomicWord::new(0),

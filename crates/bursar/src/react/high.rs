@@ -9,7 +9,7 @@ use super::core::Core;
 use super::policies::HighPolicy;
 use super::reclaim::{self, RECLAIM_TRIES};
 use super::reclaimers::Reason;
-use super::{fork, stalling, tell, throttle};
+use super::{fork, stalling, tell, throttle, trace};
 use crate::bytes::Bytes;
 use crate::limit::{Event, Limit};
 
@@ -140,8 +140,9 @@ fn throttle<M: Machine>(core: &Core<M>, index: u32, bytes: u64) {
         machine.sleep_until(end_ns.min(now_ns + SLEEP_NS));
         now_ns = machine.now_ns();
     }
-    core.counters
-        .count(index, Event::Throttled, now_ns.saturating_sub(begun_ns));
+    let slept_ns = now_ns.saturating_sub(begun_ns);
+    core.counters.count(index, Event::Throttled, slept_ns);
+    trace::throttled(core, index, Duration::from_nanos(slept_ns));
 }
 
 /// Takes the debt of a group. The caller pays for it.

@@ -10,11 +10,11 @@
 //! | `error.rs` | errors of charging |
 //! | `policies.rs` | policies of a memory about limits |
 //! | `reclaimers.rs`, `watch.rs`, `queue.rs`, `registered.rs` | registrations of users with a group: plain data |
-//! | `core.rs` | the state of one memory |
+//! | `trace_rate.rs`, `core.rs` | the rate of events for `tracing`; the state of one memory |
 //! | `fork.rs` | operations that a fork waits for; the state in a forked child |
 //! | `read.rs` | reading a group |
 //! | `lifetime.rs` | birth, references and end of groups |
-//! | `listen.rs` | the listeners of a group, and calling one of them |
+//! | `listen.rs`, `trace.rs` | the listeners of a group, and calling one of them; events for `tracing` |
 //! | `wait.rs` | queues of charges that wait for a limit, in turn |
 //! | `pressure.rs` | levels of pressure now, and telling watchers of them |
 //! | `tell.rs` | telling all listeners of a change |
@@ -51,6 +51,8 @@ mod stall;
 pub(crate) mod stalling;
 mod tell;
 mod throttle;
+mod trace;
+mod trace_rate;
 mod tree_report;
 pub(crate) mod uncharge;
 pub(crate) mod upkeep;

@@ -22,7 +22,7 @@ use super::lifetime::{self, Referred};
 use super::listen;
 use super::protection;
 use super::reclaimers::{Reason, ReclaimFn, ReclaimRequest};
-use super::stalling;
+use super::{stalling, trace};
 use crate::limit::Event;
 
 /// How often a charge asks for reclaim before it is refused.
@@ -126,7 +126,7 @@ pub(super) fn reclaim<M: Machine>(
     }
     let task = core.tree().machine.task();
     core.reclaiming.lock().push(task);
-    let _reclaiming = Reclaiming { core, task };
+    let reclaiming = Reclaiming { core, task };
     let request = |target| ReclaimRequest {
         target,
         reason,
@@ -160,6 +160,10 @@ pub(super) fn reclaim<M: Machine>(
             }
             ask(core, index, more, &request, &mut round);
         }
+    }
+    drop(reclaiming);
+    if round.asked {
+        trace::reclaimed(core, scope, target, round.freed);
     }
     round
 }

@@ -12,7 +12,7 @@ use super::error::{ChargeError, LimitReached};
 use super::registered::{Largest, Lately};
 use super::report::{self, Child, LARGEST_MAX};
 use super::tree_report::TreeReport;
-use super::{fork, listen};
+use super::{fork, listen, trace};
 use crate::limit::{CHARGE_MAX, Event};
 
 /// Number of children named in a refusal.
@@ -74,6 +74,7 @@ pub(super) fn refuse<M: Machine>(
         }
         kept.push_back(reached.clone());
     }
+    trace::refused(core, limited, &reached);
     ChargeError::LimitReached(Box::new(reached))
 }
 

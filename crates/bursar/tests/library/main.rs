@@ -12,6 +12,7 @@ mod charging {
     mod reclaim;
     mod reclaim_faults;
     mod refusals;
+    mod traced;
     mod unwinding;
     mod waiting;
 }

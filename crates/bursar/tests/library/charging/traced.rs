@@ -1,0 +1,143 @@
+//! The feature `tracing`: events that a subscriber gets.
+#![cfg(feature = "tracing")]
+
+use std::fmt::{Debug, Write};
+use std::sync::{Arc, Mutex};
+
+use bursar::{HighPolicy, Limits, Memory};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber, subscriber};
+
+use crate::common::{UNIT, refused, units};
+
+/// Keeps events as text.
+#[derive(Clone, Default)]
+struct Events(Arc<Mutex<Vec<String>>>);
+
+struct Line<'a>(&'a mut String);
+
+impl Visit for Line<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        // Times differ from run to run.
+        match field.name() {
+            "slept_ns" => {}
+            name => write!(self.0, " {name}={value:?}").unwrap(),
+        }
+    }
+}
+
+impl Subscriber for Events {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "bursar"
+    }
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn event(&self, event: &Event<'_>) {
+        let mut line = match *event.metadata().level() {
+            Level::WARN => "warn:".to_owned(),
+            level => format!("{level}:").to_lowercase(),
+        };
+        event.record(&mut Line(&mut line));
+        self.0.lock().unwrap().push(line);
+    }
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+/// The events while something runs.
+fn events(run: impl FnOnce()) -> Vec<String> {
+    let events = Events::default();
+    subscriber::with_default(events.clone(), run);
+    events.0.lock().unwrap().clone()
+}
+
+#[test]
+fn each_kind_of_trouble_is_told() {
+    let memory = Memory::builder()
+        .high_policy(HighPolicy::Throttle)
+        .build()
+        .unwrap();
+    let group = |name: &str, limits| memory.root().child(name, limits).unwrap();
+    let full = group("full\n", Limits::max(UNIT));
+    let slow = group("slow", Limits::none().high(UNIT));
+    let cache = group("cache", Limits::max(units(2)));
+    let cached = Mutex::new(Some(cache.try_charge(units(2)).unwrap()));
+    let _reclaimer = cache.add_reclaimer(0, move |_| match cached.lock().unwrap().take() {
+        Some(charge) => charge.bytes(),
+        None => 0,
+    });
+    let told = events(|| {
+        refused(full.try_charge(units(2)));
+        let charge = full.charge(units(2));
+        full.close().unwrap();
+        drop(charge);
+        drop(slow.try_charge(UNIT + UNIT / 16).unwrap());
+        drop(cache.try_charge(UNIT).unwrap());
+    });
+    assert_eq!(
+        told,
+        [
+            r"warn: message=refused left_out=0 group=/full\n limited=/full\n requested_bytes=2097152 usage_bytes=0 max_bytes=1048576",
+            r"warn: message=overshot left_out=0 group=/full\n limited=/full\n bytes=2097152",
+            r"warn: message=removed with bytes charged left_out=0 group=/full\n left_bytes=2097152",
+            "info: message=throttled left_out=0 group=/slow",
+            "info: message=reclaimed left_out=0 group=/cache target_bytes=1048576 freed_bytes=2097152",
+        ]
+    );
+}
+
+/// By the machine's clock, whatever it says: events and those left out are all refusals.
+#[test]
+fn events_left_out_are_counted() {
+    let memory = Memory::builder().build().unwrap();
+    let full = memory.root().child("full", Limits::max(UNIT)).unwrap();
+    let mut refusals = 0;
+    let told = events(|| {
+        let mut seen = 0;
+        // Until a second event has come, which counts all those in between.
+        while seen < 2 {
+            seen = memory.refusals().len();
+            refused(full.try_charge(units(2)));
+            refusals += 1;
+        }
+    });
+    let left_out = |line: &String| -> u64 {
+        let count = line.split("left_out=").nth(1).unwrap();
+        count.split(' ').next().unwrap().parse().unwrap()
+    };
+    let counted: u64 = told.iter().map(left_out).sum::<u64>() + told.len() as u64;
+    assert!(counted <= refusals, "{told:?}");
+    assert!(
+        (1..=3).contains(&told.len()),
+        "{refusals} refusals: {told:?}"
+    );
+}
+
+#[test]
+fn a_subscriber_that_panics_harms_nobody() {
+    struct Panics;
+    impl Subscriber for Panics {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            metadata.target() == "bursar"
+        }
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn event(&self, _: &Event<'_>) {
+            panic!("a bug of the subscriber");
+        }
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+    let memory = Memory::builder().build().unwrap();
+    let full = memory.root().child("full", Limits::max(UNIT)).unwrap();
+    subscriber::with_default(Panics, || refused(full.try_charge(units(2))));
+    assert_eq!(full.events().panicked_callbacks, 1);
+    drop(full.try_charge(UNIT).unwrap());
+}
