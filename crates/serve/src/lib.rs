@@ -5,15 +5,9 @@
 //!
 //! let memory = Memory::builder().max(1 << 30).build()?;
 //! let acme = memory.root().child("acme", Limits::max(64 << 20))?;
-//! # let directory = std::env::temp_dir().join(format!("bursar-doc-{}", std::process::id()));
-//! # let (server, builder) = (|| (), bursar_serve::Server::builder().path(directory.join("s.sock")));
-//! # drop(server);
-//! # let server = builder.start(&memory)?;
-//! # #[cfg(any())]
 //! let server = bursar_serve::Server::start(&memory)?;     // kept as long as the program runs
 //! println!("curl --unix-socket {} http://localhost/v1/tree", server.path().display());
-//! # drop((server, acme));
-//! # std::fs::remove_dir(directory)?;
+//! # drop(acme);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

@@ -3,9 +3,6 @@
 use crate::request::{Refusal, Status};
 use crate::tree::Tree;
 
-/// Bytes that are made of a body at once.
-pub(crate) const PIECE_BYTES: usize = 64 << 10;
-
 /// An answer.
 #[derive(Debug)]
 pub(crate) struct Response {

@@ -7,10 +7,12 @@ use serde::Serialize;
 
 use crate::clock;
 use crate::request::{Refusal, Status, quoted};
-use crate::response::PIECE_BYTES;
 
 /// Version of the schema. A field that is added does not change it; one that is removed or means something else does.
 const SCHEMA: u32 = 1;
+
+/// Bytes that are made at once.
+const PIECE_BYTES: usize = 64 << 10;
 
 /// The program that serves, as trees name it.
 #[derive(Clone, Debug)]
