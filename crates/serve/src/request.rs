@@ -174,3 +174,114 @@ pub(crate) fn quoted(text: &str) -> String {
         None => format!("'{shown}'"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// splitmix64.
+    fn random(state: &mut u64) -> u64 {
+        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// No bytes stop the parser, and the places at which a request is cut on its way do not change what it means. Errors are one
+    /// harmless line.
+    #[test]
+    fn any_bytes_in_any_parts() {
+        const RIGHT: &[&[u8]] = &[
+            b"GET /v1/tree?freshness=500ms&path=/a%20b&depth=3 HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n",
+            b"HEAD /v1/groups/a%20b%0a/memory.events.local HTTP/1.0\r\nHost: localhost\r\n\r\n",
+            b"POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc",
+        ];
+        const PARTS: &[&[u8]] = &[
+            b"\r\n",
+            b"\r\n\r\n",
+            b"%",
+            b"%f",
+            b"?",
+            b"&",
+            b"=",
+            b"/",
+            b" ",
+            b"\0",
+            b"\xff",
+            b":",
+            b"HTTP/1.1",
+        ];
+        let seed = std::env::var("BURSAR_SEED").map_or(1, |seed| seed.parse().unwrap());
+        let mut state: u64 = seed;
+        let mut outcomes = [0; 3];
+        for round in 0..200_000 {
+            let mut below = |bound: usize| (random(&mut state) % bound as u64) as usize;
+            let mut bytes = RIGHT[below(RIGHT.len())].to_vec();
+            for _ in 0..below(6) {
+                let at = below(bytes.len() + 1);
+                match below(4) {
+                    0 => bytes.truncate(at),
+                    1 => bytes.insert(at, below(256) as u8),
+                    2 if at < bytes.len() => bytes[at] = below(256) as u8,
+                    _ => drop(bytes.splice(at..at, PARTS[below(PARTS.len())].iter().copied())),
+                }
+            }
+            let whole = parse(&bytes);
+            let cut = below(bytes.len() + 1);
+            let what = || {
+                format!(
+                    "seed {seed}, round {round}: {:?}",
+                    String::from_utf8_lossy(&bytes)
+                )
+            };
+            match parse(&bytes[..cut]) {
+                Ok(None) => {}
+                Ok(found) => assert_eq!(Ok(found), whole, "{}", what()),
+                Err(_) => assert!(whole.is_err(), "{}", what()),
+            }
+            match whole {
+                Ok(None) => outcomes[0] += 1,
+                Ok(Some(request)) => {
+                    outcomes[1] += 1;
+                    assert!(request.path.starts_with('/'), "{}", what());
+                }
+                Err(refusal) => {
+                    outcomes[2] += 1;
+                    assert!(!refusal.reason.contains(char::is_control), "{}", what());
+                    assert!(refusal.reason.chars().count() < 400, "{}", what());
+                }
+            }
+        }
+        assert!(outcomes.iter().all(|&count| count > 10_000), "{outcomes:?}");
+    }
+
+    #[test]
+    fn what_is_encoded_is_decoded() {
+        for (encoded, decoded) in [
+            ("a%20b", "a b"),
+            ("%25", "%"),
+            ("%e2%80%AE", "\u{202e}"),
+            ("a+b", "a+b"),
+            ("", ""),
+        ] {
+            assert_eq!(decode(encoded).unwrap(), decoded);
+        }
+        for wrong in ["%", "%4", "%4g", "a%", "%%", "%2%20", "%ff", "%c3"] {
+            assert_eq!(
+                decode(wrong).unwrap_err().status,
+                Status::BadRequest,
+                "{wrong}"
+            );
+        }
+    }
+
+    #[test]
+    fn long_texts_are_cut_in_errors() {
+        assert_eq!(quoted("a\nb"), "'a\\nb'");
+        assert_eq!(
+            quoted(&"\u{202e}".repeat(100)).chars().count(),
+            QUOTED_MAX + 4
+        );
+        assert_eq!(quoted(&"x".repeat(80)), format!("'{}'", "x".repeat(80)));
+    }
+}
