@@ -132,6 +132,14 @@ impl Connection {
         self.send(now_ns, head, body);
     }
 
+    /// Ends the connection for the sake of another.
+    pub(crate) fn give_way(mut self, now_ns: u64) {
+        if let State::Reading(_) = self.state {
+            let reason = "other clients need this place: send the request at once";
+            self.refuse(now_ns, Refusal::new(Status::Unavailable, reason));
+        }
+    }
+
     fn send(&mut self, now_ns: u64, head: Vec<u8>, body: Body) {
         self.piece = head;
         self.sent = 0;

@@ -43,6 +43,13 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+/// The guide whose example needs this crate: it is compiled and run.
+#[cfg(doctest)]
+mod guides {
+    #[doc = include_str!("../../../docs/guides/live.md")]
+    mod live {}
+}
+
 mod clock;
 mod connection;
 mod error;

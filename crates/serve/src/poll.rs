@@ -18,12 +18,8 @@ use crate::request::{Refusal, Status};
 use crate::response::Response;
 use crate::route::Routes;
 
-/// Connections at most.
-const CONNECTIONS_MAX: usize = 64;
 /// Time that a silent client keeps its place although others wait, and pause after an error of `accept`.
 const GRACE_NS: u64 = 100_000_000;
-/// Bytes in answers in progress, above which no further request is served.
-const BYTES_HELD_MAX: usize = 64 << 20;
 
 /// The state of the thread.
 pub(crate) struct Poll {
@@ -35,6 +31,26 @@ pub(crate) struct Poll {
     pub(crate) user: u32,
     /// Time that a client has for its request, and for each piece of the answer.
     pub(crate) patience: Duration,
+    pub(crate) bounds: Bounds,
+}
+
+/// Bounds of what clients may take together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// Connections.
+    pub(crate) connections: usize,
+    /// Bytes in answers in progress, above which no further request is served.
+    pub(crate) bytes_held: usize,
+}
+
+/// A connection costs a head, and an answer in progress.
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            connections: 64,
+            bytes_held: 64 << 20,
+        }
+    }
 }
 
 impl Poll {
@@ -50,9 +66,9 @@ impl Poll {
                 }
             }
             connections.retain(|connection| !connection.is_done());
-            let place_from_ns = match connections.len() {
-                CONNECTIONS_MAX => silent(&connections).1.saturating_add(GRACE_NS),
-                _ => 0,
+            let place_from_ns = match self.is_full(&connections) {
+                true => silent(&connections).1.saturating_add(GRACE_NS),
+                false => 0,
             };
             let accept_from_ns_now = place_from_ns.max(accept_from_ns);
             let accepts = accept_from_ns_now <= now_ns;
@@ -68,6 +84,10 @@ impl Poll {
                 accept_from_ns = now_ns + GRACE_NS;
             }
         }
+    }
+
+    fn is_full(&self, connections: &[Connection]) -> bool {
+        connections.len() >= self.bounds.connections
     }
 
     /// Waits for an event. Returns those of the listener and of each connection; `None` if the thread must end.
@@ -118,7 +138,7 @@ impl Poll {
             }
             let bytes_held: usize = connections.iter().map(Connection::bytes_held).sum();
             connections[position].step(now_ns, |request| {
-                if bytes_held > BYTES_HELD_MAX {
+                if bytes_held > self.bounds.bytes_held {
                     let reason = "other clients still read big answers: ask again later";
                     return Response::from(Refusal::new(Status::Unavailable, reason));
                 }
@@ -131,12 +151,10 @@ impl Poll {
     fn accept(&self, connections: &mut Vec<Connection>, now_ns: u64) -> Result<(), ()> {
         connections.retain(|connection| !connection.is_done());
         loop {
-            if connections.len() == CONNECTIONS_MAX {
-                let (position, active_ns) = silent(connections);
-                if active_ns.saturating_add(GRACE_NS) > now_ns {
-                    return Ok(());
-                }
-                drop(connections.swap_remove(position));
+            let is_full = self.is_full(connections);
+            let (position, active_ns) = silent(connections);
+            if is_full && active_ns.saturating_add(GRACE_NS) > now_ns {
+                return Ok(());
             }
             let stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
@@ -149,6 +167,9 @@ impl Poll {
                     };
                 }
             };
+            if is_full {
+                connections.swap_remove(position).give_way(now_ns);
+            }
             connections.extend(self.admit(stream, now_ns));
         }
     }
@@ -186,4 +207,111 @@ fn silent(connections: &[Connection]) -> (usize, u64) {
     times
         .min_by_key(|&(_, active_ns)| active_ns)
         .unwrap_or((0, u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use bursar::{Limits, Memory};
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::tree::Program;
+
+    /// A thread's state with these bounds, and nobody at its socket. The rest keeps its files.
+    fn poll(memory: &Memory, bounds: Bounds) -> (Poll, (UnixStream, TempDir)) {
+        let (stop, stopped) = UnixStream::pair().unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let poll = Poll {
+            listener: UnixListener::bind(directory.path().join("socket")).unwrap(),
+            stop: stopped,
+            routes: Routes {
+                memory: memory.clone(),
+                program: Program {
+                    process: 1,
+                    name: "test".to_owned(),
+                    began_ns: 0,
+                },
+            },
+            user: rustix::process::geteuid().as_raw(),
+            patience: Duration::from_secs(60),
+            bounds,
+        };
+        (poll, (stop, directory))
+    }
+
+    /// A client whose request has been served as far as it can be while the client does not read.
+    fn asked(poll: &Poll, connections: &mut Vec<Connection>, request: &[u8]) -> UnixStream {
+        let (mut client, stream) = UnixStream::pair().unwrap();
+        connections.extend(poll.admit(stream, monotonic_ns()));
+        client.write_all(request).unwrap();
+        let ready = vec![PollFlags::IN; connections.len()];
+        poll.step(connections, &ready, monotonic_ns());
+        client
+    }
+
+    fn answered(mut client: &UnixStream) -> String {
+        let mut bytes = [0; 256];
+        let read = client.read(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes[..read]).into_owned()
+    }
+
+    #[test]
+    fn big_answers_in_progress_are_bounded() {
+        let memory = Memory::host().unwrap();
+        let groups: Vec<_> = (0..2_000)
+            .map(|number| memory.root().child(format!("{number}"), Limits::none()))
+            .collect::<Result<_, _>>()
+            .unwrap();
+        let bounds = Bounds {
+            bytes_held: 1 << 20,
+            ..Bounds::default()
+        };
+        let (poll, _stop) = poll(&memory, bounds);
+        let mut connections = Vec::new();
+        let tree = b"GET /v1/tree HTTP/1.1\r\n\r\n";
+        let first = asked(&poll, &mut connections, tree);
+        assert!(answered(&first).starts_with("HTTP/1.1 200"));
+        let held = connections[0].bytes_held();
+        assert!(held > groups.len() * size_of::<bursar::GroupSnapshot>());
+        let second = asked(&poll, &mut connections, tree);
+        let refused = answered(&second);
+        assert!(refused.starts_with("HTTP/1.1 503"), "{refused}");
+        assert!(refused.contains("\r\nRetry-After: 1\r\n"), "{refused}");
+        // The first has gone, and its answer with it.
+        connections.remove(0);
+        let third = asked(&poll, &mut connections, tree);
+        assert!(answered(&third).starts_with("HTTP/1.1 200"));
+    }
+
+    #[test]
+    fn the_silent_give_way_but_not_at_once() {
+        let memory = Memory::host().unwrap();
+        let bounds = Bounds {
+            connections: 2,
+            ..Bounds::default()
+        };
+        let (poll, _stop) = poll(&memory, bounds);
+        poll.listener.set_nonblocking(true).unwrap();
+        let mut connections = Vec::new();
+        let mut clients = Vec::new();
+        for active_ns in [2, 1] {
+            let (client, stream) = UnixStream::pair().unwrap();
+            connections.extend(poll.admit(stream, active_ns));
+            clients.push(client);
+        }
+        let times = |connections: &[Connection]| -> Vec<u64> {
+            connections.iter().map(Connection::active_ns).collect()
+        };
+        poll.accept(&mut connections, u64::MAX).unwrap();
+        assert_eq!(times(&connections), [2, 1], "none waits");
+        let address = poll.listener.local_addr().unwrap();
+        let _waits = UnixStream::connect_addr(&address).unwrap();
+        poll.accept(&mut connections, GRACE_NS).unwrap();
+        assert_eq!(times(&connections), [2, 1]);
+        poll.accept(&mut connections, GRACE_NS + 1).unwrap();
+        assert_eq!(times(&connections), [2, GRACE_NS + 1]);
+        assert!(answered(&clients[1]).starts_with("HTTP/1.1 503"));
+    }
 }

@@ -11,7 +11,7 @@ pub(crate) struct Response {
     body: Body,
 }
 
-/// What follows the head.
+/// Content after the head.
 #[derive(Debug)]
 pub(crate) enum Body {
     /// All of it.

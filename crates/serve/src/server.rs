@@ -12,7 +12,7 @@ use bursar::Memory;
 
 use crate::clock;
 use crate::error::StartError;
-use crate::poll::Poll;
+use crate::poll::{Bounds, Poll};
 use crate::route::Routes;
 use crate::socket::{self, SocketFile};
 use crate::tree::Program;
@@ -124,6 +124,7 @@ impl Builder {
             },
             user: rustix::process::geteuid().as_raw(),
             patience: self.patience,
+            bounds: Bounds::default(),
         };
         let thread = thread::Builder::new()
             .name("bursar-serve".to_owned())
