@@ -24,7 +24,8 @@ pub enum House {
 /// The house of each package. A package that is missing here belongs to none, which is an error.
 #[rustfmt::skip]
 const HOUSES: [(House, &[&str]); 4] = [
-    (House::Product, &["bursar-machine", "bursar", "bursar-alloc", "bursar-tower", "bursar-datafusion"]),
+    (House::Product, &["bursar-machine", "bursar", "bursar-alloc", "bursar-tower", "bursar-datafusion", "bursar-prometheus",
+        "bursar-serve"]),
     // `bursar-lab` is the name that `bursar-experiments` had.
     (House::Lab, &["bursar-recording", "bursar-rig", "bursar-sim", "bursar-kernel", "bursar-lab", "bursar-experiments",
         "bursar-observe", "bursar-cli"]),

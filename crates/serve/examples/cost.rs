@@ -1,0 +1,82 @@
+//! CPU time of the server's thread for each request, with 10 statistics and 1,000 groups, or as many as the argument says.
+//!
+//! `cargo run --release -p bursar-serve --example cost`
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
+use bursar::{Limits, Memory, Statistic};
+use bursar_serve::Server;
+use rustix::time::{ClockId, clock_gettime};
+
+const STATISTICS: &[Statistic] = &[
+    Statistic::counter("a"),
+    Statistic::counter("b"),
+    Statistic::counter("c"),
+    Statistic::counter("d"),
+    Statistic::counter("e"),
+    Statistic::gauge("f"),
+    Statistic::gauge("g"),
+    Statistic::gauge("h"),
+    Statistic::gauge("i"),
+    Statistic::gauge("j"),
+];
+const ROUNDS: usize = 9;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let groups: u64 = match std::env::args().nth(1) {
+        Some(groups) => groups.parse()?,
+        None => 1_000,
+    };
+    let memory = Memory::builder().statistics(STATISTICS).build()?;
+    // A group lives as long as a handle.
+    let mut tenants = Vec::new();
+    for number in 0..groups {
+        let group = memory
+            .root()
+            .child(format!("tenant-{number}"), Limits::max(64 << 20))?;
+        group.try_charge((number % 1_000) << 10)?.forget();
+        tenants.push(group);
+    }
+    let server = Server::start(&memory)?;
+    println!("{:<40} {:>10}  {:>12}", "request", "bytes", "CPU, us");
+    for (target, repeats) in [
+        ("/v1/tree", (20_000 / groups).max(1)),
+        ("/v1/tree?freshness=exact", (20_000 / groups).max(1)),
+        ("/v1/tree?path=/tenant-7", 200),
+        ("/v1/groups/", 200),
+        ("/v1/groups/tenant-7/memory.current", 1_000),
+    ] {
+        let mut bytes = 0;
+        // Of the whole process, without this thread: the thread that serves. The median of rounds.
+        let mut rounds = [0; ROUNDS];
+        for round in &mut rounds {
+            let before = others_ns();
+            for _ in 0..repeats {
+                bytes = get(&server, target)?;
+            }
+            *round = (others_ns() - before) / repeats as i64;
+        }
+        rounds.sort_unstable();
+        println!(
+            "{target:<40} {bytes:>10}  {:>12.1}",
+            rounds[ROUNDS / 2] as f64 / 1e3
+        );
+    }
+    Ok(())
+}
+
+fn others_ns() -> i64 {
+    let ns = |clock| {
+        let time = clock_gettime(clock);
+        time.tv_sec * 1_000_000_000 + time.tv_nsec
+    };
+    ns(ClockId::ProcessCPUTime) - ns(ClockId::ThreadCPUTime)
+}
+
+fn get(server: &Server, target: &str) -> std::io::Result<usize> {
+    let mut stream = UnixStream::connect(server.path())?;
+    write!(stream, "GET {target} HTTP/1.1\r\n\r\n")?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)
+}

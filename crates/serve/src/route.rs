@@ -1,0 +1,162 @@
+//! The answer to each request.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+use bursar::{Freshness, Group, Memory};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use crate::files;
+use crate::request::{Refusal, Request, Status, decode, quoted};
+use crate::response::Response;
+use crate::tree::{self, Program, Tree};
+
+const INDEX: &str = "\
+GET /v1/tree                        the groups as JSON; parameters:
+      freshness=cached|exact|500ms  how old the numbers may be (default: cached)
+      path=/tenant                  this group and those below it (default: /)
+      depth=2                       this many levels below it (default: all)
+GET /v1/groups/                     files and children of the root, a line each
+GET /v1/groups/tenant/              files and children of /tenant; names are percent-encoded
+GET /v1/groups/tenant/memory.max    a file, as in cgroup v2
+";
+
+/// All but these characters are encoded in names: they mean nothing in a path.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
+/// The memory that is shown.
+#[derive(Debug)]
+pub(crate) struct Routes {
+    pub(crate) memory: Memory,
+    pub(crate) program: Program,
+}
+
+impl Routes {
+    /// Answers a request.
+    pub(crate) fn answer(&self, request: &Request) -> Response {
+        self.route(request).unwrap_or_else(Response::from)
+    }
+
+    fn route(&self, request: &Request) -> Result<Response, Refusal> {
+        if let Some(below) = request.path.strip_prefix("/v1/groups/") {
+            no_parameters(request)?;
+            return self.group(below);
+        }
+        match request.path.as_str() {
+            "/" => {
+                no_parameters(request)?;
+                Ok(Response::text(INDEX))
+            }
+            "/v1/tree" => self.tree(request),
+            other => Err(Refusal::new(
+                Status::NotFound,
+                format!("there is no {}; GET / lists all requests", quoted(other)),
+            )),
+        }
+    }
+
+    fn tree(&self, request: &Request) -> Result<Response, Refusal> {
+        let mut freshness = (Freshness::Cached, "cached");
+        let mut group = None;
+        let mut depth = usize::MAX;
+        for (key, value) in &request.query {
+            match key.as_str() {
+                "freshness" => freshness = (tree::freshness(value)?, value),
+                "path" => {
+                    let found = self.memory.find(value);
+                    group = Some(found.ok_or_else(|| no_group(value))?);
+                }
+                "depth" => {
+                    depth = value.parse().map_err(|_| {
+                        Refusal::new(
+                            Status::BadRequest,
+                            format!("depth is a number of levels, not {}", quoted(value)),
+                        )
+                    })?;
+                }
+                _ => {
+                    return Err(Refusal::new(
+                        Status::BadRequest,
+                        format!(
+                            "there is no parameter {}; a tree has freshness, path and depth",
+                            quoted(key)
+                        ),
+                    ));
+                }
+            }
+        }
+        let group = group.unwrap_or_else(|| self.memory.root());
+        let snapshot = group.snapshot(freshness.0).map_err(|_| {
+            Refusal::new(
+                Status::Unavailable,
+                "this memory's policy lets no reader flush: ask with freshness=cached",
+            )
+        })?;
+        Ok(Response::tree(Tree::new(
+            &self.program,
+            freshness.1,
+            snapshot,
+            depth,
+        )))
+    }
+
+    /// Answers for a path below `/v1/groups/`: a group's, which ends with a slash, or a file's.
+    fn group(&self, encoded: &str) -> Result<Response, Refusal> {
+        let (names, file) = encoded.rsplit_once('/').unwrap_or(("", encoded));
+        let mut group = self.memory.root();
+        for name in names.split('/').filter(|name| !name.is_empty()) {
+            let name = decode(name)?;
+            group = group.find(&name).ok_or_else(|| no_group(&name))?;
+        }
+        if file.is_empty() {
+            return Ok(Response::text(listing(&group)));
+        }
+        let file = decode(file)?;
+        let text = files::read(&group, &file).ok_or_else(|| {
+            Refusal::new(
+                Status::NotFound,
+                format!(
+                    "{group} has no file {}; the path of a group ends with '/'",
+                    quoted(&file)
+                ),
+            )
+        })?;
+        Ok(Response::text(text))
+    }
+}
+
+/// Files, then children, a line each. Each line is the end of a path that can be asked for.
+fn listing(group: &Group) -> String {
+    let mut text = String::new();
+    for file in files::FILES {
+        text += file;
+        text.push('\n');
+    }
+    for child in group.children() {
+        let name = child.name();
+        let encoded = Cow::from(utf8_percent_encode(&name, ENCODED));
+        writeln!(text, "{encoded}/").expect("a string takes all text");
+    }
+    text
+}
+
+fn no_group(name: &str) -> Refusal {
+    Refusal::new(
+        Status::NotFound,
+        format!("there is no group {}", quoted(name)),
+    )
+}
+
+fn no_parameters(request: &Request) -> Result<(), Refusal> {
+    match request.query.first() {
+        None => Ok(()),
+        Some((key, _)) => Err(Refusal::new(
+            Status::BadRequest,
+            format!("{} has no parameter {}", quoted(&request.path), quoted(key)),
+        )),
+    }
+}

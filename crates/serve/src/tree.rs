@@ -1,0 +1,118 @@
+//! The groups as JSON, made while it is sent. `docs/live-schema.md` describes it.
+
+use std::time::Duration;
+
+use bursar::{Freshness, GroupSnapshot, Snapshot};
+use serde::Serialize;
+
+use crate::clock;
+use crate::request::{Refusal, Status, quoted};
+
+/// Version of the schema. A field that is added does not change it; one that is removed or means something else does.
+const SCHEMA: u32 = 1;
+
+/// Bytes that are made at once.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// The program that serves, as trees name it.
+#[derive(Clone, Debug)]
+pub(crate) struct Program {
+    pub(crate) process: u32,
+    pub(crate) name: String,
+    /// When the server was started.
+    pub(crate) began_ns: u64,
+}
+
+/// All before the groups.
+#[derive(Serialize)]
+struct Opening<'a> {
+    schema: u32,
+    kind: &'a str,
+    pid: u32,
+    program: &'a str,
+    uptime_ns: u64,
+    taken_unix_ns: u64,
+    freshness: &'a str,
+}
+
+/// A tree that is being sent.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    /// JSON that comes before the next group.
+    before: Vec<u8>,
+    groups: std::vec::IntoIter<GroupSnapshot>,
+    ended: bool,
+    bytes_held: usize,
+}
+
+impl Tree {
+    /// The groups of a snapshot down to `depth` levels.
+    pub(crate) fn new(
+        program: &Program,
+        freshness: &str,
+        snapshot: Snapshot,
+        depth: usize,
+    ) -> Self {
+        let opening = Opening {
+            schema: SCHEMA,
+            kind: "bursar-tree",
+            pid: program.process,
+            program: &program.name,
+            uptime_ns: clock::monotonic_ns().saturating_sub(program.began_ns),
+            taken_unix_ns: clock::unix_ns(),
+            freshness,
+        };
+        let mut before = serde_json::to_vec(&opening).expect("it has no map and no file");
+        // The groups are the last field of the same object.
+        before.pop();
+        before.extend_from_slice(b",\"groups\":[\n");
+        let mut groups: Vec<_> = snapshot.into_iter().collect();
+        groups.retain(|group| group.depth <= depth);
+        let bytes = |group: &GroupSnapshot| {
+            let numbers = 1 + group.reading.iter().count();
+            size_of::<GroupSnapshot>() + group.path.capacity() + numbers * 32
+        };
+        Self {
+            before,
+            bytes_held: groups.iter().map(bytes).sum(),
+            groups: groups.into_iter(),
+            ended: false,
+        }
+    }
+
+    pub(crate) fn bytes_held(&self) -> usize {
+        self.bytes_held
+    }
+
+    pub(crate) fn next_piece(&mut self, piece: &mut Vec<u8>) {
+        while piece.len() < PIECE_BYTES && !self.ended {
+            let Some(group) = self.groups.next() else {
+                piece.extend_from_slice(b"\n]}\n");
+                self.ended = true;
+                return;
+            };
+            piece.append(&mut self.before);
+            serde_json::to_writer(&mut *piece, &group).expect("a vector takes all bytes");
+            self.before.extend_from_slice(b",\n");
+        }
+    }
+}
+
+/// Parses a freshness: `cached`, `exact`, or an age in milliseconds.
+pub(crate) fn freshness(text: &str) -> Result<Freshness, Refusal> {
+    let milliseconds = || text.strip_suffix("ms")?.parse().ok();
+    match text {
+        "cached" => Ok(Freshness::Cached),
+        "exact" => Ok(Freshness::Exact),
+        _ => match milliseconds() {
+            Some(milliseconds) => Ok(Freshness::AtMost(Duration::from_millis(milliseconds))),
+            None => Err(Refusal::new(
+                Status::BadRequest,
+                format!(
+                    "freshness is exact, cached, or an age such as 500ms, not {}",
+                    quoted(text)
+                ),
+            )),
+        },
+    }
+}

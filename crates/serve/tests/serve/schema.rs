@@ -1,0 +1,148 @@
+//! `docs/live-schema.md` and the answers of a server: the same fields, of the same types.
+
+use std::collections::BTreeMap;
+
+use bursar::{Limits, Memory};
+use serde_json::Value;
+
+use crate::client::{ROWS, get, private_directory, scene};
+
+/// Type, and whether it may be missing.
+type Fields = BTreeMap<String, (String, bool)>;
+
+/// The tables of fields, by the title of their part of the page.
+fn documented() -> BTreeMap<String, Fields> {
+    let page = include_str!("../../../../docs/live-schema.md");
+    let mut tables = BTreeMap::<_, Fields>::new();
+    let mut title = "";
+    for line in page.lines() {
+        if let Some(found) = line.strip_prefix("## ") {
+            title = found;
+        }
+        let cells: Vec<_> = line.split('|').map(str::trim).collect();
+        if let ["", name, kind, meaning, ""] = cells[..]
+            && let Some(name) = name
+                .strip_prefix('`')
+                .and_then(|name| name.strip_suffix('`'))
+            && title != "Parameters"
+        {
+            let field = (kind.to_owned(), meaning.contains("may be missing"));
+            let before = tables
+                .entry(title.to_owned())
+                .or_default()
+                .insert(name.to_owned(), field);
+            assert!(before.is_none(), "{name} twice");
+        }
+    }
+    tables
+}
+
+/// Fields of a value with their types, as the page has them.
+fn fields(
+    value: &Value,
+    at: &str,
+    found: &mut BTreeMap<String, String>,
+    tables: &BTreeMap<String, Fields>,
+) {
+    let kind = match (at, value) {
+        ("events" | "own_events", _) => "[events](#events)",
+        ("pressure.stall.some" | "pressure.stall.full", _) => "[share](#share)",
+        (_, Value::Object(object)) => {
+            for (name, value) in object {
+                let name = if at == "reading.statistics" {
+                    "*"
+                } else {
+                    name
+                };
+                let at = if at.is_empty() {
+                    name.to_owned()
+                } else {
+                    format!("{at}.{name}")
+                };
+                fields(value, &at, found, tables);
+            }
+            return;
+        }
+        (_, Value::String(_)) => "string",
+        (_, Value::Array(_)) => "list",
+        (_, Value::Number(number)) if number.is_f64() => "number",
+        (_, Value::Number(_)) => "integer",
+        other => panic!("{other:?}"),
+    };
+    found.insert(at.to_owned(), kind.to_owned());
+    let part = match kind {
+        "[events](#events)" => "Events",
+        "[share](#share)" => "Share",
+        _ => return,
+    };
+    check(value, &tables[part], tables);
+}
+
+fn check(
+    value: &Value,
+    expected: &Fields,
+    tables: &BTreeMap<String, Fields>,
+) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    fields(value, "", &mut found, tables);
+    for (name, kind) in &found {
+        let documented = expected.get(name).map(|(kind, _)| kind);
+        assert_eq!(
+            documented,
+            Some(kind),
+            "{name} is not in the page, or has another type there"
+        );
+    }
+    for (name, (_, may_be_missing)) in expected {
+        let is_statistic = name.contains('*');
+        assert!(
+            *may_be_missing || is_statistic || found.contains_key(name),
+            "{name} is missing in {value}"
+        );
+    }
+    found
+}
+
+#[test]
+fn page_and_answers_agree() {
+    let tables = documented();
+    assert_eq!(
+        tables.keys().collect::<Vec<_>>(),
+        ["A group", "Events", "Share", "The object"]
+    );
+    let scene = scene();
+    let limits = Limits {
+        max: 64 << 20,
+        high: 32 << 20,
+        ..Limits::none()
+    };
+    let group = scene.memory.root().child("group", limits).unwrap();
+    let _charge = group.try_charge(1 << 20).unwrap();
+    group.add(ROWS, 1);
+    let mut ever = BTreeMap::new();
+    for freshness in ["exact", "cached"] {
+        let mut tree = get(&scene.path, &format!("/v1/tree?freshness={freshness}")).json();
+        for group in tree["groups"].as_array().unwrap() {
+            ever.extend(check(group, &tables["A group"], &tables));
+        }
+        tree["groups"] = Value::Array(Vec::new());
+        ever.extend(check(&tree, &tables["The object"], &tables));
+    }
+    // Also those that may be missing.
+    for name in tables["A group"].keys().chain(tables["The object"].keys()) {
+        assert!(ever.contains_key(name), "no answer has {name}");
+    }
+}
+
+/// A memory without statistics has the same form.
+#[test]
+fn an_empty_memory_has_all_fields() {
+    let directory = private_directory();
+    let path = directory.path().join("bursar.sock");
+    let server = bursar_serve::Server::builder().path(&path);
+    let _server = server.start(&Memory::host().unwrap()).unwrap();
+    let tree = get(&path, "/v1/tree").json();
+    let tables = documented();
+    check(&tree["groups"][0], &tables["A group"], &tables);
+    assert_eq!(tree["groups"].as_array().unwrap().len(), 1);
+}
