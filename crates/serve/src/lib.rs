@@ -33,6 +33,10 @@
 //! progress hold more than 64 MiB, further requests are answered 503. A request delays other requests, and charges no more than
 //! [`Memory::snapshot`](bursar::Memory::snapshot) does.
 //!
+//! # Ends of groups
+//! A request that names a group has a handle of it, as long as it looks at it. If the program drops its last handle meanwhile, the
+//! group's name is free a moment later. [`Group::close`](bursar::Group::close) frees the name at once.
+//!
 //! # Fork
 //! A forked child has no thread that serves. A [`Server`] that is dropped in the child leaves the parent's socket alone.
 //!

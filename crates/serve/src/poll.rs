@@ -21,6 +21,9 @@ use crate::route::Routes;
 /// Time that a silent client keeps its place although others wait, and pause after an error of `accept`.
 const GRACE_NS: u64 = 100_000_000;
 
+/// Some systems refuse to wait for longer than some days.
+const WAIT_MAX: Duration = Duration::from_secs(3_600);
+
 /// The state of the thread.
 pub(crate) struct Poll {
     pub(crate) listener: UnixListener,
@@ -114,7 +117,7 @@ impl Poll {
         );
         let timeout = wake_ns.map(|wake_ns| {
             let wait = Duration::from_nanos(wake_ns.saturating_sub(now_ns));
-            Timespec::try_from(wait).expect("deadlines are in this century")
+            Timespec::try_from(wait.min(WAIT_MAX)).expect("an hour fits")
         });
         match rustix::event::poll(&mut sockets, timeout.as_ref()) {
             Ok(_) => {}

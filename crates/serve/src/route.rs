@@ -1,9 +1,8 @@
 //! The answer to each request.
 
-use std::borrow::Cow;
 use std::fmt::Write;
 
-use bursar::{Freshness, Group, Memory};
+use bursar::{Freshness, Group, Memory, NotFresh};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::files;
@@ -90,12 +89,7 @@ impl Routes {
             }
         }
         let group = group.unwrap_or_else(|| self.memory.root());
-        let snapshot = group.snapshot(freshness.0).map_err(|_| {
-            Refusal::new(
-                Status::Unavailable,
-                "this memory's policy lets no reader flush: ask with freshness=cached",
-            )
-        })?;
+        let snapshot = group.snapshot(freshness.0).map_err(not_fresh)?;
         Ok(Response::tree(Tree::new(
             &self.program,
             freshness.1,
@@ -113,7 +107,7 @@ impl Routes {
             group = group.find(&name).ok_or_else(|| no_group(&name))?;
         }
         if file.is_empty() {
-            return Ok(Response::text(listing(&group)));
+            return Ok(Response::text(listing(&group)?));
         }
         let file = decode(file)?;
         let text = files::read(&group, &file).ok_or_else(|| {
@@ -130,18 +124,26 @@ impl Routes {
 }
 
 /// Files, then children, a line each. Each line is the end of a path that can be asked for.
-fn listing(group: &Group) -> String {
+///
+/// By a snapshot, which has no handles of the children. A handle would keep a child's name taken after the program's last handle
+/// has gone.
+fn listing(group: &Group) -> Result<String, Refusal> {
+    let snapshot = group.snapshot(Freshness::Cached).map_err(not_fresh)?;
     let mut text = String::new();
     for file in files::FILES {
         text += file;
         text.push('\n');
     }
-    for child in group.children() {
-        let name = child.name();
-        let encoded = Cow::from(utf8_percent_encode(&name, ENCODED));
+    for child in snapshot.iter().filter(|group| group.depth == 1) {
+        let encoded = utf8_percent_encode(child.name(), ENCODED);
         writeln!(text, "{encoded}/").expect("a string takes all text");
     }
-    text
+    Ok(text)
+}
+
+fn not_fresh(_: NotFresh) -> Refusal {
+    let reason = "this memory's policy lets no reader flush: ask with freshness=cached";
+    Refusal::new(Status::Unavailable, reason)
 }
 
 fn no_group(name: &str) -> Refusal {

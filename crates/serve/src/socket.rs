@@ -4,7 +4,7 @@
 //! and no server removes another's socket.
 
 use std::ffi::OsString;
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -184,18 +184,21 @@ fn private_directory(path: &Path) -> Result<OwnedFd, StartError> {
         }
         Err(error) => return Err(system("open", error.into())),
     };
-    let found = rustix::fs::fstat(&directory).map_err(|error| system("look at", error.into()))?;
-    if found.st_uid != geteuid().as_raw() {
-        return Err(owner(path, found.st_uid));
+    let directory = File::from(directory);
+    let found = directory
+        .metadata()
+        .map_err(|error| system("look at", error))?;
+    if found.uid() != geteuid().as_raw() {
+        return Err(owner(path, found.uid()));
     }
-    let mode = u32::from(Mode::from_raw_mode(found.st_mode).as_raw_mode()) & 0o777;
+    let mode = found.mode() & 0o777;
     if mode & 0o077 != 0 {
         return Err(StartError::DirectoryMode {
             path: path.to_owned(),
             mode,
         });
     }
-    Ok(directory)
+    Ok(directory.into())
 }
 
 fn owner(path: &Path, owner: u32) -> StartError {

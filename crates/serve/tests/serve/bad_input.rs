@@ -6,10 +6,13 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bursar::{Limits, Memory};
+use bursar::{FlushPolicy, Limits, Memory};
+use bursar_serve::Server;
 use rustix::event::{PollFd, PollFlags};
 
-use crate::client::{Answer, Random, ask, connect, get, rest, scene, scene_with};
+use crate::client::{
+    Answer, Random, ask, connect, get, private_directory, rest, scene, scene_with,
+};
 use crate::signals;
 
 /// The time that clients get in tests of clients that let it pass.
@@ -187,6 +190,28 @@ fn bad_requests_are_refused_with_a_reason() {
     assert_eq!(get(&scene.path, "/").status, 200);
 }
 
+/// A memory whose readers may not flush has cached numbers only.
+#[test]
+fn a_memory_that_forbids_flushes_says_so() {
+    let memory = Memory::builder()
+        .policy(FlushPolicy::PeriodicOnly)
+        .build()
+        .unwrap();
+    let directory = private_directory();
+    let path = directory.path().join("bursar.sock");
+    let _server = Server::builder().path(&path).start(&memory).unwrap();
+    let answer = get(&path, "/v1/tree?freshness=exact");
+    assert_eq!(answer.status, 503, "{}", answer.text());
+    assert!(
+        answer.text().contains("ask with freshness=cached"),
+        "{}",
+        answer.text()
+    );
+    for target in ["/v1/tree", "/v1/groups/", "/v1/groups/memory.stat"] {
+        assert_eq!(get(&path, target).status, 200, "{target}");
+    }
+}
+
 #[test]
 fn a_head_of_8_kib_is_read_and_no_more() {
     let scene = scene();
@@ -361,6 +386,31 @@ fn groups_come_and_go_while_they_are_listed() {
                     other => panic!("{target}: {other:?}"),
                 }
             }
+        }
+        ended.store(true, Ordering::Relaxed);
+    });
+}
+
+/// A name is free when the program's last handle has gone, also while the groups are listed.
+#[test]
+fn listings_keep_no_name_taken() {
+    let scene = scene();
+    let tenant = scene.memory.root().child("tenant", Limits::none()).unwrap();
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for worker in 0..2 {
+            let (tenant, ended) = (&tenant, &ended);
+            scope.spawn(move || {
+                // Relaxed: only the end of the test depends on it.
+                while !ended.load(Ordering::Relaxed) {
+                    let query = tenant.child(format!("query {worker}"), Limits::none());
+                    drop(query.unwrap());
+                }
+            });
+        }
+        for _ in 0..200 {
+            assert_eq!(get(&scene.path, "/v1/groups/tenant/").status, 200);
+            assert_eq!(get(&scene.path, "/v1/tree").status, 200);
         }
         ended.store(true, Ordering::Relaxed);
     });
