@@ -15,7 +15,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("bursar", &["bursar-machine"]),
     ("bursar-alloc", &["bursar", "bursar-machine"]),
     ("bursar-tower", &["bursar", "bursar-alloc"]),
-    ("bursar-serve", &["bursar"]),
+    ("bursar-serve", &["bursar", "bursar-prometheus"]),
     ("bursar-datafusion", &["bursar"]),
     ("bursar-prometheus", &["bursar"]),
     // These know nothing of Bursar.

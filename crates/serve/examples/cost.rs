@@ -44,6 +44,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ("/v1/tree", (20_000 / groups).max(1)),
         ("/v1/tree?freshness=exact", (20_000 / groups).max(1)),
         ("/v1/tree?path=/tenant-7", 200),
+        ("/metrics", (20_000 / groups).max(1)),
         ("/v1/groups/", 200),
         ("/v1/groups/tenant-7/memory.current", 1_000),
     ] {

@@ -226,17 +226,15 @@ mod tests {
     fn poll(memory: &Memory, bounds: Bounds) -> (Poll, (UnixStream, TempDir)) {
         let (stop, stopped) = UnixStream::pair().unwrap();
         let directory = tempfile::tempdir().unwrap();
+        let program = Program {
+            process: 1,
+            name: "test".to_owned(),
+            began_ns: 0,
+        };
         let poll = Poll {
             listener: UnixListener::bind(directory.path().join("socket")).unwrap(),
             stop: stopped,
-            routes: Routes {
-                memory: memory.clone(),
-                program: Program {
-                    process: 1,
-                    name: "test".to_owned(),
-                    began_ns: 0,
-                },
-            },
+            routes: Routes::new(memory.clone(), program),
             user: rustix::process::geteuid().as_raw(),
             patience: Duration::from_secs(60),
             bounds,

@@ -29,6 +29,20 @@ impl Response {
         }
     }
 
+    pub(crate) fn json(text: Vec<u8>) -> Self {
+        Self {
+            content_type: "application/json",
+            ..Self::text(text)
+        }
+    }
+
+    pub(crate) fn openmetrics(text: String) -> Self {
+        Self {
+            content_type: "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            ..Self::text(text)
+        }
+    }
+
     pub(crate) fn tree(tree: Tree) -> Self {
         Self {
             status: Status::Ok,

@@ -1,20 +1,24 @@
 //! The answer to each request.
 
 use std::fmt::Write;
+use std::sync::Arc;
 
-use bursar::{Freshness, Group, Memory, NotFresh};
+use bursar::{Freshness, Group, LimitReached, Memory, NotFresh};
+use bursar_prometheus::{Collector, openmetrics};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::files;
 use crate::request::{Refusal, Request, Status, decode, quoted};
 use crate::response::Response;
-use crate::tree::{self, Program, Tree};
+use crate::tree::{self, Program, SCHEMA, Tree};
 
 const INDEX: &str = "\
 GET /v1/tree                        the groups as JSON; parameters:
       freshness=cached|exact|500ms  how old the numbers may be (default: cached)
       path=/tenant                  this group and those below it (default: /)
       depth=2                       this many levels below it (default: all)
+GET /v1/refusals                    the last refusals as JSON, each with the tree of its moment
+GET /metrics                        OpenMetrics, for Prometheus
 GET /v1/groups/                     files and children of the root, a line each
 GET /v1/groups/tenant/              files and children of /tenant; names are percent-encoded
 GET /v1/groups/tenant/memory.max    a file, as in cgroup v2
@@ -30,11 +34,21 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
 /// The memory that is shown.
 #[derive(Debug)]
 pub(crate) struct Routes {
-    pub(crate) memory: Memory,
-    pub(crate) program: Program,
+    memory: Memory,
+    program: Program,
+    metrics: Arc<Collector>,
 }
 
 impl Routes {
+    /// Routes to a memory. Metrics are of all groups down to 2 levels.
+    pub(crate) fn new(memory: Memory, program: Program) -> Self {
+        Self {
+            metrics: Arc::new(Collector::new(&memory)),
+            memory,
+            program,
+        }
+    }
+
     /// Answers a request.
     pub(crate) fn answer(&self, request: &Request) -> Response {
         self.route(request).unwrap_or_else(Response::from)
@@ -51,6 +65,16 @@ impl Routes {
                 Ok(Response::text(INDEX))
             }
             "/v1/tree" => self.tree(request),
+            "/v1/refusals" => {
+                no_parameters(request)?;
+                Ok(Response::json(refusals(&self.memory)))
+            }
+            "/metrics" => {
+                no_parameters(request)?;
+                let mut text = String::new();
+                openmetrics(&self.metrics, &mut text).expect("a string takes all text");
+                Ok(Response::openmetrics(text))
+            }
             other => Err(Refusal::new(
                 Status::NotFound,
                 format!("there is no {}; GET / lists all requests", quoted(other)),
@@ -139,6 +163,35 @@ fn listing(group: &Group) -> Result<String, Refusal> {
         writeln!(text, "{encoded}/").expect("a string takes all text");
     }
     Ok(text)
+}
+
+/// The refusals that the memory has kept, as JSON.
+fn refusals(memory: &Memory) -> Vec<u8> {
+    #[derive(serde::Serialize)]
+    struct Kept<'a> {
+        age_ns: u64,
+        #[serde(flatten)]
+        refusal: &'a LimitReached,
+    }
+    #[derive(serde::Serialize)]
+    struct Document<'a> {
+        schema: u32,
+        kind: &'a str,
+        refusals: Vec<Kept<'a>>,
+    }
+    let kept = memory.refusals();
+    let refusals = kept.iter().map(|(age, refusal)| Kept {
+        age_ns: u64::try_from(age.as_nanos()).unwrap_or(u64::MAX),
+        refusal,
+    });
+    let document = Document {
+        schema: SCHEMA,
+        kind: "bursar-refusals",
+        refusals: refusals.collect(),
+    };
+    let mut text = serde_json::to_vec(&document).expect("it has no map and no file");
+    text.push(b'\n');
+    text
 }
 
 fn not_fresh(_: NotFresh) -> Refusal {

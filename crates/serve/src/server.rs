@@ -111,17 +111,15 @@ impl Builder {
         };
         let (listener, file) = socket::listen(&path)?;
         let (stop, stopped) = UnixStream::pair().map_err(system("make a pair of sockets for"))?;
+        let program = Program {
+            process,
+            name: program_name(),
+            began_ns: clock::monotonic_ns(),
+        };
         let poll = Poll {
             listener,
             stop: stopped,
-            routes: Routes {
-                memory: memory.root().engine().memory(),
-                program: Program {
-                    process,
-                    name: program_name(),
-                    began_ns: clock::monotonic_ns(),
-                },
-            },
+            routes: Routes::new(memory.root().engine().memory(), program),
             user: rustix::process::geteuid().as_raw(),
             patience: self.patience,
             bounds: Bounds::default(),

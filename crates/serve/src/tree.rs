@@ -9,7 +9,7 @@ use crate::clock;
 use crate::request::{Refusal, Status, quoted};
 
 /// Version of the schema. A field that is added does not change it; one that is removed or means something else does.
-const SCHEMA: u32 = 1;
+pub(crate) const SCHEMA: u32 = 1;
 
 /// Bytes that are made at once.
 const PIECE_BYTES: usize = 64 << 10;

@@ -310,3 +310,59 @@ fn head_has_no_body() {
         assert!(head.body.is_empty(), "{target}: {head:?}");
     }
 }
+
+#[test]
+fn metrics_are_those_of_the_collector() {
+    let scene = scene();
+    let acme = scene
+        .memory
+        .root()
+        .child("acme", Limits::max(64 << 20))
+        .unwrap();
+    let _charge = acme.try_charge(48 << 20).unwrap();
+    let answer = get(&scene.path, "/metrics");
+    assert_eq!(answer.status, 200);
+    let kind = (
+        "content-type".to_owned(),
+        "application/openmetrics-text; version=1.0.0; charset=utf-8".to_owned(),
+    );
+    assert!(
+        answer
+            .headers
+            .iter()
+            .any(|(name, value)| (name.to_lowercase(), value.clone()) == kind)
+    );
+    let text = String::from_utf8(answer.body).unwrap();
+    assert!(
+        text.contains("bursar_group_usage_bytes{group=\"/acme\",parent=\"/\"} 50331648\n"),
+        "{text}"
+    );
+    assert!(text.ends_with("# EOF\n"));
+    assert_eq!(get(&scene.path, "/metrics?depth=2").status, 400);
+}
+
+#[test]
+fn refusals_show_the_tree_of_their_moment() {
+    let scene = scene();
+    let acme = scene
+        .memory
+        .root()
+        .child("acme", Limits::max(64 << 20))
+        .unwrap();
+    let charge = acme.try_charge(48 << 20).unwrap();
+    acme.try_charge(32 << 20).unwrap_err();
+    drop(charge);
+    let answer = get(&scene.path, "/v1/refusals");
+    let document: Value = serde_json::from_slice(&answer.body).unwrap();
+    assert_eq!(
+        (&document["schema"], &document["kind"]),
+        (&json!(1), &json!("bursar-refusals"))
+    );
+    let refusal = &document["refusals"][0];
+    assert!(refusal["age_ns"].as_u64().is_some());
+    assert_eq!(
+        (&refusal["charged"], &refusal["requested"]),
+        (&json!("/acme"), &json!(32 << 20))
+    );
+    assert_eq!(refusal["report"]["way"][1]["reserved"], json!(48 << 20));
+}

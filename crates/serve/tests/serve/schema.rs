@@ -108,7 +108,14 @@ fn page_and_answers_agree() {
     let tables = documented();
     assert_eq!(
         tables.keys().collect::<Vec<_>>(),
-        ["A group", "Events", "Share", "The object"]
+        [
+            "A group",
+            "Events",
+            "Refusals",
+            "Share",
+            "State",
+            "The object"
+        ]
     );
     let scene = scene();
     let limits = Limits {
@@ -118,7 +125,13 @@ fn page_and_answers_agree() {
     };
     let group = scene.memory.root().child("group", limits).unwrap();
     let _charge = group.try_charge(1 << 20).unwrap();
+    group.try_charge(64 << 20).unwrap_err();
     group.add(ROWS, 1);
+    let refusals = get(&scene.path, "/v1/refusals").json();
+    check(&refusals["refusals"][0], &tables["Refusals"], &tables);
+    for state in refusals["refusals"][0]["report"]["way"].as_array().unwrap() {
+        check(state, &tables["State"], &tables);
+    }
     let mut ever = BTreeMap::new();
     for freshness in ["exact", "cached"] {
         let mut tree = get(&scene.path, &format!("/v1/tree?freshness={freshness}")).json();
