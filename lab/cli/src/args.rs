@@ -12,6 +12,7 @@ use clap_complete::Shell;
 
 use crate::compare::{Compare, EXAMPLES as COMPARE_EXAMPLES};
 use crate::explore::{EXAMPLES as EXPLORE_EXAMPLES, Explore};
+use crate::live::{STAT_EXAMPLES, Stat, TOP_EXAMPLES, TOP_KEYS, Top};
 use crate::observe::{EXAMPLES as OBSERVE_EXAMPLES, NOTES as OBSERVE_NOTES, Observe};
 use crate::options::{Global, whole};
 use crate::width;
@@ -28,6 +29,7 @@ Examples:
   bursar compare before.json after.json
   bursar explore --schedules 1000000
   bursar observe                  whether this kernel has the three problems
+  bursar top                      who uses memory in a running server
   bursar doctor                   how Bursar works on this machine, and why
 
 The width of tables is that of the terminal, or COLUMNS if it is set. Pipes and
@@ -195,6 +197,12 @@ pub enum Command {
     /// Tell whether the running Linux kernel has the three problems
     #[command(help_template = EXAMPLES_FIRST, before_help = OBSERVE_EXAMPLES, after_help = OBSERVE_NOTES)]
     Observe(Observe),
+    /// Print the memory groups of a running server
+    #[command(help_template = EXAMPLES_FIRST, before_help = STAT_EXAMPLES)]
+    Stat(Stat),
+    /// Show the memory groups of a running server as they change
+    #[command(help_template = EXAMPLES_FIRST, before_help = TOP_EXAMPLES, after_help = TOP_KEYS)]
+    Top(Top),
     /// Show the backend of this machine, why it was chosen, and how to force another
     Doctor,
     /// Print the completions of a shell

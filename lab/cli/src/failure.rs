@@ -35,6 +35,11 @@ impl Failure {
         }
     }
 
+    /// The message alone.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
     /// Says it on standard error. A closed standard error changes nothing.
     pub fn report(&self) -> ExitCode {
         let _ = writeln!(std::io::stderr(), "error: {}", self.message);

@@ -19,6 +19,7 @@ mod interruption;
 mod jobs;
 mod latency_ranges;
 mod list;
+mod live;
 mod machine;
 mod markup;
 mod observe;
@@ -60,6 +61,8 @@ fn main() -> ExitCode {
         Command::Completions(completions) => shell::completions(completions, &args.global),
         Command::Man(man) => shell::man(man, &args.global),
         Command::Observe(observe) => observe::observe(observe, &args.global),
+        Command::Stat(stat) => live::stat(stat, &args.global),
+        Command::Top(top) => live::top(top, &args.global),
         Command::Doctor => doctor::doctor(&args.global),
     };
     match ended {

@@ -1,0 +1,111 @@
+//! The server's document of its groups, as far as it is shown. `docs/live-schema.md` describes it. Unknown fields are ignored.
+
+use serde::Deserialize;
+
+/// Version that this program reads.
+const SCHEMA: u64 = 1;
+const KIND: &str = "bursar-tree";
+
+#[derive(Clone, Debug, Deserialize)]
+pub struct Document {
+    pub pid: u64,
+    pub program: String,
+    pub uptime_ns: u64,
+    pub taken_unix_ns: u64,
+    /// Depth first: parents before their children.
+    pub groups: Vec<Group>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub struct Group {
+    pub path: String,
+    pub depth: usize,
+    pub limits: Limits,
+    pub reading: Reading,
+    pub reserved: u64,
+    pub peak: u64,
+    pub events: Events,
+    pub pressure: Pressure,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub struct Limits {
+    pub max: Option<u64>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub struct Reading {
+    pub usage: Usage,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub struct Usage {
+    pub value: i64,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub struct Events {
+    pub refused: u64,
+    pub reclaimed_bytes: u64,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub struct Pressure {
+    pub level: String,
+}
+
+impl Document {
+    pub fn parse(text: &str) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        struct Opening {
+            schema: u64,
+            kind: String,
+        }
+        let broken = |error: serde_json::Error| match error.is_eof() {
+            true => "the answer is cut off".to_owned(),
+            false => format!("the answer is no document of bursar-serve: {error}"),
+        };
+        let Opening { schema, kind } = serde_json::from_str(text).map_err(broken)?;
+        if schema > SCHEMA || kind != KIND {
+            return Err(format!(
+                "the server sends {kind} of schema {schema}, and this program reads {KIND} of schema {SCHEMA}: update it"
+            ));
+        }
+        let document: Self = serde_json::from_str(text).map_err(broken)?;
+        match document.groups.is_empty() {
+            true => Err("the answer has no group".to_owned()),
+            false => Ok(document),
+        }
+    }
+}
+
+impl Group {
+    /// The last name of the path, safe to print.
+    pub fn name(&self) -> String {
+        let name = match self.depth {
+            0 => &self.path,
+            _ => self.path.rsplit('/').next().unwrap_or_default(),
+        };
+        bursar::printable(name).into_owned()
+    }
+
+    /// Bytes charged, without stock.
+    pub fn usage(&self) -> u64 {
+        self.reading.usage.value.max(0) as u64
+    }
+
+    /// Share of its limit that is reserved.
+    pub fn share(&self) -> Option<f64> {
+        let max = self.limits.max?;
+        Some(self.reserved as f64 / max.max(1) as f64)
+    }
+
+    /// Rank of its pressure.
+    pub fn pressure(&self) -> usize {
+        let levels = ["none", "low", "high", "critical"];
+        levels
+            .iter()
+            .position(|level| *level == self.pressure.level)
+            .unwrap_or(0)
+    }
+}

@@ -1,0 +1,230 @@
+//! The screen of `bursar top`: as many columns as the terminal has room for.
+
+use bursar::Bytes;
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Modifier, Style};
+use ratatui::text::Line;
+use ratatui::widgets::{Paragraph, Sparkline};
+
+use super::model::{Model, Row};
+use super::stat;
+use crate::units::{counted, long_time, quantity};
+use crate::width::columns;
+
+/// Lines of the picture of the selected group's usage; a small terminal has none.
+const SPARKLINE_LINES: u16 = 3;
+const LINES_FOR_SPARKLINE: u16 = 14;
+
+/// Something to tell besides the groups.
+#[derive(Debug, Default)]
+pub struct Notes {
+    /// Why there is no new look.
+    pub trouble: Option<String>,
+    pub is_paused: bool,
+    /// Whether the text of the filter is being typed.
+    pub is_typing: bool,
+    /// Whether words may be coloured.
+    pub has_color: bool,
+}
+
+/// Draws everything.
+pub fn draw(frame: &mut Frame<'_>, model: &Model, notes: &Notes) {
+    let area = frame.area();
+    let has_sparkline = area.height >= LINES_FOR_SPARKLINE;
+    let sparkline_lines = if has_sparkline { SPARKLINE_LINES } else { 0 };
+    let parts = [
+        Constraint::Length(2),
+        Constraint::Min(1),
+        Constraint::Length(sparkline_lines),
+        Constraint::Length(1),
+    ];
+    let [head, body, picture, foot] = Layout::vertical(parts).areas(area);
+    let width = usize::from(area.width);
+    let bold = Style::new().add_modifier(Modifier::BOLD);
+    let lines = [
+        Line::from(cut(&summary(model, notes), width)),
+        Line::styled(cut(&header(width), width), bold),
+    ];
+    frame.render_widget(Paragraph::new(lines.to_vec()), head);
+    draw_rows(frame, body, model, notes);
+    if has_sparkline {
+        let [label, bars] =
+            Layout::vertical([Constraint::Length(1), Constraint::Min(1)]).areas(picture);
+        let history = model.history();
+        let last: Vec<u64> = history.iter().rev().take(width).rev().copied().collect();
+        let most = last.iter().copied().max().unwrap_or(0);
+        let name = model
+            .rows()
+            .get(model.selected())
+            .map(|&row| bursar::printable(&model.group(row).path).into_owned());
+        let text = format!(
+            "{}: usage at the last {}, at most {}",
+            name.unwrap_or_default(),
+            counted(last.len(), "look"),
+            Bytes(most)
+        );
+        frame.render_widget(Paragraph::new(cut(&text, width)), label);
+        frame.render_widget(Sparkline::default().data(&last).max(most.max(1)), bars);
+    }
+    let keys = match (notes.is_typing, model.filter()) {
+        (true, filter) => format!("show paths with: {filter}_   Enter keeps, Esc shows all"),
+        (false, "") => format!(
+            "s sort ({})  / filter  Left Right fold  Space pause  q end",
+            model.sort.name()
+        ),
+        (false, filter) => format!(
+            "only paths with {filter:?}: Esc shows all  s sort ({})  q end",
+            model.sort.name()
+        ),
+    };
+    frame.render_widget(Paragraph::new(cut(&keys, width)), foot);
+}
+
+fn summary(model: &Model, notes: &Notes) -> String {
+    if let Some(trouble) = &notes.trouble {
+        return trouble.clone();
+    }
+    let Some(document) = model.document() else {
+        return "asking...".to_owned();
+    };
+    let top = &document.groups[0];
+    format!(
+        "{}{} of {} in use  {} {}  up {}  {}",
+        if notes.is_paused { "PAUSED  " } else { "" },
+        Bytes(top.usage()),
+        Bytes::of_limit(top.limits.max.unwrap_or(u64::MAX)),
+        bursar::printable(&document.program),
+        document.pid,
+        long_time(document.uptime_ns as f64 / 1e9),
+        counted(document.groups.len(), "group"),
+    )
+}
+
+/// A column: the least width of a terminal that shows it, its own width, and its title.
+type Column = (usize, usize, &'static str);
+
+const USAGE: Column = (0, 9, "in use");
+const SHARE: Column = (32, 6, "limit");
+const CHANGE: Column = (60, 11, "change/s");
+const PRESSURE: Column = (48, 8, "pressure");
+const REFUSED: Column = (68, 9, "refused/s");
+const LIMIT: Column = (90, 9, "limit");
+const RECLAIMED: Column = (110, 11, "reclaimed/s");
+const COLUMNS: [Column; 7] = [USAGE, LIMIT, SHARE, CHANGE, PRESSURE, REFUSED, RECLAIMED];
+
+fn shown(width: usize) -> impl Iterator<Item = Column> {
+    COLUMNS
+        .into_iter()
+        .filter(move |(least, ..)| width >= *least)
+}
+
+/// Columns that names have.
+fn name_width(width: usize) -> usize {
+    let others: usize = shown(width).map(|(_, width, _)| width + 1).sum();
+    width.saturating_sub(others)
+}
+
+fn header(width: usize) -> String {
+    let cells = shown(width).map(|(least, width, title)| match (least, title) {
+        (least, _) if least == SHARE.0 => format!(" {:>width$}", "used"),
+        (_, title) => format!(" {title:>width$}"),
+    });
+    format!(
+        "{:name$}{}",
+        "group",
+        cells.collect::<String>(),
+        name = name_width(width)
+    )
+}
+
+fn draw_rows(frame: &mut Frame<'_>, area: Rect, model: &Model, notes: &Notes) {
+    let height = usize::from(area.height);
+    let width = usize::from(area.width);
+    // The selected row is in the middle, but at both ends.
+    let last = model.rows().len().saturating_sub(height);
+    let first = model.selected().saturating_sub(height / 2).min(last);
+    let lines = model
+        .rows()
+        .iter()
+        .enumerate()
+        .skip(first)
+        .take(height)
+        .map(|(position, &row)| {
+            let line = Line::from(line(model, row, width));
+            let group = model.group(row);
+            let style = match (notes.has_color, group.pressure()) {
+                (true, 3) => Style::new().red(),
+                (true, 2) => Style::new().yellow(),
+                _ => Style::new(),
+            };
+            match position == model.selected() {
+                true => line.style(style.add_modifier(Modifier::REVERSED)),
+                false => line.style(style),
+            }
+        });
+    frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), area);
+}
+
+fn line(model: &Model, row: Row, width: usize) -> String {
+    let group = model.group(row);
+    let rates = model.rates(row);
+    let mark = match (row.has_children, row.is_folded) {
+        (true, true) => '+',
+        (true, false) => '-',
+        (false, _) => ' ',
+    };
+    let name_width = name_width(width);
+    // Deep groups are indented less where there is no room.
+    let indent = (group.depth * 2).min(name_width.saturating_sub(10));
+    let name = cut(
+        &format!("{:indent$}{mark} {}", "", group.name()),
+        name_width,
+    );
+    let mut text = format!(
+        "{name}{}",
+        " ".repeat(name_width.saturating_sub(columns(&name)))
+    );
+    let per_second = |value: Option<f64>, shown: fn(f64) -> String| match value {
+        Some(value) if value != 0.0 => shown(value),
+        _ => String::new(),
+    };
+    for column in shown(width) {
+        let cell = match column {
+            USAGE => Bytes(group.usage()).to_string(),
+            LIMIT => group
+                .limits
+                .max
+                .map_or_else(String::new, |max| Bytes(max).to_string()),
+            SHARE => stat::share(group),
+            CHANGE => per_second(rates.map(|rates| rates.usage_bytes), |bytes| {
+                let sign = if bytes < 0.0 { '-' } else { '+' };
+                format!("{sign}{}", Bytes(bytes.abs() as u64))
+            }),
+            PRESSURE => stat::pressure(group).to_owned(),
+            REFUSED => per_second(rates.map(|rates| rates.refused), quantity),
+            _ => per_second(rates.map(|rates| rates.reclaimed_bytes), |bytes| {
+                Bytes(bytes as u64).to_string()
+            }),
+        };
+        let (_, width, _) = column;
+        text += &format!(" {cell:>width$}");
+    }
+    text
+}
+
+/// A text in at most so many columns.
+fn cut(text: &str, width: usize) -> String {
+    if columns(text) <= width {
+        return text.to_owned();
+    }
+    let mut kept = String::new();
+    for character in text.chars() {
+        kept.push(character);
+        if columns(&kept) > width.saturating_sub(2) {
+            kept.pop();
+            break;
+        }
+    }
+    kept + &".."[..width.min(2)]
+}

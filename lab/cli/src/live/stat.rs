@@ -1,0 +1,167 @@
+//! `bursar stat`: a server's groups, once.
+
+use std::process::ExitCode;
+
+use bursar::Bytes;
+
+use super::client::Client;
+use super::document::{Document, Group};
+use super::model::Model;
+use super::{Stat, Target};
+use crate::failure::Failure;
+use crate::format::{csv_line, json_line};
+use crate::grid::Grid;
+use crate::markup::Markup;
+use crate::options::{Global, TextFormat};
+use crate::output::Output;
+use crate::units::{counted, percent};
+
+/// Groups that a table shows, unless -v is given.
+const ROWS: usize = 40;
+
+pub fn stat(stat: &Stat, global: &Global) -> Result<ExitCode, Failure> {
+    print(&stat.target, global)
+}
+
+/// Prints the groups of a server.
+pub fn print(target: &Target, global: &Global) -> Result<ExitCode, Failure> {
+    let format = global.text_format()?;
+    let output = Output::open(global)?;
+    let (document, sent) = Client::of(target)?.tree()?;
+    let table = |markup| text(document.clone(), markup, global.verbose);
+    let text = match format {
+        TextFormat::Table => table(output.terminal()),
+        TextFormat::Markdown => table(Markup::Markdown),
+        TextFormat::Json => sent,
+        TextFormat::Ndjson => lines(&sent)?,
+        TextFormat::Csv => csv(&document),
+    };
+    output.write(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Each group of the server's document, as it is, on a line.
+fn lines(sent: &str) -> Result<String, Failure> {
+    let document: serde_json::Value = serde_json::from_str(sent).map_err(Failure::unavailable)?;
+    let groups = document["groups"].as_array().into_iter().flatten();
+    groups.map(json_line).collect()
+}
+
+fn csv(document: &Document) -> String {
+    let mut lines =
+        "path,usage_bytes,reserved_bytes,max_bytes,peak_bytes,pressure,refused\n".to_owned();
+    for group in &document.groups {
+        let max = group
+            .limits
+            .max
+            .map_or_else(String::new, |max| max.to_string());
+        let (usage, refused) = (group.usage(), group.events.refused);
+        csv_line(
+            &mut lines,
+            &[
+                &group.path,
+                &usage,
+                &group.reserved,
+                &max,
+                &group.peak,
+                &group.pressure.level,
+                &refused,
+            ],
+        );
+    }
+    lines
+}
+
+/// Usage against the limit, as people read it.
+pub fn of_limit(group: &Group) -> String {
+    match group.limits.max {
+        Some(max) => format!("of {}", Bytes(max)),
+        None => String::new(),
+    }
+}
+
+pub fn share(group: &Group) -> String {
+    group.share().map_or_else(String::new, percent)
+}
+
+pub fn pressure(group: &Group) -> &str {
+    match group.pressure.level.as_str() {
+        "none" => "",
+        level => level,
+    }
+}
+
+/// The answer in a sentence, and the groups as a tree, the biggest first.
+fn text(document: Document, markup: Markup, is_whole: bool) -> String {
+    let mut model = Model::default();
+    model.unfold_all();
+    model.update(document);
+    let document = model.document().expect("it was just given");
+    let top = &document.groups[0];
+    // The biggest group that has none below: it holds the memory itself.
+    let is_leaf = |at: usize| {
+        document
+            .groups
+            .get(at + 1)
+            .is_none_or(|next| next.depth <= document.groups[at].depth)
+    };
+    let leaves = (0..document.groups.len())
+        .filter(|&at| is_leaf(at))
+        .map(|at| &document.groups[at]);
+    let biggest = leaves.max_by_key(|group| group.usage());
+    let mut text = markup.paragraph(&format!(
+        "{}, process {}: {} in use{}, by {}.{}",
+        bursar::printable(&document.program),
+        document.pid,
+        Bytes(top.usage()),
+        top.limits
+            .max
+            .map_or_else(String::new, |max| format!(" of {}", Bytes(max))),
+        counted(document.groups.len(), "group"),
+        match biggest {
+            Some(biggest) if biggest.usage() > 0 => format!(
+                " {} has most: {}.",
+                bursar::printable(&biggest.path),
+                Bytes(biggest.usage())
+            ),
+            _ => String::new(),
+        }
+    ));
+    text.push('\n');
+    let mut table = Grid::new([
+        "group", "in use", "limit", "used", "peak", "pressure", "refused",
+    ])
+    .right(1..5);
+    let shown = if is_whole { usize::MAX } else { ROWS };
+    for &row in model.rows().iter().take(shown) {
+        let group = model.group(row);
+        let refused = match group.events.refused {
+            0 => String::new(),
+            count => count.to_string(),
+        };
+        table.row([
+            format!(
+                "{:indent$}{}",
+                "",
+                group.name(),
+                indent = 2 * group.depth.min(16)
+            ),
+            Bytes(group.usage()).to_string(),
+            of_limit(group),
+            share(group),
+            Bytes(group.peak).to_string(),
+            pressure(group).to_owned(),
+            refused,
+        ]);
+    }
+    text += &markup.table(&table);
+    let left = model.rows().len().saturating_sub(shown);
+    if left > 0 {
+        text.push('\n');
+        text += &markup.paragraph(&format!(
+            "{} more: -v shows all, --path and --depth some.",
+            counted(left, "group")
+        ));
+    }
+    text
+}

@@ -1,0 +1,227 @@
+//! `bursar top`: a server's groups, as they change.
+//!
+//! One thread asks the server, and the other draws and reads keys. So keys work while a server is slow or gone.
+
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::{DefaultTerminal, Terminal};
+
+use super::Top;
+use super::client::Client;
+use super::document::Document;
+use super::model::Model;
+use super::screen::{self, Notes};
+use super::stat;
+use crate::failure::{Failure, INTERRUPTED};
+use crate::interruption;
+use crate::options::{Color, Global};
+
+/// The longest wait for a key before the program looks at everything else.
+const KEY_WAIT: Duration = Duration::from_millis(50);
+/// Rows of a page.
+const PAGE: isize = 10;
+
+/// A look at the server, or why there is none.
+type Look = Result<Document, String>;
+
+/// What the thread that draws waits for.
+enum Ended {
+    ByKey,
+    BySignal,
+}
+
+pub fn top(top: &Top, global: &Global) -> Result<ExitCode, Failure> {
+    if top.once {
+        return stat::print(&top.target, global);
+    }
+    if global.format.is_some() || global.output.is_some() {
+        return Err(Failure::usage(
+            "-f and -o need --once: without it, the groups are shown on a terminal",
+        ));
+    }
+    if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
+        return Err(Failure::usage(
+            "this is no terminal: --once prints the groups once, and so does `bursar stat`",
+        ));
+    }
+    let client = Client::of(&top.target)?;
+    // A wrong path or socket is told before the screen is taken.
+    let first = client.tree()?.0;
+    let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let has_color = match global.color {
+        Color::Always => true,
+        Color::Never => false,
+        Color::Auto => !unwanted,
+    };
+    let (stop, stopped) = mpsc::channel();
+    interruption::catch(move || stop.send(()).is_ok())?;
+    let (wanted, wants) = mpsc::channel();
+    let (found, looks) = mpsc::channel();
+    let every = top.every;
+    thread::spawn(move || ask(&client, every, &wants, &found));
+    let mut view = View {
+        model: Model::default(),
+        notes: Notes {
+            has_color,
+            ..Notes::default()
+        },
+    };
+    view.model.update(first);
+    // Restores the terminal at a panic, too.
+    let mut terminal = ratatui::try_init()
+        .map_err(|error| Failure::unavailable(format!("cannot use the terminal: {error}")))?;
+    let ended = view.run(&mut terminal, &looks, &wanted, &stopped);
+    ratatui::restore();
+    match ended {
+        Ok(Ended::ByKey) => Ok(ExitCode::SUCCESS),
+        Ok(Ended::BySignal) => Ok(ExitCode::from(INTERRUPTED)),
+        Err(error) => Err(Failure::unavailable(format!(
+            "the terminal is gone: {error}"
+        ))),
+    }
+}
+
+/// Asks the server again and again, until nobody looks. A message in `wants` says whether to go on or to pause.
+fn ask(client: &Client, every: Duration, wants: &Receiver<bool>, found: &Sender<Look>) {
+    let mut next = Instant::now() + every;
+    let mut is_paused = false;
+    loop {
+        let wait = next.saturating_duration_since(Instant::now());
+        match wants.recv_timeout(wait) {
+            Ok(paused) => is_paused = paused,
+            Err(mpsc::RecvTimeoutError::Disconnected) => return,
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                // From the end of one look to the next, so that a slow server is asked less often.
+                if !is_paused {
+                    let look = client
+                        .tree()
+                        .map(|(document, _)| document)
+                        .map_err(|failure| failure.message().to_owned());
+                    if found.send(look).is_err() {
+                        return;
+                    }
+                }
+                next = Instant::now() + every;
+            }
+        }
+    }
+}
+
+/// The model and what is told besides.
+struct View {
+    model: Model,
+    notes: Notes,
+}
+
+impl View {
+    fn run(
+        &mut self,
+        terminal: &mut DefaultTerminal,
+        looks: &Receiver<Look>,
+        wanted: &Sender<bool>,
+        stopped: &Receiver<()>,
+    ) -> io::Result<Ended> {
+        self.draw(terminal)?;
+        loop {
+            if stopped.try_recv().is_ok() {
+                return Ok(Ended::BySignal);
+            }
+            let mut is_changed = false;
+            while let Ok(look) = looks.try_recv() {
+                self.take(look);
+                is_changed = true;
+            }
+            if event::poll(KEY_WAIT)? {
+                match event::read()? {
+                    Event::Key(key) if key.kind != KeyEventKind::Release => {
+                        let was_paused = self.notes.is_paused;
+                        if self.press(key) {
+                            return Ok(Ended::ByKey);
+                        }
+                        if was_paused != self.notes.is_paused {
+                            // The other thread ends only with this one.
+                            let _ = wanted.send(self.notes.is_paused);
+                        }
+                        is_changed = true;
+                    }
+                    Event::Resize(..) => is_changed = true,
+                    _ => {}
+                }
+            }
+            if is_changed {
+                self.draw(terminal)?;
+            }
+        }
+    }
+
+    fn draw<B: ratatui::backend::Backend>(
+        &self,
+        terminal: &mut Terminal<B>,
+    ) -> Result<(), B::Error> {
+        terminal.draw(|frame| screen::draw(frame, &self.model, &self.notes))?;
+        Ok(())
+    }
+
+    /// Takes a look. A server that is gone leaves the last one on the screen.
+    fn take(&mut self, look: Look) {
+        match look {
+            Ok(document) => {
+                self.notes.trouble = None;
+                self.model.update(document);
+            }
+            Err(trouble) => self.notes.trouble = Some(trouble),
+        }
+    }
+
+    /// Does what a key asks for. Returns whether that is to end.
+    fn press(&mut self, key: KeyEvent) -> bool {
+        let (model, notes) = (&mut self.model, &mut self.notes);
+        if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
+            return true;
+        }
+        if notes.is_typing {
+            let mut filter = model.filter().to_owned();
+            match key.code {
+                KeyCode::Char(character) => filter.push(character),
+                KeyCode::Backspace => drop(filter.pop()),
+                KeyCode::Enter => notes.is_typing = false,
+                KeyCode::Esc => {
+                    notes.is_typing = false;
+                    filter.clear();
+                }
+                _ => {}
+            }
+            model.set_filter(filter);
+            return false;
+        }
+        match key.code {
+            KeyCode::Char('q') => return true,
+            KeyCode::Up | KeyCode::Char('k') => model.select(-1),
+            KeyCode::Down | KeyCode::Char('j') => model.select(1),
+            KeyCode::PageUp => model.select(-PAGE),
+            KeyCode::PageDown => model.select(PAGE),
+            KeyCode::Home => model.select(isize::MIN),
+            KeyCode::End => model.select(isize::MAX),
+            KeyCode::Left => model.fold(true),
+            KeyCode::Right => model.fold(false),
+            KeyCode::Enter => {
+                let is_folded = model
+                    .rows()
+                    .get(model.selected())
+                    .is_some_and(|row| row.is_folded);
+                model.fold(!is_folded);
+            }
+            KeyCode::Char('s') => model.sort_by_next(),
+            KeyCode::Char('/') => notes.is_typing = true,
+            KeyCode::Esc => model.set_filter(String::new()),
+            KeyCode::Char(' ') => notes.is_paused = !notes.is_paused,
+            _ => {}
+        }
+        false
+    }
+}
