@@ -1,5 +1,7 @@
 //! Calls of a group that programs seldom need: for builders of engines, pools and allocators.
 
+use std::sync::Arc;
+
 use bursar_machine::pages::Order;
 use bursar_machine::{AtomicWord, Host, Machine, MemoryOrder, Outcome, Slot};
 
@@ -15,7 +17,9 @@ use crate::pages::many::alloc_many;
 use crate::pages::page::Page;
 use crate::react::charge as charging;
 pub use crate::react::{NowaitError, RemoveError};
-use crate::react::{close, read, reclaim, refusal, set_limits, stalling, uncharge};
+use crate::react::{
+    TreeReport, close, peak, read, reclaim, refusal, set_limits, stalling, uncharge,
+};
 use crate::registration::Registration;
 use crate::tree::{NotFresh, Reading, printable};
 use crate::zones::Zeroed;
@@ -254,6 +258,36 @@ impl<M: Machine> Engine<'_, M> {
             .counter(self.group.index())
             .peak
             .load(MemoryOrder::Relaxed)
+    }
+
+    /// Keeps a report of the tree at the group's highest peak, until the value that this returns is dropped; see
+    /// [`Engine::peak_report`].
+    ///
+    /// An operation that finds more bytes reserved than in the last report makes a new one, without locks and at most every 100 ms.
+    /// So a peak that is over sooner may be missed; [`crate::diagnosis::GroupState::peak`] in the report tells how high it was by then. A
+    /// charge from stock is no such operation, because its bytes were reserved before. [`crate::Memory::tick`] is one.
+    pub fn keep_peak(self) -> Registration {
+        peak::keep(self.group.core(), self.group.index());
+        let registration = Registration::new("peak", self.group, peak::stop);
+        peak::look(self.group.core(), self.group.index());
+        registration
+    }
+
+    /// The tree at the highest peak that [`Engine::keep_peak`] has seen. `None` if it has seen no byte.
+    ///
+    /// ```
+    /// use bursar::{Limits, Memory};
+    ///
+    /// let memory = Memory::builder().build()?;
+    /// let _kept = memory.root().engine().keep_peak();
+    /// let query = memory.root().child("query", Limits::none())?;
+    /// drop(query.try_charge(64 << 20)?);
+    /// let report = memory.root().engine().peak_report().expect("the charge");
+    /// assert_eq!(report.largest[0].path, "/query");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn peak_report(self) -> Option<Arc<TreeReport>> {
+        peak::kept(self.group.core(), self.group.index())
     }
 
     /// Counts of events at this group's own limits, by its own charges and by those from below.

@@ -52,6 +52,7 @@
 //! | hold, change, split, move, return a charge | [`Charge`] |
 //! | handle a refusal | [`ChargeError`], [`LimitReached`] |
 //! | see the tree at the moment of a refusal | `{:#}` of [`ChargeError`], [`LimitReached::report`], [`Memory::refusals`] |
+//! | see the tree at a group's highest peak | [`Engine::keep_peak`](engine::Engine::keep_peak) |
 //! | change limits while it runs | [`Group::set_max`], [`Group::set_limits`] |
 //! | give memory back before a charge is refused | [`Group::add_reclaimer`] |
 //! | slow down above a `high` | [`Group::take_debt`] |

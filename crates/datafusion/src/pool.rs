@@ -1,12 +1,12 @@
 //! The pool that DataFusion calls.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bursar::engine::RemoveError;
-use bursar::{Bytes, Group, Host, Level, Machine};
+use bursar::{Bytes, ChargeError, Group, Host, Level, LimitReached, Machine};
 use datafusion_common::Result;
 use datafusion_execution::memory_pool::{
     MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation,
@@ -54,7 +54,16 @@ use crate::table::{Entry, Table};
 ///   HashJoinInput: 64.0 MiB, peak 64.2 MiB, 1 consumer, cannot spill
 ///   ExternalSorter: 40.0 MiB, peak 40.2 MiB, 4 consumers, can spill, refused 1
 ///     ExternalSorter[3]#17 10.0 MiB, ExternalSorter[0]#14, ExternalSorter[1]#15, ExternalSorter[2]#16
+/// The tree around /tenant-a:
+/// /                      248 MiB
+///   tenant-a             248 MiB of 256 MiB, refused 1, pressure critical
+///     query-7            104 MiB
+///       ExternalSorter  40.0 MiB
+///       HashJoinInput   64.0 MiB
+///     query-9            144 MiB
 /// ```
+///
+/// A refusal by a limit ends with the tree around that limit. Refusals of one limit share it for 100 ms.
 ///
 /// The bytes that a consumer holds are shown for the one that asks; for all that can spill if there is a [`FairShare`],
 /// which counts them; and for all under [`Operators::Each`], by their groups.
@@ -78,6 +87,8 @@ pub struct GroupPool {
     /// Spillers that are registered.
     spillers: AtomicU64,
     overshot: AtomicU64,
+    /// The last refusal by a limit.
+    last_refusal: Mutex<Option<Box<LimitReached>>>,
     clock: Option<Host>,
     begun_ns: u64,
 }
@@ -120,6 +131,7 @@ impl GroupPool {
             has_ended: AtomicBool::new(false),
             spillers: AtomicU64::new(0),
             overshot: AtomicU64::new(0),
+            last_refusal: Mutex::new(None),
             begun_ns: clock.as_ref().map_or(0, Host::now_ns),
             clock,
             group,
@@ -149,6 +161,7 @@ impl GroupPool {
             spills: everybody().map(|operator| operator.spills()).sum(),
             elapsed: Duration::from_nanos(now_ns.saturating_sub(self.begun_ns)),
             operators: operators.iter().map(|operator| operator.report()).collect(),
+            last_refusal: self.last_refusal().clone(),
         }
     }
 
@@ -176,6 +189,11 @@ impl GroupPool {
         self.group.engine().remove()?;
         self.note_end();
         Ok(())
+    }
+
+    fn last_refusal(&self) -> MutexGuard<'_, Option<Box<LimitReached>>> {
+        let locked = self.last_refusal.lock();
+        locked.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Puts the query into its history, once.
@@ -379,6 +397,10 @@ impl GroupPool {
             && !entry.is_asked.swap(true, Ordering::Relaxed)
         {
             self.watched.fetch_add(1, Ordering::Relaxed);
+        }
+        if let Refusal::Charge(ChargeError::LimitReached(reached)) = &refusal {
+            let replaced = self.last_refusal().replace(reached.clone());
+            drop(replaced);
         }
         refusal.into_error(self.report(), self.live(reservation), reservation, bytes)
     }

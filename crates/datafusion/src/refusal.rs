@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use bursar::{Bytes, ChargeError, Level, printable};
+use bursar::{Bytes, ChargeError, Level, LimitReached, printable};
 use datafusion_common::DataFusionError;
 use datafusion_execution::memory_pool::MemoryReservation;
 
@@ -55,6 +55,9 @@ impl Refusal {
             ),
         };
         let _ = write_top(&mut text, report, consumers);
+        if let Self::Charge(ChargeError::LimitReached(reached)) = &self {
+            let _ = write_tree(&mut text, reached);
+        }
         if let Some(max) = self.never_fits(held, requested) {
             let _ = write!(
                 text,
@@ -152,6 +155,16 @@ fn write_top(text: &mut String, report: QueryReport, mut consumers: Vec<Live>) -
         write!(text, "\n  {one}, {spilling} spill")?;
     }
     write_rest(text, "\n  ", consumers.iter().filter(is_own).count())
+}
+
+/// Writes the tree around the limit.
+fn write_tree(text: &mut String, reached: &LimitReached) -> std::fmt::Result {
+    write!(text, "\nThe tree around {}", printable(&reached.limited))?;
+    match reached.largest_age.as_millis() {
+        0 => text.push(':'),
+        age_ms => write!(text, " {age_ms} ms ago:")?,
+    }
+    write!(text, "\n{}", reached.report)
 }
 
 /// Writes the consumers of an operator, if they add to the operator's line.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use bursar::{Bytes, printable};
+use bursar::{Bytes, LimitReached, printable};
 
 /// Figures of a query, as of a moment or of its end; see [`crate::GroupPool::report`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +28,8 @@ pub struct QueryReport {
     /// Operators by first registration, including those whose consumers are gone. Empty under
     /// [`crate::Operators::Together`].
     pub operators: Vec<OperatorReport>,
+    /// The last refusal by a limit, with the tree around that limit ([`LimitReached::report`]). Not for shares and early spills.
+    pub last_refusal: Option<Box<LimitReached>>,
 }
 
 /// Figures of an operator, of all its partitions together.
@@ -131,6 +133,7 @@ mod tests {
             spills: 2,
             elapsed: Duration::from_millis(1500),
             operators: vec![sort, join],
+            last_refusal: None,
         };
         let expected = "\
 /tenant/query: 1.00 KiB, peak 98.0 MiB, 1.500 s, refused 3, spilled 2, overshot 1

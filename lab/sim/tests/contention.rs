@@ -124,3 +124,52 @@ fn a_storm_of_refusals_looks_at_the_tree_ten_times_a_second() {
     let tenths = (machine.now_ns() - begun_ns) / 100_000_000;
     assert!((9..=tenths as usize).contains(&later.count()), "{looks:?}");
 }
+
+/// Charges that raise a peak share a look at the tree for 100 ms, and upkeep looks at a peak that lasts.
+#[test]
+fn a_rising_peak_looks_at_the_tree_ten_times_a_second() {
+    const CPUS: usize = 16;
+    let simulator = Simulator::new(Settings::new(Topology::new(CPUS, 1, 1000), 1));
+    let machine = simulator.machine();
+    let memory = Memory::<bursar_machine::Host>::builder()
+        .build_on(machine.clone())
+        .unwrap();
+    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
+    let kept = tenant.engine().keep_peak();
+    let begun_ns = machine.now_ns();
+    let found = std::sync::Mutex::new(Vec::new());
+    let charges = std::sync::Mutex::new(Vec::new());
+    let rise = |_| -> Box<dyn FnOnce() + Send + '_> {
+        let (tenant, machine, found, charges) = (&tenant, &machine, &found, &charges);
+        Box::new(move || {
+            for _ in 0..1000 {
+                machine.compute(1_000_000);
+                let charge = tenant.try_charge(1 << 20).unwrap();
+                let report = tenant.engine().peak_report();
+                charges.lock().unwrap().push(charge);
+                found
+                    .lock()
+                    .unwrap()
+                    .extend(report.map(|report| report.made_ns));
+            }
+        })
+    };
+    machine.run((0..CPUS).map(rise).collect());
+    let mut looks = found.into_inner().unwrap();
+    looks.sort_unstable();
+    looks.dedup();
+    let tenths = ((machine.now_ns() - begun_ns) / 100_000_000) as usize;
+    assert!((9..=tenths + 1).contains(&looks.len()), "{looks:?}");
+    assert!(looks.windows(2).all(|two| two[1] - two[0] >= 100_000_000));
+    let wait: Box<dyn FnOnce() + Send> = Box::new(|| {
+        machine.compute(100_000_000);
+        memory.tick();
+    });
+    machine.run(vec![wait]);
+    let reserved = |report: &bursar::diagnosis::TreeReport| report.way.last().unwrap().reserved;
+    assert_eq!(
+        reserved(&tenant.engine().peak_report().unwrap()),
+        tenant.reserved()
+    );
+    drop((kept, charges));
+}

@@ -17,12 +17,13 @@
 //! | `listen.rs`, `trace.rs` | the listeners of a group, and calling one of them; events for `tracing` |
 //! | `wait.rs` | queues of charges that wait for a limit, in turn |
 //! | `pressure.rs` | levels of pressure now, and telling watchers of them |
+//! | `report.rs`, `peak.rs` | the tree around a group; its report at the highest peak |
 //! | `tell.rs` | telling all listeners of a change |
 //! | `stalling.rs` | tasks that stall or work |
 //! | `protection.rs` | effective `min` and `low` |
 //! | `reclaim.rs` | asking users for memory |
 //! | `high.rs` | usage above `high`: reclaim, and paying |
-//! | `report.rs`, `refusal.rs` | the tree around a limit; the error, with a report that refusals share for 100 ms |
+//! | `refusal.rs` | the error, with a report that refusals share for 100 ms |
 //! | `uncharge.rs` | returns past the fast path |
 //! | `charge.rs` | charges past the fast path: the loop |
 //! | `set_limits.rs`, `close.rs`, `upkeep.rs` | changing limits, ending groups, periodic work |
@@ -36,6 +37,7 @@ pub(crate) mod high;
 mod level;
 pub(crate) mod lifetime;
 mod listen;
+pub(crate) mod peak;
 mod policies;
 pub(crate) mod pressure;
 pub(crate) mod protection;

@@ -74,14 +74,14 @@ pub(crate) fn now<M: Machine>(core: &Core<M>, index: u32) -> Pressure {
     since(core, index, before)
 }
 
-fn watcher_comes<M: Machine>(core: &Core<M>, index: u32) {
+pub(super) fn watcher_comes<M: Machine>(core: &Core<M>, index: u32) {
     listen::listen(core, index);
     // Full, here and below: pairs with the look in `notice`.
     let watchers = &core.counters.counter(index).settings.watchers;
     watchers.fetch_add(1, MemoryOrder::Full);
 }
 
-fn watcher_goes<M: Machine>(core: &Core<M>, index: u32) {
+pub(super) fn watcher_goes<M: Machine>(core: &Core<M>, index: u32) {
     let watchers = &core.counters.counter(index).settings.watchers;
     watchers.fetch_sub(1, MemoryOrder::Full);
     listen::unlisten(core, index);

@@ -10,7 +10,7 @@ use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 use super::core::Core;
 use super::error::{ChargeError, LimitReached};
 use super::registered::{Largest, Lately};
-use super::report::{self, Child, LARGEST_MAX};
+use super::report::{self, Child, LARGEST_MAX, RENEW_NS};
 use super::tree_report::TreeReport;
 use super::{fork, listen, trace};
 use crate::limit::{CHARGE_MAX, Event};
@@ -19,8 +19,6 @@ use crate::limit::{CHARGE_MAX, Event};
 const IN_REFUSALS: usize = 5;
 /// Number of refusals that a memory keeps.
 const KEPT_MAX: usize = 16;
-/// Age from which refusals look at the tree again, ns.
-const RENEW_NS: u64 = 100_000_000;
 
 /// Reason why a charge is refused.
 #[derive(Clone, Copy, Debug)]

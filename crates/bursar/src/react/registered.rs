@@ -5,6 +5,7 @@
 //! leaves. Users' callbacks are called after these are released.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 use bursar_machine::{Lock, Machine};
 
@@ -19,6 +20,10 @@ pub(crate) struct Registered<M: Machine> {
     pub(super) watch: M::Mutex<Watch>,
     pub(super) queue: M::Mutex<Queue>,
     pub(super) lately: M::Mutex<Lately>,
+    // As in `Core`: no protocol between CPUs.
+    /// Registrations that ask for reports at peaks.
+    pub(super) peak_keepers: AtomicU32,
+    pub(super) peak: M::Mutex<Peak>,
     /// Made when a task first stalls or works.
     pub(super) stall: M::Mutex<Option<StallClock>>,
 }
@@ -35,6 +40,16 @@ pub(super) struct Lately {
     pub(super) is_renewed: bool,
 }
 
+/// The report of the highest peak so far.
+#[derive(Default)]
+pub(super) struct Peak {
+    pub(super) report: Option<Arc<TreeReport>>,
+    /// When a report was last made, whether it was kept or not.
+    pub(super) made_ns: Option<u64>,
+    /// Whether a task makes one.
+    pub(super) is_renewed: bool,
+}
+
 impl<M: Machine> Registered<M> {
     pub(super) fn new() -> Self {
         Self {
@@ -42,6 +57,8 @@ impl<M: Machine> Registered<M> {
             watch: M::Mutex::new(Watch::default()),
             queue: M::Mutex::new(Queue::default()),
             lately: M::Mutex::new(Lately::default()),
+            peak_keepers: AtomicU32::new(0),
+            peak: M::Mutex::new(Peak::default()),
             stall: M::Mutex::new(None),
         }
     }
@@ -52,6 +69,7 @@ impl<M: Machine> Registered<M> {
         self.queue.lock().forget_tasks();
         // No task makes a new report.
         self.lately.lock().is_renewed = false;
+        self.peak.lock().is_renewed = false;
         if let Some(stall) = &mut *self.stall.lock() {
             stall.forget_stalls(now_ns);
         }
@@ -62,5 +80,6 @@ impl<M: Machine> Registered<M> {
         *self.watch.lock() = Watch::default();
         *self.stall.lock() = None;
         *self.lately.lock() = Lately::default();
+        *self.peak.lock() = Peak::default();
     }
 }

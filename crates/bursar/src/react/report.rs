@@ -12,6 +12,9 @@ use super::{fork, pressure};
 /// Number of groups below the one that a report is about.
 pub(super) const LARGEST_MAX: usize = 16;
 
+/// Age from which a limit's refusals, and a group's peaks, look at the tree again, ns.
+pub(super) const RENEW_NS: u64 = 100_000_000;
+
 /// A living child of a group: bytes used, then name, so that among equals the first name is the bigger one.
 pub(super) type Child = (u64, Reverse<String>, u32);
 

@@ -4,7 +4,7 @@ use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 
 use super::core::Core;
 use super::lifetime::{self, Referred};
-use super::{pressure, wait};
+use super::{peak, pressure, wait};
 use crate::bytes::Bytes;
 use crate::tree::printable;
 
@@ -39,7 +39,7 @@ pub(super) fn watchers<M: Machine>(core: &Core<M>, index: u32) {
             .load(MemoryOrder::Full)
             != 0
         {
-            pressure::tell(core, at);
+            watchers_at(core, at);
         }
     }
 }
@@ -50,8 +50,14 @@ fn tell_at<M: Machine>(core: &Core<M>, at: u32) {
         wait::wake_first(core, at);
     }
     if settings.watchers.load(MemoryOrder::Full) != 0 {
-        pressure::tell(core, at);
+        watchers_at(core, at);
     }
+}
+
+fn watchers_at<M: Machine>(core: &Core<M>, at: u32) {
+    // First: callbacks may give memory back.
+    peak::look(core, at);
+    pressure::tell(core, at);
 }
 
 /// Tells all listeners of the memory.

@@ -38,6 +38,9 @@ fn finished_operators_stay_visible() {
     );
     assert_eq!((report.refused, report.spills, report.overshot), (2, 1, 0));
     assert!(report.peak >= sort.peak);
+    let last = report.last_refusal.expect("two");
+    assert_eq!((last.requested, &last.limited[..]), (8 << 20, "/tenant"));
+    assert_eq!(last.report.largest[1].path, "/tenant/query/ExternalSorter");
 }
 
 #[test]
