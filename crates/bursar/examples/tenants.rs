@@ -68,7 +68,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         if let Some(server) = &server {
             wait_for_end(server.path());
         }
-        for picture in if serves { 1..=0 } else { 1..=3 } {
+        let pictures = if serves { 0 } else { 3 };
+        for picture in 1..=pictures {
             // A picture whenever another 100,000 rows are through.
             while memory.root().read(Freshness::Exact)?.get(ROWS).value < picture * 100_000 {
                 std::thread::yield_now();

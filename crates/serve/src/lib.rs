@@ -71,4 +71,4 @@ mod tree;
 
 pub use error::StartError;
 pub use server::{Builder, Server};
-pub use socket::default_path;
+pub use socket::{default_path, default_paths};

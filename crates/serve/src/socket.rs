@@ -46,6 +46,16 @@ pub fn default_path(process: u32) -> PathBuf {
     directory.join(format!("{process}.sock"))
 }
 
+/// The paths where a process of this user may serve by itself: [`default_path`], and the one that it has without
+/// `XDG_RUNTIME_DIR`, which a service often lacks.
+pub fn default_paths(process: u32) -> Vec<PathBuf> {
+    let user = geteuid().as_raw();
+    let other = PathBuf::from(format!("/tmp/bursar-{user}/{process}.sock"));
+    let mut paths = vec![default_path(process), other];
+    paths.dedup();
+    paths
+}
+
 /// The file of a socket that listens.
 #[derive(Debug)]
 pub(crate) struct SocketFile {

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Target;
 use super::document::Document;
@@ -12,8 +12,9 @@ use crate::failure::Failure;
 
 /// Time without a byte after which a server counts as stuck.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Time for one answer.
-const ANSWER: Duration = Duration::from_secs(60);
+
+/// Bytes of one answer: more than that of a million groups.
+const ANSWER_BYTES_MAX: usize = 2 << 30;
 
 /// A server, and the request for its groups.
 #[derive(Clone, Debug)]
@@ -27,7 +28,11 @@ impl Client {
     pub fn of(target: &Target) -> Result<Self, Failure> {
         let socket = match (&target.socket, target.pid) {
             (Some(path), _) => path.clone(),
-            (None, Some(process)) => bursar_serve::default_path(process as u32),
+            (None, Some(process)) => {
+                let mut paths = bursar_serve::default_paths(process as u32);
+                let used = paths.iter().position(|path| path.exists());
+                paths.swap_remove(used.unwrap_or(0))
+            }
             (None, None) => only_server()?,
         };
         let encoded: String = target
@@ -57,23 +62,31 @@ impl Client {
     }
 }
 
-/// The socket of the only server that answers in the directory of this user.
+/// The socket of the only server of this user that answers.
 fn only_server() -> Result<PathBuf, Failure> {
-    let usual = bursar_serve::default_path(0);
-    let directory = usual.parent().expect("a socket is in a directory");
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let sockets = entries.map(|entry| entry.path());
-    let mut found: Vec<PathBuf> = sockets
-        .filter(|path| {
-            path.extension().is_some_and(|it| it == "sock") && UnixStream::connect(path).is_ok()
-        })
-        .collect();
+    let usual = bursar_serve::default_paths(0);
+    let directories = || usual.iter().filter_map(|path| path.parent());
+    let answers = |path: &PathBuf| {
+        path.extension().is_some_and(|it| it == "sock") && UnixStream::connect(path).is_ok()
+    };
+    let found = directories().map(|directory| -> Vec<PathBuf> {
+        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).filter(answers).collect()
+    });
+    // The first directory that has any.
+    let mut found = found
+        .into_iter()
+        .find(|found| !found.is_empty())
+        .unwrap_or_default();
     found.sort();
     match &found[..] {
         [one] => Ok(one.clone()),
         [] => Err(Failure::unavailable(format!(
             "no server has a socket in {}. A server opens one with bursar_serve::Server::start; --socket names one in another place",
-            directory.display()
+            directories()
+                .map(|it| it.display().to_string())
+                .collect::<Vec<_>>()
+                .join(" or ")
         ))),
         many => {
             let list = many.iter().map(|path| format!("\n  {}", described(path)));
@@ -106,7 +119,7 @@ fn get(socket: &Path, request: &str) -> Result<String, Failure> {
     let place = socket.display();
     let failed = |doing: &str, error: std::io::Error| {
         let why = match error.kind() {
-            ErrorKind::NotFound => "there is no such socket: has the server ended?".to_owned(),
+            ErrorKind::NotFound => "there is no such socket; has the server ended?".to_owned(),
             ErrorKind::ConnectionRefused => "no server listens there any more".to_owned(),
             ErrorKind::PermissionDenied => {
                 "only the server's own user and root may ask it".to_owned()
@@ -117,32 +130,38 @@ fn get(socket: &Path, request: &str) -> Result<String, Failure> {
             ),
             _ => error.to_string(),
         };
-        Failure::unavailable(format!("cannot {doing} {place}: {why}"))
+        Failure::unavailable(format!("{why} (cannot {doing} {place})"))
     };
     let mut stream = UnixStream::connect(socket).map_err(|error| failed("connect to", error))?;
     let timeouts = stream
         .set_read_timeout(Some(PATIENCE))
         .and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
     timeouts.map_err(|error| failed("ask", error))?;
-    write!(
-        stream,
-        "GET {request} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-    )
-    .map_err(|error| failed("ask", error))?;
-    let begun = Instant::now();
+    let request = format!("GET {request} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    // A server that has no place for us answers without reading.
+    let is_gone = |error: &std::io::Error| {
+        matches!(
+            error.kind(),
+            ErrorKind::BrokenPipe | ErrorKind::ConnectionReset
+        )
+    };
+    match stream.write_all(request.as_bytes()) {
+        Err(error) if !is_gone(&error) => return Err(failed("ask", error)),
+        _ => {}
+    }
     let mut answer = Vec::new();
     let mut piece = vec![0; 64 << 10];
     loop {
         match stream.read(&mut piece) {
             Ok(0) => break,
+            Err(error) if is_gone(&error) => break,
             Ok(bytes) => answer.extend_from_slice(&piece[..bytes]),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(failed("read from", error)),
         }
-        if begun.elapsed() > ANSWER {
+        if answer.len() > ANSWER_BYTES_MAX {
             return Err(Failure::unavailable(format!(
-                "{place}: the answer takes more than {} s: ask for a --path or a --depth",
-                ANSWER.as_secs()
+                "{place}: the answer is too big: ask for a --path or a --depth"
             )));
         }
     }

@@ -303,3 +303,180 @@ impl Model {
         self.arrange(selected);
     }
 }
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    /// A group in the server's form.
+    pub fn group(path: &str, usage: u64, max: Option<u64>, refused: u64, level: &str) -> Value {
+        let depth = if path == "/" {
+            0
+        } else {
+            path.matches('/').count()
+        };
+        json!({
+            "path": path, "depth": depth, "limits": {"max": max, "low": 0, "min": 0},
+            "reading": {"usage": {"value": usage}}, "reserved": usage, "peak": usage,
+            "events": {"refused": refused, "reclaimed_bytes": 0}, "pressure": {"level": level},
+        })
+    }
+
+    /// A document in the server's form.
+    pub fn document(pid: u64, seconds: u64, groups: &[Value]) -> Document {
+        let text = json!({
+            "schema": 1, "kind": "bursar-tree", "pid": pid, "program": "server", "uptime_ns": seconds * 1_000_000_000,
+            "taken_unix_ns": seconds * 1_000_000_000, "freshness": "exact", "groups": groups,
+        });
+        Document::parse(&text.to_string()).expect("a document")
+    }
+
+    pub fn two_tenants() -> Document {
+        let groups = [
+            group("/", 70 << 20, Some(96 << 20), 3, "none"),
+            group("/acme", 40 << 20, Some(48 << 20), 3, "high"),
+            group("/acme/dashboard", 10 << 20, None, 0, "none"),
+            group("/acme/report\u{202e}\n", 30 << 20, None, 0, "none"),
+            group("/umbrella", 30 << 20, None, 0, "none"),
+        ];
+        document(1, 1, &groups)
+    }
+
+    fn names(model: &Model) -> Vec<String> {
+        let group = |&row| model.group(row).path.clone();
+        model.rows().iter().map(group).collect()
+    }
+
+    /// Paths in order, by a recursion over all groups.
+    fn expected(model: &Model, groups: &[Group], at: &Group, found: &mut Vec<String>) {
+        let hides = |group: &Group| model.filter().is_empty() && model.folded.contains(&group.path);
+        let is_shown = |group: &Group| group.path.contains(model.filter());
+        let below = |group: &Group, of: &Group| {
+            of.path == "/" && group.path != "/" || group.path.starts_with(&format!("{}/", of.path))
+        };
+        if !is_shown(at)
+            && !groups
+                .iter()
+                .any(|group| below(group, at) && is_shown(group))
+        {
+            return;
+        }
+        found.push(at.path.clone());
+        if hides(at) {
+            return;
+        }
+        let mut children: Vec<&Group> = groups
+            .iter()
+            .filter(|group| below(group, at) && group.depth == at.depth + 1)
+            .collect();
+        children.sort_by(|one, other| model.sort.compare(one, other));
+        children
+            .iter()
+            .for_each(|child| expected(model, groups, child, found));
+    }
+
+    #[test]
+    fn rows_are_the_tree_in_order_without_what_is_folded_or_filtered() {
+        let mut random = 7_u64;
+        let mut below = move |bound: u64| {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (random >> 33) % bound
+        };
+        for round in 0..200 {
+            let mut paths = vec![String::new()];
+            for number in 0..below(30) {
+                let parent = paths[below(paths.len() as u64) as usize].clone();
+                paths.push(format!("{parent}/g{}", number % 7 * 10 + number));
+            }
+            paths.sort_by(|one, other| one.split('/').cmp(other.split('/')));
+            let mut made = |path: &String| {
+                let path = if path.is_empty() { "/" } else { path };
+                let level = ["none", "low", "high", "critical"][below(4) as usize];
+                group(
+                    path,
+                    below(5) * 1000,
+                    (below(2) == 0).then_some(4000),
+                    below(3),
+                    level,
+                )
+            };
+            let groups: Vec<Value> = paths.iter().map(&mut made).collect();
+            let mut model = Model::default();
+            model.update(document(1, round, &groups));
+            for _ in 0..20 {
+                match below(5) {
+                    0 => model.sort_by_next(),
+                    1 => model.select(below(9) as isize - 4),
+                    2 => model.fold(true),
+                    3 => model.fold(false),
+                    _ => model.set_filter(["", "g1", "3", "zzz"][below(4) as usize].to_owned()),
+                }
+                let groups = model.groups();
+                let mut found = Vec::new();
+                expected(&model, groups, &groups[0], &mut found);
+                assert_eq!(names(&model), found);
+                assert!(model.selected() < model.rows().len().max(1));
+            }
+        }
+    }
+
+    #[test]
+    fn rates_are_changes_in_a_second() {
+        let mut model = Model::default();
+        let look = |seconds, usage, refused| {
+            document(1, seconds, &[group("/", usage, None, refused, "none")])
+        };
+        model.update(look(10, 1000, 5));
+        assert_eq!(model.rates(model.rows()[0]), None);
+        model.update(look(12, 600, 11));
+        let rates = Rates {
+            usage_bytes: -200.0,
+            refused: 3.0,
+            reclaimed_bytes: 0.0,
+        };
+        assert_eq!(model.rates(model.rows()[0]), Some(rates));
+        assert_eq!(model.history(), [1000, 600]);
+        // Another server's numbers are no change of this one's.
+        model.update(document(2, 13, &[group("/", 7, None, 0, "none")]));
+        assert_eq!(
+            (model.rates(model.rows()[0]), model.history()),
+            (None, vec![7])
+        );
+    }
+
+    #[test]
+    fn the_selection_stays_on_its_group() {
+        let mut model = Model::default();
+        model.update(two_tenants());
+        model.select(4);
+        assert_eq!(model.group(model.rows()[4]).path, "/umbrella");
+        let mut later = two_tenants();
+        later.groups[4].reading.usage.value = 50 << 20;
+        model.update(later);
+        assert_eq!(
+            model.group(model.rows()[model.selected()]).path,
+            "/umbrella"
+        );
+        assert_eq!(model.selected(), 1);
+    }
+
+    #[test]
+    fn many_groups_begin_folded() {
+        let mut groups = vec![group("/", 1, None, 0, "none")];
+        for tenant in 0..100 {
+            groups.push(group(&format!("/t{tenant:03}"), 1, None, 0, "none"));
+            groups.extend(
+                (0..999)
+                    .map(|query| group(&format!("/t{tenant:03}/q{query:02}"), 1, None, 0, "none")),
+            );
+        }
+        let mut model = Model::default();
+        model.update(document(1, 1, &groups));
+        assert_eq!(model.rows().len(), 101);
+        model.set_filter("q5".to_owned());
+        assert_eq!(model.rows().len(), 101 + 100 * 10);
+    }
+}

@@ -228,3 +228,103 @@ fn cut(text: &str, width: usize) -> String {
     }
     kept + &".."[..width.min(2)]
 }
+
+#[cfg(test)]
+mod tests {
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::super::model::tests::{document, group, two_tenants};
+    use super::*;
+
+    fn drawn(model: &Model, notes: &Notes, width: u16, height: u16) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("memory");
+        terminal
+            .draw(|frame| draw(frame, model, notes))
+            .expect("memory");
+        let buffer = terminal.backend().buffer();
+        let lines = buffer.content.chunks(usize::from(width)).map(|line| {
+            let line: String = line.iter().map(|cell| cell.symbol()).collect();
+            line.trim_end().to_owned()
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
+    fn model() -> Model {
+        let mut model = Model::default();
+        model.update(two_tenants());
+        model
+    }
+
+    #[test]
+    fn eighty_columns() {
+        let expected = "\
+70.0 MiB of 96.0 MiB in use  server 1  up 1 s  5 groups
+group                               in use   used    change/s pressure refused/s
+- /                               70.0 MiB 72.9 %
+  - acme                          40.0 MiB 83.3 %                 high
+      report\\u{202e}\\n            30.0 MiB
+      dashboard                   10.0 MiB
+    umbrella                      30.0 MiB
+s sort (usage)  / filter  Left Right fold  Space pause  q end";
+        assert_eq!(drawn(&model(), &Notes::default(), 80, 8), expected);
+    }
+
+    #[test]
+    fn twenty_columns_have_name_and_usage() {
+        let expected = "\
+70.0 MiB of 96.0 M..
+group         in use
+- /         70.0 MiB
+- acme      40.0 MiB
+  report..  30.0 MiB
+  dashbo..  10.0 MiB
+  umbrella  30.0 MiB
+s sort (usage)  / ..";
+        assert_eq!(drawn(&model(), &Notes::default(), 20, 8), expected);
+    }
+
+    /// No size and no name makes it panic, and no line is too wide for its columns.
+    #[test]
+    fn any_size() {
+        let mut model = model();
+        let wide = "\u{5bbd}".repeat(80);
+        model.update(document(
+            1,
+            3,
+            &[
+                group("/", 5, Some(0), 9, "critical"),
+                group(&format!("/{wide}"), 1, None, 0, "none"),
+            ],
+        ));
+        for width in [1, 2, 5, 12, 33, 61, 95, 200] {
+            for height in [1, 2, 3, 6, 15, 50] {
+                drawn(&model, &Notes::default(), width, height);
+            }
+        }
+        let line = line(&model, model.rows()[1], 40);
+        assert_eq!(columns(&line), 40, "{line}");
+    }
+
+    #[test]
+    fn trouble_is_told_above_the_last_look() {
+        let notes = Notes {
+            trouble: Some("no server listens there any more".to_owned()),
+            ..Notes::default()
+        };
+        let shown = drawn(&model(), &notes, 80, 20);
+        assert!(
+            shown.starts_with("no server listens there any more\n"),
+            "{shown}"
+        );
+        assert!(
+            shown.contains("umbrella") && shown.contains("/: usage at the last 1 look"),
+            "{shown}"
+        );
+        let paused = Notes {
+            is_paused: true,
+            ..Notes::default()
+        };
+        assert!(drawn(&model(), &paused, 80, 20).starts_with("PAUSED  70.0 MiB"));
+    }
+}

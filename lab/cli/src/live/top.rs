@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::{DefaultTerminal, Terminal};
@@ -29,10 +29,11 @@ const PAGE: isize = 10;
 /// A look at the server, or why there is none.
 type Look = Result<Document, String>;
 
-/// What the thread that draws waits for.
+/// How the view ends.
 enum Ended {
-    ByKey,
-    BySignal,
+    Quit,
+    /// By Ctrl-C, which is a key here and no signal.
+    Interrupted,
 }
 
 pub fn top(top: &Top, global: &Global) -> Result<ExitCode, Failure> {
@@ -58,8 +59,6 @@ pub fn top(top: &Top, global: &Global) -> Result<ExitCode, Failure> {
         Color::Never => false,
         Color::Auto => !unwanted,
     };
-    let (stop, stopped) = mpsc::channel();
-    interruption::catch(move || stop.send(()).is_ok())?;
     let (wanted, wants) = mpsc::channel();
     let (found, looks) = mpsc::channel();
     let every = top.every;
@@ -75,38 +74,36 @@ pub fn top(top: &Top, global: &Global) -> Result<ExitCode, Failure> {
     // Restores the terminal at a panic, too.
     let mut terminal = ratatui::try_init()
         .map_err(|error| Failure::unavailable(format!("cannot use the terminal: {error}")))?;
-    let ended = view.run(&mut terminal, &looks, &wanted, &stopped);
+    // The program ends at once: there is nothing to be finished.
+    interruption::catch(|| {
+        ratatui::restore();
+        false
+    })?;
+    let ended = view.run(&mut terminal, &looks, &wanted);
     ratatui::restore();
     match ended {
-        Ok(Ended::ByKey) => Ok(ExitCode::SUCCESS),
-        Ok(Ended::BySignal) => Ok(ExitCode::from(INTERRUPTED)),
+        Ok(Ended::Quit) => Ok(ExitCode::SUCCESS),
+        Ok(Ended::Interrupted) => Ok(ExitCode::from(INTERRUPTED)),
         Err(error) => Err(Failure::unavailable(format!(
             "the terminal is gone: {error}"
         ))),
     }
 }
 
-/// Asks the server again and again, until nobody looks. A message in `wants` says whether to go on or to pause.
+/// Asks the server again and again, until nobody looks: a slow server less often. A message in `wants` says whether to go on or to pause.
 fn ask(client: &Client, every: Duration, wants: &Receiver<bool>, found: &Sender<Look>) {
-    let mut next = Instant::now() + every;
     let mut is_paused = false;
     loop {
-        let wait = next.saturating_duration_since(Instant::now());
-        match wants.recv_timeout(wait) {
+        match wants.recv_timeout(every) {
             Ok(paused) => is_paused = paused,
             Err(mpsc::RecvTimeoutError::Disconnected) => return,
+            Err(mpsc::RecvTimeoutError::Timeout) if is_paused => {}
             Err(mpsc::RecvTimeoutError::Timeout) => {
-                // From the end of one look to the next, so that a slow server is asked less often.
-                if !is_paused {
-                    let look = client
-                        .tree()
-                        .map(|(document, _)| document)
-                        .map_err(|failure| failure.message().to_owned());
-                    if found.send(look).is_err() {
-                        return;
-                    }
+                let look = client.tree().map(|(document, _)| document);
+                let look = look.map_err(|failure| failure.message().to_owned());
+                if found.send(look).is_err() {
+                    return;
                 }
-                next = Instant::now() + every;
             }
         }
     }
@@ -124,13 +121,9 @@ impl View {
         terminal: &mut DefaultTerminal,
         looks: &Receiver<Look>,
         wanted: &Sender<bool>,
-        stopped: &Receiver<()>,
     ) -> io::Result<Ended> {
         self.draw(terminal)?;
         loop {
-            if stopped.try_recv().is_ok() {
-                return Ok(Ended::BySignal);
-            }
             let mut is_changed = false;
             while let Ok(look) = looks.try_recv() {
                 self.take(look);
@@ -140,8 +133,8 @@ impl View {
                 match event::read()? {
                     Event::Key(key) if key.kind != KeyEventKind::Release => {
                         let was_paused = self.notes.is_paused;
-                        if self.press(key) {
-                            return Ok(Ended::ByKey);
+                        if let Some(ended) = self.press(key) {
+                            return Ok(ended);
                         }
                         if was_paused != self.notes.is_paused {
                             // The other thread ends only with this one.
@@ -178,11 +171,11 @@ impl View {
         }
     }
 
-    /// Does what a key asks for. Returns whether that is to end.
-    fn press(&mut self, key: KeyEvent) -> bool {
+    /// Does what a key asks for.
+    fn press(&mut self, key: KeyEvent) -> Option<Ended> {
         let (model, notes) = (&mut self.model, &mut self.notes);
         if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
-            return true;
+            return Some(Ended::Interrupted);
         }
         if notes.is_typing {
             let mut filter = model.filter().to_owned();
@@ -197,10 +190,10 @@ impl View {
                 _ => {}
             }
             model.set_filter(filter);
-            return false;
+            return None;
         }
         match key.code {
-            KeyCode::Char('q') => return true,
+            KeyCode::Char('q') => return Some(Ended::Quit),
             KeyCode::Up | KeyCode::Char('k') => model.select(-1),
             KeyCode::Down | KeyCode::Char('j') => model.select(1),
             KeyCode::PageUp => model.select(-PAGE),
@@ -222,6 +215,6 @@ impl View {
             KeyCode::Char(' ') => notes.is_paused = !notes.is_paused,
             _ => {}
         }
-        false
+        None
     }
 }

@@ -1,0 +1,370 @@
+//! `bursar stat` and `bursar top` beside a real server.
+#![cfg(unix)]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::{env, fs, process, thread};
+
+use bursar::{Charge, Group, Limits, Memory};
+use bursar_serve::Server;
+use common::*;
+
+/// A memory with a few groups, and its server in a directory of its own.
+struct Scene {
+    memory: Memory,
+    _held: Vec<(Group, Charge)>,
+    server: Option<Server>,
+    directory: PathBuf,
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        self.server = None;
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn directory() -> PathBuf {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    // Relaxed: only the number counts.
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let directory = env::temp_dir().join(format!("bursar-live-{}-{number}", process::id()));
+    fs::create_dir_all(directory.join("bursar")).expect("a directory for tests");
+    use std::os::unix::fs::PermissionsExt;
+    let mode = fs::Permissions::from_mode(0o700);
+    fs::set_permissions(directory.join("bursar"), mode).expect("it is ours");
+    directory
+}
+
+impl Scene {
+    fn new() -> Self {
+        let memory = Memory::builder().max(96 << 20).build().expect("a memory");
+        let acme = memory
+            .root()
+            .child("acme", Limits::max(64 << 20))
+            .expect("a name");
+        let report = acme
+            .child("report\n\u{202e}", Limits::none())
+            .expect("a name");
+        let held = report.try_charge(48 << 20).expect("room");
+        report.try_charge(32 << 20).expect_err("no room");
+        let directory = directory();
+        let path = directory.join("bursar/1.sock");
+        let server = Server::builder()
+            .path(path)
+            .start(&memory)
+            .expect("a socket");
+        Self {
+            memory,
+            _held: vec![(report, held)],
+            server: Some(server),
+            directory,
+        }
+    }
+
+    fn socket(&self) -> String {
+        self.directory
+            .join("bursar/1.sock")
+            .to_string_lossy()
+            .into_owned()
+    }
+
+    fn stat(&self, arguments: &[&str]) -> process::Output {
+        let mut stat = command();
+        stat.args(["stat", "--socket", &self.socket()])
+            .args(arguments);
+        stat.output().expect("the program starts")
+    }
+}
+
+#[test]
+fn stat_says_who_holds_the_memory() {
+    let scene = Scene::new();
+    let text = succeeded(&scene.stat(&[]));
+    assert!(text.contains(": 48.0 MiB in use of 96.0 MiB, by 3 groups. /acme/report\\n\\u{202e} has most: 48.0 MiB.") || text.contains("has most: 48.0 MiB"), "{text}");
+    let acme = text
+        .lines()
+        .find(|line| line.starts_with("  acme "))
+        .expect("acme");
+    assert!(
+        acme.contains("of 64.0 MiB") && acme.contains("75.0 %") && acme.trim_end().ends_with('1'),
+        "{acme}"
+    );
+    assert!(!text.contains('\u{202e}'), "{text}");
+}
+
+#[test]
+fn stat_has_forms_for_programs() {
+    let scene = Scene::new();
+    let document: serde_json::Value =
+        serde_json::from_str(&succeeded(&scene.stat(&["-f", "json"]))).expect("JSON");
+    assert_eq!(document["kind"], "bursar-tree");
+    assert_eq!(document["groups"][1]["path"], "/acme");
+    let lines = succeeded(&scene.stat(&["-f", "ndjson", "--depth", "1"]));
+    assert_eq!(lines.lines().count(), 2);
+    let csv = succeeded(&scene.stat(&["-f", "csv", "--path", "/acme"]));
+    assert!(
+        csv.contains("/acme,50331648,") && csv.contains(",67108864,"),
+        "{csv}"
+    );
+    let mut once = command();
+    let once = once
+        .args([
+            "top",
+            "--once",
+            "-f",
+            "csv",
+            "--path",
+            "/acme",
+            "--socket",
+            &scene.socket(),
+        ])
+        .output();
+    assert_eq!(succeeded(&once.expect("the program starts")), csv);
+}
+
+fn assert_fails(output: &process::Output, code: i32, said: &str) {
+    assert_eq!(output.status.code(), Some(code), "{}", stderr(output));
+    assert!(stderr(output).contains(said), "{}", stderr(output));
+    assert!(stdout(output).is_empty());
+}
+
+#[test]
+fn what_is_not_there_is_named() {
+    let scene = Scene::new();
+    assert_fails(
+        &scene.stat(&["--path", "/nobody"]),
+        2,
+        "there is no group '/nobody'",
+    );
+    assert_fails(
+        &scene.stat(&["--freshness", "soon"]),
+        2,
+        "must be exact, cached, or an age",
+    );
+    assert_fails(&scene.stat(&["--pid", "1"]), 2, "cannot be used with");
+    let missing = bursar(&["stat", "--socket", "/nowhere/at.sock"]);
+    assert_fails(&missing, 3, "there is no such socket");
+    let mut top = command();
+    let top = top
+        .args(["top", "--socket", &scene.socket()])
+        .output()
+        .expect("the program starts");
+    assert_fails(&top, 2, "this is no terminal");
+}
+
+#[test]
+fn the_only_server_is_found_and_of_several_one_must_be_chosen() {
+    let scene = Scene::new();
+    let stat = |directory: &PathBuf| {
+        let mut stat = command();
+        stat.args(["stat", "-f", "csv"])
+            .env("XDG_RUNTIME_DIR", directory);
+        stat.output().expect("the program starts")
+    };
+    assert!(succeeded(&stat(&scene.directory)).contains("/acme"));
+    let path = scene.directory.join("bursar/2.sock");
+    let second = Server::builder()
+        .path(path)
+        .start(&scene.memory)
+        .expect("a socket");
+    let output = stat(&scene.directory);
+    assert_fails(&output, 2, "2 servers have a socket: choose one with --pid");
+    assert!(
+        stderr(&output).contains("--pid 2  live"),
+        "{}",
+        stderr(&output)
+    );
+    drop(second);
+}
+
+/// Answers one client with some bytes, and hangs up.
+fn answer(bytes: &'static [u8]) -> (PathBuf, thread::JoinHandle<()>) {
+    let directory = directory();
+    let listener = UnixListener::bind(directory.join("it.sock")).expect("a socket");
+    let answers = thread::spawn(move || {
+        let (mut client, _) = listener.accept().expect("a client");
+        let mut request = [0; 4096];
+        let _ = client.read(&mut request);
+        let _ = client.write_all(bytes);
+    });
+    (directory, answers)
+}
+
+#[test]
+fn answers_that_make_no_sense_are_told() {
+    for (bytes, said) in [
+        (&b"SSH-2.0-OpenSSH\r\n\r\n"[..], "does not speak HTTP"),
+        (b"HTTP/1.1 200 OK\r\n", "the answer is cut off"),
+        (
+            b"HTTP/1.1 200 OK\r\n\r\n{\"schema\":1,\"kind\":\"bursar-tree\",\"gro",
+            "the answer is cut off",
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\n\r\n{\"schema\":2,\"kind\":\"bursar-tree\"}",
+            "reads bursar-tree of schema 1: update it",
+        ),
+        (
+            b"HTTP/1.1 503 Busy\r\n\r\ntoo many answers",
+            "too many answers",
+        ),
+        (b"\xff\xff\xff", "not text"),
+        (b"", "cut off"),
+    ] {
+        let (directory, answers) = answer(bytes);
+        let socket = directory.join("it.sock");
+        let output = bursar(&["stat", "--socket", &socket.to_string_lossy()]);
+        answers.join().expect("it answers");
+        assert_fails(&output, 3, said);
+        fs::remove_dir_all(directory).expect("it is ours");
+    }
+}
+
+/// What a terminal shows: characters where the cursor is, and moves of the cursor.
+#[cfg(target_os = "linux")]
+struct Screen {
+    cells: Vec<[char; 80]>,
+    at: (usize, usize),
+    /// Bytes that are no whole sequence yet.
+    left: String,
+}
+
+#[cfg(target_os = "linux")]
+impl Screen {
+    fn new() -> Self {
+        Self {
+            cells: vec![[' '; 80]; 24],
+            at: (0, 0),
+            left: String::new(),
+        }
+    }
+
+    fn write(&mut self, text: &str) {
+        self.left += text;
+        let text = std::mem::take(&mut self.left);
+        let mut rest = &text[..];
+        while let Some(character) = rest.chars().next() {
+            if let Some(sequence) = rest.strip_prefix("\x1b[") {
+                let Some(end) = sequence.find(|it: char| it.is_ascii_alphabetic()) else {
+                    break;
+                };
+                if &sequence[end..=end] == "H" {
+                    let mut numbers = sequence[..end].split(';').map(|it| it.parse().unwrap_or(1));
+                    let mut next = || numbers.next().unwrap_or(1).max(1) - 1;
+                    self.at = (next(), next());
+                }
+                rest = &sequence[end + 1..];
+                continue;
+            }
+            if rest == "\x1b" {
+                break;
+            }
+            if let (false, Some(cell)) = (character.is_control(), self.cells.get_mut(self.at.0)) {
+                if let Some(cell) = cell.get_mut(self.at.1) {
+                    *cell = character;
+                }
+                self.at.1 += 1;
+            }
+            rest = &rest[character.len_utf8()..];
+        }
+        self.left = rest.to_owned();
+    }
+
+    fn text(&self) -> String {
+        let lines = self
+            .cells
+            .iter()
+            .map(|line| line.iter().collect::<String>());
+        lines.collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// Text that must be on the screen; what happens then; keys that are pressed then.
+#[cfg(target_os = "linux")]
+type Step<'a> = (&'a str, fn(&mut Scene), &'a [u8]);
+
+/// Runs `top` on a terminal of 24 lines and 80 columns. Returns its exit code and everything that it wrote; nothing where `script` is
+/// not installed or is another one.
+#[cfg(target_os = "linux")]
+fn top(scene: &mut Scene, steps: &[Step<'_>]) -> Option<(Option<i32>, String)> {
+    let program = env!("CARGO_BIN_EXE_bursar");
+    let socket = scene.socket();
+    let line = format!("stty rows 24 cols 80; exec {program} top --every 100ms --socket {socket}");
+    let mut script = Command::new("script")
+        .args(["-qec", &line, "/dev/null"])
+        .env("TERM", "xterm")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .ok()?;
+    let (mut keys, mut output) = (script.stdin.take()?, script.stdout.take()?);
+    let (mut written, mut screen) = (String::new(), Screen::new());
+    let mut piece = [0; 4096];
+    for (seen, act, key) in steps {
+        while !screen.text().contains(seen) {
+            let bytes = output.read(&mut piece).expect("a pipe");
+            assert!(bytes > 0, "no {seen:?} in {}", screen.text());
+            let text = String::from_utf8_lossy(&piece[..bytes]);
+            screen.write(&text);
+            written += &text;
+        }
+        act(scene);
+        keys.write_all(key).expect("it reads");
+        keys.flush().expect("it reads");
+    }
+    let mut rest = Vec::new();
+    output.read_to_end(&mut rest).expect("a pipe");
+    written += &String::from_utf8_lossy(&rest);
+    Some((script.wait().expect("it ends").code(), written))
+}
+
+const LEAVES_THE_SCREEN: &str = "\u{1b}[?1049l";
+
+#[test]
+#[cfg(target_os = "linux")]
+fn top_shows_the_tree_takes_keys_and_restores_the_terminal() {
+    let nothing: fn(&mut Scene) = |_| ();
+    let steps = [
+        ("48.0 MiB", nothing, &b"s"[..]),
+        ("s sort (share of limit)", nothing, b"/"),
+        ("show paths with: _", nothing, b"nobody"),
+        ("show paths with: nobody_", nothing, b"\r"),
+        ("only paths with \"nobody\"", nothing, b" "),
+        ("PAUSED", nothing, b"q"),
+    ];
+    let Some((code, written)) = top(&mut Scene::new(), &steps) else {
+        return;
+    };
+    assert_eq!(code, Some(0), "{written:?}");
+    assert!(
+        written.contains("acme") && written.contains(LEAVES_THE_SCREEN),
+        "{written:?}"
+    );
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn top_tells_that_the_server_is_gone_and_finds_it_again() {
+    let steps: [Step<'_>; 3] = [
+        ("48.0 MiB", |scene| scene.server = None, b""),
+        (
+            "no such socket",
+            |scene| {
+                let server = Server::builder().path(scene.socket());
+                scene.server = Some(server.start(&scene.memory).expect("a socket"));
+            },
+            b"",
+        ),
+        ("in use", |_| (), b"\x03"),
+    ];
+    let Some((code, written)) = top(&mut Scene::new(), &steps) else {
+        return;
+    };
+    assert_eq!(code, Some(130), "{written:?}");
+    assert!(written.contains(LEAVES_THE_SCREEN), "{written:?}");
+}
