@@ -1,18 +1,40 @@
 //! Reports of queries that ended.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::report::QueryReport;
+
+/// A query that has not ended.
+pub(crate) trait Running: Send + Sync {
+    /// Its figures now; `None` if it has ended.
+    fn report(&self) -> Option<QueryReport>;
+}
 
 /// Reports of the queries that ended last. Cloning makes another handle of the same history.
 ///
 /// A query ends with its pool: when the last reservation, stream and runtime that hold the pool are gone, or when the pool's group is
 /// removed by [`crate::GroupPool::remove`].
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct History {
     queries_max: usize,
-    finished: Arc<Mutex<VecDeque<QueryReport>>>,
+    queries: Arc<Mutex<Queries>>,
+}
+
+#[derive(Default)]
+struct Queries {
+    finished: VecDeque<QueryReport>,
+    running: Vec<Weak<dyn Running>>,
+}
+
+impl fmt::Debug for History {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("History");
+        shown.field("queries_max", &self.queries_max);
+        shown.field("finished", &self.lock().finished.len());
+        shown.finish_non_exhaustive()
+    }
 }
 
 impl History {
@@ -20,24 +42,39 @@ impl History {
     pub fn new(queries_max: usize) -> Self {
         Self {
             queries_max,
-            finished: Arc::default(),
+            queries: Arc::default(),
         }
     }
 
     /// Returns the reports, the oldest first.
     pub fn finished(&self) -> Vec<QueryReport> {
-        self.lock().iter().cloned().collect()
+        self.lock().finished.iter().cloned().collect()
     }
 
     pub(crate) fn push(&self, report: QueryReport) {
-        let mut finished = self.lock();
+        let finished = &mut self.lock().finished;
         finished.push_back(report);
         while finished.len() > self.queries_max {
             finished.pop_front();
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<QueryReport>> {
-        self.finished.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Notes a query that begins, and forgets those that are gone.
+    pub(crate) fn begin(&self, query: Weak<dyn Running>) {
+        let running = &mut self.lock().running;
+        running.retain(|query| query.strong_count() > 0);
+        running.push(query);
+    }
+
+    /// The figures of the queries that have not ended, in the order of their begin.
+    pub fn running(&self) -> Vec<QueryReport> {
+        let running = self.lock().running.clone();
+        // Without the lock: a query whose last handle this is enters the history.
+        let running = running.iter().filter_map(Weak::upgrade);
+        running.filter_map(|query| query.report()).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queries> {
+        self.queries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

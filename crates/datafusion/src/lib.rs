@@ -49,6 +49,7 @@
 //! * [`PoolBuilder::never_refuse`] exempts operators that fail to handle a refusal, such as `RepartitionExec` of
 //!   DataFusion 55.2: its query may then never end, under any pool.
 //! * [`History`] keeps the figures of finished queries.
+//! * With the feature `sql`, `View` makes groups and queries tables: `SELECT * FROM bursar_memory()`.
 //! * A request of less than a quarter of a CPU's stock of 256 KiB seldom leaves its CPU. If many requests are of about
 //!   1 MiB, as with batches of 8,192 wide rows, and limits are far larger, build the memory with
 //!   [`bursar::Builder::stock_max`] of 8 MiB. Each CPU may then hold that much of each operator's group.
@@ -68,6 +69,9 @@
 mod guides {
     #[doc = include_str!("../../../docs/guides/datafusion.md")]
     mod datafusion {}
+    #[cfg(feature = "sql")]
+    #[doc = include_str!("../../../docs/guides/sql.md")]
+    mod sql {}
 }
 
 mod arrow;
@@ -81,6 +85,8 @@ mod refusal;
 mod report;
 mod share;
 mod spilling;
+#[cfg(feature = "sql")]
+mod sql;
 mod table;
 
 use std::sync::Arc;
@@ -93,6 +99,8 @@ pub use operators::Operators;
 pub use pool::GroupPool;
 pub use report::{OperatorReport, QueryReport};
 pub use share::FairShare;
+#[cfg(feature = "sql")]
+pub use sql::View;
 
 /// Pools of groups. Its name differs from `bursar_alloc`'s `GroupExt`, because programs use both.
 pub trait PoolExt {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use bursar::engine::RemoveError;
@@ -13,7 +13,7 @@ use datafusion_execution::memory_pool::{
 };
 
 use crate::chain::{self, Chain};
-use crate::history::History;
+use crate::history::{History, Running};
 use crate::names;
 use crate::operators::{Live, Operator, Operators, Registry};
 use crate::refusal::Refusal;
@@ -104,6 +104,14 @@ pub(crate) struct Settings {
     pub(crate) history: Option<History>,
 }
 
+impl Running for GroupPool {
+    fn report(&self) -> Option<QueryReport> {
+        // Relaxed: a query that ends meanwhile may be there twice, or running still.
+        let has_ended = self.has_ended.load(Ordering::Relaxed);
+        (!has_ended).then(|| Self::report(self))
+    }
+}
+
 impl GroupPool {
     pub(crate) fn build(settings: Settings) -> Arc<Self> {
         let group = settings.group;
@@ -118,7 +126,7 @@ impl GroupPool {
         let watermark = Watermark::new(&chain, settings.spill_from);
         // It has started before: there is a group.
         let clock = Host::start().ok();
-        Arc::new(Self {
+        let pool = Arc::new(Self {
             has_operators: settings.operators != Operators::Together,
             watched: AtomicUsize::new(0),
             table: Table::new(),
@@ -135,7 +143,12 @@ impl GroupPool {
             begun_ns: clock.as_ref().map_or(0, Host::now_ns),
             clock,
             group,
-        })
+        });
+        if let Some(history) = &pool.history {
+            let pool: Weak<Self> = Arc::downgrade(&pool);
+            history.begin(pool);
+        }
+        pool
     }
 
     /// Returns the group.

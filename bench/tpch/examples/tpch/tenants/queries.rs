@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bursar::{Freshness, Group, HighPolicy, Limits, Memory};
-use bursar_datafusion::{FairShare, GroupPool, History, QueryReport};
+use bursar_datafusion::{FairShare, GroupPool, History, QueryReport, View};
 use bursar_tpch::{Query, Spilled, Tables, run};
 use datafusion::error::DataFusionError;
 use datafusion::execution::config::SessionConfig;
@@ -14,6 +14,9 @@ use futures::{StreamExt, TryStreamExt};
 
 use super::list::Tenant;
 use crate::output::Stopped;
+
+/// What the example asks of its own groups.
+const BIGGEST: &str = "SELECT path, usage, peak, max, pressure, refused FROM bursar_memory() ORDER BY reserved DESC LIMIT 8";
 
 /// DataFusion, and the books of all that its queries use.
 pub struct Engine {
@@ -140,6 +143,14 @@ impl Engine {
         let tree = self.memory.to_string();
         let shown = tree.lines().filter(|line| !line.starts_with("      "));
         shown.map(|line| format!("{line}\n")).collect()
+    }
+
+    /// The biggest groups, as SQL shows them.
+    pub async fn table(&self) -> Result<String, DataFusionError> {
+        let session = SessionContext::new();
+        View::of(&self.memory).register(&session);
+        let biggest = session.sql(BIGGEST).await?;
+        Ok(format!("{BIGGEST}\n{}\n", biggest.to_string().await?))
     }
 
     /// The tenants' groups.

@@ -62,7 +62,8 @@ impl Watch {
                         next = elapsed * 2;
                         let seconds = elapsed.as_secs_f64();
                         let tree = self.engine.tree();
-                        output::write(&format!("after {seconds:.1} s:\n{tree}\n"))?;
+                        let table = self.engine.table().await?;
+                        output::write(&format!("after {seconds:.1} s:\n{tree}\n{table}\n"))?;
                     }
                 }
             }

@@ -1,0 +1,367 @@
+//! Groups and finished queries as tables, for SQL.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bursar::{Freshness, GroupSnapshot, Memory};
+use datafusion::arrow::array::{
+    ArrayRef, BooleanArray, Float64Array, StringArray, UInt32Array, UInt64Array,
+};
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::catalog::streaming::StreamingTable;
+use datafusion::catalog::{TableFunctionArgs, TableFunctionImpl, TableProvider};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::Expr;
+use datafusion::physical_plan::memory::MemoryStream;
+use datafusion::physical_plan::streaming::PartitionStream;
+use datafusion::prelude::SessionContext;
+use datafusion_common::{Result, ScalarValue, plan_err};
+
+use crate::history::History;
+use crate::report::QueryReport;
+
+/// The groups and queries that a session may see.
+///
+/// ```
+/// use bursar::{Limits, Memory};
+/// use bursar_datafusion::{History, View};
+/// use datafusion::prelude::SessionContext;
+///
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let memory = Memory::builder().build()?;
+/// let acme = memory.root().child("acme", Limits::max(64 << 20))?;
+/// let history = History::new(100);
+/// let context = SessionContext::new();
+/// View::of(&memory).history(&history).below("/acme").register(&context);
+///
+/// let charge = acme.try_charge(48 << 20)?;
+/// let rows = context.sql("SELECT path, usage, max FROM bursar_memory()").await?.to_string().await?;
+/// assert!(rows.contains("| /acme | 50331648 | 67108864 |"), "{rows}");
+/// # drop(charge);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct View {
+    memory: Memory,
+    history: Option<History>,
+    below: String,
+}
+
+impl fmt::Debug for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("View")
+            .field("below", &self.below)
+            .finish_non_exhaustive()
+    }
+}
+
+impl View {
+    /// Makes a view of all groups.
+    pub fn of(memory: &Memory) -> Self {
+        Self {
+            memory: memory.clone(),
+            history: None,
+            below: "/".to_owned(),
+        }
+    }
+
+    /// Adds the queries of a history: finished ones to `bursar_history()`, and the spills of running ones to `bursar_memory()`.
+    pub fn history(mut self, history: &History) -> Self {
+        self.history = Some(history.clone());
+        self
+    }
+
+    /// Restricts the view to a group and those below it, for the session of a tenant.
+    ///
+    /// The path is compared name by name: `/a` does not open `/ab`. If the group is removed, the view is empty until a group of that
+    /// name is made again; then it shows that one.
+    pub fn below(mut self, path: impl Into<String>) -> Self {
+        self.below = path.into();
+        self
+    }
+
+    /// Registers the table functions `bursar_memory()` and `bursar_history()` with a session.
+    ///
+    /// Whoever may run statements in the session sees what this view has, and nothing else of the memory.
+    ///
+    /// `bursar_memory()` takes one optional argument, the age of the numbers: `'exact'` (the default), `'cached'`, or `'500ms'`. Each
+    /// execution of a query takes one snapshot, so children and the group's own part add up.
+    pub fn register(&self, context: &SessionContext) {
+        let function = |table| {
+            Arc::new(Function {
+                view: self.clone(),
+                table,
+            })
+        };
+        context.register_udtf("bursar_memory", function(Table::Memory));
+        context.register_udtf("bursar_history", function(Table::History));
+    }
+
+    fn contains(&self, path: &str) -> bool {
+        let names = |path| str::split(path, '/').filter(|name: &&str| !name.is_empty());
+        let mut path = names(path);
+        names(&self.below).all(|name| path.next() == Some(name))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Table {
+    Memory,
+    History,
+}
+
+/// A function that makes a table.
+#[derive(Debug)]
+struct Function {
+    view: View,
+    table: Table,
+}
+
+impl TableFunctionImpl for Function {
+    fn call_with_args(
+        &self,
+        arguments: TableFunctionArgs<'_, '_>,
+    ) -> Result<Arc<dyn TableProvider>> {
+        let freshness = match (self.table, arguments.exprs()) {
+            (_, []) => Freshness::Exact,
+            (Table::Memory, [argument]) => freshness(argument)?,
+            (Table::Memory, _) => {
+                return plan_err!(
+                    "bursar_memory takes one argument at most: the age of the numbers"
+                );
+            }
+            (Table::History, _) => return plan_err!("bursar_history takes no argument"),
+        };
+        let rows = Rows {
+            view: self.view.clone(),
+            table: self.table,
+            freshness,
+            schema: self.table.schema(),
+        };
+        let table = StreamingTable::try_new(rows.schema.clone(), vec![Arc::new(rows)])?;
+        Ok(Arc::new(table))
+    }
+}
+
+fn freshness(argument: &Expr) -> Result<Freshness> {
+    let text = match argument {
+        Expr::Literal(ScalarValue::Utf8(Some(text)) | ScalarValue::Utf8View(Some(text)), _) => text,
+        other => {
+            return plan_err!(
+                "the age of the numbers is 'exact', 'cached' or a time such as '500ms', not {other}"
+            );
+        }
+    };
+    let milliseconds = || text.strip_suffix("ms")?.parse().ok();
+    match (&text[..], milliseconds()) {
+        ("exact", _) => Ok(Freshness::Exact),
+        ("cached", _) => Ok(Freshness::Cached),
+        (_, Some(milliseconds)) => Ok(Freshness::AtMost(Duration::from_millis(milliseconds))),
+        _ => plan_err!(
+            "the age of the numbers is 'exact', 'cached' or a time such as '500ms', not '{text}'"
+        ),
+    }
+}
+
+/// The rows of a table, made when a query is executed.
+#[derive(Debug)]
+struct Rows {
+    view: View,
+    table: Table,
+    freshness: Freshness,
+    schema: SchemaRef,
+}
+
+impl PartitionStream for Rows {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let columns = match self.table {
+            Table::Memory => memory_columns(&self.view, self.freshness),
+            Table::History => history_columns(&self.view),
+        };
+        let batch = RecordBatch::try_new(self.schema.clone(), columns);
+        let batch = batch.expect("each column has the type of its field and a value for each row");
+        let stream = MemoryStream::try_new(vec![batch], self.schema.clone(), None);
+        Box::pin(stream.expect("all columns are wanted"))
+    }
+}
+
+impl Table {
+    fn schema(self) -> SchemaRef {
+        use DataType::{Boolean, Float64, UInt32, UInt64, Utf8};
+        let fields: &[(&str, DataType, bool)] = match self {
+            Self::Memory => &[
+                ("path", Utf8, false),
+                ("kind", Utf8, false),
+                ("depth", UInt32, false),
+                ("usage", UInt64, false),
+                ("reserved", UInt64, false),
+                ("peak", UInt64, false),
+                ("max", UInt64, true),
+                ("high", UInt64, true),
+                ("pressure", Utf8, false),
+                ("stalled_seconds", Float64, false),
+                ("refused", UInt64, false),
+                ("overshot", UInt64, false),
+                ("spills", UInt64, true),
+                ("age_seconds", Float64, false),
+            ],
+            Self::History => &[
+                ("path", Utf8, false),
+                ("operator", Utf8, true),
+                ("peak", UInt64, false),
+                ("refused", UInt64, false),
+                ("refused_by", Utf8, true),
+                ("overshot", UInt64, true),
+                ("spills", UInt64, false),
+                ("consumers", UInt64, true),
+                ("can_spill", Boolean, true),
+                ("elapsed_seconds", Float64, false),
+                ("left_bytes", UInt64, false),
+            ],
+        };
+        let field = |(name, kind, is_nullable): &(&str, DataType, bool)| {
+            Field::new(*name, kind.clone(), *is_nullable)
+        };
+        Arc::new(Schema::new(fields.iter().map(field).collect::<Vec<_>>()))
+    }
+}
+
+fn texts<'a>(values: impl Iterator<Item = Option<&'a str>>) -> ArrayRef {
+    Arc::new(values.collect::<StringArray>())
+}
+
+fn numbers(values: impl Iterator<Item = Option<u64>>) -> ArrayRef {
+    Arc::new(values.collect::<UInt64Array>())
+}
+
+fn seconds(values: impl Iterator<Item = Duration>) -> ArrayRef {
+    Arc::new(Float64Array::from_iter_values(
+        values.map(|time| time.as_secs_f64()),
+    ))
+}
+
+/// A row for each group in view.
+fn memory_columns(view: &View, freshness: Freshness) -> Vec<ArrayRef> {
+    let group = view.memory.find(&view.below);
+    // A policy that forbids the flush leaves the cached numbers, whose age is shown.
+    let snapshot = group.and_then(|group| {
+        let asked = group.snapshot(freshness);
+        asked.or_else(|_| group.snapshot(Freshness::Cached)).ok()
+    });
+    let groups: Vec<&GroupSnapshot> = snapshot.iter().flatten().collect();
+    let running = view
+        .history
+        .as_ref()
+        .map_or_else(Vec::new, History::running);
+    // By path: the spills of queries and operators.
+    let mut known: Vec<(String, &str, u64)> = Vec::new();
+    for query in &running {
+        let operators = query.operators.iter();
+        known.extend(operators.map(|one| {
+            (
+                format!("{}/{}", query.path, one.name),
+                "operator",
+                one.spills,
+            )
+        }));
+        known.push((query.path.clone(), "query", query.spills));
+    }
+    known.sort();
+    let known = |group: &GroupSnapshot| {
+        let found = known.binary_search_by(|(path, ..)| path.cmp(&group.path));
+        found.ok().map(|at| (known[at].1, known[at].2))
+    };
+    let kind = |group: &GroupSnapshot| match (known(group), &group.path[..]) {
+        (Some((kind, _)), _) => kind,
+        (None, "/") => "root",
+        (None, _) => "group",
+    };
+    let limit = |bytes: u64| (bytes != u64::MAX).then_some(bytes);
+    let depth = |group: &GroupSnapshot| {
+        group
+            .path
+            .split('/')
+            .filter(|name| !name.is_empty())
+            .count() as u32
+    };
+    let all = || groups.iter().copied();
+    let pressure: Vec<String> = all()
+        .map(|group| group.pressure.level.to_string())
+        .collect();
+    vec![
+        texts(all().map(|group| Some(&group.path[..]))),
+        texts(all().map(|group| Some(kind(group)))),
+        Arc::new(UInt32Array::from_iter_values(all().map(depth))),
+        numbers(all().map(|group| Some(group.reading.usage_bytes()))),
+        numbers(all().map(|group| Some(group.reserved))),
+        numbers(all().map(|group| Some(group.peak))),
+        numbers(all().map(|group| limit(group.limits.max))),
+        numbers(all().map(|group| limit(group.limits.high))),
+        texts(pressure.iter().map(|level| Some(&level[..]))),
+        seconds(all().map(|group| group.pressure.stall.some.total)),
+        numbers(all().map(|group| Some(group.events.refused))),
+        numbers(all().map(|group| Some(group.events.overshot))),
+        numbers(all().map(|group| known(group).map(|(_, spills)| spills))),
+        seconds(all().map(|group| group.reading.age())),
+    ]
+}
+
+/// A row for each finished query in view, and one for each of its operators.
+fn history_columns(view: &View) -> Vec<ArrayRef> {
+    let finished = view
+        .history
+        .as_ref()
+        .map_or_else(Vec::new, History::finished);
+    let in_view = finished.iter().filter(|query| view.contains(&query.path));
+    let rows: Vec<(&QueryReport, Option<_>)> = in_view
+        .flat_map(|query| {
+            let operators = query
+                .operators
+                .iter()
+                .map(move |operator| (query, Some(operator)));
+            std::iter::once((query, None)).chain(operators)
+        })
+        .collect();
+    let all = || rows.iter().copied();
+    let refused_by = |query: &'_ QueryReport| {
+        query
+            .last_refusal
+            .as_ref()
+            .map(|refusal| refusal.limited.clone())
+    };
+    let refused_by: Vec<Option<String>> = all()
+        .map(|(query, operator)| operator.is_none().then(|| refused_by(query)).flatten())
+        .collect();
+    vec![
+        texts(all().map(|(query, _)| Some(&query.path[..]))),
+        texts(all().map(|(_, operator)| operator.map(|one| &one.name[..]))),
+        numbers(all().map(|(query, operator)| Some(operator.map_or(query.peak, |one| one.peak)))),
+        numbers(
+            all().map(|(query, operator)| Some(operator.map_or(query.refused, |one| one.refused))),
+        ),
+        texts(refused_by.iter().map(Option::as_deref)),
+        numbers(all().map(|(query, operator)| operator.is_none().then_some(query.overshot))),
+        numbers(
+            all().map(|(query, operator)| Some(operator.map_or(query.spills, |one| one.spills))),
+        ),
+        numbers(all().map(|(_, operator)| operator.map(|one| one.consumers))),
+        Arc::new(
+            all()
+                .map(|(_, operator)| operator.map(|one| one.can_spill))
+                .collect::<BooleanArray>(),
+        ),
+        seconds(all().map(|(query, _)| query.elapsed)),
+        numbers(
+            all()
+                .map(|(query, operator)| Some(operator.map_or(query.reserved, |one| one.reserved))),
+        ),
+    ]
+}
