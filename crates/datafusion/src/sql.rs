@@ -86,7 +86,7 @@ impl View {
 
     /// Registers the table functions `bursar_memory()` and `bursar_history()` with a session.
     ///
-    /// Whoever may run statements in the session sees what this view has, and nothing else of the memory.
+    /// All statements of the session see what this view has, and nothing else of the memory.
     ///
     /// `bursar_memory()` takes one optional argument, the age of the numbers: `'exact'` (the default), `'cached'`, or `'500ms'`. Each
     /// execution of a query takes one snapshot, so children and the group's own part add up.
