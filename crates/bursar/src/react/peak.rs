@@ -10,7 +10,7 @@ use super::core::Core;
 use super::registered::{Peak, Registered};
 use super::report::{self, LARGEST_MAX, RENEW_NS};
 use super::tree_report::TreeReport;
-use super::{listen, pressure};
+use super::{fork, listen, pressure};
 
 /// Marks the end of making a report, also if that unwinds.
 struct Renewal<'a, M: Machine>(&'a M::Mutex<Peak>);
@@ -55,6 +55,8 @@ pub(crate) fn look<M: Machine>(core: &Core<M>, index: u32) {
         }
         peak.is_renewed = true;
     }
+    // What is kept is the library's own, and so no group's that an allocator charges.
+    let _operation = fork::operation(core);
     let renewal = Renewal::<M>(&registered.peak);
     let children = report::largest_children(core, index, LARGEST_MAX);
     let made = Arc::new(report::around(core, index, children));
