@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bursar::{Freshness, GroupSnapshot, Memory};
-use datafusion::arrow::array::{
-    ArrayRef, BooleanArray, Float64Array, StringArray, UInt32Array, UInt64Array,
-};
+use datafusion::arrow::array::{ArrayRef, BooleanArray, Float64Array, Int64Array, StringArray};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::catalog::streaming::StreamingTable;
@@ -195,36 +193,36 @@ impl PartitionStream for Rows {
 
 impl Table {
     fn schema(self) -> SchemaRef {
-        use DataType::{Boolean, Float64, UInt32, UInt64, Utf8};
+        use DataType::{Boolean, Float64, Int64, Utf8};
         let fields: &[(&str, DataType, bool)] = match self {
             Self::Memory => &[
                 ("path", Utf8, false),
                 ("kind", Utf8, false),
-                ("depth", UInt32, false),
-                ("usage", UInt64, false),
-                ("reserved", UInt64, false),
-                ("peak", UInt64, false),
-                ("max", UInt64, true),
-                ("high", UInt64, true),
+                ("depth", Int64, false),
+                ("usage", Int64, false),
+                ("reserved", Int64, false),
+                ("peak", Int64, false),
+                ("max", Int64, true),
+                ("high", Int64, true),
                 ("pressure", Utf8, false),
                 ("stalled_seconds", Float64, false),
-                ("refused", UInt64, false),
-                ("overshot", UInt64, false),
-                ("spills", UInt64, true),
+                ("refused", Int64, false),
+                ("overshot", Int64, false),
+                ("spills", Int64, true),
                 ("age_seconds", Float64, false),
             ],
             Self::History => &[
                 ("path", Utf8, false),
                 ("operator", Utf8, true),
-                ("peak", UInt64, false),
-                ("refused", UInt64, false),
+                ("peak", Int64, false),
+                ("refused", Int64, false),
                 ("refused_by", Utf8, true),
-                ("overshot", UInt64, true),
-                ("spills", UInt64, false),
-                ("consumers", UInt64, true),
+                ("overshot", Int64, true),
+                ("spills", Int64, false),
+                ("consumers", Int64, true),
                 ("can_spill", Boolean, true),
                 ("elapsed_seconds", Float64, false),
-                ("left_bytes", UInt64, false),
+                ("left_bytes", Int64, false),
             ],
         };
         let field = |(name, kind, is_nullable): &(&str, DataType, bool)| {
@@ -238,8 +236,14 @@ fn texts<'a>(values: impl Iterator<Item = Option<&'a str>>) -> ArrayRef {
     Arc::new(values.collect::<StringArray>())
 }
 
+/// BIGINT: with the literals of SQL, which have that type, it makes whole numbers.
 fn numbers(values: impl Iterator<Item = Option<u64>>) -> ArrayRef {
-    Arc::new(values.collect::<UInt64Array>())
+    let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    Arc::new(
+        values
+            .map(|number| number.map(signed))
+            .collect::<Int64Array>(),
+    )
 }
 
 fn seconds(values: impl Iterator<Item = Duration>) -> ArrayRef {
@@ -290,7 +294,7 @@ fn memory_columns(view: &View, freshness: Freshness) -> Vec<ArrayRef> {
             .path
             .split('/')
             .filter(|name| !name.is_empty())
-            .count() as u32
+            .count() as u64
     };
     let all = || groups.iter().copied();
     let pressure: Vec<String> = all()
@@ -299,7 +303,7 @@ fn memory_columns(view: &View, freshness: Freshness) -> Vec<ArrayRef> {
     vec![
         texts(all().map(|group| Some(&group.path[..]))),
         texts(all().map(|group| Some(kind(group)))),
-        Arc::new(UInt32Array::from_iter_values(all().map(depth))),
+        numbers(all().map(|group| Some(depth(group)))),
         numbers(all().map(|group| Some(group.reading.usage_bytes()))),
         numbers(all().map(|group| Some(group.reserved))),
         numbers(all().map(|group| Some(group.peak))),

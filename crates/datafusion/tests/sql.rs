@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bursar::{Group, Limits, Memory};
 use bursar_datafusion::{GroupPool, History, View};
 use datafusion::arrow::array::{Array, AsArray};
-use datafusion::arrow::datatypes::UInt64Type;
+use datafusion::arrow::datatypes::Int64Type;
 use datafusion::prelude::SessionContext;
 use datafusion_execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 
@@ -262,12 +262,12 @@ async fn groups_may_come_and_go_meanwhile() {
             .collect()
             .await
             .unwrap();
-        let usage: Vec<u64> = batches
+        let usage: Vec<i64> = batches
             .iter()
             .flat_map(|batch| {
                 batch
                     .column(0)
-                    .as_primitive::<UInt64Type>()
+                    .as_primitive::<Int64Type>()
                     .values()
                     .to_vec()
             })
@@ -277,7 +277,7 @@ async fn groups_may_come_and_go_meanwhile() {
                 .iter()
                 .all(|batch| batch.column(0).null_count() == 0)
         );
-        assert!(usage[1..].iter().sum::<u64>() <= usage[0], "{usage:?}");
+        assert!(usage[1..].iter().sum::<i64>() <= usage[0], "{usage:?}");
     }
     done.store(true, Ordering::Relaxed);
     worker.join().unwrap();
