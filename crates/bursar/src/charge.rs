@@ -9,7 +9,7 @@ use bursar_machine::{Host, Machine, Outcome, Slot};
 use crate::group::Group;
 use crate::limit::CHARGE_MAX;
 use crate::react::charge as charging;
-use crate::react::{ChargeError, Core, lifetime, uncharge};
+use crate::react::{ChargeError, Core, Site, leave, lifetime, uncharge};
 use crate::tree::ROOT;
 
 /// Bytes charged to a group, and returned on drop, by any thread.
@@ -26,6 +26,7 @@ pub struct Charge<M: Machine = Host> {
     slot: M::Slot,
     index: u32,
     bytes: u64,
+    site: Site,
 }
 
 impl<M: Machine> fmt::Debug for Charge<M> {
@@ -95,7 +96,15 @@ impl<M: Machine> Charge<M> {
             slot: group.slot().clone(),
             index: group.index(),
             bytes,
+            site: Site::NONE,
         }
+    }
+
+    /// Follows the charge, if it is one of the sample. Not async-signal-safe.
+    #[inline(always)]
+    pub(crate) fn sampled(mut self) -> Self {
+        self.site = leave::sampled(&self.core, self.index, self.bytes);
+        self
     }
 
     /// The number of bytes held.
@@ -142,6 +151,7 @@ impl<M: Machine> Charge<M> {
             self.uncharge(self.bytes - bytes);
         }
         self.bytes = bytes;
+        self.site.set_bytes(bytes);
         Ok(())
     }
 
@@ -158,6 +168,7 @@ impl<M: Machine> Charge<M> {
             lifetime::forget(&self.core, self.index);
         }
         self.bytes += more;
+        self.site.set_bytes(self.bytes);
     }
 
     /// Splits `bytes` off into a charge of their own. Nothing is charged or returned.
@@ -176,7 +187,9 @@ impl<M: Machine> Charge<M> {
             self.core.counters.refer(self.index);
         }
         self.bytes -= bytes;
+        self.site.set_bytes(self.bytes);
         Ok(Self {
+            site: leave::part(&self.core, &self.site, bytes),
             core: self.core.clone(),
             slot: self.slot.clone(),
             index: self.index,
@@ -198,6 +211,8 @@ impl<M: Machine> Charge<M> {
             self.core.counters.refer(self.index);
         }
         self.bytes += mem::take(&mut other.bytes);
+        self.site.take(&mut other.site);
+        self.site.set_bytes(self.bytes);
         Ok(())
     }
 
@@ -232,6 +247,7 @@ impl<M: Machine> Charge<M> {
         };
         self.index = target.index();
         self.slot = target.slot().clone();
+        self.site.set_group(self.index);
         // Last: a reclaimer may panic.
         if let Some(moved) = moved {
             charging::after_move(&core, self.index, moved);
@@ -256,13 +272,15 @@ impl<M: Machine> Charge<M> {
     /// Turns the charge into its number of bytes. They stay charged until [`Engine::uncharge`](crate::engine::Engine::uncharge) returns them. For code that keeps such
     /// numbers itself, together with a handle of the group.
     #[inline(always)]
-    pub fn forget(self) -> u64 {
+    pub fn forget(mut self) -> u64 {
         let bytes = self.bytes;
         if bytes == 0 {
             // Drops the reference that an empty charge holds.
             return 0;
         }
         self.core.counters.lend(self.index, bytes);
+        // A number has no identity: nobody could tell when these bytes are returned.
+        drop(mem::replace(&mut self.site, Site::NONE));
         mem::forget(self);
         bytes
     }

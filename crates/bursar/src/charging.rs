@@ -59,7 +59,7 @@ impl<M: Machine> Group<M> {
         if outcome != Outcome::Done {
             charging::try_charge(self.core(), self.index(), bytes, outcome)?;
         }
-        Ok(Charge::of(self, bytes))
+        Ok(Charge::of(self, bytes).sampled())
     }
 
     /// Charges `bytes` whatever the limits say, for memory that is in use already. Code that can do without the memory calls
@@ -84,7 +84,7 @@ impl<M: Machine> Group<M> {
         if charged == 0 {
             self.core().counters.refer(self.index());
         }
-        Charge::of(self, charged)
+        Charge::of(self, charged).sampled()
     }
 
     /// Charges `bytes`, and waits if necessary until memory is returned or a limit is raised.

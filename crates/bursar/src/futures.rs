@@ -66,7 +66,7 @@ impl<M: Machine> Future for ChargeAsync<M> {
             ))
         };
         this.is_done = true;
-        Poll::Ready(charged.map(|()| Charge::of(&this.group, this.bytes)))
+        Poll::Ready(charged.map(|()| Charge::of(&this.group, this.bytes).sampled()))
     }
 }
 

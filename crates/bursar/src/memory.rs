@@ -15,7 +15,7 @@ use bursar_machine::{Host, Machine};
 
 use crate::bytes::Bytes;
 use crate::group::Group;
-use crate::react::{Core, LimitReached, fork, lifetime, refusal, upkeep};
+use crate::react::{Core, Leftover, LimitReached, fork, leave, lifetime, refusal, upkeep};
 use crate::snapshot::Snapshot;
 use crate::tree::{self, FlushCounts, FlushPolicy, Freshness, Keep, NotFresh, ROOT, Statistic};
 pub use builder::{Builder, MemoryError};
@@ -262,6 +262,27 @@ impl<M: Machine> Memory<M> {
     /// The refusals of one limit share a look for 100 ms, so of these only the first is kept.
     pub fn refusals(&self) -> Vec<(Duration, LimitReached)> {
         refusal::kept(&self.core)
+    }
+
+    /// The groups that have ended, and to which bytes are still charged: at most 64, the biggest first.
+    ///
+    /// ```
+    /// use bursar::{Limits, Memory};
+    ///
+    /// let memory = Memory::builder().sample_call_sites(1).build()?;
+    /// let query = memory.root().child("query", Limits::none())?;
+    /// let cached = query.try_charge(1 << 20)?;
+    /// drop(query);
+    /// let leftovers = memory.leftovers();
+    /// assert_eq!((&leftovers[0].path[..], leftovers[0].bytes), ("/query", 1 << 20));
+    /// // Where it was charged; empty in release builds without the feature `call-sites`.
+    /// println!("{:?}", leftovers[0].call_sites);
+    /// drop(cached);
+    /// assert!(memory.leftovers().is_empty());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn leftovers(&self) -> Vec<Leftover> {
+        leave::kept(&self.core)
     }
 
     /// Reads the whole tree at once; see [`Group::snapshot`].

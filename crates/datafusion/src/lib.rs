@@ -97,7 +97,7 @@ pub use builder::PoolBuilder;
 pub use history::History;
 pub use operators::Operators;
 pub use pool::GroupPool;
-pub use report::{OperatorReport, QueryReport};
+pub use report::{Leftover, OperatorReport, QueryReport};
 pub use share::FairShare;
 #[cfg(feature = "sql")]
 pub use sql::View;

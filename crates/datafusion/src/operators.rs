@@ -133,6 +133,8 @@ pub(crate) struct Live {
     pub(crate) name: Arc<str>,
     pub(crate) can_spill: bool,
     pub(crate) operator: Arc<Operator>,
+    /// When it was registered, by the pool's clock.
+    pub(crate) since_ns: u64,
     /// Bytes held, if known: of the consumer that asks, and of those that take part in a share. Counting the others'
     /// bytes would slow down each request.
     pub(crate) held: Option<u64>,
@@ -154,7 +156,8 @@ impl Live {
         (Reverse(self.held), self.id)
     }
 
-    fn label(&self) -> String {
+    /// The name and the number.
+    pub(crate) fn label(&self) -> String {
         format!("{}#{}", self.name, self.id)
     }
 }
@@ -234,7 +237,13 @@ impl Registry {
 impl Registering<'_> {
     /// Registers a consumer, and returns the operator that it is charged to: the query's own if no group can be created
     /// for it.
-    pub(crate) fn operator_of(&mut self, name: &str, id: usize, can_spill: bool) -> Arc<Operator> {
+    pub(crate) fn operator_of(
+        &mut self,
+        name: &str,
+        id: usize,
+        can_spill: bool,
+        now_ns: u64,
+    ) -> Arc<Operator> {
         let operator = match self.registry.kind {
             Operators::Together => Arc::clone(&self.registry.own),
             Operators::ByName => self.named(names::of_operator(name)),
@@ -247,6 +256,7 @@ impl Registering<'_> {
             name: name.into(),
             can_spill,
             operator: Arc::clone(&operator),
+            since_ns: now_ns,
             held: None,
         };
         self.registered.live.insert(id, live);
@@ -304,12 +314,12 @@ mod tests {
         let memory = Memory::host().unwrap();
         let query = memory.root().child("query", Limits::none()).unwrap();
         let registry = Registry::new(Operators::ByName, query.clone());
-        let sort = registry.lock().operator_of("Sort[0]", 0, true);
+        let sort = registry.lock().operator_of("Sort[0]", 0, true, 0);
         let closed = registry.close();
         assert!(Arc::ptr_eq(&closed[0], &sort));
-        let again = registry.lock().operator_of("Sort[1]", 1, true);
+        let again = registry.lock().operator_of("Sort[1]", 1, true, 0);
         assert!(Arc::ptr_eq(&again, &sort));
-        let late = registry.lock().operator_of("Join", 2, false);
+        let late = registry.lock().operator_of("Join", 2, false, 0);
         assert!(Arc::ptr_eq(&late, registry.own()));
         assert_eq!(query.children().len(), 1);
     }

@@ -17,7 +17,7 @@ use crate::history::{History, Running};
 use crate::names;
 use crate::operators::{Live, Operator, Operators, Registry};
 use crate::refusal::Refusal;
-use crate::report::QueryReport;
+use crate::report::{Leftover, OperatorReport, QueryReport};
 use crate::share::{FairShare, Held};
 use crate::spilling::{Watermark, worth_spilling};
 use crate::table::{Entry, Table};
@@ -164,6 +164,13 @@ impl GroupPool {
         let everybody = || operators.iter().chain(std::iter::once(own));
         // Before the operators' own: the one flush that a report costs, and so a refusal. A repartition is refused each batch.
         let reserved = chain::usage(&self.group);
+        let reports: Vec<_> = operators.iter().map(|operator| operator.report()).collect();
+        // Relaxed: set by the one task that ends the query.
+        let has_ended = self.group.engine().is_removed() || self.has_ended.load(Ordering::Relaxed);
+        let leftovers = match has_ended {
+            true => self.leftovers(reserved, &reports, now_ns),
+            false => Vec::new(),
+        };
         QueryReport {
             path: self.group.path(),
             reserved,
@@ -173,9 +180,39 @@ impl GroupPool {
             overshot: self.overshot.load(Ordering::Relaxed),
             spills: everybody().map(|operator| operator.spills()).sum(),
             elapsed: Duration::from_nanos(now_ns.saturating_sub(self.begun_ns)),
-            operators: operators.iter().map(|operator| operator.report()).collect(),
+            operators: reports,
             last_refusal: self.last_refusal().clone(),
+            leftovers,
         }
+    }
+
+    /// Returns what the operators hold, and what is charged to the query's own group.
+    fn leftovers(&self, reserved: u64, operators: &[OperatorReport], now_ns: u64) -> Vec<Leftover> {
+        let below: u64 = operators.iter().map(|operator| operator.reserved).sum();
+        let own = (String::new(), reserved.saturating_sub(below));
+        let held = operators
+            .iter()
+            .map(|operator| (operator.name.clone(), operator.reserved));
+        let held: Vec<_> = held.chain([own]).filter(|(_, bytes)| *bytes > 0).collect();
+        let registering = self.registry.lock();
+        let leftover = |(operator, bytes): (String, u64)| {
+            let live = || {
+                registering
+                    .live()
+                    .filter(|consumer| consumer.operator.name() == operator)
+            };
+            let since_ns = live()
+                .map(|consumer| consumer.since_ns)
+                .min()
+                .unwrap_or(now_ns);
+            Leftover {
+                consumers: live().map(Live::label).collect(),
+                age: Duration::from_nanos(now_ns.saturating_sub(since_ns)),
+                operator,
+                bytes,
+            }
+        };
+        held.into_iter().map(leftover).collect()
     }
 
     /// Removes the operators' groups that this pool created, and the query's own. The name is free, and from now on
@@ -468,7 +505,8 @@ impl MemoryPool for GroupPool {
     fn register(&self, consumer: &MemoryConsumer) {
         let mut registering = self.registry.lock();
         let (id, can_spill) = (consumer.id(), consumer.can_spill());
-        let operator = registering.operator_of(consumer.name(), id, can_spill);
+        let now_ns = self.clock.as_ref().map_or(0, Host::now_ns);
+        let operator = registering.operator_of(consumer.name(), id, can_spill, now_ns);
         let is_never_refused = !self.never_refused.is_empty()
             && self
                 .never_refused

@@ -30,6 +30,23 @@ pub struct QueryReport {
     pub operators: Vec<OperatorReport>,
     /// The last refusal by a limit, with the tree around that limit ([`LimitReached::report`]). Not for shares and early spills.
     pub last_refusal: Option<Box<LimitReached>>,
+    /// What was still held when the query ended: by operators, and by consumers without an operator's group. Empty before the end.
+    pub leftovers: Vec<Leftover>,
+}
+
+/// Bytes that an operator holds after the end of its query.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Leftover {
+    /// The operator; empty for bytes in the query's own group.
+    pub operator: String,
+    /// Bytes charged.
+    pub bytes: u64,
+    /// Its consumers that are registered still, the oldest first, with their numbers: `ExternalSorter[0]#12`. Without any, a
+    /// reservation was forgotten.
+    pub consumers: Vec<String>,
+    /// Time since the oldest of these consumers was registered.
+    pub age: Duration,
 }
 
 /// Figures of an operator, of all its partitions together.
@@ -70,7 +87,25 @@ impl fmt::Display for QueryReport {
         for operator in &self.operators {
             write!(f, "\n  {operator}")?;
         }
+        for leftover in &self.leftovers {
+            write!(f, "\n  {leftover}")?;
+        }
         Ok(())
+    }
+}
+
+impl fmt::Display for Leftover {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "left behind: {}", Bytes(self.bytes))?;
+        if !self.operator.is_empty() {
+            write!(f, " in {}", printable(&self.operator))?;
+        }
+        if self.consumers.is_empty() {
+            return f.write_str(", and no consumer is registered");
+        }
+        let consumers = self.consumers.join(", ");
+        let seconds = self.age.as_secs_f64();
+        write!(f, ", by {}, for {seconds:.3} s", printable(&consumers))
     }
 }
 
@@ -134,11 +169,27 @@ mod tests {
             elapsed: Duration::from_millis(1500),
             operators: vec![sort, join],
             last_refusal: None,
+            leftovers: vec![
+                Leftover {
+                    operator: "HashJoinInput".into(),
+                    bytes: 1 << 10,
+                    consumers: vec!["HashJoinInput#7".into()],
+                    age: Duration::from_millis(20),
+                },
+                Leftover {
+                    operator: String::new(),
+                    bytes: 2,
+                    consumers: Vec::new(),
+                    age: Duration::ZERO,
+                },
+            ],
         };
         let expected = "\
 /tenant/query: 1.00 KiB, peak 98.0 MiB, 1.500 s, refused 3, spilled 2, overshot 1
   ExternalSorter: 0 B, peak 96.0 MiB, 4 consumers, can spill, refused 3, spilled 2
-  HashJoinInput: 1.00 KiB, peak 2.00 MiB, 1 consumer, cannot spill";
+  HashJoinInput: 1.00 KiB, peak 2.00 MiB, 1 consumer, cannot spill
+  left behind: 1.00 KiB in HashJoinInput, by HashJoinInput#7, for 0.020 s
+  left behind: 2 B, and no consumer is registered";
         assert_eq!(query.to_string(), expected);
     }
 }

@@ -122,6 +122,11 @@ pub trait Machine: Clone + fmt::Debug + Send + Sync + 'static {
     /// Tells people of a bug of the program. The host prints a line on stderr.
     fn warn(&self, message: fmt::Arguments<'_>);
 
+    /// Whether this thread unwinds from a panic.
+    fn is_unwinding(&self) -> bool {
+        std::thread::panicking()
+    }
+
     /// Nanoseconds of a monotonic clock with an arbitrary start.
     fn now_ns(&self) -> u64;
 

@@ -208,6 +208,43 @@ impl Builder {
         Self { policies, ..self }
     }
 
+    /// Sets whether the end of a group with bytes charged panics; no unless set. For tests that must leave nothing behind.
+    ///
+    /// The panic comes from the call that ends the group: [`Group::close`], [`Engine::remove`](crate::engine::Engine::remove), or the drop of its last
+    /// handle. The group has ended then, and the message is that of [`Memory::leftovers`]. A thread that unwinds already panics no second
+    /// time. A charge that outlives its group is no error otherwise, so drop charges before handles: the fields of a struct drop in
+    /// their order.
+    ///
+    /// ```should_panic
+    /// use bursar::{Limits, Memory};
+    ///
+    /// let memory = Memory::builder().panic_on_leftovers(true).build().unwrap();
+    /// let query = memory.root().child("query", Limits::none()).unwrap();
+    /// std::mem::forget(query.try_charge(1 << 20).unwrap());
+    /// drop(query);
+    /// ```
+    pub fn panic_on_leftovers(self, panics: bool) -> Self {
+        let policies = Policies {
+            panics_on_leftovers: panics,
+            ..self.policies
+        };
+        Self { policies, ..self }
+    }
+
+    /// Sets that one in `one_in` charges is followed to the code that made it; 0, for none, unless set. [`Memory::leftovers`] shows that
+    /// code for bytes that are left behind.
+    ///
+    /// Only builds with debug assertions or the feature `call-sites` follow charges. In such a build a followed charge costs some
+    /// microseconds, for its backtrace. At most 65,536 are followed at a time. The charges of [`Group::try_charge`],
+    /// [`Group::charge`] and [`Group::charge_async`] are followed, and no others.
+    pub fn sample_call_sites(self, one_in: u32) -> Self {
+        let policies = Policies {
+            sampled_one_in: one_in,
+            ..self.policies
+        };
+        Self { policies, ..self }
+    }
+
     /// Sets the most stock that a CPU may hold of a group, bytes: 256 KiB unless set, as in the kernel, and at most 1 GiB.
     ///
     /// Stock is a number of bytes that a CPU has charged ahead for later charges. Charges and returns of less than a quarter of this

@@ -9,7 +9,7 @@ use bursar_machine::Machine;
 use super::core::Core;
 use super::error::RemoveError;
 use super::lifetime::{self, Referred};
-use super::{fork, tell, trace, wait};
+use super::{fork, leave, tell, wait};
 use crate::tree::ROOT;
 
 /// Removes a group: its name is free, it takes no charge and no child, and its numbers count as its parent's own.
@@ -19,17 +19,17 @@ pub(crate) fn remove<M: Machine>(core: &Core<M>, index: u32) -> Result<(), Remov
     if index == ROOT {
         return Err(RemoveError::Root);
     }
-    {
+    let left = {
         let _operation = fork::operation(core);
         match core.tree().detach(index) {
             Ok(true) => lifetime::end(core, index),
-            Ok(false) => {}
+            Ok(false) => Vec::new(),
             Err(children) => return Err(RemoveError::HasChildren { children }),
         }
-    }
+    };
     wait::wake_removed(core, index);
     tell::changed(core, index);
-    left(core, index);
+    leave::tell(core, &left);
     Ok(())
 }
 
@@ -39,11 +39,12 @@ pub(crate) fn close<M: Machine>(core: &Core<M>, index: u32) -> Result<(), Remove
         return Err(RemoveError::Root);
     }
     let subtree = refuse_births(core, index);
+    let mut left = Vec::new();
     for group in subtree.iter().rev() {
         // One for each group: each may wait for flushes, and a fork waits for operations.
         let _operation = fork::operation(core);
         match core.tree().detach(group.index) {
-            Ok(true) => lifetime::end(core, group.index),
+            Ok(true) => left.extend(lifetime::end(core, group.index)),
             // Another task has removed it.
             Ok(false) => {}
             Err(_) => unreachable!("its children were removed, and it takes no more"),
@@ -59,16 +60,8 @@ pub(crate) fn close<M: Machine>(core: &Core<M>, index: u32) -> Result<(), Remove
     wait::wake_removed(core, parent);
     // Also tasks that wait for the end of one of these groups.
     tell::all(core);
-    left(core, index);
+    leave::tell(core, &left);
     Ok(())
-}
-
-/// Tells of bytes that are still charged to a group that has ended. It holds no stock.
-fn left<M: Machine>(core: &Core<M>, index: u32) {
-    let left_bytes = core.counters.usage_now(index);
-    if left_bytes > 0 {
-        trace::removed(core, index, left_bytes);
-    }
 }
 
 /// Lets no group of a subtree have more children; returns the subtree, parents before children.

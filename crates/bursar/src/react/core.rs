@@ -6,7 +6,9 @@ use std::sync::atomic::AtomicU64;
 
 use bursar_machine::{Lock, Machine};
 
+use super::call_site::CallSites;
 use super::error::LimitReached;
+use super::leftover::Notes;
 use super::policies::Policies;
 use super::registered::Registered;
 use super::trace_rate::TraceRate;
@@ -30,6 +32,8 @@ pub(crate) struct Core<M: Machine> {
     /// Tasks that run reclaimers.
     pub(super) reclaiming: M::Mutex<Vec<u64>>,
     pub(super) trace_rate: TraceRate<M>,
+    pub(super) call_sites: CallSites<M>,
+    pub(super) leftovers: M::Mutex<Notes>,
     /// The refusals that renewed a report, the oldest first.
     pub(super) refusals: M::Mutex<VecDeque<LimitReached>>,
     /// The next ticket of a charge that waits.
@@ -63,6 +67,8 @@ impl<M: Machine> Core<M> {
             listening: M::Mutex::new(BTreeMap::new()),
             reclaiming: M::Mutex::new(Vec::new()),
             trace_rate: TraceRate::new(),
+            call_sites: CallSites::new(policies.sampled_one_in),
+            leftovers: M::Mutex::new(Notes::new()),
             refusals: M::Mutex::new(VecDeque::new()),
             tickets: bursar_machine::AtomicWord::new(0),
             moves: bursar_machine::AtomicWord::new(0),

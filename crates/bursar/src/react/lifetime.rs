@@ -11,7 +11,8 @@ use bursar_machine::{AtomicWord, CHARGED, Lock, Machine, MemoryOrder, Shard, Slo
 
 use super::core::Core;
 use super::error::ChargeError;
-use super::fork;
+use super::leftover::Left;
+use super::{fork, leave};
 use crate::limit::Limits;
 use crate::tree::{CreateError, ROOT, References};
 
@@ -81,9 +82,12 @@ pub(crate) fn path<M: Machine>(core: &Core<M>, index: u32) -> String {
 pub(crate) fn removed_groups<M: Machine>(core: &Core<M>) -> usize {
     core.removed_groups.load(Relaxed) as usize
 }
-/// Completes the end of a group that has lost its name. If nothing else kept the parent's name, the parent ends next.
-pub(super) fn end<M: Machine>(core: &Core<M>, index: u32) {
+
+/// Completes the end of a group that has lost its name. If nothing else kept the parent's name, the parent ends next. Returns the
+/// groups that still have bytes, for [`leave::tell`].
+pub(super) fn end<M: Machine>(core: &Core<M>, index: u32) -> Vec<Left> {
     let mut ending = index;
+    let mut left_over = Vec::new();
     loop {
         unprotect(core, ending);
         // Operations that looked before the name was gone are done when this returns, and their stock is back.
@@ -91,6 +95,7 @@ pub(super) fn end<M: Machine>(core: &Core<M>, index: u32) {
         // Its stock is back. The caller may not call listeners.
         core.counters.mark_untold(ending, None);
         core.tree().absorb(ending);
+        left_over.extend(leave::note(core, ending));
         let node = core.tree().node(ending);
         // The record may be gone when it has ended.
         let parent = node.parent().expect("the root never ends");
@@ -102,7 +107,7 @@ pub(super) fn end<M: Machine>(core: &Core<M>, index: u32) {
         list(core, ending);
         let is_last = left.is_some_and(References::only_removed_children);
         if !is_last || !core.tree().detach_unreferenced(parent) {
-            return;
+            return left_over;
         }
         ending = parent;
     }
@@ -120,18 +125,22 @@ pub(crate) fn forget<M: Machine>(core: &Core<M>, index: u32) {
     if index == ROOT {
         return;
     }
-    let _operation = fork::operation(core);
-    let left = core.tree().node(index).forget();
-    // Without these references it has no living children. Another task may have looked it up by name meanwhile. Then it
-    // lives on, and the drop of that handle comes here again.
-    if left.only_removed_children() {
-        if core.tree().detach_unreferenced(index) {
-            end(core, index);
-        } else {
-            list(core, index);
+    let mut left_over = Vec::new();
+    {
+        let _operation = fork::operation(core);
+        let left = core.tree().node(index).forget();
+        // Without these references it has no living children. Another task may have looked it up by name meanwhile. Then it
+        // lives on, and the drop of that handle comes here again.
+        if left.only_removed_children() {
+            if core.tree().detach_unreferenced(index) {
+                left_over = end(core, index);
+            } else {
+                list(core, index);
+            }
+            reap(core, REAPED_BY_END);
         }
-        reap(core, REAPED_BY_END);
     }
+    leave::tell(core, &left_over);
 }
 
 /// Ends the records that nothing refers to and no byte is charged to, among at most `count` listed ones.
@@ -159,8 +168,11 @@ fn reap_one<M: Machine>(core: &Core<M>, index: u32) -> bool {
     let node = core.tree().node(index);
     let is_unreferenced = || node.references().is_empty();
     let was_unreferenced = is_unreferenced();
-    if was_unreferenced && !is_uncharged(core, index) {
-        return false;
+    if was_unreferenced {
+        if !is_uncharged(core, index) {
+            return false;
+        }
+        leave::forget(core, index);
     }
     // The second look: a charge that becomes empty takes its reference before it returns its bytes.
     if !was_unreferenced || !is_unreferenced() {

@@ -1,6 +1,4 @@
-//! Listeners of groups: who they are, and calling one of them, outside of all locks.
-
-use std::panic::{AssertUnwindSafe, catch_unwind};
+//! Listeners of groups: who they are.
 
 use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 
@@ -8,7 +6,6 @@ use super::core::Core;
 use super::fork;
 use super::lifetime::{self, Referred};
 use super::registered::Registered;
-use crate::limit::Event;
 
 /// State that users registered with a group.
 pub(super) fn registered<M: Machine>(core: &Core<M>, index: u32) -> &Registered<M> {
@@ -20,20 +17,6 @@ pub(super) fn registered<M: Machine>(core: &Core<M>, index: u32) -> &Registered<
     // A fork must not leave them half made, and its child must wait for no task that is gone.
     let _operation = fork::operation(core);
     core.registered_or_new(index)
-}
-
-/// Calls a user's callback or waker for a group. A panic is counted and ends here. This may run in the drop of a charge,
-/// which must not unwind, and other listeners must still be called. The panic hook has shown the message.
-pub(super) fn call_user<M: Machine>(core: &Core<M>, index: u32, call: impl FnOnce()) {
-    // Unwind safe: no lock of ours is held and nothing of ours is half changed.
-    let Err(thrown) = catch_unwind(AssertUnwindSafe(call)) else {
-        return;
-    };
-    core.counters.count(index, Event::Panicked, 1);
-    // Its drop runs the user's code, too. A payload that it throws is leaked.
-    if let Err(thrown) = catch_unwind(AssertUnwindSafe(|| drop(thrown))) {
-        std::mem::forget(thrown);
-    }
 }
 
 /// Counts one more listener at a group.

@@ -9,12 +9,15 @@
 //! | `tree_report.rs` | the tree around a limit, as data and as text |
 //! | `error.rs` | errors of charging |
 //! | `policies.rs` | policies of a memory about limits |
+//! | `call_site.rs`, `leftover.rs` | the code that made a charge; bytes that a group left behind: data |
 //! | `reclaimers.rs`, `watch.rs`, `queue.rs`, `registered.rs` | registrations of users with a group: plain data |
 //! | `trace_rate.rs`, `core.rs` | the rate of events for `tracing`; the state of one memory |
 //! | `fork.rs` | operations that a fork waits for; the state in a forked child |
+//! | `user.rs`, `trace.rs` | calls of users' code; events for `tracing` |
+//! | `leave.rs` | noting, following and telling what groups leave behind |
 //! | `read.rs` | reading a group |
 //! | `lifetime.rs` | birth, references and end of groups |
-//! | `listen.rs`, `trace.rs` | the listeners of a group, and calling one of them; events for `tracing` |
+//! | `listen.rs` | the listeners of a group |
 //! | `wait.rs` | queues of charges that wait for a limit, in turn |
 //! | `pressure.rs` | levels of pressure now, and telling watchers of them |
 //! | `report.rs`, `peak.rs` | the tree around a group; its report at the highest peak |
@@ -28,12 +31,15 @@
 //! | `charge.rs` | charges past the fast path: the loop |
 //! | `set_limits.rs`, `close.rs`, `upkeep.rs` | changing limits, ending groups, periodic work |
 
+mod call_site;
 pub(crate) mod charge;
 pub(crate) mod close;
 mod core;
 mod error;
 pub(crate) mod fork;
 pub(crate) mod high;
+pub(crate) mod leave;
+mod leftover;
 mod level;
 pub(crate) mod lifetime;
 mod listen;
@@ -58,12 +64,16 @@ mod trace_rate;
 mod tree_report;
 pub(crate) mod uncharge;
 pub(crate) mod upkeep;
+mod user;
 pub(crate) mod wait;
 mod watch;
 
+pub use call_site::CallSite;
+pub(crate) use call_site::Site;
 pub(crate) use core::Core;
 pub use error::{ChargeError, LimitReached, NowaitError, RemoveError};
 pub use high::Debt;
+pub use leftover::Leftover;
 pub use level::{Level, Pressure, PressurePolicy};
 pub(crate) use policies::Policies;
 pub use policies::{HighPolicy, Recursive};

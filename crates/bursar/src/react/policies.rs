@@ -8,6 +8,10 @@ pub(crate) struct Policies {
     pub(crate) high: HighPolicy,
     pub(crate) recursive: Recursive,
     pub(crate) pressure: PressurePolicy,
+    /// Whether the end of a group with bytes charged panics.
+    pub(crate) panics_on_leftovers: bool,
+    /// One in so many charges is followed to its call site; 0 for none.
+    pub(crate) sampled_one_in: u32,
 }
 
 /// How a charge pays for usage above a `high`. By default it leaves a debt, so a `high` throttles only callers that take that

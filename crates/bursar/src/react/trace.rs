@@ -20,7 +20,7 @@ macro_rules! event {
         if tracing::enabled!(target: "bursar", tracing::Level::$level)
             && let Some(left_out) = $core.trace_rate.allow(Kind::$kind, $core.tree().machine.now_ns())
         {
-            super::listen::call_user($core, $index, || {
+            super::user::call($core, $index, || {
                 tracing::event!(target: "bursar", tracing::Level::$level, left_out, $($fields)+);
             });
         }
@@ -59,8 +59,8 @@ pub(super) fn reclaimed<M: Machine>(core: &Core<M>, scope: u32, target: u64, fre
 }
 
 /// A group was removed, and bytes are still charged to it or below.
-pub(super) fn removed<M: Machine>(core: &Core<M>, index: u32, left_bytes: u64) {
-    event!(core, index, Removed, WARN,
-        group = %crate::tree::printable(&core.tree().path(index)), left_bytes,
+pub(super) fn removed<M: Machine>(core: &Core<M>, path: &str, left_bytes: u64) {
+    // A panic counts at the root: the group's record may have ended.
+    event!(core, crate::tree::ROOT, Removed, WARN, group = %crate::tree::printable(path), left_bytes,
         "removed with bytes charged");
 }

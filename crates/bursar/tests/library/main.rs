@@ -20,6 +20,7 @@ mod groups {
     mod basics;
     mod closing;
     mod handles;
+    mod leftovers;
     mod model;
     mod names;
 }

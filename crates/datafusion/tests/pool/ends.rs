@@ -222,3 +222,71 @@ fn a_query_whose_pool_somebody_keeps_is_finished_when_it_is_removed() {
     drop(pool);
     assert_eq!(history.finished().len(), 1);
 }
+
+#[test]
+fn a_query_that_ends_with_bytes_names_who_holds_them() {
+    let tenant = tenant(10 * MIB);
+    let history = History::new(3);
+    let pool = GroupPool::builder(child(&tenant, "query"))
+        .history(&history)
+        .build();
+    let sorters = ["ExternalSorter[0]", "ExternalSorter[1]"].map(|name| spiller(&pool, name));
+    let join = fixed(&pool, "HashJoinInput");
+    sorters[1].try_grow(MIB).unwrap();
+    join.try_grow(KIB).unwrap();
+    fixed(&pool, "Finished").try_grow(MIB).unwrap();
+    assert!(pool.report().leftovers.is_empty(), "it runs");
+    pool.remove().unwrap();
+    let finished = history.finished();
+    let [sort, joined] = &finished[0].leftovers[..] else {
+        panic!("{}", finished[0])
+    };
+    assert_eq!(
+        (&sort.operator[..], sort.bytes),
+        ("ExternalSorter", MIB as u64)
+    );
+    let numbers = sorters.each_ref().map(|sorter| sorter.consumer().id());
+    let names = [0, 1].map(|at| format!("ExternalSorter[{at}]#{}", numbers[at]));
+    assert_eq!(sort.consumers, names);
+    assert_eq!(
+        (&joined.operator[..], joined.bytes),
+        ("HashJoinInput", KIB as u64)
+    );
+    assert!(joined.consumers.len() == 1 && joined.age <= sort.age);
+    // The memory knows the same by groups, and those who held it return it.
+    let left = tenant.engine().memory().leftovers();
+    let left: Vec<_> = left
+        .iter()
+        .map(|left| (&left.path[..], left.bytes))
+        .collect();
+    let expected = [
+        ("/tenant/query/ExternalSorter", MIB as u64),
+        ("/tenant/query/HashJoinInput", KIB as u64),
+    ];
+    assert_eq!(left, expected);
+    drop((sorters, join));
+    assert!(pool.report().leftovers.is_empty());
+    assert!(tenant.engine().memory().leftovers().is_empty());
+}
+
+#[test]
+fn bytes_of_a_forgotten_reservation_have_no_consumer() {
+    let tenant = tenant(10 * MIB);
+    let pool = GroupPool::builder(child(&tenant, "query"))
+        .operators(Operators::Together)
+        .build();
+    let [held, forgotten] = ["Sort", "Join"].map(|name| fixed(&pool, name));
+    forgotten.try_grow(MIB).unwrap();
+    drop(held);
+    // Its consumer is registered for ever.
+    std::mem::forget(forgotten);
+    pool.remove().unwrap();
+    let report = pool.report();
+    let [left] = &report.leftovers[..] else {
+        panic!("{report}")
+    };
+    assert_eq!(
+        (&left.operator[..], left.bytes, left.consumers.len()),
+        ("", MIB as u64, 1)
+    );
+}
