@@ -61,6 +61,7 @@
 //! | count your own things | [`Statistic`], [`Counter`], [`Gauge`], [`Group::add`] |
 //! | read usage and statistics | [`Group::read`], [`Freshness`], [`Reading`], [`Value`] |
 //! | see or export a whole subtree | [`Memory::snapshot`], [`Group::snapshot`]; `println!("{memory}")` prints the tree |
+//! | find bytes of groups that have ended | [`Memory::leftovers`], [`Builder::sample_call_sites`], [`Builder::panic_on_leftovers`] |
 //! | have refusals and reclaim in the log | the feature `tracing`: events with the target `bursar`, at most ten a second of a kind |
 //! | print bytes | [`Bytes`], [`Bytes::of_limit`], [`Bytes::of_value`] |
 //! | find the biggest users | [`Group::top`], [`Group::choose_victim`] |
@@ -85,6 +86,7 @@
 //! [`Handle`] is the trait of [`Counter`] and [`Gauge`].
 //!
 //! # Features
+//! * `call-sites`: [`Builder::sample_call_sites`] follows charges in release builds, too.
 //! * `bytes`: [`Page`]s become `bytes::Bytes` without copying.
 //! * `serde`: readings, snapshots, events and pressure can be serialized. [`Limits`] can be serialized and deserialized.
 
@@ -108,6 +110,8 @@ mod guides {
     mod from_atomics {}
     #[doc = include_str!("../../../docs/guides/measure.md")]
     mod measure {}
+    #[doc = include_str!("../../../docs/guides/leftovers.md")]
+    mod leftovers {}
     #[doc = include_str!("../../../docs/guides/refused.md")]
     mod refused {}
     #[cfg(feature = "serde")]

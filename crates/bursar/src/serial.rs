@@ -13,7 +13,9 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 
 use crate::limit::{Events, Limits};
-use crate::react::{GroupState, Level, LimitReached, Pressure, Stall, StallShare, TreeReport};
+use crate::react::{
+    CallSite, GroupState, Leftover, Level, LimitReached, Pressure, Stall, StallShare, TreeReport,
+};
 use crate::snapshot::{GroupSnapshot, Snapshot};
 use crate::tree::{Reading, Value};
 
@@ -44,6 +46,8 @@ serialize_as! {
     GroupState => GroupStateForm<'_>,
     TreeReport => TreeReportForm<'_>,
     LimitReached => LimitReachedForm<'_>,
+    CallSite => CallSiteForm<'_>,
+    Leftover => LeftoverForm<'_>,
 }
 
 #[derive(serde::Serialize)]
@@ -394,6 +398,44 @@ impl<'a> From<&'a LimitReached> for LimitReachedForm<'a> {
             max: reached.max,
             report: &reached.report,
             report_age_ns: ns(reached.largest_age),
+        }
+    }
+}
+
+#[derive(serde::Serialize)]
+struct CallSiteForm<'a> {
+    charges: u64,
+    bytes: u64,
+    oldest_ns: u64,
+    frames: &'a [String],
+}
+
+impl<'a> From<&'a CallSite> for CallSiteForm<'a> {
+    fn from(site: &'a CallSite) -> Self {
+        Self {
+            charges: site.charges,
+            bytes: site.bytes,
+            oldest_ns: ns(site.oldest),
+            frames: &site.frames,
+        }
+    }
+}
+
+#[derive(serde::Serialize)]
+struct LeftoverForm<'a> {
+    path: &'a str,
+    bytes: u64,
+    age_ns: u64,
+    call_sites: &'a [CallSite],
+}
+
+impl<'a> From<&'a Leftover> for LeftoverForm<'a> {
+    fn from(leftover: &'a Leftover) -> Self {
+        Self {
+            path: &leftover.path,
+            bytes: leftover.bytes,
+            age_ns: ns(leftover.age),
+            call_sites: &leftover.call_sites,
         }
     }
 }

@@ -30,7 +30,7 @@ pub struct QueryReport {
     pub operators: Vec<OperatorReport>,
     /// The last refusal by a limit, with the tree around that limit ([`LimitReached::report`]). Not for shares and early spills.
     pub last_refusal: Option<Box<LimitReached>>,
-    /// What was still held when the query ended: by operators, and by consumers without an operator's group. Empty before the end.
+    /// The bytes that were held when the query ended: by operators, and by consumers without an operator's group. Empty before the end.
     pub leftovers: Vec<Leftover>,
 }
 

@@ -17,6 +17,7 @@
 //! | `GET /` | a list of these requests, as text |
 //! | `GET /v1/tree?freshness=exact&path=/acme&depth=2` | the groups as JSON; `freshness` is `cached` (the default), `exact`, or an age such as `500ms` |
 //! | `GET /v1/refusals` | the last refusals as JSON, each with the tree of its moment |
+//! | `GET /v1/leftovers` | groups that have ended with bytes charged as JSON, the biggest first |
 //! | `GET /metrics` | OpenMetrics text, as [`bursar_prometheus`] has it |
 //! | `GET /v1/groups/acme/` | the files and the children of `/acme`, a line each |
 //! | `GET /v1/groups/acme/memory.max` | a file, as in cgroup v2: `memory.current`, `memory.max`, `memory.high`, `memory.low`, `memory.min`, `memory.peak`, `memory.events`, `memory.events.local`, `memory.pressure`, `memory.stat` |

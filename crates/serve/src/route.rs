@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
+use bursar::diagnosis::Leftover;
 use bursar::{Freshness, Group, LimitReached, Memory, NotFresh};
 use bursar_prometheus::{Collector, openmetrics};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -18,6 +19,7 @@ GET /v1/tree                        the groups as JSON; parameters:
       path=/tenant                  this group and those below it (default: /)
       depth=2                       this many levels below it (default: all)
 GET /v1/refusals                    the last refusals as JSON, each with the tree of its moment
+GET /v1/leftovers                   groups that have ended with bytes charged as JSON, the biggest first
 GET /metrics                        OpenMetrics, for Prometheus
 GET /v1/groups/                     files and children of the root, a line each
 GET /v1/groups/tenant/              files and children of /tenant; names are percent-encoded
@@ -68,6 +70,10 @@ impl Routes {
             "/v1/refusals" => {
                 no_parameters(request)?;
                 Ok(Response::json(refusals(&self.memory)))
+            }
+            "/v1/leftovers" => {
+                no_parameters(request)?;
+                Ok(Response::json(leftovers(&self.memory)))
             }
             "/metrics" => {
                 no_parameters(request)?;
@@ -189,7 +195,26 @@ fn refusals(memory: &Memory) -> Vec<u8> {
         kind: "bursar-refusals",
         refusals: refusals.collect(),
     };
-    let mut text = serde_json::to_vec(&document).expect("it has no map and no file");
+    line(&document)
+}
+
+/// The groups that have ended with bytes charged, as JSON.
+fn leftovers(memory: &Memory) -> Vec<u8> {
+    #[derive(serde::Serialize)]
+    struct Document<'a> {
+        schema: u32,
+        kind: &'a str,
+        leftovers: Vec<Leftover>,
+    }
+    line(&Document {
+        schema: SCHEMA,
+        kind: "bursar-leftovers",
+        leftovers: memory.leftovers(),
+    })
+}
+
+fn line(document: &impl serde::Serialize) -> Vec<u8> {
+    let mut text = serde_json::to_vec(document).expect("it has no map and no file");
     text.push(b'\n');
     text
 }

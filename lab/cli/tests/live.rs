@@ -99,6 +99,21 @@ fn stat_says_who_holds_the_memory() {
 }
 
 #[test]
+fn stat_names_what_was_left_behind() {
+    let scene = Scene::new();
+    let ended = scene.memory.root().child("ended", Limits::none());
+    let ended = ended.expect("a name");
+    let held = ended.try_charge(1 << 20).expect("room");
+    assert!(!succeeded(&scene.stat(&[])).contains("ended with bytes"));
+    drop(ended);
+    let text = succeeded(&scene.stat(&[]));
+    let said = "1 group ended with bytes that are still charged: /ended 1.00 MiB for ";
+    assert!(text.contains(said), "{text}");
+    drop(held);
+    assert!(!succeeded(&scene.stat(&[])).contains("ended with bytes"));
+}
+
+#[test]
 fn stat_has_forms_for_programs() {
     let scene = Scene::new();
     let document: serde_json::Value =

@@ -81,7 +81,7 @@ struct Followed {
     backtrace: Arc<Backtrace>,
 }
 
-/// What a charge knows of its own record: one in a sample has one.
+/// A charge's own record, if the charge is one of the sample.
 #[derive(Debug)]
 pub(crate) struct Site([Option<Arc<Followed>>; FOLLOWS as usize]);
 
@@ -148,7 +148,7 @@ impl<M: Machine> CallSites<M> {
         }
     }
 
-    /// Whether the next charge is to be followed.
+    /// Decides about the next charge.
     #[inline(always)]
     pub(super) fn is_due(&self) -> bool {
         FOLLOWS && self.one_in != 0 && self.count()

@@ -366,3 +366,29 @@ fn refusals_show_the_tree_of_their_moment() {
     );
     assert_eq!(refusal["report"]["way"][1]["reserved"], json!(48 << 20));
 }
+
+#[test]
+fn leftovers_are_of_groups_that_have_ended() {
+    let scene = scene();
+    let leftovers = || -> Value {
+        let answer = get(&scene.path, "/v1/leftovers");
+        serde_json::from_slice(&answer.body).unwrap()
+    };
+    let query = scene
+        .memory
+        .root()
+        .child("query\n", Limits::none())
+        .unwrap();
+    let charge = query.try_charge(1 << 20).unwrap();
+    let none = json!({"schema": 1, "kind": "bursar-leftovers", "leftovers": []});
+    assert_eq!(leftovers(), none);
+    drop(query);
+    let left = &leftovers()["leftovers"][0];
+    assert_eq!(
+        (&left["path"], &left["bytes"]),
+        (&json!("/query\n"), &json!(1 << 20))
+    );
+    drop(charge);
+    assert_eq!(leftovers(), none);
+    assert_eq!(get(&scene.path, "/v1/leftovers?path=/").status, 400);
+}

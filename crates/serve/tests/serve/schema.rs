@@ -110,7 +110,9 @@ fn page_and_answers_agree() {
         tables.keys().collect::<Vec<_>>(),
         [
             "A group",
+            "Call site",
             "Events",
+            "Leftovers",
             "Refusals",
             "Share",
             "State",
@@ -131,6 +133,15 @@ fn page_and_answers_agree() {
     check(&refusals["refusals"][0], &tables["Refusals"], &tables);
     for state in refusals["refusals"][0]["report"]["way"].as_array().unwrap() {
         check(state, &tables["State"], &tables);
+    }
+    let ended = scene.memory.root().child("ended", Limits::none()).unwrap();
+    let _left = ended.try_charge(1 << 20).unwrap();
+    drop(ended);
+    let leftovers = get(&scene.path, "/v1/leftovers").json();
+    let leftover = &leftovers["leftovers"][0];
+    check(leftover, &tables["Leftovers"], &tables);
+    for site in leftover["call_sites"].as_array().unwrap() {
+        check(site, &tables["Call site"], &tables);
     }
     let mut ever = BTreeMap::new();
     for freshness in ["exact", "cached"] {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::Target;
-use super::document::Document;
+use super::document::{Document, Leftover};
 use crate::failure::Failure;
 
 /// Time without a byte after which a server counts as stuck.
@@ -51,6 +51,12 @@ impl Client {
         let freshness = &target.freshness;
         let request = format!("/v1/tree?freshness={freshness}&path={encoded}{depth}");
         Ok(Self { socket, request })
+    }
+
+    /// The groups that have ended with bytes charged, the biggest first. None from a server that is too old to tell.
+    pub fn leftovers(&self) -> Vec<Leftover> {
+        let body = get(&self.socket, "/v1/leftovers");
+        body.map_or_else(|_| Vec::new(), |body| Leftover::parse(&body))
     }
 
     /// The groups, and the server's document as it sent it.

@@ -54,6 +54,25 @@ pub struct Pressure {
     pub level: String,
 }
 
+/// A group that has ended, and to which bytes are still charged.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Leftover {
+    pub path: String,
+    pub bytes: u64,
+    pub age_ns: u64,
+}
+
+impl Leftover {
+    /// Reads a list. One that cannot be read is as good as none.
+    pub fn parse(text: &str) -> Vec<Self> {
+        #[derive(Deserialize)]
+        struct List {
+            leftovers: Vec<Leftover>,
+        }
+        serde_json::from_str(text).map_or_else(|_| Vec::new(), |list: List| list.leftovers)
+    }
+}
+
 impl Document {
     pub fn parse(text: &str) -> Result<Self, String> {
         #[derive(Deserialize)]

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use bursar::Bytes;
 
 use super::client::Client;
-use super::document::{Document, Group};
+use super::document::{Document, Group, Leftover};
 use super::model::Model;
 use super::{Stat, Target};
 use crate::failure::Failure;
@@ -14,10 +14,12 @@ use crate::grid::Grid;
 use crate::markup::Markup;
 use crate::options::{Global, TextFormat};
 use crate::output::Output;
-use crate::units::{counted, percent};
+use crate::units::{counted, long_time, percent};
 
 /// Groups that a table shows, unless -v is given.
 const ROWS: usize = 40;
+/// Groups with leftovers that are named.
+const LEFTOVERS: usize = 5;
 
 pub fn stat(stat: &Stat, global: &Global) -> Result<ExitCode, Failure> {
     print(&stat.target, global)
@@ -27,8 +29,12 @@ pub fn stat(stat: &Stat, global: &Global) -> Result<ExitCode, Failure> {
 pub fn print(target: &Target, global: &Global) -> Result<ExitCode, Failure> {
     let format = global.text_format()?;
     let output = Output::open(global)?;
-    let (document, sent) = Client::of(target)?.tree()?;
-    let table = |markup| text(document.clone(), markup, global.verbose);
+    let client = Client::of(target)?;
+    let (document, sent) = client.tree()?;
+    let table = |markup| {
+        let groups = text(document.clone(), markup, global.verbose);
+        groups + &left_behind(&client.leftovers(), markup)
+    };
     let text = match format {
         TextFormat::Table => table(output.terminal()),
         TextFormat::Markdown => table(Markup::Markdown),
@@ -89,6 +95,33 @@ pub fn pressure(group: &Group) -> &str {
         "none" => "",
         level => level,
     }
+}
+
+/// The groups that have ended with bytes charged, in a sentence.
+fn left_behind(leftovers: &[Leftover], markup: Markup) -> String {
+    if leftovers.is_empty() {
+        return String::new();
+    }
+    let named = leftovers.iter().take(LEFTOVERS).map(|leftover| {
+        let seconds = leftover.age_ns as f64 / 1e9;
+        let path = bursar::printable(&leftover.path);
+        format!(
+            "{path} {} for {}",
+            Bytes(leftover.bytes),
+            long_time(seconds)
+        )
+    });
+    let named: Vec<String> = named.collect();
+    let more = match leftovers.len().saturating_sub(LEFTOVERS) {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    };
+    let text = format!(
+        "{} ended with bytes that are still charged: {}{more}.",
+        counted(leftovers.len(), "group"),
+        named.join(", ")
+    );
+    format!("\n{}", markup.paragraph(&text))
 }
 
 /// The answer in a sentence, and the groups as a tree, the biggest first.
