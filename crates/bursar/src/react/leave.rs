@@ -90,7 +90,7 @@ pub(crate) fn kept<M: Machine>(core: &Core<M>) -> Vec<Leftover> {
     let _operation = fork::operation(core);
     let now_ns = core.tree().machine.now_ns();
     let mut leftovers: Vec<(u32, Leftover)> = {
-        // While it is noted, a record does not end.
+        // While it is noted, a record does not end. The lock is held for three loads a note; ends of groups wait for it.
         let notes = core.leftovers.lock();
         let usage = |&index| (index, core.counters.usage_now(index));
         let usage: BTreeMap<u32, u64> = notes.keys().map(usage).collect();
