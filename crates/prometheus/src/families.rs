@@ -106,6 +106,15 @@ fn protection(bytes: u64) -> Option<u64> {
     (bytes != 0).then_some(bytes)
 }
 
+/// Whether a group has a series of something that most groups never have: if there is anything to tell, and at the root, whose counts
+/// include all others. So an alert on the root misses nothing.
+fn has(group: &GroupSnapshot, is_there: bool) -> bool {
+    is_there || group.depth == 0
+}
+
+/// The first of [`EVENTS`], which each group has.
+const ALWAYS: usize = 2;
+
 /// Counts of events at a group and below it.
 type CountOf = fn(&GroupSnapshot) -> u64;
 
@@ -292,15 +301,23 @@ pub(crate) fn encode(
             to.extend(of_group(group).map(|bytes| (None, signed(bytes))));
         })?;
     }
-    for (family, of_group) in &EVENTS {
+    for (at, (family, of_group)) in EVENTS.iter().enumerate() {
         to.groups_only(family, |group, to| {
-            to.push((None, Number::Counter(of_group(group))));
+            let count = of_group(group);
+            if at < ALWAYS || has(group, count > 0) {
+                to.push((None, Number::Counter(count)));
+            }
         })?;
     }
     let throttled = "Time that charges slept above high";
     to.groups_only(
         &counter_of("bursar_group_throttled", Unit::Seconds, throttled),
-        |group, to| to.push((None, Number::Seconds(group.events.throttled.as_secs_f64()))),
+        |group, to| {
+            let throttled = group.events.throttled;
+            if has(group, !throttled.is_zero()) {
+                to.push((None, Number::Seconds(throttled.as_secs_f64())));
+            }
+        },
     )?;
     let stalled = "Time in which some or all tasks waited for memory";
     to.groups_only(
@@ -308,8 +325,10 @@ pub(crate) fn encode(
         |group, to| {
             let stall = &group.pressure.stall;
             for (kind, share) in [("some", stall.some), ("full", stall.full)] {
-                let seconds = Number::Seconds(share.total.as_secs_f64());
-                to.push((Some(("kind", kind)), seconds));
+                if has(group, !share.total.is_zero()) {
+                    let seconds = Number::Seconds(share.total.as_secs_f64());
+                    to.push((Some(("kind", kind)), seconds));
+                }
             }
         },
     )?;
@@ -323,7 +342,10 @@ pub(crate) fn encode(
                 ("usage", pressure.by_usage),
                 ("stall", pressure.by_stall),
             ];
-            to.extend(by.map(|(by, of)| (Some(("by", by)), level(of))));
+            let of_group = by
+                .into_iter()
+                .filter(|&(by, of)| by == "all" || has(group, of != Level::None));
+            to.extend(of_group.map(|(by, of)| (Some(("by", by)), level(of))));
         },
     )?;
     statistics(memory.statistics(), to)?;

@@ -43,6 +43,10 @@
 //! | `bursar_age_seconds`, `bursar_removed_groups` | gauge | age of the numbers; removed groups that still hold bytes |
 //! | `bursar_walks` | counter | walks over the tree that readers made |
 //!
+//! A group has no series for a count, a time or a level of 0, so that a thousand quiet groups stay small. The exceptions are `_refused`,
+//! `_overshot`, the pressure `by="all"`, and the root, which has them all. A count never falls, so a series that has come stays. The
+//! first count of a group is no increase to Prometheus, which saw no 0 before: alert on the root's, which include all others.
+//!
 //! Statistics share two families, with the name as a label: their names are the program's, and need not be names of metrics.
 //!
 //! # Bounds

@@ -22,8 +22,7 @@ fn collector(memory: &Memory) -> Collector {
 }
 
 fn scrape(collector: &Arc<Collector>) -> Scrape {
-    let mut text = String::new();
-    openmetrics(collector, &mut text).expect("a string takes all");
+    let text = openmetrics(collector);
     let parsed = parse_openmetrics(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
     let mut found = Scrape::new();
     for (name, family) in &parsed.families {
@@ -125,6 +124,25 @@ fn a_scrape_shows_usage_limits_events_and_statistics() {
         ),
         None
     );
+    // Nothing to tell: no series, but at the root.
+    let quiet = [
+        ("bursar_group_above_max", ""),
+        ("bursar_group_throttled_seconds", ""),
+        ("bursar_group_stall_seconds", ",kind=some"),
+        ("bursar_group_pressure_level", ",by=usage"),
+    ];
+    let labelled = |labels: &str, more: &str| match more {
+        ",by=usage" => format!("by=usage,{labels}"),
+        ",kind=some" => labels.replace(",parent", ",kind=some,parent"),
+        _ => labels.to_owned(),
+    };
+    for (family, more) in quiet {
+        let at = |labels: &str| of(&scrape, family, &labelled(labels, more));
+        assert!(at("group=/,parent=").is_some(), "{family}");
+        assert_eq!(at("group=/acme/query,parent=/acme"), None, "{family}");
+    }
+    let above = of(&scrape, "bursar_group_above_max", "group=/acme,parent=/");
+    assert_eq!(above, Some(1.0));
     let reserved = of(
         &scrape,
         "bursar_group_reserved_bytes",

@@ -1,4 +1,5 @@
-//! CPU time of the server's thread for each request, with 10 statistics and 1,000 groups, or as many as the argument says.
+//! CPU time of the server's thread for each request, with 10 statistics and 1,000 groups, or as many as the first argument says; with a second,
+//! of requests that contain it; with a third, with so many statistics.
 //!
 //! `cargo run --release -p bursar-serve --example cost`
 
@@ -28,7 +29,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Some(groups) => groups.parse()?,
         None => 1_000,
     };
-    let memory = Memory::builder().statistics(STATISTICS).build()?;
+    let only = std::env::args().nth(2).unwrap_or_default();
+    let statistics = match std::env::args().nth(3) {
+        Some(statistics) => &STATISTICS[..statistics.parse()?],
+        None => STATISTICS,
+    };
+    let memory = Memory::builder().statistics(statistics).build()?;
     // A group lives as long as a handle.
     let mut tenants = Vec::new();
     for number in 0..groups {
@@ -48,6 +54,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ("/v1/groups/", 200),
         ("/v1/groups/tenant-7/memory.current", 1_000),
     ] {
+        if !target.contains(&*only) {
+            continue;
+        }
         let mut bytes = 0;
         // Of the whole process, without this thread: the thread that serves. The median of rounds.
         let mut rounds = [0; ROUNDS];

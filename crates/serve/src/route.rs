@@ -77,9 +77,7 @@ impl Routes {
             }
             "/metrics" => {
                 no_parameters(request)?;
-                let mut text = String::new();
-                openmetrics(&self.metrics, &mut text).expect("a string takes all text");
-                Ok(Response::openmetrics(text))
+                Ok(Response::openmetrics(openmetrics(&self.metrics)))
             }
             other => Err(Refusal::new(
                 Status::NotFound,
