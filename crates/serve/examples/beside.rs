@@ -72,7 +72,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     scope.spawn(move || {
                         let mut wait = each / 4;
                         while ended.recv_timeout(wait) == Err(mpsc::RecvTimeoutError::Timeout) {
-                            scrape(&server, target).expect("the server answers");
+                            scrape(server, target).expect("the server answers");
                             wait = each;
                         }
                     });
