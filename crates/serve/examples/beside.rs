@@ -7,10 +7,11 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bursar::{Group, Limits, Memory, Statistic};
 use bursar_serve::Server;
+use rustix::time::{ClockId, clock_gettime};
 
 const STATISTICS: &[Statistic] = &[
     Statistic::counter("a"),
@@ -27,16 +28,21 @@ const STATISTICS: &[Statistic] = &[
 const PAIRS: usize = 21;
 const TURN: Duration = Duration::from_secs(1);
 
+fn now() -> Duration {
+    let now = clock_gettime(ClockId::Monotonic);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
 /// Nanoseconds of a charge with its return, for the time of a turn.
 fn turn(group: &Group) -> f64 {
-    let (begin, mut charges) = (Instant::now(), 0_u64);
-    while begin.elapsed() < TURN {
+    let (begin, mut charges) = (now(), 0_u64);
+    while now() - begin < TURN {
         for _ in 0..4096 {
             drop(group.try_charge(4096).expect("it has no limit in reach"));
         }
         charges += 4096;
     }
-    begin.elapsed().as_nanos() as f64 / charges as f64
+    (now() - begin).as_nanos() as f64 / charges as f64
 }
 
 fn scrape(server: &Server, target: &str) -> std::io::Result<()> {
