@@ -3,6 +3,7 @@
 use std::io;
 
 use terminal_size::{Width, terminal_size_of};
+use unicode_width::UnicodeWidthStr;
 
 /// Fewer columns than this hold no table; a narrower terminal is written as if it had so many.
 const LEAST: usize = 20;
@@ -19,11 +20,11 @@ pub fn of_stdout() -> Option<usize> {
     set.or_else(terminal).map(|columns| columns.max(LEAST))
 }
 
-/// The columns that a text takes: its characters without escape sequences of colours.
+/// The columns that a text takes on a terminal, without escape sequences of colours. Chinese characters take two each.
 pub fn columns(text: &str) -> usize {
     let mut parts = text.split("\x1b[");
-    let first = parts.next().map_or(0, |part| part.chars().count());
-    let after = |part: &str| part.split_once('m').map_or(0, |(_, it)| it.chars().count());
+    let first = parts.next().map_or(0, |part| part.width());
+    let after = |part: &str| part.split_once('m').map_or(0, |(_, it)| it.width());
     first + parts.map(after).sum::<usize>()
 }
 

@@ -302,8 +302,11 @@ s sort (usage)  / ..";
                 drawn(&model, &Notes::default(), width, height);
             }
         }
-        let line = line(&model, model.rows()[1], 40);
-        assert_eq!(columns(&line), 40, "{line}");
+        for width in [40, 41] {
+            let line = line(&model, model.rows()[1], width);
+            assert_eq!(columns(&line), width, "{line}");
+            assert!(line.ends_with("1 B       "), "{line}");
+        }
     }
 
     #[test]
