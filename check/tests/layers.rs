@@ -15,7 +15,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("bursar", &["bursar-machine"]),
     ("bursar-alloc", &["bursar", "bursar-machine"]),
     ("bursar-tower", &["bursar", "bursar-alloc"]),
-    ("bursar-datafusion", &["bursar"]),
+    ("bursar-datafusion", &["bursar", "bursar-alloc"]),
     ("bursar-prometheus", &["bursar"]),
     ("bursar-serve", &["bursar", "bursar-prometheus"]),
     // These know nothing of Bursar.

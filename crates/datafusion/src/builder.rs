@@ -30,6 +30,8 @@ impl GroupPool {
             spill_from: Level::None,
             never_refused: Vec::new(),
             history: None,
+            #[cfg(feature = "real-bytes")]
+            real: None,
         })
     }
 }
@@ -101,6 +103,30 @@ impl PoolBuilder {
     /// Sets the history that the pool's report goes to when the pool ends; none unless set.
     pub fn history(mut self, history: &History) -> Self {
         self.0.history = Some(history.clone());
+        self
+    }
+
+    /// Counts the bytes that the query really takes, by a group with the same path in the twin tree. Run the query by
+    /// [`GroupPool::in_query`] or [`GroupPool::stream_in_query`]. The reports have these bytes ([`crate::QueryReport::real`]).
+    ///
+    /// # Errors
+    /// [`bursar::CreateError`] if the group cannot be made in the twin tree.
+    #[cfg(feature = "real-bytes")]
+    pub fn real_bytes(mut self, real: &crate::RealBytes) -> Result<Self, bursar::CreateError> {
+        self.0.real = Some(crate::real::Real::new(real, &self.0.group)?);
+        Ok(self)
+    }
+
+    /// Refuses requests while the heap holds more for the query's group, or for a group above it, than that group's limit. So operators that
+    /// reserve too little spill or fail before the process runs out of memory. Only requests are refused: an allocation
+    /// never fails. The stock of CPUs counts as held, up to 256 KiB for each CPU and group.
+    ///
+    /// # Panics
+    /// If [`PoolBuilder::real_bytes`] was not called before.
+    #[cfg(feature = "real-bytes")]
+    pub fn refuse_by_real_bytes(mut self) -> Self {
+        let real = self.0.real.as_mut().expect("real_bytes was called before");
+        real.close_gate(&self.0.group);
         self
     }
 

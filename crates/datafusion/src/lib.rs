@@ -81,6 +81,8 @@ mod history;
 mod names;
 mod operators;
 mod pool;
+#[cfg(feature = "real-bytes")]
+mod real;
 mod refusal;
 mod report;
 mod share;
@@ -97,6 +99,8 @@ pub use builder::PoolBuilder;
 pub use history::History;
 pub use operators::Operators;
 pub use pool::GroupPool;
+#[cfg(feature = "real-bytes")]
+pub use real::{FollowQuery, InstallError, RealBytes, RealReport};
 pub use report::{Leftover, OperatorReport, QueryReport};
 pub use share::FairShare;
 #[cfg(feature = "sql")]

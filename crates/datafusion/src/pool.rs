@@ -16,6 +16,8 @@ use crate::chain::{self, Chain};
 use crate::history::{History, Running};
 use crate::names;
 use crate::operators::{Live, Operator, Operators, Registry};
+#[cfg(feature = "real-bytes")]
+use crate::real::Real;
 use crate::refusal::Refusal;
 use crate::report::{Leftover, OperatorReport, QueryReport};
 use crate::share::{FairShare, Held};
@@ -82,6 +84,8 @@ pub struct GroupPool {
     /// Operators whose requests always succeed.
     never_refused: Vec<String>,
     history: Option<History>,
+    #[cfg(feature = "real-bytes")]
+    real: Option<Real>,
     /// Whether it is in its history.
     has_ended: AtomicBool,
     /// Spillers that are registered.
@@ -102,6 +106,8 @@ pub(crate) struct Settings {
     pub(crate) spill_from: Level,
     pub(crate) never_refused: Vec<String>,
     pub(crate) history: Option<History>,
+    #[cfg(feature = "real-bytes")]
+    pub(crate) real: Option<Real>,
 }
 
 impl Running for GroupPool {
@@ -136,6 +142,8 @@ impl GroupPool {
             watermark,
             never_refused: settings.never_refused,
             history: settings.history,
+            #[cfg(feature = "real-bytes")]
+            real: settings.real,
             has_ended: AtomicBool::new(false),
             spillers: AtomicU64::new(0),
             overshot: AtomicU64::new(0),
@@ -183,7 +191,14 @@ impl GroupPool {
             operators: reports,
             last_refusal: self.last_refusal().clone(),
             leftovers,
+            #[cfg(feature = "real-bytes")]
+            real: self.real.as_ref().map(Real::report),
         }
+    }
+
+    #[cfg(feature = "real-bytes")]
+    pub(crate) fn real(&self) -> Option<&Real> {
+        self.real.as_ref()
     }
 
     /// Returns what the operators hold, and what is charged to the query's own group.
@@ -287,8 +302,19 @@ impl GroupPool {
     /// Returns whether a share or pressure may refuse before the limits do.
     #[inline(always)]
     fn is_asked_first(&self, reservation: &MemoryReservation) -> bool {
+        #[cfg(feature = "real-bytes")]
+        if self.real_over().is_some() {
+            return true;
+        }
         (self.share.is_some() || self.watermark.as_ref().is_some_and(Watermark::is_reached))
             && reservation.consumer().can_spill()
+    }
+
+    /// Returns a group for which the heap holds more than its limit, if that refuses requests.
+    #[cfg(feature = "real-bytes")]
+    #[inline(always)]
+    fn real_over(&self) -> Option<(&Group, u64, u64)> {
+        self.real.as_ref()?.over()
     }
 
     /// Returns [`GroupPool::group_of`] if the first look finds it.
@@ -338,6 +364,11 @@ impl GroupPool {
         if self.is_never_refused(reservation) {
             self.grow_slowly(reservation, bytes);
             return Ok(());
+        }
+        #[cfg(feature = "real-bytes")]
+        if let Some((group, held, max)) = self.real_over() {
+            let group = group.path();
+            return Err(self.refuse(reservation, bytes, Refusal::Real { group, held, max }));
         }
         if let Some(watermark) = &self.watermark
             && watermark.is_reached()

@@ -23,6 +23,9 @@ pub(crate) enum Refusal {
     Share { group: String, standing: Standing },
     /// The consumer must spill, because this group is under pressure.
     Pressure { group: String, level: Level },
+    /// The heap holds more for this group than its limit.
+    #[cfg(feature = "real-bytes")]
+    Real { group: String, held: u64, max: u64 },
 }
 
 impl Refusal {
@@ -48,6 +51,10 @@ impl Refusal {
         let _ = match &self {
             Self::Charge(error) => write_charge_error(&mut text, error, query),
             Self::Share { group, standing } => write_share(&mut text, group, standing, held),
+            #[cfg(feature = "real-bytes")]
+            Self::Real { group, held, max } => {
+                crate::real::write_over(&mut text, group, *held, *max)
+            }
             Self::Pressure { group, level } => write!(
                 text,
                 "{} is under {level} pressure, so this consumer is asked to spill before a limit is reached",

@@ -32,6 +32,9 @@ pub struct QueryReport {
     pub last_refusal: Option<Box<LimitReached>>,
     /// The bytes that were held when the query ended: by operators, and by consumers without an operator's group. Empty before the end.
     pub leftovers: Vec<Leftover>,
+    /// Bytes that the query really takes, under [`crate::PoolBuilder::real_bytes`].
+    #[cfg(feature = "real-bytes")]
+    pub real: Option<crate::RealReport>,
 }
 
 /// Bytes that an operator holds after the end of its query.
@@ -80,6 +83,10 @@ impl fmt::Display for QueryReport {
             Bytes(self.peak),
             self.elapsed.as_secs_f64()
         )?;
+        #[cfg(feature = "real-bytes")]
+        if let Some(real) = self.real {
+            write!(f, ", really {real}")?;
+        }
         write_counts(f, self.refused, self.spills)?;
         if self.overshot > 0 {
             write!(f, ", overshot {}", self.overshot)?;
@@ -169,6 +176,11 @@ mod tests {
             elapsed: Duration::from_millis(1500),
             operators: vec![sort, join],
             last_refusal: None,
+            #[cfg(feature = "real-bytes")]
+            real: Some(crate::RealReport {
+                held: 3 << 20,
+                peak: 1 << 30,
+            }),
             leftovers: vec![
                 Leftover {
                     operator: "HashJoinInput".into(),
@@ -184,12 +196,18 @@ mod tests {
                 },
             ],
         };
-        let expected = "\
-/tenant/query: 1.00 KiB, peak 98.0 MiB, 1.500 s, refused 3, spilled 2, overshot 1
+        let real = match cfg!(feature = "real-bytes") {
+            true => ", really held 3.00 MiB, peak 1.00 GiB",
+            false => "",
+        };
+        let expected = format!(
+            "\
+/tenant/query: 1.00 KiB, peak 98.0 MiB, 1.500 s{real}, refused 3, spilled 2, overshot 1
   ExternalSorter: 0 B, peak 96.0 MiB, 4 consumers, can spill, refused 3, spilled 2
   HashJoinInput: 1.00 KiB, peak 2.00 MiB, 1 consumer, cannot spill
   left behind: 1.00 KiB in HashJoinInput, by HashJoinInput#7, for 0.020 s
-  left behind: 2 B, and no consumer is registered";
+  left behind: 2 B, and no consumer is registered"
+        );
         assert_eq!(query.to_string(), expected);
     }
 }

@@ -1,0 +1,231 @@
+//! Bytes that queries really take, by the program's allocator, beside those that they reserve.
+#![cfg(feature = "real-bytes")]
+
+#[path = "tpch/engine.rs"]
+mod engine;
+
+use std::alloc::System;
+use std::any::Any;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
+
+use bursar::{Group, Limits};
+use bursar_alloc::{Charged, GroupExt, current};
+use bursar_datafusion::{FollowQuery, GroupPool, InstallError, RealBytes};
+use bursar_tpch::{named, run};
+use datafusion::common::runtime::{JoinSetTracer, SpawnedTask};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool};
+use datafusion::physical_plan::execute_stream;
+use futures::StreamExt;
+
+use engine::{Engine, MIB, usage};
+
+#[global_allocator]
+static HEAP: Charged<System> = Charged::new(System);
+
+static REAL: LazyLock<RealBytes> = LazyLock::new(|| RealBytes::install().unwrap());
+
+/// Bytes that stay for the process: caches of threads, tables of statics.
+const KEPT_MAX: u64 = MIB / 2;
+
+fn group(name: &str, max: u64) -> Group {
+    Engine::get().tenant(name, max).group
+}
+
+fn pool(group: &Group) -> Arc<GroupPool> {
+    let pool = GroupPool::builder(group.clone()).real_bytes(&REAL).unwrap();
+    pool.build()
+}
+
+fn held(pool: &GroupPool) -> u64 {
+    pool.report().real.unwrap().held
+}
+
+/// Waits until tasks that end by themselves have let go.
+async fn settles(is_settled: impl Fn() -> bool) {
+    while !is_settled() {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_report_has_reserved_and_held() {
+    let engine = Engine::get();
+    // It has a group for each order. A sort would hold little: it reserves twice the bytes of the tables' own batches.
+    let query = named("lines_per_order").unwrap();
+    let pool = pool(&group("report", u64::MAX));
+    let session = engine.session(query, pool.clone());
+    let sql = query.sql(engine.scale());
+    let run = async { run(&session, &sql, |batch| drop(batch)).await.map(drop) };
+    pool.in_query(run).await.unwrap();
+    let report = pool.report();
+    let real = report.real.unwrap();
+    assert!(report.peak > 16 * MIB, "{report}");
+    // About what it reserved.
+    let ratio = real.peak as f64 / report.peak as f64;
+    assert!((0.5..2.0).contains(&ratio), "{ratio}: {report}");
+    assert!(
+        report.to_string().contains(&format!(", really {real}")),
+        "{report}"
+    );
+    drop(session);
+    settles(|| held(&pool) < KEPT_MAX).await;
+    assert_eq!(usage(pool.group()), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tasks_and_blocking_closures_are_in_the_query_that_spawned_them() {
+    let pool = pool(&group("spawned", u64::MAX));
+    let big = || vec![7_u8; 8 << 20];
+    let [one, two] = pool
+        .in_query(async move {
+            let task = SpawnedTask::spawn(async move {
+                // One more level down.
+                SpawnedTask::spawn_blocking(big).join().await.unwrap()
+            });
+            let block = SpawnedTask::spawn_blocking(big);
+            [task.join().await.unwrap(), block.join().await.unwrap()]
+        })
+        .await;
+    assert!(held(&pool) >= 16 << 20);
+    drop(one);
+    assert!((8 << 20..16 << 20).contains(&held(&pool)));
+    drop(two);
+    settles(|| held(&pool) < KEPT_MAX).await;
+    // Tasks of nobody stay so.
+    let free = SpawnedTask::spawn(async { (current(), vec![7_u8; 8 << 20]) })
+        .join()
+        .await
+        .unwrap();
+    assert!(free.0.is_none() && held(&pool) < KEPT_MAX);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_dropped_at_any_moment_leaves_nothing() {
+    let engine = Engine::get();
+    let query = named("q18").unwrap();
+    for batches in 0..6 {
+        let pool = pool(&group(&format!("dropped-{batches}"), u64::MAX));
+        let session = engine.session(query, pool.clone());
+        let sql = query.sql(engine.scale());
+        let plan = pool
+            .in_query(async { session.sql(&sql).await?.create_physical_plan().await })
+            .await
+            .unwrap();
+        let stream = execute_stream(plan.clone(), session.task_ctx()).unwrap();
+        let mut stream = pool.stream_in_query(stream);
+        assert_eq!(stream.schema(), plan.schema());
+        for _ in 0..batches {
+            // Not all queries have so many batches; then it is at its end.
+            tokio::select! {
+                _ = stream.next() => {}
+                () = tokio::task::yield_now() => {}
+            }
+        }
+        drop((stream, plan, session));
+        settles(|| usage(pool.group()) == 0 && held(&pool) < KEPT_MAX).await;
+        let path = pool.group().path();
+        drop(pool);
+        let left = REAL
+            .memory()
+            .leftovers()
+            .into_iter()
+            .filter(|left| left.path.starts_with(&path));
+        assert!(left.map(|left| left.bytes).sum::<u64>() < KEPT_MAX);
+    }
+}
+
+#[test]
+fn real_bytes_above_a_limit_refuse_requests() {
+    let tenant = group("gate", 8 * MIB);
+    let query = tenant.child("query", Limits::none()).unwrap();
+    let builder = GroupPool::builder(query.clone()).never_refuse(["RepartitionExec"]);
+    let pool = builder
+        .real_bytes(&REAL)
+        .unwrap()
+        .refuse_by_real_bytes()
+        .build();
+    let shared: Arc<dyn MemoryPool> = pool.clone();
+    let [sort, join, repartition] =
+        ["ExternalSorter", "HashJoinInput", "RepartitionExec"].map(|name| {
+            let consumer = MemoryConsumer::new(name).with_can_spill(name == "ExternalSorter");
+            consumer.register(&shared)
+        });
+    sort.try_grow(4096).unwrap();
+    // The query reserves 4 KiB, and takes 10 MiB: too much for the tenant.
+    let taken = pool.real_group().unwrap().scope(|| vec![7_u8; 10 << 20]);
+    for consumer in [&sort, &join] {
+        let error = consumer.try_grow(1).unwrap_err().to_string();
+        let said = "the heap holds 10.";
+        assert!(
+            error.contains(said) && error.contains(" for /gate, whose limit is 8.00 MiB"),
+            "{error}"
+        );
+    }
+    repartition.try_grow(1).unwrap();
+    tenant.set_max(64 * MIB);
+    join.try_grow(1).unwrap();
+    tenant.set_max(8 * MIB);
+    sort.try_grow(1).unwrap_err();
+    drop(taken);
+    sort.try_grow(1).unwrap();
+    assert_eq!(pool.report().refused, 3);
+    // Without the gate they are only shown.
+    let open = self::pool(&query);
+    let taken = open.real_group().unwrap().scope(|| vec![7_u8; 10 << 20]);
+    let shared: Arc<dyn MemoryPool> = open.clone();
+    MemoryConsumer::new("Sort")
+        .register(&shared)
+        .try_grow(1)
+        .unwrap();
+    drop(taken);
+}
+
+#[test]
+fn a_process_has_one_tracer() {
+    LazyLock::force(&REAL);
+    let again = RealBytes::install().map(drop);
+    assert_eq!(again, Err(InstallError::TracerInstalled));
+    let text = again.unwrap_err().to_string();
+    assert!(text.contains("FollowQuery::around"), "{text}");
+}
+
+type Erased = Box<dyn Any + Send>;
+type Boxed = Pin<Box<dyn Future<Output = Erased> + Send>>;
+
+/// A tracer of somebody else's, which counts.
+#[derive(Default)]
+struct Counting(AtomicUsize);
+
+impl JoinSetTracer for Counting {
+    fn trace_future(&self, future: Boxed) -> Boxed {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        future
+    }
+    fn trace_block(
+        &self,
+        block: Box<dyn FnOnce() -> Erased + Send>,
+    ) -> Box<dyn FnOnce() -> Erased + Send> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        block
+    }
+}
+
+#[tokio::test]
+async fn another_tracer_goes_on() {
+    let counting: &'static Counting = Box::leak(Box::default());
+    let both = FollowQuery::around(counting);
+    let query = group("traced", u64::MAX);
+    let (future, block) = query.scope(|| {
+        let future = both.trace_future(Box::pin(async { Box::new(current()) as Erased }));
+        (
+            future,
+            both.trace_block(Box::new(|| Box::new(current()) as Erased)),
+        )
+    });
+    let of = |erased: Erased| erased.downcast::<Option<Group>>().unwrap();
+    assert_eq!(*of(future.await), Some(query.clone()));
+    assert_eq!(*of(block()), Some(query));
+    assert_eq!(counting.0.load(Ordering::Relaxed), 2);
+}
