@@ -6,17 +6,34 @@
 //! |---|---|
 //! | `pools/` | a comparison of pools, in pairs of runs |
 //! | `tenants/` | tenants with limits that share one DataFusion; `queries.rs` has the lines that an engine needs |
+//! | `held.rs` | bytes reserved and bytes really taken, by query |
 //! | `output.rs` | standard output, whose reader may go away, and tables |
 
+mod held;
 mod output;
 mod pools;
 mod tenants;
 
+use std::alloc::System;
 use std::process::ExitCode;
+use std::sync::LazyLock;
 
+use bursar_alloc::Charged;
+use bursar_datafusion::{InstallError, RealBytes};
 use clap::{Args, Parser};
 
 use output::Stopped;
+
+/// Counts what queries really take. Allocations in no group, such as those of other pools, pass through it.
+#[global_allocator]
+static HEAP: Charged<System> = Charged::new(System);
+
+/// A process has one.
+static REAL: LazyLock<Result<RealBytes, InstallError>> = LazyLock::new(RealBytes::install);
+
+fn real_bytes() -> Result<RealBytes, InstallError> {
+    REAL.clone()
+}
 
 /// Runs TPC-H's queries on memory pools that are groups
 #[derive(Parser)]
@@ -24,6 +41,7 @@ use output::Stopped;
 enum Cli {
     Pools(pools::Options),
     Tenants(tenants::Options),
+    Held(held::Options),
 }
 
 /// How parallel a query is.
@@ -53,6 +71,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse() {
         Cli::Pools(options) => pools::compare(&options),
         Cli::Tenants(options) => tenants::show(&options),
+        Cli::Held(options) => held::show(&options),
     };
     match done {
         // A reader that went away (`| head`) has what it wanted.

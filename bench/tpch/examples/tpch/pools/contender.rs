@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bursar::{Group, HighPolicy, Limits, Memory as Books};
-use bursar_datafusion::{FairShare, GroupPool};
+use bursar_datafusion::{FairShare, GroupPool, RealBytes};
 use bursar_tpch::{Spilled, Tables, run};
 use clap::ValueEnum;
 use datafusion::execution::config::SessionConfig;
@@ -16,6 +16,7 @@ use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 
 use super::options::Memory;
 use crate::output::Failure;
+use crate::real_bytes;
 
 /// What takes longer does not end: far more than any of these queries takes.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -25,7 +26,9 @@ const PATIENCE: Duration = Duration::from_secs(300);
 pub enum Pool {
     /// A group for each query below a tenant's; repartitions are counted and not refused, as DataFusion 55.2 may hang otherwise
     Ours,
-    /// The same with a share of the tenant's memory for each of those that spill
+    /// The same, and what the queries really take is counted by the program's allocator
+    Real,
+    /// The same as ours with a share of the tenant's memory for each of those that spill
     Sharing,
     /// DataFusion's GreedyMemoryPool
     Greedy,
@@ -42,6 +45,7 @@ impl Pool {
     pub fn name(self) -> &'static str {
         match self {
             Self::Ours => "ours",
+            Self::Real => "real",
             Self::Sharing => "sharing",
             Self::Greedy => "greedy",
             Self::Fair => "fair",
@@ -60,6 +64,8 @@ pub struct Contender {
     tenant: Option<Group>,
     /// What its spillers share, if they do.
     share: Option<FairShare>,
+    /// The twin tree, if real bytes are counted.
+    real: Option<RealBytes>,
 }
 
 /// What one query took.
@@ -83,12 +89,16 @@ impl Contender {
         };
         let mut tenant = None;
         let mut share = None;
+        let mut real = None;
         let shared: Option<Arc<dyn MemoryPool>> = match pool {
-            Pool::Ours | Pool::Sharing => {
+            Pool::Ours | Pool::Real | Pool::Sharing => {
                 let books = Books::builder().high_policy(HighPolicy::Owe).build()?;
                 let limits = memory.0.map_or(Limits::none(), Limits::max);
                 let group = books.root().child("tenant", limits)?;
                 share = (pool == Pool::Sharing).then(|| FairShare::of(&group));
+                if pool == Pool::Real {
+                    real = Some(real_bytes()?);
+                }
                 tenant = Some(group);
                 None
             }
@@ -106,6 +116,7 @@ impl Contender {
             runtime: builder.build_arc()?,
             tenant,
             share,
+            real,
         })
     }
 
@@ -118,6 +129,7 @@ impl Contender {
         partitions: usize,
     ) -> Result<Took, Failure> {
         let before = Instant::now();
+        let mut counted = None;
         let runtime = match &self.tenant {
             None => self.runtime.clone(),
             Some(tenant) => {
@@ -126,8 +138,13 @@ impl Contender {
                 if let Some(share) = &self.share {
                     pool = pool.share(share);
                 }
+                if let Some(real) = &self.real {
+                    pool = pool.real_bytes(real)?;
+                }
+                let pool = pool.build();
+                counted = self.real.is_some().then(|| pool.clone());
                 RuntimeEnvBuilder::from_runtime_env(&self.runtime)
-                    .with_memory_pool(pool.build())
+                    .with_memory_pool(pool)
                     .build_arc()?
             }
         };
@@ -139,9 +156,13 @@ impl Contender {
 
         let before = Instant::now();
         // A query of DataFusion 55.2 can wait for ever where a repartition is refused memory (apache/datafusion#24883).
-        let spilled = tokio::time::timeout(PATIENCE, run(&session, sql, drop)).await;
+        let run = run(&session, sql, drop);
+        let spilled = match &counted {
+            Some(pool) => tokio::time::timeout(PATIENCE, pool.in_query(run)).await,
+            None => tokio::time::timeout(PATIENCE, run).await,
+        };
         let spilled = spilled.map_err(|_| format!("no end in {PATIENCE:?}"))??;
-        drop(session);
+        drop((session, counted));
         Ok(Took {
             elapsed: making + before.elapsed(),
             spilled,

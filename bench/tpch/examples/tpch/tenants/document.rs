@@ -115,9 +115,10 @@ impl<'a> Document<'a> {
 
     fn query_table(&self) -> Table {
         let header = [
-            "query", "outcome", "seconds", "rows", "peak", "refusals", "spills", "spilled",
+            "query", "outcome", "seconds", "rows", "reserved", "held", "refusals", "spills",
+            "spilled",
         ];
-        let mut table = table(header, 2..8);
+        let mut table = table(header, 2..9);
         for query in &self.queries {
             let (outcome, spilled) = match &query.outcome {
                 Ok(spilled) => ("done", Bytes(spilled.bytes as u64).to_string()),
@@ -129,6 +130,10 @@ impl<'a> Document<'a> {
                 format!("{:.2}", query.elapsed.as_secs_f64()),
                 query.rows.to_string(),
                 Bytes(query.report.peak).to_string(),
+                query
+                    .report
+                    .real
+                    .map_or_else(String::new, |real| Bytes(real.peak).to_string()),
                 query.report.refused.to_string(),
                 query.report.spills.to_string(),
                 spilled,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bursar::{Freshness, Group, HighPolicy, Limits, Memory};
-use bursar_datafusion::{FairShare, GroupPool, History, QueryReport, View};
+use bursar_datafusion::{FairShare, GroupPool, History, QueryReport, RealBytes, View};
 use bursar_tpch::{Query, Spilled, Tables, run};
 use datafusion::error::DataFusionError;
 use datafusion::execution::config::SessionConfig;
@@ -14,6 +14,7 @@ use futures::{StreamExt, TryStreamExt};
 
 use super::list::Tenant;
 use crate::output::Stopped;
+use crate::real_bytes;
 
 /// What the example asks of its own groups.
 const BIGGEST: &str = "SELECT path, usage, peak, max, pressure, refused FROM bursar_memory() ORDER BY reserved DESC LIMIT 8";
@@ -21,6 +22,8 @@ const BIGGEST: &str = "SELECT path, usage, peak, max, pressure, refused FROM bur
 /// DataFusion, and the books of all that its queries use.
 pub struct Engine {
     memory: Memory,
+    /// What the queries really take.
+    real: RealBytes,
     tenants: Vec<(Group, FairShare)>,
     /// One disk manager, one cache, one registry of object stores for everybody.
     runtime: Arc<RuntimeEnv>,
@@ -65,6 +68,7 @@ impl Engine {
             .collect::<Result<_, Stopped>>()?;
         Ok(Self {
             memory,
+            real: real_bytes()?,
             tenants,
             runtime: RuntimeEnvBuilder::new().build_arc()?,
             tables,
@@ -101,6 +105,7 @@ impl Engine {
             // DataFusion 55.2 may wait for ever otherwise.
             .never_refuse(["RepartitionExec"])
             .history(&history)
+            .real_bytes(&self.real)?
             .build();
         let runtime = RuntimeEnvBuilder::from_runtime_env(&self.runtime)
             .with_memory_pool(pool.clone())
@@ -111,7 +116,8 @@ impl Engine {
         let start = Instant::now();
         let mut rows = 0;
         let sql = query.sql(self.tables.scale());
-        let outcome = run(&session, &sql, |batch| rows += batch.num_rows()).await;
+        let run = run(&session, &sql, |batch| rows += batch.num_rows());
+        let outcome = pool.in_query(run).await;
         let elapsed = start.elapsed();
         drop(session);
         // Tasks of a query that failed end soon after it. When they have returned all, and not before, there is room for a byte.
