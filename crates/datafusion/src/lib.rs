@@ -81,15 +81,19 @@ mod history;
 mod names;
 mod operators;
 mod pool;
+mod pools;
 #[cfg(feature = "real-bytes")]
 mod real;
 mod refusal;
 mod report;
 mod share;
+mod spill_space;
 mod spilling;
 #[cfg(feature = "sql")]
 mod sql;
 mod table;
+#[cfg(feature = "sql")]
+mod tenant_session;
 
 use std::sync::Arc;
 
@@ -99,12 +103,16 @@ pub use builder::PoolBuilder;
 pub use history::History;
 pub use operators::Operators;
 pub use pool::GroupPool;
+pub use pools::{Pools, UnknownPath};
 #[cfg(feature = "real-bytes")]
 pub use real::{FollowQuery, InstallError, RealBytes, RealReport};
 pub use report::{Leftover, OperatorReport, QueryReport};
 pub use share::FairShare;
+pub use spill_space::SpillSpace;
 #[cfg(feature = "sql")]
 pub use sql::View;
+#[cfg(feature = "sql")]
+pub use tenant_session::{TenantSession, TenantSqlError};
 
 /// Pools of groups. Its name differs from `bursar_alloc`'s `GroupExt`, because programs use both.
 pub trait PoolExt {

@@ -1,36 +1,55 @@
 //! Bytes that queries really take, by the program's allocator, beside those that they reserve.
 #![cfg(feature = "real-bytes")]
 
-#[path = "tpch/engine.rs"]
-mod engine;
-
 use std::alloc::System;
 use std::any::Any;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
-use bursar::{Group, Limits};
+use bursar::{Freshness, Group, Limits, Memory};
 use bursar_alloc::{Charged, GroupExt, current};
 use bursar_datafusion::{FollowQuery, GroupPool, InstallError, RealBytes};
-use bursar_tpch::{named, run};
+use bursar_tpch::{Query, Tables, named, run};
 use datafusion::common::runtime::{JoinSetTracer, SpawnedTask};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool};
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::physical_plan::execute_stream;
+use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::StreamExt;
-
-use engine::{Engine, MIB, usage};
 
 #[global_allocator]
 static HEAP: Charged<System> = Charged::new(System);
 
 static REAL: LazyLock<RealBytes> = LazyLock::new(|| RealBytes::install().unwrap());
 
+const MIB: u64 = 1 << 20;
+const SCALE: f64 = 0.1;
+
+static TABLES: LazyLock<Tables> = LazyLock::new(|| Tables::generate(SCALE, 1, |_| ()).unwrap());
+static MEMORY: LazyLock<Memory> = LazyLock::new(|| Memory::builder().build().unwrap());
+
 /// Bytes that stay for the process: caches of threads, tables of statics.
 const KEPT_MAX: u64 = MIB / 2;
 
 fn group(name: &str, max: u64) -> Group {
-    Engine::get().tenant(name, max).group
+    MEMORY.root().child(name, Limits::max(max)).unwrap()
+}
+
+fn session(pool: &Arc<GroupPool>) -> SessionContext {
+    let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool.clone());
+    let config = SessionConfig::new().with_target_partitions(2);
+    let session = SessionContext::new_with_config_rt(config, runtime.build_arc().unwrap());
+    TABLES.register(&session).unwrap();
+    session
+}
+
+fn sql(query: &str) -> String {
+    Query::sql(&named(query).unwrap(), SCALE)
+}
+
+fn usage(group: &Group) -> i64 {
+    group.read(Freshness::Exact).unwrap().usage().value
 }
 
 fn pool(group: &Group) -> Arc<GroupPool> {
@@ -51,12 +70,10 @@ async fn settles(is_settled: impl Fn() -> bool) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_report_has_reserved_and_held() {
-    let engine = Engine::get();
     // It has a group for each order. A sort would hold little: it reserves twice the bytes of the tables' own batches.
-    let query = named("lines_per_order").unwrap();
     let pool = pool(&group("report", u64::MAX));
-    let session = engine.session(query, pool.clone());
-    let sql = query.sql(engine.scale());
+    let session = session(&pool);
+    let sql = sql("lines_per_order");
     let run = async { run(&session, &sql, |batch| drop(batch)).await.map(drop) };
     pool.in_query(run).await.unwrap();
     let report = pool.report();
@@ -103,12 +120,10 @@ async fn tasks_and_blocking_closures_are_in_the_query_that_spawned_them() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_dropped_at_any_moment_leaves_nothing() {
-    let engine = Engine::get();
-    let query = named("q18").unwrap();
     for batches in 0..6 {
         let pool = pool(&group(&format!("dropped-{batches}"), u64::MAX));
-        let session = engine.session(query, pool.clone());
-        let sql = query.sql(engine.scale());
+        let session = session(&pool);
+        let sql = sql("q18");
         let plan = pool
             .in_query(async { session.sql(&sql).await?.create_physical_plan().await })
             .await

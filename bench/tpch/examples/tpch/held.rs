@@ -71,7 +71,10 @@ pub fn show(options: &Options) -> Result<(), Stopped> {
             query.name.to_owned(),
             Bytes(report.peak).to_string(),
             Bytes(held.peak).to_string(),
-            format!("{:.2}", held.peak as f64 / report.peak.max(1) as f64),
+            match report.peak >> 20 {
+                0 => String::new(),
+                _ => format!("{:.2}", held.peak as f64 / report.peak as f64),
+            },
             Bytes(held.held).to_string(),
             biggest.join(", "),
         ]);

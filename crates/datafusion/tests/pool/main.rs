@@ -6,6 +6,7 @@ mod ends;
 mod limits;
 mod model;
 mod operators;
+mod pools;
 mod refusals;
 mod share;
 mod watermark;

@@ -1,0 +1,278 @@
+//! A tenant that may run statements stays in its group, and its spill files in their space.
+#![cfg(feature = "sql")]
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bursar::{Freshness, Group, Limits, Memory};
+use bursar_datafusion::{GroupPool, SpillSpace, TenantSession, TenantSqlError};
+use datafusion::execution::context::SQLOptions;
+use datafusion::execution::disk_manager::DiskManagerBuilder;
+use datafusion::execution::memory_pool::MemoryLimit;
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::prelude::{SessionConfig, SessionContext};
+
+const MIB: u64 = 1 << 20;
+
+/// The runtime's options of DataFusion 55.2. An upgrade that adds one fails here: look whether it lifts a limit, and in which other
+/// ways a statement reaches it.
+const RUNTIME_OPTIONS: [&str; 8] = [
+    "file_statistics_cache_limit",
+    "list_files_cache_limit",
+    "list_files_cache_ttl",
+    "max_spill_merge_fan_in",
+    "max_temp_directory_size",
+    "memory_limit",
+    "metadata_cache_limit",
+    "temp_directory",
+];
+
+struct Scene {
+    query: Group,
+    /// Disk space of the tenant.
+    disk: Group,
+    context: SessionContext,
+    session: TenantSession,
+    _keep: (Memory, Memory),
+}
+
+fn scene(memory_max: u64, disk_max: u64) -> Scene {
+    let memory = Memory::builder().build().unwrap();
+    let tenant = memory.root().child("t", Limits::max(memory_max)).unwrap();
+    let query = tenant.child("q", Limits::none()).unwrap();
+    let pool = GroupPool::new(query.clone());
+    let disks = Memory::builder().build().unwrap();
+    let disk = disks.root().child("t", Limits::max(disk_max)).unwrap();
+    let files = Arc::new(DiskManagerBuilder::default().build().unwrap());
+    let runtime = RuntimeEnvBuilder::new()
+        .with_memory_pool(pool.clone())
+        .with_disk_manager_builder(SpillSpace::new(disk.clone(), files).into_builder())
+        .build_arc()
+        .unwrap();
+    let config = SessionConfig::new()
+        .with_target_partitions(1)
+        .with_sort_spill_reservation_bytes(1 << 20)
+        .with_information_schema(true);
+    let context = SessionContext::new_with_config_rt(config, runtime);
+    Scene {
+        query,
+        disk,
+        session: TenantSession::new(context.clone(), &pool),
+        context,
+        _keep: (memory, disks),
+    }
+}
+
+impl Scene {
+    async fn run(&self, sql: &str) -> Result<usize, TenantSqlError> {
+        let batches = self.session.sql(sql).await?.collect().await?;
+        Ok(batches.iter().map(|batch| batch.num_rows()).sum())
+    }
+
+    async fn forbidden(&self, sql: &str) -> String {
+        match self.run(sql).await {
+            Err(TenantSqlError::Forbidden { what }) => what,
+            other => panic!("{sql}: {other:?}"),
+        }
+    }
+
+    /// What a limit consists of, as the session has it.
+    fn assert_bound(&self, after: &str) {
+        let runtime = self.context.runtime_env();
+        assert!(
+            runtime.memory_pool.to_string().starts_with("bursar(/t/q"),
+            "{after}"
+        );
+        assert!(
+            matches!(runtime.memory_pool.memory_limit(), MemoryLimit::Finite(bytes) if bytes as u64 == 64 * MIB),
+            "{after}"
+        );
+        assert!(
+            !runtime
+                .disk_manager
+                .temp_dir_paths()
+                .iter()
+                .any(|path| path.starts_with("/tmp/elsewhere")),
+            "{after}"
+        );
+    }
+}
+
+fn usage(group: &Group) -> i64 {
+    group.read(Freshness::Exact).unwrap().usage().value
+}
+
+#[tokio::test]
+async fn no_option_lifts_a_limit() {
+    let scene = scene(64 * MIB, 64 * MIB);
+    let runtime = scene.context.runtime_env().config_entries();
+    let found: BTreeSet<&str> = runtime
+        .iter()
+        .map(|entry| entry.key.strip_prefix("datafusion.runtime.").unwrap())
+        .collect();
+    assert_eq!(found, BTreeSet::from(RUNTIME_OPTIONS));
+    for name in RUNTIME_OPTIONS {
+        for key in [
+            format!("datafusion.runtime.{name}"),
+            format!("DATAFUSION.Runtime.{name}"),
+            format!("\"datafusion\".\"runtime\".{name}"),
+        ] {
+            for value in ["'4G'", "'/tmp/elsewhere'", "0", "DEFAULT"] {
+                let sql = format!("SET {key} = {value}");
+                assert!(self_is_refused(scene.run(&sql).await), "{sql}");
+                scene.assert_bound(&sql);
+            }
+            let sql = format!("RESET {key}");
+            assert!(self_is_refused(scene.run(&sql).await), "{sql}");
+            scene.assert_bound(&sql);
+        }
+    }
+    // Every other option, with a value that it takes.
+    let options = scene.context.copied_config().options().entries();
+    assert!(options.len() > 100);
+    for entry in options {
+        let value = entry.value.unwrap_or_default().replace('\'', "");
+        for sql in [
+            format!("SET {} = '{value}'", entry.key),
+            format!("RESET {}", entry.key),
+        ] {
+            match scene.run(&sql).await {
+                Ok(_) | Err(TenantSqlError::Forbidden { .. } | TenantSqlError::DataFusion(_)) => {}
+                Err(other) => panic!("{sql}: {other}"),
+            }
+            scene.assert_bound(&sql);
+        }
+    }
+    // The limit is still there.
+    let sort = "SELECT value FROM generate_series(1, 30000000) ORDER BY value DESC";
+    let _ = scene.run(sort).await;
+    assert!(scene.query.engine().peak() <= 64 * MIB);
+}
+
+/// Refused by us, or no statement at all to DataFusion.
+fn self_is_refused(outcome: Result<usize, TenantSqlError>) -> bool {
+    matches!(
+        outcome,
+        Err(TenantSqlError::Forbidden { .. } | TenantSqlError::DataFusion(_))
+    )
+}
+
+#[tokio::test]
+async fn no_statement_leaves_the_group() {
+    let scene = scene(64 * MIB, 64 * MIB);
+    scene.run("SELECT 1").await.unwrap();
+    let told = scene
+        .forbidden("SET datafusion.runtime.memory_limit = '4G'")
+        .await;
+    assert_eq!(told, "SET datafusion.runtime.memory_limit");
+    for sql in [
+        "RESET datafusion.runtime.memory_limit",
+        "SET datafusion.execution.batch_size = 1000000",
+        "SET datafusion.execution.target_partitions = 1000",
+        "CREATE TABLE kept AS SELECT 1",
+        "CREATE VIEW v AS SELECT 1",
+        "CREATE EXTERNAL TABLE passwords STORED AS CSV LOCATION '/etc/passwd'",
+        "COPY (SELECT 1) TO '/tmp/elsewhere/file.csv'",
+        "EXPLAIN ANALYZE CREATE TABLE kept AS SELECT 1",
+    ] {
+        match scene.run(sql).await {
+            Err(TenantSqlError::Forbidden { .. } | TenantSqlError::DataFusion(_)) => {}
+            other => panic!("{sql}: {other:?}"),
+        }
+        scene.assert_bound(sql);
+    }
+    for sql in [
+        "PREPARE p AS SET datafusion.runtime.memory_limit = '4G'",
+        "EXECUTE p",
+        "BEGIN; SET datafusion.runtime.memory_limit = '4G'",
+    ] {
+        assert!(scene.run(sql).await.is_err(), "{sql}");
+        scene.assert_bound(sql);
+    }
+    // A program may allow more, and never the runtime's options.
+    let Scene {
+        context,
+        session,
+        query,
+        ..
+    } = scene;
+    let session = session
+        .allow(SQLOptions::new())
+        .may_set("datafusion.runtime.")
+        .may_set("datafusion.execution.batch_size");
+    let run = async |sql: &str| session.sql(sql).await.map(drop);
+    run("CREATE TABLE kept AS SELECT 1").await.unwrap();
+    run("SET datafusion.execution.batch_size = 1000")
+        .await
+        .unwrap();
+    run("SET datafusion.execution.time_zone = '+02:00'")
+        .await
+        .unwrap();
+    let escape = run("SET datafusion.runtime.memory_limit = '4G'").await;
+    assert!(
+        matches!(escape, Err(TenantSqlError::Forbidden { .. })),
+        "{escape:?}"
+    );
+    assert!(
+        context
+            .runtime_env()
+            .memory_pool
+            .to_string()
+            .contains("/t/q")
+            && usage(&query) == 0
+    );
+}
+
+#[tokio::test]
+async fn a_runtime_changed_behind_it_is_noticed() {
+    let scene = scene(64 * MIB, 64 * MIB);
+    // Code of the program with the same context.
+    scene
+        .context
+        .sql("SET datafusion.runtime.memory_limit = '4G'")
+        .await
+        .unwrap();
+    for sql in ["SELECT 1", "SHOW datafusion.execution.batch_size"] {
+        let refused = scene.run(sql).await;
+        assert!(
+            matches!(refused, Err(TenantSqlError::RuntimeChanged)),
+            "{refused:?}"
+        );
+    }
+}
+
+#[test]
+#[should_panic(expected = "the session's pool is")]
+fn a_session_of_another_pool_is_none() {
+    let memory = Memory::builder().build().unwrap();
+    let pool = GroupPool::new(memory.root().child("q", Limits::none()).unwrap());
+    let _ = TenantSession::new(SessionContext::new(), &pool);
+}
+
+/// It sorts 64 MB of numbers in 16 MiB, so it spills.
+const SORT: &str = "SELECT value FROM generate_series(1, 8000000) ORDER BY value DESC";
+
+#[tokio::test]
+async fn spill_files_are_charged_to_their_space() {
+    let scene = scene(16 * MIB, 1 << 30);
+    assert_eq!(scene.run(SORT).await.unwrap(), 8_000_000);
+    let peak = scene.disk.engine().peak();
+    assert!((32 * MIB..256 * MIB).contains(&peak), "{peak}");
+    assert_eq!((usage(&scene.disk), usage(&scene.query)), (0, 0));
+}
+
+#[tokio::test]
+async fn a_full_space_fails_the_query_alone() {
+    let scene = scene(16 * MIB, 8 * MIB);
+    let error = scene.run(SORT).await.unwrap_err().to_string();
+    assert!(
+        error.contains("no disk space for a spill file: cannot charge")
+            && error.contains(" to /t: "),
+        "{error}"
+    );
+    assert!(scene.disk.engine().peak() <= 8 * MIB);
+    assert_eq!((usage(&scene.disk), usage(&scene.query)), (0, 0));
+    // Room that is given while it runs counts at once.
+    scene.disk.set_max(1 << 30);
+    assert_eq!(scene.run(SORT).await.unwrap(), 8_000_000);
+}
