@@ -74,7 +74,7 @@ async fn a_report_has_reserved_and_held() {
     let pool = pool(&group("report", u64::MAX));
     let session = session(&pool);
     let sql = sql("lines_per_order");
-    let run = async { run(&session, &sql, |batch| drop(batch)).await.map(drop) };
+    let run = async { run(&session, &sql, drop).await.map(drop) };
     pool.in_query(run).await.unwrap();
     let report = pool.report();
     let real = report.real.unwrap();
