@@ -12,7 +12,6 @@ mod charging {
     mod reclaim;
     mod reclaim_faults;
     mod refusals;
-    mod traced;
     mod unwinding;
     mod waiting;
 }

@@ -14,3 +14,4 @@ mod fork_tasks;
 mod fork_upkeep;
 mod machine_limits;
 mod pages_bad_input;
+mod traced;

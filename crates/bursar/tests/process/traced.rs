@@ -1,14 +1,16 @@
-//! The feature `tracing`: events that a subscriber gets.
+//! The feature `tracing`: events that a subscriber gets. Each test has a process: if a thread makes an event for the first time just while
+//! another's subscriber comes, `tracing` takes it for an event that nobody wants.
 #![cfg(feature = "tracing")]
 
 use std::fmt::{Debug, Write};
-use std::sync::{Arc, Mutex, Once};
+use std::sync::{Arc, Mutex};
 
 use bursar::{HighPolicy, Limits, Memory};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber, subscriber};
 
+use crate::common::inner::in_own_process;
 use crate::common::{UNIT, refused, units};
 
 /// Keeps events as text.
@@ -50,7 +52,6 @@ impl Subscriber for Events {
 
 /// The events while something runs.
 fn events(run: impl FnOnce()) -> Vec<String> {
-    warm_up();
     let events = Events::default();
     subscriber::with_default(events.clone(), run);
     events.0.lock().unwrap().clone()
@@ -79,15 +80,11 @@ fn trouble() {
     drop(cache.try_charge(UNIT).unwrap());
 }
 
-/// Makes each event once where nobody listens. Otherwise another test's thread may be the first to make one just while a subscriber
-/// comes, and `tracing` then takes it for an event that nobody wants.
-fn warm_up() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(trouble);
-}
-
 #[test]
 fn each_kind_of_trouble_is_told() {
+    if !in_own_process(module_path!(), "each_kind_of_trouble_is_told", &[]) {
+        return;
+    }
     let told = events(trouble);
     assert_eq!(
         told,
@@ -104,6 +101,9 @@ fn each_kind_of_trouble_is_told() {
 /// By the machine's clock, whatever it says: events and those left out are all refusals.
 #[test]
 fn events_left_out_are_counted() {
+    if !in_own_process(module_path!(), "events_left_out_are_counted", &[]) {
+        return;
+    }
     let memory = Memory::builder().build().unwrap();
     let full = memory.root().child("full", Limits::max(UNIT)).unwrap();
     let mut refusals = 0;
@@ -130,6 +130,9 @@ fn events_left_out_are_counted() {
 
 #[test]
 fn a_subscriber_that_panics_harms_nobody() {
+    if !in_own_process(module_path!(), "a_subscriber_that_panics_harms_nobody", &[]) {
+        return;
+    }
     struct Panics;
     impl Subscriber for Panics {
         fn enabled(&self, metadata: &Metadata<'_>) -> bool {
@@ -146,7 +149,6 @@ fn a_subscriber_that_panics_harms_nobody() {
         fn enter(&self, _: &Id) {}
         fn exit(&self, _: &Id) {}
     }
-    warm_up();
     let memory = Memory::builder().build().unwrap();
     let full = memory.root().child("full", Limits::max(UNIT)).unwrap();
     subscriber::with_default(Panics, || refused(full.try_charge(units(2))));
