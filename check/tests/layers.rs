@@ -34,6 +34,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("bursar-bench", &["bursar", "bursar-alloc", "bursar-bench-peers", "bursar-conditions", "bursar-datafusion",
         "bursar-machine", "bursar-rig", "bursar-sim"]),
     ("bursar-example-server", &["bursar", "bursar-conditions"]),
+    ("bursar-example-distributed", &["bursar", "bursar-datafusion", "bursar-tpch"]),
 ];
 
 /// Modules of `bursar`: each uses those before it, and itself.

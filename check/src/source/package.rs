@@ -30,7 +30,8 @@ const HOUSES: [(House, &[&str]); 4] = [
     (House::Lab, &["bursar-recording", "bursar-rig", "bursar-sim", "bursar-kernel", "bursar-lab", "bursar-experiments",
         "bursar-observe", "bursar-cli"]),
     (House::Check, &["bursar-check"]),
-    (House::Bench, &["bursar-bench", "bursar-bench-peers", "bursar-conditions", "bursar-tpch", "bursar-example-server"]),
+    (House::Bench, &["bursar-bench", "bursar-bench-peers", "bursar-conditions", "bursar-tpch", "bursar-example-server",
+        "bursar-example-distributed"]),
 ];
 
 /// A package of the workspace.

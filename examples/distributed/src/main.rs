@@ -6,6 +6,8 @@
 //!
 //! `cargo run --release`, or `cargo run --release -- --processes`, in this directory.
 
+#![forbid(unsafe_code)]
+
 mod cluster;
 mod worker;
 
