@@ -30,7 +30,9 @@ fn fallible_charges_never_exceed_the_limit() {
     let seed = seed();
     let tenant = owing().make_max("tenant", 1 << 20);
     let queries = [0, 1, 2, 3].map(|index| tenant.make_max(format!("q{index}"), MOST));
-    let [held_bytes, highest_max, refused] = [0, 1 << 20, 0].map(AtomicU64::new);
+    // Both in one word, so that they are compared at one moment: what is held, and above it the highest `max`.
+    let held_and_max = AtomicU64::new(1 << 20 << 32);
+    let refused = AtomicU64::new(0);
     let is_over = AtomicBool::new(false);
     let work = |thread| {
         let mut random = Random(seed ^ thread);
@@ -40,8 +42,8 @@ fn fallible_charges_never_exceed_the_limit() {
             match query.try_charge(1 + random.below(60_000) as u64) {
                 Ok(charge) => {
                     let bytes = charge.bytes();
-                    let now = held_bytes.fetch_add(bytes, Ordering::SeqCst) + bytes;
-                    let max = highest_max.load(Ordering::SeqCst);
+                    let both = held_and_max.fetch_add(bytes, Ordering::SeqCst) + bytes;
+                    let (now, max) = (both & u64::from(u32::MAX), both >> 32);
                     assert!(now <= max, "{now} of {max}");
                     held.push(charge);
                 }
@@ -49,7 +51,7 @@ fn fallible_charges_never_exceed_the_limit() {
                     refused.fetch_add(1, Ordering::Relaxed);
                     for _ in 0..held.len().min(1 + random.below(8)) {
                         let charge = held.swap_remove(random.below(held.len()));
-                        held_bytes.fetch_sub(charge.bytes(), Ordering::SeqCst);
+                        held_and_max.fetch_sub(charge.bytes(), Ordering::SeqCst);
                     }
                 }
                 Err(other) => panic!("{other}"),
@@ -57,10 +59,11 @@ fn fallible_charges_never_exceed_the_limit() {
             let _ = query.take_debt();
         }
         let left: u64 = held.iter().map(bursar::Charge::bytes).sum();
-        held_bytes.fetch_sub(left, Ordering::SeqCst);
+        held_and_max.fetch_sub(left, Ordering::SeqCst);
     };
     let mut random = Random(!seed);
     let mut rounds = 0;
+    let mut in_force = 1 << 20;
     crew(4, work, || {
         // Ends the threads unless it is forgotten: also if this one finds fault.
         let stop = Stop(&is_over);
@@ -71,12 +74,16 @@ fn fallible_charges_never_exceed_the_limit() {
         }
         // Raised before, lowered after: what a thread may compare with is never below what is in force.
         let max = (200 + random.below(1000) as u64) << 10;
-        highest_max.fetch_max(max, Ordering::SeqCst);
+        if max > in_force {
+            held_and_max.fetch_add((max - in_force) << 32, Ordering::SeqCst);
+            in_force = max;
+        }
         tenant.set_max(max);
         // The counter, not the statistics: a sum over CPUs that change is the sum of no moment.
         let reserved = tenant.reserved();
         if reserved <= max {
-            highest_max.store(max.max(held_bytes.load(Ordering::SeqCst)), Ordering::SeqCst);
+            held_and_max.fetch_sub((in_force - max) << 32, Ordering::SeqCst);
+            in_force = max;
         }
         // Fallible charges only, so the usage falls from here on until it is within the limit.
         assert!(tenant.reserved() <= reserved.max(max), "{max}");
