@@ -56,7 +56,7 @@ impl Cluster {
         match self {
             Self::Here(..) => Ok(false),
             Self::Processes(processes) => {
-                let last = processes.last_mut().ok_or("no worker")?;
+                let mut last = processes.pop().ok_or("no worker")?;
                 last.child.kill().await?;
                 Ok(true)
             }

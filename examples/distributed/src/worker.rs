@@ -17,8 +17,8 @@ use tonic::transport::Server;
 /// The header with a query's path, such as `tenant-a/query-7`.
 pub const PATH: &str = "bursar-path";
 /// The memory of a worker, bytes, and the part of it that a tenant may have.
-pub const WORKER_MAX: u64 = 96 << 20;
-pub const TENANTS: [(&str, u64); 2] = [("tenant-a", 64 << 20), ("tenant-b", 48 << 20)];
+pub const WORKER_MAX: u64 = 48 << 20;
+pub const TENANTS: [(&str, u64); 2] = [("tenant-a", 24 << 20), ("tenant-b", 8 << 20)];
 
 /// Who gives memory to queries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
