@@ -38,7 +38,7 @@ pub struct Pools {
     made: Arc<Mutex<Made>>,
 }
 
-type Settings = dyn Fn(PoolBuilder, &Group) -> PoolBuilder + Send + Sync;
+type Settings = dyn Fn(PoolBuilder, &Group) -> Result<PoolBuilder, CreateError> + Send + Sync;
 
 /// Pools by path, and the number of entries from which those of ended pools are looked for.
 #[derive(Default)]
@@ -64,7 +64,7 @@ pub enum UnknownPath {
         /// The path of the group that is missing.
         path: String,
     },
-    /// The query's group cannot be made.
+    /// The query's group cannot be made, or the settings refuse it.
     Create(CreateError),
 }
 
@@ -98,16 +98,19 @@ impl Pools {
     pub fn below(root: Group) -> Self {
         Self {
             root,
-            settings: Arc::new(|builder, _: &Group| builder),
+            settings: Arc::new(|builder, _: &Group| Ok(builder)),
             made: Arc::default(),
         }
     }
 
-    /// Sets how a pool is built for its query's group: with a history, a share, operators that are never refused. The function must not
-    /// use this registry.
+    /// Sets how a pool is built for its query's group: with a history, a share, real bytes, operators that are never refused. The
+    /// function must not use this registry. Its error refuses the query.
     pub fn settings(
         mut self,
-        settings: impl Fn(PoolBuilder, &Group) -> PoolBuilder + Send + Sync + 'static,
+        settings: impl Fn(PoolBuilder, &Group) -> Result<PoolBuilder, CreateError>
+        + Send
+        + Sync
+        + 'static,
     ) -> Self {
         self.settings = Arc::new(settings);
         self
@@ -152,7 +155,8 @@ impl Pools {
                 made => break made.map_err(UnknownPath::Create)?,
             }
         };
-        let pool = (self.settings)(GroupPool::builder(group.clone()), &group).build();
+        let settings = (self.settings)(GroupPool::builder(group.clone()), &group);
+        let pool = settings.map_err(UnknownPath::Create)?.build();
         made.put(names, &pool);
         Ok(pool)
     }

@@ -63,7 +63,7 @@ impl Node {
         let kept = history.clone();
         let pools = Pools::below(memory.root()).settings(move |builder, _| {
             // DataFusion 55.2 may wait for ever otherwise: apache/datafusion#24883.
-            builder.never_refuse(["RepartitionExec"]).history(&kept)
+            Ok(builder.never_refuse(["RepartitionExec"]).history(&kept))
         });
         for (tenant, max) in TENANTS {
             // A group lives as long as a handle, and this one as long as the process.

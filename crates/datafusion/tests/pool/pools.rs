@@ -20,7 +20,7 @@ fn one_path_is_one_pool_until_its_last_task_ends() {
     let (memory, tenant, pools) = scene();
     let history = History::new(9);
     let kept = history.clone();
-    let pools = pools.settings(move |builder, _| builder.history(&kept));
+    let pools = pools.settings(move |builder, _| Ok(builder.history(&kept)));
     let one = pools.get_or_create("a/q").unwrap();
     let same = pools.clone().get_or_create("/a/q").unwrap();
     assert!(Arc::ptr_eq(&one, &same));

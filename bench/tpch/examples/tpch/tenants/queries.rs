@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bursar::{Freshness, Group, HighPolicy, Limits, Memory};
-use bursar_datafusion::{FairShare, GroupPool, History, QueryReport, RealBytes, View};
+use bursar_datafusion::{FairShare, History, Pools, QueryReport, View};
 use bursar_tpch::{Query, Spilled, Tables, run};
 use datafusion::error::DataFusionError;
 use datafusion::execution::config::SessionConfig;
@@ -19,12 +19,16 @@ use crate::real_bytes;
 /// What the example asks of its own groups.
 const BIGGEST: &str = "SELECT path, usage, peak, max, pressure, refused FROM bursar_memory() ORDER BY reserved DESC LIMIT 8";
 
+/// More queries than end at a time.
+const HISTORY_MAX: usize = 1_000;
+
 /// DataFusion, and the books of all that its queries use.
 pub struct Engine {
     memory: Memory,
-    /// What the queries really take.
-    real: RealBytes,
-    tenants: Vec<(Group, FairShare)>,
+    tenants: Vec<Group>,
+    pools: Pools,
+    /// The reports of queries that have ended.
+    history: History,
     /// One disk manager, one cache, one registry of object stores for everybody.
     runtime: Arc<RuntimeEnv>,
     tables: Tables,
@@ -58,18 +62,31 @@ impl Engine {
             .high_policy(HighPolicy::Owe)
             .build()?;
         let root = memory.root();
-        let tenants = tenants
+        let tenants: Vec<Group> = tenants
             .iter()
-            .map(|tenant| {
-                let group = root.child(&tenant.name, Limits::max(tenant.limit))?;
-                let share = FairShare::of(&group);
-                Ok((group, share))
-            })
-            .collect::<Result<_, Stopped>>()?;
+            .map(|tenant| root.child(&tenant.name, Limits::max(tenant.limit)))
+            .collect::<Result<_, _>>()?;
+        let shares: Vec<FairShare> = tenants.iter().map(FairShare::of).collect();
+        // What the queries really take.
+        let real = real_bytes()?;
+        let history = History::new(HISTORY_MAX);
+        let kept = history.clone();
+        let pools = Pools::below(root).settings(move |mut builder, query| {
+            let is_above = |share: &&FairShare| query.parent().as_ref() == Some(share.group());
+            if let Some(share) = shares.iter().find(is_above) {
+                builder = builder.share(share);
+            }
+            // DataFusion 55.2 may wait for ever if a repartition is refused.
+            builder
+                .never_refuse(["RepartitionExec"])
+                .history(&kept)
+                .real_bytes(&real)
+        });
         Ok(Self {
             memory,
-            real: real_bytes()?,
             tenants,
+            pools,
+            history,
             runtime: RuntimeEnvBuilder::new().build_arc()?,
             tables,
             partitions,
@@ -97,16 +114,9 @@ impl Engine {
     /// Runs a query in a group of its own.
     #[expect(clippy::disallowed_methods, reason = "a time to be shown")]
     async fn query(&self, tenant: usize, name: String, query: Query) -> Result<Finished, Stopped> {
-        let (tenant_group, share) = &self.tenants[tenant];
-        let group = tenant_group.child(&name, Limits::none())?;
-        let history = History::new(1);
-        let pool = GroupPool::builder(group.clone())
-            .share(share)
-            // DataFusion 55.2 may wait for ever otherwise.
-            .never_refuse(["RepartitionExec"])
-            .history(&history)
-            .real_bytes(&self.real)?
-            .build();
+        let path = format!("{}/{name}", self.tenants[tenant].path());
+        let pool = self.pools.get_or_create(&path)?;
+        let group = pool.group().clone();
         let runtime = RuntimeEnvBuilder::from_runtime_env(&self.runtime)
             .with_memory_pool(pool.clone())
             .build_arc()?;
@@ -125,7 +135,11 @@ impl Engine {
         drop(group.charge_async(1).await?);
         // The name is free from here on; what was counted stays readable.
         pool.remove()?;
-        let report = history.finished().pop();
+        let report = self
+            .history
+            .finished()
+            .into_iter()
+            .rfind(|report| report.path == path);
         Ok(Finished {
             tenant,
             name,
@@ -161,7 +175,7 @@ impl Engine {
 
     /// The tenants' groups.
     pub fn tenants(&self) -> impl Iterator<Item = &Group> {
-        self.tenants.iter().map(|(group, _)| group)
+        self.tenants.iter()
     }
 
     /// Whether everything that was charged to anybody is back.
