@@ -78,6 +78,8 @@ mod arrow;
 mod builder;
 mod chain;
 mod history;
+#[cfg(feature = "real-bytes")]
+mod in_query;
 mod names;
 mod operators;
 mod pool;

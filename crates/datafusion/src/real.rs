@@ -8,19 +8,12 @@ use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll};
 
 use bursar::{Bytes, CreateError, Group, Memory, MemoryError, printable};
-use bursar_alloc::{GroupExt, InGroup, InGroupExt, Twin, current};
-use datafusion_common::Result;
-use datafusion_common::arrow::array::RecordBatch;
-use datafusion_common::arrow::datatypes::SchemaRef;
+use bursar_alloc::{GroupExt, InGroupExt, Twin, current};
 use datafusion_common_runtime::{JoinSetTracer, set_join_set_tracer};
-use datafusion_execution::{RecordBatchStream, SendableRecordBatchStream};
-use futures_core::Stream;
 
 use crate::chain::{self, Chain};
-use crate::pool::GroupPool;
 
 /// The twin tree of a process: real bytes by the paths of the groups that reserve. Cloning makes another handle of the same tree.
 ///
@@ -173,7 +166,7 @@ impl fmt::Display for RealReport {
 /// A query's group in the twin tree.
 #[derive(Debug)]
 pub(crate) struct Real {
-    group: Group,
+    pub(crate) group: Group,
     /// Groups with the same paths: those that reserve with their limits, and those that take. Empty if real bytes refuse nothing.
     gate: Vec<(Group, Group)>,
 }
@@ -220,55 +213,4 @@ pub(crate) fn write_over(text: &mut String, group: &str, held: u64, max: u64) ->
         printable(group),
         Bytes(max)
     )
-}
-
-/// A stream that is in a query's group while it is polled and dropped.
-struct InQuery {
-    stream: Pin<Box<InGroup<SendableRecordBatchStream>>>,
-    schema: SchemaRef,
-}
-
-impl Stream for InQuery {
-    type Item = Result<RecordBatch>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let poll =
-            |mut stream: Pin<&mut SendableRecordBatchStream>| stream.as_mut().poll_next(context);
-        self.stream.as_mut().poll_with(poll)
-    }
-}
-
-impl RecordBatchStream for InQuery {
-    fn schema(&self) -> SchemaRef {
-        self.schema.clone()
-    }
-}
-
-/// # Real bytes
-impl GroupPool {
-    /// The query's group in the twin tree; `None` without [`crate::PoolBuilder::real_bytes`].
-    pub fn real_group(&self) -> Option<&Group> {
-        self.real().map(|real| &real.group)
-    }
-
-    /// Charges what a future allocates to the query's group in the twin tree, with all tasks that DataFusion spawns for it. Make the plan
-    /// in it as well. Batches that it returns stay charged until they are dropped. Without [`crate::PoolBuilder::real_bytes`] it
-    /// changes nothing.
-    pub async fn in_query<F: Future>(&self, future: F) -> F::Output {
-        match self.real_group() {
-            Some(group) => future.in_group(group).await,
-            None => future.await,
-        }
-    }
-
-    /// Does the same for a stream of batches, from the call on that made it.
-    pub fn stream_in_query(&self, stream: SendableRecordBatchStream) -> SendableRecordBatchStream {
-        let Some(group) = self.real_group() else {
-            return stream;
-        };
-        Box::pin(InQuery {
-            schema: stream.schema(),
-            stream: Box::pin(stream.in_group(group)),
-        })
-    }
 }

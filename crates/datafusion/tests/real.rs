@@ -128,8 +128,8 @@ async fn a_stream_dropped_at_any_moment_leaves_nothing() {
             .in_query(async { session.sql(&sql).await?.create_physical_plan().await })
             .await
             .unwrap();
-        let stream = execute_stream(plan.clone(), session.task_ctx()).unwrap();
-        let mut stream = pool.stream_in_query(stream);
+        let make = || execute_stream(plan.clone(), session.task_ctx());
+        let mut stream = pool.stream_in_query(make).unwrap();
         assert_eq!(stream.schema(), plan.schema());
         for _ in 0..batches {
             // Not all queries have so many batches; then it is at its end.
@@ -149,6 +149,21 @@ async fn a_stream_dropped_at_any_moment_leaves_nothing() {
             .filter(|left| left.path.starts_with(&path));
         assert!(left.map(|left| left.bytes).sum::<u64>() < KEPT_MAX);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_is_in_its_query() {
+    let pool = pool(&group("streamed", u64::MAX));
+    let session = session(&pool);
+    // Planned outside: all that is counted comes from the stream.
+    let plan = session.sql(&sql("q18")).await.unwrap();
+    let plan = plan.create_physical_plan().await.unwrap();
+    let make = || execute_stream(plan, session.task_ctx());
+    let stream = pool.stream_in_query(make).unwrap();
+    let batches: Vec<_> = stream.map(Result::unwrap).collect().await;
+    assert!(!batches.is_empty());
+    let report = pool.report();
+    assert!(report.real.unwrap().peak > report.peak / 2, "{report}");
 }
 
 #[test]
