@@ -18,6 +18,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("bursar-datafusion", &["bursar", "bursar-alloc"]),
     ("bursar-prometheus", &["bursar"]),
     ("bursar-serve", &["bursar", "bursar-prometheus"]),
+    ("bursar-capi", &["bursar"]),
     // These know nothing of Bursar.
     ("bursar-tpch", &[]),
     ("bursar-bench-peers", &[]),
@@ -78,6 +79,7 @@ const UNSAFE: &[(&str, &str)] = &[
     ("crates/machine/tests/stacks/unregistered.rs", "leaves a thread without sections"),
     ("crates/alloc/src/", "pages as memory, and the allocator"),
     ("crates/alloc/tests/", "calls of an allocator"),
+    ("crates/capi/src/", "arguments of C"),
     ("crates/bursar/tests/common/cpus.rs", "binds a thread to a CPU"),
     ("crates/bursar/tests/common/fork.rs", "forks"),
     ("crates/bursar/tests/common/model_pages.rs", "reads a page's words while others may"),
@@ -96,6 +98,7 @@ const ADDRESSES: &[(&str, &str)] = &[
     ("crates/machine/src/host/", "memory of the host"),
     ("crates/machine/tests/stacks/unregistered.rs", "looks up a symbol"),
     ("crates/alloc/", "pages as memory"),
+    ("crates/capi/src/", "arguments of C"),
     ("crates/bursar/src/account.rs", "an address as the identity of a memory; nothing is read through it"),
     ("crates/bursar/src/arena.rs", "a test that entries stay where they are"),
     ("crates/bursar/tests/common/model_pages.rs", "reads a page's words while others may"),

@@ -1,0 +1,127 @@
+//! Charging and returning bytes by number, and adding to statistics.
+
+use std::ffi::c_int;
+use std::ptr;
+
+use crate::error::{Error, Failure, guard};
+use crate::handles::{Column, GroupHandle, Place};
+
+fn place_of(group: GroupHandle) -> Result<&'static Place, Failure> {
+    group.place().ok_or(Failure::Handle)
+}
+
+/// More than a group can ever have charged (2^62).
+const BYTES_MAX: u64 = 1 << 62;
+
+fn check(bytes: u64) -> Result<(), Failure> {
+    match bytes > BYTES_MAX {
+        true => Err(Failure::Argument("more than 2^62 bytes")),
+        false => Ok(()),
+    }
+}
+
+/// # Safety
+/// `error` is NULL, or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bursar_try_charge(
+    group: GroupHandle,
+    bytes: u64,
+    error: *mut *mut Error,
+) -> c_int {
+    let run = || {
+        let charge = place_of(group)?
+            .account
+            .with_group(|group| group.try_charge(bytes))?;
+        charge.forget();
+        Ok(0)
+    };
+    // SAFETY: as the caller's.
+    unsafe { guard(error, run) as c_int }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn bursar_charge(group: GroupHandle, bytes: u64) -> i64 {
+    let run = || {
+        let charge = place_of(group)?
+            .account
+            .with_group(|group| group.charge(bytes));
+        Ok(charge.forget() as i64)
+    };
+    // SAFETY: no error is wanted.
+    unsafe { guard(ptr::null_mut(), run) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn bursar_try_charge_nowait(group: GroupHandle, bytes: u64) -> c_int {
+    let run = || {
+        let charge = place_of(group)?
+            .account
+            .with_group(|group| group.engine().try_charge_nowait(bytes))?;
+        charge.forget();
+        Ok(0)
+    };
+    // SAFETY: no error is wanted.
+    unsafe { guard(ptr::null_mut(), run) as c_int }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn bursar_charge_nowait(group: GroupHandle, bytes: u64) -> i64 {
+    let run = || {
+        let charge = place_of(group)?
+            .account
+            .with_group(|group| group.engine().charge_nowait(bytes));
+        Ok(charge.forget() as i64)
+    };
+    // SAFETY: no error is wanted.
+    unsafe { guard(ptr::null_mut(), run) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn bursar_uncharge(group: GroupHandle, bytes: u64) -> c_int {
+    let run = || {
+        let place = place_of(group)?;
+        check(bytes)?;
+        place
+            .account
+            .with_group(|group| group.engine().uncharge(bytes));
+        Ok(0)
+    };
+    // SAFETY: no error is wanted.
+    unsafe { guard(ptr::null_mut(), run) as c_int }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn bursar_uncharge_nowait(group: GroupHandle, bytes: u64) -> c_int {
+    let run = || {
+        let place = place_of(group)?;
+        check(bytes)?;
+        if bytes > 0 {
+            place.account.uncharge_nowait(bytes);
+        }
+        Ok(0)
+    };
+    // SAFETY: no error is wanted.
+    unsafe { guard(ptr::null_mut(), run) as c_int }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn bursar_add(group: GroupHandle, statistic: u32, delta: i64) -> c_int {
+    let run = || {
+        let place = place_of(group)?;
+        let column = place.schema.columns.get(statistic as usize);
+        match column.ok_or(Failure::Argument("there is no statistic of this number"))? {
+            Column::Counter(counter) => {
+                let delta = u64::try_from(delta).map_err(|_| {
+                    Failure::Argument("a counter only grows: the delta is negative")
+                })?;
+                place.account.with_group(|group| group.add(*counter, delta));
+            }
+            Column::Gauge(gauge) => {
+                place.account.with_group(|group| group.add(*gauge, delta));
+            }
+        }
+        Ok(0)
+    };
+    // SAFETY: no error is wanted.
+    unsafe { guard(ptr::null_mut(), run) as c_int }
+}

@@ -1,0 +1,185 @@
+//! Errors: a number of errno's, and a text for people.
+
+use std::any::Any;
+use std::ffi::{CString, c_char, c_int};
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+
+use bursar::engine::{NowaitError, RemoveError};
+use bursar::{ChargeError, CreateError, MemoryError};
+
+/// Reason why a call failed.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    Charge(ChargeError),
+    Nowait(NowaitError),
+    Create(CreateError),
+    Memory(MemoryError),
+    Remove(RemoveError),
+    /// A handle that was released, or was never given.
+    Handle,
+    TooManyHandles,
+    /// The argument of this name is NULL.
+    Null(&'static str),
+    /// The text of this name is not UTF-8.
+    NotUtf8(&'static str),
+    /// An argument is out of its range, for this reason.
+    Argument(&'static str),
+    /// There is no group of this path below.
+    NoGroup(String),
+    /// The numbers are older than was asked for.
+    NotFresh(String),
+    /// A bug: a panic with this text.
+    Panic(String),
+}
+
+impl Failure {
+    fn errno(&self) -> c_int {
+        match self {
+            Self::Charge(ChargeError::LimitReached(_))
+            | Self::Nowait(NowaitError::LimitReached)
+            | Self::Create(CreateError::OutOfMemory)
+            | Self::Memory(MemoryError::OutOfMemory) => libc::ENOMEM,
+            Self::Charge(ChargeError::Removed { .. })
+            | Self::Nowait(NowaitError::Removed)
+            | Self::Create(CreateError::ParentRemoved { .. })
+            | Self::NoGroup(_) => libc::ENOENT,
+            Self::Charge(ChargeError::TooLarge { .. }) | Self::Nowait(NowaitError::TooLarge) => {
+                libc::EOVERFLOW
+            }
+            Self::Nowait(NowaitError::Busy) => libc::EBUSY,
+            Self::Create(CreateError::LongName { .. }) => libc::ENAMETOOLONG,
+            Self::Create(CreateError::Exists { .. }) => libc::EEXIST,
+            Self::Create(CreateError::TooDeep) => libc::EMLINK,
+            Self::Memory(MemoryError::Start(_)) => libc::ENOTSUP,
+            Self::Remove(RemoveError::Root) => libc::EPERM,
+            Self::Remove(_) => libc::ENOTEMPTY,
+            Self::Handle => libc::EBADF,
+            Self::TooManyHandles => libc::ENFILE,
+            Self::NotUtf8(_) => libc::EILSEQ,
+            Self::NotFresh(_) => libc::EAGAIN,
+            Self::Panic(_) => libc::ENOTRECOVERABLE,
+            // Names and statistics that cannot be, and reasons that a later version of the library adds.
+            Self::Create(_)
+            | Self::Memory(_)
+            | Self::Charge(_)
+            | Self::Nowait(_)
+            | Self::Null(_)
+            | Self::Argument(_) => libc::EINVAL,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            // With the tree around the limit.
+            Self::Charge(error) => write!(f, "{error:#}"),
+            Self::Nowait(error) => error.fmt(f),
+            Self::Create(error) => error.fmt(f),
+            Self::Memory(error) => error.fmt(f),
+            Self::Remove(error) => error.fmt(f),
+            Self::Handle => f.write_str("the handle was released, or is none"),
+            Self::TooManyHandles => f.write_str("too many handles: at most 16777216 at a time"),
+            Self::Null(name) => write!(f, "{name} is NULL"),
+            Self::NotUtf8(name) => write!(f, "{name} is not UTF-8"),
+            Self::Argument(reason) => f.write_str(reason),
+            Self::NoGroup(path) => write!(f, "there is no group {}", bursar::printable(path)),
+            Self::NotFresh(reason) => f.write_str(reason),
+            Self::Panic(text) => write!(f, "a bug of Bursar or of a callback: {text}"),
+        }
+    }
+}
+
+macro_rules! from {
+    ($($error:ident => $kind:ident),*) => {
+        $(impl From<$error> for Failure {
+            fn from(error: $error) -> Self {
+                Self::$kind(error)
+            }
+        })*
+    };
+}
+from!(ChargeError => Charge, NowaitError => Nowait, CreateError => Create, MemoryError => Memory, RemoveError => Remove);
+
+/// An error as C has it.
+#[derive(Debug)]
+pub struct Error {
+    errno: c_int,
+    text: CString,
+}
+
+/// Runs `run`, and turns its failure, or a panic, into a negative number of errno's.
+///
+/// # Safety
+/// `error` is NULL, or can be written to.
+#[inline(always)]
+pub(crate) unsafe fn guard(
+    error: *mut *mut Error,
+    run: impl FnOnce() -> Result<i64, Failure>,
+) -> i64 {
+    match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(Ok(value)) => value,
+        // SAFETY: as the caller's.
+        Ok(Err(failure)) => unsafe { fail(error, failure) },
+        // SAFETY: as the caller's.
+        Err(panic) => unsafe { fail(error, Failure::Panic(text_of(&*panic))) },
+    }
+}
+
+fn text_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    text.unwrap_or("a panic without a text").to_owned()
+}
+
+/// Writes the error if the caller wants one, and returns its number.
+///
+/// # Safety
+/// `error` is NULL, or can be written to.
+#[cold]
+#[inline(never)]
+unsafe fn fail(error: *mut *mut Error, failure: Failure) -> i64 {
+    let errno = failure.errno();
+    if !error.is_null() {
+        let mut text = failure.to_string().into_bytes();
+        text.retain(|byte| *byte != 0);
+        let text = CString::new(text).expect("without NUL");
+        // SAFETY: it can be written to.
+        unsafe { *error = Box::into_raw(Box::new(Error { errno, text })) };
+    }
+    -i64::from(errno)
+}
+
+/// Returns the error's number of errno's, positive; 0 for NULL.
+///
+/// # Safety
+/// `error` is NULL, or an error that is not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bursar_error_number(error: *const Error) -> c_int {
+    // SAFETY: as the caller's.
+    unsafe { error.as_ref() }.map_or(0, |error| error.errno)
+}
+
+/// Returns the error's text, which lives as long as the error; NULL for NULL.
+///
+/// # Safety
+/// As above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bursar_error_text(error: *const Error) -> *const c_char {
+    // SAFETY: as the caller's.
+    unsafe { error.as_ref() }.map_or(ptr::null(), |error| error.text.as_ptr())
+}
+
+/// Frees an error; nothing for NULL.
+///
+/// # Safety
+/// `error` is NULL, or an error that is not freed, and is not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bursar_error_free(error: *mut Error) {
+    if !error.is_null() {
+        // SAFETY: it came from `fail`.
+        drop(unsafe { Box::from_raw(error) });
+    }
+}

@@ -1,0 +1,138 @@
+//! Programs in C and C++ against the library, shared and static.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const WARNINGS: [&str; 4] = ["-Wall", "-Wextra", "-Werror", "-pedantic"];
+
+#[derive(Clone, Copy, PartialEq)]
+enum Linked {
+    Shared,
+    Static,
+}
+
+/// Where Cargo puts the library: beside this test.
+fn libraries() -> PathBuf {
+    let this = env::current_exe().unwrap();
+    this.parent().unwrap().to_owned()
+}
+
+fn here(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// Compiles a program of `tests/c`, and links it.
+fn build(source: &str, linked: Linked, flags: &[&str], to: &Path) -> PathBuf {
+    let is_cpp = source.ends_with(".cpp");
+    let program = to.join(source.replace('.', "-"));
+    let mut compiler = Command::new(if is_cpp { "c++" } else { "cc" });
+    compiler.arg(if is_cpp { "-std=c++17" } else { "-std=c11" });
+    compiler.args(WARNINGS).args(flags).arg("-g").arg("-O1");
+    compiler.arg("-I").arg(here("include"));
+    compiler
+        .arg("-o")
+        .arg(&program)
+        .arg(here("tests/c").join(source));
+    match linked {
+        Linked::Shared => {
+            // By the name that the library has for programs.
+            let named = to.join("libbursar.so.1");
+            if !named.exists() {
+                std::os::unix::fs::symlink(libraries().join("libbursar_capi.so"), &named).unwrap();
+            }
+            compiler
+                .arg(&named)
+                .arg(format!("-Wl,-rpath,{}", to.display()));
+        }
+        Linked::Static => {
+            compiler
+                .arg(libraries().join("libbursar_capi.a"))
+                .args(["-lpthread", "-ldl", "-lm"]);
+        }
+    }
+    let output = compiler
+        .output()
+        .expect("a C and a C++ compiler, such as Debian's g++");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{compiler:?}\n{errors}");
+    program
+}
+
+fn run(program: &Path) -> (Output, String) {
+    let output = Command::new(program).output().unwrap();
+    let text = [&output.stdout[..], &output.stderr[..]].concat();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    (output, text)
+}
+
+fn passes(program: &Path) {
+    let (output, text) = run(program);
+    assert!(
+        output.status.success() && text.ends_with("passed\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn shared() {
+    let to = tempfile::tempdir().unwrap();
+    passes(&build("interface.c", Linked::Shared, &[], to.path()));
+}
+
+#[test]
+fn linked_statically() {
+    let to = tempfile::tempdir().unwrap();
+    passes(&build("interface.c", Linked::Static, &[], to.path()));
+}
+
+/// The program's own code is checked: what it hands in, and what it gets.
+#[test]
+fn under_sanitizers() {
+    let to = tempfile::tempdir().unwrap();
+    let flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+    passes(&build("interface.c", Linked::Shared, &flags, to.path()));
+}
+
+#[test]
+fn an_exception_of_a_callback_aborts_with_a_message() {
+    let to = tempfile::tempdir().unwrap();
+    let (output, text) = run(&build("throws.cpp", Linked::Shared, &[], to.path()));
+    use std::os::unix::process::ExitStatusExt;
+    assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{text}");
+    assert!(
+        text.contains("begun") && !text.contains("not reached"),
+        "{text}"
+    );
+    assert!(text.contains("cannot catch foreign exceptions"), "{text}");
+}
+
+/// Each function of the library is in the header, and the other way round.
+#[test]
+fn the_header_has_what_the_library_has() {
+    let header = std::fs::read_to_string(here("include/bursar.h")).unwrap();
+    // A declaration begins a line with its type, and the name stands before the first parenthesis.
+    let mut declared: Vec<String> = header
+        .lines()
+        .filter(|line| !line.starts_with([' ', '#', '/']) && !line.starts_with("typedef"))
+        .filter_map(|line| line.split_once('(')?.0.rsplit([' ', '*']).next())
+        .filter(|name| name.starts_with("bursar_"))
+        .map(str::to_owned)
+        .collect();
+    let listed = Command::new("nm")
+        .args(["-D", "--defined-only"])
+        .arg(libraries().join("libbursar_capi.so"))
+        .output()
+        .unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    let mut exported: Vec<String> = listed
+        .lines()
+        .filter_map(|line| line.split(' ').next_back())
+        .filter(|name| name.starts_with("bursar_"))
+        .map(|name| name.split('@').next().unwrap().to_owned())
+        .collect();
+    declared.sort();
+    exported.sort();
+    assert_eq!(declared, exported);
+    assert!(exported.len() > 20);
+}
