@@ -71,6 +71,26 @@ impl Account {
         }
     }
 
+    /// Charges `bytes` if this CPU holds that much stock, as [`Engine::charge_from_stock`](crate::engine::Engine::charge_from_stock) does.
+    #[must_use]
+    #[inline(always)]
+    pub fn charge_from_stock(&self, bytes: u64) -> bool {
+        let is_charged = self.slot.charge_at_once(bytes);
+        if is_charged {
+            self.core.counters.lend(self.index, bytes);
+        }
+        is_charged
+    }
+
+    /// Returns `bytes`, at least 1, to this CPU's stock, and tells whether that could be done at once. If it returns `false`, nothing was
+    /// returned: call [`Engine::uncharge`](crate::engine::Engine::uncharge). It always returns `false` in builds with debug assertions, whose
+    /// checks are there.
+    #[must_use]
+    #[inline(always)]
+    pub fn return_to_stock(&self, bytes: u64) -> bool {
+        !cfg!(debug_assertions) && self.slot.uncharge_at_once(bytes)
+    }
+
     /// Runs `run` with a handle of the account's group, for which no reference is counted. Clone the handle to keep it. The
     /// handle or the bytes that keep the group's record must do so until `run` returns.
     #[inline]

@@ -6,11 +6,14 @@ use std::ptr;
 use crate::error::{Error, Failure, guard};
 use crate::handles::{Column, GroupHandle, Place};
 
+// The first lines of most functions here are the way of most calls: the handle's place, and this CPU's stock. They cannot fail, and the rest is
+// a call of another function, so that they need no stack.
+
 fn place_of(group: GroupHandle) -> Result<&'static Place, Failure> {
     group.place().ok_or(Failure::Handle)
 }
 
-/// More than a group can ever have charged (2^62).
+/// More than a group can ever have charged.
 const BYTES_MAX: u64 = 1 << 62;
 
 fn check(bytes: u64) -> Result<(), Failure> {
@@ -18,6 +21,22 @@ fn check(bytes: u64) -> Result<(), Failure> {
         true => Err(Failure::Argument("more than 2^62 bytes")),
         false => Ok(()),
     }
+}
+
+#[inline(always)]
+fn charges_from_stock(group: GroupHandle, bytes: u64) -> bool {
+    group
+        .place()
+        .is_some_and(|place| place.account.charge_from_stock(bytes))
+}
+
+#[inline(always)]
+fn returns_to_stock(group: GroupHandle, bytes: u64) -> bool {
+    let is_usual = bytes > 0 && bytes <= BYTES_MAX;
+    is_usual
+        && group
+            .place()
+            .is_some_and(|place| place.account.return_to_stock(bytes))
 }
 
 /// # Safety
@@ -28,6 +47,18 @@ pub unsafe extern "C" fn bursar_try_charge(
     bytes: u64,
     error: *mut *mut Error,
 ) -> c_int {
+    if charges_from_stock(group, bytes) {
+        return 0;
+    }
+    // SAFETY: as the caller's.
+    unsafe { try_charge_slowly(group, bytes, error) }
+}
+
+/// # Safety
+/// As above.
+#[cold]
+#[inline(never)]
+unsafe fn try_charge_slowly(group: GroupHandle, bytes: u64, error: *mut *mut Error) -> c_int {
     let run = || {
         let charge = place_of(group)?
             .account
@@ -41,6 +72,15 @@ pub unsafe extern "C" fn bursar_try_charge(
 
 #[unsafe(no_mangle)]
 pub extern "C" fn bursar_charge(group: GroupHandle, bytes: u64) -> i64 {
+    if charges_from_stock(group, bytes) {
+        return bytes as i64;
+    }
+    charge_slowly(group, bytes)
+}
+
+#[cold]
+#[inline(never)]
+fn charge_slowly(group: GroupHandle, bytes: u64) -> i64 {
     let run = || {
         let charge = place_of(group)?
             .account
@@ -53,6 +93,15 @@ pub extern "C" fn bursar_charge(group: GroupHandle, bytes: u64) -> i64 {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn bursar_try_charge_nowait(group: GroupHandle, bytes: u64) -> c_int {
+    if charges_from_stock(group, bytes) {
+        return 0;
+    }
+    try_charge_nowait_slowly(group, bytes)
+}
+
+#[cold]
+#[inline(never)]
+fn try_charge_nowait_slowly(group: GroupHandle, bytes: u64) -> c_int {
     let run = || {
         let charge = place_of(group)?
             .account
@@ -66,6 +115,15 @@ pub extern "C" fn bursar_try_charge_nowait(group: GroupHandle, bytes: u64) -> c_
 
 #[unsafe(no_mangle)]
 pub extern "C" fn bursar_charge_nowait(group: GroupHandle, bytes: u64) -> i64 {
+    if charges_from_stock(group, bytes) {
+        return bytes as i64;
+    }
+    charge_nowait_slowly(group, bytes)
+}
+
+#[cold]
+#[inline(never)]
+fn charge_nowait_slowly(group: GroupHandle, bytes: u64) -> i64 {
     let run = || {
         let charge = place_of(group)?
             .account
@@ -78,6 +136,15 @@ pub extern "C" fn bursar_charge_nowait(group: GroupHandle, bytes: u64) -> i64 {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn bursar_uncharge(group: GroupHandle, bytes: u64) -> c_int {
+    if returns_to_stock(group, bytes) {
+        return 0;
+    }
+    uncharge_slowly(group, bytes)
+}
+
+#[cold]
+#[inline(never)]
+fn uncharge_slowly(group: GroupHandle, bytes: u64) -> c_int {
     let run = || {
         let place = place_of(group)?;
         check(bytes)?;
@@ -92,6 +159,15 @@ pub extern "C" fn bursar_uncharge(group: GroupHandle, bytes: u64) -> c_int {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn bursar_uncharge_nowait(group: GroupHandle, bytes: u64) -> c_int {
+    if returns_to_stock(group, bytes) {
+        return 0;
+    }
+    uncharge_nowait_slowly(group, bytes)
+}
+
+#[cold]
+#[inline(never)]
+fn uncharge_nowait_slowly(group: GroupHandle, bytes: u64) -> c_int {
     let run = || {
         let place = place_of(group)?;
         check(bytes)?;

@@ -52,7 +52,7 @@ pub(crate) struct Place {
     group: Mutex<Option<Group>>,
 }
 
-type Piece = Box<[OnceLock<Place>]>;
+type Piece = Box<[OnceLock<Place>; PIECE]>;
 
 static TABLE: [OnceLock<Piece>; PIECES] = [const { OnceLock::new() }; PIECES];
 
@@ -111,7 +111,12 @@ impl GroupHandle {
         }
         let index = free.next;
         let piece = TABLE.get(index / PIECE)?;
-        let piece = piece.get_or_init(|| (0..PIECE).map(|_| OnceLock::new()).collect());
+        let piece = piece.get_or_init(|| {
+            let places: Box<[_]> = (0..PIECE).map(|_| OnceLock::new()).collect();
+            places
+                .try_into()
+                .unwrap_or_else(|_| unreachable!("of that length"))
+        });
         free.next += 1;
         let is_new = piece[index % PIECE].set(place).is_ok();
         assert!(is_new, "a place that was never used");
