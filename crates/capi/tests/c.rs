@@ -77,7 +77,9 @@ fn passes(program: &Path) {
 #[test]
 fn shared() {
     let to = tempfile::tempdir().unwrap();
-    passes(&build("interface.c", Linked::Shared, &[], to.path()));
+    for source in ["interface.c", "interface.cpp"] {
+        passes(&build(source, Linked::Shared, &[], to.path()));
+    }
 }
 
 #[test]
@@ -91,7 +93,9 @@ fn linked_statically() {
 fn under_sanitizers() {
     let to = tempfile::tempdir().unwrap();
     let flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
-    passes(&build("interface.c", Linked::Shared, &flags, to.path()));
+    for source in ["interface.c", "interface.cpp"] {
+        passes(&build(source, Linked::Shared, &flags, to.path()));
+    }
 }
 
 #[test]

@@ -1,0 +1,404 @@
+// Bursar for C++17: groups, charges and callbacks that end by themselves, and memory resources on a group.
+//
+//     bursar::Group root = bursar::Group::create();
+//     bursar::Group query = root.child("query-7", 64 << 20);
+//     bursar::Charge charge = query.charge(4096);       // throws bursar::Error if a limit is in the way
+//     bursar::Resource resource(query);                 // a std::pmr::memory_resource: charges what it allocates
+//     std::pmr::vector<int> rows(&resource);
+//
+// It is a header over bursar.h, whose rules hold here: threads, signal handlers, fork. No exception crosses the library: it is thrown here. An
+// exception that leaves a callback aborts the process.
+#ifndef BURSAR_HPP
+#define BURSAR_HPP
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <memory_resource>
+#include <new>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "bursar.h"
+
+namespace bursar {
+
+// Why a call failed.
+class Error : public std::runtime_error {
+public:
+    Error(int number, const std::string &text) : std::runtime_error(text), number_(number) {}
+
+    // The number of <cerrno>, positive: ENOMEM if a limit is in the way.
+    int number() const noexcept { return number_; }
+
+private:
+    int number_;
+};
+
+namespace detail {
+
+// An error object of the library that frees itself.
+class Failure {
+public:
+    Failure() = default;
+    Failure(const Failure &) = delete;
+    Failure &operator=(const Failure &) = delete;
+    ~Failure() { bursar_error_free(error_); }
+
+    bursar_error **put() noexcept { return &error_; }
+
+    // Throws if `result` is an error.
+    void check(int64_t result) const {
+        if (result < 0) {
+            throw Error(static_cast<int>(-result), error_ ? bursar_error_text(error_) : "no text");
+        }
+    }
+
+private:
+    bursar_error *error_ = nullptr;
+};
+
+inline void check(int64_t result, const char *what) {
+    if (result < 0) {
+        throw Error(static_cast<int>(-result), what);
+    }
+}
+
+// A handle that releases itself.
+class Owned {
+public:
+    explicit Owned(bursar_group group) noexcept : group(group) {}
+    Owned(const Owned &) = delete;
+    Owned &operator=(const Owned &) = delete;
+    ~Owned() { bursar_release(group); }
+
+    const bursar_group group;
+};
+
+using Handle = std::shared_ptr<const Owned>;
+
+inline Handle own(bursar_group group) {
+    try {
+        return std::make_shared<const Owned>(group);
+    } catch (...) {
+        bursar_release(group);
+        throw;
+    }
+}
+
+} // namespace detail
+
+// How old numbers may be.
+struct Freshness {
+    uint32_t kind;
+    uint64_t bound;
+
+    // As they were last brought up to date.
+    static constexpr Freshness cached() { return {BURSAR_CACHED, 0}; }
+    static constexpr Freshness at_most_ns(uint64_t age) { return {BURSAR_AT_MOST_NS, age}; }
+    // Usage that is off by at most that many bytes.
+    static constexpr Freshness within(uint64_t bytes) { return {BURSAR_WITHIN, bytes}; }
+    // They miss no update that returned before the call.
+    static constexpr Freshness exact() { return {BURSAR_EXACT, 0}; }
+};
+
+using Reading = bursar_reading;
+using Limits = bursar_limits;
+
+inline Limits no_limits() { return BURSAR_LIMITS_INIT; }
+
+// A callback that is registered until this ends.
+class Registration {
+public:
+    Registration() = default;
+    explicit Registration(bursar_registration registration) noexcept : registration_(registration) {}
+    Registration(Registration &&other) noexcept : registration_(std::exchange(other.registration_, {0})) {}
+    Registration &operator=(Registration &&other) noexcept {
+        std::swap(registration_, other.registration_);
+        return *this;
+    }
+    ~Registration() {
+        if (registration_.bits != 0) {
+            bursar_unregister(registration_);
+        }
+    }
+
+private:
+    bursar_registration registration_ = {0};
+};
+
+class Group;
+
+// Bytes that are charged to a group until this ends. It may end on any thread, and before or after handles of its group.
+class Charge {
+public:
+    Charge() = default;
+    Charge(Charge &&other) noexcept : group_(std::move(other.group_)), bytes_(std::exchange(other.bytes_, 0)) {}
+    Charge &operator=(Charge &&other) noexcept {
+        std::swap(group_, other.group_);
+        std::swap(bytes_, other.bytes_);
+        return *this;
+    }
+    ~Charge();
+
+    uint64_t bytes() const noexcept { return bytes_; }
+
+    // Charges more, or returns what is too much. Throws if a limit is in the way, and changes nothing then.
+    void resize(uint64_t bytes);
+
+    // Leaves the bytes charged; return them by Group::uncharge.
+    uint64_t forget() noexcept { return std::exchange(bytes_, 0); }
+
+private:
+    friend class Group;
+    Charge(detail::Handle group, uint64_t bytes) noexcept : group_(std::move(group)), bytes_(bytes) {}
+
+    detail::Handle group_;
+    uint64_t bytes_ = 0;
+};
+
+// A handle of a group. Copies are handles of the same group, which is released with the last one and the last charge.
+class Group {
+public:
+    // Makes a tree, and returns its root.
+    static Group create(const bursar_options &options = BURSAR_OPTIONS_INIT) {
+        detail::Failure failure;
+        bursar_group root;
+        failure.check(bursar_create(&options, &root, failure.put()));
+        return Group(root);
+    }
+
+    // Takes over a handle of C.
+    explicit Group(bursar_group group) : handle_(detail::own(group)) {}
+
+    Group child(const std::string &name, uint64_t max = BURSAR_MAX) const {
+        detail::Failure failure;
+        bursar_group child;
+        failure.check(bursar_child(get(), name.c_str(), max, &child, failure.put()));
+        return Group(child);
+    }
+
+    // The group at a path below, if there is one.
+    std::optional<Group> find(const std::string &path) const {
+        detail::Failure failure;
+        bursar_group found;
+        int result = bursar_find(get(), path.c_str(), &found, failure.put());
+        if (result == -ENOENT) {
+            return std::nullopt;
+        }
+        failure.check(result);
+        return Group(found);
+    }
+
+    // The handle, for functions of C. It is this object's.
+    bursar_group get() const noexcept { return handle_->group; }
+
+    std::string path() const {
+        int64_t length = bursar_path(get(), nullptr, 0);
+        detail::check(length, "the group's path");
+        std::string path(static_cast<std::size_t>(length), '\0');
+        bursar_path(get(), path.data(), path.size() + 1);
+        return path;
+    }
+
+    Limits limits() const {
+        Limits limits = BURSAR_LIMITS_INIT;
+        detail::check(bursar_get_limits(get(), &limits), "the group's limits");
+        return limits;
+    }
+
+    void set_limits(const Limits &limits) const {
+        detail::Failure failure;
+        failure.check(bursar_set_limits(get(), &limits, failure.put()));
+    }
+
+    void set_max(uint64_t max) const {
+        Limits limits = this->limits();
+        limits.max = max;
+        set_limits(limits);
+    }
+
+    // Removes the group and all below. Bytes stay charged until they are returned.
+    void close() const {
+        detail::Failure failure;
+        failure.check(bursar_close(get(), failure.put()));
+    }
+
+    // Charges, or throws.
+    Charge charge(uint64_t bytes) const {
+        detail::Failure failure;
+        failure.check(bursar_try_charge(get(), bytes, failure.put()));
+        return Charge(handle_, bytes);
+    }
+
+    // Charges, or returns nothing if that fails: by a limit, or because the group was removed.
+    std::optional<Charge> try_charge(uint64_t bytes) const {
+        if (bursar_try_charge(get(), bytes, nullptr) < 0) {
+            return std::nullopt;
+        }
+        return Charge(handle_, bytes);
+    }
+
+    // Charges whatever the limits say, for memory that is in use already.
+    Charge charge_anyway(uint64_t bytes) const {
+        int64_t charged = bursar_charge(get(), bytes);
+        detail::check(charged, "a charge beyond the limits");
+        return Charge(handle_, static_cast<uint64_t>(charged));
+    }
+
+    // Returns bytes whose charge was forgotten.
+    void uncharge(uint64_t bytes) const noexcept { bursar_uncharge(get(), bytes); }
+
+    void add(uint32_t statistic, int64_t delta) const { detail::check(bursar_add(get(), statistic, delta), "a statistic of that number and sign"); }
+
+    // Reads the usage, and as many statistics as there is room for at `values`.
+    Reading read(Freshness freshness = Freshness::cached(), bursar_value *values = nullptr, std::size_t count = 0) const {
+        detail::Failure failure;
+        Reading reading = BURSAR_READING_INIT;
+        failure.check(bursar_read(get(), freshness.kind, freshness.bound, &reading, values, count, failure.put()));
+        return reading;
+    }
+
+    // The group and all below, as the `groups` of docs/live-schema.md.
+    std::string snapshot_json(Freshness freshness = Freshness::cached()) const {
+        detail::Failure failure;
+        char *json;
+        failure.check(bursar_snapshot_json(get(), freshness.kind, freshness.bound, &json, failure.put()));
+        std::unique_ptr<char, void (*)(char *)> owned(json, bursar_text_free);
+        return owned.get();
+    }
+
+    // Calls `reclaim` when bytes are needed: it frees some of the group's, returns them, and tells how many.
+    [[nodiscard]] Registration add_reclaimer(std::function<uint64_t(uint64_t target)> reclaim, int order = 0) const {
+        using Function = std::function<uint64_t(uint64_t)>;
+        detail::Failure failure;
+        bursar_registration registration;
+        auto owned = std::make_unique<Function>(std::move(reclaim));
+        auto call = [](void *data, uint64_t target) { return (*static_cast<Function *>(data))(target); };
+        auto destroy = [](void *data) { delete static_cast<Function *>(data); };
+        failure.check(bursar_add_reclaimer(get(), order, call, owned.get(), destroy, &registration, failure.put()));
+        owned.release();
+        return Registration(registration);
+    }
+
+    // Calls `tell` with each new level of pressure, BURSAR_PRESSURE_*.
+    [[nodiscard]] Registration on_pressure(std::function<void(int level)> tell) const {
+        using Function = std::function<void(int)>;
+        detail::Failure failure;
+        bursar_registration registration;
+        auto owned = std::make_unique<Function>(std::move(tell));
+        auto call = [](void *data, int level) { (*static_cast<Function *>(data))(level); };
+        auto destroy = [](void *data) { delete static_cast<Function *>(data); };
+        failure.check(bursar_on_pressure(get(), call, owned.get(), destroy, &registration, failure.put()));
+        owned.release();
+        return Registration(registration);
+    }
+
+private:
+    detail::Handle handle_;
+};
+
+inline Charge::~Charge() {
+    if (bytes_ > 0) {
+        bursar_uncharge(group_->group, bytes_);
+    }
+}
+
+inline void Charge::resize(uint64_t bytes) {
+    if (bytes > bytes_) {
+        if (!group_) {
+            throw Error(EINVAL, "a charge of no group cannot grow");
+        }
+        detail::Failure failure;
+        failure.check(bursar_try_charge(group_->group, bytes - bytes_, failure.put()));
+    } else if (bytes < bytes_) {
+        bursar_uncharge(group_->group, bytes_ - bytes);
+    }
+    bytes_ = bytes;
+}
+
+// A memory resource that charges a group for what it allocates from another one, and throws std::bad_alloc if a limit is in the way. It charges
+// the bytes that were asked for: what the other resource rounds up, or keeps, is not charged. Resources are equal if their groups' handles and
+// their upstreams are.
+class Resource : public std::pmr::memory_resource {
+public:
+    explicit Resource(Group group, std::pmr::memory_resource *upstream = std::pmr::new_delete_resource())
+        : group_(std::move(group)), upstream_(upstream) {}
+
+    const Group &group() const noexcept { return group_; }
+    std::pmr::memory_resource *upstream() const noexcept { return upstream_; }
+
+protected:
+    void *do_allocate(std::size_t bytes, std::size_t alignment) override {
+        if (bursar_try_charge(group_.get(), bytes, nullptr) < 0) {
+            throw std::bad_alloc();
+        }
+        try {
+            return upstream_->allocate(bytes, alignment);
+        } catch (...) {
+            bursar_uncharge(group_.get(), bytes);
+            throw;
+        }
+    }
+
+    void do_deallocate(void *block, std::size_t bytes, std::size_t alignment) override {
+        upstream_->deallocate(block, bytes, alignment);
+        bursar_uncharge(group_.get(), bytes);
+    }
+
+    bool do_is_equal(const std::pmr::memory_resource &other) const noexcept override {
+        auto same = dynamic_cast<const Resource *>(&other);
+        return same && same->group_.get().bits == group_.get().bits && same->upstream_ == upstream_;
+    }
+
+private:
+    Group group_;
+    std::pmr::memory_resource *upstream_;
+};
+
+// The same as an allocator for containers without pmr. Copies share the group.
+template <class T> class Allocator {
+public:
+    using value_type = T;
+
+    explicit Allocator(Group group) : group_(std::move(group)) {}
+    template <class U> Allocator(const Allocator<U> &other) noexcept : group_(other.group()) {}
+
+    const Group &group() const noexcept { return group_; }
+
+    T *allocate(std::size_t count) {
+        if (count > std::numeric_limits<std::size_t>::max() / sizeof(T)) {
+            throw std::bad_array_new_length();
+        }
+        std::size_t bytes = count * sizeof(T);
+        if (bursar_try_charge(group_.get(), bytes, nullptr) < 0) {
+            throw std::bad_alloc();
+        }
+        try {
+            return std::allocator<T>().allocate(count);
+        } catch (...) {
+            bursar_uncharge(group_.get(), bytes);
+            throw;
+        }
+    }
+
+    void deallocate(T *block, std::size_t count) noexcept {
+        std::allocator<T>().deallocate(block, count);
+        bursar_uncharge(group_.get(), count * sizeof(T));
+    }
+
+    template <class U> bool operator==(const Allocator<U> &other) const noexcept { return group_.get().bits == other.group().get().bits; }
+    template <class U> bool operator!=(const Allocator<U> &other) const noexcept { return !(*this == other); }
+
+private:
+    Group group_;
+};
+
+} // namespace bursar
+
+#endif

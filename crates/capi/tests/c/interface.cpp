@@ -1,0 +1,148 @@
+// The interface as a program in C++ sees it: what ends by itself, errors, containers on a group, callbacks.
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "bursar.hpp"
+
+#define CHECK(is_true)                                                                                                 \
+    do {                                                                                                               \
+        if (!(is_true)) {                                                                                              \
+            std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #is_true);                                         \
+            std::exit(1);                                                                                              \
+        }                                                                                                              \
+    } while (0)
+
+using bursar::Freshness;
+
+static const uint64_t MIB = 1 << 20;
+
+static uint64_t usage(const bursar::Group &group) { return static_cast<uint64_t>(group.read(Freshness::exact()).usage.value); }
+
+template <class F> static int number_of(F fails) {
+    try {
+        fails();
+    } catch (const bursar::Error &error) {
+        CHECK(*error.what() != 0);
+        return error.number();
+    }
+    return 0;
+}
+
+static void charges() {
+    bursar::Group root = bursar::Group::create();
+    bursar::Charge kept;
+    {
+        bursar::Group query = root.child("query", 8 * MIB);
+        CHECK(query.path() == "/query" && query.limits().max == 8 * MIB);
+        bursar::Charge charge = query.charge(4 * MIB);
+        CHECK(number_of([&] { query.charge(5 * MIB); }) == ENOMEM && !query.try_charge(5 * MIB));
+        CHECK(number_of([&] { charge.resize(9 * MIB); }) == ENOMEM && charge.bytes() == 4 * MIB);
+        charge.resize(6 * MIB);
+        charge.resize(1 * MIB);
+        CHECK(usage(root) == MIB);
+        query.set_max(16 * MIB);
+        CHECK(query.charge_anyway(20 * MIB).bytes() == 20 * MIB);
+        CHECK(query.try_charge(MIB)->forget() == MIB && usage(query) == 2 * MIB);
+        query.uncharge(MIB);
+        kept = std::move(charge);
+        CHECK(charge.bytes() == 0 && kept.bytes() == MIB);
+        CHECK(number_of([&] { root.child("query"); }) == EEXIST && !root.find("other") && root.find("query"));
+        CHECK(number_of([&] { root.close(); }) == EPERM);
+    }
+    // The handles of its group are gone.
+    CHECK(usage(root) == MIB);
+    kept.resize(2 * MIB);
+    kept = bursar::Charge();
+    CHECK(usage(root) == 0 && !root.find("query"));
+    CHECK(number_of([&] { kept.resize(1); }) == EINVAL);
+}
+
+static void containers() {
+    bursar::Group root = bursar::Group::create();
+    bursar::Group rows = root.child("rows", MIB);
+    {
+        bursar::Resource resource(rows), same(rows);
+        CHECK(resource == same && !(resource == *std::pmr::new_delete_resource()));
+        std::pmr::vector<uint64_t> numbers(&resource);
+        numbers.resize(1000);
+        CHECK(usage(rows) == 8000);
+        bool is_refused = false;
+        try {
+            numbers.reserve(MIB);
+        } catch (const std::bad_alloc &) {
+            is_refused = true;
+        }
+        CHECK(is_refused && numbers.size() == 1000 && usage(rows) == 8000);
+        using Pairs = std::map<int, int, std::less<int>, bursar::Allocator<std::pair<const int, int>>>;
+        Pairs pairs{bursar::Allocator<std::pair<const int, int>>(rows)};
+        for (int at = 0; at < 100; at++) {
+            pairs[at] = at;
+        }
+        CHECK(usage(rows) > 8000 + 100 * sizeof(std::pair<const int, int>));
+        Pairs moved = std::move(pairs);
+        CHECK(moved.at(99) == 99);
+    }
+    CHECK(usage(rows) == 0);
+}
+
+static void callbacks() {
+    bursar_options options = BURSAR_OPTIONS_INIT;
+    options.max = 8 * MIB;
+    bursar::Group root = bursar::Group::create(options);
+    bursar::Group cache = root.child("cache");
+    std::vector<bursar::Charge> entries;
+    int level = -1;
+    {
+        auto shrink = [&](uint64_t target) {
+            uint64_t freed = 0;
+            while (freed < target && !entries.empty()) {
+                freed += entries.back().bytes();
+                entries.pop_back();
+            }
+            return freed;
+        };
+        bursar::Registration reclaimer = cache.add_reclaimer(shrink);
+        bursar::Registration watcher = root.on_pressure([&](int now) { level = now; });
+        for (int at = 0; at < 100; at++) {
+            entries.reserve(100);
+            entries.push_back(cache.charge(MIB));
+        }
+        CHECK(entries.size() == 8 && level == BURSAR_PRESSURE_CRITICAL);
+        bursar::Charge query = root.child("query").charge(5 * MIB);
+        CHECK(entries.size() <= 3);
+        entries.clear();
+    }
+    CHECK(level == BURSAR_PRESSURE_NONE && usage(root) == 0);
+    // Nobody is asked any more.
+    entries.push_back(cache.charge(8 * MIB));
+    CHECK(!root.try_charge(MIB));
+}
+
+static void threads() {
+    bursar::Group group = bursar::Group::create().child("threads");
+    std::vector<std::thread> running;
+    for (int at = 0; at < 4; at++) {
+        running.emplace_back([group] {
+            for (int turn = 0; turn < 5000; turn++) {
+                bursar::Charge charge = group.charge(64);
+                charge.resize(128);
+            }
+        });
+    }
+    for (std::thread &thread : running) {
+        thread.join();
+    }
+    CHECK(usage(group) == 0 && group.snapshot_json().front() == '[');
+}
+
+int main() {
+    charges();
+    containers();
+    callbacks();
+    threads();
+    std::puts("passed");
+}
