@@ -18,7 +18,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("bursar-datafusion", &["bursar", "bursar-alloc"]),
     ("bursar-prometheus", &["bursar"]),
     ("bursar-serve", &["bursar", "bursar-prometheus"]),
-    ("bursar-capi", &["bursar"]),
+    ("bursar-capi", &["bursar", "bursar-alloc"]),
     // These know nothing of Bursar.
     ("bursar-tpch", &[]),
     ("bursar-bench-peers", &[]),

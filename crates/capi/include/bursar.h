@@ -32,7 +32,8 @@
  *
  * THREADS. Each function may be called by any thread at any time.
  *
- * SIGNAL HANDLERS may call the functions whose names end in _nowait, bursar_add and bursar_abi_version, and no others. They never wait, take
+ * SIGNAL HANDLERS may call the functions whose names end in _nowait, bursar_add and bursar_abi_version, and no others. Of the heap, they may free
+ * and allocate if the C library's malloc may be called there, which is not so in general. They never wait, take
  * no lock and allocate nothing, as long as `error` is NULL.
  *
  * FORK. A child of fork may charge, return and read, and has the bytes that its parent had. It must do so before it starts threads. If another
@@ -163,6 +164,31 @@ int bursar_uncharge_nowait(bursar_group group, uint64_t bytes);
 
 /* Adds to a statistic, by its place in bursar_options. */
 int bursar_add(bursar_group group, uint32_t statistic, int64_t delta);
+
+/* ---- The heap ---- */
+
+/* Puts this thread into a group, until it leaves again. It may be in several; the last one counts. -EINVAL: the thread ends, or was in none. */
+int bursar_enter(bursar_group group, bursar_error **error);
+int bursar_leave(void);
+
+/* As malloc and its kin: blocks aligned to 16 bytes, for use by an engine that takes functions for its memory. A block is charged to the group that
+ * the thread is in, by the bytes that it really takes, and returned to that group by whoever frees it. A limit refuses no block: it is overshot, and
+ * refuses charges. A block that grows or shrinks stays its group's. NULL: the system has no memory. */
+void *bursar_malloc(size_t size);
+void *bursar_calloc(size_t count, size_t size);
+void *bursar_realloc(void *block, size_t size);
+void bursar_free(void *block);
+/* The bytes that were asked for; 0 for NULL. */
+size_t bursar_malloc_size(const void *block);
+
+/* ---- Pages ---- */
+
+/* Allocates 4 KiB << `order`, aligned to its size, from the tree's page memory, and charges the group. `order` is at most 10. Without `is_zeroed` the
+ * bytes are those of an earlier user of the same group, or zero. -ENOMEM: a limit is in the way, or the page memory is used up. */
+int bursar_pages_alloc(bursar_group group, uint32_t order, int is_zeroed, void **pages, bursar_error **error);
+/* Frees such pages, by a handle of any group of the tree. -EINVAL: the address is in no page of the tree, was freed already, or is inside of a block;
+ * the text tells which. */
+int bursar_pages_free(bursar_group group, void *pages, bursar_error **error);
 
 /* ---- Reading ---- */
 

@@ -7,7 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
 use bursar::engine::{NowaitError, RemoveError};
-use bursar::{ChargeError, CreateError, MemoryError};
+use bursar::{AllocPagesError, ChargeError, CreateError, MemoryError};
+use bursar_alloc::FromRawError;
 
 /// Reason why a call failed.
 #[derive(Debug)]
@@ -17,6 +18,8 @@ pub(crate) enum Failure {
     Create(CreateError),
     Memory(MemoryError),
     Remove(RemoveError),
+    Pages(AllocPagesError),
+    FreePages(FromRawError),
     /// A handle that was released, or was never given.
     Handle,
     TooManyHandles,
@@ -37,7 +40,9 @@ pub(crate) enum Failure {
 impl Failure {
     fn errno(&self) -> c_int {
         match self {
-            Self::Charge(ChargeError::LimitReached(_))
+            Self::Pages(AllocPagesError::Refused(error)) => Self::Charge(error.clone()).errno(),
+            Self::Pages(_)
+            | Self::Charge(ChargeError::LimitReached(_))
             | Self::Nowait(NowaitError::LimitReached)
             | Self::Create(CreateError::OutOfMemory)
             | Self::Memory(MemoryError::OutOfMemory) => libc::ENOMEM,
@@ -65,6 +70,7 @@ impl Failure {
             | Self::Memory(_)
             | Self::Charge(_)
             | Self::Nowait(_)
+            | Self::FreePages(_)
             | Self::Null(_)
             | Self::Argument(_) => libc::EINVAL,
         }
@@ -80,6 +86,9 @@ impl fmt::Display for Failure {
             Self::Create(error) => error.fmt(f),
             Self::Memory(error) => error.fmt(f),
             Self::Remove(error) => error.fmt(f),
+            Self::Pages(AllocPagesError::Refused(error)) => write!(f, "{error:#}"),
+            Self::Pages(error) => error.fmt(f),
+            Self::FreePages(error) => error.fmt(f),
             Self::Handle => f.write_str("the handle was released, or is none"),
             Self::TooManyHandles => f.write_str("too many handles: at most 16777216 at a time"),
             Self::Null(name) => write!(f, "{name} is NULL"),
@@ -101,7 +110,7 @@ macro_rules! from {
         })*
     };
 }
-from!(ChargeError => Charge, NowaitError => Nowait, CreateError => Create, MemoryError => Memory, RemoveError => Remove);
+from!(ChargeError => Charge, NowaitError => Nowait, CreateError => Create, MemoryError => Memory, RemoveError => Remove, AllocPagesError => Pages, FromRawError => FreePages);
 
 /// An error as C has it.
 #[derive(Debug)]

@@ -11,6 +11,8 @@ mod charge;
 mod error;
 mod group;
 mod handles;
+mod heap;
+mod pages;
 mod read;
 
 /// `BURSAR_ABI_VERSION` of the header that this library was built with.

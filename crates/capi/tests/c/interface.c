@@ -167,6 +167,52 @@ static void reading(void) {
     CHECK(bursar_release(one) == 0 && bursar_release(root) == 0);
 }
 
+static void heap(void) {
+    bursar_group root = create(BURSAR_MAX), one = child(root, "one", MIB), two = child(root, "two", BURSAR_MAX);
+    char *block, *other;
+    CHECK(bursar_leave() == -EINVAL && bursar_malloc(SIZE_MAX) == NULL && bursar_calloc(SIZE_MAX, 2) == NULL);
+    CHECK((block = bursar_malloc(100)) != NULL && usage(root) == 0);
+    bursar_free(block);
+    bursar_free(NULL);
+    CHECK(bursar_enter(one, NULL) == 0 && (block = bursar_malloc(100000)) != NULL && bursar_malloc_size(block) == 100000);
+    CHECK((uintptr_t)block % 16 == 0 && usage(one) >= 100000 && usage(one) < 110000);
+    CHECK(bursar_enter(two, NULL) == 0 && (other = bursar_calloc(1000, 10)) != NULL && other[0] == 0 && other[9999] == 0);
+    CHECK(usage(two) >= 10000 && usage(two) < 11000);
+    memset(block, 7, 100000);
+    /* It stays the first group's, and passes its limit. */
+    CHECK((block = bursar_realloc(block, 3000000)) != NULL && block[0] == 7 && block[99999] == 7);
+    CHECK(usage(one) >= 3000000 && usage(two) < 11000 && bursar_try_charge(one, MIB, NULL) == -ENOMEM);
+    CHECK(bursar_realloc(block, SIZE_MAX) == NULL && block[99999] == 7);
+    bursar_free(other);
+    CHECK(bursar_leave() == 0 && bursar_leave() == 0 && bursar_leave() == -EINVAL);
+    CHECK((other = bursar_realloc(NULL, 0)) != NULL && bursar_malloc_size(other) == 0 && bursar_malloc_size(NULL) == 0);
+    bursar_free(other);
+    bursar_free(block);
+    CHECK(usage(root) == 0);
+    CHECK(bursar_enter(one, NULL) == 0 && bursar_release(one) == 0 && bursar_enter(one, NULL) == -EBADF && bursar_leave() == 0);
+    CHECK(bursar_release(two) == 0 && bursar_release(root) == 0);
+}
+
+static void pages(void) {
+    bursar_group root = create(BURSAR_MAX), group = child(root, "pages", 100 * 4096), other = create(BURSAR_MAX);
+    bursar_error *error = NULL;
+    char *pages;
+    void *more;
+    CHECK(bursar_pages_alloc(group, 4, 1, (void **)&pages, NULL) == 0 && (uintptr_t)pages % 65536 == 0);
+    CHECK(pages[0] == 0 && pages[65535] == 0 && usage(group) == 65536);
+    memset(pages, 1, 65536);
+    CHECK(bursar_pages_alloc(group, 11, 0, &more, NULL) == -EINVAL && more == NULL);
+    CHECK(bursar_pages_alloc(group, 7, 0, &more, &error) == -ENOMEM && strstr(bursar_error_text(error), "/pages"));
+    bursar_error_free(error);
+    CHECK(bursar_pages_alloc(group, 0, 0, NULL, NULL) == -EINVAL && bursar_pages_free(group, NULL, NULL) == -EINVAL);
+    CHECK(bursar_pages_free(other, pages, NULL) == -EINVAL && bursar_pages_free(group, &error, NULL) == -EINVAL);
+    CHECK(bursar_pages_free(group, pages + 4096, NULL) == -EINVAL && pages[65535] == 1);
+    CHECK(bursar_pages_free(root, pages, NULL) == 0 && usage(root) == 0);
+    CHECK(bursar_pages_free(root, pages, &error) == -EINVAL && strstr(bursar_error_text(error), "double free"));
+    bursar_error_free(error);
+    CHECK(bursar_release(group) == 0 && bursar_release(root) == 0 && bursar_release(other) == 0);
+}
+
 struct cache {
     bursar_group group;
     uint64_t bytes;
@@ -275,6 +321,8 @@ int main(void) {
     handles();
     bad_input();
     reading();
+    heap();
+    pages();
     callbacks();
     threads();
     signals_and_forks();
