@@ -31,7 +31,7 @@ const HOUSES: [(House, &[&str]); 4] = [
         "bursar-observe", "bursar-cli"]),
     (House::Check, &["bursar-check"]),
     (House::Bench, &["bursar-bench", "bursar-bench-peers", "bursar-conditions", "bursar-tpch", "bursar-example-server",
-        "bursar-example-distributed"]),
+        "bursar-example-distributed", "bursar-example-engines"]),
 ];
 
 /// A package of the workspace.

@@ -123,3 +123,5 @@ pub extern "C" fn bursar_unregister(registration: RegistrationHandle) -> c_int {
     // SAFETY: no error is wanted.
     unsafe { guard(std::ptr::null_mut(), run) as c_int }
 }
+
+version!(1: bursar_add_reclaimer, bursar_on_pressure, bursar_unregister);

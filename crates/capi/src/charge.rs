@@ -201,3 +201,5 @@ pub extern "C" fn bursar_add(group: GroupHandle, statistic: u32, delta: i64) -> 
     // SAFETY: no error is wanted.
     unsafe { guard(ptr::null_mut(), run) as c_int }
 }
+
+version!(1: bursar_try_charge, bursar_charge, bursar_try_charge_nowait, bursar_charge_nowait, bursar_uncharge, bursar_uncharge_nowait, bursar_add);

@@ -192,3 +192,5 @@ pub unsafe extern "C" fn bursar_error_free(error: *mut Error) {
         drop(unsafe { Box::from_raw(error) });
     }
 }
+
+version!(1: bursar_error_number, bursar_error_text, bursar_error_free);

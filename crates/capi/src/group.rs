@@ -3,11 +3,11 @@
 use std::ffi::{c_char, c_int};
 use std::ptr;
 
-use bursar::{Counter, Gauge, Group, HighPolicy, Limits, Memory, Statistic};
+use bursar::{Group, HighPolicy, Limits, Memory, Statistic};
 
 use crate::arguments::{put, sized, text};
 use crate::error::{Error, Failure, guard};
-use crate::handles::{Column, GroupHandle, Schema};
+use crate::handles::{GroupHandle, Schema};
 
 /// `bursar_statistic` of the header.
 #[repr(C)]
@@ -83,7 +83,7 @@ fn handle_of(group: Group, schema: &'static Schema) -> Result<GroupHandle, Failu
 ///
 /// # Safety
 /// `options.statistics` points to as many statistics as `options` says.
-unsafe fn schema(options: &Options) -> Result<Schema, Failure> {
+unsafe fn statistics(options: &Options) -> Result<&'static [Statistic], Failure> {
     let count = options.statistics_count;
     if count > 0 && options.statistics.is_null() {
         return Err(Failure::Null("statistics"));
@@ -114,10 +114,7 @@ unsafe fn schema(options: &Options) -> Result<Schema, Failure> {
             }
         })
         .collect();
-    Ok(Schema {
-        declared: declared.leak(),
-        columns: Vec::new(),
-    })
+    Ok(declared.leak())
 }
 
 /// # Safety
@@ -138,9 +135,9 @@ pub unsafe extern "C" fn bursar_create(
             false => unsafe { sized(options, "options") }?,
         };
         // SAFETY: as the caller's.
-        let mut schema = unsafe { schema(&options) }?;
+        let statistics = unsafe { statistics(&options) }?;
         let mut builder = Memory::builder()
-            .statistics(schema.declared)
+            .statistics(statistics)
             .max(options.max)
             .ticker(options.ticks != 0)
             .high_policy(match options.throttles {
@@ -151,16 +148,7 @@ pub unsafe extern "C" fn bursar_create(
             builder = builder.stock_max(options.stock_max);
         }
         let memory = builder.build()?;
-        // After it was built: names that are declared twice have been refused.
-        schema.columns = schema
-            .declared
-            .iter()
-            .map(|statistic| match statistic.is_counter() {
-                true => Column::Counter(Counter::of(schema.declared, statistic.name())),
-                false => Column::Gauge(Gauge::of(schema.declared, statistic.name())),
-            })
-            .collect();
-        let handle = handle_of(memory.root(), Box::leak(Box::new(schema)))?;
+        let handle = handle_of(memory.root(), Schema::of(statistics))?;
         // SAFETY: as the caller's.
         unsafe { put(root, handle, "root") }?;
         Ok(0)
@@ -320,3 +308,5 @@ pub unsafe extern "C" fn bursar_path(
     // SAFETY: no error is wanted.
     unsafe { guard(ptr::null_mut(), run) }
 }
+
+version!(1: bursar_create, bursar_child, bursar_find, bursar_release, bursar_close, bursar_get_limits, bursar_set_limits, bursar_path);

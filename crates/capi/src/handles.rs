@@ -15,7 +15,9 @@ use bursar::{Counter, Gauge, Group, Registration, Statistic};
 const PIECE: usize = 1 << 12;
 const PIECES: usize = 1 << 12;
 
-/// A group's handle. All zeros is no group.
+/// A group's handle, `bursar_group` of the header. All zeros is no group.
+///
+/// A program in Rust makes one for an engine in C that is to charge a group of the program's, and releases it when the engine has ended.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupHandle {
@@ -35,8 +37,26 @@ impl GroupHandle {
 
 /// The statistics of a memory, in the order in which the program declared them.
 pub(crate) struct Schema {
-    pub(crate) declared: &'static [Statistic],
     pub(crate) columns: Vec<Column>,
+}
+
+/// Schemas by the place and the number of the statistics that they are made of. They live as long as these: until the process ends.
+static SCHEMAS: Mutex<BTreeMap<(usize, usize), &'static Schema>> = Mutex::new(BTreeMap::new());
+
+impl Schema {
+    pub(crate) fn of(declared: &'static [Statistic]) -> &'static Self {
+        let columns = || {
+            let column = |statistic: &Statistic| match statistic.is_counter() {
+                true => Column::Counter(Counter::of(declared, statistic.name())),
+                false => Column::Gauge(Gauge::of(declared, statistic.name())),
+            };
+            declared.iter().map(column).collect()
+        };
+        let place = (declared.as_ptr().addr(), declared.len());
+        lock(&SCHEMAS)
+            .entry(place)
+            .or_insert_with(|| Box::leak(Box::new(Self { columns: columns() })))
+    }
 }
 
 pub(crate) enum Column {
@@ -90,7 +110,12 @@ fn key(place: &Place) -> Key {
 }
 
 impl GroupHandle {
-    /// Makes a handle of a group; `None` if there are too many.
+    /// Makes a handle of a group; `None` if the process has 16,777,216 handles.
+    pub fn of(group: &Group) -> Option<Self> {
+        let schema = Schema::of(group.engine().memory().statistics());
+        Self::new(group.clone(), schema)
+    }
+
     pub(crate) fn new(group: Group, schema: &'static Schema) -> Option<Self> {
         let place = Place {
             generation: AtomicU32::new(0),
@@ -143,7 +168,7 @@ impl GroupHandle {
     }
 
     /// Ends the handle; `false` if it was not in use.
-    pub(crate) fn release(self) -> bool {
+    pub fn release(self) -> bool {
         let mut free = lock(&FREE);
         let Some(place) = self.place() else {
             return false;
@@ -194,21 +219,13 @@ mod tests {
 
     use super::*;
 
-    fn schema() -> &'static Schema {
-        Box::leak(Box::new(Schema {
-            declared: &[],
-            columns: Vec::new(),
-        }))
-    }
-
     #[test]
     fn a_released_handle_is_none_though_its_place_is_used_again() {
-        let schema = schema();
         let memory = Memory::host().unwrap();
         let group = memory.root().child("a", Limits::none()).unwrap();
         let mut before: Vec<GroupHandle> = Vec::new();
         for _ in 0..100 {
-            let handle = GroupHandle::new(group.clone(), schema).unwrap();
+            let handle = GroupHandle::of(&group).unwrap();
             assert!(!before.contains(&handle));
             assert_eq!(handle.group().unwrap().0, group);
             assert!(
@@ -229,9 +246,8 @@ mod tests {
 
     #[test]
     fn handles_of_one_group_are_apart() {
-        let schema = schema();
         let memory = Memory::host().unwrap();
-        let [one, two] = [(); 2].map(|()| GroupHandle::new(memory.root(), schema).unwrap());
+        let [one, two] = [(); 2].map(|()| GroupHandle::of(&memory.root()).unwrap());
         assert!(one != two && one.release() && !one.release());
         assert_eq!(two.group().unwrap().0, memory.root());
         assert!(two.release());

@@ -135,3 +135,5 @@ pub unsafe extern "C" fn bursar_free(block: *mut c_void) {
         HEAP.dealloc(block.cast::<u8>().sub(BEFORE), before);
     }
 }
+
+version!(1: bursar_enter, bursar_leave, bursar_malloc, bursar_calloc, bursar_malloc_size, bursar_realloc, bursar_free);

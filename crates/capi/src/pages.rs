@@ -60,3 +60,5 @@ pub unsafe extern "C" fn bursar_pages_free(
     // SAFETY: as the caller's.
     unsafe { guard(error, run) as c_int }
 }
+
+version!(1: bursar_pages_alloc, bursar_pages_free);

@@ -145,3 +145,5 @@ pub unsafe extern "C" fn bursar_text_free(text: *mut c_char) {
         drop(unsafe { CString::from_raw(text) });
     }
 }
+
+version!(1: bursar_read, bursar_snapshot_json, bursar_text_free);

@@ -10,6 +10,7 @@ const WARNINGS: [&str; 4] = ["-Wall", "-Wextra", "-Werror", "-pedantic"];
 enum Linked {
     Shared,
     Static,
+    No,
 }
 
 /// Where Cargo puts the library: beside this test.
@@ -25,7 +26,7 @@ fn here(path: &str) -> PathBuf {
 /// Compiles a program of `tests/c`, and links it.
 fn build(source: &str, linked: Linked, flags: &[&str], to: &Path) -> PathBuf {
     let is_cpp = source.ends_with(".cpp");
-    let program = to.join(source.replace('.', "-"));
+    let program = to.join(source.replace(['.', '/'], "-"));
     let mut compiler = Command::new(if is_cpp { "c++" } else { "cc" });
     compiler.arg(if is_cpp { "-std=c++17" } else { "-std=c11" });
     compiler.args(WARNINGS).args(flags).arg("-g").arg("-O1");
@@ -44,6 +45,9 @@ fn build(source: &str, linked: Linked, flags: &[&str], to: &Path) -> PathBuf {
             compiler
                 .arg(&named)
                 .arg(format!("-Wl,-rpath,{}", to.display()));
+        }
+        Linked::No => {
+            compiler.args(["-lpthread", "-ldl"]);
         }
         Linked::Static => {
             compiler
@@ -111,32 +115,66 @@ fn an_exception_of_a_callback_aborts_with_a_message() {
     assert!(text.contains("cannot catch foreign exceptions"), "{text}");
 }
 
+#[test]
+fn unloading_leaves_it_in_memory() {
+    let to = tempfile::tempdir().unwrap();
+    let program = build("unload.c", Linked::No, &[], to.path());
+    let library = libraries().join("libbursar_capi.so");
+    let output = Command::new(program).arg(library).output().unwrap();
+    assert!(
+        output.status.success() && output.stdout == b"passed\n",
+        "{output:?}"
+    );
+}
+
+/// A program that was built with the first header, which lies beside it, runs with this library.
+#[test]
+fn a_program_of_the_first_version_runs() {
+    let to = tempfile::tempdir().unwrap();
+    passes(&build("first/client.c", Linked::Shared, &[], to.path()));
+    let exported = exported();
+    let first = declared("tests/c/first/bursar.h");
+    let missing = first.iter().find(|name| !exported.contains(name));
+    assert_eq!(missing, None);
+}
+
 /// Each function of the library is in the header, and the other way round.
 #[test]
 fn the_header_has_what_the_library_has() {
-    let header = std::fs::read_to_string(here("include/bursar.h")).unwrap();
-    // A declaration begins a line with its type, and the name stands before the first parenthesis.
-    let mut declared: Vec<String> = header
-        .lines()
-        .filter(|line| !line.starts_with([' ', '#', '/']) && !line.starts_with("typedef"))
-        .filter_map(|line| line.split_once('(')?.0.rsplit([' ', '*']).next())
-        .filter(|name| name.starts_with("bursar_"))
-        .map(str::to_owned)
-        .collect();
+    let exported = exported();
+    assert_eq!(declared("include/bursar.h"), exported);
+    assert!(exported.len() > 20);
+}
+
+/// The functions that a header declares. A declaration begins a line with its type, and the name stands before the first parenthesis.
+fn declared(header: &str) -> Vec<String> {
+    let header = std::fs::read_to_string(here(header)).unwrap();
+    let lines = header.lines();
+    sorted(
+        lines
+            .filter(|line| !line.starts_with([' ', '#', '/']) && !line.starts_with("typedef"))
+            .filter_map(|line| line.split_once('(')?.0.rsplit([' ', '*']).next()),
+    )
+}
+
+fn exported() -> Vec<String> {
     let listed = Command::new("nm")
         .args(["-D", "--defined-only"])
         .arg(libraries().join("libbursar_capi.so"))
         .output()
         .unwrap();
     let listed = String::from_utf8(listed.stdout).unwrap();
-    let mut exported: Vec<String> = listed
-        .lines()
-        .filter_map(|line| line.split(' ').next_back())
-        .filter(|name| name.starts_with("bursar_"))
-        .map(|name| name.split('@').next().unwrap().to_owned())
-        .collect();
-    declared.sort();
-    exported.sort();
-    assert_eq!(declared, exported);
-    assert!(exported.len() > 20);
+    let lines = listed.lines();
+    sorted(
+        lines
+            .filter_map(|line| line.split(' ').next_back())
+            .filter_map(|name| name.split('@').next()),
+    )
+}
+
+fn sorted<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let names = names.filter(|name| name.starts_with("bursar_"));
+    let mut names: Vec<String> = names.map(str::to_owned).collect();
+    names.sort();
+    names
 }

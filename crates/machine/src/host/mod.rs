@@ -22,9 +22,24 @@ mod fence;
 mod fork;
 mod frames;
 mod resident;
-#[cfg_attr(all(target_os = "linux", target_arch = "x86_64"), path = "rseq.rs")]
 #[cfg_attr(
-    not(all(target_os = "linux", target_arch = "x86_64")),
+    all(
+        target_os = "linux",
+        any(
+            target_arch = "x86_64",
+            all(target_arch = "aarch64", target_endian = "little")
+        )
+    ),
+    path = "rseq.rs"
+)]
+#[cfg_attr(
+    not(all(
+        target_os = "linux",
+        any(
+            target_arch = "x86_64",
+            all(target_arch = "aarch64", target_endian = "little")
+        )
+    )),
     path = "rseq_absent.rs"
 )]
 mod rseq;

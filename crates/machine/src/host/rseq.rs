@@ -1,4 +1,4 @@
-//! Restartable sequences on x86-64 Linux, through the registration that glibc (2.35 and later) makes for each thread.
+//! Restartable sequences on Linux, through the registration that glibc (2.35 and later) makes for each thread.
 //!
 //! A section is a run of instructions. If the thread is preempted, migrated or interrupted by a signal inside it, the
 //! kernel restarts the section from its abort handler. So its last instruction, the commit, runs only if nothing else
@@ -8,8 +8,30 @@
 //! * No call inside a section, and no write to any field of the thread's rseq area except `rseq_cs`.
 //! * The CPU number is read inside, and compared unsigned with the number of CPUs that have shards. Threads that are
 //!   not registered read a number near 2^32 there and leave.
-//! * The jump back is in the abort handler, whose signature (`RSEQ_SIG` as an operand of `ud1`) precedes it.
+//! * The jump back is in the abort handler, whose signature (`RSEQ_SIG`) precedes it.
 //! * A jump may leave a section: the kernel only checks whether the interrupted instruction lies inside.
+//! * No input is changed before the commit, because an aborted section begins again with its inputs.
+//!
+//! The sections are written once, in steps; `rseq/x86_64.rs` and `rseq/aarch64.rs` have the instructions of each step. `{at}` is this CPU's copy
+//! of the slot or list; names in quotes are operands, *l* is a label to go to.
+//!
+//! | step | does |
+//! |---|---|
+//! | `enter at, l`, `enter cpu, l` | enters, and goes to *l* where there is no section; `{cpu}` receives the CPU |
+//! | `outside` .. `end_outside` | the abort handler, behind its signature; then the exits |
+//! | `exit l, n`, `exit_without_entry l` | from *l*: `{status}` = n, or `{entry}` = 0; the end |
+//! | `published_or l`, `on_shard_or l` | goes to *l* unless the copy is published (later loads come after this look), unless `{cpu}` is `{shard}` |
+//! | `if_at_least a, b, l`, `if_above a, b, l` | goes to *l* if a >= b, if a > b, unsigned |
+//! | `new_room_or l` | goes to *l* unless `{new_ceiling}` - `{new_charged}` is from 0 to the cap; ends the use of `{cpu}` |
+//! | `copy a, b`, `add a, b`, `sub a, b`, `sum a, b, c` | a = b, a += b, a -= b, a = b + c |
+//! | `load a, w`, `add_word a, w`, `sub_word a, w` | a = the word at offset w, a += it, a -= it |
+//! | `load_bound a, w`, `load_depth a` | a = the 32 bits at w (later loads come after it), a = a list's depth |
+//! | `store_entry a, d`, `load_entry a` | the entry at depth d = a, a = the entry below depth a |
+//! | `address_of_entry d`, `copy_words to, from` | d = the address of the entry at d; copies `{left}` > 0 words by way of `{entry}` |
+//! | `commit_add w, a`, `commit_sub w, a`, `commit_store w, a` | the word at w += a, -= a, = a |
+//! | `commit_pop`, `commit_account` | a list has one entry less and one pop more; both words of an account at once |
+//!
+//! A step that commits ends with the label 5. A section ends at the label 51, also without a commit.
 //!
 //! glibc's symbols are looked up at run time. If they were linked weakly, link-time optimisation might resolve them to
 //! null, and older C libraries have none. ABI: `linux/rseq.h`; `rseq_cs` descriptors are 32 bytes, aligned to 32.
@@ -22,8 +44,15 @@ use super::chunk::{LIST_HEADER, LIST_LIMIT, STRIDE_SHIFT};
 use crate::slot::{CAP, CEILING, CHARGED};
 use crate::{Shard, State};
 
+#[cfg_attr(target_arch = "x86_64", path = "rseq/x86_64.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "rseq/aarch64.rs")]
+#[macro_use]
+mod steps;
+
 const CPU_ID: usize = 4;
 const RSEQ_CS: usize = 8;
+/// Offset of a list's head.
+const HEAD: usize = 0;
 
 /// Offset of the thread's rseq area from the thread pointer, and number of CPUs with sections. The limit is 0 while
 /// another backend is chosen; then every section leaves at once.
@@ -79,57 +108,35 @@ pub(super) fn current_cpu() -> Option<Shard> {
     if limit == 0 {
         return None;
     }
-    let cpu: u32;
     // SAFETY: the limit is not 0, so `enable` was given the offset of an area that glibc keeps in every thread's
-    // thread control block, registered or not, as long as the thread lives; the field is only read.
-    unsafe {
-        asm!(
-            "mov {cpu:e}, dword ptr fs:[{offset} + {field}]",
-            cpu = lateout(reg) cpu,
-            offset = in(reg) SECTIONS.offset.load(Ordering::Relaxed),
-            field = const CPU_ID,
-            options(nostack, preserves_flags, readonly),
-        );
-    }
+    // thread control block, registered or not, as long as the thread lives.
+    let cpu = unsafe { steps::cpu_id::<CPU_ID>(SECTIONS.offset.load(Ordering::Relaxed)) };
     (cpu < limit).then_some(Shard(cpu))
 }
 
 /// Emits one rseq section. `$body` runs with `{at}` pointing to the current CPU's copy of the slot and ends with the
-/// commit. Where there is no section, it jumps to `$absent`. `$cpu` receives the CPU. `$exits` lie outside of the section, and
-/// go back to `5b`.
+/// commit. Where there is no section, it jumps to `$absent`. `{$cpu}` receives the CPU. `$exits` lie outside of the section, and
+/// go back to `51b`.
 macro_rules! section {
     (
-        cpu $cpu:literal $($copy:literal)?, absent $absent:literal,
-        [$($body:literal),+ $(,)?], [$($exits:literal),* $(,)?], $($operands:tt)+
+        cpu $cpu:ident, absent $absent:literal,
+        [$($body:expr),+ $(,)?], [$($exits:expr),* $(,)?], $($operands:tt)+
     ) => {
-        asm!(
-            ".pushsection __rseq_cs, \"aw\"",
-            ".balign 32",
-            "3:",
-            ".long 0, 0",
-            ".quad 4f, 5f - 4f, 9f",
-            ".popsection",
-            // Without sections there is no rseq area either, and nothing of the thread's may be written.
-            "test {limit:e}, {limit:e}",
-            concat!("jz ", $absent),
-            "2:",
-            "lea {at}, [rip + 3b]",
-            "mov qword ptr fs:[{offset} + {rseq_cs}], {at}",
-            "4:",
-            concat!("mov ", $cpu, ", dword ptr fs:[{offset} + {cpu_id}]"),
-            concat!("cmp ", $cpu, ", {limit:e}"),
-            concat!("jae ", $absent),
-            $($copy,)?
-            "shl {at}, {shift}",
-            "add {at}, {base}",
-            $($body,)+
-            "5:",
-            ".pushsection .text.unlikely, \"ax\"",
-            ".byte 0x0f, 0xb9, 0x3d",
-            ".long 0x53053053",
-            "9: jmp 2b",
-            $($exits,)*
-            ".popsection",
+        section_asm!(
+            [
+                ".pushsection __rseq_cs, \"aw\"",
+                ".balign 32",
+                "3:",
+                ".long 0, 0",
+                ".quad 4f, 5f - 4f, 9f",
+                ".popsection",
+                step!(enter $cpu, $absent),
+                $($body,)+
+                "51:",
+                step!(outside),
+                $($exits,)*
+                step!(end_outside),
+            ],
             offset = in(reg) SECTIONS.offset.load(Ordering::Relaxed),
             limit = in(reg) SECTIONS.limit.load(Ordering::Relaxed),
             rseq_cs = const RSEQ_CS,
@@ -137,7 +144,6 @@ macro_rules! section {
             shift = const STRIDE_SHIFT,
             at = out(reg) _,
             $($operands)+
-            options(nostack),
         )
     };
 }
@@ -145,20 +151,10 @@ macro_rules! section {
 /// Emits a section that sets `{status}`, and receives the CPU in `{cpu}`. The body may jump to `6f` (unpublished), `7f` (short)
 /// and `8f` (moved).
 macro_rules! status_section {
-    ([$($body:literal),+ $(,)?], $($operands:tt)+) => {
+    ([$($body:expr),+ $(,)?], $($operands:tt)+) => {
         section!(
-            cpu "{cpu:e}" "mov {at:e}, {cpu:e}", absent "62f",
-            [$($body),+],
-            [
-                "6: mov {status:e}, 1",
-                "jmp 5b",
-                "7: mov {status:e}, 2",
-                "jmp 5b",
-                "8: mov {status:e}, 4",
-                "jmp 5b",
-                "62: mov {status:e}, 3",
-                "jmp 5b",
-            ],
+            cpu cpu, absent "62f", [$($body),+],
+            [step!(exit "6", 1), step!(exit "7", 2), step!(exit "62", 3), step!(exit "8", 4)],
             $($operands)+
         )
     };
@@ -167,9 +163,9 @@ macro_rules! status_section {
 /// Emits a section without a status, for the fast paths. It jumps to `missed` wherever [`status_section`] would set a status;
 /// then nothing was committed. The caller runs the section with a status to learn the reason.
 macro_rules! fast_section {
-    ([$($body:literal),+ $(,)?], $($operands:tt)+) => {
+    ([$($body:expr),+ $(,)?], $($operands:tt)+) => {
         section!(
-            cpu "{at:e}", absent "{missed}", [$($body),+], [],
+            cpu at, absent "{missed}", [$($body),+], [],
             $($operands)+
             missed = label { return false },
         )
@@ -178,11 +174,8 @@ macro_rules! fast_section {
 
 /// Emits a [`fast_section`] that yields `{entry}`, or 0 by a jump to `6f` and where there is no section.
 macro_rules! yielding_section {
-    ([$($body:literal),+ $(,)?], $($operands:tt)+) => {
-        section!(
-            cpu "{at:e}", absent "6f", [$($body),+], ["6: xor {entry:e}, {entry:e}", "jmp 5b"],
-            $($operands)+
-        )
+    ([$($body:expr),+ $(,)?], $($operands:tt)+) => {
+        section!(cpu at, absent "6f", [$($body),+], [step!(exit_without_entry "6")], $($operands)+)
     };
 }
 
@@ -196,9 +189,8 @@ pub(super) unsafe fn try_add(base: *mut u8, byte: usize, delta: i64) -> bool {
     unsafe {
         fast_section!(
             [
-                "cmp byte ptr [{at}], {published}",
-                "jne {missed}",
-                "add qword ptr [{at} + {byte}], {delta}",
+                step!(published_or "{missed}"),
+                step!(commit_add "byte", "delta"),
             ],
             base = in(reg) base,
             byte = in(reg) byte,
@@ -219,13 +211,11 @@ pub(super) unsafe fn try_charge(base: *mut u8, bytes: u64) -> bool {
     unsafe {
         fast_section!(
             [
-                "cmp byte ptr [{at}], {published}",
-                "jne {missed}",
-                "mov {room}, qword ptr [{at} + {ceiling}]",
-                "sub {room}, qword ptr [{at} + {charged}]",
-                "cmp {less_one}, {room}",
-                "jae {missed}",
-                "add qword ptr [{at} + {charged}], {bytes}",
+                step!(published_or "{missed}"),
+                step!(load "room", "ceiling"),
+                step!(sub_word "room", "charged"),
+                step!(if_at_least "less_one", "room", "{missed}"),
+                step!(commit_add "charged", "bytes"),
             ],
             base = in(reg) base,
             bytes = in(reg) bytes,
@@ -249,14 +239,12 @@ pub(super) unsafe fn try_uncharge(base: *mut u8, bytes: u64) -> bool {
     unsafe {
         fast_section!(
             [
-                "cmp byte ptr [{at}], {published}",
-                "jne {missed}",
-                "mov {left}, qword ptr [{at} + {cap}]",
-                "sub {left}, qword ptr [{at} + {ceiling}]",
-                "add {left}, qword ptr [{at} + {charged}]",
-                "cmp {bytes}, {left}",
-                "ja {missed}",
-                "sub qword ptr [{at} + {charged}], {bytes}",
+                step!(published_or "{missed}"),
+                step!(load "left", "cap"),
+                step!(sub_word "left", "ceiling"),
+                step!(add_word "left", "charged"),
+                step!(if_above "bytes", "left", "{missed}"),
+                step!(commit_sub "charged", "bytes"),
             ],
             base = in(reg) base,
             bytes = in(reg) bytes,
@@ -283,9 +271,8 @@ pub(super) unsafe fn add(base: *mut u8, byte: usize, delta: i64) -> (u64, Shard)
     unsafe {
         status_section!(
             [
-                "cmp byte ptr [{at}], {published}",
-                "jne 6f",
-                "add qword ptr [{at} + {byte}], {delta}",
+                step!(published_or "6f"),
+                step!(commit_add "byte", "delta"),
             ],
             base = in(reg) base,
             byte = in(reg) byte,
@@ -312,12 +299,10 @@ pub(super) unsafe fn add_fetch(base: *mut u8, byte: usize, delta: i64) -> (u64, 
     unsafe {
         status_section!(
             [
-                "cmp byte ptr [{at}], {published}",
-                "jne 6f",
-                "lea {at}, [{at} + {byte}]",
-                "mov {scratch}, qword ptr [{at}]",
-                "add {scratch}, {sum}",
-                "mov qword ptr [{at}], {scratch}",
+                step!(published_or "6f"),
+                step!(load "scratch", "byte"),
+                step!(add "scratch", "sum"),
+                step!(commit_store "byte", "scratch"),
             ],
             base = in(reg) base,
             byte = in(reg) byte,
@@ -344,13 +329,11 @@ pub(super) unsafe fn charge(base: *mut u8, bytes: u64) -> (u64, Shard) {
     unsafe {
         status_section!(
             [
-                "cmp byte ptr [{at}], {published}",
-                "jne 6f",
-                "mov {room}, qword ptr [{at} + {ceiling}]",
-                "sub {room}, qword ptr [{at} + {charged}]",
-                "cmp {less_one}, {room}",
-                "jae 7f",
-                "add qword ptr [{at} + {charged}], {bytes}",
+                step!(published_or "6f"),
+                step!(load "room", "ceiling"),
+                step!(sub_word "room", "charged"),
+                step!(if_at_least "less_one", "room", "7f"),
+                step!(commit_add "charged", "bytes"),
             ],
             base = in(reg) base,
             bytes = in(reg) bytes,
@@ -379,14 +362,12 @@ pub(super) unsafe fn uncharge(base: *mut u8, bytes: u64) -> (u64, Shard) {
     unsafe {
         status_section!(
             [
-                "cmp byte ptr [{at}], {published}",
-                "jne 6f",
-                "mov {left}, qword ptr [{at} + {cap}]",
-                "sub {left}, qword ptr [{at} + {ceiling}]",
-                "add {left}, qword ptr [{at} + {charged}]",
-                "cmp {bytes}, {left}",
-                "ja 7f",
-                "sub qword ptr [{at} + {charged}], {bytes}",
+                step!(published_or "6f"),
+                step!(load "left", "cap"),
+                step!(sub_word "left", "ceiling"),
+                step!(add_word "left", "charged"),
+                step!(if_above "bytes", "left", "7f"),
+                step!(commit_sub "charged", "bytes"),
             ],
             base = in(reg) base,
             bytes = in(reg) bytes,
@@ -413,25 +394,16 @@ pub(super) unsafe fn adjust(base: *mut u8, shard: Shard, charged: i64, ceiling: 
     // SAFETY: as in `add`; the commit is one aligned 16-byte store to the two adjacent words of the account. Other CPUs
     // read each 8-byte half whole.
     unsafe {
-        status_section!(
+        account_section!(
             [
-                "cmp {cpu:e}, {shard:e}",
-                "jne 8f",
-                "cmp byte ptr [{at}], {published}",
-                "jne 6f",
-                "mov {new_charged}, qword ptr [{at} + {charged}]",
-                "add {new_charged}, {charged_delta}",
-                "mov {new_ceiling}, qword ptr [{at} + {ceiling}]",
-                "add {new_ceiling}, {ceiling_delta}",
-                "mov {cpu}, {new_ceiling}",
-                "sub {cpu}, {new_charged}",
-                "jl 7f",
-                "cmp {cpu}, qword ptr [{at} + {cap}]",
-                "jg 7f",
-                "movq {pair}, {new_charged}",
-                "movq {high}, {new_ceiling}",
-                "punpcklqdq {pair}, {high}",
-                "movaps xmmword ptr [{at} + {charged}], {pair}",
+                step!(on_shard_or "8f"),
+                step!(published_or "6f"),
+                step!(load "new_charged", "charged"),
+                step!(add "new_charged", "charged_delta"),
+                step!(load "new_ceiling", "ceiling"),
+                step!(add "new_ceiling", "ceiling_delta"),
+                step!(new_room_or "7f"),
+                step!(commit_account),
             ],
             base = in(reg) base,
             shard = in(reg) shard.0,
@@ -443,8 +415,6 @@ pub(super) unsafe fn adjust(base: *mut u8, shard: Shard, charged: i64, ceiling: 
             ceiling = const CEILING * 8,
             new_charged = out(reg) _,
             new_ceiling = out(reg) _,
-            pair = out(xmm_reg) _,
-            high = out(xmm_reg) _,
             cpu = out(reg) _,
             status = inout(reg) status,
         );
@@ -467,17 +437,18 @@ pub(super) unsafe fn try_push(list: *mut u8, entry: NonZeroU64) -> bool {
     unsafe {
         fast_section!(
             [
-                "mov {limit_now:e}, dword ptr [{at} + {limit_at}]",
-                "movzx {depth:e}, word ptr [{at}]",
-                "cmp {depth:e}, {limit_now:e}",
-                "jae {missed}",
-                "mov qword ptr [{at} + {depth} * 8 + {entries}], {entry}",
-                "add qword ptr [{at}], 1",
+                step!(load_bound "limit_now", "limit_at"),
+                step!(load_depth "depth"),
+                step!(if_at_least "depth", "limit_now", "{missed}"),
+                step!(store_entry "entry", "depth"),
+                step!(commit_add "head", "one"),
             ],
             base = in(reg) list,
             entry = in(reg) entry.get(),
             limit_at = const LIST_LIMIT,
             entries = const LIST_HEADER,
+            head = const HEAD,
+            one = const 1,
             limit_now = out(reg) _,
             depth = out(reg) _,
         );
@@ -496,12 +467,11 @@ pub(super) unsafe fn try_pop(list: *mut u8) -> Option<NonZeroU64> {
     unsafe {
         yielding_section!(
             [
-                "mov {floor:e}, dword ptr [{at} + {floor_at}]",
-                "movzx {entry:e}, word ptr [{at}]",
-                "cmp {entry:e}, {floor:e}",
-                "jbe 6f",
-                "mov {entry}, qword ptr [{at} + {entry} * 8 + {entries} - 8]",
-                "add qword ptr [{at}], 0xffff",
+                step!(load_bound "floor", "floor_at"),
+                step!(load_depth "entry"),
+                step!(if_at_least "floor", "entry", "6f"),
+                step!(load_entry "entry"),
+                step!(commit_pop),
             ],
             base = in(reg) list,
             entry = out(reg) entry,
@@ -523,23 +493,19 @@ pub(super) unsafe fn push_many(list: *mut u8, from: *const u64, count: usize) ->
     unsafe {
         fast_section!(
             [
-                "mov {entry:e}, dword ptr [{at} + {limit_at}]",
-                "movzx {to:e}, word ptr [{at}]",
-                "lea {left}, [{to} + {count}]",
-                "cmp {left}, {entry}",
-                "ja {missed}",
-                "lea {to}, [{at} + {to} * 8 + {entries}]",
-                "mov {left}, {count}",
-                "64:",
-                "mov {entry}, qword ptr [{from} + {left} * 8 - 8]",
-                "mov qword ptr [{to} + {left} * 8 - 8], {entry}",
-                "sub {left}, 1",
-                "jnz 64b",
-                "add qword ptr [{at}], {count}",
+                step!(load_bound "entry", "limit_at"),
+                step!(load_depth "to"),
+                step!(sum "left", "to", "count"),
+                step!(if_above "left", "entry", "{missed}"),
+                step!(address_of_entry "to"),
+                step!(copy "left", "count"),
+                step!(copy_words "to", "from"),
+                step!(commit_add "head", "count"),
             ],
             base = in(reg) list,
             from = in(reg) from,
             count = in(reg) count,
+            head = const HEAD,
             limit_at = const LIST_LIMIT,
             entries = const LIST_HEADER,
             to = out(reg) _,
@@ -562,24 +528,20 @@ pub(super) unsafe fn pop_many(list: *mut u8, to: *mut u64, count: usize) -> bool
     unsafe {
         fast_section!(
             [
-                "mov {left:e}, dword ptr [{at} + {floor_at}]",
-                "movzx {from:e}, word ptr [{at}]",
-                "add {left}, {count}",
-                "cmp {from}, {left}",
-                "jb {missed}",
-                "sub {from}, {count}",
-                "lea {from}, [{at} + {from} * 8 + {entries}]",
-                "mov {left}, {count}",
-                "64:",
-                "mov {entry}, qword ptr [{from} + {left} * 8 - 8]",
-                "mov qword ptr [{to} + {left} * 8 - 8], {entry}",
-                "sub {left}, 1",
-                "jnz 64b",
-                "sub qword ptr [{at}], {count}",
+                step!(load_bound "left", "floor_at"),
+                step!(load_depth "from"),
+                step!(add "left", "count"),
+                step!(if_above "left", "from", "{missed}"),
+                step!(sub "from", "count"),
+                step!(address_of_entry "from"),
+                step!(copy "left", "count"),
+                step!(copy_words "to", "from"),
+                step!(commit_sub "head", "count"),
             ],
             base = in(reg) list,
             to = in(reg) to,
             count = in(reg) count,
+            head = const HEAD,
             floor_at = const LIST_LIMIT + 4,
             entries = const LIST_HEADER,
             from = out(reg) _,

@@ -1,0 +1,131 @@
+//! What a charge and its return cost through the C interface, beside the same in Rust: nanoseconds a pair, in turns within one run.
+//!
+//! `cargo build --release -p bursar-capi && cargo run --release -p bursar-capi --example cost`
+
+use std::env;
+use std::error::Error;
+use std::ffi::{CString, c_int, c_void};
+use std::hint::black_box;
+use std::ptr;
+use std::time::Instant;
+
+use bursar::{Limits, Memory};
+use bursar_capi::GroupHandle;
+
+const PAIRS: u32 = 2_000_000;
+const ROUNDS: usize = 31;
+const BYTES: u64 = 64;
+
+type Create = unsafe extern "C" fn(*const c_void, *mut GroupHandle, *mut c_void) -> c_int;
+type TryCharge = unsafe extern "C" fn(GroupHandle, u64, *mut c_void) -> c_int;
+type Uncharge = unsafe extern "C" fn(GroupHandle, u64) -> c_int;
+
+unsafe extern "C" {
+    fn bursar_try_charge(group: GroupHandle, bytes: u64, error: *mut c_void) -> c_int;
+    fn bursar_uncharge(group: GroupHandle, bytes: u64) -> c_int;
+}
+
+/// The shared library, with a tree of its own.
+struct Shared {
+    root: GroupHandle,
+    try_charge: TryCharge,
+    uncharge: Uncharge,
+}
+
+impl Shared {
+    fn open() -> Result<Self, Box<dyn Error>> {
+        let this = env::current_exe()?;
+        let library = this
+            .ancestors()
+            .nth(2)
+            .ok_or("no directory")?
+            .join("libbursar_capi.so");
+        let path = CString::new(library.to_str().ok_or("the path is no text")?)?;
+        // SAFETY: a library that runs nothing when it is loaded.
+        let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
+        if library.is_null() {
+            return Err(format!(
+                "cannot load {path:?}: run `cargo build --release -p bursar-capi` first"
+            )
+            .into());
+        }
+        let symbol = |name: &std::ffi::CStr| {
+            // SAFETY: the library is loaded, and the name ends with NUL.
+            let found = unsafe { libc::dlsym(library, name.as_ptr()) };
+            if found.is_null() {
+                Err(format!("the library has no {name:?}"))
+            } else {
+                Ok(found)
+            }
+        };
+        // SAFETY: that is a group's handle of none.
+        let mut root = unsafe { std::mem::zeroed() };
+        // SAFETY: the types are those of the header.
+        unsafe {
+            let create: Create = std::mem::transmute(symbol(c"bursar_create")?);
+            if create(ptr::null(), &raw mut root, ptr::null_mut()) != 0 {
+                return Err("no tree in the shared library".into());
+            }
+            Ok(Self {
+                root,
+                try_charge: std::mem::transmute::<*mut c_void, TryCharge>(symbol(
+                    c"bursar_try_charge",
+                )?),
+                uncharge: std::mem::transmute::<*mut c_void, Uncharge>(symbol(c"bursar_uncharge")?),
+            })
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a time to be shown")]
+fn pairs(mut pair: impl FnMut()) -> f64 {
+    let begin = Instant::now();
+    for _ in 0..PAIRS {
+        pair();
+    }
+    begin.elapsed().as_secs_f64() * 1e9 / f64::from(PAIRS)
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let shared = Shared::open()?;
+    let memory = Memory::host()?;
+    let group = memory.root().child("group", Limits::none())?;
+    let handle = GroupHandle::of(&group).ok_or("too many handles")?;
+    let mut times = [const { Vec::new() }; 3];
+    for _ in 0..ROUNDS {
+        times[0].push(pairs(|| drop(group.try_charge(black_box(BYTES)))));
+        times[1].push(pairs(|| {
+            // SAFETY: the handle is in use, and no error is wanted.
+            unsafe {
+                black_box(
+                    bursar_try_charge(handle, black_box(BYTES), ptr::null_mut())
+                        + bursar_uncharge(handle, BYTES),
+                )
+            };
+        }));
+        times[2].push(pairs(|| {
+            // SAFETY: as above.
+            unsafe {
+                black_box(
+                    (shared.try_charge)(shared.root, black_box(BYTES), ptr::null_mut())
+                        + (shared.uncharge)(shared.root, BYTES),
+                );
+            }
+        }));
+    }
+    let names = ["in Rust", "from C, static", "from C, shared"];
+    println!(
+        "a charge of {BYTES} bytes and its return, ns: median of {ROUNDS} turns (least to most)"
+    );
+    for (name, times) in names.iter().zip(&mut times) {
+        times.sort_by(f64::total_cmp);
+        println!(
+            "  {name:<14}  {:6.2} ({:.2} to {:.2})",
+            times[ROUNDS / 2],
+            times[0],
+            times[ROUNDS - 1]
+        );
+    }
+    handle.release();
+    Ok(())
+}

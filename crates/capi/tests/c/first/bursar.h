@@ -1,0 +1,275 @@
+/*
+ * Bursar: one tree of memory groups for all engines of a process.
+ *
+ * A group has limits, and counts the bytes of itself and of all groups below. A tree begins with its root (bursar_create). Each part of the
+ * program asks its group for bytes before it allocates (bursar_try_charge), and returns as many when it has freed them (bursar_uncharge).
+ *
+ *     bursar_group root, query;
+ *     bursar_error *error = NULL;
+ *     if (bursar_create(NULL, &root, &error) || bursar_child(root, "query-7", 64 << 20, &query, &error)) {
+ *         fprintf(stderr, "%s\n", bursar_error_text(error));
+ *         bursar_error_free(error);
+ *         return 1;
+ *     }
+ *     if (bursar_try_charge(query, 4096, NULL) == 0) {
+ *         void *block = malloc(4096);
+ *         free(block);
+ *         bursar_uncharge(query, 4096);
+ *     }
+ *     bursar_release(query);
+ *     bursar_release(root);
+ *
+ * RESULTS. A function that returns int returns 0, or a negative number of errno.h. Functions with an `error` also make an error object that has
+ * a text for people, if they fail and `error` is not NULL. Free it. Numbers that have the same meaning everywhere:
+ *   -EBADF            the handle was released, or is none
+ *   -EINVAL           an argument is NULL, or out of its range; -EILSEQ: a text is not UTF-8
+ *   -ENOENT           the group was removed; bursar_find: there is none
+ *   -ENOTRECOVERABLE  a bug of Bursar; its text is on stderr and in the error
+ *
+ * HANDLES are numbers. A released handle is told from one that is in use, even if its place is used again, until one place was used 4 billion
+ * times. Do not release a handle while another thread calls a function with it: that call may reach another group. Releasing frees no bytes:
+ * return them before. A group ends when it has no handle, no bytes and no children.
+ *
+ * THREADS. Each function may be called by any thread at any time.
+ *
+ * SIGNAL HANDLERS may call the functions whose names end in _nowait, bursar_add and bursar_abi_version, and no others. Of the heap, they may free
+ * and allocate if the C library's malloc may be called there, which is not so in general. They never wait, take
+ * no lock and allocate nothing, as long as `error` is NULL.
+ *
+ * FORK. A child of fork may charge, return and read, and has the bytes that its parent had. It must do so before it starts threads. If another
+ * thread of the parent makes or releases handles or registrations at the fork, the child must not: it may wait for ever.
+ *
+ * UNLOADING. dlclose leaves the library in memory.
+ *
+ * A callback must not leave by an exception: the process aborts with a message. It must not leave by longjmp: that is undefined.
+ *
+ * Bytes are real bytes. Numbers of bytes are below 2^56 for a request.
+ */
+#ifndef BURSAR_H
+#define BURSAR_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Changes when a program that was built with an older header would not work. Additions do not change it. */
+#define BURSAR_ABI_VERSION 1
+
+/* The version of the library that is loaded. */
+uint32_t bursar_abi_version(void);
+
+/* ---- Errors ---- */
+
+typedef struct bursar_error bursar_error;
+
+/* The number of errno.h, positive; 0 for NULL. */
+int bursar_error_number(const bursar_error *error);
+/* A text in UTF-8 that lives as long as the error; NULL for NULL. A refused charge names the limit, and shows the tree around it, in several
+ * lines. */
+const char *bursar_error_text(const bursar_error *error);
+/* NULL is fine. */
+void bursar_error_free(bursar_error *error);
+
+/* ---- Trees and groups ---- */
+
+/* Handle of a group. All zeros is none. */
+typedef struct {
+    uint64_t bits;
+} bursar_group;
+
+/* No limit. */
+#define BURSAR_MAX UINT64_MAX
+
+/* A number that each group counts beside its bytes. Groups show the sum of themselves and of all groups below. */
+typedef struct {
+    const char *name;
+    /* 1: it only grows. 0: it goes up and down. */
+    int is_counter;
+} bursar_statistic;
+
+typedef struct {
+    /* sizeof(bursar_options), for headers of other versions. */
+    size_t size;
+    /* Limit of the root, bytes. */
+    uint64_t max;
+    /* Bytes that a CPU may keep for a group, so that charges of less need no counter; 0 for the default of 256 KiB. */
+    uint64_t stock_max;
+    /* 1: a charge above a `high` sleeps, for up to 2 s. 0: it only asks reclaimers. */
+    int throttles;
+    /* 1: a thread of the library does the periodic work. 0: charges and returns do it. */
+    int ticks;
+    /* Copied. At most 252, of different names. They live until the process ends, so create few trees. */
+    const bursar_statistic *statistics;
+    size_t statistics_count;
+} bursar_options;
+
+#define BURSAR_OPTIONS_INIT {sizeof(bursar_options), BURSAR_MAX, 0, 0, 0, NULL, 0}
+
+/* Makes a tree. `options` may be NULL. -ENOTSUP: the kernel or the machine lacks what Bursar needs. */
+int bursar_create(const bursar_options *options, bursar_group *root, bursar_error **error);
+
+/* Makes a group below another one. -EEXIST, -ENAMETOOLONG (255 bytes), -EMLINK (64 levels), -EINVAL (an empty name, . or .., a slash),
+ * -ENOMEM. */
+int bursar_child(bursar_group parent, const char *name, uint64_t max, bursar_group *child, bursar_error **error);
+
+/* Makes another handle, of the group at a path below `from`: names with slashes between them. An empty path is `from` itself. */
+int bursar_find(bursar_group from, const char *path, bursar_group *found, bursar_error **error);
+
+/* Ends a handle. */
+int bursar_release(bursar_group group);
+
+/* Removes the group and all below: charges that may be refused fail from now on with -ENOENT, and the names are free. Bytes stay charged until
+ * they are returned, by handles that stay as they are. -EPERM: the root. */
+int bursar_close(bursar_group group, bursar_error **error);
+
+typedef struct {
+    /* sizeof(bursar_limits). */
+    size_t size;
+    /* Bytes that reclaim never takes, and bytes that it takes last; 0 for none. */
+    uint64_t min, low;
+    /* Charges above `high` ask reclaimers. No charge that may be refused goes above `max`. BURSAR_MAX for none. */
+    uint64_t high, max;
+} bursar_limits;
+
+#define BURSAR_LIMITS_INIT {sizeof(bursar_limits), 0, 0, BURSAR_MAX, BURSAR_MAX}
+
+/* `limits->size` must be set before. */
+int bursar_get_limits(bursar_group group, bursar_limits *limits);
+/* Limits may change at any time. A `max` below the usage asks reclaimers, and refuses charges until the usage is below it. */
+int bursar_set_limits(bursar_group group, const bursar_limits *limits, bursar_error **error);
+
+/* Writes the path with a NUL, or as much of it as there is room for, and returns its length without the NUL. */
+int64_t bursar_path(bursar_group group, char *buffer, size_t length);
+
+/* ---- Charging ---- */
+
+/* Charges bytes to the group and all groups above, or nothing. It may wait for other CPUs, and call reclaimers. -ENOMEM: a limit is in the way.
+ * -EOVERFLOW: more than 2^56 bytes. */
+int bursar_try_charge(bursar_group group, uint64_t bytes, bursar_error **error);
+/* Charges whatever the limits say, for memory that is in use already, and returns the bytes charged: fewer than asked for if these are more than
+ * 2^56. */
+int64_t bursar_charge(bursar_group group, uint64_t bytes);
+/* For signal handlers and allocators. -ENOMEM: a limit is in the way, as far as can be told without waiting. -EBUSY: another thread looks for
+ * bytes at this moment. */
+int bursar_try_charge_nowait(bursar_group group, uint64_t bytes);
+int64_t bursar_charge_nowait(bursar_group group, uint64_t bytes);
+
+/* Returns bytes that were charged to this group, in any pieces, on any thread. Returning more than was charged is a bug of the program: the usage
+ * stops at 0, and bursar_read tells how much it was. (A library with debug assertions returns -ENOTRECOVERABLE.) */
+int bursar_uncharge(bursar_group group, uint64_t bytes);
+int bursar_uncharge_nowait(bursar_group group, uint64_t bytes);
+
+/* Adds to a statistic, by its place in bursar_options. */
+int bursar_add(bursar_group group, uint32_t statistic, int64_t delta);
+
+/* ---- The heap ---- */
+
+/* Puts this thread into a group, until it leaves again. It may be in several; the last one counts. -EINVAL: the thread ends, or was in none. */
+int bursar_enter(bursar_group group, bursar_error **error);
+int bursar_leave(void);
+
+/* As malloc and its kin: blocks aligned to 16 bytes, for use by an engine that takes functions for its memory. A block is charged to the group that
+ * the thread is in, by the bytes that it really takes, and returned to that group by whoever frees it. A limit refuses no block: it is overshot, and
+ * refuses charges. A block that grows or shrinks stays its group's. NULL: the system has no memory. */
+void *bursar_malloc(size_t size);
+void *bursar_calloc(size_t count, size_t size);
+void *bursar_realloc(void *block, size_t size);
+void bursar_free(void *block);
+/* The bytes that were asked for; 0 for NULL. */
+size_t bursar_malloc_size(const void *block);
+
+/* ---- Pages ---- */
+
+/* Allocates 4 KiB << `order`, aligned to its size, from the tree's page memory, and charges the group. `order` is at most 10. Without `is_zeroed` the
+ * bytes are those of an earlier user of the same group, or zero. -ENOMEM: a limit is in the way, or the page memory is used up. */
+int bursar_pages_alloc(bursar_group group, uint32_t order, int is_zeroed, void **pages, bursar_error **error);
+/* Frees such pages, by a handle of any group of the tree. -EINVAL: the address is in no page of the tree, was freed already, or is inside of a block;
+ * the text tells which. */
+int bursar_pages_free(bursar_group group, void *pages, bursar_error **error);
+
+/* ---- Reading ---- */
+
+/* How old numbers may be. */
+enum {
+    /* As they were last brought up to date. */
+    BURSAR_CACHED = 0,
+    /* They miss no update older than `bound` nanoseconds. */
+    BURSAR_AT_MOST_NS = 1,
+    /* Usage that is off by at most `bound` bytes on either side. */
+    BURSAR_WITHIN = 2,
+    /* They miss no update that returned before the call. */
+    BURSAR_EXACT = 3
+};
+
+/* A number, and the range that holds the true one: INT64_MIN and INT64_MAX if unknown. */
+typedef struct {
+    int64_t value, lo, hi;
+} bursar_value;
+
+typedef struct {
+    /* sizeof(bursar_reading). */
+    size_t size;
+    /* Bytes of the group and of all groups below. */
+    bursar_value usage;
+    /* The most bytes that it ever had, with what CPUs kept for it. */
+    uint64_t peak;
+    /* How old the numbers are. */
+    uint64_t age_ns;
+    /* Bytes that were returned and had not been charged. */
+    uint64_t over_returned;
+} bursar_reading;
+
+#define BURSAR_READING_INIT {sizeof(bursar_reading), {0, 0, 0}, 0, 0, 0}
+
+/* Reads the usage, and the first `count` statistics into `values`, as of one moment. `reading->size` must be set before. -EAGAIN: the numbers
+ * are older than asked for; they were written all the same. */
+int bursar_read(bursar_group group, uint32_t freshness, uint64_t bound, bursar_reading *reading, bursar_value *values, size_t count,
+                bursar_error **error);
+
+/* The group and all below as a JSON list: the `groups` of docs/live-schema.md. Free the text with bursar_text_free. */
+int bursar_snapshot_json(bursar_group group, uint32_t freshness, uint64_t bound, char **json, bursar_error **error);
+/* NULL is fine. */
+void bursar_text_free(char *text);
+
+/* ---- Callbacks ---- */
+
+/* Handle of a registration. All zeros is none. It keeps its group. */
+typedef struct {
+    uint64_t bits;
+} bursar_registration;
+
+/* Frees bytes of the group's, returns them, and tells how many. `target` is how many are wanted, at least 1. It runs on the thread whose charge
+ * needs them, with no lock held, and on several threads at a time. */
+typedef uint64_t (*bursar_reclaim_function)(void *data, uint64_t target);
+/* Hears of a new level of pressure: BURSAR_PRESSURE_*. Calls come one at a time. */
+typedef void (*bursar_pressure_function)(void *data, int level);
+/* Ends `data`: called once, when no call runs and none will come. May be NULL. */
+typedef void (*bursar_destroy_function)(void *data);
+
+enum {
+    BURSAR_PRESSURE_NONE = 0,
+    /* Caches should not grow. */
+    BURSAR_PRESSURE_LOW = 1,
+    /* Memory that is cheap to free should be freed. */
+    BURSAR_PRESSURE_HIGH = 2,
+    /* Charges are about to be refused. */
+    BURSAR_PRESSURE_CRITICAL = 3
+};
+
+/* Reclaimers of a lower `order` are asked first. If these functions fail, `data` is still the caller's, and `destroy` is not called. */
+int bursar_add_reclaimer(bursar_group group, int order, bursar_reclaim_function function, void *data, bursar_destroy_function destroy,
+                         bursar_registration *registration, bursar_error **error);
+int bursar_on_pressure(bursar_group group, bursar_pressure_function function, void *data, bursar_destroy_function destroy,
+                       bursar_registration *registration, bursar_error **error);
+
+/* Ends a registration. A call that runs on another thread at this moment goes on. */
+int bursar_unregister(bursar_registration registration);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,193 @@
+//! Two engines in one process and one tree of memory groups: DataFusion, in Rust, runs a query of TPC-H; SQLite, in C, writes. One limit is above
+//! both. SQLite's cache grows into what nobody needs, and gives it back when the query needs it.
+//!
+//! The store (`store.c`) knows the C interface alone: a handle of its group.
+//!
+//! `cargo run --release` in this directory.
+
+use std::error::Error;
+use std::ffi::{CString, c_char, c_int};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bursar::{Bytes, Freshness, Group, Limits, Memory};
+use bursar_capi::GroupHandle;
+use bursar_datafusion::{GroupPool, History};
+use bursar_tpch::{Tables, named};
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::prelude::{SessionConfig, SessionContext};
+use futures::StreamExt;
+// The store calls it.
+use libsqlite3_sys as _;
+
+const MIB: u64 = 1 << 20;
+/// Of both engines.
+const MAX: u64 = 160 * MIB;
+/// What SQLite's cache has before the query begins.
+const CACHE: u64 = 110 * MIB;
+const SCALE: f64 = 0.1;
+
+/// `struct store` of C.
+#[repr(C)]
+struct RawStore {
+    _private: [u8; 0],
+}
+
+unsafe extern "C" {
+    fn store_configure() -> c_int;
+    fn store_open(group: GroupHandle, path: *const c_char) -> *mut RawStore;
+    fn store_write(store: *mut RawStore) -> c_int;
+    fn store_close(store: *mut RawStore);
+}
+
+/// The store in C. It closes itself.
+struct Store(*mut RawStore);
+
+// SAFETY: its connection is open for several threads at a time (`SQLITE_OPEN_FULLMUTEX`).
+unsafe impl Send for Store {}
+// SAFETY: as above.
+unsafe impl Sync for Store {}
+
+impl Store {
+    fn open(group: GroupHandle, path: &Path) -> Result<Self, Box<dyn Error>> {
+        let path = CString::new(path.as_os_str().as_encoded_bytes())?;
+        // SAFETY: nothing of SQLite has run before; the handle is in use, and the path ends with NUL.
+        let store = unsafe {
+            if store_configure() != 0 {
+                return Err("SQLite takes no functions for its memory".into());
+            }
+            store_open(group, path.as_ptr())
+        };
+        match store.is_null() {
+            true => Err("SQLite cannot open its file".into()),
+            false => Ok(Self(store)),
+        }
+    }
+
+    /// Writes a thousand events.
+    fn write(&self) -> Result<(), Box<dyn Error + Send + Sync>> {
+        // SAFETY: it is open.
+        match unsafe { store_write(self.0) } {
+            0 => Ok(()),
+            error => Err(format!("SQLite's error {error} at a write").into()),
+        }
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        // SAFETY: it is open, and not used again.
+        unsafe { store_close(self.0) };
+    }
+}
+
+fn usage(group: &Group) -> u64 {
+    let reading = group.read(Freshness::Exact);
+    reading.map_or(0, |reading| reading.usage_bytes())
+}
+
+fn show(step: &str, memory: &Memory) {
+    println!("{step}\n{memory}\n");
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let memory = Memory::builder().max(MAX).build()?;
+    let [sqlite, datafusion] =
+        ["sqlite", "datafusion"].map(|name| memory.root().child(name, Limits::none()));
+    let (sqlite, datafusion) = (sqlite?, datafusion?);
+    // The tables are in memory, and belong to nobody.
+    let tables = Tables::generate(SCALE, 2, |_| ())?;
+
+    let directory = tempfile::tempdir()?;
+    let handle = GroupHandle::of(&sqlite).ok_or("too many handles")?;
+    let store = Store::open(handle, &directory.path().join("events.db"))?;
+    while usage(&sqlite) < CACHE {
+        store.write().map_err(|error| error.to_string())?;
+    }
+    show("SQLite has written, and its cache has filled:", &memory);
+
+    let (is_over, written) = (AtomicBool::new(false), AtomicU64::new(0));
+    let outcome = thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            let (mut most, mut tree) = (0, String::new());
+            // Relaxed, here and below: one more turn, and a number to be shown.
+            while !is_over.load(Ordering::Relaxed) {
+                let now = usage(&datafusion);
+                if now > most {
+                    (most, tree) = (now, memory.to_string());
+                }
+                thread::sleep(Duration::from_millis(1));
+            }
+            tree
+        });
+        let writer = scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                store.write()?;
+                written.fetch_add(1000, Ordering::Relaxed);
+            }
+            Ok::<_, Box<dyn Error + Send + Sync>>(())
+        });
+        let outcome = tokio::task::block_in_place(|| {
+            tokio::runtime::Handle::current().block_on(query(&datafusion, &tables))
+        });
+        is_over.store(true, Ordering::Relaxed);
+        let tree = watcher.join().expect("it does not panic");
+        println!("When the query had most, as seen once a millisecond:\n{tree}\n");
+        writer
+            .join()
+            .expect("it does not panic")
+            .map_err(|error| error.to_string())?;
+        outcome
+    })?;
+    show("After the query:", &memory);
+    println!(
+        "{outcome}\nSQLite wrote {} events meanwhile.",
+        written.into_inner()
+    );
+    let reclaimed = sqlite.events().reclaimed_bytes;
+    println!(
+        "SQLite gave {} back, without which the query would have been refused.",
+        Bytes(reclaimed)
+    );
+    drop(store);
+    handle.release();
+    let left = usage(&memory.root());
+    println!("After both: {left} bytes are charged.");
+    match left == 0 && reclaimed > 0 {
+        true => Ok(()),
+        false => Err("bytes are left, or SQLite gave nothing back".into()),
+    }
+}
+
+/// Runs a join that cannot spill.
+async fn query(parent: &Group, tables: &Tables) -> Result<String, Box<dyn Error>> {
+    let history = History::new(1);
+    let group = parent.child("q18", Limits::none())?;
+    let pool = GroupPool::builder(group)
+        .never_refuse(["RepartitionExec"])
+        .history(&history)
+        .build();
+    let runtime = RuntimeEnvBuilder::new()
+        .with_memory_pool(pool.clone())
+        .build_arc()?;
+    let config = SessionConfig::new().with_target_partitions(2);
+    let session = SessionContext::new_with_config_rt(config, runtime);
+    tables.register(&session)?;
+    let sql = named("q18").ok_or("no q18")?.sql(tables.scale());
+    let begin = Instant::now();
+    let mut stream = session.sql(&sql).await?.execute_stream().await?;
+    let mut rows = 0;
+    while let Some(batch) = stream.next().await {
+        rows += batch?.num_rows();
+    }
+    drop((stream, session, pool));
+    let report = history.finished().pop().ok_or("the query has not ended")?;
+    let elapsed = begin.elapsed();
+    Ok(format!(
+        "TPC-H q18: {rows} rows in {elapsed:.1?}, peak {}.",
+        Bytes(report.peak)
+    ))
+}
