@@ -1,4 +1,4 @@
-//! What a charge and its return cost through the C interface, beside the same in Rust: nanoseconds a pair, in turns within one run.
+//! What the C interface costs, beside the same in Rust or of the C library: nanoseconds a pair, in turns within one run.
 //!
 //! `cargo build --release -p bursar-capi && cargo run --release -p bursar-capi --example cost`
 
@@ -23,6 +23,10 @@ type Uncharge = unsafe extern "C" fn(GroupHandle, u64) -> c_int;
 unsafe extern "C" {
     fn bursar_try_charge(group: GroupHandle, bytes: u64, error: *mut c_void) -> c_int;
     fn bursar_uncharge(group: GroupHandle, bytes: u64) -> c_int;
+    fn bursar_enter(group: GroupHandle, error: *mut c_void) -> c_int;
+    fn bursar_leave() -> c_int;
+    fn bursar_malloc(size: usize) -> *mut c_void;
+    fn bursar_free(block: *mut c_void);
 }
 
 /// The shared library, with a tree of its own.
@@ -78,7 +82,7 @@ impl Shared {
 }
 
 #[expect(clippy::disallowed_methods, reason = "a time to be shown")]
-fn pairs(mut pair: impl FnMut()) -> f64 {
+fn time(mut pair: impl FnMut()) -> f64 {
     let begin = Instant::now();
     for _ in 0..PAIRS {
         pair();
@@ -91,40 +95,80 @@ fn main() -> Result<(), Box<dyn Error>> {
     let memory = Memory::host()?;
     let group = memory.root().child("group", Limits::none())?;
     let handle = GroupHandle::of(&group).ok_or("too many handles")?;
-    let mut times = [const { Vec::new() }; 3];
+    let mut pairs: Vec<(&str, Box<dyn FnMut() -> f64>)> = vec![
+        (
+            "charge, return: in Rust",
+            Box::new(move || time(|| drop(group.try_charge(black_box(BYTES))))),
+        ),
+        (
+            "charge, return: from C, static",
+            Box::new(move || {
+                time(|| {
+                    // SAFETY: the handle is in use, and no error is wanted.
+                    unsafe {
+                        black_box(
+                            bursar_try_charge(handle, black_box(BYTES), ptr::null_mut())
+                                + bursar_uncharge(handle, BYTES),
+                        )
+                    };
+                })
+            }),
+        ),
+        (
+            "charge, return: from C, shared",
+            Box::new(move || {
+                time(|| {
+                    // SAFETY: as above.
+                    unsafe {
+                        black_box(
+                            (shared.try_charge)(shared.root, black_box(BYTES), ptr::null_mut())
+                                + (shared.uncharge)(shared.root, BYTES),
+                        );
+                    }
+                })
+            }),
+        ),
+        (
+            "bursar_enter, bursar_leave",
+            Box::new(move || {
+                time(|| {
+                    // SAFETY: the handle is in use, and no error is wanted.
+                    unsafe { black_box(bursar_enter(handle, ptr::null_mut()) + bursar_leave()) };
+                })
+            }),
+        ),
+        (
+            "malloc, free: the C library's",
+            Box::new(|| {
+                // SAFETY: what was allocated is freed once.
+                time(|| unsafe { libc::free(black_box(libc::malloc(black_box(BYTES as usize)))) })
+            }),
+        ),
+        (
+            "malloc, free: bursar_malloc",
+            Box::new(move || {
+                // SAFETY: the handle is in use, and what was allocated is freed once.
+                unsafe {
+                    bursar_enter(handle, ptr::null_mut());
+                    let taken =
+                        time(|| bursar_free(black_box(bursar_malloc(black_box(BYTES as usize)))));
+                    bursar_leave();
+                    taken
+                }
+            }),
+        ),
+    ];
+    let mut times = vec![Vec::new(); pairs.len()];
     for _ in 0..ROUNDS {
-        times[0].push(pairs(|| drop(group.try_charge(black_box(BYTES)))));
-        times[1].push(pairs(|| {
-            // SAFETY: the handle is in use, and no error is wanted.
-            unsafe {
-                black_box(
-                    bursar_try_charge(handle, black_box(BYTES), ptr::null_mut())
-                        + bursar_uncharge(handle, BYTES),
-                )
-            };
-        }));
-        times[2].push(pairs(|| {
-            // SAFETY: as above.
-            unsafe {
-                black_box(
-                    (shared.try_charge)(shared.root, black_box(BYTES), ptr::null_mut())
-                        + (shared.uncharge)(shared.root, BYTES),
-                );
-            }
-        }));
+        for ((_, pair), times) in pairs.iter_mut().zip(&mut times) {
+            times.push(pair());
+        }
     }
-    let names = ["in Rust", "from C, static", "from C, shared"];
-    println!(
-        "a charge of {BYTES} bytes and its return, ns: median of {ROUNDS} turns (least to most)"
-    );
-    for (name, times) in names.iter().zip(&mut times) {
+    println!("{BYTES} bytes, ns: median of {ROUNDS} turns (least to most)");
+    for ((name, _), times) in pairs.iter().zip(&mut times) {
         times.sort_by(f64::total_cmp);
-        println!(
-            "  {name:<14}  {:6.2} ({:.2} to {:.2})",
-            times[ROUNDS / 2],
-            times[0],
-            times[ROUNDS - 1]
-        );
+        let (middle, most) = (times[ROUNDS / 2], times[ROUNDS - 1]);
+        println!("  {name:<30}  {middle:6.2} ({:.2} to {most:.2})", times[0]);
     }
     handle.release();
     Ok(())
