@@ -81,6 +81,9 @@ impl Shared {
     }
 }
 
+/// A name, and a turn: nanoseconds a pair.
+type Pair = (&'static str, Box<dyn FnMut() -> f64>);
+
 #[expect(clippy::disallowed_methods, reason = "a time to be shown")]
 fn time(mut pair: impl FnMut()) -> f64 {
     let begin = Instant::now();
@@ -95,7 +98,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let memory = Memory::host()?;
     let group = memory.root().child("group", Limits::none())?;
     let handle = GroupHandle::of(&group).ok_or("too many handles")?;
-    let mut pairs: Vec<(&str, Box<dyn FnMut() -> f64>)> = vec![
+    let mut pairs: Vec<Pair> = vec![
         (
             "charge, return: in Rust",
             Box::new(move || time(|| drop(group.try_charge(black_box(BYTES))))),
