@@ -240,6 +240,69 @@ fn freezing_under_fire_conserves() {
     assert!(slot.word(Shard(0), CEILING).load_signed(MemoryOrder::Full) >= 0);
 }
 
+/// Signals come inside of sections, and their handler changes the same words. Each section that a signal cut happens once, as a whole.
+#[test]
+#[cfg(target_os = "linux")]
+fn signals_inside_of_sections_lose_nothing() {
+    use std::os::unix::thread::JoinHandleExt;
+    use std::sync::OnceLock;
+    use std::sync::atomic::AtomicI64;
+
+    const COUNT: usize = FIRST_STATISTIC;
+    static SLOT: OnceLock<<Host as Machine>::Slot> = OnceLock::new();
+    static STOP: AtomicBool = AtomicBool::new(false);
+    static ADDED: AtomicI64 = AtomicI64::new(0);
+    static ADJUSTED: AtomicI64 = AtomicI64::new(0);
+
+    /// Adds to one word, and to both words of the account.
+    fn change() {
+        let slot = SLOT.get().unwrap();
+        assert_eq!(slot.add(COUNT, 1), Outcome::Done);
+        ADDED.fetch_add(1, Ordering::Relaxed);
+        if slot.adjust(host().current_shard(), 1, 1) == Outcome::Done {
+            ADJUSTED.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    extern "C" fn handle(_: libc::c_int) {
+        change();
+    }
+
+    let host = host();
+    let slot = SLOT.get_or_init(|| published_slot(host));
+    let handler = handle as extern "C" fn(libc::c_int) as libc::sighandler_t;
+    // SAFETY: the handler calls functions that signal handlers may call.
+    let before = unsafe { libc::signal(libc::SIGUSR1, handler) };
+    assert_ne!(before, libc::SIG_ERR);
+    let workers = [0, 1].map(|cpu| {
+        std::thread::spawn(move || {
+            let cpus = allowed_cpus();
+            let _ = pin_to(cpus[cpu % cpus.len()]);
+            while !STOP.load(Ordering::Relaxed) {
+                (0..100).for_each(|_| change());
+            }
+        })
+    });
+    for _ in 0..20_000 {
+        for worker in &workers {
+            // SAFETY: the thread lives until it is joined below.
+            let sent = unsafe { libc::pthread_kill(worker.as_pthread_t(), libc::SIGUSR1) };
+            assert_eq!(sent, 0);
+        }
+    }
+    STOP.store(true, Ordering::Relaxed);
+    for worker in workers {
+        worker.join().unwrap();
+    }
+    let added = ADDED.load(Ordering::Relaxed);
+    assert!(added > 10_000, "{added}");
+    assert_eq!(sum(host, slot, COUNT), added);
+    let adjusted = ADJUSTED.load(Ordering::Relaxed);
+    assert_eq!(sum(host, slot, CHARGED), adjusted);
+    if host.report().backend == Backend::Rseq {
+        assert_eq!(sum(host, slot, CEILING), adjusted);
+    }
+}
+
 #[test]
 fn slots_do_not_overlap() {
     const LAST: usize = FIRST_STATISTIC + 4;

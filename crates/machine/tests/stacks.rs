@@ -4,7 +4,10 @@
 mod battery;
 #[path = "stacks/fire.rs"]
 mod fire;
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
 #[path = "stacks/unregistered.rs"]
 mod unregistered;
 
@@ -115,7 +118,10 @@ impl Drop for Over<'_> {
 
 /// Threads whose section cannot be: they share the extra shard with each other and with nobody else.
 #[test]
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
 fn threads_without_sections() {
     use bursar_machine::host::Backend;
     let leave = |_| unregistered::leave();

@@ -5,7 +5,7 @@
 //! gone, never one that was not there.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use bursar_machine::{Lock, Machine};
 
@@ -153,6 +153,8 @@ impl<L> KnownLock<L> {
         L: Lock<Timed<T>> + 'static,
     {
         let cpu = u64::from(machine.current_shard().0);
+        // Release: pairs with the fence in `holder`; a look that sees what follows also sees that the holder before has gone.
+        fence(Ordering::Release);
         self.what.store(cpu << 8 | work as u64, Ordering::Relaxed);
         self.since_ns.store(since_ns, Ordering::Relaxed);
         // Release: a look that sees the task also sees since when and for what it holds the lock.
@@ -182,8 +184,9 @@ impl<L> KnownLock<L> {
             work: Work::ALL[(what & 0xff) as usize],
             since_ns: self.since_ns.load(Ordering::Relaxed),
         };
-        // If the task has changed, the holder we read has gone.
-        let still = task != 0 && self.task.load(Ordering::Acquire) == task;
+        // Acquire: pairs with the fence in `hold`. If the task has changed, the holder we read has gone.
+        fence(Ordering::Acquire);
+        let still = task != 0 && self.task.load(Ordering::Relaxed) == task;
         still.then(|| (holder, self.waiting.load(Ordering::Relaxed)))
     }
 }

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use super::fork::{self, HostOperation};
@@ -18,8 +18,18 @@ use crate::{AtomicWord, Event, Lock, LockWaits, MemoryOrder};
 #[repr(transparent)]
 pub struct HostWord(AtomicU64);
 
+/// The fence before a `Full` access. On x86-64 `Full` stores and updates are fences by themselves. Elsewhere a sequentially consistent
+/// access orders only itself among its kind, so the fence is one of its own, as on the machine of loom.
+#[inline]
+fn before(order: MemoryOrder) {
+    if cfg!(not(target_arch = "x86_64")) && order == MemoryOrder::Full {
+        fence(Ordering::SeqCst);
+    }
+}
+
 #[inline]
 fn loads(order: MemoryOrder) -> Ordering {
+    before(order);
     match order {
         MemoryOrder::Relaxed => Ordering::Relaxed,
         MemoryOrder::Acquire => Ordering::Acquire,
@@ -29,6 +39,7 @@ fn loads(order: MemoryOrder) -> Ordering {
 
 #[inline]
 fn stores(order: MemoryOrder) -> Ordering {
+    before(order);
     match order {
         MemoryOrder::Relaxed => Ordering::Relaxed,
         MemoryOrder::Release => Ordering::Release,
@@ -38,6 +49,7 @@ fn stores(order: MemoryOrder) -> Ordering {
 
 #[inline]
 fn updates(order: MemoryOrder) -> Ordering {
+    before(order);
     match order {
         MemoryOrder::Relaxed => Ordering::Relaxed,
         MemoryOrder::Acquire => Ordering::Acquire,
@@ -110,7 +122,24 @@ fn prefetch(at: *const i8, intent: Intent) {
     }
 }
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+fn prefetch(at: *const i8, intent: Intent) {
+    use std::arch::asm;
+    // SAFETY: a hint, which reads nothing and cannot fault, whatever the address.
+    unsafe {
+        match intent {
+            Intent::Load => {
+                asm!("prfm pldl1keep, [{at}]", at = in(reg) at, options(nostack, preserves_flags, readonly));
+            }
+            Intent::Change => {
+                asm!("prfm pstl1keep, [{at}]", at = in(reg) at, options(nostack, preserves_flags, readonly));
+            }
+        }
+    }
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 #[inline(always)]
 fn prefetch(_: *const i8, _: Intent) {}
 
