@@ -3,26 +3,24 @@
 //! The rule of the walk: start at the function's first instruction; follow unconditional jumps, also those that go by the
 //! linker's table of addresses (a function that several crates instantiate); take no conditional branch, unless not taking
 //! it leads nowhere; count every instruction met until the function returns. A path leads nowhere if it meets a trap, a
-//! jump or call whose target is known only when it runs, an instruction with a `lock` prefix, an address it has been at,
+//! jump or call whose target is known only when it runs, an operation that is atomic between CPUs, an address it has been at,
 //! if it enters a function that panics or has "slow" in its name, or if it returns without having entered a restartable
-//! sequence (which begins with a store through the thread pointer). Paths without calls are looked for first; only if
+//! sequence (which begins with a look for the thread's area). Paths without calls are looked for first; only if
 //! there is none are direct calls stepped into.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use iced_x86::{
-    Decoder, DecoderOptions, FlowControl, Formatter, Instruction, IntelFormatter, Mnemonic, OpKind,
-    Register,
-};
 use object::{Object, ObjectSection, ObjectSymbol, RelocationFlags, SectionKind, SymbolKind, elf};
+
+use crate::instruction::{Architecture, Flow, Instruction, Target};
 
 /// The most instructions that a fast path may have.
 const STEPS_MAX: usize = 400;
-const MODE_BITS: u32 = 64;
 
 /// The code of an executable.
 pub struct Code<'data> {
+    pub architecture: Architecture,
     /// Address and bytes of each section that holds code.
     sections: Vec<(u64, &'data [u8])>,
     /// Demangled names by address; several where functions were folded into one.
@@ -54,9 +52,14 @@ impl<'data> Code<'data> {
     /// Reads an executable.
     ///
     /// # Errors
-    /// If it is not an object file, or has no symbols.
+    /// If it is not an object file of x86-64 or 64-bit Arm, or has no symbols.
     pub fn of(executable: &'data [u8]) -> Result<Self, String> {
         let file = object::File::parse(executable).map_err(|error| error.to_string())?;
+        let architecture = match file.architecture() {
+            object::Architecture::X86_64 => Architecture::X86,
+            object::Architecture::Aarch64 => Architecture::Arm,
+            other => return Err(format!("code of {other:?} is not known")),
+        };
         let text = file
             .sections()
             .filter(|section| section.kind() == SectionKind::Text);
@@ -78,7 +81,10 @@ impl<'data> Code<'data> {
         let got = file.section_by_name(".got");
         let got = got.map_or(0..0, |got| got.address()..got.address() + got.size());
         let of_executable = relocations.filter(|(word, relocation)| {
-            let r_type = elf::R_X86_64_RELATIVE;
+            let r_type = match architecture {
+                Architecture::X86 => elf::R_X86_64_RELATIVE,
+                Architecture::Arm => elf::R_AARCH64_RELATIVE,
+            };
             got.contains(word) && relocation.flags() == RelocationFlags::Elf { r_type }
         });
         let table = of_executable.map(|(word, relocation)| (word, relocation.addend() as u64));
@@ -91,6 +97,7 @@ impl<'data> Code<'data> {
             .map(String::from_utf8_lossy)
             .find(|part| part.starts_with("rustc"));
         Ok(Self {
+            architecture,
             sections: sections.collect(),
             functions,
             table: table.collect(),
@@ -109,13 +116,12 @@ impl<'data> Code<'data> {
             .find(|(_, names)| names.iter().any(|name| name.ends_with(&ending)))
             .ok_or_else(|| format!("no function {name} in the executable"))?;
         let first = self.decode(start);
-        let is_jump = |first: &Instruction| {
-            use FlowControl::{IndirectBranch, UnconditionalBranch};
-            matches!(first.flow_control(), UnconditionalBranch | IndirectBranch)
+        let jumps = |first: Instruction| match first.flow {
+            Flow::Jump(target) => self.address(target),
+            _ => None,
         };
         Ok(first
-            .filter(is_jump)
-            .and_then(|jump| self.target(&jump))
+            .and_then(jumps)
             .filter(|target| self.functions.contains_key(target))
             .unwrap_or(start))
     }
@@ -141,39 +147,37 @@ impl<'data> Code<'data> {
             .iter()
             .find(|(start, bytes)| (*start..*start + bytes.len() as u64).contains(&address))?;
         let bytes = &bytes[(address - start) as usize..];
-        let mut decoder = Decoder::with_ip(MODE_BITS, bytes, address, DecoderOptions::NONE);
-        Some(decoder.decode()).filter(|instruction| !instruction.is_invalid())
+        Instruction::decode(self.architecture, bytes, address)
     }
 
     /// Walks on from `address`; whether that leads to the end. If not, `walk` is as it was.
     fn walk(&self, address: u64, calls: Calls, walk: &mut Walk) -> bool {
-        let been_here = walk.taken.iter().any(|before| before.ip() == address);
+        let been_here = walk.taken.iter().any(|before| before.address == address);
         if walk.taken.len() >= STEPS_MAX || been_here && calls == Calls::Forbidden {
             return false;
         }
         let Some(instruction) = self.decode(address) else {
             return false;
         };
-        if instruction.has_lock_prefix() || self.begins_slow_function(address) {
+        if instruction.is_atomic() || self.begins_slow_function(address) {
             return false;
         }
         walk.taken.push(instruction);
-        if enters_section(&instruction) && walk.section.is_none() {
+        if instruction.enters_section() && walk.section.is_none() {
             walk.section = Some(walk.taken.len() - 1);
         }
-        let arrived = match instruction.flow_control() {
-            FlowControl::Next => self.walk(instruction.next_ip(), calls, walk),
-            FlowControl::UnconditionalBranch | FlowControl::IndirectBranch => self
-                .target(&instruction)
+        let arrived = match instruction.flow {
+            Flow::Next => self.walk(instruction.next, calls, walk),
+            Flow::Jump(target) => self
+                .address(target)
                 .is_some_and(|target| self.walk(target, calls, walk)),
-            FlowControl::ConditionalBranch => {
-                self.walk(instruction.next_ip(), calls, walk)
-                    || self.walk(instruction.near_branch_target(), calls, walk)
+            Flow::Branch(target) => {
+                self.walk(instruction.next, calls, walk) || self.walk(target, calls, walk)
             }
-            FlowControl::Call | FlowControl::IndirectCall if calls == Calls::SteppedInto => {
-                self.step_into(&instruction, walk)
+            Flow::Call(target) if calls == Calls::SteppedInto => {
+                self.step_into(target, instruction.next, walk)
             }
-            FlowControl::Return => match walk.callers.pop() {
+            Flow::Return => match walk.callers.pop() {
                 None => walk.section.is_some(),
                 Some(caller) => {
                     let arrived = self.walk(caller, calls, walk);
@@ -190,56 +194,33 @@ impl<'data> Code<'data> {
         arrived
     }
 
-    fn step_into(&self, call: &Instruction, walk: &mut Walk) -> bool {
-        let Some(target) = self.target(call) else {
+    fn step_into(&self, target: Target, next: u64, walk: &mut Walk) -> bool {
+        let Some(target) = self.address(target) else {
             return false;
         };
-        walk.callers.push(call.next_ip());
+        walk.callers.push(next);
         let arrived = self.walk(target, Calls::SteppedInto, walk);
         walk.callers.pop();
         arrived
     }
 
-    /// Where an unconditional jump or a call goes, if that is known before it runs.
-    fn target(&self, instruction: &Instruction) -> Option<u64> {
-        match instruction.flow_control() {
-            FlowControl::UnconditionalBranch | FlowControl::Call => {
-                Some(instruction.near_branch_target())
-            }
-            _ if instruction.is_ip_rel_memory_operand() => self
-                .table
-                .get(&instruction.ip_rel_memory_address())
-                .copied(),
-            _ => None,
+    /// Where a jump or a call goes, if that is known before it runs.
+    fn address(&self, target: Target) -> Option<u64> {
+        match target {
+            Target::Address(address) => Some(address),
+            Target::InWord(word) => self.table.get(&word).copied(),
+            Target::Unknown => None,
         }
     }
 
     fn begins_slow_function(&self, address: u64) -> bool {
         let names = self.functions.get(&address);
         names.into_iter().flatten().any(|name| {
-            let mut parts = ["panic", "slow"].iter();
+            // The last is the compiler's, for atomic operations.
+            let mut parts = ["panic", "slow", "__aarch64_"].iter();
             parts.any(|part| name.contains(part))
         })
     }
-}
-
-/// Whether this is the store that announces a restartable sequence: to memory, through the thread pointer.
-fn enters_section(instruction: &Instruction) -> bool {
-    instruction.mnemonic() == Mnemonic::Mov
-        && instruction.op0_kind() == OpKind::Memory
-        && instruction.memory_segment() == Register::FS
-}
-
-/// An instruction as text, Intel's syntax.
-pub fn text(instruction: &Instruction) -> String {
-    let mut text = String::new();
-    IntelFormatter::new().format(instruction, &mut text);
-    text
-}
-
-/// The name of an instruction, without operands.
-pub fn mnemonic(instruction: &Instruction) -> String {
-    format!("{:?}", instruction.mnemonic()).to_lowercase()
 }
 
 /// What remains of two lists without their common beginning and end.

@@ -1,17 +1,16 @@
 //! `golden`: how many instructions the fast paths have, compared with what is checked in.
 //!
 //! Timings drift with the machine; instructions do not. A change that makes a fast path longer shows as a difference to
-//! `golden/x86_64.txt`, to be explained and accepted (`--write`), or undone. The rule by which a path is found stands in
-//! `code.rs`. Besides, the library's fast paths are compared with hand-written ones, see `same_code.rs`. Only a release
-//! build for x86-64 means anything here.
+//! the files in `golden/`, to be explained and accepted (`--write`), or undone. The rule by which a path is found stands in
+//! `code.rs`. Besides, this executable's fast paths are compared with hand-written ones, see `same_code.rs`. The executable of another
+//! build may be for 64-bit Arm. Only release builds mean anything here.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use iced_x86::Instruction;
-
 use crate::code::{self, Code};
 use crate::fast_path;
+use crate::instruction::{Architecture, Instruction};
 use crate::same_code;
 
 /// What to do with the counts.
@@ -32,22 +31,24 @@ struct Entry {
     mnemonics: Vec<String>,
 }
 
-/// Does it. Returns what to print and whether all counts agree with the golden file and all code with its hand-written
-/// counterpart (or nobody asked).
+/// Does it, with this executable or another build of it. Returns what to print, and whether all counts agree with the golden file and all code
+/// with its hand-written counterpart (or nobody asked).
 ///
 /// # Errors
 /// If the executable or the golden file cannot be read or written, or this is not the build to look at.
-pub fn run(action: Action) -> Result<(String, bool), String> {
-    if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
+pub fn run(action: Action, executable: Option<&Path>) -> Result<(String, bool), String> {
+    if executable.is_none() && !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
         return Err("golden: only on x86-64 Linux".to_owned());
     }
-    if cfg!(debug_assertions) {
+    if executable.is_none() && cfg!(debug_assertions) {
         return Err("golden: only in a release build (cargo run --release)".to_owned());
     }
     fast_path::keep();
-    let pairs = same_code::pairs();
-    let executable = read(Path::new("/proc/self/exe"))?;
+    // Whether two functions are one can be asked of this executable alone.
+    let pairs = executable.map_or_else(same_code::pairs, |_| Vec::new());
+    let executable = read(executable.unwrap_or(Path::new("/proc/self/exe")))?;
     let code = Code::of(&executable)?;
+    let file = file(code.architecture);
     // A path that cannot be followed (an indirect jump on it, say) counts 0, so that it shows in the golden file.
     let paths = fast_path::NAMES.map(|name| (name, code.fast_path(name).unwrap_or_default()));
     let entries: Vec<Entry> = paths.iter().map(|(name, path)| entry(name, path)).collect();
@@ -58,11 +59,11 @@ pub fn run(action: Action) -> Result<(String, bool), String> {
         }
         Action::Write => {
             let text = print(&entries, &code.compilers);
-            std::fs::write(file(), &text).map_err(|error| named(&file(), &error))?;
+            std::fs::write(&file, &text).map_err(|error| named(&file, &error))?;
             Ok((text, true))
         }
         Action::Check => {
-            let golden = read(&file())?;
+            let golden = read(&file)?;
             let golden = parse(&String::from_utf8_lossy(&golden));
             let (counts, same_counts) = compare(&golden, &entries);
             let (lines, same_code) = same_code::compare(&code, &pairs)?;
@@ -71,8 +72,14 @@ pub fn run(action: Action) -> Result<(String, bool), String> {
     }
 }
 
-fn file() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/x86_64.txt")
+fn file(architecture: Architecture) -> PathBuf {
+    let name = match architecture {
+        Architecture::X86 => "x86_64.txt",
+        Architecture::Arm => "aarch64.txt",
+    };
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("golden")
+        .join(name)
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, String> {
@@ -86,7 +93,7 @@ fn named(path: &Path, error: &std::io::Error) -> String {
 fn entry(name: &str, path: &[Instruction]) -> Entry {
     Entry {
         name: name.to_owned(),
-        mnemonics: path.iter().map(code::mnemonic).collect(),
+        mnemonics: path.iter().map(Instruction::mnemonic).collect(),
     }
 }
 
@@ -102,7 +109,7 @@ fn listing(paths: &[(&str, Vec<Instruction>)]) -> String {
             );
         }
         for instruction in path {
-            let _ = writeln!(text, "    {}", code::text(instruction));
+            let _ = writeln!(text, "    {}", instruction.text());
         }
     }
     text
@@ -110,7 +117,7 @@ fn listing(paths: &[(&str, Vec<Instruction>)]) -> String {
 
 fn print(entries: &[Entry], compilers: &str) -> String {
     let mut text = format!(
-        "# Instructions on the fast paths, x86-64, release profile; made by `bursar-bench golden --write`.\n\
+        "# Instructions on the fast paths, release profile; made by `bursar-bench golden --write`.\n\
          # The rule by which a path is followed stands in bench/src/code.rs.\n# {compilers}\n"
     );
     for Entry { name, mnemonics } in entries {
@@ -196,7 +203,7 @@ mod tests {
         let executable = read(Path::new("/proc/self/exe")).unwrap();
         let code = Code::of(&executable).unwrap();
         let path = code.fast_path(fast_path::NAMES[0]).unwrap();
-        assert_eq!(code::mnemonic(path.last().unwrap()), "ret");
+        assert_eq!(path.last().unwrap().mnemonic(), "ret");
         assert!(code.fast_path("no_such_function").is_err());
     }
 }

@@ -17,6 +17,7 @@ mod golden;
 mod hand_over;
 mod hand_written;
 mod heap;
+mod instruction;
 mod machine;
 mod output;
 mod pages;
@@ -143,6 +144,9 @@ struct Golden {
     /// Replace the golden file.
     #[arg(long)]
     write: bool,
+    /// Another build of this program, also for 64-bit Arm; this one if missing.
+    #[arg(long, value_name = "FILE")]
+    executable: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
@@ -193,7 +197,7 @@ fn run_golden(options: &Golden) -> Result<ExitCode, String> {
         Golden { write: true, .. } => golden::Action::Write,
         _ => golden::Action::Show,
     };
-    let (text, same) = golden::run(action)?;
+    let (text, same) = golden::run(action, options.executable.as_deref())?;
     output::print(&text)?;
     Ok(if same {
         ExitCode::SUCCESS

@@ -10,11 +10,11 @@ use std::hint::black_box;
 use bursar::{Charge, ChargeError, Group};
 use bursar_machine::host::{Host, HostSlot};
 use bursar_machine::{FIRST_STATISTIC, Machine, Outcome, Slot};
-use iced_x86::{Instruction, OpKind, Register};
 
 use crate::code::{self, Code};
 use crate::fast_path::{fast_path_charge, fast_path_stat_add, fast_path_uncharge};
 use crate::hand_written::{Held, Record};
+use crate::instruction::Instruction;
 
 /// A function on the library's side of the seam, and by hand.
 pub struct Pair {
@@ -159,7 +159,11 @@ fn compare_pair(code: &Code<'_>, pair: &Pair) -> Result<(String, bool), String> 
         return Ok((format!("{seam}: one function with {hand}\n"), true));
     }
     let shape = |name: &str| -> Result<Vec<String>, String> {
-        Ok(code.fast_path(name)?.iter().map(shape_of).collect())
+        Ok(code
+            .fast_path(name)?
+            .iter()
+            .map(Instruction::shape)
+            .collect())
     };
     Ok(verdict(seam, &shape(seam)?, hand, &shape(hand)?))
 }
@@ -175,54 +179,9 @@ fn verdict(seam: &str, through: &[String], hand: &str, by_hand: &[String]) -> (S
     (text, false)
 }
 
-/// An instruction without what differs from place to place.
-fn shape_of(instruction: &Instruction) -> String {
-    let mut shape = *instruction;
-    // Offsets from the thread pointer are the kernel's interface and stay.
-    if shape.memory_segment() != Register::FS {
-        shape.set_memory_displacement64(0);
-    }
-    for operand in 0..shape.op_count() {
-        match shape.op_kind(operand) {
-            OpKind::NearBranch16 | OpKind::NearBranch32 | OpKind::NearBranch64 => {
-                return code::mnemonic(&shape);
-            }
-            OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64
-                if shape.immediate(operand) > u64::from(u16::MAX) =>
-            {
-                shape.set_immediate_u64(operand, 0);
-            }
-            _ => {}
-        }
-    }
-    code::text(&shape)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use iced_x86::{Decoder, DecoderOptions};
-
-    fn shape(bytes: &[u8], address: u64) -> String {
-        let mut decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
-        shape_of(&decoder.decode())
-    }
-
-    #[test]
-    fn addresses_do_not_count_and_registers_do() {
-        // je +2 and je +9; cmp dword ptr [rbx+40h], imm32 and cmp dword ptr [rbx+8], another.
-        assert_eq!(shape(&[0x74, 0x02], 0), shape(&[0x74, 0x09], 64));
-        let one = shape(&[0x81, 0x7b, 0x40, 0xd3, 0x4d, 0xa8, 0xd3], 0);
-        let other = shape(&[0x81, 0x7b, 0x08, 0xfe, 0xca, 0xed, 0x5e], 0);
-        assert_eq!(one, other);
-        // mov rax, [rip+1] and [rip+2]; into rcx.
-        let load = |modrm, at| shape(&[0x48, 0x8b, modrm, at, 0, 0, 0], 0);
-        assert_eq!(load(0x05, 1), load(0x05, 2));
-        assert_ne!(load(0x05, 1), load(0x0d, 1));
-        // shl r8, 10h and 11h: small numbers count.
-        let shift = |by| shape(&[0x49, 0xc1, 0xe0, by], 0);
-        assert_ne!(shift(0x10), shift(0x11));
-    }
 
     #[test]
     fn one_instruction_more_is_shown() {

@@ -18,7 +18,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("bursar-datafusion", &["bursar", "bursar-alloc"]),
     ("bursar-prometheus", &["bursar"]),
     ("bursar-serve", &["bursar", "bursar-prometheus"]),
-    ("bursar-capi", &["bursar", "bursar-alloc"]),
+    ("bursar-capi", &["bursar", "bursar-alloc", "bursar-machine"]),
     // These know nothing of Bursar.
     ("bursar-tpch", &[]),
     ("bursar-bench-peers", &[]),
@@ -78,6 +78,7 @@ const UNSAFE: &[(&str, &str)] = &[
     ("crates/machine/src/host/", "the host's side of the seam"),
     ("crates/machine/tests/fork.rs", "forks"),
     ("crates/machine/tests/stacks/unregistered.rs", "leaves a thread without sections"),
+    ("crates/machine/tests/slots.rs", "sends signals and handles them"),
     ("crates/alloc/src/", "pages as memory, and the allocator"),
     ("crates/alloc/tests/", "calls of an allocator"),
     ("crates/capi/src/", "arguments of C"),

@@ -26,24 +26,27 @@
  *   -ENOENT           the group was removed; bursar_find: there is none
  *   -ENOTRECOVERABLE  a bug of Bursar; its text is on stderr and in the error
  *
- * HANDLES are numbers. A released handle is told from one that is in use, even if its place is used again, until one place was used 4 billion
- * times. Do not release a handle while another thread calls a function with it: that call may reach another group. Releasing frees no bytes:
- * return them before. A group ends when it has no handle, no bytes and no children.
+ * HANDLES are numbers. A function that gets a released handle returns -EBADF. (The check misses an old handle only after its entry in the table
+ * was used 2^32 more times.) Do not release a handle while another thread calls a function with it: that call may reach another group. Releasing
+ * a handle returns no bytes. A group ends when it has no handle, no registration, no thread that entered it, and no child. Bytes that are still
+ * charged then can no longer be returned by bursar_uncharge.
  *
- * THREADS. Each function may be called by any thread at any time.
+ * THREADS. Each function may be called by any thread at any time. pthread_cancel and pthread_exit inside of a function or a callback abort the
+ * process.
  *
- * SIGNAL HANDLERS may call the functions whose names end in _nowait, bursar_add and bursar_abi_version, and no others. Of the heap, they may free
- * and allocate if the C library's malloc may be called there, which is not so in general. They never wait, take
- * no lock and allocate nothing, as long as `error` is NULL.
+ * SIGNAL HANDLERS may call the functions whose names end in _nowait, bursar_add and bursar_abi_version. These never wait, take no lock and
+ * allocate nothing. A handler may call bursar_malloc and bursar_free only where it may call malloc. If the library was loaded by dlopen, each thread
+ * must call one of these functions once before its signal handlers do.
  *
- * FORK. A child of fork may charge, return and read, and has the bytes that its parent had. It must do so before it starts threads. If another
- * thread of the parent makes or releases handles or registrations at the fork, the child must not: it may wait for ever.
+ * FORK. A fork waits for calls of other threads that hold a lock. A child may call all functions, and has the bytes that its parent had. Its first
+ * call must be one that may wait, such as bursar_read or bursar_try_charge, and must come before it starts threads. The thread of `ticks` does not
+ * exist in the child.
  *
- * UNLOADING. dlclose leaves the library in memory.
+ * UNLOADING. dlclose leaves the shared library in memory. Link a plugin that contains libbursar.a with -Wl,-z,nodelete.
  *
  * A callback must not leave by an exception: the process aborts with a message. It must not leave by longjmp: that is undefined.
  *
- * Bytes are real bytes. Numbers of bytes are below 2^56 for a request.
+ * A request may be at most 2^56 bytes.
  */
 #ifndef BURSAR_H
 #define BURSAR_H
@@ -95,11 +98,12 @@ typedef struct {
     size_t size;
     /* Limit of the root, bytes. */
     uint64_t max;
-    /* Bytes that a CPU may keep for a group, so that charges of less need no counter; 0 for the default of 256 KiB. */
+    /* The most bytes that one CPU may reserve ahead for a group; 0 for the default of 256 KiB. */
     uint64_t stock_max;
     /* 1: a charge above a `high` sleeps, for up to 2 s. 0: it only asks reclaimers. */
     int throttles;
-    /* 1: a thread of the library does the periodic work. 0: charges and returns do it. */
+    /* 1: a thread of the library does the periodic work, until the process ends. 0: calls that may wait do it, and bursar_tick does.
+     * bursar_malloc never does it. */
     int ticks;
     /* Copied. At most 252, of different names. They live until the process ends, so create few trees. */
     const bursar_statistic *statistics;
@@ -120,6 +124,10 @@ int bursar_find(bursar_group from, const char *path, bursar_group *found, bursar
 
 /* Ends a handle. */
 int bursar_release(bursar_group group);
+
+/* Does periodic work that is due for the tree of the group: takes reserved bytes back where a limit is near, calls pressure callbacks, frees unused
+ * page memory. For a program whose engines call nothing that may wait. Costs little if nothing is due. */
+int bursar_tick(bursar_group group);
 
 /* Removes the group and all below: charges that may be refused fail from now on with -ENOENT, and the names are free. Bytes stay charged until
  * they are returned, by handles that stay as they are. -EPERM: the root. */
@@ -149,15 +157,16 @@ int64_t bursar_path(bursar_group group, char *buffer, size_t length);
 /* Charges bytes to the group and all groups above, or nothing. It may wait for other CPUs, and call reclaimers. -ENOMEM: a limit is in the way.
  * -EOVERFLOW: more than 2^56 bytes. */
 int bursar_try_charge(bursar_group group, uint64_t bytes, bursar_error **error);
-/* Charges whatever the limits say, for memory that is in use already, and returns the bytes charged: fewer than asked for if these are more than
- * 2^56. */
+/* Charges even above a limit, for memory that is in use already. It may wait, call reclaimers, or sleep (`throttles`). Returns the bytes charged: at
+ * most 2^56, and fewer if the tree would have more than 2^62. */
 int64_t bursar_charge(bursar_group group, uint64_t bytes);
 /* For signal handlers and allocators. -ENOMEM: a limit is in the way, as far as can be told without waiting. -EBUSY: another thread looks for
  * bytes at this moment. */
 int bursar_try_charge_nowait(bursar_group group, uint64_t bytes);
 int64_t bursar_charge_nowait(bursar_group group, uint64_t bytes);
 
-/* Returns bytes that were charged to this group, in any pieces, on any thread. Returning more than was charged is a bug of the program: the usage
+/* Returns bytes that were charged to this group, in any pieces, on any thread. bursar_uncharge may call pressure callbacks on this thread: do not
+ * hold a lock that they take. Returning more than was charged is a bug of the program: the usage
  * stops at 0, and bursar_read tells how much it was. (A library with debug assertions returns -ENOTRECOVERABLE.) */
 int bursar_uncharge(bursar_group group, uint64_t bytes);
 int bursar_uncharge_nowait(bursar_group group, uint64_t bytes);
@@ -167,7 +176,8 @@ int bursar_add(bursar_group group, uint32_t statistic, int64_t delta);
 
 /* ---- The heap ---- */
 
-/* Puts this thread into a group, until it leaves again. It may be in several; the last one counts. -EINVAL: the thread ends, or was in none. */
+/* Enters a group: later calls of bursar_malloc on this thread charge it. Groups nest, and bursar_leave leaves the last one. -EINVAL: the thread ends,
+ * or is in no group. */
 int bursar_enter(bursar_group group, bursar_error **error);
 int bursar_leave(void);
 
@@ -214,7 +224,7 @@ typedef struct {
     size_t size;
     /* Bytes of the group and of all groups below. */
     bursar_value usage;
-    /* The most bytes that it ever had, with what CPUs kept for it. */
+    /* Highest usage so far, including bytes that CPUs had reserved ahead. */
     uint64_t peak;
     /* How old the numbers are. */
     uint64_t age_ns;
@@ -244,7 +254,8 @@ typedef struct {
 /* Frees bytes of the group's, returns them, and tells how many. `target` is how many are wanted, at least 1. It runs on the thread whose charge
  * needs them, with no lock held, and on several threads at a time. */
 typedef uint64_t (*bursar_reclaim_function)(void *data, uint64_t target);
-/* Hears of a new level of pressure: BURSAR_PRESSURE_*. Calls come one at a time. */
+/* Called when the group's level of pressure changes, BURSAR_PRESSURE_*, on the thread that found the change; possibly before bursar_on_pressure
+ * returns. Calls come one at a time. */
 typedef void (*bursar_pressure_function)(void *data, int level);
 /* Ends `data`: called once, when no call runs and none will come. May be NULL. */
 typedef void (*bursar_destroy_function)(void *data);
@@ -265,7 +276,7 @@ int bursar_add_reclaimer(bursar_group group, int order, bursar_reclaim_function 
 int bursar_on_pressure(bursar_group group, bursar_pressure_function function, void *data, bursar_destroy_function destroy,
                        bursar_registration *registration, bursar_error **error);
 
-/* Ends a registration. A call that runs on another thread at this moment goes on. */
+/* Ends a registration. A call on another thread may still run, so free `data` only in `destroy`. */
 int bursar_unregister(bursar_registration registration);
 
 #ifdef __cplusplus

@@ -7,7 +7,7 @@
 //     std::pmr::vector<int> rows(&resource);
 //
 // It is a header over bursar.h, whose rules hold here: threads, signal handlers, fork. No exception crosses the library: it is thrown here. An
-// exception that leaves a callback aborts the process.
+// exception that leaves a callback aborts the process. The header needs exceptions (no -fno-exceptions).
 #ifndef BURSAR_HPP
 #define BURSAR_HPP
 
@@ -63,6 +63,14 @@ private:
     bursar_error *error_ = nullptr;
 };
 
+// A name for C. A NUL inside would end it early.
+inline const char *text(const std::string &name) {
+    if (name.find('\0') != std::string::npos) {
+        throw Error(EINVAL, "a name or path contains a NUL");
+    }
+    return name.c_str();
+}
+
 inline void check(int64_t result, const char *what) {
     if (result < 0) {
         throw Error(static_cast<int>(-result), what);
@@ -112,14 +120,16 @@ using Limits = bursar_limits;
 
 inline Limits no_limits() { return BURSAR_LIMITS_INIT; }
 
-// A callback that is registered until this ends.
+// A callback that is registered until this ends. A call on another thread may still run then. So let the function own what it uses, for example
+// by a std::shared_ptr that it captures: it is destroyed after its last call.
 class Registration {
 public:
     Registration() = default;
     explicit Registration(bursar_registration registration) noexcept : registration_(registration) {}
     Registration(Registration &&other) noexcept : registration_(std::exchange(other.registration_, {0})) {}
     Registration &operator=(Registration &&other) noexcept {
-        std::swap(registration_, other.registration_);
+        Registration taken(std::move(other));
+        std::swap(registration_, taken.registration_);
         return *this;
     }
     ~Registration() {
@@ -134,14 +144,17 @@ private:
 
 class Group;
 
-// Bytes that are charged to a group until this ends. It may end on any thread, and before or after handles of its group.
+// Bytes that are charged to a group until this ends. It may end on any thread, and before or after handles of its group. It shares the handle, so
+// making and ending one counts an atomic reference. Code that charges small amounts on many threads calls bursar_try_charge and
+// bursar_uncharge with Group::get instead.
 class Charge {
 public:
     Charge() = default;
     Charge(Charge &&other) noexcept : group_(std::move(other.group_)), bytes_(std::exchange(other.bytes_, 0)) {}
     Charge &operator=(Charge &&other) noexcept {
-        std::swap(group_, other.group_);
-        std::swap(bytes_, other.bytes_);
+        Charge taken(std::move(other));
+        std::swap(group_, taken.group_);
+        std::swap(bytes_, taken.bytes_);
         return *this;
     }
     ~Charge();
@@ -162,9 +175,13 @@ private:
     uint64_t bytes_ = 0;
 };
 
-// A handle of a group. Copies are handles of the same group, which is released with the last one and the last charge.
+// A handle of a group. Copies are handles of the same group, which is released with the last one and the last charge. There are only copies: a
+// group that was moved from would be none.
 class Group {
 public:
+    Group(const Group &) = default;
+    Group &operator=(const Group &) = default;
+
     // Makes a tree, and returns its root.
     static Group create(const bursar_options &options = BURSAR_OPTIONS_INIT) {
         detail::Failure failure;
@@ -179,7 +196,7 @@ public:
     Group child(const std::string &name, uint64_t max = BURSAR_MAX) const {
         detail::Failure failure;
         bursar_group child;
-        failure.check(bursar_child(get(), name.c_str(), max, &child, failure.put()));
+        failure.check(bursar_child(get(), detail::text(name), max, &child, failure.put()));
         return Group(child);
     }
 
@@ -187,7 +204,7 @@ public:
     std::optional<Group> find(const std::string &path) const {
         detail::Failure failure;
         bursar_group found;
-        int result = bursar_find(get(), path.c_str(), &found, failure.put());
+        int result = bursar_find(get(), detail::text(path), &found, failure.put());
         if (result == -ENOENT) {
             return std::nullopt;
         }
@@ -273,6 +290,9 @@ public:
         return owned.get();
     }
 
+    // Does periodic work that is due for the tree.
+    void tick() const { detail::check(bursar_tick(get()), "the tree's periodic work"); }
+
     // Calls `reclaim` when bytes are needed: it frees some of the group's, returns them, and tells how many.
     [[nodiscard]] Registration add_reclaimer(std::function<uint64_t(uint64_t target)> reclaim, int order = 0) const {
         using Function = std::function<uint64_t(uint64_t)>;
@@ -324,11 +344,11 @@ inline void Charge::resize(uint64_t bytes) {
 
 // A memory resource that charges a group for what it allocates from another one, and throws std::bad_alloc if a limit is in the way. It charges
 // the bytes that were asked for: what the other resource rounds up, or keeps, is not charged. Resources are equal if their groups' handles and
-// their upstreams are.
+// their upstreams are; without RTTI, only to themselves.
 class Resource : public std::pmr::memory_resource {
 public:
-    explicit Resource(Group group, std::pmr::memory_resource *upstream = std::pmr::new_delete_resource())
-        : group_(std::move(group)), upstream_(upstream) {}
+    explicit Resource(const Group &group, std::pmr::memory_resource *upstream = std::pmr::new_delete_resource())
+        : group_(group), upstream_(upstream) {}
 
     const Group &group() const noexcept { return group_; }
     std::pmr::memory_resource *upstream() const noexcept { return upstream_; }
@@ -352,8 +372,12 @@ protected:
     }
 
     bool do_is_equal(const std::pmr::memory_resource &other) const noexcept override {
+#if defined(__cpp_rtti)
         auto same = dynamic_cast<const Resource *>(&other);
         return same && same->group_.get().bits == group_.get().bits && same->upstream_ == upstream_;
+#else
+        return this == &other;
+#endif
     }
 
 private:
@@ -366,7 +390,10 @@ template <class T> class Allocator {
 public:
     using value_type = T;
 
-    explicit Allocator(Group group) : group_(std::move(group)) {}
+    explicit Allocator(const Group &group) : group_(group) {}
+    // A container that was moved from keeps its allocator, so there are only copies.
+    Allocator(const Allocator &) = default;
+    Allocator &operator=(const Allocator &) = default;
     template <class U> Allocator(const Allocator<U> &other) noexcept : group_(other.group()) {}
 
     const Group &group() const noexcept { return group_; }

@@ -3,6 +3,8 @@
 use std::ffi::c_int;
 use std::ptr;
 
+use bursar::Group;
+
 use crate::error::{Error, Failure, guard};
 use crate::handles::{Column, GroupHandle, Place};
 
@@ -11,6 +13,12 @@ use crate::handles::{Column, GroupHandle, Place};
 
 fn place_of(group: GroupHandle) -> Result<&'static Place, Failure> {
     group.place().ok_or(Failure::Handle)
+}
+
+/// Runs `run` with the group. Callbacks that it calls may release the handle: the group lives until `run` returns.
+fn with_kept_group<R>(handle: GroupHandle, run: impl FnOnce(&Group) -> R) -> Result<R, Failure> {
+    let group = place_of(handle)?.account.with_group(Group::clone);
+    Ok(run(&group))
 }
 
 /// More than a group can ever have charged.
@@ -60,9 +68,7 @@ pub unsafe extern "C" fn bursar_try_charge(
 #[inline(never)]
 unsafe fn try_charge_slowly(group: GroupHandle, bytes: u64, error: *mut *mut Error) -> c_int {
     let run = || {
-        let charge = place_of(group)?
-            .account
-            .with_group(|group| group.try_charge(bytes))?;
+        let charge = with_kept_group(group, |group| group.try_charge(bytes))??;
         charge.forget();
         Ok(0)
     };
@@ -82,9 +88,7 @@ pub extern "C" fn bursar_charge(group: GroupHandle, bytes: u64) -> i64 {
 #[inline(never)]
 fn charge_slowly(group: GroupHandle, bytes: u64) -> i64 {
     let run = || {
-        let charge = place_of(group)?
-            .account
-            .with_group(|group| group.charge(bytes));
+        let charge = with_kept_group(group, |group| group.charge(bytes))?;
         Ok(charge.forget() as i64)
     };
     // SAFETY: no error is wanted.
@@ -103,10 +107,14 @@ pub extern "C" fn bursar_try_charge_nowait(group: GroupHandle, bytes: u64) -> c_
 #[inline(never)]
 fn try_charge_nowait_slowly(group: GroupHandle, bytes: u64) -> c_int {
     let run = || {
-        let charge = place_of(group)?
-            .account
-            .with_group(|group| group.engine().try_charge_nowait(bytes))?;
-        charge.forget();
+        let place = place_of(group)?;
+        // A charge of nothing takes a reference, and dropping one may wait.
+        if bytes > 0 {
+            let charge = place
+                .account
+                .with_group(|group| group.engine().try_charge_nowait(bytes))?;
+            charge.forget();
+        }
         Ok(0)
     };
     // SAFETY: no error is wanted.
@@ -125,7 +133,12 @@ pub extern "C" fn bursar_charge_nowait(group: GroupHandle, bytes: u64) -> i64 {
 #[inline(never)]
 fn charge_nowait_slowly(group: GroupHandle, bytes: u64) -> i64 {
     let run = || {
-        let charge = place_of(group)?
+        let place = place_of(group)?;
+        // As in `try_charge_nowait_slowly`.
+        if bytes == 0 {
+            return Ok(0);
+        }
+        let charge = place
             .account
             .with_group(|group| group.engine().charge_nowait(bytes));
         Ok(charge.forget() as i64)
@@ -146,11 +159,8 @@ pub extern "C" fn bursar_uncharge(group: GroupHandle, bytes: u64) -> c_int {
 #[inline(never)]
 fn uncharge_slowly(group: GroupHandle, bytes: u64) -> c_int {
     let run = || {
-        let place = place_of(group)?;
         check(bytes)?;
-        place
-            .account
-            .with_group(|group| group.engine().uncharge(bytes));
+        with_kept_group(group, |group| group.engine().uncharge(bytes))?;
         Ok(0)
     };
     // SAFETY: no error is wanted.

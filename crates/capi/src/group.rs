@@ -1,7 +1,7 @@
 //! Memories, groups and limits.
 
 use std::ffi::{c_char, c_int};
-use std::ptr;
+use std::{mem, ptr};
 
 use bursar::{Group, HighPolicy, Limits, Memory, Statistic};
 
@@ -151,6 +151,10 @@ pub unsafe extern "C" fn bursar_create(
         let handle = handle_of(memory.root(), Schema::of(statistics))?;
         // SAFETY: as the caller's.
         unsafe { put(root, handle, "root") }?;
+        if options.ticks != 0 {
+            // The thread that ticks would end with this handle of the memory. As the header says, it runs until the process ends.
+            mem::forget(memory);
+        }
         Ok(0)
     };
     // SAFETY: as the caller's.
@@ -220,6 +224,16 @@ pub extern "C" fn bursar_release(group: GroupHandle) -> c_int {
     unsafe { guard(ptr::null_mut(), run) as c_int }
 }
 
+#[unsafe(no_mangle)]
+pub extern "C" fn bursar_tick(group: GroupHandle) -> c_int {
+    let run = || {
+        group_of(group)?.0.engine().memory().tick();
+        Ok(0)
+    };
+    // SAFETY: no error is wanted.
+    unsafe { guard(ptr::null_mut(), run) as c_int }
+}
+
 /// # Safety
 /// As above.
 #[unsafe(no_mangle)]
@@ -276,10 +290,12 @@ pub unsafe extern "C" fn bursar_set_limits(
     let run = || {
         // SAFETY: as the caller's; `CLimits` has numbers only.
         let limits: CLimits = unsafe { sized(limits, "limits") }?;
-        let mut wanted = Limits::none();
+        let group = group_of(group)?.0;
+        // Limits that a later version adds, and this structure lacks, stay.
+        let mut wanted = group.limits();
         (wanted.min, wanted.low) = (limits.min, limits.low);
         (wanted.high, wanted.max) = (limits.high, limits.max);
-        group_of(group)?.0.set_limits(wanted);
+        group.set_limits(wanted);
         Ok(0)
     };
     // SAFETY: as the caller's.
@@ -309,4 +325,4 @@ pub unsafe extern "C" fn bursar_path(
     unsafe { guard(ptr::null_mut(), run) }
 }
 
-version!(1: bursar_create, bursar_child, bursar_find, bursar_release, bursar_close, bursar_get_limits, bursar_set_limits, bursar_path);
+version!(1: bursar_create, bursar_child, bursar_find, bursar_release, bursar_tick, bursar_close, bursar_get_limits, bursar_set_limits, bursar_path);

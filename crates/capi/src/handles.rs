@@ -5,11 +5,13 @@
 //! account for good: so a thread that uses a handle while another releases it reads no word that changes.
 
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bursar::engine::Account;
 use bursar::{Counter, Gauge, Group, Registration, Statistic};
+use bursar_machine::host::{HostOperation, operation};
 
 /// Places of one piece of the table, and pieces: 16 million handles at a time.
 const PIECE: usize = 1 << 12;
@@ -90,8 +92,32 @@ static FREE: Mutex<Free> = Mutex::new(Free {
     by_key: BTreeMap::new(),
 });
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// Guard of a lock. It is an operation: a fork waits until it is gone, so that no lock stays taken in the child.
+struct Locked<'a, T> {
+    // In this order, so that the lock is free before the operation ends.
+    value: MutexGuard<'a, T>,
+    _operation: HostOperation,
+}
+
+impl<T> Deref for Locked<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> DerefMut for Locked<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> Locked<'_, T> {
+    let operation = operation();
+    Locked {
+        value: mutex.lock().unwrap_or_else(PoisonError::into_inner),
+        _operation: operation,
+    }
 }
 
 /// The number that a handle has for a place: not 0.
@@ -179,7 +205,7 @@ impl GroupHandle {
         let index = (self.bits as u32).wrapping_sub(1);
         free.by_key.entry(key(place)).or_default().push(index);
         drop(free);
-        // Without the lock: the group may end here, and its registrations with it.
+        // Without the lock, and outside of operations: the group may end here, and its registrations with it.
         drop(group);
         true
     }

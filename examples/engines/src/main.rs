@@ -39,6 +39,7 @@ unsafe extern "C" {
     fn store_configure() -> c_int;
     fn store_open(group: GroupHandle, path: *const c_char) -> *mut RawStore;
     fn store_write(store: *mut RawStore) -> c_int;
+    fn store_keep(store: *mut RawStore, keeps: c_int);
     fn store_close(store: *mut RawStore);
 }
 
@@ -64,6 +65,12 @@ impl Store {
             true => Err("SQLite cannot open its file".into()),
             false => Ok(Self(store)),
         }
+    }
+
+    /// Lets the cache give nothing back, or give back again.
+    fn keep(&self, keeps: bool) {
+        // SAFETY: it is open.
+        unsafe { store_keep(self.0, keeps.into()) };
     }
 
     /// Writes a thousand events.
@@ -109,6 +116,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     show("SQLite has written, and its cache has filled:", &memory);
 
+    store.keep(true);
+    let refused = query(&datafusion, &tables).await;
+    let Err(refusal) = refused else {
+        return Err("the query fits beside SQLite's cache".into());
+    };
+    println!("The query, while SQLite gives nothing back:\n{refusal}\n");
+    store.keep(false);
+
     let (is_over, written) = (AtomicBool::new(false), AtomicU64::new(0));
     let outcome = thread::scope(|scope| {
         let watcher = scope.spawn(|| {
@@ -149,7 +164,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     );
     let reclaimed = sqlite.events().reclaimed_bytes;
     println!(
-        "SQLite gave {} back, without which the query would have been refused.",
+        "SQLite gave {} back, so the query fitted.",
         Bytes(reclaimed)
     );
     drop(store);

@@ -1,12 +1,15 @@
 /* A store on SQLite. All its memory is its group's, and it gives pages of its cache back when others need them. */
 #include <bursar.h>
 #include <sqlite3.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 struct store {
     bursar_group group;
     bursar_registration reclaimer;
     sqlite3 *database;
+    /* Set: the cache gives nothing back. */
+    atomic_int keeps;
 };
 
 /* SQLite's memory: charged to the group that the thread is in. */
@@ -32,6 +35,9 @@ static uint64_t shrink(void *data, uint64_t target) {
     sqlite3_mutex *mutex = sqlite3_db_mutex(store->database);
     sqlite3_int64 before, after;
     (void)target;
+    if (atomic_load(&store->keeps)) {
+        return 0;
+    }
     sqlite3_mutex_enter(mutex);
     before = sqlite3_memory_used();
     sqlite3_db_release_memory(store->database);
@@ -50,10 +56,19 @@ static int run(struct store *store, const char *sql) {
     return result;
 }
 
-void store_close(struct store *store) {
-    bursar_unregister(store->reclaimer);
+/* After the last call of `shrink`, which may run on another thread when the store is closed. */
+static void finish(void *data) {
+    struct store *store = data;
     sqlite3_close(store->database);
     free(store);
+}
+
+void store_close(struct store *store) {
+    bursar_unregister(store->reclaimer);
+}
+
+void store_keep(struct store *store, int keeps) {
+    atomic_store(&store->keeps, keeps);
 }
 
 /* NULL if it cannot be opened. */
@@ -69,8 +84,8 @@ struct store *store_open(bursar_group group, const char *path) {
     bursar_leave();
     /* A cache of up to 1 GiB: as large as the memory allows. */
     if (result || run(store, "PRAGMA cache_size = -1048576; PRAGMA synchronous = OFF; CREATE TABLE events (id INTEGER PRIMARY KEY, body BLOB)") ||
-        bursar_add_reclaimer(group, 0, shrink, store, NULL, &store->reclaimer, NULL)) {
-        store_close(store);
+        bursar_add_reclaimer(group, 0, shrink, store, finish, &store->reclaimer, NULL)) {
+        finish(store);
         return NULL;
     }
     return store;

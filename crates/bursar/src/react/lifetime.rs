@@ -212,7 +212,8 @@ fn is_uncharged<M: Machine>(core: &Core<M>, index: u32) -> bool {
             .word(shard, CHARGED)
             .load_signed(MemoryOrder::Full)
     };
-    touched.into_iter().map(charged).sum::<i64>() == 0
+    // Numbers of bytes that were returned and never charged wrap.
+    touched.into_iter().map(charged).fold(0, i64::wrapping_add) == 0
 }
 
 /// Ends the protection of a removed group.

@@ -7,8 +7,8 @@
 //!   consistent accesses for acquire-release ones. So there is a fence between two `Full` accesses of a thread. There
 //!   is none after the last. So weaker accesses that follow are not ordered, which is no more than Rust promises on the
 //!   host.
-//! * A section is mutual exclusion per CPU: relaxed accesses under that CPU's lock. Only the look at the state
-//!   acquires, as each load does on x86-64, the only platform with sections. A task that sees a shard thawed must see
+//! * A section is mutual exclusion per CPU: relaxed accesses under that CPU's lock, and commits that release nothing. Only the look at
+//!   the state acquires. That is what a section does on 64-bit Arm; on x86-64 it does more. A task that sees a shard thawed must see
 //!   its freezer's writes. A fence takes each lock once. So every section that began before it has ended, and every
 //!   later one sees the earlier writes. This is less than `membarrier`, which also orders accesses of other threads
 //!   outside sections. Aborts and restarts are not modelled: a section has no effect before its commit, so a restarted

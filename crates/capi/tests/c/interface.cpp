@@ -48,8 +48,13 @@ static void charges() {
         CHECK(query.charge_anyway(20 * MIB).bytes() == 20 * MIB);
         CHECK(query.try_charge(MIB)->forget() == MIB && usage(query) == 2 * MIB);
         query.uncharge(MIB);
+        kept = query.charge(MIB);
+        // Ends what it had.
         kept = std::move(charge);
-        CHECK(charge.bytes() == 0 && kept.bytes() == MIB);
+        CHECK(charge.bytes() == 0 && kept.bytes() == MIB && usage(query) == MIB);
+        CHECK(number_of([&] { root.child(std::string("a\0b", 3)); }) == EINVAL);
+        bursar::Group moved = std::move(query);
+        CHECK(moved.path() == "/query" && query.path() == "/query");
         CHECK(number_of([&] { root.child("query"); }) == EEXIST && !root.find("other") && root.find("query"));
         CHECK(number_of([&] { root.close(); }) == EPERM);
     }
@@ -85,6 +90,9 @@ static void containers() {
         CHECK(usage(rows) > 8000 + 100 * sizeof(std::pair<const int, int>));
         Pairs moved = std::move(pairs);
         CHECK(moved.at(99) == 99);
+        pairs[1] = 1;
+        std::vector<int, bursar::Allocator<int>> one{bursar::Allocator<int>(rows)}, other = std::move(one);
+        one.push_back(1);
     }
     CHECK(usage(rows) == 0);
 }

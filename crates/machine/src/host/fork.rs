@@ -72,7 +72,9 @@ impl Drop for HostOperation {
     }
 }
 
-pub(super) fn operation() -> HostOperation {
+/// Begins an operation, which ends when the guard is dropped. Operations nest. For crates above that have locks of their own: a fork waits,
+/// so the child finds them free.
+pub fn operation() -> HostOperation {
     let depth = DEPTH.get();
     if depth == 0 {
         count_in();

@@ -120,14 +120,6 @@ fn map(bytes: usize) -> Result<NonNull<u8>, ReserveError> {
         bytes: bytes as u64,
         reason,
     };
-    if !PAGE_BYTES.is_multiple_of(page_bytes() as usize) {
-        // Such memory could not be given back page by page.
-        let reason = format!(
-            "this system's pages have {} bytes, ours 4,096",
-            page_bytes()
-        );
-        return Err(refused(reason));
-    }
     let Some(padded) = bytes.checked_add(SPAN_BYTES) else {
         return Err(refused("no machine has that much".to_owned()));
     };
@@ -348,7 +340,9 @@ impl Frames for HostFrames {
 
     fn discard(&self, block: &mut Block) -> bool {
         let slice = self.slice(block);
-        let discarded = discard(slice.cast(), slice.len());
+        // Blocks are aligned to their size. One smaller than the system's page shares that page with other blocks.
+        let has_whole_pages = slice.len().is_multiple_of(page_bytes() as usize);
+        let discarded = has_whole_pages && discard(slice.cast(), slice.len());
         if discarded {
             block.set_content(Content::Unbacked);
         }
@@ -418,6 +412,23 @@ mod tests {
         assert!(frames.discard(&mut block));
         assert_eq!(block.content(), Content::Unbacked);
         assert!(frames.bytes(&block).unwrap().iter().all(|&byte| byte == 0));
+    }
+
+    /// On systems with pages of 16 or 64 KiB, a block of 4 KiB stays, and so do its neighbours.
+    #[test]
+    fn parts_of_the_systems_pages_are_not_discarded() {
+        let (frames, mut span) = reserved(1);
+        let mut low = span.take().unwrap();
+        frames.bytes_mut(&mut low).unwrap().fill(9);
+        while low.order() > Order::ZERO {
+            let high;
+            (low, high) = low.split();
+            assert_eq!(frames.bytes(&high).unwrap()[0], 9);
+        }
+        let is_whole = page_bytes() as usize <= PAGE_BYTES;
+        assert_eq!(frames.discard(&mut low), is_whole);
+        let byte = if is_whole { 0 } else { 9 };
+        assert_eq!(frames.bytes(&low).unwrap()[0], byte);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! | part | file |
 //! |---|---|
 //! | the backend, its choice and the reason | `backend.rs`, `start.rs`, `selftest.rs` |
-//! | restartable sequences | `rseq.rs` (x86-64 Linux), `rseq_absent.rs` (elsewhere) |
+//! | restartable sequences | `rseq.rs`, `rseq/` (Linux on x86-64 and 64-bit Arm), `rseq_absent.rs` (elsewhere) |
 //! | memory of per-CPU words, their operations | `chunk.rs`, `slots.rs` |
 //! | per-CPU stacks of pages, the memory of pages | `stacks.rs`, `frames.rs` |
 //! | membarrier, shared by its callers | `fence.rs` |
@@ -58,7 +58,7 @@ use std::time::Duration;
 
 pub use backend::Backend;
 pub use cgroup::{CgroupError, CgroupLimits, CgroupMemory, CgroupVersion};
-pub use fork::{HostOperation, is_in_operation};
+pub use fork::{HostOperation, is_in_operation, operation};
 pub use frames::HostFrames;
 pub use resident::{Resident, ResidentError, resident};
 pub use slots::HostSlot;

@@ -13,7 +13,7 @@ pub(super) const MOVED: u64 = 4;
 pub(super) fn enable(_offset: isize, _limit: u32) {}
 
 pub(super) fn registration() -> Result<isize, &'static str> {
-    Err("sections are written for x86-64 Linux only")
+    Err("sections exist on Linux for x86-64 and little-endian 64-bit Arm only")
 }
 
 pub(super) fn current_cpu() -> Option<Shard> {

@@ -159,6 +159,6 @@ pub trait Frames: Clone + fmt::Debug + Send + Sync + 'static {
     fn zero(&self, block: &mut Block);
 
     /// Gives the memory behind a block back to the system; the block then reads as zeroes. Returns `false` if the
-    /// system refuses; then nothing changes.
+    /// system refuses, or if its pages are larger than the block; then nothing changes.
     fn discard(&self, block: &mut Block) -> bool;
 }

@@ -1,9 +1,10 @@
 //! Page memory of the loom machine: blocks without bytes, and stacks of them whose headers are words of loom's.
 //!
 //! A section is mutual exclusion per CPU, as for slots. Without sections the list's lock is tried once, as on the host.
-//! The entries are not words of loom's, because a block cannot be made from bits; the depth that includes an entry is
-//! one.
+//! The blocks are not in words of loom's, because a block cannot be made from bits. Beside each lies such a word with its page, changed as
+//! the entry is on the host. Each look at an entry checks that it finds the page of the block that is there.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex as PlainMutex};
 
 use bursar_machine::pages::{Block, BlockStacks, Bounds, StackWord, depth};
@@ -11,37 +12,64 @@ use bursar_machine::{AtomicWord, MemoryOrder, Shard, busy_wait};
 
 use super::{Cpus, LoomWord, current};
 
+/// The most blocks of a list.
+const ENTRIES: usize = 4;
+
 struct List {
     head: LoomWord,
     bounds: LoomWord,
     free: [LoomWord; StackWord::Last as usize + 1],
     lock: LoomWord,
+    entries: [LoomWord; ENTRIES],
     /// The oldest first.
     blocks: PlainMutex<Vec<Block>>,
 }
 
 impl List {
-    /// `count` says by depth and bounds, which are looked at with `order`, how many blocks `act` moves, and `change` what
-    /// that adds to the head.
+    /// `count` says by depth and bounds, which are looked at with `look`, how many blocks `act` moves, and `change` what
+    /// that adds to the head, which is stored with `commit`.
     fn perform(
         &self,
-        order: MemoryOrder,
+        (look, commit): (MemoryOrder, MemoryOrder),
         count: impl FnOnce(usize, Bounds) -> usize,
         change: fn(u64) -> u64,
         act: impl FnOnce(&mut Vec<Block>, usize),
     ) -> usize {
         // At least an acquire: pairs with the store that thaws the list; who sees that must see what the freezer left.
-        let bounds = Bounds::of(self.bounds.load(order));
+        let bounds = Bounds::of(self.bounds.load(look));
         let head = &self.head;
         let before = head.load(MemoryOrder::Relaxed);
         let count = count(depth(before), bounds);
         if count > 0 {
+            let old = self.pages();
+            assert_eq!(depth(before), old.len(), "an old depth beside new bounds");
+            let takes = change(1) != 1;
+            if takes {
+                self.check(&old, old.len() - count..old.len());
+            }
             act(&mut self.blocks.lock().unwrap(), count);
+            for (at, &page) in self.pages().iter().enumerate().skip(old.len()) {
+                self.entries[at].store(page, MemoryOrder::Relaxed);
+            }
             let after = before.wrapping_add(change(count as u64));
-            // Release: pairs with the freezer's look at the depth. Only who is alone here writes.
-            head.store(after, MemoryOrder::Release);
+            // Only a task that is alone here writes.
+            head.store(after, commit);
         }
         count
+    }
+
+    /// Pages of the blocks. The lock is released before the next word is touched, where another thread may run.
+    fn pages(&self) -> Vec<u64> {
+        let blocks = self.blocks.lock().unwrap();
+        blocks.iter().map(|block| block.pfn().0.into()).collect()
+    }
+
+    /// Looks at entries.
+    fn check(&self, pages: &[u64], range: Range<usize>) {
+        for at in range {
+            let seen = self.entries[at].load(MemoryOrder::Relaxed);
+            assert_eq!(seen, pages[at], "an old entry below a new depth");
+        }
     }
 }
 
@@ -60,6 +88,7 @@ impl LoomStacks {
             bounds: LoomWord::new(0),
             free: std::array::from_fn(|_| LoomWord::new(0)),
             lock: LoomWord::new(0),
+            entries: std::array::from_fn(|_| LoomWord::new(0)),
             blocks: PlainMutex::default(),
         };
         let shard = || capacities.iter().map(|_| list()).collect();
@@ -85,7 +114,13 @@ impl LoomStacks {
         let list = self.list(shard, list);
         if self.cpus.has_sections(shard) {
             let _alone = self.cpus.sections[self.cpus.place(shard)].lock().unwrap();
-            return list.perform(MemoryOrder::Acquire, count, change, act);
+            // A section's commit releases nothing: the freezer passes a fence before it looks at the depth.
+            return list.perform(
+                (MemoryOrder::Acquire, MemoryOrder::Relaxed),
+                count,
+                change,
+                act,
+            );
         }
         let lock = &list.lock;
         // Full, and the look at the bounds: pairs with the freezer's `Full` store of these and its look at the lock, as on
@@ -93,7 +128,13 @@ impl LoomStacks {
         if lock.compare_exchange(0, 1, MemoryOrder::Full).is_err() {
             return 0;
         }
-        let moved = list.perform(MemoryOrder::Full, count, change, act);
+        // Release: pairs with the freezer's look at the depth.
+        let moved = list.perform(
+            (MemoryOrder::Full, MemoryOrder::Release),
+            count,
+            change,
+            act,
+        );
         // Full: pairs with `freeze`.
         lock.store(0, MemoryOrder::Full);
         moved
@@ -198,6 +239,13 @@ impl BlockStacks for LoomStacks {
         // Acquire: pairs with the release of whoever pushed what is there.
         let before = head.load(MemoryOrder::Acquire);
         let count = count.min(depth(before));
+        let pages = list.pages();
+        assert_eq!(depth(before), pages.len(), "a freezer finds an old depth");
+        list.check(&pages, 0..count);
+        for at in count..pages.len() {
+            let moved = list.entries[at].load(MemoryOrder::Relaxed);
+            list.entries[at - count].store(moved, MemoryOrder::Relaxed);
+        }
         blocks.extend(list.blocks.lock().unwrap().drain(..count));
         // Release: pairs with the bounds that thaw the list.
         head.store(before - count as u64, MemoryOrder::Release);

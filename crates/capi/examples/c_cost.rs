@@ -1,6 +1,6 @@
 //! What the C interface costs, beside the same in Rust or of the C library: nanoseconds a pair, in turns within one run.
 //!
-//! `cargo build --release -p bursar-capi && cargo run --release -p bursar-capi --example cost`
+//! `cargo build --release -p bursar-capi && cargo run --release -p bursar-capi --example c_cost`
 
 use std::env;
 use std::error::Error;
