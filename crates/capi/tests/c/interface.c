@@ -277,25 +277,30 @@ static void over_return(void) {
     CHECK(bursar_release(group) == 0 && bursar_release(other) == 0 && bursar_release(root) == 0);
 }
 
-/* A reclaimer that ends the group of the charge which calls it. */
+struct eviction {
+    bursar_group root, group, next;
+};
+
+/* A reclaimer that ends the group of the charge which calls it, and makes another group in its place. */
 static uint64_t evict(void *data, uint64_t target) {
-    bursar_group *group = data;
+    struct eviction *eviction = data;
     (void)target;
-    if (group->bits != 0) {
-        CHECK(bursar_close(*group, NULL) == 0 && bursar_release(*group) == 0);
-        group->bits = 0;
+    if (eviction->group.bits != 0) {
+        CHECK(bursar_close(eviction->group, NULL) == 0 && bursar_release(eviction->group) == 0);
+        eviction->group.bits = 0;
+        eviction->next = child(eviction->root, "next", BURSAR_MAX);
     }
     return 1;
 }
 
 static void evicted(void) {
-    bursar_group root = create(MIB), group = child(root, "group", BURSAR_MAX), named = group, next;
+    bursar_group root = create(MIB), group = child(root, "group", BURSAR_MAX);
+    struct eviction eviction = {root, group, {0}};
     bursar_registration reclaimer;
-    CHECK(bursar_add_reclaimer(root, 0, evict, &group, NULL, &reclaimer, NULL) == 0);
-    CHECK(bursar_try_charge(named, 2 * MIB, NULL) == -ENOENT && group.bits == 0);
-    CHECK(bursar_uncharge(named, 1) == -EBADF && bursar_unregister(reclaimer) == 0);
-    next = child(root, "group", BURSAR_MAX);
-    CHECK(usage(next) == 0 && usage(root) == 0 && bursar_release(next) == 0 && bursar_release(root) == 0);
+    CHECK(bursar_add_reclaimer(root, 0, evict, &eviction, NULL, &reclaimer, NULL) == 0);
+    CHECK(bursar_try_charge(group, 2 * MIB, NULL) == -ENOENT && eviction.group.bits == 0);
+    CHECK(bursar_uncharge(group, 1) == -EBADF && bursar_unregister(reclaimer) == 0);
+    CHECK(usage(eviction.next) == 0 && usage(root) == 0 && bursar_release(eviction.next) == 0 && bursar_release(root) == 0);
 }
 
 static void hear_critical(void *data, int level) {
