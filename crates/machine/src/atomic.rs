@@ -5,8 +5,9 @@ use core::fmt::Debug;
 /// Ordering of one access to an [`AtomicWord`].
 ///
 /// `Full` is the kernel's full barrier. Between `Full` accesses of all threads there is one total order that agrees
-/// with each thread's program order, also across different words. Each machine spells it in its own way: sequentially
-/// consistent accesses on the host, explicit fences around the access where a checker needs them.
+/// with each thread's program order, also across different words. Weaker accesses of the same thread stay on their side of a
+/// `Full` one. Each machine spells it in its own way: locked instructions on x86-64, explicit fences around the access elsewhere and
+/// where a checker needs them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryOrder {
     /// Atomicity only.

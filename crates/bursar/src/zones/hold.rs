@@ -5,7 +5,7 @@
 //! gone, never one that was not there.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bursar_machine::{Lock, Machine};
 
@@ -153,10 +153,9 @@ impl<L> KnownLock<L> {
         L: Lock<Timed<T>> + 'static,
     {
         let cpu = u64::from(machine.current_shard().0);
-        // Release: pairs with the fence in `holder`; a look that sees what follows also sees that the holder before has gone.
-        fence(Ordering::Release);
-        self.what.store(cpu << 8 | work as u64, Ordering::Relaxed);
-        self.since_ns.store(since_ns, Ordering::Relaxed);
+        // Release, both: pair with the Acquires in `holder`. A look that sees our work or time also sees that the holder before has gone.
+        self.what.store(cpu << 8 | work as u64, Ordering::Release);
+        self.since_ns.store(since_ns, Ordering::Release);
         // Release: a look that sees the task also sees since when and for what it holds the lock.
         self.task.store(machine.task(), Ordering::Release);
         Hold {
@@ -177,15 +176,15 @@ impl<L> KnownLock<L> {
     pub(super) fn holder(&self) -> Option<(Holder, u64)> {
         // Acquire: pairs with the Release in `hold`.
         let task = self.task.load(Ordering::Acquire);
-        let what = self.what.load(Ordering::Relaxed);
+        // Acquire, both: pair with the Releases in `hold`.
+        let what = self.what.load(Ordering::Acquire);
         let holder = Holder {
             task,
             cpu: (what >> 8) as u32,
             work: Work::ALL[(what & 0xff) as usize],
-            since_ns: self.since_ns.load(Ordering::Relaxed),
+            since_ns: self.since_ns.load(Ordering::Acquire),
         };
-        // Acquire: pairs with the fence in `hold`. If the task has changed, the holder we read has gone.
-        fence(Ordering::Acquire);
+        // Relaxed: it comes after the Acquires. If the task has changed, the holder that we read has gone.
         let still = task != 0 && self.task.load(Ordering::Relaxed) == task;
         still.then(|| (holder, self.waiting.load(Ordering::Relaxed)))
     }

@@ -3,10 +3,8 @@
 //! The model covers the memory model of C++ as far as loom knows it (with loads that return old values), and blocking.
 //! It covers every interleaving of atomic accesses and lock operations up to a bound on preemptions.
 //!
-//! * [`MemoryOrder::Full`] is a sequentially consistent fence *before* each access, because loom takes sequentially
-//!   consistent accesses for acquire-release ones. So there is a fence between two `Full` accesses of a thread. There
-//!   is none after the last. So weaker accesses that follow are not ordered, which is no more than Rust promises on the
-//!   host.
+//! * [`MemoryOrder::Full`] is a sequentially consistent fence before each access, and another one after each write, because loom takes
+//!   sequentially consistent accesses for acquire-release ones. The host does the same where it is not x86-64.
 //! * A section is mutual exclusion per CPU: relaxed accesses under that CPU's lock, and commits that release nothing. Only the look at
 //!   the state acquires. That is what a section does on 64-bit Arm; on x86-64 it does more. A task that sees a shard thawed must see
 //!   its freezer's writes. A fence takes each lock once. So every section that began before it has ended, and every
@@ -468,6 +466,13 @@ fn ordering(order: MemoryOrder, full: Ordering) -> Ordering {
     }
 }
 
+/// The fence behind a `Full` write.
+fn fence_after(order: MemoryOrder) {
+    if order == MemoryOrder::Full {
+        fence(Ordering::SeqCst);
+    }
+}
+
 impl AtomicWord for LoomWord {
     fn new(value: u64) -> Self {
         Self {
@@ -481,27 +486,42 @@ impl AtomicWord for LoomWord {
     fn store(&self, value: u64, order: MemoryOrder) {
         self.writing()
             .store(value, ordering(order, Ordering::Release));
+        fence_after(order);
     }
     fn swap(&self, value: u64, order: MemoryOrder) -> u64 {
-        self.writing()
-            .swap(value, ordering(order, Ordering::AcqRel))
+        let before = self
+            .writing()
+            .swap(value, ordering(order, Ordering::AcqRel));
+        fence_after(order);
+        before
     }
     fn fetch_add(&self, value: u64, order: MemoryOrder) -> u64 {
-        self.writing()
-            .fetch_add(value, ordering(order, Ordering::AcqRel))
+        let before = self
+            .writing()
+            .fetch_add(value, ordering(order, Ordering::AcqRel));
+        fence_after(order);
+        before
     }
     fn fetch_or(&self, bits: u64, order: MemoryOrder) -> u64 {
-        self.writing()
-            .fetch_or(bits, ordering(order, Ordering::AcqRel))
+        let before = self
+            .writing()
+            .fetch_or(bits, ordering(order, Ordering::AcqRel));
+        fence_after(order);
+        before
     }
     fn fetch_and(&self, bits: u64, order: MemoryOrder) -> u64 {
-        self.writing()
-            .fetch_and(bits, ordering(order, Ordering::AcqRel))
+        let before = self
+            .writing()
+            .fetch_and(bits, ordering(order, Ordering::AcqRel));
+        fence_after(order);
+        before
     }
     fn compare_exchange(&self, current: u64, new: u64, order: MemoryOrder) -> Result<u64, u64> {
         let word = self.writing();
         let success = ordering(order, Ordering::AcqRel);
-        word.compare_exchange(current, new, success, Ordering::Acquire)
+        let result = word.compare_exchange(current, new, success, Ordering::Acquire);
+        fence_after(order);
+        result
     }
 }
 

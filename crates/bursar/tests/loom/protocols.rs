@@ -816,3 +816,46 @@ model!(the_last_charge_against_the_last_handle, 2, |kind| {
     assert_eq!((usage(&reborn), usage(&books.root)), (100, 100));
     drop(charge);
 });
+
+// A charge that becomes empty takes its reference before it returns its bytes. So the group's record, which these bytes kept, does not end
+// in between, whichever of the two another CPU sees first.
+model!(an_empty_charge_against_the_last_handle, 2, |kind| {
+    let mut books = Books::of_bytes(kind, 1000);
+    let mut charge = books.groups[0].try_charge(16).unwrap();
+    let holder = spawn_on(0, move || {
+        charge.resize(0).unwrap();
+        charge
+    });
+    run_on(1);
+    Arc::get_mut(&mut books)
+        .expect("nobody else has them")
+        .groups
+        .clear();
+    let charge = holder.join().unwrap();
+    // In the same record, if that has ended. Then the empty charge drops this group's reference.
+    let reborn = books.root.child("reborn", Limits::max(100)).unwrap();
+    drop(charge);
+    books.memory.tick();
+    assert_eq!(books.memory.removed_groups(), 0);
+    let charge = reborn.try_charge(100).expect("it lives");
+    assert_eq!((usage(&reborn), usage(&books.root)), (100, 100));
+    drop(charge);
+});
+
+// Bytes that exceed a CPU's stock lower the usage before the slot's word. A reader who found them gone finds no higher lower bound.
+model!(a_range_of_bytes_while_a_cpu_returns_a_surplus, 2, |kind| {
+    let books = Books::of_bytes(kind, 1000);
+    // Without a CPU, and so without stock: one CPU's cap is less than the bytes that come back.
+    run_on(2);
+    let charge = books.groups[0].try_charge(60).unwrap();
+    // The second read leaves a roster: so reads that find the return leave older numbers to cached ones.
+    assert_eq!((usage(&books.root), usage(&books.root)), (60, 60));
+    let returner = spawn_on(0, move || drop(charge));
+    for group in [&books.groups[0], &books.root] {
+        let found = usage(group);
+        let cached = group.read(Freshness::Cached).unwrap().usage();
+        assert!(cached.lo <= found, "{cached:?} after {found}");
+    }
+    returner.join().unwrap();
+    books.check_bytes(0);
+});

@@ -20,7 +20,7 @@
 //! | `enter at, l`, `enter cpu, l` | enters, and goes to *l* where there is no section; `{cpu}` receives the CPU |
 //! | `outside` .. `end_outside` | the abort handler, behind its signature; then the exits |
 //! | `exit l, n`, `exit_without_entry l` | from *l*: `{status}` = n, or `{entry}` = 0; the end |
-//! | `published_or l`, `on_shard_or l` | goes to *l* unless the copy is published (later loads come after this look), unless `{cpu}` is `{shard}` |
+//! | `published_or l`, `on_shard_or l` | goes to *l* unless the copy is published (later accesses come after this look), unless `{cpu}` is `{shard}` |
 //! | `if_at_least a, b, l`, `if_above a, b, l` | goes to *l* if a >= b, if a > b, unsigned |
 //! | `new_room_or l` | goes to *l* unless `{new_ceiling}` - `{new_charged}` is from 0 to the cap; ends the use of `{cpu}` |
 //! | `copy a, b`, `add a, b`, `sub a, b`, `sum a, b, c` | a = b, a += b, a -= b, a = b + c |

@@ -18,18 +18,27 @@ use crate::{AtomicWord, Event, Lock, LockWaits, MemoryOrder};
 #[repr(transparent)]
 pub struct HostWord(AtomicU64);
 
-/// The fence before a `Full` access. On x86-64 `Full` stores and updates are fences by themselves. Elsewhere a sequentially consistent
-/// access orders only itself among its kind, so the fence is one of its own, as on the machine of loom.
+/// The fence on either side of a `Full` access. On x86-64 `Full` stores and updates are fences by themselves. Elsewhere a sequentially
+/// consistent access orders only itself among its kind, so the fences are of their own, as on the machine of loom.
 #[inline]
-fn before(order: MemoryOrder) {
+fn fence_if_full(order: MemoryOrder) {
     if cfg!(not(target_arch = "x86_64")) && order == MemoryOrder::Full {
         fence(Ordering::SeqCst);
     }
 }
 
+/// Makes a store or an update. A `Full` load has no fence behind it: it acquires, which orders all that follows.
+#[inline]
+fn fenced<R>(order: MemoryOrder, write: impl FnOnce() -> R) -> R {
+    fence_if_full(order);
+    let result = write();
+    fence_if_full(order);
+    result
+}
+
 #[inline]
 fn loads(order: MemoryOrder) -> Ordering {
-    before(order);
+    fence_if_full(order);
     match order {
         MemoryOrder::Relaxed => Ordering::Relaxed,
         MemoryOrder::Acquire => Ordering::Acquire,
@@ -39,7 +48,6 @@ fn loads(order: MemoryOrder) -> Ordering {
 
 #[inline]
 fn stores(order: MemoryOrder) -> Ordering {
-    before(order);
     match order {
         MemoryOrder::Relaxed => Ordering::Relaxed,
         MemoryOrder::Release => Ordering::Release,
@@ -49,7 +57,6 @@ fn stores(order: MemoryOrder) -> Ordering {
 
 #[inline]
 fn updates(order: MemoryOrder) -> Ordering {
-    before(order);
     match order {
         MemoryOrder::Relaxed => Ordering::Relaxed,
         MemoryOrder::Acquire => Ordering::Acquire,
@@ -69,7 +76,7 @@ impl AtomicWord for HostWord {
     }
     #[inline]
     fn store(&self, value: u64, order: MemoryOrder) {
-        self.0.store(value, stores(order));
+        fenced(order, || self.0.store(value, stores(order)));
     }
     #[inline]
     fn prefetch(&self) {
@@ -77,19 +84,19 @@ impl AtomicWord for HostWord {
     }
     #[inline]
     fn swap(&self, value: u64, order: MemoryOrder) -> u64 {
-        self.0.swap(value, updates(order))
+        fenced(order, || self.0.swap(value, updates(order)))
     }
     #[inline]
     fn fetch_add(&self, value: u64, order: MemoryOrder) -> u64 {
-        self.0.fetch_add(value, updates(order))
+        fenced(order, || self.0.fetch_add(value, updates(order)))
     }
     #[inline]
     fn fetch_or(&self, bits: u64, order: MemoryOrder) -> u64 {
-        self.0.fetch_or(bits, updates(order))
+        fenced(order, || self.0.fetch_or(bits, updates(order)))
     }
     #[inline]
     fn fetch_and(&self, bits: u64, order: MemoryOrder) -> u64 {
-        self.0.fetch_and(bits, updates(order))
+        fenced(order, || self.0.fetch_and(bits, updates(order)))
     }
     #[inline]
     fn compare_exchange(&self, current: u64, new: u64, order: MemoryOrder) -> Result<u64, u64> {
@@ -97,8 +104,11 @@ impl AtomicWord for HostWord {
             MemoryOrder::Full => Ordering::SeqCst,
             _ => Ordering::Acquire,
         };
-        self.0
-            .compare_exchange(current, new, updates(order), failure)
+        let exchange = || {
+            self.0
+                .compare_exchange(current, new, updates(order), failure)
+        };
+        fenced(order, exchange)
     }
 }
 

@@ -74,7 +74,7 @@ impl Bounds {
     /// As [`BlockStacks::set_bounds`].
     pub fn set<W: AtomicWord>(self, word: &W, capacity: usize) -> bool {
         self.check(capacity);
-        // Relaxed: the exchange looks again.
+        // Relaxed: the exchange looks again. A call that returns without one had its effect when the word had that value.
         let mut seen = word.load(MemoryOrder::Relaxed);
         loop {
             if Self::of(seen).is_frozen() {

@@ -1,9 +1,10 @@
 //! The steps of sections on 64-bit Arm, little-endian: `rseq.rs` says what each does. `{area}` is the thread's rseq area until the CPU is
 //! known, and then free for use by each step.
 //!
-//! Loads pass one another here, so the looks at the state and at a list's bounds acquire: a section that sees a thawed copy sees what its
-//! freezer left. They pair with the Release of the state, and with the exchange that thaws a list. No store releases: a reader on another
-//! CPU that needs the order of a copy's words passes the fence. `docs/arm.md` has the argument.
+//! Accesses pass one another here, so the looks at the state and at a list's bounds acquire: a section that sees a thawed copy sees what its
+//! freezer left. They pair with the exchange that clears FROZEN, and with the one that thaws a list. Commits release nothing. A reader on
+//! another CPU that needs the order of a copy's words passes the fence. A write that must come before a commit is `Full`
+//! and has a fence of its own. `docs/arm.md` has the argument.
 //!
 //! Outside means a subsection of the function's own section: a conditional branch reaches 1 MiB, and linkers do not lengthen it.
 
