@@ -79,6 +79,7 @@ const UNSAFE: &[(&str, &str)] = &[
     ("crates/machine/tests/fork.rs", "forks"),
     ("crates/machine/tests/stacks/unregistered.rs", "leaves a thread without sections"),
     ("crates/machine/tests/slots.rs", "sends signals and handles them"),
+    ("crates/machine/tests/membarrier.rs", "filters system calls"),
     ("crates/alloc/src/", "pages as memory, and the allocator"),
     ("crates/alloc/tests/", "calls of an allocator"),
     ("crates/capi/src/", "arguments of C"),

@@ -71,9 +71,17 @@ impl fmt::Display for Conditions {
     }
 }
 
-/// Returns the CPUs' name for themselves, where the system has it.
+/// Returns the CPUs' name for themselves, where the system has it. 64-bit Arm has two numbers instead.
 pub fn cpu_model() -> Option<String> {
-    field(&read("/proc/cpuinfo"), "model name")
+    model(&read("/proc/cpuinfo"))
+}
+
+fn model(cpuinfo: &str) -> Option<String> {
+    field(cpuinfo, "model name").or_else(|| {
+        let implementer = field(cpuinfo, "CPU implementer")?;
+        let part = field(cpuinfo, "CPU part")?;
+        Some(format!("CPU of implementer {implementer}, part {part}"))
+    })
 }
 
 /// The day, UTC, as year-month-day.
@@ -138,6 +146,13 @@ mod tests {
         let text = "processor\t: 0\nmodel name\t: Some CPU\n";
         assert_eq!(field(text, "model name").as_deref(), Some("Some CPU"));
         assert_eq!(field(text, "flags"), None);
+        assert_eq!(model(text).as_deref(), Some("Some CPU"));
+        let arm = "processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n";
+        assert_eq!(
+            model(arm).as_deref(),
+            Some("CPU of implementer 0x41, part 0xd0c")
+        );
+        assert_eq!(model("processor\t: 0\n"), None);
     }
 
     #[test]

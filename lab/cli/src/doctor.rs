@@ -30,8 +30,17 @@ struct Diagnosis {
     nodes: usize,
     model: String,
     system: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<&'static str>,
     checks: Vec<CheckResult>,
 }
+
+/// What nobody has measured on machines like this one.
+const NOTE: Option<&str> = if cfg!(target_arch = "aarch64") {
+    Some("Tested on emulated 64-bit Arm. No speed was measured on real hardware: see docs/arm.md.")
+} else {
+    None
+};
 
 #[derive(Serialize)]
 struct CheckResult {
@@ -59,6 +68,7 @@ pub fn doctor(global: &Global) -> Result<ExitCode, Failure> {
         nodes: host.nodes(),
         model: machine.model,
         system: machine.system,
+        note: NOTE,
         checks: report
             .checks
             .iter()
@@ -143,6 +153,10 @@ fn text(diagnosis: &Diagnosis, form: Markup) -> String {
         diagnosis.model,
         diagnosis.system
     )));
+    if let Some(note) = diagnosis.note {
+        text.push('\n');
+        text.push_str(&form.paragraph(note));
+    }
     text.push('\n');
     let mut checks = Grid::new(["check", "result", "seen"]).prose();
     for check in &diagnosis.checks {

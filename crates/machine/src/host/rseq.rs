@@ -91,11 +91,13 @@ pub(super) fn registration() -> Result<isize, &'static str> {
     // SAFETY: as above.
     let size = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_size".as_ptr()) };
     if offset.is_null() || size.is_null() {
-        return Err("this C library offers no __rseq_offset (glibc 2.35 and later do)");
+        return Err("this C library has no __rseq_offset (glibc 2.35 and later have it)");
     }
     // SAFETY: glibc's ABI: `__rseq_size` is an `unsigned int` that never changes after start-up.
     if unsafe { *size.cast::<u32>() } == 0 {
-        return Err("the C library did not register rseq (glibc.pthread.rseq=0, or an old kernel)");
+        return Err(
+            "the C library did not register rseq (GLIBC_TUNABLES has glibc.pthread.rseq=0, or the kernel has no rseq, as before Linux 4.18)",
+        );
     }
     // SAFETY: glibc's ABI: `__rseq_offset` is a `ptrdiff_t` that never changes after start-up.
     Ok(unsafe { *offset.cast::<isize>() })

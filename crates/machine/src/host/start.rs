@@ -193,7 +193,7 @@ fn try_backend(backend: Backend, cpus: usize, checks: &mut Vec<Check>) -> Result
             if fences {
                 Ok("registered and passed".to_owned())
             } else {
-                Err("the kernel refused MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ".to_owned())
+                Err("the kernel refused MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ (Linux 5.10 and later have it)".to_owned())
             },
         )?;
         rseq::enable(offset, cpus as u32);
