@@ -35,7 +35,7 @@ struct Diagnosis {
     checks: Vec<CheckResult>,
 }
 
-/// What nobody has measured on machines like this one.
+/// Measurements that are missing for machines like this one.
 const NOTE: Option<&str> = if cfg!(target_arch = "aarch64") {
     Some("Tested on emulated 64-bit Arm. No speed was measured on real hardware: see docs/arm.md.")
 } else {
