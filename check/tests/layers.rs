@@ -102,6 +102,7 @@ const UNSAFE: &[(&str, &str)] = &[
 const ADDRESSES: &[(&str, &str)] = &[
     ("crates/machine/src/host/", "memory of the host"),
     ("crates/machine/tests/stacks/unregistered.rs", "looks up a symbol"),
+    ("crates/machine/tests/membarrier.rs", "a filter of system calls"),
     ("crates/alloc/", "pages as memory"),
     ("crates/capi/src/", "arguments of C"),
     ("crates/capi/examples/", "calls of C"),
