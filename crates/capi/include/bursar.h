@@ -19,17 +19,20 @@
  *     bursar_release(query);
  *     bursar_release(root);
  *
- * RESULTS. A function that returns int returns 0, or a negative number of errno.h. Functions with an `error` also make an error object that has
+ * RESULTS. A function that returns int returns 0, or a negative number of errno.h. One that returns int64_t returns a count, or a negative number of
+ * errno.h. Functions with an `error` also make an error object that has
  * a text for people, if they fail and `error` is not NULL. Free it. Numbers that have the same meaning everywhere:
  *   -EBADF            the handle was released, or is none
  *   -EINVAL           an argument is NULL, or out of its range; -EILSEQ: a text is not UTF-8
  *   -ENOENT           the group was removed; bursar_find: there is none
+ *   -ENFILE           the process has 16777216 handles
  *   -ENOTRECOVERABLE  a bug of Bursar; its text is on stderr and in the error
  *
  * HANDLES are numbers. A function that gets a released handle returns -EBADF. (The check misses an old handle only after its entry in the table
- * was used 2^32 more times.) Do not release a handle while another thread calls a function with it: that call may reach another group. Releasing
- * a handle returns no bytes. A group ends when it has no handle, no registration, no thread that entered it, and no child. Bytes that are still
- * charged then can no longer be returned by bursar_uncharge.
+ * was used 2^32 more times.) That is sure only if the release returned before the call began: do not release a handle while another thread calls
+ * a function with it. Releasing a handle returns no bytes, so call bursar_uncharge before the last release. Bytes that are left stay
+ * charged to the groups above. A group ends when it has no handle, no registration, no thread that entered it, and no child. bursar_free and
+ * bursar_pages_free return their bytes also after that.
  *
  * THREADS. Each function may be called by any thread at any time. pthread_cancel and pthread_exit inside of a function or a callback abort the
  * process.
@@ -44,9 +47,9 @@
  *
  * UNLOADING. dlclose leaves the shared library in memory. Link a plugin that contains libbursar.a with -Wl,-z,nodelete.
  *
- * A callback must not leave by an exception: the process aborts with a message. It must not leave by longjmp: that is undefined.
- *
- * A request may be at most 2^56 bytes.
+ * CALLBACKS may call every function, and may unregister themselves. Bursar holds no lock during the call, but the thread that charges may hold
+ * yours: try your locks, and do not wait for them. A charge in a reclaimer calls no reclaimer. A callback must not leave by an exception: the
+ * process aborts with a message. It must not leave by longjmp: that is undefined.
  */
 #ifndef BURSAR_H
 #define BURSAR_H
@@ -129,8 +132,8 @@ int bursar_release(bursar_group group);
  * page memory. For a program whose engines call nothing that may wait. Costs little if nothing is due. */
 int bursar_tick(bursar_group group);
 
-/* Removes the group and all below: charges that may be refused fail from now on with -ENOENT, and the names are free. Bytes stay charged until
- * they are returned, by handles that stay as they are. -EPERM: the root. */
+/* Removes the group and all below: charges that may be refused fail from now on with -ENOENT, and the names are free. Bytes stay charged.
+ * Existing handles stay valid: use them to return the bytes. -EPERM: the root. */
 int bursar_close(bursar_group group, bursar_error **error);
 
 typedef struct {
@@ -154,14 +157,14 @@ int64_t bursar_path(bursar_group group, char *buffer, size_t length);
 
 /* ---- Charging ---- */
 
-/* Charges bytes to the group and all groups above, or nothing. It may wait for other CPUs, and call reclaimers. -ENOMEM: a limit is in the way.
- * -EOVERFLOW: more than 2^56 bytes. */
+/* Charges bytes to the group and all groups above, or nothing. It may wait for other CPUs, and call reclaimers. With `throttles`, a charge above a
+ * `high` may sleep. -ENOMEM: a limit is in the way. -EOVERFLOW: more than 2^56 bytes. */
 int bursar_try_charge(bursar_group group, uint64_t bytes, bursar_error **error);
 /* Charges even above a limit, for memory that is in use already. It may wait, call reclaimers, or sleep (`throttles`). Returns the bytes charged: at
  * most 2^56, and fewer if the tree would have more than 2^62. */
 int64_t bursar_charge(bursar_group group, uint64_t bytes);
-/* For signal handlers and allocators. -ENOMEM: a limit is in the way, as far as can be told without waiting. -EBUSY: another thread looks for
- * bytes at this moment. */
+/* For signal handlers and allocators. -ENOMEM: a limit is in the way, as far as can be told without waiting. -EBUSY: another
+ * thread takes reserved bytes back at this moment, or this is a forked child before its first call that may wait; try again later. */
 int bursar_try_charge_nowait(bursar_group group, uint64_t bytes);
 int64_t bursar_charge_nowait(bursar_group group, uint64_t bytes);
 
@@ -176,14 +179,14 @@ int bursar_add(bursar_group group, uint32_t statistic, int64_t delta);
 
 /* ---- The heap ---- */
 
-/* Enters a group: later calls of bursar_malloc on this thread charge it. Groups nest, and bursar_leave leaves the last one. -EINVAL: the thread ends,
- * or is in no group. */
+/* Enters a group: later calls of bursar_malloc on this thread charge it. Groups nest, and bursar_leave leaves the last one.
+ * bursar_enter: -EINVAL if the thread is about to end. bursar_leave: -EINVAL if the thread entered no group. */
 int bursar_enter(bursar_group group, bursar_error **error);
 int bursar_leave(void);
 
 /* As malloc and its kin: blocks aligned to 16 bytes, for use by an engine that takes functions for its memory. A block is charged to the group that
- * the thread is in, by the bytes that it really takes, and returned to that group by whoever frees it. A limit refuses no block: it is overshot, and
- * refuses charges. A block that grows or shrinks stays its group's. NULL: the system has no memory. */
+ * the thread is in, by the bytes that it really takes, and returned to that group by whoever frees it. A limit refuses no block: the usage may
+ * exceed it, and then bursar_try_charge fails. A block that grows or shrinks stays its group's. NULL: the system has no memory. */
 void *bursar_malloc(size_t size);
 void *bursar_calloc(size_t count, size_t size);
 void *bursar_realloc(void *block, size_t size);
@@ -239,7 +242,8 @@ typedef struct {
 int bursar_read(bursar_group group, uint32_t freshness, uint64_t bound, bursar_reading *reading, bursar_value *values, size_t count,
                 bursar_error **error);
 
-/* The group and all below as a JSON list: the `groups` of docs/live-schema.md. Free the text with bursar_text_free. */
+/* The group and all below as a JSON list: the `groups` of docs/live-schema.md. Free the text with bursar_text_free. -EAGAIN: the numbers are older
+ * than asked for, and `*json` is NULL. */
 int bursar_snapshot_json(bursar_group group, uint32_t freshness, uint64_t bound, char **json, bursar_error **error);
 /* NULL is fine. */
 void bursar_text_free(char *text);
@@ -252,7 +256,7 @@ typedef struct {
 } bursar_registration;
 
 /* Frees bytes of the group's, returns them, and tells how many. `target` is how many are wanted, at least 1. It runs on the thread whose charge
- * needs them, with no lock held, and on several threads at a time. */
+ * needs them, and on several threads at a time. */
 typedef uint64_t (*bursar_reclaim_function)(void *data, uint64_t target);
 /* Called when the group's level of pressure changes, BURSAR_PRESSURE_*, on the thread that found the change; possibly before bursar_on_pressure
  * returns. Calls come one at a time. */

@@ -303,6 +303,35 @@ static void evicted(void) {
     CHECK(usage(eviction.next) == 0 && usage(root) == 0 && bursar_release(eviction.next) == 0 && bursar_release(root) == 0);
 }
 
+struct quitter {
+    bursar_registration registration;
+    int is_running, is_destroyed;
+};
+
+/* A reclaimer that unregisters itself. Its data lives until it returns. */
+static uint64_t quit(void *data, uint64_t target) {
+    struct quitter *quitter = data;
+    (void)target;
+    quitter->is_running = 1;
+    CHECK(bursar_unregister(quitter->registration) == 0 && quitter->is_destroyed == 0);
+    quitter->is_running = 0;
+    return 0;
+}
+
+static void quitted(void *data) {
+    struct quitter *quitter = data;
+    CHECK(!quitter->is_running);
+    quitter->is_destroyed++;
+}
+
+static void unregisters_itself(void) {
+    bursar_group root = create(MIB);
+    struct quitter quitter = {{0}, 0, 0};
+    CHECK(bursar_add_reclaimer(root, 0, quit, &quitter, quitted, &quitter.registration, NULL) == 0);
+    CHECK(bursar_try_charge(root, 2 * MIB, NULL) == -ENOMEM && quitter.is_destroyed == 1);
+    CHECK(bursar_unregister(quitter.registration) == -EBADF && bursar_release(root) == 0);
+}
+
 static void hear_critical(void *data, int level) {
     if (level == BURSAR_PRESSURE_CRITICAL) {
         atomic_store((atomic_int *)data, 1);
@@ -443,6 +472,7 @@ int main(void) {
     callbacks();
     over_return();
     evicted();
+    unregisters_itself();
     ticks(0);
     ticks(1);
     threads();
