@@ -7,9 +7,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bursar_machine::{Host, Machine};
 
-/// Turns a hang into a failure; nothing else depends on it.
-const LIMIT_SECONDS: u32 = 120;
 const FORKS: usize = 300;
+
+/// Turns a hang into a failure; nothing else depends on it. `BURSAR_TEST_LIMIT_SECONDS` is for slow machines, such as emulated ones.
+fn limit_seconds() -> u32 {
+    let given = std::env::var("BURSAR_TEST_LIMIT_SECONDS");
+    given
+        .ok()
+        .and_then(|seconds| seconds.parse().ok())
+        .unwrap_or(120)
+}
 
 /// The host; with handlers of somebody else's, registered before ours, so that they run while the gate is closed.
 fn host() -> Host {
@@ -22,7 +29,7 @@ fn host() -> Host {
     *HOST.get_or_init(|| {
         // SAFETY: an alarm without a handler ends the process; the handlers live as long as it does.
         let failed = unsafe {
-            libc::alarm(LIMIT_SECONDS);
+            libc::alarm(limit_seconds());
             libc::pthread_atfork(Some(operate), Some(operate), Some(operate))
         };
         assert_eq!(failed, 0);
@@ -32,12 +39,13 @@ fn host() -> Host {
 
 /// Forks, runs `work` in the child and waits for its end.
 fn in_child(work: impl FnOnce()) {
+    let limit = limit_seconds();
     // SAFETY: the child runs on with this thread alone; what it uses of the C library is kept usable by it.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "{}", std::io::Error::last_os_error());
     if pid == 0 {
         // SAFETY: as in `host`.
-        unsafe { libc::alarm(LIMIT_SECONDS) };
+        unsafe { libc::alarm(limit) };
         let code = i32::from(catch_unwind(AssertUnwindSafe(work)).is_err());
         // SAFETY: ends the process at once.
         unsafe { libc::_exit(code) };
