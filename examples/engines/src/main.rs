@@ -117,11 +117,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     show("SQLite has written, and its cache has filled:", &memory);
 
     store.keep(true);
-    let refused = query(&datafusion, &tables).await;
+    let refused = query(&datafusion, "q18-alone", &tables).await;
     let Err(refusal) = refused else {
         return Err("the query fits beside SQLite's cache".into());
     };
-    println!("The query, while SQLite gives nothing back:\n{refusal}\n");
+    // The lines after the first show the query's operators, and the tree.
+    let refusal = refusal.to_string();
+    let first = refusal.lines().next().unwrap_or_default();
+    println!("The query, while SQLite gives nothing back:\n{first}\n");
     store.keep(false);
 
     let (is_over, written) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -146,7 +149,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             Ok::<_, Box<dyn Error + Send + Sync>>(())
         });
         let outcome = tokio::task::block_in_place(|| {
-            tokio::runtime::Handle::current().block_on(query(&datafusion, &tables))
+            tokio::runtime::Handle::current().block_on(query(&datafusion, "q18", &tables))
         });
         is_over.store(true, Ordering::Relaxed);
         let tree = watcher.join().expect("it does not panic");
@@ -177,10 +180,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Runs a join that cannot spill.
-async fn query(parent: &Group, tables: &Tables) -> Result<String, Box<dyn Error>> {
+/// Runs a join that cannot spill, in a group of that name.
+async fn query(parent: &Group, name: &str, tables: &Tables) -> Result<String, Box<dyn Error>> {
     let history = History::new(1);
-    let group = parent.child("q18", Limits::none())?;
+    let group = parent.child(name, Limits::none())?;
     let pool = GroupPool::builder(group)
         .never_refuse(["RepartitionExec"])
         .history(&history)
