@@ -25,7 +25,7 @@ use libsqlite3_sys as _;
 const MIB: u64 = 1 << 20;
 /// Of both engines.
 const MAX: u64 = 160 * MIB;
-/// What SQLite's cache has before the query begins.
+/// Size of SQLite's cache before the query begins.
 const CACHE: u64 = 110 * MIB;
 const SCALE: f64 = 0.1;
 
