@@ -102,6 +102,29 @@ fn under_sanitizers() {
     }
 }
 
+/// valgrind has no restartable sequences, so the library uses another backend there. Of an optimised library it reports moves of bytes that
+/// nothing reads.
+#[test]
+fn under_valgrind() {
+    let Ok(version) = Command::new("valgrind").arg("--version").output() else {
+        eprintln!("left out: there is no valgrind");
+        return;
+    };
+    assert!(version.status.success());
+    let to = tempfile::tempdir().unwrap();
+    let program = build("interface.c", Linked::Static, &[], to.path());
+    let mut valgrind = Command::new("valgrind");
+    // A panic is among the tests, and a backtrace takes a minute there.
+    valgrind.env("RUST_BACKTRACE", "0");
+    valgrind.args(["-q", "--error-exitcode=1"]).arg(program);
+    let output = valgrind.arg("one-thread-at-a-time").output().unwrap();
+    assert!(
+        output.status.success() && output.stdout.ends_with(b"passed\n"),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
 #[test]
 fn an_exception_of_a_callback_aborts_with_a_message() {
     let to = tempfile::tempdir().unwrap();
