@@ -1,13 +1,17 @@
 //! Memories, groups and limits.
 
 use std::ffi::{c_char, c_int};
-use std::{mem, ptr};
+use std::ptr;
+use std::sync::Mutex;
 
 use bursar::{Group, HighPolicy, Limits, Memory, Statistic};
 
 use crate::arguments::{put, sized, text};
 use crate::error::{Error, Failure, guard};
-use crate::handles::{GroupHandle, Schema};
+use crate::handles::{GroupHandle, Schema, lock};
+
+/// Memories with a thread that ticks, which would end with them. As the header says, it runs until the process ends.
+static TICKING: Mutex<Vec<Memory>> = Mutex::new(Vec::new());
 
 /// `bursar_statistic` of the header.
 #[repr(C)]
@@ -152,8 +156,7 @@ pub unsafe extern "C" fn bursar_create(
         // SAFETY: as the caller's.
         unsafe { put(root, handle, "root") }?;
         if options.ticks != 0 {
-            // The thread that ticks would end with this handle of the memory. As the header says, it runs until the process ends.
-            mem::forget(memory);
+            lock(&TICKING).push(memory);
         }
         Ok(0)
     };

@@ -93,7 +93,7 @@ static FREE: Mutex<Free> = Mutex::new(Free {
 });
 
 /// Guard of a lock. It is an operation: a fork waits until it is gone, so that no lock stays taken in the child.
-struct Locked<'a, T> {
+pub(crate) struct Locked<'a, T> {
     // In this order, so that the lock is free before the operation ends.
     value: MutexGuard<'a, T>,
     _operation: HostOperation,
@@ -112,7 +112,7 @@ impl<T> DerefMut for Locked<'_, T> {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> Locked<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> Locked<'_, T> {
     let operation = operation();
     Locked {
         value: mutex.lock().unwrap_or_else(PoisonError::into_inner),
