@@ -89,7 +89,9 @@ fn a_command_that_does_not_exist_is_wrong_usage() {
 fn without_permission_it_ends_with_3_and_says_what_is_missing() {
     if instances().is_none() {
         let ended = bursar(&["observe", "--seconds", "1"]);
-        assert_eq!(ended.status.code(), Some(3), "{}", stderr(&ended));
+        // The tool mounts tracefs for itself, where this user may do that.
+        let code = ended.status.code();
+        assert!(matches!(code, Some(0 | 3)), "{code:?}: {}", stderr(&ended));
         return;
     }
     // A copy, because other users may not enter this directory.
